@@ -1,0 +1,1 @@
+//! What a megakernel program is: graph, schedule, program, text format, verifier

@@ -1,0 +1,1 @@
+//! The amk macros as an ordinary library: parse, lower, check, expand

@@ -1,0 +1,1 @@
+//! The amk procedural macros

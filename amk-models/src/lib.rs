@@ -1,0 +1,1 @@
+//! Annotated models, weights, tokenizers, generation and the amk binary

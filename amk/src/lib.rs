@@ -1,0 +1,1 @@
+//! An embedded Rust DSL for GPU megakernels

@@ -1,0 +1,1 @@
+//! The amk instruction set: references in Rust beside their CUDA bodies

@@ -1,0 +1,1 @@
+//! Filetests, soundness, differential, model and GPU tests

@@ -1,0 +1,1 @@
+//! Compile-time acceptance and rejection cases
