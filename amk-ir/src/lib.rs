@@ -1,1 +1,18 @@
-//! What a megakernel program is: graph, schedule, program, text format, verifier
+//! What a megakernel program is.
+//!
+//! ```text
+//! Graph (symbolic dims, index maps) --lower(schedule)--> Program (concrete tasks) --verify--> Verified
+//! ```
+//!
+//! The crate has no syntax trees and no devices in it: the macros at build time and the VMs at run time are two callers
+//! of the same lowering and the same verifier.
+
+pub mod dtype;
+pub mod entity;
+pub mod program;
+pub mod region;
+
+pub use dtype::DType;
+pub use entity::{BufferId, EventId, IndexId, InstructionId, OpId, TaskId, ValueId, WorkerId};
+pub use program::*;
+pub use region::{Bound, Interval, MAX_RANK, Region};
