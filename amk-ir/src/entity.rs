@@ -55,5 +55,3 @@ entity!(/// An op of the graph, as unrolled for an instance.
     OpId, "o");
 entity!(/// A value of the graph.
     ValueId, "v");
-entity!(/// A loop index or iteration variable of the graph.
-    IndexId, "x");

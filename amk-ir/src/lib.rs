@@ -9,10 +9,15 @@
 
 pub mod dtype;
 pub mod entity;
+pub mod expr;
+pub mod graph;
+pub mod layout;
 pub mod program;
 pub mod region;
+pub mod schedule;
+pub mod signature;
 
 pub use dtype::DType;
-pub use entity::{BufferId, EventId, IndexId, InstructionId, OpId, TaskId, ValueId, WorkerId};
+pub use entity::{BufferId, EventId, InstructionId, OpId, TaskId, ValueId, WorkerId};
 pub use program::*;
 pub use region::{Bound, Interval, MAX_RANK, Region};

@@ -1,0 +1,398 @@
+//! Integer expressions over named dims and indices, with a parser, evaluation and a polynomial normal form.
+//!
+//! Division is floor division; `a /^ b` is division rounded up. Two expressions are [`Expr::same`] when their normal forms
+//! agree: polynomials with integer coefficients whose atoms are names and quotients that do not divide out.
+
+use core::fmt;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// An integer expression.
+#[derive(Clone, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub enum Expr {
+    /// A constant.
+    Const(i64),
+    /// A dim, an index or another name.
+    Name(String),
+    /// An operation on two expressions.
+    Binary(Op, Box<Self>, Box<Self>),
+}
+
+/// A binary operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub enum Op {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient rounded down.
+    Div,
+    /// Quotient rounded up.
+    CeilDiv,
+    /// Remainder of [`Op::Div`].
+    Rem,
+}
+
+impl Op {
+    const fn symbol(self) -> &'static str {
+        match self {
+            Self::Add => "+",
+            Self::Sub => "-",
+            Self::Mul => "*",
+            Self::Div => "/",
+            Self::CeilDiv => "/^",
+            Self::Rem => "%",
+        }
+    }
+
+    const fn precedence(self) -> u8 {
+        match self {
+            Self::Add | Self::Sub => 1,
+            Self::Mul | Self::Div | Self::CeilDiv | Self::Rem => 2,
+        }
+    }
+}
+
+/// Why an expression has no value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EvalError {
+    /// The name has no value here.
+    Unknown(String),
+    /// A quotient or remainder by zero.
+    DivisionByZero,
+    /// The value does not fit 64 bits.
+    Overflow,
+}
+
+impl fmt::Display for EvalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(f, "`{name}` has no value here"),
+            Self::DivisionByZero => f.write_str("division by zero"),
+            Self::Overflow => f.write_str("the value does not fit 64 bits"),
+        }
+    }
+}
+
+impl std::error::Error for EvalError {}
+
+/// What the parser did not accept: a byte offset and what was expected there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    /// Byte offset in the text.
+    pub at: usize,
+    /// What is wrong there.
+    pub message: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+impl Expr {
+    /// The expression `name`.
+    pub fn name(name: impl Into<String>) -> Self {
+        Self::Name(name.into())
+    }
+
+    /// `left op right`, folded where both are constants.
+    pub fn binary(op: Op, left: Self, right: Self) -> Self {
+        let folded = match (&left, &right) {
+            (Self::Const(a), Self::Const(b)) => apply(op, *a, *b).ok(),
+            _ => None,
+        };
+        folded.map_or_else(|| Self::Binary(op, Box::new(left), Box::new(right)), Self::Const)
+    }
+
+    /// The value where `value` gives the names' values.
+    pub fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64, EvalError> {
+        match self {
+            Self::Const(c) => Ok(*c),
+            Self::Name(name) => value(name).ok_or_else(|| EvalError::Unknown(name.clone())),
+            Self::Binary(op, a, b) => apply(*op, a.eval(value)?, b.eval(value)?),
+        }
+    }
+
+    /// The expression with names replaced where `with` gives something for them.
+    #[must_use]
+    pub fn substitute(&self, with: &dyn Fn(&str) -> Option<Self>) -> Self {
+        match self {
+            Self::Const(_) => self.clone(),
+            Self::Name(name) => with(name).unwrap_or_else(|| self.clone()),
+            Self::Binary(op, a, b) => Self::binary(*op, a.substitute(with), b.substitute(with)),
+        }
+    }
+
+    /// Calls `visit` with each name in the expression.
+    pub fn names(&self, visit: &mut dyn FnMut(&str)) {
+        match self {
+            Self::Const(_) => {}
+            Self::Name(name) => visit(name),
+            Self::Binary(_, a, b) => {
+                a.names(visit);
+                b.names(visit);
+            }
+        }
+    }
+
+    /// Whether both have the same value for all values of their names, as far as the normal form shows.
+    pub fn same(&self, other: &Self) -> bool {
+        self == other || Polynomial::of(self) == Polynomial::of(other)
+    }
+
+    /// Reads an expression: names, numbers, `+ - * / /^ %` and parentheses.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        let mut cursor = Cursor { text, at: 0 };
+        let expr = cursor.sum()?;
+        cursor.space();
+        if cursor.at < text.len() {
+            return Err(cursor.error("expected an operator"));
+        }
+        Ok(expr)
+    }
+}
+
+fn apply(op: Op, a: i64, b: i64) -> Result<i64, EvalError> {
+    let value = match op {
+        Op::Add => a.checked_add(b),
+        Op::Sub => a.checked_sub(b),
+        Op::Mul => a.checked_mul(b),
+        Op::Div | Op::CeilDiv | Op::Rem if b == 0 => return Err(EvalError::DivisionByZero),
+        Op::Div => a.checked_div_euclid(b),
+        Op::CeilDiv => a.checked_add(b - 1).and_then(|s| s.checked_div_euclid(b)),
+        Op::Rem => a.checked_rem_euclid(b),
+    };
+    value.ok_or(EvalError::Overflow)
+}
+
+struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn error(&self, message: &str) -> ParseError {
+        ParseError { at: self.at, message: message.to_owned() }
+    }
+
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    fn space(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        self.space();
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn sum(&mut self) -> Result<Expr, ParseError> {
+        let mut left = self.product()?;
+        loop {
+            let op = if self.eat("+") {
+                Op::Add
+            } else if self.eat("-") {
+                Op::Sub
+            } else {
+                return Ok(left);
+            };
+            left = Expr::binary(op, left, self.product()?);
+        }
+    }
+
+    fn product(&mut self) -> Result<Expr, ParseError> {
+        let mut left = self.atom()?;
+        loop {
+            let op = if self.eat("*") {
+                Op::Mul
+            } else if self.eat("/^") {
+                Op::CeilDiv
+            } else if self.eat("/") {
+                Op::Div
+            } else if self.eat("%") {
+                Op::Rem
+            } else {
+                return Ok(left);
+            };
+            left = Expr::binary(op, left, self.atom()?);
+        }
+    }
+
+    fn atom(&mut self) -> Result<Expr, ParseError> {
+        if self.eat("(") {
+            let inner = self.sum()?;
+            return if self.eat(")") { Ok(inner) } else { Err(self.error("expected `)`")) };
+        }
+        self.space();
+        let word: String = self.rest().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let Some(first) = word.chars().next() else {
+            return Err(self.error("expected a dim, an index or a number"));
+        };
+        if first.is_ascii_digit() {
+            let digits = word.replace('_', "");
+            let value = digits.parse().map_err(|_| self.error(&format!("`{word}` is not a number")))?;
+            self.at += word.len();
+            return Ok(Expr::Const(value));
+        }
+        self.at += word.len();
+        Ok(Expr::Name(word))
+    }
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Const(c) => write!(f, "{c}"),
+            Self::Name(name) => f.write_str(name),
+            Self::Binary(op, a, b) => {
+                write_side(f, a, op.precedence())?;
+                write!(f, " {} ", op.symbol())?;
+                write_side(f, b, op.precedence() + 1)
+            }
+        }
+    }
+}
+
+fn write_side(f: &mut fmt::Formatter<'_>, side: &Expr, at_least: u8) -> fmt::Result {
+    match side {
+        Expr::Binary(op, ..) if op.precedence() < at_least => write!(f, "({side})"),
+        Expr::Const(c) if *c < 0 => write!(f, "({c})"),
+        _ => write!(f, "{side}"),
+    }
+}
+
+impl Serialize for Expr {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Expr {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A sum of integer multiples of products of atoms.
+#[derive(Clone, PartialEq, Eq, Debug, Hash, PartialOrd, Ord, Default)]
+struct Polynomial(BTreeMap<Vec<Atom>, i64>);
+
+/// What a product is made of: a name, or an operation that does not work out to a polynomial.
+#[derive(Clone, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+enum Atom {
+    Name(String),
+    Opaque(Op, Polynomial, Polynomial),
+}
+
+impl Polynomial {
+    fn constant(c: i64) -> Self {
+        Self(if c == 0 { BTreeMap::new() } else { BTreeMap::from([(Vec::new(), c)]) })
+    }
+
+    fn atom(atom: Atom) -> Self {
+        Self(BTreeMap::from([(vec![atom], 1)]))
+    }
+
+    fn of(expr: &Expr) -> Self {
+        match expr {
+            Expr::Const(c) => Self::constant(*c),
+            Expr::Name(name) => Self::atom(Atom::Name(name.clone())),
+            Expr::Binary(op, a, b) => {
+                let (a, b) = (Self::of(a), Self::of(b));
+                match op {
+                    Op::Add => a.plus(&b, 1),
+                    Op::Sub => a.plus(&b, -1),
+                    Op::Mul => a.times(&b),
+                    Op::Div | Op::CeilDiv => a.over(&b).unwrap_or_else(|| Self::atom(Atom::Opaque(*op, a, b))),
+                    Op::Rem if a.over(&b).is_some() => Self::constant(0),
+                    Op::Rem => Self::atom(Atom::Opaque(*op, a, b)),
+                }
+            }
+        }
+    }
+
+    fn plus(&self, other: &Self, sign: i64) -> Self {
+        let mut sum = self.0.clone();
+        for (product, c) in &other.0 {
+            let entry = sum.entry(product.clone()).or_default();
+            *entry = entry.saturating_add(c.saturating_mul(sign));
+        }
+        sum.retain(|_, c| *c != 0);
+        Self(sum)
+    }
+
+    fn times(&self, other: &Self) -> Self {
+        let mut out = Self::default();
+        for (p, a) in &self.0 {
+            for (q, b) in &other.0 {
+                let mut product = [p.as_slice(), q.as_slice()].concat();
+                product.sort();
+                out = out.plus(&Self(BTreeMap::from([(product, a.saturating_mul(*b))])), 1);
+            }
+        }
+        out
+    }
+
+    /// The quotient by a single product, where every term is a multiple of it.
+    fn over(&self, divisor: &Self) -> Option<Self> {
+        let (product, c) = divisor.0.iter().next().filter(|_| divisor.0.len() == 1)?;
+        let mut out = BTreeMap::new();
+        for (term, k) in &self.0 {
+            let mut rest = term.clone();
+            for atom in product {
+                rest.remove(rest.iter().position(|a| a == atom)?);
+            }
+            (k % c == 0).then_some(())?;
+            out.insert(rest, k / c);
+        }
+        Some(Self(out))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Expr {
+        Expr::parse(text).expect(text)
+    }
+
+    #[test]
+    fn normal_forms_decide_equality() {
+        for (a, b) in [("A + B*2", "2*B + A"), ("(A*D)/D", "A"), ("4*(N/4) % 4", "0"), ("A*(B+1)", "A*B + A")] {
+            assert!(parse(a).same(&parse(b)), "{a} = {b}");
+        }
+        for (a, b) in [("A/2*2", "A"), ("A", "B"), ("N/4", "N /^ 4")] {
+            assert!(!parse(a).same(&parse(b)), "{a} != {b}");
+        }
+    }
+
+    #[test]
+    fn text_round_trips() {
+        for text in ["16 * n + 16", "(A + 1) * B", "A - (B - C)", "h * G / Q", "N /^ 16", "h / (Q / G)"] {
+            assert_eq!(parse(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn evaluation_floors_and_reports() {
+        let env = |name: &str| (name == "N").then_some(7);
+        assert_eq!(parse("N / 2 + N /^ 2 * 10 + N % 4").eval(&env), Ok(3 + 40 + 3));
+        assert_eq!(parse("M").eval(&env), Err(EvalError::Unknown("M".into())));
+        assert_eq!(parse("N / (N - 7)").eval(&env), Err(EvalError::DivisionByZero));
+        assert!(Expr::parse("N +").is_err() && Expr::parse("N M").is_err());
+    }
+}

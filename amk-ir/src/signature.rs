@@ -1,0 +1,131 @@
+//! The signature of an instruction: operands with symbolic shapes, and the tile a task reads and writes.
+//!
+//! A task is a call of the instruction's function on sub-tensors: each dimension with a fixed interval is cut to it, each
+//! dimension whose interval depends on `pos` is passed whole.
+
+use crate::{Access, DType};
+use crate::expr::Expr;
+use serde::{Deserialize, Serialize};
+
+/// What `#[instruction]` says of a function.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Signature {
+    /// The function's name.
+    pub name: String,
+    /// The function's full path: the key in the registry.
+    pub path: String,
+    /// The op's name: `gemv_tile`.
+    pub op: String,
+    /// `file:line` of the function, for messages.
+    pub declared_at: String,
+    /// The parameters in order.
+    pub params: Vec<ParamSig>,
+    /// What the function returns, in order.
+    pub results: Vec<ResultSig>,
+    /// Tile sizes a schedule may set.
+    #[serde(default)]
+    pub tiles: Vec<TileSig>,
+    /// Iteration variables of the task grid, outermost first; none: one task.
+    #[serde(default)]
+    pub grid: Vec<GridSig>,
+    /// What must hold of the dims: left side is a multiple of the right side.
+    #[serde(default)]
+    pub multiples: Vec<(Expr, Expr)>,
+    /// File name of the CUDA body beside the function's file.
+    #[serde(default)]
+    pub cuda: Option<String>,
+}
+
+/// A parameter of an instruction.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ParamSig {
+    /// The parameter's name.
+    pub name: String,
+    /// What it is.
+    pub kind: ParamKind,
+}
+
+/// What a parameter is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ParamKind {
+    /// A tensor: activation, weight or state.
+    Tensor {
+        /// Where it may come from.
+        class: TensorClass,
+        /// What the function does with its region.
+        access: Access,
+        /// The shape in the instruction's own dims.
+        shape: Vec<Expr>,
+        /// The region of a task.
+        region: Vec<Span>,
+    },
+    /// A 32-bit float.
+    Float,
+    /// An unsigned integer that is a dim of the instruction: its value binds the expression.
+    Dim(Expr),
+    /// The position of the step.
+    Pos,
+}
+
+/// Where a tensor operand may come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TensorClass {
+    /// `&Tensor`: computed in this step.
+    Tensor,
+    /// `&Weight`: a checkpoint's tensor.
+    Weight,
+    /// `&State` or `&mut State`: kept from step to step.
+    State,
+    /// `Token` or `&Token`: a token id, u32, shape `[1]`.
+    Token,
+}
+
+/// What an instruction returns.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ResultSig {
+    /// The name in the shape clause.
+    pub name: String,
+    /// Element type: f32 for tensors, u32 for tokens.
+    pub dtype: DType,
+    /// The shape in the instruction's own dims.
+    pub shape: Vec<Expr>,
+    /// The region a task writes.
+    pub region: Vec<Span>,
+}
+
+/// A tile size that a schedule may set.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TileSig {
+    /// The name in the task clause.
+    pub name: String,
+    /// The value where the schedule says nothing; also the unit in which an extent is divided among workers.
+    pub default: Expr,
+}
+
+/// An iteration variable: `var in 0..extent step step`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct GridSig {
+    /// The variable; its values are `0, step, 2*step, ..` below the extent.
+    pub var: String,
+    /// One past the last value.
+    pub extent: Expr,
+    /// The distance of two values: a tile's name, a dim or a number.
+    pub step: Expr,
+}
+
+/// The interval `lo..hi` of one dimension of a region, or all of it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Span {
+    /// `..`
+    Full,
+    /// `lo..hi` over grid variables, tiles, dims and `pos`.
+    Range {
+        /// The first element.
+        lo: Expr,
+        /// One past the last element.
+        hi: Expr,
+    },
+}
