@@ -1,1 +1,5 @@
 //! Annotated models, weights, tokenizers, generation and the amk binary
+
+#![warn(missing_docs)]
+
+pub mod weights;

@@ -1,0 +1,126 @@
+//! Why a weight file was refused: file, byte offset, cause.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A weight file that could not be read.
+#[derive(Debug)]
+pub struct FormatError {
+    /// The file.
+    pub path: PathBuf,
+    /// Byte offset in the file at which the cause was found.
+    pub offset: u64,
+    /// What is wrong there.
+    pub cause: FormatCause,
+}
+
+impl FormatError {
+    pub(crate) fn new(path: &Path, offset: u64, cause: FormatCause) -> Self {
+        Self { path: path.to_owned(), offset, cause }
+    }
+}
+
+impl fmt::Display for FormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.cause)?;
+        match self.cause {
+            FormatCause::Io(_) => Ok(()),
+            _ => write!(f, " (at byte {})", self.offset),
+        }
+    }
+}
+
+impl std::error::Error for FormatError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            FormatCause::Io(error) => Some(error),
+            FormatCause::Json(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// What is wrong in a weight file.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatCause {
+    /// The file could not be opened, mapped or read.
+    #[error("{0}")]
+    Io(std::io::Error),
+    /// The file ends inside something it declares.
+    #[error("the file is truncated: {what} needs {needed} bytes, {available} are left")]
+    Truncated {
+        /// The thing that does not fit.
+        what: &'static str,
+        /// Bytes it needs.
+        needed: u64,
+        /// Bytes left in the file.
+        available: u64,
+    },
+    /// The first bytes are not those of the format.
+    #[error("not a {format} file")]
+    WrongMagic {
+        /// The expected format.
+        format: &'static str,
+    },
+    /// A version or byte order of the format that is not read.
+    #[error("{format} {found} is not supported; supported are {supported}")]
+    UnsupportedVersion {
+        /// The format.
+        format: &'static str,
+        /// What the file says.
+        found: String,
+        /// What is read.
+        supported: &'static str,
+    },
+    /// A count or length beyond what any real file holds.
+    #[error("{what} is {found}, more than the limit of {limit}")]
+    OverLimit {
+        /// What is counted.
+        what: &'static str,
+        /// The declared count.
+        found: u64,
+        /// The largest accepted count.
+        limit: u64,
+    },
+    /// Text that is not UTF-8.
+    #[error("{what} is not valid UTF-8")]
+    InvalidUtf8 {
+        /// Which text.
+        what: &'static str,
+    },
+    /// A type code the format does not define.
+    #[error("unknown {what} {code}")]
+    UnknownCode {
+        /// Which kind of code.
+        what: &'static str,
+        /// The code.
+        code: u32,
+    },
+    /// A header that is not the JSON it must be.
+    #[error("invalid JSON header: {0}")]
+    Json(serde_json::Error),
+    /// Two entries of one name.
+    #[error("{what} `{name}` appears twice")]
+    Duplicate {
+        /// Which kind of entry.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// A tensor whose extent contradicts its shape and type, or leaves the file.
+    #[error("tensor `{name}`: {reason}")]
+    BadTensor {
+        /// Its name.
+        name: String,
+        /// The contradiction.
+        reason: String,
+    },
+    /// A metadata entry of the wrong type or value.
+    #[error("metadata `{key}`: {reason}")]
+    BadMetadata {
+        /// Its key.
+        key: String,
+        /// The contradiction.
+        reason: String,
+    },
+}

@@ -1,0 +1,205 @@
+//! The header of a GGUF file and the extents of its tensors.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::super::{Encoding, FormatCause, FormatError, MappedFile, RowOrder, StoredTensor};
+use super::cursor::Cursor;
+use super::metadata::Metadata;
+
+const MAGIC: [u8; 4] = *b"GGUF";
+/// Most tensors of a file.
+const MAX_TENSORS: u64 = 1 << 17;
+/// Most dimensions of a tensor (`GGML_MAX_DIMS`).
+const MAX_RANK: u32 = 4;
+/// Tensor data starts at, and each tensor is placed at, a multiple of this where the metadata does not say otherwise.
+const DEFAULT_ALIGNMENT: u64 = 32;
+const MAX_ALIGNMENT: u64 = 1 << 20;
+
+/// An opened GGUF file: its metadata and where its tensors lie.
+#[derive(Debug)]
+pub struct GgufFile {
+    /// The key-value metadata.
+    pub metadata: Metadata,
+    /// The tensors in the order of the header, under their GGUF names and in the file's row order.
+    pub tensors: Vec<StoredTensor>,
+}
+
+impl GgufFile {
+    /// Maps the file at `path` and reads its header.
+    ///
+    /// # Errors
+    /// [`FormatError`] when the file cannot be mapped or is not what the format says.
+    pub fn open(path: &Path) -> Result<Self, FormatError> {
+        let file = Arc::new(MappedFile::open(path)?);
+        let mut cursor = Cursor::new(&file);
+        check_version(&mut cursor)?;
+        // A name's length, a rank, a type and an offset.
+        let tensor_count = cursor.count("the tensor count", MAX_TENSORS, 8 + 4 + 4 + 8)?;
+        let entry_count = Metadata::count(&mut cursor)?;
+        let metadata = Metadata::read(&mut cursor, path, entry_count)?;
+        let infos = (0..tensor_count).map(|_| TensorInfo::read(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
+        let alignment = alignment(&metadata)?;
+        let data_start = (cursor.position() as u64).next_multiple_of(alignment);
+        let tensors = infos
+            .into_iter()
+            .map(|info| info.place(&file, data_start, alignment))
+            .collect::<Result<Vec<_>, _>>()?;
+        check_apart(&file, &tensors)?;
+        Ok(Self { metadata, tensors })
+    }
+}
+
+fn check_version(cursor: &mut Cursor<'_>) -> Result<(), FormatError> {
+    if cursor.array("the magic number")? != MAGIC {
+        return Err(cursor.error(FormatCause::WrongMagic { format: "GGUF" }));
+    }
+    let version = cursor.u32("the version")?;
+    let found = match version {
+        2 | 3 => return Ok(()),
+        // A big-endian file holds its small version number in the upper bytes.
+        _ if version.swap_bytes() < 1 << 8 => "in big-endian byte order".to_owned(),
+        _ => format!("version {version}"),
+    };
+    Err(cursor.error(FormatCause::UnsupportedVersion { format: "GGUF", found, supported: "versions 2 and 3, little endian" }))
+}
+
+fn alignment(metadata: &Metadata) -> Result<u64, FormatError> {
+    const KEY: &str = "general.alignment";
+    let alignment = metadata.unsigned(KEY)?.unwrap_or(DEFAULT_ALIGNMENT);
+    if !alignment.is_power_of_two() || alignment > MAX_ALIGNMENT {
+        return Err(metadata.error(KEY, format!("{alignment} is not a power of two up to {MAX_ALIGNMENT}")));
+    }
+    Ok(alignment)
+}
+
+/// One entry of the tensor table.
+struct TensorInfo {
+    /// Where the entry starts in the file.
+    at: usize,
+    name: String,
+    /// Outermost dimension first (the file has the innermost first).
+    shape: Vec<u64>,
+    encoding: Encoding,
+    /// From the start of the data.
+    offset: u64,
+}
+
+impl TensorInfo {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, FormatError> {
+        let at = cursor.position();
+        let name = cursor.string("a tensor name")?.to_owned();
+        let rank = cursor.u32("a tensor's rank")?;
+        if rank > MAX_RANK {
+            let (found, limit) = (rank.into(), MAX_RANK.into());
+            return Err(cursor.error(FormatCause::OverLimit { what: "a tensor's rank", found, limit }));
+        }
+        let mut shape = (0..rank).map(|_| cursor.u64("a dimension")).collect::<Result<Vec<_>, _>>()?;
+        shape.reverse();
+        let code = cursor.u32("a tensor's type")?;
+        let encoding =
+            encoding(code).ok_or_else(|| cursor.error(FormatCause::UnknownCode { what: "tensor type", code }))?;
+        let offset = cursor.u64("a tensor's offset")?;
+        Ok(Self { at, name, shape, encoding, offset })
+    }
+
+    /// Checks the extent against the file.
+    fn place(self, file: &Arc<MappedFile>, data_start: u64, alignment: u64) -> Result<StoredTensor, FormatError> {
+        let Self { at, name, shape, encoding, offset } = self;
+        let extent = extent(&shape, encoding, offset, data_start, alignment, file.bytes().len() as u64);
+        match extent {
+            Ok((start, end)) => Ok(StoredTensor {
+                name,
+                encoding,
+                shape: shape.into_iter().map(|dim| dim as usize).collect(),
+                file: Arc::clone(file),
+                extent: start as usize..end as usize,
+                row_order: RowOrder::Natural,
+            }),
+            Err(reason) => Err(file.error(at, FormatCause::BadTensor { name, reason })),
+        }
+    }
+}
+
+/// First and last-but-one byte of a tensor in a file of `file_len` bytes, or why there is none.
+fn extent(
+    shape: &[u64],
+    encoding: Encoding,
+    offset: u64,
+    data_start: u64,
+    alignment: u64,
+    file_len: u64,
+) -> Result<(u64, u64), String> {
+    if !offset.is_multiple_of(alignment) {
+        return Err(format!("offset {offset} is not a multiple of the alignment {alignment}"));
+    }
+    let row = shape.last().copied().unwrap_or(1);
+    if !row.is_multiple_of(encoding.block_len() as u64) {
+        return Err(format!("rows of {row} are not whole blocks of {} ({encoding})", encoding.block_len()));
+    }
+    let elements = shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
+    let too_large = || format!("{encoding} {shape:?} is larger than any file");
+    let elements = elements.and_then(|elements| usize::try_from(elements).ok()).ok_or_else(too_large)?;
+    // Tensors of a type that is not decoded cannot be claimed; their extent is unknown and taken as empty.
+    let len = match encoding {
+        Encoding::Other(_) => 0,
+        _ => encoding.byte_len(elements).ok_or_else(too_large)? as u64,
+    };
+    let start = data_start.checked_add(offset);
+    match start.and_then(|start| Some((start, start.checked_add(len)?))) {
+        Some((start, end)) if end <= file_len => Ok((start, end)),
+        _ => Err(format!("{len} bytes at data offset {offset} leave the file of {file_len} bytes")),
+    }
+}
+
+/// Checks that names are unique and that no two tensors share bytes.
+fn check_apart(file: &MappedFile, tensors: &[StoredTensor]) -> Result<(), FormatError> {
+    let mut names = BTreeSet::new();
+    for tensor in tensors {
+        if !names.insert(&tensor.name) {
+            let cause = FormatCause::Duplicate { what: "tensor", name: tensor.name.clone() };
+            return Err(file.error(tensor.extent.start, cause));
+        }
+    }
+    let mut by_start: Vec<_> = tensors.iter().filter(|tensor| !tensor.extent.is_empty()).collect();
+    by_start.sort_by_key(|tensor| tensor.extent.start);
+    for pair in by_start.windows(2) {
+        if pair[0].extent.end > pair[1].extent.start {
+            let reason = format!("its bytes overlap those of `{}`", pair[0].name);
+            let cause = FormatCause::BadTensor { name: pair[1].name.clone(), reason };
+            return Err(file.error(pair[1].extent.start, cause));
+        }
+    }
+    Ok(())
+}
+
+/// The encoding of a tensor type code (`ggml_type`). Types that a file may hold but that are not decoded are named.
+fn encoding(code: u32) -> Option<Encoding> {
+    Some(match code {
+        0 => Encoding::F32,
+        1 => Encoding::F16,
+        2 => Encoding::Q4_0,
+        3 => Encoding::Q4_1,
+        6 => Encoding::Q5_0,
+        7 => Encoding::Q5_1,
+        8 => Encoding::Q8_0,
+        12 => Encoding::Q4K,
+        13 => Encoding::Q5K,
+        14 => Encoding::Q6K,
+        30 => Encoding::Bf16,
+        9 => Encoding::Other("Q8_1"),
+        10 => Encoding::Other("Q2_K"),
+        11 => Encoding::Other("Q3_K"),
+        15 => Encoding::Other("Q8_K"),
+        16..=23 | 29 => Encoding::Other("an IQ quantisation"),
+        24 => Encoding::Other("I8"),
+        25 => Encoding::Other("I16"),
+        26 => Encoding::Other("I32"),
+        27 => Encoding::Other("I64"),
+        28 => Encoding::Other("F64"),
+        34 | 35 => Encoding::Other("a ternary quantisation"),
+        39 => Encoding::Other("MXFP4"),
+        _ => return None,
+    })
+}

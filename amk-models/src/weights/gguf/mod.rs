@@ -1,0 +1,16 @@
+//! Reads GGUF files, versions 2 and 3, little endian (ggml, `docs/gguf.md`).
+//!
+//! ```text
+//! "GGUF" | u32 version | u64 tensors | u64 entries | metadata entries | tensor infos | padding | tensor data
+//! ```
+//!
+//! [`GgufFile::open`] gives the metadata and the tensors under their GGUF names; [`GgufFile::into_tensors`] renames them to the
+//! Hugging Face names and undoes the row permutation of llama files, so that a model sees one naming scheme.
+
+mod cursor;
+mod header;
+mod metadata;
+mod names;
+
+pub use header::GgufFile;
+pub use metadata::{Array, Metadata, Value};

@@ -1,0 +1,25 @@
+//! Stored weights: safetensors and GGUF files as one set of named tensors.
+//!
+//! ```text
+//! model.safetensors  --safetensors::read-->  TensorSet  --claim(name, shape)-->  StoredTensor  --decode_rows-->  f32
+//! model.gguf         --gguf::GgufFile-->     (Hugging Face names)                (mapped bytes)
+//! ```
+//!
+//! Files are mapped, not read: opening a checkpoint costs its header, and bytes are decoded when a model asks for them.
+//! Both readers take untrusted files: every count, length and offset is checked against the file before it is used, and a
+//! refusal is a [`FormatError`] with the file, the offset and the cause.
+
+mod block;
+mod encoding;
+mod format_error;
+pub mod gguf;
+mod mapped_file;
+pub mod safetensors;
+mod tensor;
+mod tensor_set;
+
+pub use encoding::Encoding;
+pub use format_error::{FormatCause, FormatError};
+pub use mapped_file::MappedFile;
+pub use tensor::{RowOrder, StoredTensor};
+pub use tensor_set::{TensorError, TensorSet};

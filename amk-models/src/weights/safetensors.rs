@@ -1,0 +1,194 @@
+//! Reads safetensors files (<https://github.com/huggingface/safetensors>, "Format").
+//!
+//! ```text
+//! u64 n | n bytes of JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, .., "__metadata__": {..}} | data
+//! ```
+//!
+//! Offsets count from the data. As the format demands, tensors cover the data without holes or overlap and no name repeats.
+//! The reader is our own because the `safetensors` crate accepts repeated names and can overflow on hostile offsets; tests hold
+//! the two against each other.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::{Encoding, FormatCause, FormatError, MappedFile, RowOrder, StoredTensor};
+
+/// Bytes before the JSON header.
+const LENGTH_BYTES: usize = 8;
+/// Longest accepted JSON header, the limit of the reference implementation.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// Most dimensions of a tensor.
+const MAX_RANK: usize = 8;
+
+/// The tensors of one safetensors file, in file order.
+///
+/// # Errors
+/// [`FormatError`] when the file cannot be mapped or is not exactly what the format says.
+pub fn read(path: &Path) -> Result<Vec<StoredTensor>, FormatError> {
+    let file = Arc::new(MappedFile::open(path)?);
+    let (header, data_start) = header(&file)?;
+    let data_len = file.bytes().len() - data_start;
+    let mut tensors = header
+        .tensors
+        .into_iter()
+        .map(|(name, info)| tensor(&file, data_start, name, info))
+        .collect::<Result<Vec<_>, _>>()?;
+    tensors.sort_by_key(|tensor| (tensor.extent.start, tensor.extent.end));
+    let end = cover(&file, data_start, &tensors)?;
+    if end != data_start + data_len {
+        let unused = data_start + data_len - end;
+        let reason = format!("{unused} bytes after the last tensor belong to none");
+        let name = tensors.last().map_or_else(String::new, |tensor| tensor.name.clone());
+        return Err(file.error(end, FormatCause::BadTensor { name, reason }));
+    }
+    Ok(tensors)
+}
+
+/// The JSON header and where the data starts.
+fn header(file: &MappedFile) -> Result<(Header, usize), FormatError> {
+    let bytes = file.bytes();
+    let truncated = |what, needed, available: usize| FormatCause::Truncated { what, needed, available: available as u64 };
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+        return Err(file.error(0, truncated("the header length", LENGTH_BYTES as u64, bytes.len())));
+    };
+    let length = u64::from_le_bytes(*length);
+    if length > MAX_HEADER_BYTES {
+        let cause = FormatCause::OverLimit { what: "the header length", found: length, limit: MAX_HEADER_BYTES };
+        return Err(file.error(0, cause));
+    }
+    let Some(json) = rest.get(..length as usize) else {
+        return Err(file.error(LENGTH_BYTES, truncated("the header", length, rest.len())));
+    };
+    let text = std::str::from_utf8(json).map_err(|error| {
+        file.error(LENGTH_BYTES + error.valid_up_to(), FormatCause::InvalidUtf8 { what: "the header" })
+    })?;
+    let header: Header =
+        serde_json::from_str(text).map_err(|error| file.error(LENGTH_BYTES, FormatCause::Json(error)))?;
+    Ok((header, LENGTH_BYTES + json.len()))
+}
+
+fn tensor(file: &Arc<MappedFile>, data_start: usize, name: String, info: TensorInfo) -> Result<StoredTensor, FormatError> {
+    let data_len = file.bytes().len() - data_start;
+    let [begin, end] = info.data_offsets;
+    let refuse = |name: String, reason: String| Err(file.error(data_start, FormatCause::BadTensor { name, reason }));
+    if begin > end || end > data_len as u64 {
+        return refuse(name, format!("offsets {begin}..{end} leave the {data_len} bytes of data"));
+    }
+    if info.shape.len() > MAX_RANK {
+        return refuse(name, format!("{} dimensions, more than {MAX_RANK}", info.shape.len()));
+    }
+    let Some((encoding, element_bits)) = encoding(&info.dtype) else {
+        return refuse(name, format!("unknown dtype `{}`", info.dtype));
+    };
+    let elements = info.shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
+    let bits = elements.and_then(|elements| elements.checked_mul(element_bits));
+    // Compared in bits: a shape whose bytes are not whole does not match any extent.
+    if bits != (end - begin).checked_mul(8) {
+        let reason = format!("{} {:?} does not fill {} bytes", info.dtype, info.shape, end - begin);
+        return refuse(name, reason);
+    }
+    Ok(StoredTensor {
+        name,
+        encoding,
+        shape: info.shape.iter().map(|&dim| dim as usize).collect(),
+        file: Arc::clone(file),
+        extent: Range { start: data_start + begin as usize, end: data_start + end as usize },
+        row_order: RowOrder::Natural,
+    })
+}
+
+/// Checks that `tensors`, sorted by offset, follow each other without holes or overlap; returns where the last one ends.
+fn cover(file: &MappedFile, data_start: usize, tensors: &[StoredTensor]) -> Result<usize, FormatError> {
+    let mut end = data_start;
+    for tensor in tensors {
+        if tensor.extent.start != end {
+            let what = if tensor.extent.start < end { "overlaps the tensor before it" } else { "leaves a hole before it" };
+            let cause = FormatCause::BadTensor { name: tensor.name.clone(), reason: what.to_owned() };
+            return Err(file.error(tensor.extent.start, cause));
+        }
+        end = tensor.extent.end;
+    }
+    Ok(end)
+}
+
+/// Encoding and bits per element of a dtype name.
+fn encoding(dtype: &str) -> Option<(Encoding, u64)> {
+    let (name, bits) = match dtype {
+        "F32" => return Some((Encoding::F32, 32)),
+        "F16" => return Some((Encoding::F16, 16)),
+        "BF16" => return Some((Encoding::Bf16, 16)),
+        "BOOL" => ("BOOL", 8),
+        "U8" => ("U8", 8),
+        "I8" => ("I8", 8),
+        "F8_E5M2" => ("F8_E5M2", 8),
+        "F8_E4M3" => ("F8_E4M3", 8),
+        "F8_E8M0" => ("F8_E8M0", 8),
+        "F8_E4M3FNUZ" => ("F8_E4M3FNUZ", 8),
+        "F8_E5M2FNUZ" => ("F8_E5M2FNUZ", 8),
+        "F4" => ("F4", 4),
+        "F6_E2M3" => ("F6_E2M3", 6),
+        "F6_E3M2" => ("F6_E3M2", 6),
+        "I16" => ("I16", 16),
+        "U16" => ("U16", 16),
+        "I32" => ("I32", 32),
+        "U32" => ("U32", 32),
+        "F64" => ("F64", 64),
+        "I64" => ("I64", 64),
+        "U64" => ("U64", 64),
+        "C64" => ("C64", 64),
+        _ => return None,
+    };
+    Some((Encoding::Other(name), bits))
+}
+
+/// What the header says of one tensor.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TensorInfo {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: [u64; 2],
+}
+
+/// The header: tensors in the order of the text, names unique.
+struct Header {
+    tensors: Vec<(String, TensorInfo)>,
+}
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(HeaderVisitor)
+    }
+}
+
+struct HeaderVisitor;
+
+impl<'de> Visitor<'de> for HeaderVisitor {
+    type Value = Header;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
+        let mut seen = std::collections::HashSet::new();
+        let mut tensors = Vec::new();
+        while let Some(name) = map.next_key::<String>()? {
+            if !seen.insert(name.clone()) {
+                return Err(serde::de::Error::custom(format_args!("`{name}` appears twice")));
+            }
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                let info = map.next_value()?;
+                tensors.push((name, info));
+            }
+        }
+        Ok(Header { tensors })
+    }
+}

@@ -1,0 +1,161 @@
+//! All tensors of a checkpoint, and the accounting that none is missing, misshaped or left over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Encoding, StoredTensor};
+
+/// Suffixes of tensors that older exporters wrote and no implementation reads: the rotary frequencies, which follow from the
+/// config (transformers computes them, too, and ignores these).
+const HARMLESS_SUFFIXES: [&str; 1] = [".rotary_emb.inv_freq"];
+
+/// At most this many names are listed in a message.
+const LISTED_NAMES: usize = 5;
+
+/// All tensors of a checkpoint under their Hugging Face names.
+///
+/// A model [claims](Self::claim) each tensor it needs with the shape its layout gives, then calls [`finish`](Self::finish): a
+/// tensor nobody claimed means that the checkpoint has a part that the model does not compute, so it is refused.
+#[derive(Debug, Default)]
+pub struct TensorSet {
+    tensors: BTreeMap<String, StoredTensor>,
+    claimed: BTreeSet<String>,
+}
+
+/// A checkpoint's tensors do not fit the model's layout.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TensorError {
+    /// The layout names a tensor the checkpoint does not have.
+    #[error("tensor `{name}` is missing")]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor has another shape than the layout says.
+    #[error("tensor `{name}` has shape {found:?}, the config says {expected:?}")]
+    Shape {
+        /// Its name.
+        name: String,
+        /// The layout's shape.
+        expected: Vec<usize>,
+        /// The stored shape.
+        found: Vec<usize>,
+    },
+    /// A tensor is stored in a type that is no weight, or that is not decoded.
+    #[error("tensor `{name}` is stored as {found}, which cannot be read as a weight")]
+    Encoding {
+        /// Its name.
+        name: String,
+        /// How it is stored.
+        found: Encoding,
+    },
+    /// The checkpoint has tensors the model does not use.
+    #[error("{} the model does not use: {}", count(names.len()), listed(names))]
+    Unused {
+        /// Their names, sorted.
+        names: Vec<String>,
+    },
+    /// A tensor that must repeat another one differs from it.
+    #[error("the config ties `{name}` to `{original}`, but the checkpoint stores different values for them")]
+    NotADuplicate {
+        /// The repetition.
+        name: String,
+        /// What it must equal.
+        original: String,
+    },
+}
+
+fn count(tensors: usize) -> String {
+    match tensors {
+        1 => "a tensor".to_owned(),
+        _ => format!("{tensors} tensors"),
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    let shown: Vec<_> = names.iter().take(LISTED_NAMES).map(|name| format!("`{name}`")).collect();
+    match names.len().saturating_sub(LISTED_NAMES) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+impl TensorSet {
+    /// Adds a tensor; hands it back when there is one of its name already.
+    pub(crate) fn insert(&mut self, tensor: StoredTensor) -> Result<(), StoredTensor> {
+        if self.tensors.contains_key(&tensor.name) {
+            return Err(tensor);
+        }
+        self.tensors.insert(tensor.name.clone(), tensor);
+        Ok(())
+    }
+
+    /// Removes a tensor that is no weight of the model, such as a table of rotary frequencies.
+    pub(crate) fn take(&mut self, name: &str) -> Option<StoredTensor> {
+        self.tensors.remove(name)
+    }
+
+    /// Whether there is a tensor of that name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// All tensors, by name.
+    pub fn iter(&self) -> impl Iterator<Item = &StoredTensor> {
+        self.tensors.values()
+    }
+
+    /// Bytes of all tensors as stored.
+    pub fn stored_bytes(&self) -> u64 {
+        self.iter().map(|tensor| tensor.extent.len() as u64).sum()
+    }
+
+    /// The tensor `name`, which must have the shape `shape` and a decoded encoding.
+    ///
+    /// # Errors
+    /// [`TensorError::Missing`], [`TensorError::Shape`] or [`TensorError::Encoding`].
+    pub fn claim(&mut self, name: &str, shape: &[usize]) -> Result<StoredTensor, TensorError> {
+        let tensor = self.tensors.get(name).ok_or_else(|| TensorError::Missing { name: name.to_owned() })?;
+        if tensor.shape != shape {
+            return Err(TensorError::Shape {
+                name: name.to_owned(),
+                expected: shape.to_vec(),
+                found: tensor.shape.clone(),
+            });
+        }
+        if let Encoding::Other(_) = tensor.encoding {
+            return Err(TensorError::Encoding { name: name.to_owned(), found: tensor.encoding });
+        }
+        self.claimed.insert(name.to_owned());
+        Ok(tensor.clone())
+    }
+
+    /// Accounts for a repetition of `original` that some exporters write, such as `lm_head.weight` beside a tied embedding: it
+    /// may be absent, but where it is present it must hold the same bytes.
+    ///
+    /// # Errors
+    /// [`TensorError::Missing`] when there is no `original`, [`TensorError::NotADuplicate`] when the two differ.
+    pub fn claim_duplicate(&mut self, name: &str, original: &str) -> Result<(), TensorError> {
+        let Some(duplicate) = self.tensors.get(name) else { return Ok(()) };
+        let source = self.tensors.get(original).ok_or_else(|| TensorError::Missing { name: original.to_owned() })?;
+        let equal = duplicate.shape == source.shape
+            && duplicate.encoding == source.encoding
+            && duplicate.row_order == source.row_order
+            && duplicate.stored_bytes() == source.stored_bytes();
+        if !equal {
+            return Err(TensorError::NotADuplicate { name: name.to_owned(), original: original.to_owned() });
+        }
+        self.claimed.insert(name.to_owned());
+        Ok(())
+    }
+
+    /// Confirms that every tensor was claimed, except the harmless `*.rotary_emb.inv_freq`.
+    ///
+    /// # Errors
+    /// [`TensorError::Unused`] with every other name.
+    pub fn finish(self) -> Result<(), TensorError> {
+        let harmless = |name: &str| HARMLESS_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
+        let names: Vec<_> =
+            self.tensors.into_keys().filter(|name| !self.claimed.contains(name) && !harmless(name)).collect();
+        if names.is_empty() { Ok(()) } else { Err(TensorError::Unused { names }) }
+    }
+}
