@@ -9,12 +9,16 @@
 
 pub mod dtype;
 pub mod entity;
+pub mod events;
 pub mod expr;
 pub mod graph;
+pub mod graph_error;
 pub mod layout;
+pub mod lower;
 pub mod program;
 pub mod region;
 pub mod schedule;
+pub mod shapes;
 pub mod signature;
 
 pub use dtype::DType;

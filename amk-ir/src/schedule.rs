@@ -1,5 +1,6 @@
 //! The schedule: how a graph becomes tasks on workers. Data, never code; it cannot change results, only speed.
 
+use crate::DType;
 use crate::program::{Limits, Steps};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub struct Schedule {
     pub assign: Assign,
     /// How one step follows the other.
     pub steps: Steps,
+    /// Element type in which weights are stored.
+    pub weights: DType,
     /// Ops fused into their producer's or consumer's task, by instruction name.
     pub fuse: Vec<Fusion>,
     /// What the target offers.
@@ -32,6 +35,7 @@ impl Default for Schedule {
             queue: QueuePolicy::Static,
             assign: Assign::RoundRobin,
             steps: Steps::Barrier,
+            weights: DType::BF16,
             fuse: Vec::new(),
             limits: Limits::default(),
         }

@@ -1,0 +1,60 @@
+//! What is wrong with a graph, an instance or a schedule, and where.
+
+use core::fmt;
+
+/// A finding of [`crate::shapes`] or [`crate::lower`]. Codes are `AMK06xx`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GraphError {
+    /// The stable code.
+    pub code: &'static str,
+    /// The call of the source ([`crate::graph::CallNode::site`]) it is about; `None`: the declaration.
+    pub site: Option<u32>,
+    /// The argument of that call.
+    pub arg: Option<u32>,
+    /// One line: the defect and the user's name of what has it.
+    pub headline: String,
+    /// Facts.
+    pub notes: Vec<String>,
+    /// One edit that mends it.
+    pub help: String,
+}
+
+impl GraphError {
+    /// A finding about a declaration.
+    pub fn new(code: &'static str, headline: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { code, site: None, arg: None, headline: headline.into(), notes: Vec::new(), help: help.into() }
+    }
+
+    /// The same about a call.
+    #[must_use]
+    pub fn at(mut self, site: u32) -> Self {
+        self.site = Some(site);
+        self
+    }
+
+    /// The same about an argument.
+    #[must_use]
+    pub fn arg(mut self, arg: usize) -> Self {
+        self.arg = Some(arg as u32);
+        self
+    }
+
+    /// The same with a fact.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+}
+
+impl fmt::Display for GraphError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.headline)?;
+        for note in &self.notes {
+            write!(f, "\nnote: {note}")?;
+        }
+        write!(f, "\nhelp: {}", self.help)
+    }
+}
+
+impl std::error::Error for GraphError {}

@@ -1,0 +1,130 @@
+//! Connecting: dependencies between ops become event tensors, signals and waits.
+//!
+//! For every operand of an op the earlier ops with a conflicting access to the same buffer are looked up; overlap of tiles gives
+//! the dependencies of tasks ([`crate::events`]). A dependency that another one already brings along is left out.
+
+use super::explicit::Explicit;
+use super::tile::TiledOp;
+use crate::events::{derive, overlaps};
+use crate::program::{BufferKind, Element, EventTensor, Program, Wait};
+use crate::{Access, BufferId, EventId, Region};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What an op does with a buffer, task by task.
+struct Touch {
+    op: usize,
+    access: Access,
+    regions: Vec<Region>,
+}
+
+/// The producer tasks each task of an op depends on, by producer op.
+type Dependencies = BTreeMap<usize, Vec<BTreeSet<u32>>>;
+
+/// Producer op, consumer op, and the producer tasks of each consumer task.
+type Edge = (usize, usize, Vec<BTreeSet<u32>>);
+/// The producer tasks of each task of one consumer op.
+type Consumer = (usize, Vec<Vec<u32>>);
+
+pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explicit) {
+    let mut history: BTreeMap<BufferId, Vec<Touch>> = BTreeMap::new();
+    let mut before: Vec<BTreeSet<usize>> = Vec::with_capacity(ops.len());
+    let mut edges: Vec<Edge> = Vec::new();
+    for (number, op) in ops.iter().enumerate() {
+        let touches = touches(program, op, number);
+        let mut dependencies = depend(program, ops, &history, &touches, op.tasks.len());
+        let full = |dependency: usize, sets: &[BTreeSet<u32>]| sets.iter().all(|set| set.len() == ops[dependency].tasks.len());
+        let each = |sets: &[BTreeSet<u32>]| sets.iter().all(|set| !set.is_empty());
+        let implied = |dependency: usize| {
+            dependencies.iter().any(|(&other, sets)| other != dependency && each(sets) && before[other].contains(&dependency))
+        };
+        let dropped: Vec<usize> = dependencies.keys().copied().filter(|&dependency| implied(dependency)).collect();
+        let mut known = BTreeSet::new();
+        for (&dependency, sets) in &dependencies {
+            if each(sets) {
+                known.extend(before[dependency].iter().copied());
+                if full(dependency, sets) {
+                    known.insert(dependency);
+                }
+            }
+        }
+        dependencies.retain(|dependency, _| !dropped.contains(dependency));
+        // Hand-written waits stand alone: nothing is assumed of what they order.
+        before.push(if explicit.waits[number] { BTreeSet::new() } else { known });
+        for (buffer, touch) in touches {
+            history.entry(buffer).or_default().push(touch);
+        }
+        if !explicit.waits[number] {
+            edges.extend(dependencies.into_iter().map(|(dependency, sets)| (dependency, number, sets)));
+        }
+    }
+    add_events(program, ops, edges);
+}
+
+fn touches(program: &Program, op: &TiledOp, number: usize) -> Vec<(BufferId, Touch)> {
+    let mut touches: Vec<(BufferId, Touch)> = Vec::new();
+    let Some(first) = program.tasks.get(op.tasks.start) else { return touches };
+    for (c, call) in first.calls.iter().enumerate() {
+        for (o, operand) in call.operands.iter().enumerate() {
+            let kind = program.buffers[operand.buffer.index()].kind;
+            if matches!(kind, BufferKind::Weight | BufferKind::Input | BufferKind::Local) {
+                continue;
+            }
+            let regions = op.tasks.clone().map(|task| program.tasks[task].calls[c].operands[o].region).collect();
+            touches.push((operand.buffer, Touch { op: number, access: operand.access, regions }));
+        }
+    }
+    touches
+}
+
+fn depend(
+    program: &Program,
+    ops: &[TiledOp],
+    history: &BTreeMap<BufferId, Vec<Touch>>,
+    touches: &[(BufferId, Touch)],
+    tasks: usize,
+) -> Dependencies {
+    let mut dependencies = Dependencies::new();
+    for (buffer, touch) in touches {
+        for earlier in history.get(buffer).map_or(&[][..], Vec::as_slice) {
+            if !(earlier.access.writes() || touch.access.writes()) {
+                continue;
+            }
+            let found = overlaps(&earlier.regions, &touch.regions, program.positions);
+            if found.iter().all(Vec::is_empty) {
+                continue;
+            }
+            let sets = dependencies.entry(earlier.op).or_insert_with(|| vec![BTreeSet::new(); tasks]);
+            for (set, producers) in sets.iter_mut().zip(found) {
+                set.extend(producers);
+            }
+        }
+    }
+    debug_assert!(dependencies.keys().all(|&op| op < ops.len()), "a dependency should be on an earlier op");
+    dependencies
+}
+
+/// One event tensor an op, with the counters of all its consumers that need the same groups of tiles.
+fn add_events(program: &mut Program, ops: &[TiledOp], edges: Vec<Edge>) {
+    let mut by_producer: BTreeMap<usize, Vec<Consumer>> = BTreeMap::new();
+    for (producer, consumer, sets) in edges {
+        let lists = sets.into_iter().map(|set| set.into_iter().collect()).collect();
+        by_producer.entry(producer).or_default().push((consumer, lists));
+    }
+    for (producer, consumers) in by_producer {
+        let all: Vec<Vec<u32>> = consumers.iter().flat_map(|(_, lists)| lists.iter().cloned()).collect();
+        let derived = derive(ops[producer].tasks.len(), &all);
+        let event = EventId::from(program.events.len());
+        let extent = u32::try_from(derived.fan_in.len()).unwrap_or(u32::MAX);
+        let shape = if extent == 1 { Vec::new() } else { vec![extent] };
+        program.events.push(EventTensor { name: format!("o{producer}_done"), shape });
+        for (task, counters) in ops[producer].tasks.clone().zip(&derived.signals) {
+            let elements = counters.iter().map(|&index| Element { event, index });
+            program.tasks[task].signals.extend(elements);
+        }
+        let waiting = consumers.iter().flat_map(|(consumer, _)| ops[*consumer].tasks.clone());
+        for (task, waits) in waiting.zip(&derived.waits) {
+            let waits = waits.iter().map(|&(index, threshold)| Wait { on: Element { event, index }, threshold });
+            program.tasks[task].waits.extend(waits);
+        }
+    }
+}

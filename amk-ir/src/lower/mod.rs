@@ -1,0 +1,97 @@
+//! Lowering: a graph, the values of an instance and a schedule become a program.
+//!
+//! ```text
+//! unroll (loops, flags, dims) -> fuse (groups of calls) -> tile (tasks) -> connect (events) -> assign (queues)
+//! ```
+//!
+//! The program's eager order is the order of the graph's ops, each op's tiles in row-major order.
+
+mod assign;
+mod connect;
+mod explicit;
+mod fuse;
+mod tile;
+mod unroll;
+
+use crate::graph::{Graph, Instance};
+use crate::graph_error::GraphError;
+use crate::program::{Instruction, OperandSpec, Program};
+use crate::schedule::Schedule;
+use crate::signature::{ParamKind, Signature};
+use crate::Access;
+
+/// A program and where its ops come from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Lowered {
+    /// The program, not verified.
+    pub program: Program,
+    /// The call of the source each of [`Program::ops`] comes from.
+    pub op_sites: Vec<u32>,
+}
+
+/// Lowers a graph that passed [`crate::shapes::check`] for an instance, by its own schedule or the graph's.
+pub fn lower(graph: &Graph, instance: &Instance) -> Result<Lowered, Vec<GraphError>> {
+    let schedule = instance.schedule.as_ref().unwrap_or(&graph.schedule);
+    lower_with(graph, instance, schedule)
+}
+
+/// Lowers a graph for an instance by the given schedule.
+pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Lowered, Vec<GraphError>> {
+    check_schedule(graph, schedule)?;
+    let unrolled = unroll::unroll(graph, instance, schedule)?;
+    let groups = fuse::fuse(graph, &unrolled, schedule);
+    let tiled = tile::tile(graph, &unrolled, &groups, schedule)?;
+    let mut program = Program {
+        name: format!("{}.{}", graph.name, instance.name),
+        dims: instance.dims.clone(),
+        positions: unrolled.positions,
+        steps: schedule.steps,
+        limits: schedule.limits.clone(),
+        instructions: graph.signatures.iter().map(instruction).collect(),
+        ops: tiled.ops.iter().map(|op| op.label.clone()).collect(),
+        buffers: tiled.buffers,
+        events: Vec::new(),
+        tasks: tiled.tasks,
+        queues: crate::Queues::default(),
+    };
+    let explicit = explicit::apply(graph, &unrolled, &tiled.ops, &mut program)?;
+    connect::connect(&mut program, &tiled.ops, &explicit);
+    program.queues = assign::assign(&program, &tiled.ops, schedule);
+    let op_sites = tiled.ops.iter().map(|op| op.site).collect();
+    Ok(Lowered { program, op_sites })
+}
+
+/// The program's record of an instruction: tensor operands in order, results last; then the scalar parameters.
+fn instruction(signature: &Signature) -> Instruction {
+    let mut operands = Vec::new();
+    let mut params = Vec::new();
+    for param in &signature.params {
+        match &param.kind {
+            ParamKind::Tensor { access, .. } => operands.push(OperandSpec { name: param.name.clone(), access: *access }),
+            ParamKind::Float | ParamKind::Dim(_) | ParamKind::Pos => params.push(param.name.clone()),
+        }
+    }
+    let results = signature.results.iter().map(|result| OperandSpec { name: result.name.clone(), access: Access::Write });
+    operands.extend(results);
+    Instruction { name: signature.name.clone(), path: signature.path.clone(), operands, params }
+}
+
+fn check_schedule(graph: &Graph, schedule: &Schedule) -> Result<(), Vec<GraphError>> {
+    let names = || graph.signatures.iter().map(|signature| signature.name.as_str());
+    let named = schedule.tiles.keys().chain(schedule.fuse.iter().map(|fusion| &fusion.op));
+    let mut errors: Vec<GraphError> = named
+        .filter(|name| !names().any(|known| known == name.as_str()))
+        .map(|name| {
+            let known: Vec<&str> = names().collect();
+            GraphError::new(
+                "AMK0611",
+                format!("the schedule names `{name}`, which `{}` does not call", graph.name),
+                format!("name one of: {}", known.join(", ")),
+            )
+        })
+        .collect();
+    if schedule.workers == 0 {
+        errors.push(GraphError::new("AMK0611", "the schedule has no workers", "give it at least one: `workers = 1`"));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}

@@ -1,0 +1,252 @@
+//! Tiling: each group of calls becomes one task a tile.
+
+use super::fuse::{Group, Member};
+use super::unroll::{PlannedCall, Unrolled};
+use crate::graph::Graph;
+use crate::graph_error::GraphError;
+use crate::program::{Buffer, BufferKind, Call, Operand, Task};
+use crate::schedule::{Schedule, Tile};
+use crate::signature::{GridSig, Signature, Span};
+use crate::{Bound, BufferId, InstructionId, Interval, OpId, Region};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+/// The tasks of all ops.
+pub(super) struct Tiled {
+    pub(super) tasks: Vec<Task>,
+    pub(super) buffers: Vec<Buffer>,
+    pub(super) ops: Vec<TiledOp>,
+}
+
+/// An op (a group of calls) and its tasks.
+pub(super) struct TiledOp {
+    pub(super) label: String,
+    pub(super) site: u32,
+    /// The lead call.
+    pub(super) call: usize,
+    pub(super) tasks: Range<usize>,
+    /// Tile numbers of each task in the lead call's grid, by grid variable.
+    pub(super) coordinates: Vec<BTreeMap<String, i64>>,
+}
+
+/// A tile: the value of each grid variable and of its step's name.
+type TileEnv = BTreeMap<String, i64>;
+
+pub(super) fn tile(graph: &Graph, unrolled: &Unrolled, groups: &[Group], schedule: &Schedule) -> Result<Tiled, Vec<GraphError>> {
+    let mut out = Tiled { tasks: Vec::new(), buffers: unrolled.buffers.clone(), ops: Vec::new() };
+    let mut errors = Vec::new();
+    for group in groups {
+        if let Err(error) = tile_group(graph, unrolled, group, schedule, &mut out) {
+            errors.push(error);
+        }
+    }
+    drop_unused(&mut out);
+    if errors.is_empty() { Ok(out) } else { Err(errors) }
+}
+
+fn tile_group(graph: &Graph, unrolled: &Unrolled, group: &Group, schedule: &Schedule, out: &mut Tiled) -> Result<(), GraphError> {
+    let lead = &group.members[group.lead];
+    let lead_call = &unrolled.calls[lead.call];
+    let at = |error: GraphError| error.at(lead_call.site);
+    let lead_signature = signature(graph, lead_call).map_err(at)?;
+    let axes = axes(lead_signature, lead_call, schedule).map_err(at)?;
+    let first = out.tasks.len();
+    let mut coordinates = Vec::new();
+    for (numbers, cuts) in product(&axes) {
+        let op = OpId::from(out.ops.len());
+        let task = task(graph, unrolled, group, &axes, &cuts, op, &mut out.buffers).map_err(at)?;
+        out.tasks.push(task);
+        coordinates.push(lead_signature.grid.iter().map(|grid| grid.var.clone()).zip(numbers).collect());
+    }
+    let labels: Vec<&str> = group.members.iter().map(|member| unrolled.calls[member.call].label.as_str()).collect();
+    out.ops.push(TiledOp {
+        label: labels.join(" then "),
+        site: lead_call.site,
+        call: lead.call,
+        tasks: first..out.tasks.len(),
+        coordinates,
+    });
+    Ok(())
+}
+
+fn signature<'g>(graph: &'g Graph, call: &PlannedCall) -> Result<&'g Signature, GraphError> {
+    let missing = || GraphError::new("AMK0604", "the call names no instruction", "call an instruction");
+    graph.signatures.get(call.signature).ok_or_else(missing)
+}
+
+/// The cuts `start..end` of each grid variable.
+fn axes(signature: &Signature, call: &PlannedCall, schedule: &Schedule) -> Result<Vec<Vec<Range<i64>>>, GraphError> {
+    signature.grid.iter().map(|grid| axis(signature, grid, call, schedule)).collect()
+}
+
+fn axis(signature: &Signature, grid: &GridSig, call: &PlannedCall, schedule: &Schedule) -> Result<Vec<Range<i64>>, GraphError> {
+    let value = |name: &str| call.env.get(name).copied();
+    let unknown = |error| GraphError::new("AMK0612", format!("the grid of `{}` has no value: {error}", signature.name), "bind its dims in `shape`");
+    let extent = grid.extent.eval(&value).map_err(unknown)?;
+    let tile = signature.tiles.iter().find(|tile| matches!(&grid.step, crate::expr::Expr::Name(name) if *name == tile.name));
+    let (step, policy) = match tile {
+        Some(tile) => {
+            let unit = tile.default.eval(&value).map_err(unknown)?;
+            (unit, schedule.tiles.get(&signature.name).copied().unwrap_or(Tile::PerWorker))
+        }
+        None => {
+            let step = grid.step.eval(&value).map_err(unknown)?;
+            (step, Tile::Size(u32::try_from(step).unwrap_or(0)))
+        }
+    };
+    match policy {
+        Tile::Whole => Ok(std::iter::once(0..extent).collect()),
+        Tile::Size(size) => {
+            let size = i64::from(size);
+            if size < 1 || extent % size != 0 {
+                let help = match (1..=size.min(extent)).rev().find(|size| extent % size == 0) {
+                    Some(fits) => format!("choose a divisor of {extent}, such as {fits}"),
+                    None => format!("choose a divisor of {extent}"),
+                };
+                let headline = format!("tile {size} of `{}` does not divide `{}` = {extent}", signature.name, grid.extent);
+                return Err(GraphError::new("AMK0608", headline, help));
+            }
+            Ok((0..extent / size).map(|i| i * size..(i + 1) * size).collect())
+        }
+        Tile::PerWorker => {
+            let units = (extent + step.max(1) - 1) / step.max(1);
+            let parts = units.min(i64::from(schedule.workers)).max(1);
+            let cut = |i: i64| (units * i / parts * step.max(1)).min(extent);
+            Ok((0..parts).map(|i| cut(i)..cut(i + 1)).collect())
+        }
+    }
+}
+
+/// All combinations of cuts, the last variable fastest: tile numbers and cuts.
+fn product(axes: &[Vec<Range<i64>>]) -> Vec<(Vec<i64>, Vec<Range<i64>>)> {
+    axes.iter().fold(vec![(Vec::new(), Vec::new())], |heads, axis| {
+        let mut out = Vec::with_capacity(heads.len() * axis.len());
+        for (numbers, cuts) in &heads {
+            for (number, cut) in axis.iter().enumerate() {
+                let mut head: (Vec<i64>, Vec<Range<i64>>) = (numbers.clone(), cuts.clone());
+                head.0.push(number as i64);
+                head.1.push(cut.clone());
+                out.push(head);
+            }
+        }
+        out
+    })
+}
+
+fn task(
+    graph: &Graph,
+    unrolled: &Unrolled,
+    group: &Group,
+    axes: &[Vec<Range<i64>>],
+    cuts: &[Range<i64>],
+    op: OpId,
+    buffers: &mut Vec<Buffer>,
+) -> Result<Task, GraphError> {
+    let mut locals = HashMap::new();
+    let mut task = Task { op: Some(op), ..Task::default() };
+    for member in &group.members {
+        let call = &unrolled.calls[member.call];
+        let signature = signature(graph, call)?;
+        let env = tile_env(signature, call, member, axes, cuts)?;
+        let mut operands = Vec::with_capacity(call.operands.len());
+        for operand in &call.operands {
+            let region = region(&operand.spans, &buffers[operand.buffer.index()].shape, &env, &signature.name)?;
+            let buffer = match member.local.contains(&operand.buffer) {
+                true => *locals.entry(operand.buffer).or_insert_with(|| local(buffers, operand.buffer)),
+                false => operand.buffer,
+            };
+            operands.push(Operand { buffer, region, access: operand.access, early: false });
+        }
+        task.calls.push(Call { instruction: InstructionId::from(call.signature), operands, params: call.params.clone() });
+    }
+    for operand in task.calls.iter_mut().flat_map(|call| &mut call.operands) {
+        operand.early = buffers[operand.buffer.index()].kind == BufferKind::Weight;
+    }
+    Ok(task)
+}
+
+/// The signature's dims and the tile: `n` = first element, the tile's name = its length.
+fn tile_env(signature: &Signature, call: &PlannedCall, member: &Member, axes: &[Vec<Range<i64>>], cuts: &[Range<i64>]) -> Result<TileEnv, GraphError> {
+    let mut env = call.env.clone();
+    for (number, grid) in signature.grid.iter().enumerate() {
+        let extent = axes.get(number).and_then(|axis| axis.last()).map(|last| last.end);
+        let cut = match (member.whole, cuts.get(number)) {
+            (false, Some(cut)) => cut.clone(),
+            _ => {
+                let value = grid.extent.eval(&|name| call.env.get(name).copied());
+                0..value.ok().or(extent).unwrap_or(0)
+            }
+        };
+        env.insert(grid.var.clone(), cut.start);
+        if let crate::expr::Expr::Name(step) = &grid.step
+            && signature.tiles.iter().any(|tile| tile.name == *step)
+        {
+            env.insert(step.clone(), cut.end - cut.start);
+        } else if member.whole && cut.end > grid.step.eval(&|name| call.env.get(name).copied()).unwrap_or(0) {
+            let headline = format!("`{}` has several tasks and cannot be fused into its consumers", signature.name);
+            return Err(GraphError::new("AMK0613", headline, "fuse instructions that have one task"));
+        }
+    }
+    Ok(env)
+}
+
+fn local(buffers: &mut Vec<Buffer>, of: BufferId) -> BufferId {
+    let mut buffer = buffers[of.index()].clone();
+    buffer.kind = BufferKind::Local;
+    buffers.push(buffer);
+    BufferId::from(buffers.len() - 1)
+}
+
+/// The concrete region of an operand; bounds may be `pos + constant`.
+pub(super) fn region(spans: &[Span], shape: &[u32], env: &TileEnv, name: &str) -> Result<Region, GraphError> {
+    let mut intervals = Vec::with_capacity(shape.len());
+    for (dim, &extent) in shape.iter().enumerate() {
+        let interval = match spans.get(dim) {
+            None | Some(Span::Full) => Interval::fixed(0, extent),
+            Some(Span::Range { lo, hi }) => Interval { lo: bound(lo, env, name)?, hi: bound(hi, env, name)? },
+        };
+        intervals.push(interval);
+    }
+    let too_deep = || GraphError::new("AMK0612", format!("an operand of `{name}` has over 4 dimensions"), "use at most 4 dimensions");
+    Region::new(&intervals).ok_or_else(too_deep)
+}
+
+fn bound(expr: &crate::expr::Expr, env: &TileEnv, name: &str) -> Result<Bound, GraphError> {
+    let at = |pos: i64| expr.eval(&|n| if n == "pos" { Some(pos) } else { env.get(n).copied() });
+    let bad = |why: String| {
+        let help = "use grid variables, tiles, dims and at most `+ pos`";
+        GraphError::new("AMK0612", format!("bound `{expr}` of `{name}` {why}"), help)
+    };
+    let (zero, one, many) = match (at(0), at(1), at(1000)) {
+        (Ok(a), Ok(b), Ok(c)) => (a, b, c),
+        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => return Err(bad(format!("has no value: {error}"))),
+    };
+    let base = u32::try_from(zero).map_err(|_| bad(format!("is {zero}, below zero")))?;
+    match (one - zero, many - zero) {
+        (0, 0) => Ok(Bound::fixed(base)),
+        (1, 1000) => Ok(Bound::at_pos(base)),
+        _ => Err(bad("is not `pos + constant`".to_owned())),
+    }
+}
+
+/// Removes buffers no task uses (their tasks use local copies) and renumbers the rest.
+fn drop_unused(out: &mut Tiled) {
+    let mut used = vec![false; out.buffers.len()];
+    let operands = |tasks: &mut [Task], visit: &mut dyn FnMut(&mut Operand)| {
+        for operand in tasks.iter_mut().flat_map(|task| &mut task.calls).flat_map(|call| &mut call.operands) {
+            visit(operand);
+        }
+    };
+    operands(&mut out.tasks, &mut |operand| used[operand.buffer.index()] = true);
+    let mut next = 0;
+    let renumbered: Vec<BufferId> = used
+        .iter()
+        .map(|&used| {
+            next += usize::from(used);
+            BufferId::from(next.max(1) - 1)
+        })
+        .collect();
+    operands(&mut out.tasks, &mut |operand| operand.buffer = renumbered[operand.buffer.index()]);
+    let mut keep = used.into_iter();
+    out.buffers.retain(|_| keep.next().unwrap_or(false));
+}

@@ -1,0 +1,321 @@
+//! Unrolling: loops run, flags are decided, dims get their values; what is left is a list of calls on buffers.
+
+use crate::expr::Expr;
+use crate::graph::{Arg, CallNode, Graph, Instance, KernelParamKind, Node, SignalMap, WaitMap};
+use crate::graph_error::GraphError;
+use crate::layout::{FieldKind, FieldPath};
+use crate::program::{Buffer, BufferKind, Exchange, Param};
+use crate::schedule::Schedule;
+use crate::shapes::field_of;
+use crate::signature::{ParamKind, Signature, Span};
+use crate::{Access, BufferId, DType, ValueId};
+use std::collections::{BTreeMap, HashMap};
+
+/// The calls of an instance in eager order, and their buffers.
+pub(super) struct Unrolled {
+    pub(super) calls: Vec<PlannedCall>,
+    pub(super) buffers: Vec<Buffer>,
+    pub(super) positions: u32,
+    pub(super) dims: BTreeMap<String, i64>,
+}
+
+/// A call on whole buffers, not yet cut into tiles.
+pub(super) struct PlannedCall {
+    pub(super) site: u32,
+    pub(super) signature: usize,
+    pub(super) label: String,
+    /// The signature's dims.
+    pub(super) env: BTreeMap<String, i64>,
+    pub(super) operands: Vec<PlannedOperand>,
+    pub(super) params: Vec<Param>,
+    /// Loop indices at the call.
+    pub(super) indices: BTreeMap<String, i64>,
+    pub(super) signals: Vec<SignalMap>,
+    pub(super) waits: Vec<WaitMap>,
+}
+
+/// An operand: a buffer and the spans a task covers.
+pub(super) struct PlannedOperand {
+    pub(super) buffer: BufferId,
+    pub(super) access: Access,
+    pub(super) spans: Vec<Span>,
+}
+
+pub(super) fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Unrolled, Vec<GraphError>> {
+    let dims = instance_dims(graph, instance)?;
+    let mut unroller = Unroller {
+        graph,
+        instance,
+        weights: schedule.weights,
+        values: vec![None; graph.values.len()],
+        fields: HashMap::new(),
+        indices: BTreeMap::new(),
+        out: Unrolled { calls: Vec::new(), buffers: Vec::new(), positions: 1, dims },
+    };
+    unroller.inputs();
+    unroller.nodes(&graph.body).map_err(|error| vec![error])?;
+    for result in &graph.results {
+        if let Some(buffer) = unroller.values.get(result.index()).copied().flatten()
+            && let Some(buffer) = unroller.out.buffers.get_mut(buffer.index())
+            && buffer.kind == BufferKind::Activation
+        {
+            buffer.kind = BufferKind::Output;
+        }
+    }
+    Ok(unroller.out)
+}
+
+/// The dims' values, checked to be complete, positive and within the declared multiples.
+fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, i64>, Vec<GraphError>> {
+    let mut errors = Vec::new();
+    let of = &instance.name;
+    for dim in graph.dims.iter().filter(|dim| !instance.dims.contains_key(*dim)) {
+        let help = format!("add `{dim} = ..` to `{of}(..)`");
+        errors.push(GraphError::new("AMK0607", format!("instance `{of}` has no value for `{dim}`"), help));
+    }
+    for (dim, &value) in &instance.dims {
+        if !graph.dims.contains(dim) {
+            let help = format!("declare it: `dims({}, {dim})`", graph.dims.join(", "));
+            errors.push(GraphError::new("AMK0606", format!("unknown dim `{dim}` in instance `{of}`"), help));
+        } else if value == 0 || value > i32::MAX as u32 {
+            let help = "give it a value from 1 to 2147483647";
+            errors.push(GraphError::new("AMK0612", format!("`{dim} = {value}` in instance `{of}` is out of range"), help));
+        }
+    }
+    let dims: BTreeMap<String, i64> = instance.dims.iter().map(|(dim, &value)| (dim.clone(), i64::from(value))).collect();
+    let value = |name: &str| dims.get(name).copied();
+    for (a, b) in &graph.multiples {
+        if let (Ok(x), Ok(y)) = (a.eval(&value), b.eval(&value))
+            && (y == 0 || x % y != 0)
+        {
+            errors.push(
+                GraphError::new(
+                    "AMK0607",
+                    format!("instance `{of}` breaks `where({a} % {b})`"),
+                    format!("choose values such that `{a}` is a multiple of `{b}`"),
+                )
+                .note(format!("`{a}` is {x}, `{b}` is {y}")),
+            );
+        }
+    }
+    if errors.is_empty() { Ok(dims) } else { Err(errors) }
+}
+
+struct Unroller<'g> {
+    graph: &'g Graph,
+    instance: &'g Instance,
+    weights: DType,
+    values: Vec<Option<BufferId>>,
+    fields: HashMap<String, BufferId>,
+    indices: BTreeMap<String, i64>,
+    out: Unrolled,
+}
+
+impl<'g> Unroller<'g> {
+    fn inputs(&mut self) {
+        for param in &self.graph.params {
+            let (value, kind) = match param.kind {
+                KernelParamKind::Token(value) | KernelParamKind::Tensor(value) => (value, BufferKind::Input),
+                KernelParamKind::Pos | KernelParamKind::Layout(_) => continue,
+            };
+            let Some(info) = self.graph.values.get(value.index()) else { continue };
+            let shape = info.shape.iter().map(|extent| self.extent(extent)).collect::<Result<_, _>>().unwrap_or_default();
+            let buffer = self.buffer(param.name.clone(), kind, info.dtype, shape);
+            self.values[value.index()] = Some(buffer);
+        }
+    }
+
+    fn value_of(&self, name: &str) -> Option<i64> {
+        self.indices.get(name).or_else(|| self.out.dims.get(name)).copied()
+    }
+
+    fn number(&self, expr: &Expr) -> Result<i64, GraphError> {
+        expr.eval(&|name| self.value_of(name)).map_err(|error| {
+            GraphError::new("AMK0606", format!("`{expr}` has no value: {error}"), "declare the name in `dims(..)` and give it a value")
+        })
+    }
+
+    fn extent(&self, expr: &Expr) -> Result<u32, GraphError> {
+        let value = self.number(expr)?;
+        u32::try_from(value).ok().filter(|&value| value > 0).ok_or_else(|| {
+            let headline = format!("`{expr}` is {value} in instance `{}`, no extent", self.instance.name);
+            GraphError::new("AMK0612", headline, "choose dims that make every extent positive and below 2^32")
+        })
+    }
+
+    fn buffer(&mut self, name: String, kind: BufferKind, dtype: DType, shape: Vec<u32>) -> BufferId {
+        self.out.buffers.push(Buffer { name, kind, dtype, shape, exchange: Exchange::Counter, place: None });
+        BufferId::from(self.out.buffers.len() - 1)
+    }
+
+    fn nodes(&mut self, nodes: &'g [Node]) -> Result<(), GraphError> {
+        for node in nodes {
+            match node {
+                Node::Call(call) => self.call(call).map_err(|error| error.at(call.site))?,
+                Node::Bind { to, from } => self.bind(*to, *from),
+                Node::Loop { index, extent, body } => {
+                    for i in 0..self.number(extent)? {
+                        self.indices.insert(index.clone(), i);
+                        self.nodes(body)?;
+                    }
+                    self.indices.remove(index);
+                }
+                Node::If { flag, then, otherwise } => {
+                    let (name, _) = self.resolve(flag)?;
+                    let set = self.instance.flags.get(&name).copied().unwrap_or(false);
+                    self.nodes(if set { then } else { otherwise })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, to: ValueId, from: ValueId) {
+        let buffer = self.values.get(from.index()).copied().flatten();
+        if let Some(slot) = self.values.get_mut(to.index()) {
+            *slot = buffer;
+        }
+    }
+
+    fn resolve(&self, path: &FieldPath) -> Result<(String, Vec<i64>), GraphError> {
+        path.resolve(&|name| self.value_of(name)).map_err(|error| {
+            GraphError::new("AMK0606", format!("`{path}` has no value: {error}"), "index it with a loop index or a dim")
+        })
+    }
+
+    fn field(&mut self, path: &FieldPath) -> Result<BufferId, GraphError> {
+        let (name, _) = self.resolve(path)?;
+        if let Some(&buffer) = self.fields.get(&name) {
+            return Ok(buffer);
+        }
+        let (kind, dtype, shape) = match field_of(self.graph, path) {
+            Some(FieldKind::Weight { shape, .. }) => (BufferKind::Weight, self.weights, shape),
+            Some(FieldKind::Table { shape }) => (BufferKind::Weight, DType::F32, shape),
+            Some(FieldKind::State { shape }) => (BufferKind::State, DType::F32, shape),
+            _ => return Err(GraphError::new("AMK0603", format!("`{path}` is no tensor"), "pass a weight or a state field")),
+        };
+        let shape = shape.iter().map(|extent| self.extent(extent)).collect::<Result<_, _>>()?;
+        let buffer = self.buffer(name.clone(), kind, dtype, shape);
+        self.fields.insert(name, buffer);
+        Ok(buffer)
+    }
+
+    fn call(&mut self, call: &'g CallNode) -> Result<(), GraphError> {
+        let Some(signature) = self.graph.signatures.get(call.signature as usize) else {
+            return Err(GraphError::new("AMK0604", "the call names no instruction", "call an instruction"));
+        };
+        let mut planned = PlannedCall {
+            site: call.site,
+            signature: call.signature as usize,
+            label: String::new(),
+            env: BTreeMap::new(),
+            operands: Vec::new(),
+            params: Vec::new(),
+            indices: self.indices.clone(),
+            signals: call.signals.clone(),
+            waits: call.waits.clone(),
+        };
+        let mut shown = Vec::new();
+        for (param, arg) in signature.params.iter().zip(&call.args) {
+            self.argument(&param.kind, arg, &mut planned, &mut shown)?;
+        }
+        self.results(signature, call, &mut planned)?;
+        let targets: Vec<&str> = call.results.iter().filter_map(|value| self.value_name(*value)).collect();
+        let assigned = if targets.is_empty() { String::new() } else { format!("{} = ", targets.join(", ")) };
+        planned.label = format!("{assigned}{}({})", signature.name, shown.join(", "));
+        self.out.calls.push(planned);
+        Ok(())
+    }
+
+    fn value_name(&self, value: ValueId) -> Option<&'g str> {
+        self.graph.values.get(value.index()).map(|value| value.name.as_str())
+    }
+
+    fn argument(&mut self, kind: &ParamKind, arg: &Arg, planned: &mut PlannedCall, shown: &mut Vec<String>) -> Result<(), GraphError> {
+        match kind {
+            ParamKind::Tensor { access, shape, region, .. } => {
+                let buffer = match arg {
+                    Arg::Value(value) => self.values.get(value.index()).copied().flatten(),
+                    Arg::Field(path) => Some(self.field(path)?),
+                    Arg::Float(_) | Arg::Int(_) | Arg::Pos => None,
+                };
+                let buffer = buffer.ok_or_else(|| {
+                    GraphError::new("AMK0603", "an argument has no value yet", "assign it before this call, on every path")
+                })?;
+                let actual = &self.out.buffers[buffer.index()];
+                for (expr, &extent) in shape.iter().zip(&actual.shape) {
+                    if let Expr::Name(name) = expr {
+                        planned.env.entry(name.clone()).or_insert(i64::from(extent));
+                    }
+                }
+                shown.push(actual.name.clone());
+                self.positions(region, &actual.shape.clone());
+                planned.operands.push(PlannedOperand { buffer, access: *access, spans: region.clone() });
+            }
+            ParamKind::Float => {
+                let value = match arg {
+                    Arg::Float(value) => *value,
+                    Arg::Field(path) => self.instance.floats.get(&self.resolve(path)?.0).copied().unwrap_or(0.0),
+                    _ => 0.0,
+                };
+                planned.params.push(Param::F32(value));
+            }
+            ParamKind::Dim(bound) => {
+                let value = match arg {
+                    Arg::Int(expr) => self.extent(expr)?,
+                    Arg::Field(path) => match field_of(self.graph, path) {
+                        Some(FieldKind::Dim(expr)) => self.extent(&expr)?,
+                        _ => return Err(GraphError::new("AMK0603", format!("`{path}` is no dim"), "pass a `#[dim(..)]` field")),
+                    },
+                    _ => return Err(GraphError::new("AMK0603", "the argument is no dim", "pass a number or a `#[dim(..)]` field")),
+                };
+                if let Expr::Name(name) = bound {
+                    planned.env.insert(name.clone(), i64::from(value));
+                }
+                planned.params.push(Param::U32(value));
+            }
+            ParamKind::Pos => planned.params.push(Param::Pos),
+        }
+        Ok(())
+    }
+
+    /// A dimension whose interval moves with `pos` bounds the positions by its extent.
+    fn positions(&mut self, region: &[Span], shape: &[u32]) {
+        for (span, &extent) in region.iter().zip(shape) {
+            let mut moves = false;
+            if let Span::Range { lo, hi } = span {
+                for bound in [lo, hi] {
+                    bound.names(&mut |name| moves |= name == "pos");
+                }
+            }
+            if moves {
+                let old = self.out.positions;
+                self.out.positions = if old == 1 { extent } else { old.min(extent) };
+            }
+        }
+    }
+
+    fn results(&mut self, signature: &Signature, call: &CallNode, planned: &mut PlannedCall) -> Result<(), GraphError> {
+        for (result, &to) in signature.results.iter().zip(&call.results) {
+            let mut shape = Vec::new();
+            for expr in &result.shape {
+                let value = expr.eval(&|name| planned.env.get(name).copied());
+                let extent = value.ok().and_then(|value| u32::try_from(value).ok()).filter(|&extent| extent > 0);
+                shape.push(extent.ok_or_else(|| {
+                    let headline = format!("`{expr}` of `{}` is no extent in instance `{}`", signature.name, self.instance.name);
+                    GraphError::new("AMK0612", headline, "choose dims that make every extent positive and below 2^32")
+                })?);
+            }
+            let mut name = self.value_name(to).unwrap_or_default().to_owned();
+            for index in self.indices.values() {
+                name.push_str(&format!(".{index}"));
+            }
+            let buffer = self.buffer(name, BufferKind::Activation, result.dtype, shape);
+            planned.operands.push(PlannedOperand { buffer, access: Access::Write, spans: result.region.clone() });
+            if let Some(slot) = self.values.get_mut(to.index()) {
+                *slot = Some(buffer);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,352 @@
+//! Shapes for all dims: every call's operands against its instruction's signature, symbolically.
+//!
+//! A signature's own dims are bound by unification with the arguments' shapes; what is left is compared by normal form.
+//! A required multiple (`Q % D`) must follow from the shapes themselves or from the function's `where(..)`.
+
+use crate::expr::{Expr, Op};
+use crate::graph::{Arg, CallNode, Graph, KernelParamKind, Node};
+use crate::graph_error::GraphError;
+use crate::layout::{FieldKind, FieldPath, Layout};
+use crate::signature::{ParamKind, Signature, TensorClass};
+use crate::{DType, ValueId};
+use std::collections::BTreeMap;
+
+/// Checks every call and fills in the shapes of the graph's values. All findings are returned.
+pub fn check(graph: &mut Graph) -> Vec<GraphError> {
+    let mut checker = Checker { graph, shapes: vec![None; graph.values.len()], errors: Vec::new() };
+    for (value, shape) in checker.shapes.iter_mut().zip(graph.values.iter()) {
+        *value = (!shape.shape.is_empty()).then(|| shape.shape.clone());
+    }
+    for param in &graph.params {
+        if let KernelParamKind::Token(value) = param.kind {
+            checker.set(value, vec![Expr::Const(1)]);
+        }
+    }
+    checker.nodes(&graph.body);
+    let Checker { shapes, errors, .. } = checker;
+    for (value, shape) in graph.values.iter_mut().zip(shapes) {
+        value.shape = shape.unwrap_or_default();
+    }
+    errors
+}
+
+/// The dims of a signature bound to expressions over the graph's dims, for one call.
+pub type Bindings = BTreeMap<String, Expr>;
+
+struct Checker<'g> {
+    graph: &'g Graph,
+    shapes: Vec<Option<Vec<Expr>>>,
+    errors: Vec<GraphError>,
+}
+
+impl Checker<'_> {
+    fn set(&mut self, value: ValueId, shape: Vec<Expr>) {
+        if let Some(slot) = self.shapes.get_mut(value.index()) {
+            *slot = Some(shape);
+        }
+    }
+
+    fn shape(&self, value: ValueId) -> Option<&Vec<Expr>> {
+        self.shapes.get(value.index())?.as_ref()
+    }
+
+    fn nodes(&mut self, nodes: &[Node]) {
+        for node in nodes {
+            match node {
+                Node::Call(call) => self.call(call),
+                Node::Bind { to, from } => {
+                    if let Some(shape) = self.shape(*from).cloned() {
+                        self.assign(*to, shape, None);
+                    }
+                }
+                Node::Loop { body, .. } => self.nodes(body),
+                Node::If { then, otherwise, .. } => {
+                    self.nodes(then);
+                    self.nodes(otherwise);
+                }
+            }
+        }
+    }
+
+    fn assign(&mut self, to: ValueId, shape: Vec<Expr>, site: Option<u32>) {
+        let name = self.graph.values.get(to.index()).map_or("", |value| value.name.as_str());
+        match self.shape(to) {
+            Some(old) if !same_shape(old, &shape) => {
+                let mut error = GraphError::new(
+                    "AMK0605",
+                    format!("shape of `{name}` changes from `{}` to `{}`", show(old), show(&shape)),
+                    "use a new variable for the other shape",
+                );
+                error.site = site;
+                self.errors.push(error);
+            }
+            Some(_) => {}
+            None => self.set(to, shape),
+        }
+    }
+
+    fn call(&mut self, call: &CallNode) {
+        let Some(signature) = self.graph.signatures.get(call.signature as usize) else { return };
+        if call.args.len() != signature.params.len() {
+            self.errors.push(
+                GraphError::new(
+                    "AMK0604",
+                    format!("`{}` takes {} arguments, found {}", signature.name, signature.params.len(), call.args.len()),
+                    format!("pass `{}`", parameter_list(signature)),
+                )
+                .at(call.site),
+            );
+            return;
+        }
+        let mut pairs = Vec::new();
+        for (position, (param, arg)) in signature.params.iter().zip(&call.args).enumerate() {
+            match self.operand(&param.kind, arg) {
+                Ok(found) => pairs.extend(found.into_iter().map(|(want, have, dim)| Pair { position, dim, want, have })),
+                Err(Mismatch { expected, found }) => {
+                    let error = GraphError::new(
+                        "AMK0603",
+                        format!("`{}` of `{}` is {expected}, found {found}", param.name, signature.name),
+                        format!("pass {expected} here"),
+                    )
+                    .note(format!("declared at {}", signature.declared_at));
+                    self.errors.push(error.at(call.site).arg(position));
+                }
+            }
+        }
+        let before = self.errors.len();
+        let bound = self.unify(signature, call, pairs);
+        if self.errors.len() == before {
+            self.multiples(signature, call, &bound);
+        }
+        for (result, to) in signature.results.iter().zip(&call.results) {
+            let shape: Vec<Expr> = result.shape.iter().map(|e| substitute(e, &bound)).collect();
+            self.assign(*to, shape, Some(call.site));
+        }
+    }
+
+    /// The pairs (signature's expression, actual expression, dimension) of an argument.
+    fn operand(&self, kind: &ParamKind, arg: &Arg) -> Result<Vec<(Expr, Expr, Option<usize>)>, Mismatch> {
+        let (class, shape) = match kind {
+            ParamKind::Tensor { class, shape, .. } => (*class, shape),
+            ParamKind::Float => return self.float(arg),
+            ParamKind::Dim(want) => {
+                return Ok(self.dim(arg)?.map(|have| (want.clone(), have, None)).into_iter().collect());
+            }
+            ParamKind::Pos if matches!(arg, Arg::Pos) => return Ok(Vec::new()),
+            ParamKind::Pos => return Err(Mismatch::new("the position", "something else")),
+        };
+        let expected = class_name(class);
+        let actual = match arg {
+            Arg::Value(value) => {
+                let info = self.graph.values.get(value.index());
+                let token = info.is_some_and(|info| info.dtype == DType::U32);
+                if token != (class == TensorClass::Token) || !matches!(class, TensorClass::Tensor | TensorClass::Token) {
+                    return Err(Mismatch::new(expected, if token { "a token" } else { "a tensor of this step" }));
+                }
+                match self.shape(*value) {
+                    Some(shape) => shape.clone(),
+                    None => return Ok(Vec::new()),
+                }
+            }
+            Arg::Field(path) => match self.field(path) {
+                Some(FieldKind::Weight { shape, .. } | FieldKind::Table { shape }) if class == TensorClass::Weight => shape,
+                Some(FieldKind::State { shape }) if class == TensorClass::State => shape,
+                Some(kind) => return Err(Mismatch::new(expected, field_name(&kind))),
+                None => return Ok(Vec::new()),
+            },
+            Arg::Float(_) | Arg::Int(_) => return Err(Mismatch::new(expected, "a number")),
+            Arg::Pos => return Err(Mismatch::new(expected, "the position")),
+        };
+        if actual.len() != shape.len() {
+            return Err(Mismatch {
+                expected: format!("of rank {} (`{}`)", shape.len(), show(shape)),
+                found: format!("rank {} (`{}`)", actual.len(), show(&actual)),
+            });
+        }
+        Ok(shape.iter().cloned().zip(actual).enumerate().map(|(dim, (want, have))| (want, have, Some(dim))).collect())
+    }
+
+    fn float(&self, arg: &Arg) -> Result<Vec<(Expr, Expr, Option<usize>)>, Mismatch> {
+        match arg {
+            Arg::Float(_) => Ok(Vec::new()),
+            Arg::Field(path) => match self.field(path) {
+                Some(FieldKind::Param) | None => Ok(Vec::new()),
+                Some(kind) => Err(Mismatch::new("a number", field_name(&kind))),
+            },
+            _ => Err(Mismatch::new("a number (f32)", "something else")),
+        }
+    }
+
+    fn dim(&self, arg: &Arg) -> Result<Option<Expr>, Mismatch> {
+        match arg {
+            Arg::Int(expr) => Ok(Some(expr.clone())),
+            Arg::Field(path) => match self.field(path) {
+                Some(FieldKind::Dim(expr)) => Ok(Some(expr)),
+                None => Ok(None),
+                Some(kind) => Err(Mismatch::new("a dim", field_name(&kind))),
+            },
+            _ => Err(Mismatch::new("a dim", "something else")),
+        }
+    }
+
+    fn field(&self, path: &FieldPath) -> Option<FieldKind> {
+        field_of(self.graph, path)
+    }
+
+    fn unify(&mut self, signature: &Signature, call: &CallNode, mut pairs: Vec<Pair>) -> Bindings {
+        let mut bound = Bindings::new();
+        let mut origin: BTreeMap<String, String> = BTreeMap::new();
+        // Bare names bind first, so that compound extents can be compared whatever the order of the parameters.
+        pairs.sort_by_key(|pair| !matches!(pair.want, Expr::Name(_)));
+        for Pair { position, dim, want, have } in pairs {
+            let param = &signature.params[position].name;
+            if let Expr::Name(name) = &want
+                && !bound.contains_key(name)
+            {
+                bound.insert(name.clone(), have);
+                origin.insert(name.clone(), param.clone());
+                continue;
+            }
+            let expected = substitute(&want, &bound);
+            if !expected.same(&have) {
+                let place = dim.map_or_else(|| format!("`{param}`"), |dim| format!("dimension {dim} of `{param}`"));
+                let mut error = GraphError::new(
+                    "AMK0601",
+                    format!("{place} of `{}` is `{have}`, expected `{expected}`", signature.name),
+                    format!("pass a tensor whose extent there is `{expected}`"),
+                );
+                want.names(&mut |name| {
+                    if let (Some(value), Some(param)) = (bound.get(name), origin.get(name)) {
+                        error.notes.push(format!("`{name}` of `{}` is `{value}` because of `{param}`", signature.name));
+                    }
+                });
+                self.errors.push(error.note(format!("declared at {}", signature.declared_at)).at(call.site).arg(position));
+            }
+        }
+        bound
+    }
+
+    fn multiples(&mut self, signature: &Signature, call: &CallNode, bound: &Bindings) {
+        for (of, by) in &signature.multiples {
+            let (of, by) = (substitute(of, bound), substitute(by, bound));
+            if !is_multiple(&self.graph.multiples, &of, &by) {
+                self.errors.push(
+                    GraphError::new(
+                        "AMK0602",
+                        format!("`{}` needs `{of}` to be a multiple of `{by}`", signature.name),
+                        format!("declare it: `where({of} % {by})`"),
+                    )
+                    .note(counterexample(&of, &by))
+                    .note(format!("declared at {}", signature.declared_at))
+                    .at(call.site),
+                );
+            }
+        }
+    }
+}
+
+/// Whether `of` is a multiple of `by` for all dims that meet the declared multiples.
+pub fn is_multiple(declared: &[(Expr, Expr)], of: &Expr, by: &Expr) -> bool {
+    let zero = Expr::Const(0);
+    Expr::binary(Op::Rem, of.clone(), by.clone()).same(&zero) || declared.iter().any(|(a, b)| a.same(of) && b.same(by))
+}
+
+/// Small values of the dims that break the multiple.
+fn counterexample(of: &Expr, by: &Expr) -> String {
+    let mut names = Vec::new();
+    for expr in [of, by] {
+        expr.names(&mut |name| {
+            if !names.contains(&name.to_owned()) {
+                names.push(name.to_owned());
+            }
+        });
+    }
+    let tries = 7i64.saturating_pow(names.len().min(4) as u32);
+    for number in 0..tries {
+        let value = |name: &str| {
+            let at = names.iter().position(|n| n == name)?;
+            Some(2 + number / 7i64.pow(at.min(4) as u32) % 7)
+        };
+        if let (Ok(a), Ok(b)) = (of.eval(&value), by.eval(&value))
+            && b > 0
+            && a % b != 0
+        {
+            let values: Vec<String> = names.iter().filter_map(|n| Some(format!("{n} = {}", value(n)?))).collect();
+            return format!("it is not for {}: {a} is no multiple of {b}", values.join(", "));
+        }
+    }
+    "it does not follow from the shapes or from `where(..)`".to_owned()
+}
+
+/// The kind of the field a path leads to.
+pub fn field_of(graph: &Graph, path: &FieldPath) -> Option<FieldKind> {
+    let mut layout: &Layout = graph.params.iter().find_map(|param| match &param.kind {
+        KernelParamKind::Layout(layout) if param.name == path.root => Some(layout),
+        _ => None,
+    })?;
+    let (last, inner) = path.steps.split_last()?;
+    for step in inner {
+        layout = match &layout.field(&step.field)?.kind {
+            FieldKind::Struct(layout) | FieldKind::List { layout, .. } => layout,
+            _ => return None,
+        };
+    }
+    layout.field(&last.field).map(|field| field.kind.clone())
+}
+
+/// The expression with a signature's dims replaced.
+pub fn substitute(expr: &Expr, bound: &Bindings) -> Expr {
+    expr.substitute(&|name| bound.get(name).cloned())
+}
+
+fn same_shape(a: &[Expr], b: &[Expr]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.same(b))
+}
+
+fn show(shape: &[Expr]) -> String {
+    let extents: Vec<String> = shape.iter().map(ToString::to_string).collect();
+    format!("[{}]", extents.join(", "))
+}
+
+fn parameter_list(signature: &Signature) -> String {
+    let names: Vec<&str> = signature.params.iter().map(|param| param.name.as_str()).collect();
+    format!("{}({})", signature.name, names.join(", "))
+}
+
+fn class_name(class: TensorClass) -> &'static str {
+    match class {
+        TensorClass::Tensor => "a tensor of this step",
+        TensorClass::Weight => "a weight",
+        TensorClass::State => "a state",
+        TensorClass::Token => "a token",
+    }
+}
+
+fn field_name(kind: &FieldKind) -> &'static str {
+    match kind {
+        FieldKind::Weight { .. } | FieldKind::Table { .. } => "a weight",
+        FieldKind::State { .. } => "a state",
+        FieldKind::Param => "a float parameter",
+        FieldKind::Dim(_) => "a dim",
+        FieldKind::Flag => "a flag",
+        FieldKind::Struct(_) | FieldKind::List { .. } => "a struct",
+    }
+}
+
+struct Pair {
+    position: usize,
+    dim: Option<usize>,
+    want: Expr,
+    have: Expr,
+}
+
+struct Mismatch {
+    expected: String,
+    found: String,
+}
+
+impl Mismatch {
+    fn new(expected: &str, found: &str) -> Self {
+        Self { expected: expected.to_owned(), found: found.to_owned() }
+    }
+}
