@@ -20,6 +20,7 @@ pub mod region;
 pub mod schedule;
 pub mod shapes;
 pub mod signature;
+pub mod text;
 
 pub use dtype::DType;
 pub use entity::{BufferId, EventId, InstructionId, OpId, TaskId, ValueId, WorkerId};

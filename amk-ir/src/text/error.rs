@@ -1,0 +1,112 @@
+//! Errors of the reader of the text format.
+
+use core::fmt;
+
+/// Why a text is not a program, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseError {
+    /// The line, from 1.
+    pub line: u32,
+    /// The column in characters, from 1.
+    pub column: u32,
+    /// What is wrong.
+    pub cause: ParseCause,
+    /// One edit that would help, if there is one.
+    pub help: Option<String>,
+}
+
+/// What is wrong with a text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ParseCause {
+    /// Something else was expected here.
+    Expected {
+        /// What may stand here.
+        expected: &'static str,
+        /// What stands here.
+        found: String,
+    },
+    /// The line does not start with a word of the format.
+    UnknownLine {
+        /// Its first word.
+        word: String,
+    },
+    /// An entity is not the next of its kind.
+    OutOfOrder {
+        /// The id that the line should define.
+        expected: String,
+        /// The id it defines.
+        found: String,
+    },
+    /// A line that may stand once stands twice.
+    Repeated {
+        /// Its first word, or the name it defines.
+        what: String,
+    },
+    /// A name or id is used that no line above defines.
+    NotDeclared {
+        /// The kind of entity.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The name stands for several instructions.
+    Ambiguous {
+        /// The name.
+        name: String,
+    },
+    /// A number does not fit.
+    TooLarge {
+        /// The number as written.
+        number: String,
+        /// The largest number that fits.
+        max: u64,
+    },
+    /// More dimensions than a buffer can have, or more than this buffer has.
+    Rank {
+        /// Dimensions found.
+        found: usize,
+        /// Dimensions possible.
+        max: usize,
+    },
+    /// An index of an event tensor is outside of its extent.
+    EventIndex {
+        /// The index.
+        index: u64,
+        /// The extent.
+        extent: u32,
+    },
+    /// Both `worker` and `ticket` lines.
+    MixedQueues,
+    /// The text has no `program` line.
+    NoProgram,
+}
+
+impl fmt::Display for ParseCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expected { expected, found } => write!(f, "expected {expected}, found {found}"),
+            Self::UnknownLine { word } => write!(f, "no line starts with `{word}`"),
+            Self::OutOfOrder { expected, found } => write!(f, "expected `{expected}`, found `{found}`"),
+            Self::Repeated { what } => write!(f, "`{what}` is given twice"),
+            Self::NotDeclared { kind, name } => write!(f, "{kind} `{name}` is not declared above"),
+            Self::Ambiguous { name } => write!(f, "several instructions are named `{name}`"),
+            Self::TooLarge { number, max } => write!(f, "`{number}` is too large, at most {max} fits"),
+            Self::Rank { found, max } => write!(f, "{found} dimensions where at most {max} are possible"),
+            Self::EventIndex { index, extent } => write!(f, "index {index} is outside of extent {extent}"),
+            Self::MixedQueues => write!(f, "both `worker` and `ticket` lines"),
+            Self::NoProgram => write!(f, "no `program` line"),
+        }
+    }
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.column, self.cause)?;
+        if let Some(help) = &self.help {
+            write!(f, "\nhelp: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ParseError {}

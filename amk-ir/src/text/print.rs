@@ -1,0 +1,314 @@
+//! The printer of the text format.
+
+use super::cursor::{is_digits, is_plain_name, is_plain_word};
+use crate::{
+    Access, Buffer, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction, InstructionId, Interval,
+    Limits, Operand, Param, Program, Queues, Steps, Task, TaskId, WorkerId,
+};
+use core::fmt::{self, Write};
+
+/// The program as text; see the [module](super) for the format.
+pub fn print(program: &Program) -> String {
+    let mut text = String::new();
+    // Writing to a `String` does not fail.
+    let _ = write_program(&mut text, program);
+    text
+}
+
+fn write_program(out: &mut String, program: &Program) -> fmt::Result {
+    writeln!(out, "program @{}", name(&program.name, true))?;
+    if program.positions != 1 {
+        writeln!(out, "positions {}", program.positions)?;
+    }
+    if program.steps == Steps::Pipelined {
+        writeln!(out, "steps pipelined")?;
+    }
+    write_limits(out, &program.limits)?;
+    for (dim, value) in &program.dims {
+        writeln!(out, "dim {} = {value}", word(dim))?;
+    }
+    for (n, instruction) in program.instructions.iter().enumerate() {
+        write_instruction(out, InstructionId::from(n), instruction)?;
+    }
+    for (n, label) in program.ops.iter().enumerate() {
+        writeln!(out, "op o{n} {}", quoted(label))?;
+    }
+    for (n, buffer) in program.buffers.iter().enumerate() {
+        write_buffer(out, n, buffer)?;
+    }
+    for (n, event) in program.events.iter().enumerate() {
+        write!(out, "event e{n} @{}", name(&event.name, false))?;
+        if !event.shape.is_empty() {
+            write_shape(out, &event.shape)?;
+        }
+        writeln!(out)?;
+    }
+    for (n, task) in program.tasks.iter().enumerate() {
+        write_task(out, program, TaskId::from(n), task)?;
+        writeln!(out)?;
+    }
+    write_queues(out, &program.queues)
+}
+
+fn write_limits(out: &mut String, limits: &Limits) -> fmt::Result {
+    let none = Limits::default();
+    if *limits == none {
+        return Ok(());
+    }
+    write!(out, "limits")?;
+    if limits.workers != none.workers {
+        write!(out, " workers {}", limits.workers)?;
+    }
+    if limits.local_bytes != none.local_bytes {
+        write!(out, " local {}", limits.local_bytes)?;
+    }
+    if limits.memory_bytes != none.memory_bytes {
+        write!(out, " memory {}", limits.memory_bytes)?;
+    }
+    writeln!(out)
+}
+
+/// Where the writes at the end of an operand list begin: they stand behind the arrow.
+fn first_trailing_write(accesses: impl DoubleEndedIterator<Item = Access> + ExactSizeIterator) -> usize {
+    let len = accesses.len();
+    len - accesses.rev().take_while(|&access| access == Access::Write).count()
+}
+
+fn access_mark(access: Access) -> &'static str {
+    match access {
+        Access::Read => "",
+        Access::Write => "out ",
+        Access::Update => "mut ",
+    }
+}
+
+fn write_instruction(out: &mut String, id: InstructionId, instruction: &Instruction) -> fmt::Result {
+    write!(out, "instruction {id} {} {}(", quoted(&instruction.path), word(&instruction.name))?;
+    let split = first_trailing_write(instruction.operands.iter().map(|o| o.access));
+    let (left, right) = instruction.operands.split_at(split);
+    write_list(out, left, |out, o| write!(out, "{}{}", access_mark(o.access), operand_name(&o.name)))?;
+    write!(out, ")")?;
+    if !right.is_empty() {
+        write!(out, " -> (")?;
+        write_list(out, right, |out, o| write!(out, "{}", operand_name(&o.name)))?;
+        write!(out, ")")?;
+    }
+    if !instruction.params.is_empty() {
+        write!(out, " {{ ")?;
+        write_list(out, &instruction.params, |out, p| write!(out, "{}", word(p)))?;
+        write!(out, " }}")?;
+    }
+    writeln!(out)
+}
+
+fn write_buffer(out: &mut String, n: usize, buffer: &Buffer) -> fmt::Result {
+    write!(out, "buffer b{n} @{} {} {}", name(&buffer.name, true), kind_name(buffer.kind), buffer.dtype)?;
+    write_shape(out, &buffer.shape)?;
+    if let Exchange::Packet { slots } = buffer.exchange {
+        write!(out, " packet {slots}")?;
+    }
+    if let Some(place) = buffer.place {
+        write!(out, " at {place}")?;
+    }
+    writeln!(out)
+}
+
+fn write_shape(out: &mut String, shape: &[u32]) -> fmt::Result {
+    write!(out, "[")?;
+    write_list(out, shape, |out, extent| write!(out, "{extent}"))?;
+    write!(out, "]")
+}
+
+fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> fmt::Result {
+    write!(out, "task {id}")?;
+    if let Some(op) = task.op {
+        write!(out, " {op}")?;
+    }
+    write!(out, ":")?;
+    for (n, call) in task.calls.iter().enumerate() {
+        write!(out, "{}", if n == 0 { " " } else { " then " })?;
+        write_call(out, program, call)?;
+    }
+    for (n, wait) in task.waits.iter().enumerate() {
+        write!(out, "{}", if n == 0 { " wait " } else { ", " })?;
+        write_element(out, program, wait.on)?;
+        write!(out, " >= {}", wait.threshold)?;
+    }
+    for (n, &signal) in task.signals.iter().enumerate() {
+        write!(out, "{}", if n == 0 { " signal " } else { ", " })?;
+        write_element(out, program, signal)?;
+    }
+    Ok(())
+}
+
+/// Writes a call as it stands in a task line.
+pub(crate) fn write_call(out: &mut String, program: &Program, call: &Call) -> fmt::Result {
+    write!(out, "{}(", call_name(program, call.instruction))?;
+    let split = first_trailing_write(call.operands.iter().map(|o| o.access));
+    let (left, right) = call.operands.split_at(split);
+    write_list(out, left, |out, o| write_marked_operand(out, program, o, access_mark(o.access)))?;
+    write!(out, ")")?;
+    if !right.is_empty() {
+        write!(out, " -> (")?;
+        write_list(out, right, |out, o| write_marked_operand(out, program, o, ""))?;
+        write!(out, ")")?;
+    }
+    if !call.params.is_empty() {
+        write!(out, " {{")?;
+        write_list(out, &call.params, write_param)?;
+        write!(out, "}}")?;
+    }
+    Ok(())
+}
+
+/// The unique name of the instruction, else its id.
+fn call_name(program: &Program, id: InstructionId) -> String {
+    let named = program.instructions.get(id.index()).map(|i| i.name.as_str());
+    match named {
+        Some(name) if is_call_word(name) && program.instructions.iter().filter(|i| i.name == name).count() == 1 => {
+            name.to_owned()
+        }
+        _ => id.to_string(),
+    }
+}
+
+/// Whether a call can stand with this name: not taken for a keyword or an id.
+fn is_call_word(name: &str) -> bool {
+    let id = name.strip_prefix(InstructionId::PREFIX).is_some_and(is_digits);
+    is_plain_word(name) && !id && !matches!(name, "wait" | "signal" | "then")
+}
+
+fn write_marked_operand(out: &mut String, program: &Program, operand: &Operand, mark: &str) -> fmt::Result {
+    if operand.early {
+        write!(out, "early ")?;
+    }
+    write!(out, "{mark}")?;
+    write_operand(out, program, operand)
+}
+
+/// Writes the buffer and the tile of an operand by ids, as in `b3[0..16, ..]`.
+pub(crate) fn write_operand(out: &mut String, program: &Program, operand: &Operand) -> fmt::Result {
+    let shape = program.buffers.get(operand.buffer.index()).map_or(&[][..], |b| &b.shape);
+    write!(out, "{}[", operand.buffer)?;
+    for (n, interval) in operand.region.intervals().iter().enumerate() {
+        write!(out, "{}", if n == 0 { "" } else { ", " })?;
+        write_interval(out, *interval, shape.get(n).copied())?;
+    }
+    write!(out, "]")
+}
+
+fn write_interval(out: &mut String, interval: Interval, extent: Option<u32>) -> fmt::Result {
+    let Interval { lo, hi } = interval;
+    if extent.is_some_and(|extent| interval == Interval::fixed(0, extent)) {
+        write!(out, "..")
+    } else if lo.pos == hi.pos && lo.base.checked_add(1) == Some(hi.base) {
+        write!(out, "{lo}")
+    } else {
+        write!(out, "{interval}")
+    }
+}
+
+/// Writes one counter, as in `e0[1, 2]`.
+pub(crate) fn write_element(out: &mut String, program: &Program, element: Element) -> fmt::Result {
+    let event = program.events.get(element.event.index());
+    write!(out, "{}", element.event)?;
+    match event {
+        Some(EventTensor { shape, .. }) if shape.is_empty() && element.index == 0 => Ok(()),
+        Some(event) if event.shape.len() > 1 && u64::from(element.index) < event.len() => {
+            write!(out, "[")?;
+            let mut stride = event.len();
+            let mut rest = u64::from(element.index);
+            for (n, &extent) in event.shape.iter().enumerate() {
+                stride /= u64::from(extent.max(1));
+                write!(out, "{}{}", if n == 0 { "" } else { ", " }, rest / stride.max(1))?;
+                rest %= stride.max(1);
+            }
+            write!(out, "]")
+        }
+        _ => write!(out, "[{}]", element.index),
+    }
+}
+
+fn write_param(out: &mut String, param: &Param) -> fmt::Result {
+    match param {
+        Param::F32(x) if x.is_nan() => write!(out, "nan"),
+        // `Debug` of a float is the shortest text that reads back, with a `.` or an `e`.
+        Param::F32(x) => write!(out, "{x:?}"),
+        Param::U32(n) => write!(out, "{n}"),
+        Param::Pos => write!(out, "pos"),
+    }
+}
+
+fn write_queues(out: &mut String, queues: &Queues) -> fmt::Result {
+    match queues {
+        Queues::Static(workers) => {
+            for (n, queue) in workers.iter().enumerate() {
+                write!(out, "worker {}:", WorkerId::from(n))?;
+                for task in queue {
+                    write!(out, " {task}")?;
+                }
+                writeln!(out)?;
+            }
+            Ok(())
+        }
+        Queues::Ticket { workers, order } => {
+            write!(out, "ticket {workers}:")?;
+            for task in order {
+                write!(out, " {task}")?;
+            }
+            writeln!(out)
+        }
+    }
+}
+
+fn write_list<T>(out: &mut String, items: &[T], mut write: impl FnMut(&mut String, &T) -> fmt::Result) -> fmt::Result {
+    for (n, item) in items.iter().enumerate() {
+        if n > 0 {
+            write!(out, ", ")?;
+        }
+        write(out, item)?;
+    }
+    Ok(())
+}
+
+/// A name after `@`.
+fn name(name: &str, brackets: bool) -> String {
+    if is_plain_name(name, brackets) { name.to_owned() } else { quoted(name) }
+}
+
+/// A word, in quotes where it must be.
+fn word(name: &str) -> String {
+    if is_plain_word(name) { name.to_owned() } else { quoted(name) }
+}
+
+/// A word that is not taken for an access.
+fn operand_name(name: &str) -> String {
+    if matches!(name, "mut" | "out" | "early") { quoted(name) } else { word(name) }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// The name of a kind in the text format.
+pub(super) fn kind_name(kind: BufferKind) -> &'static str {
+    KINDS.iter().find(|(k, _)| *k == kind).map_or("", |(_, name)| name)
+}
+
+/// The kinds and their names in the text format.
+pub(super) const KINDS: [(BufferKind, &str); 6] = [
+    (BufferKind::Weight, "weight"),
+    (BufferKind::Input, "input"),
+    (BufferKind::Activation, "activation"),
+    (BufferKind::Output, "output"),
+    (BufferKind::State, "state"),
+    (BufferKind::Local, "local"),
+];
+
+/// The element type of this name.
+pub(super) fn dtype_of(name: &str) -> Option<DType> {
+    DType::ALL.into_iter().find(|dtype| dtype.name() == name)
+}
+
+/// Ids of event tensors as they stand in the text.
+pub(super) const EVENT: &str = EventId::PREFIX;
