@@ -75,7 +75,7 @@ TINY: dict[str, Tiny] = {
                 "factor": 8.0,
                 "low_freq_factor": 1.0,
                 "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 32,
+                "original_max_position_embeddings": 64,
             },
         ),
         "llama3",
