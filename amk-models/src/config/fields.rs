@@ -1,0 +1,128 @@
+//! Typed access to the fields of a JSON object that remembers which were read and what was wrong.
+
+use serde_json::{Map, Value};
+
+use super::Refusal;
+
+/// The fields of an object that nobody has read yet, and the refusals so far.
+///
+/// Each getter takes its field out. A wrong type is recorded as a refusal and a harmless stand-in returned, so that one pass
+/// reports everything that is wrong.
+pub(super) struct Fields {
+    map: Map<String, Value>,
+    /// Path of the object inside the file, with a final dot; empty at the top.
+    prefix: String,
+    refusals: Vec<Refusal>,
+}
+
+impl Fields {
+    pub(super) fn new(map: Map<String, Value>, prefix: &str) -> Self {
+        Self { map, prefix: prefix.to_owned(), refusals: Vec::new() }
+    }
+
+    /// Records a refusal of `field`.
+    pub(super) fn refuse(&mut self, field: &str, value: &Value, reason: impl Into<String>) {
+        let shown = if value.is_null() { String::new() } else { value.to_string() };
+        self.refusals.push(Refusal::new(format!("{}{field}", self.prefix), shown, reason));
+    }
+
+    /// Adds the refusals of a nested object.
+    pub(super) fn refuse_all(&mut self, refusals: Vec<Refusal>) {
+        self.refusals.extend(refusals);
+    }
+
+    /// Whether nothing was refused so far.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.refusals.is_empty()
+    }
+
+    /// Takes `field`; `None` when it is absent or null.
+    pub(super) fn take(&mut self, field: &str) -> Option<Value> {
+        self.map.remove(field).filter(|value| !value.is_null())
+    }
+
+    /// Looks at `field` without taking it.
+    pub(super) fn peek(&self, field: &str) -> Option<&Value> {
+        self.map.get(field)
+    }
+
+    /// Takes what is left.
+    pub(super) fn take_rest(&mut self) -> Map<String, Value> {
+        std::mem::take(&mut self.map)
+    }
+
+    /// Ends the reading with all refusals.
+    pub(super) fn into_refusals(self) -> Vec<Refusal> {
+        self.refusals
+    }
+
+    /// The value that `read` makes of `field`; a refusal where it makes none.
+    fn read<T>(&mut self, field: &str, expected: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
+        let value = self.take(field)?;
+        let read = read(&value);
+        if read.is_none() {
+            self.refuse(field, &value, format!("expected {expected}"));
+        }
+        read
+    }
+
+    /// A size from 1 to `limit`, if present.
+    pub(super) fn size(&mut self, field: &str, limit: u64) -> Option<usize> {
+        self.read(field, &format!("a whole number from 1 to {limit}"), |value| {
+            value.as_u64().filter(|size| (1..=limit).contains(size)).map(|size| size as usize)
+        })
+    }
+
+    /// A size from 1 to `limit` that must be present.
+    pub(super) fn required_size(&mut self, field: &str, limit: u64) -> usize {
+        let present = self.peek(field).is_some_and(|value| !value.is_null());
+        if !present {
+            self.refuse(field, &Value::Null, "is missing");
+        }
+        self.size(field, limit).unwrap_or(1)
+    }
+
+    /// A finite number, if present.
+    pub(super) fn number(&mut self, field: &str) -> Option<f64> {
+        self.read(field, "a number", |value| value.as_f64().filter(|number| number.is_finite()))
+    }
+
+    /// A finite positive number that must be present.
+    pub(super) fn required_positive(&mut self, field: &str) -> f64 {
+        match self.number(field) {
+            Some(number) if number > 0.0 => number,
+            Some(number) => {
+                self.refuse(field, &number.into(), "must be above 0");
+                1.0
+            }
+            None => {
+                self.refuse(field, &Value::Null, "is missing or no number");
+                1.0
+            }
+        }
+    }
+
+    /// A truth value, if present.
+    pub(super) fn truth(&mut self, field: &str) -> Option<bool> {
+        self.read(field, "true or false", Value::as_bool)
+    }
+
+    /// A text, if present.
+    pub(super) fn text(&mut self, field: &str) -> Option<String> {
+        self.read(field, "a string", |value| value.as_str().map(str::to_owned))
+    }
+
+    /// Token ids: one number or a list of numbers; empty when absent.
+    pub(super) fn token_ids(&mut self, field: &str) -> Vec<u32> {
+        self.read(field, "a token id or a list of them", token_ids).unwrap_or_default()
+    }
+}
+
+/// Token ids as configs write them: one number or a list of numbers.
+pub(crate) fn token_ids(value: &Value) -> Option<Vec<u32>> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value {
+        Value::Array(ids) => ids.iter().map(id).collect(),
+        value => Some(vec![id(value)?]),
+    }
+}

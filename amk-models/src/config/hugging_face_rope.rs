@@ -1,0 +1,140 @@
+//! The rotary fields of a `config.json`, in the old spelling (`rope_theta`, `rope_scaling`, `type`) and the new one
+//! (`rope_parameters`, `rope_type`).
+
+use serde_json::Value;
+
+use super::fields::Fields;
+use super::rope::yarn_attention_factor;
+use super::{MAX_LENGTH, Rope, RopeScaling};
+
+/// Base of the frequencies where a config has none (`RotaryEmbeddingConfigMixin.default_theta`).
+const DEFAULT_THETA: f64 = 10_000.0;
+
+/// Reads everything rotary. `head_dim` and `context_len` are defaults of what it is made from.
+pub(super) fn rope(config: &mut Fields, head_dim: usize, context_len: usize) -> Rope {
+    let theta = config.number("rope_theta");
+    let partial = config.number("partial_rotary_factor");
+    let original = config.size("original_max_position_embeddings", MAX_LENGTH);
+    let Some(mut inner) = scaling_object(config) else {
+        return rope_of(theta, partial, head_dim, RopeScaling::Default);
+    };
+    let theta = agreeing(&mut inner, "rope_theta", theta);
+    let partial = agreeing(&mut inner, "partial_rotary_factor", partial);
+    // transformers lets the outer field win.
+    let inner_original = inner.size("original_max_position_embeddings", MAX_LENGTH);
+    let original_context = original.or(inner_original).unwrap_or(context_len) as f64;
+    let scaling = scaling(&mut inner, original_context, context_len as f64);
+    for (key, value) in inner.take_rest() {
+        inner.refuse(&key, &value, "this parameter is not one of the scaling's and may change what the model computes");
+    }
+    config.refuse_all(inner.into_refusals());
+    rope_of(theta, partial, head_dim, scaling)
+}
+
+fn rope_of(theta: Option<f64>, partial: Option<f64>, head_dim: usize, scaling: RopeScaling) -> Rope {
+    Rope {
+        theta: theta.unwrap_or(DEFAULT_THETA),
+        // A negative or absurd factor saturates to something that the check of the whole config refuses.
+        rotary_dims: (head_dim as f64 * partial.unwrap_or(1.0)) as usize,
+        scaling,
+    }
+}
+
+/// The object that describes the scaling, under whichever name; `None` when there is none or it is refused.
+fn scaling_object(config: &mut Fields) -> Option<Fields> {
+    let old = config.take("rope_scaling");
+    let new = config.take("rope_parameters");
+    let (name, value) = match (old, new) {
+        (None, None) => return None,
+        (Some(old), None) => ("rope_scaling", old),
+        (None, Some(new)) => ("rope_parameters", new),
+        (Some(old), Some(new)) if old == new => ("rope_parameters", new),
+        (Some(old), Some(_)) => {
+            config.refuse("rope_scaling", &old, "contradicts `rope_parameters`");
+            return None;
+        }
+    };
+    match value {
+        Value::Object(object) if object.values().any(Value::is_object) => {
+            config.refuse(name, &Value::Object(object), "rotary embeddings that differ by layer are not modelled");
+            None
+        }
+        Value::Object(object) => Some(Fields::new(object, &format!("{name}."))),
+        other => {
+            config.refuse(name, &other, "expected an object");
+            None
+        }
+    }
+}
+
+/// The inner value of `field`, which must not contradict the outer one.
+fn agreeing(inner: &mut Fields, field: &str, outer: Option<f64>) -> Option<f64> {
+    let found = inner.number(field);
+    if let (Some(found), Some(outer)) = (found, outer)
+        && found != outer
+    {
+        inner.refuse(field, &found.into(), format!("contradicts the outer `{field}`, {outer}"));
+    }
+    found.or(outer)
+}
+
+fn scaling(inner: &mut Fields, original_context: f64, context: f64) -> RopeScaling {
+    let (new, old) = (inner.text("rope_type"), inner.text("type"));
+    if let (Some(new), Some(old)) = (&new, &old)
+        && new != old
+    {
+        inner.refuse("type", &old.as_str().into(), format!("contradicts `rope_type`, {new:?}"));
+    }
+    let name = new.or(old).unwrap_or_else(|| "default".to_owned());
+    match name.as_str() {
+        "default" => RopeScaling::Default,
+        "linear" => RopeScaling::Linear { factor: inner.required_positive("factor") },
+        "llama3" => llama3(inner, original_context),
+        "yarn" => yarn(inner, original_context, context),
+        _ => {
+            // The parameters of an unknown scaling are unknown, too: one refusal is enough.
+            inner.take_rest();
+            let reason = "this scaling is not modelled; default, linear, llama3 and yarn are";
+            inner.refuse("rope_type", &name.into(), reason);
+            RopeScaling::Default
+        }
+    }
+}
+
+fn llama3(inner: &mut Fields, original_context: f64) -> RopeScaling {
+    let factor = inner.required_positive("factor");
+    let low_freq_factor = inner.required_positive("low_freq_factor");
+    let high_freq_factor = inner.required_positive("high_freq_factor");
+    if high_freq_factor <= low_freq_factor {
+        inner.refuse("high_freq_factor", &high_freq_factor.into(), "must be above `low_freq_factor`");
+    }
+    RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context }
+}
+
+fn yarn(inner: &mut Fields, original_context: f64, context: f64) -> RopeScaling {
+    let factor = match inner.peek("factor") {
+        None | Some(Value::Null) => {
+            inner.take("factor");
+            context / original_context
+        }
+        Some(_) => inner.required_positive("factor"),
+    };
+    // Python's `or`: zero means the default.
+    let or_default = |value: Option<f64>, default: f64| value.filter(|&value| value != 0.0).unwrap_or(default);
+    let beta_fast = or_default(inner.number("beta_fast"), 32.0);
+    let beta_slow = or_default(inner.number("beta_slow"), 1.0);
+    if beta_fast <= 0.0 || beta_slow <= 0.0 {
+        inner.refuse("beta_fast", &beta_fast.into(), "the bounds of the passage must be above 0");
+    }
+    let (mscale, mscale_all_dim) = (inner.number("mscale"), inner.number("mscale_all_dim"));
+    let attention_factor = inner.number("attention_factor").unwrap_or_else(|| {
+        match (or_default(mscale, 0.0), or_default(mscale_all_dim, 0.0)) {
+            (0.0, _) | (_, 0.0) => yarn_attention_factor(factor, 1.0),
+            (mscale, all_dim) => yarn_attention_factor(factor, mscale) / yarn_attention_factor(factor, all_dim),
+        }
+    });
+    let truncate = inner.truth("truncate").unwrap_or(true);
+    // Whether the model was trained with the scaling; nothing is computed from it.
+    inner.truth("finetuned");
+    RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, truncate }
+}
