@@ -1,1 +1,3 @@
-//! Filetests, soundness, differential, model and GPU tests
+//! What tests programs: an independent [`oracle`], random programs ([`generate`]) and their mutations ([`mutate`]).
+
+pub mod oracle;

@@ -1,0 +1,1 @@
+//! The oracle on programs whose verdict is known.

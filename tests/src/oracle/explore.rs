@@ -1,0 +1,162 @@
+//! All interleavings, with a task as one event.
+//!
+//! A state is the set of tasks that have ended and, for a ticket queue, how many tickets are drawn. That is complete:
+//! *what may start* depends on ended tasks alone (signals and packets come with the end, a queue goes on at the end), so whenever a
+//! task can start while an earlier one in conflict runs, it can also start, in another execution, while that one has not begun (its worker
+//! is slow) or, with tickets, sits drawn in its worker's hands. Hence the check at each start: everything that conflicts with the task
+//! and is earlier in eager order has ended. [`super::fine`] explores starts and ends apart, and a test compares the two.
+
+use super::cells::Cells;
+use super::launch::{Horizon, Instance, Launch, MOST, Order, Set};
+use super::source::Source;
+use super::{Reason, Verdict, eager, read, structure};
+use rustc_hash::FxHashMap;
+
+/// Explores programs one after the other, reusing its memory.
+#[derive(Default)]
+pub struct Explorer {
+    /// Each state seen, and the one it was reached from.
+    seen: FxHashMap<State, State>,
+    open: Vec<State>,
+    /// States visited so far.
+    pub states: u64,
+}
+
+/// What has ended, and how many tickets are drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+struct State {
+    done: Set,
+    drawn: u8,
+}
+
+impl Explorer {
+    /// Judges the program of a text.
+    pub fn judge(&mut self, text: &str, horizon: Horizon) -> Verdict {
+        match read::read(text) {
+            Ok(source) => self.judge_source(&source, horizon),
+            Err(why) => Verdict::Unsafe(Reason::Text(why)),
+        }
+    }
+
+    /// Judges a program.
+    pub fn judge_source(&mut self, source: &Source, horizon: Horizon) -> Verdict {
+        if let Err(why) = structure::check(source) {
+            return Verdict::Unsafe(Reason::Structure(why));
+        }
+        let Some(cells) = Cells::new(source) else { return Verdict::TooLarge };
+        if let Err(reason) = eager::early_reads(source, &cells) {
+            return Verdict::Unsafe(reason);
+        }
+        let barrier_steps = 1;
+        for first in 0..source.positions {
+            let left = |steps: u64| if source.positions == 1 { steps } else { steps.min(source.positions - first) };
+            if let Err(reason) = eager::run(source, &cells, first, left(horizon.steps)) {
+                return Verdict::Unsafe(reason);
+            }
+            let steps = if source.pipelined { left(explored_steps(source, horizon)) } else { barrier_steps };
+            let Some(launch) = Launch::new(source, &cells, first, steps) else { return Verdict::TooLarge };
+            if let Err(reason) = self.explore(&launch) {
+                return Verdict::Unsafe(reason);
+            }
+        }
+        Verdict::Safe
+    }
+
+    /// Visits every reachable state of a launch.
+    ///
+    /// # Errors
+    /// The first race or deadlock, with the way to it.
+    pub fn explore(&mut self, launch: &Launch) -> Result<(), Reason> {
+        match &launch.order {
+            Order::Static(queues) => self.visit(launch, queues.len()),
+            Order::Ticket(_, workers) => {
+                (1..=(*workers).min(launch.count as u64)).try_for_each(|resident| self.visit(launch, resident as usize))
+            }
+        }
+    }
+
+    fn visit(&mut self, launch: &Launch, workers: usize) -> Result<(), Reason> {
+        let start = State::default();
+        self.seen.clear();
+        self.seen.insert(start, start);
+        self.open.clear();
+        self.open.push(start);
+        while let Some(state) = self.open.pop() {
+            self.states += 1;
+            let mut moved = false;
+            for choice in 0..=workers {
+                let Some((next, started)) = successor(launch, state, workers, choice) else { continue };
+                moved = true;
+                let running = started.map_or(0, |n| launch.before[usize::from(n)] & !state.done);
+                if let (Some(later), true) = (started, running != 0) {
+                    let earlier = launch.instance(running.trailing_zeros() as usize);
+                    let later = launch.instance(usize::from(later));
+                    return Err(Reason::Race { earlier, later, trace: self.trace(launch, state) });
+                }
+                if let std::collections::hash_map::Entry::Vacant(entry) = self.seen.entry(next) {
+                    entry.insert(state);
+                    self.open.push(next);
+                }
+            }
+            if !moved && state.done != launch.all() {
+                return Err(Reason::Deadlock { trace: self.trace(launch, state), stuck: stuck(launch, state) });
+            }
+        }
+        Ok(())
+    }
+
+    /// The tasks that ended on the way to a state.
+    fn trace(&self, launch: &Launch, mut state: State) -> Vec<Instance> {
+        let mut trace = Vec::new();
+        while let Some(&from) = self.seen.get(&state).filter(|&&from| from != state) {
+            trace.extend(launch.members(state.done & !from.done));
+            state = from;
+        }
+        trace.reverse();
+        trace
+    }
+}
+
+/// Steps of a pipelined launch to explore: signals of a step may stand in for those of earlier ones, at most a fan-in of them.
+fn explored_steps(source: &Source, horizon: Horizon) -> u64 {
+    let fan_in = |counter| source.tasks.iter().filter(|task| task.signals.contains(counter)).count() as u64;
+    let widest = source.tasks.iter().flat_map(|task| &task.signals).map(fan_in).max().unwrap_or(0);
+    let slots = source.buffers.iter().filter_map(|buffer| buffer.slots).max().unwrap_or(0);
+    let fits = (MOST / source.tasks.len().max(1)) as u64;
+    horizon.steps.max(widest + 1).max(slots + 1).min(fits)
+}
+
+/// The state after a choice, and the task that runs in it: the next of a worker's queue, or (choice 0) a drawn ticket, or the
+/// `choice`-th of the drawn ones that have not ended.
+fn successor(launch: &Launch, state: State, workers: usize, choice: usize) -> Option<(State, Option<u8>)> {
+    let number = match &launch.order {
+        Order::Static(queues) => {
+            let (members, queue) = queues.get(choice)?;
+            *queue.get((state.done & members).count_ones() as usize)?
+        }
+        Order::Ticket(order, _) => {
+            let mut held = order[..usize::from(state.drawn)].iter().filter(|&&n| state.done >> n & 1 == 0);
+            if choice == 0 {
+                let free = usize::from(state.drawn) < order.len() && held.count() < workers;
+                return free.then_some((State { drawn: state.drawn + 1, ..state }, None));
+            }
+            *held.nth(choice - 1)?
+        }
+    };
+    let next = State { done: state.done | 1 << number, ..state };
+    launch.ready(usize::from(number), state.done).then_some((next, Some(number)))
+}
+
+/// What the workers are waiting with.
+fn stuck(launch: &Launch, state: State) -> Vec<Instance> {
+    let numbers: Vec<u8> = match &launch.order {
+        Order::Static(queues) => {
+            let head = |(members, queue): &(Set, Vec<u8>)| queue.get((state.done & members).count_ones() as usize).copied();
+            queues.iter().filter_map(head).collect()
+        }
+        Order::Ticket(order, _) => {
+            order[..usize::from(state.drawn)].iter().copied().filter(|&n| state.done >> n & 1 == 0).collect()
+        }
+    };
+    numbers.into_iter().map(|number| launch.instance(usize::from(number))).collect()
+}

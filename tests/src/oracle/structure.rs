@@ -1,0 +1,152 @@
+//! What has no meaning: references, arities, regions, queues, thresholds, capacities.
+
+use super::source::{Access, Call, Counter, Kind, Operand, Queues, Source, Task};
+
+/// Says no to a program without a meaning.
+///
+/// # Errors
+/// The first thing found.
+pub fn check(source: &Source) -> Result<(), String> {
+    if source.positions == 0 {
+        return Err("no position".into());
+    }
+    buffers(source)?;
+    if source.events.iter().flatten().any(|&extent| extent == 0) {
+        return Err("an event tensor without counters".into());
+    }
+    for (id, task) in source.tasks.iter().enumerate() {
+        for call in &task.calls {
+            calls(source, call).map_err(|why| format!("t{id}: {why}"))?;
+        }
+        counters(source, task).map_err(|why| format!("t{id}: {why}"))?;
+    }
+    locals(source)?;
+    queues(source)
+}
+
+fn buffers(source: &Source) -> Result<(), String> {
+    for (id, buffer) in source.buffers.iter().enumerate() {
+        if buffer.shape.is_empty() || buffer.shape.len() > 4 || buffer.len() == 0 {
+            return Err(format!("b{id} has a shape without elements or of more than 4 dimensions"));
+        }
+        if buffer.place.is_some_and(|place| place % buffer.width != 0) {
+            return Err(format!("b{id} is not aligned"));
+        }
+        if buffer.slots == Some(0) {
+            return Err(format!("b{id} has no slot"));
+        }
+    }
+    let owned = |b: &&super::source::Buffer| b.kind != Kind::Local && b.place.is_none();
+    let own: u64 = source.buffers.iter().filter(owned).map(|b| b.len() * b.width * b.slots.unwrap_or(1)).sum();
+    let arena = source.buffers.iter().filter_map(|b| b.place.map(|at| at + b.len() * b.width)).max().unwrap_or(0);
+    if source.memory_bytes.is_some_and(|limit| own + arena > limit) {
+        return Err("more memory than there is".into());
+    }
+    Ok(())
+}
+
+fn calls(source: &Source, call: &Call) -> Result<(), String> {
+    let known = source.instructions.iter().find(|signature| signature.name == call.name);
+    let signature = known.ok_or(format!("no instruction `{}`", call.name))?;
+    let accesses: Vec<Access> = call.operands.iter().map(|operand| operand.access).collect();
+    if accesses != signature.accesses || call.params != signature.params {
+        return Err(format!("`{}` takes other operands or parameters", call.name));
+    }
+    call.operands.iter().try_for_each(|operand| tile(source, operand))
+}
+
+fn tile(source: &Source, operand: &Operand) -> Result<(), String> {
+    let id = operand.buffer;
+    let buffer = source.buffers.get(id).ok_or(format!("no b{id}"))?;
+    if operand.access.writes() && matches!(buffer.kind, Kind::Weight | Kind::Input) {
+        return Err(format!("b{id} is read only"));
+    }
+    if operand.early && operand.access != Access::Read {
+        return Err(format!("an early access of b{id} that is not a read"));
+    }
+    if operand.tile.len() != buffer.shape.len() {
+        return Err(format!("b{id} has another rank"));
+    }
+    for (interval, &extent) in operand.tile.iter().zip(&buffer.shape) {
+        let Some((lo, hi)) = interval else { continue };
+        for position in [0, source.positions - 1] {
+            if hi.at(position) > extent {
+                return Err(format!("a tile outside of b{id}"));
+            }
+            if lo.at(position) >= hi.at(position) {
+                return Err(format!("an empty tile of b{id}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn counters(source: &Source, task: &Task) -> Result<(), String> {
+    let exists = |counter: &Counter| {
+        source.events.get(counter.event).is_some_and(|shape| {
+            shape.len() == counter.at.len() && shape.iter().zip(&counter.at).all(|(extent, at)| at < extent)
+        })
+    };
+    for (on, threshold) in &task.waits {
+        let fan_in = source.tasks.iter().filter(|task| task.signals.contains(on)).count() as u64;
+        if !exists(on) {
+            return Err("no such counter".into());
+        }
+        if *threshold == 0 || *threshold > fan_in {
+            return Err(format!("waits for {threshold} of {fan_in} signals"));
+        }
+    }
+    for (at, counter) in task.signals.iter().enumerate() {
+        if !exists(counter) || task.signals[..at].contains(counter) {
+            return Err("signals a counter that does not exist, or twice".into());
+        }
+    }
+    Ok(())
+}
+
+/// Local buffers belong to one task, and fit.
+fn locals(source: &Source) -> Result<(), String> {
+    let mut owners = vec![None; source.buffers.len()];
+    for (id, task) in source.tasks.iter().enumerate() {
+        for operand in task.calls.iter().flat_map(|call| &call.operands) {
+            if source.buffers[operand.buffer].kind != Kind::Local {
+                continue;
+            }
+            if *owners[operand.buffer].get_or_insert(id) != id {
+                return Err(format!("local b{} is used by several tasks", operand.buffer));
+            }
+        }
+    }
+    for id in 0..source.tasks.len() {
+        let owned = source.buffers.iter().zip(&owners).filter(|(_, owner)| **owner == Some(id));
+        let bytes: u64 = owned.map(|(buffer, _)| buffer.len() * buffer.width).sum();
+        if source.local_bytes.is_some_and(|limit| bytes > limit) {
+            return Err(format!("t{id} has more local memory than there is"));
+        }
+    }
+    Ok(())
+}
+
+fn queues(source: &Source) -> Result<(), String> {
+    let (workers, entries): (u64, Vec<usize>) = match &source.queues {
+        Queues::Static(queues) => (queues.len() as u64, queues.concat()),
+        Queues::Ticket { workers, order } => (*workers, order.clone()),
+    };
+    if source.resident.is_some_and(|limit| workers > limit) {
+        return Err("more workers than are resident".into());
+    }
+    if workers == 0 && !source.tasks.is_empty() {
+        return Err("no worker".into());
+    }
+    let mut seen = vec![false; source.tasks.len()];
+    for task in entries {
+        match seen.get_mut(task) {
+            Some(seen) if !*seen => *seen = true,
+            _ => return Err(format!("t{task} does not exist or is queued twice")),
+        }
+    }
+    match seen.iter().position(|&seen| !seen) {
+        Some(task) => Err(format!("t{task} is in no queue")),
+        None => Ok(()),
+    }
+}
