@@ -1,0 +1,152 @@
+//! Lowering of small graphs by several schedules: the text of the program is the expectation.
+
+use amk_ir::Access;
+use amk_ir::expr::Expr;
+use amk_ir::graph::{Arg, CallNode, Graph, Instance, KernelParam, KernelParamKind, Node, Value};
+use amk_ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
+use amk_ir::lower::lower_with;
+use amk_ir::schedule::{FuseInto, Fusion, Schedule, Tile};
+use amk_ir::signature::{GridSig, ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass, TileSig};
+use amk_ir::{DType, ValueId};
+use std::collections::BTreeMap;
+
+fn expr(text: &str) -> Expr {
+    Expr::parse(text).expect(text)
+}
+
+fn span(text: &str) -> Span {
+    match text.split_once("..") {
+        Some(("", "")) => Span::Full,
+        Some((lo, hi)) => Span::Range { lo: expr(lo), hi: expr(hi) },
+        None => panic!("`{text}` should be a span"),
+    }
+}
+
+fn tensor(name: &str, class: TensorClass, shape: &[&str], region: &[&str]) -> ParamSig {
+    let shape = shape.iter().map(|e| expr(e)).collect();
+    let region = region.iter().map(|s| span(s)).collect();
+    ParamSig { name: name.into(), kind: ParamKind::Tensor { class, access: Access::Read, shape, region } }
+}
+
+fn signature(name: &str, params: Vec<ParamSig>, result: (&str, &str), tiled: bool) -> Signature {
+    let grid = GridSig { var: "n".into(), extent: expr(result.0), step: expr("T") };
+    Signature {
+        name: name.into(),
+        path: format!("ops::{name}"),
+        op: name.into(),
+        declared_at: "ops.rs:1".into(),
+        params,
+        results: vec![ResultSig {
+            name: "y".into(),
+            dtype: DType::F32,
+            shape: vec![expr(result.0)],
+            region: vec![span(result.1)],
+        }],
+        tiles: if tiled { vec![TileSig { name: "T".into(), default: Expr::Const(16) }] } else { Vec::new() },
+        grid: if tiled { vec![grid] } else { Vec::new() },
+        multiples: Vec::new(),
+        cuda: None,
+    }
+}
+
+fn weight(field: &str) -> Arg {
+    let step = |field: &str, index| PathStep { field: field.into(), index };
+    Arg::Field(FieldPath {
+        root: "w".into(),
+        steps: vec![step("layers", Some(expr("l"))), step(field, None)],
+    })
+}
+
+/// `for l in layers { h = norm(x, layers[l].g); x = add(x, linear(h, layers[l].w)) }`
+fn graph() -> Graph {
+    use TensorClass::{Tensor, Weight};
+    let field = |name: &str, shape: &[&str]| Field {
+        name: name.into(),
+        kind: FieldKind::Weight {
+            source: format!("{{l}}.{name}"),
+            fallback: None,
+            shape: shape.iter().map(|e| expr(e)).collect(),
+        },
+    };
+    let layer = Layout {
+        name: "Layer".into(),
+        declared_at: String::new(),
+        fields: vec![field("g", &["H"]), field("w", &["H", "H"])],
+    };
+    let layers = Field { name: "layers".into(), kind: FieldKind::List { layout: layer, length: expr("L") } };
+    let layout = Layout { name: "W".into(), declared_at: String::new(), fields: vec![layers] };
+    let value = |name: &str| Value { name: name.into(), dtype: DType::F32, shape: Vec::new() };
+    let mut values = vec![value("x"), value("h"), value("y")];
+    values[0].shape = vec![expr("H")];
+    let call = |site, signature, args, to| {
+        let results = vec![ValueId(to)];
+        Node::Call(CallNode { site, signature, args, results, signals: Vec::new(), waits: Vec::new() })
+    };
+    let v = |id| Arg::Value(ValueId(id));
+    Graph {
+        name: "mini".into(),
+        dims: vec!["H".into(), "L".into()],
+        multiples: Vec::new(),
+        signatures: vec![
+            signature("norm", vec![tensor("x", Tensor, &["N"], &[".."]), tensor("g", Weight, &["N"], &[".."])], ("N", ".."), false),
+            signature("linear", vec![tensor("x", Tensor, &["K"], &[".."]), tensor("w", Weight, &["N", "K"], &["n..n+T", ".."])], ("N", "n..n+T"), true),
+            signature("add", vec![tensor("x", Tensor, &["N"], &["n..n+T"]), tensor("z", Tensor, &["N"], &["n..n+T"])], ("N", "n..n+T"), true),
+        ],
+        params: vec![
+            KernelParam { name: "x".into(), kind: KernelParamKind::Tensor(ValueId(0)) },
+            KernelParam { name: "w".into(), kind: KernelParamKind::Layout(layout) },
+        ],
+        events: Vec::new(),
+        values,
+        body: vec![Node::Loop {
+            index: "l".into(),
+            extent: expr("L"),
+            body: vec![
+                call(0, 0, vec![v(0), weight("g")], 1),
+                call(1, 1, vec![v(1), weight("w")], 2),
+                call(2, 2, vec![v(0), v(2)], 0),
+            ],
+        }],
+        results: vec![ValueId(0)],
+        instances: Vec::new(),
+        schedule: Schedule::default(),
+    }
+}
+
+fn lowered(schedule: &Schedule) -> String {
+    let mut graph = graph();
+    assert_eq!(amk_ir::shapes::check(&mut graph), []);
+    let dims = BTreeMap::from([("H".to_owned(), 64), ("L".to_owned(), 2)]);
+    let instance = Instance { name: "tiny".into(), dims, ..Instance::default() };
+    let program = lower_with(&graph, &instance, schedule).expect("it should lower").program;
+    amk_ir::text::print(&program)
+}
+
+#[test]
+fn tiles_are_spread_over_workers_and_connected_by_counters() {
+    let text = lowered(&Schedule { workers: 2, ..Schedule::default() });
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_norm_is_repeated_in_its_consumers_and_the_residual_stays_in_its_row_owner() {
+    let fuse = vec![
+        Fusion { op: "norm".into(), into: FuseInto::Consumers },
+        Fusion { op: "add".into(), into: FuseInto::Producer },
+    ];
+    let text = lowered(&Schedule { workers: 2, fuse, ..Schedule::default() });
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_tile_that_does_not_divide_is_refused_with_one_that_does() {
+    let mut graph = graph();
+    assert_eq!(amk_ir::shapes::check(&mut graph), []);
+    let dims = BTreeMap::from([("H".to_owned(), 64), ("L".to_owned(), 2)]);
+    let instance = Instance { name: "tiny".into(), dims, ..Instance::default() };
+    let schedule = Schedule { tiles: BTreeMap::from([("linear".to_owned(), Tile::Size(48))]), ..Schedule::default() };
+    let errors = lower_with(&graph, &instance, &schedule).expect_err("48 should not divide 64");
+    assert_eq!(errors[0].headline, "tile 48 of `linear` does not divide `N` = 64");
+    assert_eq!(errors[0].help, "choose a divisor of 64, such as 32");
+    assert_eq!(errors[0].site, Some(1));
+}
