@@ -7,12 +7,14 @@
 //! The crate has no syntax trees and no devices in it: the macros at build time and the VMs at run time are two callers
 //! of the same lowering and the same verifier.
 
+pub mod dot;
 pub mod dtype;
 pub mod entity;
 pub mod events;
 pub mod expr;
 pub mod graph;
 pub mod graph_error;
+mod graph_text;
 pub mod layout;
 pub mod lower;
 pub mod program;
