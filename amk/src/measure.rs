@@ -1,0 +1,76 @@
+//! What this machine can do, measured.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// Words a thread reads: far more than a last-level cache holds, so that they come from memory.
+const WORDS_A_THREAD: usize = 32 << 20;
+
+/// Passes; the best counts, since another process can only slow one down.
+const PASSES: usize = 5;
+
+/// The rate in bytes a second at which `threads` threads read memory together, each its own 256 MiB in order.
+pub fn read_bandwidth(threads: usize) -> f64 {
+    let threads = threads.max(1);
+    let barrier = Barrier::new(threads);
+    let seconds: Vec<[f64; PASSES]> = std::thread::scope(|scope| {
+        let run = || {
+            // Not zeros: those may be one shared page.
+            let words = vec![1u64; WORDS_A_THREAD];
+            core::array::from_fn(|_| {
+                barrier.wait();
+                let start = Instant::now();
+                black_box(sum(black_box(&words)));
+                barrier.wait();
+                start.elapsed().as_secs_f64()
+            })
+        };
+        let handles: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
+        let own = run();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).chain([own]).collect()
+    });
+    let slowest = |pass: usize| seconds.iter().map(|thread| thread[pass]).fold(0.0, f64::max);
+    let best = (0..PASSES).map(slowest).fold(f64::INFINITY, f64::min);
+    (threads * WORDS_A_THREAD * size_of::<u64>()) as f64 / best
+}
+
+/// The sum of the words, by the widest registers there are.
+fn sum(words: &[u64]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { sum_avx2(words) };
+    }
+    sum_lanes(words)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn sum_avx2(words: &[u64]) -> u64 {
+    sum_lanes(words)
+}
+
+/// 32 independent sums, which the compiler keeps in vector registers.
+#[inline(always)]
+fn sum_lanes(words: &[u64]) -> u64 {
+    let mut lanes = [0u64; 32];
+    let (chunks, rest) = words.as_chunks::<32>();
+    for chunk in chunks {
+        for (lane, word) in lanes.iter_mut().zip(chunk) {
+            *lane = lane.wrapping_add(*word);
+        }
+    }
+    lanes.iter().chain(rest).fold(0, |sum, word| sum.wrapping_add(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_reads_every_word() {
+        let words: Vec<u64> = (0..1000).collect();
+        assert_eq!(sum(&words), 499_500);
+    }
+}

@@ -1,0 +1,99 @@
+//! What `#[megakernel]` emits beside the function.
+
+use amk_ir::graph::{Graph, Instance};
+use amk_ir::graph_error::GraphError;
+use amk_ir::lower::{Lowered, lower, lower_with};
+use amk_ir::schedule::Schedule;
+use std::sync::OnceLock;
+
+/// An annotated function as data: its graph, from which programs are made.
+pub struct Megakernel {
+    name: &'static str,
+    json: &'static str,
+    graph: OnceLock<Result<Graph, String>>,
+}
+
+/// Why an annotated function gives no program.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum MegakernelError {
+    /// The graph was written by another version of amk.
+    #[error("the graph of `{kernel}` cannot be read ({cause}); build its crate with this version of amk")]
+    Graph {
+        /// The function's name.
+        kernel: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The function declares no such instance.
+    #[error("`{kernel}` has no instance `{instance}`; it has: {known}")]
+    NoInstance {
+        /// The function's name.
+        kernel: String,
+        /// The name that was asked for.
+        instance: String,
+        /// The declared ones, separated by commas.
+        known: String,
+    },
+    /// The graph cannot be lowered for these dims or by this schedule.
+    #[error("`{kernel}` cannot be lowered for `{instance}`:\n{}", lines(errors))]
+    Lower {
+        /// The function's name.
+        kernel: String,
+        /// The instance's name.
+        instance: String,
+        /// What is wrong.
+        errors: Vec<GraphError>,
+    },
+}
+
+fn lines(errors: &[GraphError]) -> String {
+    errors.iter().map(GraphError::to_string).collect::<Vec<_>>().join("\n")
+}
+
+impl Megakernel {
+    /// The function `name` with its graph as JSON. `#[megakernel]` calls this.
+    pub const fn new(name: &'static str, graph: &'static str) -> Self {
+        Self { name, json: graph, graph: OnceLock::new() }
+    }
+
+    /// The function's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The graph, with symbolic dims. It is read once.
+    ///
+    /// # Errors
+    /// [`MegakernelError::Graph`].
+    pub fn graph(&self) -> Result<&Graph, MegakernelError> {
+        let graph = self.graph.get_or_init(|| serde_json::from_str(self.json).map_err(|error| error.to_string()));
+        graph.as_ref().map_err(|cause| MegakernelError::Graph { kernel: self.name.to_owned(), cause: cause.clone() })
+    }
+
+    /// The declared instance with this name.
+    ///
+    /// # Errors
+    /// [`MegakernelError::NoInstance`].
+    pub fn instance(&self, name: &str) -> Result<&Instance, MegakernelError> {
+        let graph = self.graph()?;
+        graph.instances.iter().find(|instance| instance.name == name).ok_or_else(|| {
+            let known: Vec<&str> = graph.instances.iter().map(|instance| instance.name.as_str()).collect();
+            let (kernel, instance) = (self.name.to_owned(), name.to_owned());
+            MegakernelError::NoInstance { kernel, instance, known: known.join(", ") }
+        })
+    }
+
+    /// The program for an instance, declared or made from a checkpoint's configuration: by `schedule`, or where it is `None` by
+    /// the instance's own or the function's.
+    ///
+    /// # Errors
+    /// [`MegakernelError::Lower`].
+    pub fn lower(&self, instance: &Instance, schedule: Option<&Schedule>) -> Result<Lowered, MegakernelError> {
+        let graph = self.graph()?;
+        let lowered = match schedule {
+            Some(schedule) => lower_with(graph, instance, schedule),
+            None => lower(graph, instance),
+        };
+        lowered.map_err(|errors| MegakernelError::Lower { kernel: self.name.to_owned(), instance: instance.name.clone(), errors })
+    }
+}

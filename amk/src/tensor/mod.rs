@@ -1,0 +1,26 @@
+//! What instructions compute with: activations, weights, states, tokens and positions.
+//!
+//! | type | holds | element type |
+//! |---|---|---|
+//! | [`Tensor`] | what an instruction computed, or an input | f32 |
+//! | [`Weight`] | a checkpoint's tensor, shared and read-only | f32, f16 or bf16 |
+//! | [`State`] | what is kept from step to step: a KV cache | f32 |
+//! | [`Token`] | a token id | u32 |
+//!
+//! All are row-major and have at most [`amk_ir::MAX_RANK`] dimensions. In a VM an instruction gets *views* of these types on
+//! the tile of its task; the function cannot tell them from whole tensors.
+
+mod cells;
+mod dense;
+mod shape;
+mod state;
+mod token;
+mod weight;
+
+pub(crate) use cells::Cells;
+pub(crate) use shape::Shape;
+pub use dense::Tensor;
+pub use shape::ShapeError;
+pub use state::State;
+pub use token::{Pos, Token};
+pub use weight::{Row, Weight, WeightError, WeightOwner};

@@ -1,0 +1,145 @@
+//! What is kept from step to step.
+
+use super::{Cells, Shape, ShapeError};
+use amk_ir::MAX_RANK;
+use core::fmt;
+use core::ops::Range;
+use std::alloc::{Layout, handle_alloc_error};
+use std::sync::Arc;
+
+/// A tensor of f32 that is kept from step to step, at most 4 dimensions; a KV cache is `[kv_heads, context, head_dim]`.
+///
+/// It is read and written by rows, the runs of the last dimension. In a VM an instruction gets a view whose fixed dimensions
+/// are cut to the task's tile and whose dimension that moves with the position is whole; rows outside the tile's region
+/// panic there, so a body that does not keep to its region clause is found. A clone owns its elements.
+pub struct State {
+    cells: Arc<Cells>,
+    /// Index of the first element in `cells`.
+    offset: usize,
+    shape: Shape,
+    strides: Shape,
+    /// The rows that may be touched: a range of each dimension.
+    window: [(usize, usize); MAX_RANK],
+}
+
+impl State {
+    /// A state of this shape whose elements are 0.
+    ///
+    /// # Errors
+    /// When there are more than 4 dimensions or more elements than the address space has.
+    pub fn zeros(shape: &[usize]) -> Result<Self, ShapeError> {
+        let shape = Shape::new(shape)?;
+        let bytes = shape.elements() * size_of::<f32>();
+        let cells = Cells::zeroed(bytes).unwrap_or_else(|| handle_alloc_error(Layout::array::<f32>(shape.elements()).unwrap_or(Layout::new::<f32>())));
+        Ok(Self::whole(Arc::new(cells), 0, shape))
+    }
+
+    /// The row-major state of this shape from element `offset` of `cells`, which must have the elements.
+    pub(crate) fn whole(cells: Arc<Cells>, offset: usize, shape: Shape) -> Self {
+        assert!((offset + shape.elements()) * size_of::<f32>() <= cells.bytes().next_multiple_of(4), "a state should lie in its memory");
+        let mut window = [(0, 0); MAX_RANK];
+        for (range, &extent) in window.iter_mut().zip(shape.iter()) {
+            *range = (0, extent);
+        }
+        Self { cells, offset, shape, strides: shape.strides(), window }
+    }
+
+    /// A second handle on the same elements: `cut` where it is given for a dimension, all of the others, of which only the
+    /// rows in `window` may be touched.
+    ///
+    /// # Safety
+    /// Nobody may write an element of the region while this view reads it, nor touch one while it writes it.
+    pub(crate) unsafe fn view(&self, cut: &[Option<Range<usize>>], window: &[Range<usize>]) -> Self {
+        let mut view =
+            Self { cells: Arc::clone(&self.cells), offset: self.offset, shape: self.shape, strides: self.strides, window: self.window };
+        for (dim, (cut, window)) in cut.iter().zip(window).enumerate() {
+            let base = match cut {
+                Some(range) => {
+                    assert!(range.end <= self.shape[dim] && range.start <= range.end, "a view should lie in its state");
+                    view.offset += range.start * self.strides[dim];
+                    view.shape.set(dim, range.len());
+                    range.start
+                }
+                None => 0,
+            };
+            let end = window.end.saturating_sub(base).min(view.shape[dim]);
+            view.window[dim] = (window.start.saturating_sub(base), end);
+        }
+        view
+    }
+
+    /// The extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The row at these indices of all dimensions but the last.
+    ///
+    /// # Panics
+    /// When the number of indices is not the rank minus one, or the row is outside the state or the task's region.
+    pub fn row<const N: usize>(&self, at: [usize; N]) -> &[f32] {
+        let first = self.element(&at);
+        // SAFETY: `element` checked that the row lies in the cells; they are initialised, and nobody writes them while
+        // `self` is borrowed: an owned state is only written through `&mut self`, a view was promised it (`State::view`).
+        unsafe { core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), self.shape[N]) }
+    }
+
+    /// The row at these indices of all dimensions but the last, for writing.
+    ///
+    /// # Panics
+    /// As [`Self::row`].
+    pub fn row_mut<const N: usize>(&mut self, at: [usize; N]) -> &mut [f32] {
+        let first = self.element(&at);
+        // SAFETY: as in `row`; `&mut self` and the promise to `State::view` make the access exclusive.
+        unsafe { core::slice::from_raw_parts_mut(self.cells.first().cast::<f32>().as_ptr().add(first), self.shape[N]) }
+    }
+
+    /// All elements in row-major order.
+    pub fn to_vec(&self) -> Vec<f32> {
+        let rows = self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product::<usize>());
+        let row_len = self.shape.last().copied().unwrap_or(1);
+        let mut out = Vec::with_capacity(rows * row_len);
+        for row in 0..rows {
+            let (mut rest, mut first) = (row, self.offset);
+            for dim in (0..self.shape.len().saturating_sub(1)).rev() {
+                first += rest % self.shape[dim] * self.strides[dim];
+                rest /= self.shape[dim];
+            }
+            // SAFETY: `first` is the start of a row of a state that lies in its cells; not written, as in `row`.
+            out.extend_from_slice(unsafe {
+                core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), row_len)
+            });
+        }
+        out
+    }
+
+    /// Index in the cells of the first element of a row.
+    fn element(&self, at: &[usize]) -> usize {
+        assert_eq!(at.len() + 1, self.shape.len(), "a row of a state of shape {:?} has {} indices", self.shape, self.shape.len() - 1);
+        let mut first = self.offset;
+        for (dim, &index) in at.iter().enumerate() {
+            let (lo, hi) = self.window[dim];
+            assert!(lo <= index && index < hi, "row {at:?}: index {index} of dimension {dim} is outside {lo}..{hi}");
+            first += index * self.strides[dim];
+        }
+        first
+    }
+}
+
+impl Clone for State {
+    fn clone(&self) -> Self {
+        let shape = self.shape;
+        let elements = self.to_vec();
+        let cells = Cells::zeroed(size_of_val(elements.as_slice()))
+            .unwrap_or_else(|| handle_alloc_error(Layout::for_value(elements.as_slice())));
+        // SAFETY: the new cells hold as many elements and nobody else has them.
+        unsafe { cells.first().cast::<f32>().as_ptr().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
+        Self::whole(Arc::new(cells), 0, shape)
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "State(f32 {:?})", self.shape)
+    }
+}

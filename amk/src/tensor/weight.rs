@@ -1,0 +1,257 @@
+//! A checkpoint's tensors.
+
+use super::{Shape, ShapeError};
+use amk_ir::DType;
+use core::fmt;
+use core::ops::Range;
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What keeps a weight's bytes: a mapped file, a vector.
+pub type WeightOwner = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// A read-only tensor of f32, f16 or bf16 with at most 4 dimensions. Cloning and cutting are cheap: the bytes are shared.
+///
+/// It is read by rows, the runs of the last dimension; a vector is one row.
+#[derive(Clone)]
+pub struct Weight {
+    owner: WeightOwner,
+    /// Byte offset of the first element.
+    offset: usize,
+    dtype: DType,
+    shape: Shape,
+    /// Strides in elements; that of the last dimension is 1.
+    strides: Shape,
+}
+
+/// A run of the last dimension of a [`Weight`].
+#[derive(Clone, Copy, Debug)]
+pub enum Row<'a> {
+    /// f32 elements.
+    F32(&'a [f32]),
+    /// f16 elements.
+    F16(&'a [f16]),
+    /// bf16 elements.
+    BF16(&'a [bf16]),
+}
+
+/// Why bytes are not a weight.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WeightError {
+    /// The shape does not fit.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// The element type is not one of a weight.
+    #[error("weights are f32, f16 or bf16, not {0}")]
+    DType(DType),
+    /// The bytes end before the tensor does.
+    #[error("a weight of {dtype} {shape:?} needs {needed} bytes from byte {offset}; there are {found}")]
+    Truncated {
+        /// Element type.
+        dtype: DType,
+        /// The shape.
+        shape: Vec<usize>,
+        /// Where the tensor starts.
+        offset: usize,
+        /// Bytes that the shape needs.
+        needed: usize,
+        /// Bytes from the offset to the end.
+        found: usize,
+    },
+    /// The first byte is not on a multiple of the element's size: the bytes must be copied.
+    #[error("a weight of {dtype} does not start on a multiple of {} bytes; copy it", dtype.bytes())]
+    Misaligned {
+        /// Element type.
+        dtype: DType,
+    },
+}
+
+/// A vector whose bytes can be seen.
+struct Bytes<T>(Vec<T>);
+
+macro_rules! bytes_of {
+    ($($element:ty),*) => {$(
+        impl AsRef<[u8]> for Bytes<$element> {
+            fn as_ref(&self) -> &[u8] {
+                // SAFETY: floats have no padding and every byte is initialised; u8 has no alignment.
+                unsafe { core::slice::from_raw_parts(self.0.as_ptr().cast(), size_of_val(self.0.as_slice())) }
+            }
+        }
+    )*};
+}
+
+bytes_of!(f32, f16, bf16);
+
+impl Weight {
+    /// A weight of f32 elements.
+    ///
+    /// # Errors
+    /// When there are more than 4 dimensions or the number of elements is not the product of the extents.
+    pub fn f32(shape: &[usize], elements: Vec<f32>) -> Result<Self, ShapeError> {
+        Self::owned(shape, DType::F32, elements.len(), Arc::new(Bytes(elements)))
+    }
+
+    /// A weight of f16 elements.
+    ///
+    /// # Errors
+    /// As [`Self::f32`].
+    pub fn f16(shape: &[usize], elements: Vec<f16>) -> Result<Self, ShapeError> {
+        Self::owned(shape, DType::F16, elements.len(), Arc::new(Bytes(elements)))
+    }
+
+    /// A weight of bf16 elements.
+    ///
+    /// # Errors
+    /// As [`Self::f32`].
+    pub fn bf16(shape: &[usize], elements: Vec<bf16>) -> Result<Self, ShapeError> {
+        Self::owned(shape, DType::BF16, elements.len(), Arc::new(Bytes(elements)))
+    }
+
+    fn owned(shape: &[usize], dtype: DType, found: usize, owner: WeightOwner) -> Result<Self, ShapeError> {
+        let shape = Shape::new(shape)?;
+        if found != shape.elements() {
+            return Err(ShapeError::Length { shape: shape.to_vec(), expected: shape.elements(), found });
+        }
+        Ok(Self { owner, offset: 0, dtype, shape, strides: shape.strides() })
+    }
+
+    /// The row-major weight that starts at byte `offset` of the owner's bytes (little-endian, as machines that run this are).
+    ///
+    /// # Errors
+    /// When the shape or the element type is none of a weight, the bytes are too few, or the first is not aligned.
+    pub fn from_bytes(dtype: DType, shape: &[usize], owner: WeightOwner, offset: usize) -> Result<Self, WeightError> {
+        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
+            return Err(WeightError::DType(dtype));
+        }
+        let shape = Shape::new(shape)?;
+        let needed = shape.elements() * dtype.bytes() as usize;
+        let bytes = (*owner).as_ref();
+        let found = bytes.len().saturating_sub(offset);
+        if found < needed || offset > bytes.len() {
+            return Err(WeightError::Truncated { dtype, shape: shape.to_vec(), offset, needed, found });
+        }
+        if !(bytes.as_ptr() as usize + offset).is_multiple_of(dtype.bytes() as usize) {
+            return Err(WeightError::Misaligned { dtype });
+        }
+        Ok(Self { owner, offset, dtype, shape, strides: shape.strides() })
+    }
+
+    /// The part that the ranges cut out, one for each dimension.
+    ///
+    /// # Panics
+    /// When there is not one range for each dimension, or one leaves its dimension.
+    #[must_use]
+    pub fn slice(&self, ranges: &[Range<usize>]) -> Self {
+        assert_eq!(ranges.len(), self.shape.len(), "ranges for a weight of shape {:?}", self.shape);
+        let mut part = self.clone();
+        for (dim, range) in ranges.iter().enumerate() {
+            assert!(range.start <= range.end && range.end <= self.shape[dim], "{ranges:?} of a weight of shape {:?}", self.shape);
+            part.offset += range.start * self.strides[dim] * self.dtype.bytes() as usize;
+        }
+        part.shape = Shape::of_ranges(ranges);
+        part
+    }
+
+    /// The extents, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.elements()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Elements in a row.
+    pub fn row_len(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product())
+    }
+
+    /// Row number `row` in row-major order.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn row(&self, row: usize) -> Row<'_> {
+        assert!(row < self.rows(), "row {row} of a weight of shape {:?}", self.shape);
+        let (mut rest, mut first) = (row, 0);
+        for dim in (0..self.shape.len().saturating_sub(1)).rev() {
+            first += rest % self.shape[dim] * self.strides[dim];
+            rest /= self.shape[dim];
+        }
+        let start = self.offset + first * self.dtype.bytes() as usize;
+        let bytes = &(*self.owner).as_ref()[start..start + self.row_len() * self.dtype.bytes() as usize];
+        match self.dtype {
+            DType::F16 => Row::F16(elements(bytes)),
+            DType::BF16 => Row::BF16(elements(bytes)),
+            _ => Row::F32(elements(bytes)),
+        }
+    }
+
+    /// All elements as f32 in row-major order.
+    pub fn to_f32(&self) -> Vec<f32> {
+        (0..self.rows()).flat_map(|row| self.row(row).to_f32().into_owned()).collect()
+    }
+}
+
+/// The elements in bytes of a weight.
+fn elements<T: Element>(bytes: &[u8]) -> &[T] {
+    // SAFETY: every bit pattern is a value of an `Element`. The prefix and the suffix are empty: constructors checked the
+    // alignment of the first element, and strides are whole elements.
+    let (before, elements, after) = unsafe { bytes.align_to() };
+    debug_assert!(before.is_empty() && after.is_empty(), "a weight should be aligned");
+    elements
+}
+
+/// Plain floats: every bit pattern is a value.
+trait Element {}
+impl Element for f32 {}
+impl Element for f16 {}
+impl Element for bf16 {}
+
+impl<'a> Row<'a> {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(row) => row.len(),
+            Self::F16(row) => row.len(),
+            Self::BF16(row) => row.len(),
+        }
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements as f32; exact for all three types.
+    pub fn to_f32(&self) -> Cow<'a, [f32]> {
+        match self {
+            Self::F32(row) => Cow::Borrowed(row),
+            Self::F16(row) => Cow::Owned(row.to_f32_vec()),
+            Self::BF16(row) => Cow::Owned(row.to_f32_vec()),
+        }
+    }
+}
+
+impl fmt::Debug for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Weight({} {:?})", self.dtype, self.shape)
+    }
+}

@@ -1,0 +1,77 @@
+//! What a program's buffers are bound to.
+
+use crate::layout::{Leaf, WeightLayout, visit};
+use crate::tensor::{State, Weight};
+use std::collections::BTreeMap;
+
+/// The weights, first states and constants of a program by buffer name: `w.layers[3].attn.q`.
+#[derive(Clone, Default, Debug)]
+pub struct Bindings {
+    weights: BTreeMap<String, Weight>,
+    states: BTreeMap<String, State>,
+    floats: BTreeMap<String, f32>,
+    flags: BTreeMap<String, bool>,
+}
+
+impl Bindings {
+    /// No bindings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the leaves of a layout under the name of the kernel's parameter. Weights are shared; states are copied when a VM is
+    /// made and need not be given: they start as 0.
+    #[must_use]
+    pub fn layout<T: WeightLayout>(mut self, parameter: &str, layout: &T) -> Self {
+        visit(parameter, layout, |path, leaf| match leaf {
+            Leaf::Weight(weight) | Leaf::Table(weight) => {
+                self.weights.insert(path.to_owned(), weight.clone());
+            }
+            Leaf::State(state) => {
+                self.states.insert(path.to_owned(), state.clone());
+            }
+            Leaf::Param(value) => {
+                self.floats.insert(path.to_owned(), value);
+            }
+            Leaf::Flag(value) => {
+                self.flags.insert(path.to_owned(), value);
+            }
+            Leaf::Dim(_) => {}
+        });
+        self
+    }
+
+    /// Adds a weight.
+    #[must_use]
+    pub fn weight(mut self, buffer: &str, weight: Weight) -> Self {
+        self.weights.insert(buffer.to_owned(), weight);
+        self
+    }
+
+    /// Adds a state's first content.
+    #[must_use]
+    pub fn state(mut self, buffer: &str, state: State) -> Self {
+        self.states.insert(buffer.to_owned(), state);
+        self
+    }
+
+    /// The weights by buffer name.
+    pub fn weights(&self) -> &BTreeMap<String, Weight> {
+        &self.weights
+    }
+
+    /// The states' first contents by buffer name.
+    pub fn states(&self) -> &BTreeMap<String, State> {
+        &self.states
+    }
+
+    /// Values of float parameters by path, as [`amk_ir::graph::Instance::floats`] wants them.
+    pub fn floats(&self) -> &BTreeMap<String, f32> {
+        &self.floats
+    }
+
+    /// Values of flags by path, as [`amk_ir::graph::Instance::flags`] wants them.
+    pub fn flags(&self) -> &BTreeMap<String, bool> {
+        &self.flags
+    }
+}

@@ -1,0 +1,6 @@
+//! The virtual machines: what executes a verified program.
+
+mod bindings;
+pub mod cpu;
+
+pub use bindings::Bindings;
