@@ -14,6 +14,8 @@ mod known_fields;
 mod refusal;
 mod rope;
 
+pub(crate) use fields::token_ids;
+pub(crate) use gguf::GgufTensors;
 pub use refusal::{ConfigError, Refusal};
 pub use rope::{Rope, RopeFrequencies, RopeScaling};
 

@@ -1,0 +1,60 @@
+//! The `amk` binary: run, check and look into megakernels.
+
+mod bench;
+mod check;
+mod doctor;
+mod dump;
+mod explain;
+mod generate;
+mod models;
+mod options;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Megakernels from annotated Rust functions: verified, and run on the CPU or a GPU.
+#[derive(Parser)]
+#[command(name = "amk", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write text with a model.
+    Generate(generate::Generate),
+    /// Lower a model, or read a program, and verify it.
+    Check(check::Check),
+    /// Print a model's graph, program or expansion.
+    Dump(dump::Dump),
+    /// List the models and their instances.
+    Models(models::Models),
+    /// Explain a code such as AMK0302.
+    Explain(explain::Explain),
+    /// Show what this machine offers and what is missing.
+    Doctor(doctor::Doctor),
+    /// Time decode steps.
+    Bench(bench::Bench),
+}
+
+/// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own).
+fn main() -> ExitCode {
+    amk_kernels::link();
+    let done = match Cli::parse().command {
+        Command::Generate(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Dump(command) => command.run(),
+        Command::Models(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Doctor(command) => command.run(),
+        Command::Bench(command) => command.run(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{} {error:#}", options::paint("error:", options::RED));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Chat templates: from a conversation to the prompt a model was trained on.
+//!
+//! Templates are Jinja programs that come with a checkpoint. They are rendered as transformers renders them
+//! (`utils/chat_template_utils.py`): blocks trimmed, Python's string methods, `raise_exception`, `strftime_now`, and a `tojson`
+//! that writes JSON as Python does. A template is not trusted: it sees nothing but its arguments and runs on a budget.
+
+mod python_json;
+mod strftime;
+
+use jiff::Zoned;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde};
+use minijinja::{Environment, Error, ErrorKind, Value, context};
+use serde::{Deserialize, Serialize};
+
+/// Instructions a template may execute; a long conversation takes some thousands.
+const FUEL: u64 = 10_000_000;
+const NAME: &str = "chat template";
+
+/// One turn of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// Who speaks: `system`, `user` or `assistant`.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// A message of `role`.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into() }
+    }
+}
+
+/// What a template is rendered with, beside the conversation.
+#[derive(Clone, Debug, Default)]
+pub struct ChatOptions {
+    /// Whether to end with the opening of the assistant's turn, so that the model answers.
+    pub add_generation_prompt: bool,
+    /// Further variables that a template understands, such as `enable_thinking` of Qwen3.
+    pub variables: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A chat template and the special tokens it may write.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    source: String,
+    bos_token: String,
+    eos_token: String,
+}
+
+/// A template that is wrong, or that refuses a conversation.
+#[derive(Debug, thiserror::Error)]
+#[error("chat template: {reason}")]
+pub struct ChatError {
+    reason: String,
+}
+
+impl From<Error> for ChatError {
+    fn from(error: Error) -> Self {
+        let message = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+        let reason = match error.line() {
+            // What the template itself raised is meant for the user and needs no place.
+            Some(line) if error.kind() != ErrorKind::InvalidOperation => format!("{message} (line {line})"),
+            _ => message,
+        };
+        Self { reason }
+    }
+}
+
+impl ChatTemplate {
+    /// A template from its source and the texts of the tokens that start and end a text (empty where there is none).
+    ///
+    /// # Errors
+    /// [`ChatError`] when the source does not parse.
+    pub fn new(source: String, bos_token: String, eos_token: String) -> Result<Self, ChatError> {
+        environment()?.template_from_named_str(NAME, &source)?;
+        Ok(Self { source, bos_token, eos_token })
+    }
+
+    /// The template's source.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The prompt of a conversation. It contains the special tokens it needs: encode it
+    /// [as written](crate::tokenizer::SpecialTokens::AsWritten).
+    ///
+    /// # Errors
+    /// [`ChatError`] when the template refuses the conversation, uses what is not there, or runs too long.
+    pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, ChatError> {
+        let arguments = context! {
+            messages => Value::from(Serde(messages)),
+            bos_token => &self.bos_token,
+            eos_token => &self.eos_token,
+            add_generation_prompt => options.add_generation_prompt,
+            tools => (),
+            documents => (),
+            ..Value::from(Serde(&options.variables))
+        };
+        Ok(environment()?.template_from_named_str(NAME, &self.source)?.render(arguments)?)
+    }
+}
+
+fn environment<'a>() -> Result<Environment<'a>, Error> {
+    let mut environment = Environment::new();
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_fuel(Some(FUEL));
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_function("strftime_now", |format: &str| strftime::format(&Zoned::now(), format));
+    environment.add_filter("tojson", to_json);
+    Ok(environment)
+}
+
+fn raise_exception(message: String) -> Result<Value, Error> {
+    Err(Error::new(ErrorKind::InvalidOperation, message))
+}
+
+/// `tojson` with the arguments of Python's `json.dumps` that templates use.
+fn to_json(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
+    let indent: Option<usize> = arguments.get("indent")?;
+    let ensure_ascii: Option<bool> = arguments.get("ensure_ascii")?;
+    let sort_keys: Option<bool> = arguments.get("sort_keys")?;
+    arguments.assert_all_used()?;
+    let mut json = serde_json::to_value(value)
+        .map_err(|error| Error::new(ErrorKind::BadSerialization, "value is not JSON").with_source(error))?;
+    if sort_keys == Some(true) {
+        json.sort_all_objects();
+    }
+    let text = python_json::dumps(&json, indent, ensure_ascii == Some(true));
+    Ok(Value::from_safe_string(text))
+}

@@ -1,0 +1,93 @@
+//! Opens a folder of Hugging Face files.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::chat::ChatTemplate;
+use crate::config::ModelConfig;
+use crate::tokenizer::Tokenizer;
+
+use super::{Checkpoint, CheckpointError, GenerationDefaults, json_error, read_if_present, read_json, shards};
+
+const CONFIG: &str = "config.json";
+
+/// Whether the folder holds a Hugging Face checkpoint.
+pub(super) fn is_hugging_face(folder: &Path) -> bool {
+    folder.join(CONFIG).exists()
+}
+
+pub(super) fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+    let path = folder.join(CONFIG);
+    // It was there a moment ago; an empty text is refused as JSON.
+    let config = ModelConfig::from_json(&path, &read_if_present(&path)?.unwrap_or_default())?;
+    let generation = generation(folder, &config)?;
+    Ok(Checkpoint {
+        path: folder.to_owned(),
+        tensors: shards::read(folder)?,
+        tokenizer: tokenizer(folder)?,
+        chat_template: chat_template(folder)?,
+        generation,
+        config,
+    })
+}
+
+fn generation(folder: &Path, config: &ModelConfig) -> Result<GenerationDefaults, CheckpointError> {
+    let path = folder.join("generation_config.json");
+    let mut generation = match read_json(&path)? {
+        Some(object) => GenerationDefaults::read(&path, &object)?,
+        None => GenerationDefaults::default(),
+    };
+    if generation.eos.is_empty() {
+        generation.eos.clone_from(&config.eos);
+    }
+    Ok(generation)
+}
+
+/// The tokenizer of the folder's `tokenizer.json`, if there is one.
+pub(super) fn tokenizer(folder: &Path) -> Result<Option<Tokenizer>, CheckpointError> {
+    let path = folder.join("tokenizer.json");
+    let Some(text) = read_if_present(&path)? else { return Ok(None) };
+    Ok(Some(Tokenizer::from_json(&path, &text)?))
+}
+
+/// The folder's chat template: a file of its own, or the older `chat_template` of `tokenizer_config.json`.
+fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError> {
+    let config_path = folder.join("tokenizer_config.json");
+    let config = read_json(&config_path)?.unwrap_or_default();
+    let file_path = folder.join("chat_template.jinja");
+    let (path, source) = match read_if_present(&file_path)? {
+        Some(bytes) => {
+            let source = String::from_utf8(bytes).map_err(|_| json_error(&file_path, "is not valid UTF-8"))?;
+            (file_path, source)
+        }
+        None => match config.get("chat_template").and_then(default_template) {
+            Some(source) => (config_path, source.to_owned()),
+            None => return Ok(None),
+        },
+    };
+    let template = ChatTemplate::new(source, token_text(&config, "bos_token"), token_text(&config, "eos_token"));
+    template.map(Some).map_err(|source| CheckpointError::Chat { path, source })
+}
+
+/// A template, or the one named `default` in a list of them.
+fn default_template(value: &Value) -> Option<&str> {
+    match value {
+        Value::String(source) => Some(source),
+        Value::Array(named) => {
+            let named = named.iter().find(|entry| entry["name"] == "default")?;
+            named["template"].as_str()
+        }
+        _ => None,
+    }
+}
+
+/// The text of a special token, written as such or as an object with it; empty where there is none.
+fn token_text(config: &Map<String, Value>, field: &str) -> String {
+    let text = match config.get(field) {
+        Some(Value::Object(token)) => token.get("content").and_then(Value::as_str),
+        Some(value) => value.as_str(),
+        None => None,
+    };
+    text.unwrap_or_default().to_owned()
+}

@@ -1,0 +1,101 @@
+//! Opens a GGUF file.
+
+use std::path::{Path, PathBuf};
+
+use crate::chat::ChatTemplate;
+use crate::config::{Architecture, GgufTensors, ModelConfig};
+use crate::tokenizer::Tokenizer;
+use crate::weights::gguf::{GgufFile, Metadata};
+use crate::weights::{Encoding, FormatCause, FormatError, RowOrder};
+
+use super::{Checkpoint, CheckpointError, GenerationDefaults, folder};
+
+/// The version of the quantised block layouts (`GGML_QNT_VERSION`).
+const QUANTIZATION_VERSION: u64 = 2;
+
+/// The one `.gguf` file in a folder.
+pub(super) fn only_file(folder: &Path) -> Result<PathBuf, CheckpointError> {
+    let io = |source| CheckpointError::Io { path: folder.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+            files.push(path);
+        }
+    }
+    match files.len() {
+        1 => Ok(files.remove(0)),
+        count => {
+            let reason = match count {
+                0 => "has neither a config.json nor a .gguf file".to_owned(),
+                _ => format!("has {count} .gguf files; name one of them"),
+            };
+            Err(CheckpointError::NotACheckpoint { path: folder.to_owned(), reason })
+        }
+    }
+}
+
+pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
+    let file = GgufFile::open(path)?;
+    check_quantization_version(&file.metadata)?;
+    let config = ModelConfig::from_gguf(path, &file.metadata, about_tensors(path, &file)?)?;
+    let tokenizer = match path.parent().map(folder::tokenizer).transpose()?.flatten() {
+        Some(beside) => Some(beside),
+        None if file.metadata.get("tokenizer.ggml.model").is_none() => None,
+        None => Some(Tokenizer::from_gguf(path, &file.metadata)?),
+    };
+    let chat_template = chat_template(path, &file.metadata, &config)?;
+    let generation = GenerationDefaults { eos: config.eos.clone(), ..GenerationDefaults::default() };
+    let mut tensors = file.into_tensors(projection_rows(&config))?;
+    // Read into the config; no weight of the model.
+    tensors.take(ROPE_FACTORS);
+    Ok(Checkpoint { path: path.to_owned(), config, tensors, generation, chat_template, tokenizer })
+}
+
+const ROPE_FACTORS: &str = "rope_freqs.weight";
+
+fn about_tensors(path: &Path, file: &GgufFile) -> Result<GgufTensors, FormatError> {
+    let find = |name: &str| file.tensors.iter().find(|tensor| tensor.name() == name);
+    let rope_factors = match find(ROPE_FACTORS) {
+        Some(tensor) if matches!(tensor.encoding(), Encoding::Other(_)) => {
+            let reason = format!("stored as {}, which is not decoded", tensor.encoding());
+            let cause = FormatCause::BadTensor { name: ROPE_FACTORS.to_owned(), reason };
+            return Err(FormatError { path: path.to_owned(), offset: 0, cause });
+        }
+        found => found.map(|tensor| tensor.to_f32()),
+    };
+    Ok(GgufTensors {
+        vocab_size: find("token_embd.weight").and_then(|tensor| tensor.shape().first().copied()),
+        tied_embeddings: find("output.weight").is_none(),
+        rope_factors,
+    })
+}
+
+/// Which rows the exporter interleaved (`LlamaModel.permute` of llama.cpp's `convert_hf_to_gguf.py`): those of llama files, whose
+/// rotation takes neighbouring elements.
+fn projection_rows(config: &ModelConfig) -> RowOrder {
+    match config.architecture {
+        Architecture::Llama => {
+            RowOrder::InterleavedHalves { head_dim: config.head_dim, rotary_dims: config.rope.rotary_dims }
+        }
+        Architecture::Qwen2 | Architecture::Qwen3 => RowOrder::Natural,
+    }
+}
+
+fn check_quantization_version(metadata: &Metadata) -> Result<(), FormatError> {
+    const KEY: &str = "general.quantization_version";
+    match metadata.unsigned(KEY)? {
+        None | Some(QUANTIZATION_VERSION) => Ok(()),
+        Some(other) => {
+            Err(metadata.error(KEY, format!("version {other} is not supported, only {QUANTIZATION_VERSION}")))
+        }
+    }
+}
+
+fn chat_template(path: &Path, metadata: &Metadata, config: &ModelConfig) -> Result<Option<ChatTemplate>, CheckpointError> {
+    let Some(source) = metadata.text("tokenizer.chat_template")? else { return Ok(None) };
+    let tokens = metadata.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
+    let text = |id: Option<u32>| id.and_then(|id| tokens.get(id as usize)).cloned().unwrap_or_default();
+    let template = ChatTemplate::new(source.to_owned(), text(config.bos), text(config.eos.first().copied()));
+    template.map(Some).map_err(|source| CheckpointError::Chat { path: path.to_owned(), source })
+}

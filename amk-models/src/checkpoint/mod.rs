@@ -1,0 +1,154 @@
+//! A checkpoint on disk: config, tensors, tokenizer, chat template and generation defaults, from one path.
+//!
+//! ```text
+//! Checkpoint::open("folder/")            config.json, model.safetensors or shards with an index, tokenizer.json,
+//!                                        tokenizer_config.json, generation_config.json, chat_template.jinja
+//! Checkpoint::open("model.gguf")         all of it in one file; a tokenizer.json beside the file goes first
+//! Checkpoint::open("folder with a .gguf and no config.json/")
+//! ```
+//!
+//! Whatever the source, tensors have their Hugging Face names and shapes. Opening maps the files and reads their headers; it
+//! decodes no weights.
+
+mod folder;
+mod generation;
+mod gguf;
+mod shards;
+
+use std::path::{Path, PathBuf};
+
+use crate::chat::{ChatError, ChatTemplate};
+use crate::config::{ConfigError, ModelConfig};
+use crate::tokenizer::{Tokenizer, TokenizerError};
+use crate::weights::{FormatError, TensorSet};
+
+pub use generation::GenerationDefaults;
+
+/// An opened checkpoint.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The model's hyperparameters.
+    pub config: ModelConfig,
+    /// All its tensors; the model claims the ones it needs and [finishes](TensorSet::finish) the set.
+    pub tensors: TensorSet,
+    /// What the author recommends for generating text, and the tokens that end it.
+    pub generation: GenerationDefaults,
+    /// The template that turns a conversation into a prompt, if there is one.
+    pub chat_template: Option<ChatTemplate>,
+    tokenizer: Option<Tokenizer>,
+}
+
+/// A checkpoint that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// Nothing that is a checkpoint.
+    #[error("{}: {reason}", path.display())]
+    NotACheckpoint {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was looked for.
+        reason: String,
+    },
+    /// A file of the checkpoint cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A JSON file of the checkpoint is not what it must be.
+    #[error("{}: {reason}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A weight file is damaged or of an unsupported format.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The model is not one that is computed here.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The tokenizer cannot be used.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The chat template does not parse.
+    #[error("{}: {source}", path.display())]
+    Chat {
+        /// The file that holds it.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ChatError,
+    },
+    /// Text was asked of a checkpoint without a tokenizer.
+    #[error("{}: there is no tokenizer.json, so this checkpoint takes token ids only", path.display())]
+    NoTokenizer {
+        /// The file or folder.
+        path: PathBuf,
+    },
+}
+
+impl Checkpoint {
+    /// Opens the checkpoint at `path`: a folder of Hugging Face files, a `.gguf` file, or a folder with one `.gguf` file.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] for anything that is missing, damaged or not modelled.
+    pub fn open(path: &Path) -> Result<Self, CheckpointError> {
+        let mut checkpoint = if path.is_dir() {
+            match folder::is_hugging_face(path) {
+                true => folder::open(path)?,
+                false => gguf::open(&gguf::only_file(path)?)?,
+            }
+        } else {
+            match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+                true => gguf::open(path)?,
+                false => {
+                    let reason = match path.exists() {
+                        true => "is neither a folder nor a .gguf file",
+                        false => "does not exist",
+                    };
+                    return Err(CheckpointError::NotACheckpoint { path: path.to_owned(), reason: reason.to_owned() });
+                }
+            }
+        };
+        if let Some(tokenizer) = &mut checkpoint.tokenizer {
+            tokenizer.limit_to_vocabulary(checkpoint.config.vocab_size);
+        }
+        Ok(checkpoint)
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NoTokenizer`].
+    pub fn tokenizer(&self) -> Result<&Tokenizer, CheckpointError> {
+        self.tokenizer.as_ref().ok_or_else(|| CheckpointError::NoTokenizer { path: self.path.clone() })
+    }
+}
+
+/// The bytes of the file at `path`; `None` when there is no such file.
+fn read_if_present(path: &Path) -> Result<Option<Vec<u8>>, CheckpointError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(CheckpointError::Io { path: path.to_owned(), source }),
+    }
+}
+
+/// The JSON object in the file at `path`; `None` when there is no such file.
+fn read_json(path: &Path) -> Result<Option<serde_json::Map<String, serde_json::Value>>, CheckpointError> {
+    let Some(bytes) = read_if_present(path)? else { return Ok(None) };
+    match serde_json::from_slice(&bytes) {
+        Ok(serde_json::Value::Object(object)) => Ok(Some(object)),
+        Ok(_) => Err(json_error(path, "is no JSON object")),
+        Err(error) => Err(json_error(path, format!("invalid JSON: {error}"))),
+    }
+}
+
+fn json_error(path: &Path, reason: impl Into<String>) -> CheckpointError {
+    CheckpointError::Json { path: path.to_owned(), reason: reason.into() }
+}

@@ -1,0 +1,138 @@
+//! Text to token ids and back.
+//!
+//! A [`Tokenizer`] comes from a `tokenizer.json` or from the vocabulary inside a GGUF file; both run on the `tokenizers` crate.
+//! [`TokenStream`] decodes a growing sequence and gives out only whole characters.
+
+mod gguf;
+mod pre_tokenizer;
+mod stream;
+
+use std::path::{Path, PathBuf};
+
+pub use stream::TokenStream;
+
+/// Converts between text and the token ids of one model.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// Rows of the model's embedding table, once known.
+    vocab_size: Option<usize>,
+}
+
+/// Whether to add the tokens that the tokenizer puts around every text, such as the one that starts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecialTokens {
+    /// Add them: for plain text.
+    Add,
+    /// Take the text as it is: for a rendered chat template, which contains them.
+    AsWritten,
+}
+
+/// Text could not be converted.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenizerError {
+    /// A tokenizer file that cannot be used.
+    #[error("{}: {reason}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The text cannot be encoded.
+    #[error("this text cannot be encoded: {0}")]
+    Encode(String),
+    /// Token ids cannot be decoded.
+    #[error("these tokens cannot be decoded: {0}")]
+    Decode(String),
+    /// The tokenizer knows tokens that the model has no embedding for.
+    #[error("the text contains token {token:?}, number {id}, but the model has only {vocab_size} embeddings")]
+    OutsideVocabulary {
+        /// The token's text.
+        token: String,
+        /// Its id.
+        id: u32,
+        /// Rows of the embedding table.
+        vocab_size: usize,
+    },
+}
+
+impl TokenizerError {
+    fn invalid(path: &Path, reason: impl ToString) -> Self {
+        Self::Invalid { path: path.to_owned(), reason: reason.to_string() }
+    }
+}
+
+impl Tokenizer {
+    /// Reads the text of a `tokenizer.json`; `path` is named in errors.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Invalid`].
+    pub fn from_json(path: &Path, text: &[u8]) -> Result<Self, TokenizerError> {
+        let inner = tokenizers::Tokenizer::from_bytes(text).map_err(|error| TokenizerError::invalid(path, error))?;
+        Ok(Self::new(inner))
+    }
+
+    fn new(mut inner: tokenizers::Tokenizer) -> Self {
+        // A file may carry the padding and truncation of its training; neither belongs to a prompt.
+        inner.with_padding(None);
+        let removed = inner.with_truncation(None);
+        debug_assert!(removed.is_ok(), "removing truncation has no parameters to be wrong");
+        Self { inner, vocab_size: None }
+    }
+
+    /// Refuses to encode tokens from `vocab_size` up, for which the model has no embedding.
+    pub fn limit_to_vocabulary(&mut self, vocab_size: usize) {
+        self.vocab_size = Some(vocab_size);
+    }
+
+    /// The token ids of `text`.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Encode`], or [`TokenizerError::OutsideVocabulary`] after [`Self::limit_to_vocabulary`].
+    pub fn encode(&self, text: &str, special_tokens: SpecialTokens) -> Result<Vec<u32>, TokenizerError> {
+        let add = special_tokens == SpecialTokens::Add;
+        let encoding = self.inner.encode_fast(text, add).map_err(|error| TokenizerError::Encode(error.to_string()))?;
+        let ids = encoding.get_ids();
+        if let Some(vocab_size) = self.vocab_size
+            && let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size)
+        {
+            let token = self.token(id).unwrap_or_default();
+            return Err(TokenizerError::OutsideVocabulary { token, id, vocab_size });
+        }
+        Ok(ids.to_vec())
+    }
+
+    /// The text of `ids` without special tokens; ids without a token give nothing. Bytes that are not UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Decode`].
+    pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        self.inner.decode(ids, true).map_err(|error| TokenizerError::Decode(error.to_string()))
+    }
+
+    /// Decodes token after token.
+    pub fn stream(&self) -> TokenStream<'_> {
+        TokenStream::new(self)
+    }
+
+    /// The id of a token, special or not.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The token with this id as the vocabulary writes it, which for byte-level vocabularies is not its text.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    /// Number of tokens, special ones included.
+    pub fn token_count(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer").field("tokens", &self.token_count()).field("vocab_size", &self.vocab_size).finish()
+    }
+}

@@ -1,0 +1,57 @@
+//! Text from a growing sequence of tokens.
+
+use super::{Tokenizer, TokenizerError};
+
+/// What the decoder puts in place of bytes that are not UTF-8, in particular of a character that is not complete yet.
+const REPLACEMENT: char = '\u{FFFD}';
+/// Most bytes of a UTF-8 character, so most tokens that one character can be spread over.
+const MAX_CHARACTER_TOKENS: usize = 4;
+
+/// Decodes token after token and gives out text as soon as its characters are complete.
+///
+/// Where the tokens' bytes are valid UTF-8, the pieces joined are the text of [`Tokenizer::decode`] on all tokens.
+pub struct TokenStream<'a> {
+    tokenizer: &'a Tokenizer,
+    /// The last tokens given out, which decide whether the next ones start with a space, then those held back.
+    window: Vec<u32>,
+    /// How many tokens of the window were given out.
+    given_out: usize,
+}
+
+impl<'a> TokenStream<'a> {
+    pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
+        Self { tokenizer, window: Vec::new(), given_out: 0 }
+    }
+
+    /// Takes the next token; returns the text that is complete now, often none.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Decode`].
+    pub fn push(&mut self, id: u32) -> Result<String, TokenizerError> {
+        self.window.push(id);
+        let text = self.held_back()?;
+        // A held-back run that is longer than any character is no character: its bytes are invalid and stay replaced.
+        let held_back = self.window.len() - self.given_out;
+        if text.is_empty() || (text.ends_with(REPLACEMENT) && held_back < MAX_CHARACTER_TOKENS) {
+            return Ok(String::new());
+        }
+        self.window.drain(..self.given_out);
+        self.given_out = self.window.len();
+        Ok(text)
+    }
+
+    /// Ends the sequence; returns what was held back, with U+FFFD for an incomplete character.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Decode`].
+    pub fn finish(self) -> Result<String, TokenizerError> {
+        self.held_back()
+    }
+
+    /// The text of the tokens held back.
+    fn held_back(&self) -> Result<String, TokenizerError> {
+        let before = self.tokenizer.decode(&self.window[..self.given_out])?;
+        let all = self.tokenizer.decode(&self.window)?;
+        Ok(all.get(before.len()..).unwrap_or_default().to_owned())
+    }
+}
