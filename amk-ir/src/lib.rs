@@ -23,6 +23,7 @@ pub mod schedule;
 pub mod shapes;
 pub mod signature;
 pub mod text;
+pub mod verify;
 
 pub use dtype::DType;
 pub use entity::{BufferId, EventId, InstructionId, OpId, TaskId, ValueId, WorkerId};

@@ -1,0 +1,167 @@
+//! Runs a program without its data: each worker goes as far as its waits let it.
+//!
+//! Waits are monotone: a signal never makes a wait fail. So the tasks that can run at all, and the tasks that can run
+//! although one of them never finishes, do not depend on the order of the simulation.
+
+use super::sync::{Mode, Order, Sync};
+
+/// What to run.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    /// Steps, one after the other in each queue, or in the list of tickets.
+    pub(super) copies: u32,
+    /// Whether a worker that has done all copies counts as able to go on forever.
+    pub(super) endless: bool,
+    /// A task and a step that never finishes.
+    pub(super) avoid: Option<(u32, u32)>,
+}
+
+/// Counts more than any threshold.
+const FOREVER: u64 = 1 << 48;
+const NONE: u32 = u32::MAX;
+
+/// Reusable memory of simulations.
+#[derive(Default)]
+pub(super) struct Simulation {
+    /// Signals per counter, then writers done per packet set of each copy.
+    counts: Vec<u64>,
+    /// First key of the packet sets of each copy.
+    packet_keys: Vec<u32>,
+    /// First slot that waits for a key, and the lowest count that one of them waits for.
+    waiting: Vec<(u32, u64)>,
+    /// The slot that waits for the same key.
+    next_waiting: Vec<u32>,
+    /// Place of each slot in its queue, over all copies; the ticket it holds.
+    heads: Vec<u64>,
+    ready: Vec<u32>,
+    next_ticket: u64,
+}
+
+impl Simulation {
+    /// Calls `visit` for each task and step that runs, in an order in which they can.
+    pub(super) fn run(&mut self, order: Order<'_>, run: Run, mut visit: impl FnMut(u32, u32)) {
+        let sync = order.sync;
+        let slots = match sync.mode {
+            Mode::Queues => sync.queues.rows(),
+            Mode::Tickets(workers) => u64::from(workers).min(u64::from(sync.tasks) * u64::from(run.copies)) as u32,
+        };
+        self.reset(order, run, slots);
+        while let Some(slot) = self.ready.pop() {
+            self.advance(order, run, slot, &mut visit);
+        }
+    }
+
+    fn reset(&mut self, order: Order<'_>, run: Run, slots: u32) {
+        let mut keys = order.sync.counters();
+        self.packet_keys.clear();
+        for step in 0..run.copies {
+            self.packet_keys.push(keys);
+            keys += order.packets(step).writers.rows();
+        }
+        self.counts.clear();
+        self.counts.resize(keys as usize, 0);
+        self.waiting.clear();
+        self.waiting.resize(keys as usize, (NONE, 0));
+        self.next_waiting.clear();
+        self.next_waiting.resize(slots as usize, NONE);
+        self.heads.clear();
+        self.ready.clear();
+        self.next_ticket = 0;
+        for slot in 0..slots {
+            if let Mode::Tickets(_) = order.sync.mode {
+                self.next_ticket += 1;
+                self.heads.push(u64::from(slot));
+            } else {
+                self.heads.push(0);
+            }
+        }
+        self.ready.extend((0..slots).rev());
+    }
+
+    /// Runs one slot until it is blocked or done.
+    fn advance(&mut self, order: Order<'_>, run: Run, slot: u32, visit: &mut impl FnMut(u32, u32)) {
+        let sync = order.sync;
+        let queue = match sync.mode {
+            Mode::Queues => sync.queues.row(slot),
+            Mode::Tickets(_) => sync.queues.row(0),
+        };
+        let end = queue.len() as u64 * u64::from(run.copies);
+        while self.heads[slot as usize] < end {
+            let head = self.heads[slot as usize];
+            let (task, step) = (queue[(head % queue.len() as u64) as usize], (head / queue.len() as u64) as u32);
+            if let Some((key, target)) = self.unsatisfied(order, task, step) {
+                self.block(slot, key, target);
+                return;
+            }
+            if run.avoid == Some((task, step)) {
+                return;
+            }
+            visit(task, step);
+            self.finish(order, run, task, step);
+            self.heads[slot as usize] = match sync.mode {
+                Mode::Queues => head + 1,
+                Mode::Tickets(_) => {
+                    self.next_ticket += 1;
+                    self.next_ticket - 1
+                }
+            };
+        }
+    }
+
+    fn block(&mut self, slot: u32, key: u32, target: u64) {
+        let (first, lowest) = &mut self.waiting[key as usize];
+        self.next_waiting[slot as usize] = *first;
+        *lowest = if *first == NONE { target } else { (*lowest).min(target) };
+        *first = slot;
+    }
+
+    /// The first wait of the task that does not hold.
+    fn unsatisfied(&self, order: Order<'_>, task: u32, step: u32) -> Option<(u32, u64)> {
+        let sync = order.sync;
+        for wait in sync.waits.row(task) {
+            let target = target(sync, wait.counter, wait.threshold, step);
+            if self.counts[wait.counter as usize] < target {
+                return Some((wait.counter, target));
+            }
+        }
+        let packets = order.packets(step);
+        for &set in packets.reads.row(task) {
+            let key = self.packet_keys[step as usize] + set;
+            let target = packets.writers.row(set).len() as u64;
+            if self.counts[key as usize] < target {
+                return Some((key, target));
+            }
+        }
+        None
+    }
+
+    fn finish(&mut self, order: Order<'_>, run: Run, task: u32, step: u32) {
+        let endless = run.endless && step + 1 == run.copies;
+        for &counter in order.sync.signals.row(task) {
+            self.signal(counter, if endless { FOREVER } else { 1 });
+        }
+        for &set in order.packets(step).writes.row(task) {
+            self.signal(self.packet_keys[step as usize] + set, 1);
+        }
+    }
+
+    fn signal(&mut self, key: u32, signals: u64) {
+        let count = &mut self.counts[key as usize];
+        *count += signals;
+        let (first, lowest) = &mut self.waiting[key as usize];
+        if *first == NONE || *count < *lowest {
+            return;
+        }
+        // All are asked again; those that still wait come back.
+        let mut slot = std::mem::replace(first, NONE);
+        while slot != NONE {
+            self.ready.push(slot);
+            slot = self.next_waiting[slot as usize];
+        }
+    }
+}
+
+/// Signals that a wait of a step needs since the start of the launch.
+pub(super) fn target(sync: &Sync, counter: u32, threshold: u32, step: u32) -> u64 {
+    u64::from(sync.fan_in(counter)) * u64::from(step) + u64::from(threshold)
+}

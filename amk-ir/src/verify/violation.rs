@@ -1,0 +1,510 @@
+//! Violations: what is wrong, who is involved and why.
+
+use crate::{Access, BufferId, Element, Operand, OpId, Program, Region, TaskId, Wait};
+use core::fmt;
+
+/// A stable code, printed as `AMK0302`. The first two digits are the family.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Code(pub u16);
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AMK{:04}", self.0)
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// One operand of one call of one task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// The task.
+    pub task: TaskId,
+    /// The call's place in the task.
+    pub call: u32,
+    /// The operand's place in the call.
+    pub operand: u32,
+}
+
+impl Site {
+    /// The operand in its program.
+    pub fn of(self, program: &Program) -> Option<&Operand> {
+        let call = program.tasks.get(self.task.index())?.calls.get(self.call as usize)?;
+        call.operands.get(self.operand as usize)
+    }
+}
+
+/// A party of a race: an access, in this step or `step` steps later.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Party {
+    /// Where the access is.
+    pub site: Site,
+    /// What is done.
+    pub access: Access,
+    /// The buffer.
+    pub buffer: BufferId,
+    /// The tile.
+    pub region: Region,
+    /// Steps after the step of party (1).
+    pub step: u32,
+}
+
+/// A task of a certain step, relative to the step of party (1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Occurrence {
+    /// The task.
+    pub task: TaskId,
+    /// Steps after the step of party (1).
+    pub step: u32,
+}
+
+/// A program breaks a rule. [`Violation::message`] says it in words.
+#[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Violation {
+    /// AMK0101: a reference to an entity that does not exist.
+    Missing {
+        /// Who refers to it.
+        from: Option<TaskId>,
+        /// What is missing.
+        what: Reference,
+    },
+    /// AMK0102: a call does not fit its instruction.
+    Call {
+        /// The task.
+        task: TaskId,
+        /// The call's place in the task.
+        call: u32,
+        /// What does not fit.
+        mismatch: Mismatch,
+    },
+    /// AMK0103: a shape that no buffer or event tensor can have, or no position.
+    Shape(Shaped),
+    /// AMK0104: a tile leaves its buffer.
+    OutOfBounds {
+        /// The access.
+        site: Site,
+        /// The dimension, or `None` where the ranks differ.
+        dim: Option<u32>,
+        /// The first position at which it does.
+        position: u32,
+    },
+    /// AMK0105: a tile whose bounds cross, or that is empty at every position.
+    EmptyTile {
+        /// The access.
+        site: Site,
+        /// The dimension.
+        dim: u32,
+        /// The first position at which the bounds cross, `None` where they only meet.
+        crosses_at: Option<u32>,
+    },
+    /// AMK0106: a write to a weight or an input.
+    ReadOnly {
+        /// The access.
+        site: Site,
+    },
+    /// AMK0107: a local buffer is used by two tasks.
+    SharedLocal {
+        /// The buffer.
+        buffer: BufferId,
+        /// The first user.
+        first: TaskId,
+        /// Another user.
+        second: TaskId,
+    },
+    /// AMK0108: a task is not in the queues exactly once.
+    Queued {
+        /// The task.
+        task: TaskId,
+        /// How often it is.
+        times: u32,
+    },
+    /// AMK0109: elements of an output that no task writes.
+    OutputNotWritten {
+        /// The buffer.
+        buffer: BufferId,
+        /// Elements that are not written: start and end in each dimension.
+        elements: Vec<(u64, u64)>,
+        /// The position at which they are not.
+        position: u32,
+    },
+    /// AMK0110: the program needs more than the target has.
+    Capacity(Capacity),
+    /// AMK0111: a task waits for or signals a counter twice.
+    Repeated {
+        /// The task.
+        task: TaskId,
+        /// The counter.
+        element: Element,
+        /// Whether it is a wait.
+        wait: bool,
+    },
+    /// AMK0112: packets where there can be none.
+    Packet {
+        /// The buffer.
+        buffer: BufferId,
+        /// Why not.
+        why: NoPacket,
+    },
+    /// AMK0113: more entities than 32 bits can count.
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        count: u64,
+    },
+    /// AMK0201: a wait that can never hold, or that always holds.
+    Unsatisfiable {
+        /// The task.
+        task: TaskId,
+        /// The wait.
+        wait: Wait,
+        /// Number of tasks that signal the counter.
+        fan_in: u32,
+    },
+    /// AMK0202: tasks that wait for each other.
+    Deadlock {
+        /// The shortest cycle: each link says what its task waits for and who would have to end that; the last leads to
+        /// the first.
+        cycle: Vec<Link>,
+        /// Number of tasks that never run.
+        stuck: u32,
+        /// The position at which it happens.
+        position: u32,
+    },
+    /// AMK0203: a task waits for a later ticket, so one resident worker would wait forever.
+    TicketOrder {
+        /// The task.
+        task: TaskId,
+        /// What it waits for.
+        link: Link,
+        /// The position at which it does.
+        position: u32,
+    },
+    /// AMK0204: there are tasks and no worker to run them.
+    NoWorkers {
+        /// Number of tasks.
+        tasks: u32,
+    },
+    /// AMK0301: a read of elements that nothing has written in this step.
+    Uninitialised {
+        /// The read.
+        site: Site,
+        /// Elements that are not written: start and end in each dimension.
+        elements: Vec<(u64, u64)>,
+        /// The position at which they are not.
+        position: u32,
+        /// A task that writes some of them later in eager order.
+        later: Option<TaskId>,
+    },
+    /// AMK0302 to AMK0304, AMK0404, AMK0502 and AMK0503: two accesses, one of them a write, in no proven order.
+    Race(Box<Race>),
+    /// AMK0305: a read before the waits of what the launch writes.
+    Early {
+        /// The read.
+        read: Party,
+        /// A write of the same elements.
+        write: Party,
+        /// The position of the read.
+        position: u32,
+        /// The position of the write.
+        write_position: u32,
+    },
+    /// AMK0306: a call writes what another of its operands touches.
+    SameCall {
+        /// One operand.
+        first: Party,
+        /// The other operand.
+        second: Party,
+        /// The position at which they overlap.
+        position: u32,
+    },
+    /// AMK0401: a buffer's place in the arena is not a multiple of what its elements need.
+    Misaligned {
+        /// The buffer.
+        buffer: BufferId,
+        /// The alignment in bytes.
+        alignment: u32,
+    },
+    /// AMK0402: a buffer that must keep its bytes shares them.
+    SharedPlace {
+        /// The buffer.
+        buffer: BufferId,
+        /// Another with the same bytes.
+        other: BufferId,
+    },
+    /// AMK0403: a read of elements whose bytes another buffer has overwritten.
+    Overwritten {
+        /// The read.
+        read: Party,
+        /// The write that came last.
+        write: Party,
+        /// The position at which it does.
+        position: u32,
+    },
+    /// AMK0405: a local buffer has a place in the arena.
+    PlacedLocal {
+        /// The buffer.
+        buffer: BufferId,
+    },
+    /// AMK0501: an element of a packet buffer is written twice in a step.
+    PacketTwice {
+        /// The first write.
+        first: Party,
+        /// The second write.
+        second: Party,
+        /// The position at which both write.
+        position: u32,
+    },
+    /// AMK0504: more signals on a counter than comparisons across the 32-bit wrap-around can tell apart.
+    WrapAround {
+        /// The counter.
+        element: Element,
+        /// Signals in a step.
+        fan_in: u64,
+    },
+}
+
+/// An entity that is referred to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reference {
+    /// A buffer.
+    Buffer(BufferId),
+    /// An instruction.
+    Instruction(crate::InstructionId),
+    /// A counter.
+    Counter(Element),
+    /// An op.
+    Op(OpId),
+    /// A task, by a queue.
+    Task(TaskId),
+}
+
+/// How a call does not fit its instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mismatch {
+    /// Number of operands.
+    Operands {
+        /// As declared.
+        expected: u32,
+        /// As called.
+        found: u32,
+    },
+    /// What is done with an operand.
+    Access {
+        /// The operand's place.
+        operand: u32,
+        /// As declared.
+        expected: Access,
+        /// As called.
+        found: Access,
+    },
+    /// Number of parameters.
+    Params {
+        /// As declared.
+        expected: u32,
+        /// As called.
+        found: u32,
+    },
+}
+
+/// What has an impossible shape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shaped {
+    /// A buffer without dimensions or with more than 4.
+    Rank {
+        /// The buffer.
+        buffer: BufferId,
+        /// Its number of dimensions.
+        rank: u32,
+    },
+    /// A buffer with an extent of zero.
+    EmptyBuffer {
+        /// The buffer.
+        buffer: BufferId,
+        /// The dimension.
+        dim: u32,
+    },
+    /// An event tensor with an extent of zero.
+    EmptyEvent {
+        /// The event tensor.
+        event: crate::EventId,
+        /// The dimension.
+        dim: u32,
+    },
+    /// A program for no position.
+    NoPositions,
+}
+
+/// What the target has too little of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Capacity {
+    /// Resident workers.
+    Workers {
+        /// Needed.
+        needed: u64,
+        /// Available.
+        available: u64,
+    },
+    /// Bytes of task-local memory.
+    Local {
+        /// The task.
+        task: TaskId,
+        /// Needed.
+        needed: u64,
+        /// Available.
+        available: u64,
+    },
+    /// Bytes of memory.
+    Memory {
+        /// Needed.
+        needed: u64,
+        /// Available.
+        available: u64,
+    },
+}
+
+/// Why a buffer cannot be exchanged by packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoPacket {
+    /// Its kind is neither `activation` nor `output`.
+    Kind,
+    /// It has no slots.
+    NoSlots,
+}
+
+/// A link of a cycle: why a task cannot start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The task that cannot start.
+    pub task: TaskId,
+    /// What it waits for.
+    pub on: WaitsOn,
+    /// Who would have to run first.
+    pub for_task: TaskId,
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WaitsOn {
+    /// A counter that `for_task` signals.
+    Counter(Wait),
+    /// A packet that `for_task` writes.
+    Packet(BufferId),
+    /// The task before it in its queue.
+    Queue,
+}
+
+/// Two accesses to the same elements, one of them a write, in no proven order.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Race {
+    /// What kind of conflict it is.
+    pub conflict: Conflict,
+    /// What comes first in eager order.
+    pub first: Party,
+    /// What comes second in eager order.
+    pub second: Party,
+    /// The position of the step of the first.
+    pub position: u32,
+    /// Why they are not ordered.
+    pub because: Unordered,
+    /// Tasks that run, in this order, before the second starts; the first has not finished.
+    pub witness: Vec<Occurrence>,
+}
+
+/// What kind of conflict two accesses are in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Conflict {
+    /// AMK0302: the second reads what the first writes.
+    ReadAfterWrite,
+    /// AMK0303: both write.
+    WriteAfterWrite,
+    /// AMK0304: the second writes what the first reads.
+    WriteAfterRead,
+    /// AMK0404: they are of two buffers that share bytes.
+    SharedBytes,
+    /// AMK0502: the second writes the packet slot of a later step.
+    PacketReuse,
+    /// AMK0503: they are of two steps.
+    AcrossSteps,
+}
+
+impl Conflict {
+    /// The code of the kind.
+    pub fn code(self) -> Code {
+        Code(match self {
+            Self::ReadAfterWrite => 302,
+            Self::WriteAfterWrite => 303,
+            Self::WriteAfterRead => 304,
+            Self::SharedBytes => 404,
+            Self::PacketReuse => 502,
+            Self::AcrossSteps => 503,
+        })
+    }
+}
+
+/// Why the first of two tasks need not have finished when the second starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unordered {
+    /// No wait, packet or queue leads from the first to the second.
+    NoPath,
+    /// The second always runs before the first.
+    Reversed,
+    /// They are in the queue of one worker, in the other order.
+    QueueReversed,
+    /// The second waits for a counter that the first signals, but enough other signals can come without it.
+    Partial {
+        /// The wait.
+        wait: Wait,
+        /// Tasks that signal the counter.
+        fan_in: u32,
+        /// Signals of this step that can come without the first.
+        others: u32,
+    },
+    /// As `Partial`, but only because workers can run ahead: signals of later steps count.
+    RunsAhead {
+        /// The wait.
+        wait: Wait,
+        /// Tasks that signal the counter.
+        fan_in: u32,
+    },
+}
+
+impl Violation {
+    /// The stable code of its kind.
+    pub fn code(&self) -> Code {
+        Code(match self {
+            Self::Missing { .. } => 101,
+            Self::Call { .. } => 102,
+            Self::Shape(_) => 103,
+            Self::OutOfBounds { .. } => 104,
+            Self::EmptyTile { .. } => 105,
+            Self::ReadOnly { .. } => 106,
+            Self::SharedLocal { .. } => 107,
+            Self::Queued { .. } => 108,
+            Self::OutputNotWritten { .. } => 109,
+            Self::Capacity(_) => 110,
+            Self::Repeated { .. } => 111,
+            Self::Packet { .. } => 112,
+            Self::TooMany { .. } => 113,
+            Self::Unsatisfiable { .. } => 201,
+            Self::Deadlock { .. } => 202,
+            Self::TicketOrder { .. } => 203,
+            Self::NoWorkers { .. } => 204,
+            Self::Uninitialised { .. } => 301,
+            Self::Race(race) => return race.conflict.code(),
+            Self::Early { .. } => 305,
+            Self::SameCall { .. } => 306,
+            Self::Misaligned { .. } => 401,
+            Self::SharedPlace { .. } => 402,
+            Self::Overwritten { .. } => 403,
+            Self::PlacedLocal { .. } => 405,
+            Self::PacketTwice { .. } => 501,
+            Self::WrapAround { .. } => 504,
+        })
+    }
+}
