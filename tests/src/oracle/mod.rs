@@ -22,7 +22,7 @@ pub mod source;
 pub mod structure;
 
 pub use explore::Explorer;
-pub use launch::{Horizon, Instance};
+pub use launch::{Horizon, Instance, Launch};
 pub use source::Source;
 
 use core::fmt;

@@ -62,7 +62,7 @@ fn statement(source: &mut Source, line: &mut Line) -> Result<(), String> {
         }
         "task" => {
             line.dense('t', source.tasks.len())?;
-            task(line).map(|t| source.tasks.push(t))
+            task(&source.events, line).map(|t| source.tasks.push(t))
         }
         "worker" => worker(source, line),
         "ticket" => {
@@ -94,7 +94,7 @@ fn instruction(line: &mut Line) -> Result<Signature, String> {
     line.name()?;
     let mut signature = Signature { name: line.name()?, ..Signature::default() };
     line.list("(", ")", |line| {
-        let access = if line.keyword("mut") { Access::Update } else { Access::Read };
+        let access = access(line).unwrap_or(Access::Read);
         signature.accesses.push(access);
         line.name().map(drop)
     })?;
@@ -111,6 +111,12 @@ fn instruction(line: &mut Line) -> Result<Signature, String> {
         })?;
     }
     Ok(signature)
+}
+
+/// `mut` or `out`, if one is here.
+fn access(line: &mut Line) -> Option<Access> {
+    let marks = [("mut", Access::Update), ("out", Access::Write)];
+    marks.into_iter().find(|(mark, _)| line.keyword(mark)).map(|(_, access)| access)
 }
 
 /// `@name kind dtype[shape] packet N at N`
@@ -147,18 +153,14 @@ fn buffer(line: &mut Line) -> Result<Buffer, String> {
 /// `@name[shape]`, or `@name` for one counter.
 fn event(line: &mut Line) -> Result<Vec<u64>, String> {
     line.expect("@")?;
-    if !line.rest.starts_with('"') {
-        let end = line.rest.find(|c: char| c.is_whitespace()).unwrap_or(line.rest.len());
-        let token = &line.rest[..end];
-        line.skip(if token.ends_with(']') { token.rfind('[').unwrap_or(end) } else { end });
-    } else {
-        line.token()?;
+    if line.quoted().transpose()?.is_none() {
+        line.skip(line.rest.find(|c: char| c.is_whitespace() || c == '[').unwrap_or(line.rest.len()));
     }
     if line.rest.starts_with('[') { line.numbers() } else { Ok(Vec::new()) }
 }
 
 /// `o0: call then call wait .. signal ..`, behind the task's own id.
-fn task(line: &mut Line) -> Result<Task, String> {
+fn task(events: &[Vec<u64>], line: &mut Line) -> Result<Task, String> {
     if line.rest.starts_with('o') {
         line.entity('o')?;
     }
@@ -172,7 +174,7 @@ fn task(line: &mut Line) -> Result<Task, String> {
     }
     if line.keyword("wait") {
         loop {
-            let on = counter(line)?;
+            let on = counter(events, line)?;
             line.expect(">=")?;
             task.waits.push((on, line.number()?));
             if !line.eat(",") {
@@ -182,7 +184,7 @@ fn task(line: &mut Line) -> Result<Task, String> {
     }
     if line.keyword("signal") {
         loop {
-            task.signals.push(counter(line)?);
+            task.signals.push(counter(events, line)?);
             if !line.eat(",") {
                 break;
             }
@@ -191,10 +193,19 @@ fn task(line: &mut Line) -> Result<Task, String> {
     Ok(task)
 }
 
-fn counter(line: &mut Line) -> Result<Counter, String> {
+/// `e0`, `e0[1, 2]`, or the row-major index of a tensor of another rank.
+fn counter(events: &[Vec<u64>], line: &mut Line) -> Result<Counter, String> {
     let event = line.entity('e')?;
     let at = if line.rest.starts_with('[') { line.numbers()? } else { Vec::new() };
-    Ok(Counter { event, at })
+    let shape = events.get(event).map_or(&[][..], |shape| shape);
+    let index = match at[..] {
+        [index] if shape.len() != 1 => index,
+        _ if at.len() == shape.len() && at.iter().zip(shape).all(|(at, extent)| at < extent) => {
+            at.iter().zip(shape).fold(0, |index, (at, extent)| index * extent + at)
+        }
+        _ => u64::MAX,
+    };
+    Ok(Counter { event, index })
 }
 
 fn call(line: &mut Line) -> Result<Call, String> {
@@ -215,16 +226,9 @@ fn call(line: &mut Line) -> Result<Call, String> {
 }
 
 fn operand(line: &mut Line, side: Access) -> Result<Operand, String> {
-    let (mut access, mut early) = (side, false);
-    loop {
-        if line.keyword("early") {
-            early = true;
-        } else if line.keyword("mut") {
-            access = Access::Update;
-        } else {
-            break;
-        }
-    }
+    let mut early = line.keyword("early");
+    let access = access(line).unwrap_or(side);
+    early |= line.keyword("early");
     let buffer = line.entity('b')?;
     let mut tile = Vec::new();
     line.list("[", "]", |line| interval(line).map(|i| tile.push(i)))?;

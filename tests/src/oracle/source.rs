@@ -110,12 +110,12 @@ pub struct Task {
 }
 
 /// An element of an event tensor.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counter {
     /// The event tensor.
     pub event: usize,
-    /// The coordinates.
-    pub at: Vec<u64>,
+    /// The row-major index; past the end where the coordinates are outside.
+    pub index: u64,
 }
 
 /// A call of an instruction.

@@ -46,8 +46,9 @@ fn buffers(source: &Source) -> Result<(), String> {
 }
 
 fn calls(source: &Source, call: &Call) -> Result<(), String> {
-    let known = source.instructions.iter().find(|signature| signature.name == call.name);
-    let signature = known.ok_or(format!("no instruction `{}`", call.name))?;
+    let by_id = || call.name.strip_prefix('i').and_then(|id| source.instructions.get(id.parse::<usize>().ok()?));
+    let named = source.instructions.iter().find(|signature| signature.name == call.name);
+    let signature = named.or_else(by_id).ok_or(format!("no instruction `{}`", call.name))?;
     let accesses: Vec<Access> = call.operands.iter().map(|operand| operand.access).collect();
     if accesses != signature.accesses || call.params != signature.params {
         return Err(format!("`{}` takes other operands or parameters", call.name));
@@ -83,9 +84,7 @@ fn tile(source: &Source, operand: &Operand) -> Result<(), String> {
 
 fn counters(source: &Source, task: &Task) -> Result<(), String> {
     let exists = |counter: &Counter| {
-        source.events.get(counter.event).is_some_and(|shape| {
-            shape.len() == counter.at.len() && shape.iter().zip(&counter.at).all(|(extent, at)| at < extent)
-        })
+        source.events.get(counter.event).is_some_and(|shape| counter.index < shape.iter().product())
     };
     for (on, threshold) in &task.waits {
         let fan_in = source.tasks.iter().filter(|task| task.signals.contains(on)).count() as u64;

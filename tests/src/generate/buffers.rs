@@ -1,0 +1,102 @@
+//! Random buffers and tiles.
+
+use super::{Draft, intersects};
+use amk_ir::{Bound, Buffer, BufferId, BufferKind, DType, Exchange, Interval, Region};
+
+impl Draft<'_> {
+    pub(super) fn buffers(&mut self) {
+        for _ in 0..self.rng.between(1, 3) {
+            let kind = match self.rng.below(100) {
+                0..60 => BufferKind::Activation,
+                60..80 => BufferKind::State,
+                _ => BufferKind::Output,
+            };
+            self.buffer(kind);
+        }
+        if self.rng.chance(50) {
+            let kind = if self.rng.chance(50) { BufferKind::Weight } else { BufferKind::Input };
+            self.buffer(kind);
+        }
+        if self.rng.chance(12) {
+            for at in 0..self.program.buffers.len() {
+                let place = u64::from(self.rng.below(4)) * 4;
+                let buffer = &mut self.program.buffers[at];
+                if buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter {
+                    buffer.place = Some(place);
+                }
+            }
+        }
+    }
+
+    fn buffer(&mut self, kind: BufferKind) {
+        let positions = self.program.positions;
+        let rows = if positions > 1 && (kind == BufferKind::State || self.rng.chance(40)) {
+            positions + self.rng.below(2)
+        } else {
+            self.rng.between(1, 4)
+        };
+        let mut shape = vec![rows];
+        if self.rng.chance(25) {
+            shape.push(self.rng.between(1, 2));
+        }
+        let dtype = *self.rng.pick(&[DType::F32, DType::F32, DType::F16, DType::U8]).unwrap_or(&DType::F32);
+        let packet = kind == BufferKind::Activation && self.rng.chance(25);
+        let exchange =
+            if packet { Exchange::Packet { slots: self.rng.between(1, 2) as u8 } } else { Exchange::Counter };
+        self.add(Buffer { name: String::new(), kind, dtype, shape, exchange, place: None });
+    }
+
+    pub(super) fn add(&mut self, buffer: Buffer) -> BufferId {
+        let id = BufferId::from(self.program.buffers.len());
+        self.program.buffers.push(Buffer { name: format!("m{}", id.0), ..buffer });
+        self.written.push(Vec::new());
+        id
+    }
+
+    /// A tile of a buffer, inside of it at every position.
+    pub(super) fn tile(&mut self, buffer: BufferId) -> Region {
+        let shape = self.program.buffers[buffer.index()].shape.clone();
+        let intervals: Vec<Interval> = shape.iter().map(|&extent| self.interval(extent)).collect();
+        Region::new(&intervals).unwrap_or(Region::full(&shape))
+    }
+
+    fn interval(&mut self, extent: u32) -> Interval {
+        let positions = self.program.positions;
+        if positions > 1 && extent >= positions && self.rng.chance(60) {
+            let ahead = self.rng.below(extent - positions + 1);
+            let hi = Bound::at_pos(ahead + 1);
+            let lo = if self.rng.chance(40) { Bound::fixed(0) } else { Bound::at_pos(ahead) };
+            return Interval { lo, hi };
+        }
+        if self.rng.chance(35) {
+            return Interval::fixed(0, extent);
+        }
+        let lo = self.rng.below(extent);
+        Interval::fixed(lo, self.rng.between(lo + 1, extent))
+    }
+
+    /// A tile that may be read: mostly of what was written.
+    pub(super) fn readable(&mut self, buffer: BufferId) -> Option<Region> {
+        let kind = self.program.buffers[buffer.index()].kind;
+        if matches!(kind, BufferKind::Weight | BufferKind::Input | BufferKind::State) || self.rng.chance(2) {
+            return Some(self.tile(buffer));
+        }
+        let mut region = *self.rng.pick(&self.written[buffer.index()].clone())?;
+        for interval in region.intervals_mut() {
+            let fixed = !interval.lo.pos && !interval.hi.pos;
+            if fixed && self.rng.chance(30) {
+                let lo = self.rng.between(interval.lo.base, interval.hi.base - 1);
+                *interval = Interval::fixed(lo, self.rng.between(lo + 1, interval.hi.base));
+            }
+        }
+        Some(region)
+    }
+
+    /// A tile that may be written: of a packet buffer, not twice.
+    pub(super) fn writable(&mut self, buffer: BufferId) -> Option<Region> {
+        let region = self.tile(buffer);
+        let packet = self.program.buffers[buffer.index()].exchange != Exchange::Counter;
+        let twice = self.written[buffer.index()].iter().any(|tile| intersects(tile, &region, self.program.positions));
+        (!(packet && twice)).then_some(region)
+    }
+}

@@ -1,0 +1,92 @@
+//! Random small programs, about half of them safe: the waits are derived from the eager order, and then some are spoilt.
+//!
+//! [`program`] draws buffers, then tasks that mostly read what is written, then queues, then counters for every conflict that the queues do
+//! not order. A pipelined program mostly gets closing tasks that keep a worker from overtaking the others by a step.
+
+mod buffers;
+mod rng;
+mod sync;
+mod tasks;
+
+pub use rng::Rng;
+
+use amk_ir::{Access, Instruction, OperandSpec, Program, Queues, Region, Steps, TaskId};
+
+/// A program under construction.
+struct Draft<'a> {
+    rng: &'a mut Rng,
+    program: Program,
+    /// Of each buffer: tiles written so far.
+    written: Vec<Vec<Region>>,
+}
+
+/// Draws a program: 2 to 7 tasks, 1 to 3 workers.
+pub fn program(rng: &mut Rng) -> Program {
+    let mut draft = Draft { rng, program: Program { name: "drawn".into(), ..Program::default() }, written: Vec::new() };
+    draft.program.positions = if draft.rng.chance(60) { 1 } else { draft.rng.between(2, 4) };
+    let pipelined = draft.rng.chance(35);
+    let ticket = draft.rng.chance(if pipelined { 10 } else { 30 });
+    let workers = draft.rng.between(1, 3);
+    let closed = pipelined && !ticket && workers > 1 && draft.rng.chance(75);
+    if pipelined {
+        draft.program.steps = Steps::Pipelined;
+    }
+    draft.buffers();
+    let tasks = if closed { draft.rng.between(2, 7 - workers) } else { draft.rng.between(2, 7) };
+    draft.tasks(tasks);
+    draft.queues(ticket, workers);
+    draft.synchronise(closed);
+    draft.program
+}
+
+impl Draft<'_> {
+    /// Gives the tasks to workers, mostly in eager order.
+    fn queues(&mut self, ticket: bool, workers: u32) {
+        let tasks = self.program.tasks.len() as u32;
+        let mut order: Vec<TaskId> = (0..tasks).map(TaskId).collect();
+        if self.rng.chance(15) {
+            let at = self.rng.below(tasks - 1) as usize;
+            order.swap(at, at + 1);
+        }
+        self.program.queues = if ticket {
+            Queues::Ticket { workers, order }
+        } else {
+            let mut queues = vec![Vec::new(); workers as usize];
+            for task in order {
+                queues[self.rng.below(workers) as usize].push(task);
+            }
+            Queues::Static(queues)
+        };
+    }
+
+    /// The instruction of these accesses.
+    fn instruction(&mut self, accesses: &[Access]) -> amk_ir::InstructionId {
+        instruction(&mut self.program, accesses)
+    }
+}
+
+/// The instruction of these accesses in a program's table, added if it is not there.
+pub fn instruction(program: &mut Program, accesses: &[Access]) -> amk_ir::InstructionId {
+    let letter = |access: &Access| match access {
+        Access::Read => 'r',
+        Access::Update => 'u',
+        Access::Write => 'w',
+    };
+    let name: String = "f".chars().chain(accesses.iter().map(letter)).collect();
+    let known = program.instructions.iter().position(|instruction| instruction.name == name);
+    let at = known.unwrap_or_else(|| {
+        let spec = |(n, &access): (usize, &Access)| OperandSpec { name: format!("x{n}"), access };
+        let operands = accesses.iter().enumerate().map(spec).collect();
+        program.instructions.push(Instruction { path: format!("drawn::{name}"), name, operands, params: Vec::new() });
+        program.instructions.len() - 1
+    });
+    at.into()
+}
+
+/// Whether two tiles of a buffer share an element at some position.
+fn intersects(one: &Region, other: &Region, positions: u32) -> bool {
+    (0..u64::from(positions)).any(|at| {
+        let pairs = one.intervals().iter().zip(other.intervals());
+        pairs.into_iter().all(|(a, b)| a.lo.at(at).max(b.lo.at(at)) < a.hi.at(at).min(b.hi.at(at)))
+    })
+}

@@ -1,0 +1,190 @@
+//! Counters for the conflicts that the queues do not order.
+
+use super::{Draft, intersects};
+use amk_ir::{
+    Access, Buffer, BufferKind, DType, Element, EventId, EventTensor, Exchange, Interval, Operand, Program, Queues, Region,
+    Task, TaskId, Wait,
+};
+
+/// Tasks as a set.
+type Set = u32;
+
+/// Counters before they are elements of event tensors.
+#[derive(Default)]
+struct Counters {
+    /// Of each counter: who signals it.
+    signals: Vec<Set>,
+    /// Task, counter, and the threshold; `None` is the fan-in.
+    waits: Vec<(usize, usize, Option<u32>)>,
+}
+
+impl Draft<'_> {
+    pub(super) fn synchronise(&mut self, closed: bool) {
+        let mut counters = Counters::default();
+        let tasks = self.program.tasks.len();
+        let mut ordered: Vec<Set> = Vec::new();
+        for task in 0..tasks {
+            let mut before = ordered_by_queue(&self.program, &ordered, task);
+            for other in 0..task {
+                if passes_packet(&self.program, other, task) {
+                    before |= ordered[other] | 1 << other;
+                }
+            }
+            let mut producers = Vec::new();
+            for other in (0..task).rev() {
+                if before >> other & 1 == 0 && conflict(&self.program, other, task) {
+                    before |= ordered[other] | 1 << other;
+                    producers.push(other);
+                }
+            }
+            if !producers.is_empty() && !self.rng.chance(3) {
+                self.wait_for(&mut counters, task, &producers);
+            }
+            ordered.push(before);
+        }
+        self.spare(&mut counters);
+        if closed {
+            self.close(&mut counters);
+        }
+        self.lay_out(&counters);
+    }
+
+    /// Makes a task wait for its producers.
+    fn wait_for(&mut self, counters: &mut Counters, task: usize, producers: &[usize]) {
+        let all = producers.iter().fold(0, |set, &producer| set | 1 << producer);
+        match self.rng.below(100) {
+            // One counter for the group.
+            0..45 => {
+                counters.signals.push(all);
+                counters.waits.push((task, counters.signals.len() - 1, None));
+            }
+            // A counter that others signal and await too; its later signals make this a partial wait.
+            45..57 if !counters.signals.is_empty() => {
+                let counter = self.rng.below(counters.signals.len() as u32) as usize;
+                counters.signals[counter] |= all;
+                let threshold = self.rng.chance(50).then(|| counters.signals[counter].count_ones());
+                counters.waits.push((task, counter, threshold));
+            }
+            // A counter of each producer, or one it signals anyway.
+            _ => {
+                for &producer in producers {
+                    let known = counters.signals.iter().position(|&set| set >> producer & 1 == 1 && set >> task == 0);
+                    let counter = known.unwrap_or(counters.signals.len());
+                    if counter == counters.signals.len() {
+                        counters.signals.push(1 << producer);
+                    }
+                    if !counters.waits.iter().any(|&(by, on, _)| (by, on) == (task, counter)) {
+                        counters.waits.push((task, counter, None));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Now and then a signal that nobody needs, or a wait.
+    fn spare(&mut self, counters: &mut Counters) {
+        let tasks = self.program.tasks.len() as u32;
+        if self.rng.chance(10) {
+            counters.signals.push(1 << self.rng.below(tasks));
+        }
+        if self.rng.chance(10) && !counters.signals.is_empty() {
+            let (task, counter) = (self.rng.below(tasks) as usize, self.rng.below(counters.signals.len() as u32) as usize);
+            if !counters.waits.iter().any(|&(by, on, _)| (by, on) == (task, counter)) {
+                counters.waits.push((task, counter, None));
+            }
+        }
+    }
+
+    /// A last task on every worker that waits for the others: none is a step ahead.
+    fn close(&mut self, counters: &mut Counters) {
+        let Queues::Static(queues) = self.program.queues.clone() else { return };
+        let arrivals = queues.iter().filter_map(|queue| queue.last()).fold(0, |set, task| set | 1 << task.0);
+        counters.signals.push(arrivals);
+        let shape = vec![queues.len() as u32];
+        let (kind, exchange) = (BufferKind::State, Exchange::Counter);
+        let buffer = self.add(Buffer { name: String::new(), kind, dtype: DType::U8, shape, exchange, place: None });
+        for worker in 0..queues.len() as u32 {
+            if self.rng.chance(8) {
+                continue;
+            }
+            let cell = Region::new(&[Interval::fixed(worker, worker + 1)]).unwrap_or(Region::full(&[]));
+            let operands = vec![Operand { buffer, region: cell, access: Access::Update, early: false }];
+            let instruction = self.instruction(&[Access::Update]);
+            let task = TaskId::from(self.program.tasks.len());
+            let calls = vec![amk_ir::Call { instruction, operands, params: Vec::new() }];
+            self.program.tasks.push(Task { calls, ..Task::default() });
+            counters.waits.push((task.index(), counters.signals.len() - 1, None));
+            if let Queues::Static(queues) = &mut self.program.queues {
+                queues[worker as usize].push(task);
+            }
+        }
+    }
+
+    /// Makes the counters elements of event tensors.
+    fn lay_out(&mut self, counters: &Counters) {
+        let mut elements = Vec::new();
+        while elements.len() < counters.signals.len() {
+            let left = (counters.signals.len() - elements.len()) as u32;
+            let event = EventId::from(self.program.events.len());
+            let shape = match self.rng.below(3) {
+                0 => vec![],
+                1 => vec![self.rng.between(1, left)],
+                _ => vec![left.div_ceil(2), 2],
+            };
+            let tensor = EventTensor { name: format!("n{}", event.0), shape };
+            elements.extend((0..tensor.len() as u32).map(|index| Element { event, index }));
+            self.program.events.push(tensor);
+        }
+        for (counter, &signals) in counters.signals.iter().enumerate() {
+            for (_, task) in self.program.tasks.iter_mut().enumerate().filter(|(n, _)| signals >> n & 1 == 1) {
+                task.signals.push(elements[counter]);
+            }
+        }
+        for &(task, counter, threshold) in &counters.waits {
+            let threshold = threshold.unwrap_or(counters.signals[counter].count_ones());
+            self.program.tasks[task].waits.push(Wait { on: elements[counter], threshold });
+        }
+    }
+}
+
+/// What the queue alone puts before a task, if queues are in eager order.
+fn ordered_by_queue(program: &Program, ordered: &[Set], task: usize) -> Set {
+    let alone = |list: &[TaskId]| {
+        let at = list.iter().position(|id| id.index() == task)?;
+        let earlier = list[..at].iter().filter(|id| id.index() < task);
+        Some(earlier.fold(0, |set, id| set | 1 << id.0 | ordered[id.index()]))
+    };
+    match &program.queues {
+        Queues::Static(queues) => queues.iter().find_map(|queue| alone(queue)).unwrap_or(0),
+        Queues::Ticket { workers: 1, order } => alone(order).unwrap_or(0),
+        Queues::Ticket { .. } => 0,
+    }
+}
+
+fn operands(program: &Program, task: usize) -> impl Iterator<Item = &Operand> {
+    program.tasks[task].calls.iter().flat_map(|call| &call.operands)
+}
+
+/// Whether two tasks touch the same memory, one of them writing.
+fn conflict(program: &Program, one: usize, other: usize) -> bool {
+    let range = |operand: &Operand| {
+        let buffer = &program.buffers[operand.buffer.index()];
+        buffer.place.map(|place| place..place + buffer.bytes())
+    };
+    operands(program, one).any(|a| {
+        operands(program, other).filter(|b| a.access.writes() || b.access.writes()).any(|b| {
+            let same = a.buffer == b.buffer && intersects(&a.region, &b.region, program.positions);
+            let alias = matches!((range(a), range(b)), (Some(a), Some(b)) if a.start < b.end && b.start < a.end);
+            same || (alias && a.buffer != b.buffer)
+        })
+    })
+}
+
+/// Whether a task reads a packet of an earlier one.
+fn passes_packet(program: &Program, from: usize, to: usize) -> bool {
+    let packet = |operand: &&Operand| program.buffers[operand.buffer.index()].exchange != Exchange::Counter;
+    operands(program, from).filter(packet).filter(|a| a.access.writes()).any(|a| {
+        let reads = operands(program, to).filter(|b| b.buffer == a.buffer && b.access.reads());
+        reads.into_iter().any(|b| intersects(&a.region, &b.region, program.positions))
+    })
+}
