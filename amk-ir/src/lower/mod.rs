@@ -11,7 +11,7 @@ mod connect;
 mod explicit;
 mod fuse;
 mod tile;
-mod unroll;
+pub mod unroll;
 
 use crate::graph::{Graph, Instance};
 use crate::graph_error::GraphError;
@@ -62,7 +62,7 @@ pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Re
 }
 
 /// The program's record of an instruction: tensor operands in order, results last; then the scalar parameters.
-fn instruction(signature: &Signature) -> Instruction {
+pub fn instruction(signature: &Signature) -> Instruction {
     let mut operands = Vec::new();
     let mut params = Vec::new();
     for param in &signature.params {

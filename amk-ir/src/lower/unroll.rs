@@ -12,36 +12,54 @@ use crate::{Access, BufferId, DType, ValueId};
 use std::collections::{BTreeMap, HashMap};
 
 /// The calls of an instance in eager order, and their buffers.
-pub(super) struct Unrolled {
-    pub(super) calls: Vec<PlannedCall>,
-    pub(super) buffers: Vec<Buffer>,
-    pub(super) positions: u32,
-    pub(super) dims: BTreeMap<String, i64>,
+pub struct Unrolled {
+    /// The calls in eager order.
+    pub calls: Vec<PlannedCall>,
+    /// Their buffers: weights, inputs, states, activations and outputs.
+    pub buffers: Vec<Buffer>,
+    /// Positions of a step: the smallest extent that `pos` runs over.
+    pub positions: u32,
+    /// The dims' values.
+    pub dims: BTreeMap<String, i64>,
 }
 
 /// A call on whole buffers, not yet cut into tiles.
-pub(super) struct PlannedCall {
-    pub(super) site: u32,
-    pub(super) signature: usize,
-    pub(super) label: String,
+pub struct PlannedCall {
+    /// The call of the source.
+    pub site: u32,
+    /// Index in [`Graph::signatures`].
+    pub signature: usize,
+    /// The call with its buffers' names, for messages.
+    pub label: String,
     /// The signature's dims.
-    pub(super) env: BTreeMap<String, i64>,
-    pub(super) operands: Vec<PlannedOperand>,
-    pub(super) params: Vec<Param>,
+    pub env: BTreeMap<String, i64>,
+    /// The tensor operands in order, results last.
+    pub operands: Vec<PlannedOperand>,
+    /// The scalar parameters in order.
+    pub params: Vec<Param>,
     /// Loop indices at the call.
-    pub(super) indices: BTreeMap<String, i64>,
-    pub(super) signals: Vec<SignalMap>,
-    pub(super) waits: Vec<WaitMap>,
+    pub indices: BTreeMap<String, i64>,
+    /// Hand-written signals.
+    pub signals: Vec<SignalMap>,
+    /// Hand-written waits.
+    pub waits: Vec<WaitMap>,
 }
 
 /// An operand: a buffer and the spans a task covers.
-pub(super) struct PlannedOperand {
-    pub(super) buffer: BufferId,
-    pub(super) access: Access,
-    pub(super) spans: Vec<Span>,
+pub struct PlannedOperand {
+    /// The whole buffer.
+    pub buffer: BufferId,
+    /// What the call does with it.
+    pub access: Access,
+    /// The region of a task, over the grid variables.
+    pub spans: Vec<Span>,
 }
 
-pub(super) fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Unrolled, Vec<GraphError>> {
+/// Unrolls a graph that passed [`crate::shapes::check`] for an instance.
+///
+/// # Errors
+/// Dims or flags without a value, values that break a declared multiple or give no extent.
+pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Unrolled, Vec<GraphError>> {
     let dims = instance_dims(graph, instance)?;
     let mut unroller = Unroller {
         graph,
