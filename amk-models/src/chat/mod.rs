@@ -125,11 +125,14 @@ fn to_json(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
     let ensure_ascii: Option<bool> = arguments.get("ensure_ascii")?;
     let sort_keys: Option<bool> = arguments.get("sort_keys")?;
     arguments.assert_all_used()?;
-    let mut json = serde_json::to_value(value)
-        .map_err(|error| Error::new(ErrorKind::BadSerialization, "value is not JSON").with_source(error))?;
-    if sort_keys == Some(true) {
-        json.sort_all_objects();
-    }
-    let text = python_json::dumps(&json, indent, ensure_ascii == Some(true));
+    let ensure_ascii = ensure_ascii == Some(true);
+    let written = match sort_keys {
+        Some(true) => serde_json::to_value(value).and_then(|mut json| {
+            json.sort_all_objects();
+            python_json::dumps(&json, indent, ensure_ascii)
+        }),
+        _ => python_json::dumps(value, indent, ensure_ascii),
+    };
+    let text = written.map_err(|error| Error::new(ErrorKind::BadSerialization, format!("tojson: {error}")))?;
     Ok(Value::from_safe_string(text))
 }

@@ -3,22 +3,27 @@
 use std::io;
 
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
 /// The text of `value`; with `indent`, one item a line; with `ensure_ascii`, other characters as `\u` escapes.
-pub(super) fn dumps(value: &Value, indent: Option<usize>, ensure_ascii: bool) -> String {
+///
+/// # Errors
+/// When the value has no JSON form, such as an object with keys that are no strings.
+pub(super) fn dumps(
+    value: &impl Serialize,
+    indent: Option<usize>,
+    ensure_ascii: bool,
+) -> Result<String, serde_json::Error> {
     let mut text = Vec::new();
-    let written = match indent {
+    match indent {
         Some(indent) => {
             let spaces = vec![b' '; indent];
-            value.serialize(&mut Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(&spaces)))
+            value.serialize(&mut Serializer::with_formatter(&mut text, PrettyFormatter::with_indent(&spaces)))?;
         }
-        None => value.serialize(&mut Serializer::with_formatter(&mut text, OneLine)),
-    };
-    debug_assert!(written.is_ok(), "a JSON value is always written to memory");
+        None => value.serialize(&mut Serializer::with_formatter(&mut text, OneLine))?,
+    }
     let text = String::from_utf8_lossy(&text).into_owned();
-    if ensure_ascii { escape(&text) } else { text }
+    Ok(if ensure_ascii { escape(&text) } else { text })
 }
 
 /// Everything outside ASCII as UTF-16 escapes. Only strings contain such characters.
@@ -55,21 +60,29 @@ impl Formatter for OneLine {
 
 #[cfg(test)]
 mod tests {
-    use super::dumps;
+    use super::*;
+
+    #[derive(Serialize)]
+    struct Function {
+        name: &'static str,
+        list: [Option<f64>; 2],
+        text: &'static str,
+    }
+
+    const FUNCTION: Function = Function { name: "f", list: [Some(2.5), None], text: "é😀\"\n" };
 
     #[test]
     fn spacing_is_pythons() {
-        let value = serde_json::json!({"name": "f", "list": [1, 2.5, null], "text": "é😀\"\n"});
         // json.dumps(value, ensure_ascii=False) and json.dumps(value) of Python 3.11.
-        let expected = r#"{"name": "f", "list": [1, 2.5, null], "text": "é😀\"\n"}"#;
-        assert_eq!(dumps(&value, None, false), expected);
-        let expected = r#"{"name": "f", "list": [1, 2.5, null], "text": "\u00e9\ud83d\ude00\"\n"}"#;
-        assert_eq!(dumps(&value, None, true), expected);
+        let expected = r#"{"name": "f", "list": [2.5, null], "text": "é😀\"\n"}"#;
+        assert_eq!(dumps(&FUNCTION, None, false).unwrap(), expected);
+        let expected = r#"{"name": "f", "list": [2.5, null], "text": "\u00e9\ud83d\ude00\"\n"}"#;
+        assert_eq!(dumps(&FUNCTION, None, true).unwrap(), expected);
     }
 
     #[test]
     fn indented_text_has_one_item_a_line() {
         let value = serde_json::json!({"a": [1, 2]});
-        assert_eq!(dumps(&value, Some(4), false), "{\n    \"a\": [\n        1,\n        2\n    ]\n}");
+        assert_eq!(dumps(&value, Some(4), false).unwrap(), "{\n    \"a\": [\n        1,\n        2\n    ]\n}");
     }
 }

@@ -1,0 +1,42 @@
+//! `amk models`.
+
+use super::options::all_instances;
+use amk_models::model::FAMILIES;
+use anyhow::Result;
+use comfy_table::Table;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use std::process::ExitCode;
+
+/// List the models and their instances.
+#[derive(clap::Args)]
+pub(crate) struct Models {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Models {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        if self.json {
+            let instances: Vec<_> = all_instances()
+                .map(|(family, instance)| serde_json::json!({"model": family.name, "instance": instance.name, "dims": instance.dims}))
+                .collect();
+            println!("{}", serde_json::to_string_pretty(&instances)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        for family in FAMILIES {
+            println!("{}: {}", family.name, family.about);
+            let graph = family.kernel.graph()?;
+            let mut table = Table::new();
+            table.load_preset(UTF8_BORDERS_ONLY);
+            table.set_header(std::iter::once("instance").chain(graph.dims.iter().map(String::as_str)));
+            for instance in &graph.instances {
+                let dims = graph.dims.iter().map(|dim| instance.dims.get(dim).map_or_else(String::new, u32::to_string));
+                table.add_row(std::iter::once(instance.name.clone()).chain(dims));
+            }
+            println!("{table}\n");
+        }
+        println!("Any checkpoint of these architectures runs: `amk generate --model FOLDER_OR_GGUF \"..\"`.");
+        Ok(ExitCode::SUCCESS)
+    }
+}

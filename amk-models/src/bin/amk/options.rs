@@ -1,0 +1,101 @@
+//! Options that several commands share.
+
+use amk::ir::graph::Instance;
+use amk::ir::schedule::Schedule;
+use amk_models::model::{FAMILIES, Family, WeightFormat};
+use anyhow::{Context as _, Result, anyhow};
+use clap::ValueEnum;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+/// The terminal's code for red.
+pub(crate) const RED: &str = "31";
+/// The terminal's code for green.
+pub(crate) const GREEN: &str = "32";
+/// The terminal's code for dim text.
+pub(crate) const DIM: &str = "2";
+
+/// The text in a colour where standard error is a terminal and `NO_COLOR` is not set.
+pub(crate) fn paint(text: &str, colour: &str) -> String {
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// How weights are held in memory.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Weights {
+    /// As in the file where that is f32, f16 or bf16, else f32.
+    Auto,
+    /// f32.
+    F32,
+    /// bf16.
+    Bf16,
+}
+
+impl From<Weights> for WeightFormat {
+    fn from(weights: Weights) -> Self {
+        match weights {
+            Weights::Auto => Self::Auto,
+            Weights::F32 => Self::F32,
+            Weights::Bf16 => Self::BF16,
+        }
+    }
+}
+
+/// Threads that compute where the user names no number: one a core.
+pub(crate) fn default_threads() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+}
+
+/// Reads a schedule from a JSON file.
+pub(crate) fn read_schedule(path: &Path) -> Result<Schedule> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the schedule {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is no schedule", path.display()))
+}
+
+/// A declared instance: `llama.smollm2_135m`.
+#[derive(Clone, clap::Args)]
+pub(crate) struct InstanceArgs {
+    /// A model's instance, as in `llama.smollm2_135m` (see `amk models`).
+    #[arg(long, value_name = "MODEL.INSTANCE")]
+    pub(crate) instance: Option<String>,
+    /// A schedule in JSON instead of the instance's own.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schedule: Option<PathBuf>,
+    /// Workers instead of the schedule's number.
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<u32>,
+}
+
+impl InstanceArgs {
+    /// The schedule: the file's or the instance's, with the number of workers replaced where it is given.
+    pub(crate) fn schedule(&self, family: &Family, instance: &Instance) -> Result<Schedule> {
+        let mut schedule = match (&self.schedule, &instance.schedule) {
+            (Some(path), _) => read_schedule(path)?,
+            (None, Some(own)) => own.clone(),
+            (None, None) => family.kernel.graph()?.schedule.clone(),
+        };
+        if let Some(workers) = self.workers {
+            schedule.workers = workers;
+        }
+        Ok(schedule)
+    }
+}
+
+/// The model and the instance with this name.
+pub(crate) fn find_instance(name: &str) -> Result<(Family, Instance)> {
+    let unknown = || {
+        let known: Vec<String> = all_instances().map(|(family, instance)| format!("{}.{}", family.name, instance.name)).collect();
+        anyhow!("there is no instance `{name}`; known ones: {}", known.join(", "))
+    };
+    let (model, instance) = name.split_once('.').ok_or_else(unknown)?;
+    all_instances().find(|(family, found)| family.name == model && found.name == instance).ok_or_else(unknown)
+}
+
+/// All declared instances of all models.
+pub(crate) fn all_instances() -> impl Iterator<Item = (Family, Instance)> {
+    FAMILIES.into_iter().flat_map(|family| {
+        let graph = family.kernel.graph().ok();
+        graph.into_iter().flat_map(|graph| graph.instances.clone()).map(move |instance| (family, instance))
+    })
+}

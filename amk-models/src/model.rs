@@ -1,0 +1,264 @@
+//! A checkpoint's weights in an annotated model: what a VM needs, and the function itself.
+
+use crate::config::{Activation, Architecture, ModelConfig};
+use crate::models::kv::KvCache;
+use crate::models::{llama, qwen2, qwen3};
+use crate::weights::{Encoding, RowOrder, StoredTensor, TensorError, TensorSet};
+use amk::ir::DType;
+use amk::ir::graph::Instance;
+use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed};
+use amk::vm::Bindings;
+use amk::{Megakernel, Pos, Tensor, Token, Weight, WeightLayout};
+use std::collections::{BTreeMap, HashMap};
+
+/// An annotated model and the architecture it computes.
+#[derive(Clone, Copy)]
+pub struct Family {
+    /// The name: that of the module.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// Which configurations it computes.
+    pub architecture: Architecture,
+    /// The annotated function.
+    pub kernel: &'static Megakernel,
+    load: fn(&ModelConfig, &BTreeMap<String, u32>, &mut CheckpointSource<'_>) -> Result<Parts, BuildError>,
+}
+
+/// The models of this crate.
+pub const FAMILIES: [Family; 3] = [
+    Family {
+        name: "llama",
+        about: "Llama 2 and 3, SmolLM2, TinyLlama, Mistral without a sliding window",
+        architecture: Architecture::Llama,
+        kernel: &llama::DECODE,
+        load: |_, dims, source| parts(dims, source, llama::decode),
+    },
+    Family {
+        name: "qwen2",
+        about: "Qwen2 and Qwen2.5, dense",
+        architecture: Architecture::Qwen2,
+        kernel: &qwen2::DECODE,
+        load: |_, dims, source| parts(dims, source, qwen2::decode),
+    },
+    Family {
+        name: "qwen3",
+        about: "Qwen3, dense",
+        architecture: Architecture::Qwen3,
+        kernel: &qwen3::DECODE,
+        load: |_, dims, source| parts(dims, source, qwen3::decode),
+    },
+];
+
+/// The annotated function over loaded weights, called directly.
+pub type Eager = Box<dyn FnMut(Token, Pos) -> Tensor + Send>;
+
+struct Parts {
+    bindings: Bindings,
+    eager: Eager,
+}
+
+/// How weights are held in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WeightFormat {
+    /// As in the file where a CPU reads it directly (f32, f16, bf16), else f32, which is exact.
+    #[default]
+    Auto,
+    /// f32.
+    F32,
+    /// bf16, rounded to nearest even.
+    BF16,
+}
+
+/// A model ready for a VM.
+pub struct Model {
+    /// The annotated model.
+    pub family: Family,
+    /// Dims, flags and constants of the checkpoint.
+    pub instance: Instance,
+    /// Weights by buffer name.
+    pub bindings: Bindings,
+    /// The annotated function over the same weights, with a KV cache of its own.
+    pub eager: Eager,
+}
+
+/// Why a checkpoint does not become a model.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The model's function computes another activation.
+    #[error("the activation {found:?} is not modelled by `{family}`, which computes SiLU")]
+    Activation {
+        /// The model.
+        family: &'static str,
+        /// What the checkpoint wants.
+        found: Activation,
+    },
+    /// The requested context is longer than the model's, or none.
+    #[error("a context of {asked} positions is outside 1..={limit}, what the model was made for; ask for at most {limit}")]
+    Context {
+        /// Positions asked for.
+        asked: usize,
+        /// Positions of the model.
+        limit: usize,
+    },
+    /// A tensor is missing, misshaped or unreadable.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A tensor has no place in the model.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+}
+
+impl Family {
+    /// The model that computes an architecture.
+    pub fn of(architecture: Architecture) -> Self {
+        let index = match architecture {
+            Architecture::Llama => 0,
+            Architecture::Qwen2 => 1,
+            Architecture::Qwen3 => 2,
+        };
+        FAMILIES[index]
+    }
+}
+
+impl Model {
+    /// Loads all weights. `context` is the number of positions of the KV cache; `progress` sees the fraction of bytes done.
+    ///
+    /// # Errors
+    /// When a tensor is missing, left over or misshaped, or the configuration is outside what the model computes.
+    pub fn load(
+        config: &ModelConfig,
+        tensors: TensorSet,
+        context: usize,
+        format: WeightFormat,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Self, ModelError> {
+        let family = Family::of(config.architecture);
+        if config.activation != Activation::Silu {
+            return Err(ModelError::Activation { family: family.name, found: config.activation });
+        }
+        if context == 0 || context > config.context_len {
+            return Err(ModelError::Context { asked: context, limit: config.context_len });
+        }
+        let dims = dims(config, context);
+        let total = tensors.stored_bytes().max(1);
+        let mut source = CheckpointSource { config, tensors, format, loaded: HashMap::new(), done: 0, total, progress };
+        let Parts { bindings, eager } = (family.load)(config, &dims, &mut source)?;
+        source.finish()?;
+        let (floats, flags) = (bindings.floats().clone(), bindings.flags().clone());
+        let instance = Instance { name: "checkpoint".into(), dims, flags, floats, schedule: None };
+        Ok(Self { family, instance, bindings, eager })
+    }
+}
+
+/// The dims of a configuration, by the names that the models declare.
+pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
+    let dim = |name: &str, value: usize| (name.to_owned(), u32::try_from(value).unwrap_or(u32::MAX));
+    BTreeMap::from([
+        dim("VOCAB", config.vocab_size),
+        dim("HIDDEN", config.hidden_size),
+        dim("LAYERS", config.layers),
+        dim("HEADS", config.heads),
+        dim("KV_HEADS", config.kv_heads),
+        dim("HEAD_DIM", config.head_dim),
+        dim("ROTARY", config.rope.rotary_dims),
+        dim("FFN", config.ffn_size),
+        dim("CONTEXT", context),
+    ])
+}
+
+fn parts<W: WeightLayout + Send + 'static>(
+    dims: &BTreeMap<String, u32>,
+    source: &mut CheckpointSource<'_>,
+    decode: fn(Token, Pos, &W, &mut KvCache) -> Tensor,
+) -> Result<Parts, BuildError> {
+    let weights: W = build(dims, source)?;
+    let bindings = Bindings::new().layout("w", &weights);
+    // The eager function's cache is made when it is first called: a VM has its own.
+    let (dims, mut cache) = (dims.clone(), None);
+    let eager = move |token, pos| {
+        let cache = cache.get_or_insert_with(|| zeroed(&dims).expect("states should have shapes that the weights had"));
+        decode(token, pos, &weights, cache)
+    };
+    Ok(Parts { bindings, eager: Box::new(eager) })
+}
+
+struct CheckpointSource<'a> {
+    config: &'a ModelConfig,
+    tensors: TensorSet,
+    format: WeightFormat,
+    loaded: HashMap<String, Weight>,
+    done: u64,
+    total: u64,
+    progress: &'a mut dyn FnMut(f64),
+}
+
+impl CheckpointSource<'_> {
+    fn load(&mut self, name: &str, shape: &[usize]) -> Result<Weight, SourceError> {
+        if let Some(weight) = self.loaded.get(name) {
+            return Ok(weight.clone());
+        }
+        let tensor = self.tensors.claim(name, shape)?;
+        let weight = held(&tensor, self.format)?;
+        self.done += tensor.stored_bytes().len() as u64;
+        (self.progress)(self.done as f64 / self.total as f64);
+        self.loaded.insert(name.to_owned(), weight.clone());
+        Ok(weight)
+    }
+
+    fn finish(self) -> Result<(), TensorError> {
+        self.tensors.finish()
+    }
+}
+
+impl Source for CheckpointSource<'_> {
+    fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {
+        match request.fallback {
+            Some(original) if self.config.tied_embeddings => {
+                self.tensors.claim_duplicate(request.name, original)?;
+                self.load(original, request.shape)
+            }
+            _ => self.load(request.name, request.shape),
+        }
+    }
+
+    fn table(&mut self, path: &str, shape: &[usize]) -> Result<Weight, SourceError> {
+        match path {
+            "rotary.freqs" => Ok(Weight::f32(shape, self.config.rope.frequencies().inv_freq)?),
+            _ => Err(format!("no table is computed for `{path}`").into()),
+        }
+    }
+
+    fn param(&mut self, path: &str) -> Result<f32, SourceError> {
+        match path {
+            "eps" => Ok(self.config.rms_norm_eps),
+            "score_scale" => Ok((self.config.head_dim as f32).powf(-0.5)),
+            "rotary.scale" => Ok(self.config.rope.frequencies().attention_factor),
+            _ => Err(format!("the configuration has no number for `{path}`").into()),
+        }
+    }
+
+    fn flag(&mut self, path: &str) -> Result<bool, SourceError> {
+        Err(format!("the configuration has no flag for `{path}`").into())
+    }
+}
+
+/// The weight in memory: the file's own bytes where they can be read as they are.
+fn held(tensor: &StoredTensor, format: WeightFormat) -> Result<Weight, SourceError> {
+    let direct = match (tensor.encoding(), format) {
+        (Encoding::F32, WeightFormat::Auto | WeightFormat::F32) => Some(DType::F32),
+        (Encoding::BF16, WeightFormat::Auto | WeightFormat::BF16) => Some(DType::BF16),
+        (Encoding::F16, WeightFormat::Auto) => Some(DType::F16),
+        _ => None,
+    };
+    if let Some(dtype) = direct
+        && tensor.row_order() == RowOrder::Natural
+        && let Ok(weight) = Weight::from_bytes(dtype, tensor.shape(), tensor.file.clone(), tensor.extent.start)
+    {
+        return Ok(weight);
+    }
+    Ok(match format {
+        WeightFormat::BF16 => Weight::bf16(tensor.shape(), tensor.to_bf16())?,
+        WeightFormat::Auto | WeightFormat::F32 => Weight::f32(tensor.shape(), tensor.to_f32())?,
+    })
+}

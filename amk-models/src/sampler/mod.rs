@@ -1,0 +1,149 @@
+//! From logits to the next token: greedy or random, reproducible by seed.
+//!
+//! A random choice is a race of exponentials: token `i` with probability `p_i` gets the time `E_i / p_i`, where `E_i` is a standard
+//! exponential number, and the first one wins; it is token `i` with probability `p_i`. In logarithms it is one argmax of
+//! `logit_i / temperature - ln E_i`, so the choice needs neither a sum nor an order over the vocabulary, and `E_i` depends only on
+//! seed, step and `i` ([`philox`]). A device draws the same numbers wherever and in whatever order it computes.
+//!
+//! The filters are those of transformers, in its order: repetition penalty, temperature, top-k, top-p, min-p.
+
+mod candidates;
+pub mod philox;
+mod stop;
+
+pub use stop::{StopStrings, Stopped};
+
+use candidates::Candidates;
+
+/// How to choose tokens. The default is greedy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplerConfig {
+    /// Divides the logits; 0 is greedy.
+    pub temperature: f32,
+    /// Keeps this many of the likeliest tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Keeps the likeliest tokens that together reach this probability; 1 keeps all.
+    pub top_p: f32,
+    /// Keeps tokens with at least this probability relative to the likeliest one; 0 keeps all.
+    pub min_p: f32,
+    /// Above 1 makes tokens that occurred already less likely: positive logits are divided by it, negative ones multiplied.
+    pub repetition_penalty: f32,
+    /// Same seed, same choices.
+    pub seed: u64,
+}
+
+impl Default for SamplerConfig {
+    fn default() -> Self {
+        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 }
+    }
+}
+
+/// No token can be chosen.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SamplerError {
+    /// A parameter outside its range.
+    #[error("{parameter} is {value}, but must be {range}")]
+    Parameter {
+        /// Which one.
+        parameter: &'static str,
+        /// Its value.
+        value: f32,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// No logit is a number, so the model's computation went wrong.
+    #[error("none of the {count} logits is a finite number")]
+    NoFiniteLogit {
+        /// How many logits there were.
+        count: usize,
+    },
+}
+
+/// Chooses token after token.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    config: SamplerConfig,
+    /// Tokens chosen so far: the position in the sequence of random numbers.
+    step: u64,
+    /// The logits after the repetition penalty.
+    logits: Vec<f32>,
+}
+
+impl Sampler {
+    /// A sampler at its first step.
+    ///
+    /// # Errors
+    /// [`SamplerError::Parameter`] for a parameter outside its range.
+    pub fn new(config: SamplerConfig) -> Result<Self, SamplerError> {
+        let check = |parameter, value: f32, holds: bool, range| match holds {
+            true => Ok(()),
+            false => Err(SamplerError::Parameter { parameter, value, range }),
+        };
+        let SamplerConfig { temperature, top_p, min_p, repetition_penalty: penalty, .. } = config;
+        check("temperature", temperature, temperature.is_finite() && temperature >= 0.0, "0 or more")?;
+        check("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
+        check("min-p", min_p, (0.0..=1.0).contains(&min_p), "from 0 to 1")?;
+        check("repetition penalty", penalty, penalty.is_finite() && penalty > 0.0, "above 0")?;
+        Ok(Self { config, step: 0, logits: Vec::new() })
+    }
+
+    /// The next token after `history`, given the `logits` of all tokens, `[vocab]`. Among equals the lowest id wins; a logit
+    /// that is no number counts as impossible.
+    ///
+    /// # Errors
+    /// [`SamplerError::NoFiniteLogit`].
+    pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
+        self.logits.clear();
+        self.logits.extend_from_slice(logits);
+        self.penalise(logits, history);
+        let likeliest = argmax((0..).zip(self.logits.iter().copied()));
+        let no_finite_logit = SamplerError::NoFiniteLogit { count: logits.len() };
+        let Some(likeliest) = likeliest.filter(|&id| self.logits[id as usize].is_finite()) else {
+            return Err(no_finite_logit);
+        };
+        let step = self.step;
+        self.step += 1;
+        if self.config.temperature == 0.0 {
+            return Ok(likeliest);
+        }
+        let mut candidates = Candidates::new(&self.logits, likeliest, self.config.temperature);
+        candidates.keep_top_k(self.config.top_k);
+        candidates.keep_top_p(self.config.top_p);
+        candidates.keep_min_p(self.config.min_p);
+        let seed = self.config.seed;
+        let times = candidates.iter().map(|(id, log_weight)| (id, log_weight - philox::exponential(seed, step, id).ln()));
+        Ok(argmax(times).unwrap_or(likeliest))
+    }
+
+    fn penalise(&mut self, logits: &[f32], history: &[u32]) {
+        let penalty = self.config.repetition_penalty;
+        if penalty == 1.0 {
+            return;
+        }
+        for &id in history {
+            // From the unpenalised logits, so that a token that occurred twice is penalised once.
+            if let Some(&logit) = logits.get(id as usize) {
+                self.logits[id as usize] = if logit < 0.0 { logit * penalty } else { logit / penalty };
+            }
+        }
+    }
+}
+
+/// The item with the highest value, the lowest id among equals; NaN is below everything. `None` when there are only NaN.
+fn argmax(values: impl Iterator<Item = (u32, f32)>) -> Option<u32> {
+    let mut best: Option<(u32, f32)> = None;
+    for (id, value) in values {
+        let wins = match best {
+            None => !value.is_nan(),
+            Some((best_id, best_value)) => value > best_value || (value == best_value && id < best_id),
+        };
+        if wins {
+            best = Some((id, value));
+        }
+    }
+    best.map(|(id, _)| id)
+}
+
+#[cfg(test)]
+#[path = "sampler_tests.rs"]
+mod tests;
