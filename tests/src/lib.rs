@@ -1,4 +1,8 @@
-//! What tests programs: an independent [`oracle`], random programs ([`generate`]) and their mutations ([`mutate`]).
+//! What tests programs: an independent [`oracle`], random programs ([`generate`]), their mutations ([`mutate`]), and the
+//! comparison of verifier and oracle on them ([`soundness`], [`shrink`]).
 
 pub mod generate;
+pub mod mutate;
 pub mod oracle;
+pub mod shrink;
+pub mod soundness;

@@ -2,8 +2,8 @@
 
 use super::{Draft, intersects};
 use amk_ir::{
-    Access, Buffer, BufferKind, DType, Element, EventId, EventTensor, Exchange, Interval, Operand, Program, Queues, Region,
-    Task, TaskId, Wait,
+    Access, Buffer, BufferKind, DType, Element, EventId, EventTensor, Exchange, Interval, Operand, Program, Queues,
+    Region, Task, TaskId, Wait,
 };
 
 /// Tasks as a set.
@@ -88,7 +88,8 @@ impl Draft<'_> {
             counters.signals.push(1 << self.rng.below(tasks));
         }
         if self.rng.chance(10) && !counters.signals.is_empty() {
-            let (task, counter) = (self.rng.below(tasks) as usize, self.rng.below(counters.signals.len() as u32) as usize);
+            let (task, counter) =
+                (self.rng.below(tasks) as usize, self.rng.below(counters.signals.len() as u32) as usize);
             if !counters.waits.iter().any(|&(by, on, _)| (by, on) == (task, counter)) {
                 counters.waits.push((task, counter, None));
             }

@@ -103,12 +103,10 @@ impl Draft<'_> {
             }
             let task = self.rng.below(self.program.tasks.len() as u32) as usize;
             let mut calls = core::mem::take(&mut self.program.tasks[task].calls);
-            self.push(&mut calls, vec![Operand {
-                buffer: at.into(),
-                region: whole,
-                access: Access::Write,
-                early: false,
-            }]);
+            self.push(
+                &mut calls,
+                vec![Operand { buffer: at.into(), region: whole, access: Access::Write, early: false }],
+            );
             self.program.tasks[task].calls = calls;
         }
     }

@@ -20,7 +20,8 @@ impl Cells {
         let placed = || source.buffers.iter().filter_map(|b| b.place.map(|place| (place, b)));
         let origin = placed().map(|(place, _)| place).min().unwrap_or(0);
         let mut cells = Self { spans: Vec::new(), count: 0 };
-        cells.count = placed().map(|(place, b)| place - origin + b.len() * b.width * b.slots.unwrap_or(1)).max().unwrap_or(0);
+        cells.count =
+            placed().map(|(place, b)| place - origin + b.len() * b.width * b.slots.unwrap_or(1)).max().unwrap_or(0);
         for buffer in &source.buffers {
             if buffer.len() > LIMIT || cells.count > LIMIT {
                 return None;

@@ -151,7 +151,8 @@ fn successor(launch: &Launch, state: State, workers: usize, choice: usize) -> Op
 fn stuck(launch: &Launch, state: State) -> Vec<Instance> {
     let numbers: Vec<u8> = match &launch.order {
         Order::Static(queues) => {
-            let head = |(members, queue): &(Set, Vec<u8>)| queue.get((state.done & members).count_ones() as usize).copied();
+            let head =
+                |(members, queue): &(Set, Vec<u8>)| queue.get((state.done & members).count_ones() as usize).copied();
             queues.iter().filter_map(head).collect()
         }
         Order::Ticket(order, _) => {

@@ -89,7 +89,8 @@ impl Launch {
             return None;
         }
         let mut launch = Self { tasks, count, ..Self::default() };
-        let touched: Vec<Touched> = (0..count).map(|n| Touched::new(source, cells, first, launch.instance(n))).collect();
+        let touched: Vec<Touched> =
+            (0..count).map(|n| Touched::new(source, cells, first, launch.instance(n))).collect();
         for (n, touch) in touched.iter().enumerate() {
             let earlier = (0..n).filter(|&m| touch.conflicts(&touched[m]));
             launch.before.push(earlier.fold(0, |set, m| set | 1 << m));
@@ -118,7 +119,8 @@ impl Launch {
 
     /// Whether the waits and packets of an instance hold when `done` have ended.
     pub fn ready(&self, number: usize, done: Set) -> bool {
-        self.packets[number] & !done == 0 && self.waits[number].iter().all(|(of, count)| (of & done).count_ones() >= *count)
+        self.packets[number] & !done == 0
+            && self.waits[number].iter().all(|(of, count)| (of & done).count_ones() >= *count)
     }
 
     /// In step `n` a wait for `k` is a wait for `n * fan-in + k`, of all signals there are.

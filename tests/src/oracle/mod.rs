@@ -145,11 +145,17 @@ impl fmt::Display for Reason {
         let kind = self.kind();
         match self {
             Self::Text(why) | Self::Structure(why) => write!(f, "{kind}: {why}"),
-            Self::Uninitialised(at) | Self::Clobbered(at) | Self::Early(at) | Self::Rewritten(at) | Self::Overlap(at) => {
+            Self::Uninitialised(at)
+            | Self::Clobbered(at)
+            | Self::Early(at)
+            | Self::Rewritten(at)
+            | Self::Overlap(at) => {
                 write!(f, "{kind}: t{} at element {} of b{}, position {}", at.task, at.element, at.buffer, at.position)
             }
             Self::Unwritten { buffer } | Self::Lost { buffer } => write!(f, "{kind}: b{buffer}"),
-            Self::Race { earlier, later, trace } => write!(f, "{kind}: {later} starts before {earlier} ends, after {trace:?}"),
+            Self::Race { earlier, later, trace } => {
+                write!(f, "{kind}: {later} starts before {earlier} ends, after {trace:?}")
+            }
             Self::Deadlock { trace, stuck } => write!(f, "{kind}: {stuck:?} wait for ever, after {trace:?}"),
         }
     }

@@ -1,0 +1,214 @@
+//! The verifier against the oracle on random programs.
+
+use crate::generate::{self, Rng};
+use crate::mutate::{self, Class};
+use crate::oracle::{Explorer, Horizon, Verdict};
+use amk_ir::{Element, Program, Wait, text, verify};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How a program was drawn.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Label {
+    /// As the generator made it.
+    Drawn,
+    /// With one mutation.
+    Mutant(Class),
+    /// With two to four mutations.
+    Several,
+    /// With random waits and signals.
+    Scrambled,
+}
+
+/// The `n`-th program of a seed.
+pub fn draw(seed: u64, n: u64) -> (Label, Program) {
+    let rng = &mut Rng::new(seed, n);
+    let mut program = generate::program(rng);
+    match rng.below(100) {
+        0..50 => return (Label::Drawn, program),
+        50..85 => {
+            for _ in 0..4 {
+                let class = *rng.pick(&Class::ALL).unwrap_or(&Class::DropWait);
+                if let Some(mutation) = rng.pick(&mutate::sites(&program, class)) {
+                    return (Label::Mutant(class), mutation.apply(&program));
+                }
+            }
+            (Label::Drawn, program)
+        }
+        85..93 => {
+            for _ in 0..rng.between(2, 4) {
+                let class = *rng.pick(&Class::ALL).unwrap_or(&Class::DropWait);
+                if let Some(mutation) = rng.pick(&mutate::sites(&program, class)) {
+                    program = mutation.apply(&program);
+                }
+            }
+            (Label::Several, program)
+        }
+        _ => {
+            scramble(rng, &mut program);
+            (Label::Scrambled, program)
+        }
+    }
+}
+
+/// Throws waits and signals away and draws others, with thresholds that can be met.
+fn scramble(rng: &mut Rng, program: &mut Program) {
+    let counters: Vec<Element> = (0..program.events.len())
+        .flat_map(|event| (0..program.events[event].len() as u32).map(move |index| (event, index)))
+        .map(|(event, index)| Element { event: event.into(), index })
+        .collect();
+    for task in &mut program.tasks {
+        task.waits.clear();
+        task.signals.clear();
+        for &counter in &counters {
+            if rng.chance(40) {
+                task.signals.push(counter);
+            }
+        }
+    }
+    for task in 0..program.tasks.len() {
+        for &on in &counters {
+            let signals = program.tasks.iter().filter(|task| task.signals.contains(&on)).count() as u32;
+            if signals > 0 && rng.chance(35) && !program.tasks[task].signals.contains(&on) {
+                let threshold = if rng.chance(60) { signals } else { rng.between(1, signals) };
+                program.tasks[task].waits.push(Wait { on, threshold });
+            }
+        }
+    }
+}
+
+/// What verifier and oracle said of the programs of a label.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
+pub struct Count {
+    /// Programs drawn.
+    pub programs: u64,
+    /// Programs the oracle calls unsafe.
+    pub unsafe_programs: u64,
+    /// Unsafe programs that the verifier accepts.
+    pub false_accepts: u64,
+    /// Safe programs that the verifier rejects.
+    pub false_rejects: u64,
+    /// Programs too large for the oracle.
+    pub undecided: u64,
+}
+
+/// A program on which they differ.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// Its number.
+    pub number: u64,
+    /// The program.
+    pub program: Program,
+    /// What the oracle says.
+    pub oracle: Verdict,
+    /// The verifier's codes; none where it accepts.
+    pub codes: Vec<String>,
+}
+
+/// What was counted.
+#[derive(Clone, Default, Debug)]
+pub struct Tally {
+    /// By label.
+    pub labels: BTreeMap<Label, Count>,
+    /// Oracle's verdicts, by kind.
+    pub verdicts: BTreeMap<&'static str, u64>,
+    /// Programs by the first code the verifier reports.
+    pub codes: BTreeMap<String, u64>,
+    /// The first programs on which they differ.
+    pub differences: Vec<Difference>,
+    /// States the oracle visited.
+    pub states: u64,
+    /// Time in the verifier.
+    pub verifying: Duration,
+    /// Time in the oracle, with its reading of the text.
+    pub exploring: Duration,
+}
+
+/// As many differences are kept.
+const KEPT: usize = 100;
+
+impl Tally {
+    /// Counts the programs of a range.
+    pub fn run(seed: u64, numbers: impl IntoIterator<Item = u64>) -> Self {
+        let mut tally = Self::default();
+        let mut explorer = Explorer::default();
+        for number in numbers {
+            tally.judge(&mut explorer, seed, number);
+        }
+        tally.states = explorer.states;
+        tally
+    }
+
+    /// Adds what another counted.
+    pub fn add(&mut self, other: Self) {
+        for (label, count) in other.labels {
+            let sum = self.labels.entry(label).or_default();
+            sum.programs += count.programs;
+            sum.unsafe_programs += count.unsafe_programs;
+            sum.false_accepts += count.false_accepts;
+            sum.false_rejects += count.false_rejects;
+            sum.undecided += count.undecided;
+        }
+        other.verdicts.into_iter().for_each(|(kind, n)| *self.verdicts.entry(kind).or_default() += n);
+        other.codes.into_iter().for_each(|(code, n)| *self.codes.entry(code).or_default() += n);
+        self.differences.extend(other.differences);
+        self.differences.sort_by_key(|difference| difference.number);
+        self.differences.truncate(KEPT);
+        self.states += other.states;
+        self.verifying += other.verifying;
+        self.exploring += other.exploring;
+    }
+
+    /// All labels together.
+    pub fn total(&self) -> Count {
+        self.labels.values().fold(Count::default(), |sum, count| Count {
+            programs: sum.programs + count.programs,
+            unsafe_programs: sum.unsafe_programs + count.unsafe_programs,
+            false_accepts: sum.false_accepts + count.false_accepts,
+            false_rejects: sum.false_rejects + count.false_rejects,
+            undecided: sum.undecided + count.undecided,
+        })
+    }
+
+    fn judge(&mut self, explorer: &mut Explorer, seed: u64, number: u64) {
+        let (label, program) = draw(seed, number);
+        let started = Instant::now();
+        let codes = codes(&program);
+        self.verifying += started.elapsed();
+        let started = Instant::now();
+        let verdict = opinion(explorer, &program, codes.is_empty());
+        self.exploring += started.elapsed();
+
+        let count = self.labels.entry(label).or_default();
+        count.programs += 1;
+        *self.verdicts.entry(verdict.kind()).or_default() += 1;
+        *self.codes.entry(codes.first().cloned().unwrap_or("accepted".into())).or_default() += 1;
+        count.unsafe_programs += u64::from(matches!(verdict, Verdict::Unsafe(_)));
+        let wrong = match &verdict {
+            Verdict::TooLarge => &mut count.undecided,
+            Verdict::Unsafe(_) if codes.is_empty() => &mut count.false_accepts,
+            Verdict::Safe if !codes.is_empty() => &mut count.false_rejects,
+            _ => return,
+        };
+        *wrong += 1;
+        if self.differences.len() < KEPT {
+            self.differences.push(Difference { number, program, oracle: verdict, codes });
+        }
+    }
+}
+
+/// The verifier's codes; none where it accepts.
+pub fn codes(program: &Program) -> Vec<String> {
+    verify::check(program).iter().map(|violation| violation.code().to_string()).collect()
+}
+
+/// The oracle's verdict. Where it would call a rejected program safe it looks further ahead before it does.
+pub fn opinion(explorer: &mut Explorer, program: &Program, accepted: bool) -> Verdict {
+    let text = text::print(program);
+    let verdict = explorer.judge(&text, Horizon::default());
+    if accepted || !verdict.is_safe() {
+        return verdict;
+    }
+    explorer.judge(&text, Horizon { steps: 16 })
+}
