@@ -5,6 +5,7 @@
 
 mod frame;
 
+pub(crate) use frame::Argument;
 pub use frame::{Frame, Handle, Output};
 
 use amk_ir::signature::Signature;

@@ -1,9 +1,8 @@
 //! What is kept from step to step.
 
-use super::{Cells, Shape, ShapeError};
-use amk_ir::MAX_RANK;
+use super::{Cells, Pos, Shape, ShapeError};
+use amk_ir::{Bound, MAX_RANK, Region};
 use core::fmt;
-use core::ops::Range;
 use std::alloc::{Layout, handle_alloc_error};
 use std::sync::Arc;
 
@@ -29,9 +28,7 @@ impl State {
     /// When there are more than 4 dimensions or more elements than the address space has.
     pub fn zeros(shape: &[usize]) -> Result<Self, ShapeError> {
         let shape = Shape::new(shape)?;
-        let bytes = shape.elements() * size_of::<f32>();
-        let cells = Cells::zeroed(bytes).unwrap_or_else(|| handle_alloc_error(Layout::array::<f32>(shape.elements()).unwrap_or(Layout::new::<f32>())));
-        Ok(Self::whole(Arc::new(cells), 0, shape))
+        Ok(Self::whole(Arc::new(cells(shape)), 0, shape))
     }
 
     /// The row-major state of this shape from element `offset` of `cells`, which must have the elements.
@@ -44,28 +41,39 @@ impl State {
         Self { cells, offset, shape, strides: shape.strides(), window }
     }
 
-    /// A second handle on the same elements: `cut` where it is given for a dimension, all of the others, of which only the
-    /// rows in `window` may be touched.
+    /// A second handle on the same elements, for [`Self::view`] only.
+    pub(crate) fn handle(&self) -> Self {
+        Self { cells: Arc::clone(&self.cells), offset: self.offset, shape: self.shape, strides: self.strides, window: self.window }
+    }
+
+    /// A view of a region at a position: cut to it in the dimensions that stay, whole in those that move, of which only the
+    /// region may be touched.
     ///
     /// # Safety
     /// Nobody may write an element of the region while this view reads it, nor touch one while it writes it.
-    pub(crate) unsafe fn view(&self, cut: &[Option<Range<usize>>], window: &[Range<usize>]) -> Self {
-        let mut view =
-            Self { cells: Arc::clone(&self.cells), offset: self.offset, shape: self.shape, strides: self.strides, window: self.window };
-        for (dim, (cut, window)) in cut.iter().zip(window).enumerate() {
-            let base = match cut {
-                Some(range) => {
-                    assert!(range.end <= self.shape[dim] && range.start <= range.end, "a view should lie in its state");
-                    view.offset += range.start * self.strides[dim];
-                    view.shape.set(dim, range.len());
-                    range.start
-                }
-                None => 0,
-            };
-            let end = window.end.saturating_sub(base).min(view.shape[dim]);
-            view.window[dim] = (window.start.saturating_sub(base), end);
+    pub(crate) unsafe fn view(&self, region: &Region, pos: Pos) -> Self {
+        let mut view = self.handle();
+        for (dim, interval) in region.intervals().iter().enumerate() {
+            let bound = |bound: Bound| (bound.at(u64::from(pos.0)) as usize).min(self.shape[dim]);
+            let (lo, hi) = (bound(interval.lo), bound(interval.hi));
+            if interval.lo.pos || interval.hi.pos {
+                view.window[dim] = (lo, hi);
+            } else {
+                view.offset += lo * self.strides[dim];
+                view.shape.set(dim, hi - lo.min(hi));
+                view.window[dim] = (0, hi - lo.min(hi));
+            }
         }
         view
+    }
+
+    /// Copies the elements of a state of the same shape.
+    pub(crate) fn copy_from(&mut self, other: &Self) {
+        let elements = other.to_vec();
+        assert_eq!(self.shape, other.shape, "states should have the same shape");
+        assert_eq!(self.strides, self.shape.strides(), "a state should be whole");
+        // SAFETY: a whole row-major state lies in its cells from `offset` on; `&mut self` is the only access to it.
+        unsafe { self.cells.first().cast::<f32>().as_ptr().add(self.offset).copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
     }
 
     /// The extents, outermost first.
@@ -128,14 +136,16 @@ impl State {
 
 impl Clone for State {
     fn clone(&self) -> Self {
-        let shape = self.shape;
-        let elements = self.to_vec();
-        let cells = Cells::zeroed(size_of_val(elements.as_slice()))
-            .unwrap_or_else(|| handle_alloc_error(Layout::for_value(elements.as_slice())));
-        // SAFETY: the new cells hold as many elements and nobody else has them.
-        unsafe { cells.first().cast::<f32>().as_ptr().copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
-        Self::whole(Arc::new(cells), 0, shape)
+        let mut copy = Self::whole(Arc::new(cells(self.shape)), 0, self.shape);
+        copy.copy_from(self);
+        copy
     }
+}
+
+/// Memory for a state of this shape; ends the process where there is none, as vectors do.
+fn cells(shape: Shape) -> Cells {
+    let bytes = shape.elements() * size_of::<f32>();
+    Cells::zeroed(bytes).unwrap_or_else(|| handle_alloc_error(Layout::array::<f32>(shape.elements()).unwrap_or(Layout::new::<f32>())))
 }
 
 impl fmt::Debug for State {

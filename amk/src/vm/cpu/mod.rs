@@ -1,1 +1,247 @@
-//! The CPU VM.
+//! The CPU VM: runs a verified program on threads, with the counters of the device.
+//!
+//! ```text
+//! Verified ──Plan──► functions, memory, counters ──► Pool: one thread a worker      (or Shuffle: one thread, any legal order)
+//! Bindings ──┘
+//! ```
+//!
+//! A task is a call of the instruction's own function on views of the task's tiles, so a step gives bit for bit what the
+//! annotated function gives when it is called.
+//!
+//! Safety: workers share memory without locks. That nobody writes what another reads or writes at the same time is what
+//! [`Verified`] says, for any program whose instructions keep to their region clauses; the plan checks that operands have
+//! the classes and types of the linked functions, and states check their regions row by row.
+
+mod area;
+mod engine;
+mod error;
+mod fit;
+mod memory;
+mod packets;
+mod plan;
+mod pool;
+mod rng;
+mod shuffle;
+mod task;
+mod worker;
+
+pub use engine::Step;
+pub use error::{Stall, VmError};
+
+use super::Bindings;
+use crate::registry::{Output, Registry};
+use crate::tensor::{Pos, State, Tensor, Token};
+use amk_ir::verify::Verified;
+use amk_ir::{BufferId, BufferKind, Program};
+use area::{Area, Moment};
+use core::ptr::NonNull;
+use core::time::Duration;
+use engine::{Engine, Launch};
+use memory::Bound;
+use plan::Plan;
+use pool::Pool;
+use rng::Rng;
+use std::sync::Arc;
+
+/// How the VM runs a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// In which order.
+    pub mode: Mode,
+    /// How long a worker waits for a counter before it reports a stall.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { mode: Mode::Threads, deadline: Duration::from_secs(60) }
+    }
+}
+
+/// In which order the VM runs tasks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// One thread a worker.
+    Threads,
+    /// One thread a worker, with delays at random.
+    Delayed {
+        /// Seed of the delays.
+        seed: u64,
+    },
+    /// One thread for all workers: each time one of the tasks that could run, at random.
+    Shuffled {
+        /// Seed of the order.
+        seed: u64,
+    },
+}
+
+/// A program that is ready to run, with its states.
+pub struct Vm {
+    engine: Arc<Engine>,
+    runner: Runner,
+    /// Steps since the VM was made.
+    steps: u64,
+    outputs: Vec<Output>,
+    /// Whether the position is limited to the program's.
+    moves: bool,
+}
+
+enum Runner {
+    Pool(Pool),
+    Shuffle(Rng),
+}
+
+impl Vm {
+    /// A VM for a program with the linked instructions.
+    ///
+    /// # Errors
+    /// When an instruction is not linked or is another than the program's, a weight is not bound or has another shape, or there
+    /// is not enough memory.
+    pub fn new(verified: impl Into<Arc<Verified>>, bindings: &Bindings) -> Result<Self, VmError> {
+        Self::with(verified, bindings, &Registry::linked()?, Options::default())
+    }
+
+    /// A VM for a program with the instructions of a registry.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with(verified: impl Into<Arc<Verified>>, bindings: &Bindings, registry: &Registry, options: Options) -> Result<Self, VmError> {
+        let verified = verified.into();
+        let plan = Plan::new(verified.program(), bindings, registry)?;
+        let moves = moves(verified.program());
+        let engine = Arc::new(Engine::new(verified, plan, options.deadline)?);
+        let runner = match options.mode {
+            Mode::Threads => Runner::Pool(Pool::new(Arc::clone(&engine), None)?),
+            Mode::Delayed { seed } => Runner::Pool(Pool::new(Arc::clone(&engine), Some(seed))?),
+            Mode::Shuffled { seed } => Runner::Shuffle(Rng::new(seed)),
+        };
+        Ok(Self { engine, runner, steps: 0, outputs: Vec::new(), moves })
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        self.engine.program()
+    }
+
+    /// Runs one step and gives the first output, the logits of a decoder.
+    ///
+    /// # Errors
+    /// As [`Self::run`], and when the first output is no tensor.
+    pub fn step(&mut self, token: Token, pos: Pos) -> Result<&Tensor, VmError> {
+        let tokens = vec![token; self.engine.plan.memory.token_inputs.len().min(1)];
+        match self.run(vec![Step { pos, tokens }])?.first() {
+            Some(Output::Tensor(tensor)) => Ok(tensor),
+            Some(Output::Token(_)) | None => Err(VmError::NoTensor),
+        }
+    }
+
+    /// Runs steps without coming back in between, and gives the outputs of the last in the order of the program's buffers. The
+    /// tokens of a step are those of the program's token inputs in the order of its buffers.
+    ///
+    /// # Errors
+    /// When a step has another number of tokens or a position outside the program's: nothing has run then. When an instruction
+    /// panics or returns something of another shape, or a wait is not met before the deadline: the VM is of no use then.
+    pub fn run(&mut self, steps: Vec<Step>) -> Result<&[Output], VmError> {
+        self.check(&steps)?;
+        if steps.is_empty() {
+            return Ok(&self.outputs);
+        }
+        let launch = Launch { first: self.steps, steps };
+        let last = Moment { step: launch.first + launch.steps.len() as u64 - 1, pos: Pos(0), locals: NonNull::dangling() };
+        self.outputs.clear();
+        match &mut self.runner {
+            Runner::Pool(pool) => {
+                self.steps += launch.steps.len() as u64;
+                pool.run(launch);
+            }
+            Runner::Shuffle(rng) => {
+                // A failure is in the engine.
+                let _ = shuffle::run(&self.engine, &launch, rng);
+                self.steps += launch.steps.len() as u64;
+            }
+        }
+        if let Some(failure) = self.engine.failure() {
+            return Err(failure);
+        }
+        self.outputs = self.read_outputs(last);
+        Ok(&self.outputs)
+    }
+
+    fn check(&self, steps: &[Step]) -> Result<(), VmError> {
+        if self.engine.failure().is_some() {
+            return Err(VmError::Poisoned);
+        }
+        let expected = self.engine.plan.memory.token_inputs.len();
+        let positions = self.program().positions;
+        for step in steps {
+            if step.tokens.len() != expected {
+                return Err(VmError::Tokens { expected, found: step.tokens.len() });
+            }
+            if self.moves && step.pos.0 >= positions {
+                return Err(VmError::Position { pos: step.pos.0, positions });
+            }
+        }
+        Ok(())
+    }
+
+    fn read_outputs(&self, last: Moment) -> Vec<Output> {
+        let program = self.program();
+        let outputs = program.buffers.iter().enumerate().filter(|(_, buffer)| buffer.kind == BufferKind::Output);
+        let read = |(index, buffer): (usize, &amk_ir::Buffer)| {
+            let Bound::Home(home) = self.engine.plan.memory.bound(BufferId::from(index)) else { return None };
+            let area = Area::new(home.clone(), memory::shape(buffer)?, amk_ir::Region::full(&buffer.shape));
+            match buffer.dtype {
+                // SAFETY: no worker runs before the next launch, which drops the view first.
+                amk_ir::DType::F32 => Some(Output::Tensor(unsafe { area.tensor(last) })),
+                // SAFETY: no worker runs now.
+                amk_ir::DType::U32 => Some(Output::Token(Token(unsafe { area.load_word(last) }))),
+                _ => None,
+            }
+        };
+        outputs.filter_map(read).collect()
+    }
+
+    /// Sets an input that is a tensor, for the next steps.
+    ///
+    /// # Errors
+    /// When the program has no such input or it has another shape.
+    pub fn set_input(&mut self, name: &str, tensor: &Tensor) -> Result<(), VmError> {
+        let unknown = || VmError::Input { input: name.to_owned(), wanted: "tensor" };
+        let program = self.program();
+        let index = program.buffers.iter().position(|buffer| buffer.kind == BufferKind::Input && buffer.name == name);
+        let (index, buffer) = index.and_then(|index| Some((index, program.buffers.get(index)?))).ok_or_else(unknown)?;
+        memory::misshaped(buffer, tensor.shape())?;
+        let Bound::Home(home) = self.engine.plan.memory.bound(BufferId::from(index)) else { return Err(unknown()) };
+        if buffer.dtype != amk_ir::DType::F32 {
+            return Err(unknown());
+        }
+        let area = Area::new(home.clone(), memory::shape(buffer).ok_or_else(unknown)?, amk_ir::Region::full(&buffer.shape));
+        let moment = Moment { step: 0, pos: Pos(0), locals: NonNull::dangling() };
+        // SAFETY: no worker runs now, and no view of an input is kept.
+        unsafe { area.store(moment, tensor.data()) };
+        Ok(())
+    }
+
+    /// A copy of a state as it is now: `kv.layers[3].k`.
+    pub fn state(&self, name: &str) -> Option<State> {
+        let index = self.program().buffers.iter().position(|buffer| buffer.name == name)?;
+        match self.engine.plan.memory.bound(BufferId::from(index)) {
+            // No worker runs now, so the copy sees no write.
+            Bound::State(state) => Some(state.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl core::fmt::Debug for Vm {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let program = self.program();
+        write!(f, "Vm({}: {} tasks, {} workers)", program.name, program.tasks.len(), program.queues.workers())
+    }
+}
+
+/// Whether a region moves with the position.
+fn moves(program: &Program) -> bool {
+    let operands = program.tasks.iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
+    operands.flat_map(|operand| operand.region.intervals().to_vec()).any(|interval| interval.lo.pos || interval.hi.pos)
+}

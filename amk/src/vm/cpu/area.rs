@@ -1,0 +1,228 @@
+//! The memory of a tile: from a region of a buffer to a tensor and back.
+
+use crate::tensor::{Cells, Pos, Shape, Tensor};
+use amk_ir::{MAX_RANK, Region};
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+/// What the memory of a task depends on besides the task.
+#[derive(Clone, Copy)]
+pub(super) struct Moment {
+    /// Steps before this one since the VM was made.
+    pub(super) step: u64,
+    /// The position of the step.
+    pub(super) pos: Pos,
+    /// The worker's memory for local buffers.
+    pub(super) locals: NonNull<u8>,
+}
+
+/// Where a buffer lies.
+#[derive(Clone)]
+pub(super) enum Home {
+    /// In memory that all workers share; `slots` copies, used in turn.
+    Shared { cells: Arc<Cells>, offset: usize, slots: u64, slot_bytes: usize },
+    /// At an offset of the worker's own memory.
+    Local { offset: usize },
+}
+
+impl Home {
+    /// The buffer's first byte.
+    fn first(&self, moment: Moment) -> NonNull<u8> {
+        let (base, offset) = match self {
+            Self::Shared { cells, offset, slots, slot_bytes } => {
+                (cells.first(), offset + (moment.step % (*slots).max(1)) as usize * slot_bytes)
+            }
+            Self::Local { offset } => (moment.locals, *offset),
+        };
+        // SAFETY: the plan laid the buffer out inside the memory at `base`.
+        unsafe { base.add(offset) }
+    }
+}
+
+/// A tile of a buffer of 4-byte elements.
+#[derive(Clone)]
+pub(super) struct Area {
+    home: Home,
+    /// The buffer's extents.
+    whole: Shape,
+    region: Region,
+    /// Extents of the tensor that a call gets: those of the region, but of the buffer where the region moves.
+    cut: Shape,
+    /// Index of the first element where the region is one run of elements at every position.
+    run: Option<usize>,
+}
+
+/// The ranges of a region at a position, clipped to the buffer.
+fn ranges(region: &Region, whole: Shape, pos: Pos) -> [(usize, usize); MAX_RANK] {
+    let mut out = [(0, 1); MAX_RANK];
+    for ((range, interval), &extent) in out.iter_mut().zip(region.intervals()).zip(whole.iter()) {
+        let bound = |value: u64| usize::try_from(value).map_or(extent, |value| value.min(extent));
+        let hi = bound(interval.hi.at(u64::from(pos.0)));
+        *range = (bound(interval.lo.at(u64::from(pos.0))).min(hi), hi);
+    }
+    out
+}
+
+impl Area {
+    /// The tile `region` of a buffer with these extents; the region lies in the buffer at all positions.
+    pub(super) fn new(home: Home, whole: Shape, region: Region) -> Self {
+        let fixed = ranges(&region, whole, Pos(0));
+        let (mut cut, mut moving) = (whole, false);
+        for (dim, interval) in region.intervals().iter().enumerate() {
+            if interval.lo.pos || interval.hi.pos {
+                moving = true;
+            } else {
+                cut.set(dim, fixed[dim].1 - fixed[dim].0);
+            }
+        }
+        // One run: after the first dimension of several elements all are whole.
+        let several = cut.iter().position(|&extent| extent != 1).unwrap_or(cut.len());
+        let is_run = !moving && (several + 1..cut.len()).all(|dim| cut[dim] == whole[dim]);
+        let first = whole.strides().iter().zip(fixed).map(|(stride, (lo, _))| stride * lo).sum();
+        Self { home, whole, region, cut, run: is_run.then_some(first) }
+    }
+
+    fn first(&self, moment: Moment) -> NonNull<f32> {
+        self.home.first(moment).cast()
+    }
+
+    /// The tile as a tensor: a view where it is one run, else a copy. A dimension that moves with the position is whole, and
+    /// elements outside the region are 0.
+    ///
+    /// # Safety
+    /// Nobody writes an element of the region before the tensor is dropped.
+    pub(super) unsafe fn tensor(&self, moment: Moment) -> Tensor {
+        let first = self.first(moment);
+        if let Some(run) = self.run {
+            // SAFETY: the region lies in the buffer, the buffer in its memory; unwritten as the caller promises.
+            return unsafe { Tensor::view(first.add(run), self.cut) };
+        }
+        let mut copy = vec![0.0; self.cut.elements()];
+        self.rows(moment.pos, |from, to, len| {
+            // SAFETY: a row of the region, as above.
+            let row = unsafe { core::slice::from_raw_parts(first.as_ptr().add(from), len) };
+            copy[to..to + len].copy_from_slice(row);
+        });
+        Tensor::new(&self.cut, copy).unwrap_or_else(|_| Tensor::from([]))
+    }
+
+    /// Extents of the region at a position.
+    pub(super) fn extents_at(&self, pos: Pos) -> Shape {
+        let (mut extents, ranges) = (self.whole, ranges(&self.region, self.whole, pos));
+        ranges[..self.whole.len()].iter().enumerate().for_each(|(dim, (lo, hi))| extents.set(dim, hi - lo));
+        extents
+    }
+
+    /// Writes the region: `data` are its elements in row-major order, as many as [`Self::extents_at`] says.
+    ///
+    /// # Safety
+    /// Nobody else touches an element of the region meanwhile.
+    pub(super) unsafe fn store(&self, moment: Moment, data: &[f32]) {
+        let first = self.first(moment);
+        let mut data = data;
+        self.rows(moment.pos, |to, _, len| {
+            let (row, rest) = data.split_at(len.min(data.len()));
+            data = rest;
+            // SAFETY: a row of the region lies in its buffer; nobody else touches it, as the caller promises.
+            unsafe { first.as_ptr().add(to).copy_from_nonoverlapping(row.as_ptr(), row.len()) };
+        });
+    }
+
+    /// The first word.
+    ///
+    /// # Safety
+    /// As [`Self::tensor`].
+    pub(super) unsafe fn load_word(&self, moment: Moment) -> u32 {
+        // SAFETY: the region has an element, in the buffer; unwritten as the caller promises.
+        unsafe { self.first(moment).cast::<u32>().add(self.run.unwrap_or(0)).read() }
+    }
+
+    /// Writes the first word.
+    ///
+    /// # Safety
+    /// As [`Self::store`].
+    pub(super) unsafe fn store_word(&self, moment: Moment, word: u32) {
+        // SAFETY: the region has an element, in the buffer; nobody else touches it, as the caller promises.
+        unsafe { self.first(moment).cast::<u32>().add(self.run.unwrap_or(0)).write(word) }
+    }
+
+    /// Each run of the last dimension of the region: its first element in the buffer and in the cut tensor, and its length.
+    fn rows(&self, pos: Pos, mut each: impl FnMut(usize, usize, usize)) {
+        let rank = self.whole.len();
+        if rank == 0 {
+            return each(0, 0, 1);
+        }
+        let ranges = ranges(&self.region, self.whole, pos);
+        let (from, to) = (self.whole.strides(), self.cut.strides());
+        let mut at = [0; MAX_RANK];
+        at.iter_mut().zip(ranges).for_each(|(at, (lo, _))| *at = lo);
+        if ranges[..rank].iter().any(|(lo, hi)| lo == hi) {
+            return;
+        }
+        loop {
+            // A dimension that moves is whole in the cut tensor, so its indices stay.
+            let origin = |dim: usize| if self.cut[dim] == self.whole[dim] { 0 } else { ranges[dim].0 };
+            let source = (0..rank).map(|dim| at[dim] * from[dim]).sum();
+            let target = (0..rank).map(|dim| (at[dim] - origin(dim)) * to[dim]).sum();
+            each(source, target, ranges[rank - 1].1 - ranges[rank - 1].0);
+            let Some(dim) = (0..rank - 1).rev().find(|&dim| at[dim] + 1 < ranges[dim].1) else { return };
+            at[dim] += 1;
+            (dim + 1..rank).for_each(|inner| at[inner] = ranges[inner].0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amk_ir::{Bound, Interval};
+
+    fn area(whole: &[usize], intervals: &[Interval]) -> Area {
+        let whole = Shape::new(whole).unwrap();
+        let bytes = whole.elements() * 4;
+        let cells = Arc::new(Cells::zeroed(bytes).unwrap());
+        for i in 0..whole.elements() {
+            // SAFETY: inside the cells, which nobody else has.
+            unsafe { cells.first().cast::<f32>().add(i).write(i as f32) };
+        }
+        let home = Home::Shared { cells, offset: 0, slots: 1, slot_bytes: bytes };
+        Area::new(home, whole, Region::new(intervals).unwrap())
+    }
+
+    fn moment(pos: u32) -> Moment {
+        Moment { step: 0, pos: Pos(pos), locals: NonNull::dangling() }
+    }
+
+    #[test]
+    fn a_run_is_a_view_and_columns_are_gathered() {
+        let rows = area(&[4, 3], &[Interval::fixed(1, 3), Interval::fixed(0, 3)]);
+        assert!(rows.run.is_some());
+        let columns = area(&[4, 3], &[Interval::fixed(0, 4), Interval::fixed(1, 2)]);
+        assert!(columns.run.is_none());
+        // SAFETY: one thread.
+        let (rows, columns) = unsafe { (rows.tensor(moment(0)), columns.tensor(moment(0))) };
+        assert_eq!((rows.shape(), rows.data()), (&[2, 3][..], &[3.0, 4.0, 5.0, 6.0, 7.0, 8.0][..]));
+        assert_eq!((columns.shape(), columns.data()), (&[4, 1][..], &[1.0, 4.0, 7.0, 10.0][..]));
+    }
+
+    #[test]
+    fn a_moving_dimension_is_passed_whole_with_zeros_outside() {
+        let moving = Interval { lo: Bound::fixed(0), hi: Bound::at_pos(1) };
+        let area = area(&[2, 3], &[Interval::fixed(1, 2), moving]);
+        // SAFETY: one thread.
+        let tensor = unsafe { area.tensor(moment(1)) };
+        assert_eq!((tensor.shape(), tensor.data()), (&[1, 3][..], &[3.0, 4.0, 0.0][..]));
+        assert_eq!(area.extents_at(Pos(1))[..], [1, 2]);
+    }
+
+    #[test]
+    fn stores_touch_the_region_only() {
+        let area = area(&[3, 4], &[Interval::fixed(1, 3), Interval::fixed(1, 3)]);
+        // SAFETY: one thread; the view is made after the store.
+        let all = unsafe {
+            area.store(moment(0), &[-1.0, -2.0, -3.0, -4.0]);
+            Area::new(area.home.clone(), area.whole, Region::full(&[3, 4])).tensor(moment(0))
+        };
+        assert_eq!(all.data(), [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0, 7.0, 8.0, -3.0, -4.0, 11.0]);
+    }
+}

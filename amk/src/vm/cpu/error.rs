@@ -1,0 +1,160 @@
+//! What can go wrong in the CPU VM.
+
+use crate::registry::RegistryError;
+use amk_ir::{TaskId, WorkerId};
+use core::fmt;
+use core::time::Duration;
+
+/// Why the VM cannot be made or cannot go on.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum VmError {
+    /// An instruction of the program is not linked.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The linked instruction is not the one the program was made for.
+    #[error("instruction `{path}` does not fit the program: {why}; lower the program with this version of its crate")]
+    Unfit {
+        /// The instruction's path.
+        path: String,
+        /// What differs.
+        why: String,
+    },
+    /// An operand is none that the instruction's function takes.
+    #[error("{task} calls `{instruction}` with `{buffer}` as `{operand}`: {why}")]
+    Operand {
+        /// The task.
+        task: TaskId,
+        /// The instruction's name.
+        instruction: String,
+        /// The operand's name.
+        operand: String,
+        /// The buffer's name.
+        buffer: String,
+        /// What does not fit.
+        why: &'static str,
+    },
+    /// No tensor is bound to a weight buffer.
+    #[error("nothing is bound to weight `{buffer}`; add the layout or the weight to the bindings")]
+    Unbound {
+        /// The buffer's name.
+        buffer: String,
+    },
+    /// What is bound to a buffer has another shape.
+    #[error("`{buffer}` has shape {expected:?}, but shape {found:?} is bound to it")]
+    Misshaped {
+        /// The buffer's name.
+        buffer: String,
+        /// The program's shape.
+        expected: Vec<u32>,
+        /// The bound tensor's.
+        found: Vec<usize>,
+    },
+    /// The buffers do not fit into memory.
+    #[error("no memory for {bytes} bytes of `{buffer}`; choose a shorter context")]
+    Memory {
+        /// The buffer's name.
+        buffer: String,
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// A worker thread did not start.
+    #[error("a worker thread did not start: {cause}; use fewer workers")]
+    Thread {
+        /// The system's reason.
+        cause: String,
+    },
+    /// The program has no input of this name, or it takes something else.
+    #[error("the program has no {wanted} input `{input}`")]
+    Input {
+        /// The name.
+        input: String,
+        /// What was given.
+        wanted: &'static str,
+    },
+    /// A step gives another number of tokens than the program takes.
+    #[error("a step takes {expected} tokens, {found} were given")]
+    Tokens {
+        /// Token inputs of the program.
+        expected: usize,
+        /// Tokens of the step.
+        found: usize,
+    },
+    /// A position for which the program was not verified.
+    #[error("position {pos} is outside the program's 0..{positions}")]
+    Position {
+        /// The position.
+        pos: u32,
+        /// Positions of the program.
+        positions: u32,
+    },
+    /// The program has no output of this kind.
+    #[error("the program's first output is no tensor")]
+    NoTensor,
+    /// A wait was not met in time.
+    #[error(transparent)]
+    Stalled(#[from] Box<Stall>),
+    /// An instruction panicked.
+    #[error("{worker} in {task} ({label}): the instruction panicked: {message}")]
+    Panicked {
+        /// The worker.
+        worker: WorkerId,
+        /// The task.
+        task: TaskId,
+        /// The task's op.
+        label: String,
+        /// What it said.
+        message: String,
+    },
+    /// An instruction returned something else than its signature says.
+    #[error("{worker} in {task} ({label}): result {result} should be {expected}, but is {found}")]
+    Result {
+        /// The worker.
+        worker: WorkerId,
+        /// The task.
+        task: TaskId,
+        /// The task's op.
+        label: String,
+        /// The result's number.
+        result: usize,
+        /// The region's extents or a token.
+        expected: String,
+        /// What came.
+        found: String,
+    },
+    /// An earlier step failed, so states and counters are undefined.
+    #[error("an earlier step of this VM failed; make a new one")]
+    Poisoned,
+}
+
+/// A wait that was not met before the deadline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stall {
+    /// Who waited.
+    pub worker: WorkerId,
+    /// With which task; `None` at the end of a step.
+    pub task: Option<TaskId>,
+    /// The task's op.
+    pub label: String,
+    /// On what.
+    pub on: String,
+    /// The value waited for.
+    pub wanted: u64,
+    /// The value found.
+    pub found: u64,
+    /// For how long.
+    pub waited: Duration,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.worker)?;
+        match self.task {
+            Some(task) => write!(f, " with {task} ({})", self.label)?,
+            None => write!(f, " at the end of a step")?,
+        }
+        let Self { on, wanted, found, .. } = self;
+        write!(f, " waited {:.1} s for {on} >= {wanted}, found {found}", self.waited.as_secs_f64())
+    }
+}
+
+impl core::error::Error for Stall {}

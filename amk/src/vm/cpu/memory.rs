@@ -1,0 +1,167 @@
+//! The memory of a program's buffers.
+
+use super::area::{Area, Home};
+use super::error::VmError;
+use crate::tensor::{Cells, Shape, State, Weight};
+use crate::vm::Bindings;
+use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Operand, Program};
+use std::sync::Arc;
+
+/// What each buffer is bound to.
+pub(super) struct Memory {
+    bound: Vec<Bound>,
+    /// Bytes of local memory that a worker needs.
+    pub(super) local_bytes: usize,
+    /// Names of the token inputs in order.
+    pub(super) token_inputs: Vec<String>,
+}
+
+/// What a buffer is bound to.
+pub(super) enum Bound {
+    Weight(Weight),
+    State(State),
+    /// A token that each step gives; the number of the input.
+    TokenInput(usize),
+    /// Memory.
+    Home(Home),
+}
+
+impl Memory {
+    pub(super) fn new(program: &Program, bindings: &Bindings) -> Result<Self, VmError> {
+        let arena = arena(program)?;
+        let (locals, local_bytes) = locals(program);
+        let mut memory = Self { bound: Vec::with_capacity(program.buffers.len()), local_bytes, token_inputs: Vec::new() };
+        for (index, buffer) in program.buffers.iter().enumerate() {
+            let bound = match buffer.kind {
+                BufferKind::Weight => Bound::Weight(bound_weight(buffer, bindings)?),
+                BufferKind::Input if buffer.dtype == DType::U32 && buffer.len() == 1 => {
+                    memory.token_inputs.push(buffer.name.clone());
+                    Bound::TokenInput(memory.token_inputs.len() - 1)
+                }
+                BufferKind::Local => Bound::Home(Home::Local { offset: locals[index] }),
+                kind => {
+                    let (cells, offset, slots) = cells(buffer, arena.as_ref())?;
+                    match kind {
+                        BufferKind::State if buffer.dtype == DType::F32 => Bound::State(state(buffer, bindings, cells, offset)?),
+                        _ => Bound::Home(Home::Shared { cells, offset, slots, slot_bytes: buffer.bytes() as usize }),
+                    }
+                }
+            };
+            memory.bound.push(bound);
+        }
+        Ok(memory)
+    }
+
+    pub(super) fn bound(&self, buffer: BufferId) -> &Bound {
+        &self.bound[buffer.index()]
+    }
+
+    /// The memory of an operand that is a tensor.
+    pub(super) fn area(&self, program: &Program, operand: &Operand) -> Result<Area, &'static str> {
+        let buffer = &program.buffers[operand.buffer.index()];
+        match self.bound(operand.buffer) {
+            Bound::Home(home) if buffer.dtype == DType::F32 => {
+                Ok(Area::new(home.clone(), shape(buffer).ok_or("it does not fit into memory")?, operand.region))
+            }
+            Bound::Home(_) | Bound::TokenInput(_) => Err("its elements are not f32"),
+            Bound::Weight(_) => Err("it is a weight, not a tensor of the step"),
+            Bound::State(_) => Err("it is a state, not a tensor of the step"),
+        }
+    }
+
+    /// The memory of an operand that is a token.
+    pub(super) fn word(&self, program: &Program, operand: &Operand) -> Result<Area, &'static str> {
+        let buffer = &program.buffers[operand.buffer.index()];
+        match self.bound(operand.buffer) {
+            Bound::Home(home) if buffer.dtype == DType::U32 && buffer.len() == 1 => {
+                Ok(Area::new(home.clone(), shape(buffer).ok_or("it does not fit into memory")?, operand.region))
+            }
+            _ => Err("it is no token"),
+        }
+    }
+}
+
+fn out_of_memory(buffer: &str, bytes: u64) -> VmError {
+    VmError::Memory { buffer: buffer.to_owned(), bytes }
+}
+
+/// The extents, where they fit into memory.
+pub(super) fn shape(buffer: &Buffer) -> Option<Shape> {
+    Shape::new(&buffer.shape.iter().map(|&extent| extent as usize).collect::<Vec<_>>()).ok()
+}
+
+fn allocate(name: &str, bytes: u64) -> Result<Arc<Cells>, VmError> {
+    let cells = usize::try_from(bytes).ok().and_then(Cells::zeroed);
+    cells.map(Arc::new).ok_or_else(|| out_of_memory(name, bytes))
+}
+
+/// The memory that placed buffers share.
+fn arena(program: &Program) -> Result<Option<Arc<Cells>>, VmError> {
+    let ends = program.buffers.iter().filter_map(|buffer| buffer.place.map(|place| place.saturating_add(bytes_of(buffer))));
+    ends.max().map(|bytes| allocate("the arena", bytes)).transpose()
+}
+
+const fn slots(buffer: &Buffer) -> u64 {
+    match buffer.exchange {
+        Exchange::Counter => 1,
+        Exchange::Packet { slots } => slots as u64,
+    }
+}
+
+/// All copies of a buffer.
+fn bytes_of(buffer: &Buffer) -> u64 {
+    buffer.bytes().saturating_mul(slots(buffer))
+}
+
+/// The memory of a shared buffer, its first byte and its number of copies.
+fn cells(buffer: &Buffer, arena: Option<&Arc<Cells>>) -> Result<(Arc<Cells>, usize, u64), VmError> {
+    shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, buffer.bytes()))?;
+    match (buffer.place, arena) {
+        (Some(place), Some(arena)) => Ok((Arc::clone(arena), place as usize, slots(buffer))),
+        _ => Ok((allocate(&buffer.name, bytes_of(buffer))?, 0, slots(buffer))),
+    }
+}
+
+/// The offset of each local buffer in its worker's memory, and the size of that memory: a task's buffers lie one after the
+/// other, and the next task starts again at 0.
+fn locals(program: &Program) -> (Vec<usize>, usize) {
+    let mut offsets = vec![None; program.buffers.len()];
+    let mut most = 0;
+    for task in &program.tasks {
+        let mut next = 0;
+        for operand in task.calls.iter().flat_map(|call| &call.operands) {
+            let buffer = &program.buffers[operand.buffer.index()];
+            let offset = &mut offsets[operand.buffer.index()];
+            if buffer.kind == BufferKind::Local && offset.is_none() {
+                *offset = Some(next);
+                next += (buffer.bytes() as usize).next_multiple_of(Cells::ALIGN);
+            }
+        }
+        most = most.max(next);
+    }
+    (offsets.into_iter().map(Option::unwrap_or_default).collect(), most)
+}
+
+pub(super) fn misshaped(buffer: &Buffer, found: &[usize]) -> Result<(), VmError> {
+    if found.iter().map(|&extent| extent as u64).eq(buffer.shape.iter().map(|&extent| u64::from(extent))) {
+        return Ok(());
+    }
+    Err(VmError::Misshaped { buffer: buffer.name.clone(), expected: buffer.shape.clone(), found: found.to_vec() })
+}
+
+/// The bound weight. Its element type may be another than the program's: instructions read all of them.
+fn bound_weight(buffer: &Buffer, bindings: &Bindings) -> Result<Weight, VmError> {
+    let weight = bindings.weights().get(&buffer.name).ok_or_else(|| VmError::Unbound { buffer: buffer.name.clone() })?;
+    misshaped(buffer, weight.shape())?;
+    Ok(weight.clone())
+}
+
+fn state(buffer: &Buffer, bindings: &Bindings, cells: Arc<Cells>, offset: usize) -> Result<State, VmError> {
+    let shape = shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, buffer.bytes()))?;
+    let mut state = State::whole(cells, offset / size_of::<f32>(), shape);
+    if let Some(first) = bindings.states().get(&buffer.name) {
+        misshaped(buffer, first.shape())?;
+        state.copy_from(first);
+    }
+    Ok(state)
+}
