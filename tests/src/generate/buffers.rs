@@ -64,6 +64,10 @@ impl Draft<'_> {
         let positions = self.program.positions;
         if positions > 1 && extent >= positions && self.rng.chance(60) {
             let ahead = self.rng.below(extent - positions + 1);
+            if self.rng.chance(8) {
+                // Empty at position 0: what earlier positions left.
+                return Interval { lo: Bound::fixed(0), hi: Bound::at_pos(0) };
+            }
             let hi = Bound::at_pos(ahead + 1);
             let lo = if self.rng.chance(40) { Bound::fixed(0) } else { Bound::at_pos(ahead) };
             return Interval { lo, hi };

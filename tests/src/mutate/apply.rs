@@ -75,6 +75,10 @@ fn wait(task: &mut Task, class: Class, n: usize, to: Option<Element>) -> Option<
         Class::LowerWait => wait.threshold = wait.threshold.saturating_sub(1),
         Class::RaiseWait => wait.threshold = wait.threshold.saturating_add(1),
         Class::RedirectWait => wait.on = to?,
+        Class::RepeatWait => {
+            let again = *wait;
+            task.waits.push(again);
+        }
         _ => drop(task.waits.remove(n)),
     }
     Some(())

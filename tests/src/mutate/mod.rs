@@ -22,6 +22,8 @@ pub enum Class {
     RaiseWait,
     /// A wait is on another counter.
     RedirectWait,
+    /// A task waits twice for a counter.
+    RepeatWait,
     /// A task waits for a task behind it in eager order.
     WaitForLater,
     /// A task waits for its own signal.
@@ -84,11 +86,12 @@ pub enum Class {
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::DropWait,
         Self::LowerWait,
         Self::RaiseWait,
         Self::RedirectWait,
+        Self::RepeatWait,
         Self::WaitForLater,
         Self::WaitForSelf,
         Self::DropSignal,

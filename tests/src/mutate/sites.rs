@@ -8,7 +8,9 @@ use amk_ir::{
 /// All mutations of a class; empty where it does not apply.
 pub fn sites(program: &Program, class: Class) -> Vec<Mutation> {
     let sites = match class {
-        Class::DropWait | Class::LowerWait | Class::RaiseWait | Class::RedirectWait => waits(program, class),
+        Class::DropWait | Class::LowerWait | Class::RaiseWait | Class::RedirectWait | Class::RepeatWait => {
+            waits(program, class)
+        }
         Class::WaitForLater | Class::WaitForSelf => new_waits(program, class == Class::WaitForLater),
         Class::DropSignal | Class::RedirectSignal | Class::RepeatSignal => signals(program, class),
         Class::SwapQueue | Class::MoveTask | Class::DropEntry | Class::RepeatEntry => entries(program, class),

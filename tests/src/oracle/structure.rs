@@ -1,6 +1,7 @@
 //! What has no meaning: references, arities, regions, queues, thresholds, capacities.
 
-use super::source::{Access, Call, Counter, Kind, Operand, Queues, Source, Task};
+use super::cells::elements;
+use super::source::{Access, Buffer, Call, Counter, Kind, Operand, Queues, Source, Task};
 
 /// Says no to a program without a meaning.
 ///
@@ -35,14 +36,30 @@ fn buffers(source: &Source) -> Result<(), String> {
         if buffer.slots == Some(0) {
             return Err(format!("b{id} has no slot"));
         }
+        if buffer.slots.is_some() && !matches!(buffer.kind, Kind::Activation | Kind::Output) {
+            return Err(format!("b{id} cannot be a packet buffer"));
+        }
+        if buffer.place.is_some() && buffer.kind == Kind::Local {
+            return Err(format!("local b{id} is not in the arena"));
+        }
+        if (0..id).any(|other| share(buffer, &source.buffers[other])) {
+            return Err(format!("packets of b{id} or of a buffer before it are not alone in the arena"));
+        }
     }
-    let owned = |b: &&super::source::Buffer| b.kind != Kind::Local && b.place.is_none();
+    let owned = |b: &&Buffer| b.kind != Kind::Local && b.place.is_none();
     let own: u64 = source.buffers.iter().filter(owned).map(|b| b.len() * b.width * b.slots.unwrap_or(1)).sum();
     let arena = source.buffers.iter().filter_map(|b| b.place.map(|at| at + b.len() * b.width)).max().unwrap_or(0);
     if source.memory_bytes.is_some_and(|limit| own + arena > limit) {
         return Err("more memory than there is".into());
     }
     Ok(())
+}
+
+/// Whether two buffers share bytes of the arena, one of them of packets.
+fn share(one: &Buffer, other: &Buffer) -> bool {
+    let range = |b: &Buffer| b.place.map(|place| place..place + b.len() * b.width * b.slots.unwrap_or(1));
+    let meet = matches!((range(one), range(other)), (Some(a), Some(b)) if a.start < b.end && b.start < a.end);
+    meet && (one.slots.is_some() || other.slots.is_some())
 }
 
 fn calls(source: &Source, call: &Call) -> Result<(), String> {
@@ -74,10 +91,13 @@ fn tile(source: &Source, operand: &Operand) -> Result<(), String> {
             if hi.at(position) > extent {
                 return Err(format!("a tile outside of b{id}"));
             }
-            if lo.at(position) >= hi.at(position) {
-                return Err(format!("an empty tile of b{id}"));
+            if lo.at(position) > hi.at(position) {
+                return Err(format!("bounds of a tile of b{id} that cross"));
             }
         }
+    }
+    if (0..source.positions).all(|position| elements(buffer, operand, position).is_empty()) {
+        return Err(format!("a tile of b{id} that is always empty"));
     }
     Ok(())
 }
@@ -86,7 +106,10 @@ fn counters(source: &Source, task: &Task) -> Result<(), String> {
     let exists = |counter: &Counter| {
         source.events.get(counter.event).is_some_and(|shape| counter.index < shape.iter().product())
     };
-    for (on, threshold) in &task.waits {
+    for (at, (on, threshold)) in task.waits.iter().enumerate() {
+        if task.waits[..at].iter().any(|(other, _)| other == on) {
+            return Err("waits twice for a counter".into());
+        }
         let fan_in = source.tasks.iter().filter(|task| task.signals.contains(on)).count() as u64;
         if !exists(on) {
             return Err("no such counter".into());
@@ -131,7 +154,8 @@ fn queues(source: &Source) -> Result<(), String> {
         Queues::Static(queues) => (queues.len() as u64, queues.concat()),
         Queues::Ticket { workers, order } => (*workers, order.clone()),
     };
-    if source.resident.is_some_and(|limit| workers > limit) {
+    let needed = if matches!(source.queues, Queues::Static(_)) { workers } else { workers.min(1) };
+    if source.resident.is_some_and(|limit| needed > limit) {
         return Err("more workers than are resident".into());
     }
     if workers == 0 && !source.tasks.is_empty() {
