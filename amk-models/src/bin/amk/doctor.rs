@@ -1,0 +1,61 @@
+//! `amk doctor`.
+
+use super::options::{GREEN, RED, default_threads, paint};
+use amk::measure::read_bandwidth;
+use amk_models::cache;
+use anyhow::Result;
+use std::process::ExitCode;
+
+/// Show what this machine offers and what is missing.
+///
+/// A GPU is not needed: what is missing is named together with what it would give.
+#[derive(clap::Args)]
+pub(crate) struct Doctor {
+    /// Leave out the measurement of the read bandwidth.
+    #[arg(long)]
+    quick: bool,
+}
+
+impl Doctor {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let threads = default_threads();
+        good("version", env!("CARGO_PKG_VERSION"));
+        good("processor", &format!("{threads} threads, {}", features()));
+        good("instructions", &format!("{} linked", amk::registry::entries().count()));
+        match cache::folder() {
+            Ok(folder) => good("cache", &folder.display().to_string()),
+            Err(error) => bad("cache", &error.to_string()),
+        }
+        match cache::cached_default_model() {
+            Some(path) => good("default model", &path.display().to_string()),
+            None => bad("default model", "not fetched yet; `amk generate` fetches it once"),
+        }
+        if !self.quick {
+            for count in [1, threads as usize] {
+                let rate = read_bandwidth(count) / 1e9;
+                good("read bandwidth", &format!("{rate:.1} GB/s with {count} thread{}", if count == 1 { "" } else { "s" }));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn good(what: &str, found: &str) {
+    println!("{} {what:16} {found}", paint("ok     ", GREEN));
+}
+
+fn bad(what: &str, found: &str) {
+    println!("{} {what:16} {found}", paint("missing", RED));
+}
+
+/// The vector extensions that the CPU instructions use.
+fn features() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let found = [("AVX2", std::arch::is_x86_feature_detected!("avx2")), ("FMA", std::arch::is_x86_feature_detected!("fma")), ("AVX-512", std::arch::is_x86_feature_detected!("avx512f"))];
+        let names: Vec<&str> = found.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect();
+        format!("x86-64 {}", names.join(" "))
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::env::consts::ARCH.to_owned()
+}

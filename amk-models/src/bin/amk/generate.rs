@@ -1,0 +1,198 @@
+//! `amk generate`.
+
+use super::options::{DIM, Weights, default_threads, paint, read_schedule};
+use amk::ir::schedule::Schedule;
+use amk::ir::verify::verify;
+use amk::vm::cpu::Vm;
+use amk_models::cache;
+use amk_models::chat::{ChatOptions, Message};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::generate::{Decoder, Generated, Request, generate};
+use amk_models::model::Model;
+use amk_models::sampler::SamplerConfig;
+use amk_models::tokenizer::SpecialTokens;
+use anyhow::{Context as _, Result, anyhow, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Positions of the KV cache where the user asks for no number and the model has more.
+const DEFAULT_CONTEXT: usize = 2048;
+
+/// Write text with a model.
+///
+/// Without `--model` it uses SmolLM2-135M-Instruct, fetched once into the cache folder.
+#[derive(clap::Args)]
+pub(crate) struct Generate {
+    /// The text to go on from; `-` reads standard input.
+    prompt: String,
+    /// A Hugging Face folder or a GGUF file.
+    #[arg(short, long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    /// Treat the prompt as a message and apply the model's chat template.
+    #[arg(long)]
+    chat: bool,
+    /// The system message, with --chat.
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+    /// New tokens at most.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 256)]
+    max_tokens: usize,
+    /// Always take the likeliest token.
+    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
+    greedy: bool,
+    /// Divides the logits; 0 is greedy [default: the model's].
+    #[arg(short, long, value_name = "T")]
+    temperature: Option<f32>,
+    /// Keep this many of the likeliest tokens; 0 keeps all [default: the model's].
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Keep the likeliest tokens that together reach this probability [default: the model's].
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Keep tokens with this probability relative to the likeliest [default: the model's].
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Above 1 makes repetitions less likely [default: the model's].
+    #[arg(long, value_name = "F")]
+    repetition_penalty: Option<f32>,
+    /// Same seed, same text.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// A text that ends the answer; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Go on after the model's end-of-text token.
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Positions of the KV cache [default: the model's, at most 2048].
+    #[arg(short, long, value_name = "N")]
+    context: Option<usize>,
+    /// How weights are held in memory.
+    #[arg(long, default_value = "auto")]
+    weights: Weights,
+    /// Where to run.
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    /// CPU threads [default: all cores].
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+    /// A schedule in JSON.
+    #[arg(long, value_name = "FILE")]
+    schedule: Option<PathBuf>,
+    /// Print nothing but the text.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Where to run.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Device {
+    /// Threads of this machine.
+    Cpu,
+}
+
+impl Generate {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let path = match &self.model {
+            Some(path) => path.clone(),
+            None => cache::default_model()?,
+        };
+        let checkpoint = Checkpoint::open(&path)?;
+        let prompt = self.prompt(&checkpoint)?;
+        let request = self.request(&checkpoint);
+        let context = self.context.unwrap_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len));
+        let tokenizer = checkpoint.tokenizer()?.clone();
+        let mut decoder = self.cpu(checkpoint, context)?;
+        let mut out = std::io::stdout();
+        let mut written = Ok(());
+        let generated = generate(decoder.as_mut(), &tokenizer, &prompt, request, &mut |piece| {
+            if written.is_ok() {
+                written = out.write_all(piece.as_bytes()).and_then(|()| out.flush());
+            }
+        })?;
+        written.and_then(|()| writeln!(out)).context("cannot write the text")?;
+        if !self.quiet {
+            eprintln!("{}", paint(&summary(&generated), DIM));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn prompt(&self, checkpoint: &Checkpoint) -> Result<Vec<u32>> {
+        let mut text = self.prompt.clone();
+        if text == "-" {
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
+            text = String::from_utf8(bytes).context("the prompt on standard input is not UTF-8")?;
+        }
+        let tokenizer = checkpoint.tokenizer()?;
+        if !self.chat {
+            return Ok(tokenizer.encode(&text, SpecialTokens::Add)?);
+        }
+        let template = checkpoint.chat_template.as_ref();
+        let template = template.ok_or_else(|| anyhow!("{} has no chat template; leave out --chat", checkpoint.path.display()))?;
+        let system = self.system.iter().map(|system| Message::new("system", system));
+        let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
+        let rendered = template.render(&messages, &ChatOptions { add_generation_prompt: true, ..ChatOptions::default() })?;
+        Ok(tokenizer.encode(&rendered, SpecialTokens::AsWritten)?)
+    }
+
+    fn request(&self, checkpoint: &Checkpoint) -> Request {
+        let defaults = &checkpoint.generation;
+        let greedy = self.greedy || (self.temperature.is_none() && defaults.do_sample == Some(false));
+        let sampler = SamplerConfig {
+            temperature: if greedy { 0.0 } else { self.temperature.or(defaults.temperature).unwrap_or(0.8) },
+            top_k: self.top_k.or(defaults.top_k).unwrap_or(0),
+            top_p: self.top_p.or(defaults.top_p).unwrap_or(1.0),
+            min_p: self.min_p.or(defaults.min_p).unwrap_or(0.0),
+            repetition_penalty: self.repetition_penalty.or(defaults.repetition_penalty.filter(|_| !greedy)).unwrap_or(1.0),
+            seed: self.seed,
+        };
+        let stop_tokens = if self.ignore_eos { Vec::new() } else { [&defaults.eos[..], &checkpoint.config.eos].concat() };
+        Request { sampler, max_tokens: Some(self.max_tokens), stop_tokens, stop_strings: self.stop.clone() }
+    }
+
+    fn cpu(&self, checkpoint: Checkpoint, context: usize) -> Result<Box<dyn Decoder>> {
+        let Device::Cpu = self.device;
+        let workers = self.threads.unwrap_or_else(default_threads);
+        if workers == 0 {
+            bail!("--threads is 0; use at least 1");
+        }
+        let bar = self.progress_bar();
+        let model = Model::load(&checkpoint.config, checkpoint.tensors, context, self.weights.into(), &mut |done| {
+            bar.set_position((done * 100.0) as u64);
+        });
+        bar.finish_and_clear();
+        let model = model?;
+        let mut schedule = match &self.schedule {
+            Some(path) => read_schedule(path)?,
+            None => Schedule::default(),
+        };
+        if self.threads.is_some() || self.schedule.is_none() {
+            schedule.workers = workers;
+        }
+        let program = model.family.kernel.lower(&model.instance, Some(&schedule))?.program;
+        let verified = verify(program).map_err(|rejected| anyhow!("{rejected}"))?;
+        Ok(Box::new(Vm::new(verified, &model.bindings)?))
+    }
+
+    fn progress_bar(&self) -> ProgressBar {
+        if self.quiet || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let style = ProgressStyle::with_template("loading weights {bar:40} {percent}%").unwrap_or_else(|_| ProgressStyle::default_bar());
+        ProgressBar::new(100).with_style(style)
+    }
+}
+
+fn summary(generated: &Generated) -> String {
+    let prompt = generated.prompt_tokens as f64 / generated.prompt_time.as_secs_f64().max(1e-9);
+    format!(
+        "[{} prompt tokens, {prompt:.1} tokens/s; {} new tokens, {:.1} tokens/s; {:?}]",
+        generated.prompt_tokens,
+        generated.tokens.len(),
+        generated.tokens_per_second(),
+        generated.ended
+    )
+}
