@@ -9,6 +9,7 @@
 //!    └── called directly: the eager function, which the VM agrees with bit for bit
 //! ```
 
+mod companions;
 pub mod layout;
 pub mod measure;
 mod megakernel;
@@ -18,6 +19,16 @@ pub mod tensor;
 pub mod vm;
 
 pub use amk_ir as ir;
+pub use amk_macros::{WeightLayout, instruction, megakernel};
+#[doc(hidden)]
+pub use companions::{Pos, Tensor, Token};
 pub use layout::WeightLayout;
 pub use megakernel::{Megakernel, MegakernelError};
 pub use tensor::{Pos, State, Tensor, Token, Weight};
+
+/// What expansions of the macros name.
+#[doc(hidden)]
+pub mod __private {
+    pub use amk_macros::{define, stage2};
+    pub use inventory;
+}

@@ -1,0 +1,71 @@
+//! The checks of a lowered function: shapes for all dims, then each instance's program.
+
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::lower::LoweredFunction;
+use crate::parse::kernel::{InstanceArgument, KernelAttribute, describe};
+use amk_ir::graph_error::GraphError;
+use amk_ir::lower::{Lowered, lower};
+use amk_ir::shapes;
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use std::collections::HashSet;
+
+/// Fills in the shapes and reports what is wrong with the graph or with the program of an instance.
+pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, diagnostics: &mut Diagnostics) {
+    for error in shapes::check(&mut lowered.graph) {
+        diagnostics.push(diagnostic(&error, tokens_of(&error, attribute, None, lowered), None));
+    }
+    if !diagnostics.is_empty() {
+        return;
+    }
+    // What is wrong with several instances is said of the first.
+    let mut said = HashSet::new();
+    for argument in &attribute.instances {
+        let note = format!("in instance `{}` ({})", argument.name, describe(&argument.instance.dims, &attribute.dims));
+        match lower(&lowered.graph, &argument.instance) {
+            Err(errors) => {
+                for error in errors {
+                    if said.insert((error.code.to_owned(), error.site, error.headline.clone())) {
+                        let tokens = tokens_of(&error, attribute, Some(argument), lowered);
+                        diagnostics.push(diagnostic(&error, tokens, Some(&note)));
+                    }
+                }
+            }
+            Ok(program) => violations(&program, argument, lowered, &note, diagnostics),
+        }
+    }
+}
+
+fn violations(
+    _program: &Lowered,
+    _argument: &InstanceArgument,
+    _lowered: &LoweredFunction,
+    _note: &str,
+    _diagnostics: &mut Diagnostics,
+) {
+}
+
+fn diagnostic(error: &GraphError, tokens: TokenStream, note: Option<&str>) -> Diagnostic {
+    let diagnostic = Diagnostic::new(error.code, tokens, &error.headline, &error.help);
+    error.notes.iter().map(String::as_str).chain(note).fold(diagnostic, Diagnostic::note)
+}
+
+/// The user's tokens that a finding is about: an argument, a call, an instruction in the schedule, or the instance.
+fn tokens_of(
+    error: &GraphError,
+    attribute: &KernelAttribute,
+    instance: Option<&InstanceArgument>,
+    lowered: &LoweredFunction,
+) -> TokenStream {
+    if let Some(site) = error.site.and_then(|site| lowered.sites.get(site as usize)) {
+        let arg = error.arg.and_then(|arg| site.args.get(arg as usize));
+        return arg.unwrap_or(&site.callee).clone();
+    }
+    let schedule = instance.and_then(|instance| instance.schedule.as_ref()).unwrap_or(&attribute.schedule);
+    let named = schedule.instructions.iter().find(|name| error.headline.contains(&format!("`{name}`")));
+    match (named, instance) {
+        (Some(name), _) => name.to_token_stream(),
+        (None, Some(instance)) => instance.name.to_token_stream(),
+        (None, None) => schedule.tokens.clone(),
+    }
+}

@@ -1,0 +1,150 @@
+//! `#[megakernel]`: the function as it stands, and in a second stage, after a chain through the records of all it names, its
+//! graph as a `static`.
+
+use crate::chain::{self, End, key};
+use crate::check::check;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::lower::{LoweredFunction, lower};
+use crate::parse::attribute::{crate_path, settings};
+use crate::parse::event::Strip;
+use crate::parse::function::{check_form, parameters};
+use crate::parse::kernel::{KernelAttribute, parse};
+use proc_macro2::{Group, TokenStream};
+use quote::{format_ident, quote};
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::visit::{self, Visit};
+use syn::visit_mut::VisitMut;
+use syn::{Expr, ExprCall, ItemFn, Path};
+
+/// Emits the function, without the attributes that Rust does not know, and the chain to the second stage.
+pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let mut diagnostics = Diagnostics::default();
+    let function: ItemFn = match syn::parse2(item.clone()) {
+        Ok(function) => function,
+        Err(error) => {
+            diagnostics.push(Diagnostic::syntax("AMK0901", &error, "put `#[megakernel(..)]` on a function"));
+            let errors = diagnostics.into_tokens();
+            return quote!(#item #errors);
+        }
+    };
+    check_form(&function, "megakernel", &mut diagnostics);
+    let paths = paths(&function, &mut diagnostics);
+    let mut plain = function.clone();
+    Strip.visit_item_fn_mut(&mut plain);
+    if !diagnostics.is_empty() {
+        let errors = diagnostics.into_tokens();
+        return quote!(#plain #errors);
+    }
+    // Only the path of the crate is needed here; what else is wrong with the attribute the second stage says.
+    let named = syn::parse2::<CrateArgument>(attribute.clone()).map(|argument| argument.0);
+    let krate = named.unwrap_or_else(|_| syn::parse_quote!(::amk));
+    let chain = chain::start(&paths, &quote!(#krate::__private::stage2), &quote!([#attribute] #function));
+    quote!(#plain #chain)
+}
+
+/// The `crate = path` among the arguments, whatever the others are.
+struct CrateArgument(Path);
+
+impl Parse for CrateArgument {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let tokens: TokenStream = input.parse()?;
+        let all = settings(tokens, &["dims", "where", "instances", "schedule", "events", "inputs", "crate"], &[]);
+        let all = all.map_err(|_| input.error("not readable"))?;
+        crate_path(&all).map(Self).map_err(|_| input.error("not a path"))
+    }
+}
+
+/// The paths whose records lowering needs: the types of the parameters, and what the body calls.
+fn paths(function: &ItemFn, diagnostics: &mut Diagnostics) -> Vec<Path> {
+    struct Calls(Vec<Path>);
+    impl<'ast> Visit<'ast> for Calls {
+        fn visit_expr_call(&mut self, call: &'ast ExprCall) {
+            if let Expr::Path(callee) = &*call.func
+                && callee.qself.is_none()
+            {
+                self.0.push(callee.path.clone());
+            }
+            visit::visit_expr_call(self, call);
+        }
+
+        // What is in an item has a scope of its own; the item itself is refused.
+        fn visit_item(&mut self, _: &'ast syn::Item) {}
+    }
+    let types = parameters(function, diagnostics).unwrap_or_default();
+    let mut calls = Calls(types.iter().map(|parameter| parameter.ty.path.clone()).collect());
+    calls.visit_block(&function.block);
+    let mut seen = std::collections::HashSet::new();
+    calls.0.retain(|path| seen.insert(key(path)));
+    calls.0
+}
+
+/// The end of the chain: lowers, checks, and emits the graph.
+pub(crate) fn second_stage(input: TokenStream) -> TokenStream {
+    let parsed = syn::parse2::<End>(input).and_then(|end| Ok((end.records, syn::parse2::<Payload>(end.payload)?)));
+    let (records, Payload { attribute, function }) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => return error.to_compile_error(),
+    };
+    let mut diagnostics = Diagnostics::default();
+    let Some(attribute) = parse(attribute, &function.sig.ident, &mut diagnostics) else {
+        return diagnostics.into_tokens();
+    };
+    let lowered = lower(&function, &attribute, &records, &mut diagnostics);
+    let known = records.values().all(|record| !matches!(record, chain::Record::Error));
+    match lowered {
+        Some(mut lowered) if known => {
+            check(&attribute, &mut lowered, &mut diagnostics);
+            if diagnostics.is_empty() { emit(&function, &attribute, &lowered) } else { diagnostics.into_tokens() }
+        }
+        _ => diagnostics.into_tokens(),
+    }
+}
+
+/// What the first stage sends along the chain: the attribute's arguments in brackets, and the function.
+struct Payload {
+    attribute: TokenStream,
+    function: ItemFn,
+}
+
+impl Parse for Payload {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let group: Group = input.parse()?;
+        Ok(Self { attribute: group.stream(), function: input.parse()? })
+    }
+}
+
+/// The graph as one string: tokens cost the compiler time, text does not.
+fn emit(function: &ItemFn, attribute: &KernelAttribute, lowered: &LoweredFunction) -> TokenStream {
+    let (krate, visibility) = (&attribute.krate, &function.vis);
+    let name = function.sig.ident.unraw().to_string();
+    let upper = format_ident!("{}", name.to_uppercase(), span = function.sig.ident.span());
+    let json = serde_json::to_string(&lowered.graph).unwrap_or_default();
+    let documentation = format!("The megakernel of [`{name}()`].");
+    let constants = constants(attribute, lowered);
+    quote! {
+        #[doc = #documentation]
+        #visibility static #upper: #krate::Megakernel = #krate::Megakernel::new(#name, #json);
+        #constants
+    }
+}
+
+/// The dims that the body uses are constants to the eager function: they must be what the instances say.
+fn constants(attribute: &KernelAttribute, lowered: &LoweredFunction) -> TokenStream {
+    let mut checks = TokenStream::new();
+    for (name, constant) in &lowered.used_dims {
+        for argument in &attribute.instances {
+            let Some(value) = argument.instance.dims.get(name) else { continue };
+            let value = *value as usize;
+            let text = format!(
+                "AMK0935: `{name}` is {value} in instance `{}`, but another number as a constant here\n\nhelp: \
+                 give both the same value, or take the number from a layout: `w.layers.len()`",
+                argument.name
+            );
+            let check =
+                quote::quote_spanned!(constant.span()=> const _: () = ::core::assert!(#constant == #value, #text););
+            checks.extend(check);
+        }
+    }
+    checks
+}

@@ -1,0 +1,5 @@
+//! From what was parsed to tokens. The files mirror those of `parse`.
+
+pub(crate) mod instruction;
+pub(crate) mod kernel;
+pub(crate) mod layout;

@@ -1,0 +1,116 @@
+//! Calls of instructions.
+
+use super::item::{Dest, Item};
+use super::{Lowering, Site};
+use crate::chain::{Record, key};
+use amk_ir::graph::{Arg, CallNode, Node};
+use amk_ir::signature::Signature;
+use amk_ir::{DType, ValueId};
+use quote::ToTokens;
+use syn::{Expr, ExprCall};
+
+impl Lowering<'_> {
+    pub(super) fn call(&mut self, call: &ExprCall, dest: &Dest) -> Item {
+        let Expr::Path(callee) = &*call.func else {
+            return self.report(
+                "AMK0911",
+                &call.func,
+                "a call of something else than an instruction",
+                "call it by its path",
+            );
+        };
+        let args: Vec<Option<Arg>> = call.args.iter().map(|arg| self.argument(arg)).collect();
+        let records = self.records;
+        let signature = match records.get(&key(&callee.path)) {
+            Some(Record::Instruction(signature)) => signature,
+            Some(Record::Layout(_) | Record::Input(_)) => {
+                let headline = format!("`{}` is a type, not an instruction", key(&callee.path));
+                return self.report("AMK0911", callee, headline, "call an instruction");
+            }
+            Some(Record::Error) | None => return Item::Unknown,
+        };
+        let Some(args) = args.into_iter().collect::<Option<Vec<Arg>>>() else { return self.unknown(signature, dest) };
+        let site = self.sites.len();
+        let results = self.targets(signature, dest, site);
+        self.sites.push(Site {
+            callee: callee.to_token_stream(),
+            args: call.args.iter().map(ToTokens::to_token_stream).collect(),
+        });
+        let item = match results.as_slice() {
+            [] => Item::Unit,
+            [value] => Item::Value(*value),
+            several => Item::Tuple(several.iter().map(|value| Item::Value(*value)).collect()),
+        };
+        let signature = self.signature(signature);
+        let (signals, waits) = (Vec::new(), Vec::new());
+        self.nodes.push(Node::Call(CallNode { site: site as u32, signature, args, results, signals, waits }));
+        item
+    }
+
+    fn argument(&mut self, arg: &Expr) -> Option<Arg> {
+        match self.expression(arg, &Dest::Temp) {
+            Item::Value(value) => Some(Arg::Value(value)),
+            Item::Leaf(path) | Item::Flag(path) => Some(Arg::Field(path)),
+            Item::Int(size) => Some(Arg::Int(size)),
+            Item::Float(value) => Some(Arg::Float(value)),
+            Item::Pos => Some(Arg::Pos),
+            Item::Unknown => None,
+            other => {
+                let headline = format!("{} is no argument of an instruction", other.what());
+                self.report("AMK0918", arg, headline, "pass tensors, fields, numbers or `pos`, one by one");
+                None
+            }
+        }
+    }
+
+    /// What a call is whose arguments were reported.
+    fn unknown(&mut self, signature: &Signature, dest: &Dest) -> Item {
+        if let ([result], Dest::Value(value)) = (signature.results.as_slice(), dest) {
+            self.written(*value, result.dtype);
+        }
+        Item::Unknown
+    }
+
+    fn targets(&mut self, signature: &Signature, dest: &Dest, site: usize) -> Vec<ValueId> {
+        let name = format!("{}.{site}", signature.name);
+        let results = signature.results.iter();
+        match dest {
+            Dest::Tuple(dests) if signature.results.len() > 1 && dests.len() == signature.results.len() => {
+                results.zip(dests).map(|(result, dest)| self.target(dest, &name, result.dtype)).collect()
+            }
+            dest if signature.results.len() == 1 => {
+                results.map(|result| self.target(dest, &name, result.dtype)).collect()
+            }
+            _ => {
+                results.map(|result| self.value(&format!("{name}.{}", result.name), result.dtype, Vec::new())).collect()
+            }
+        }
+    }
+
+    /// The value that goes to `dest`; `name` is that of a value of its own.
+    pub(super) fn target(&mut self, dest: &Dest, name: &str, dtype: DType) -> ValueId {
+        match dest {
+            Dest::Value(value) => {
+                self.written(*value, dtype);
+                *value
+            }
+            Dest::Named(name) => self.value(name, dtype, Vec::new()),
+            Dest::Temp | Dest::Nothing | Dest::Tuple(_) => self.value(name, dtype, Vec::new()),
+        }
+    }
+
+    fn written(&mut self, value: ValueId, dtype: DType) {
+        if self.unwritten.remove(&value) {
+            self.values[value.index()].dtype = dtype;
+        }
+    }
+
+    fn signature(&mut self, signature: &Signature) -> u32 {
+        let known = self.signatures.iter().position(|known| known.path == signature.path);
+        let index = known.unwrap_or_else(|| {
+            self.signatures.push(signature.clone());
+            self.signatures.len() - 1
+        });
+        index as u32
+    }
+}

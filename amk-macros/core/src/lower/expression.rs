@@ -1,0 +1,157 @@
+//! Expressions.
+
+use super::Lowering;
+use super::item::{Dest, Item};
+use super::refuse;
+use super::statement::strip;
+use amk_ir::expr::{Expr as Size, Op};
+use amk_ir::graph::Node;
+use syn::{BinOp, Expr, ExprBinary, ExprLit, ExprPath, ExprTuple, ExprUnary, Lit, UnOp};
+
+impl Lowering<'_> {
+    pub(super) fn expression(&mut self, expr: &Expr, dest: &Dest) -> Item {
+        match expr {
+            Expr::Call(call) => self.call(call, dest),
+            Expr::If(condition) => self.condition(condition, dest),
+            Expr::Tuple(tuple) => self.tuple(tuple, dest),
+            Expr::Paren(inner) => self.expression(&inner.expr, dest),
+            Expr::Group(inner) => self.expression(&inner.expr, dest),
+            Expr::Block(block) if block.label.is_none() => {
+                let (mut nodes, item) = self.nested(|inner| inner.block(&block.block, dest));
+                self.nodes.append(&mut nodes);
+                item
+            }
+            // A reference to a variable is the variable: it cannot change while the reference lives.
+            Expr::Reference(inner) if matches!(strip(&inner.expr), Expr::Path(_)) => {
+                self.expression(&inner.expr, &Dest::Temp)
+            }
+            Expr::Reference(inner) => self.expression(&inner.expr, dest),
+            Expr::Path(path) => {
+                let item = self.name(path);
+                self.deliver(expr, item, dest)
+            }
+            Expr::Field(field) => {
+                let item = self.field(field);
+                self.deliver(expr, item, dest)
+            }
+            Expr::Index(index) => self.index(index),
+            Expr::Lit(literal) => self.literal(literal),
+            Expr::Unary(unary) => self.unary(unary),
+            Expr::Binary(binary) => self.binary(binary),
+            Expr::MethodCall(method) if method.method == "len" && method.args.is_empty() => self.length(method),
+            other => self.refuse(other),
+        }
+    }
+
+    /// Puts what already has a place where it should go.
+    fn deliver(&mut self, expr: &Expr, item: Item, dest: &Dest) -> Item {
+        match (item, dest) {
+            (Item::Value(from), Dest::Named(_) | Dest::Value(_)) => {
+                let dtype = self.values[from.index()].dtype;
+                let to = self.target(dest, "", dtype);
+                self.nodes.push(Node::Bind { to, from });
+                Item::Value(to)
+            }
+            (Item::Tuple(items), Dest::Tuple(dests)) if items.len() == dests.len() => {
+                Item::Tuple(items.into_iter().zip(dests).map(|(item, dest)| self.deliver(expr, item, dest)).collect())
+            }
+            (Item::Unknown, _) => Item::Unknown,
+            (item, Dest::Value(_)) => {
+                let headline = format!("{} where a tensor of this step is assigned", item.what());
+                self.report("AMK0918", expr, headline, "assign the result of an op")
+            }
+            (item, _) => item,
+        }
+    }
+
+    fn tuple(&mut self, tuple: &ExprTuple, dest: &Dest) -> Item {
+        if tuple.elems.is_empty() {
+            return Item::Unit;
+        }
+        let dests = match dest {
+            Dest::Tuple(dests) if dests.len() == tuple.elems.len() => dests.clone(),
+            _ => vec![Dest::Temp; tuple.elems.len()],
+        };
+        Item::Tuple(tuple.elems.iter().zip(&dests).map(|(element, dest)| self.expression(element, dest)).collect())
+    }
+
+    /// What a name means: a variable, or a declared dim.
+    pub(super) fn name(&mut self, path: &ExprPath) -> Item {
+        let Some(ident) = path.path.get_ident().filter(|_| path.qself.is_none()) else {
+            let help = "declare the dim in `dims(..)` and import its constant under that name";
+            return self.report("AMK0915", path, "the macro cannot see what this path is", help);
+        };
+        let name = ident.to_string();
+        if let Some(item) = self.scopes.iter().rev().find_map(|scope| scope.get(&name)) {
+            return item.clone();
+        }
+        if self.attribute.dims.contains(ident) {
+            self.used_dims.entry(name.clone()).or_insert_with(|| ident.clone());
+            return Item::Int(super::equality::expr(&Size::name(name), &self.attribute.equalities));
+        }
+        if name.chars().any(char::is_lowercase) {
+            let names: Vec<&str> = self.scopes.iter().flat_map(|scope| scope.keys().map(String::as_str)).collect();
+            let help = crate::names::nearest(&name, names)
+                .map_or_else(|| format!("bind it first: `let {name} = ..;`"), |near| format!("did you mean `{near}`?"));
+            return self.report("AMK0915", path, format!("`{name}` is no variable of this function"), help);
+        }
+        let headline = format!("`{name}` is a constant, whose value the macro cannot see");
+        self.report("AMK0915", path, headline, format!("add `{name}` to `dims(..)`, and its value to each instance"))
+    }
+
+    fn literal(&mut self, literal: &ExprLit) -> Item {
+        let item = match &literal.lit {
+            Lit::Int(int) if int.suffix() == "f32" => int.base10_parse().ok().map(Item::Float),
+            Lit::Int(int) => int.base10_parse().ok().map(|value| Item::Int(Size::Const(value))),
+            Lit::Float(float) => float.base10_parse().ok().map(Item::Float),
+            _ => None,
+        };
+        item.unwrap_or_else(|| {
+            self.report("AMK0911", literal, "a literal that no op takes", "write a number: `1e-5` or `64`")
+        })
+    }
+
+    fn unary(&mut self, unary: &ExprUnary) -> Item {
+        let inner = self.expression(&unary.expr, &Dest::Temp);
+        match (&unary.op, inner) {
+            (_, Item::Unknown) => Item::Unknown,
+            (UnOp::Neg(_), Item::Float(value)) => Item::Float(-value),
+            (UnOp::Deref(_), item) => item,
+            (_, item) => self.arithmetic(unary, &item),
+        }
+    }
+
+    fn binary(&mut self, binary: &ExprBinary) -> Item {
+        let left = self.expression(&binary.left, &Dest::Temp);
+        let right = self.expression(&binary.right, &Dest::Temp);
+        let op = match binary.op {
+            BinOp::Add(_) => Some(Op::Add),
+            BinOp::Sub(_) => Some(Op::Sub),
+            BinOp::Mul(_) => Some(Op::Mul),
+            BinOp::Div(_) => Some(Op::Div),
+            BinOp::Rem(_) => Some(Op::Rem),
+            _ => None,
+        };
+        match (left, op, right) {
+            (Item::Unknown, ..) | (.., Item::Unknown) => Item::Unknown,
+            (Item::Int(left), Some(op), Item::Int(right)) => Item::Int(Size::binary(op, left, right)),
+            (Item::Int(_), _, item) | (item, ..) => self.arithmetic(binary, &item),
+        }
+    }
+
+    fn arithmetic(&mut self, tokens: &dyn quote::ToTokens, item: &Item) -> Item {
+        let help = match item {
+            Item::Value(_) => "call an instruction: `add(&a, &b)`, `mul(&a, &b)`",
+            Item::Float(_) | Item::Leaf(_) => "compute it in the loader and pass a `#[param]`",
+            Item::Pos => "pass the position itself and compute with it inside an instruction",
+            _ => "compute with dims and loop indices by `+ - * / %` only",
+        };
+        self.report("AMK0917", tokens.to_token_stream(), format!("arithmetic on {}", item.what()), help)
+    }
+
+    /// Reports an expression that has no meaning in a graph.
+    pub(super) fn refuse(&mut self, expr: &Expr) -> Item {
+        let (code, headline, help) = refuse::expression(expr);
+        self.report(code, expr, headline, help)
+    }
+}

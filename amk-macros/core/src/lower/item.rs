@@ -1,0 +1,66 @@
+//! What an expression of the body is, and where its value goes.
+
+use amk_ir::ValueId;
+use amk_ir::expr::Expr;
+use amk_ir::layout::{FieldPath, Layout};
+
+/// What an expression is.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Item {
+    /// A tensor or token of this step.
+    Value(ValueId),
+    /// A weight, state, table or float parameter.
+    Leaf(FieldPath),
+    /// A flag.
+    Flag(FieldPath),
+    /// A struct of a layout.
+    Struct(FieldPath, Layout),
+    /// A `Vec` of a layout: its path, without the index, the element and the length.
+    List(FieldPath, Layout, Expr),
+    /// An unsigned integer over dims and loop indices.
+    Int(Expr),
+    /// A number.
+    Float(f32),
+    /// The position of the step.
+    Pos,
+    /// Several.
+    Tuple(Vec<Self>),
+    /// `()`
+    Unit,
+    /// Something that was reported.
+    Unknown,
+}
+
+impl Item {
+    /// What it is, for messages.
+    pub(super) const fn what(&self) -> &'static str {
+        match self {
+            Self::Value(_) => "a tensor of this step",
+            Self::Leaf(_) => "a field of the weights",
+            Self::Flag(_) => "a flag",
+            Self::Struct(..) => "a struct",
+            Self::List(..) => "a `Vec` of structs",
+            Self::Int(_) => "an integer",
+            Self::Float(_) => "a number",
+            Self::Pos => "the position",
+            Self::Tuple(_) => "a tuple",
+            Self::Unit => "nothing",
+            Self::Unknown => "something else",
+        }
+    }
+}
+
+/// Where the value of an expression goes.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Dest {
+    /// Into a value of its own, named after the op.
+    Temp,
+    /// Into a new value of this name.
+    Named(String),
+    /// Into this value.
+    Value(ValueId),
+    /// The elements of a tuple each go somewhere.
+    Tuple(Vec<Self>),
+    /// Nowhere: the expression stands as a statement.
+    Nothing,
+}

@@ -1,0 +1,195 @@
+//! From the body of an annotated function to a graph.
+//!
+//! The body is read as Rust reads it: names by scope, arguments before calls, assignments in order. What has no meaning in a
+//! graph is refused at its tokens. After an error lowering goes on with [`Item::Unknown`], which is never reported again.
+
+mod call;
+mod condition;
+mod equality;
+mod expression;
+mod item;
+mod iteration;
+mod parameter;
+mod place;
+mod refuse;
+mod statement;
+#[cfg(test)]
+mod tests;
+
+use crate::chain::Record;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::parse::kernel::{KernelAttribute, known_dims};
+use amk_ir::expr::Expr;
+use amk_ir::graph::{EventDecl, Graph, KernelParam, Node, Value};
+use amk_ir::signature::Signature;
+use amk_ir::{DType, ValueId};
+use item::{Dest, Item};
+use proc_macro2::{Ident, TokenStream};
+use quote::ToTokens;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use syn::ItemFn;
+
+/// The tokens of a call.
+pub(crate) struct Site {
+    /// The path that is called.
+    pub(crate) callee: TokenStream,
+    /// The arguments.
+    pub(crate) args: Vec<TokenStream>,
+}
+
+/// A function as a graph, not checked, and the tokens to point at.
+pub(crate) struct LoweredFunction {
+    /// The graph.
+    pub(crate) graph: Graph,
+    /// The calls by [`amk_ir::graph::CallNode::site`].
+    pub(crate) sites: Vec<Site>,
+    /// Dims that the body uses as values: they have to be constants in scope, for the function is also run as it stands.
+    pub(crate) used_dims: BTreeMap<String, Ident>,
+}
+
+/// Lowers the function; `None` where something was reported.
+pub(crate) fn lower(
+    function: &ItemFn,
+    attribute: &KernelAttribute,
+    records: &BTreeMap<String, Record>,
+    diagnostics: &mut Diagnostics,
+) -> Option<LoweredFunction> {
+    let mut lowering = Lowering::new(attribute, records, diagnostics);
+    let params = lowering.parameters(function);
+    let tail = lowering.block(&function.block, &Dest::Temp);
+    let results = lowering.results(function, &tail);
+    let events = lowering.events();
+    let Lowering { values, nodes, signatures, sites, used_dims, .. } = lowering;
+    if !diagnostics.is_empty() {
+        return None;
+    }
+    let graph = Graph {
+        name: function.sig.ident.to_string(),
+        dims: attribute.dims.iter().map(ToString::to_string).collect(),
+        multiples: attribute.multiples.clone(),
+        signatures,
+        params,
+        events,
+        values,
+        body: nodes,
+        results,
+        instances: attribute.instances.iter().map(|argument| argument.instance.clone()).collect(),
+        schedule: attribute.schedule.schedule.clone(),
+    };
+    Some(LoweredFunction { graph, sites, used_dims })
+}
+
+struct Lowering<'a> {
+    attribute: &'a KernelAttribute,
+    records: &'a BTreeMap<String, Record>,
+    diagnostics: &'a mut Diagnostics,
+    values: Vec<Value>,
+    /// Values of an `if` that no branch has written yet, whose element type is not known.
+    unwritten: HashSet<ValueId>,
+    names: HashMap<String, u32>,
+    /// What the names mean, innermost scope last.
+    scopes: Vec<HashMap<String, Item>>,
+    /// The indices of the loops around, outermost first.
+    indices: Vec<String>,
+    /// The statements so far of the innermost block.
+    nodes: Vec<Node>,
+    signatures: Vec<Signature>,
+    sites: Vec<Site>,
+    used_dims: BTreeMap<String, Ident>,
+}
+
+impl<'a> Lowering<'a> {
+    fn new(
+        attribute: &'a KernelAttribute,
+        records: &'a BTreeMap<String, Record>,
+        diagnostics: &'a mut Diagnostics,
+    ) -> Self {
+        Self {
+            attribute,
+            records,
+            diagnostics,
+            values: Vec::new(),
+            unwritten: HashSet::new(),
+            names: HashMap::new(),
+            scopes: vec![HashMap::new()],
+            indices: Vec::new(),
+            nodes: Vec::new(),
+            signatures: Vec::new(),
+            sites: Vec::new(),
+            used_dims: BTreeMap::new(),
+        }
+    }
+
+    fn report(
+        &mut self,
+        code: &'static str,
+        tokens: impl ToTokens,
+        headline: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Item {
+        self.diagnostics.push(Diagnostic::new(code, tokens, headline, help));
+        Item::Unknown
+    }
+
+    /// A new value; a name that is taken gets a number.
+    fn value(&mut self, name: &str, dtype: DType, shape: Vec<Expr>) -> ValueId {
+        let count = self.names.entry(name.to_owned()).or_default();
+        *count += 1;
+        let name = if *count == 1 { name.to_owned() } else { format!("{name}.{count}") };
+        self.values.push(Value { name, dtype, shape });
+        ValueId::from(self.values.len() - 1)
+    }
+
+    fn bind_name(&mut self, name: &Ident, item: Item) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name.to_string(), item);
+        }
+    }
+
+    /// Runs `inner` with a scope of its own; the statements it makes are returned, not added.
+    fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> T) -> (Vec<Node>, T) {
+        let outer = std::mem::take(&mut self.nodes);
+        self.scopes.push(HashMap::new());
+        let result = inner(self);
+        self.scopes.pop();
+        (std::mem::replace(&mut self.nodes, outer), result)
+    }
+
+    fn results(&mut self, function: &ItemFn, tail: &Item) -> Vec<ValueId> {
+        let items = match tail {
+            Item::Tuple(items) => items.clone(),
+            Item::Unit => Vec::new(),
+            item => vec![item.clone()],
+        };
+        let mut results = Vec::new();
+        for item in items {
+            match item {
+                Item::Value(value) => results.push(value),
+                Item::Unknown => {}
+                other => {
+                    let headline =
+                        format!("`{}` returns {}, not what an op has computed", function.sig.ident, other.what());
+                    let last = function.block.stmts.last().map(ToTokens::to_token_stream).unwrap_or_default();
+                    self.report("AMK0922", last, headline, "end the function with an op: `linear(&x, &w.lm_head)`");
+                }
+            }
+        }
+        results
+    }
+
+    fn events(&mut self) -> Vec<EventDecl> {
+        let attribute = self.attribute;
+        let mut events = Vec::new();
+        for event in &attribute.events {
+            for extent in &event.shape {
+                let known = known_dims(extent, &attribute.dims, &event.name.to_token_stream());
+                self.diagnostics.keep(known);
+            }
+            events.push(EventDecl { name: event.name.to_string(), shape: event.shape.clone() });
+        }
+        events
+    }
+}
+
+/// A kernel's parameters as the graph has them.
+type Parameters = Vec<KernelParam>;

@@ -1,0 +1,1 @@
+//! The body's forms, each lowered with hand-made records.

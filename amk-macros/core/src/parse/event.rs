@@ -1,0 +1,88 @@
+//! Event tensors written by hand: `events(e[N / 32])`, `#[signal(e[n / 2])]`, `#[wait(e[n] == 2)]`.
+
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::parse::attribute::Setting;
+use crate::parse::layout::{Shape, Size};
+use amk_ir::expr::Expr;
+use proc_macro2::{Ident, TokenStream};
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
+use syn::visit_mut::VisitMut;
+use syn::{Attribute, Token};
+
+/// An event tensor: its name and extents.
+pub(crate) struct EventArgument {
+    /// The name.
+    pub(crate) name: Ident,
+    /// Extents over dims.
+    pub(crate) shape: Vec<Expr>,
+}
+
+impl Parse for EventArgument {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let name = input.parse()?;
+        let shape = if input.peek(syn::token::Bracket) { input.parse::<Shape>()?.0 } else { Vec::new() };
+        Ok(Self { name, shape })
+    }
+}
+
+/// Reads `events(..)`.
+pub(crate) fn events(setting: &Setting, diagnostics: &mut Diagnostics) -> Vec<EventArgument> {
+    let Some(tokens) = diagnostics.keep(setting.list("events(e[N / 32])")) else { return Vec::new() };
+    let parsed = Punctuated::<EventArgument, Token![,]>::parse_terminated.parse2(tokens.clone());
+    match parsed {
+        Ok(events) => events.into_iter().collect(),
+        Err(error) => {
+            let help = "list event tensors with their extents: `events(e[N / 32], done)`";
+            diagnostics.push(Diagnostic::syntax("AMK0934", &error, help));
+            Vec::new()
+        }
+    }
+}
+
+/// What an attribute of a statement says.
+pub(crate) struct EventAttribute {
+    /// The event tensor and the element of it.
+    pub(crate) event: EventArgument,
+    /// The threshold of a `#[wait]`; `None` for a `#[signal]`.
+    pub(crate) threshold: Option<Expr>,
+    /// The attribute's tokens, to point at.
+    pub(crate) tokens: TokenStream,
+}
+
+/// Whether an attribute is one of ours.
+pub(crate) fn is_event(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("signal") || attribute.path().is_ident("wait")
+}
+
+/// Reads a `#[signal(..)]` or `#[wait(..)]`.
+pub(crate) fn attribute(attribute: &Attribute) -> Result<EventAttribute, Diagnostic> {
+    let waits = attribute.path().is_ident("wait");
+    let parse = |input: ParseStream| {
+        let event: EventArgument = input.parse()?;
+        if !waits {
+            return Ok((event, None));
+        }
+        input.parse::<Token![==]>()?;
+        let threshold = input.parse::<Size>()?.0;
+        Ok((event, Some(threshold)))
+    };
+    let tokens = quote::ToTokens::to_token_stream(&attribute.meta);
+    attribute
+        .parse_args_with(parse)
+        .map(|(event, threshold)| EventAttribute { event, threshold, tokens: tokens.clone() })
+        .map_err(|_| {
+            let (word, form) = if waits { ("wait", "#[wait(e[n] == 2)]") } else { ("signal", "#[signal(e[n / 2])]") };
+            let headline = format!("this `#[{word}]` does not have its form");
+            Diagnostic::new("AMK0934", tokens, headline, format!("write `{form}`"))
+        })
+}
+
+/// Takes `#[signal]` and `#[wait]` out of a function, which Rust itself does not know.
+pub(crate) struct Strip;
+
+impl VisitMut for Strip {
+    fn visit_attributes_mut(&mut self, attributes: &mut Vec<Attribute>) {
+        attributes.retain(|attribute| !is_event(attribute));
+    }
+}

@@ -1,0 +1,101 @@
+//! What an annotated function may be, and its parameters.
+
+use crate::diag::{Diagnostic, Diagnostics};
+use quote::ToTokens;
+use syn::{FnArg, Ident, ItemFn, Pat, ReturnType, Safety, Type, TypePath};
+
+/// A parameter with its name.
+pub(crate) struct Parameter<'f> {
+    /// The name.
+    pub(crate) name: &'f Ident,
+    /// The type without its reference.
+    pub(crate) ty: &'f TypePath,
+    /// How it is passed.
+    pub(crate) by: By,
+}
+
+/// How a parameter is passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// `T`
+    Value,
+    /// `&T`
+    Reference,
+    /// `&mut T`
+    Mutable,
+}
+
+impl Parameter<'_> {
+    /// The last segment of the type's path.
+    pub(crate) fn type_name(&self) -> String {
+        self.ty.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default()
+    }
+}
+
+/// Reports what a plain function has not: generics, `async`, `unsafe`, `extern`, variadics, `self`.
+pub(crate) fn check_form(function: &ItemFn, attribute: &str, diagnostics: &mut Diagnostics) {
+    let signature = &function.sig;
+    let mut refuse = |tokens: &dyn ToTokens, what: &str, help: &str| {
+        let headline = format!("`{}` is {what}; `#[{attribute}]` takes a plain function", signature.ident);
+        diagnostics.push(Diagnostic::new("AMK0901", tokens.to_token_stream(), headline, help));
+    };
+    if !signature.generics.params.is_empty() {
+        refuse(&signature.generics, "generic", "name the dims in the attribute and write the types out");
+    }
+    if let Some(token) = &signature.asyncness {
+        refuse(token, "async", "remove `async`");
+    }
+    if let Safety::Unsafe(token) = &signature.safety {
+        refuse(token, "unsafe", "remove `unsafe` and keep unsafe code in a function it calls");
+    }
+    if let Some(abi) = &signature.abi {
+        refuse(abi, "extern", "remove `extern`");
+    }
+    if let Some(variadic) = &signature.variadic {
+        refuse(variadic, "variadic", "list the parameters");
+    }
+    if let Some(receiver) = signature.receiver() {
+        refuse(receiver, "a method", "move it out of the `impl` and pass what it needs as parameters");
+    }
+}
+
+/// The parameters; those without a name or with a type that is no path are reported.
+pub(crate) fn parameters<'f>(function: &'f ItemFn, diagnostics: &mut Diagnostics) -> Option<Vec<Parameter<'f>>> {
+    let mut all = Some(Vec::new());
+    for input in &function.sig.inputs {
+        let parameter = diagnostics.keep(parameter(input));
+        all = all.zip(parameter).map(|(mut all, parameter)| {
+            all.push(parameter);
+            all
+        });
+    }
+    all
+}
+
+fn parameter(input: &FnArg) -> Result<Parameter<'_>, Diagnostic> {
+    let wrong = |tokens: &dyn ToTokens, help: &str| {
+        Err(Diagnostic::new("AMK0901", tokens.to_token_stream(), "this parameter cannot be read by the macro", help))
+    };
+    let FnArg::Typed(typed) = input else { return wrong(input, "pass what `self` holds as parameters") };
+    let Pat::Ident(pattern) = &*typed.pat else { return wrong(&typed.pat, "give the parameter a name: `x: &Tensor`") };
+    let (ty, by) = match &*typed.ty {
+        Type::Reference(reference) if reference.mutability.is_some() => (&*reference.elem, By::Mutable),
+        Type::Reference(reference) => (&*reference.elem, By::Reference),
+        ty => (ty, By::Value),
+    };
+    match ty {
+        Type::Path(path) if path.qself.is_none() => Ok(Parameter { name: &pattern.ident, ty: path, by }),
+        other => wrong(other, "use a type by its name, as in `x: &Tensor`"),
+    }
+}
+
+/// The types a function returns: none, one, or those of a tuple.
+pub(crate) fn result_types(output: &ReturnType) -> Vec<&Type> {
+    match output {
+        ReturnType::Default => Vec::new(),
+        ReturnType::Type(_, ty) => match &**ty {
+            Type::Tuple(tuple) => tuple.elems.iter().collect(),
+            ty => vec![ty],
+        },
+    }
+}

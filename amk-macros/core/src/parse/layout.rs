@@ -1,0 +1,299 @@
+//! `#[derive(WeightLayout)]`: the fields of a struct and what their attributes say.
+
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::names::list;
+use crate::parse::attribute::up_to_comma;
+use amk_ir::expr::Expr;
+use proc_macro2::{Ident, TokenStream};
+use quote::ToTokens;
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, Data, DeriveInput, Fields, LitStr, Path, Token, Type};
+
+const ATTRIBUTES: [&str; 8] = ["weight", "state", "table", "param", "dim", "flag", "list", "layout"];
+
+/// A struct of weights, states and settings.
+pub(crate) struct LayoutItem {
+    /// Its fields.
+    pub(crate) fields: Vec<LayoutField>,
+    /// The amk crate.
+    pub(crate) krate: Path,
+}
+
+/// A field of it.
+pub(crate) struct LayoutField {
+    /// The name.
+    pub(crate) name: Ident,
+    /// What it is.
+    pub(crate) kind: LayoutFieldKind,
+}
+
+/// What a field is.
+pub(crate) enum LayoutFieldKind {
+    /// `#[weight("source", or = "fallback", [A, B])]`
+    Weight {
+        /// The tensor's name in the checkpoint.
+        source: LitStr,
+        /// Another name for it.
+        fallback: Option<LitStr>,
+        /// The shape.
+        shape: Vec<Expr>,
+    },
+    /// `#[state([A, B])]`
+    State(Vec<Expr>),
+    /// `#[table([A])]`
+    Table(Vec<Expr>),
+    /// `#[param]`
+    Param,
+    /// `#[dim(A)]`
+    Dim(Expr),
+    /// `#[flag]`
+    Flag,
+    /// `#[list(A)]` on a `Vec<Element>`
+    List {
+        /// The length.
+        length: Expr,
+        /// The element's type.
+        element: Path,
+    },
+    /// `#[layout]`
+    Layout(Path),
+}
+
+impl LayoutField {
+    /// The struct whose record this field needs.
+    pub(crate) fn inner(&self) -> Option<&Path> {
+        match &self.kind {
+            LayoutFieldKind::List { element: path, .. } | LayoutFieldKind::Layout(path) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the struct; `None` where something was reported.
+pub(crate) fn parse(input: &DeriveInput, diagnostics: &mut Diagnostics) -> Option<LayoutItem> {
+    if !input.generics.params.is_empty() {
+        let headline = format!("`{}` is generic; a layout is a plain struct", input.ident);
+        diagnostics.push(Diagnostic::new("AMK0909", &input.generics, headline, "write the types out"));
+    }
+    let fields = match &input.data {
+        Data::Struct(data) => match &data.fields {
+            Fields::Named(fields) => Some(&fields.named),
+            Fields::Unnamed(_) | Fields::Unit => None,
+        },
+        Data::Enum(_) | Data::Union(_) => None,
+    };
+    let Some(fields) = fields else {
+        let headline = format!("`{}` has no named fields", input.ident);
+        diagnostics.push(Diagnostic::new(
+            "AMK0909",
+            &input.ident,
+            headline,
+            "derive `WeightLayout` on a struct with named fields",
+        ));
+        return None;
+    };
+    let krate = diagnostics.keep(crate_path(&input.attrs));
+    let fields: Vec<LayoutField> = fields.iter().filter_map(|field| diagnostics.keep(field_of(field))).collect();
+    if diagnostics.is_empty() { Some(LayoutItem { fields, krate: krate? }) } else { None }
+}
+
+/// `#[weight_layout(crate = path)]`
+fn crate_path(attributes: &[Attribute]) -> Result<Path, Diagnostic> {
+    let Some(attribute) = attributes.iter().find(|attribute| attribute.path().is_ident("weight_layout")) else {
+        return Ok(syn::parse_quote!(::amk));
+    };
+    let parse = |input: ParseStream| {
+        input.parse::<Token![crate]>()?;
+        input.parse::<Token![=]>()?;
+        input.parse::<Path>()
+    };
+    attribute.parse_args_with(parse).map_err(|_| {
+        let help = "write `#[weight_layout(crate = path::to::amk)]`";
+        Diagnostic::new("AMK0902", attribute, "this attribute does not have its form", help)
+    })
+}
+
+fn field_of(field: &syn::Field) -> Result<LayoutField, Diagnostic> {
+    let name = field.ident.clone().ok_or_else(|| missing(&field.ty.to_token_stream(), "the field"))?;
+    let known = |attribute: &&Attribute| ATTRIBUTES.iter().any(|known| attribute.path().is_ident(known));
+    let mut attributes = field.attrs.iter().filter(known);
+    let attribute = attributes.next().ok_or_else(|| missing(&name.to_token_stream(), &name.to_string()))?;
+    if let Some(second) = attributes.next() {
+        let headline = format!("`{name}` has two kinds");
+        return Err(Diagnostic::new("AMK0908", second, headline, "keep one attribute a field"));
+    }
+    Ok(LayoutField { kind: kind(attribute, &field.ty)?, name })
+}
+
+fn missing(tokens: &TokenStream, name: &str) -> Diagnostic {
+    let forms: Vec<String> = ATTRIBUTES.iter().map(|name| format!("#[{name}]")).collect();
+    let help = format!("give it one of {}", list(forms.iter().map(String::as_str)));
+    Diagnostic::new("AMK0908", tokens, format!("nothing says what `{name}` is"), help)
+}
+
+fn kind(attribute: &Attribute, ty: &Type) -> Result<LayoutFieldKind, Diagnostic> {
+    let word = attribute.path().require_ident().map(ToString::to_string).unwrap_or_default();
+    let wrong = |form: &str| {
+        Diagnostic::new("AMK0908", attribute, format!("`#[{word}]` does not have its form"), format!("write `{form}`"))
+    };
+    let shape = |form: &str| attribute.parse_args::<Shape>().map(|shape| shape.0).map_err(|_| wrong(form));
+    let size = |form: &str| attribute.parse_args::<Size>().map(|size| size.0).map_err(|_| wrong(form));
+    Ok(match word.as_str() {
+        "weight" => {
+            let form = "#[weight(\"name.in.the.checkpoint\", [ROWS, COLUMNS])]";
+            let Source { source, fallback, shape } = attribute.parse_args().map_err(|_| wrong(form))?;
+            LayoutFieldKind::Weight { source, fallback, shape }
+        }
+        "state" => LayoutFieldKind::State(shape("#[state([HEADS, CONTEXT, HEAD_DIM])]")?),
+        "table" => LayoutFieldKind::Table(shape("#[table([SIZE])]")?),
+        "dim" => LayoutFieldKind::Dim(size("#[dim(HEAD_DIM)]")?),
+        "list" => LayoutFieldKind::List { length: size("#[list(LAYERS)]")?, element: element(ty)? },
+        "param" => plain(attribute, LayoutFieldKind::Param).ok_or_else(|| wrong("#[param]"))?,
+        "flag" => plain(attribute, LayoutFieldKind::Flag).ok_or_else(|| wrong("#[flag]"))?,
+        _ => LayoutFieldKind::Layout(path(ty)?),
+    })
+}
+
+fn plain(attribute: &Attribute, kind: LayoutFieldKind) -> Option<LayoutFieldKind> {
+    attribute.meta.require_path_only().ok().map(|_| kind)
+}
+
+fn path(ty: &Type) -> Result<Path, Diagnostic> {
+    match ty {
+        Type::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
+        _ => Err(Diagnostic::new("AMK0908", ty, "a layout's type is a struct by its name", "write the struct's name")),
+    }
+}
+
+/// `Element` of `Vec<Element>`.
+fn element(ty: &Type) -> Result<Path, Diagnostic> {
+    let wrong = || Diagnostic::new("AMK0908", ty, "a list is a `Vec` of a struct", "write `Vec<Layer>`");
+    let segments = path(ty).map_err(|_| wrong())?.segments;
+    let last = segments.last().filter(|last| last.ident == "Vec").ok_or_else(wrong)?;
+    match &last.arguments {
+        syn::PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
+            Some(syn::GenericArgument::Type(inner)) => path(inner),
+            _ => Err(wrong()),
+        },
+        _ => Err(wrong()),
+    }
+}
+
+/// `[A, B + 1]`
+pub(crate) struct Shape(pub(crate) Vec<Expr>);
+
+impl Parse for Shape {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let inner;
+        syn::bracketed!(inner in input);
+        let sizes = inner.parse_terminated(Size::parse, Token![,])?;
+        Ok(Self(sizes.into_iter().map(|size| size.0).collect()))
+    }
+}
+
+/// An expression over dims, up to a comma.
+pub(crate) struct Size(pub(crate) Expr);
+
+impl Parse for Size {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let span = input.span();
+        expr(&up_to_comma(input)?).map(Self).map_err(|error| syn::Error::new(span, error.message))
+    }
+}
+
+/// The expression that tokens spell.
+pub(crate) fn expr(tokens: &TokenStream) -> Result<Expr, amk_ir::expr::ParseError> {
+    Expr::parse(&expr_text(tokens))
+}
+
+/// The text of an expression's tokens: `a /^ b` is two operators to Rust, and printed apart.
+pub(crate) fn expr_text(tokens: &TokenStream) -> String {
+    tokens.to_string().replace("/ ^", "/^")
+}
+
+struct Source {
+    source: LitStr,
+    fallback: Option<LitStr>,
+    shape: Vec<Expr>,
+}
+
+impl Parse for Source {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let source = input.parse()?;
+        input.parse::<Token![,]>()?;
+        let mut fallback = None;
+        if input.peek(syn::Ident) {
+            let word: Ident = input.parse()?;
+            if word != "or" {
+                return Err(syn::Error::new(word.span(), "expected `or`"));
+            }
+            input.parse::<Token![=]>()?;
+            fallback = Some(input.parse()?);
+            input.parse::<Token![,]>()?;
+        }
+        Ok(Self { source, fallback, shape: input.parse::<Shape>()?.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(input: DeriveInput) -> Result<LayoutItem, Vec<String>> {
+        let mut diagnostics = Diagnostics::default();
+        parse(&input, &mut diagnostics).ok_or_else(|| diagnostics.messages())
+    }
+
+    #[test]
+    fn fields_say_what_they_are() {
+        let item = parsed(syn::parse_quote! {
+            struct Llama {
+                #[weight("lm_head.weight", or = "embed.weight", [VOCAB, 2 * HIDDEN])] head: Weight,
+                #[list(LAYERS)] layers: Vec<crate::Layer>,
+                #[dim(HIDDEN / HEADS)] head_dim: usize,
+                #[flag] tied: bool,
+            }
+        });
+        let fields = item.unwrap_or_else(|messages| panic!("{messages:?}")).fields;
+        assert!(
+            matches!(&fields[0].kind, LayoutFieldKind::Weight { fallback: Some(_), shape, .. } if shape.len() == 2)
+        );
+        assert!(matches!(&fields[1].kind, LayoutFieldKind::List { element, .. } if element.segments.len() == 2));
+        assert!(fields[1].inner().is_some() && fields[0].inner().is_none());
+    }
+
+    #[test]
+    fn each_field_without_a_kind_is_reported() {
+        let wrong = parsed(syn::parse_quote! {
+            struct Llama {
+                a: Weight,
+                #[weight("b")] b: Weight,
+                #[list(N)] c: Layer,
+                #[flag] #[param] d: bool,
+                #[flag(x)] e: bool,
+            }
+        });
+        let messages = wrong.err().expect("rejected");
+        assert_eq!(messages.len(), 5, "{messages:#?}");
+        assert!(messages.iter().all(|message| message.starts_with("AMK0908") && message.contains("\nhelp: ")));
+        assert!(
+            parsed(syn::parse_quote!(
+                struct L<T> {
+                    #[flag]
+                    x: bool,
+                }
+            ))
+            .err()
+            .expect("generic")[0]
+                .starts_with("AMK0909")
+        );
+        assert!(
+            parsed(syn::parse_quote!(
+                struct L(u8);
+            ))
+            .err()
+            .expect("tuple")[0]
+                .starts_with("AMK0909")
+        );
+    }
+}

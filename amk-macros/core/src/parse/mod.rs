@@ -1,0 +1,10 @@
+//! From tokens to what they say. The files mirror those of `expand`.
+
+pub(crate) mod attribute;
+pub(crate) mod clause;
+pub(crate) mod event;
+pub(crate) mod function;
+pub(crate) mod instruction;
+pub(crate) mod kernel;
+pub(crate) mod layout;
+pub(crate) mod schedule;

@@ -1,0 +1,140 @@
+//! `schedule(workers = 8, tile(linear = 16), ..)`.
+
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::names::list;
+use crate::parse::attribute::{Setting, settings};
+use amk_ir::Steps;
+use amk_ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule, Tile};
+use proc_macro2::{Ident, TokenStream};
+use quote::ToTokens;
+
+const KEYS: [&str; 7] = ["workers", "tile", "queue", "steps", "assign", "fuse", "limits"];
+
+/// A schedule, and the instruction names in it to point at.
+#[derive(Default)]
+pub(crate) struct ScheduleArgument {
+    /// The schedule.
+    pub(crate) schedule: Schedule,
+    /// Names of instructions, which must be called in the function.
+    pub(crate) instructions: Vec<Ident>,
+    /// The whole, to point at.
+    pub(crate) tokens: TokenStream,
+}
+
+/// Reads a schedule; what is wrong is reported and left at its default.
+pub(crate) fn parse(setting: &Setting, diagnostics: &mut Diagnostics) -> ScheduleArgument {
+    let mut argument = ScheduleArgument { tokens: setting.key.to_token_stream(), ..ScheduleArgument::default() };
+    let Some(tokens) = diagnostics.keep(setting.list("schedule(workers = 8)")) else { return argument };
+    match settings(tokens.clone(), &KEYS, &[]) {
+        Err(wrong) => wrong.into_iter().for_each(|one| diagnostics.push(one)),
+        Ok(all) => all.iter().for_each(|one| {
+            let result = argument.set(one);
+            diagnostics.keep(result);
+        }),
+    }
+    argument
+}
+
+impl ScheduleArgument {
+    fn set(&mut self, setting: &Setting) -> Result<(), Diagnostic> {
+        let schedule = &mut self.schedule;
+        match setting.key.to_string().as_str() {
+            "workers" => schedule.workers = number(setting)?,
+            "queue" => {
+                schedule.queue = choice(setting, &[("static", QueuePolicy::Static), ("ticket", QueuePolicy::Ticket)])?
+            }
+            "steps" => {
+                schedule.steps = choice(setting, &[("barrier", Steps::Barrier), ("pipelined", Steps::Pipelined)])?
+            }
+            "assign" => {
+                schedule.assign =
+                    choice(setting, &[("round_robin", Assign::RoundRobin), ("balanced", Assign::Balanced)])?;
+            }
+            "tile" => {
+                for entry in entries(setting, "tile(linear = 16, attention = whole)")? {
+                    let tile = tile(&entry)?;
+                    self.schedule.tiles.insert(entry.key.to_string(), tile);
+                    self.instructions.push(entry.key);
+                }
+            }
+            "fuse" => {
+                for entry in entries(setting, "fuse(silu_mul = producer, rms_norm = consumers)")? {
+                    let into = choice(&entry, &[("producer", FuseInto::Producer), ("consumers", FuseInto::Consumers)])?;
+                    self.schedule.fuse.push(Fusion { op: entry.key.to_string(), into });
+                    self.instructions.push(entry.key);
+                }
+            }
+            _ => self.limits(setting)?,
+        }
+        Ok(())
+    }
+
+    fn limits(&mut self, setting: &Setting) -> Result<(), Diagnostic> {
+        let limits = &mut self.schedule.limits;
+        for entry in entries(setting, "limits(workers = 132, local = 232448, memory = 141_000_000_000)")? {
+            match entry.key.to_string().as_str() {
+                "workers" => limits.workers = number(&entry)?,
+                "local" => limits.local_bytes = number(&entry)?,
+                "memory" => limits.memory_bytes = number(&entry)?,
+                _ => {
+                    let headline = format!("unknown limit `{}`", entry.key);
+                    return Err(Diagnostic::new(
+                        "AMK0932",
+                        entry.key,
+                        headline,
+                        "use one of `workers`, `local`, `memory`",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn entries(setting: &Setting, form: &str) -> Result<Vec<Setting>, Diagnostic> {
+    let parser = syn::punctuated::Punctuated::<Setting, syn::Token![,]>::parse_terminated;
+    syn::parse::Parser::parse2(parser, setting.list(form)?.clone())
+        .map(|entries| entries.into_iter().collect())
+        .map_err(|error| Diagnostic::syntax("AMK0932", &error, format!("write `{form}`")))
+}
+
+fn number<T: std::str::FromStr>(setting: &Setting) -> Result<T, Diagnostic>
+where
+    T::Err: std::fmt::Display,
+{
+    let literal: syn::LitInt = setting.value(&format!("{} = 8", setting.key))?;
+    literal.base10_parse().map_err(|error: syn::Error| {
+        Diagnostic::new(
+            "AMK0932",
+            &literal,
+            format!("`{}` of the schedule: {error}", setting.key),
+            "write a smaller number",
+        )
+    })
+}
+
+fn choice<T: Copy>(setting: &Setting, choices: &[(&str, T)]) -> Result<T, Diagnostic> {
+    let word: TokenStream = setting.value(&format!("{} = {}", setting.key, choices[0].0))?;
+    let text = word.to_string();
+    choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice).ok_or_else(|| {
+        let headline = format!("`{text}` is no choice of `{}`", setting.key);
+        let help = format!("use one of {}", list(choices.iter().map(|(name, _)| *name)));
+        Diagnostic::new("AMK0932", &word, headline, help)
+    })
+}
+
+fn tile(setting: &Setting) -> Result<Tile, Diagnostic> {
+    let value: TokenStream = setting.value(&format!("{} = 16", setting.key))?;
+    match value.to_string().as_str() {
+        "whole" => Ok(Tile::Whole),
+        "per_worker" => Ok(Tile::PerWorker),
+        _ => {
+            let size =
+                syn::parse2::<syn::LitInt>(value.clone()).ok().and_then(|literal| literal.base10_parse::<u32>().ok());
+            size.filter(|size| *size > 0).map(Tile::Size).ok_or_else(|| {
+                let headline = format!("`{value}` is no tile of `{}`", setting.key);
+                Diagnostic::new("AMK0932", &value, headline, "write elements a tile (`16`), `whole` or `per_worker`")
+            })
+        }
+    }
+}
