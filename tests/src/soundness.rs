@@ -3,7 +3,7 @@
 use crate::generate::{self, Rng};
 use crate::mutate::{self, Class};
 use crate::oracle::{Explorer, Horizon, Verdict};
-use amk_ir::{Element, Program, Wait, text, verify};
+use amk_ir::{Access, Buffer, Element, Exchange, Operand, Program, Queues, Steps, Wait, text, verify};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -111,6 +111,8 @@ pub struct Difference {
 pub struct Tally {
     /// By label.
     pub labels: BTreeMap<Label, Count>,
+    /// Programs and safe programs, by what is in them.
+    pub features: BTreeMap<&'static str, (u64, u64)>,
     /// Oracle's verdicts, by kind.
     pub verdicts: BTreeMap<&'static str, u64>,
     /// Programs by the first code the verifier reports.
@@ -129,12 +131,12 @@ pub struct Tally {
 const KEPT: usize = 100;
 
 impl Tally {
-    /// Counts the programs of a range.
-    pub fn run(seed: u64, numbers: impl IntoIterator<Item = u64>) -> Self {
+    /// Compares a verifier, given by the codes it reports, with the oracle on some programs of a seed.
+    pub fn run(verifier: fn(&Program) -> Vec<String>, seed: u64, numbers: impl IntoIterator<Item = u64>) -> Self {
         let mut tally = Self::default();
         let mut explorer = Explorer::default();
         for number in numbers {
-            tally.judge(&mut explorer, seed, number);
+            tally.judge(verifier, &mut explorer, seed, number);
         }
         tally.states = explorer.states;
         tally
@@ -149,6 +151,10 @@ impl Tally {
             sum.false_accepts += count.false_accepts;
             sum.false_rejects += count.false_rejects;
             sum.undecided += count.undecided;
+        }
+        for (feature, (programs, safe)) in other.features {
+            let sum = self.features.entry(feature).or_default();
+            *sum = (sum.0 + programs, sum.1 + safe);
         }
         other.verdicts.into_iter().for_each(|(kind, n)| *self.verdicts.entry(kind).or_default() += n);
         other.codes.into_iter().for_each(|(code, n)| *self.codes.entry(code).or_default() += n);
@@ -171,10 +177,10 @@ impl Tally {
         })
     }
 
-    fn judge(&mut self, explorer: &mut Explorer, seed: u64, number: u64) {
+    fn judge(&mut self, verifier: fn(&Program) -> Vec<String>, explorer: &mut Explorer, seed: u64, number: u64) {
         let (label, program) = draw(seed, number);
         let started = Instant::now();
-        let codes = codes(&program);
+        let codes = verifier(&program);
         self.verifying += started.elapsed();
         let started = Instant::now();
         let verdict = opinion(explorer, &program, codes.is_empty());
@@ -185,6 +191,10 @@ impl Tally {
         *self.verdicts.entry(verdict.kind()).or_default() += 1;
         *self.codes.entry(codes.first().cloned().unwrap_or("accepted".into())).or_default() += 1;
         count.unsafe_programs += u64::from(matches!(verdict, Verdict::Unsafe(_)));
+        for feature in features(&program) {
+            let seen = self.features.entry(feature).or_default();
+            *seen = (seen.0 + 1, seen.1 + u64::from(verdict.is_safe()));
+        }
         let wrong = match &verdict {
             Verdict::TooLarge => &mut count.undecided,
             Verdict::Unsafe(_) if codes.is_empty() => &mut count.false_accepts,
@@ -211,4 +221,27 @@ pub fn opinion(explorer: &mut Explorer, program: &Program, accepted: bool) -> Ve
         return verdict;
     }
     explorer.judge(&text, Horizon { steps: 16 })
+}
+
+/// What is in a program, so that nobody tests only the easy ones.
+fn features(program: &Program) -> Vec<&'static str> {
+    let tasks = || program.tasks.iter();
+    let operands = || tasks().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
+    let fan_in = |on: &Element| tasks().filter(|task| task.signals.contains(on)).count() as u32;
+    let follows = |operand: &Operand| operand.region.intervals().iter().any(|i| i.lo.pos || i.hi.pos);
+    let buffers = |of: fn(&Buffer) -> bool| program.buffers.iter().any(of);
+    let found = [
+        ("pipelined", program.steps == Steps::Pipelined),
+        ("ticket", matches!(program.queues, Queues::Ticket { .. })),
+        ("several workers", program.queues.workers() > 1),
+        ("packets", buffers(|buffer| buffer.exchange != Exchange::Counter)),
+        ("aliases", program.buffers.iter().filter(|buffer| buffer.place.is_some()).count() > 1),
+        ("fused", tasks().any(|task| task.calls.len() > 1)),
+        ("early", operands().any(|operand| operand.early)),
+        ("follows the position", operands().any(follows)),
+        ("update in place", operands().any(|operand| operand.access == Access::Update)),
+        ("partial wait", tasks().flat_map(|task| &task.waits).any(|wait| wait.threshold < fan_in(&wait.on))),
+        ("no wait", tasks().all(|task| task.waits.is_empty())),
+    ];
+    found.into_iter().filter(|(_, found)| *found).map(|(feature, _)| feature).collect()
 }

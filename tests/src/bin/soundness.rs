@@ -70,7 +70,7 @@ fn run(args: &Args) -> Tally {
                 return tally;
             }
             let last = (first + CHUNK).min(args.programs);
-            tally.add(Tally::run(args.seed, first..last));
+            tally.add(Tally::run(codes, args.seed, first..last));
             bar.inc(last - first);
         }
     };
@@ -103,6 +103,9 @@ fn table(args: &Args, tally: &Tally, seconds: f64) {
             count.programs, count.unsafe_programs, count.undecided
         );
     }
+    for (feature, (programs, safe)) in &tally.features {
+        println!("{programs:>9} programs with {feature}, {safe} safe");
+    }
     println!("oracle {:?}, {} states", tally.verdicts, tally.states);
     println!("verifier {:?}", tally.codes);
     let (verifying, exploring) = (tally.verifying.as_secs_f64(), tally.exploring.as_secs_f64());
@@ -117,7 +120,7 @@ fn json(args: &Args, tally: &Tally, seconds: f64) {
         tally.labels.iter().map(|(label, count)| (format!("{label:?}"), serde_json::json!(count))).collect();
     let summary = serde_json::json!({
         "programs": args.programs, "seed": args.seed, "seconds": seconds, "total": tally.total(), "classes": labels,
-        "oracle": tally.verdicts, "verifier": tally.codes, "states": tally.states,
+        "features": tally.features, "oracle": tally.verdicts, "verifier": tally.codes, "states": tally.states,
     });
     println!("{summary:#}");
 }

@@ -13,17 +13,32 @@ impl Draft<'_> {
             };
             self.buffer(kind);
         }
+        if self.rng.chance(12) {
+            (0..2).for_each(|_| self.buffer(BufferKind::Activation));
+        }
         if self.rng.chance(50) {
             let kind = if self.rng.chance(50) { BufferKind::Weight } else { BufferKind::Input };
             self.buffer(kind);
         }
-        if self.rng.chance(12) {
-            for at in 0..self.program.buffers.len() {
-                let place = u64::from(self.rng.below(4)) * 4;
-                let buffer = &mut self.program.buffers[at];
-                if buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter {
-                    buffer.place = Some(place);
-                }
+    }
+
+    /// Activations that are not alive at the same time, and now and then others, get the same bytes of the arena.
+    pub(super) fn share_memory(&mut self) {
+        let (share, blindly) = (self.rng.chance(60), self.rng.chance(15));
+        let mut last = None;
+        for at in (0..self.program.buffers.len()).filter(|_| share) {
+            let buffer = &self.program.buffers[at];
+            if buffer.kind != BufferKind::Activation || buffer.exchange != Exchange::Counter {
+                continue;
+            }
+            let users = |(_, task): &(usize, &amk_ir::Task)| {
+                task.calls.iter().flat_map(|call| &call.operands).any(|operand| operand.buffer.index() == at)
+            };
+            let mut users = self.program.tasks.iter().enumerate().filter(users).map(|(task, _)| task);
+            let Some(first) = users.next() else { continue };
+            if last.is_none_or(|last| first > last) || blindly {
+                last = Some(users.last().unwrap_or(first));
+                self.program.buffers[at].place = Some(u64::from(self.rng.below(3)) * 4);
             }
         }
     }

@@ -26,7 +26,7 @@ pub fn program(rng: &mut Rng) -> Program {
     draft.program.positions = if draft.rng.chance(60) { 1 } else { draft.rng.between(2, 4) };
     let pipelined = draft.rng.chance(35);
     let ticket = draft.rng.chance(if pipelined { 10 } else { 30 });
-    let workers = draft.rng.between(1, 3);
+    let workers = [1, 2, 2, 2, 3, 3, 3][draft.rng.below(7) as usize];
     let closed = pipelined && !ticket && workers > 1 && draft.rng.chance(75);
     if pipelined {
         draft.program.steps = Steps::Pipelined;
@@ -34,6 +34,7 @@ pub fn program(rng: &mut Rng) -> Program {
     draft.buffers();
     let tasks = if closed { draft.rng.between(2, 7 - workers) } else { draft.rng.between(2, 7) };
     draft.tasks(tasks);
+    draft.share_memory();
     draft.queues(ticket, workers);
     draft.synchronise(closed);
     draft.program

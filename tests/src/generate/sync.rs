@@ -16,6 +16,8 @@ struct Counters {
     signals: Vec<Set>,
     /// Task, counter, and the threshold; `None` is the fan-in.
     waits: Vec<(usize, usize, Option<u32>)>,
+    /// Of each worker: the counter that all its tasks signal, once somebody waits for it.
+    progress: Vec<Option<usize>>,
 }
 
 impl Draft<'_> {
@@ -65,6 +67,12 @@ impl Draft<'_> {
                 let threshold = self.rng.chance(50).then(|| counters.signals[counter].count_ones());
                 counters.waits.push((task, counter, threshold));
             }
+            // Counters of progress: how many tasks of its queue a worker has done.
+            57..75 if matches!(self.program.queues, Queues::Static(_)) => {
+                for &producer in producers {
+                    self.wait_for_progress(counters, task, producer);
+                }
+            }
             // A counter of each producer, or one it signals anyway.
             _ => {
                 for &producer in producers {
@@ -78,6 +86,23 @@ impl Draft<'_> {
                     }
                 }
             }
+        }
+    }
+
+    fn wait_for_progress(&mut self, counters: &mut Counters, task: usize, producer: usize) {
+        let Queues::Static(queues) = &self.program.queues else { return };
+        let found = queues.iter().enumerate().find_map(|(worker, queue)| {
+            queue.iter().position(|id| id.index() == producer).map(|rank| (worker, rank as u32 + 1))
+        });
+        let Some((worker, threshold)) = found else { return };
+        counters.progress.resize(queues.len(), None);
+        let counter = *counters.progress[worker].get_or_insert_with(|| {
+            counters.signals.push(queues[worker].iter().fold(0, |set, id| set | 1 << id.0));
+            counters.signals.len() - 1
+        });
+        match counters.waits.iter_mut().find(|(by, on, _)| (*by, *on) == (task, counter)) {
+            Some((_, _, known)) => *known = known.map(|known| known.max(threshold)),
+            None => counters.waits.push((task, counter, Some(threshold))),
         }
     }
 

@@ -36,10 +36,10 @@ impl Draft<'_> {
         self.call(calls, second);
     }
 
-    /// Up to two operands that are read.
+    /// Up to three operands that are read.
     fn reads(&mut self) -> Vec<Operand> {
         let mut operands = Vec::new();
-        for _ in 0..self.rng.below(3) {
+        for _ in 0..self.rng.between(0, 3) {
             let buffer = self.any_buffer();
             if self.program.buffers[buffer.index()].kind == BufferKind::Local {
                 continue;

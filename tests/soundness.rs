@@ -1,0 +1,89 @@
+//! Verifier and oracle agree on random programs, and the comparison can tell when they do not.
+//!
+//! The large run is `cargo run --release -p amk-tests --bin soundness -- --programs 1000000 --seed 1`.
+
+use amk_ir::{Program, text};
+use amk_tests::mutate::{self, Class};
+use amk_tests::oracle::{self, Explorer};
+use amk_tests::soundness::{Count, Label, Tally, codes, draw, opinion};
+use std::fmt::Write;
+
+#[test]
+fn random_programs() {
+    let tally = Tally::run(codes, 1, 0..12_000);
+    for difference in &tally.differences {
+        let text = text::print(&difference.program);
+        println!("program {}: {}, verifier {:?}\n{text}", difference.number, difference.oracle, difference.codes);
+    }
+    let Count { false_accepts, false_rejects, undecided, .. } = tally.total();
+    assert_eq!((false_accepts, false_rejects, undecided), (0, 0, 0));
+
+    let mut table = String::new();
+    for (label, count) in &tally.labels {
+        let _ = writeln!(table, "{label:?}: {} programs, {} unsafe", count.programs, count.unsafe_programs);
+    }
+    let _ = writeln!(table, "{:?}", tally.verdicts);
+    insta::assert_snapshot!(table);
+    for class in Class::ALL {
+        assert!(tally.labels[&Label::Mutant(class)].unsafe_programs > 0, "no unsafe program of {class:?}");
+    }
+}
+
+/// A verifier without races, and one that accepts nothing.
+#[test]
+fn a_wrong_verifier_is_found_out() {
+    let blind = |program: &Program| codes(program).into_iter().filter(|code| !code.starts_with("AMK03")).collect();
+    assert!(Tally::run(blind, 1, 0..1_000).total().false_accepts > 20);
+    let timid = |_: &Program| vec!["AMK0000".to_owned()];
+    let tally = Tally::run(timid, 1, 0..1_000);
+    assert_eq!(tally.total().false_rejects, tally.verdicts["safe"]);
+}
+
+/// All mutants of safe programs, not one drawn of each.
+#[test]
+fn every_mutant_is_rejected_or_harmless() {
+    let mut explorer = Explorer::default();
+    let (mut mutants, mut harmless, mut bases) = (0, 0, 0);
+    for number in 0..150 {
+        let (label, program) = draw(3, number);
+        if label != Label::Drawn || !codes(&program).is_empty() || program.tasks.len() < 3 {
+            continue;
+        }
+        bases += 1;
+        for mutation in Class::ALL.into_iter().flat_map(|class| mutate::sites(&program, class)) {
+            let mutant = mutation.apply(&program);
+            let found = codes(&mutant);
+            let verdict = opinion(&mut explorer, &mutant, found.is_empty());
+            assert_eq!(
+                found.is_empty(),
+                verdict.is_safe(),
+                "{mutation}: {verdict}, {found:?}\n{}",
+                text::print(&mutant)
+            );
+            mutants += 1;
+            harmless += u32::from(verdict.is_safe());
+        }
+    }
+    println!("{mutants} mutants of {bases} programs, {harmless} harmless");
+    assert!(mutants > 5_000 && harmless < mutants / 2, "{mutants} mutants, {harmless} harmless");
+}
+
+/// `corpus/*.amk`: programs that once told the two apart, or are worth keeping; the first line says `; safe` or why not.
+#[test]
+fn corpus() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");
+    let files =
+        std::fs::read_dir(folder).expect("the folder exists").map(|entry| entry.expect("it can be listed").path());
+    let mut seen = 0;
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("it can be read");
+        let expected = text.lines().next().and_then(|line| line.strip_prefix("; ")).unwrap_or_default();
+        let kind = expected.split([':', ',']).next().unwrap_or_default();
+        let program = text::parse(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let verdict = oracle::judge(&text);
+        assert_eq!(verdict.kind(), kind, "{}: {verdict}", path.display());
+        assert_eq!(codes(&program).is_empty(), kind == "safe", "{}: {:?}", path.display(), codes(&program));
+        seen += 1;
+    }
+    assert!(seen > 0);
+}
