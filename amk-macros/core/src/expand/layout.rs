@@ -71,18 +71,27 @@ fn implementation(
     records: &BTreeMap<String, Record>,
 ) -> TokenStream {
     let mut diagnostics = Diagnostics::default();
-    let fields: Option<Vec<Field>> =
-        item.fields.iter().map(|field| record_of(field, records, &mut diagnostics)).collect();
-    let Some(fields) = fields else {
+    let Some(layout) = layout(origin, input, item, records, &mut diagnostics) else {
         let companion = companion(origin, &input.vis, &input.ident, RecordKind::Error, "");
         let errors = diagnostics.into_tokens();
         return quote!(#companion #errors);
     };
-    let layout = Layout { name: input.ident.unraw().to_string(), declared_at: origin.declared_at(), fields };
     let json = serde_json::to_string(&layout).unwrap_or_default();
     let companion = companion(origin, &input.vis, &input.ident, RecordKind::Layout, &json);
     let implementation = trait_impl(input, item, &json);
     quote!(#implementation #companion)
+}
+
+/// The struct's record; `None` where the record of a struct in it is missing or an error.
+pub(crate) fn layout(
+    origin: &Origin,
+    input: &DeriveInput,
+    item: &LayoutItem,
+    records: &BTreeMap<String, Record>,
+    diagnostics: &mut Diagnostics,
+) -> Option<Layout> {
+    let fields: Option<Vec<Field>> = item.fields.iter().map(|field| record_of(field, records, diagnostics)).collect();
+    Some(Layout { name: input.ident.unraw().to_string(), declared_at: origin.declared_at(), fields: fields? })
 }
 
 /// The field's record; `None` where the record of the struct in it is missing or an error.

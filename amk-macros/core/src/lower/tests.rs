@@ -1,1 +1,320 @@
-//! The body's forms, each lowered with hand-made records.
+//! The forms a body may have, as the graph's text, and those it may not, as messages.
+
+use super::*;
+use crate::expand::layout::layout;
+use crate::origin::Origin;
+use crate::parse;
+use proc_macro2::TokenStream;
+use quote::quote;
+
+fn origin() -> Origin {
+    Origin { crate_name: "ops".into(), file: "ops/src/lib.rs".into(), line: 1, column: 1 }
+}
+
+fn instruction(attribute: TokenStream, function: TokenStream) -> (String, Record) {
+    let function: ItemFn = syn::parse2(function).expect("a function");
+    let mut diagnostics = Diagnostics::default();
+    let parsed = parse::instruction::parse(&origin(), attribute, &function, &mut diagnostics);
+    let parsed = parsed.unwrap_or_else(|| panic!("{:?}", diagnostics.messages()));
+    (function.sig.ident.to_string(), Record::Instruction(parsed.signature))
+}
+
+fn add_layout(records: &mut BTreeMap<String, Record>, input: syn::DeriveInput) {
+    let mut diagnostics = Diagnostics::default();
+    let item = parse::layout::parse(&input, &mut diagnostics).expect("a layout");
+    let found = layout(&origin(), &input, &item, records, &mut diagnostics).expect("a record");
+    records.insert(input.ident.to_string(), Record::Layout(found));
+}
+
+fn records() -> BTreeMap<String, Record> {
+    let mut records = BTreeMap::from([
+        instruction(
+            quote!(
+                op = "gemv",
+                shape = "x: [K], w: [N, K] -> y: [N]",
+                tile = "T = 4",
+                task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]"
+            ),
+            quote!(
+                fn linear(x: &Tensor, w: &Weight) -> Tensor {}
+            ),
+        ),
+        instruction(
+            quote!(op = "add", shape = "a: [N], b: [N] -> y: [N]", task = "y[..] <- a[..], b[..]"),
+            quote!(
+                fn add(a: &Tensor, b: &Tensor) -> Tensor {}
+            ),
+        ),
+        instruction(
+            quote!(op = "split", shape = "x: [N] -> (a: [N], t: [1])", task = "a[..], t[..] <- x[..]"),
+            quote!(
+                fn split(x: &Tensor, eps: f32) -> (Tensor, Token) {}
+            ),
+        ),
+        instruction(
+            quote!(op = "append", shape = "s: [C, N], x: [N], n: N", task = "s[pos..pos+1, ..] <- x[..]"),
+            quote!(
+                fn append(s: &mut State, x: &Tensor, n: usize, pos: Pos) {}
+            ),
+        ),
+        ("Token".into(), Record::Input("Token".into())),
+        ("Pos".into(), Record::Input("Pos".into())),
+        ("Tensor".into(), Record::Input("Tensor".into())),
+        ("Broken".into(), Record::Error),
+    ]);
+    add_layout(
+        &mut records,
+        syn::parse_quote! { struct Layer { #[weight("l.{l}", [H, H])] w: Weight, #[state([C, H])] s: State } },
+    );
+    add_layout(
+        &mut records,
+        syn::parse_quote! {
+            struct Model {
+                #[list(L)] layers: Vec<Layer>,
+                #[layout] last: Layer,
+                #[param] eps: f32,
+                #[dim(H)] h: usize,
+                #[flag] tied: bool,
+            }
+        },
+    );
+    records
+}
+
+fn lowered(attribute: TokenStream, body: TokenStream) -> Result<LoweredFunction, Vec<String>> {
+    let function: ItemFn =
+        syn::parse_quote! { fn f(x: &Tensor, pos: Pos, w: &Model, kv: &mut Model) -> Tensor { #body } };
+    let mut diagnostics = Diagnostics::default();
+    let attribute = quote!(dims(H, C, L, H2), inputs(x: [H]), events(e[L]), #attribute);
+    let attribute = parse::kernel::parse(attribute, &function.sig.ident, &mut diagnostics).expect("an attribute");
+    lower(&function, &attribute, &records(), &mut diagnostics).ok_or_else(|| diagnostics.messages())
+}
+
+/// The statements of the graph's text.
+fn graph(body: TokenStream) -> Vec<String> {
+    let mut lowered = lowered(quote!(), body).unwrap_or_else(|messages| panic!("{messages:#?}"));
+    assert_eq!(amk_ir::shapes::check(&mut lowered.graph), []);
+    let text = lowered.graph.to_string();
+    text.lines().skip_while(|line| !line.starts_with("fn")).skip(1).map(|line| line.trim().to_owned()).collect()
+}
+
+/// The code of each finding.
+fn codes(body: TokenStream) -> Vec<String> {
+    let messages = lowered(quote!(), body).err().unwrap_or_default();
+    assert!(messages.iter().all(|message| message.contains("\nhelp: ")), "{messages:#?}");
+    messages.iter().map(|message| message[..7].to_owned()).collect()
+}
+
+#[test]
+fn arguments_come_before_calls_and_names_stay_apart() {
+    let lines = graph(quote! {
+        let h = add(x, &linear(x, &w.last.w));
+        let h = { let y = linear(&h, &w.last.w); (add(&y, &h)) };
+        h
+    });
+    assert_eq!(
+        lines,
+        [
+            "linear.0: f32[H] = linear(x, w.last.w)",
+            "h: f32[H] = add(x, linear.0)",
+            "y: f32[H] = linear(h, w.last.w)",
+            "h.2: f32[H] = add(y, h)",
+            "return h.2",
+            "}"
+        ]
+    );
+}
+
+#[test]
+fn tuples_bind_and_results_are_several() {
+    let lines = graph(quote! {
+        let (a, (b, _)) = (add(x, x), split(x, 1e-5));
+        let both = (add(&a, &b), w.eps);
+        let (c, t) = split(&both.0, both.1);
+        (c, t)
+    });
+    assert_eq!(lines[1], "b: f32[H], split.1: u32[1] = split(x, 1e-5)");
+    assert_eq!(lines[3], "c: f32[H], t: u32[1] = split(add.2, w.eps)");
+    assert_eq!(lines[4], "return c, t");
+}
+
+#[test]
+fn every_head_of_a_loop_becomes_a_range() {
+    let heads = [
+        quote!(for l in 0..L {
+            y = linear(&y, &w.layers[l].w);
+        }),
+        quote!(for l in 0..w.layers.len() {
+            let lw = &w.layers[l];
+            y = linear(&y, &lw.w);
+        }),
+        quote!(for layer in w.layers.iter() {
+            y = linear(&y, &layer.w);
+        }),
+        quote!(for layer in &w.layers {
+            y = linear(&y, &layer.w);
+        }),
+        quote!(for (l, layer) in w.layers.iter().enumerate() {
+            y = linear(&y, &layer.w);
+        }),
+        quote!(for (layer, _) in w.layers.iter().zip(&mut kv.layers) {
+            y = linear(&y, &layer.w);
+        }),
+        quote!(for (_, (layer, cache)) in w.layers.iter().zip(kv.layers.iter_mut()).enumerate() {
+            y = linear(&y, &layer.w);
+        }),
+    ];
+    for head in heads {
+        let lines = graph(quote!(let mut y = add(x, x); #head y));
+        assert_eq!(lines[1..4], ["for l in 0..L {", "y: f32[H] = linear(y, w.layers[l].w)", "}"], "{head}");
+    }
+}
+
+#[test]
+fn nested_loops_have_indices_of_their_own() {
+    let lines = graph(quote! {
+        let mut y = add(x, x);
+        for layer in &w.layers { for l in 0..L { y = linear(&y, &w.layers[l + 1].w); y = linear(&y, &layer.w); } }
+        y
+    });
+    assert_eq!(
+        lines[2..5],
+        ["for l_2 in 0..L {", "y: f32[H] = linear(y, w.layers[l_2 + 1].w)", "y: f32[H] = linear(y, w.layers[l].w)"]
+    );
+}
+
+#[test]
+fn flags_choose_statements_and_values() {
+    let lines = graph(quote! {
+        let mut y = if !w.tied { linear(x, &w.last.w) } else { let z = add(x, x); z };
+        if w.tied { y = add(&y, x); }
+        y
+    });
+    let expected = [
+        "if w.tied {",
+        "z: f32[H] = add(x, x)",
+        "y = z",
+        "} else {",
+        "y: f32[H] = linear(x, w.last.w)",
+        "}",
+        "if w.tied {",
+        "y: f32[H] = add(y, x)",
+        "}",
+        "return y",
+        "}",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn states_sizes_and_the_position_are_arguments() {
+    let lines = graph(quote! {
+        append(&mut kv.last.s, x, w.h, pos);
+        for (i, layer) in kv.layers.iter_mut().enumerate() { append(&mut layer.s, x, H, pos); }
+        add(x, x)
+    });
+    assert_eq!(lines[0], "append(kv.last.s, x, H, pos)");
+    assert_eq!(lines[1..3], ["for i in 0..L {", "append(kv.layers[i].s, x, H, pos)"]);
+}
+
+#[test]
+fn signals_and_waits_belong_to_the_outer_call() {
+    let lines = graph(quote! {
+        let mut y = add(x, x);
+        for l in 0..L {
+            #[signal(e[l])]
+            let h = linear(&add(&y, x), &w.last.w);
+            #[wait(e[l] == 2 * H)]
+            y = add(&y, &h);
+        }
+        y
+    });
+    assert_eq!(lines[3], "h: f32[H] = linear(add.1, w.last.w) signal e[l]");
+    assert_eq!(lines[4], "y: f32[H] = add(y, h) wait e[l] >= 2 * H");
+}
+
+#[test]
+fn equalities_are_put_in_where_the_types_have_the_dim() {
+    let lowered =
+        lowered(quote!(where(H2 == 2 * H)), quote!(for _ in 0..H2 { append(&mut kv.last.s, x, H, pos); } add(x, x)));
+    let text = lowered.unwrap_or_else(|messages| panic!("{messages:#?}")).graph.to_string();
+    assert!(text.contains("in 0..2 * H {"), "{text}");
+}
+
+#[test]
+fn an_instruction_under_two_names_has_one_signature() {
+    let function: ItemFn = syn::parse_quote! { fn f(x: &Tensor) -> Tensor { lin(&ops::add(x, x), x) } };
+    let mut records = records();
+    for (from, to) in [("add", "lin"), ("add", "ops::add")] {
+        let Some(Record::Instruction(signature)) = records.get(from) else { panic!("no record") };
+        let signature = signature.clone();
+        records.insert(to.into(), Record::Instruction(signature));
+    }
+    let mut diagnostics = Diagnostics::default();
+    let attribute = parse::kernel::parse(quote!(dims(H), inputs(x: [H])), &function.sig.ident, &mut diagnostics);
+    let lowered = lower(&function, &attribute.expect("an attribute"), &records, &mut diagnostics);
+    assert_eq!(lowered.expect("a graph").graph.signatures.len(), 1);
+}
+
+#[test]
+fn what_a_graph_does_not_have_is_refused() {
+    let cases = [
+        ("AMK0910", quote!(while true {} add(x, x))),
+        ("AMK0910", quote!(loop {} add(x, x))),
+        ("AMK0910", quote!(return add(x, x);)),
+        (
+            "AMK0910",
+            quote!(match x {
+                _ => add(x, x),
+            }),
+        ),
+        ("AMK0910", quote!(use a::b;, add(x, x))),
+        ("AMK0910", quote!(const N: usize = 2;, add(x, x))),
+        ("AMK0910", quote!(println!("{x:?}"); add(x, x))),
+        ("AMK0910", quote!(let y; y = add(x, x); y)),
+        ("AMK0910", quote!(#[cfg(test)] let y = add(x, x); add(x, x))),
+        ("AMK0910", quote!(w.eps = 1.0; add(x, x))),
+        ("AMK0910", quote!(x; add(x, x))),
+        ("AMK0911", quote!(x.relu())),
+        ("AMK0911", quote!(let f = |a: &Tensor| add(a, a); add(x, x))),
+        ("AMK0911", quote!(add(x, x)?)),
+        ("AMK0911", quote!(let n = w.h as f32; add(x, x))),
+        ("AMK0911", quote!(add(x, vec![x]))),
+        ("AMK0912", quote!(for l in 1..L { append(&mut kv.last.s, x, H, pos); } add(x, x))),
+        ("AMK0912", quote!(for l in 0..=L { append(&mut kv.last.s, x, H, pos); } add(x, x))),
+        ("AMK0912", quote!(for l in w.layers.iter().rev() {} add(x, x))),
+        ("AMK0912", quote!(for l in w.eps {} add(x, x))),
+        ("AMK0913", quote!(for (a, b) in w.layers.iter().zip(0..H) {} add(x, x))),
+        ("AMK0914", quote!(if w.eps { add(x, x) } else { add(x, x) })),
+        ("AMK0914", quote!(let y = if w.tied { add(x, x) }; add(x, x))),
+        ("AMK0914", quote!(if L == 2 { add(x, x) } else { add(x, x) })),
+        ("AMK0915", quote!(add(x, y))),
+        ("AMK0915", quote!(for l in 0..HEADS {} add(x, x))),
+        ("AMK0916", quote!(linear(x, &w.last.v))),
+        ("AMK0916", quote!(linear(x, &w.layers.w))),
+        ("AMK0917", quote!(x + x)),
+        ("AMK0917", quote!(let y = split(x, w.eps * 2.0); add(x, x))),
+        ("AMK0918", quote!(add(x, w))),
+        ("AMK0919", quote!(let (a, b) = add(x, x); add(x, x))),
+        ("AMK0919", quote!(let Some(a) = add(x, x); add(x, x))),
+        ("AMK0922", quote!(w.eps)),
+        ("AMK0934", quote!(#[signal(f[0])] let y = add(x, x); add(x, x))),
+        ("AMK0934", quote!(#[wait(e[0])] let y = add(x, x); add(x, x))),
+        ("AMK0934", quote!(#[signal(e[0])] let y = x; add(x, x))),
+    ];
+    for (code, body) in cases {
+        assert_eq!(codes(body.clone()), [code], "{body}");
+    }
+}
+
+#[test]
+fn one_mistake_is_one_message() {
+    let body = quote! {
+        let a = unknown_name;
+        let b = add(&a, &linear(&a, &w.last.w));
+        let mut y = add(&b, x);
+        for l in &w.missing { y = linear(&y, &l.w); }
+        y
+    };
+    assert_eq!(codes(body), ["AMK0915", "AMK0916"]);
+}
