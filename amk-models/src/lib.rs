@@ -1,6 +1,17 @@
-//! Annotated models, weights, tokenizers, generation and the amk binary
+//! Annotated models, weights, tokenizers, generation and the `amk` binary.
+//!
+//! ```text
+//! path ─checkpoint─► config, tensors, tokenizer ─model─► weights of an annotated function ─generate─► text
+//!  ▲ cache (hub, package)                                 models/*.rs            over a VM, with a sampler
+//! ```
 
-#![warn(missing_docs)]
-
+pub mod cache;
+pub mod chat;
+pub mod checkpoint;
 pub mod config;
+pub mod generate;
+pub mod model;
+pub mod models;
+pub mod sampler;
+pub mod tokenizer;
 pub mod weights;

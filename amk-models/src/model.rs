@@ -247,7 +247,7 @@ impl Source for CheckpointSource<'_> {
 fn held(tensor: &StoredTensor, format: WeightFormat) -> Result<Weight, SourceError> {
     let direct = match (tensor.encoding(), format) {
         (Encoding::F32, WeightFormat::Auto | WeightFormat::F32) => Some(DType::F32),
-        (Encoding::BF16, WeightFormat::Auto | WeightFormat::BF16) => Some(DType::BF16),
+        (Encoding::Bf16, WeightFormat::Auto | WeightFormat::BF16) => Some(DType::BF16),
         (Encoding::F16, WeightFormat::Auto) => Some(DType::F16),
         _ => None,
     };

@@ -46,3 +46,9 @@ impl MappedFile {
         FormatError::new(&self.path, offset as u64, cause)
     }
 }
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}

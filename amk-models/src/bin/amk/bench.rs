@@ -1,12 +1,11 @@
 //! `amk bench`.
 
-use super::options::{Weights, default_threads};
+use super::options::{Weights, default_threads, model_path};
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::measure::read_bandwidth;
 use amk::vm::cpu::Vm;
 use amk::{Pos, Token};
-use amk_models::cache;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::Model;
 use anyhow::{Result, anyhow, bail};
@@ -43,10 +42,7 @@ const GATE_STEPS: u32 = 4;
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let path = match &self.model {
-            Some(path) => path.clone(),
-            None => cache::default_model()?,
-        };
+        let path = model_path(self.model.as_ref())?;
         let checkpoint = Checkpoint::open(&path)?;
         let context = (GATE_STEPS + self.steps) as usize;
         let workers = self.threads.unwrap_or_else(default_threads).max(1);

@@ -2,7 +2,8 @@
 
 use super::options::{GREEN, RED, default_threads, paint};
 use amk::measure::read_bandwidth;
-use amk_models::cache;
+use amk::registry::Registry;
+use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use anyhow::Result;
 use std::process::ExitCode;
 
@@ -21,14 +22,19 @@ impl Doctor {
         let threads = default_threads();
         good("version", env!("CARGO_PKG_VERSION"));
         good("processor", &format!("{threads} threads, {}", features()));
-        good("instructions", &format!("{} linked", amk::registry::entries().count()));
-        match cache::folder() {
-            Ok(folder) => good("cache", &folder.display().to_string()),
-            Err(error) => bad("cache", &error.to_string()),
+        match Registry::linked() {
+            Ok(registry) => good("instructions", &format!("{} linked", registry.iter().count())),
+            Err(error) => bad("instructions", &error.to_string()),
         }
-        match cache::cached_default_model() {
-            Some(path) => good("default model", &path.display().to_string()),
-            None => bad("default model", "not fetched yet; `amk generate` fetches it once"),
+        match Cache::from_env() {
+            Ok(cache) => {
+                good("cache", &cache.folder(&SMOLLM2_135M_INSTRUCT).display().to_string());
+                match cache.find(&SMOLLM2_135M_INSTRUCT) {
+                    Some(path) => good("default model", &path.display().to_string()),
+                    None => bad("default model", "not fetched yet; `amk generate` fetches it once"),
+                }
+            }
+            Err(error) => bad("cache", &error.to_string()),
         }
         if !self.quick {
             for count in [1, threads as usize] {

@@ -1,10 +1,9 @@
 //! `amk generate`.
 
-use super::options::{DIM, Weights, default_threads, paint, read_schedule};
+use super::options::{DIM, Weights, default_threads, model_path, paint, read_schedule};
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::vm::cpu::Vm;
-use amk_models::cache;
 use amk_models::chat::{ChatOptions, Message};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::generate::{Decoder, Generated, Request, generate};
@@ -95,10 +94,7 @@ pub(crate) enum Device {
 
 impl Generate {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let path = match &self.model {
-            Some(path) => path.clone(),
-            None => cache::default_model()?,
-        };
+        let path = model_path(self.model.as_ref())?;
         let checkpoint = Checkpoint::open(&path)?;
         let prompt = self.prompt(&checkpoint)?;
         let request = self.request(&checkpoint);

@@ -2,6 +2,7 @@
 
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
+use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::model::{FAMILIES, Family, WeightFormat};
 use anyhow::{Context as _, Result, anyhow};
 use clap::ValueEnum;
@@ -45,6 +46,14 @@ impl From<Weights> for WeightFormat {
 /// Threads that compute where the user names no number: one a core.
 pub(crate) fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+}
+
+/// The model that the user names, or the default one from the cache, fetched where it is not there yet.
+pub(crate) fn model_path(named: Option<&PathBuf>) -> Result<PathBuf> {
+    match named {
+        Some(path) => Ok(path.clone()),
+        None => Ok(Cache::from_env()?.resolve(&SMOLLM2_135M_INSTRUCT)?),
+    }
 }
 
 /// Reads a schedule from a JSON file.
