@@ -1,0 +1,269 @@
+// Attention of one kv head's query group over one split of the KV cache, with q/k-norm, rotary embedding and the append of the
+// new key and value. Splits take runs of blocks in turn, so a block has one owner for ever: the worker that appends to it is the
+// one that reads it, and the loader may fetch it ahead without asking anyone.
+//
+// The cache of a (layer, kv head) is a list of blocks of 64 positions; a block is four groups of 16 positions; a group is the
+// A fragments of K (16 positions x 16 dims a tile), then those of V transposed (16 dims x 16 positions a tile).
+#pragma once
+#include "../vm/loader.cuh"
+
+template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_> struct Attention {
+    static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_, SPLITS = SPLITS_, RUN = RUN_;
+    static constexpr bool NORM = NORM_;
+    static constexpr int TILES = HEAD_DIM / 16;
+    static constexpr int GROUP_BYTES = HEAD_DIM * 64;              // 16 positions of K and V
+    static constexpr int CHUNK_GROUPS = AMK_CHUNK / GROUP_BYTES > 4 ? 4 : AMK_CHUNK / GROUP_BYTES;
+    static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
+    static constexpr int PITCH = HEAD_DIM + 4;
+    static constexpr int MAX_WARPS = SCRATCH_FLOATS / (GROUP * PITCH) / CHUNK_GROUPS * CHUNK_GROUPS;
+    static constexpr int WARPS = MAX_WARPS < AMK_WARPS ? MAX_WARPS : AMK_WARPS; // warps that hold partial outputs
+    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= MAX_HEAD_DIM && GROUP <= 8 && WARPS >= CHUNK_GROUPS, "unsupported attention shape");
+
+    AMK_DEVICE static u32 active(u32 pos) {
+        u32 runs = (pos / 64) / RUN + 1;
+        return runs < SPLITS ? runs : SPLITS;
+    }
+    AMK_DEVICE static bool owner(u32 pos, u32 split) { return (pos / 64) / RUN % SPLITS == split; }
+    AMK_DEVICE static u64 block(const Params& p, u32 layer, u32 head, u32 b) {
+        return ((u64)(layer * KV_HEADS + head) * p.kv_blocks + b) * BLOCK_BYTES;
+    }
+};
+
+// The chunks of cached positions below `pos` that belong to `split`, in order, then (if wanted) `pos` itself: f(first position).
+template <class A, class F> AMK_DEVICE void for_each_chunk(u32 pos, u32 split, bool last, F f) {
+    constexpr u32 RUN = A::RUN * 64, CHUNK = A::CHUNK_GROUPS * 16;
+#pragma unroll 1
+    for (u32 at = split * RUN;; at += CHUNK) {
+        if (at != split * RUN && at % RUN == 0) at += (A::SPLITS - 1) * RUN;
+        if (at >= pos) {
+            if (!last) return;
+            at = pos, last = false;
+            f(at);
+            return;
+        }
+        if (!f(at)) return;
+    }
+}
+
+template <class A> AMK_DEVICE bool attention_load(Loader& l, const Record& r) {
+    bool ok = true;
+    for_each_chunk<A>(l.pos, r.aux, false, [&](u32 at) {
+        const u8* from = l.p.kv + A::block(l.p, r.layer, r.row, at / 64) + (at % 64) / 16 * A::GROUP_BYTES;
+        return ok = l.issue(from, A::CHUNK_GROUPS * A::GROUP_BYTES);
+    });
+    return ok;
+}
+
+#if !AMK_F32
+// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. Waits for it, norms and rotates it.
+template <class A> AMK_DEVICE void head_vector(Worker& w, u32 in, bool norm, u32 gamma, bool rotate, float2 (&x)[A::HEAD_DIM / 64]) {
+    constexpr int N = A::HEAD_DIM / 64;
+    float2 weight[N];
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        if (norm) weight[j] = make_float2(constant(w.p.constants, gamma + 64 * j + 2 * w.lane), constant(w.p.constants, gamma + 64 * j + 2 * w.lane + 1));
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        u32 v = w.read(in + 32 * j + w.lane);
+        x[j] = make_float2(bf16_low(v), bf16_high(v));
+    }
+    __syncwarp();
+    if (norm) {
+        float squares = 0;
+#pragma unroll
+        for (int j = 0; j < N; j++) squares += x[j].x * x[j].x + x[j].y * x[j].y;
+#pragma unroll
+        for (int m = 16; m; m /= 2) squares += __shfl_xor_sync(~0u, squares, m);
+        float scale = rsqrtf(squares * (1.0f / A::HEAD_DIM) + w.p.eps);
+#pragma unroll
+        for (int j = 0; j < N; j++) x[j].x *= scale * weight[j].x, x[j].y *= scale * weight[j].y;
+    }
+    if (!rotate) return;
+    if constexpr (N == 1) { // the partner dim is half a warp away
+        float2 other = make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
+        float2 a = w.s.rope[2 * (w.lane & 15)], b = w.s.rope[2 * (w.lane & 15) + 1];
+        float sign = w.lane < 16 ? -1.0f : 1.0f;
+        x[0].x = x[0].x * a.x + sign * other.x * a.y, x[0].y = x[0].y * b.x + sign * other.y * b.y;
+    } else {
+#pragma unroll
+        for (int j = 0; j < N / 2; j++) {
+            float2 a = w.s.rope[64 * j + 2 * w.lane], b = w.s.rope[64 * j + 2 * w.lane + 1], lo = x[j], hi = x[j + N / 2];
+            x[j] = make_float2(lo.x * a.x - hi.x * a.y, lo.y * b.x - hi.y * b.y);
+            x[j + N / 2] = make_float2(hi.x * a.x + lo.x * a.y, hi.y * b.x + lo.y * b.y);
+        }
+    }
+}
+
+// Where position `at` of a block has its pair of K dims (d, d+1), and its V dim d.
+template <class A> AMK_DEVICE u32 key_offset(u32 at, u32 d) {
+    u32 r = at % 16, c = d % 16;
+    return at / 16 * A::GROUP_BYTES + d / 16 * AMK_TILE + ((r % 8) * 4 + c / 4) * 16 + (r / 8 + (c % 4) / 2 * 2) * 4;
+}
+template <class A> AMK_DEVICE u32 value_offset(u32 at, u32 d) {
+    u32 r = at % 16, c = d % 16;
+    return at / 16 * A::GROUP_BYTES + A::HEAD_DIM * 32 + d / 16 * AMK_TILE + ((c % 8) * 4 + r % 8 / 2) * 16 + (c / 8 + r / 8 * 2) * 4 + r % 2 * 2;
+}
+
+// Online softmax state of one warp: two heads a lane.
+template <class A> struct Flash {
+    float o[A::TILES][4];
+    float max0, max1, sum0, sum1;
+};
+
+// One group of 16 positions from `first` on, of which those below `limit` count; `group` is its shared address.
+template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, const uint2 (&q)[A::TILES], u32 first, u32 limit, u32 group) {
+    const u32 keys = group + w.lane * 16, values = keys + A::HEAD_DIM * 32;
+    float c[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int j = 0; j < A::TILES; j++) mma(c, load_shared(keys + j * AMK_TILE), q[j].x, q[j].y);
+    const float scale = 1.44269504f * rsqrtf((float)A::HEAD_DIM), none = __uint_as_float(0xff800000u);
+    const bool low = first + (w.lane >> 2) < limit, high = first + (w.lane >> 2) + 8 < limit;
+    float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none, s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
+    float m0 = fmaxf(s0, s2), m1 = fmaxf(s1, s3);
+#pragma unroll
+    for (int m = 4; m <= 16; m *= 2) m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, m)), m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, m));
+    m0 = fmaxf(m0, f.max0), m1 = fmaxf(m1, f.max1);
+    const float a0 = exp2_fast(f.max0 - m0), a1 = exp2_fast(f.max1 - m1);
+    f.max0 = m0, f.max1 = m1;
+    const float p0 = exp2_fast(s0 - m0), p1 = exp2_fast(s1 - m1), p2 = exp2_fast(s2 - m0), p3 = exp2_fast(s3 - m1);
+    f.sum0 = f.sum0 * a0 + p0 + p2, f.sum1 = f.sum1 * a1 + p1 + p3;
+    const u32 b0 = transpose_8x8(pack_bf16(p0, p1)), b1 = transpose_8x8(pack_bf16(p2, p3));
+#pragma unroll
+    for (int j = 0; j < A::TILES; j++) {
+        f.o[j][0] *= a0, f.o[j][1] *= a1, f.o[j][2] *= a0, f.o[j][3] *= a1;
+        mma(f.o[j], load_shared(values + j * AMK_TILE), b0, b1);
+    }
+}
+
+// Waits for q (and, where this split owns the position, k and v), stages them in shared memory and appends to the cache.
+template <class A> AMK_DEVICE void attention_stage(Worker& w, const Record& r, bool owns) {
+    constexpr int N = A::HEAD_DIM / 64, PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
+    const u32 which = w.warp - 8; // warp 8 has the key, warp 9 the value
+    const bool query = w.warp < A::GROUP, key = which == 0;
+    if (!query && !(owns && which < 2)) return;
+    const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + which * A::KV_HEADS + r.row;
+    float2 x[N];
+    head_vector<A>(w, r.in + head * PER_HEAD, A::NORM && (query || key), key ? r.bias : r.norm, query || key, x);
+    u8* block = w.p.kv + A::block(w.p, r.layer, r.row, w.pos() / 64);
+    const u32 at = w.pos() % 64;
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const u32 d = 64 * j + 2 * w.lane, pair = pack_bf16(x[j].x, x[j].y);
+        if (query) *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
+        else if (key) *(u32*)(w.s.fresh + key_offset<A>(0, d)) = *(u32*)(block + key_offset<A>(at, d)) = pair;
+        else {
+            *(u16*)(w.s.fresh + value_offset<A>(0, d)) = *(u16*)(block + value_offset<A>(at, d)) = (u16)pair;
+            *(u16*)(w.s.fresh + value_offset<A>(0, d + 1)) = *(u16*)(block + value_offset<A>(at, d + 1)) = (u16)(pair >> 16);
+        }
+    }
+#if __CUDA_ARCH__ >= 900
+    if (!query) asm volatile("fence.proxy.async;" ::: "memory"); // the loader's bulk copies of later steps read what was just appended
+#endif
+}
+
+// Sums the warps' outputs and publishes: the result itself with one active split, else this split's share and its log-sum-exp.
+template <class A> AMK_DEVICE void attention_output(Worker& w, const Record& r, u32 warps, bool whole) {
+    constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET;
+    for (u32 i = w.thread(); i < A::GROUP * PER_HEAD; i += AMK_WARPS * 32) {
+        const u32 head = i / PER_HEAD, pair = i % PER_HEAD, query = r.row * A::GROUP + head;
+        float top = -1e30f, sum = 0;
+        float2 o = make_float2(0, 0);
+#pragma unroll 4
+        for (u32 from = 0; from < warps; from++) top = fmaxf(top, w.s.running[from][head].x);
+#pragma unroll 4
+        for (u32 from = 0; from < warps; from++) {
+            const float2 ms = w.s.running[from][head];
+            const float weight = exp2_fast(ms.x - top);
+            const float2 v = *(const float2*)(w.s.scratch + (from * A::GROUP + head) * A::PITCH + 2 * pair);
+            sum += weight * ms.y, o.x += weight * v.x, o.y += weight * v.y;
+        }
+        const float scale = 1.0f / sum;
+        if (whole) w.publish(r.out + query * PER_HEAD + pair, pack_bf16(o.x * scale, o.y * scale));
+        else {
+            const u32 at = r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair;
+            w.publish(at, __float_as_uint(o.x * scale)), w.publish(at + 1, __float_as_uint(o.y * scale));
+            if (pair == 0) w.publish(r.lse + query * A::SPLITS + r.aux, __float_as_uint(top + __log2f(sum)));
+        }
+    }
+}
+
+template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
+    const u32 pos = w.pos(), active = A::active(pos);
+    if (r.units == 0 || r.aux >= active) return;
+    const bool owns = A::owner(pos, r.aux);
+    attention_stage<A>(w, r, owns);
+    w.stamp(1);
+    w.sync();
+    uint2 q[A::TILES];
+#pragma unroll
+    for (int j = 0; j < A::TILES; j++) q[j] = *(const uint2*)(w.s.query + (w.lane >> 2) * QUERY_PITCH + 16 * j + 4 * (w.lane & 3));
+    Flash<A> f;
+#pragma unroll
+    for (int j = 0; j < A::TILES; j++) f.o[j][0] = f.o[j][1] = f.o[j][2] = f.o[j][3] = 0;
+    f.max0 = f.max1 = -1e30f, f.sum0 = f.sum1 = 0;
+    // Group i is warp i % WARPS's; the step's own position comes last, as a group of its own.
+    u32 turn = 0;
+    for_each_chunk<A>(pos, r.aux, owns, [&](u32 at) {
+        const bool cached = at < pos;
+        const u32 group = cached ? w.acquire() : shared_address(w.s.fresh), mine = (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS;
+        if (w.warp < A::WARPS && mine < (cached ? A::CHUNK_GROUPS : 1) && at + 16 * mine < pos + !cached)
+            flash<A>(w, f, q, at + 16 * mine, pos + !cached, group + mine * A::GROUP_BYTES);
+        if (cached) w.release();
+        turn += cached ? A::CHUNK_GROUPS : 1;
+        return true;
+    });
+    const u32 warps = turn < A::WARPS ? turn : A::WARPS;
+    if (w.warp < warps) {
+#pragma unroll
+        for (int m = 4; m <= 16; m *= 2) f.sum0 += __shfl_xor_sync(~0u, f.sum0, m), f.sum1 += __shfl_xor_sync(~0u, f.sum1, m);
+        const u32 head = 2 * (w.lane & 3), d = w.lane >> 2;
+        if (w.lane < 4) w.s.running[w.warp][head] = make_float2(f.max0, f.sum0), w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum1);
+        float* to = w.s.scratch + (w.warp * A::GROUP + head) * A::PITCH + d;
+#pragma unroll
+        for (int j = 0; j < A::TILES; j++) {
+            if (head < A::GROUP) to[16 * j] = f.o[j][0], to[16 * j + 8] = f.o[j][2];
+            if (head + 1 < A::GROUP) to[A::PITCH + 16 * j] = f.o[j][1], to[A::PITCH + 16 * j + 8] = f.o[j][3];
+        }
+    }
+    w.stamp(2);
+    w.sync();
+    attention_output<A>(w, r, warps, active == 1);
+    w.sync(); // the scratch belongs to the next task
+}
+
+// Merges the splits of a query head: one warp a slice of 32 dims. With one active split the attention has already delivered.
+template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
+    constexpr int SLICES = A::HEAD_DIM / 32, BATCH = 8;
+    const u32 active = A::active(w.pos());
+    if (active == 1) return;
+#pragma unroll 1
+    for (u32 unit = w.warp; unit < r.units; unit += AMK_WARPS) {
+        const u32 query = (r.row + unit) / SLICES, d = (r.row + unit) % SLICES * 32 + w.lane;
+        const u32 values = r.partial + query * A::SPLITS * A::HEAD_DIM + d, sums = r.lse + query * A::SPLITS;
+        float top = -1e30f, sum = 0, o = 0;
+#pragma unroll 1
+        for (u32 first = 0; first < active; first += BATCH) {
+            uint2 v[BATCH], e[BATCH];
+            u32 late;
+            do {
+                late = 0;
+#pragma unroll
+                for (int i = 0; i < BATCH; i++) {
+                    const u32 from = first + i < active ? first + i : active - 1;
+                    v[i] = load_relaxed_one(w.p.packets + values + from * A::HEAD_DIM), e[i] = load_relaxed_one(w.p.packets + sums + from);
+                }
+#pragma unroll
+                for (int i = 0; i < BATCH; i++) late |= (v[i].y ^ w.epoch) | (e[i].y ^ w.epoch);
+            } while (!__all_sync(~0u, late == 0) && w.missing(values, w.epoch ^ late));
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const float lse = first + i < active ? __uint_as_float(e[i].x) : -1e30f, m = fmaxf(top, lse), old = exp2_fast(top - m), now = exp2_fast(lse - m);
+                sum = sum * old + now, o = o * old + now * __uint_as_float(v[i].x), top = m;
+            }
+        }
+        o /= sum;
+        const float next = __shfl_down_sync(~0u, o, 1);
+        if (!(w.lane & 1)) w.publish(r.out + (query * A::HEAD_DIM + d) / 2, pack_bf16(o, next));
+    }
+}
+#endif

@@ -1,0 +1,83 @@
+// What the host hands to a launch: the image's records and the parameters of the steps. The host side mirrors these layouts
+// field by field (`amk::vm::cuda::image`).
+#pragma once
+#include "ptx.cuh"
+
+#ifndef AMK_WARPS
+#define AMK_WARPS 16       // consumer warps
+#endif
+#ifndef AMK_SLOTS
+#define AMK_SLOTS 12       // ring slots
+#endif
+#ifndef AMK_IN_FLIGHT
+#define AMK_IN_FLIGHT 4    // chunks issued that may not have landed
+#endif
+// and the loader and the watchdog; where registers can move between warpgroups, these come as a whole group
+#if __CUDA_ARCH_FEAT_SM90_ALL
+#define AMK_BLOCK_WARPS (AMK_WARPS + 4)
+#else
+#define AMK_BLOCK_WARPS (AMK_WARPS + 2)
+#endif
+#define AMK_CHUNK 16384    // bytes of a ring slot
+#define AMK_TILE 512       // bytes of a weight tile: 16 bytes for each lane of a warp
+#define AMK_UNIT 8         // output rows of a weight tile
+#define AMK_GROUP_UNITS 16 // units reduced together across the warps
+
+#if AMK_F32
+typedef float Elem;
+#define AMK_TILE_K 16      // k of a weight tile
+#define AMK_PER_PACKET 1   // values in a packet
+#else
+typedef u16 Elem;
+#define AMK_TILE_K 32
+#define AMK_PER_PACKET 2
+#endif
+
+// One task of one worker. Offsets of packets count packets, offsets of constants count elements.
+struct Record {
+    u16 op, units;
+    u32 in, out;     // packet offsets
+    u32 row;         // first output row, first unit, or kv head
+    u32 norm, bias;  // constant offsets: norm weight (attention: q-norm), bias (attention: k-norm)
+    u32 layer;
+    u32 aux;         // attention: split
+    u32 partial, lse;// packet offsets of split results
+    u32 tape;        // bytes of the tape the task consumes
+    u32 shape;       // of a gemv: k | input << 20 | output << 22 | flags << 28, see gemv.cuh
+    u32 task;        // id of the task in the verified program
+    u32 reserved[3];
+};
+constexpr int RECORD_WORDS = 16;
+static_assert(sizeof(Record) == RECORD_WORDS * 4, "the host mirrors this layout");
+
+// The first failure of a launch. `abort` is polled by every spin.
+struct Fault {
+    u32 abort, worker, task, kind, step, where, want, got;
+};
+enum FaultKind { FAULT_NONE, FAULT_PACKET, FAULT_RING_FULL, FAULT_RING_EMPTY };
+
+struct Params {
+    const u8* tape;
+    const u64* tape_at;    // [workers + 1]
+    const Record* records;
+    const u32* record_at;  // [workers + 1]
+    u64* packets;
+    const Elem* constants;
+    const Elem* embedding; // [vocab, hidden]
+    u8* kv;
+    const float* inv_freq; // [head_dim / 2]
+    const u32* forced;     // tokens of the steps 0..forced_count
+    u32* tokens;           // mapped host memory [steps]: token + 1, zero until made
+    float* logits;         // [steps, vocab] or null
+    Fault* fault;
+    u64* trace;            // [records][8] or null
+    u64 budget_ns;
+    u64 seed;
+    u32 epoch;             // of step 0; monotonic over launches
+    u32 pos, steps, forced_count;
+    u32 hidden, vocab, kv_blocks;
+    float rope_scale, inv_temperature; // inv_temperature 0: greedy
+    float eps;             // of every RMSNorm
+    u32 exchange;          // packet offset of the token exchange [2][workers][2]
+    u32 stop_count, stops[8];
+};

@@ -1,0 +1,50 @@
+// The loader warp: walks the same records as the consumers and keeps the ring full. It never waits for another worker; it waits
+// for a free slot, and it is paced: at most AMK_IN_FLIGHT chunks are on their way, so the small packets are not stuck behind them.
+#pragma once
+#include "worker.cuh"
+
+struct Loader {
+    const Params& p;
+    Shared& s;
+    u32 lane, data;
+    u32 slot, parity;              // next slot to fill
+    u32 landed, landed_parity;     // oldest chunk that may still be on its way
+    u32 flying;
+    u32 pos, task;
+
+    AMK_DEVICE void land() {
+        while (!barrier_passed(shared_address(s.full) + 8 * landed, landed_parity)) {}
+        if (++landed == AMK_SLOTS) landed = 0, landed_parity ^= 1;
+        --flying;
+    }
+    // Copies up to a slot's bytes (a multiple of 16). False: the consumers have left.
+    AMK_DEVICE bool issue(const u8* source, u32 bytes) {
+        while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity))
+            if (s.done || stalled(s, AMK_WARPS, lane, FAULT_RING_EMPTY, task, slot, 0)) return false;
+        if (flying >= AMK_IN_FLIGHT) land();
+        ++flying;
+        u32 bar = shared_address(s.full) + 8 * slot, to = data + slot * AMK_CHUNK;
+#if __CUDA_ARCH__ >= 900
+        u64 policy;
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1; }" ::"r"(bar), "r"(bytes) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+                     ::"r"(to), "l"(source), "r"(bytes), "r"(bar), "l"(policy) : "memory");
+#else
+        for (u32 at = lane * 16; at < bytes; at += 512)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(source + at) : "memory");
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+#endif
+        if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
+        return true;
+    }
+    AMK_DEVICE bool issue_all(const u8* source, u32 bytes) {
+        while (bytes) {
+            u32 n = bytes < AMK_CHUNK ? bytes : AMK_CHUNK;
+            if (!issue(source, n)) return false;
+            source += n, bytes -= n;
+        }
+        return true;
+    }
+    AMK_DEVICE void drain() { while (flying) land(); }
+};

@@ -1,0 +1,79 @@
+// The kernel: every worker runs its records for `steps` steps. The generated source that includes this file defines
+//   void dispatch(Worker&, const Record&)      the instructions of the program, specialised
+//   bool dispatch_load(Loader&, const Record&) what the loader fetches for the instructions that do not read the tape
+#pragma once
+#include "loader.cuh"
+
+AMK_DEVICE void load(const Params& p, Shared& s, Loader& l, u32 worker) {
+    const u32 begin = p.record_at[worker], end = p.record_at[worker + 1];
+    for (u32 step = 0; step < p.steps; step++) {
+        const u8* tape = p.tape + p.tape_at[worker];
+        l.pos = p.pos + step;
+        for (u32 i = begin; i < end; i++) {
+            const Record& r = p.records[i];
+            l.task = r.task;
+            const bool ok = r.tape ? l.issue_all(tape, r.tape) : dispatch_load(l, r);
+            if (!ok) return l.drain();
+            tape += r.tape;
+        }
+    }
+    l.drain();
+}
+
+AMK_DEVICE void consume(Worker& w) {
+    const u32 worker = blockIdx.x, begin = w.p.record_at[worker], end = w.p.record_at[worker + 1];
+    const u32* words = (const u32*)w.p.records;
+    for (w.step = 0; w.step < w.p.steps; w.step++) {
+        w.epoch = w.p.epoch + w.step;
+        // The next record waits in the lanes of the warp, a word each.
+        u32 next = words[(u64)begin * RECORD_WORDS + w.lane % RECORD_WORDS];
+        for (u32 i = begin; i < end; i++) {
+            union { Record record; u32 word[RECORD_WORDS]; } r;
+#pragma unroll
+            for (int k = 0; k < RECORD_WORDS - 3; k++) r.word[k] = __shfl_sync(~0u, next, k);
+            if (i + 1 < end) next = words[(u64)(i + 1) * RECORD_WORDS + w.lane % RECORD_WORDS];
+            // Opaque copies: what the bodies derive from them must not be hoisted out of this loop, where it would only spill.
+            asm volatile("mov.u32 %0, %2; mov.u32 %1, %3;" : "=r"(w.lane), "=r"(w.warp) : "r"(threadIdx.x % 32), "r"(threadIdx.x / 32));
+            w.task = r.record.task, w.record = i;
+            w.stamp(0);
+            dispatch(w, r.record);
+            w.stamp(3);
+        }
+        if (w.s.leave) break;
+    }
+    if (w.thread() == 0) w.s.done = 1;
+}
+
+extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(const __grid_constant__ Params p) {
+    extern __shared__ __align__(1024) u8 ring[];
+    __shared__ Shared s;
+    const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (u32 i = threadIdx.x; i < sizeof(s.fresh) / 4; i += AMK_BLOCK_WARPS * 32) ((u32*)s.fresh)[i] = 0;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < AMK_SLOTS; i++) {
+            barrier_init(shared_address(s.full + i), __CUDA_ARCH__ >= 900 ? 1 : 32);
+            barrier_init(shared_address(s.empty + i), AMK_WARPS);
+        }
+        for (int i = 0; i <= AMK_WARPS; i++) s.waiting[i] = make_uint4(FAULT_NONE, 0, 0, 0);
+        s.done = 0, s.gone = 0, s.leave = 0;
+#if __CUDA_ARCH__ >= 900
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+    }
+    __syncthreads();
+    const u32 data = shared_address(ring);
+    if (warp >= AMK_WARPS) {
+        give_registers();
+        if (warp == AMK_WARPS + 1) {
+            if (lane == 0) watch(p, s);
+            return;
+        }
+        if (warp != AMK_WARPS) return;
+        Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0};
+        if (__CUDA_ARCH__ < 900 || lane == 0) load(p, s, l, blockIdx.x);
+    } else {
+        take_registers();
+        Worker w = {p, s, data, 0, 0, warp, lane, 0, 0, p.forced[0], 0, 0, 0, 0, 0};
+        consume(w);
+    }
+}

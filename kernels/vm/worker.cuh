@@ -1,0 +1,123 @@
+// One worker: a thread block with AMK_WARPS consumer warps, a loader warp and a watchdog warp.
+#pragma once
+#include "image.cuh"
+#include "random.cuh"
+
+constexpr int PARTIAL_PITCH = AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
+constexpr int MAX_OWN_ROWS = 512;
+constexpr int SCRATCH_FLOATS = 4224; // union of the GEMV partials and the attention partials
+constexpr int MAX_HEAD_DIM = 128;
+constexpr int QUERY_PITCH = MAX_HEAD_DIM + 8;
+
+struct Shared {
+    u64 full[AMK_SLOTS], empty[AMK_SLOTS];
+    alignas(16) float scratch[SCRATCH_FLOATS];
+    float squares[2][AMK_WARPS];
+    float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
+    float2 rope[MAX_HEAD_DIM / 2]; // cos, sin of this step's position
+    alignas(16) u16 query[8 * QUERY_PITCH];
+    alignas(16) u8 fresh[MAX_HEAD_DIM * 64]; // the step's own key and value as a cache group; only position 0 is ever set
+    float2 running[AMK_WARPS][8]; // attention: maximum and sum, per warp and head
+    float best_value[AMK_WARPS];
+    u32 best_index[AMK_WARPS];
+    u32 token, leave;
+    alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp last waited for in vain: kind, task, where, got
+    volatile u32 done;            // the consumers have left
+    volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
+};
+static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials must fit the scratch");
+
+// A wait that failed once. True when the launch is being abandoned; the worker then runs on with whatever is there, so that every
+// warp still meets every barrier, and leaves after the step. Nothing of such a step counts.
+AMK_DEVICE bool stalled(Shared& s, u32 warp, u32 lane, FaultKind kind, u32 task, u32 where, u32 got) {
+    if (lane == 0) s.waiting[warp] = make_uint4(kind, task, where, got);
+    return s.gone;
+}
+
+// The watchdog warp: ends the launch at the deadline, or when another worker has, and says who waited for what.
+AMK_DEVICE void watch(const Params& p, Shared& s) {
+    const u64 deadline = now_ns() + p.budget_ns;
+    while (!s.done) {
+        __nanosleep(2000);
+        if (load_relaxed_u32(&p.fault->abort)) s.gone = 1;
+        if (s.gone || now_ns() < deadline) continue;
+        if (atomicCAS(&p.fault->abort, 0u, 1u) == 0u) {
+            uint4 found = make_uint4(0, 0, 0, 0);
+            for (int i = AMK_WARPS; i >= 0; i--) // a missing packet explains an idle ring, not the other way round
+                if (s.waiting[i].x != FAULT_NONE && (found.x == FAULT_NONE || s.waiting[i].x == FAULT_PACKET)) found = s.waiting[i];
+            p.fault->worker = blockIdx.x, p.fault->kind = found.x, p.fault->task = found.y;
+            p.fault->where = found.z, p.fault->got = found.w;
+        }
+        s.gone = 1;
+    }
+}
+
+struct Worker {
+    const Params& p;
+    Shared& s;
+    u32 data;              // shared address of the ring
+    u32 slot, parity;      // this warp's place in the ring
+    u32 warp, lane;
+    u32 step, epoch, token;
+    u32 task;
+    u32 buffer;            // which half of the GEMV partials
+    float best_value;      // running argmax of this thread
+    u32 best_index;
+    u32 record;            // index, for traces
+
+    AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
+    AMK_DEVICE u32 pos() const { return p.pos + step; }
+    AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
+    AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
+
+    // Blocks until the loader has filled the current slot; gives its shared address.
+    AMK_DEVICE u32 acquire() {
+        while (!barrier_passed(shared_address(s.full) + 8 * slot, parity))
+            if (stalled(s, warp, lane, FAULT_RING_FULL, task, slot, 0)) break;
+        return data + slot * AMK_CHUNK;
+    }
+    // This warp has read the current slot (its values are in registers).
+    AMK_DEVICE void release() {
+        __syncwarp();
+        if (lane == 0) barrier_arrive(shared_address(s.empty) + 8 * slot);
+        if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
+    }
+    AMK_DEVICE void publish(u32 offset, u32 value) const { store_relaxed(p.packets + offset, value, epoch); }
+    AMK_DEVICE bool missing(u32 offset, u32 got) { return !stalled(s, warp, lane, FAULT_PACKET, task, offset, got); }
+    // Waits for one packet a lane.
+    AMK_DEVICE u32 read(u32 offset) {
+        uint2 v;
+        do v = load_relaxed_one(p.packets + offset);
+        while (v.y != epoch && missing(offset, v.y));
+        return v.x;
+    }
+    AMK_DEVICE void consider(float value, u32 index) {
+        if (p.inv_temperature > 0) value = value * p.inv_temperature + gumbel(p.seed, pos(), index);
+        if (value > best_value || (value == best_value && index < best_index)) best_value = value, best_index = index;
+    }
+    AMK_DEVICE void stamp(u32 which) const {
+#if AMK_TRACE
+        if (p.trace && thread() == 0 && step + 1 == p.steps) p.trace[record * 8 + which] = now_ns();
+#endif
+    }
+};
+
+AMK_DEVICE float constant(const Elem* c, u32 i) {
+#if AMK_F32
+    return c[i];
+#else
+    return __uint_as_float((u32)c[i] << 16);
+#endif
+}
+
+// ---- registers: the loader's group gives what the consumers need ----
+AMK_DEVICE void give_registers() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+#endif
+}
+AMK_DEVICE void take_registers() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(AMK_WARPS == 16 ? 112 : 208));
+#endif
+}
