@@ -7,11 +7,12 @@ that no `llama`, `qwen2` or `qwen3` checkpoint can ask transformers for.
 from typing import Any
 
 import torch
-from golden import FOLDER, deterministic, exact, exact_list, versions, write_json
 from transformers import LlamaConfig, Phi3Config, PreTrainedConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb as apply_partial
+
+from golden import FOLDER, deterministic, exact, exact_list, versions, write_json
 
 SEED = 20
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import LlamaForCausalLM
+
 from golden import FOLDER, deterministic, exact, exact_list, greedy, min_margin, versions, write_json
 from smollm2 import FILE, PACKAGE, SHA256, gguf_file, load, tokenizer
-from transformers import LlamaForCausalLM
 
 TOKENS = 64
 TOP = 20

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
 from golden import FOLDER, deterministic, exact, exact_list, greedy, min_margin, versions, write_json
 from tiny_tokenizer import STYLES, VOCAB
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 SEED = 20
 TOKENS = 24

@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
 from golden import FOLDER, versions, write_json
 from smollm2 import FILE, PACKAGE, SHA256, gguf_file, tokenizer
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 TINY = {"llama3": "llama", "llama2": "llama_rope_yarn", "qwen": "qwen3"}
 
@@ -46,9 +47,9 @@ TEXTS = [
     "https://example.org/a/b?c=d&e=%20f#g",
     "user.name+tag@example.co.uk",
     "def f(x):\n    return x**2  # square\n\n\nprint(f(3))\n",
-    "fn main() {\n\tlet v: Vec<u8> = vec![0; 16];\n\tprintln!(\"{v:?}\");\n}\n",
+    'fn main() {\n\tlet v: Vec<u8> = vec![0; 16];\n\tprintln!("{v:?}");\n}\n',
     "if (a<=b && c!=d) { x->y = *p++; }",
-    "{\"key\": [1, 2.5, null, true], \"nested\": {\"a\": \"b\\n\"}}",
+    '{"key": [1, 2.5, null, true], "nested": {"a": "b\\n"}}',
     "Zürich, naïve café, Ångström, smørrebrød",
     "e\u0301 is not \u00e9, A\u030a is not \u00c5",
     "日本語のテキストと漢字",
@@ -83,8 +84,8 @@ CONVERSATIONS = [
     ],
     [
         {"role": "system", "content": "Be terse."},
-        {"role": "user", "content": "Write <b>bold</b> & \"quoted\" text.\n\nThen stop."},
-        {"role": "assistant", "content": "  <b>bold</b> & \"quoted\"\n"},
+        {"role": "user", "content": 'Write <b>bold</b> & "quoted" text.\n\nThen stop.'},
+        {"role": "assistant", "content": '  <b>bold</b> & "quoted"\n'},
         {"role": "user", "content": "Danke schön 🙂"},
     ],
 ]
@@ -125,9 +126,7 @@ def main() -> None:
 
     tiny = {style: AutoTokenizer.from_pretrained(FOLDER / "tiny" / name) for style, name in TINY.items()}
     head = {"versions": made_with, "checkpoints": TINY}
-    write_json(
-        FOLDER / "tokenizer_tiny.json", head | {"cases": {style: encodings(each) for style, each in tiny.items()}}
-    )
+    write_json(FOLDER / "tokenizer_tiny.json", head | {"cases": {style: encodings(each) for style, each in tiny.items()}})
     write_json(FOLDER / "chat_tiny.json", head | {"cases": {style: renderings(each) for style, each in tiny.items()}})
 
 

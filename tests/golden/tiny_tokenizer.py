@@ -13,7 +13,7 @@ CORPUS = [
     "Every task signals its counter, every consumer waits for a known count, and so the whole step is one launch.",
     "She said: \"I'm sure they'll come, won't they?\" They didn't; we've waited since 10:45.",
     "def add(a, b):\n    return a + b\n\n\nfor i in range(10):\n    print(add(i, 1))\n",
-    "fn main() {\n    let total: u32 = (1..=100).sum();\n    println!(\"{total}\");\n}\n",
+    'fn main() {\n    let total: u32 = (1..=100).sum();\n    println!("{total}");\n}\n',
 ]
 
 SPLIT = (
