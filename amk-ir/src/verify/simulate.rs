@@ -6,7 +6,7 @@
 use super::sync::{Mode, Order, Sync};
 
 /// What to run.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Run {
     /// Steps, one after the other in each queue, or in the list of tickets.
     pub(super) copies: u32,

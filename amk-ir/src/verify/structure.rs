@@ -166,6 +166,11 @@ fn counts(program: &Program, found: &mut Found) {
             found.push(Violation::TooMany { what, count });
         }
     }
+    const MOST_BYTES: u64 = 1 << 60;
+    let ends = program.buffers.iter().map(|buffer| buffer.place.unwrap_or(0).saturating_add(memory(buffer)));
+    for count in ends.filter(|&end| end > MOST_BYTES) {
+        found.push(Violation::TooMany { what: "bytes", count });
+    }
 }
 
 fn shapes(program: &Program, found: &mut Found) {
@@ -238,19 +243,29 @@ fn tile(program: &Program, site: Site, buffer: &Buffer, intervals: &[Interval], 
     }
 }
 
+/// Bytes of a buffer with all its slots.
+fn memory(buffer: &Buffer) -> u64 {
+    let slots = match buffer.exchange {
+        Exchange::Packet { slots } => u64::from(slots),
+        Exchange::Counter => 1,
+    };
+    buffer.bytes().saturating_mul(slots)
+}
+
 fn capacity(program: &Program, found: &mut Found) {
-    let (needed, available) = (u64::from(program.queues.workers()), u64::from(program.limits.workers));
+    let needed = match &program.queues {
+        Queues::Static(queues) => queues.len() as u64,
+        // One resident worker draws all tickets.
+        Queues::Ticket { .. } => u64::from(!program.tasks.is_empty()),
+    };
+    let available = u64::from(program.limits.workers);
     if needed > available {
         found.push(Violation::Capacity(Capacity::Workers { needed, available }));
     }
     let mut own = 0u64;
     let mut arena = 0u64;
     for buffer in program.buffers.iter().filter(|b| b.kind != BufferKind::Local) {
-        let slots = match buffer.exchange {
-            Exchange::Packet { slots } => u64::from(slots),
-            Exchange::Counter => 1,
-        };
-        let bytes = buffer.bytes().saturating_mul(slots);
+        let bytes = memory(buffer);
         match buffer.place {
             Some(place) => arena = arena.max(place.saturating_add(bytes)),
             None => own = own.saturating_add(bytes),
@@ -262,9 +277,10 @@ fn capacity(program: &Program, found: &mut Found) {
     }
 }
 
-/// Alignment, and that only activations share bytes: everything else must keep them beyond its last access in a step.
+/// Alignment, and that buffers whose bytes mean something before a step do not share them with each other. What else buffers
+/// may share depends on the order of tasks.
 fn places(program: &Program, found: &mut Found) {
-    let mut placed: Vec<(u64, u64, BufferId, bool)> = Vec::new();
+    let mut placed: Vec<(u64, u64, BufferId, Sharing)> = Vec::new();
     for (n, buffer) in program.buffers.iter().enumerate() {
         let Some(place) = buffer.place else { continue };
         let id = BufferId::from(n);
@@ -276,27 +292,45 @@ fn places(program: &Program, found: &mut Found) {
         if place % u64::from(alignment) != 0 {
             found.push(Violation::Misaligned { buffer: id, alignment });
         }
-        let slots = match buffer.exchange {
-            Exchange::Packet { slots } => u64::from(slots),
-            Exchange::Counter => 1,
-        };
-        let keeps = buffer.kind != BufferKind::Activation || buffer.exchange != Exchange::Counter;
-        placed.push((place, place.saturating_add(buffer.bytes().saturating_mul(slots)), id, keeps));
+        placed.push((place, place.saturating_add(memory(buffer)), id, Sharing::of(buffer)));
     }
     placed.sort_unstable();
-    // The furthest end so far, of all buffers and of those that keep their bytes.
-    let mut reach: [Option<(u64, BufferId)>; 2] = [None, None];
-    for &(start, end, id, keeps) in &placed {
-        let [any, keeping] = reach;
-        let other = if keeps { any } else { keeping };
-        if let Some((_, other)) = other.filter(|(reached, _)| *reached > start) {
-            let (buffer, other) = if keeps { (id, other) } else { (other, id) };
-            found.push(Violation::SharedPlace { buffer, other });
+    // The furthest end so far of buffers of each kind of sharing.
+    let mut reach: [Option<(u64, BufferId)>; 3] = [None; 3];
+    for &(start, end, id, sharing) in &placed {
+        let clashes = match sharing {
+            Sharing::Free => [Sharing::Never].as_slice(),
+            Sharing::Keeps => &[Sharing::Keeps, Sharing::Never],
+            Sharing::Never => &[Sharing::Free, Sharing::Keeps, Sharing::Never],
+        };
+        let other = clashes.iter().filter_map(|&other| reach[other as usize]).find(|&(reached, _)| reached > start);
+        if let Some((_, other)) = other {
+            found.push(Violation::SharedPlace { buffer: id, other, write: None, position: 0 });
         }
-        for reached in reach.iter_mut().take(1 + usize::from(keeps)) {
-            if reached.is_none_or(|(furthest, _)| end > furthest) {
-                *reached = Some((end, id));
-            }
+        let furthest = &mut reach[sharing as usize];
+        if furthest.is_none_or(|(reached, _)| end > reached) {
+            *furthest = Some((end, id));
+        }
+    }
+}
+
+/// With whom a buffer may share bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sharing {
+    /// With all but packets, in a proven order.
+    Free,
+    /// As `Free`, but not with others that have values before a step.
+    Keeps,
+    /// With none: other words could look like packets.
+    Never,
+}
+
+impl Sharing {
+    fn of(buffer: &Buffer) -> Self {
+        match (buffer.exchange, buffer.kind) {
+            (Exchange::Packet { .. }, _) => Self::Never,
+            (_, BufferKind::Activation | BufferKind::Output | BufferKind::Local) => Self::Free,
+            (_, BufferKind::Weight | BufferKind::Input | BufferKind::State) => Self::Keeps,
         }
     }
 }

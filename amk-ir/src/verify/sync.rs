@@ -4,10 +4,16 @@ use super::packets::PacketEdges;
 use crate::{Element, Program, Queues, TaskId, Wait};
 
 /// A list of lists in two flat arrays.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(super) struct Rows<T> {
     starts: Vec<u32>,
     items: Vec<T>,
+}
+
+impl<T> Default for Rows<T> {
+    fn default() -> Self {
+        Self { starts: Vec::new(), items: Vec::new() }
+    }
 }
 
 impl<T> Rows<T> {
@@ -36,10 +42,6 @@ impl<T> Rows<T> {
 
     pub(super) fn rows(&self) -> u32 {
         self.starts.len().saturating_sub(1) as u32
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.items.len()
     }
 
     /// The transposed relation of a list of lists of small numbers.
@@ -81,7 +83,7 @@ pub(super) enum Mode {
 }
 
 /// A wait for a counter.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct CounterWait {
     pub(super) counter: u32,
     pub(super) threshold: u32,

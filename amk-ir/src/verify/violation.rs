@@ -230,12 +230,16 @@ pub enum Violation {
         /// The alignment in bytes.
         alignment: u32,
     },
-    /// AMK0402: a buffer that must keep its bytes shares them.
+    /// AMK0402: a buffer that must keep its bytes loses them to another.
     SharedPlace {
         /// The buffer.
         buffer: BufferId,
         /// Another with the same bytes.
         other: BufferId,
+        /// The write after which they are not the buffer's at the end of a step; `None` where the two can never share.
+        write: Option<Party>,
+        /// The position at which it is so.
+        position: u32,
     },
     /// AMK0403: a read of elements whose bytes another buffer has overwritten.
     Overwritten {
@@ -375,6 +379,8 @@ pub enum NoPacket {
     Kind,
     /// It has no slots.
     NoSlots,
+    /// Its tiles cut it in more ways than the verifier follows.
+    TooFine,
 }
 
 /// A link of a cycle: why a task cannot start.

@@ -1,0 +1,213 @@
+//! Whether one task always finishes before another starts, decided exactly; and if not, why not.
+
+use super::clocks::Clocks;
+use super::found::Found;
+use super::simulate::{Run, Simulation};
+use super::storage::Access;
+use super::sync::{Mode, Order, task};
+use super::violation::{Conflict, Occurrence, Party, Race, Site, Unordered, Violation};
+use crate::{Program, Wait};
+use std::collections::{HashMap, HashSet};
+
+/// After so many races a program is wrong enough.
+const MOST_RACES: usize = 64;
+/// Copies of the step that a simulation may take to see how far workers run ahead.
+pub(super) const MOST_COPIES: u32 = 16;
+/// Steps of tasks that simulations may take in one run of the verifier.
+const BUDGET: u64 = 1 << 28;
+/// An access in a step of the launch.
+#[derive(Clone, Copy)]
+pub(super) struct Event<'a> {
+    pub(super) access: &'a Access,
+    pub(super) step: u32,
+}
+
+/// What decides on order in one run, with what it has found out so far.
+pub(super) struct Judge<'a> {
+    pub(super) program: &'a Program,
+    pub(super) order: Order<'a>,
+    pub(super) clocks: &'a Clocks,
+    pub(super) simulation: &'a mut Simulation,
+    pub(super) found: &'a mut Found,
+    /// Steps of the longest launch.
+    pub(super) longest: u32,
+    /// Copies of the step that a simulation may take to see how far workers run ahead.
+    pub(super) most_copies: u32,
+    pub(super) runs: HashMap<Run, Vec<(u32, u32)>>,
+    pub(super) seen: HashSet<[u32; 8]>,
+    /// Copies of the step that the clocks know.
+    pub(super) clock_copies: u32,
+    pub(super) work: u64,
+    pub(super) races: usize,
+}
+
+impl<'a> Judge<'a> {
+    /// Whether enough races have been found to stop looking.
+    pub(super) fn is_done(&self) -> bool {
+        self.races >= MOST_RACES
+    }
+
+    /// Notes a race unless `first` has always finished when `second` starts.
+    pub(super) fn require(&mut self, first: Event<'_>, second: Event<'_>, position: u32) {
+        let (a, b) = (first.access.task(), second.access.task());
+        // What comes after something in one step does so in each later step.
+        let known = second.step.min(self.clock_copies - 1);
+        if self.is_done() || self.clocks.before(a, first.step, b, known) {
+            return;
+        }
+        let distance = second.step.saturating_sub(first.step);
+        let Some(copies) = self.fails(a, b, distance) else { return };
+        let (s, t) = (first.access.site, second.access.site);
+        if !self.seen.insert([0, s.task.0, s.call, s.operand, t.task.0, t.call, t.operand, distance]) {
+            return;
+        }
+        self.races += 1;
+        let (first, second) = (first.access.party(0), second.access.party(distance));
+        let conflict = self.conflict(&first, &second);
+        let because = self.because(a, b, distance, copies);
+        let witness = self.witness(a, b, distance, copies);
+        self.found.push(Violation::Race(Box::new(Race { conflict, first, second, position, because, witness })));
+    }
+
+    /// Notes a violation of another kind, once for all positions.
+    pub(super) fn note(&mut self, violation: Violation) {
+        let key = |site: Site, other: Site| [site.task.0, site.call, site.operand, other.task.0, other.call, other.operand, 0];
+        let none = Site { task: task(0), call: 0, operand: 0 };
+        let rest = match &violation {
+            Violation::Uninitialised { site, .. } => key(*site, none),
+            Violation::Overwritten { read, write, .. } => key(read.site, write.site),
+            Violation::PacketTwice { first, second, .. } => key(first.site, second.site),
+            Violation::SameCall { first, second, .. } => key(first.site, second.site),
+            Violation::Early { read, write, .. } => key(read.site, write.site),
+            Violation::OutputNotWritten { buffer, .. } => [buffer.0, 0, 0, 0, 0, 0, 1],
+            Violation::SharedPlace { buffer, other, .. } => [buffer.0, other.0, 0, 0, 0, 0, 2],
+            _ => [0; 7],
+        };
+        let [a, b, c, d, e, f, g] = rest;
+        if self.seen.insert([violation.code().0.into(), a, b, c, d, e, f, g]) {
+            self.found.push(violation);
+        }
+    }
+
+    fn conflict(&self, first: &Party, second: &Party) -> Conflict {
+        let packet = self.program.buffers.get(first.buffer.index()).is_some_and(|buffer| buffer.exchange != crate::Exchange::Counter);
+        if first.buffer != second.buffer {
+            Conflict::SharedBytes
+        } else if second.step > 0 {
+            if packet { Conflict::PacketReuse } else { Conflict::AcrossSteps }
+        } else if !first.access.writes() {
+            Conflict::WriteAfterRead
+        } else if second.access.reads() {
+            Conflict::ReadAfterWrite
+        } else {
+            Conflict::WriteAfterWrite
+        }
+    }
+
+    /// Whether `b` of `distance` steps later can start although `a` never finishes; the copies that show it.
+    ///
+    /// The first step of a launch decides for all: an execution of later steps, without those before, is one of the first.
+    fn fails(&mut self, a: u32, b: u32, distance: u32) -> Option<u32> {
+        // A worker can be ahead of another by at most one step for each worker between them, or without bound.
+        let workers = self.order.sync.queues.rows();
+        let most = workers.saturating_add(2).min(self.most_copies).max(distance + 2).min(self.longest);
+        let pipelined = self.longest > 1;
+        let mut copies = if pipelined { (distance + 2).min(most) } else { 1 };
+        loop {
+            if !self.starts_without(a, b, distance, copies) {
+                return None;
+            }
+            if copies >= most || self.work > BUDGET {
+                return Some(copies);
+            }
+            copies = (copies * 2).min(most);
+        }
+    }
+
+    fn starts_without(&mut self, a: u32, b: u32, distance: u32, copies: u32) -> bool {
+        self.run_without(a, copies).binary_search(&(b, distance)).is_ok()
+    }
+
+    /// The tasks and steps that run although `a` of the first step never finishes, sorted.
+    fn run_without(&mut self, a: u32, copies: u32) -> &[(u32, u32)] {
+        let (order, simulation, work) = (self.order, &mut *self.simulation, &mut self.work);
+        let run = run(a, copies, self.longest);
+        const KEPT: u64 = 1 << 24;
+        if self.runs.len() as u64 * u64::from(order.sync.tasks) * u64::from(copies) > KEPT {
+            self.runs.clear();
+        }
+        self.runs.entry(run).or_insert_with(|| {
+            let mut ran = Vec::new();
+            simulation.run(order, run, |task, step| ran.push((task, step)));
+            *work += u64::from(order.sync.tasks) * u64::from(copies);
+            ran.sort_unstable();
+            ran
+        })
+    }
+
+    fn because(&mut self, a: u32, b: u32, distance: u32, copies: u32) -> Unordered {
+        let sync = self.order.sync;
+        if distance == 0 && sync.mode == Mode::Queues {
+            let (x, y) = (sync.place[a as usize], sync.place[b as usize]);
+            if x.0 == y.0 && y.1 < x.1 {
+                return Unordered::QueueReversed;
+            }
+        }
+        if distance == 0 && self.clocks.before(b, 0, a, 0) {
+            return Unordered::Reversed;
+        }
+        let ran = self.run_without(a, copies).to_vec();
+        for wait in sync.waits.row(b) {
+            let signallers = sync.signallers.row(wait.counter);
+            if !signallers.contains(&a) {
+                continue;
+            }
+            let others = signallers.iter().filter(|&&t| ran.binary_search(&(t, distance)).is_ok()).count() as u32;
+            let fan_in = signallers.len() as u32;
+            let wait = Wait { on: sync.element(wait.counter), threshold: wait.threshold };
+            return match distance == 0 && others >= wait.threshold {
+                true => Unordered::Partial { wait, fan_in, others },
+                false => Unordered::RunsAhead { wait, fan_in },
+            };
+        }
+        Unordered::NoPath
+    }
+
+    /// What has to run so that `b` starts, in an execution in which `a` never finishes.
+    fn witness(&mut self, a: u32, b: u32, distance: u32, copies: u32) -> Vec<Occurrence> {
+        const LONGEST: usize = 16;
+        let order = self.order;
+        let mut ran: HashMap<(u32, u32), usize> = HashMap::new();
+        let mut when = 0;
+        self.simulation.run(order, run(a, copies, self.longest), |task, step| {
+            ran.insert((task, step), when);
+            when += 1;
+        });
+        let mut needed: Vec<(usize, u32, u32)> = Vec::new();
+        let mut known: HashSet<(u32, u32)> = HashSet::from([(b, distance)]);
+        let mut work = vec![(b, distance)];
+        while let Some((task, step)) = work.pop() {
+            let before = order.sync.before(task).map(|t| (t, step));
+            let signallers = order.sync.waits.row(task).iter().flat_map(|w| order.sync.signallers.row(w.counter));
+            let packets = order.packets(step);
+            let writers = packets.reads.row(task).iter().flat_map(|&set| packets.writers.row(set));
+            let same_step = signallers.chain(writers).map(|&t| (t, step));
+            for next in before.filter(|_| order.sync.mode == Mode::Queues).into_iter().chain(same_step) {
+                if let Some(&when) = ran.get(&next)
+                    && when < ran.get(&(task, step)).copied().unwrap_or(usize::MAX)
+                    && known.insert(next)
+                {
+                    needed.push((when, next.0, next.1));
+                    work.push(next);
+                }
+            }
+        }
+        needed.sort_unstable();
+        let skipped = needed.len().saturating_sub(LONGEST);
+        needed.into_iter().skip(skipped).map(|(_, t, step)| Occurrence { task: task(t), step }).collect()
+    }
+}
+
+fn run(a: u32, copies: u32, longest: u32) -> Run {
+    Run { copies, endless: longest > copies, avoid: Some((a, 0)) }
+}

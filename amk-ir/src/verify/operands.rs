@@ -1,0 +1,90 @@
+//! Checks of operands that need no order: overlap within a call, and reads before the waits.
+
+use super::grid::byte_runs;
+use super::judge::Judge;
+use super::meet::Meet;
+use super::storage::{Access, Storages};
+use super::violation::{Site, Violation};
+use crate::{Program, TaskId};
+
+/// AMK0306: what a call writes overlaps no other of its operands.
+pub(super) fn check_calls(program: &Program, storages: &Storages, judge: &mut Judge<'_>) {
+    for (t, task) in program.tasks.iter().enumerate() {
+        for (c, call) in task.calls.iter().enumerate() {
+            for (n, second) in call.operands.iter().enumerate() {
+                for (k, first) in call.operands[..n].iter().enumerate() {
+                    if !first.access.writes() && !second.access.writes() {
+                        continue;
+                    }
+                    let site = |operand: usize| Site { task: TaskId::from(t), call: c as u32, operand: operand as u32 };
+                    let pair = [Access { site: site(k), operand: *first }, Access { site: site(n), operand: *second }];
+                    if let Some(position) = overlap(program, storages, &pair) {
+                        let [first, second] = pair.map(|access| access.party(0));
+                        judge.note(Violation::SameCall { first, second, position });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A position at which two operands share memory.
+fn overlap(program: &Program, storages: &Storages, [first, second]: &[Access; 2]) -> Option<u32> {
+    if first.operand.buffer == second.operand.buffer {
+        let meet = Meet::of(&first.operand.region, &second.operand.region, program.positions);
+        return meet.within(0, 0).map(|(position, _)| position);
+    }
+    let storage = storages.of(first.operand.buffer)?;
+    if storages.of(second.operand.buffer) != Some(storage) {
+        return None;
+    }
+    let positions = storages.positions(program, storage, 1);
+    positions.into_iter().find(|&position| {
+        let runs = [first, second].map(|access| {
+            let mut runs = Vec::new();
+            let buffer = &program.buffers[access.operand.buffer.index()];
+            byte_runs(buffer, access, position, &mut runs).then_some(runs)
+        });
+        match runs {
+            [Some(a), Some(b)] => runs_meet(&a, &b),
+            // Too many to take apart.
+            _ => true,
+        }
+    })
+}
+
+/// Whether two sorted lists of runs have a byte in common.
+fn runs_meet(a: &[(u64, u64)], b: &[(u64, u64)]) -> bool {
+    let (mut i, mut j) = (0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        if x.0 < y.1 && y.0 < x.1 {
+            return true;
+        }
+        if x.1 <= y.1 { i += 1 } else { j += 1 }
+    }
+    false
+}
+
+/// AMK0305: what is read before the waits is written by no task at any position. Other buffers with the same bytes count
+/// as written wherever they overlap.
+pub(super) fn check_early(program: &Program, storages: &Storages, storage: usize, judge: &mut Judge<'_>) {
+    let accesses = storages.accesses(storage);
+    if !storages.kinds[storage].written || !accesses.iter().any(|access| access.operand.early) {
+        return;
+    }
+    for read in accesses.iter().filter(|access| access.operand.early && access.operand.access.reads()) {
+        for write in accesses.iter().filter(|access| access.operand.access.writes()) {
+            let meet = if read.operand.buffer == write.operand.buffer {
+                Meet::of(&read.operand.region, &write.operand.region, program.positions).ever()
+            } else {
+                let [a, b] = [read, write].map(|access| super::storage::bytes(&program.buffers[access.operand.buffer.index()]));
+                (a.start < b.end && b.start < a.end).then_some((0, 0))
+            };
+            if let Some((position, write_position)) = meet {
+                let (read, write) = (read.party(0), write.party(0));
+                judge.note(Violation::Early { read, write, position, write_position });
+                break;
+            }
+        }
+    }
+}

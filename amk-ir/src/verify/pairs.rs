@@ -1,0 +1,144 @@
+//! Accesses compared pair by pair: for storages that are cut too finely for cells, and for conflicts of steps that are
+//! further apart than the replay looks.
+
+use super::judge::{Event, Judge};
+use super::meet::Meet;
+use super::race::Scene;
+use super::storage::Access;
+use super::violation::Violation;
+use crate::{BufferKind, Program};
+
+/// Start and end in each dimension.
+type Elements = Vec<(u64, u64)>;
+
+/// Compares all pairs, within a step and across steps.
+pub(super) fn compare(scene: &Scene<'_>, judge: &mut Judge<'_>) {
+    for (n, second) in scene.accesses.iter().enumerate() {
+        for first in &scene.accesses[..n] {
+            if judge.is_done() {
+                return;
+            }
+            within_step(scene, judge, first, second);
+        }
+    }
+    if judge.longest > 1 {
+        across_steps(scene, judge, 0);
+    }
+}
+
+fn conflict(first: &Access, second: &Access) -> bool {
+    first.operand.access.writes() || second.operand.access.writes()
+}
+
+fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, first: &Access, second: &Access) {
+    if !conflict(first, second) || first.site.task == second.site.task && !scene.storage.packet {
+        return;
+    }
+    let meet = Meet::of(&first.operand.region, &second.operand.region, judge.program.positions);
+    let Some((position, _)) = meet.within(0, 0) else { return };
+    let both_write = first.operand.access.writes() && second.operand.access.writes();
+    if scene.storage.packet && both_write {
+        judge.note(Violation::PacketTwice { first: first.party(0), second: second.party(0), position });
+    } else if first.site.task != second.site.task && !(scene.storage.packet && first.operand.access.writes()) {
+        judge.require(Event { access: first, step: 0 }, Event { access: second, step: 0 }, position);
+    }
+}
+
+/// Compares accesses of different steps, where the least distance at which they meet is more than `known` strides.
+pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, known: u32) {
+    let stride = i64::from(scene.storage.stride);
+    for first in scene.accesses {
+        for second in scene.accesses {
+            if !conflict(first, second) || judge.is_done() {
+                continue;
+            }
+            let distance = match first.operand.buffer == second.operand.buffer {
+                true => least_distance(judge.program, first, second, stride),
+                // Bytes of several buffers: as if all of them met, beyond what the replay has looked at.
+                false => Some((2, 0)),
+            };
+            let Some((distance, position)) = distance else { continue };
+            if i64::from(distance) > stride * i64::from(known) && distance < judge.longest {
+                judge.require(Event { access: first, step: 0 }, Event { access: second, step: distance }, position);
+            }
+        }
+    }
+}
+
+/// The fewest steps, and the position of the first, after which the second meets what the first has touched.
+fn least_distance(program: &Program, first: &Access, second: &Access, stride: i64) -> Option<(u32, u32)> {
+    let meet = Meet::of(&first.operand.region, &second.operand.region, program.positions);
+    if program.positions == 1 {
+        return meet.ever().map(|(p, _)| (stride as u32, p));
+    }
+    let (p, q) = meet.within(stride, i64::MAX)?;
+    let least = (i64::from(q) - i64::from(p)).div_euclid(stride) * stride;
+    let next = if least == i64::from(q) - i64::from(p) { least } else { least + stride };
+    let (p, q) = meet.within(next, next)?;
+    Some((q - p, p))
+}
+
+/// Checks at one position that what is read has been written in the step, and that outputs are written at all.
+pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
+    let Some(&id) = scene.buffers.first() else { return };
+    let buffer = &judge.program.buffers[id.index()];
+    if matches!(buffer.kind, BufferKind::State | BufferKind::Weight | BufferKind::Input) {
+        return;
+    }
+    let mut written: Vec<Elements> = Vec::new();
+    for (n, access) in scene.accesses.iter().enumerate() {
+        let tile = access.elements(position);
+        if access.operand.access.reads()
+            && let Some(elements) = uncovered(&tile, &written)
+        {
+            let later = scene.accesses[n..].iter().find(|later| later.operand.access.writes()).map(|later| later.site.task);
+            judge.note(Violation::Uninitialised { site: access.site, elements, position, later });
+        }
+        if access.operand.access.writes() {
+            written.push(tile);
+        }
+    }
+    let whole: Elements = buffer.shape.iter().map(|&extent| (0, u64::from(extent))).collect();
+    if buffer.kind == BufferKind::Output
+        && let Some(elements) = uncovered(&whole, &written)
+    {
+        judge.note(Violation::OutputNotWritten { buffer: id, elements, position });
+    }
+}
+
+/// A part of `tile` that is in none of `tiles`. A tile that falls into very many parts counts as uncovered.
+fn uncovered(tile: &Elements, tiles: &[Elements]) -> Option<Elements> {
+    const MOST_PARTS: usize = 1 << 12;
+    let mut parts = vec![tile.clone()];
+    parts.retain(|part| part.iter().all(|(lo, hi)| lo < hi));
+    for cover in tiles {
+        let mut left = Vec::new();
+        for part in parts {
+            subtract(part, cover, &mut left);
+        }
+        parts = left;
+        if parts.is_empty() || parts.len() > MOST_PARTS {
+            break;
+        }
+    }
+    parts.into_iter().next()
+}
+
+/// Adds what is left of `part` without `cover`, in boxes.
+fn subtract(mut part: Elements, cover: &Elements, left: &mut Vec<Elements>) {
+    if part.iter().zip(cover).any(|(p, c)| p.0 >= c.1 || c.0 >= p.1) {
+        left.push(part);
+        return;
+    }
+    for dim in 0..part.len() {
+        let (lo, hi) = cover[dim];
+        for side in [(part[dim].0, lo), (hi, part[dim].1)] {
+            if side.0 < side.1 {
+                let mut rest = part.clone();
+                rest[dim] = side;
+                left.push(rest);
+            }
+        }
+        part[dim] = (part[dim].0.max(lo), part[dim].1.min(hi));
+    }
+}

@@ -1,0 +1,220 @@
+//! Who touches which memory: the accesses of each storage in eager order.
+//!
+//! A storage is a buffer, or a set of buffers of which each shares bytes of the arena with another.
+
+use super::sync::Rows;
+use super::violation::{Party, Site};
+use crate::{Buffer, BufferId, BufferKind, Exchange, Operand, Program, TaskId};
+use core::ops::Range;
+
+/// An access with its place in the program.
+#[derive(Clone, Copy)]
+pub(super) struct Access {
+    pub(super) site: Site,
+    pub(super) operand: Operand,
+}
+
+impl Access {
+    pub(super) fn task(&self) -> u32 {
+        self.site.task.0
+    }
+
+    /// Start and end in each dimension at a position.
+    pub(super) fn elements(&self, position: u32) -> Vec<(u64, u64)> {
+        let intervals = self.operand.region.intervals().iter();
+        intervals.map(|i| (i.lo.at(position.into()), i.hi.at(position.into()))).collect()
+    }
+
+    pub(super) fn party(&self, step: u32) -> Party {
+        let Operand { buffer, region, access, .. } = self.operand;
+        Party { site: self.site, access, buffer, region, step }
+    }
+}
+
+/// What the accesses of a storage are like.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Storage {
+    /// Several buffers in shared bytes.
+    pub(super) shared: bool,
+    /// Steps until the memory is used again: the slots of a packet buffer.
+    pub(super) stride: u32,
+    pub(super) packet: bool,
+    /// Whether some access writes.
+    pub(super) written: bool,
+    /// Whether some bound moves with the position.
+    pub(super) moves: bool,
+    /// Private to a task.
+    pub(super) local: bool,
+}
+
+/// Reusable memory of the accesses.
+#[derive(Default)]
+pub(super) struct Storages {
+    /// The storage of each buffer, `NONE` where no order matters.
+    of: Vec<u32>,
+    pub(super) kinds: Vec<Storage>,
+    pub(super) buffers: Rows<BufferId>,
+    starts: Vec<u32>,
+    accesses: Vec<Access>,
+    /// Places in eager order, for sorting.
+    order: Vec<u32>,
+    next: Vec<u32>,
+    unsorted: Vec<Access>,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Where buffers share bytes, tiles that move are followed position by position, up to so many.
+pub(super) const MOST_SHARED_POSITIONS: u32 = 4096;
+
+impl Storages {
+    pub(super) fn compile(&mut self, program: &Program) {
+        self.group_buffers(program);
+        self.starts.clear();
+        self.starts.resize(self.kinds.len() + 1, 0);
+        self.for_each(program, |this, storage, access| {
+            let kind = &mut this.kinds[storage];
+            kind.written |= access.operand.access.writes();
+            kind.moves |= access.operand.region.intervals().iter().any(|i| i.lo.pos || i.hi.pos);
+            this.starts[storage + 1] += 1;
+        });
+        for n in 1..self.starts.len() {
+            self.starts[n] += self.starts[n - 1];
+        }
+        let total = self.starts.last().map_or(0, |&total| total as usize);
+        let (mut order, mut next) = (std::mem::take(&mut self.order), std::mem::take(&mut self.next));
+        let mut unsorted = std::mem::take(&mut self.unsorted);
+        unsorted.clear();
+        next.clone_from(&self.starts);
+        order.clear();
+        order.resize(total, 0);
+        // Placed by counting, so that each storage has its accesses together and in eager order.
+        self.for_each(program, |_, storage, access| {
+            order[next[storage] as usize] = unsorted.len() as u32;
+            next[storage] += 1;
+            unsorted.push(access);
+        });
+        self.accesses.clear();
+        self.accesses.extend(order.iter().map(|&n| unsorted[n as usize]));
+        (self.order, self.next, self.unsorted) = (order, next, unsorted);
+    }
+
+    fn for_each(&mut self, program: &Program, mut visit: impl FnMut(&mut Self, usize, Access)) {
+        for (t, task) in program.tasks.iter().enumerate() {
+            for (c, call) in task.calls.iter().enumerate() {
+                for (o, &operand) in call.operands.iter().enumerate() {
+                    let storage = self.of[operand.buffer.index()];
+                    if storage != NONE {
+                        let site = Site { task: TaskId::from(t), call: c as u32, operand: o as u32 };
+                        visit(self, storage as usize, Access { site, operand });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives each buffer that can be written its storage, and one to buffers that share bytes.
+    fn group_buffers(&mut self, program: &Program) {
+        self.of.clear();
+        self.of.resize(program.buffers.len(), NONE);
+        self.kinds.clear();
+        self.buffers.clear();
+        let mut placed: Vec<(Range<u64>, usize)> = Vec::new();
+        for (n, buffer) in program.buffers.iter().enumerate() {
+            match buffer.place {
+                Some(_) => placed.push((bytes(buffer), n)),
+                None if can_be_written(buffer) => self.add(program, &[n]),
+                None => {}
+            }
+        }
+        placed.sort_unstable_by_key(|(bytes, n)| (bytes.start, *n));
+        let mut group: Vec<usize> = Vec::new();
+        let mut end = 0;
+        for (bytes, n) in placed {
+            if bytes.start >= end {
+                self.add(program, &group);
+                group.clear();
+            }
+            end = end.max(bytes.end);
+            group.push(n);
+        }
+        self.add(program, &group);
+    }
+
+    fn add(&mut self, program: &Program, group: &[usize]) {
+        let Some(&first) = group.first() else { return };
+        let buffer = &program.buffers[first];
+        if group.len() == 1 && !can_be_written(buffer) {
+            return;
+        }
+        for &n in group {
+            self.of[n] = self.kinds.len() as u32;
+            self.buffers.push(BufferId::from(n));
+        }
+        self.buffers.end_row();
+        let (packet, stride) = match buffer.exchange {
+            Exchange::Packet { slots } => (true, u32::from(slots)),
+            Exchange::Counter => (false, 1),
+        };
+        let local = buffer.kind == BufferKind::Local;
+        self.kinds.push(Storage { shared: group.len() > 1, stride, packet, local, ..Storage::default() });
+    }
+
+    /// The storage of a buffer that some task can write.
+    pub(super) fn of(&self, buffer: BufferId) -> Option<usize> {
+        self.of.get(buffer.index()).filter(|&&storage| storage != NONE).map(|&storage| storage as usize)
+    }
+
+    pub(super) fn accesses(&self, storage: usize) -> &[Access] {
+        &self.accesses[self.starts[storage] as usize..self.starts[storage + 1] as usize]
+    }
+
+    /// Positions that stand for all: between two of them the bounds of the storage keep their order.
+    pub(super) fn positions(&self, program: &Program, storage: usize, copies: u32) -> Vec<u32> {
+        let last = program.positions - 1;
+        if self.kinds[storage].shared {
+            return (0..program.positions.min(MOST_SHARED_POSITIONS)).collect();
+        }
+        let mut positions = vec![0, last];
+        let mut add = |fixed: u32, moving: u32, step: u32| {
+            let meet = i64::from(fixed) - i64::from(moving) - i64::from(step);
+            positions.extend((meet - 1..=meet + 1).filter_map(|p| u32::try_from(p).ok()).filter(|&p| p <= last));
+        };
+        let steps = if program.positions > 1 { copies } else { 1 };
+        for dim in 0..crate::MAX_RANK {
+            let intervals = self.accesses(storage).iter().filter_map(|a| a.operand.region.intervals().get(dim));
+            let mut fixed: Vec<u32> = Vec::new();
+            let mut moving: Vec<u32> = Vec::new();
+            for bound in intervals.flat_map(|interval| [interval.lo, interval.hi]) {
+                if bound.pos { moving.push(bound.base) } else { fixed.push(bound.base) }
+            }
+            for &buffer in self.buffers.row(storage as u32) {
+                fixed.extend([0, program.buffers[buffer.index()].shape.get(dim).copied().unwrap_or(0)]);
+            }
+            for bounds in [&mut fixed, &mut moving] {
+                bounds.sort_unstable();
+                bounds.dedup();
+            }
+            for step in 0..steps {
+                fixed.iter().for_each(|&f| moving.iter().for_each(|&m| add(f, m, step)));
+            }
+        }
+        positions.sort_unstable();
+        positions.dedup();
+        positions
+    }
+}
+
+fn can_be_written(buffer: &Buffer) -> bool {
+    !matches!(buffer.kind, BufferKind::Weight | BufferKind::Input)
+}
+
+/// The bytes of the arena that a placed buffer has.
+pub(super) fn bytes(buffer: &Buffer) -> Range<u64> {
+    let slots = match buffer.exchange {
+        Exchange::Packet { slots } => u64::from(slots),
+        Exchange::Counter => 1,
+    };
+    let start = buffer.place.unwrap_or(0);
+    start..start.saturating_add(buffer.bytes().saturating_mul(slots))
+}
