@@ -13,14 +13,19 @@ const REVISION: &str = "main";
 /// A hub that takes longer to answer is taken for unreachable.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The hub's address, or that of the mirror the environment names.
+pub(super) fn endpoint() -> String {
+    std::env::var(ENDPOINT_VARIABLE).unwrap_or_else(|_| ENDPOINT.to_owned())
+}
+
 /// Fetches `files` of `repository` into the partial folder.
 pub(super) fn fetch(
+    endpoint: &str,
     repository: &str,
     files: &[HubFile],
     partial: &PartialFolder,
     storage: &dyn Storage,
 ) -> Result<(), FetchError> {
-    let endpoint = std::env::var(ENDPOINT_VARIABLE).unwrap_or_else(|_| ENDPOINT.to_owned());
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_connect(Some(ANSWER_TIMEOUT))
         .timeout_recv_response(Some(ANSWER_TIMEOUT))
@@ -45,3 +50,7 @@ pub(super) fn fetch(
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "hub_tests.rs"]
+mod tests;

@@ -216,7 +216,7 @@ fn cache_error(path: &Path, source: io::Error) -> CacheError {
 fn fetch_whole(source: &Source, partial: &PartialFolder, storage: &dyn Storage) -> Result<(), FetchError> {
     match source {
         #[cfg(feature = "hub")]
-        Source::Hub { repository, files } => hub::fetch(repository, files, partial, storage)?,
+        Source::Hub { repository, files } => hub::fetch(&hub::endpoint(), repository, files, partial, storage)?,
         #[cfg(not(feature = "hub"))]
         Source::Hub { .. } => {
             return Err(FetchError::Unavailable("this build has no HTTPS client (feature `hub`)".to_owned()));

@@ -14,7 +14,7 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 
 /// Instructions a template may execute; a long conversation takes some thousands.
-const FUEL: u64 = 10_000_000;
+const FUEL: u64 = 2_000_000;
 const NAME: &str = "chat template";
 
 /// One turn of a conversation.

@@ -92,7 +92,11 @@ fn check_quantization_version(metadata: &Metadata) -> Result<(), FormatError> {
     }
 }
 
-fn chat_template(path: &Path, metadata: &Metadata, config: &ModelConfig) -> Result<Option<ChatTemplate>, CheckpointError> {
+fn chat_template(
+    path: &Path,
+    metadata: &Metadata,
+    config: &ModelConfig,
+) -> Result<Option<ChatTemplate>, CheckpointError> {
     let Some(source) = metadata.text("tokenizer.chat_template")? else { return Ok(None) };
     let tokens = metadata.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
     let text = |id: Option<u32>| id.and_then(|id| tokens.get(id as usize)).cloned().unwrap_or_default();

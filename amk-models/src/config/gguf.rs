@@ -5,11 +5,13 @@
 
 use std::path::Path;
 
-use crate::weights::gguf::{Metadata, Value};
 use crate::weights::FormatError;
+use crate::weights::gguf::{Metadata, Value};
 
 use super::rope::yarn_attention_factor;
-use super::{Activation, Architecture, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
+use super::{
+    Activation, Architecture, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling,
+};
 
 const ARCHITECTURES: [(&str, Architecture); 3] =
     [("llama", Architecture::Llama), ("qwen2", Architecture::Qwen2), ("qwen3", Architecture::Qwen3)];

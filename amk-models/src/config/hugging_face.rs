@@ -157,7 +157,8 @@ fn head_dim(fields: &mut Fields, model_type: &ModelType, hidden_size: usize, hea
     if let Some(head_dim) = fields.size("head_dim", MAX_DIMENSION).or(model_type.default_head_dim) {
         return head_dim;
     }
-    if !hidden_size.is_multiple_of(heads) {
+    // Where a size was refused, what follows from its stand-in would only be noise.
+    if fields.is_accepted() && !hidden_size.is_multiple_of(heads) {
         let reason = format!("is no multiple of the {heads} attention heads, and there is no `head_dim`");
         fields.refuse("hidden_size", &hidden_size.into(), reason);
     }

@@ -103,9 +103,7 @@ impl Rope {
             return vec![1.0; pairs];
         };
         let dims = self.rotary_dims as f64;
-        let bound = |rotations: f64| {
-            dims * (original_context / (rotations * 2.0 * PI)).ln() / (2.0 * self.theta.ln())
-        };
+        let bound = |rotations: f64| dims * (original_context / (rotations * 2.0 * PI)).ln() / (2.0 * self.theta.ln());
         let (low, high) = (bound(beta_fast), bound(beta_slow));
         let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
         let (low, mut high) = (low.max(0.0), high.min(dims - 1.0));

@@ -39,7 +39,8 @@ impl Candidates {
         if probability >= 1.0 {
             return;
         }
-        let wanted = f64::from(probability) * self.tokens.iter().map(|&(_, log_weight)| weight(log_weight)).sum::<f64>();
+        let wanted =
+            f64::from(probability) * self.tokens.iter().map(|&(_, log_weight)| weight(log_weight)).sum::<f64>();
         let mut look = FIRST_LOOK;
         loop {
             let sorted = look.min(self.tokens.len());

@@ -111,7 +111,8 @@ impl Sampler {
         candidates.keep_top_p(self.config.top_p);
         candidates.keep_min_p(self.config.min_p);
         let seed = self.config.seed;
-        let times = candidates.iter().map(|(id, log_weight)| (id, log_weight - philox::exponential(seed, step, id).ln()));
+        let times =
+            candidates.iter().map(|(id, log_weight)| (id, log_weight - philox::exponential(seed, step, id).ln()));
         Ok(argmax(times).unwrap_or(likeliest))
     }
 

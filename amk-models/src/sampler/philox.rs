@@ -70,7 +70,8 @@ mod tests {
 
     #[test]
     fn seeds_steps_and_tokens_are_independent_words() {
-        let words = [word(1, 0, 0), word(2, 0, 0), word(1 << 32, 0, 0), word(1, 1, 0), word(1, 1 << 32, 0), word(1, 0, 1)];
+        let words =
+            [word(1, 0, 0), word(2, 0, 0), word(1 << 32, 0, 0), word(1, 1, 0), word(1, 1 << 32, 0), word(1, 0, 1)];
         for (i, a) in words.iter().enumerate() {
             assert!(!words[i + 1..].contains(a), "{words:x?}");
         }

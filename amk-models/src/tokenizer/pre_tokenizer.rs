@@ -43,9 +43,7 @@ pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
     let plain = |cut| PreTokenizer { cut, nfc: false, ignore_merges: false, adds_bos: false };
     Some(match name {
         "gpt-2" => plain(bytes(true)),
-        "smollm" | "starcoder" | "refact" => {
-            plain(Sequence::new(vec![Digits::new(true).into(), bytes(true)]).into())
-        }
+        "smollm" | "starcoder" | "refact" => plain(Sequence::new(vec![Digits::new(true).into(), bytes(true)]).into()),
         "qwen2" | "deepseek-r1-qwen" => PreTokenizer { nfc: true, ..plain(split(QWEN2)?) },
         "llama-bpe" | "llama3" | "llama-v3" => {
             PreTokenizer { ignore_merges: true, adds_bos: true, ..plain(split(LLAMA3)?) }

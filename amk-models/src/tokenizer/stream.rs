@@ -4,8 +4,9 @@ use super::{Tokenizer, TokenizerError};
 
 /// What the decoder puts in place of bytes that are not UTF-8, in particular of a character that is not complete yet.
 const REPLACEMENT: char = '\u{FFFD}';
-/// Most bytes of a UTF-8 character, so most tokens that one character can be spread over.
-const MAX_CHARACTER_TOKENS: usize = 4;
+/// Tokens that are held back at most. A character has at most four bytes, so four tokens; special tokens, which have no text,
+/// may stand between them.
+const MAX_HELD_BACK: usize = 8;
 
 /// Decodes token after token and gives out text as soon as its characters are complete.
 ///
@@ -30,9 +31,9 @@ impl<'a> TokenStream<'a> {
     pub fn push(&mut self, id: u32) -> Result<String, TokenizerError> {
         self.window.push(id);
         let text = self.held_back()?;
-        // A held-back run that is longer than any character is no character: its bytes are invalid and stay replaced.
         let held_back = self.window.len() - self.given_out;
-        if text.is_empty() || (text.ends_with(REPLACEMENT) && held_back < MAX_CHARACTER_TOKENS) {
+        // A run that goes on being incomplete is no character: its bytes are invalid and stay replaced.
+        if held_back < MAX_HELD_BACK && (text.is_empty() || text.ends_with(REPLACEMENT)) {
             return Ok(String::new());
         }
         self.window.drain(..self.given_out);

@@ -15,7 +15,9 @@ use super::Encoding;
 pub(super) fn decode(encoding: Encoding, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(encoding.byte_len(out.len()), Some(bytes.len()), "{encoding} blocks of {} elements", out.len());
     match encoding {
-        Encoding::F32 => each_block(bytes, out, |block: &[u8; 4], out: &mut [f32; 1]| out[0] = f32::from_le_bytes(*block)),
+        Encoding::F32 => {
+            each_block(bytes, out, |block: &[u8; 4], out: &mut [f32; 1]| out[0] = f32::from_le_bytes(*block))
+        }
         Encoding::F16 => each_block(bytes, out, |block: &[u8; 2], out: &mut [f32; 1]| out[0] = half_at(block, 0)),
         Encoding::Bf16 => each_block(bytes, out, |block: &[u8; 2], out: &mut [f32; 1]| {
             out[0] = bf16::from_le_bytes(*block).to_f32();

@@ -15,9 +15,10 @@ fn block(len: usize, halves: &[(usize, f32)]) -> Vec<u8> {
 
 /// FNV-1a of the decoded values' bytes.
 fn hash(values: &[f32]) -> u64 {
-    values.iter().flat_map(|value| value.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[track_caller]

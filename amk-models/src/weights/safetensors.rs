@@ -52,7 +52,8 @@ pub fn read(path: &Path) -> Result<Vec<StoredTensor>, FormatError> {
 /// The JSON header and where the data starts.
 fn header(file: &MappedFile) -> Result<(Header, usize), FormatError> {
     let bytes = file.bytes();
-    let truncated = |what, needed, available: usize| FormatCause::Truncated { what, needed, available: available as u64 };
+    let truncated =
+        |what, needed, available: usize| FormatCause::Truncated { what, needed, available: available as u64 };
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(file.error(0, truncated("the header length", LENGTH_BYTES as u64, bytes.len())));
     };
@@ -72,7 +73,12 @@ fn header(file: &MappedFile) -> Result<(Header, usize), FormatError> {
     Ok((header, LENGTH_BYTES + json.len()))
 }
 
-fn tensor(file: &Arc<MappedFile>, data_start: usize, name: String, info: TensorInfo) -> Result<StoredTensor, FormatError> {
+fn tensor(
+    file: &Arc<MappedFile>,
+    data_start: usize,
+    name: String,
+    info: TensorInfo,
+) -> Result<StoredTensor, FormatError> {
     let data_len = file.bytes().len() - data_start;
     let [begin, end] = info.data_offsets;
     let refuse = |name: String, reason: String| Err(file.error(data_start, FormatCause::BadTensor { name, reason }));
@@ -107,7 +113,8 @@ fn cover(file: &MappedFile, data_start: usize, tensors: &[StoredTensor]) -> Resu
     let mut end = data_start;
     for tensor in tensors {
         if tensor.extent.start != end {
-            let what = if tensor.extent.start < end { "overlaps the tensor before it" } else { "leaves a hole before it" };
+            let what =
+                if tensor.extent.start < end { "overlaps the tensor before it" } else { "leaves a hole before it" };
             let cause = FormatCause::BadTensor { name: tensor.name.clone(), reason: what.to_owned() };
             return Err(file.error(tensor.extent.start, cause));
         }

@@ -42,10 +42,8 @@ impl GgufFile {
         let infos = (0..tensor_count).map(|_| TensorInfo::read(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
         let alignment = alignment(&metadata)?;
         let data_start = (cursor.position() as u64).next_multiple_of(alignment);
-        let tensors = infos
-            .into_iter()
-            .map(|info| info.place(&file, data_start, alignment))
-            .collect::<Result<Vec<_>, _>>()?;
+        let tensors =
+            infos.into_iter().map(|info| info.place(&file, data_start, alignment)).collect::<Result<Vec<_>, _>>()?;
         check_apart(&file, &tensors)?;
         Ok(Self { metadata, tensors })
     }
@@ -62,7 +60,11 @@ fn check_version(cursor: &mut Cursor<'_>) -> Result<(), FormatError> {
         _ if version.swap_bytes() < 1 << 8 => "in big-endian byte order".to_owned(),
         _ => format!("version {version}"),
     };
-    Err(cursor.error(FormatCause::UnsupportedVersion { format: "GGUF", found, supported: "versions 2 and 3, little endian" }))
+    Err(cursor.error(FormatCause::UnsupportedVersion {
+        format: "GGUF",
+        found,
+        supported: "versions 2 and 3, little endian",
+    }))
 }
 
 fn alignment(metadata: &Metadata) -> Result<u64, FormatError> {

@@ -1,0 +1,187 @@
+//! Whole checkpoints: folders, shards, tied weights, and the accounting of tensors.
+
+use std::path::Path;
+
+use amk_models::checkpoint::{Checkpoint, CheckpointError};
+use amk_models::weights::{Encoding, TensorError};
+use serde_json::json;
+
+use crate::support::{TestTensor, golden, golden_json, layout, safetensors_file, tiny_config};
+
+/// A folder with the tiny llama, after `change` had its way with its tensors.
+fn folder(change: impl FnOnce(&mut Vec<(String, TestTensor)>)) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let text = tiny_config().to_string();
+    std::fs::write(folder.path().join("config.json"), &text).unwrap();
+    let config = amk_models::config::ModelConfig::from_json(Path::new("config.json"), text.as_bytes()).unwrap();
+    let mut tensors: Vec<_> = layout(&config).into_iter().map(|(name, shape)| (name, zeros(shape))).collect();
+    change(&mut tensors);
+    let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+    std::fs::write(folder.path().join("model.safetensors"), safetensors_file(&tensors)).unwrap();
+    folder
+}
+
+fn zeros(shape: Vec<usize>) -> TestTensor {
+    let bytes = vec![0; 4 * shape.iter().product::<usize>()];
+    ("F32", shape, bytes)
+}
+
+/// Claims the layout and finishes, as a model does.
+fn claim_all(checkpoint: Checkpoint) -> Result<(), TensorError> {
+    let mut tensors = checkpoint.tensors;
+    for (name, shape) in layout(&checkpoint.config) {
+        tensors.claim(&name, &shape)?;
+    }
+    if checkpoint.config.tied_embeddings {
+        tensors.claim_duplicate("lm_head.weight", "model.embed_tokens.weight")?;
+    }
+    tensors.finish()
+}
+
+fn open_and_claim(folder: &tempfile::TempDir) -> Result<(), TensorError> {
+    claim_all(Checkpoint::open(folder.path()).unwrap())
+}
+
+#[test]
+fn every_golden_checkpoint_has_just_its_tensors() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(golden("tiny")).unwrap() {
+        let path = entry.unwrap().path();
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        assert!(checkpoint.tokenizer().is_ok() && !checkpoint.generation.eos.is_empty(), "{}", path.display());
+        claim_all(checkpoint).unwrap();
+        count += 1;
+    }
+    assert!(count >= 6, "only {count} checkpoints");
+}
+
+#[test]
+fn shards_are_one_set() {
+    let checkpoint = Checkpoint::open(&golden("tiny/llama")).unwrap();
+    assert!(golden("tiny/llama/model-00003-of-00003.safetensors").exists());
+    assert_eq!(checkpoint.tensors.iter().count(), layout(&checkpoint.config).len());
+    let map = golden_json("tiny/llama/model.safetensors.index.json");
+    assert_eq!(checkpoint.tensors.stored_bytes(), map["metadata"]["total_size"].as_u64().unwrap());
+}
+
+#[test]
+fn stored_types_decode_to_the_same_values() {
+    let values = [1.0_f32, -2.5, 0.0, 0.15625];
+    let f16: Vec<u8> = values.iter().flat_map(|&value| half::f16::from_f32(value).to_le_bytes()).collect();
+    let bf16: Vec<u8> = values.iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect();
+    let f32: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    for (dtype, bytes, encoding) in
+        [("F32", f32, Encoding::F32), ("F16", f16, Encoding::F16), ("BF16", bf16, Encoding::Bf16)]
+    {
+        let folder = folder(|tensors| tensors.push(("extra".to_owned(), (dtype, vec![2, 2], bytes))));
+        let mut tensors = Checkpoint::open(folder.path()).unwrap().tensors;
+        let extra = tensors.claim("extra", &[2, 2]).unwrap();
+        assert_eq!((extra.encoding(), extra.to_f32().as_slice()), (encoding, &values[..]));
+        assert_eq!(extra.to_bf16(), values.map(half::bf16::from_f32));
+        let mut row = [0.0; 2];
+        extra.decode_rows(1..2, &mut row);
+        assert_eq!(row, values[2..]);
+    }
+}
+
+#[test]
+fn a_missing_tensor_is_refused() {
+    let folder = folder(|tensors| tensors.retain(|(name, _)| name != "model.norm.weight"));
+    let error = open_and_claim(&folder).unwrap_err();
+    assert_eq!(error, TensorError::Missing { name: "model.norm.weight".to_owned() });
+}
+
+#[test]
+fn an_unused_tensor_is_refused() {
+    let folder = folder(|tensors| {
+        for name in ["model.layers.0.self_attn.q_proj.bias", "model.layers.0.self_attn.q_norm.weight"] {
+            tensors.push((name.to_owned(), zeros(vec![8])));
+        }
+    });
+    let error = open_and_claim(&folder).unwrap_err().to_string();
+    let expected = "2 tensors the model does not use: `model.layers.0.self_attn.q_norm.weight`, \
+                    `model.layers.0.self_attn.q_proj.bias`";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_misshaped_tensor_is_refused() {
+    let folder = folder(|tensors| tensors[0].1 = zeros(vec![8, 6]));
+    let error = open_and_claim(&folder).unwrap_err().to_string();
+    assert_eq!(error, "tensor `model.embed_tokens.weight` has shape [8, 6], the config says [6, 8]");
+}
+
+#[test]
+fn a_tensor_of_integers_is_refused() {
+    let folder = folder(|tensors| tensors[0].1.0 = "I32");
+    let error = open_and_claim(&folder).unwrap_err().to_string();
+    assert_eq!(error, "tensor `model.embed_tokens.weight` is stored as I32, which cannot be read as a weight");
+}
+
+#[test]
+fn stored_rotary_frequencies_are_ignored() {
+    let name = "model.layers.0.self_attn.rotary_emb.inv_freq";
+    open_and_claim(&folder(|tensors| tensors.push((name.to_owned(), zeros(vec![2]))))).unwrap();
+}
+
+#[test]
+fn a_repeated_tied_output_must_be_equal() {
+    let head = |value: u8| {
+        folder(|tensors| {
+            let mut repeated = tensors[0].1.clone();
+            repeated.2[3] = value;
+            tensors.push(("lm_head.weight".to_owned(), repeated));
+        })
+    };
+    open_and_claim(&head(0)).unwrap();
+    assert!(matches!(open_and_claim(&head(1)), Err(TensorError::NotADuplicate { .. })));
+}
+
+#[test]
+fn an_index_cannot_lead_out_of_the_folder() {
+    let folder = folder(|_| ());
+    let model = folder.path().join("model.safetensors");
+    std::fs::rename(&model, folder.path().join("shard.safetensors")).unwrap();
+    let open = |file: &str, name: &str| {
+        let index = json!({"weight_map": {name: file}}).to_string();
+        std::fs::write(folder.path().join("model.safetensors.index.json"), index).unwrap();
+        Checkpoint::open(folder.path()).unwrap_err().to_string()
+    };
+    for file in ["../shard.safetensors", "/etc/passwd", "..", "", "a/b"] {
+        assert!(open(file, "x").contains("is no file name"), "{file}");
+    }
+    assert!(open("shard.safetensors", "x").contains("tensor `x` is not in shard.safetensors"));
+    assert!(open("shard.safetensors", "model.norm.weight").contains("is not in the index"));
+    assert!(open("gone.safetensors", "x").contains("gone.safetensors"));
+}
+
+#[test]
+fn what_is_no_checkpoint_is_named() {
+    let empty = tempfile::tempdir().unwrap();
+    let message = |path: &Path| match Checkpoint::open(path) {
+        Err(error @ CheckpointError::NotACheckpoint { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(message(empty.path()).ends_with("has neither a config.json nor a .gguf file"));
+    assert!(message(&empty.path().join("gone")).ends_with("does not exist"));
+    std::fs::write(empty.path().join("a.gguf"), b"").unwrap();
+    std::fs::write(empty.path().join("b.gguf"), b"").unwrap();
+    assert!(message(empty.path()).ends_with("has 2 .gguf files; name one of them"));
+    std::fs::write(empty.path().join("config.json"), tiny_config().to_string()).unwrap();
+    assert!(message(empty.path()).contains("has neither model.safetensors nor"));
+}
+
+#[test]
+fn generation_defaults_are_read_and_checked() {
+    let folder = folder(|_| ());
+    let path = folder.path().join("generation_config.json");
+    let defaults = json!({"eos_token_id": [4, 5], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": true});
+    std::fs::write(&path, defaults.to_string()).unwrap();
+    let generation = Checkpoint::open(folder.path()).unwrap().generation;
+    assert_eq!((generation.eos, generation.top_k, generation.do_sample), (vec![4, 5], Some(20), Some(true)));
+    assert_eq!((generation.temperature, generation.top_p), (Some(0.6), Some(0.95)));
+    for wrong in [json!({"temperature": "hot"}), json!({"top_p": -1}), json!({"eos_token_id": "</s>"})] {
+        std::fs::write(&path, wrong.to_string()).unwrap();
+        assert!(matches!(Checkpoint::open(folder.path()), Err(CheckpointError::Json { .. })), "{wrong}");
+    }
+}

@@ -1,0 +1,270 @@
+//! Configs that are accepted, and configs that describe another model than the one computed.
+
+use std::path::Path;
+
+use amk_models::config::{Activation, Architecture, ConfigError, ModelConfig, RopeScaling};
+use serde_json::{Value, json};
+
+use crate::support::tiny_config;
+
+fn read(config: &Value) -> Result<ModelConfig, ConfigError> {
+    ModelConfig::from_json(Path::new("config.json"), config.to_string().as_bytes())
+}
+
+fn with(mut config: Value, fields: Value) -> Value {
+    for (field, value) in fields.as_object().unwrap() {
+        config[field] = value.clone();
+    }
+    config
+}
+
+fn qwen3() -> Value {
+    with(tiny_config(), json!({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 4}))
+}
+
+fn mistral() -> Value {
+    let fields = json!({"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": null});
+    with(tiny_config(), fields)
+}
+
+/// `config` is refused for exactly `field`, and the reason contains `reason`.
+#[track_caller]
+fn refused(config: &Value, field: &str, reason: &str) {
+    let error = read(config).expect_err(field);
+    let [refusal] = error.refusals.as_slice() else { panic!("{error}") };
+    assert_eq!(refusal.field, field, "{error}");
+    assert!(refusal.reason.contains(reason), "{error}");
+}
+
+#[test]
+fn smollm2_is_accepted() {
+    // The config.json of SmolLM2-135M-Instruct.
+    let config = read(&json!({
+        "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 1,
+        "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 576, "initializer_range": 0.041666666666666664,
+        "intermediate_size": 1536, "is_llama_config": true, "max_position_embeddings": 8192, "mlp_bias": false,
+        "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30, "num_key_value_heads": 3,
+        "pad_token_id": 2, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": false, "rope_scaling": null,
+        "rope_theta": 100000, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+        "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16", "fp16": "float16"}},
+        "transformers_version": "4.42.3", "use_cache": true, "vocab_size": 49152
+    }))
+    .unwrap();
+    assert_eq!(config.architecture, Architecture::Llama);
+    assert_eq!((config.heads, config.kv_heads, config.head_dim), (9, 3, 64));
+    assert_eq!((config.rms_norm_eps, config.rope.theta, config.rope.rotary_dims), (1e-5, 1e5, 64));
+    assert_eq!((config.bos, config.eos.as_slice()), (Some(1), &[2][..]));
+    assert!(config.tied_embeddings && !config.qkv_bias && !config.qk_norm);
+    assert_eq!(config.torch_dtype.as_deref(), Some("bfloat16"));
+}
+
+#[test]
+fn llama_3_2_is_accepted() {
+    let config = read(&json!({
+        "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+        "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009], "head_dim": 64, "hidden_act": "silu",
+        "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192, "max_position_embeddings": 131072,
+        "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16,
+        "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+        "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+        "rope_theta": 500000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+        "transformers_version": "4.45.0.dev0", "use_cache": true, "vocab_size": 128256
+    }))
+    .unwrap();
+    assert_eq!(config.eos, [128_001, 128_008, 128_009]);
+    let expected =
+        RopeScaling::Llama3 { factor: 32.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 8192.0 };
+    assert_eq!(config.rope.scaling, expected);
+}
+
+#[test]
+fn qwen2_has_biases_and_a_window_that_is_off() {
+    let config = read(&json!({
+        "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+        "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02,
+        "intermediate_size": 4864, "max_position_embeddings": 32768, "max_window_layers": 21, "model_type": "qwen2",
+        "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+        "transformers_version": "4.43.1", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936
+    }))
+    .unwrap();
+    assert_eq!(config.architecture, Architecture::Qwen2);
+    assert!(config.qkv_bias && !config.qk_norm);
+}
+
+#[test]
+fn qwen3_has_norms_and_wide_heads() {
+    let config = read(&json!({
+        "architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+        "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024,
+        "initializer_range": 0.02, "intermediate_size": 3072, "max_position_embeddings": 40960,
+        "max_window_layers": 28, "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28,
+        "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000,
+        "sliding_window": null, "tie_word_embeddings": true, "torch_dtype": "bfloat16",
+        "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936
+    }))
+    .unwrap();
+    assert_eq!(config.architecture, Architecture::Qwen3);
+    assert_eq!((config.hidden_size, config.heads * config.head_dim), (1024, 2048));
+    assert!(!config.qkv_bias && config.qk_norm);
+}
+
+#[test]
+fn absent_fields_have_the_defaults_of_transformers() {
+    let config = read(&with(tiny_config(), json!({"rms_norm_eps": null, "num_key_value_heads": null}))).unwrap();
+    assert_eq!((config.rms_norm_eps, config.kv_heads), (1e-6, 2));
+    assert_eq!((config.rope.theta, config.activation), (10_000.0, Activation::Silu));
+    let mut config = qwen3();
+    config.as_object_mut().unwrap().remove("head_dim");
+    assert_eq!(read(&config).unwrap().head_dim, 128);
+}
+
+/// Models the reference implementation accepts and computes wrongly, and their relatives: (field, value, reason).
+fn other_models() -> Vec<(&'static str, Value, &'static str)> {
+    vec![
+        ("sliding_window", json!(4), "window"),
+        ("use_sliding_window", json!(true), "window"),
+        ("layer_types", json!(["full_attention", "sliding_attention"]), "full attention"),
+        ("attn_logit_softcapping", json!(50.0), "soft-capping"),
+        ("final_logit_softcapping", json!(30.0), "soft-capping"),
+        ("attention_bias", json!(true), "bias"),
+        ("mlp_bias", json!(true), "bias"),
+        ("lm_head_bias", json!(true), "bias"),
+        ("num_local_experts", json!(8), "experts"),
+        ("num_experts", json!(64), "experts"),
+        ("num_experts_per_tok", json!(2), "experts"),
+        ("n_routed_experts", json!(64), "experts"),
+        ("moe_intermediate_size", json!(768), "experts"),
+        ("kv_lora_rank", json!(512), "MLA"),
+        ("qk_rope_head_dim", json!(64), "MLA"),
+        ("layer_norm_eps", json!(1e-5), "LayerNorm"),
+        ("norm_epsilon", json!(1e-5), "LayerNorm"),
+        ("embedding_multiplier", json!(12.0), "multiplier"),
+        ("attention_multiplier", json!(0.0078125), "multiplier"),
+        ("residual_multiplier", json!(0.22), "multiplier"),
+        ("logits_scaling", json!(8.0), "multiplier"),
+        ("no_rope_layers", json!([1, 1, 1, 0]), "without rotary"),
+        ("no_rope_layer_interval", json!(4), "without rotary"),
+        ("scale_emb", json!(12), "multiplier"),
+        ("scale_depth", json!(1.4), "multiplier"),
+        ("dim_model_base", json!(256), "multiplier"),
+        ("logit_scale", json!(0.0625), "multiplier"),
+        ("query_pre_attn_scalar", json!(256), "multiplier"),
+        ("use_qk_norm", json!(true), "normalisation"),
+        ("qk_layernorm", json!(true), "normalisation"),
+        ("use_parallel_residual", json!(true), "beside"),
+        ("rope_interleaved", json!(true), "neighbouring"),
+        ("alibi", json!(true), "ALiBi"),
+        ("hidden_act", json!("relu2"), "activation"),
+        ("quantization_config", json!({"quant_method": "gptq", "bits": 4}), "quantised"),
+        ("auto_map", json!({"AutoModelForCausalLM": "modeling.X"}), "Python code"),
+        ("pretraining_tp", json!(2), "tensor parallelism"),
+        ("is_encoder_decoder", json!(true), "decoders"),
+        ("architectures", json!(["LlamaForSequenceClassification"]), "LlamaForCausalLM"),
+        ("rope_scaling", json!({"full_attention": {"rope_type": "default"}}), "by layer"),
+        ("some_new_trick", json!(3), "unknown"),
+    ]
+}
+
+#[test]
+fn other_models_are_refused_with_field_and_reason() {
+    for (field, value, reason) in other_models() {
+        refused(&with(tiny_config(), json!({ field: value })), field, reason);
+    }
+}
+
+#[test]
+fn the_same_fields_are_accepted_when_they_are_off() {
+    let off = json!({
+        "use_sliding_window": false, "sliding_window": null, "layer_types": ["full_attention"], "attention_bias": false,
+        "attn_logit_softcapping": null, "num_experts": 0, "embedding_multiplier": 1.0, "residual_multiplier": 1,
+        "logit_scale": 1.0, "no_rope_layers": [1], "rope_interleaved": false, "pruned_heads": {}, "auto_map": {},
+        "quantization_config": null, "num_nextn_predict_layers": 0, "use_qk_norm": false, "scale_emb": 1,
+    });
+    read(&with(tiny_config(), off)).unwrap();
+}
+
+#[test]
+fn scalings_that_are_not_modelled_are_refused() {
+    let scaling = |scaling: Value| with(tiny_config(), json!({"rope_scaling": scaling}));
+    for name in ["dynamic", "longrope", "su", "mrope", "proportional"] {
+        refused(&scaling(json!({"type": name, "factor": 2.0})), "rope_scaling.rope_type", "not modelled");
+    }
+    refused(&scaling(json!({"type": "linear"})), "rope_scaling.factor", "missing");
+    refused(&scaling(json!({"type": "linear", "factor": 0.0})), "rope_scaling.factor", "above 0");
+    refused(
+        &scaling(json!({"type": "linear", "factor": 2.0, "mrope_section": [1]})),
+        "rope_scaling.mrope_section",
+        "not one of",
+    );
+    refused(&scaling(json!({"type": "linear", "rope_type": "default"})), "rope_scaling.type", "contradicts");
+    refused(&scaling(json!("linear")), "rope_scaling", "object");
+    let both = json!({"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default"}});
+    refused(&with(tiny_config(), both), "rope_scaling", "contradicts");
+    let thetas = json!({"rope_theta": 1e4, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}});
+    refused(&with(tiny_config(), thetas), "rope_parameters.rope_theta", "contradicts");
+}
+
+#[test]
+fn mistral_is_accepted_only_without_a_window() {
+    assert_eq!(read(&mistral()).unwrap().architecture, Architecture::Llama);
+    refused(&with(mistral(), json!({"sliding_window": 8})), "sliding_window", "window");
+    // A window as long as the context cuts nothing off.
+    read(&with(mistral(), json!({"sliding_window": 16}))).unwrap();
+    // MistralConfig has a window of 4096 where the config is silent.
+    let mut silent = with(mistral(), json!({"max_position_embeddings": 32768}));
+    silent.as_object_mut().unwrap().remove("sliding_window");
+    refused(&silent, "sliding_window", "without this field");
+}
+
+#[test]
+fn unknown_architectures_are_refused_by_name_alone() {
+    for name in ["gemma2", "cohere", "granite", "minicpm", "smollm3", "stablelm", "phi3", "deepseek_v3", "qwen2_moe"] {
+        let fields = json!({"model_type": name, "some": 1, "more": 2});
+        refused(&with(tiny_config(), fields), "model_type", "supported are llama, mistral, qwen2, qwen3");
+    }
+    refused(&json!({}), "model_type", "missing");
+}
+
+#[test]
+fn contradictions_are_refused() {
+    refused(
+        &with(tiny_config(), json!({"num_attention_heads": 4, "num_key_value_heads": 3})),
+        "num_key_value_heads",
+        "divide",
+    );
+    refused(&with(tiny_config(), json!({"head_dim": 3})), "head_dim", "even");
+    refused(
+        &with(tiny_config(), json!({"num_attention_heads": 3, "num_key_value_heads": 1})),
+        "hidden_size",
+        "multiple",
+    );
+    refused(&with(tiny_config(), json!({"partial_rotary_factor": 2.0})), "partial_rotary_factor", "inside");
+    refused(&with(tiny_config(), json!({"partial_rotary_factor": -1.0})), "partial_rotary_factor", "inside");
+    refused(&with(tiny_config(), json!({"rms_norm_eps": 0.0})), "rms_norm_eps", "positive");
+    refused(&with(tiny_config(), json!({"rope_theta": 0.5})), "rope_theta", "above 1");
+}
+
+#[test]
+fn absurd_values_are_refused() {
+    for value in [json!(0), json!(-1), json!(1.5), json!("8"), json!(u64::MAX), json!(1e300), json!([8])] {
+        refused(&with(tiny_config(), json!({"hidden_size": value})), "hidden_size", "whole number");
+    }
+    refused(&with(tiny_config(), json!({"hidden_size": null})), "hidden_size", "missing");
+    for text in [&b"{"[..], b"[]", b"\xff", b""] {
+        assert!(ModelConfig::from_json(Path::new("config.json"), text).is_err());
+    }
+    let deep = format!("{}{}", "{\"a\":".repeat(100_000), "1");
+    assert!(ModelConfig::from_json(Path::new("config.json"), deep.as_bytes()).is_err());
+}
+
+#[test]
+fn every_refusal_is_reported() {
+    let error = read(&with(tiny_config(), json!({"num_experts": 4, "mlp_bias": true}))).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "config.json: `mlp_bias` is true: biases on the feed-forward network are not modelled; \
+         `num_experts` is 4: mixtures of experts are not modelled"
+    );
+}

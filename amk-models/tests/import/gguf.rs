@@ -1,0 +1,228 @@
+//! GGUF files: right ones, and every way to be wrong.
+
+use amk_models::checkpoint::Checkpoint;
+use amk_models::config::{Architecture, RopeScaling};
+use amk_models::tokenizer::SpecialTokens;
+use amk_models::weights::gguf::{Array, GgufFile, Value};
+
+use crate::support::{GgufBuilder, layout, written};
+
+fn open(file: &GgufBuilder) -> Result<Checkpoint, String> {
+    open_bytes(&file.build())
+}
+
+fn open_bytes(bytes: &[u8]) -> Result<Checkpoint, String> {
+    let (_folder, path) = written("m.gguf", bytes);
+    Checkpoint::open(&path).map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn refused(change: impl FnOnce(&mut GgufBuilder) -> &mut GgufBuilder, cause: &str) {
+    let mut file = GgufBuilder::tiny_llama();
+    change(&mut file);
+    let error = open(&file).expect_err(cause);
+    assert!(error.contains("m.gguf") && error.contains(cause), "{error} instead of {cause}");
+}
+
+#[test]
+fn a_file_is_a_whole_checkpoint() {
+    let mut checkpoint = open(&GgufBuilder::tiny_llama()).unwrap();
+    let config = &checkpoint.config;
+    assert_eq!(config.architecture, Architecture::Llama);
+    assert_eq!((config.vocab_size, config.head_dim, config.tied_embeddings), (6, 4, true));
+    assert_eq!((config.bos, config.eos.as_slice()), (Some(0), &[1][..]));
+    for (name, shape) in layout(config) {
+        checkpoint.tensors.claim(&name, &shape).unwrap();
+    }
+    assert_eq!(checkpoint.tokenizer().unwrap().encode("ab</s>", SpecialTokens::Add).unwrap(), [4, 1]);
+    assert!(checkpoint.chat_template.is_some());
+    checkpoint.tensors.finish().unwrap();
+}
+
+#[test]
+fn rows_of_llama_projections_are_put_back() {
+    let mut checkpoint = open(&GgufBuilder::tiny_llama()).unwrap();
+    // Row r of the file starts with 8r. A head of four rows holds a0 b0 a1 b1; the model wants a0 a1 b0 b1.
+    let mut firsts = |name: &str, rows: usize| -> Vec<f32> {
+        let tensor = checkpoint.tensors.claim(name, &[rows, 8]).unwrap();
+        tensor.to_f32().chunks(8).map(|row| row[0] / 8.0).collect()
+    };
+    assert_eq!(firsts("model.layers.0.self_attn.q_proj.weight", 8), [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0]);
+    assert_eq!(firsts("model.layers.0.self_attn.k_proj.weight", 4), [0.0, 2.0, 1.0, 3.0]);
+    assert_eq!(firsts("model.layers.0.self_attn.v_proj.weight", 4), [0.0, 1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn start_tokens_are_added_where_the_file_says() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.bool("tokenizer.ggml.add_bos_token", 1).bool("tokenizer.ggml.add_eos_token", 1);
+    let checkpoint = open(&file).unwrap();
+    let encode = |special| checkpoint.tokenizer().unwrap().encode("b", special).unwrap();
+    assert_eq!(encode(SpecialTokens::Add), [0, 3, 1]);
+    assert_eq!(encode(SpecialTokens::AsWritten), [3]);
+}
+
+#[test]
+fn rotary_factors_become_part_of_the_config() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.f32_tensor("rope_freqs.weight", &[2], &[1.0, 8.0]);
+    let checkpoint = open(&file).unwrap();
+    assert_eq!(checkpoint.config.rope.scaling, RopeScaling::Factors(vec![1.0, 8.0]));
+    let plain = open(&GgufBuilder::tiny_llama()).unwrap().config.rope.frequencies().inv_freq;
+    assert_eq!(checkpoint.config.rope.frequencies().inv_freq, [plain[0], plain[1] / 8.0]);
+    assert!(!checkpoint.tensors.contains("rope_freqs.weight"));
+    refused(|file| file.f32_tensor("rope_freqs.weight", &[3], &[1.0; 3]), "one for each rotated pair");
+    refused(|file| file.f32_tensor("rope_freqs.weight", &[2], &[1.0, 0.0]), "must be positive");
+}
+
+#[test]
+fn metadata_is_read_by_type() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.bool("general.flag", 1).i32s("general.list", &[1, -1]);
+    let (_folder, path) = written("m.gguf", &file.build());
+    let metadata = GgufFile::open(&path).unwrap().metadata;
+    assert_eq!(metadata.get("general.flag"), Some(&Value::Bool(true)));
+    assert_eq!(metadata.get("general.list"), Some(&Value::Array(Array::Signed(vec![1, -1]))));
+    assert_eq!(metadata.unsigned("llama.block_count").unwrap(), Some(1));
+    let error = metadata.text("llama.block_count").unwrap_err().to_string();
+    assert!(error.contains("metadata `llama.block_count`: expected a string, found 1"), "{error}");
+}
+
+#[test]
+fn other_models_are_refused() {
+    let architecture = |name: &str| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", name);
+        open(&file).unwrap_err()
+    };
+    for name in ["gemma2", "granite", "minicpm", "smollm3", "command-r", "qwen2moe"] {
+        assert!(architecture(name).contains("supported are llama, qwen2, qwen3"), "{name}");
+    }
+    refused(|file| file.u32("llama.attention.sliding_window", 4), "sliding window");
+    refused(|file| file.u32("llama.expert_count", 8), "experts");
+    refused(|file| file.f32("llama.logit_scale", 0.06), "`llama.logit_scale` is 0.0");
+    refused(|file| file.u32("llama.attention.value_length", 8), "another size than keys");
+    refused(|file| file.text("llama.rope.scaling.type", "longrope"), "scaling is not modelled");
+    refused(|file| file.text("general.type", "adapter"), "holds no model");
+    refused(|file| file.u32("split.count", 3), "one part of a model");
+    refused(|file| file.u32("general.quantization_version", 1), "version 1 is not supported");
+    let per_layer = |counts: &[i32]| {
+        let mut file = GgufBuilder::tiny_llama();
+        file.i32s("llama.rope.dimension_count", counts);
+        open(&file)
+    };
+    assert!(per_layer(&[4, 4]).is_ok());
+    assert!(per_layer(&[4, 2]).unwrap_err().contains("differ by layer"));
+}
+
+#[test]
+fn an_unknown_tensor_is_left_over() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.f32_tensor("blk.0.ffn_gate_exps.weight", &[8], &[0.0; 8]);
+    let mut checkpoint = open(&file).unwrap();
+    for (name, shape) in layout(&checkpoint.config) {
+        checkpoint.tensors.claim(&name, &shape).unwrap();
+    }
+    assert!(checkpoint.tensors.finish().unwrap_err().to_string().contains("`blk.0.ffn_gate_exps.weight`"));
+}
+
+#[test]
+fn wrong_headers_are_refused() {
+    let file = GgufBuilder::tiny_llama().build();
+    let with = |at: usize, bytes: &[u8]| {
+        let mut file = file.clone();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        open_bytes(&file).unwrap_err()
+    };
+    let cases = [
+        (with(0, b"GGML"), "not a GGUF file"),
+        (with(4, &1_u32.to_le_bytes()), "GGUF version 1 is not supported"),
+        (with(4, &3_u32.to_be_bytes()), "big-endian"),
+        (with(8, &u64::MAX.to_le_bytes()), "the tensor count is 18446744073709551615, more than the limit"),
+        (with(8, &100_000_u64.to_le_bytes()), "truncated: the tensor count needs 2400000 bytes"),
+        (with(16, &u64::MAX.to_le_bytes()), "the metadata count"),
+        (with(24, &u64::MAX.to_le_bytes()), "a metadata key is 18446744073709551615, more than the limit"),
+        (with(24, &(1_u64 << 23).to_le_bytes()), "truncated: a metadata key"),
+        (with(32, b"\xff"), "a metadata key is not valid UTF-8 (at byte 32)"),
+        (with(24 + 8 + 20, &99_u32.to_le_bytes()), "unknown metadata type 99"),
+        (open_bytes(&[]).unwrap_err(), "truncated: the magic number"),
+    ];
+    for (error, cause) in cases {
+        assert!(error.contains(cause), "{error} instead of {cause}");
+    }
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let file = GgufBuilder::tiny_llama().build();
+    let (_folder, path) = written("m.gguf", &file);
+    let whole = std::fs::File::options().write(true).open(&path).unwrap();
+    for len in (0..file.len()).rev() {
+        whole.set_len(len as u64).unwrap();
+        let error = GgufFile::open(&path).unwrap_err().to_string();
+        assert!(error.contains("truncated") || error.contains("leave the file"), "{len} bytes: {error}");
+    }
+}
+
+#[test]
+fn wrong_metadata_is_refused() {
+    refused(|file| file.u32("llama.block_count", 1), "metadata key `llama.block_count` appears twice");
+    refused(|file| file.bool("general.flag", 2), "unknown truth value 2");
+    refused(|file| file.u32("general.alignment", 24), "24 is not a power of two");
+    refused(|file| file.text("llama.rope.freq_base", "big"), "expected a number");
+    refused(|file| file.u32("llama.rope.dimension_count", 6), "inside it");
+    refused(|file| file.u32("llama.rope.dimension_count", 0), "from 1");
+}
+
+#[test]
+fn wrong_tensors_are_refused() {
+    refused(|file| file.f32_tensor("token_embd.weight", &[8], &[0.0; 8]), "tensor `token_embd.weight` appears twice");
+    refused(|file| file.f32_tensor("x", &[8], &[0.0; 8]).move_last_tensor(0), "overlap");
+    refused(|file| file.f32_tensor("x", &[8], &[0.0; 8]).move_last_tensor(4), "alignment");
+    refused(|file| file.f32_tensor("x", &[8], &[0.0; 8]).move_last_tensor(1 << 40), "leave the file");
+    refused(|file| file.f32_tensor("x", &[8], &[0.0; 8]).move_last_tensor(u64::MAX - 31), "leave the file");
+    refused(|file| file.f32_tensor("x", &[1 << 40, 1 << 40], &[]), "larger than any file");
+    refused(|file| file.f32_tensor("x", &[1 << 62], &[]), "larger than any file");
+    refused(|file| file.f32_tensor("x", &[1; 5], &[0.0]), "a tensor's rank is 5, more than the limit of 4");
+    refused(|file| file.tensor("x", &[33], 8, &[0; 68]), "rows of 33 are not whole blocks of 32 (Q8_0)");
+    refused(|file| file.tensor("x", &[8], 77, &[0; 8]), "unknown tensor type 77");
+    refused(|file| file.f32_tensor("blk.1.attn_q.weight", &[8, 6], &[0.0; 48]), "whole heads");
+    // A type that is known but not decoded is only refused when it is claimed.
+    let mut file = GgufBuilder::tiny_llama();
+    file.tensor("x", &[256], 10, &[0; 84]);
+    assert!(open(&file).unwrap().tensors.claim("x", &[256]).unwrap_err().to_string().contains("stored as Q2_K"));
+}
+
+#[test]
+fn wrong_tokenizers_are_refused() {
+    let with = |key: &str, tokens: &[&str], merges: &[&str], types: &[i32]| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", "llama")
+            .u32("llama.block_count", 1)
+            .u32("llama.context_length", 16)
+            .u32("llama.embedding_length", 8)
+            .u32("llama.feed_forward_length", 12)
+            .u32("llama.attention.head_count", 2)
+            .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+            .u32("llama.vocab_size", 6)
+            .text("tokenizer.ggml.model", if key == "llama" { "llama" } else { "gpt2" })
+            .text("tokenizer.ggml.pre", key)
+            .texts("tokenizer.ggml.tokens", tokens)
+            .texts("tokenizer.ggml.merges", merges)
+            .i32s("tokenizer.ggml.token_type", types);
+        open(&file)
+    };
+    assert!(with("smollm", &["a", "b", "ab"], &["a b"], &[1, 1, 1]).is_ok());
+    let cases = [
+        (with("llama", &["a"], &[], &[]), "put the model's tokenizer.json"),
+        (with("gpt-17", &["a"], &[], &[]), "cuts text by \"gpt-17\""),
+        (with("smollm", &["a", "a"], &[], &[]), "tokens 0 and 1 are both \"a\""),
+        (with("smollm", &["a", "b"], &["ab"], &[]), "a merge is not two pieces"),
+        (with("smollm", &["a", "b"], &["a b"], &[]), "m.gguf"),
+        (with("smollm", &["a", "b"], &[], &[1]), "1 token types for 2 tokens"),
+    ];
+    for (result, cause) in cases {
+        let error = result.expect_err(cause);
+        assert!(error.contains(cause), "{error} instead of {cause}");
+    }
+}

@@ -1,0 +1,12 @@
+//! Checkpoints from disk: what is accepted, what is refused and how, and agreement with the reference implementations.
+
+mod cache;
+mod chat;
+mod checkpoint;
+mod config;
+mod gguf;
+mod hostile;
+mod rope;
+mod safetensors;
+mod support;
+mod tokenizer;

