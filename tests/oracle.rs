@@ -233,3 +233,21 @@ fn whole_tasks_show_all_that_starts_and_ends_show() {
     println!("safe {safe}, race {race}, wrong value {wrong_value}, deadlock {deadlock}");
     assert!(safe > 100 && race > 100 && wrong_value > 100 && deadlock > 20, "{counts:?}");
 }
+
+/// One execution a task, or every interleaving: the same verdicts.
+#[test]
+fn keeping_one_task_back_shows_every_race() {
+    let mut counts = [0; 3];
+    for n in 0..2_500 {
+        let (_, program) = amk_tests::soundness::draw(11, n);
+        let text = amk_ir::text::print(&program);
+        let source = oracle::read::read(&text).expect("the printer's text can be read");
+        let all = oracle::judge(&text);
+        let one = oracle::withhold::judge(&source, oracle::Horizon::default());
+        assert_eq!(all.is_safe(), one.is_safe(), "{all} but {one}\n{text}");
+        counts[0] += u32::from(all.is_safe());
+        counts[1] += u32::from(all.kind() == "race");
+        counts[2] += u32::from(all.kind() == "deadlock");
+    }
+    assert!(counts.iter().all(|&count| count > 150), "{counts:?}");
+}

@@ -6,10 +6,9 @@
 //! is slow) or, with tickets, sits drawn in its worker's hands. Hence the check at each start: everything that conflicts with the task
 //! and is earlier in eager order has ended. [`super::fine`] explores starts and ends apart, and a test compares the two.
 
-use super::cells::Cells;
 use super::launch::{Horizon, Instance, Launch, MOST, Order, Set};
 use super::source::Source;
-use super::{Reason, Verdict, eager, read, structure};
+use super::{Reason, Verdict, read, stages};
 use rustc_hash::FxHashMap;
 
 /// Explores programs one after the other, reusing its memory.
@@ -40,26 +39,10 @@ impl Explorer {
 
     /// Judges a program.
     pub fn judge_source(&mut self, source: &Source, horizon: Horizon) -> Verdict {
-        if let Err(why) = structure::check(source) {
-            return Verdict::Unsafe(Reason::Structure(why));
-        }
-        let Some(cells) = Cells::new(source) else { return Verdict::TooLarge };
-        if let Err(reason) = eager::early_reads(source, &cells) {
-            return Verdict::Unsafe(reason);
-        }
-        let barrier_steps = 1;
-        for first in 0..source.positions {
-            let left = |steps: u64| if source.positions == 1 { steps } else { steps.min(source.positions - first) };
-            if let Err(reason) = eager::run(source, &cells, first, left(horizon.steps)) {
-                return Verdict::Unsafe(reason);
-            }
-            let steps = if source.pipelined { left(explored_steps(source, horizon)) } else { barrier_steps };
-            let Some(launch) = Launch::new(source, &cells, first, steps) else { return Verdict::TooLarge };
-            if let Err(reason) = self.explore(&launch) {
-                return Verdict::Unsafe(reason);
-            }
-        }
-        Verdict::Safe
+        stages(source, horizon, MOST, |cells, first, steps| {
+            let launch = Launch::new(source, cells, first, steps).ok_or(Verdict::TooLarge)?;
+            self.explore(&launch).map_err(Verdict::Unsafe)
+        })
     }
 
     /// Visits every reachable state of a launch.
@@ -115,15 +98,6 @@ impl Explorer {
         trace.reverse();
         trace
     }
-}
-
-/// Steps of a pipelined launch to explore: signals of a step may stand in for those of earlier ones, at most a fan-in of them.
-fn explored_steps(source: &Source, horizon: Horizon) -> u64 {
-    let fan_in = |counter| source.tasks.iter().filter(|task| task.signals.contains(counter)).count() as u64;
-    let widest = source.tasks.iter().flat_map(|task| &task.signals).map(fan_in).max().unwrap_or(0);
-    let slots = source.buffers.iter().filter_map(|buffer| buffer.slots).max().unwrap_or(0);
-    let fits = (MOST / source.tasks.len().max(1)) as u64;
-    horizon.steps.max(widest + 1).max(slots + 1).min(fits)
 }
 
 /// The state after a choice, and the task that runs in it: the next of a worker's queue, or (choice 0) a drawn ticket, or the

@@ -19,6 +19,17 @@ impl Default for Horizon {
     }
 }
 
+impl Horizon {
+    /// Steps of a pipelined launch to explore: signals of a step may stand in for those of earlier ones, at most a fan-in of them.
+    pub fn of(self, source: &Source, instances: usize) -> u64 {
+        let fan_in = |counter| source.tasks.iter().filter(|task| task.signals.contains(counter)).count() as u64;
+        let widest = source.tasks.iter().flat_map(|task| &task.signals).map(fan_in).max().unwrap_or(0);
+        let slots = source.buffers.iter().filter_map(|buffer| buffer.slots).max().unwrap_or(0);
+        let fits = (instances / source.tasks.len().max(1)) as u64;
+        self.steps.max(widest + 1).max(slots + 1).min(fits)
+    }
+}
+
 /// Instances of a launch fit in a 64-bit set.
 pub const MOST: usize = 64;
 
@@ -94,7 +105,8 @@ impl Launch {
         for (n, touch) in touched.iter().enumerate() {
             let earlier = (0..n).filter(|&m| touch.conflicts(&touched[m]));
             launch.before.push(earlier.fold(0, |set, m| set | 1 << m));
-            launch.packets.push(packet_writers(source, first, launch.instance(n)));
+            let writers = packet_writers(source, first, launch.instance(n));
+            launch.packets.push(writers.into_iter().fold(0, |set, task| set | 1 << (n - n % tasks + task)));
             launch.waits.push(launch.waits_of(source, launch.instance(n), steps));
         }
         launch.order = order(source, tasks, steps);
@@ -169,10 +181,10 @@ impl Touched {
     }
 }
 
-/// The last writers, in this step, before the instance, of the packet elements it reads.
-fn packet_writers(source: &Source, first: u64, at: Instance) -> Set {
+/// The tasks that are the last writers, in this step and before the instance, of the packet elements it reads.
+pub fn packet_writers(source: &Source, first: u64, at: Instance) -> Vec<usize> {
     let position = position(source, first, at.step);
-    let mut set = 0;
+    let mut writers = Vec::new();
     for (call, body) in source.tasks[at.task].calls.iter().enumerate() {
         let packets = |buffer: usize| source.buffers[buffer].slots.is_some();
         for operand in body.operands.iter().filter(|o| o.access.reads() && packets(o.buffer)) {
@@ -184,15 +196,13 @@ fn packet_writers(source: &Source, first: u64, at: Instance) -> Set {
                             && elements(&source.buffers[o.buffer], o, position).contains(&element)
                     })
                 };
-                if writes(at.task, call) {
-                    continue;
+                if !writes(at.task, call) {
+                    writers.extend((0..at.task).rev().find(|&task| writes(task, source.tasks[task].calls.len())));
                 }
-                let writer = (0..at.task).rev().find(|&task| writes(task, source.tasks[task].calls.len()));
-                set |= writer.map_or(0, |task| 1 << (at.step as usize * source.tasks.len() + task));
             }
         }
     }
-    set
+    writers
 }
 
 fn order(source: &Source, tasks: usize, steps: u64) -> Order {

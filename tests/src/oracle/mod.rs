@@ -20,6 +20,7 @@ pub mod launch;
 pub mod read;
 pub mod source;
 pub mod structure;
+pub mod withhold;
 
 pub use explore::Explorer;
 pub use launch::{Horizon, Instance, Launch};
@@ -164,4 +165,35 @@ impl fmt::Display for Reason {
 /// Judges the program of a text.
 pub fn judge(text: &str) -> Verdict {
     Explorer::default().judge(text, Horizon::default())
+}
+
+/// The stages: structure, eager order, and then `explore` for the steps of a launch from a position, at every position.
+///
+/// At most `instances` of tasks are explored at a time.
+fn stages(
+    source: &Source,
+    horizon: Horizon,
+    instances: usize,
+    mut explore: impl FnMut(&cells::Cells, u64, u64) -> Result<(), Verdict>,
+) -> Verdict {
+    if let Err(why) = structure::check(source) {
+        return Verdict::Unsafe(Reason::Structure(why));
+    }
+    let Some(cells) = cells::Cells::new(source) else { return Verdict::TooLarge };
+    if let Err(reason) = eager::early_reads(source, &cells) {
+        return Verdict::Unsafe(reason);
+    }
+    let steps = if source.pipelined { horizon.of(source, instances) } else { 1 };
+    for first in 0..source.positions {
+        let left = source.positions - first;
+        let kept = if source.positions == 1 { horizon.steps } else { left };
+        if let Err(reason) = eager::run(source, &cells, first, kept) {
+            return Verdict::Unsafe(reason);
+        }
+        let steps = if source.positions == 1 { steps } else { steps.min(left) };
+        if let Err(verdict) = explore(&cells, first, steps) {
+            return verdict;
+        }
+    }
+    Verdict::Safe
 }
