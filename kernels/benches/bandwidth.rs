@@ -1,0 +1,60 @@
+//! How fast `linear` streams weights, beside how fast the machine reads memory, from one run.
+//!
+//! `cargo bench -p amk-kernels --bench bandwidth`
+
+use amk::measure::read_bandwidth;
+use amk::prelude::*;
+use amk_kernels::linear;
+use half::bf16;
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// Rows of 2048 elements: a matrix far larger than a last-level cache.
+const ROWS: usize = 65_536;
+const COLUMNS: usize = 2048;
+const TILE: usize = 256;
+const PASSES: usize = 5;
+
+/// Bytes a second at which `threads` threads together compute `linear` of the whole weight, tile by tile; the best pass.
+fn rate(weight: &Weight, threads: usize) -> f64 {
+    let x = Tensor::from(vec![0.5; COLUMNS]);
+    let barrier = Barrier::new(threads);
+    let share = ROWS / threads;
+    let run = |thread: usize| {
+        let tiles = (thread * share..(thread + 1) * share).step_by(TILE);
+        let tiles: Vec<Weight> = tiles.map(|row| weight.slice(&[row..(row + TILE).min(ROWS), 0..COLUMNS])).collect();
+        core::array::from_fn(|_| {
+            barrier.wait();
+            let start = Instant::now();
+            tiles.iter().for_each(|tile| drop(std::hint::black_box(linear(&x, tile))));
+            barrier.wait();
+            start.elapsed().as_secs_f64()
+        })
+    };
+    let seconds: Vec<[f64; PASSES]> = std::thread::scope(|scope| {
+        let run = &run;
+        let handles: Vec<_> = (1..threads).map(|thread| scope.spawn(move || run(thread))).collect();
+        let own = run(0);
+        handles.into_iter().filter_map(|handle| handle.join().ok()).chain([own]).collect()
+    });
+    let slowest = |pass: usize| seconds.iter().map(|thread| thread[pass]).fold(0.0, f64::max);
+    let best = (0..PASSES).map(slowest).fold(f64::INFINITY, f64::min);
+    (weight.len() * weight.dtype().bytes() as usize) as f64 / best
+}
+
+fn main() {
+    let shape = [ROWS, COLUMNS];
+    let weights = [
+        Weight::f32(&shape, vec![0.25; ROWS * COLUMNS]),
+        Weight::bf16(&shape, vec![bf16::from_f32(0.25); ROWS * COLUMNS]),
+        Weight::f16(&shape, vec![half::f16::from_f32(0.25); ROWS * COLUMNS]),
+    ];
+    for threads in [1, 2] {
+        let memory = read_bandwidth(threads);
+        println!("{threads} threads: memory reads at {:.1} GB/s", memory / 1e9);
+        for weight in weights.iter().flatten() {
+            let rate = rate(weight, threads);
+            println!("  linear of {} weights: {:.1} GB/s, {:.0}%", weight.dtype(), rate / 1e9, 100.0 * rate / memory);
+        }
+    }
+}
