@@ -8,12 +8,14 @@ mod pre_tokenizer;
 mod stream;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use stream::TokenStream;
 
-/// Converts between text and the token ids of one model.
+/// Converts between text and the token ids of one model. Cloning is cheap: the vocabulary is shared.
+#[derive(Clone)]
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
+    inner: Arc<tokenizers::Tokenizer>,
     /// Rows of the model's embedding table, once known.
     vocab_size: Option<usize>,
 }
@@ -77,7 +79,7 @@ impl Tokenizer {
         inner.with_padding(None);
         let removed = inner.with_truncation(None);
         debug_assert!(removed.is_ok(), "removing truncation has no parameters to be wrong");
-        Self { inner, vocab_size: None }
+        Self { inner: Arc::new(inner), vocab_size: None }
     }
 
     /// Refuses to encode tokens from `vocab_size` up, for which the model has no embedding.
