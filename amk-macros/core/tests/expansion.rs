@@ -1,0 +1,189 @@
+//! What the macros expand to, as a reviewer reads it. `INSTA_UPDATE=always cargo test -p amk-macros-core --test expansion`
+//! writes the snapshots anew.
+
+use amk_macros_core::{Origin, instruction, megakernel, stage2, weight_layout};
+use proc_macro2::TokenStream;
+use quote::quote;
+use std::time::Instant;
+use syn::visit::Visit;
+
+fn origin(line: usize) -> Origin {
+    Origin { crate_name: "model".into(), file: "model/src/lib.rs".into(), line, column: 1 }
+}
+
+fn pretty(tokens: TokenStream) -> String {
+    prettyplease::unparse(&syn::parse2(tokens).expect("an expansion is a list of items"))
+}
+
+fn linear() -> TokenStream {
+    instruction(
+        &origin(1),
+        quote!(
+            op = "gemv_tile",
+            shape = "x: [K], w: [N, K] -> y: [N]",
+            tile = "T = 16",
+            task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]",
+            cuda = "gemv_tile.cuh"
+        ),
+        quote! {
+            /// `y = w x`
+            pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
+                x.data().iter().collect()
+            }
+        },
+    )
+}
+
+fn mlp() -> TokenStream {
+    weight_layout(
+        &origin(20),
+        quote! {
+            pub struct Mlp {
+                #[weight("mlp.{l}.up", or = "mlp.up", [FFN, HIDDEN])]
+                pub up: Weight,
+                #[param]
+                pub eps: f32,
+            }
+        },
+    )
+}
+
+/// The record in an expansion: the first text that is JSON.
+fn record(expansion: &TokenStream) -> String {
+    struct Json(Option<String>);
+    impl<'ast> Visit<'ast> for Json {
+        fn visit_lit_str(&mut self, literal: &'ast syn::LitStr) {
+            if literal.value().starts_with('{') {
+                self.0.get_or_insert(literal.value());
+            }
+        }
+
+        fn visit_macro(&mut self, call: &'ast syn::Macro) {
+            let literals = call.tokens.clone().into_iter().flat_map(flatten);
+            for literal in literals.filter_map(|tree| syn::parse2::<syn::LitStr>(tree.into()).ok()) {
+                self.visit_lit_str(&literal);
+            }
+        }
+    }
+    let mut found = Json(None);
+    found.visit_file(&syn::parse2(expansion.clone()).expect("items"));
+    found.0.expect("a record")
+}
+
+fn flatten(tree: proc_macro2::TokenTree) -> Vec<proc_macro2::TokenTree> {
+    match tree {
+        proc_macro2::TokenTree::Group(group) => group.stream().into_iter().flat_map(flatten).collect(),
+        tree => vec![tree],
+    }
+}
+
+/// What the last companion calls the second stage with.
+fn end(records: &[(&str, &str, String)], attribute: TokenStream, function: TokenStream) -> TokenStream {
+    let records = records.iter().map(|(key, kind, content)| {
+        let kind = quote::format_ident!("{kind}");
+        quote!({ #key #kind #content })
+    });
+    quote!(@amk1 "$end" { #(#records)* } {} { [#attribute] #function })
+}
+
+fn kernel() -> (TokenStream, TokenStream) {
+    let attribute = quote!(
+        dims(HIDDEN, FFN),
+        inputs(x: [HIDDEN]),
+        instances(tiny(HIDDEN = 32, FFN = 64)),
+        schedule(workers = 2, tile(linear = 32))
+    );
+    let function = quote! {
+        /// The MLP's first half.
+        pub fn up(x: &Tensor, w: &Mlp) -> Tensor {
+            #[allow(clippy::let_and_return)]
+            let y = linear(x, &w.up);
+            y
+        }
+    };
+    (attribute, function)
+}
+
+fn kernel_records() -> Vec<(&'static str, &'static str, String)> {
+    vec![
+        ("Tensor", "input", "Tensor".to_owned()),
+        ("Mlp", "layout", record(&mlp())),
+        ("linear", "instruction", record(&linear())),
+    ]
+}
+
+#[test]
+fn an_instruction_is_the_function_a_companion_and_an_entry() {
+    insta::assert_snapshot!(pretty(linear()));
+}
+
+#[test]
+fn a_layout_is_an_implementation_and_a_companion() {
+    insta::assert_snapshot!(pretty(mlp()));
+}
+
+#[test]
+fn a_megakernel_is_the_function_and_a_chain() {
+    let (attribute, function) = kernel();
+    insta::assert_snapshot!(pretty(megakernel(attribute, function)));
+}
+
+#[test]
+fn the_end_of_the_chain_is_the_graph_as_text() {
+    let (attribute, function) = kernel();
+    insta::assert_snapshot!(pretty(stage2(end(&kernel_records(), attribute, function))));
+}
+
+#[test]
+fn the_function_stays_where_something_is_wrong() {
+    let wrong = instruction(
+        &origin(1),
+        quote!(op = "x"),
+        quote!(
+            pub fn f(x: &Tensor) -> Tensor {
+                x.clone()
+            }
+        ),
+    );
+    let text = pretty(wrong);
+    assert!(text.contains("pub fn f") && text.contains("AMK0902") && text.contains("pub use __amk_f"), "{text}");
+    let wrong = megakernel(
+        quote!(),
+        quote!(
+            pub async fn f(x: &Tensor) -> Tensor {
+                x
+            }
+        ),
+    );
+    let text = pretty(wrong);
+    assert!(text.contains("pub async fn f") && text.contains("AMK0901") && !text.contains("@amk1"), "{text}");
+}
+
+#[test]
+fn what_stands_on_an_item_with_errors_says_nothing_more() {
+    let mut records = kernel_records();
+    records[2] = ("linear", "error", String::new());
+    let (attribute, function) = kernel();
+    assert_eq!(stage2(end(&records, attribute, function)).to_string(), "");
+}
+
+#[test]
+fn expansion_is_the_same_each_time() {
+    let (attribute, function) = kernel();
+    let run = || stage2(end(&kernel_records(), attribute.clone(), function.clone())).to_string();
+    assert_eq!(run(), run());
+}
+
+/// The macro's own share of compile time is printed by `cargo test -p amk-macros-core --release --test expansion -- --ignored
+/// --nocapture share`.
+#[test]
+#[ignore = "prints times"]
+fn share_of_compile_time() {
+    let (attribute, function) = kernel();
+    let tokens = end(&kernel_records(), attribute, function);
+    let start = Instant::now();
+    for _ in 0..100 {
+        stage2(tokens.clone());
+    }
+    println!("second stage of a small kernel: {:?}", start.elapsed() / 100);
+}

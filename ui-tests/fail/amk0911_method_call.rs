@@ -1,0 +1,20 @@
+//! Ops are called as functions.
+
+use amk::prelude::*;
+use amk_kernels::linear;
+
+#[derive(WeightLayout)]
+struct Mlp {
+    #[weight("up", [FFN, HIDDEN])]
+    up: Weight,
+    #[weight("down", [HIDDEN, FFN])]
+    down: Weight,
+}
+
+#[megakernel(dims(HIDDEN, FFN), inputs(x: [HIDDEN]))]
+fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
+    let y = linear(x, &w.up);
+    linear(&y.clone(), &w.down)
+}
+
+fn main() {}

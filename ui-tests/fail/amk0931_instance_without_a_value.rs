@@ -1,0 +1,19 @@
+//! Every instance gives every dim a value.
+
+use amk::prelude::*;
+use amk_kernels::linear;
+
+#[derive(WeightLayout)]
+struct Mlp {
+    #[weight("up", [FFN, HIDDEN])]
+    up: Weight,
+    #[weight("down", [HIDDEN, FFN])]
+    down: Weight,
+}
+
+#[megakernel(dims(HIDDEN, FFN), inputs(x: [HIDDEN]), instances(tiny(HIDDEN = 64, FNN = 128)))]
+fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
+    linear(&linear(x, &w.up), &w.down)
+}
+
+fn main() {}

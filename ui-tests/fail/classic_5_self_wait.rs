@@ -1,0 +1,27 @@
+//! (5 of 8) An op that waits for its own signal.
+
+use amk::prelude::*;
+use amk_kernels::linear;
+
+#[derive(WeightLayout)]
+struct Mlp {
+    #[weight("up", [FFN, HIDDEN])]
+    up: Weight,
+    #[weight("down", [HIDDEN, FFN])]
+    down: Weight,
+}
+
+#[megakernel(
+    dims(HIDDEN, FFN), inputs(x: [HIDDEN]),
+    instances(tiny(HIDDEN = 64, FFN = 128)),
+    schedule(workers = 4, tile(linear = 32, add = whole)),
+    events(done)
+)]
+fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
+    #[wait(done == 4)]
+    #[signal(done)]
+    let h = linear(x, &w.up);
+    linear(&h, &w.down)
+}
+
+fn main() {}

@@ -1,0 +1,28 @@
+//! (6 of 8) A wait for an event tensor that is not declared.
+
+use amk::prelude::*;
+use amk_kernels::linear;
+
+#[derive(WeightLayout)]
+struct Mlp {
+    #[weight("up", [FFN, HIDDEN])]
+    up: Weight,
+    #[weight("down", [HIDDEN, FFN])]
+    down: Weight,
+}
+
+#[megakernel(
+    dims(HIDDEN, FFN), inputs(x: [HIDDEN]),
+    instances(tiny(HIDDEN = 64, FFN = 128)),
+    schedule(workers = 4, tile(linear = 32, add = whole)),
+    events(up_done)
+)]
+fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
+    #[signal(up_done)]
+    let h = linear(x, &w.up);
+    #[wait(up_dne == 4)]
+    let y = linear(&h, &w.down);
+    y
+}
+
+fn main() {}
