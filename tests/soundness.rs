@@ -53,7 +53,7 @@ fn every_mutant_is_rejected_or_harmless() {
         for mutation in Class::ALL.into_iter().flat_map(|class| mutate::sites(&program, class)) {
             let mutant = mutation.apply(&program);
             let found = codes(&mutant);
-            let verdict = opinion(&mut explorer, &mutant, found.is_empty());
+            let verdict = opinion(&mut explorer, &mutant, true);
             assert_eq!(
                 found.is_empty(),
                 verdict.is_safe(),

@@ -128,7 +128,7 @@ fn json(args: &Args, tally: &Tally, seconds: f64) {
 fn show(seed: u64, number: u64) {
     let (label, program) = draw(seed, number);
     println!("; {label:?}\n{}", amk_ir::text::print(&program));
-    let verdict = opinion(&mut Explorer::default(), &program, false);
+    let verdict = opinion(&mut Explorer::default(), &program, true);
     println!("; oracle: {verdict}");
     for violation in amk_ir::verify::check(&program) {
         println!("; verifier: {} {violation:?}", violation.code());
@@ -138,11 +138,10 @@ fn show(seed: u64, number: u64) {
 fn explain(difference: &Difference) {
     let accepted = difference.codes.is_empty();
     let differs = |program: &amk_ir::Program| {
-        codes(program).is_empty() == accepted
-            && opinion(&mut Explorer::default(), program, accepted).is_safe() != accepted
+        codes(program).is_empty() == accepted && opinion(&mut Explorer::default(), program, true).is_safe() != accepted
     };
     let small = shrink(difference.program.clone(), differs);
-    let verdict = opinion(&mut Explorer::default(), &small, accepted);
+    let verdict = opinion(&mut Explorer::default(), &small, true);
     println!("\n; program {}: oracle: {verdict}; verifier: {:?}", difference.number, codes(&small));
     for violation in amk_ir::verify::check(&small) {
         println!("; {violation:?}");

@@ -20,13 +20,13 @@ struct Draft<'a> {
     written: Vec<Vec<Region>>,
 }
 
-/// Draws a program: 2 to 7 tasks, 1 to 3 workers.
+/// Draws a program: 2 to 7 tasks, 1 to 4 workers.
 pub fn program(rng: &mut Rng) -> Program {
     let mut draft = Draft { rng, program: Program { name: "drawn".into(), ..Program::default() }, written: Vec::new() };
     draft.program.positions = if draft.rng.chance(60) { 1 } else { draft.rng.between(2, 4) };
     let pipelined = draft.rng.chance(35);
     let ticket = draft.rng.chance(if pipelined { 10 } else { 30 });
-    let workers = [1, 2, 2, 2, 3, 3, 3][draft.rng.below(7) as usize];
+    let workers = [1, 2, 2, 2, 2, 3, 3, 3, 3, 4][draft.rng.below(10) as usize];
     let closed = pipelined && !ticket && workers > 1 && draft.rng.chance(75);
     if pipelined {
         draft.program.steps = Steps::Pipelined;
