@@ -8,7 +8,8 @@ use super::packets::Packets;
 use crate::registry::{Frame, Registry};
 use crate::tensor::{State, Weight};
 use crate::vm::Bindings;
-use amk_ir::{Call, Operand, Param, Program, Region, TaskId};
+use amk_ir::{Call, InstructionId, Operand, Param, Program, Region, TaskId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the workers execute.
 pub(super) struct Plan {
@@ -63,7 +64,7 @@ pub(super) enum ResultPlan {
 
 impl Plan {
     pub(super) fn new(program: &Program, bindings: &Bindings, registry: &Registry) -> Result<Self, VmError> {
-        let fits = program.instructions.iter().map(|instruction| Fit::new(instruction, registry)).collect::<Result<Vec<_>, _>>()?;
+        let fits = fits(program, registry)?;
         let memory = Memory::new(program, bindings)?;
         let packets = Packets::new(program);
         let (bases, counters) = program.counter_bases();
@@ -88,8 +89,15 @@ impl Plan {
     }
 }
 
-fn call_plan(task: TaskId, call: &Call, program: &Program, fits: &[Fit], memory: &Memory) -> Result<CallPlan, VmError> {
-    let fit = &fits[call.instruction.index()];
+/// The linked instructions that the program calls.
+fn fits(program: &Program, registry: &Registry) -> Result<BTreeMap<InstructionId, Fit>, VmError> {
+    let called: BTreeSet<InstructionId> = program.tasks.iter().flat_map(|task| &task.calls).map(|call| call.instruction).collect();
+    let fit = |id: InstructionId| Ok((id, Fit::new(&program.instructions[id.index()], registry)?));
+    called.into_iter().map(fit).collect()
+}
+
+fn call_plan(task: TaskId, call: &Call, program: &Program, fits: &BTreeMap<InstructionId, Fit>, memory: &Memory) -> Result<CallPlan, VmError> {
+    let fit = &fits[&call.instruction];
     let instruction = &program.instructions[call.instruction.index()];
     let refuse = |operand: usize, why: &'static str| {
         let buffer = call.operands.get(operand).map_or("nothing", |operand| &program.buffers[operand.buffer.index()].name);
