@@ -136,6 +136,32 @@ worker w1: t2 t3
 }
 
 #[test]
+fn pipelined_steps_of_a_verified_program_keep_apart() {
+    let lines = r"
+steps pipelined
+buffer b2 @x activation f32[4] packet 2
+buffer b3 @y activation f32[4] packet 1
+buffer b4 @z output f32[4]
+buffer b5 @s state f32[4, 4]
+task t0: spread(b1[..], b0[..]) -> (b2[..])
+task t1: double(b2[..]) -> (b3[..])
+task t2: double(b3[..]) -> (b4[..])
+task t3: keep(b2[..]) -> (b5[pos, ..]) {pos}
+worker w0: t0 t2
+worker w1: t1 t3
+";
+    for seed in 0..50 {
+        for mode in [Mode::Shuffled { seed }, Mode::Delayed { seed }] {
+            let mut vm = vm(lines, mode, Duration::from_secs(20)).unwrap();
+            let outputs = vm.run((0..4).map(|n| step(10 * n, n)).collect()).unwrap();
+            assert_eq!(tensor(outputs), [124.0, 128.0, 132.0, 136.0], "{mode:?}");
+            let state = vm.state("s").unwrap();
+            assert_eq!((0..4).map(|n| state.row([n])[0]).collect::<Vec<_>>(), [1.0, 11.0, 21.0, 31.0], "{mode:?}");
+        }
+    }
+}
+
+#[test]
 fn a_fused_task_passes_values_in_local_buffers() {
     let lines = r"
 buffer b2 @h local f32[4]

@@ -1,0 +1,139 @@
+//! Why the CUDA VM cannot run, or stopped.
+
+use super::pattern::Unsupported;
+use crate::megakernel::MegakernelError;
+use amk_ir::verify::Rejected;
+
+/// Why the CUDA VM cannot run, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum CudaError {
+    /// There is no driver.
+    #[error("no CUDA driver: `libcuda` is not on this machine; install NVIDIA's driver (580 or newer for CUDA 13, 525 for CUDA 12)")]
+    NoDriver,
+    /// There is no device.
+    #[error("the CUDA driver is there, but sees no GPU; check `nvidia-smi` and CUDA_VISIBLE_DEVICES")]
+    NoDevice,
+    /// The device is known not to work.
+    #[error("the GPU {device} is not supported: {reason}")]
+    Refused {
+        /// The device's name.
+        device: String,
+        /// Why.
+        reason: String,
+    },
+    /// The device is not what its target record says.
+    #[error("the GPU {device} is not what the record `{target}` says: {what} is {found}, expected {expected}")]
+    Mismatch {
+        /// The device's name.
+        device: String,
+        /// The record.
+        target: &'static str,
+        /// Which property.
+        what: &'static str,
+        /// The device's.
+        found: u64,
+        /// The record's.
+        expected: u64,
+    },
+    /// NVRTC is missing.
+    #[error(
+        "no NVRTC: `libnvrtc` is not on this machine; install the CUDA runtime compiler (`pip install nvidia-cuda-nvrtc`) and put its folder on LD_LIBRARY_PATH"
+    )]
+    NoNvrtc,
+    /// NVRTC refused the generated source.
+    #[error("NVRTC does not compile the device code:\n{log}")]
+    Compile {
+        /// Its messages.
+        log: String,
+    },
+    /// The function has a form that the device code does not compute.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The graph cannot be lowered.
+    #[error(transparent)]
+    Megakernel(#[from] MegakernelError),
+    /// The verifier refused the program.
+    #[error("the verifier refused the device's program:\n{0}")]
+    Rejected(Box<Rejected>),
+    /// The image does not mean the verified program.
+    #[error("the device image differs from the verified program at task {task}: {what}")]
+    Image {
+        /// The task.
+        task: u32,
+        /// What differs.
+        what: &'static str,
+    },
+    /// A weight is missing.
+    #[error("nothing is bound to the weight `{0}`")]
+    Unbound(String),
+    /// The device memory does not suffice.
+    #[error("out of device memory: {needed} bytes are needed, {free} of {total} are free; use a shorter context or a larger GPU")]
+    Memory {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+        /// Bytes of the device.
+        total: u64,
+    },
+    /// The positions asked for are outside the context.
+    #[error("positions {from}..{to} are outside the context of {positions}")]
+    Positions {
+        /// First position.
+        from: u64,
+        /// One past the last.
+        to: u64,
+        /// Positions of the context.
+        positions: u64,
+    },
+    /// A launch was given no token to start from.
+    #[error("a launch needs at least one token and one step")]
+    Empty,
+    /// A wait did not end.
+    #[error("{0}")]
+    Stuck(Stuck),
+    /// The context is dead: every later call fails.
+    #[error("the CUDA context died ({0}); make a new VM to go on")]
+    Dead(cudarc::driver::DriverError),
+    /// A driver call failed.
+    #[error("the CUDA driver says: {0}")]
+    Driver(#[from] cudarc::driver::DriverError),
+    /// The cubin cache cannot be used.
+    #[error("the cache {path} cannot be used: {cause}")]
+    Cache {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: std::io::Error,
+    },
+}
+
+/// Who waited for what when the deadline passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The worker.
+    pub worker: u32,
+    /// The task, as the program shows it.
+    pub task: String,
+    /// What it waited for.
+    pub event: String,
+    /// The epoch wanted.
+    pub wanted: u32,
+    /// The epoch found.
+    pub found: u32,
+    /// The step of the launch.
+    pub step: u32,
+}
+
+impl core::fmt::Display for Stuck {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { worker, task, event, wanted, found, step } = self;
+        write!(f, "step {step} of the launch did not end: worker {worker}, task {task}, waited for {event}: wanted {wanted}, found {found}")
+    }
+}
+
+impl From<Box<Rejected>> for CudaError {
+    fn from(rejected: Box<Rejected>) -> Self {
+        Self::Rejected(rejected)
+    }
+}

@@ -1,0 +1,26 @@
+//! The CUDA VM: a whole decode step in one persistent launch.
+//!
+//! ```text
+//! Graph ─unroll─► calls ─pattern─► Decoder ─plan─► Program ─verify─► Verified ─image─► records, tapes ─► one cooperative launch
+//! ```
+//!
+//! The device code comes as text from the crate of the instruction set ([`DeviceCode`]); it is specialised for the program by the
+//! generated `dispatch` ([`source`]), compiled by NVRTC and cached ([`nvrtc`]). Nothing of CUDA is needed to build this module; at
+//! run time the driver and NVRTC are loaded, and their absence is an error that says what to install.
+
+mod error;
+pub mod image;
+mod launch;
+pub mod nvrtc;
+mod pattern;
+pub mod plan;
+pub mod source;
+mod tape;
+mod target;
+
+pub use error::{CudaError, Stuck};
+pub use launch::{Run, RunOptions, Vm};
+pub use nvrtc::{Cubin, compile};
+pub use pattern::{Decoder, DecoderLayer, Projection, Unsupported};
+pub use source::DeviceCode;
+pub use target::{GpuTarget, Refused, TARGETS};

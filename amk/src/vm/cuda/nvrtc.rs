@@ -1,0 +1,76 @@
+//! NVRTC: source to cubin, cached by what went in.
+
+use super::error::CudaError;
+use cudarc::nvrtc::{result, sys};
+use std::ffi::{CStr, CString};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+/// A compiled program.
+#[derive(Clone, Debug)]
+pub struct Cubin {
+    /// The machine code.
+    pub bytes: Vec<u8>,
+    /// The compiler's messages: registers, spills and shared memory. Empty where it came from the cache.
+    pub log: String,
+}
+
+/// Compiles for an architecture as in `sm_90a`.
+///
+/// # Errors
+/// [`CudaError::NoNvrtc`], [`CudaError::Compile`].
+pub fn compile(source: &str, architecture: &str) -> Result<Cubin, CudaError> {
+    // SAFETY: looks for the library and nothing else.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CudaError::NoNvrtc);
+    }
+    let failed = |error: result::NvrtcError| CudaError::Compile { log: error.to_string() };
+    let text = CString::new(source).map_err(|_| CudaError::Compile { log: "the source has a NUL byte".into() })?;
+    let program = result::create_program(&text, Some(c"vm.cu")).map_err(failed)?;
+    let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "--ptxas-options=-v".into(), "-default-device".into()];
+    // SAFETY: `program` was just created and is destroyed below, once.
+    let compiled = unsafe { result::compile_program(program, &options) };
+    // SAFETY: as above; the log of a compiled program is a C string.
+    let log = unsafe { result::get_program_log(program) }.map_err(failed)?;
+    // SAFETY: NVRTC ends the log with a NUL.
+    let log = unsafe { CStr::from_ptr(log.as_ptr()) }.to_string_lossy().into_owned();
+    let bytes = match compiled {
+        Ok(()) => cubin(program).map_err(failed),
+        Err(_) => Err(CudaError::Compile { log: log.clone() }),
+    };
+    // SAFETY: destroyed once, and not used after.
+    unsafe { result::destroy_program(program) }.map_err(failed)?;
+    Ok(Cubin { bytes: bytes?, log })
+}
+
+fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
+    let mut size = 0usize;
+    // SAFETY: `program` was compiled; `size` is written.
+    unsafe { sys::nvrtcGetCUBINSize(program, &raw mut size) }.result()?;
+    let mut bytes = vec![0u8; size];
+    // SAFETY: the buffer has the size that NVRTC asked for.
+    unsafe { sys::nvrtcGetCUBIN(program, bytes.as_mut_ptr().cast()) }.result()?;
+    Ok(bytes)
+}
+
+/// As [`compile`], with the result kept in `folder` under a hash of source, architecture and this version of amk.
+///
+/// # Errors
+/// Those of [`compile`], and [`CudaError::Cache`].
+pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result<Cubin, CudaError> {
+    let mut hash = DefaultHasher::new();
+    (source, architecture, env!("CARGO_PKG_VERSION")).hash(&mut hash);
+    let path = folder.join(format!("{architecture}-{:016x}.cubin", hash.finish()));
+    if let Ok(bytes) = std::fs::read(&path)
+        && bytes.starts_with(b"\x7fELF")
+    {
+        return Ok(Cubin { bytes, log: String::new() });
+    }
+    let cubin = compile(source, architecture)?;
+    let cache = |cause| CudaError::Cache { path: path.display().to_string(), cause };
+    std::fs::create_dir_all(folder).map_err(cache)?;
+    let part = path.with_extension(format!("part{}", std::process::id()));
+    std::fs::write(&part, &cubin.bytes).map_err(cache)?;
+    std::fs::rename(&part, &path).map_err(cache)?;
+    Ok(cubin)
+}

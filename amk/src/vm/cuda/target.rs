@@ -1,0 +1,116 @@
+//! GPUs as data.
+
+/// A kind of GPU: what the image and the source depend on. Checked against the live device before a launch.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct GpuTarget {
+    /// The name.
+    pub name: &'static str,
+    /// Part of the device's name as the driver gives it, lower case.
+    pub device: &'static str,
+    /// Compute capability, `(major, minor)`.
+    pub capability: (u32, u32),
+    /// What NVRTC compiles for, as in `sm_90a`.
+    pub architecture: &'static str,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Shared memory a block may use, bytes.
+    pub shared_bytes: u32,
+    /// Read bandwidth of the device memory by the vendor's datasheet, GB/s.
+    pub datasheet_gb_per_s: f32,
+    /// Slots of 16 KiB of the ring.
+    pub ring_slots: u32,
+    /// Chunks of 16 KiB a worker has on their way at most: the pace of the loader.
+    pub in_flight: u32,
+}
+
+/// A GPU that cannot run the VM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// The name.
+    pub name: &'static str,
+    /// Part of the device's name as the driver gives it, lower case.
+    pub device: &'static str,
+    /// Why.
+    pub reason: &'static str,
+}
+
+const KIB: u32 = 1024;
+
+const fn target(
+    name: &'static str,
+    architecture: (&'static str, (u32, u32)),
+    multiprocessors: u32,
+    shared_kib: u32,
+    datasheet_gb_per_s: f32,
+    ring_slots: u32,
+) -> GpuTarget {
+    let (architecture, capability) = architecture;
+    let shared_bytes = shared_kib * KIB;
+    GpuTarget { name, device: name, capability, architecture, multiprocessors, shared_bytes, datasheet_gb_per_s, ring_slots, in_flight: 3 }
+}
+
+const SM_80: (&str, (u32, u32)) = ("sm_80", (8, 0));
+const SM_86: (&str, (u32, u32)) = ("sm_86", (8, 6));
+const SM_89: (&str, (u32, u32)) = ("sm_89", (8, 9));
+const SM_90: (&str, (u32, u32)) = ("sm_90a", (9, 0));
+const SM_100: (&str, (u32, u32)) = ("sm_100a", (10, 0));
+const SM_120: (&str, (u32, u32)) = ("sm_120a", (12, 0));
+
+/// The GPUs that the VM knows. Only the H200 has been run on; the others are data that the sources compile for.
+pub const TARGETS: [GpuTarget; 9] = [
+    target("a100", SM_80, 108, 163, 2039.0, 8),
+    target("a10g", SM_86, 80, 99, 600.0, 4),
+    target("l40s", SM_89, 142, 99, 864.0, 4),
+    target("l4", SM_89, 58, 99, 300.0, 4),
+    target("h100", SM_90, 132, 227, 3350.0, 12),
+    target("h200", SM_90, 132, 227, 4800.0, 12),
+    target("b200", SM_100, 148, 227, 8000.0, 12),
+    GpuTarget { device: "rtx 4090", ..target("rtx4090", SM_89, 128, 99, 1008.0, 4) },
+    GpuTarget { device: "rtx 5090", ..target("rtx5090", SM_120, 170, 99, 1792.0, 4) },
+];
+
+/// GPUs that are known and refused.
+pub const REFUSED: [Refused; 1] =
+    [Refused { name: "t4", device: "tesla t4", reason: "it has compute capability 7.5: no bf16 tensor cores and no cp.async; 8.0 is needed" }];
+
+impl GpuTarget {
+    /// The target of a device by the name that the driver gives.
+    ///
+    /// # Errors
+    /// The refused one it is, or `None` where it is unknown.
+    pub fn of_device(device: &str) -> Result<&'static Self, Option<Refused>> {
+        let device = device.to_lowercase();
+        if let Some(refused) = REFUSED.iter().find(|refused| device.contains(refused.device)) {
+            return Err(Some(*refused));
+        }
+        TARGETS.iter().find(|target| device.contains(target.device)).ok_or(None)
+    }
+
+    /// Threads of a block: consumer warps, loader and watchdog; a whole warpgroup for the latter where registers move between groups.
+    pub fn threads(&self) -> u32 {
+        32 * if self.capability == (9, 0) { 20 } else { 18 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_found_by_the_drivers_name() {
+        let name = |device| GpuTarget::of_device(device).map(|target| target.name);
+        assert_eq!(name("NVIDIA H200"), Ok("h200"));
+        assert_eq!(name("NVIDIA L40S"), Ok("l40s"));
+        assert_eq!(name("NVIDIA L4"), Ok("l4"));
+        assert_eq!(name("NVIDIA GeForce RTX 4090"), Ok("rtx4090"));
+        assert_eq!(name("Tesla T4").unwrap_err().map(|refused| refused.name), Some("t4"));
+        assert_eq!(name("NVIDIA Imaginary"), Err(None));
+    }
+
+    #[test]
+    fn rings_fit_the_shared_memory() {
+        for target in &TARGETS {
+            assert!(target.ring_slots * 16 * KIB + 33 * KIB <= target.shared_bytes, "{target:?}");
+        }
+    }
+}
