@@ -47,6 +47,10 @@ const MUST_BE_OFF: [(&str, &str); 5] = [
     ("use_parallel_residual", "attention beside the feed-forward network is not modelled"),
 ];
 
+/// Tokens that end a text, a turn or a message.
+const END_TOKENS: [&str; 3] =
+    ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
+
 /// What the tensors of the file say about the model, beside its metadata.
 pub(crate) struct GgufTensors {
     /// Rows of the embedding table, if there is one.
@@ -113,7 +117,7 @@ fn read(keys: &mut Keys<'_>, architecture: Architecture, tensors: GgufTensors) -
         qk_norm: architecture == Architecture::Qwen3,
         rope: rope(keys, head_dim, context_len, tensors.rope_factors),
         bos: keys.token("tokenizer.ggml.bos_token_id"),
-        eos: keys.token("tokenizer.ggml.eos_token_id").into_iter().collect(),
+        eos: END_TOKENS.into_iter().filter_map(|key| keys.token(key)).collect(),
         torch_dtype: None,
     }
 }

@@ -7,8 +7,11 @@ mod gguf;
 mod pre_tokenizer;
 mod stream;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use serde::de::IgnoredAny;
 
 pub use stream::TokenStream;
 
@@ -70,8 +73,10 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::Invalid`].
     pub fn from_json(path: &Path, text: &[u8]) -> Result<Self, TokenizerError> {
-        let inner = tokenizers::Tokenizer::from_bytes(text).map_err(|error| TokenizerError::invalid(path, error))?;
-        Ok(Self::new(inner))
+        // The library takes apart what is no JSON at all less carefully than what is.
+        serde_json::from_slice::<IgnoredAny>(text).map_err(|error| TokenizerError::invalid(path, error))?;
+        let inner = guarded(|| tokenizers::Tokenizer::from_bytes(text));
+        inner.map(Self::new).map_err(|reason| TokenizerError::invalid(path, reason))
     }
 
     fn new(mut inner: tokenizers::Tokenizer) -> Self {
@@ -93,7 +98,7 @@ impl Tokenizer {
     /// [`TokenizerError::Encode`], or [`TokenizerError::OutsideVocabulary`] after [`Self::limit_to_vocabulary`].
     pub fn encode(&self, text: &str, special_tokens: SpecialTokens) -> Result<Vec<u32>, TokenizerError> {
         let add = special_tokens == SpecialTokens::Add;
-        let encoding = self.inner.encode_fast(text, add).map_err(|error| TokenizerError::Encode(error.to_string()))?;
+        let encoding = guarded(|| self.inner.encode_fast(text, add)).map_err(TokenizerError::Encode)?;
         let ids = encoding.get_ids();
         if let Some(vocab_size) = self.vocab_size
             && let Some(&id) = ids.iter().find(|&&id| id as usize >= vocab_size)
@@ -109,7 +114,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::Decode`].
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
-        self.inner.decode(ids, true).map_err(|error| TokenizerError::Decode(error.to_string()))
+        guarded(|| self.inner.decode(ids, true)).map_err(TokenizerError::Decode)
     }
 
     /// Decodes token after token.
@@ -130,6 +135,15 @@ impl Tokenizer {
     /// Number of tokens, special ones included.
     pub fn token_count(&self) -> usize {
         self.inner.get_vocab_size(true)
+    }
+}
+
+/// Runs a call of the `tokenizers` library and returns its error's text. Files it does not expect make the library panic in
+/// places (`DecoderWrapper` of 0.22 expects a known decoder), and a file from anywhere must not end the program.
+fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("the tokenizer's definition is not one the library expects".to_owned()),
     }
 }
 

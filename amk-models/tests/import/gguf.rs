@@ -63,6 +63,13 @@ fn start_tokens_are_added_where_the_file_says() {
 }
 
 #[test]
+fn a_turn_may_end_otherwise_than_a_text() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.u32("tokenizer.ggml.eot_token_id", 3);
+    assert_eq!(open(&file).unwrap().generation.eos, [1, 3]);
+}
+
+#[test]
 fn rotary_factors_become_part_of_the_config() {
     let mut file = GgufBuilder::tiny_llama();
     file.f32_tensor("rope_freqs.weight", &[2], &[1.0, 8.0]);

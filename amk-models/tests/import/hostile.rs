@@ -1,12 +1,13 @@
 //! Damaged files never panic and never make a reader allocate more than the file justifies.
 //!
-//! Valid tiny files are mutated: bytes flipped, numbers replaced by absurd ones, parts cut out, repeated or cut off.
+//! Valid tiny files are mutated: bytes flipped, numbers replaced by absurd ones, parts cut out, repeated or cut off. `PROPTEST_CASES` sets how many.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
 
 use amk_models::checkpoint::Checkpoint;
+use amk_models::tokenizer::{SpecialTokens, Tokenizer};
 use amk_models::weights::safetensors;
 use proptest::prelude::*;
 
@@ -134,9 +135,21 @@ fn tiny_safetensors() -> Vec<u8> {
     ])
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+/// A byte-level tokenizer with everything a real one has.
+const TOKENIZER: &str = r#"{"version":"1.0","truncation":null,"padding":null,
+"added_tokens":[{"id":0,"content":"<s>","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
+"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Replace","pattern":{"String":"x"},"content":"y"}]},
+"pre_tokenizer":{"type":"Sequence","pretokenizers":[
+{"type":"Split","pattern":{"Regex":"\\p{N}|\\s+(?!\\S)|[^\\s]+"},"behavior":"Isolated","invert":false},
+{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]},
+"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],
+"pair":[{"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},
+"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},
+"model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,"end_of_word_suffix":null,
+"fuse_unk":false,"byte_fallback":false,"ignore_merges":false,"vocab":{"<s>":0,"a":1,"b":2,"ab":3,"Ġ":4,"Ã":5,"©":6,"1":7},
+"merges":["a b"]}}"#;
 
+proptest! {
     #[test]
     fn damaged_gguf_never_panics(mutations in mutations()) {
         let (_folder, path) = written("m.gguf", &mutated(GgufBuilder::tiny_llama().build(), &mutations));
@@ -159,6 +172,17 @@ proptest! {
         let config = mutated(tiny_config().to_string().into_bytes(), &mutations);
         std::fs::write(folder.path().join("config.json"), config).unwrap();
         open(folder.path());
+    }
+
+    #[test]
+    fn damaged_tokenizer_never_panics(mutations in mutations()) {
+        let text = mutated(TOKENIZER.as_bytes().to_vec(), &mutations);
+        if let Ok(tokenizer) = Tokenizer::from_json(Path::new("tokenizer.json"), &text) {
+            if let Ok(ids) = tokenizer.encode("ab ab1é", SpecialTokens::Add) {
+                prop_assert!(tokenizer.decode(&ids).is_ok());
+            }
+            prop_assert!(tokenizer.decode(&[0, 1, u32::MAX]).is_ok());
+        }
     }
 
     #[test]
