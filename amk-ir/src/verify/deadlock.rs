@@ -60,9 +60,8 @@ impl Deadlock {
         if count == order.sync.tasks {
             return true;
         }
-        if let Some(cycle) = self.shortest_cycle(order) {
-            found.push(Violation::Deadlock { cycle, stuck: order.sync.tasks - count, position });
-        }
+        let cycle = self.shortest_cycle(order).unwrap_or_default();
+        found.push(Violation::Deadlock { cycle, stuck: order.sync.tasks - count, position });
         false
     }
 
@@ -74,9 +73,10 @@ impl Deadlock {
         for &id in order.sync.queues.row(0) {
             if !self.can_start(order, id) {
                 let links = self.links(order, id, &mut nothing_expanded(order));
-                if let Some(&link) = links.first() {
-                    found.push(Violation::TicketOrder { task: task(id), link, position });
-                }
+                // A wait that does not hold lacks a signal or a packet of a task that has not run.
+                let own = Link { task: task(id), on: WaitsOn::Queue, for_task: task(id) };
+                let link = links.first().copied().unwrap_or(own);
+                found.push(Violation::TicketOrder { task: task(id), link, position });
                 holds = false;
             }
             self.ran[id as usize] = true;
@@ -104,7 +104,8 @@ impl Deadlock {
         for wait in sync.waits.row(id) {
             let signallers = sync.signallers.row(wait.counter);
             let come = || signallers.iter().filter(|&&t| self.ran[t as usize]).count() as u32;
-            if !std::mem::replace(&mut expanded[wait.counter as usize], true) && come() < wait.threshold {
+            if !expanded[wait.counter as usize] && come() < wait.threshold {
+                expanded[wait.counter as usize] = true;
                 add(WaitsOn::Counter(Wait { on: sync.element(wait.counter), threshold: wait.threshold }), signallers);
             }
         }
@@ -124,7 +125,7 @@ impl Deadlock {
         links
     }
 
-    /// The shortest cycle through a task that is found to be on one. `None` where a wait can never hold at all.
+    /// The shortest cycle through a task that is found to be on one; there is one, as each wait can hold.
     fn shortest_cycle(&mut self, order: Order<'_>) -> Option<Vec<Link>> {
         const TRIES: usize = 16;
         let keys = nothing_expanded(order).len();

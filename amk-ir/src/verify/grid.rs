@@ -242,3 +242,15 @@ pub(super) fn byte_runs(buffer: &Buffer, access: &Access, position: u32, runs: &
     }
     true
 }
+
+/// Whether two sorted lists of runs have a byte in common.
+pub(super) fn runs_meet(a: &[(u64, u64)], b: &[(u64, u64)]) -> bool {
+    let (mut i, mut j) = (0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        if x.0 < y.1 && y.0 < x.1 {
+            return true;
+        }
+        if x.1 <= y.1 { i += 1 } else { j += 1 }
+    }
+    false
+}

@@ -50,6 +50,10 @@ impl<'a> Judge<'a> {
     /// Notes a race unless `first` has always finished when `second` starts.
     pub(super) fn require(&mut self, first: Event<'_>, second: Event<'_>, position: u32) {
         let (a, b) = (first.access.task(), second.access.task());
+        // Two accesses of a later step are those of the first step of another launch.
+        if first.step > 0 {
+            return;
+        }
         // What comes after something in one step does so in each later step.
         let known = second.step.min(self.clock_copies - 1);
         if self.is_done() || self.clocks.before(a, first.step, b, known) {
@@ -102,6 +106,12 @@ impl<'a> Judge<'a> {
         } else {
             Conflict::WriteAfterWrite
         }
+    }
+
+    /// Whether `first` has always finished when `second` of `distance` steps later starts.
+    pub(super) fn is_ordered(&mut self, first: &Access, second: &Access, distance: u32) -> bool {
+        let (a, b) = (first.task(), second.task());
+        self.clocks.before(a, 0, b, distance.min(self.clock_copies - 1)) || self.fails(a, b, distance).is_none()
     }
 
     /// Whether `b` of `distance` steps later can start although `a` never finishes; the copies that show it.

@@ -1,6 +1,6 @@
 //! Checks of operands that need no order: overlap within a call, and reads before the waits.
 
-use super::grid::byte_runs;
+use super::grid::{byte_runs, runs_meet};
 use super::judge::Judge;
 use super::meet::Meet;
 use super::storage::{Access, Storages};
@@ -51,18 +51,6 @@ fn overlap(program: &Program, storages: &Storages, [first, second]: &[Access; 2]
             _ => true,
         }
     })
-}
-
-/// Whether two sorted lists of runs have a byte in common.
-fn runs_meet(a: &[(u64, u64)], b: &[(u64, u64)]) -> bool {
-    let (mut i, mut j) = (0, 0);
-    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        if x.0 < y.1 && y.0 < x.1 {
-            return true;
-        }
-        if x.1 <= y.1 { i += 1 } else { j += 1 }
-    }
-    false
 }
 
 /// AMK0305: what is read before the waits is written by no task at any position. Other buffers with the same bytes count

@@ -1,6 +1,7 @@
 //! Accesses compared pair by pair: for storages that are cut too finely for cells, and for conflicts of steps that are
 //! further apart than the replay looks.
 
+use super::grid::{byte_runs, runs_meet};
 use super::judge::{Event, Judge};
 use super::meet::Meet;
 use super::race::Scene;
@@ -54,8 +55,9 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, known: u32)
             }
             let distance = match first.operand.buffer == second.operand.buffer {
                 true => least_distance(judge.program, first, second, stride),
-                // Bytes of several buffers: as if all of them met, beyond what the replay has looked at.
-                false => Some((2, 0)),
+                // What is ordered two steps apart is so further apart.
+                false if judge.longest < 3 || judge.is_ordered(first, second, 2) => None,
+                false => least_byte_distance(judge.program, first, second),
             };
             let Some((distance, position)) = distance else { continue };
             if i64::from(distance) > stride * i64::from(known) && distance < judge.longest {
@@ -76,6 +78,29 @@ fn least_distance(program: &Program, first: &Access, second: &Access, stride: i6
     let next = if least == i64::from(q) - i64::from(p) { least } else { least + stride };
     let (p, q) = meet.within(next, next)?;
     Some((q - p, p))
+}
+
+/// As `least_distance`, for two buffers that share bytes, and from a distance of 2.
+fn least_byte_distance(program: &Program, first: &Access, second: &Access) -> Option<(u32, u32)> {
+    const MOST_PAIRS: u32 = 1 << 16;
+    let runs = |access: &Access, position| {
+        let mut runs = Vec::new();
+        let buffer = &program.buffers[access.operand.buffer.index()];
+        byte_runs(buffer, access, position, &mut runs).then_some(runs)
+    };
+    let pairs = (2..program.positions).flat_map(|distance| (0..program.positions - distance).map(move |p| (distance, p)));
+    for (tried, (distance, p)) in (0..).zip(pairs) {
+        // Too many to look at: as if these met.
+        let meet = tried == MOST_PAIRS
+            || match (runs(first, p), runs(second, p + distance)) {
+                (Some(a), Some(b)) => runs_meet(&a, &b),
+                _ => true,
+            };
+        if meet {
+            return Some((distance, p));
+        }
+    }
+    None
 }
 
 /// Checks at one position that what is read has been written in the step, and that outputs are written at all.

@@ -103,7 +103,7 @@ impl Replay {
         let operand = &scene.event(instance).access.operand;
         let Some(cell) = self.grid.first(instance as usize) else { return };
         if operand.access.reads() {
-            let group = self.find_group(cell, instance).unwrap_or_else(|| self.add_group(scene, judge, instance));
+            let group = self.find_group(scene, cell, instance).unwrap_or_else(|| self.add_group(scene, judge, instance));
             self.read(scene, judge, group, instance);
         }
         if operand.access.writes() {
@@ -111,13 +111,14 @@ impl Replay {
         }
     }
 
-    fn find_group(&self, cell: u32, instance: u32) -> Option<u32> {
+    fn find_group(&self, scene: &Scene<'_>, cell: u32, instance: u32) -> Option<u32> {
         const LOOK_AT: usize = 8;
         let mut entry = self.lists[cell as usize];
         for _ in 0..LOOK_AT {
             let &(group, next) = self.entries.get(entry as usize)?;
             let Group { first, closed, .. } = self.groups[group as usize];
-            if !closed && self.grid.same(first as usize, instance as usize) {
+            let buffer = |instance: u32| scene.event(instance).access.operand.buffer;
+            if !closed && buffer(first) == buffer(instance) && self.grid.same(first as usize, instance as usize) {
                 return Some(group);
             }
             entry = next;
