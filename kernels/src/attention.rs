@@ -1,6 +1,6 @@
 //! Attention of one query position over the cache.
 
-use crate::dot::{add_scaled, dot};
+use crate::dot::{combine, products};
 use amk::prelude::*;
 use amk::tensor::Row;
 
@@ -37,26 +37,24 @@ pub fn attention(q: &Tensor, k: &State, v: &State, scale: f32, pos: Pos) -> Tens
     let mut weights = vec![0.0; pos.index() + 1];
     for (head, (q, y)) in q.data().chunks_exact(dim).zip(y.chunks_exact_mut(dim)).enumerate() {
         let group = head * groups / heads;
-        for (t, weight) in weights.iter_mut().enumerate() {
-            *weight = scale * dot(q, Row::F32(k.row([group, t])));
-        }
-        let norm = 1.0 / exponentials(&mut weights);
-        for (t, &weight) in weights.iter().enumerate() {
-            add_scaled(y, weight * norm, v.row([group, t]));
-        }
+        products(q, Row::F32(k.rows([group], 0..pos.index() + 1)), dim, &mut weights);
+        normalise(&mut weights, scale);
+        combine(&weights, v.rows([group], 0..pos.index() + 1), y);
     }
     Tensor::from(y)
 }
 
-/// Replaces each score by `exp(score - max)` and gives their sum, at least 1.
-fn exponentials(scores: &mut [f32]) -> f32 {
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+/// Replaces each score `s` by its share `exp(scale * s - max) / sum` of the softmax.
+fn normalise(scores: &mut [f32], scale: f32) {
+    let max = scores.iter().fold(f32::NEG_INFINITY, |max, score| max.max(scale * score));
     let mut sum = 0.0;
-    for score in scores {
-        *score = (*score - max).exp();
+    for score in &mut *scores {
+        *score = (scale * *score - max).exp();
         sum += *score;
     }
-    sum
+    // At least 1: the largest score gives exp(0).
+    let norm = 1.0 / sum;
+    scores.iter_mut().for_each(|score| *score *= norm);
 }
 
 #[cfg(test)]

@@ -57,49 +57,67 @@ impl Element for f16 {
     }
 }
 
-/// The inner product of a vector and a row of a weight.
+/// The inner product of two vectors.
 ///
 /// # Panics
 /// When their lengths differ.
-pub(crate) fn dot(x: &[f32], row: Row<'_>) -> f32 {
-    assert_eq!(x.len(), row.len(), "the inner product of vectors of different lengths");
-    match row {
-        Row::F32(row) => dispatch(x, row),
-        Row::F16(row) => dispatch(x, row),
-        Row::BF16(row) => dispatch(x, row),
+pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
+    assert_eq!(x.len(), y.len(), "the inner product of vectors of different lengths");
+    let mut out = [0.0];
+    products(x, Row::F32(y), x.len(), &mut out);
+    out[0]
+}
+
+/// The inner products of a vector and as many rows as `out` is long, whose first elements are `stride` apart in `rows`.
+///
+/// # Panics
+/// When `rows` ends before the last row.
+pub(crate) fn products(x: &[f32], rows: Row<'_>, stride: usize, out: &mut [f32]) {
+    match rows {
+        Row::F32(rows) => dispatch(x, rows, stride, out),
+        Row::F16(rows) => dispatch(x, rows, stride, out),
+        Row::BF16(rows) => dispatch(x, rows, stride, out),
     }
 }
 
 #[inline(always)]
-fn dispatch<E: Element>(x: &[f32], row: &[E]) -> f32 {
+fn dispatch<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     {
         if std::arch::is_x86_feature_detected!("avx512f") {
             // SAFETY: the processor has what the function is compiled for.
-            return unsafe { sum_avx512(x, row) };
+            return unsafe { products_avx512(x, rows, stride, out) };
         }
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
             // SAFETY: the processor has what the function is compiled for.
-            return unsafe { sum_avx2(x, row) };
+            return unsafe { products_avx2(x, rows, stride, out) };
         }
     }
     // On aarch64 the baseline has vectors and fused multiply-add.
-    sum(x, row)
+    products_of(x, rows, stride, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-fn sum_avx512<E: Element>(x: &[f32], row: &[E]) -> f32 {
-    sum(x, row)
+fn products_avx512<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
+    products_of(x, rows, stride, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn sum_avx2<E: Element>(x: &[f32], row: &[E]) -> f32 {
-    sum(x, row)
+fn products_avx2<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
+    products_of(x, rows, stride, out);
 }
 
-/// The sum of the head comment; compiled once for each kind of registers.
+/// Compiled once for each kind of registers; the call is paid once for many rows.
+#[inline(always)]
+fn products_of<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
+    for (number, out) in out.iter_mut().enumerate() {
+        *out = sum(x, &rows[number * stride..][..x.len()]);
+    }
+}
+
+/// The sum of the head comment.
 #[inline(always)]
 fn sum<E: Element>(x: &[f32], row: &[E]) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -128,30 +146,34 @@ fn reduce(lanes: &[f32; LANES]) -> f32 {
     sums[0]
 }
 
-/// Adds `factor * row` to `out`, element by element, with one rounding each.
+/// The sum of rows, each times its factor: `out[d] = sum over t of factors[t] * rows[t, d]`, one rounding a term, in order of
+/// `t`.
 ///
 /// # Panics
-/// When their lengths differ.
-pub(crate) fn add_scaled(out: &mut [f32], factor: f32, row: &[f32]) {
-    assert_eq!(out.len(), row.len(), "the sum of vectors of different lengths");
+/// When `rows` are not as many as the factors, each as long as `out`.
+pub(crate) fn combine(factors: &[f32], rows: &[f32], out: &mut [f32]) {
+    assert_eq!(rows.len(), factors.len() * out.len(), "a combination of as many rows as factors");
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
         // SAFETY: the processor has what the function is compiled for.
-        return unsafe { add_scaled_avx2(out, factor, row) };
+        return unsafe { combine_avx2(factors, rows, out) };
     }
-    add_scaled_lanes(out, factor, row);
+    combine_rows(factors, rows, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn add_scaled_avx2(out: &mut [f32], factor: f32, row: &[f32]) {
-    add_scaled_lanes(out, factor, row);
+fn combine_avx2(factors: &[f32], rows: &[f32], out: &mut [f32]) {
+    combine_rows(factors, rows, out);
 }
 
 #[inline(always)]
-fn add_scaled_lanes(out: &mut [f32], factor: f32, row: &[f32]) {
-    for (out, x) in out.iter_mut().zip(row) {
-        *out = factor.mul_add(*x, *out);
+fn combine_rows(factors: &[f32], rows: &[f32], out: &mut [f32]) {
+    out.fill(0.0);
+    for (factor, row) in factors.iter().zip(rows.chunks_exact(out.len().max(1))) {
+        for (out, x) in out.iter_mut().zip(row) {
+            *out = factor.mul_add(*x, *out);
+        }
     }
 }
 
@@ -160,33 +182,61 @@ mod tests {
     use super::*;
     use crate::testing::random;
 
+    /// The products by the registers of this machine.
+    fn fast<E: Element>(x: &[f32], rows: &[E], stride: usize, count: usize) -> Vec<u32> {
+        let mut out = vec![0.0; count];
+        dispatch(x, rows, stride, &mut out);
+        out.iter().map(|x| x.to_bits()).collect()
+    }
+
+    /// The products by the head comment, whatever the compiler makes of it without vectors.
+    fn slow<E: Element>(x: &[f32], rows: &[E], stride: usize, count: usize) -> Vec<u32> {
+        let mut lanes = vec![[0.0f32; LANES]; count];
+        for (row, lanes) in lanes.iter_mut().enumerate() {
+            for (i, x) in x.iter().enumerate() {
+                lanes[i % LANES] = x.mul_add(rows[row * stride + i].widen_one(), lanes[i % LANES]);
+            }
+        }
+        lanes.iter().map(|lanes| reduce(lanes).to_bits()).collect()
+    }
+
     #[test]
-    fn all_registers_give_the_same_bits() {
+    fn all_registers_give_the_bits_of_the_head_comment() {
         for len in [0, 1, 5, 63, 64, 65, 128, 576, 1000] {
-            let (x, w) = (random(1, len), random(2, len));
+            let (stride, count) = (len + 3, 4);
+            let (x, w) = (random(1, len), random(2, stride * count));
             let narrow: Vec<bf16> = w.iter().map(|&w| bf16::from_f32(w)).collect();
             let half: Vec<f16> = w.iter().map(|&w| f16::from_f32(w)).collect();
-            assert_eq!(dot(&x, Row::F32(&w)).to_bits(), sum(&x, &w).to_bits(), "f32, {len} elements");
-            assert_eq!(dot(&x, Row::BF16(&narrow)).to_bits(), sum(&x, &narrow).to_bits(), "bf16, {len} elements");
-            assert_eq!(dot(&x, Row::F16(&half)).to_bits(), sum(&x, &half).to_bits(), "f16, {len} elements");
+            assert_eq!(fast(&x, &w, stride, count), slow(&x, &w, stride, count), "f32, {len} elements");
+            assert_eq!(fast(&x, &narrow, stride, count), slow(&x, &narrow, stride, count), "bf16, {len} elements");
+            assert_eq!(fast(&x, &half, stride, count), slow(&x, &half, stride, count), "f16, {len} elements");
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn avx2_gives_the_bits_of_avx512() {
+    fn avx2_gives_the_same_bits() {
         if !(std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")) {
             return;
         }
-        let (x, w) = (random(1, 1000), random(2, 1000));
+        let (x, w) = (random(1, 1000), random(2, 3000));
+        let mut out = [0.0; 3];
         // SAFETY: checked above.
-        assert_eq!(unsafe { sum_avx2(&x, &w) }.to_bits(), dot(&x, Row::F32(&w)).to_bits());
+        unsafe { products_avx2(&x, &w, 1000, &mut out) };
+        assert_eq!(out.map(f32::to_bits).to_vec(), slow(&x, &w, 1000, 3));
     }
 
     #[test]
     fn the_sum_is_that_of_f64() {
         let (x, w) = (random(3, 1536), random(4, 1536));
         let exact: f64 = x.iter().zip(&w).map(|(&x, &w)| f64::from(x) * f64::from(w)).sum();
-        assert!((f64::from(dot(&x, Row::F32(&w))) - exact).abs() < 1e-5);
+        assert!((f64::from(dot(&x, &w)) - exact).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_combination_adds_scaled_rows() {
+        let mut out = [9.0; 2];
+        combine(&[2.0, 3.0], &[1.0, 10.0, 100.0, 1000.0], &mut out);
+        assert_eq!(out, [302.0, 3020.0]);
     }
 }

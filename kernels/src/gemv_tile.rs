@@ -1,6 +1,6 @@
 //! Matrix times vector.
 
-use crate::dot::dot;
+use crate::dot::products;
 use amk::prelude::*;
 
 /// `y = w x`: `y[n] = sum over k of w[n, k] * x[k]`, accumulated in f32 in the order of [`crate::dot`].
@@ -18,7 +18,10 @@ use amk::prelude::*;
 pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
     let x = x.data();
     assert!(matches!(w.shape(), [_, k] if *k == x.len()), "`linear` of x: [{}] and w: {:?}", x.len(), w.shape());
-    (0..w.rows()).map(|row| dot(x, w.row(row))).collect()
+    let mut y = vec![0.0; w.rows()];
+    let (rows, stride) = w.matrix();
+    products(x, rows, stride, &mut y);
+    Tensor::from(y)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 use crate::dot::dot;
 use amk::prelude::*;
-use amk::tensor::Row;
 
 /// `y[i] = w[i] * x[i] / sqrt(mean(x^2) + eps)`.
 ///
@@ -41,7 +40,7 @@ pub fn head_norm(x: &Tensor, w: &Weight, eps: f32) -> Tensor {
 }
 
 fn normalise<'a>(x: &'a [f32], w: &'a [f32], eps: f32) -> impl Iterator<Item = f32> + 'a {
-    let mean = dot(x, Row::F32(x)) / x.len() as f32;
+    let mean = dot(x, x) / x.len() as f32;
     let scale = 1.0 / (mean + eps).sqrt();
     x.iter().zip(w).map(move |(x, w)| w * (x * scale))
 }

@@ -3,6 +3,7 @@
 use super::{Cells, Pos, Shape, ShapeError};
 use amk_ir::{Bound, MAX_RANK, Region};
 use core::fmt;
+use core::ops::Range;
 use std::alloc::{Layout, handle_alloc_error};
 use std::sync::Arc;
 
@@ -92,6 +93,22 @@ impl State {
         unsafe { core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), self.shape[N]) }
     }
 
+    /// Consecutive rows: those numbered `range` in the last dimension but one, at these indices of the dimensions before.
+    ///
+    /// # Panics
+    /// When the number of indices is not the rank minus two, a row is outside the state or the task's region, or the rows do not
+    /// lie one after the other: a tile that cuts the last dimension is read with [`Self::row`].
+    pub fn rows<const N: usize>(&self, at: [usize; N], range: Range<usize>) -> &[f32] {
+        assert_eq!(N + 2, self.shape.len(), "rows of a state of shape {:?} have {} indices", self.shape, self.shape.len().saturating_sub(2));
+        let (lo, hi) = self.window[N];
+        assert!(lo <= range.start && range.start <= range.end && range.end <= hi, "rows {range:?} of dimension {N} are outside {lo}..{hi}");
+        assert_eq!(self.strides[N], self.shape[N + 1], "the rows of a state of shape {:?} are not consecutive", self.shape);
+        let first = self.index(&at) + range.start * self.strides[N];
+        let len = range.len() * self.shape[N + 1];
+        // SAFETY: the rows lie in the cells, as checked above; initialised and unwritten as in `row`.
+        unsafe { core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), len) }
+    }
+
     /// The row at these indices of all dimensions but the last, for writing.
     ///
     /// # Panics
@@ -123,7 +140,12 @@ impl State {
 
     /// Index in the cells of the first element of a row.
     fn element(&self, at: &[usize]) -> usize {
-        assert_eq!(at.len() + 1, self.shape.len(), "a row of a state of shape {:?} has {} indices", self.shape, self.shape.len() - 1);
+        assert_eq!(at.len() + 1, self.shape.len(), "a row of a state of shape {:?} has {} indices", self.shape, self.shape.len().saturating_sub(1));
+        self.index(at)
+    }
+
+    /// Index in the cells of the first element at these indices of the first dimensions.
+    fn index(&self, at: &[usize]) -> usize {
         let mut first = self.offset;
         for (dim, &index) in at.iter().enumerate() {
             let (lo, hi) = self.window[dim];

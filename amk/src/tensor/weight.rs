@@ -195,12 +195,29 @@ impl Weight {
             first += rest % self.shape[dim] * self.strides[dim];
             rest /= self.shape[dim];
         }
-        let start = self.offset + first * self.dtype.bytes() as usize;
-        let bytes = &(*self.owner).as_ref()[start..start + self.row_len() * self.dtype.bytes() as usize];
+        self.elements(first, self.row_len())
+    }
+
+    /// All rows of a matrix: the elements from the first of the first row to the last of the last, and the distance of two
+    /// rows' first elements.
+    ///
+    /// # Panics
+    /// When it has not two dimensions.
+    pub fn matrix(&self) -> (Row<'_>, usize) {
+        let &[rows, row_len] = self.shape() else { panic!("a weight of shape {:?} is no matrix", self.shape) };
+        let stride = self.strides[0];
+        let elements = rows.checked_sub(1).map_or(0, |before| before * stride + row_len);
+        (self.elements(0, elements), stride)
+    }
+
+    /// `count` elements from element `first` on.
+    fn elements(&self, first: usize, count: usize) -> Row<'_> {
+        let size = self.dtype.bytes() as usize;
+        let bytes = &(*self.owner).as_ref()[self.offset + first * size..][..count * size];
         match self.dtype {
-            DType::F16 => Row::F16(elements(bytes)),
-            DType::BF16 => Row::BF16(elements(bytes)),
-            _ => Row::F32(elements(bytes)),
+            DType::F16 => Row::F16(cast(bytes)),
+            DType::BF16 => Row::BF16(cast(bytes)),
+            _ => Row::F32(cast(bytes)),
         }
     }
 
@@ -211,7 +228,7 @@ impl Weight {
 }
 
 /// The elements in bytes of a weight.
-fn elements<T: Element>(bytes: &[u8]) -> &[T] {
+fn cast<T: Element>(bytes: &[u8]) -> &[T] {
     // SAFETY: every bit pattern is a value of an `Element`. The prefix and the suffix are empty: constructors checked the
     // alignment of the first element, and strides are whole elements.
     let (before, elements, after) = unsafe { bytes.align_to() };

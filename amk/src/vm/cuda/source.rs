@@ -1,0 +1,93 @@
+//! The generated source: the device VM and the dispatch of the program's instructions, with shapes as constants.
+
+use super::plan::{Gemv, Phase, Plan};
+use super::target::GpuTarget;
+use core::fmt::Write as _;
+
+/// The device code of an instruction set: file names and texts, in the order in which they include one another.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceCode {
+    /// Name and text of each file.
+    pub files: &'static [(&'static str, &'static str)],
+}
+
+/// Consumer warps of a worker.
+pub const WARPS: u32 = 16;
+/// Bytes of a ring slot.
+pub const CHUNK: u32 = 16384;
+/// Bytes of a weight tile: 8 rows of 32 elements.
+pub const TILE: u32 = 512;
+/// Input elements of a weight tile.
+pub const TILE_K: u32 = 32;
+/// Units whose sums are reduced together.
+pub const GROUP_UNITS: u32 = 16;
+/// Input tiles a warp holds in registers at most.
+const MOST_DEPTH: u32 = 4;
+
+/// Input tiles a warp holds, for all projections of a program: one body serves all and stays in the instruction cache.
+pub fn depth(plan: &Plan) -> u32 {
+    let of = |gemv: &Gemv| {
+        let tiles = gemv.k.div_ceil(TILE_K).div_ceil(WARPS);
+        tiles.div_ceil(tiles.div_ceil(MOST_DEPTH))
+    };
+    plan.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(of(gemv)) } else { None }).max().unwrap_or(1)
+}
+
+/// Numbers of the device's instructions in the generated `dispatch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(super) enum DeviceOp {
+    Embed,
+    Attend,
+    Combine,
+    Best,
+    Gemv,
+    Choose,
+}
+
+/// The source of a plan for a target.
+pub fn generate(code: DeviceCode, plan: &Plan, target: &GpuTarget) -> String {
+    let sizes = plan.sizes;
+    let attention = format!(
+        "Attention<{}, {}, {}, {}, {}, {}>",
+        sizes.head_dim,
+        sizes.heads / sizes.kv_heads,
+        sizes.kv_heads,
+        sizes.splits,
+        plan.choices.run,
+        plan.layers.iter().any(|layer| layer.head_norms.is_some()),
+    );
+    let mut out = String::new();
+    let _ = writeln!(out, "#define AMK_WARPS {WARPS}");
+    let _ = writeln!(out, "#define AMK_SLOTS {}", target.ring_slots);
+    let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", target.in_flight);
+    out.push_str("struct Worker;\nstruct Record;\nstruct Loader;\n");
+    out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
+    out.push_str("__device__ __forceinline__ bool dispatch_load(Loader&, const Record&);\n");
+    for (_, text) in code.files {
+        // The files come in order, whole: their includes are for readers and editors.
+        text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once")).for_each(|line| {
+            out.push_str(line);
+            out.push('\n');
+        });
+    }
+    let cases = [
+        (DeviceOp::Embed, "embed(w, r)".to_owned()),
+        (DeviceOp::Attend, format!("attention<{attention}>(w, r)")),
+        (DeviceOp::Combine, format!("combine<{attention}>(w, r)")),
+        (DeviceOp::Best, "best(w, r)".to_owned()),
+        (DeviceOp::Gemv, format!("gemv<{}>(w, r)", depth(plan))),
+        (DeviceOp::Choose, "choose(w, r)".to_owned()),
+    ];
+    out.push_str("AMK_DEVICE void dispatch(Worker& w, const Record& r) {\n    switch (r.op) {\n");
+    for (op, call) in cases {
+        let _ = writeln!(out, "    case {}: {call}; break;", op as u16);
+    }
+    out.push_str("    }\n}\n");
+    let _ = writeln!(
+        out,
+        "AMK_DEVICE bool dispatch_load(Loader& l, const Record& r) {{\n    return r.op != {} || attention_load<{attention}>(l, r);\n}}",
+        DeviceOp::Attend as u16
+    );
+    out
+}
