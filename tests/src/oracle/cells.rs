@@ -1,6 +1,8 @@
 //! Memory as cells: a byte of the shared arena, or an element of a buffer with memory of its own.
+//!
+//! Read-only buffers with memory of their own have none: nothing can happen to them.
 
-use super::source::{Bound, Buffer, Operand, Source};
+use super::source::{Bound, Buffer, Kind, Operand, Source};
 
 /// The cells of all buffers.
 #[derive(Clone, Debug, Default)]
@@ -12,7 +14,7 @@ pub struct Cells {
 }
 
 /// More cells than this are not worth exploring.
-const LIMIT: u64 = 1 << 14;
+const LIMIT: u64 = 1 << 16;
 
 impl Cells {
     /// Lays the buffers out; `None` where there are too many cells.
@@ -23,13 +25,13 @@ impl Cells {
         cells.count =
             placed().map(|(place, b)| place - origin + b.len() * b.width * b.slots.unwrap_or(1)).max().unwrap_or(0);
         for buffer in &source.buffers {
-            if buffer.len() > LIMIT || cells.count > LIMIT {
-                return None;
-            }
             let (first, width) = match buffer.place {
                 Some(place) => (place - origin, buffer.width),
-                None => (cells.count, 1),
+                None => (cells.count, u64::from(!read_only(buffer))),
             };
+            if width > 0 && buffer.len() > LIMIT || cells.count > LIMIT {
+                return None;
+            }
             let slot = buffer.len() * width;
             if buffer.place.is_none() {
                 cells.count += slot * buffer.slots.unwrap_or(1);
@@ -47,6 +49,11 @@ impl Cells {
     }
 }
 
+/// Whether a buffer has memory of its own that nobody writes.
+pub fn read_only(buffer: &Buffer) -> bool {
+    buffer.place.is_none() && matches!(buffer.kind, Kind::Weight | Kind::Input)
+}
+
 /// The elements of an operand's tile at a position, in row-major order.
 pub fn elements(buffer: &Buffer, operand: &Operand, position: u64) -> Vec<u64> {
     let whole = |extent| (Bound { pos: false, base: 0 }, Bound { pos: false, base: extent });
@@ -61,6 +68,9 @@ pub fn elements(buffer: &Buffer, operand: &Operand, position: u64) -> Vec<u64> {
 
 /// The cells of an operand's tile in a step of the launch at a position.
 pub fn footprint(source: &Source, cells: &Cells, operand: &Operand, position: u64, step: u64) -> Vec<usize> {
+    if read_only(&source.buffers[operand.buffer]) {
+        return Vec::new();
+    }
     let elements = elements(&source.buffers[operand.buffer], operand, position);
     elements.into_iter().flat_map(|element| cells.of(source, operand.buffer, element, step)).collect()
 }

@@ -1,6 +1,6 @@
 //! The eager order, run in memory whose every cell knows what it holds.
 
-use super::cells::{Cells, elements, footprint};
+use super::cells::{Cells, elements, footprint, read_only};
 use super::source::{Kind, Operand, Source};
 use super::{Fault, Reason};
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Puts the initial values of all buffers of some kinds in memory.
     fn fill(&mut self, kinds: impl Fn(Kind) -> bool) {
-        for (buffer, shape) in self.source.buffers.iter().enumerate().filter(|(_, b)| kinds(b.kind)) {
+        for (buffer, shape) in self.source.buffers.iter().enumerate().filter(|(_, b)| kinds(b.kind) && !read_only(b)) {
             for element in 0..shape.len() {
                 for slot in 0..shape.slots.unwrap_or(1) {
                     let cells = self.cells.of(self.source, buffer, element, slot);
@@ -78,6 +78,9 @@ impl Run<'_> {
 
     fn read(&self, operand: &Operand, at: Fault, step: u64) -> Result<(), Reason> {
         let buffer = &self.source.buffers[operand.buffer];
+        if read_only(buffer) {
+            return Ok(());
+        }
         for element in elements(buffer, operand, at.position) {
             let at = Fault { element, ..at };
             if buffer.kind == Kind::Local {
@@ -113,7 +116,7 @@ impl Run<'_> {
 
     /// After a step the host reads the outputs, and what is kept must be there.
     fn end(&self, step: u64) -> Result<(), Reason> {
-        for (id, buffer) in self.source.buffers.iter().enumerate() {
+        for (id, buffer) in self.source.buffers.iter().enumerate().filter(|(_, buffer)| !read_only(buffer)) {
             let output = buffer.kind == Kind::Output;
             if !output && !matches!(buffer.kind, Kind::Weight | Kind::Input | Kind::State) {
                 continue;

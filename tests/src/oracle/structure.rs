@@ -1,6 +1,5 @@
 //! What has no meaning: references, arities, regions, queues, thresholds, capacities.
 
-use super::cells::elements;
 use super::source::{Access, Buffer, Call, Counter, Kind, Operand, Queues, Source, Task};
 
 /// Says no to a program without a meaning.
@@ -96,10 +95,16 @@ fn tile(source: &Source, operand: &Operand) -> Result<(), String> {
             }
         }
     }
-    if (0..source.positions).all(|position| elements(buffer, operand, position).is_empty()) {
+    let follows = operand.tile.iter().flatten().any(|(lo, hi)| lo.pos || hi.pos);
+    let positions = if follows { source.positions } else { 1 };
+    if (0..positions).all(|position| empty(operand, position)) {
         return Err(format!("a tile of b{id} that is always empty"));
     }
     Ok(())
+}
+
+fn empty(operand: &Operand, position: u64) -> bool {
+    operand.tile.iter().flatten().any(|(lo, hi)| lo.at(position) >= hi.at(position))
 }
 
 fn counters(source: &Source, task: &Task) -> Result<(), String> {

@@ -162,10 +162,7 @@ fn conflicts(source: &Source, cells: &Cells, first: u64, instances: &[Instance])
     let mut touched: Vec<Vec<(usize, bool)>> = vec![Vec::new(); cells.count as usize];
     for (number, at) in instances.iter().enumerate() {
         for operand in source.tasks[at.task].calls.iter().flat_map(|call| &call.operands) {
-            let read_only = matches!(source.buffers[operand.buffer].kind, Kind::Weight | Kind::Input);
-            if source.buffers[operand.buffer].kind == Kind::Local
-                || (read_only && source.buffers[operand.buffer].place.is_none())
-            {
+            if source.buffers[operand.buffer].kind == Kind::Local {
                 continue;
             }
             for cell in footprint(source, cells, operand, position(source, first, at.step), at.step) {
