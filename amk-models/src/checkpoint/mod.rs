@@ -15,6 +15,7 @@ mod generation;
 mod gguf;
 mod shards;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::chat::{ChatError, ChatTemplate};
@@ -130,13 +131,24 @@ impl Checkpoint {
     }
 }
 
-/// The bytes of the file at `path`; `None` when there is no such file.
+/// Largest accepted text file; the largest tokenizers have some tens of megabytes.
+const MAX_TEXT_BYTES: u64 = 1 << 28;
+
+/// The bytes of the text file at `path`; `None` when there is no such file.
 fn read_if_present(path: &Path) -> Result<Option<Vec<u8>>, CheckpointError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(CheckpointError::Io { path: path.to_owned(), source }),
+    let io = |source| CheckpointError::Io { path: path.to_owned(), source };
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    };
+    if file.metadata().map_err(io)?.len() > MAX_TEXT_BYTES {
+        return Err(io(std::io::ErrorKind::FileTooLarge.into()));
     }
+    let mut bytes = Vec::new();
+    // The limit holds again while reading: a device or a growing file has no length beforehand.
+    file.take(MAX_TEXT_BYTES).read_to_end(&mut bytes).map_err(io)?;
+    Ok(Some(bytes))
 }
 
 /// The JSON object in the file at `path`; `None` when there is no such file.

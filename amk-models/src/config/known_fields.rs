@@ -53,7 +53,7 @@ const QUANTISED: &str = "weights quantised in this way are not decoded";
 const OTHER_MODEL: &str = "this kind of model is not modelled, only decoders";
 
 /// Fields that change the mathematics unless they are neutral, and what is not modelled.
-pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 58] = [
+pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("add_cross_attention", Neutral::False, OTHER_MODEL),
     ("alibi", Neutral::False, "attention biases by distance (ALiBi) are not modelled"),
     ("attention_bias", Neutral::False, "biases on all attention projections are not modelled"),
@@ -106,6 +106,7 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 58] = [
     ("scale_emb", Neutral::One, MULTIPLIER),
     ("shared_intermediate_size", Neutral::Null, EXPERTS),
     ("tie_encoder_decoder", Neutral::False, OTHER_MODEL),
+    ("use_mrope", Neutral::False, "rotary embeddings over several axes are not modelled"),
     ("use_parallel_residual", Neutral::False, "attention beside the feed-forward network is not modelled"),
     ("use_qk_norm", Neutral::False, QK_NORM),
     ("use_qkv_bias", Neutral::False, "biases are those of the architecture, not of a switch"),

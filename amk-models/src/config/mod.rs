@@ -1,10 +1,9 @@
 //! What a checkpoint's config says of the model, read strictly.
 //!
-//! A [`ModelConfig`] holds every hyperparameter that the models of this crate compute with. Both readers
-//! ([`from_json`](ModelConfig::from_json), [`from_gguf`](ModelConfig::from_gguf)) account for every field of their source: it
-//! is modelled, it is on a documented list of fields without effect on the mathematics, or it must hold the value that switches
-//! it off. Anything else is a [`Refusal`] with the field, its value and the reason, because a field that is silently ignored
-//! is a model that silently computes something else.
+//! A [`ModelConfig`] holds every hyperparameter that the models of this crate compute with. Both readers (of `config.json` and
+//! of GGUF metadata) account for every field of their source: it is modelled, it is on a documented list of fields without
+//! effect on the mathematics, or it must hold the value that switches it off. Anything else is a [`Refusal`] with the field,
+//! its value and the reason, because a field that is silently ignored is a model that silently computes something else.
 
 mod fields;
 mod gguf;

@@ -185,3 +185,13 @@ fn generation_defaults_are_read_and_checked() {
         assert!(matches!(Checkpoint::open(folder.path()), Err(CheckpointError::Json { .. })), "{wrong}");
     }
 }
+
+#[test]
+fn a_text_file_of_absurd_size_is_not_read() {
+    let folder = folder(|_| ());
+    // Sparse: it takes no room.
+    let file = std::fs::File::create(folder.path().join("tokenizer.json")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let error = Checkpoint::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("tokenizer.json: file too large"), "{error}");
+}
