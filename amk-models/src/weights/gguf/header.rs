@@ -124,7 +124,7 @@ impl TensorInfo {
     }
 }
 
-/// First and last-but-one byte of a tensor in a file of `file_len` bytes, or why there is none.
+/// Where a tensor starts and ends in a file of `file_len` bytes, or why it cannot lie there.
 fn extent(
     shape: &[u64],
     encoding: Encoding,
