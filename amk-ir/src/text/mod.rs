@@ -39,5 +39,4 @@ pub use json::{JSON_VERSION, JsonError};
 pub use parse::{Lines, parse, parse_with_lines};
 pub use print::print;
 
-#[allow(unused_imports)]
-pub(crate) use print::{write_call, write_element, write_operand};
+pub(crate) use print::{interval_text, kind_name, operands_text, task_text};

@@ -83,7 +83,20 @@ fn access_mark(access: Access) -> &'static str {
 }
 
 fn write_instruction(out: &mut String, id: InstructionId, instruction: &Instruction) -> fmt::Result {
-    write!(out, "instruction {id} {} {}(", quoted(&instruction.path), word(&instruction.name))?;
+    write!(out, "instruction {id} {} ", quoted(&instruction.path))?;
+    write_declaration(out, instruction)?;
+    writeln!(out)
+}
+
+/// Name, operands and parameters of an instruction, as it is declared.
+pub(crate) fn operands_text(instruction: &Instruction) -> String {
+    let mut text = String::new();
+    let _ = write_declaration(&mut text, instruction);
+    text
+}
+
+fn write_declaration(out: &mut String, instruction: &Instruction) -> fmt::Result {
+    write!(out, "{}(", word(&instruction.name))?;
     let split = first_trailing_write(instruction.operands.iter().map(|o| o.access));
     let (left, right) = instruction.operands.split_at(split);
     write_list(out, left, |out, o| write!(out, "{}{}", access_mark(o.access), operand_name(&o.name)))?;
@@ -98,7 +111,7 @@ fn write_instruction(out: &mut String, id: InstructionId, instruction: &Instruct
         write_list(out, &instruction.params, |out, p| write!(out, "{}", word(p)))?;
         write!(out, " }}")?;
     }
-    writeln!(out)
+    Ok(())
 }
 
 fn write_buffer(out: &mut String, n: usize, buffer: &Buffer) -> fmt::Result {
@@ -117,6 +130,13 @@ fn write_shape(out: &mut String, shape: &[u32]) -> fmt::Result {
     write!(out, "[")?;
     write_list(out, shape, |out, extent| write!(out, "{extent}"))?;
     write!(out, "]")
+}
+
+/// The line of a task.
+pub(crate) fn task_text(program: &Program, id: TaskId, task: &Task) -> String {
+    let mut text = String::new();
+    let _ = write_task(&mut text, program, id, task);
+    text
 }
 
 fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> fmt::Result {
@@ -141,8 +161,7 @@ fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> f
     Ok(())
 }
 
-/// Writes a call as it stands in a task line.
-pub(crate) fn write_call(out: &mut String, program: &Program, call: &Call) -> fmt::Result {
+fn write_call(out: &mut String, program: &Program, call: &Call) -> fmt::Result {
     write!(out, "{}(", call_name(program, call.instruction))?;
     let split = first_trailing_write(call.operands.iter().map(|o| o.access));
     let (left, right) = call.operands.split_at(split);
@@ -187,7 +206,7 @@ fn write_marked_operand(out: &mut String, program: &Program, operand: &Operand, 
 }
 
 /// Writes the buffer and the tile of an operand by ids, as in `b3[0..16, ..]`.
-pub(crate) fn write_operand(out: &mut String, program: &Program, operand: &Operand) -> fmt::Result {
+fn write_operand(out: &mut String, program: &Program, operand: &Operand) -> fmt::Result {
     let shape = program.buffers.get(operand.buffer.index()).map_or(&[][..], |b| &b.shape);
     write!(out, "{}[", operand.buffer)?;
     for (n, interval) in operand.region.intervals().iter().enumerate() {
@@ -198,18 +217,23 @@ pub(crate) fn write_operand(out: &mut String, program: &Program, operand: &Opera
 }
 
 fn write_interval(out: &mut String, interval: Interval, extent: Option<u32>) -> fmt::Result {
+    write!(out, "{}", interval_text(interval, extent))
+}
+
+/// An interval in a dimension of the given extent.
+pub(crate) fn interval_text(interval: Interval, extent: Option<u32>) -> String {
     let Interval { lo, hi } = interval;
     if extent.is_some_and(|extent| interval == Interval::fixed(0, extent)) {
-        write!(out, "..")
+        "..".to_owned()
     } else if lo.pos == hi.pos && lo.base.checked_add(1) == Some(hi.base) {
-        write!(out, "{lo}")
+        lo.to_string()
     } else {
-        write!(out, "{interval}")
+        interval.to_string()
     }
 }
 
 /// Writes one counter, as in `e0[1, 2]`.
-pub(crate) fn write_element(out: &mut String, program: &Program, element: Element) -> fmt::Result {
+fn write_element(out: &mut String, program: &Program, element: Element) -> fmt::Result {
     let event = program.events.get(element.event.index());
     write!(out, "{}", element.event)?;
     match event {
@@ -291,7 +315,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The name of a kind in the text format.
-pub(super) fn kind_name(kind: BufferKind) -> &'static str {
+pub(crate) fn kind_name(kind: BufferKind) -> &'static str {
     KINDS.iter().find(|(k, _)| *k == kind).map_or("", |(_, name)| name)
 }
 

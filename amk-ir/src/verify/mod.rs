@@ -6,16 +6,20 @@ mod found;
 mod grid;
 mod judge;
 mod meet;
+mod message;
+mod names;
 mod operands;
 mod packets;
 mod pairs;
 mod race;
+mod report;
 mod simulate;
 mod storage;
 mod structure;
 mod sync;
 mod violation;
 
+pub use message::Message;
 pub use violation::{
     Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Site, Unordered, Violation,
     WaitsOn,
@@ -62,10 +66,7 @@ pub struct Rejected {
 
 impl fmt::Display for Rejected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for violation in &self.violations {
-            writeln!(f, "{}: {violation:?}", violation.code())?;
-        }
-        Ok(())
+        report::write(f, &self.program, &self.violations)
     }
 }
 
