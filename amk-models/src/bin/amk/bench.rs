@@ -67,7 +67,7 @@ impl Bench {
         times.sort_by(f64::total_cmp);
         let at = |q: f64| times.get(((times.len() as f64 - 1.0) * q) as usize).copied().unwrap_or(f64::NAN);
         // Of the embedding table one row is read; tied heads read the table itself.
-        let bytes: usize = model.bindings.weights().iter().filter(|(name, _)| *name != "w.ends.embed").map(|(_, weight)| weight.bytes()).sum();
+        let bytes: usize = model.bindings.weights().iter().filter(|(name, _)| *name != "w.ends.embed").map(|(_, weight)| weight.len() * weight.dtype().bytes() as usize).sum();
         let rate = bytes as f64 / at(0.5);
         let ceiling = read_bandwidth(workers as usize);
         let row = [("p10 ms", at(0.1) * 1e3), ("median ms", at(0.5) * 1e3), ("p90 ms", at(0.9) * 1e3), ("tokens/s", 1.0 / at(0.5)), ("GB/s", rate / 1e9), ("read ceiling GB/s", ceiling / 1e9), ("% of ceiling", 100.0 * rate / ceiling)];
@@ -77,7 +77,7 @@ impl Bench {
             return Ok(ExitCode::SUCCESS);
         }
         let mut table = Table::new();
-        table.load_preset(UTF8_BORDERS_ONLY).set_header(row.iter().map(|(name, _)| *name));
+        table.load_style(UTF8_BORDERS_ONLY).set_header(row.iter().map(|(name, _)| *name));
         table.add_row(row.iter().map(|(_, value)| format!("{value:.2}")));
         println!("{}: {workers} threads, {:.0} MB of weights, logits equal the annotated function's\n{table}", path.display(), bytes as f64 / 1e6);
         Ok(ExitCode::SUCCESS)

@@ -69,7 +69,7 @@ impl Dump {
         let program = self.program()?;
         match self.format {
             Format::Amk => print!("{}", text::print(&program)),
-            Format::Json => println!("{}", program.to_json()),
+            Format::Json => println!("{}", program.to_json()?),
             Format::Dot => print!("{}", dot::dot(&program)),
         }
         Ok(())

@@ -95,15 +95,14 @@ pub(crate) enum Device {
 impl Generate {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let path = model_path(self.model.as_ref())?;
-        let checkpoint = Checkpoint::open(&path)?;
+        let mut checkpoint = Checkpoint::open(&path)?;
         let prompt = self.prompt(&checkpoint)?;
         let request = self.request(&checkpoint);
         let context = self.context.unwrap_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len));
-        let tokenizer = checkpoint.tokenizer()?.clone();
-        let mut decoder = self.cpu(checkpoint, context)?;
+        let mut decoder = self.cpu(&mut checkpoint, context)?;
         let mut out = std::io::stdout();
         let mut written = Ok(());
-        let generated = generate(decoder.as_mut(), &tokenizer, &prompt, request, &mut |piece| {
+        let generated = generate(decoder.as_mut(), checkpoint.tokenizer()?, &prompt, request, &mut |piece| {
             if written.is_ok() {
                 written = out.write_all(piece.as_bytes()).and_then(|()| out.flush());
             }
@@ -149,14 +148,14 @@ impl Generate {
         Request { sampler, max_tokens: Some(self.max_tokens), stop_tokens, stop_strings: self.stop.clone() }
     }
 
-    fn cpu(&self, checkpoint: Checkpoint, context: usize) -> Result<Box<dyn Decoder>> {
+    fn cpu(&self, checkpoint: &mut Checkpoint, context: usize) -> Result<Box<dyn Decoder>> {
         let Device::Cpu = self.device;
         let workers = self.threads.unwrap_or_else(default_threads);
         if workers == 0 {
             bail!("--threads is 0; use at least 1");
         }
         let bar = self.progress_bar();
-        let model = Model::load(&checkpoint.config, checkpoint.tensors, context, self.weights.into(), &mut |done| {
+        let model = Model::load(&checkpoint.config, std::mem::take(&mut checkpoint.tensors), context, self.weights.into(), &mut |done| {
             bar.set_position((done * 100.0) as u64);
         });
         bar.finish_and_clear();

@@ -28,7 +28,7 @@ impl Models {
             println!("{}: {}", family.name, family.about);
             let graph = family.kernel.graph()?;
             let mut table = Table::new();
-            table.load_preset(UTF8_BORDERS_ONLY);
+            table.load_style(UTF8_BORDERS_ONLY);
             table.set_header(std::iter::once("instance").chain(graph.dims.iter().map(String::as_str)));
             for instance in &graph.instances {
                 let dims = graph.dims.iter().map(|dim| instance.dims.get(dim).map_or_else(String::new, u32::to_string));

