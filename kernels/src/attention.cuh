@@ -116,7 +116,7 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, const uint2 (&q
     float c[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) mma(c, load_shared(keys + j * AMK_TILE), q[j].x, q[j].y);
-    const float scale = 1.44269504f * rsqrtf((float)A::HEAD_DIM), none = __uint_as_float(0xff800000u);
+    const float scale = 1.44269504f * w.p.score_scale, none = __uint_as_float(0xff800000u);
     const bool low = first + (w.lane >> 2) < limit, high = first + (w.lane >> 2) + 8 < limit;
     float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none, s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
     float m0 = fmaxf(s0, s2), m1 = fmaxf(s1, s3);
@@ -233,7 +233,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
 
 // Merges the splits of a query head: one warp a slice of 32 dims. With one active split the attention has already delivered.
 template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
-    constexpr int SLICES = A::HEAD_DIM / 32, BATCH = 8;
+    constexpr int SLICES = A::HEAD_DIM / 32, BATCH = 4;
     const u32 active = A::active(w.pos());
     if (active == 1) return;
 #pragma unroll 1

@@ -27,38 +27,34 @@ constexpr int WORDS = 1;
 #endif
 constexpr int TILE_STRIDE = AMK_WARPS * AMK_TILE_K; // k between two tiles of a warp
 
-// Waits for the packets of N words of this warp's tiles `first`, `first + AMK_WARPS`, .. below `tiles`.
-template <int N> AMK_DEVICE void gemv_poll(Worker& w, u32 offset, u32 first, u32 tiles, uint4 (&v)[N]) {
-    const u64* source = w.p.packets + offset;
-    for (;;) {
-        u32 late = 0;
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            if (first + (j / WORDS) * AMK_WARPS < tiles) v[j] = load_relaxed(source + (j / WORDS) * (TILE_STRIDE / AMK_PER_PACKET) + (j % WORDS) * 2);
-#pragma unroll
-        for (int j = 0; j < N; j++)
-            if (first + (j / WORDS) * AMK_WARPS < tiles) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
-        if (__all_sync(~0u, late == 0)) return;
-        if (!w.missing(offset, w.epoch ^ late)) return;
-    }
-}
-
-// Loads this warp's input values: tiles `first + j * AMK_WARPS` for j in 0..DEPTH.
-template <int DEPTH> AMK_DEVICE void gemv_input(Worker& w, const Record& r, const GemvShape& g, u32 first, u32 tiles, Fragment (&x)[DEPTH], float& squares) {
-    const u32 k0 = first * AMK_TILE_K + 4 * (AMK_F32 ? w.lane & 3 : w.lane & 7);
-    const bool norm = g.flags & GEMV_NORM;
-    const Elem* weight = w.p.constants + r.norm + k0;
+// Input values on their way: packets (or the embedding row) and norm weights of tiles `first + j * AMK_WARPS`, as loaded.
+template <int DEPTH> struct Pending {
     uint4 v[DEPTH * WORDS];
 #if AMK_F32
     float4 gamma[DEPTH];
 #else
     uint2 gamma[DEPTH];
 #endif
+    u32 first;
+
+    AMK_DEVICE u32 k0(const Worker& w) const { return first * AMK_TILE_K + 4 * (AMK_F32 ? w.lane & 3 : w.lane & 7); }
+    AMK_DEVICE void packets(const Worker& w, const Record& r, u32 tiles) {
+        const u64* source = w.p.packets + r.in + k0(w) / AMK_PER_PACKET;
 #pragma unroll
-    for (int j = 0; j < DEPTH; j++) // ahead of the wait
-        if (norm && first + j * AMK_WARPS < tiles) gamma[j] = *(decltype(&gamma[0]))(weight + j * TILE_STRIDE);
-    if (g.input == IN_EMBEDDING) {
-        const Elem* row = w.p.embedding + (u64)w.token * w.p.hidden + k0;
+        for (int j = 0; j < DEPTH * WORDS; j++)
+            if (first + (j / WORDS) * AMK_WARPS < tiles) v[j] = load_relaxed(source + (j / WORDS) * (TILE_STRIDE / AMK_PER_PACKET) + (j % WORDS) * 2);
+    }
+    // Starts the loads; nothing is waited for.
+    AMK_DEVICE void issue(const Worker& w, const Record& r, const GemvShape& g, u32 from, u32 tiles) {
+        first = from;
+        if (g.flags & GEMV_NORM) {
+            const Elem* weight = w.p.constants + r.norm + k0(w);
+#pragma unroll
+            for (int j = 0; j < DEPTH; j++)
+                if (first + j * AMK_WARPS < tiles) gamma[j] = *(decltype(&gamma[0]))(weight + j * TILE_STRIDE);
+        }
+        if (g.input == IN_PACKETS) return packets(w, r, tiles);
+        const Elem* row = w.p.embedding + (u64)w.token * w.p.hidden + k0(w);
 #pragma unroll
         for (int j = 0; j < DEPTH; j++) {
             if (first + j * AMK_WARPS >= tiles) continue;
@@ -71,35 +67,43 @@ template <int DEPTH> AMK_DEVICE void gemv_input(Worker& w, const Record& r, cons
             v[j] = make_uint4(e.x, 0, e.y, 0);
 #endif
         }
-    } else {
-        const u32 offset = r.in + k0 / AMK_PER_PACKET;
-        if (DEPTH * WORDS > 4) { // poll on one word; when it is there, take all at once
-            uint4 hint[1];
-            gemv_poll(w, offset, first, tiles, hint);
-        }
-        gemv_poll(w, offset, first, tiles, v);
     }
+    // Waits until every packet is of this step.
+    AMK_DEVICE void arrive(Worker& w, const Record& r, const GemvShape& g, u32 tiles) {
+        if (g.input != IN_PACKETS) return;
+        for (;;) {
+            u32 late = 0;
 #pragma unroll
-    for (int j = 0; j < DEPTH; j++) {
-        if (first + j * AMK_WARPS >= tiles) continue;
-#if AMK_F32
-        float4 f = make_float4(__uint_as_float(v[2 * j].x), __uint_as_float(v[2 * j].z), __uint_as_float(v[2 * j + 1].x), __uint_as_float(v[2 * j + 1].z));
-        if (norm) {
-            squares += f.x * f.x + f.y * f.y + f.z * f.z + f.w * f.w;
-            f = make_float4(f.x * gamma[j].x, f.y * gamma[j].y, f.z * gamma[j].z, f.w * gamma[j].w);
+            for (int j = 0; j < DEPTH * WORDS; j++)
+                if (first + (j / WORDS) * AMK_WARPS < tiles) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
+            if (__all_sync(~0u, late == 0) || !w.missing(r.in + k0(w) / AMK_PER_PACKET, w.epoch ^ late)) return;
+            packets(w, r, tiles);
         }
-        x[j].v = f;
-#else
-        x[j].b0 = v[j].x, x[j].b1 = v[j].z;
-        if (norm) {
-            float a = bf16_low(v[j].x), b = bf16_high(v[j].x), c = bf16_low(v[j].z), d = bf16_high(v[j].z);
-            squares += a * a + b * b + c * c + d * d;
-            x[j].b0 = pack_bf16(a * bf16_low(gamma[j].x), b * bf16_high(gamma[j].x));
-            x[j].b1 = pack_bf16(c * bf16_low(gamma[j].y), d * bf16_high(gamma[j].y));
-        }
-#endif
     }
-}
+    // The B fragments, with the norm's weight (not its scale, which the output applies); adds up the squares.
+    AMK_DEVICE void fragments(const GemvShape& g, u32 tiles, Fragment (&x)[DEPTH], float& squares) const {
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++) {
+            if (first + j * AMK_WARPS >= tiles) continue;
+#if AMK_F32
+            float4 f = make_float4(__uint_as_float(v[2 * j].x), __uint_as_float(v[2 * j].z), __uint_as_float(v[2 * j + 1].x), __uint_as_float(v[2 * j + 1].z));
+            if (g.flags & GEMV_NORM) {
+                squares += f.x * f.x + f.y * f.y + f.z * f.z + f.w * f.w;
+                f = make_float4(f.x * gamma[j].x, f.y * gamma[j].y, f.z * gamma[j].z, f.w * gamma[j].w);
+            }
+            x[j].v = f;
+#else
+            x[j].b0 = v[j].x, x[j].b1 = v[j].z;
+            if (g.flags & GEMV_NORM) {
+                float a = bf16_low(v[j].x), b = bf16_high(v[j].x), c = bf16_low(v[j].z), d = bf16_high(v[j].z);
+                squares += a * a + b * b + c * c + d * d;
+                x[j].b0 = pack_bf16(a * bf16_low(gamma[j].x), b * bf16_high(gamma[j].x));
+                x[j].b1 = pack_bf16(c * bf16_low(gamma[j].y), d * bf16_high(gamma[j].y));
+            }
+#endif
+        }
+    }
+};
 
 // Sums the warps' partials of `units` units and delivers the rows; row pairs are spread over threads, four lanes a pair.
 AMK_DEVICE void gemv_output(Worker& w, const Record& r, const GemvShape& g, u32 first_unit, u32 units) {
@@ -162,6 +166,8 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
     if (r.units == 0) return;
     const GemvShape g(r.shape);
     const u32 tiles = g.k / AMK_TILE_K, passes = (tiles + DEPTH * AMK_WARPS - 1) / (DEPTH * AMK_WARPS);
+    Pending<DEPTH> next;
+    next.issue(w, r, g, w.warp, tiles);
     Fragment x[DEPTH];
     float squares = 0;
     u32 data = 0;
@@ -174,7 +180,9 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
             const u32 before = pass * (DEPTH * AMK_WARPS), count = pass + 1 < passes ? DEPTH * AMK_WARPS : tiles - before;
             if (passes > 1 || first == 0) {
                 if (pass == 0) squares = 0;
-                gemv_input<DEPTH>(w, r, g, before + w.warp, tiles, x, squares);
+                next.arrive(w, r, g, tiles);
+                next.fragments(g, tiles, x, squares);
+                if (passes > 1) next.issue(w, r, g, (pass + 1 < passes ? before + DEPTH * AMK_WARPS : 0) + w.warp, tiles);
                 w.stamp(1);
             }
             if (first + pass == 0) data = w.acquire();

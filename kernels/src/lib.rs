@@ -17,6 +17,7 @@
 mod add;
 mod argmax;
 mod attention;
+pub mod cuda;
 mod dot;
 mod embed;
 mod gate;

@@ -65,7 +65,7 @@ struct Params {
     const Elem* constants;
     const Elem* embedding; // [vocab, hidden]
     u8* kv;
-    const float* inv_freq; // [head_dim / 2]
+    const float* inv_freq; // [rotary]
     const u32* forced;     // tokens of the steps 0..forced_count
     u32* tokens;           // mapped host memory [steps]: token + 1, zero until made
     float* logits;         // [steps, vocab] or null
@@ -78,6 +78,7 @@ struct Params {
     u32 hidden, vocab, kv_blocks;
     float rope_scale, inv_temperature; // inv_temperature 0: greedy
     float eps;             // of every RMSNorm
-    u32 exchange;          // packet offset of the token exchange [2][workers][2]
+    float score_scale;     // of the attention scores
+    u32 rotary;            // entries of inv_freq
     u32 stop_count, stops[8];
 };

@@ -20,11 +20,22 @@ AMK_DEVICE void load(const Params& p, Shared& s, Loader& l, u32 worker) {
     l.drain();
 }
 
+AMK_DEVICE void begin_step(Worker& w) {
+    if (w.thread() < w.p.rotary) {
+        float sine, cosine;
+        sincosf((float)w.pos() * w.p.inv_freq[w.thread()], &sine, &cosine);
+        w.s.rope[w.thread()] = make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
+    }
+    w.best_value = __uint_as_float(0xff800000u), w.best_index = ~0u;
+    w.sync();
+}
+
 AMK_DEVICE void consume(Worker& w) {
     const u32 worker = blockIdx.x, begin = w.p.record_at[worker], end = w.p.record_at[worker + 1];
     const u32* words = (const u32*)w.p.records;
     for (w.step = 0; w.step < w.p.steps; w.step++) {
         w.epoch = w.p.epoch + w.step;
+        begin_step(w);
         // The next record waits in the lanes of the warp, a word each.
         u32 next = words[(u64)begin * RECORD_WORDS + w.lane % RECORD_WORDS];
         for (u32 i = begin; i < end; i++) {

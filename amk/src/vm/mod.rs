@@ -2,5 +2,6 @@
 
 mod bindings;
 pub mod cpu;
+pub mod cuda;
 
 pub use bindings::Bindings;

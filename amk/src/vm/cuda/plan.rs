@@ -207,6 +207,7 @@ enum Op {
     Add,
     SiluMul,
     Attend,
+    AttendNormed,
     Combine,
     Best,
     Choose,
@@ -220,6 +221,8 @@ fn instructions() -> Vec<Instruction> {
         operands: operands.iter().map(|&(name, access)| OperandSpec { name: name.to_owned(), access }).collect(),
         params: params.iter().map(|&name| name.to_owned()).collect(),
     };
+    let attention = [("q", Read), ("k", Read), ("v", Read), ("freqs", Read), ("keys", Update), ("values", Update), ("y", Write), ("lse", Write)];
+    let normed: Vec<_> = [("q_norm", Read), ("k_norm", Read)].into_iter().chain(attention).collect();
     vec![
         instruction("amk_kernels::embed", &[("table", Read), ("token", Read), ("y", Write)], &[]),
         instruction("amk_kernels::rms_norm", &[("x", Read), ("w", Read), ("y", Write)], &["eps"]),
@@ -227,11 +230,8 @@ fn instructions() -> Vec<Instruction> {
         instruction("amk_kernels::add_bias", &[("x", Read), ("w", Read), ("y", Write)], &[]),
         instruction("amk_kernels::add", &[("a", Read), ("b", Read), ("y", Write)], &[]),
         instruction("amk_kernels::silu_mul", &[("gate", Read), ("up", Read), ("y", Write)], &[]),
-        instruction(
-            "amk::vm::cuda::attention_split",
-            &[("q", Read), ("k", Read), ("v", Read), ("freqs", Read), ("keys", Update), ("values", Update), ("y", Write), ("lse", Write)],
-            &["pos"],
-        ),
+        instruction("amk::vm::cuda::attention_split", &attention, &["pos"]),
+        instruction("amk::vm::cuda::normed_attention_split", &normed, &["pos"]),
         instruction("amk::vm::cuda::combine_splits", &[("partial", Read), ("lse", Read), ("y", Write)], &[]),
         instruction("amk::vm::cuda::best", &[("logits", Read), ("best", Write)], &[]),
         instruction("amk::vm::cuda::choose", &[("best", Read), ("token", Write)], &[]),
@@ -431,9 +431,7 @@ impl Planner<'_> {
             if matches!(&work, Work::Rows(rows) if rows.is_empty()) {
                 continue;
             }
-            let mut calls = Calls { plan: &mut self.plan, calls: Vec::new() };
-            calls.of(at, worker as u32, &work);
-            let calls = calls.calls;
+            let calls = self.plan.calls(at, worker as u32, &work);
             let id = TaskId::from(self.plan.program.tasks.len());
             self.plan.program.tasks.push(Task { op: Some(op), calls, waits: Vec::new(), signals: Vec::new() });
             self.plan.tasks.push((at, worker as u32, work));
@@ -558,10 +556,10 @@ impl Calls<'_> {
     }
 
     fn attend(&mut self, layer: usize, head: u32, split: u32) {
-        let Sizes { heads, kv_heads, head_dim, splits, .. } = self.plan.sizes;
+        let Sizes { heads, kv_heads, head_dim, .. } = self.plan.sizes;
         let group = heads / kv_heads;
         let (queries, share) = (head * group..(head + 1) * group, self.plan.share(layer));
-        let Some(LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, lse, .. }) = self.plan.layers.get(layer).cloned() else { return };
+        let Some(LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, lse, head_norms, .. }) = self.plan.layers.get(layer).cloned() else { return };
         let own = head * head_dim..(head + 1) * head_dim;
         let cache = |buffer| operand(buffer, &[head..head + 1, split..split + 1, 0..share, 0..head_dim], Access::Update, false);
         let operands = vec![
@@ -574,8 +572,9 @@ impl Calls<'_> {
             write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
             write(lse, &[queries, split..split + 1]),
         ];
-        debug_assert!(split < splits);
-        self.call(Op::Attend, operands, vec![Param::Pos]);
+        let Some(norms) = head_norms else { return self.call(Op::Attend, operands, vec![Param::Pos]) };
+        let operands = norms.into_iter().map(|norm| early(norm, &[0..head_dim])).chain(operands).collect();
+        self.call(Op::AttendNormed, operands, vec![Param::Pos]);
     }
 
     fn combine(&mut self, layer: usize, slices: &Range<u32>) {
@@ -606,6 +605,29 @@ impl Calls<'_> {
 }
 
 impl Plan {
+    /// The calls of a worker's part of a phase; adds their local buffers to the program.
+    pub(super) fn calls(&mut self, phase: usize, worker: u32, work: &Work) -> Vec<Call> {
+        let mut calls = Calls { plan: self, calls: Vec::new() };
+        calls.of(phase, worker, work);
+        calls.calls
+    }
+
+    /// Whether two lists of calls are the same but for the ids of their local buffers, which must have the same shapes.
+    pub(super) fn same_calls(&self, other: &Self, theirs: &[Call], ours: &[Call]) -> bool {
+        let same = |a: &Operand, b: &Operand| {
+            let local = self.buffer_kind(a.buffer) == BufferKind::Local && other.buffer_kind(b.buffer) == BufferKind::Local;
+            let buffers = if local { self.shape(a.buffer) == other.shape(b.buffer) } else { a.buffer == b.buffer };
+            buffers && (a.region, a.access, a.early) == (b.region, b.access, b.early)
+        };
+        ours.len() == theirs.len()
+            && ours.iter().zip(theirs).all(|(a, b)| {
+                a.instruction == b.instruction
+                    && a.params == b.params
+                    && a.operands.len() == b.operands.len()
+                    && a.operands.iter().zip(&b.operands).all(|(a, b)| same(a, b))
+            })
+    }
+
     fn shape(&self, buffer: BufferId) -> &[u32] {
         self.program.buffers.get(buffer.index()).map_or(&[], |buffer| &buffer.shape)
     }

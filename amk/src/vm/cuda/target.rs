@@ -70,7 +70,7 @@ pub const TARGETS: [GpuTarget; 9] = [
 ];
 
 /// GPUs that are known and refused.
-pub const REFUSED: [Refused; 1] =
+pub(super) const REFUSED: [Refused; 1] =
     [Refused { name: "t4", device: "tesla t4", reason: "it has compute capability 7.5: no bf16 tensor cores and no cp.async; 8.0 is needed" }];
 
 impl GpuTarget {
