@@ -55,7 +55,11 @@ impl Draft<'_> {
             shape.push(self.rng.between(1, 2));
         }
         let dtype = *self.rng.pick(&[DType::F32, DType::F32, DType::F16, DType::U8]).unwrap_or(&DType::F32);
-        let packet = kind == BufferKind::Activation && self.rng.chance(25);
+        let packet = match kind {
+            BufferKind::Activation => self.rng.chance(25),
+            BufferKind::Output => self.rng.chance(8),
+            _ => false,
+        };
         let exchange =
             if packet { Exchange::Packet { slots: self.rng.between(1, 2) as u8 } } else { Exchange::Counter };
         self.add(Buffer { name: String::new(), kind, dtype, shape, exchange, place: None });

@@ -46,7 +46,12 @@ impl Draft<'_> {
             }
             if let Some(region) = self.readable(buffer) {
                 let kind = self.program.buffers[buffer.index()].kind;
-                let early = matches!(kind, BufferKind::Weight | BufferKind::Input) && self.rng.chance(40);
+                let percent = match kind {
+                    BufferKind::Weight | BufferKind::Input => 40,
+                    BufferKind::State => 6,
+                    _ => 0,
+                };
+                let early = self.rng.chance(percent);
                 operands.push(Operand { buffer, region, access: Access::Read, early });
             }
         }

@@ -3,8 +3,8 @@
 use super::{Class, Mutation, Site};
 use crate::generate::instruction;
 use amk_ir::{
-    Access, Bound, BufferId, BufferKind, Element, Exchange, Interval, Operand, Program, Queues, Steps, Task, TaskId,
-    Wait,
+    Access, Bound, BufferId, BufferKind, Element, EventId, Exchange, InstructionId, Interval, Operand, Param, Program,
+    Queues, Region, Steps, Task, TaskId, Wait,
 };
 
 impl Mutation {
@@ -29,13 +29,25 @@ fn change(program: &mut Program, class: Class, site: Site) -> Option<()> {
         Site::Signal(task, n, to) => signal(program.tasks.get_mut(task.index())?, class, n, to),
         Site::Entry(worker, at, to) => entry(&mut program.queues, class, worker, at, to),
         Site::Pair(one, other) => swap(program, one, other),
-        Site::Tile { task, call, operand, dim, up } if class == Class::DropOperand => {
-            let _ = (dim, up);
+        Site::Tile { task, call, operand, .. } if class == Class::DropOperand => {
             drop_operand(program, task, call, operand)
+        }
+        Site::Tile { task, call, operand, .. } if class == Class::UnknownBuffer => {
+            let unknown = BufferId::from(program.buffers.len());
+            program.tasks.get_mut(task.index())?.calls.get_mut(call)?.operands.get_mut(operand)?.buffer = unknown;
+            Some(())
         }
         Site::Tile { task, call, operand, dim, up } => {
             let operand = program.tasks.get_mut(task.index())?.calls.get_mut(call)?.operands.get_mut(operand)?;
             tile(operand, class, dim, up)
+        }
+        Site::Call(task, n) if class != Class::DropCall => {
+            let call = program.tasks.get_mut(task.index())?.calls.get_mut(n)?;
+            match class {
+                Class::ExtraParam => call.params.push(Param::U32(1)),
+                _ => call.instruction = InstructionId::from(program.instructions.len()),
+            }
+            Some(())
         }
         Site::Call(task, call) => {
             let calls = &mut program.tasks.get_mut(task.index())?.calls;
@@ -59,6 +71,14 @@ fn change(program: &mut Program, class: Class, site: Site) -> Option<()> {
 fn whole(program: &mut Program, class: Class) -> Option<()> {
     match class {
         Class::Pipeline => program.steps = Steps::Pipelined,
+        Class::NoWorkers => match &mut program.queues {
+            Queues::Static(queues) => queues.clear(),
+            Queues::Ticket { workers, .. } => *workers = 0,
+        },
+        Class::LessMemory => {
+            let bytes = program.buffers.iter().map(|buffer| buffer.bytes()).sum::<u64>();
+            program.limits.memory_bytes = bytes - bytes % 3;
+        }
         Class::FewerResident => program.limits.workers = program.queues.workers() - 1,
         _ => {
             let Queues::Static(queues) = &program.queues else { return None };
@@ -75,6 +95,7 @@ fn wait(task: &mut Task, class: Class, n: usize, to: Option<Element>) -> Option<
         Class::LowerWait => wait.threshold = wait.threshold.saturating_sub(1),
         Class::RaiseWait => wait.threshold = wait.threshold.saturating_add(1),
         Class::RedirectWait => wait.on = to?,
+        Class::UnknownCounter => wait.on.event = EventId(u32::from(u16::MAX)),
         Class::RepeatWait => {
             let again = *wait;
             task.waits.push(again);
@@ -140,10 +161,25 @@ fn swap(program: &mut Program, one: TaskId, other: TaskId) -> Option<()> {
 }
 
 fn tile(operand: &mut Operand, class: Class, dim: usize, up: bool) -> Option<()> {
-    if class == Class::Early {
-        operand.early = true;
-        return Some(());
+    match class {
+        Class::Early => operand.early = true,
+        Class::ChangeAccess => {
+            operand.access = match operand.access {
+                Access::Read => Access::Update,
+                Access::Update => Access::Write,
+                Access::Write => Access::Read,
+            };
+        }
+        Class::ChangeRank => {
+            let intervals = [operand.region.intervals(), &[Interval::fixed(0, 1)]].concat();
+            operand.region = Region::new(&intervals)?;
+        }
+        _ => return bounds(operand, class, dim, up),
     }
+    Some(())
+}
+
+fn bounds(operand: &mut Operand, class: Class, dim: usize, up: bool) -> Option<()> {
     let Interval { lo, hi } = operand.region.intervals_mut().get_mut(dim)?;
     let shift = |bound: &mut Bound, up: bool| {
         bound.base = if up { bound.base.saturating_add(1) } else { bound.base.saturating_sub(1) };
@@ -195,6 +231,7 @@ fn buffer(program: &mut Program, class: Class, id: BufferId) -> Option<()> {
             buffer.exchange = Exchange::Packet { slots: 1 };
             buffer.place = None;
         }
+        Class::Misalign => buffer.place = Some(buffer.place? + 1),
         Class::ReadOnly => buffer.kind = BufferKind::Weight,
         Class::ForgetState => buffer.kind = BufferKind::Activation,
         Class::MakeLocal => {

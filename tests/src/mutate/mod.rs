@@ -82,11 +82,29 @@ pub enum Class {
     DropCall,
     /// An operand is gone.
     DropOperand,
+    /// An operand is accessed in another way than the instruction declares.
+    ChangeAccess,
+    /// A tile has a dimension more.
+    ChangeRank,
+    /// An operand is of a buffer that does not exist.
+    UnknownBuffer,
+    /// A wait is on an event tensor that does not exist.
+    UnknownCounter,
+    /// A call is of an instruction that does not exist.
+    UnknownInstruction,
+    /// A call has a parameter more than its instruction.
+    ExtraParam,
+    /// There is no worker.
+    NoWorkers,
+    /// The target has less memory than the program needs, or just enough.
+    LessMemory,
+    /// A buffer of the arena moves by a byte.
+    Misalign,
 }
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 43] = [
         Self::DropWait,
         Self::LowerWait,
         Self::RaiseWait,
@@ -121,6 +139,15 @@ impl Class {
         Self::ShrinkEvent,
         Self::DropCall,
         Self::DropOperand,
+        Self::ChangeAccess,
+        Self::ChangeRank,
+        Self::UnknownBuffer,
+        Self::UnknownCounter,
+        Self::UnknownInstruction,
+        Self::ExtraParam,
+        Self::NoWorkers,
+        Self::LessMemory,
+        Self::Misalign,
     ];
 }
 

@@ -8,9 +8,12 @@ use amk_ir::{
 /// All mutations of a class; empty where it does not apply.
 pub fn sites(program: &Program, class: Class) -> Vec<Mutation> {
     let sites = match class {
-        Class::DropWait | Class::LowerWait | Class::RaiseWait | Class::RedirectWait | Class::RepeatWait => {
-            waits(program, class)
-        }
+        Class::DropWait
+        | Class::LowerWait
+        | Class::RaiseWait
+        | Class::RedirectWait
+        | Class::RepeatWait
+        | Class::UnknownCounter => waits(program, class),
         Class::WaitForLater | Class::WaitForSelf => new_waits(program, class == Class::WaitForLater),
         Class::DropSignal | Class::RedirectSignal | Class::RepeatSignal => signals(program, class),
         Class::SwapQueue | Class::MoveTask | Class::DropEntry | Class::RepeatEntry => entries(program, class),
@@ -22,8 +25,10 @@ pub fn sites(program: &Program, class: Class) -> Vec<Mutation> {
         Class::FollowPosition if program.positions < 2 => Vec::new(),
         Class::FollowPosition => tiles(program, |_| true, &[true]),
         Class::Early => operands(program, |operand| operand.access == Access::Read && !operand.early),
-        Class::DropOperand => operands(program, |_| true),
-        Class::DropCall => calls(program),
+        Class::DropOperand | Class::ChangeAccess | Class::UnknownBuffer => operands(program, |_| true),
+        Class::ChangeRank => operands(program, |operand| operand.region.intervals().len() < amk_ir::MAX_RANK),
+        Class::DropCall | Class::UnknownInstruction | Class::ExtraParam => calls(program),
+        Class::NoWorkers | Class::LessMemory => only(true),
         Class::Alias => aliases(program),
         Class::ShrinkEvent => (0..program.events.len()).map(|n| Site::Event(EventId::from(n))).collect(),
         _ => buffers(program, |buffer| applies(class, buffer)),
@@ -158,15 +163,14 @@ fn applies(class: Class, buffer: &Buffer) -> bool {
         Class::ForgetState => buffer.kind == BufferKind::State,
         Class::MakeLocal => buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter,
         Class::ShrinkBuffer => true,
+        Class::Misalign => buffer.place.is_some(),
         _ => false,
     }
 }
 
-/// Neighbouring activations that do not share memory yet.
+/// Neighbouring buffers that do not share memory yet: activations, or what is kept.
 fn aliases(program: &Program) -> Vec<Site> {
-    let free = |(_, buffer): &(usize, &Buffer)| {
-        buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter && buffer.place.is_none()
-    };
+    let free = |(_, buffer): &(usize, &Buffer)| buffer.exchange == Exchange::Counter && buffer.place.is_none();
     let free: Vec<usize> = program.buffers.iter().enumerate().filter(free).map(|(n, _)| n).collect();
     free.windows(2).map(|pair| Site::Buffers(BufferId::from(pair[0]), BufferId::from(pair[1]))).collect()
 }
