@@ -4,6 +4,7 @@ use amk_ir::graph::{Graph, Instance};
 use amk_ir::graph_error::GraphError;
 use amk_ir::lower::{Lowered, lower, lower_with};
 use amk_ir::schedule::Schedule;
+use amk_ir::verify::{Rejected, Verified, verify};
 use std::sync::OnceLock;
 
 /// An annotated function as data: its graph, from which programs are made.
@@ -43,6 +44,14 @@ pub enum MegakernelError {
         instance: String,
         /// What is wrong.
         errors: Vec<GraphError>,
+    },
+    /// The verifier refuses the program.
+    #[error("`{kernel}` is not safe to run:\n{rejected}")]
+    Rejected {
+        /// The function's name.
+        kernel: String,
+        /// The report.
+        rejected: Box<Rejected>,
     },
 }
 
@@ -94,6 +103,22 @@ impl Megakernel {
             Some(schedule) => lower_with(graph, instance, schedule),
             None => lower(graph, instance),
         };
-        lowered.map_err(|errors| MegakernelError::Lower { kernel: self.name.to_owned(), instance: instance.name.clone(), errors })
+        lowered.map_err(|errors| MegakernelError::Lower {
+            kernel: self.name.to_owned(),
+            instance: instance.name.clone(),
+            errors,
+        })
+    }
+
+    /// The verified program for an instance, by a schedule as in [`Self::lower`].
+    ///
+    /// # Errors
+    /// [`MegakernelError::Lower`] or [`MegakernelError::Rejected`].
+    pub fn verified(&self, instance: &Instance, schedule: Option<&Schedule>) -> Result<Verified, MegakernelError> {
+        let program = self.lower(instance, schedule)?.program;
+        verify(program).map_err(|rejected| MegakernelError::Rejected {
+            kernel: self.name.to_owned(),
+            rejected: Box::new(rejected),
+        })
     }
 }

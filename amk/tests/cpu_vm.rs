@@ -8,7 +8,12 @@ use amk::vm::cpu::{Mode, Options, Step, Vm, VmError};
 use core::time::Duration;
 
 /// `y = 2 x`.
-#[instruction(op = "double", shape = "x: [N] -> y: [N]", tile = "T = 1", task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]")]
+#[instruction(
+    op = "double",
+    shape = "x: [N] -> y: [N]",
+    tile = "T = 1",
+    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]"
+)]
 fn double(x: &Tensor) -> Tensor {
     x.data().iter().map(|x| 2.0 * x).collect()
 }
@@ -218,13 +223,19 @@ worker w0: t0 t1 t2
     let mut vm = threads(&lines.replace("CALL", "keep")).unwrap();
     vm.run(vec![step(0, 0), step(10, 2)]).unwrap();
     let state = vm.state("s").unwrap();
-    assert_eq!((state.row([0]), state.row([1]), state.row([2])), (&[1.0, 2.0, 3.0, 4.0][..], &[0.0; 4][..], &[11.0, 12.0, 13.0, 14.0][..]));
+    assert_eq!(
+        (state.row([0]), state.row([1]), state.row([2])),
+        (&[1.0, 2.0, 3.0, 4.0][..], &[0.0; 4][..], &[11.0, 12.0, 13.0, 14.0][..])
+    );
     let error = vm.run(vec![step(0, 4)]).unwrap_err();
     assert_eq!(error.to_string(), "position 4 is outside the program's 0..4");
     vm.run(vec![step(0, 3)]).unwrap();
 
     let error = threads(&lines.replace("CALL", "stray")).unwrap().run(vec![step(0, 0)]).unwrap_err();
-    assert_eq!(error.to_string(), "w0 in t1 (stray): the instruction panicked: row [1]: index 1 of dimension 0 is outside 0..1");
+    assert_eq!(
+        error.to_string(),
+        "w0 in t1 (stray): the instruction panicked: row [1]: index 1 of dimension 0 is outside 0..1"
+    );
 }
 
 #[test]
@@ -243,7 +254,10 @@ worker w1: t2
     let error = vm(lines, Mode::Threads, Duration::from_millis(20)).unwrap().run(vec![step(0, 0)]).unwrap_err();
     let VmError::Stalled(stall) = &error else { panic!("{error}") };
     assert_eq!((stall.worker.0, stall.task.unwrap().0, stall.wanted, stall.found), (1, 2, 1, 0));
-    assert!(error.to_string().starts_with("w1 with t2 (double) waited 0.0 s for event `ready` >= 1, found 0"), "{error}");
+    assert!(
+        error.to_string().starts_with("w1 with t2 (double) waited 0.0 s for event `ready` >= 1, found 0"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -267,7 +281,8 @@ fn what_does_not_fit_is_refused_before_anything_runs() {
     );
     let weight = CHAIN.replace("CALL(b2[..])", "double(b1[..])");
     assert_eq!(refused(&weight), "t1 calls `double` with `w` as `x`: it is a weight, not a tensor of the step");
-    let unbound = CHAIN.replace("CALL(b2[..])", "shift(b2[..], b4[..])").replace("event", "buffer b4 @v weight f32[4]\nevent");
+    let unbound =
+        CHAIN.replace("CALL(b2[..])", "shift(b2[..], b4[..])").replace("event", "buffer b4 @v weight f32[4]\nevent");
     assert_eq!(refused(&unbound), "nothing is bound to weight `v`; add the layout or the weight to the bindings");
     let mut vm = threads(&CHAIN.replace("CALL", "double")).unwrap();
     let none = vm.run(vec![Step { pos: Pos(0), tokens: vec![] }]).unwrap_err();

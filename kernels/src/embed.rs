@@ -10,7 +10,11 @@ use amk::prelude::*;
 /// When the table is no matrix or has no such row.
 #[instruction(op = "embed", shape = "table: [V, K], token: [1] -> y: [K]", task = "y[..] <- table[.., ..], token[..]")]
 pub fn embed(table: &Weight, token: Token) -> Tensor {
-    assert!(matches!(table.shape(), [rows, _] if token.index() < *rows), "token {token} of a table {:?}", table.shape());
+    assert!(
+        matches!(table.shape(), [rows, _] if token.index() < *rows),
+        "token {token} of a table {:?}",
+        table.shape()
+    );
     Tensor::from(table.row(token.index()).to_f32().into_owned())
 }
 

@@ -50,7 +50,8 @@ mod tests {
         let (gate, up) = (random(1, 500), random(2, 500));
         let gate: Vec<f32> = gate.into_iter().map(|x| 8.0 * x).chain([0.0, -100.0, 100.0]).collect();
         let up: Vec<f32> = up.into_iter().chain([1.0; 3]).collect();
-        let exact: Vec<f64> = gate.iter().zip(&up).map(|(&gate, &up)| activation(f64::from(gate)) * f64::from(up)).collect();
+        let exact: Vec<f64> =
+            gate.iter().zip(&up).map(|(&gate, &up)| activation(f64::from(gate)) * f64::from(up)).collect();
         close(function(&Tensor::from(gate), &Tensor::from(up)).data(), &exact, 1e-5);
     }
 
@@ -61,6 +62,8 @@ mod tests {
 
     #[test]
     fn gelu_equals_the_formula_in_f64() {
-        check(gelu_mul, |x| 0.5 * x * (1.0 + ((2.0 / core::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh()));
+        check(gelu_mul, |x| {
+            0.5 * x * (1.0 + ((2.0 / core::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        });
     }
 }

@@ -3,7 +3,7 @@
 use amk::ir::graph::Instance;
 use amk::ir::program::Steps;
 use amk::ir::schedule::{Assign, QueuePolicy, Schedule, Tile};
-use amk::ir::verify::{Verified, verify};
+use amk::ir::verify::Verified;
 use amk::layout::{Source, SourceError, WeightRequest, build, zeroed};
 use amk::prelude::*;
 use amk::registry::{Output, Registry};
@@ -101,7 +101,10 @@ fn decode(token: Token, pos: Pos, w: &Decoder, kv: &mut Caches) -> (Tensor, Toke
 struct Random;
 
 fn random(name: &str, len: usize) -> Vec<f32> {
-    let mut state = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)) | 1;
+    let mut state = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+        | 1;
     let next = || {
         state ^= state << 13;
         state ^= state >> 7;
@@ -151,14 +154,16 @@ impl Case {
     }
 
     fn verified(&self, schedule: &Schedule) -> Arc<Verified> {
-        let lowered = DECODE.lower(&self.instance, Some(schedule)).unwrap();
-        Arc::new(verify(lowered.program).unwrap_or_else(|rejected| panic!("{schedule:?}: {rejected}")))
+        Arc::new(
+            DECODE.verified(&self.instance, Some(schedule)).unwrap_or_else(|error| panic!("{schedule:?}: {error}")),
+        )
     }
 
     /// The outputs of each step, and the last layer's keys at the end.
     fn eager(&self, tokens: &[Token]) -> (Vec<(Tensor, Token)>, Vec<f32>) {
         let mut kv: Caches = zeroed(&self.dims).unwrap();
-        let outputs = tokens.iter().zip(0..).map(|(&token, pos)| decode(token, Pos(pos), &self.weights, &mut kv)).collect();
+        let outputs =
+            tokens.iter().zip(0..).map(|(&token, pos)| decode(token, Pos(pos), &self.weights, &mut kv)).collect();
         (outputs, kv.layers[1].k.to_vec())
     }
 

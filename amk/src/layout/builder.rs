@@ -150,7 +150,13 @@ impl Builder<'_> {
     ///
     /// # Errors
     /// As [`Source::weight`], and when the tensor has another shape.
-    pub fn weight(&mut self, field: &str, name: &str, fallback: Option<&str>, shape: &[&str]) -> Result<Weight, BuildError> {
+    pub fn weight(
+        &mut self,
+        field: &str,
+        name: &str,
+        fallback: Option<&str>,
+        shape: &[&str],
+    ) -> Result<Weight, BuildError> {
         let path = self.path_of(field);
         let shape = self.shape(&path, shape)?;
         let name = numbered(name, &self.indices);
@@ -167,7 +173,8 @@ impl Builder<'_> {
     pub fn table(&mut self, field: &str, shape: &[&str]) -> Result<Weight, BuildError> {
         let path = self.path_of(field);
         let shape = self.shape(&path, shape)?;
-        let table = self.source.table(&path, &shape).map_err(|cause| BuildError::Source { path: path.clone(), cause })?;
+        let table =
+            self.source.table(&path, &shape).map_err(|cause| BuildError::Source { path: path.clone(), cause })?;
         checked(path, &shape, table)
     }
 
@@ -211,13 +218,23 @@ impl Builder<'_> {
     ///
     /// # Errors
     /// Those of its elements.
-    pub fn list<T>(&mut self, field: &str, length: &str, build: fn(&mut Builder<'_>) -> Result<T, BuildError>) -> Result<Vec<T>, BuildError> {
+    pub fn list<T>(
+        &mut self,
+        field: &str,
+        length: &str,
+        build: fn(&mut Builder<'_>) -> Result<T, BuildError>,
+    ) -> Result<Vec<T>, BuildError> {
         let path = self.path_of(field);
         let length = self.extent(&path, length)?;
         (0..length)
             .map(|index| {
                 let indices = self.indices.iter().copied().chain([index]).collect();
-                build(&mut Builder { source: &mut *self.source, dims: self.dims, path: format!("{path}[{index}]"), indices })
+                build(&mut Builder {
+                    source: &mut *self.source,
+                    dims: self.dims,
+                    path: format!("{path}[{index}]"),
+                    indices,
+                })
             })
             .collect()
     }
@@ -226,7 +243,11 @@ impl Builder<'_> {
     ///
     /// # Errors
     /// Those of its fields.
-    pub fn layout<T>(&mut self, field: &str, build: fn(&mut Builder<'_>) -> Result<T, BuildError>) -> Result<T, BuildError> {
+    pub fn layout<T>(
+        &mut self,
+        field: &str,
+        build: fn(&mut Builder<'_>) -> Result<T, BuildError>,
+    ) -> Result<T, BuildError> {
         let path = self.path_of(field);
         build(&mut Builder { source: &mut *self.source, dims: self.dims, path, indices: self.indices.clone() })
     }
@@ -242,7 +263,9 @@ impl Builder<'_> {
     fn extent(&self, path: &str, extent: &str) -> Result<usize, BuildError> {
         let failed = |cause: String| BuildError::Extent { path: path.to_owned(), extent: extent.to_owned(), cause };
         let expr = Expr::parse(extent).map_err(|error| failed(error.to_string()))?;
-        let value = expr.eval(&|name| self.dims.get(name).map(|&value| i64::from(value))).map_err(|error| failed(error.to_string()))?;
+        let value = expr
+            .eval(&|name| self.dims.get(name).map(|&value| i64::from(value)))
+            .map_err(|error| failed(error.to_string()))?;
         usize::try_from(value).map_err(|_| failed(format!("it is {value}")))
     }
 }

@@ -143,3 +143,26 @@ impl fmt::Debug for Tensor {
         write!(f, "Tensor(f32 {:?})", self.shape)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_made_of_as_many_elements_as_its_shape_has() {
+        let tensor = Tensor::new(&[2, 3], vec![1.0; 6]).unwrap();
+        assert_eq!((tensor.shape(), tensor.len()), (&[2, 3][..], 6));
+        let error = Tensor::new(&[2, 3], vec![1.0; 5]).unwrap_err();
+        assert_eq!(error.to_string(), "5 elements for a tensor of shape [2, 3], which has 6");
+        assert_eq!(format!("{tensor:?}"), "Tensor(f32 [2, 3])");
+    }
+
+    #[test]
+    fn writing_to_a_view_copies_it() {
+        let elements = [1.0f32, 2.0];
+        // SAFETY: the elements outlive the view and nobody writes them.
+        let mut view = unsafe { Tensor::view(NonNull::from(&elements).cast(), Shape::new(&[2]).unwrap()) };
+        view.data_mut()[0] = 9.0;
+        assert_eq!((view.data(), elements), (&[9.0, 2.0][..], [1.0, 2.0]));
+    }
+}

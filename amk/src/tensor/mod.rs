@@ -18,8 +18,8 @@ mod token;
 mod weight;
 
 pub(crate) use cells::Cells;
-pub(crate) use shape::Shape;
 pub use dense::Tensor;
+pub(crate) use shape::Shape;
 pub use shape::ShapeError;
 pub use state::State;
 pub use token::{Pos, Token};

@@ -34,7 +34,10 @@ impl State {
 
     /// The row-major state of this shape from element `offset` of `cells`, which must have the elements.
     pub(crate) fn whole(cells: Arc<Cells>, offset: usize, shape: Shape) -> Self {
-        assert!((offset + shape.elements()) * size_of::<f32>() <= cells.bytes().next_multiple_of(4), "a state should lie in its memory");
+        assert!(
+            (offset + shape.elements()) * size_of::<f32>() <= cells.bytes().next_multiple_of(4),
+            "a state should lie in its memory"
+        );
         let mut window = [(0, 0); MAX_RANK];
         for (range, &extent) in window.iter_mut().zip(shape.iter()) {
             *range = (0, extent);
@@ -44,7 +47,13 @@ impl State {
 
     /// A second handle on the same elements, for [`Self::view`] only.
     pub(crate) fn handle(&self) -> Self {
-        Self { cells: Arc::clone(&self.cells), offset: self.offset, shape: self.shape, strides: self.strides, window: self.window }
+        Self {
+            cells: Arc::clone(&self.cells),
+            offset: self.offset,
+            shape: self.shape,
+            strides: self.strides,
+            window: self.window,
+        }
     }
 
     /// A view of a region at a position: cut to it in the dimensions that stay, whole in those that move, of which only the
@@ -74,7 +83,14 @@ impl State {
         assert_eq!(self.shape, other.shape, "states should have the same shape");
         assert_eq!(self.strides, self.shape.strides(), "a state should be whole");
         // SAFETY: a whole row-major state lies in its cells from `offset` on; `&mut self` is the only access to it.
-        unsafe { self.cells.first().cast::<f32>().as_ptr().add(self.offset).copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
+        unsafe {
+            self.cells
+                .first()
+                .cast::<f32>()
+                .as_ptr()
+                .add(self.offset)
+                .copy_from_nonoverlapping(elements.as_ptr(), elements.len())
+        };
     }
 
     /// The extents, outermost first.
@@ -99,10 +115,24 @@ impl State {
     /// When the number of indices is not the rank minus two, a row is outside the state or the task's region, or the rows do not
     /// lie one after the other: a tile that cuts the last dimension is read with [`Self::row`].
     pub fn rows<const N: usize>(&self, at: [usize; N], range: Range<usize>) -> &[f32] {
-        assert_eq!(N + 2, self.shape.len(), "rows of a state of shape {:?} have {} indices", self.shape, self.shape.len().saturating_sub(2));
+        assert_eq!(
+            N + 2,
+            self.shape.len(),
+            "rows of a state of shape {:?} have {} indices",
+            self.shape,
+            self.shape.len().saturating_sub(2)
+        );
         let (lo, hi) = self.window[N];
-        assert!(lo <= range.start && range.start <= range.end && range.end <= hi, "rows {range:?} of dimension {N} are outside {lo}..{hi}");
-        assert_eq!(self.strides[N], self.shape[N + 1], "the rows of a state of shape {:?} are not consecutive", self.shape);
+        assert!(
+            lo <= range.start && range.start <= range.end && range.end <= hi,
+            "rows {range:?} of dimension {N} are outside {lo}..{hi}"
+        );
+        assert_eq!(
+            self.strides[N],
+            self.shape[N + 1],
+            "the rows of a state of shape {:?} are not consecutive",
+            self.shape
+        );
         let first = self.index(&at) + range.start * self.strides[N];
         let len = range.len() * self.shape[N + 1];
         // SAFETY: the rows lie in the cells, as checked above; initialised and unwritten as in `row`.
@@ -140,7 +170,13 @@ impl State {
 
     /// Index in the cells of the first element of a row.
     fn element(&self, at: &[usize]) -> usize {
-        assert_eq!(at.len() + 1, self.shape.len(), "a row of a state of shape {:?} has {} indices", self.shape, self.shape.len().saturating_sub(1));
+        assert_eq!(
+            at.len() + 1,
+            self.shape.len(),
+            "a row of a state of shape {:?} has {} indices",
+            self.shape,
+            self.shape.len().saturating_sub(1)
+        );
         self.index(at)
     }
 
@@ -167,11 +203,43 @@ impl Clone for State {
 /// Memory for a state of this shape; ends the process where there is none, as vectors do.
 fn cells(shape: Shape) -> Cells {
     let bytes = shape.elements() * size_of::<f32>();
-    Cells::zeroed(bytes).unwrap_or_else(|| handle_alloc_error(Layout::array::<f32>(shape.elements()).unwrap_or(Layout::new::<f32>())))
+    Cells::zeroed(bytes)
+        .unwrap_or_else(|| handle_alloc_error(Layout::array::<f32>(shape.elements()).unwrap_or(Layout::new::<f32>())))
 }
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "State(f32 {:?})", self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amk_ir::Interval;
+
+    #[test]
+    fn a_view_is_cut_where_the_region_stays_and_guarded_where_it_moves() {
+        let mut state = State::zeros(&[2, 3, 2]).unwrap();
+        state.row_mut([1, 0]).copy_from_slice(&[1.0, 2.0]);
+        state.row_mut([1, 1]).copy_from_slice(&[3.0, 4.0]);
+        let until = Interval { lo: Bound::fixed(0), hi: Bound::at_pos(1) };
+        let region = Region::new(&[Interval::fixed(1, 2), until, Interval::fixed(0, 2)]).unwrap();
+        // SAFETY: one thread, and the state is not written while the view exists.
+        let view = unsafe { state.view(&region, Pos(1)) };
+        assert_eq!(view.shape(), [1, 3, 2]);
+        assert_eq!(view.rows([0], 0..2), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(view.row([0, 1]), [3.0, 4.0]);
+        assert!(std::panic::catch_unwind(|| view.row([0, 2]).len()).is_err(), "a row after the region");
+        assert!(std::panic::catch_unwind(|| view.rows([0], 0..3).len()).is_err(), "rows after the region");
+    }
+
+    #[test]
+    fn a_clone_has_elements_of_its_own() {
+        let mut state = State::zeros(&[2, 2]).unwrap();
+        let copy = state.clone();
+        state.row_mut([1])[0] = 5.0;
+        assert_eq!((state.to_vec(), copy.to_vec()), (vec![0.0, 0.0, 5.0, 0.0], vec![0.0; 4]));
+        assert_eq!(format!("{state:?}"), "State(f32 [2, 2])");
     }
 }

@@ -147,7 +147,11 @@ impl Weight {
         assert_eq!(ranges.len(), self.shape.len(), "ranges for a weight of shape {:?}", self.shape);
         let mut part = self.clone();
         for (dim, range) in ranges.iter().enumerate() {
-            assert!(range.start <= range.end && range.end <= self.shape[dim], "{ranges:?} of a weight of shape {:?}", self.shape);
+            assert!(
+                range.start <= range.end && range.end <= self.shape[dim],
+                "{ranges:?} of a weight of shape {:?}",
+                self.shape
+            );
             part.offset += range.start * self.strides[dim] * self.dtype.bytes() as usize;
         }
         part.shape = Shape::of_ranges(ranges);
@@ -270,5 +274,51 @@ impl<'a> Row<'a> {
 impl fmt::Debug for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Weight({} {:?})", self.dtype, self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(shape: &[usize]) -> Weight {
+        Weight::bf16(shape, (0..shape.iter().product()).map(|i: usize| bf16::from_f32(i as f32)).collect()).unwrap()
+    }
+
+    #[test]
+    fn cuts_share_the_bytes() {
+        let part = counted(&[4, 3]).slice(&[1..3, 1..3]);
+        assert_eq!((part.shape(), part.to_f32()), (&[2, 2][..], vec![4.0, 5.0, 7.0, 8.0]));
+        let deep = counted(&[2, 3, 2]).slice(&[0..2, 1..3, 0..1]);
+        assert_eq!(deep.to_f32(), [2.0, 4.0, 8.0, 10.0]);
+        let (rows, stride) = part.matrix();
+        assert_eq!((rows.to_f32().into_owned(), stride), (vec![4.0, 5.0, 6.0, 7.0, 8.0], 3));
+        assert_eq!(counted(&[4, 3]).slice(&[2..2, 0..3]).matrix().0.len(), 0);
+    }
+
+    #[test]
+    fn bytes_must_be_enough_and_aligned() {
+        let owner: WeightOwner = Arc::new(Bytes(vec![1.0f32; 4]));
+        let at = |dtype, shape: &[usize], offset| {
+            Weight::from_bytes(dtype, shape, owner.clone(), offset).err().map(|error| error.to_string())
+        };
+        assert_eq!(at(DType::F32, &[3], 4), None);
+        assert_eq!(at(DType::F32, &[4], 4).unwrap(), "a weight of f32 [4] needs 16 bytes from byte 4; there are 12");
+        assert_eq!(
+            at(DType::F32, &[1], usize::MAX).unwrap().split(';').next().unwrap(),
+            "a weight of f32 [1] needs 4 bytes from byte 18446744073709551615"
+        );
+        assert_eq!(
+            at(DType::F32, &[1], 2).unwrap(),
+            "a weight of f32 does not start on a multiple of 4 bytes; copy it"
+        );
+        assert_eq!(at(DType::U8, &[1], 0).unwrap(), "weights are f32, f16 or bf16, not u8");
+        assert_eq!(at(DType::F32, &[usize::MAX, 2], 0).unwrap().split(' ').next().unwrap(), "a");
+        assert_eq!(at(DType::F32, &[1, 1, 1, 1, 1], 0).unwrap(), "5 dimensions; a tensor has at most 4");
+    }
+
+    #[test]
+    fn debug_shows_no_elements() {
+        assert_eq!(format!("{:?}", counted(&[4, 3])), "Weight(bf16 [4, 3])");
     }
 }

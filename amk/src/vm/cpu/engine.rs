@@ -77,7 +77,14 @@ impl Engine {
     ///
     /// # Safety
     /// Every wait of the task is over for that step, and `worker` runs nothing else now.
-    pub(super) unsafe fn run<'p>(&'p self, worker: WorkerId, id: TaskId, launch: &Launch, number: usize, frame: &mut Frame<'p>) -> Result<(), Aborted> {
+    pub(super) unsafe fn run<'p>(
+        &'p self,
+        worker: WorkerId,
+        id: TaskId,
+        launch: &Launch,
+        number: usize,
+        frame: &mut Frame<'p>,
+    ) -> Result<(), Aborted> {
         let (step, plan) = (&launch.steps[number], &self.plan.tasks[id.index()]);
         let locals = self.locals[worker.index()].first();
         let moment = Moment { step: launch.first + number as u64, pos: step.pos, locals };
@@ -96,21 +103,27 @@ impl Engine {
         let label = self.label(task);
         match failure {
             TaskFailure::Panicked(message) => VmError::Panicked { worker, task, label, message },
-            TaskFailure::Result { number, expected, found } => VmError::Result { worker, task, label, result: number, expected, found },
+            TaskFailure::Result { number, expected, found } => {
+                VmError::Result { worker, task, label, result: number, expected, found }
+            }
         }
     }
 
     /// The first wait of a task that is not over at step `step`, and the count it wants.
     pub(super) fn pending(&self, task: TaskId, step: u64, pos: Pos) -> Option<(usize, u64)> {
         let waits = self.plan.tasks[task.index()].waits.iter().filter(|wait| applies(wait, pos));
-        waits.map(|wait| (wait.counter, self.wanted(wait, step))).find(|&(counter, wanted)| self.count(counter) < wanted)
+        waits
+            .map(|wait| (wait.counter, self.wanted(wait, step)))
+            .find(|&(counter, wanted)| self.count(counter) < wanted)
     }
 
     /// Waits until every wait of a task is over.
     pub(super) fn wait_for_task(&self, worker: WorkerId, task: TaskId, step: u64, pos: Pos) -> Result<(), Aborted> {
         for wait in self.plan.tasks[task.index()].waits.iter().filter(|wait| applies(wait, pos)) {
             let wanted = self.wanted(wait, step);
-            self.wait(&self.counters[wait.counter], wanted, |waited| self.stall(worker, task, wait.counter, wanted, waited))?;
+            self.wait(&self.counters[wait.counter], wanted, |waited| {
+                self.stall(worker, task, wait.counter, wanted, waited)
+            })?;
         }
         Ok(())
     }
@@ -191,7 +204,10 @@ impl Engine {
         let op = program.tasks[task.index()].op.and_then(|op| program.ops.get(op.index()));
         let called = || {
             let calls = program.tasks[task.index()].calls.iter();
-            calls.map(|call| program.instructions[call.instruction.index()].name.as_str()).collect::<Vec<_>>().join(" then ")
+            calls
+                .map(|call| program.instructions[call.instruction.index()].name.as_str())
+                .collect::<Vec<_>>()
+                .join(" then ")
         };
         op.cloned().unwrap_or_else(called)
     }
@@ -200,7 +216,11 @@ impl Engine {
         let mut rest = counter as u64;
         for event in &self.program().events {
             if rest < event.len() {
-                return if event.len() == 1 { format!("event `{}`", event.name) } else { format!("event `{}[{rest}]`", event.name) };
+                return if event.len() == 1 {
+                    format!("event `{}`", event.name)
+                } else {
+                    format!("event `{}[{rest}]`", event.name)
+                };
             }
             rest -= event.len();
         }

@@ -29,8 +29,8 @@ impl Fit {
     pub(super) fn new(instruction: &Instruction, registry: &Registry) -> Result<Self, VmError> {
         let entry = registry.get(&instruction.path)?;
         let signature = entry.signature()?;
-        let (arguments, results) = slots(instruction, &signature)
-            .map_err(|why| VmError::Unfit { path: instruction.path.clone(), why })?;
+        let (arguments, results) =
+            slots(instruction, &signature).map_err(|why| VmError::Unfit { path: instruction.path.clone(), why })?;
         Ok(Self { run: entry.run, arguments, results })
     }
 
@@ -48,7 +48,9 @@ fn slots(instruction: &Instruction, signature: &Signature) -> Result<Slots, Stri
         let found = found.ok_or_else(|| format!("the program has no operand `{name}`"))?;
         let declared = instruction.operands[found].access;
         if declared != access {
-            return Err(format!("operand `{name}` is {declared:?} in the program, {access:?} in the function").to_lowercase());
+            return Err(
+                format!("operand `{name}` is {declared:?} in the program, {access:?} in the function").to_lowercase()
+            );
         }
         Ok(found)
     };
@@ -84,7 +86,10 @@ fn slots(instruction: &Instruction, signature: &Signature) -> Result<Slots, Stri
     let known = (tensors + results.len(), signature.params.len() - tensors);
     if (instruction.operands.len(), instruction.params.len()) != known {
         let (operands, params) = (instruction.operands.len(), instruction.params.len());
-        return Err(format!("the program gives {operands} operands and {params} parameters, the function takes {} and {}", known.0, known.1));
+        return Err(format!(
+            "the program gives {operands} operands and {params} parameters, the function takes {} and {}",
+            known.0, known.1
+        ));
     }
     Ok((arguments, results))
 }

@@ -30,7 +30,8 @@ impl Memory {
     pub(super) fn new(program: &Program, bindings: &Bindings) -> Result<Self, VmError> {
         let arena = arena(program)?;
         let (locals, local_bytes) = locals(program);
-        let mut memory = Self { bound: Vec::with_capacity(program.buffers.len()), local_bytes, token_inputs: Vec::new() };
+        let mut memory =
+            Self { bound: Vec::with_capacity(program.buffers.len()), local_bytes, token_inputs: Vec::new() };
         for (index, buffer) in program.buffers.iter().enumerate() {
             let bound = match buffer.kind {
                 BufferKind::Weight => Bound::Weight(bound_weight(buffer, bindings)?),
@@ -42,7 +43,9 @@ impl Memory {
                 kind => {
                     let (cells, offset, slots) = cells(buffer, arena.as_ref())?;
                     match kind {
-                        BufferKind::State if buffer.dtype == DType::F32 => Bound::State(state(buffer, bindings, cells, offset)?),
+                        BufferKind::State if buffer.dtype == DType::F32 => {
+                            Bound::State(state(buffer, bindings, cells, offset)?)
+                        }
                         _ => Bound::Home(Home::Shared { cells, offset, slots, slot_bytes: buffer.bytes() as usize }),
                     }
                 }
@@ -97,7 +100,8 @@ fn allocate(name: &str, bytes: u64) -> Result<Arc<Cells>, VmError> {
 
 /// The memory that placed buffers share.
 fn arena(program: &Program) -> Result<Option<Arc<Cells>>, VmError> {
-    let ends = program.buffers.iter().filter_map(|buffer| buffer.place.map(|place| place.saturating_add(bytes_of(buffer))));
+    let ends =
+        program.buffers.iter().filter_map(|buffer| buffer.place.map(|place| place.saturating_add(bytes_of(buffer))));
     ends.max().map(|bytes| allocate("the arena", bytes)).transpose()
 }
 
@@ -151,7 +155,8 @@ pub(super) fn misshaped(buffer: &Buffer, found: &[usize]) -> Result<(), VmError>
 
 /// The bound weight. Its element type may be another than the program's: instructions read all of them.
 fn bound_weight(buffer: &Buffer, bindings: &Bindings) -> Result<Weight, VmError> {
-    let weight = bindings.weights().get(&buffer.name).ok_or_else(|| VmError::Unbound { buffer: buffer.name.clone() })?;
+    let weight =
+        bindings.weights().get(&buffer.name).ok_or_else(|| VmError::Unbound { buffer: buffer.name.clone() })?;
     misshaped(buffer, weight.shape())?;
     Ok(weight.clone())
 }

@@ -105,7 +105,12 @@ impl Vm {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn with(verified: impl Into<Arc<Verified>>, bindings: &Bindings, registry: &Registry, options: Options) -> Result<Self, VmError> {
+    pub fn with(
+        verified: impl Into<Arc<Verified>>,
+        bindings: &Bindings,
+        registry: &Registry,
+        options: Options,
+    ) -> Result<Self, VmError> {
         let verified = verified.into();
         let plan = Plan::new(verified.program(), bindings, registry)?;
         let moves = moves(verified.program());
@@ -147,7 +152,8 @@ impl Vm {
             return Ok(&self.outputs);
         }
         let launch = Launch { first: self.steps, steps };
-        let last = Moment { step: launch.first + launch.steps.len() as u64 - 1, pos: Pos(0), locals: NonNull::dangling() };
+        let last =
+            Moment { step: launch.first + launch.steps.len() as u64 - 1, pos: Pos(0), locals: NonNull::dangling() };
         self.outputs.clear();
         match &mut self.runner {
             Runner::Pool(pool) => {
@@ -215,7 +221,8 @@ impl Vm {
         if buffer.dtype != amk_ir::DType::F32 {
             return Err(unknown());
         }
-        let area = Area::new(home.clone(), memory::shape(buffer).ok_or_else(unknown)?, amk_ir::Region::full(&buffer.shape));
+        let area =
+            Area::new(home.clone(), memory::shape(buffer).ok_or_else(unknown)?, amk_ir::Region::full(&buffer.shape));
         let moment = Moment { step: 0, pos: Pos(0), locals: NonNull::dangling() };
         // SAFETY: no worker runs now, and no view of an input is kept.
         unsafe { area.store(moment, tensor.data()) };

@@ -45,7 +45,9 @@ impl Packets {
     pub(super) fn waits(&self, program: &Program, task: TaskId, base: usize) -> Vec<WaitPlan> {
         let mut out: Vec<WaitPlan> = Vec::new();
         for operand in program.tasks[task.index()].calls.iter().flat_map(|call| &call.operands) {
-            let Some(writers) = self.writers.get(&operand.buffer.0).filter(|_| operand.access.reads()) else { continue };
+            let Some(writers) = self.writers.get(&operand.buffer.0).filter(|_| operand.access.reads()) else {
+                continue;
+            };
             for &(writer, region) in writers.iter().filter(|(writer, _)| *writer < task) {
                 let moves = moves(&region) || moves(&operand.region);
                 let counter = base + self.counters[&writer];
@@ -66,5 +68,8 @@ fn moves(region: &Region) -> bool {
 
 /// Whether two regions of one buffer have an element in common at a position.
 pub(super) fn overlap_at(a: &Region, b: &Region, pos: u64) -> bool {
-    a.intervals().iter().zip(b.intervals()).all(|(a, b)| a.lo.at(pos).max(b.lo.at(pos)) < a.hi.at(pos).min(b.hi.at(pos)))
+    a.intervals()
+        .iter()
+        .zip(b.intervals())
+        .all(|(a, b)| a.lo.at(pos).max(b.lo.at(pos)) < a.hi.at(pos).min(b.hi.at(pos)))
 }

@@ -47,7 +47,10 @@ pub(super) struct CallPlan {
 pub(super) enum ArgumentPlan {
     Tensor(Area),
     Weight(Weight),
-    State { state: State, region: Region },
+    State {
+        state: State,
+        region: Region,
+    },
     /// The token that the step gives for this input.
     TokenInput(usize),
     Token(Area),
@@ -73,7 +76,8 @@ impl Plan {
         let mut tasks = Vec::with_capacity(program.tasks.len());
         for (index, task) in program.tasks.iter().enumerate() {
             let id = TaskId::from(index);
-            let calls = task.calls.iter().map(|call| call_plan(id, call, program, &fits, &memory)).collect::<Result<_, _>>()?;
+            let calls =
+                task.calls.iter().map(|call| call_plan(id, call, program, &fits, &memory)).collect::<Result<_, _>>()?;
             let written = packets.counter_of(id).map(|number| counters as usize + number);
             let signals: Vec<usize> = task.signals.iter().map(|&element| counter(element)).chain(written).collect();
             signals.iter().for_each(|&signal| fan_in[signal] += 1);
@@ -91,16 +95,24 @@ impl Plan {
 
 /// The linked instructions that the program calls.
 fn fits(program: &Program, registry: &Registry) -> Result<BTreeMap<InstructionId, Fit>, VmError> {
-    let called: BTreeSet<InstructionId> = program.tasks.iter().flat_map(|task| &task.calls).map(|call| call.instruction).collect();
+    let called: BTreeSet<InstructionId> =
+        program.tasks.iter().flat_map(|task| &task.calls).map(|call| call.instruction).collect();
     let fit = |id: InstructionId| Ok((id, Fit::new(&program.instructions[id.index()], registry)?));
     called.into_iter().map(fit).collect()
 }
 
-fn call_plan(task: TaskId, call: &Call, program: &Program, fits: &BTreeMap<InstructionId, Fit>, memory: &Memory) -> Result<CallPlan, VmError> {
+fn call_plan(
+    task: TaskId,
+    call: &Call,
+    program: &Program,
+    fits: &BTreeMap<InstructionId, Fit>,
+    memory: &Memory,
+) -> Result<CallPlan, VmError> {
     let fit = &fits[&call.instruction];
     let instruction = &program.instructions[call.instruction.index()];
     let refuse = |operand: usize, why: &'static str| {
-        let buffer = call.operands.get(operand).map_or("nothing", |operand| &program.buffers[operand.buffer.index()].name);
+        let buffer =
+            call.operands.get(operand).map_or("nothing", |operand| &program.buffers[operand.buffer.index()].name);
         VmError::Operand {
             task,
             instruction: instruction.name.clone(),
@@ -113,10 +125,14 @@ fn call_plan(task: TaskId, call: &Call, program: &Program, fits: &BTreeMap<Instr
         let operand = |number: usize| call.operands.get(number).ok_or_else(|| refuse(number, "it is missing"));
         let param = |number: usize| call.params.get(number);
         match *slot {
-            Slot::Tensor(number) => memory.area(program, operand(number)?).map(ArgumentPlan::Tensor).map_err(|why| refuse(number, why)),
+            Slot::Tensor(number) => {
+                memory.area(program, operand(number)?).map(ArgumentPlan::Tensor).map_err(|why| refuse(number, why))
+            }
             Slot::Weight(number) => weight(memory, operand(number)?).map_err(|why| refuse(number, why)),
             Slot::State(number) => match memory.bound(operand(number)?.buffer) {
-                Bound::State(state) => Ok(ArgumentPlan::State { state: state.handle(), region: operand(number)?.region }),
+                Bound::State(state) => {
+                    Ok(ArgumentPlan::State { state: state.handle(), region: operand(number)?.region })
+                }
                 _ => Err(refuse(number, "it is no state")),
             },
             Slot::Token(number) => match memory.bound(operand(number)?.buffer) {
@@ -137,7 +153,11 @@ fn call_plan(task: TaskId, call: &Call, program: &Program, fits: &BTreeMap<Instr
     let arguments = fit.arguments.iter().map(argument).collect::<Result<_, _>>()?;
     let result = |&(number, token): &(usize, bool)| {
         let operand = call.operands.get(number).ok_or_else(|| refuse(number, "it is missing"))?;
-        let area = if token { memory.word(program, operand).map(ResultPlan::Token) } else { memory.area(program, operand).map(ResultPlan::Tensor) };
+        let area = if token {
+            memory.word(program, operand).map(ResultPlan::Token)
+        } else {
+            memory.area(program, operand).map(ResultPlan::Tensor)
+        };
         area.map_err(|why| refuse(number, why))
     };
     let results = fit.results.iter().map(result).collect::<Result<_, _>>()?;
@@ -147,11 +167,15 @@ fn call_plan(task: TaskId, call: &Call, program: &Program, fits: &BTreeMap<Instr
 /// The tile of a weight; a dimension that moves with the position is whole.
 fn weight(memory: &Memory, operand: &Operand) -> Result<ArgumentPlan, &'static str> {
     let Bound::Weight(weight) = memory.bound(operand.buffer) else { return Err("it is no weight") };
-    let ranges: Vec<_> = operand.region.intervals().iter().zip(weight.shape()).map(|(interval, &extent)| {
-        match interval.lo.pos || interval.hi.pos {
+    let ranges: Vec<_> = operand
+        .region
+        .intervals()
+        .iter()
+        .zip(weight.shape())
+        .map(|(interval, &extent)| match interval.lo.pos || interval.hi.pos {
             true => 0..extent,
             false => interval.lo.base as usize..interval.hi.base as usize,
-        }
-    }).collect();
+        })
+        .collect();
     Ok(ArgumentPlan::Weight(weight.slice(&ranges)))
 }

@@ -39,7 +39,12 @@ enum Order {
 impl Pool {
     /// Starts the threads.
     pub(super) fn new(engine: Arc<Engine>, seed: Option<u64>) -> Result<Self, VmError> {
-        let gate = Gate { number: AtomicU64::new(0), order: Mutex::new(Order::Wait), opened: Condvar::new(), finished: AtomicUsize::new(0) };
+        let gate = Gate {
+            number: AtomicU64::new(0),
+            order: Mutex::new(Order::Wait),
+            opened: Condvar::new(),
+            finished: AtomicUsize::new(0),
+        };
         let workers = engine.program().queues.workers();
         let mut pool = Self { engine, gate: Arc::new(gate), threads: Vec::new(), seed };
         for id in 1..workers {

@@ -118,7 +118,8 @@ impl<'e> Shuffle<'e, '_> {
         for worker in (0..self.places.len()).map(WorkerId::from) {
             if let Next::Run { number, task } = self.next(worker) {
                 let step = self.launch.first + number as u64;
-                let (counter, wanted) = self.engine.pending(task, step, self.launch.steps[number].pos).unwrap_or((0, 0));
+                let (counter, wanted) =
+                    self.engine.pending(task, step, self.launch.steps[number].pos).unwrap_or((0, 0));
                 let stall = self.engine.stall(worker, task, counter, wanted, Duration::ZERO);
                 return Err(self.engine.fail(Box::new(stall).into()));
             }

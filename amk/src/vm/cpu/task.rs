@@ -18,7 +18,12 @@ pub(super) enum TaskFailure {
 /// # Safety
 /// The program is verified, and every wait of the task is over: so, until the task's signals, nobody else writes what it reads
 /// nor touches what it writes. `moment.locals` is the worker's own, as large as the plan says.
-pub(super) unsafe fn run<'p>(task: &'p TaskPlan, moment: Moment, tokens: &[Token], frame: &mut Frame<'p>) -> Result<(), TaskFailure> {
+pub(super) unsafe fn run<'p>(
+    task: &'p TaskPlan,
+    moment: Moment,
+    tokens: &[Token],
+    frame: &mut Frame<'p>,
+) -> Result<(), TaskFailure> {
     let calls = AssertUnwindSafe(|| {
         // SAFETY: as the caller promises.
         task.calls.iter().try_for_each(|call| unsafe { run_call(call, moment, tokens, frame) })
@@ -31,7 +36,12 @@ pub(super) unsafe fn run<'p>(task: &'p TaskPlan, moment: Moment, tokens: &[Token
 
 /// # Safety
 /// As [`run`].
-unsafe fn run_call<'p>(call: &'p CallPlan, moment: Moment, tokens: &[Token], frame: &mut Frame<'p>) -> Result<(), TaskFailure> {
+unsafe fn run_call<'p>(
+    call: &'p CallPlan,
+    moment: Moment,
+    tokens: &[Token],
+    frame: &mut Frame<'p>,
+) -> Result<(), TaskFailure> {
     frame.clear();
     for argument in &call.arguments {
         // SAFETY: as the caller promises.
@@ -41,7 +51,11 @@ unsafe fn run_call<'p>(call: &'p CallPlan, moment: Moment, tokens: &[Token], fra
     for (number, result) in call.results.iter().enumerate() {
         let output = frame.take_result(number);
         // SAFETY: as the caller promises; the call is over, so none of its views is left.
-        unsafe { store(result, output, moment) }.map_err(|(expected, found)| TaskFailure::Result { number, expected, found })?;
+        unsafe { store(result, output, moment) }.map_err(|(expected, found)| TaskFailure::Result {
+            number,
+            expected,
+            found,
+        })?;
     }
     Ok(())
 }
