@@ -2,6 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::ToTokens;
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// How many findings of a code are shown.
@@ -10,7 +11,7 @@ const SHOWN: usize = 5;
 /// One finding.
 #[derive(Debug)]
 pub(crate) struct Diagnostic {
-    code: &'static str,
+    code: Cow<'static, str>,
     tokens: TokenStream,
     headline: String,
     notes: Vec<String>,
@@ -20,13 +21,13 @@ pub(crate) struct Diagnostic {
 impl Diagnostic {
     /// A finding at `tokens`; `help` is one edit.
     pub(crate) fn new(
-        code: &'static str,
+        code: impl Into<Cow<'static, str>>,
         tokens: impl ToTokens,
         headline: impl Into<String>,
         help: impl Into<String>,
     ) -> Self {
         Self {
-            code,
+            code: code.into(),
             tokens: tokens.into_token_stream(),
             headline: headline.into(),
             notes: Vec::new(),
@@ -81,16 +82,16 @@ impl Diagnostics {
 
     /// One `compile_error!` a finding, at most [`SHOWN`] of a code; the last one says how many more there are.
     pub(crate) fn into_tokens(self) -> TokenStream {
-        let mut total: HashMap<&str, usize> = HashMap::new();
+        let mut total: HashMap<String, usize> = HashMap::new();
         for diagnostic in &self.0 {
-            *total.entry(diagnostic.code).or_default() += 1;
+            *total.entry(diagnostic.code.to_string()).or_default() += 1;
         }
-        let mut shown: HashMap<&str, usize> = HashMap::new();
+        let mut shown: HashMap<String, usize> = HashMap::new();
         let mut tokens = TokenStream::new();
         for mut diagnostic in self.0 {
-            let count = shown.entry(diagnostic.code).or_default();
+            let count = shown.entry(diagnostic.code.to_string()).or_default();
             *count += 1;
-            let more = total[diagnostic.code].saturating_sub(SHOWN);
+            let more = total[&*diagnostic.code].saturating_sub(SHOWN);
             if *count == SHOWN && more > 0 {
                 diagnostic.notes.push(format!("and {more} more of {}", diagnostic.code));
             }

@@ -1,11 +1,12 @@
 //! What the macros expand to, as a reviewer reads it. `INSTA_UPDATE=always cargo test -p amk-macros-core --test expansion`
 //! writes the snapshots anew.
 
+mod record;
+
 use amk_macros_core::{Origin, instruction, megakernel, stage2, weight_layout};
 use proc_macro2::TokenStream;
 use quote::quote;
-use std::time::Instant;
-use syn::visit::Visit;
+use record::record;
 
 fn origin(line: usize) -> Origin {
     Origin { crate_name: "model".into(), file: "model/src/lib.rs".into(), line, column: 1 }
@@ -48,35 +49,6 @@ fn mlp() -> TokenStream {
     )
 }
 
-/// The record in an expansion: the first text that is JSON.
-fn record(expansion: &TokenStream) -> String {
-    struct Json(Option<String>);
-    impl<'ast> Visit<'ast> for Json {
-        fn visit_lit_str(&mut self, literal: &'ast syn::LitStr) {
-            if literal.value().starts_with('{') {
-                self.0.get_or_insert(literal.value());
-            }
-        }
-
-        fn visit_macro(&mut self, call: &'ast syn::Macro) {
-            let literals = call.tokens.clone().into_iter().flat_map(flatten);
-            for literal in literals.filter_map(|tree| syn::parse2::<syn::LitStr>(tree.into()).ok()) {
-                self.visit_lit_str(&literal);
-            }
-        }
-    }
-    let mut found = Json(None);
-    found.visit_file(&syn::parse2(expansion.clone()).expect("items"));
-    found.0.expect("a record")
-}
-
-fn flatten(tree: proc_macro2::TokenTree) -> Vec<proc_macro2::TokenTree> {
-    match tree {
-        proc_macro2::TokenTree::Group(group) => group.stream().into_iter().flat_map(flatten).collect(),
-        tree => vec![tree],
-    }
-}
-
 /// What the last companion calls the second stage with.
 fn end(records: &[(&str, &str, String)], attribute: TokenStream, function: TokenStream) -> TokenStream {
     let records = records.iter().map(|(key, kind, content)| {
@@ -107,8 +79,8 @@ fn kernel() -> (TokenStream, TokenStream) {
 fn kernel_records() -> Vec<(&'static str, &'static str, String)> {
     vec![
         ("Tensor", "input", "Tensor".to_owned()),
-        ("Mlp", "layout", record(&mlp())),
-        ("linear", "instruction", record(&linear())),
+        ("Mlp", "layout", record(&mlp()).expect("a record")),
+        ("linear", "instruction", record(&linear()).expect("a record")),
     ]
 }
 
@@ -172,18 +144,4 @@ fn expansion_is_the_same_each_time() {
     let (attribute, function) = kernel();
     let run = || stage2(end(&kernel_records(), attribute.clone(), function.clone())).to_string();
     assert_eq!(run(), run());
-}
-
-/// The macro's own share of compile time is printed by `cargo test -p amk-macros-core --release --test expansion -- --ignored
-/// --nocapture share`.
-#[test]
-#[ignore = "prints times"]
-fn share_of_compile_time() {
-    let (attribute, function) = kernel();
-    let tokens = end(&kernel_records(), attribute, function);
-    let start = Instant::now();
-    for _ in 0..100 {
-        stage2(tokens.clone());
-    }
-    println!("second stage of a small kernel: {:?}", start.elapsed() / 100);
 }

@@ -373,9 +373,10 @@ impl Reader<'_> {
             Extents::Size(size) => std::slice::from_ref(size),
         });
         let shapes: Vec<&Expr> = shapes.chain(clauses.shape.results.iter().flat_map(|(_, shape)| shape)).collect();
-        self.check_names(&shapes, &bound, &clauses.shape_at);
+        self.check_names(&shapes, &bound, &clauses.shape_at, &mut BTreeSet::new());
+        let mut said = BTreeSet::new();
         let grid: Vec<&Expr> = clauses.task.grid.iter().flat_map(|grid| [&grid.extent, &grid.step]).collect();
-        self.check_names(&grid, &steps, &clauses.task_at);
+        self.check_names(&grid, &steps, &clauses.task_at, &mut said);
         let spans = clauses.task.writes.iter().chain(&clauses.task.reads).flat_map(|(_, spans)| spans);
         let bounds: Vec<&Expr> = spans
             .flat_map(|span| match span {
@@ -383,32 +384,40 @@ impl Reader<'_> {
                 Span::Range { lo, hi } => vec![lo, hi],
             })
             .collect();
-        self.check_names(&bounds, &inner, &clauses.task_at);
+        self.check_names(&bounds, &inner, &clauses.task_at, &mut said);
         if let Some(at) = &clauses.multiples_at {
             let both: Vec<&Expr> = clauses.multiples.iter().flat_map(|(of, by)| [of, by]).collect();
-            self.check_names(&both, &bound, at);
+            self.check_names(&both, &bound, at, &mut BTreeSet::new());
         }
     }
 
-    fn check_names(&mut self, exprs: &[&Expr], known: &BTreeSet<String>, at: &LitStr) {
+    /// Reports the names that are not `known`, each once a clause.
+    fn check_names(&mut self, exprs: &[&Expr], known: &BTreeSet<String>, at: &LitStr, said: &mut BTreeSet<String>) {
         let mut unknown = BTreeSet::new();
         for expr in exprs {
             expr.names(&mut |name| {
-                if !known.contains(name) {
+                if !known.contains(name) && said.insert(name.to_owned()) {
                     unknown.insert(name.to_owned());
                 }
             });
         }
+        let in_task = at.value() == self.clauses.task_at.value();
         for name in unknown {
-            let headline = match name.as_str() {
-                "pos" => "the task depends on `pos`, but the function has no parameter `pos: Pos`".to_owned(),
-                _ => format!("nothing gives `{name}` a value here"),
-            };
-            let help = match name.as_str() {
-                "pos" => "add the parameter `pos: Pos`".to_owned(),
-                _ => format!(
-                    "make `{name}` an extent of an operand, or use one of {}",
-                    list(known.iter().map(String::as_str))
+            let (headline, help) = match name.as_str() {
+                "pos" => (
+                    "the task depends on `pos`, but the function has no parameter `pos: Pos`".to_owned(),
+                    "add the parameter `pos: Pos`".to_owned(),
+                ),
+                _ if in_task => (
+                    format!("nothing gives `{name}` a value in the task clause"),
+                    format!(
+                        "declare it as a tile: `tile = \"{name} = 16\"`, or use one of {}",
+                        list(known.iter().map(String::as_str))
+                    ),
+                ),
+                _ => (
+                    format!("nothing gives `{name}` a value in this clause"),
+                    format!("make `{name}` an extent of an operand: `x: [{name}]`"),
                 ),
             };
             self.diagnostics.push(Diagnostic::new("AMK0906", at, headline, help));

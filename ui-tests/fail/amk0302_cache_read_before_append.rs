@@ -1,4 +1,4 @@
-//! (4 of 8) Attention that waits for the query, but not for the append to the cache.
+//! The classic eight, 4: Attention that waits for the query, but not for the append to the cache.
 
 use amk::prelude::*;
 use amk_kernels::{add, attention, kv_append};
@@ -15,7 +15,7 @@ struct Kv {
     dims(HEADS, CONTEXT, HEAD_DIM),
     inputs(q: [HEADS * HEAD_DIM], k: [HEADS * HEAD_DIM]),
     instances(tiny(HEADS = 2, CONTEXT = 16, HEAD_DIM = 8)),
-    schedule(workers = 2),
+    schedule(workers = 2, queue = ticket),
     events(q_done)
 )]
 fn kernel(q: &Tensor, k: &Tensor, kv: &mut Kv, pos: Pos) -> Tensor {

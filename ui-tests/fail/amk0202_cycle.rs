@@ -1,4 +1,4 @@
-//! A threshold above the number of signals.
+//! The classic eight, 1: A cycle: `up` waits for `down`, which reads what `up` computes.
 
 use amk::prelude::*;
 use amk_kernels::linear;
@@ -14,13 +14,13 @@ struct Mlp {
 #[megakernel(
     dims(HIDDEN, FFN), inputs(x: [HIDDEN]),
     instances(tiny(HIDDEN = 64, FFN = 128)),
-    schedule(workers = 4, tile(linear = 32, add = whole)),
-    events(up_done)
+    schedule(workers = 4, tile(linear = 32)),
+    events(done)
 )]
 fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
-    #[signal(up_done)]
+    #[wait(done == 2)]
     let h = linear(x, &w.up);
-    #[wait(up_done == 5)]
+    #[signal(done)]
     let y = linear(&h, &w.down);
     y
 }

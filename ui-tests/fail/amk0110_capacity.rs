@@ -1,4 +1,4 @@
-//! (7 of 8) A field that the layout does not have.
+//! The classic eight, 8: More memory than the target has.
 
 use amk::prelude::*;
 use amk_kernels::linear;
@@ -12,9 +12,11 @@ struct Mlp {
 }
 
 #[megakernel(dims(HIDDEN, FFN), inputs(x: [HIDDEN]),
-    instances(tiny(HIDDEN = 64, FFN = 128)))]
+    instances(tiny(HIDDEN = 64, FFN = 128)),
+    schedule(workers = 4, limits(memory = 10_000))
+)]
 fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
-    linear(&linear(x, &w.upp), &w.down)
+    linear(&linear(x, &w.up), &w.down)
 }
 
 fn main() {}

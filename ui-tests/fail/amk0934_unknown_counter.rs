@@ -1,4 +1,4 @@
-//! (5 of 8) An op that waits for its own signal.
+//! The classic eight, 6: A wait for an event tensor that is not declared.
 
 use amk::prelude::*;
 use amk_kernels::linear;
@@ -14,14 +14,15 @@ struct Mlp {
 #[megakernel(
     dims(HIDDEN, FFN), inputs(x: [HIDDEN]),
     instances(tiny(HIDDEN = 64, FFN = 128)),
-    schedule(workers = 4, tile(linear = 32, add = whole)),
-    events(done)
+    schedule(workers = 4, tile(linear = 32)),
+    events(up_done)
 )]
 fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
-    #[wait(done == 4)]
-    #[signal(done)]
+    #[signal(up_done)]
     let h = linear(x, &w.up);
-    linear(&h, &w.down)
+    #[wait(up_dne == 4)]
+    let y = linear(&h, &w.down);
+    y
 }
 
 fn main() {}

@@ -1,4 +1,4 @@
-//! (1 of 8) A cycle: `up` waits for `down`, which reads what `up` computes.
+//! The classic eight, 5: An op that waits for its own signal.
 
 use amk::prelude::*;
 use amk_kernels::linear;
@@ -14,15 +14,14 @@ struct Mlp {
 #[megakernel(
     dims(HIDDEN, FFN), inputs(x: [HIDDEN]),
     instances(tiny(HIDDEN = 64, FFN = 128)),
-    schedule(workers = 4, tile(linear = 32, add = whole)),
+    schedule(workers = 4, tile(linear = 32)),
     events(done)
 )]
 fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
-    #[wait(done == 2)]
-    let h = linear(x, &w.up);
+    #[wait(done == 4)]
     #[signal(done)]
-    let y = linear(&h, &w.down);
-    y
+    let h = linear(x, &w.up);
+    linear(&h, &w.down)
 }
 
 fn main() {}

@@ -1,4 +1,4 @@
-//! (2 of 8) A wait for some of the producers that share a counter.
+//! The classic eight, 2: A wait for some of the producers that share a counter.
 
 use amk::prelude::*;
 use amk_kernels::linear;
@@ -14,7 +14,7 @@ struct Mlp {
 #[megakernel(
     dims(HIDDEN, FFN), inputs(x: [HIDDEN]),
     instances(tiny(HIDDEN = 64, FFN = 128)),
-    schedule(workers = 4, tile(linear = 32, add = whole)),
+    schedule(workers = 4, tile(linear = 32)),
     events(up_done)
 )]
 fn kernel(x: &Tensor, w: &Mlp) -> Tensor {

@@ -1,4 +1,4 @@
-//! (3 of 8) Waits by hand replace the derived ones: here the one for `h` is forgotten.
+//! The classic eight, 3: Waits by hand replace the derived ones: here the one for `h` is forgotten.
 
 use amk::prelude::*;
 use amk_kernels::{add, linear};

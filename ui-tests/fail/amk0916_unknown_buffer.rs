@@ -1,4 +1,4 @@
-//! (8 of 8) More memory than the target has.
+//! The classic eight, 7: A field that the layout does not have.
 
 use amk::prelude::*;
 use amk_kernels::linear;
@@ -12,11 +12,9 @@ struct Mlp {
 }
 
 #[megakernel(dims(HIDDEN, FFN), inputs(x: [HIDDEN]),
-    instances(tiny(HIDDEN = 64, FFN = 128)),
-    schedule(workers = 4, limits(memory = 10_000))
-)]
+    instances(tiny(HIDDEN = 64, FFN = 128)))]
 fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
-    linear(&linear(x, &w.up), &w.down)
+    linear(&linear(x, &w.upp), &w.down)
 }
 
 fn main() {}

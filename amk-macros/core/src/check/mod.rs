@@ -1,10 +1,12 @@
 //! The checks of a lowered function: shapes for all dims, then each instance's program.
 
+mod violation;
+
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::lower::LoweredFunction;
 use crate::parse::kernel::{InstanceArgument, KernelAttribute, describe};
 use amk_ir::graph_error::GraphError;
-use amk_ir::lower::{Lowered, lower};
+use amk_ir::lower::lower;
 use amk_ir::shapes;
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -31,18 +33,9 @@ pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, 
                     }
                 }
             }
-            Ok(program) => violations(&program, argument, lowered, &note, diagnostics),
+            Ok(program) => violation::check(&program, lowered, &argument.name.to_token_stream(), &note, diagnostics),
         }
     }
-}
-
-fn violations(
-    _program: &Lowered,
-    _argument: &InstanceArgument,
-    _lowered: &LoweredFunction,
-    _note: &str,
-    _diagnostics: &mut Diagnostics,
-) {
 }
 
 fn diagnostic(error: &GraphError, tokens: TokenStream, note: Option<&str>) -> Diagnostic {

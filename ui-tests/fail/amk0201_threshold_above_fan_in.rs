@@ -1,4 +1,4 @@
-//! (6 of 8) A wait for an event tensor that is not declared.
+//! A threshold above the number of signals.
 
 use amk::prelude::*;
 use amk_kernels::linear;
@@ -14,13 +14,13 @@ struct Mlp {
 #[megakernel(
     dims(HIDDEN, FFN), inputs(x: [HIDDEN]),
     instances(tiny(HIDDEN = 64, FFN = 128)),
-    schedule(workers = 4, tile(linear = 32, add = whole)),
+    schedule(workers = 4, tile(linear = 32)),
     events(up_done)
 )]
 fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
     #[signal(up_done)]
     let h = linear(x, &w.up);
-    #[wait(up_dne == 4)]
+    #[wait(up_done == 5)]
     let y = linear(&h, &w.down);
     y
 }
