@@ -11,6 +11,7 @@ pub mod dot;
 pub mod dtype;
 pub mod entity;
 pub mod events;
+pub mod explain;
 pub mod expr;
 pub mod graph;
 pub mod graph_error;

@@ -1,0 +1,80 @@
+//! Pages of AMK06xx: shapes for all dims, instances and schedules.
+
+use super::Page;
+
+/// The pages in order of their codes.
+pub(super) const PAGES: &[Page] = &[
+    Page {
+        code: 601,
+        title: "an extent that is another one",
+        text: r#"An instruction's shape clause says which extents are equal, and they are compared for all values of the dims: `HIDDEN` and `FFN`
+are different even if an instance gives them the same number. What is always equal is declared: `where(KV == KV_HEADS * HEAD_DIM)`.
+
+    linear(&h, &w.down)             // dimension 1 of `w` of `linear` is `FFN`, expected `HIDDEN`"#,
+    },
+    Page {
+        code: 602,
+        title: "a multiple that is not declared",
+        text: r#"An instruction needs one extent to be a multiple of another, `multiples = "Q % D"`, and what the kernel declares does not imply it.
+The note has dims for which it fails. Declare it, `where(Q % HEAD_DIM)`, and every instance is checked against it."#,
+    },
+    Page {
+        code: 603,
+        title: "an argument of another kind",
+        text: r#"A tensor stands where a weight, a state, a size, a float, the token or the position is expected, or the other way round, or a value
+is used before anything was assigned to it."#,
+    },
+    Page {
+        code: 604,
+        title: "the number of arguments",
+        text: r#"A call has as many arguments as the instruction has parameters."#,
+    },
+    Page {
+        code: 605,
+        title: "a variable whose shape changes",
+        text: r#"A variable that is assigned again, as in a loop over layers, keeps its shape: the next round reads it with the same instructions."#,
+    },
+    Page {
+        code: 606,
+        title: "an expression over a name that has no value",
+        text: r#"An extent, an index or an instance uses a name that is no dim of the kernel. Dims are declared in `dims(..)`."#,
+    },
+    Page {
+        code: 607,
+        title: "an instance that lacks a dim or breaks a declared fact",
+        text: r#"An instance gives every dim a value, and what `where(..)` declares holds of the values."#,
+    },
+    Page {
+        code: 608,
+        title: "a tile that does not divide its extent",
+        text: r#"The tile of an instruction divides the extent it cuts, so that all tiles are alike. For an extent of 96 a tile of 64 is refused, one of
+48 or 32 is fine; `whole` takes all of it."#,
+    },
+    Page {
+        code: 609,
+        title: "a hand-written event that cannot be followed",
+        text: r#"`#[signal(e[..])]` and `#[wait(e[..] == n)]` name declared event tensors, with coordinates over tile numbers, loop indices and dims."#,
+    },
+    Page {
+        code: 610,
+        title: "coordinates outside of an event tensor",
+        text: r#"A hand-written event has one coordinate for each dimension of its tensor, inside the extent, at every tile. The note names a tile
+where it is not."#,
+    },
+    Page {
+        code: 611,
+        title: "a schedule that does not fit the kernel",
+        text: r#"A schedule names ops that the kernel calls, and has at least one worker."#,
+    },
+    Page {
+        code: 612,
+        title: "an extent that no buffer can have",
+        text: r#"With the values of an instance every extent is positive and below 2^32, and no operand has more than 4 dimensions."#,
+    },
+    Page {
+        code: 613,
+        title: "a fusion that would repeat work",
+        text: r#"An op is fused into its consumers by repeating it in each of their tasks, so it has one task itself, such as the norm of a vector. An
+element-wise op is fused into its producer instead."#,
+    },
+];
