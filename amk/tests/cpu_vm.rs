@@ -261,6 +261,18 @@ worker w1: t2
 }
 
 #[test]
+fn threads_wake_for_every_launch() {
+    let mut vm = threads(&CHAIN.replace("CALL", "double")).unwrap();
+    for n in 0..2000 {
+        // Long enough for the threads to fall asleep.
+        if n % 100 == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(tensor(vm.run(vec![step(n, 0)]).unwrap())[0], 2.0 * (1.0 + n as f32));
+    }
+}
+
+#[test]
 fn a_failure_is_named_and_ends_the_vm() {
     for (call, message) in [
         ("fail", "w1 in t1 (fail): the instruction panicked: no luck with Tensor(f32 [4])"),

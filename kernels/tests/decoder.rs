@@ -2,7 +2,7 @@
 
 use amk::ir::graph::Instance;
 use amk::ir::program::Steps;
-use amk::ir::schedule::{Assign, QueuePolicy, Schedule, Tile};
+use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule, Tile};
 use amk::ir::verify::Verified;
 use amk::layout::{Source, SourceError, WeightRequest, build, zeroed};
 use amk::prelude::*;
@@ -205,7 +205,10 @@ fn schedules() -> Vec<Schedule> {
             let tiles = BTreeMap::from([("linear".to_owned(), Tile::Size(8)), ("add".to_owned(), Tile::Whole)]);
             let schedule = Schedule { workers, queue, tiles, ..Schedule::default() };
             out.push(schedule.clone());
-            out.push(Schedule { tiles: BTreeMap::new(), assign: Assign::Balanced, ..schedule });
+            out.push(Schedule { tiles: BTreeMap::new(), assign: Assign::Balanced, ..schedule.clone() });
+            let fuse = |op: &str, into| Fusion { op: op.to_owned(), into };
+            let fuse = vec![fuse("rms_norm", FuseInto::Consumers), fuse("add", FuseInto::Producer)];
+            out.push(Schedule { fuse, tiles: BTreeMap::new(), ..schedule });
         }
     }
     // With several workers a step may overtake the one before, and its waits do not forbid that.

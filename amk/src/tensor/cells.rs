@@ -6,6 +6,9 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 /// Zero-initialised bytes on a cache line boundary. Every access goes through raw pointers.
 pub(crate) struct Cells {
     first: NonNull<u8>,
+    bytes: usize,
+    /// What was allocated: a little more, so that `first` can be aligned within it.
+    allocation: NonNull<u8>,
     layout: Layout,
 }
 
@@ -18,12 +21,17 @@ impl Cells {
     /// Alignment in bytes: a cache line, and the widest vector register.
     pub(crate) const ALIGN: usize = 64;
 
-    /// `bytes` bytes, all 0; `None` where there is no such memory.
+    /// `bytes` bytes, all 0; `None` where there is no such memory. Memory that is never written takes no room: a cache for a
+    /// long context costs what is used of it.
     pub(crate) fn zeroed(bytes: usize) -> Option<Self> {
-        let layout = Layout::from_size_align(bytes.max(1), Self::ALIGN).ok()?;
+        // The system has zeroed pages at hand for its own alignment only; for a larger one it would write them.
+        let layout = Layout::from_size_align(bytes.checked_add(Self::ALIGN)?, align_of::<u128>()).ok()?;
         // SAFETY: the layout's size is not 0.
-        let first = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { first, layout })
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let skip = allocation.as_ptr().align_offset(Self::ALIGN);
+        // SAFETY: `skip` is below the alignment, by which the allocation is longer.
+        let first = unsafe { allocation.add(skip) };
+        Some(Self { first, bytes, allocation, layout })
     }
 
     /// The first byte.
@@ -33,13 +41,29 @@ impl Cells {
 
     /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.layout.size()
+        self.bytes
     }
 }
 
 impl Drop for Cells {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with this layout and not freed before.
-        unsafe { dealloc(self.first.as_ptr(), self.layout) }
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_aligned_and_zero() {
+        for bytes in [0, 1, 100, 1 << 20] {
+            let cells = Cells::zeroed(bytes).unwrap();
+            assert_eq!(cells.first().as_ptr().align_offset(Cells::ALIGN), 0);
+            // SAFETY: inside the cells, which nobody else has.
+            let all = unsafe { core::slice::from_raw_parts(cells.first().as_ptr(), cells.bytes()) };
+            assert!(all.len() == bytes && all.iter().all(|&byte| byte == 0));
+        }
     }
 }
