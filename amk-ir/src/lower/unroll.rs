@@ -68,6 +68,7 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
         values: vec![None; graph.values.len()],
         fields: HashMap::new(),
         indices: BTreeMap::new(),
+        named: HashMap::new(),
         out: Unrolled { calls: Vec::new(), buffers: Vec::new(), positions: 1, dims },
     };
     unroller.inputs();
@@ -126,6 +127,7 @@ struct Unroller<'g> {
     values: Vec<Option<BufferId>>,
     fields: HashMap<String, BufferId>,
     indices: BTreeMap<String, i64>,
+    named: HashMap<String, u32>,
     out: Unrolled,
 }
 
@@ -161,7 +163,13 @@ impl<'g> Unroller<'g> {
         })
     }
 
-    fn buffer(&mut self, name: String, kind: BufferKind, dtype: DType, shape: Vec<u32>) -> BufferId {
+    /// A variable that is assigned again gets a number: `x.0`, `x.0#2`.
+    fn buffer(&mut self, mut name: String, kind: BufferKind, dtype: DType, shape: Vec<u32>) -> BufferId {
+        let times = self.named.entry(name.clone()).or_insert(0);
+        *times += 1;
+        if *times > 1 {
+            name.push_str(&format!("#{times}"));
+        }
         self.out.buffers.push(Buffer { name, kind, dtype, shape, exchange: Exchange::Counter, place: None });
         BufferId::from(self.out.buffers.len() - 1)
     }

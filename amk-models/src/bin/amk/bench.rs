@@ -1,6 +1,6 @@
 //! `amk bench`.
 
-use super::options::{Weights, default_threads, model_path};
+use super::options::{Weights, default_threads, model_path, print};
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::measure::read_bandwidth;
@@ -73,13 +73,14 @@ impl Bench {
         let row = [("p10 ms", at(0.1) * 1e3), ("median ms", at(0.5) * 1e3), ("p90 ms", at(0.9) * 1e3), ("tokens/s", 1.0 / at(0.5)), ("GB/s", rate / 1e9), ("read ceiling GB/s", ceiling / 1e9), ("% of ceiling", 100.0 * rate / ceiling)];
         if self.json {
             let fields: serde_json::Map<_, _> = row.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
-            println!("{}", serde_json::to_string_pretty(&fields)?);
+            print(&format!("{}\n", serde_json::to_string_pretty(&fields)?))?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut table = Table::new();
         table.load_style(UTF8_BORDERS_ONLY).set_header(row.iter().map(|(name, _)| *name));
         table.add_row(row.iter().map(|(_, value)| format!("{value:.2}")));
-        println!("{}: {workers} threads, {:.0} MB of weights, logits equal the annotated function's\n{table}", path.display(), bytes as f64 / 1e6);
+        let (path, size) = (path.display(), bytes as f64 / 1e6);
+        print(&format!("{path}: {workers} threads, {size:.0} MB of weights, logits equal the annotated function's\n{table}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,6 +1,6 @@
 //! `amk check`.
 
-use super::options::{GREEN, InstanceArgs, RED, all_instances, find_instance, paint};
+use super::options::{GREEN, InstanceArgs, RED, all_instances, find_instance, paint, print};
 use amk::ir::verify::{Rejected, verify};
 use amk::ir::{Program, text};
 use anyhow::{Context as _, Result};
@@ -24,7 +24,7 @@ impl Check {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut accepted = true;
         if let Some(path) = &self.program {
-            accepted = report(read_program(path)?);
+            accepted = report(read_program(path)?)?;
             return Ok(exit(accepted));
         }
         let instances = match &self.instance.instance {
@@ -34,7 +34,7 @@ impl Check {
         for (family, instance) in instances {
             let schedule = self.instance.schedule(&family, &instance)?;
             let lowered = family.kernel.lower(&instance, Some(&schedule))?;
-            accepted &= report(lowered.program);
+            accepted &= report(lowered.program)?;
         }
         Ok(exit(accepted))
     }
@@ -54,7 +54,7 @@ pub(crate) fn read_program(path: &Path) -> Result<Program> {
     text::parse(&source).with_context(|| format!("{} is no program", path.display()))
 }
 
-fn report(program: Program) -> bool {
+fn report(program: Program) -> Result<bool> {
     let size = format!("{} tasks on {} workers, {} buffers", program.tasks.len(), program.queues.workers(), program.buffers.len());
     let name = program.name.clone();
     let start = Instant::now();
@@ -62,15 +62,15 @@ fn report(program: Program) -> bool {
     let time = start.elapsed().as_secs_f64() * 1e3;
     match verdict {
         Ok(_) => {
-            println!("{} {name}: {size}; verified in {time:.1} ms", paint("accepted", GREEN));
-            true
+            print(&format!("{} {name}: {size}; verified in {time:.1} ms\n", paint("accepted", GREEN)))?;
+            Ok(true)
         }
         Err(rejected) => {
             let Rejected { violations, .. } = &rejected;
             let plural = if violations.len() == 1 { "" } else { "s" };
-            println!("{rejected}");
-            println!("{} {name}: {size}; {} violation{plural}", paint("rejected", RED), violations.len());
-            false
+            let verdict = paint("rejected", RED);
+            print(&format!("{rejected}\n{verdict} {name}: {size}; {} violation{plural}\n", violations.len()))?;
+            Ok(false)
         }
     }
 }

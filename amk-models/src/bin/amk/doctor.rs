@@ -1,6 +1,6 @@
 //! `amk doctor`.
 
-use super::options::{GREEN, RED, default_threads, paint};
+use super::options::{GREEN, RED, default_threads, paint, print};
 use amk::measure::read_bandwidth;
 use amk::registry::Registry;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
@@ -20,38 +20,38 @@ pub(crate) struct Doctor {
 impl Doctor {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let threads = default_threads();
-        good("version", env!("CARGO_PKG_VERSION"));
-        good("processor", &format!("{threads} threads, {}", features()));
+        good("version", env!("CARGO_PKG_VERSION"))?;
+        good("processor", &format!("{threads} threads, {}", features()))?;
         match Registry::linked() {
-            Ok(registry) => good("instructions", &format!("{} linked", registry.iter().count())),
-            Err(error) => bad("instructions", &error.to_string()),
+            Ok(registry) => good("instructions", &format!("{} linked", registry.iter().count()))?,
+            Err(error) => bad("instructions", &error.to_string())?,
         }
         match Cache::from_env() {
             Ok(cache) => {
-                good("cache", &cache.folder(&SMOLLM2_135M_INSTRUCT).display().to_string());
+                good("cache", &cache.folder(&SMOLLM2_135M_INSTRUCT).display().to_string())?;
                 match cache.find(&SMOLLM2_135M_INSTRUCT) {
-                    Some(path) => good("default model", &path.display().to_string()),
-                    None => bad("default model", "not fetched yet; `amk generate` fetches it once"),
+                    Some(path) => good("default model", &path.display().to_string())?,
+                    None => bad("default model", "not fetched yet; `amk generate` fetches it once")?,
                 }
             }
-            Err(error) => bad("cache", &error.to_string()),
+            Err(error) => bad("cache", &error.to_string())?,
         }
         if !self.quick {
             for count in [1, threads as usize] {
                 let rate = read_bandwidth(count) / 1e9;
-                good("read bandwidth", &format!("{rate:.1} GB/s with {count} thread{}", if count == 1 { "" } else { "s" }));
+                good("read bandwidth", &format!("{rate:.1} GB/s with {count} thread{}", if count == 1 { "" } else { "s" }))?;
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn good(what: &str, found: &str) {
-    println!("{} {what:16} {found}", paint("ok     ", GREEN));
+fn good(what: &str, found: &str) -> Result<()> {
+    print(&format!("{} {what:16} {found}\n", paint("ok     ", GREEN)))
 }
 
-fn bad(what: &str, found: &str) {
-    println!("{} {what:16} {found}", paint("missing", RED));
+fn bad(what: &str, found: &str) -> Result<()> {
+    print(&format!("{} {what:16} {found}\n", paint("missing", RED)))
 }
 
 /// The vector extensions that the CPU instructions use.

@@ -1,7 +1,7 @@
 //! `amk dump`.
 
 use super::check::read_program;
-use super::options::{InstanceArgs, find_instance};
+use super::options::{InstanceArgs, find_instance, print};
 use amk::ir::{Program, dot, text};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
@@ -68,11 +68,10 @@ impl Dump {
     fn print_program(&self) -> Result<()> {
         let program = self.program()?;
         match self.format {
-            Format::Amk => print!("{}", text::print(&program)),
-            Format::Json => println!("{}", program.to_json()?),
-            Format::Dot => print!("{}", dot::dot(&program)),
+            Format::Amk => print(&text::print(&program)),
+            Format::Json => print(&format!("{}\n", program.to_json()?)),
+            Format::Dot => print(&dot::dot(&program)),
         }
-        Ok(())
     }
 
     fn print_graph(&self) -> Result<()> {
@@ -82,12 +81,11 @@ impl Dump {
         match (self.what, self.format) {
             (What::Expansion, _) => {
                 let name = graph.name.to_uppercase();
-                println!("pub static {name}: ::amk::Megakernel = ::amk::Megakernel::new({:?}, {json:?});", graph.name);
+                print(&format!("pub static {name}: ::amk::Megakernel = ::amk::Megakernel::new({:?}, {json:?});\n", graph.name))
             }
-            (_, Format::Amk) => print!("{graph}"),
-            (_, Format::Json) => println!("{}", serde_json::to_string_pretty(graph)?),
+            (_, Format::Amk) => print(&graph.to_string()),
+            (_, Format::Json) => print(&format!("{}\n", serde_json::to_string_pretty(graph)?)),
             (_, Format::Dot) => bail!("a graph has no picture of its own; use `amk dump program --format dot`"),
         }
-        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! `amk generate`.
 
-use super::options::{DIM, Weights, default_threads, model_path, paint, read_schedule};
+use super::options::{DIM, Weights, default_threads, model_path, paint, print, read_schedule};
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::vm::cpu::Vm;
@@ -12,7 +12,7 @@ use amk_models::sampler::SamplerConfig;
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Context as _, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Read as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -100,14 +100,13 @@ impl Generate {
         let request = self.request(&checkpoint);
         let context = self.context.unwrap_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len));
         let mut decoder = self.cpu(&mut checkpoint, context)?;
-        let mut out = std::io::stdout();
         let mut written = Ok(());
         let generated = generate(decoder.as_mut(), checkpoint.tokenizer()?, &prompt, request, &mut |piece| {
             if written.is_ok() {
-                written = out.write_all(piece.as_bytes()).and_then(|()| out.flush());
+                written = print(piece);
             }
         })?;
-        written.and_then(|()| writeln!(out)).context("cannot write the text")?;
+        written.and_then(|()| print("\n"))?;
         if !self.quiet {
             eprintln!("{}", paint(&summary(&generated), DIM));
         }

@@ -1,6 +1,6 @@
 //! `amk models`.
 
-use super::options::all_instances;
+use super::options::{all_instances, print};
 use amk_models::model::FAMILIES;
 use anyhow::Result;
 use comfy_table::Table;
@@ -21,11 +21,11 @@ impl Models {
             let instances: Vec<_> = all_instances()
                 .map(|(family, instance)| serde_json::json!({"model": family.name, "instance": instance.name, "dims": instance.dims}))
                 .collect();
-            println!("{}", serde_json::to_string_pretty(&instances)?);
+            print(&format!("{}\n", serde_json::to_string_pretty(&instances)?))?;
             return Ok(ExitCode::SUCCESS);
         }
         for family in FAMILIES {
-            println!("{}: {}", family.name, family.about);
+            print(&format!("{}: {}\n", family.name, family.about))?;
             let graph = family.kernel.graph()?;
             let mut table = Table::new();
             table.load_style(UTF8_BORDERS_ONLY);
@@ -34,9 +34,9 @@ impl Models {
                 let dims = graph.dims.iter().map(|dim| instance.dims.get(dim).map_or_else(String::new, u32::to_string));
                 table.add_row(std::iter::once(instance.name.clone()).chain(dims));
             }
-            println!("{table}\n");
+            print(&format!("{table}\n\n"))?;
         }
-        println!("Any checkpoint of these architectures runs: `amk generate --model FOLDER_OR_GGUF \"..\"`.");
+        print("Any checkpoint of these architectures runs: `amk generate --model FOLDER_OR_GGUF \"..\"`.\n")?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,7 +6,7 @@ use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::model::{FAMILIES, Family, WeightFormat};
 use anyhow::{Context as _, Result, anyhow};
 use clap::ValueEnum;
-use std::io::IsTerminal as _;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 /// The terminal's code for red.
@@ -46,6 +46,15 @@ impl From<Weights> for WeightFormat {
 /// Threads that compute where the user names no number: one a core.
 pub(crate) fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+}
+
+/// Writes to standard output. A reader that has gone away (`| head`) is no error: nobody waits for the rest.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        done => done.context("cannot write to standard output"),
+    }
 }
 
 /// The model that the user names, or the default one from the cache, fetched where it is not there yet.
