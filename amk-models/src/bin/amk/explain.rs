@@ -1,5 +1,7 @@
 //! `amk explain CODE`.
 
+use super::options::print;
+use amk::ir::explain::{explain, pages};
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
@@ -13,16 +15,15 @@ pub(crate) struct Explain {
 impl Explain {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let Some(code) = self.code else {
-            for page in amk::ir::explain::pages() {
-                println!("{}  {}", page.code, page.title);
-            }
+            let pages: String = pages().map(|page| format!("AMK{:04}  {}\n", page.code, page.title)).collect();
+            print(&pages)?;
             return Ok(ExitCode::SUCCESS);
         };
         let code = code.to_uppercase();
-        let Some(page) = amk::ir::explain::explain(&code) else {
+        let Some(page) = explain(&code) else {
             bail!("there is no code `{code}`; `amk explain` lists all of them");
         };
-        print!("{page}");
+        print(&page.to_string())?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,6 +4,7 @@ mod bench;
 mod check;
 mod doctor;
 mod dump;
+mod explain;
 mod generate;
 mod models;
 mod options;
@@ -29,6 +30,8 @@ enum Command {
     Dump(dump::Dump),
     /// List the models and their instances.
     Models(models::Models),
+    /// Explain a code such as AMK0302.
+    Explain(explain::Explain),
     /// Show what this machine offers and what is missing.
     Doctor(doctor::Doctor),
     /// Time decode steps.
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Check(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Models(command) => command.run(),
+        Command::Explain(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Bench(command) => command.run(),
     };
