@@ -3,6 +3,7 @@
 use crate::sampler::{Sampler, SamplerConfig, SamplerError, StopStrings};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use amk::vm::cpu::{Vm, VmError};
+use amk::vm::cuda;
 use amk::{Pos, Token};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,16 @@ impl Decoder for Vm {
     fn step(&mut self, token: Token, pos: Pos) -> Result<&[f32], DecoderError> {
         let logits = Self::step(self, token, pos).map_err(|error: VmError| Box::new(error))?;
         Ok(logits.data())
+    }
+}
+
+impl Decoder for cuda::Vm {
+    fn positions(&self) -> usize {
+        Self::positions(self)
+    }
+
+    fn step(&mut self, token: Token, pos: Pos) -> Result<&[f32], DecoderError> {
+        Ok(Self::step(self, token.0, pos.0)?)
     }
 }
 
@@ -169,6 +180,115 @@ pub fn generate(
     }
     let tokens = history.split_off(prompt.len());
     Ok(Generated { tokens, ended, prompt_tokens: prompt.len(), prompt_time, decode_time: start.elapsed() })
+}
+
+/// Whether the device chooses such tokens itself, so that one launch makes the whole text.
+pub fn on_device(sampler: &SamplerConfig) -> bool {
+    sampler.top_k == 0 && sampler.top_p == 1.0 && sampler.min_p == 0.0 && sampler.repetition_penalty == 1.0
+}
+
+/// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler must be one for which
+/// [`on_device`] holds; stop strings end what is seen, not the launch.
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_on_device(
+    vm: &mut cuda::Vm,
+    tokenizer: &Tokenizer,
+    prompt: &[u32],
+    request: Request,
+    see: &mut dyn FnMut(&str),
+) -> Result<Generated, GenerateError> {
+    let positions = vm.positions();
+    if prompt.is_empty() {
+        return Err(GenerateError::EmptyPrompt);
+    }
+    if prompt.len() >= positions {
+        return Err(GenerateError::PromptTooLong { tokens: prompt.len(), positions });
+    }
+    let room = positions - prompt.len() + 1;
+    let wanted = request.max_tokens.unwrap_or(room).min(room);
+    let steps = prompt.len() - 1 + wanted;
+    let options = cuda::RunOptions {
+        temperature: request.sampler.temperature,
+        seed: request.sampler.seed,
+        stops: request.stop_tokens.clone(),
+        ..cuda::RunOptions::default()
+    };
+    let mut text = Text::new(tokenizer, request.stop_strings, request.stop_tokens, prompt.len() - 1);
+    let count = u32::try_from(steps).unwrap_or(u32::MAX);
+    let start = Instant::now();
+    let mut prompt_time = None;
+    let run = vm.run(prompt, 0, count, &options, &mut |token| {
+        text.push(token, see);
+        if text.before == 0 {
+            prompt_time.get_or_insert_with(|| start.elapsed());
+        }
+    });
+    run.map_err(|error| GenerateError::Decoder { pos: prompt.len() - 1, source: Box::new(error) })?;
+    let full = if wanted == room { Ended::ContextFull } else { Ended::MaxTokens };
+    let (tokens, ended) = text.finish(see)?;
+    let prompt_time = prompt_time.unwrap_or_default();
+    let decode_time = start.elapsed().saturating_sub(prompt_time);
+    Ok(Generated { tokens, ended: ended.unwrap_or(full), prompt_tokens: prompt.len(), prompt_time, decode_time })
+}
+
+/// The text of tokens that a device makes.
+struct Text<'t> {
+    stream: crate::tokenizer::TokenStream<'t>,
+    stops: StopStrings,
+    stop_tokens: Vec<u32>,
+    /// Steps of the prompt that are still to come; what they choose is not part of the text.
+    before: usize,
+    tokens: Vec<u32>,
+    ended: Option<Ended>,
+    failed: Option<TokenizerError>,
+}
+
+impl<'t> Text<'t> {
+    fn new(tokenizer: &'t Tokenizer, stops: Vec<String>, stop_tokens: Vec<u32>, before: usize) -> Self {
+        let stops = StopStrings::new(stops);
+        Self { stream: tokenizer.stream(), stops, stop_tokens, before, tokens: Vec::new(), ended: None, failed: None }
+    }
+
+    fn push(&mut self, token: u32, see: &mut dyn FnMut(&str)) {
+        if self.before > 0 {
+            self.before -= 1;
+            return;
+        }
+        if self.ended.is_some() {
+            return;
+        }
+        if self.stop_tokens.contains(&token) {
+            self.ended = Some(Ended::StopToken);
+            return;
+        }
+        self.tokens.push(token);
+        match self.stream.push(token) {
+            Ok(piece) => {
+                let piece = self.stops.push(&piece);
+                see(&piece.text);
+                if piece.stopped {
+                    self.ended = Some(Ended::StopString);
+                }
+            }
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    fn finish(mut self, see: &mut dyn FnMut(&str)) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
+        if let Some(error) = self.failed {
+            return Err(error.into());
+        }
+        if self.ended != Some(Ended::StopString) {
+            let rest = self.stops.push(&self.stream.finish()?);
+            see(&rest.text);
+            if !rest.stopped {
+                see(&self.stops.finish());
+            }
+        }
+        Ok((self.tokens, self.ended))
+    }
 }
 
 fn step(decoder: &mut dyn Decoder, token: u32, pos: usize) -> Result<&[f32], GenerateError> {

@@ -132,6 +132,11 @@ impl Cache {
         Self { root }
     }
 
+    /// The folder of compiled device code.
+    pub fn compiled(&self) -> PathBuf {
+        self.root.join("compiled")
+    }
+
     /// The folder of a model.
     pub fn folder(&self, model: &PublishedModel) -> PathBuf {
         self.root.join("models").join(model.name)

@@ -1,18 +1,18 @@
 //! `amk generate`.
 
-use super::options::{DIM, Weights, default_threads, model_path, paint, print, read_schedule};
+use super::options::{DIM, Weights, cuda_vm, default_threads, model_path, paint, print, progress_bar, read_schedule};
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::vm::cpu::Vm;
+use amk::vm::cuda;
 use amk_models::chat::{ChatOptions, Message};
 use amk_models::checkpoint::Checkpoint;
-use amk_models::generate::{Decoder, Generated, Request, generate};
+use amk_models::generate::{Generated, Request, generate, generate_on_device, on_device};
 use amk_models::model::Model;
 use amk_models::sampler::SamplerConfig;
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Context as _, Result, anyhow, bail};
-use indicatif::{ProgressBar, ProgressStyle};
-use std::io::{IsTerminal as _, Read as _};
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -90,6 +90,8 @@ pub(crate) struct Generate {
 pub(crate) enum Device {
     /// Threads of this machine.
     Cpu,
+    /// The first NVIDIA GPU.
+    Cuda,
 }
 
 impl Generate {
@@ -99,13 +101,24 @@ impl Generate {
         let prompt = self.prompt(&checkpoint)?;
         let request = self.request(&checkpoint);
         let context = self.context.unwrap_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len));
-        let mut decoder = self.cpu(&mut checkpoint, context)?;
         let mut written = Ok(());
-        let generated = generate(decoder.as_mut(), checkpoint.tokenizer()?, &prompt, request, &mut |piece| {
+        let mut see = |piece: &str| {
             if written.is_ok() {
                 written = print(piece);
             }
-        })?;
+        };
+        let model = self.load(&mut checkpoint, context)?;
+        let tokenizer = checkpoint.tokenizer()?;
+        let generated = match self.device {
+            Device::Cpu => generate(&mut self.cpu(&model)?, tokenizer, &prompt, request, &mut see)?,
+            Device::Cuda => {
+                let mut vm = self.cuda(&model)?;
+                match on_device(&request.sampler) {
+                    true => generate_on_device(&mut vm, tokenizer, &prompt, request, &mut see)?,
+                    false => generate(&mut vm, tokenizer, &prompt, request, &mut see)?,
+                }
+            }
+        };
         written.and_then(|()| print("\n"))?;
         if !self.quiet {
             eprintln!("{}", paint(&summary(&generated), DIM));
@@ -147,18 +160,21 @@ impl Generate {
         Request { sampler, max_tokens: Some(self.max_tokens), stop_tokens, stop_strings: self.stop.clone() }
     }
 
-    fn cpu(&self, checkpoint: &mut Checkpoint, context: usize) -> Result<Box<dyn Decoder>> {
-        let Device::Cpu = self.device;
+    fn load(&self, checkpoint: &mut Checkpoint, context: usize) -> Result<Model> {
+        let bar = progress_bar("loading weights", self.quiet);
+        let tensors = std::mem::take(&mut checkpoint.tensors);
+        let model = Model::load(&checkpoint.config, tensors, context, self.weights.into(), &mut |done| {
+            bar.set_position((done * 100.0) as u64);
+        });
+        bar.finish_and_clear();
+        Ok(model?)
+    }
+
+    fn cpu(&self, model: &Model) -> Result<Vm> {
         let workers = self.threads.unwrap_or_else(default_threads);
         if workers == 0 {
             bail!("--threads is 0; use at least 1");
         }
-        let bar = self.progress_bar();
-        let model = Model::load(&checkpoint.config, std::mem::take(&mut checkpoint.tensors), context, self.weights.into(), &mut |done| {
-            bar.set_position((done * 100.0) as u64);
-        });
-        bar.finish_and_clear();
-        let model = model?;
         let mut schedule = match &self.schedule {
             Some(path) => read_schedule(path)?,
             None => Schedule::default(),
@@ -168,15 +184,14 @@ impl Generate {
         }
         let program = model.family.kernel.lower(&model.instance, Some(&schedule))?.program;
         let verified = verify(program).map_err(|rejected| anyhow!("{rejected}"))?;
-        Ok(Box::new(Vm::new(verified, &model.bindings)?))
+        Ok(Vm::new(verified, &model.bindings)?)
     }
 
-    fn progress_bar(&self) -> ProgressBar {
-        if self.quiet || !std::io::stderr().is_terminal() {
-            return ProgressBar::hidden();
+    fn cuda(&self, model: &Model) -> Result<cuda::Vm> {
+        if self.schedule.is_some() {
+            bail!("--schedule is for --device cpu; the GPU's schedule follows from its record");
         }
-        let style = ProgressStyle::with_template("loading weights {bar:40} {percent}%").unwrap_or_else(|_| ProgressStyle::default_bar());
-        ProgressBar::new(100).with_style(style)
+        cuda_vm(model, self.quiet)
     }
 }
 

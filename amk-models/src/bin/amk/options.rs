@@ -2,10 +2,12 @@
 
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
+use amk::vm::cuda;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
-use amk_models::model::{FAMILIES, Family, WeightFormat};
+use amk_models::model::{FAMILIES, Family, Model, WeightFormat};
 use anyhow::{Context as _, Result, anyhow};
 use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -63,6 +65,26 @@ pub(crate) fn model_path(named: Option<&PathBuf>) -> Result<PathBuf> {
         Some(path) => Ok(path.clone()),
         None => Ok(Cache::from_env()?.resolve(&SMOLLM2_135M_INSTRUCT)?),
     }
+}
+
+/// A progress bar in percent, hidden where nobody looks.
+pub(crate) fn progress_bar(what: &'static str, quiet: bool) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{msg} {bar:40} {percent}%").unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(100).with_style(style).with_message(what)
+}
+
+/// The model on the first GPU.
+pub(crate) fn cuda_vm(model: &Model, quiet: bool) -> Result<cuda::Vm> {
+    let compiled = Cache::from_env()?.compiled();
+    let bar = progress_bar("packing weights", quiet);
+    let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
+    let code = amk_kernels::cuda::DEVICE;
+    let vm = cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &compiled, &mut progress);
+    bar.finish_and_clear();
+    Ok(vm?)
 }
 
 /// Reads a schedule from a JSON file.
