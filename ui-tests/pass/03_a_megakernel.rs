@@ -3,9 +3,11 @@
 //! The attribute declares the dims, gives them values for the *instances* that are to be made, and leaves the function as it
 //! is. Beside it stands a `static` of the function's name in capitals: its graph. Shapes have been compared for all values of
 //! the dims, and each instance's program has been made and verified, when this file compiles.
+//!
+//! Instructions may come from any crate, by `use`, by another name, by a path or a glob: Rust resolves their names.
 
 use amk::prelude::*;
-use amk_kernels::{linear, rms_norm, silu_mul};
+use amk_kernels::{linear as project, silu_mul};
 
 #[derive(WeightLayout)]
 pub struct Mlp {
@@ -27,8 +29,8 @@ pub struct Mlp {
     instances(tiny(HIDDEN = 64, FFN = 128), small(HIDDEN = 576, FFN = 1536))
 )]
 pub fn mlp(x: &Tensor, w: &Mlp) -> Tensor {
-    let h = rms_norm(x, &w.norm, w.eps);
-    linear(&silu_mul(&linear(&h, &w.gate), &linear(&h, &w.up)), &w.down)
+    let h = amk_kernels::rms_norm(x, &w.norm, w.eps);
+    project(&silu_mul(&project(&h, &w.gate), &project(&h, &w.up)), &w.down)
 }
 
 fn main() {

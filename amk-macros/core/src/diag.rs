@@ -8,9 +8,12 @@ use std::collections::HashMap;
 /// How many findings of a code are shown.
 const SHOWN: usize = 5;
 
-/// One finding.
+/// One finding; boxed, for it is the error of many results.
 #[derive(Debug)]
-pub(crate) struct Diagnostic {
+pub(crate) struct Diagnostic(Box<Parts>);
+
+#[derive(Debug)]
+struct Parts {
     code: Cow<'static, str>,
     tokens: TokenStream,
     headline: String,
@@ -26,36 +29,36 @@ impl Diagnostic {
         headline: impl Into<String>,
         help: impl Into<String>,
     ) -> Self {
-        Self {
+        Self(Box::new(Parts {
             code: code.into(),
             tokens: tokens.into_token_stream(),
             headline: headline.into(),
             notes: Vec::new(),
             help: help.into(),
-        }
+        }))
     }
 
     /// The same with a fact.
     #[must_use]
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
-        self.notes.push(note.into());
+        self.0.notes.push(note.into());
         self
     }
 
     /// What syn did not accept.
     pub(crate) fn syntax(code: &'static str, error: &syn::Error, help: impl Into<String>) -> Self {
-        let mut mark = proc_macro2::Ident::new("here", error.span());
-        mark.set_span(error.span());
+        let mark = proc_macro2::Ident::new("here", error.span());
         Self::new(code, mark, error.to_string(), help)
     }
 
     /// The message: headline, notes, help.
     pub(crate) fn message(&self) -> String {
-        let mut text = format!("{}: {}\n", self.code, self.headline);
-        for note in &self.notes {
+        let Parts { code, headline, notes, help, .. } = &*self.0;
+        let mut text = format!("{code}: {headline}\n");
+        for note in notes {
             text.push_str(&format!("\nnote: {note}"));
         }
-        text.push_str(&format!("\nhelp: {}", self.help));
+        text.push_str(&format!("\nhelp: {help}"));
         text
     }
 }
@@ -84,19 +87,20 @@ impl Diagnostics {
     pub(crate) fn into_tokens(self) -> TokenStream {
         let mut total: HashMap<String, usize> = HashMap::new();
         for diagnostic in &self.0 {
-            *total.entry(diagnostic.code.to_string()).or_default() += 1;
+            *total.entry(diagnostic.0.code.to_string()).or_default() += 1;
         }
         let mut shown: HashMap<String, usize> = HashMap::new();
         let mut tokens = TokenStream::new();
         for mut diagnostic in self.0 {
-            let count = shown.entry(diagnostic.code.to_string()).or_default();
+            let count = shown.entry(diagnostic.0.code.to_string()).or_default();
             *count += 1;
-            let more = total[&*diagnostic.code].saturating_sub(SHOWN);
+            let more = total[&*diagnostic.0.code].saturating_sub(SHOWN);
             if *count == SHOWN && more > 0 {
-                diagnostic.notes.push(format!("and {more} more of {}", diagnostic.code));
+                let more = format!("and {more} more of {}", diagnostic.0.code);
+                diagnostic = diagnostic.note(more);
             }
             if *count <= SHOWN {
-                tokens.extend(syn::Error::new_spanned(&diagnostic.tokens, diagnostic.message()).to_compile_error());
+                tokens.extend(syn::Error::new_spanned(&diagnostic.0.tokens, diagnostic.message()).to_compile_error());
             }
         }
         tokens

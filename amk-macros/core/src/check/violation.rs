@@ -4,10 +4,10 @@
 //! first pair of tasks.
 
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::lower::LoweredFunction;
-use amk_ir::TaskId;
+use crate::lower::{LoweredFunction, Site};
 use amk_ir::lower::Lowered;
-use amk_ir::verify::{self, Code, Violation};
+use amk_ir::verify::{self, Code, Link, Unordered, Violation, WaitsOn};
+use amk_ir::{TaskId, Wait};
 use proc_macro2::TokenStream;
 use std::collections::HashMap;
 
@@ -28,9 +28,34 @@ pub(super) fn check(
         let place = Place::of(violation, lowered);
         let Some(count) = alike.remove(&place) else { continue };
         let site = place.sites.first().and_then(|site| function.sites.get(*site as usize));
-        let tokens = site.map_or_else(|| elsewhere.clone(), |site| site.callee.clone());
+        let written = site.zip(wait(violation)).and_then(|(site, wait)| attribute(site, wait, lowered));
+        let tokens = written.or(site.map(|site| &site.callee)).unwrap_or(elsewhere).clone();
         diagnostics.push(diagnostic(violation, lowered, tokens, count, note));
     }
+}
+
+/// The wait that is wrong.
+fn wait(violation: &Violation) -> Option<Wait> {
+    let on = |link: &Link| match link.on {
+        WaitsOn::Counter(wait) => Some(wait),
+        WaitsOn::Packet(_) | WaitsOn::Queue => None,
+    };
+    match violation {
+        Violation::Unsatisfiable { wait, .. } => Some(*wait),
+        Violation::Deadlock { cycle, .. } => cycle.first().and_then(on),
+        Violation::TicketOrder { link, .. } => on(link),
+        Violation::Race(race) => match race.because {
+            Unordered::Partial { wait, .. } | Unordered::RunsAhead { wait, .. } => Some(wait),
+            Unordered::NoPath | Unordered::Reversed | Unordered::QueueReversed => None,
+        },
+        _ => None,
+    }
+}
+
+/// The attribute of the call that makes it wait so, where it was written by hand.
+fn attribute<'f>(site: &'f Site, wait: Wait, lowered: &Lowered) -> Option<&'f TokenStream> {
+    let event = lowered.program.events.get(wait.on.event.index())?;
+    site.waits.iter().find(|(name, _)| *name == event.name).map(|(_, tokens)| tokens)
 }
 
 /// What a violation is about, as far as the source can tell it apart.

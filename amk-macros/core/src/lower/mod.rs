@@ -35,6 +35,8 @@ pub(crate) struct Site {
     pub(crate) callee: TokenStream,
     /// The arguments.
     pub(crate) args: Vec<TokenStream>,
+    /// Its `#[wait(..)]` attributes by the event tensor's name.
+    pub(crate) waits: Vec<(String, TokenStream)>,
 }
 
 /// A function as a graph, not checked, and the tokens to point at.

@@ -178,7 +178,12 @@ impl Lowering<'_> {
         let calls = matches!(strip(expr), Expr::Call(_)) && self.sites.len() > before;
         match self.nodes.last_mut() {
             Some(Node::Call(call)) if calls => match threshold {
-                Some(threshold) => call.waits.push(WaitMap { event: name, coordinates, threshold }),
+                Some(threshold) => {
+                    if let Some(site) = self.sites.get_mut(call.site as usize) {
+                        site.waits.push((name.clone(), found.tokens));
+                    }
+                    call.waits.push(WaitMap { event: name, coordinates, threshold });
+                }
                 None => call.signals.push(SignalMap { event: name, coordinates }),
             },
             _ if self.diagnostics.is_empty() => {

@@ -227,7 +227,7 @@ impl Reader<'_> {
                 } else {
                     format!("remove `{name}` from the clause")
                 };
-                self.report(&self.clauses.shape_at.clone(), headline, help);
+                self.report(self.clauses.shape_at.clone(), headline, help);
                 return None;
             }
         };
@@ -289,7 +289,7 @@ impl Reader<'_> {
             format!("`{name}` has {} dimensions, but its region in the task clause has {}", shape.len(), region.len());
         let full = vec![".."; shape.len()].join(", ");
         self.report(
-            &self.clauses.task_at.clone(),
+            self.clauses.task_at.clone(),
             headline,
             format!("write one interval a dimension: `{name}[{full}]`"),
         );
@@ -332,7 +332,7 @@ impl Reader<'_> {
             self.clauses.task.writes.iter().find(|(listed, _)| listed == name).map(|(_, spans)| spans.clone());
         let Some(region) = written else {
             let headline = format!("the task clause does not say which part of result `{name}` a task writes");
-            self.report(&self.clauses.task_at.clone(), headline, format!("add `{name}[..]` left of `<-`"));
+            self.report(self.clauses.task_at.clone(), headline, format!("add `{name}[..]` left of `<-`"));
             return None;
         };
         self.rank(name, shape, &region)?;
