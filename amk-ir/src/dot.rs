@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// An op's node names its tasks; solid edges are waits on events, dashed ones are packets.
 pub fn dot(program: &Program) -> String {
-    let mut out = String::from("digraph program {\n    rankdir = TB;\n    node [shape = box, fontname = \"monospace\"];\n");
+    let mut out =
+        String::from("digraph program {\n    rankdir = TB;\n    node [shape = box, fontname = \"monospace\"];\n");
     let mut tasks: BTreeMap<u32, Vec<TaskId>> = BTreeMap::new();
     for (index, task) in program.tasks.iter().enumerate() {
         tasks.entry(op(task)).or_default().push(TaskId::from(index));

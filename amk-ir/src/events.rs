@@ -23,7 +23,8 @@ pub fn overlaps(producers: &[Region], consumers: &[Region], positions: u32) -> V
     consumers
         .iter()
         .map(|consumer| {
-            let overlapping = producers.iter().enumerate().filter(|(_, producer)| overlap(producer, consumer, positions));
+            let overlapping =
+                producers.iter().enumerate().filter(|(_, producer)| overlap(producer, consumer, positions));
             overlapping.map(|(index, _)| index as u32).collect()
         })
         .collect()
@@ -76,7 +77,8 @@ fn by_group(producers: usize, dependencies: &[Vec<u32>], groups: &HashMap<&[u32]
             signals[producer as usize].push(counter as u32);
         }
     }
-    let wait = |dependency: &Vec<u32>| groups.get(dependency.as_slice()).map(|&counter| (counter, dependency.len() as u32));
+    let wait =
+        |dependency: &Vec<u32>| groups.get(dependency.as_slice()).map(|&counter| (counter, dependency.len() as u32));
     Derived {
         fan_in: order.iter().map(|group| group.len() as u32).collect(),
         signals,

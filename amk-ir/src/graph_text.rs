@@ -15,7 +15,8 @@ impl Display for Graph {
             let shape: Vec<String> = event.shape.iter().map(ToString::to_string).collect();
             writeln!(f, "event {}[{}]", event.name, shape.join(", "))?;
         }
-        let params: Vec<String> = self.params.iter().map(|param| format!("{}: {}", param.name, kind(&param.kind))).collect();
+        let params: Vec<String> =
+            self.params.iter().map(|param| format!("{}: {}", param.name, kind(&param.kind))).collect();
         writeln!(f, "fn ({}) {{", params.join(", "))?;
         for node in &self.body {
             self.node(f, node, 1)?;

@@ -91,7 +91,12 @@ impl Checker<'_> {
             self.errors.push(
                 GraphError::new(
                     "AMK0604",
-                    format!("`{}` takes {} arguments, found {}", signature.name, signature.params.len(), call.args.len()),
+                    format!(
+                        "`{}` takes {} arguments, found {}",
+                        signature.name,
+                        signature.params.len(),
+                        call.args.len()
+                    ),
                     format!("pass `{}`", parameter_list(signature)),
                 )
                 .at(call.site),
@@ -101,7 +106,9 @@ impl Checker<'_> {
         let mut pairs = Vec::new();
         for (position, (param, arg)) in signature.params.iter().zip(&call.args).enumerate() {
             match self.operand(&param.kind, arg) {
-                Ok(found) => pairs.extend(found.into_iter().map(|(want, have, dim)| Pair { position, dim, want, have })),
+                Ok(found) => {
+                    pairs.extend(found.into_iter().map(|(want, have, dim)| Pair { position, dim, want, have }))
+                }
                 Err(Mismatch { expected, found }) => {
                     let error = GraphError::new(
                         "AMK0603",
@@ -140,7 +147,8 @@ impl Checker<'_> {
             Arg::Value(value) => {
                 let info = self.graph.values.get(value.index());
                 let token = info.is_some_and(|info| info.dtype == DType::U32);
-                if token != (class == TensorClass::Token) || !matches!(class, TensorClass::Tensor | TensorClass::Token) {
+                if token != (class == TensorClass::Token) || !matches!(class, TensorClass::Tensor | TensorClass::Token)
+                {
                     return Err(Mismatch::new(expected, if token { "a token" } else { "a tensor of this step" }));
                 }
                 match self.shape(*value) {
@@ -149,7 +157,9 @@ impl Checker<'_> {
                 }
             }
             Arg::Field(path) => match self.field(path) {
-                Some(FieldKind::Weight { shape, .. } | FieldKind::Table { shape }) if class == TensorClass::Weight => shape,
+                Some(FieldKind::Weight { shape, .. } | FieldKind::Table { shape }) if class == TensorClass::Weight => {
+                    shape
+                }
                 Some(FieldKind::State { shape }) if class == TensorClass::State => shape,
                 Some(kind) => return Err(Mismatch::new(expected, field_name(&kind))),
                 None => return Ok(Vec::new()),
@@ -220,7 +230,8 @@ impl Checker<'_> {
                         error.notes.push(format!("`{name}` of `{}` is `{value}` because of `{param}`", signature.name));
                     }
                 });
-                self.errors.push(error.note(format!("declared at {}", signature.declared_at)).at(call.site).arg(position));
+                self.errors
+                    .push(error.note(format!("declared at {}", signature.declared_at)).at(call.site).arg(position));
             }
         }
         bound

@@ -3,8 +3,8 @@
 //! A task is a call of the instruction's function on sub-tensors: each dimension with a fixed interval is cut to it, each
 //! dimension whose interval depends on `pos` is passed whole.
 
-use crate::{Access, DType};
 use crate::expr::Expr;
+use crate::{Access, DType};
 use serde::{Deserialize, Serialize};
 
 /// What `#[instruction]` says of a function.

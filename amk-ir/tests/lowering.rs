@@ -51,10 +51,7 @@ fn signature(name: &str, params: Vec<ParamSig>, result: (&str, &str), tiled: boo
 
 fn weight(field: &str) -> Arg {
     let step = |field: &str, index| PathStep { field: field.into(), index };
-    Arg::Field(FieldPath {
-        root: "w".into(),
-        steps: vec![step("layers", Some(expr("l"))), step(field, None)],
-    })
+    Arg::Field(FieldPath { root: "w".into(), steps: vec![step("layers", Some(expr("l"))), step(field, None)] })
 }
 
 /// `for l in layers { h = norm(x, layers[l].g); x = add(x, linear(h, layers[l].w)) }`
@@ -88,9 +85,24 @@ fn graph() -> Graph {
         dims: vec!["H".into(), "L".into()],
         multiples: Vec::new(),
         signatures: vec![
-            signature("norm", vec![tensor("x", Tensor, &["N"], &[".."]), tensor("g", Weight, &["N"], &[".."])], ("N", ".."), false),
-            signature("linear", vec![tensor("x", Tensor, &["K"], &[".."]), tensor("w", Weight, &["N", "K"], &["n..n+T", ".."])], ("N", "n..n+T"), true),
-            signature("add", vec![tensor("x", Tensor, &["N"], &["n..n+T"]), tensor("z", Tensor, &["N"], &["n..n+T"])], ("N", "n..n+T"), true),
+            signature(
+                "norm",
+                vec![tensor("x", Tensor, &["N"], &[".."]), tensor("g", Weight, &["N"], &[".."])],
+                ("N", ".."),
+                false,
+            ),
+            signature(
+                "linear",
+                vec![tensor("x", Tensor, &["K"], &[".."]), tensor("w", Weight, &["N", "K"], &["n..n+T", ".."])],
+                ("N", "n..n+T"),
+                true,
+            ),
+            signature(
+                "add",
+                vec![tensor("x", Tensor, &["N"], &["n..n+T"]), tensor("z", Tensor, &["N"], &["n..n+T"])],
+                ("N", "n..n+T"),
+                true,
+            ),
         ],
         params: vec![
             KernelParam { name: "x".into(), kind: KernelParamKind::Tensor(ValueId(0)) },
@@ -119,6 +131,8 @@ fn lowered(schedule: &Schedule) -> String {
     let dims = BTreeMap::from([("H".to_owned(), 64), ("L".to_owned(), 2)]);
     let instance = Instance { name: "tiny".into(), dims, ..Instance::default() };
     let program = lower_with(&graph, &instance, schedule).expect("it should lower").program;
+    let violations = amk_ir::verify::check(&program);
+    assert!(violations.is_empty(), "{violations:#?}");
     amk_ir::text::print(&program)
 }
 

@@ -94,7 +94,9 @@ pub enum ModelError {
         found: Activation,
     },
     /// The requested context is longer than the model's, or none.
-    #[error("a context of {asked} positions is outside 1..={limit}, what the model was made for; ask for at most {limit}")]
+    #[error(
+        "a context of {asked} positions is outside 1..={limit}, what the model was made for; ask for at most {limit}"
+    )]
     Context {
         /// Positions asked for.
         asked: usize,

@@ -32,10 +32,13 @@ pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explici
     for (number, op) in ops.iter().enumerate() {
         let touches = touches(program, op, number);
         let mut dependencies = depend(program, ops, &history, &touches, op.tasks.len());
-        let full = |dependency: usize, sets: &[BTreeSet<u32>]| sets.iter().all(|set| set.len() == ops[dependency].tasks.len());
+        let full =
+            |dependency: usize, sets: &[BTreeSet<u32>]| sets.iter().all(|set| set.len() == ops[dependency].tasks.len());
         let each = |sets: &[BTreeSet<u32>]| sets.iter().all(|set| !set.is_empty());
         let implied = |dependency: usize| {
-            dependencies.iter().any(|(&other, sets)| other != dependency && each(sets) && before[other].contains(&dependency))
+            dependencies
+                .iter()
+                .any(|(&other, sets)| other != dependency && each(sets) && before[other].contains(&dependency))
         };
         let dropped: Vec<usize> = dependencies.keys().copied().filter(|&dependency| implied(dependency)).collect();
         let mut known = BTreeSet::new();

@@ -14,11 +14,17 @@ pub(super) struct Explicit {
     pub(super) waits: Vec<bool>,
 }
 
-pub(super) fn apply(graph: &Graph, unrolled: &Unrolled, ops: &[TiledOp], program: &mut Program) -> Result<Explicit, Vec<GraphError>> {
+pub(super) fn apply(
+    graph: &Graph,
+    unrolled: &Unrolled,
+    ops: &[TiledOp],
+    program: &mut Program,
+) -> Result<Explicit, Vec<GraphError>> {
     let dims = |name: &str| unrolled.dims.get(name).copied();
     let mut errors = Vec::new();
     for event in &graph.events {
-        let shape: Result<Vec<u32>, _> = event.shape.iter().map(|extent| extent.eval(&dims)).map(|v| v.map(|v| v.max(0) as u32)).collect();
+        let shape: Result<Vec<u32>, _> =
+            event.shape.iter().map(|extent| extent.eval(&dims)).map(|v| v.map(|v| v.max(0) as u32)).collect();
         match shape {
             Ok(shape) => program.events.push(EventTensor { name: event.name.clone(), shape }),
             Err(error) => errors.push(GraphError::new(
@@ -68,9 +74,12 @@ impl Scope<'_> {
     }
 
     fn number(&self, expr: &Expr) -> Result<i64, GraphError> {
-        let value = |name: &str| self.coordinates.get(name).or_else(|| self.call.indices.get(name)).or_else(|| self.dims.get(name)).copied();
+        let value = |name: &str| {
+            self.coordinates.get(name).or_else(|| self.call.indices.get(name)).or_else(|| self.dims.get(name)).copied()
+        };
         expr.eval(&value).map_err(|error| {
-            let known: Vec<&str> = self.coordinates.keys().chain(self.call.indices.keys()).map(String::as_str).collect();
+            let known: Vec<&str> =
+                self.coordinates.keys().chain(self.call.indices.keys()).map(String::as_str).collect();
             let help = format!("use tile numbers and loop indices ({}), dims and numbers", known.join(", "));
             GraphError::new("AMK0609", format!("`{expr}` has no value here: {error}"), help)
         })
@@ -95,9 +104,12 @@ impl Scope<'_> {
             let value = self.number(expr)?;
             let inside = u32::try_from(value).ok().filter(|&value| value < extent);
             let Some(inside) = inside else {
-                let headline = format!("coordinate `{expr}` = {value} is outside `{event}`, which has {extent} elements there");
-                let tile: Vec<String> = self.coordinates.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-                let error = GraphError::new("AMK0610", headline, "make the event tensor larger or the coordinate smaller");
+                let headline =
+                    format!("coordinate `{expr}` = {value} is outside `{event}`, which has {extent} elements there");
+                let tile: Vec<String> =
+                    self.coordinates.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+                let error =
+                    GraphError::new("AMK0610", headline, "make the event tensor larger or the coordinate smaller");
                 return Err(error.note(format!("at tile {}", tile.join(", "))));
             };
             flat = flat.saturating_mul(extent).saturating_add(inside);

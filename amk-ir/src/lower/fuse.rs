@@ -124,7 +124,12 @@ fn producers(
         let tiled = graph.signatures.get(unrolled.calls[lead].signature).is_some_and(|s| s.grid.len() == 1);
         let only_reader = uses.readers.get(&operand.buffer).is_some_and(|readers| readers.len() == 1);
         let no_events = unrolled.calls[lead].signals.is_empty() && unrolled.calls[lead].waits.is_empty();
-        if tiled && only_reader && no_events && grid_extent(graph, unrolled, lead) == Some(extent) && !found.contains(&group) {
+        if tiled
+            && only_reader
+            && no_events
+            && grid_extent(graph, unrolled, lead) == Some(extent)
+            && !found.contains(&group)
+        {
             found.push(group);
         }
     }
@@ -142,7 +147,9 @@ fn element_wise(signature: &Signature) -> bool {
         crate::signature::ParamKind::Tensor { region, .. } => Some(region),
         _ => None,
     });
-    regions.chain(signature.results.iter().map(|result| &result.region)).all(|region| region.as_slice() == [tile.clone()])
+    regions
+        .chain(signature.results.iter().map(|result| &result.region))
+        .all(|region| region.as_slice() == [tile.clone()])
 }
 
 fn grid_extent(graph: &Graph, unrolled: &Unrolled, call: usize) -> Option<i64> {

@@ -13,12 +13,12 @@ mod fuse;
 mod tile;
 pub mod unroll;
 
+use crate::Access;
 use crate::graph::{Graph, Instance};
 use crate::graph_error::GraphError;
 use crate::program::{Instruction, OperandSpec, Program};
 use crate::schedule::Schedule;
 use crate::signature::{ParamKind, Signature};
-use crate::Access;
 
 /// A program and where its ops come from.
 #[derive(Clone, PartialEq, Debug)]
@@ -67,11 +67,14 @@ pub fn instruction(signature: &Signature) -> Instruction {
     let mut params = Vec::new();
     for param in &signature.params {
         match &param.kind {
-            ParamKind::Tensor { access, .. } => operands.push(OperandSpec { name: param.name.clone(), access: *access }),
+            ParamKind::Tensor { access, .. } => {
+                operands.push(OperandSpec { name: param.name.clone(), access: *access })
+            }
             ParamKind::Float | ParamKind::Dim(_) | ParamKind::Pos => params.push(param.name.clone()),
         }
     }
-    let results = signature.results.iter().map(|result| OperandSpec { name: result.name.clone(), access: Access::Write });
+    let results =
+        signature.results.iter().map(|result| OperandSpec { name: result.name.clone(), access: Access::Write });
     operands.extend(results);
     Instruction { name: signature.name.clone(), path: signature.path.clone(), operands, params }
 }

@@ -32,7 +32,12 @@ pub(super) struct TiledOp {
 /// A tile: the value of each grid variable and of its step's name.
 type TileEnv = BTreeMap<String, i64>;
 
-pub(super) fn tile(graph: &Graph, unrolled: &Unrolled, groups: &[Group], schedule: &Schedule) -> Result<Tiled, Vec<GraphError>> {
+pub(super) fn tile(
+    graph: &Graph,
+    unrolled: &Unrolled,
+    groups: &[Group],
+    schedule: &Schedule,
+) -> Result<Tiled, Vec<GraphError>> {
     let mut out = Tiled { tasks: Vec::new(), buffers: unrolled.buffers.clone(), ops: Vec::new() };
     let mut errors = Vec::new();
     for group in groups {
@@ -44,7 +49,13 @@ pub(super) fn tile(graph: &Graph, unrolled: &Unrolled, groups: &[Group], schedul
     if errors.is_empty() { Ok(out) } else { Err(errors) }
 }
 
-fn tile_group(graph: &Graph, unrolled: &Unrolled, group: &Group, schedule: &Schedule, out: &mut Tiled) -> Result<(), GraphError> {
+fn tile_group(
+    graph: &Graph,
+    unrolled: &Unrolled,
+    group: &Group,
+    schedule: &Schedule,
+    out: &mut Tiled,
+) -> Result<(), GraphError> {
     let lead = &group.members[group.lead];
     let lead_call = &unrolled.calls[lead.call];
     let at = |error: GraphError| error.at(lead_call.site);
@@ -79,11 +90,23 @@ fn axes(signature: &Signature, call: &PlannedCall, schedule: &Schedule) -> Resul
     signature.grid.iter().map(|grid| axis(signature, grid, call, schedule)).collect()
 }
 
-fn axis(signature: &Signature, grid: &GridSig, call: &PlannedCall, schedule: &Schedule) -> Result<Vec<Range<i64>>, GraphError> {
+fn axis(
+    signature: &Signature,
+    grid: &GridSig,
+    call: &PlannedCall,
+    schedule: &Schedule,
+) -> Result<Vec<Range<i64>>, GraphError> {
     let value = |name: &str| call.env.get(name).copied();
-    let unknown = |error| GraphError::new("AMK0612", format!("the grid of `{}` has no value: {error}", signature.name), "bind its dims in `shape`");
+    let unknown = |error| {
+        GraphError::new(
+            "AMK0612",
+            format!("the grid of `{}` has no value: {error}", signature.name),
+            "bind its dims in `shape`",
+        )
+    };
     let extent = grid.extent.eval(&value).map_err(unknown)?;
-    let tile = signature.tiles.iter().find(|tile| matches!(&grid.step, crate::expr::Expr::Name(name) if *name == tile.name));
+    let tile =
+        signature.tiles.iter().find(|tile| matches!(&grid.step, crate::expr::Expr::Name(name) if *name == tile.name));
     let (step, policy) = match tile {
         Some(tile) => {
             let unit = tile.default.eval(&value).map_err(unknown)?;
@@ -103,7 +126,8 @@ fn axis(signature: &Signature, grid: &GridSig, call: &PlannedCall, schedule: &Sc
                     Some(fits) => format!("choose a divisor of {extent}, such as {fits}"),
                     None => format!("choose a divisor of {extent}"),
                 };
-                let headline = format!("tile {size} of `{}` does not divide `{}` = {extent}", signature.name, grid.extent);
+                let headline =
+                    format!("tile {size} of `{}` does not divide `{}` = {extent}", signature.name, grid.extent);
                 return Err(GraphError::new("AMK0608", headline, help));
             }
             Ok((0..extent / size).map(|i| i * size..(i + 1) * size).collect())
@@ -157,7 +181,11 @@ fn task(
             };
             operands.push(Operand { buffer, region, access: operand.access, early: false });
         }
-        task.calls.push(Call { instruction: InstructionId::from(call.signature), operands, params: call.params.clone() });
+        task.calls.push(Call {
+            instruction: InstructionId::from(call.signature),
+            operands,
+            params: call.params.clone(),
+        });
     }
     for operand in task.calls.iter_mut().flat_map(|call| &mut call.operands) {
         operand.early = buffers[operand.buffer.index()].kind == BufferKind::Weight;
@@ -166,7 +194,13 @@ fn task(
 }
 
 /// The signature's dims and the tile: `n` = first element, the tile's name = its length.
-fn tile_env(signature: &Signature, call: &PlannedCall, member: &Member, axes: &[Vec<Range<i64>>], cuts: &[Range<i64>]) -> Result<TileEnv, GraphError> {
+fn tile_env(
+    signature: &Signature,
+    call: &PlannedCall,
+    member: &Member,
+    axes: &[Vec<Range<i64>>],
+    cuts: &[Range<i64>],
+) -> Result<TileEnv, GraphError> {
     let mut env = call.env.clone();
     for (number, grid) in signature.grid.iter().enumerate() {
         let extent = axes.get(number).and_then(|axis| axis.last()).map(|last| last.end);
@@ -207,7 +241,9 @@ pub(super) fn region(spans: &[Span], shape: &[u32], env: &TileEnv, name: &str) -
         };
         intervals.push(interval);
     }
-    let too_deep = || GraphError::new("AMK0612", format!("an operand of `{name}` has over 4 dimensions"), "use at most 4 dimensions");
+    let too_deep = || {
+        GraphError::new("AMK0612", format!("an operand of `{name}` has over 4 dimensions"), "use at most 4 dimensions")
+    };
     Region::new(&intervals).ok_or_else(too_deep)
 }
 

@@ -98,10 +98,15 @@ fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, 
             errors.push(GraphError::new("AMK0606", format!("unknown dim `{dim}` in instance `{of}`"), help));
         } else if value == 0 || value > i32::MAX as u32 {
             let help = "give it a value from 1 to 2147483647";
-            errors.push(GraphError::new("AMK0612", format!("`{dim} = {value}` in instance `{of}` is out of range"), help));
+            errors.push(GraphError::new(
+                "AMK0612",
+                format!("`{dim} = {value}` in instance `{of}` is out of range"),
+                help,
+            ));
         }
     }
-    let dims: BTreeMap<String, i64> = instance.dims.iter().map(|(dim, &value)| (dim.clone(), i64::from(value))).collect();
+    let dims: BTreeMap<String, i64> =
+        instance.dims.iter().map(|(dim, &value)| (dim.clone(), i64::from(value))).collect();
     let value = |name: &str| dims.get(name).copied();
     for (a, b) in &graph.multiples {
         if let (Ok(x), Ok(y)) = (a.eval(&value), b.eval(&value))
@@ -139,7 +144,8 @@ impl<'g> Unroller<'g> {
                 KernelParamKind::Pos | KernelParamKind::Layout(_) => continue,
             };
             let Some(info) = self.graph.values.get(value.index()) else { continue };
-            let shape = info.shape.iter().map(|extent| self.extent(extent)).collect::<Result<_, _>>().unwrap_or_default();
+            let shape =
+                info.shape.iter().map(|extent| self.extent(extent)).collect::<Result<_, _>>().unwrap_or_default();
             let buffer = self.buffer(param.name.clone(), kind, info.dtype, shape);
             self.values[value.index()] = Some(buffer);
         }
@@ -151,7 +157,11 @@ impl<'g> Unroller<'g> {
 
     fn number(&self, expr: &Expr) -> Result<i64, GraphError> {
         expr.eval(&|name| self.value_of(name)).map_err(|error| {
-            GraphError::new("AMK0606", format!("`{expr}` has no value: {error}"), "declare the name in `dims(..)` and give it a value")
+            GraphError::new(
+                "AMK0606",
+                format!("`{expr}` has no value: {error}"),
+                "declare the name in `dims(..)` and give it a value",
+            )
         })
     }
 
@@ -218,7 +228,13 @@ impl<'g> Unroller<'g> {
             Some(FieldKind::Weight { shape, .. }) => (BufferKind::Weight, self.weights, shape),
             Some(FieldKind::Table { shape }) => (BufferKind::Weight, DType::F32, shape),
             Some(FieldKind::State { shape }) => (BufferKind::State, DType::F32, shape),
-            _ => return Err(GraphError::new("AMK0603", format!("`{path}` is no tensor"), "pass a weight or a state field")),
+            _ => {
+                return Err(GraphError::new(
+                    "AMK0603",
+                    format!("`{path}` is no tensor"),
+                    "pass a weight or a state field",
+                ));
+            }
         };
         let shape = shape.iter().map(|extent| self.extent(extent)).collect::<Result<_, _>>()?;
         let buffer = self.buffer(name.clone(), kind, dtype, shape);
@@ -257,7 +273,13 @@ impl<'g> Unroller<'g> {
         self.graph.values.get(value.index()).map(|value| value.name.as_str())
     }
 
-    fn argument(&mut self, kind: &ParamKind, arg: &Arg, planned: &mut PlannedCall, shown: &mut Vec<String>) -> Result<(), GraphError> {
+    fn argument(
+        &mut self,
+        kind: &ParamKind,
+        arg: &Arg,
+        planned: &mut PlannedCall,
+        shown: &mut Vec<String>,
+    ) -> Result<(), GraphError> {
         match kind {
             ParamKind::Tensor { access, shape, region, .. } => {
                 let buffer = match arg {
@@ -266,7 +288,11 @@ impl<'g> Unroller<'g> {
                     Arg::Float(_) | Arg::Int(_) | Arg::Pos => None,
                 };
                 let buffer = buffer.ok_or_else(|| {
-                    GraphError::new("AMK0603", "an argument has no value yet", "assign it before this call, on every path")
+                    GraphError::new(
+                        "AMK0603",
+                        "an argument has no value yet",
+                        "assign it before this call, on every path",
+                    )
                 })?;
                 let actual = &self.out.buffers[buffer.index()];
                 for (expr, &extent) in shape.iter().zip(&actual.shape) {
@@ -291,9 +317,21 @@ impl<'g> Unroller<'g> {
                     Arg::Int(expr) => self.extent(expr)?,
                     Arg::Field(path) => match field_of(self.graph, path) {
                         Some(FieldKind::Dim(expr)) => self.extent(&expr)?,
-                        _ => return Err(GraphError::new("AMK0603", format!("`{path}` is no dim"), "pass a `#[dim(..)]` field")),
+                        _ => {
+                            return Err(GraphError::new(
+                                "AMK0603",
+                                format!("`{path}` is no dim"),
+                                "pass a `#[dim(..)]` field",
+                            ));
+                        }
                     },
-                    _ => return Err(GraphError::new("AMK0603", "the argument is no dim", "pass a number or a `#[dim(..)]` field")),
+                    _ => {
+                        return Err(GraphError::new(
+                            "AMK0603",
+                            "the argument is no dim",
+                            "pass a number or a `#[dim(..)]` field",
+                        ));
+                    }
                 };
                 if let Expr::Name(name) = bound {
                     planned.env.insert(name.clone(), i64::from(value));
@@ -328,7 +366,8 @@ impl<'g> Unroller<'g> {
                 let value = expr.eval(&|name| planned.env.get(name).copied());
                 let extent = value.ok().and_then(|value| u32::try_from(value).ok()).filter(|&extent| extent > 0);
                 shape.push(extent.ok_or_else(|| {
-                    let headline = format!("`{expr}` of `{}` is no extent in instance `{}`", signature.name, self.instance.name);
+                    let headline =
+                        format!("`{expr}` of `{}` is no extent in instance `{}`", signature.name, self.instance.name);
                     GraphError::new("AMK0612", headline, "choose dims that make every extent positive and below 2^32")
                 })?);
             }

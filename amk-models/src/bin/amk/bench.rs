@@ -89,12 +89,27 @@ impl Bench {
         }
         let [p10, median, p90] = quantiles(times);
         // Of the embedding table one row is read; tied heads read the table itself.
-        let bytes: usize = model.bindings.weights().iter().filter(|(name, _)| *name != "w.ends.embed").map(|(_, weight)| weight.len() * weight.dtype().bytes() as usize).sum();
+        let bytes: usize = model
+            .bindings
+            .weights()
+            .iter()
+            .filter(|(name, _)| *name != "w.ends.embed")
+            .map(|(_, weight)| weight.len() * weight.dtype().bytes() as usize)
+            .sum();
         let rate = bytes as f64 / median;
         let ceiling = read_bandwidth(workers as usize);
-        let row = [("p10 ms", p10 * 1e3), ("median ms", median * 1e3), ("p90 ms", p90 * 1e3), ("tokens/s", 1.0 / median), ("GB/s", rate / 1e9), ("read ceiling GB/s", ceiling / 1e9), ("% of ceiling", 100.0 * rate / ceiling)];
+        let row = [
+            ("p10 ms", p10 * 1e3),
+            ("median ms", median * 1e3),
+            ("p90 ms", p90 * 1e3),
+            ("tokens/s", 1.0 / median),
+            ("GB/s", rate / 1e9),
+            ("read ceiling GB/s", ceiling / 1e9),
+            ("% of ceiling", 100.0 * rate / ceiling),
+        ];
         let (shown, size) = (path.display(), bytes as f64 / 1e6);
-        let title = format!("{shown}: {workers} threads, {size:.0} MB of weights, logits equal the annotated function's");
+        let title =
+            format!("{shown}: {workers} threads, {size:.0} MB of weights, logits equal the annotated function's");
         self.report(&title, &[row.to_vec()])?;
         Ok(ExitCode::SUCCESS)
     }
@@ -120,17 +135,31 @@ impl Bench {
             let [p10, median, p90] = quantiles(times);
             let bytes = vm.weight_bytes() + vm.cache_bytes(pos + self.steps / 2);
             let rate = bytes as f64 / median / 1e9;
-            rows.push(vec![("position", f64::from(pos)), ("p10 us", p10 * 1e6), ("median us", median * 1e6), ("p90 us", p90 * 1e6), ("tokens/s", 1.0 / median), ("GB/s", rate)]);
+            rows.push(vec![
+                ("position", f64::from(pos)),
+                ("p10 us", p10 * 1e6),
+                ("median us", median * 1e6),
+                ("p90 us", p90 * 1e6),
+                ("tokens/s", 1.0 / median),
+                ("GB/s", rate),
+            ]);
         }
-        let title = format!("{} on {}: {} steps a launch, logits within {worst:.4} of the annotated function's", path.display(), vm.target().name, self.steps);
+        let title = format!(
+            "{} on {}: {} steps a launch, logits within {worst:.4} of the annotated function's",
+            path.display(),
+            vm.target().name,
+            self.steps
+        );
         self.report(&title, &rows)?;
         Ok(ExitCode::SUCCESS)
     }
 
     fn report(&self, title: &str, rows: &[Vec<(&str, f64)>]) -> Result<()> {
         if self.json {
-            let objects: Vec<serde_json::Map<String, serde_json::Value>> =
-                rows.iter().map(|row| row.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()).collect();
+            let objects: Vec<serde_json::Map<String, serde_json::Value>> = rows
+                .iter()
+                .map(|row| row.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect())
+                .collect();
             return print(&format!("{}\n", serde_json::to_string_pretty(&objects)?));
         }
         let mut table = Table::new();

@@ -55,7 +55,12 @@ pub(crate) fn read_program(path: &Path) -> Result<Program> {
 }
 
 fn report(program: Program) -> Result<bool> {
-    let size = format!("{} tasks on {} workers, {} buffers", program.tasks.len(), program.queues.workers(), program.buffers.len());
+    let size = format!(
+        "{} tasks on {} workers, {} buffers",
+        program.tasks.len(),
+        program.queues.workers(),
+        program.buffers.len()
+    );
     let name = program.name.clone();
     let start = Instant::now();
     let verdict = verify(program);

@@ -39,7 +39,10 @@ impl Doctor {
         if !self.quick {
             for count in [1, threads as usize] {
                 let rate = read_bandwidth(count) / 1e9;
-                good("read bandwidth", &format!("{rate:.1} GB/s with {count} thread{}", if count == 1 { "" } else { "s" }))?;
+                good(
+                    "read bandwidth",
+                    &format!("{rate:.1} GB/s with {count} thread{}", if count == 1 { "" } else { "s" }),
+                )?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -58,7 +61,11 @@ fn bad(what: &str, found: &str) -> Result<()> {
 fn features() -> String {
     #[cfg(target_arch = "x86_64")]
     {
-        let found = [("AVX2", std::arch::is_x86_feature_detected!("avx2")), ("FMA", std::arch::is_x86_feature_detected!("fma")), ("AVX-512", std::arch::is_x86_feature_detected!("avx512f"))];
+        let found = [
+            ("AVX2", std::arch::is_x86_feature_detected!("avx2")),
+            ("FMA", std::arch::is_x86_feature_detected!("fma")),
+            ("AVX-512", std::arch::is_x86_feature_detected!("avx512f")),
+        ];
         let names: Vec<&str> = found.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect();
         format!("x86-64 {}", names.join(" "))
     }

@@ -81,7 +81,10 @@ impl Dump {
         match (self.what, self.format) {
             (What::Expansion, _) => {
                 let name = graph.name.to_uppercase();
-                print(&format!("pub static {name}: ::amk::Megakernel = ::amk::Megakernel::new({:?}, {json:?});\n", graph.name))
+                print(&format!(
+                    "pub static {name}: ::amk::Megakernel = ::amk::Megakernel::new({:?}, {json:?});\n",
+                    graph.name
+                ))
             }
             (_, Format::Amk) => print(&graph.to_string()),
             (_, Format::Json) => print(&format!("{}\n", serde_json::to_string_pretty(graph)?)),

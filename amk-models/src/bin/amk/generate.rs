@@ -138,10 +138,12 @@ impl Generate {
             return Ok(tokenizer.encode(&text, SpecialTokens::Add)?);
         }
         let template = checkpoint.chat_template.as_ref();
-        let template = template.ok_or_else(|| anyhow!("{} has no chat template; leave out --chat", checkpoint.path.display()))?;
+        let template =
+            template.ok_or_else(|| anyhow!("{} has no chat template; leave out --chat", checkpoint.path.display()))?;
         let system = self.system.iter().map(|system| Message::new("system", system));
         let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
-        let rendered = template.render(&messages, &ChatOptions { add_generation_prompt: true, ..ChatOptions::default() })?;
+        let rendered =
+            template.render(&messages, &ChatOptions { add_generation_prompt: true, ..ChatOptions::default() })?;
         Ok(tokenizer.encode(&rendered, SpecialTokens::AsWritten)?)
     }
 
@@ -153,10 +155,14 @@ impl Generate {
             top_k: self.top_k.or(defaults.top_k).unwrap_or(0),
             top_p: self.top_p.or(defaults.top_p).unwrap_or(1.0),
             min_p: self.min_p.or(defaults.min_p).unwrap_or(0.0),
-            repetition_penalty: self.repetition_penalty.or(defaults.repetition_penalty.filter(|_| !greedy)).unwrap_or(1.0),
+            repetition_penalty: self
+                .repetition_penalty
+                .or(defaults.repetition_penalty.filter(|_| !greedy))
+                .unwrap_or(1.0),
             seed: self.seed,
         };
-        let stop_tokens = if self.ignore_eos { Vec::new() } else { [&defaults.eos[..], &checkpoint.config.eos].concat() };
+        let stop_tokens =
+            if self.ignore_eos { Vec::new() } else { [&defaults.eos[..], &checkpoint.config.eos].concat() };
         Request { sampler, max_tokens: Some(self.max_tokens), stop_tokens, stop_strings: self.stop.clone() }
     }
 

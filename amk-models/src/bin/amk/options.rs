@@ -72,7 +72,8 @@ pub(crate) fn progress_bar(what: &'static str, quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{msg} {bar:40} {percent}%").unwrap_or_else(|_| ProgressStyle::default_bar());
+    let style =
+        ProgressStyle::with_template("{msg} {bar:40} {percent}%").unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(100).with_style(style).with_message(what)
 }
 
@@ -125,7 +126,8 @@ impl InstanceArgs {
 /// The model and the instance with this name.
 pub(crate) fn find_instance(name: &str) -> Result<(Family, Instance)> {
     let unknown = || {
-        let known: Vec<String> = all_instances().map(|(family, instance)| format!("{}.{}", family.name, instance.name)).collect();
+        let known: Vec<String> =
+            all_instances().map(|(family, instance)| format!("{}.{}", family.name, instance.name)).collect();
         anyhow!("there is no instance `{name}`; known ones: {}", known.join(", "))
     };
     let (model, instance) = name.split_once('.').ok_or_else(unknown)?;
