@@ -4,24 +4,28 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// Words a thread reads: far more than a last-level cache holds, so that they come from memory.
-const WORDS_A_THREAD: usize = 32 << 20;
+/// Words that all threads read together, 512 MiB: more than a last-level cache holds, so that they come from memory.
+const WORDS: usize = 64 << 20;
+
+/// Words that a thread reads at least, 64 MiB: more than its share of the cache.
+const WORDS_A_THREAD: usize = 8 << 20;
 
 /// Passes; the best counts, since another process can only slow one down.
 const PASSES: usize = 5;
 
-/// The rate in bytes a second at which `threads` threads read memory together, each its own 256 MiB in order.
+/// The rate in bytes a second at which `threads` threads read memory together, each its own part in order.
 pub fn read_bandwidth(threads: usize) -> f64 {
     let threads = threads.max(1);
+    let words = (WORDS / threads).max(WORDS_A_THREAD);
     let barrier = Barrier::new(threads);
     let seconds: Vec<[f64; PASSES]> = std::thread::scope(|scope| {
         let run = || {
             // Not zeros: those may be one shared page.
-            let words = vec![1u64; WORDS_A_THREAD];
+            let own = vec![1u64; words];
             core::array::from_fn(|_| {
                 barrier.wait();
                 let start = Instant::now();
-                black_box(sum(black_box(&words)));
+                black_box(sum(black_box(&own)));
                 barrier.wait();
                 start.elapsed().as_secs_f64()
             })
@@ -32,7 +36,7 @@ pub fn read_bandwidth(threads: usize) -> f64 {
     });
     let slowest = |pass: usize| seconds.iter().map(|thread| thread[pass]).fold(0.0, f64::max);
     let best = (0..PASSES).map(slowest).fold(f64::INFINITY, f64::min);
-    (threads * WORDS_A_THREAD * size_of::<u64>()) as f64 / best
+    (threads * words * size_of::<u64>()) as f64 / best
 }
 
 /// The sum of the words, by the widest registers there are.
