@@ -47,7 +47,7 @@ fn every_message_has_its_code_and_ends_with_a_fix() {
             continue;
         }
         let code = name[..7].to_uppercase();
-        assert!(text.contains(&format!("error: {code}: ")), "{name} does not report {code}:\n{text}");
+        assert!(text.contains(&format!("{code}: ")), "{name} does not report {code}:\n{text}");
         for message in text.split("\nerror").map(|message| message.trim_start_matches("error")) {
             if message.starts_with(": AMK") {
                 let words = message.split("-->").next().unwrap_or_default().trim_end();

@@ -45,6 +45,13 @@ impl Diagnostic {
         self
     }
 
+    /// The same with another edit that mends it.
+    #[must_use]
+    pub(crate) fn help(mut self, help: String) -> Self {
+        self.0.help = help;
+        self
+    }
+
     /// What syn did not accept.
     pub(crate) fn syntax(code: &'static str, error: &syn::Error, help: impl Into<String>) -> Self {
         let mark = proc_macro2::Ident::new("here", error.span());

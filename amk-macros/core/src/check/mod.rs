@@ -4,7 +4,8 @@ mod violation;
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::lower::LoweredFunction;
-use crate::parse::kernel::{InstanceArgument, KernelAttribute, describe};
+use crate::parse::instance::{InstanceArgument, describe};
+use crate::parse::kernel::KernelAttribute;
 use amk_ir::graph_error::GraphError;
 use amk_ir::lower::lower;
 use amk_ir::shapes;

@@ -30,7 +30,12 @@ pub(super) fn check(
         let site = place.sites.first().and_then(|site| function.sites.get(*site as usize));
         let written = site.zip(wait(violation)).and_then(|(site, wait)| attribute(site, wait, lowered));
         let tokens = written.or(site.map(|site| &site.callee)).unwrap_or(elsewhere).clone();
-        diagnostics.push(diagnostic(violation, lowered, tokens, count, note));
+        let help = site.filter(|site| !site.waits.is_empty()).and_then(|site| help(violation, site));
+        let mut diagnostic = diagnostic(violation, lowered, tokens, count, note);
+        if let Some(help) = help {
+            diagnostic = diagnostic.help(help);
+        }
+        diagnostics.push(diagnostic);
     }
 }
 
@@ -50,6 +55,16 @@ fn wait(violation: &Violation) -> Option<Wait> {
         },
         _ => None,
     }
+}
+
+/// What mends a call whose waits are written by hand: the derived ones would do.
+fn help(violation: &Violation, site: &Site) -> Option<String> {
+    let unordered = match violation {
+        Violation::Deadlock { .. } | Violation::TicketOrder { .. } => true,
+        Violation::Race(race) => matches!(race.because, Unordered::NoPath | Unordered::Reversed),
+        _ => false,
+    };
+    unordered.then(|| format!("remove the `#[wait(..)]` of this `{}`: its waits are then derived", site.callee))
 }
 
 /// The attribute of the call that makes it wait so, where it was written by hand.

@@ -1,6 +1,6 @@
 //! `where(KV == KV_HEADS * HEAD_DIM)`: the graph has the right side wherever the function's types have the left.
 
-use crate::parse::kernel::Equality;
+use crate::parse::fact::Equality;
 use amk_ir::expr::Expr;
 use amk_ir::layout::{FieldKind, Layout};
 

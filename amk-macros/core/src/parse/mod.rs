@@ -3,7 +3,9 @@
 pub(crate) mod attribute;
 pub(crate) mod clause;
 pub(crate) mod event;
+pub(crate) mod fact;
 pub(crate) mod function;
+pub(crate) mod instance;
 pub(crate) mod instruction;
 pub(crate) mod kernel;
 pub(crate) mod layout;

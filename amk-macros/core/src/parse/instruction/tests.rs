@@ -1,0 +1,123 @@
+//! Signatures that are read, and what is said of those that are not.
+
+use super::*;
+use quote::quote;
+
+fn origin() -> Origin {
+    Origin { crate_name: "amk_kernels".into(), file: "amk-kernels/src/ops.rs".into(), line: 3, column: 1 }
+}
+
+fn signature(attribute: TokenStream, function: TokenStream) -> Result<Signature, Vec<String>> {
+    let function: ItemFn = syn::parse2(function).expect("a function");
+    let mut diagnostics = Diagnostics::default();
+    let parsed = parse(&origin(), attribute, &function, &mut diagnostics);
+    parsed.map(|instruction| instruction.signature).ok_or_else(|| diagnostics.messages())
+}
+
+fn first(attribute: TokenStream, function: TokenStream) -> String {
+    signature(attribute, function).expect_err("rejected").remove(0)
+}
+
+#[test]
+fn a_signature_is_read_from_clauses_and_types() {
+    let found = signature(
+        quote!(
+            op = "attention",
+            shape = "q: [Q], k: [G, C, D] -> y: [Q]",
+            multiples = "Q % D",
+            task = "h in 0..Q step D: y[h..h+D] <- q[h..h+D], k[h*G/Q..h*G/Q+1, 0..pos+1, ..]",
+            cuda = "a.cuh"
+        ),
+        quote!(
+            pub fn attention(q: &Tensor, k: &State, scale: f32, pos: amk::Pos) -> Tensor {
+                todo!()
+            }
+        ),
+    )
+    .expect("a signature");
+    assert_eq!((found.path.as_str(), found.op.as_str()), ("amk_kernels::attention", "attention"));
+    assert_eq!(found.declared_at, "amk-kernels/src/ops.rs:3");
+    assert!(matches!(found.params[1].kind, ParamKind::Tensor { class: TensorClass::State, access: Access::Read, .. }));
+    assert_eq!((&found.params[2].kind, &found.params[3].kind), (&ParamKind::Float, &ParamKind::Pos));
+    assert_eq!((found.results.len(), found.grid.len(), found.cuda.as_deref()), (1, 1, Some("a.cuh")));
+}
+
+#[test]
+fn a_mutable_state_is_left_of_the_arrow() {
+    let shape = "cache: [G, C, D], x: [G*D]";
+    let append = |cache: TokenStream, task: &str| {
+        signature(
+            quote!(op = "a", shape = #shape, task = #task),
+            quote!(fn append(cache: #cache, x: &Tensor, pos: Pos) {}),
+        )
+    };
+    let task = "g in 0..G step 1: cache[g..g+1, pos..pos+1, ..] <- x[g*D..(g+1)*D]";
+    assert!(append(quote!(&mut State), task).is_ok());
+    assert!(append(quote!(&State), task).expect_err("not mut")[0].starts_with("AMK0907"));
+    assert!(append(quote!(&mut State), "x[..] <- cache[.., .., ..]").expect_err("sides")[0].starts_with("AMK0907"));
+}
+
+#[test]
+fn what_disagrees_is_reported() {
+    let f = quote!(
+        fn double(x: &Tensor) -> Tensor {
+            todo!()
+        }
+    );
+    let cases = [
+        ("AMK0902", quote!(op = "d", shape = "x: [N] -> y: [N]")),
+        ("AMK0902", quote!(op = "d", shap = "x: [N] -> y: [N]", task = "y[..] <- x[..]")),
+        ("AMK0903", quote!(op = "d", shape = "x: [N -> y: [N]", task = "y[..] <- x[..]")),
+        ("AMK0904", quote!(op = "d", shape = "z: [N] -> y: [N]", task = "y[..] <- x[..]")),
+        ("AMK0904", quote!(op = "d", shape = "x: [N]", task = "y[..] <- x[..]")),
+        ("AMK0904", quote!(op = "d", shape = "x: [N] -> y: [N]", task = "y[..] <- x[.., ..]")),
+        ("AMK0906", quote!(op = "d", shape = "x: [N] -> y: [M]", task = "y[..] <- x[..]")),
+        ("AMK0906", quote!(op = "d", shape = "x: [N] -> y: [N]", task = "n in 0..N step T: y[n..n+T] <- x[..]")),
+        ("AMK0906", quote!(op = "d", shape = "x: [N] -> y: [N]", task = "y[0..pos] <- x[..]")),
+    ];
+    for (code, attribute) in cases {
+        let message = first(attribute, f.clone());
+        assert!(message.starts_with(code) && message.contains("\nhelp: "), "{code}: {message}");
+    }
+    let good = quote!(op = "d", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]");
+    for (code, function) in [
+        (
+            "AMK0901",
+            quote!(
+                fn d<T>(x: &Tensor) -> Tensor {}
+            ),
+        ),
+        (
+            "AMK0901",
+            quote!(
+                async fn d(x: &Tensor) -> Tensor {}
+            ),
+        ),
+        (
+            "AMK0901",
+            quote!(
+                unsafe fn d(x: &Tensor) -> Tensor {}
+            ),
+        ),
+        (
+            "AMK0904",
+            quote!(
+                fn d(x: Tensor) -> Tensor {}
+            ),
+        ),
+        (
+            "AMK0904",
+            quote!(
+                fn d(x: &Tensor) -> f32 {}
+            ),
+        ),
+        (
+            "AMK0905",
+            quote!(
+                fn concat(x: &Tensor) -> Tensor {}
+            ),
+        ),
+    ] {
+        assert!(first(good.clone(), function).starts_with(code), "{code}");
+    }
+}
