@@ -12,12 +12,12 @@ template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool 
     static constexpr bool NORM = NORM_;
     static constexpr int TILES = HEAD_DIM / 16;
     static constexpr int GROUP_BYTES = HEAD_DIM * 64;              // 16 positions of K and V
-    static constexpr int CHUNK_GROUPS = AMK_CHUNK / GROUP_BYTES > 4 ? 4 : AMK_CHUNK / GROUP_BYTES;
+    static constexpr int CHUNK_GROUPS = AMK_CHUNK / GROUP_BYTES;
     static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
     static constexpr int PITCH = HEAD_DIM + 4;
-    static constexpr int MAX_WARPS = SCRATCH_FLOATS / (GROUP * PITCH) / CHUNK_GROUPS * CHUNK_GROUPS;
+    static constexpr int MAX_WARPS = SCRATCH_FLOATS / (GROUP * PITCH);
     static constexpr int WARPS = MAX_WARPS < AMK_WARPS ? MAX_WARPS : AMK_WARPS; // warps that hold partial outputs
-    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= MAX_HEAD_DIM && GROUP <= 8 && WARPS >= CHUNK_GROUPS, "unsupported attention shape");
+    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= MAX_HEAD_DIM && GROUP <= 8 && WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0, "unsupported attention shape");
 
     AMK_DEVICE static u32 active(u32 pos) {
         u32 runs = (pos / 64) / RUN + 1;
@@ -49,7 +49,8 @@ template <class A> AMK_DEVICE bool attention_load(Loader& l, const Record& r) {
     bool ok = true;
     for_each_chunk<A>(l.pos, r.aux, false, [&](u32 at) {
         const u8* from = l.p.kv + A::block(l.p, r.layer, r.row, at / 64) + (at % 64) / 16 * A::GROUP_BYTES;
-        return ok = l.issue(from, A::CHUNK_GROUPS * A::GROUP_BYTES);
+        const u32 groups = (l.pos - at + 15) / 16;
+        return ok = l.issue(from, (groups < A::CHUNK_GROUPS ? groups : A::CHUNK_GROUPS) * A::GROUP_BYTES);
     });
     return ok;
 }

@@ -7,7 +7,7 @@
 // The code is specialised by depth (input tiles a warp holds in registers) alone: a small loop body stays in the instruction
 // cache, a copy for every shape does not.
 #pragma once
-#include "../vm/worker.cuh"
+#include "../vm/loader.cuh"
 
 enum GemvOutput { OUT_STORE, OUT_RESIDUAL, OUT_GATED, OUT_LOGITS };
 enum GemvInput { IN_PACKETS, IN_EMBEDDING };
@@ -84,8 +84,9 @@ template <int DEPTH> struct Pending {
     AMK_DEVICE void fragments(const GemvShape& g, u32 tiles, Fragment (&x)[DEPTH], float& squares) const {
 #pragma unroll
         for (int j = 0; j < DEPTH; j++) {
-            if (first + j * AMK_WARPS >= tiles) continue;
 #if AMK_F32
+            x[j].v = make_float4(0, 0, 0, 0);
+            if (first + j * AMK_WARPS >= tiles) continue;
             float4 f = make_float4(__uint_as_float(v[2 * j].x), __uint_as_float(v[2 * j].z), __uint_as_float(v[2 * j + 1].x), __uint_as_float(v[2 * j + 1].z));
             if (g.flags & GEMV_NORM) {
                 squares += f.x * f.x + f.y * f.y + f.z * f.z + f.w * f.w;
@@ -93,6 +94,8 @@ template <int DEPTH> struct Pending {
             }
             x[j].v = f;
 #else
+            x[j].b0 = x[j].b1 = 0;
+            if (first + j * AMK_WARPS >= tiles) continue;
             x[j].b0 = v[j].x, x[j].b1 = v[j].z;
             if (g.flags & GEMV_NORM) {
                 float a = bf16_low(v[j].x), b = bf16_high(v[j].x), c = bf16_low(v[j].z), d = bf16_high(v[j].z);
@@ -161,67 +164,93 @@ AMK_DEVICE void gemv_output(Worker& w, const Record& r, const GemvShape& g, u32 
 #endif
 }
 
-template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
-    constexpr int CHUNK_TILES = AMK_CHUNK / AMK_TILE;
-    if (r.units == 0) return;
-    const GemvShape g(r.shape);
-    const u32 tiles = g.k / AMK_TILE_K, passes = (tiles + DEPTH * AMK_WARPS - 1) / (DEPTH * AMK_WARPS);
-    Pending<DEPTH> next;
-    next.issue(w, r, g, w.warp, tiles);
-    Fragment x[DEPTH];
-    float squares = 0;
-    u32 data = 0;
-    int base = 0; // first tile of the unit, counted from the start of the current chunk
-#pragma unroll 1
-    for (u32 first = 0; first < r.units; first += AMK_GROUP_UNITS) {
-        const u32 units = r.units - first < AMK_GROUP_UNITS ? r.units - first : AMK_GROUP_UNITS;
-#pragma unroll 1
-        for (u32 pass = 0; pass < passes; pass++) {
-            const u32 before = pass * (DEPTH * AMK_WARPS), count = pass + 1 < passes ? DEPTH * AMK_WARPS : tiles - before;
-            if (passes > 1 || first == 0) {
-                if (pass == 0) squares = 0;
-                next.arrive(w, r, g, tiles);
-                next.fragments(g, tiles, x, squares);
-                if (passes > 1) next.issue(w, r, g, (pass + 1 < passes ? before + DEPTH * AMK_WARPS : 0) + w.warp, tiles);
-                w.stamp(1);
-            }
-            if (first + pass == 0) data = w.acquire();
-#pragma unroll 1
-            for (u32 u = 0; u < units; u++) {
-                float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
-#pragma unroll
-                for (int j = 0; j < DEPTH; j++) {
-                    const u32 tile = j * AMK_WARPS + w.warp;
-                    if (tile >= count) continue;
-                    while (base + (int)tile >= CHUNK_TILES) {
-                        w.release();
-                        data = w.acquire();
-                        base -= CHUNK_TILES;
-                    }
-                    uint4 a = load_shared(data + (base + tile) * AMK_TILE + w.lane * 16);
-#if AMK_F32
-                    d[j & 3] += __uint_as_float(a.x) * x[j].v.x + __uint_as_float(a.y) * x[j].v.y + __uint_as_float(a.z) * x[j].v.z + __uint_as_float(a.w) * x[j].v.w;
-#else
-                    if (j & 1) mma(e, a, x[j].b0, x[j].b1);
-                    else mma(d, a, x[j].b0, x[j].b1);
-#endif
-                }
-                base += count;
-#if AMK_F32
-                float y = (d[0] + d[1]) + (d[2] + d[3]);
-                y += __shfl_xor_sync(~0u, y, 1), y += __shfl_xor_sync(~0u, y, 2);
-#else
-                float y = (d[0] + e[0]) + (d[3] + e[3]);
-#endif
-                if ((w.lane & 3) == 0) {
-                    float* to = w.partial() + w.warp * PARTIAL_PITCH + u * AMK_UNIT + (w.lane >> 2);
-                    *to = pass ? *to + y : y;
-                }
+// How a projection's tape is cut. Units are taken in groups, a group in passes over k of at most DEPTH tiles a warp; a block is
+// what one pass reads of one unit. A ring slot holds whole blocks of one pass, so no block is cut.
+template <int DEPTH> struct GemvCut {
+    u32 tiles, passes;
+
+    AMK_DEVICE explicit GemvCut(const GemvShape& g) : tiles(g.k / AMK_TILE_K), passes((tiles + DEPTH * AMK_WARPS - 1) / (DEPTH * AMK_WARPS)) {}
+    AMK_DEVICE u32 first(u32 pass) const { return pass * (DEPTH * AMK_WARPS); }
+    AMK_DEVICE u32 count(u32 pass) const { return pass + 1 < passes ? DEPTH * AMK_WARPS : tiles - first(pass); }
+    AMK_DEVICE static u32 blocks(u32 count) { return AMK_CHUNK / AMK_TILE / count; } // of a slot
+};
+AMK_DEVICE u32 group_units(const Record& r, u32 first) { return r.units - first < AMK_GROUP_UNITS ? r.units - first : AMK_GROUP_UNITS; }
+
+// The loader's side: the same cut.
+template <int DEPTH> AMK_DEVICE bool gemv_load(Loader& l, const Record& r, const u8* tape) {
+    static_assert(DEPTH * AMK_WARPS * AMK_TILE <= AMK_CHUNK, "a block must fit a slot");
+    const GemvCut<DEPTH> cut{GemvShape(r.shape)};
+    for (u32 first = 0; first < r.units; first += AMK_GROUP_UNITS)
+        for (u32 pass = 0; pass < cut.passes; pass++) {
+            const u32 count = cut.count(pass), slot = cut.blocks(count);
+            for (u32 left = group_units(r, first); left;) {
+                const u32 blocks = left < slot ? left : slot, bytes = blocks * count * AMK_TILE;
+                if (!l.issue(tape, bytes)) return false;
+                tape += bytes, left -= blocks;
             }
         }
-        if (first + units == r.units) {
-            while (base > CHUNK_TILES) w.release(), w.acquire(), base -= CHUNK_TILES;
-            w.release();
+    return true;
+}
+
+// One pass over a group: blocks from the ring times the fragments, into this warp's partials.
+template <int DEPTH> AMK_DEVICE void gemv_pass(Worker& w, const Fragment (&x)[DEPTH], u32 units, u32 count, bool first) {
+    u32 at[DEPTH]; // of this warp's tiles in a block; past the end any tile does, its fragment is 0
+#pragma unroll
+    for (int j = 0; j < DEPTH; j++) {
+        const u32 tile = j * AMK_WARPS + w.warp;
+        at[j] = (tile < count ? tile : count - 1) * AMK_TILE + w.lane * 16;
+    }
+    const u32 slot = GemvCut<DEPTH>::blocks(count), bytes = count * AMK_TILE;
+    float* to = w.partial() + w.warp * PARTIAL_PITCH + (w.lane >> 2);
+    u32 data = 0;
+#pragma unroll 1
+    for (u32 u = 0, held = 0; u < units; u++, to += AMK_UNIT) {
+        if (held == 0) data = w.acquire();
+        uint4 a[DEPTH];
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++) a[j] = load_shared(data + at[j]);
+        float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++) {
+#if AMK_F32
+            d[j & 3] += __uint_as_float(a[j].x) * x[j].v.x + __uint_as_float(a[j].y) * x[j].v.y + __uint_as_float(a[j].z) * x[j].v.z + __uint_as_float(a[j].w) * x[j].v.w;
+#else
+            mma(j & 1 ? e : d, a[j], x[j].b0, x[j].b1);
+#endif
+        }
+        data += bytes;
+        if (++held == slot || u + 1 == units) w.release(), held = 0;
+#if AMK_F32
+        float y = (d[0] + d[1]) + (d[2] + d[3]);
+        y += __shfl_xor_sync(~0u, y, 1), y += __shfl_xor_sync(~0u, y, 2);
+#else
+        float y = (d[0] + e[0]) + (d[3] + e[3]);
+#endif
+        if ((w.lane & 3) == 0) *to = first ? y : *to + y;
+    }
+}
+
+template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
+    if (r.units == 0) return;
+    const GemvShape g(r.shape);
+    const GemvCut<DEPTH> cut(g);
+    Pending<DEPTH> next;
+    next.issue(w, r, g, w.warp, cut.tiles);
+    Fragment x[DEPTH];
+    float squares = 0;
+#pragma unroll 1
+    for (u32 first = 0; first < r.units; first += AMK_GROUP_UNITS) {
+        const u32 units = group_units(r, first);
+#pragma unroll 1
+        for (u32 pass = 0; pass < cut.passes; pass++) {
+            if (cut.passes > 1 || first == 0) {
+                if (pass == 0) squares = 0;
+                next.arrive(w, r, g, cut.tiles);
+                next.fragments(g, cut.tiles, x, squares);
+                if (cut.passes > 1) next.issue(w, r, g, (pass + 1 < cut.passes ? cut.first(pass + 1) : 0) + w.warp, cut.tiles);
+                w.stamp(1);
+            }
+            gemv_pass<DEPTH>(w, x, units, cut.count(pass), pass == 0);
         }
         if (g.flags & GEMV_NORM) {
             float total = squares;

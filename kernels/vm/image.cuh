@@ -3,14 +3,23 @@
 #pragma once
 #include "ptx.cuh"
 
+#ifndef AMK_F32
+#define AMK_F32 0          // 1: fp32 weights and activations, for tests
+#endif
+#ifndef AMK_TRACE
+#define AMK_TRACE 0        // 1: tasks write time stamps
+#endif
 #ifndef AMK_WARPS
 #define AMK_WARPS 16       // consumer warps
 #endif
 #ifndef AMK_SLOTS
-#define AMK_SLOTS 12       // ring slots
+#define AMK_SLOTS 6       // ring slots
+#endif
+#ifndef AMK_PACE
+#define AMK_PACE 0         // clock cycles that 4 KiB of the tape take at least
 #endif
 #ifndef AMK_IN_FLIGHT
-#define AMK_IN_FLIGHT 4    // chunks issued that may not have landed
+#define AMK_IN_FLIGHT 2    // chunks issued that may not have landed
 #endif
 // and the loader and the watchdog; where registers can move between warpgroups, these come as a whole group
 #if __CUDA_ARCH_FEAT_SM90_ALL
@@ -18,7 +27,9 @@
 #else
 #define AMK_BLOCK_WARPS (AMK_WARPS + 2)
 #endif
-#define AMK_CHUNK 16384    // bytes of a ring slot
+#ifndef AMK_CHUNK
+#define AMK_CHUNK 32768    // bytes of a ring slot
+#endif
 #define AMK_TILE 512       // bytes of a weight tile: 16 bytes for each lane of a warp
 #define AMK_UNIT 8         // output rows of a weight tile
 #define AMK_GROUP_UNITS 16 // units reduced together across the warps

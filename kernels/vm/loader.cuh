@@ -11,6 +11,7 @@ struct Loader {
     u32 landed, landed_parity;     // oldest chunk that may still be on its way
     u32 flying;
     u32 pos, task;
+    u32 due;                       // clock before which nothing is issued
 
     AMK_DEVICE void land() {
         while (!barrier_passed(shared_address(s.full) + 8 * landed, landed_parity)) {}
@@ -23,6 +24,11 @@ struct Loader {
             if (s.done || stalled(s, AMK_WARPS, lane, FAULT_RING_EMPTY, task, slot, 0)) return false;
         if (flying >= AMK_IN_FLIGHT) land();
         ++flying;
+        // Paced: no faster than the worker's share of the memory's bandwidth, so that requests do not queue up before the packets.
+        u32 now;
+        do asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+        while ((int)(now - due) < 0);
+        due = now + bytes / 64 * AMK_PACE / 64;
         u32 bar = shared_address(s.full) + 8 * slot, to = data + slot * AMK_CHUNK;
 #if __CUDA_ARCH__ >= 900
         u64 policy;
@@ -36,14 +42,6 @@ struct Loader {
         asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
 #endif
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
-        return true;
-    }
-    AMK_DEVICE bool issue_all(const u8* source, u32 bytes) {
-        while (bytes) {
-            u32 n = bytes < AMK_CHUNK ? bytes : AMK_CHUNK;
-            if (!issue(source, n)) return false;
-            source += n, bytes -= n;
-        }
         return true;
     }
     AMK_DEVICE void drain() { while (flying) land(); }

@@ -1,6 +1,6 @@
 // The kernel: every worker runs its records for `steps` steps. The generated source that includes this file defines
 //   void dispatch(Worker&, const Record&)      the instructions of the program, specialised
-//   bool dispatch_load(Loader&, const Record&) what the loader fetches for the instructions that do not read the tape
+//   bool dispatch_load(Loader&, const Record&, const u8* tape) what the loader fetches for them, the weights from `tape` on
 #pragma once
 #include "loader.cuh"
 
@@ -12,8 +12,7 @@ AMK_DEVICE void load(const Params& p, Shared& s, Loader& l, u32 worker) {
         for (u32 i = begin; i < end; i++) {
             const Record& r = p.records[i];
             l.task = r.task;
-            const bool ok = r.tape ? l.issue_all(tape, r.tape) : dispatch_load(l, r);
-            if (!ok) return l.drain();
+            if (!dispatch_load(l, r, tape)) return l.drain();
             tape += r.tape;
         }
     }
@@ -80,7 +79,9 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
             return;
         }
         if (warp != AMK_WARPS) return;
-        Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0};
+        u32 now;
+        asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+        Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, now};
         if (__CUDA_ARCH__ < 900 || lane == 0) load(p, s, l, blockIdx.x);
     } else {
         take_registers();

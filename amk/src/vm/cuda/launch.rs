@@ -406,8 +406,11 @@ impl Vm {
     }
 }
 
-/// The plan of an instance for a GPU.
-pub(super) fn plan_for(kernel: &Megakernel, instance: &Instance, target: &GpuTarget) -> Result<Plan, CudaError> {
+/// The plan of an instance for a GPU: what [`Vm::new`] makes the image from.
+///
+/// # Errors
+/// [`CudaError::Unsupported`], and those of lowering.
+pub fn plan_for(kernel: &Megakernel, instance: &Instance, target: &GpuTarget) -> Result<Plan, CudaError> {
     let graph = kernel.graph()?;
     let lower = |errors| crate::megakernel::MegakernelError::Lower { kernel: kernel.name().to_owned(), instance: instance.name.clone(), errors };
     let unrolled = unroll(graph, instance, &Schedule::default()).map_err(lower)?;

@@ -19,7 +19,8 @@ mod tape;
 mod target;
 
 pub use error::{CudaError, Stuck};
-pub use launch::{Run, RunOptions, Vm};
+pub use image::Image;
+pub use launch::{Run, RunOptions, Vm, plan_for};
 pub use nvrtc::{Cubin, compile};
 pub use pattern::{Decoder, DecoderLayer, Projection, Unsupported};
 pub use source::DeviceCode;

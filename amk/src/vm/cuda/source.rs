@@ -14,7 +14,7 @@ pub struct DeviceCode {
 /// Consumer warps of a worker.
 pub const WARPS: u32 = 16;
 /// Bytes of a ring slot.
-pub const CHUNK: u32 = 16384;
+pub const CHUNK: u32 = 32768;
 /// Bytes of a weight tile: 8 rows of 32 elements.
 pub const TILE: u32 = 512;
 /// Input elements of a weight tile.
@@ -61,9 +61,10 @@ pub fn generate(code: DeviceCode, plan: &Plan, target: &GpuTarget) -> String {
     let _ = writeln!(out, "#define AMK_WARPS {WARPS}");
     let _ = writeln!(out, "#define AMK_SLOTS {}", target.ring_slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", target.in_flight);
+    let _ = writeln!(out, "#define AMK_PACE {}", target.pace);
     out.push_str("struct Worker;\nstruct Record;\nstruct Loader;\n");
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
-    out.push_str("__device__ __forceinline__ bool dispatch_load(Loader&, const Record&);\n");
+    out.push_str("__device__ __forceinline__ bool dispatch_load(Loader&, const Record&, const unsigned char*);\n");
     for (_, text) in code.files {
         // The files come in order, whole: their includes are for readers and editors.
         text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once")).for_each(|line| {
@@ -84,10 +85,11 @@ pub fn generate(code: DeviceCode, plan: &Plan, target: &GpuTarget) -> String {
         let _ = writeln!(out, "    case {}: {call}; break;", op as u16);
     }
     out.push_str("    }\n}\n");
-    let _ = writeln!(
-        out,
-        "AMK_DEVICE bool dispatch_load(Loader& l, const Record& r) {{\n    return r.op != {} || attention_load<{attention}>(l, r);\n}}",
-        DeviceOp::Attend as u16
-    );
+    let loads = [(DeviceOp::Attend, format!("attention_load<{attention}>(l, r)")), (DeviceOp::Gemv, format!("gemv_load<{}>(l, r, tape)", depth(plan)))];
+    out.push_str("AMK_DEVICE bool dispatch_load(Loader& l, const Record& r, const u8* tape) {\n    switch (r.op) {\n");
+    for (op, call) in loads {
+        let _ = writeln!(out, "    case {}: return {call};", op as u16);
+    }
+    out.push_str("    }\n    return true;\n}\n");
     out
 }
