@@ -238,7 +238,7 @@ fn a_launch_of_many_steps_gives_the_bits_of_the_function() {
     let steps: Vec<Step> = tokens().into_iter().zip(0..).map(|(token, pos)| step(token, pos)).collect();
     for schedule in schedules() {
         let verified = case.verified(&schedule);
-        for seed in 0..4 {
+        for seed in 0..20 {
             for mode in [Mode::Delayed { seed }, Mode::Shuffled { seed }] {
                 let mut vm = case.vm(&verified, mode);
                 let outputs = vm.run(steps.clone()).unwrap();

@@ -11,6 +11,7 @@
 //! Safety: workers share memory without locks. That nobody writes what another reads or writes at the same time is what
 //! [`Verified`] says, for any program whose instructions keep to their region clauses; the plan checks that operands have
 //! the classes and types of the linked functions, and states check their regions row by row.
+//! One thing is left to the author of an instruction: its body must not move a state out of the `&mut State` it was given.
 
 mod area;
 mod engine;
