@@ -11,6 +11,7 @@
 
 use super::simulate::{Run, Simulation};
 use super::sync::{Mode, Order};
+use std::collections::VecDeque;
 
 /// A task's place: its chain and how many tasks of the chain, over all steps, come before it.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +47,9 @@ pub(super) struct Clocks {
     joins: Vec<Join>,
     /// Counters whose signals of two steps can mix.
     confusable: Vec<bool>,
-    /// The last task of each chain, for tickets.
+    /// The last task of each chain, for tickets; and chains with their last task then, those that were longest ago first.
     tails: Vec<u32>,
+    idle: VecDeque<(u32, u32)>,
     /// Recent joins of two clocks.
     memo: Vec<(ClockId, ClockId, ClockId)>,
     column: Vec<u32>,
@@ -95,6 +97,7 @@ impl Clocks {
         self.bases.clear();
         self.places.clear();
         self.tails.clear();
+        self.idle.clear();
         self.memo.clear();
         self.memo.resize(MEMO, (NONE, NONE, NONE));
         let instances = sync.tasks as usize * copies as usize;
@@ -163,6 +166,7 @@ impl Clocks {
         }
         let instance = self.instance(task, step);
         if sync.mode != Mode::Queues {
+            let chain = chain.or_else(|| self.idle_tail(base));
             self.places[instance] = self.continue_chain(chain, task);
         }
         self.bases[instance] = base;
@@ -180,6 +184,17 @@ impl Clocks {
         None
     }
 
+    /// The last task of a chain, if it has finished in the clock `base`: of the chain that was continued longest ago.
+    fn idle_tail(&mut self, base: ClockId) -> Option<u32> {
+        loop {
+            let &(chain, task) = self.idle.front()?;
+            if self.tails.get(chain as usize) == Some(&task) {
+                return self.in_base(self.places[task as usize], base).then_some(task);
+            }
+            self.idle.pop_front();
+        }
+    }
+
     /// The place after `previous` in its chain, or at the start of a new one.
     fn continue_chain(&mut self, previous: Option<u32>, task: u32) -> Place {
         let place = match previous {
@@ -194,6 +209,7 @@ impl Clocks {
             }
         };
         self.tails[place.chain as usize] = task;
+        self.idle.push_back((place.chain, task));
         place
     }
 

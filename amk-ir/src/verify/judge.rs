@@ -197,7 +197,7 @@ impl<'a> Judge<'a> {
         let mut known: HashSet<(u32, u32)> = HashSet::from([(b, distance)]);
         let mut work = vec![(b, distance)];
         while let Some((task, step)) = work.pop() {
-            let before = order.sync.before(task).map(|t| (t, step));
+            let before = order.sync.before_in_launch(task, step);
             let signallers = order.sync.waits.row(task).iter().flat_map(|w| order.sync.signallers.row(w.counter));
             let packets = order.packets(step);
             let writers = packets.reads.row(task).iter().flat_map(|&set| packets.writers.row(set));

@@ -36,8 +36,18 @@ type Words = (String, Vec<String>, String);
 impl Violation {
     /// The violation in words, with the names of the program that has it.
     pub fn message(&self, program: &Program) -> Message {
-        let names = Names::of(program);
-        let (headline, notes, help) = match self {
+        const WIDEST: usize = 90;
+        let (mut headline, notes, help) = self.words(Names::of(program, 60));
+        for longest in [24, 16, 10] {
+            if headline.chars().count() > WIDEST {
+                (headline, _, _) = self.words(Names::of(program, longest));
+            }
+        }
+        Message { code: self.code(), headline, notes, help }
+    }
+
+    fn words(&self, names: Names<'_>) -> Words {
+        match self {
             Self::Missing { .. }
             | Self::Call { .. }
             | Self::Shape(_)
@@ -56,8 +66,7 @@ impl Violation {
             }
             Self::Race(race) => self::race(race, names),
             _ => memory(self, names),
-        };
-        Message { code: self.code(), headline, notes, help }
+        }
     }
 
     /// The tasks that are involved, party (1) first.
@@ -381,8 +390,9 @@ fn mend(race: &Race, names: Names<'_>) -> String {
         (Unordered::Partial { wait, fan_in, .. }, _) if wait.threshold < fan_in => {
             format!("wait for all of them: {}", names.wait(crate::Wait { threshold: fan_in, ..wait }))
         }
-        (_, Conflict::PacketReuse) => format!("give {} one more slot", names.buffer(race.first.buffer)),
-        (_, Conflict::AcrossSteps) => "use `steps barrier`, or let (1) wait for what (2) waits for".into(),
+        (_, Conflict::PacketReuse | Conflict::AcrossSteps) => {
+            "use `steps barrier`, or let the worker of (2) wait for (1) before it ends its step".into()
+        }
         (Unordered::RunsAhead { .. }, _) => "use `steps barrier`, or let the worker that is ahead wait".into(),
         (Unordered::QueueReversed, _) => format!("put `{a}` before `{b}` in {}", names.queue(b)),
         (_, Conflict::SharedBytes) => format!("give {} a place of its own", names.buffer(race.second.buffer)),

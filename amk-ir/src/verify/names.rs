@@ -8,18 +8,29 @@ use crate::{Access, BufferId, Element, EventId, Program, Queues, Region, TaskId,
 #[derive(Clone, Copy)]
 pub(super) struct Names<'a> {
     pub(super) program: &'a Program,
+    /// Longer names are cut in the middle.
+    longest: usize,
 }
 
-/// Long names are cut in the middle.
-const LONGEST: usize = 26;
-
 impl<'a> Names<'a> {
-    pub(super) fn of(program: &'a Program) -> Self {
-        Self { program }
+    /// Names of at most `longest` characters.
+    pub(super) fn of(program: &'a Program, longest: usize) -> Self {
+        Self { program, longest }
+    }
+
+    fn clip(self, name: &str) -> String {
+        let chars = name.chars().count();
+        if chars <= self.longest {
+            return name.to_owned();
+        }
+        // The end of a path says more than its start.
+        let head = self.longest / 4;
+        let tail = self.longest.saturating_sub(head + 2);
+        name.chars().take(head).chain("..".chars()).chain(name.chars().skip(chars - tail)).collect()
     }
 
     fn buffer_name(self, id: BufferId) -> String {
-        self.program.buffers.get(id.index()).map_or_else(|| id.to_string(), |buffer| clip(&buffer.name))
+        self.program.buffers.get(id.index()).map_or_else(|| id.to_string(), |buffer| self.clip(&buffer.name))
     }
 
     pub(super) fn buffer(self, id: BufferId) -> String {
@@ -93,7 +104,7 @@ impl<'a> Names<'a> {
     fn callee_name(self, task: TaskId, call: u32) -> String {
         let call = self.program.tasks.get(task.index()).and_then(|task| task.calls.get(call as usize));
         let instruction = call.and_then(|call| self.program.instructions.get(call.instruction.index()));
-        instruction.map_or_else(|| task.to_string(), |instruction| clip(&instruction.name))
+        instruction.map_or_else(|| task.to_string(), |instruction| self.clip(&instruction.name))
     }
 
     pub(super) fn callee(self, task: TaskId, call: u32) -> String {
@@ -120,9 +131,9 @@ impl<'a> Names<'a> {
 
     /// The last instruction of a task and its id.
     pub(super) fn task(self, id: TaskId) -> String {
-        let calls = self.program.tasks.get(id.index()).map_or(0, |task| task.calls.len());
-        match calls.checked_sub(1) {
-            Some(last) => format!("{} ({id})", self.callee(id, last as u32)),
+        let call = self.program.tasks.get(id.index()).and_then(|task| task.calls.last());
+        match call.and_then(|call| self.program.instructions.get(call.instruction.index())) {
+            Some(instruction) => format!("`{}` ({id})", self.clip(&instruction.name)),
             None => format!("`{id}`"),
         }
     }
@@ -140,12 +151,12 @@ impl<'a> Names<'a> {
     pub(super) fn place(self, party: &Party) -> String {
         let op = self.program.tasks.get(party.site.task.index()).and_then(|task| task.op);
         let label = op.and_then(|op| self.program.ops.get(op.index()));
-        let label = label.map_or_else(String::new, |label| format!(" of `{}`", clip(label)));
+        let label = label.map_or_else(String::new, |label| format!(" of `{}`", self.clip(label)));
         format!("{} in `{}`{label}", self.tile(party), party.site.task)
     }
 
     pub(super) fn event(self, id: EventId) -> String {
-        self.program.events.get(id.index()).map_or_else(|| format!("`{id}`"), |event| format!("`{}`", clip(&event.name)))
+        self.program.events.get(id.index()).map_or_else(|| format!("`{id}`"), |event| format!("`{}`", self.clip(&event.name)))
     }
 
     pub(super) fn counters(self, id: EventId) -> u64 {
@@ -155,8 +166,8 @@ impl<'a> Names<'a> {
     fn counter_name(self, element: Element) -> String {
         let Some(event) = self.program.events.get(element.event.index()) else { return self.raw_counter(element) };
         match event.len() {
-            1 => clip(&event.name),
-            _ => format!("{}[{}]", clip(&event.name), element.index),
+            1 => self.clip(&event.name),
+            _ => format!("{}[{}]", self.clip(&event.name), element.index),
         }
     }
 
@@ -204,15 +215,4 @@ impl<'a> Names<'a> {
     pub(super) fn at_position(self, position: u32) -> String {
         if self.program.positions > 1 { format!(" (at position {position})") } else { String::new() }
     }
-}
-
-fn clip(name: &str) -> String {
-    let chars = name.chars().count();
-    if chars <= LONGEST {
-        return name.to_owned();
-    }
-    let half = LONGEST / 2 - 1;
-    let head = name.chars().take(half);
-    let tail = name.chars().skip(chars - half);
-    head.chain("..".chars()).chain(tail).collect()
 }

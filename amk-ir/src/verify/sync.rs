@@ -193,6 +193,13 @@ impl Sync {
         Element { event: event.into(), index: (flat - self.bases.get(event).copied().unwrap_or(0)) as u32 }
     }
 
+    /// The task and step before those in their queue.
+    pub(super) fn before_in_launch(&self, task: u32, step: u32) -> Option<(u32, u32)> {
+        let (queue, _) = self.place[task as usize];
+        let last = || Some((*self.queues.row(queue).last()?, step.checked_sub(1)?));
+        self.before(task).map(|before| (before, step)).or_else(last)
+    }
+
     /// The task before `task` in its queue.
     pub(super) fn before(&self, task: u32) -> Option<u32> {
         let (queue, n) = self.place[task as usize];

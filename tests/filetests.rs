@@ -1,0 +1,218 @@
+//! Filetests: each `.amk` file says on its lines what is wrong with them.
+//!
+//! `; error: AMK0302 race on ..` at the end of a line expects a violation of that code at the line, with that text in its
+//! headline; a text that cannot be read says `; error: ` and a part of the cause. A file without such a comment is accepted.
+//! `AMK_BLESS=1 cargo test -p amk-tests --test filetests` writes the comments anew.
+
+use amk_ir::explain::pages;
+use amk_ir::text::{Lines, parse, parse_with_lines, print};
+use amk_ir::verify::{Capacity, Reference, Shaped, Violation, check, verify};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A line, from 1, and what is wrong there.
+type Finding = (u32, String);
+
+const MARK: &str = "; error: ";
+
+fn files() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
+    let folders = fs::read_dir(root).unwrap().map(|folder| folder.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn expected(text: &str) -> Vec<Finding> {
+    let lines = (1..).zip(text.lines());
+    lines.flat_map(|(n, line)| line.split(MARK).skip(1).map(move |finding| (n, finding.trim().to_owned()))).collect()
+}
+
+fn without_marks(text: &str) -> String {
+    text.lines().map(|line| line.split(MARK).next().unwrap_or("").trim_end().to_owned() + "\n").collect()
+}
+
+fn found(text: &str) -> Vec<Finding> {
+    let (program, lines) = match parse_with_lines(text) {
+        Ok(read) => read,
+        Err(error) => return vec![(error.line, error.cause.to_string())],
+    };
+    let violations = check(&program);
+    let mut found: Vec<Finding> = violations
+        .iter()
+        .map(|violation| {
+            let message = violation.message(&program);
+            (line_of(violation, &lines), format!("{} {}", message.code, message.headline))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+/// The line that a violation is about: of party (2) where there are two.
+fn line_of(violation: &Violation, lines: &Lines) -> u32 {
+    let of = |table: &[u32], index: usize| table.get(index).copied().unwrap_or(lines.program);
+    match violation {
+        Violation::Missing { from: None, what: Reference::Task(_) } => of(&lines.queues, 0),
+        Violation::Deadlock { cycle, .. } => {
+            cycle.first().map_or(lines.program, |link| of(&lines.tasks, link.task.index()))
+        }
+        Violation::TicketOrder { task, .. } | Violation::Queued { task, .. } => of(&lines.tasks, task.index()),
+        Violation::NoWorkers { .. } => of(&lines.queues, 0),
+        Violation::Shape(Shaped::EmptyEvent { event, .. }) => of(&lines.events, event.index()),
+        Violation::Shape(Shaped::Rank { buffer, .. } | Shaped::EmptyBuffer { buffer, .. })
+        | Violation::Packet { buffer, .. }
+        | Violation::OutputNotWritten { buffer, .. }
+        | Violation::Misaligned { buffer, .. }
+        | Violation::SharedPlace { buffer, .. }
+        | Violation::PlacedLocal { buffer } => of(&lines.buffers, buffer.index()),
+        Violation::Capacity(Capacity::Workers { .. } | Capacity::Memory { .. }) => lines.limits,
+        other => other.parties().last().map_or(lines.program, |task| of(&lines.tasks, task.index())),
+    }
+}
+
+fn bless(file: &Path, text: &str, found: &[Finding]) {
+    let mut blessed = String::new();
+    for (n, line) in (1..).zip(without_marks(text).lines()) {
+        blessed.push_str(line);
+        for (_, finding) in found.iter().filter(|(at, _)| *at == n) {
+            let space = if blessed.ends_with('\n') || blessed.is_empty() { "" } else { " " };
+            blessed.push_str(&format!("{space}{MARK}{finding}"));
+        }
+        blessed.push('\n');
+    }
+    fs::write(file, blessed).unwrap();
+}
+
+#[test]
+fn files_have_the_violations_they_say() {
+    let blessing = std::env::var_os("AMK_BLESS").is_some();
+    let mut wrong = Vec::new();
+    for file in files() {
+        let text = fs::read_to_string(&file).unwrap();
+        let found = found(&text);
+        if blessing {
+            bless(&file, &text, &found);
+            continue;
+        }
+        let expected = expected(&text);
+        let fits = |want: &Finding, have: &Finding| want.0 == have.0 && have.1.contains(want.1.as_str());
+        let missing: Vec<&Finding> =
+            expected.iter().filter(|want| !found.iter().any(|have| fits(want, have))).collect();
+        let surplus: Vec<&Finding> =
+            found.iter().filter(|have| !expected.iter().any(|want| fits(want, have))).collect();
+        if !missing.is_empty() || !surplus.is_empty() {
+            wrong.push(format!("{}\n  missing: {missing:?}\n  not expected: {surplus:?}", file.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}\nAMK_BLESS=1 writes the comments anew", wrong.join("\n"));
+}
+
+#[test]
+fn the_comparison_can_fail() {
+    let text = "program @x\ntask t0: ; error: AMK0108 is in no\nworker w0: t0\n";
+    assert_eq!(expected(text), vec![(2, "AMK0108 is in no".to_owned())]);
+    assert_eq!(found(text), vec![]);
+    assert!(!found(&text.replace("w0: t0", "w0:")).is_empty());
+}
+
+#[test]
+fn every_code_of_a_program_has_a_file() {
+    let texts: Vec<String> = files().iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    let codes: BTreeSet<String> = texts
+        .iter()
+        .flat_map(|text| expected(text))
+        .filter_map(|(_, finding)| finding.get(..7).map(str::to_owned))
+        .collect();
+    // 2^30 signals do not fit in a file.
+    for page in pages().filter(|page| page.code < 600 && page.code != 504) {
+        let code = format!("AMK{:04}", page.code);
+        assert!(codes.contains(&code), "no file has {code}");
+    }
+    let known: BTreeSet<String> = pages().map(|page| format!("AMK{:04}", page.code)).collect();
+    let unknown: Vec<&String> =
+        codes.iter().filter(|code| code.starts_with("AMK")).filter(|code| !known.contains(*code)).collect();
+    assert!(unknown.is_empty(), "no page explains {unknown:?}");
+}
+
+#[test]
+fn files_read_back() {
+    for file in files() {
+        let Ok(program) = parse(&fs::read_to_string(&file).unwrap()) else { continue };
+        let printed = print(&program);
+        assert_eq!(parse(&printed).unwrap(), program, "{}", file.display());
+        assert_eq!(print(&parse(&printed).unwrap()), printed, "{}", file.display());
+        assert_eq!(amk_ir::Program::from_json(&program.to_json().unwrap()).unwrap(), program, "{}", file.display());
+    }
+}
+
+/// Names of the verifier's own types and of Rust's, which say nothing to a user.
+const INTERNAL: [&str; 20] = [
+    "Violation",
+    "TaskId",
+    "BufferId",
+    "EventId",
+    "WorkerId",
+    "Operand",
+    "Region",
+    "Interval",
+    "Access",
+    "EventTensor",
+    "Some(",
+    "None",
+    "Ok(",
+    "usize",
+    "u32",
+    "Vec",
+    "::",
+    "{",
+    "amk_ir",
+    "Unordered",
+];
+
+#[test]
+fn wording_keeps_the_rules_of_the_house() {
+    let mut headlines = 0;
+    for file in files() {
+        let Ok(program) = parse(&fs::read_to_string(&file).unwrap()) else { continue };
+        let Err(rejected) = verify(program) else { continue };
+        for violation in &rejected.violations {
+            let message = violation.message(&rejected.program);
+            let place = format!("{}: {message}", file.display());
+            headlines += 1;
+            assert!(message.headline.chars().count() <= 90, "{} columns: {place}", message.headline.chars().count());
+            let first = message.headline.chars().next();
+            assert!(first.is_some_and(|c| c.is_lowercase() || c.is_ascii_digit() || c == '`'), "{place}");
+            assert!(!message.headline.ends_with('.') && !message.help.ends_with('.'), "{place}");
+            assert!(!message.help.is_empty() && !message.help.contains('\n'), "{place}");
+            for text in message.notes.iter().chain([&message.headline, &message.help]) {
+                assert_eq!(text.matches('`').count() % 2, 0, "{place}");
+                // What stands in backticks is the user's.
+                let own: String = text.split('`').step_by(2).collect();
+                let named = INTERNAL.iter().find(|name| own.contains(*name));
+                assert!(named.is_none(), "{named:?} in {place}");
+            }
+            if matches!(violation, Violation::Race(_)) {
+                assert!(message.headline.contains("(1)") && message.headline.contains("(2)"), "{place}");
+            }
+        }
+    }
+    assert!(headlines > 60, "{headlines}");
+}
+
+#[test]
+fn reports_read_well() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
+    for name in [
+        "order/amk0302_partial_wait",
+        "order/amk0202_queues_and_waits",
+        "order/amk0302_several",
+        "memory/amk0502_slot_reuse",
+    ] {
+        let text = fs::read_to_string(folder.join(name).with_extension("amk")).unwrap();
+        let Err(rejected) = verify(parse(&text).unwrap()) else { panic!("{name} should be refused") };
+        insta::assert_snapshot!(name.replace('/', "_"), rejected.to_string());
+    }
+}
