@@ -236,11 +236,12 @@ pub(crate) fn interval_text(interval: Interval, extent: Option<u32>) -> String {
 fn write_element(out: &mut String, program: &Program, element: Element) -> fmt::Result {
     let event = program.events.get(element.event.index());
     write!(out, "{}", element.event)?;
-    match event {
-        Some(EventTensor { shape, .. }) if shape.is_empty() && element.index == 0 => Ok(()),
-        Some(event) if event.shape.len() > 1 && u64::from(element.index) < event.len() => {
+    let len = event.and_then(|event| event.shape.iter().try_fold(1u64, |len, &extent| len.checked_mul(extent.into())));
+    match (event, len) {
+        (Some(EventTensor { shape, .. }), _) if shape.is_empty() && element.index == 0 => Ok(()),
+        (Some(event), Some(len)) if event.shape.len() > 1 && u64::from(element.index) < len => {
             write!(out, "[")?;
-            let mut stride = event.len();
+            let mut stride = len;
             let mut rest = u64::from(element.index);
             for (n, &extent) in event.shape.iter().enumerate() {
                 stride /= u64::from(extent.max(1));

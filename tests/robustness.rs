@@ -1,0 +1,317 @@
+//! Nothing that comes from outside makes the readers or the verifier panic.
+//!
+//! Each test takes some tens of thousands of inputs; `AMK_RUNS=1000000 cargo test --release -p amk-tests --test robustness`
+//! takes as many as it says.
+
+use amk_ir::text::{parse, print};
+use amk_ir::verify::{Rejected, Verifier, verify};
+use amk_ir::{
+    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction, InstructionId,
+    Interval, Limits, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId, Wait,
+};
+use std::fs;
+use std::path::Path;
+
+/// SplitMix64: small, and the same on every machine.
+struct Draw(u64);
+
+impl Draw {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    fn chance(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == 0
+    }
+
+    /// Mostly small, sometimes at an edge.
+    fn number(&mut self) -> u32 {
+        match self.below(24) {
+            0 => u32::MAX,
+            1 => u32::MAX - 1,
+            2 => 1 << 31,
+            3 => self.next() as u32,
+            _ => self.below(6) as u32,
+        }
+    }
+
+    fn list<T>(&mut self, longest: usize, mut item: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.below(longest + 1)).map(|_| item(self)).collect()
+    }
+
+    fn one_of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+fn runs(default: usize) -> usize {
+    std::env::var("AMK_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(default)
+}
+
+fn corpus() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
+    let folders = fs::read_dir(root).unwrap().map(|folder| folder.unwrap().path());
+    let mut files: Vec<_> = folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
+}
+
+/// Changes bytes, numbers, words and lines of a text.
+fn mutate(text: &str, draw: &mut Draw) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    for _ in 0..1 + draw.below(4) {
+        if bytes.is_empty() {
+            break;
+        }
+        let at = draw.below(bytes.len());
+        match draw.below(6) {
+            0 => bytes[at] = draw.next() as u8,
+            1 => {
+                bytes.remove(at);
+            }
+            2 => bytes.insert(at, draw.one_of(b"0123456789.,:;[](){}@\"-> \n")),
+            3 => {
+                let word = draw.one_of(&["pos", "mut ", "early ", "4294967295", "99999999999999999999", "..", "\"", "@", "nan", "then "]);
+                bytes.splice(at..at, word.bytes());
+            }
+            4 => {
+                let digits: Vec<usize> = (0..bytes.len()).filter(|&n| bytes[n].is_ascii_digit()).collect();
+                if !digits.is_empty() {
+                    bytes[digits[draw.below(digits.len())]] = b'0' + draw.below(10) as u8;
+                }
+            }
+            _ => {
+                let to = draw.below(bytes.len());
+                let slice = bytes[at.min(to)..at.max(to)].to_vec();
+                let into = draw.below(bytes.len());
+                bytes.splice(into..into, slice);
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn settles(program: Program, verifier: &mut Verifier) {
+    let printed = print(&program);
+    let again = parse(&printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));
+    // Parameters that are not numbers are not equal to themselves.
+    assert!(again == program || printed.contains("nan"), "{printed}");
+    assert_eq!(print(&again), printed);
+    let violations = verifier.check(&program);
+    for violation in &violations {
+        let message = violation.message(&program);
+        assert!(!message.headline.is_empty() && !message.help.is_empty(), "{violation:?}");
+    }
+    if !violations.is_empty() {
+        let rejected = Rejected { program: Box::new(program), violations };
+        assert!(rejected.to_string().contains("error: AMK0"));
+    }
+}
+
+#[test]
+fn arbitrary_bytes_are_read_or_refused() {
+    let mut draw = Draw(1);
+    for _ in 0..runs(50_000) {
+        let length = draw.below(80);
+        let bytes: Vec<u8> = (0..length).map(|_| draw.next() as u8).collect();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(parse(&text).is_err());
+        assert!(Program::from_json(&text).is_err());
+    }
+}
+
+#[test]
+fn damaged_texts_are_read_or_refused() {
+    let corpus = corpus();
+    let (mut draw, mut verifier, mut read) = (Draw(2), Verifier::default(), 0);
+    let runs = runs(20_000);
+    for _ in 0..runs {
+        let text = draw.below(corpus.len());
+        if let Ok(program) = parse(&mutate(&corpus[text], &mut draw)) {
+            read += 1;
+            settles(program, &mut verifier);
+        }
+    }
+    assert!(read * 20 > runs, "too few of the texts could be read: {read} of {runs}");
+}
+
+#[test]
+fn damaged_json_is_read_or_refused() {
+    let corpus: Vec<String> = corpus().iter().filter_map(|text| parse(text).ok()?.to_json().ok()).collect();
+    let (mut draw, mut verifier, mut read) = (Draw(3), Verifier::default(), 0);
+    let runs = runs(20_000);
+    for _ in 0..runs {
+        let text = draw.below(corpus.len());
+        if let Ok(program) = Program::from_json(&mutate(&corpus[text], &mut draw)) {
+            read += 1;
+            settles(program, &mut verifier);
+        }
+    }
+    assert!(read * 20 > runs, "too few of the texts could be read: {read} of {runs}");
+}
+
+#[test]
+fn arbitrary_programs_are_decided() {
+    let (mut draw, mut verifier) = (Draw(4), Verifier::default());
+    for _ in 0..runs(20_000) {
+        settles(program(&mut draw), &mut verifier);
+    }
+}
+
+#[test]
+fn the_memory_of_a_verifier_is_no_part_of_its_opinion() {
+    let (mut draw, mut verifier) = (Draw(5), Verifier::default());
+    for text in corpus().iter().cycle().take(2_000) {
+        let Ok(program) = parse(&mutate(text, &mut draw)) else { continue };
+        let mut violations = verifier.check(&program);
+        let fresh = verify(program).err().map_or_else(Vec::new, |rejected| rejected.violations);
+        violations.truncate(fresh.len().max(violations.len()));
+        assert_eq!(violations, fresh);
+    }
+}
+
+fn name(draw: &mut Draw) -> String {
+    draw.one_of(&["x", "w.layers[3].wq", "", "a b", "\"", "wait", "i3", "mut", ";", "\u{e9}\n"]).to_owned()
+}
+
+fn bound(draw: &mut Draw) -> Bound {
+    Bound { base: draw.number(), pos: draw.chance(5) }
+}
+
+fn region(draw: &mut Draw) -> Region {
+    let intervals = draw.list(4, |draw| {
+        let lo = bound(draw);
+        let hi = if draw.chance(3) { bound(draw) } else { Bound { base: lo.base.saturating_add(draw.number()), ..lo } };
+        Interval { lo, hi }
+    });
+    Region::new(&intervals).unwrap()
+}
+
+fn access(draw: &mut Draw) -> Access {
+    draw.one_of(&[Access::Read, Access::Write, Access::Update])
+}
+
+fn buffer(draw: &mut Draw) -> Buffer {
+    use BufferKind::{Activation, Input, Local, Output, State, Weight};
+    Buffer {
+        name: name(draw),
+        kind: draw.one_of(&[Activation, Activation, Activation, Output, State, Local, Weight, Input]),
+        dtype: draw.one_of(&DType::ALL),
+        shape: draw.list(5, Draw::number),
+        exchange: if draw.chance(4) { Exchange::Packet { slots: draw.below(4) as u8 } } else { Exchange::Counter },
+        place: draw.chance(4).then(|| if draw.chance(8) { u64::MAX - draw.below(9) as u64 } else { draw.below(64) as u64 }),
+    }
+}
+
+fn task(draw: &mut Draw) -> Task {
+    let element = |draw: &mut Draw| Element { event: EventId(draw.below(4) as u32), index: draw.number() };
+    Task {
+        op: draw.chance(3).then(|| OpId(draw.number())),
+        calls: draw.list(2, |draw| Call {
+            instruction: InstructionId(draw.below(4) as u32),
+            operands: draw.list(4, |draw| Operand {
+                buffer: BufferId(draw.below(7) as u32),
+                region: region(draw),
+                access: access(draw),
+                early: draw.chance(8),
+            }),
+            params: draw.list(2, |draw| match draw.below(3) {
+                0 => Param::F32(draw.one_of(&[0.5, -0.0, f32::INFINITY, f32::NAN, 1e-38, f32::MAX])),
+                1 => Param::U32(draw.number()),
+                _ => Param::Pos,
+            }),
+        }),
+        waits: draw.list(3, |draw| Wait { on: element(draw), threshold: draw.number() }),
+        signals: draw.list(3, element),
+    }
+}
+
+/// A program of any form that the types allow; the more tame ones get past the first checks.
+fn program(draw: &mut Draw) -> Program {
+    let tame = draw.chance(2);
+    let tasks = draw.list(6, task);
+    let order: Vec<TaskId> = match tame {
+        true => (0..tasks.len()).map(TaskId::from).collect(),
+        false => draw.list(8, |draw| TaskId(draw.below(8) as u32)),
+    };
+    let mut program = Program {
+        name: name(draw),
+        dims: draw.list(2, |draw| (name(draw), draw.number())).into_iter().collect(),
+        positions: draw.number(),
+        steps: draw.one_of(&[Steps::Barrier, Steps::Pipelined]),
+        limits: Limits { workers: draw.number(), local_bytes: u64::MAX, memory_bytes: draw.next() },
+        instructions: draw.list(4, |draw| Instruction {
+            name: name(draw),
+            path: name(draw),
+            operands: draw.list(3, |draw| OperandSpec { name: name(draw), access: access(draw) }),
+            params: draw.list(2, name),
+        }),
+        ops: draw.list(2, name),
+        buffers: draw.list(6, buffer),
+        events: draw.list(3, |draw| EventTensor { name: name(draw), shape: draw.list(3, Draw::number) }),
+        tasks,
+        queues: match draw.chance(2) {
+            true => Queues::Ticket { workers: draw.number(), order },
+            false => Queues::Static(order.chunks(1 + draw.below(4)).map(<[TaskId]>::to_vec).collect()),
+        },
+    };
+    if tame {
+        make_tame(&mut program, draw);
+    }
+    program
+}
+
+/// Makes references, shapes and tiles such that the order of tasks is what is left to judge.
+fn make_tame(program: &mut Program, draw: &mut Draw) {
+    program.positions = 1 + draw.below(3) as u32;
+    program.limits = Limits::default();
+    program.instructions.clear();
+    program.ops.clear();
+    program.buffers.push(buffer(draw));
+    for buffer in &mut program.buffers {
+        buffer.shape = vec![8; 1 + draw.below(4)];
+        buffer.place = buffer.place.map(|place| (place % 64) * 4).filter(|_| buffer.kind != BufferKind::Local);
+        buffer.exchange = match (buffer.exchange, buffer.kind) {
+            (Exchange::Packet { slots }, BufferKind::Activation) => Exchange::Packet { slots: slots.max(1) },
+            _ => Exchange::Counter,
+        };
+    }
+    program.events = vec![EventTensor { name: "e".into(), shape: vec![3] }];
+    let buffers = program.buffers.clone();
+    for task in &mut program.tasks {
+        task.op = None;
+        for call in &mut task.calls {
+            call.params.clear();
+            for operand in &mut call.operands {
+                let buffer = draw.below(buffers.len());
+                operand.buffer = BufferId::from(buffer);
+                let intervals: Vec<Interval> = buffers[buffer].shape.iter().map(|_| tame_interval(draw)).collect();
+                operand.region = Region::new(&intervals).unwrap();
+                if matches!(buffers[buffer].kind, BufferKind::Weight | BufferKind::Input) {
+                    operand.access = Access::Read;
+                }
+            }
+            let operands = call.operands.iter().map(|o| OperandSpec { name: "x".into(), access: o.access }).collect();
+            call.instruction = InstructionId::from(program.instructions.len());
+            program.instructions.push(Instruction { name: "f".into(), path: "f".into(), operands, params: vec![] });
+        }
+        for (n, element) in task.signals.iter_mut().chain(task.waits.iter_mut().map(|wait| &mut wait.on)).enumerate() {
+            *element = Element { event: EventId(0), index: n as u32 % 3 };
+        }
+        task.waits.iter_mut().for_each(|wait| wait.threshold = 1);
+    }
+}
+
+fn tame_interval(draw: &mut Draw) -> Interval {
+    let lo = draw.below(5) as u32;
+    let pos = draw.chance(4);
+    Interval { lo: Bound { base: lo, pos }, hi: Bound { base: lo + 1 + draw.below(1 + 4 - lo as usize) as u32, pos } }
+}
