@@ -1,4 +1,78 @@
-//! The verifier: structure (AMK01xx) and deadlock (AMK02xx).
+//! The verifier: decides whether a program is safe to run.
+//!
+//! # The statement
+//!
+//! In every execution of an accepted program with its workers resident, every task of every step runs, and every element
+//! that a task reads has the value that the eager order gives it; so outputs and states have the values of the annotated
+//! function. An execution is any interleaving of the workers; a task's accesses happen at any time between its start and
+//! its end, early reads at any time since the launch. The steps of a launch are at consecutive positions `p, p+1, ..` below
+//! `positions`; a program for one position stays at it for any number of steps.
+//!
+//! # What is checked
+//!
+//! *Structure* (AMK01xx, `structure`): every reference exists; calls have the operands, accesses and parameters of their
+//! instructions; shapes are possible; tiles have the rank of their buffer, lie in it and do not cross, at every position;
+//! weights and inputs are not written; locals belong to one task; each task is queued once; no counter is named twice by a
+//! task; the target's capacities hold; outputs are covered (in `race`).
+//!
+//! *Deadlock* (AMK02xx, `deadlock`): thresholds are in 1 to the fan-in; a run of one step that lets every worker go as far
+//! as it can reaches every task. Waits are monotone (no signal makes a wait fail), so if one such run reaches a task, every
+//! maximal one does. One step is enough: after all tasks of the steps before, a counter has what a launch's start gives it,
+//! and more can only help. With tickets each wait is satisfied by earlier tickets, so that the least unfinished ticket can
+//! always run, with one resident worker and with more.
+//!
+//! *Races* (AMK03xx, AMK0404, AMK05xx; `race`, `pairs`): for any two accesses of one element, one a write, the first in the
+//! order of (step, task, call) has finished whenever the second starts. Elements are exact: tiles at every position, bytes
+//! where buffers share the arena. Operands of one call do not overlap if one is written. Early reads overlap no write of any
+//! task at any position.
+//!
+//! *Values* (AMK0301, AMK0402, AMK0403, AMK0501): in eager order the last write of what is read is one of its own buffer,
+//! in the same step unless the buffer is kept between steps; at the end of a step outputs, states, weights and inputs have
+//! their own bytes; an element of a packet buffer is written once a step.
+//!
+//! *Epochs* (AMK0502 to AMK0504): counters and packets are never reset. What they confuse, they confuse in the order of
+//! tasks: a wait of step `n` for `t` of a counter of fan-in `f` is a wait for `n*f + t` signals of any step. Two steps of
+//! signals fit in the wrapping difference of 32 bits.
+//!
+//! # Why this implies the statement
+//!
+//! By races every read of an element is ordered after the writes before it in eager order and before those after it, so it
+//! finds the last write before it; by values that write is the one whose value the eager order reads.
+//!
+//! *Order.* `a` has finished whenever `b` starts if and only if `b` is not among the tasks that run when `a` never finishes;
+//! these do not depend on the interleaving, as waits are monotone. [`clocks`] proves most orders at once; what it cannot
+//! prove is decided by running the program without `a` ([`judge`]). Refusals are always of the second kind.
+//!
+//! *Steps.* It is enough to look at a launch from its first step: the steps of an execution from `n` on, with the signals
+//! of the steps before left out, are an execution from the start, because steps before `n` give a counter at most `n*f`
+//! signals. And what comes after `a` in step `d` does so in step `d+1`, since counts and queues only go on. So for each pair
+//! the least distance at which it meets decides: the next step (the next use of the slot for packets), or further where both
+//! tiles move with the position.
+//!
+//! *Positions.* Bounds are constants or `pos + constant`, so between two meetings of bounds their order, and with it which
+//! cells exist and who touches them, stays the same. One position from each stretch stands for all.
+//!
+//! *Transitivity.* Ordering each access after the last writer of a cell, and each write after the readers since, orders all.
+//!
+//! # What is not checked
+//!
+//! * That an instruction touches only its operands' tiles, reads what it says, and computes what its reference does: the
+//!   VMs' tests compare them.
+//! * That a VM keeps the order it is given: signals come after the task's writes are visible, waits before its reads; the
+//!   packet waits of a task before its first call, and packets are published when what the task wrote before them is visible
+//!   and what it read is no longer needed.
+//! * That the workers of static queues are resident, and that positions are consecutive: the launch asserts both.
+//! * Names, dims, op labels and values of parameters.
+//! * After an aborted launch the host starts counters and epochs from a base beyond all that it can have counted.
+//!
+//! # Where it refuses more than it must
+//!
+//! * Buffers that have values before a step share no bytes, nor packet buffers with any; locals have no place.
+//! * Shared bytes are followed position by position: up to 4096 where tiles move, and in up to 2^24 runs of bytes.
+//! * How far workers run ahead of each other is followed for 16 steps, and orders that the clocks cannot prove within a
+//!   budget of simulated tasks (2^28); beyond either an order counts as not proven. No lowering comes near.
+//! * A bound that crosses at some position is refused even where the tile would be empty.
+//! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
 
 mod clocks;
 mod deadlock;

@@ -3,7 +3,7 @@
 use super::grid::{byte_runs, runs_meet};
 use super::judge::Judge;
 use super::meet::Meet;
-use super::storage::{Access, Storages};
+use super::storage::{Access, MOST_SHARED_POSITIONS, Storages};
 use super::violation::{Site, Violation};
 use crate::{Program, TaskId};
 
@@ -53,8 +53,29 @@ fn overlap(program: &Program, storages: &Storages, [first, second]: &[Access; 2]
     })
 }
 
-/// AMK0305: what is read before the waits is written by no task at any position. Other buffers with the same bytes count
-/// as written wherever they overlap.
+/// The runs of bytes that an access touches at one position or another, in order. Storages of shared bytes with more
+/// positions are refused as a whole.
+fn runs_at_all_positions(program: &Program, access: &Access) -> Option<Vec<(u64, u64)>> {
+    let moves = access.operand.region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
+    let positions = if moves { program.positions.min(MOST_SHARED_POSITIONS) } else { 1 };
+    let mut runs = Vec::new();
+    for position in 0..positions {
+        if !byte_runs(&program.buffers[access.operand.buffer.index()], access, position, &mut runs) {
+            return None;
+        }
+    }
+    runs.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if run.0 <= last.1 => last.1 = last.1.max(run.1),
+            _ => merged.push(run),
+        }
+    }
+    Some(merged)
+}
+
+/// AMK0305: what is read before the waits is written by no task at any position.
 pub(super) fn check_early(program: &Program, storages: &Storages, storage: usize, judge: &mut Judge<'_>) {
     let accesses = storages.accesses(storage);
     if !storages.kinds[storage].written || !accesses.iter().any(|access| access.operand.early) {
@@ -65,8 +86,11 @@ pub(super) fn check_early(program: &Program, storages: &Storages, storage: usize
             let meet = if read.operand.buffer == write.operand.buffer {
                 Meet::of(&read.operand.region, &write.operand.region, program.positions).ever()
             } else {
-                let [a, b] = [read, write].map(|access| super::storage::bytes(&program.buffers[access.operand.buffer.index()]));
-                (a.start < b.end && b.start < a.end).then_some((0, 0))
+                match [read, write].map(|access| runs_at_all_positions(program, access)) {
+                    [Some(a), Some(b)] => runs_meet(&a, &b).then_some((0, 0)),
+                    // Too many to take apart.
+                    _ => Some((0, 0)),
+                }
             };
             if let Some((position, write_position)) = meet {
                 let (read, write) = (read.party(0), write.party(0));
