@@ -23,6 +23,7 @@ pub mod region;
 pub mod schedule;
 pub mod shapes;
 pub mod signature;
+pub mod symbolic;
 pub mod text;
 pub mod verify;
 

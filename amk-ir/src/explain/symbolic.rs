@@ -77,4 +77,21 @@ where it is not."#,
         text: r#"An op is fused into its consumers by repeating it in each of their tasks, so it has one task itself, such as the norm of a vector. An
 element-wise op is fused into its producer instead."#,
     },
+    Page {
+        code: 620,
+        title: "tasks that do not write a result exactly once",
+        text: r#"For all values of an instruction's dims that meet its `multiples`, the regions of its tasks partition each result: no element is left
+out, none is written twice. The note has dims for which that fails.
+
+    task = "n in 0..N/16 step 1: y[16*n..16*n+16] <- x[..]"     // the last N % 16 elements stay unwritten
+
+A `tile` cuts its last tile to fit: `n in 0..N step T: y[n..n+T]`. For a step that is a dim, state that it divides: `multiples = "N % D"`."#,
+    },
+    Page {
+        code: 621,
+        title: "a task region outside of its operand",
+        text: r#"For some dims that meet the instruction's `multiples` a task's region leaves the operand. The note has the dims.
+
+    shape = "x: [N] -> y: [N]", task = "n in 0..N step 1: y[n..n+1] <- x[n..n+2]"     // reads one past the end"#,
+    },
 ];

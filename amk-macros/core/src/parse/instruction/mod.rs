@@ -79,7 +79,12 @@ pub(crate) fn parse(
         multiples: clauses.multiples.clone(),
         cuda: clauses.cuda.as_ref().map(LitStr::value),
     };
-    Some(Instruction { signature, cuda: clauses.cuda, krate })
+    let findings = amk_ir::symbolic::check(&signature);
+    for finding in &findings {
+        let diagnostic = Diagnostic::new(finding.code, &clauses.task_at, finding.headline.clone(), finding.help.clone());
+        diagnostics.push(finding.notes.iter().fold(diagnostic, |diagnostic, note| diagnostic.note(note.clone())));
+    }
+    findings.is_empty().then_some(Instruction { signature, cuda: clauses.cuda, krate })
 }
 
 struct Reader<'a> {
