@@ -1,7 +1,16 @@
 //! Shapes are compared for all dims, at the argument.
 
 use amk::prelude::*;
-use amk_kernels::{add, linear};
+
+#[instruction(op = "gemv", shape = "x: [K], w: [N, K] -> y: [N]", task = "y[..] <- x[..], w[.., ..]")]
+fn linear(x: &Tensor, w: &Weight) -> Tensor {
+    w.to_f32().chunks(x.len()).map(|row| row.iter().zip(x.data()).map(|(w, x)| w * x).sum()).collect()
+}
+
+#[instruction(op = "add", shape = "x: [N], y: [N] -> z: [N]", task = "z[..] <- x[..], y[..]")]
+fn add(x: &Tensor, y: &Tensor) -> Tensor {
+    x.data().iter().zip(y.data()).map(|(x, y)| x + y).collect()
+}
 
 #[derive(WeightLayout)]
 struct Mlp {

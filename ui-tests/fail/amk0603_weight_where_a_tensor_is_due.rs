@@ -1,7 +1,11 @@
 //! An operand's class is checked (rustc checks its type too).
 
 use amk::prelude::*;
-use amk_kernels::linear;
+
+#[instruction(op = "gemv", shape = "x: [K], w: [N, K] -> y: [N]", task = "y[..] <- x[..], w[.., ..]")]
+fn linear(x: &Tensor, w: &Weight) -> Tensor {
+    w.to_f32().chunks(x.len()).map(|row| row.iter().zip(x.data()).map(|(w, x)| w * x).sum()).collect()
+}
 
 #[derive(WeightLayout)]
 struct Mlp {

@@ -1,7 +1,7 @@
 //! Where an item was declared.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 
 /// Where an item was declared: for messages, and to give its companion a name of its own.
@@ -46,16 +46,21 @@ impl Origin {
     }
 }
 
-/// The file as `package/path`, whatever directory the compiler was started in.
+/// The file as `package/path`, whatever directory the compiler was started in; a file outside of the package by its name.
 fn in_package(file: &str, directory: &str, package: &str) -> String {
     let (file, directory) = (Path::new(file), Path::new(directory));
     let names: Vec<_> = directory.components().collect();
     let inner = (0..names.len()).find_map(|skip| {
-        let tail: std::path::PathBuf = names[skip..].iter().collect();
+        let tail: PathBuf = names[skip..].iter().collect();
         file.strip_prefix(&tail).ok()
     });
-    let inner = inner.unwrap_or(file).to_string_lossy().replace('\\', "/");
-    if package.is_empty() || Path::new(&inner).is_absolute() { inner } else { format!("{package}/{inner}") }
+    let inside = |file: &&Path| file.components().all(|component| matches!(component, Component::Normal(_)));
+    let inner = inner.or(Some(file)).filter(inside).map(Path::to_string_lossy);
+    match inner {
+        Some(inner) if !package.is_empty() => format!("{package}/{}", inner.replace('\\', "/")),
+        Some(inner) => inner.into_owned(),
+        None => file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+    }
 }
 
 /// FNV-1a, 32 bits: the same on every machine.
@@ -71,6 +76,9 @@ mod tests {
     fn files_are_told_from_the_package_on() {
         for file in ["kernels/src/linear.rs", "/home/user/amk/kernels/src/linear.rs", "src/linear.rs"] {
             assert_eq!(in_package(file, "/home/user/amk/kernels", "amk-kernels"), "amk-kernels/src/linear.rs");
+        }
+        for file in ["../elsewhere/linear.rs", "/elsewhere/linear.rs"] {
+            assert_eq!(in_package(file, "/home/user/amk/kernels", "amk-kernels"), "linear.rs");
         }
     }
 
