@@ -1,0 +1,172 @@
+//! The CUDA VM. What needs no GPU runs everywhere: plans of the declared models pass the verifier, their images mean the same
+//! tasks, and the device code compiles for every target where NVRTC is there. The rest says "skipped" without a GPU.
+
+use amk::ir::verify::verify;
+use amk::vm::cuda::{CudaError, GpuTarget, Image, RunOptions, TARGETS, Vm, compile, plan_for, source};
+use amk_kernels::cuda::DEVICE;
+use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::model::{FAMILIES, Model, WeightFormat};
+use std::time::Duration;
+
+const KNOWN: [(&str, &str); 4] =
+    [("llama", "smollm2_135m"), ("llama", "llama_3_2_1b"), ("llama", "llama_3_1_8b"), ("qwen3", "qwen3_0_6b")];
+
+fn target(name: &str) -> &'static GpuTarget {
+    TARGETS.iter().find(|target| target.name == name).expect("the target should have a record")
+}
+
+fn plan_of(family: &str, instance: &str, target: &GpuTarget) -> amk::vm::cuda::plan::Plan {
+    let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+    let instance = kernel.instance(instance).expect("the instance");
+    plan_for(kernel, instance, target).expect("it should be planned")
+}
+
+#[test]
+fn plans_of_declared_models_are_safe_and_their_images_mean_the_same_tasks() {
+    for (family, instance) in KNOWN {
+        let plan = plan_of(family, instance, target("h200"));
+        let verified =
+            verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{instance} should be safe: {rejected}"));
+        let image = Image::build(&verified, &plan).expect("the image should be the program");
+        assert_eq!(image.records.len(), plan.program.tasks.len());
+    }
+}
+
+#[test]
+fn an_image_of_another_program_is_refused() {
+    let mut plan = plan_of("llama", "smollm2_135m", target("h200"));
+    let verified = verify(plan.program.clone()).expect("it should be safe");
+    // The task's record would compute other rows than the verified task.
+    let at = plan
+        .tasks
+        .iter()
+        .position(|(_, _, work)| matches!(work, amk::vm::cuda::plan::Work::Rows(_)))
+        .expect("a projection");
+    if let amk::vm::cuda::plan::Work::Rows(rows) = &mut plan.tasks[at].2 {
+        *rows = rows.start + 8..rows.end + 8;
+    }
+    assert!(matches!(Image::build(&verified, &plan), Err(CudaError::Image { .. })));
+}
+
+#[test]
+fn the_device_code_compiles_for_every_target() {
+    for target in &TARGETS {
+        // The shape of the work depends on the model; one with heads of 64 and one with heads of 128 elements.
+        for (family, instance) in [KNOWN[0], KNOWN[3]] {
+            let code = source::generate(DEVICE, &plan_of(family, instance, target), target);
+            match compile(&code, target.architecture) {
+                Ok(cubin) => {
+                    println!("{} {instance}: {} bytes; {}", target.name, cubin.bytes.len(), resources(&cubin.log))
+                }
+                Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
+                Err(error) => panic!("{}: {error}", target.name),
+            }
+        }
+    }
+}
+
+/// The lines of ptxas that say what the kernel takes.
+fn resources(log: &str) -> String {
+    let told = |line: &&str| line.contains("registers") || line.contains("spill");
+    log.lines()
+        .filter(told)
+        .map(|line| line.trim_start_matches("ptxas").trim_start_matches(" info    :").trim())
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
+/// SmolLM2 on the GPU, or why not.
+fn smollm2(context: usize) -> Result<Vm, String> {
+    let path =
+        Cache::from_env().and_then(|cache| cache.resolve(&SMOLLM2_135M_INSTRUCT)).map_err(|error| error.to_string())?;
+    let checkpoint = Checkpoint::open(&path).expect("the checkpoint should open");
+    let model = Model::load(&checkpoint.config, checkpoint.tensors, context, WeightFormat::BF16, &mut |_| {})
+        .expect("it should load");
+    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    match Vm::new(model.family.kernel, &model.instance, &model.bindings, DEVICE, &cubins, &mut |_| {}) {
+        Ok(vm) => Ok(vm),
+        Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error.to_string()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Golden {
+    cases: Vec<Case>,
+}
+
+#[derive(serde::Deserialize)]
+struct Case {
+    prompt: Vec<u32>,
+    tokens: Vec<u32>,
+}
+
+/// bf16 on the GPU against transformers in fp32: fed the golden tokens, the choice is the same but where two logits are close.
+#[test]
+fn smollm2_on_the_gpu_gives_the_tokens_of_transformers() {
+    let mut vm = match smollm2(512) {
+        Ok(vm) => vm,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let text =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/smollm2_135m.json")).expect("golden file");
+    let golden: Golden = serde_json::from_str(&text).expect("golden cases");
+    for case in golden.cases {
+        let fed: Vec<u32> = case.prompt.iter().chain(&case.tokens[..case.tokens.len() - 1]).copied().collect();
+        let run =
+            vm.run(&fed, 0, fed.len() as u32, &RunOptions::default(), &mut |_| {}).expect("the launch should end");
+        let chosen = &run.tokens[case.prompt.len() - 1..];
+        let same = chosen.iter().zip(&case.tokens).filter(|(a, b)| a == b).count();
+        println!("{same} of {} choices as in fp32", case.tokens.len());
+        assert!(same * 100 >= case.tokens.len() * 95, "{chosen:?} is not {:?}", case.tokens);
+    }
+}
+
+#[test]
+fn every_run_gives_the_same_bits_and_the_host_does_nothing_between_tokens() {
+    let mut vm = match smollm2(512) {
+        Ok(vm) => vm,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let options = RunOptions { logits: true, ..RunOptions::default() };
+    let mut seen = Vec::new();
+    let first = vm.run(&[1, 504, 260], 0, 40, &options, &mut |token| seen.push(token)).expect("the launch should end");
+    assert_eq!(seen, first.tokens, "tokens should arrive while they are made");
+    assert_eq!(first.tokens.len(), 40);
+    let bits = |logits: &[f32]| {
+        logits.iter().map(|x| x.to_bits()).fold(0u64, |hash, x| (hash ^ u64::from(x)).wrapping_mul(0x100_0000_01b3))
+    };
+    let repeats = std::env::var("AMK_REPEATS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+    for repeat in 0..repeats {
+        let again = vm.run(&[1, 504, 260], 0, 40, &options, &mut |_| {}).expect("the launch should end");
+        assert_eq!((bits(&again.logits), &again.tokens), (bits(&first.logits), &first.tokens), "repeat {repeat}");
+    }
+    println!("{repeats} repeats of 40 steps: the same bits");
+}
+
+#[test]
+fn a_launch_past_its_deadline_ends_with_an_error_and_the_next_one_works() {
+    let mut vm = match smollm2(512) {
+        Ok(vm) => vm,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let late = RunOptions { deadline: Duration::from_nanos(1), ..RunOptions::default() };
+    let error = vm.run(&[1], 0, 500, &late, &mut |_| {}).expect_err("the deadline should have passed");
+    assert!(matches!(error, CudaError::Stuck(_)), "{error}");
+    println!("{error}");
+    let run = vm.run(&[1], 0, 8, &RunOptions::default(), &mut |_| {}).expect("the next launch should work");
+    assert_eq!(run.tokens.len(), 8);
+}
+
+#[test]
+fn positions_outside_the_context_are_refused() {
+    let mut vm = match smollm2(64) {
+        Ok(vm) => vm,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    assert!(matches!(
+        vm.run(&[1], 60, 5, &RunOptions::default(), &mut |_| {}),
+        Err(CudaError::Positions { to: 65, .. })
+    ));
+}
