@@ -22,8 +22,10 @@ pub struct Family {
     pub architecture: Architecture,
     /// The annotated function.
     pub kernel: &'static Megakernel,
-    load: fn(&ModelConfig, &BTreeMap<String, u32>, &mut CheckpointSource<'_>) -> Result<Parts, BuildError>,
+    load: Load,
 }
+
+type Load = fn(&BTreeMap<String, u32>, &mut CheckpointSource<'_>) -> Result<Parts, BuildError>;
 
 /// The models of this crate.
 pub const FAMILIES: [Family; 3] = [
@@ -32,21 +34,21 @@ pub const FAMILIES: [Family; 3] = [
         about: "Llama 2 and 3, SmolLM2, TinyLlama, Mistral without a sliding window",
         architecture: Architecture::Llama,
         kernel: &llama::DECODE,
-        load: |_, dims, source| parts(dims, source, llama::decode),
+        load: |dims, source| parts(dims, source, llama::decode),
     },
     Family {
         name: "qwen2",
         about: "Qwen2 and Qwen2.5, dense",
         architecture: Architecture::Qwen2,
         kernel: &qwen2::DECODE,
-        load: |_, dims, source| parts(dims, source, qwen2::decode),
+        load: |dims, source| parts(dims, source, qwen2::decode),
     },
     Family {
         name: "qwen3",
         about: "Qwen3, dense",
         architecture: Architecture::Qwen3,
         kernel: &qwen3::DECODE,
-        load: |_, dims, source| parts(dims, source, qwen3::decode),
+        load: |dims, source| parts(dims, source, qwen3::decode),
     },
 ];
 
@@ -145,7 +147,7 @@ impl Model {
         let dims = dims(config, context);
         let total = tensors.stored_bytes().max(1);
         let mut source = CheckpointSource { config, tensors, format, loaded: HashMap::new(), done: 0, total, progress };
-        let Parts { bindings, eager } = (family.load)(config, &dims, &mut source)?;
+        let Parts { bindings, eager } = (family.load)(&dims, &mut source)?;
         source.finish()?;
         let (floats, flags) = (bindings.floats().clone(), bindings.flags().clone());
         let instance = Instance { name: "checkpoint".into(), dims, flags, floats, schedule: None };
