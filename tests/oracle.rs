@@ -1,6 +1,6 @@
 //! The oracle on small programs whose verdict is known, by hand.
 
-use amk_tests::generate::{self, Rng};
+use amk_tests::generate::{self, Rng, Size};
 use amk_tests::oracle::{self, Launch, Verdict, judge};
 
 /// A program of copies: `t0` writes `x[0..2]`, `t1` writes `x[2..4]`, `t2` reads what `read` says and writes `y`.
@@ -205,7 +205,7 @@ ticket 2: t0
 fn whole_tasks_show_all_that_starts_and_ends_show() {
     let mut counts = [0; 4];
     for n in 0..6_000 {
-        let program = generate::program(&mut Rng::new(7, n));
+        let program = generate::program(&mut Rng::new(7, n), Size::SMALL);
         let source = oracle::read::read(&amk_ir::text::print(&program)).expect("the printer's text can be read");
         let Some(cells) = oracle::cells::Cells::new(&source) else { continue };
         let steps = if source.pipelined && source.positions != 2 { 2 } else { 1 };
@@ -239,7 +239,7 @@ fn whole_tasks_show_all_that_starts_and_ends_show() {
 fn keeping_one_task_back_shows_every_race() {
     let mut counts = [0; 3];
     for n in 0..2_500 {
-        let (_, program) = amk_tests::soundness::draw(11, n);
+        let (_, program) = amk_tests::soundness::draw(Size::SMALL, 11, n);
         let text = amk_ir::text::print(&program);
         let source = oracle::read::read(&text).expect("the printer's text can be read");
         let all = oracle::judge(&text);

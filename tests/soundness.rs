@@ -1,8 +1,10 @@
 //! Verifier and oracle agree on random programs, and the comparison can tell when they do not.
 //!
-//! The large run is `cargo run --release -p amk-tests --bin soundness -- --programs 1000000 --seed 1`.
+//! The large run is `cargo run --release -p amk-tests --bin soundness -- --programs 1000000 --seed 1`, with `--large` for programs of up to
+//! 80 tasks.
 
 use amk_ir::{Program, text};
+use amk_tests::generate::Size;
 use amk_tests::mutate::{self, Class};
 use amk_tests::oracle::{self, Explorer};
 use amk_tests::soundness::{Count, Label, Tally, codes, draw, opinion};
@@ -10,7 +12,7 @@ use std::fmt::Write;
 
 #[test]
 fn random_programs() {
-    let tally = Tally::run(codes, 1, 0..12_000);
+    let tally = Tally::run(codes, Size::SMALL, 1, 0..12_000);
     for difference in &tally.differences {
         let text = text::print(&difference.program);
         println!("program {}: {}, verifier {:?}\n{text}", difference.number, difference.oracle, difference.codes);
@@ -29,13 +31,23 @@ fn random_programs() {
     }
 }
 
+/// Programs of up to 80 tasks, against one execution a task.
+#[test]
+fn large_random_programs() {
+    let tally = Tally::run(codes, Size::LARGE, 1, 0..400);
+    let numbers: Vec<u64> = tally.differences.iter().map(|difference| difference.number).collect();
+    assert_eq!(numbers, [0; 0], "they differ on these programs");
+    let safe = tally.verdicts["safe"];
+    assert!(safe > 60 && tally.total().undecided == 0, "{safe} safe");
+}
+
 /// A verifier without races, and one that accepts nothing.
 #[test]
 fn a_wrong_verifier_is_found_out() {
     let blind = |program: &Program| codes(program).into_iter().filter(|code| !code.starts_with("AMK03")).collect();
-    assert!(Tally::run(blind, 1, 0..1_000).total().false_accepts > 20);
+    assert!(Tally::run(blind, Size::SMALL, 1, 0..1_000).total().false_accepts > 20);
     let timid = |_: &Program| vec!["AMK0000".to_owned()];
-    let tally = Tally::run(timid, 1, 0..1_000);
+    let tally = Tally::run(timid, Size::SMALL, 1, 0..1_000);
     assert_eq!(tally.total().false_rejects, tally.verdicts["safe"]);
 }
 
@@ -45,7 +57,7 @@ fn every_mutant_is_rejected_or_harmless() {
     let mut explorer = Explorer::default();
     let (mut mutants, mut harmless, mut bases) = (0, 0, 0);
     for number in 0..150 {
-        let (label, program) = draw(3, number);
+        let (label, program) = draw(Size::SMALL, 3, number);
         if label != Label::Drawn || !codes(&program).is_empty() || program.tasks.len() < 3 {
             continue;
         }

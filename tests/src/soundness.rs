@@ -1,8 +1,8 @@
 //! The verifier against the oracle on random programs.
 
-use crate::generate::{self, Rng};
+use crate::generate::{self, Rng, Size};
 use crate::mutate::{self, Class};
-use crate::oracle::{Explorer, Horizon, Verdict};
+use crate::oracle::{Explorer, Horizon, Reason, Verdict, read, withhold};
 use amk_ir::{Access, Buffer, Element, Exchange, Operand, Program, Queues, Steps, Wait, text, verify};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ pub enum Label {
 }
 
 /// The `n`-th program of a seed.
-pub fn draw(seed: u64, n: u64) -> (Label, Program) {
+pub fn draw(size: Size, seed: u64, n: u64) -> (Label, Program) {
     let rng = &mut Rng::new(seed, n);
-    let mut program = generate::program(rng);
+    let mut program = generate::program(rng, size);
     match rng.below(100) {
-        0..48 => return (Label::Drawn, program),
-        48..82 => {
+        0..55 => return (Label::Drawn, program),
+        55..86 => {
             for _ in 0..4 {
                 let class = *rng.pick(&Class::ALL).unwrap_or(&Class::DropWait);
                 if let Some(mutation) = rng.pick(&mutate::sites(&program, class)) {
@@ -36,7 +36,7 @@ pub fn draw(seed: u64, n: u64) -> (Label, Program) {
             }
             (Label::Drawn, program)
         }
-        82..90 => {
+        86..92 => {
             for _ in 0..rng.between(2, 4) {
                 let class = *rng.pick(&Class::ALL).unwrap_or(&Class::DropWait);
                 if let Some(mutation) = rng.pick(&mutate::sites(&program, class)) {
@@ -128,16 +128,19 @@ pub struct Tally {
     pub exploring: Duration,
 }
 
+/// A verifier, as the codes it reports.
+pub type Verifier = fn(&Program) -> Vec<String>;
+
 /// As many differences are kept.
 const KEPT: usize = 100;
 
 impl Tally {
     /// Compares a verifier, given by the codes it reports, with the oracle on some programs of a seed.
-    pub fn run(verifier: fn(&Program) -> Vec<String>, seed: u64, numbers: impl IntoIterator<Item = u64>) -> Self {
+    pub fn run(verifier: Verifier, size: Size, seed: u64, numbers: impl IntoIterator<Item = u64>) -> Self {
         let mut tally = Self::default();
         let mut explorer = Explorer::default();
         for number in numbers {
-            tally.judge(verifier, &mut explorer, seed, number);
+            tally.judge(verifier, &mut explorer, draw(size, seed, number), number);
         }
         tally.states = explorer.states;
         tally
@@ -178,8 +181,7 @@ impl Tally {
         })
     }
 
-    fn judge(&mut self, verifier: fn(&Program) -> Vec<String>, explorer: &mut Explorer, seed: u64, number: u64) {
-        let (label, program) = draw(seed, number);
+    fn judge(&mut self, verifier: Verifier, explorer: &mut Explorer, (label, program): (Label, Program), number: u64) {
         let started = Instant::now();
         let codes = verifier(&program);
         self.verifying += started.elapsed();
@@ -215,9 +217,18 @@ pub fn codes(program: &Program) -> Vec<String> {
     verify::check(program).iter().map(|violation| violation.code().to_string()).collect()
 }
 
+/// Programs of more tasks are judged by one execution a task, not by every interleaving.
+const EXPLORED: usize = 8;
+
 /// The oracle's verdict; `deep`: before it calls a program safe it looks as many steps ahead as it can.
 pub fn opinion(explorer: &mut Explorer, program: &Program, deep: bool) -> Verdict {
     let text = text::print(program);
+    if program.tasks.len() > EXPLORED {
+        return match read::read(&text) {
+            Ok(source) => withhold::judge(&source, Horizon::default()),
+            Err(why) => Verdict::Unsafe(Reason::Text(why)),
+        };
+    }
     let verdict = explorer.judge(&text, Horizon::default());
     if deep && verdict.is_safe() && program.steps == Steps::Pipelined {
         return explorer.judge(&text, Horizon { steps: 16 });

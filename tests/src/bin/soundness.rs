@@ -1,5 +1,6 @@
 //! Draws random programs and compares the verifier with the oracle: `soundness --programs 1000000 --seed 1`.
 
+use amk_tests::generate::Size;
 use amk_tests::oracle::Explorer;
 use amk_tests::shrink::shrink;
 use amk_tests::soundness::{Difference, Tally, codes, draw, opinion};
@@ -27,18 +28,27 @@ struct Args {
     /// Prints that many of the programs on which they differ, shrunk.
     #[arg(long, default_value_t = 3)]
     differences: usize,
+    /// Programs of up to 80 tasks, judged by one execution a task and not by every interleaving.
+    #[arg(long)]
+    large: bool,
     /// Prints a JSON summary instead of a table.
     #[arg(long)]
     json: bool,
 }
 
+impl Args {
+    fn size(&self) -> Size {
+        if self.large { Size::LARGE } else { Size::SMALL }
+    }
+}
+
 /// Programs a thread takes at a time.
-const CHUNK: u64 = 500;
+const CHUNK: u64 = 100;
 
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(number) = args.show {
-        show(args.seed, number);
+        show(args.size(), args.seed, number);
         return ExitCode::SUCCESS;
     }
     let started = Instant::now();
@@ -70,7 +80,7 @@ fn run(args: &Args) -> Tally {
                 return tally;
             }
             let last = (first + CHUNK).min(args.programs);
-            tally.add(Tally::run(codes, args.seed, first..last));
+            tally.add(Tally::run(codes, args.size(), args.seed, first..last));
             bar.inc(last - first);
         }
     };
@@ -125,8 +135,8 @@ fn json(args: &Args, tally: &Tally, seconds: f64) {
     println!("{summary:#}");
 }
 
-fn show(seed: u64, number: u64) {
-    let (label, program) = draw(seed, number);
+fn show(size: Size, seed: u64, number: u64) {
+    let (label, program) = draw(size, seed, number);
     println!("; {label:?}\n{}", amk_ir::text::print(&program));
     let verdict = opinion(&mut Explorer::default(), &program, true);
     println!("; oracle: {verdict}");

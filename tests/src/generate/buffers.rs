@@ -5,7 +5,7 @@ use amk_ir::{Bound, Buffer, BufferId, BufferKind, DType, Exchange, Interval, Reg
 
 impl Draft<'_> {
     pub(super) fn buffers(&mut self) {
-        for _ in 0..self.rng.between(1, 3) {
+        for _ in 0..self.rng.between(self.size.buffers.0, self.size.buffers.1) {
             let kind = match self.rng.below(100) {
                 0..60 => BufferKind::Activation,
                 60..80 => BufferKind::State,
@@ -24,7 +24,7 @@ impl Draft<'_> {
 
     /// Activations that are not alive at the same time, and now and then others, get the same bytes of the arena.
     pub(super) fn share_memory(&mut self) {
-        let (share, blindly) = (self.rng.chance(60), self.rng.chance(15));
+        let (share, blindly) = (self.rng.chance(60), self.careless && self.rng.chance(30));
         let mut last = None;
         for at in (0..self.program.buffers.len()).filter(|_| share) {
             let buffer = &self.program.buffers[at];
@@ -48,7 +48,7 @@ impl Draft<'_> {
         let rows = if positions > 1 && (kind == BufferKind::State || self.rng.chance(40)) {
             positions + self.rng.below(2)
         } else {
-            self.rng.between(1, 4)
+            self.rng.between(1, self.size.rows)
         };
         let mut shape = vec![rows];
         if self.rng.chance(25) {
@@ -101,7 +101,9 @@ impl Draft<'_> {
     /// A tile that may be read: mostly of what was written.
     pub(super) fn readable(&mut self, buffer: BufferId) -> Option<Region> {
         let kind = self.program.buffers[buffer.index()].kind;
-        if matches!(kind, BufferKind::Weight | BufferKind::Input | BufferKind::State) || self.rng.chance(2) {
+        if matches!(kind, BufferKind::Weight | BufferKind::Input | BufferKind::State)
+            || self.careless && self.rng.chance(4)
+        {
             return Some(self.tile(buffer));
         }
         let mut region = *self.rng.pick(&self.written[buffer.index()].clone())?;

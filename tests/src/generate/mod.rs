@@ -1,6 +1,6 @@
 //! Random small programs, about half of them safe: the waits are derived from the eager order, and then some are spoilt.
 //!
-//! [`program`] draws buffers, then tasks that mostly read what is written, then queues, then counters for every conflict that the queues do
+//! [`program()`] draws buffers, then tasks that mostly read what is written, then queues, then counters for every conflict that the queues do
 //! not order. A pipelined program mostly gets closing tasks that keep a worker from overtaking the others by a step.
 
 mod buffers;
@@ -18,21 +18,47 @@ struct Draft<'a> {
     program: Program,
     /// Of each buffer: tiles written so far.
     written: Vec<Vec<Region>>,
+    size: Size,
+    /// Whether now and then something is left out or mixed up.
+    careless: bool,
 }
 
-/// Draws a program: 2 to 7 tasks, 1 to 4 workers.
-pub fn program(rng: &mut Rng) -> Program {
-    let mut draft = Draft { rng, program: Program { name: "drawn".into(), ..Program::default() }, written: Vec::new() };
+/// How large programs are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    /// Fewest and most tasks; at most 120.
+    pub tasks: (u32, u32),
+    /// Numbers of workers, drawn from evenly.
+    pub workers: &'static [u32],
+    /// Fewest and most buffers that are written.
+    pub buffers: (u32, u32),
+    /// The largest number of rows of a buffer.
+    pub rows: u32,
+}
+
+impl Size {
+    /// Every interleaving can be explored.
+    pub const SMALL: Self = Self { tasks: (2, 7), workers: &[1, 2, 2, 2, 2, 3, 3, 3, 3, 4], buffers: (1, 3), rows: 4 };
+    /// As large as a layer of a model.
+    pub const LARGE: Self = Self { tasks: (12, 80), workers: &[2, 3, 4, 6, 8], buffers: (3, 9), rows: 16 };
+}
+
+/// Draws a program.
+pub fn program(rng: &mut Rng, size: Size) -> Program {
+    let careless = rng.chance(40);
+    let program = Program { name: "drawn".into(), ..Program::default() };
+    let mut draft = Draft { rng, program, written: Vec::new(), size, careless };
     draft.program.positions = if draft.rng.chance(60) { 1 } else { draft.rng.between(2, 4) };
     let pipelined = draft.rng.chance(35);
     let ticket = draft.rng.chance(if pipelined { 10 } else { 30 });
-    let workers = [1, 2, 2, 2, 2, 3, 3, 3, 3, 4][draft.rng.below(10) as usize];
+    let workers = *draft.rng.pick(size.workers).unwrap_or(&1);
     let closed = pipelined && !ticket && workers > 1 && draft.rng.chance(75);
     if pipelined {
         draft.program.steps = Steps::Pipelined;
     }
     draft.buffers();
-    let tasks = if closed { draft.rng.between(2, 7 - workers) } else { draft.rng.between(2, 7) };
+    let (fewest, most) = size.tasks;
+    let tasks = draft.rng.between(fewest, if closed { most - workers } else { most });
     draft.tasks(tasks);
     draft.share_memory();
     draft.queues(ticket, workers);
@@ -45,7 +71,7 @@ impl Draft<'_> {
     fn queues(&mut self, ticket: bool, workers: u32) {
         let tasks = self.program.tasks.len() as u32;
         let mut order: Vec<TaskId> = (0..tasks).map(TaskId).collect();
-        if self.rng.chance(15) {
+        if self.careless && self.rng.chance(30) {
             let at = self.rng.below(tasks - 1) as usize;
             order.swap(at, at + 1);
         }

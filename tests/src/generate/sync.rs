@@ -7,7 +7,7 @@ use amk_ir::{
 };
 
 /// Tasks as a set.
-type Set = u32;
+type Set = u128;
 
 /// Counters before they are elements of event tensors.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl Draft<'_> {
                     producers.push(other);
                 }
             }
-            if !producers.is_empty() && !self.rng.chance(3) {
+            if !producers.is_empty() && !(self.careless && self.rng.chance(6)) {
                 self.wait_for(&mut counters, task, &producers);
             }
             ordered.push(before);
@@ -61,7 +61,7 @@ impl Draft<'_> {
                 counters.waits.push((task, counters.signals.len() - 1, None));
             }
             // A counter that others signal and await too; its later signals make this a partial wait.
-            45..57 if !counters.signals.is_empty() => {
+            45..57 if self.careless && !counters.signals.is_empty() => {
                 let counter = self.rng.below(counters.signals.len() as u32) as usize;
                 counters.signals[counter] |= all;
                 let threshold = self.rng.chance(50).then(|| counters.signals[counter].count_ones());
@@ -112,7 +112,7 @@ impl Draft<'_> {
         if self.rng.chance(10) {
             counters.signals.push(1 << self.rng.below(tasks));
         }
-        if self.rng.chance(10) && !counters.signals.is_empty() {
+        if self.careless && self.rng.chance(20) && !counters.signals.is_empty() {
             let (task, counter) =
                 (self.rng.below(tasks) as usize, self.rng.below(counters.signals.len() as u32) as usize);
             if !counters.waits.iter().any(|&(by, on, _)| (by, on) == (task, counter)) {
@@ -130,7 +130,7 @@ impl Draft<'_> {
         let (kind, exchange) = (BufferKind::State, Exchange::Counter);
         let buffer = self.add(Buffer { name: String::new(), kind, dtype: DType::U8, shape, exchange, place: None });
         for worker in 0..queues.len() as u32 {
-            if self.rng.chance(8) {
+            if self.careless && self.rng.chance(12) {
                 continue;
             }
             let cell = Region::new(&[Interval::fixed(worker, worker + 1)]).unwrap_or(Region::full(&[]));

@@ -48,7 +48,7 @@ impl Draft<'_> {
                 let kind = self.program.buffers[buffer.index()].kind;
                 let percent = match kind {
                     BufferKind::Weight | BufferKind::Input => 40,
-                    BufferKind::State => 6,
+                    BufferKind::State if self.careless => 6,
                     _ => 0,
                 };
                 let early = self.rng.chance(percent);

@@ -12,10 +12,13 @@ use super::{Reason, Verdict, stages};
 
 /// Judges a program, however many tasks it has; its memory must be small.
 pub fn judge(source: &Source, horizon: Horizon) -> Verdict {
-    stages(source, horizon, usize::MAX, |cells, first, steps| {
+    stages(source, horizon, INSTANCES, |cells, first, steps| {
         Launch::new(source, cells, first, steps).check().map_err(Verdict::Unsafe)
     })
 }
+
+/// The most task instances of a pipelined launch.
+const INSTANCES: usize = 400;
 
 /// A launch; its task instances are numbered `step * tasks + task`, the eager order.
 struct Launch {
