@@ -31,8 +31,10 @@ pub(super) struct Grid {
     moves: bool,
 }
 
-/// More runs of bytes than this are not taken apart.
-const MOST_RUNS: usize = 1 << 24;
+/// More runs of bytes than this, for each access, are not taken apart: rows of a tile.
+const MOST_RUNS: usize = 1 << 14;
+/// The same for all accesses of a storage.
+pub(super) const MOST_RUNS_OF_STORAGE: usize = 1 << 24;
 
 impl Grid {
     /// Cuts the storage for accesses of the given steps; `false` where that would take far more cells than accesses.
@@ -99,7 +101,7 @@ impl Grid {
         for step in steps {
             for access in accesses {
                 let buffer = &program.buffers[access.operand.buffer.index()];
-                if !byte_runs(buffer, access, step.position, &mut self.runs) {
+                if !byte_runs(buffer, access, step.position, &mut self.runs) || self.runs.len() > MOST_RUNS_OF_STORAGE {
                     return false;
                 }
                 self.run_starts.push(self.runs.len() as u32);
@@ -205,13 +207,12 @@ fn index_of(cuts: &[u64], cut: u64) -> u32 {
 pub(super) fn byte_runs(buffer: &Buffer, access: &Access, position: u32, runs: &mut Vec<(u64, u64)>) -> bool {
     let mut tile = [(0u64, 1u64); MAX_RANK];
     let mut extents = [1u64; MAX_RANK];
-    let rank = buffer.shape.len();
-    let intervals = access.operand.region.intervals();
-    for dim in 0..rank {
-        // Dimensions of extent 1 in front do not change the order of bytes.
-        let to = MAX_RANK - rank + dim;
-        extents[to] = u64::from(buffer.shape[dim]);
-        tile[to] = (intervals[dim].lo.at(position.into()), intervals[dim].hi.at(position.into()));
+    // Dimensions of extent 1 in front do not change the order of bytes.
+    let offset = MAX_RANK - buffer.shape.len().min(MAX_RANK);
+    let sides = tile[offset..].iter_mut().zip(&mut extents[offset..]);
+    for ((side, to), (interval, &extent)) in sides.zip(access.operand.region.intervals().iter().zip(&buffer.shape)) {
+        *to = u64::from(extent);
+        *side = (interval.lo.at(position.into()), interval.hi.at(position.into()));
     }
     if tile.iter().any(|(lo, hi)| lo >= hi) {
         return true;
@@ -227,7 +228,7 @@ pub(super) fn byte_runs(buffer: &Buffer, access: &Access, position: u32, runs: &
         extents[MAX_RANK - 1] *= row;
     }
     let rows = tile[..MAX_RANK - 1].iter().fold(1u64, |rows, (lo, hi)| rows.saturating_mul(hi - lo));
-    if rows.saturating_add(runs.len() as u64) > MOST_RUNS as u64 {
+    if rows > MOST_RUNS as u64 {
         return false;
     }
     let (size, place) = (u64::from(buffer.dtype.bytes()), buffer.place.unwrap_or(0));

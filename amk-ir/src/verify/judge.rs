@@ -13,6 +13,8 @@ use std::collections::{HashMap, HashSet};
 const MOST_RACES: usize = 64;
 /// Copies of the step that a simulation may take to see how far workers run ahead.
 pub(super) const MOST_COPIES: u32 = 16;
+/// Steps that are further apart are taken to be as far apart as this: what is ordered then is so later.
+const FURTHEST: u32 = MOST_COPIES - 2;
 /// Steps of tasks that simulations may take in one run of the verifier.
 const BUDGET: u64 = 1 << 28;
 /// An access in a step of the launch.
@@ -61,6 +63,7 @@ impl<'a> Judge<'a> {
         }
         let distance = second.step.saturating_sub(first.step);
         let Some(copies) = self.fails(a, b, distance) else { return };
+        let simulated = distance.min(FURTHEST);
         let (s, t) = (first.access.site, second.access.site);
         if !self.seen.insert([0, s.task.0, s.call, s.operand, t.task.0, t.call, t.operand, distance]) {
             return;
@@ -68,8 +71,8 @@ impl<'a> Judge<'a> {
         self.races += 1;
         let (first, second) = (first.access.party(0), second.access.party(distance));
         let conflict = self.conflict(&first, &second);
-        let because = self.because(a, b, distance, copies);
-        let witness = self.witness(a, b, distance, copies);
+        let because = self.because(a, b, simulated, copies);
+        let witness = self.witness(a, b, simulated, copies);
         self.found.push(Violation::Race(Box::new(Race { conflict, first, second, position, because, witness })));
     }
 
@@ -118,6 +121,7 @@ impl<'a> Judge<'a> {
     ///
     /// The first step of a launch decides for all: an execution of later steps, without those before, is one of the first.
     fn fails(&mut self, a: u32, b: u32, distance: u32) -> Option<u32> {
+        let distance = distance.min(FURTHEST);
         // A worker can be ahead of another by at most one step for each worker between them, or without bound.
         let workers = self.order.sync.queues.rows();
         let most = workers.saturating_add(2).min(self.most_copies).max(distance + 2).min(self.longest);

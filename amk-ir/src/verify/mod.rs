@@ -68,7 +68,7 @@
 //! # Where it refuses more than it must
 //!
 //! * Buffers that have values before a step share no bytes, nor packet buffers with any; locals have no place.
-//! * Shared bytes are followed position by position: up to 4096 where tiles move, and in up to 2^24 runs of bytes.
+//! * Shared bytes are followed position by position: up to 4096 where tiles move, in tiles of up to 2^14 rows.
 //! * How far workers run ahead of each other is followed for 16 steps, and orders that the clocks cannot prove within a
 //!   budget of simulated tasks (2^28); beyond either an order counts as not proven. No lowering comes near.
 //! * A bound that crosses at some position is refused even where the tile would be empty.

@@ -1,6 +1,6 @@
 //! Checks of operands that need no order: overlap within a call, and reads before the waits.
 
-use super::grid::{byte_runs, runs_meet};
+use super::grid::{MOST_RUNS_OF_STORAGE, byte_runs, runs_meet};
 use super::judge::Judge;
 use super::meet::Meet;
 use super::storage::{Access, MOST_SHARED_POSITIONS, Storages};
@@ -60,7 +60,8 @@ fn runs_at_all_positions(program: &Program, access: &Access) -> Option<Vec<(u64,
     let positions = if moves { program.positions.min(MOST_SHARED_POSITIONS) } else { 1 };
     let mut runs = Vec::new();
     for position in 0..positions {
-        if !byte_runs(&program.buffers[access.operand.buffer.index()], access, position, &mut runs) {
+        let buffer = &program.buffers[access.operand.buffer.index()];
+        if !byte_runs(buffer, access, position, &mut runs) || runs.len() > MOST_RUNS_OF_STORAGE {
             return None;
         }
     }
