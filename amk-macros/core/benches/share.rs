@@ -40,16 +40,18 @@ fn main() {
 /// `cargo check` of the models after one was touched, and the macros' part in it.
 fn check(root: &Path, share: Duration) {
     let build = || Command::new(env!("CARGO")).args(["check", "-q", "-p", "amk-models"]).current_dir(root).status();
-    let built = build().is_ok_and(|status| status.success());
-    let touched = std::fs::File::options().append(true).open(root.join("amk-models/src/models/llama.rs"));
-    let touched = touched.and_then(|file| file.set_modified(SystemTime::now()));
-    if !built || touched.is_err() {
+    if !build().is_ok_and(|status| status.success()) {
         println!("amk-models does not build here: no comparison with `cargo check`");
         return;
     }
-    let start = Instant::now();
-    let _ = build();
-    let total = start.elapsed();
+    let mut total = Duration::MAX;
+    for _ in 0..RUNS {
+        let touched = std::fs::File::options().append(true).open(root.join("amk-models/src/models/llama.rs"));
+        touched.and_then(|file| file.set_modified(SystemTime::now())).expect("a file of the workspace can be touched");
+        let start = Instant::now();
+        let _ = build();
+        total = total.min(start.elapsed());
+    }
     let percent = 100.0 * share.as_secs_f64() / total.as_secs_f64();
     println!(
         "cargo check -p amk-models after touching a model: {total:.0?}, of it the macros {share:.1?} ({percent:.0}%)"

@@ -145,3 +145,89 @@ fn expansion_is_the_same_each_time() {
     let run = || stage2(end(&kernel_records(), attribute.clone(), function.clone())).to_string();
     assert_eq!(run(), run());
 }
+
+#[test]
+fn the_crate_is_named_by_the_attribute() {
+    let (_, function) = kernel();
+    let text = megakernel(quote!(dims(HIDDEN), crate = my::amk), function).to_string();
+    assert!(text.contains("my :: amk :: __private :: stage2"), "{text}");
+    let attribute = quote!(op = "id", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]", crate = my::amk);
+    let text = instruction(
+        &origin(1),
+        attribute,
+        quote!(
+            fn id(x: &Tensor) -> Tensor {}
+        ),
+    )
+    .to_string();
+    assert!(text.contains("my :: amk :: registry :: Entry"), "{text}");
+}
+
+const ATTRIBUTE: &str = "dims ( HIDDEN , FFN ) , where ( FFN % HIDDEN , FFN == 2 * HIDDEN ) , inputs ( x : [ HIDDEN ] ) , \
+    instances ( tiny ( HIDDEN = 32 , FFN = 64 , w . tied = true , schedule ( workers = 2 , limits ( memory = 1 ) ) ) ) , \
+    schedule ( workers = 2 , tile ( linear = 32 ) , queue = ticket , fuse ( linear = producer ) ) , events ( e [ FFN / 32 ] )";
+
+const FUNCTION: &str = "fn up ( x : & Tensor , w : & Mlp , pos : Pos ) -> Tensor { let mut y = linear ( x , & w . up ) ; \
+    for ( l , ( a , _ ) ) in w . layers . iter ( ) . zip ( & w . layers ) . enumerate ( ) { \
+    # [ wait ( e [ l ] == 2 ) ] y = if ! w . tied { linear ( & y , & a . up ) } else { y } ; } \
+    let ( a , b ) = ( & y , 1.5 ) ; linear ( a , & w . layers [ 0 ] . up ) }";
+
+/// What is typed is rarely finished: no text with a word missing, doubled or replaced makes the macro panic.
+#[test]
+fn unfinished_text_is_no_panic() {
+    let edits = |text: &str| -> Vec<String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let edit = |at: usize, with: &[&str]| [&words[..at], with, &words[at + 1..]].concat().join(" ");
+        let each = (0..words.len())
+            .flat_map(|at| [edit(at, &[]), edit(at, &[words[at], words[at]]), edit(at, &["?"]), edit(at, &["0"])]);
+        each.collect()
+    };
+    let mut run = 0;
+    let pairs = edits(ATTRIBUTE).into_iter().map(|attribute| (attribute, FUNCTION.to_owned()));
+    for (attribute, function) in
+        pairs.chain(edits(FUNCTION).into_iter().map(|function| (ATTRIBUTE.to_owned(), function)))
+    {
+        let (Ok(attribute), Ok(function)) = (attribute.parse::<TokenStream>(), function.parse::<TokenStream>()) else {
+            continue;
+        };
+        megakernel(attribute.clone(), function.clone());
+        stage2(end(&kernel_records(), attribute, function));
+        run += 1;
+    }
+    assert!(run > 500, "only {run} edits were text that Rust reads as tokens");
+}
+
+#[test]
+fn unfinished_clauses_are_no_panic() {
+    let clauses = [
+        "x: [K], w: [N, K], d: D -> (y: [N], z: [1])",
+        "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]",
+        "T = 16",
+        "Q / D % G",
+    ];
+    for clause in clauses {
+        for cut in clause.char_indices().map(|(at, _)| at) {
+            for text in
+                [clause[..cut].to_owned(), clause[cut..].to_owned(), format!("{}[{}", &clause[..cut], &clause[cut..])]
+            {
+                let attribute = quote!(op = "o", shape = #text, tile = #text, task = #text, multiples = #text);
+                instruction(
+                    &origin(1),
+                    attribute,
+                    quote!(
+                        fn f(x: &Tensor, w: &Weight, d: usize) -> Tensor {}
+                    ),
+                );
+                let good = "x: [K], w: [N, K], d: D -> y: [N]";
+                let attribute = quote!(op = "o", shape = #good, tile = #text, task = #text, multiples = #text);
+                instruction(
+                    &origin(1),
+                    attribute,
+                    quote!(
+                        fn f(x: &Tensor, w: &Weight, d: usize) -> Tensor {}
+                    ),
+                );
+            }
+        }
+    }
+}

@@ -8,7 +8,7 @@ use crate::lower::{LoweredFunction, lower};
 use crate::parse::attribute::{crate_path, settings};
 use crate::parse::event::Strip;
 use crate::parse::function::{check_form, parameters};
-use crate::parse::kernel::{KernelAttribute, parse};
+use crate::parse::kernel::{KEYS, KernelAttribute, parse};
 use proc_macro2::{Group, TokenStream};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;
@@ -49,7 +49,7 @@ struct CrateArgument(Path);
 impl Parse for CrateArgument {
     fn parse(input: ParseStream) -> syn::Result<Self> {
         let tokens: TokenStream = input.parse()?;
-        let all = settings(tokens, &["dims", "where", "instances", "schedule", "events", "inputs", "crate"], &[]);
+        let all = settings(tokens, &KEYS);
         let all = all.map_err(|_| input.error("not readable"))?;
         crate_path(&all).map(Self).map_err(|_| input.error("not a path"))
     }

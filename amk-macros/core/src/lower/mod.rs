@@ -20,7 +20,7 @@ use crate::chain::Record;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::parse::kernel::{KernelAttribute, known_dims};
 use amk_ir::expr::Expr;
-use amk_ir::graph::{EventDecl, Graph, KernelParam, Node, Value};
+use amk_ir::graph::{EventDecl, Graph, Node, Value};
 use amk_ir::signature::Signature;
 use amk_ir::{DType, ValueId};
 use item::{Dest, Item};
@@ -192,6 +192,3 @@ impl<'a> Lowering<'a> {
         events
     }
 }
-
-/// A kernel's parameters as the graph has them.
-type Parameters = Vec<KernelParam>;

@@ -1,7 +1,7 @@
 //! The parameters of the annotated function.
 
 use super::item::Item;
-use super::{Lowering, Parameters, equality};
+use super::{Lowering, equality};
 use crate::chain::{Record, key};
 use crate::names::suggestion;
 use crate::parse::function::{By, Parameter, parameters};
@@ -14,7 +14,7 @@ use syn::ItemFn;
 use syn::ext::IdentExt;
 
 impl Lowering<'_> {
-    pub(super) fn parameters(&mut self, function: &ItemFn) -> Parameters {
+    pub(super) fn parameters(&mut self, function: &ItemFn) -> Vec<KernelParam> {
         let Some(parameters) = parameters(function, self.diagnostics) else { return Vec::new() };
         for (name, _) in &self.attribute.inputs {
             if parameters.iter().all(|parameter| parameter.name != name) {

@@ -87,8 +87,8 @@ impl Setting {
     }
 }
 
-/// The arguments of an attribute, each key one of `keys` and there once (but those in `repeated`).
-pub(crate) fn settings(tokens: TokenStream, keys: &[&str], repeated: &[&str]) -> Result<Vec<Setting>, Vec<Diagnostic>> {
+/// The arguments of an attribute, each key one of `keys` and there once.
+pub(crate) fn settings(tokens: TokenStream, keys: &[&str]) -> Result<Vec<Setting>, Vec<Diagnostic>> {
     let parser = Punctuated::<Setting, Token![,]>::parse_terminated;
     let help = || format!("separate arguments by commas; the keys are {}", crate::names::list(keys.iter().copied()));
     let all = syn::parse::Parser::parse2(parser, tokens)
@@ -99,7 +99,7 @@ pub(crate) fn settings(tokens: TokenStream, keys: &[&str], repeated: &[&str]) ->
         if !keys.contains(&key.as_str()) {
             let help = suggestion(&key, keys.iter().copied());
             wrong.push(Diagnostic::new("AMK0902", &setting.key, format!("unknown argument `{key}`"), help));
-        } else if seen.contains(&key) && !repeated.contains(&key.as_str()) {
+        } else if seen.contains(&key) {
             let headline = format!("`{key}` is given twice");
             wrong.push(Diagnostic::new("AMK0902", &setting.key, headline, format!("keep one `{key}`")));
         }

@@ -14,7 +14,8 @@ use syn::parse::{ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Path, Token};
 
-const KEYS: [&str; 7] = ["dims", "where", "instances", "schedule", "events", "inputs", "crate"];
+/// The keys of the arguments.
+pub(crate) const KEYS: [&str; 7] = ["dims", "where", "instances", "schedule", "events", "inputs", "crate"];
 
 /// The attribute's arguments.
 pub(crate) struct KernelAttribute {
@@ -42,7 +43,7 @@ pub(crate) fn parse(
     function: &Ident,
     diagnostics: &mut Diagnostics,
 ) -> Option<KernelAttribute> {
-    let settings = match settings(attribute, &KEYS, &[]) {
+    let settings = match settings(attribute, &KEYS) {
         Ok(settings) => settings,
         Err(wrong) => {
             wrong.into_iter().for_each(|one| diagnostics.push(one));

@@ -25,7 +25,7 @@ pub(crate) struct ScheduleArgument {
 pub(crate) fn parse(setting: &Setting, diagnostics: &mut Diagnostics) -> ScheduleArgument {
     let mut argument = ScheduleArgument { tokens: setting.key.to_token_stream(), ..ScheduleArgument::default() };
     let Some(tokens) = diagnostics.keep(setting.list("schedule(workers = 8)")) else { return argument };
-    match settings(tokens.clone(), &KEYS, &[]) {
+    match settings(tokens.clone(), &KEYS) {
         Err(wrong) => wrong.into_iter().for_each(|one| diagnostics.push(one)),
         Ok(all) => all.iter().for_each(|one| {
             let result = argument.set(one);

@@ -49,7 +49,7 @@ pub(crate) fn parse(
         diagnostics.push(Diagnostic::new("AMK0905", &function.sig.ident, headline, format!("rename it: `{name}_op`")));
     }
     let parameters = parameters(function, diagnostics);
-    let settings = match settings(attribute, &KEYS, &[]) {
+    let settings = match settings(attribute, &KEYS) {
         Ok(settings) => settings,
         Err(wrong) => {
             wrong.into_iter().for_each(|one| diagnostics.push(one));
