@@ -26,7 +26,7 @@ pub fn draw(size: Size, seed: u64, n: u64) -> (Label, Program) {
     let rng = &mut Rng::new(seed, n);
     let mut program = generate::program(rng, size);
     match rng.below(100) {
-        0..55 => return (Label::Drawn, program),
+        0..55 => (Label::Drawn, program),
         55..86 => {
             for _ in 0..4 {
                 let class = *rng.pick(&Class::ALL).unwrap_or(&Class::DropWait);
@@ -186,7 +186,7 @@ impl Tally {
         let codes = verifier(&program);
         self.verifying += started.elapsed();
         let started = Instant::now();
-        let deep = !codes.is_empty() || number % 8 == 0;
+        let deep = !codes.is_empty() || number.is_multiple_of(8);
         let verdict = opinion(explorer, &program, deep);
         self.exploring += started.elapsed();
 

@@ -37,7 +37,7 @@ impl Draft<'_> {
             let mut users = self.program.tasks.iter().enumerate().filter(users).map(|(task, _)| task);
             let Some(first) = users.next() else { continue };
             if last.is_none_or(|last| first > last) || blindly {
-                last = Some(users.last().unwrap_or(first));
+                last = Some(users.next_back().unwrap_or(first));
                 self.program.buffers[at].place = Some(u64::from(self.rng.below(3)) * 4);
             }
         }

@@ -8,12 +8,12 @@ impl Rng {
     /// The generator of the `n`-th program of a seed.
     pub fn new(seed: u64, n: u64) -> Self {
         let mut rng = Self(seed ^ n.wrapping_mul(0xd134_2543_de82_ef95));
-        rng.next();
+        rng.bits();
         rng
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Rng {
 
     /// A number below `end`; 0 where `end` is 0.
     pub fn below(&mut self, end: u32) -> u32 {
-        ((self.next() >> 32) * u64::from(end) >> 32) as u32
+        (((self.bits() >> 32) * u64::from(end)) >> 32) as u32
     }
 
     /// A number of `lo..=hi`.

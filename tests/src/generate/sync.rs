@@ -27,9 +27,9 @@ impl Draft<'_> {
         let mut ordered: Vec<Set> = Vec::new();
         for task in 0..tasks {
             let mut before = ordered_by_queue(&self.program, &ordered, task);
-            for other in 0..task {
+            for (other, earlier) in ordered.iter().enumerate() {
                 if passes_packet(&self.program, other, task) {
-                    before |= ordered[other] | 1 << other;
+                    before |= earlier | 1 << other;
                 }
             }
             let mut producers = Vec::new();
@@ -39,7 +39,8 @@ impl Draft<'_> {
                     producers.push(other);
                 }
             }
-            if !producers.is_empty() && !(self.careless && self.rng.chance(6)) {
+            let forgotten = !producers.is_empty() && self.careless && self.rng.chance(6);
+            if !producers.is_empty() && !forgotten {
                 self.wait_for(&mut counters, task, &producers);
             }
             ordered.push(before);

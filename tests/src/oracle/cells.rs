@@ -22,17 +22,19 @@ impl Cells {
         let placed = || source.buffers.iter().filter_map(|b| b.place.map(|place| (place, b)));
         let origin = placed().map(|(place, _)| place).min().unwrap_or(0);
         let mut cells = Self { spans: Vec::new(), count: 0 };
-        cells.count =
-            placed().map(|(place, b)| place - origin + b.len() * b.width * b.slots.unwrap_or(1)).max().unwrap_or(0);
+        cells.count = placed()
+            .map(|(place, b)| place - origin + b.elements() * b.width * b.slots.unwrap_or(1))
+            .max()
+            .unwrap_or(0);
         for buffer in &source.buffers {
             let (first, width) = match buffer.place {
                 Some(place) => (place - origin, buffer.width),
                 None => (cells.count, u64::from(!read_only(buffer))),
             };
-            if width > 0 && buffer.len() > LIMIT || cells.count > LIMIT {
+            if width > 0 && buffer.elements() > LIMIT || cells.count > LIMIT {
                 return None;
             }
-            let slot = buffer.len() * width;
+            let slot = buffer.elements() * width;
             if buffer.place.is_none() {
                 cells.count += slot * buffer.slots.unwrap_or(1);
             }

@@ -43,7 +43,7 @@ impl Run<'_> {
     /// Puts the initial values of all buffers of some kinds in memory.
     fn fill(&mut self, kinds: impl Fn(Kind) -> bool) {
         for (buffer, shape) in self.source.buffers.iter().enumerate().filter(|(_, b)| kinds(b.kind) && !read_only(b)) {
-            for element in 0..shape.len() {
+            for element in 0..shape.elements() {
                 for slot in 0..shape.slots.unwrap_or(1) {
                     let cells = self.cells.of(self.source, buffer, element, slot);
                     self.memory[cells].fill(Some(Content { buffer, element, step: None }));
@@ -121,7 +121,7 @@ impl Run<'_> {
             if !output && !matches!(buffer.kind, Kind::Weight | Kind::Input | Kind::State) {
                 continue;
             }
-            for element in 0..buffer.len() {
+            for element in 0..buffer.elements() {
                 for content in &self.memory[self.cells.of(self.source, id, element, step)] {
                     match content.filter(|c| (c.buffer, c.element) == (id, element)) {
                         Some(own) if !output || own.step == Some(step) => {}

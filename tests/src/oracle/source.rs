@@ -93,7 +93,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// Number of elements.
-    pub fn len(&self) -> u64 {
+    pub fn elements(&self) -> u64 {
         self.shape.iter().product()
     }
 }

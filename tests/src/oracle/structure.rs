@@ -26,7 +26,7 @@ pub fn check(source: &Source) -> Result<(), String> {
 
 fn buffers(source: &Source) -> Result<(), String> {
     for (id, buffer) in source.buffers.iter().enumerate() {
-        if buffer.shape.is_empty() || buffer.shape.len() > 4 || buffer.len() == 0 {
+        if buffer.shape.is_empty() || buffer.shape.len() > 4 || buffer.elements() == 0 {
             return Err(format!("b{id} has a shape without elements or of more than 4 dimensions"));
         }
         if buffer.place.is_some_and(|place| place % buffer.width != 0) {
@@ -46,8 +46,8 @@ fn buffers(source: &Source) -> Result<(), String> {
         }
     }
     let owned = |b: &&Buffer| b.kind != Kind::Local && b.place.is_none();
-    let own: u64 = source.buffers.iter().filter(owned).map(|b| b.len() * b.width * b.slots.unwrap_or(1)).sum();
-    let arena = source.buffers.iter().filter_map(|b| b.place.map(|at| at + b.len() * b.width)).max().unwrap_or(0);
+    let own: u64 = source.buffers.iter().filter(owned).map(|b| b.elements() * b.width * b.slots.unwrap_or(1)).sum();
+    let arena = source.buffers.iter().filter_map(|b| b.place.map(|at| at + b.elements() * b.width)).max().unwrap_or(0);
     if source.memory_bytes.is_some_and(|limit| own + arena > limit) {
         return Err("more memory than there is".into());
     }
@@ -56,7 +56,7 @@ fn buffers(source: &Source) -> Result<(), String> {
 
 /// Whether two buffers share bytes of the arena, one of them of packets.
 fn share(one: &Buffer, other: &Buffer) -> bool {
-    let range = |b: &Buffer| b.place.map(|place| place..place + b.len() * b.width * b.slots.unwrap_or(1));
+    let range = |b: &Buffer| b.place.map(|place| place..place + b.elements() * b.width * b.slots.unwrap_or(1));
     let meet = matches!((range(one), range(other)), (Some(a), Some(b)) if a.start < b.end && b.start < a.end);
     meet && (one.slots.is_some() || other.slots.is_some())
 }
@@ -146,7 +146,7 @@ fn locals(source: &Source) -> Result<(), String> {
     }
     for id in 0..source.tasks.len() {
         let owned = source.buffers.iter().zip(&owners).filter(|(_, owner)| **owner == Some(id));
-        let bytes: u64 = owned.map(|(buffer, _)| buffer.len() * buffer.width).sum();
+        let bytes: u64 = owned.map(|(buffer, _)| buffer.elements() * buffer.width).sum();
         if source.local_bytes.is_some_and(|limit| bytes > limit) {
             return Err(format!("t{id} has more local memory than there is"));
         }
