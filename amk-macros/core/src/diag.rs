@@ -1,5 +1,6 @@
 //! Diagnostics: a code, one line, facts, and one edit that mends it, at the user's tokens.
 
+use amk_ir::graph_error::GraphError;
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use std::borrow::Cow;
@@ -50,6 +51,11 @@ impl Diagnostic {
     pub(crate) fn help(mut self, help: String) -> Self {
         self.0.help = help;
         self
+    }
+
+    /// A finding about a graph or a signature, at `tokens`.
+    pub(crate) fn of(error: &GraphError, tokens: impl ToTokens) -> Self {
+        error.notes.iter().fold(Self::new(error.code, tokens, &error.headline, &error.help), Self::note)
     }
 
     /// What syn did not accept.

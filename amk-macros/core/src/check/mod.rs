@@ -3,7 +3,7 @@
 mod violation;
 
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::lower::LoweredFunction;
+use crate::lower::{EventSite, LoweredFunction};
 use crate::parse::instance::{InstanceArgument, describe};
 use crate::parse::kernel::KernelAttribute;
 use amk_ir::graph_error::GraphError;
@@ -16,7 +16,7 @@ use std::collections::HashSet;
 /// Fills in the shapes and reports what is wrong with the graph or with the program of an instance.
 pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, diagnostics: &mut Diagnostics) {
     for error in shapes::check(&mut lowered.graph) {
-        diagnostics.push(diagnostic(&error, tokens_of(&error, attribute, None, lowered), None));
+        diagnostics.push(Diagnostic::of(&error, tokens_of(&error, attribute, None, lowered)));
     }
     if !diagnostics.is_empty() {
         return;
@@ -30,7 +30,7 @@ pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, 
                 for error in errors {
                     if said.insert((error.code.to_owned(), error.site, error.headline.clone())) {
                         let tokens = tokens_of(&error, attribute, Some(argument), lowered);
-                        diagnostics.push(diagnostic(&error, tokens, Some(&note)));
+                        diagnostics.push(Diagnostic::of(&error, tokens).note(&note));
                     }
                 }
             }
@@ -39,12 +39,7 @@ pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, 
     }
 }
 
-fn diagnostic(error: &GraphError, tokens: TokenStream, note: Option<&str>) -> Diagnostic {
-    let diagnostic = Diagnostic::new(error.code, tokens, &error.headline, &error.help);
-    error.notes.iter().map(String::as_str).chain(note).fold(diagnostic, Diagnostic::note)
-}
-
-/// The user's tokens that a finding is about: an argument, a call, an instruction in the schedule, or the instance.
+/// The user's tokens that a finding is about: an argument, a signal or wait, a call, an instruction in the schedule, or the instance.
 fn tokens_of(
     error: &GraphError,
     attribute: &KernelAttribute,
@@ -53,7 +48,10 @@ fn tokens_of(
 ) -> TokenStream {
     if let Some(site) = error.site.and_then(|site| lowered.sites.get(site as usize)) {
         let arg = error.arg.and_then(|arg| site.args.get(arg as usize));
-        return arg.unwrap_or(&site.callee).clone();
+        let named = |event: &&EventSite| error.headline.contains(&format!("`{}`", event.name));
+        let event = site.events.iter().find(named).or(site.events.first());
+        let event = event.filter(|_| matches!(error.code, "AMK0609" | "AMK0610")).map(|event| &event.tokens);
+        return arg.or(event).unwrap_or(&site.callee).clone();
     }
     let schedule = instance.and_then(|instance| instance.schedule.as_ref()).unwrap_or(&attribute.schedule);
     let named = schedule.instructions.iter().find(|name| error.headline.contains(&format!("`{name}`")));

@@ -30,7 +30,8 @@ pub(super) fn check(
         let site = place.sites.first().and_then(|site| function.sites.get(*site as usize));
         let written = site.zip(wait(violation)).and_then(|(site, wait)| attribute(site, wait, lowered));
         let tokens = written.or(site.map(|site| &site.callee)).unwrap_or(elsewhere).clone();
-        let help = site.filter(|site| !site.waits.is_empty()).and_then(|site| help(violation, site));
+        let help =
+            site.filter(|site| site.events.iter().any(|event| event.wait)).and_then(|site| help(violation, site));
         let mut diagnostic = diagnostic(violation, lowered, tokens, count, note);
         if let Some(help) = help {
             diagnostic = diagnostic.help(help);
@@ -70,7 +71,7 @@ fn help(violation: &Violation, site: &Site) -> Option<String> {
 /// The attribute of the call that makes it wait so, where it was written by hand.
 fn attribute<'f>(site: &'f Site, wait: Wait, lowered: &Lowered) -> Option<&'f TokenStream> {
     let event = lowered.program.events.get(wait.on.event.index())?;
-    site.waits.iter().find(|(name, _)| *name == event.name).map(|(_, tokens)| tokens)
+    site.events.iter().find(|written| written.wait && written.name == event.name).map(|written| &written.tokens)
 }
 
 /// What a violation is about, as far as the source can tell it apart.

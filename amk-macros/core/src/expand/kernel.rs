@@ -124,6 +124,7 @@ fn emit(function: &ItemFn, attribute: &KernelAttribute, lowered: &LoweredFunctio
     let constants = constants(attribute, lowered);
     quote! {
         #[doc = #documentation]
+        #[allow(dead_code)]
         #visibility static #upper: #krate::Megakernel = #krate::Megakernel::new(#name, #json);
         #constants
     }

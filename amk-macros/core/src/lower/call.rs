@@ -35,7 +35,7 @@ impl Lowering<'_> {
         self.sites.push(Site {
             callee: callee.to_token_stream(),
             args: call.args.iter().map(ToTokens::to_token_stream).collect(),
-            waits: Vec::new(),
+            events: Vec::new(),
         });
         let item = match results.as_slice() {
             [] => Item::Unit,

@@ -35,8 +35,18 @@ pub(crate) struct Site {
     pub(crate) callee: TokenStream,
     /// The arguments.
     pub(crate) args: Vec<TokenStream>,
-    /// Its `#[wait(..)]` attributes by the event tensor's name.
-    pub(crate) waits: Vec<(String, TokenStream)>,
+    /// Its signals and waits that are written by hand.
+    pub(crate) events: Vec<EventSite>,
+}
+
+/// A signal or a wait that is written by hand.
+pub(crate) struct EventSite {
+    /// The event tensor's name.
+    pub(crate) name: String,
+    /// Whether it is a wait.
+    pub(crate) wait: bool,
+    /// The attribute's tokens.
+    pub(crate) tokens: TokenStream,
 }
 
 /// A function as a graph, not checked, and the tokens to point at.

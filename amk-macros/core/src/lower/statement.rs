@@ -1,8 +1,8 @@
 //! Blocks, `let`, assignments.
 
-use super::Lowering;
 use super::item::{Dest, Item};
 use super::refuse;
+use super::{EventSite, Lowering};
 use crate::parse::event;
 use amk_ir::graph::{Node, SignalMap, WaitMap};
 use syn::{Attribute, Block, Expr, Local, Pat, Stmt};
@@ -177,15 +177,15 @@ impl Lowering<'_> {
         let threshold = found.threshold.as_ref().map(|threshold| self.with_indices(threshold));
         let calls = matches!(strip(expr), Expr::Call(_)) && self.sites.len() > before;
         match self.nodes.last_mut() {
-            Some(Node::Call(call)) if calls => match threshold {
-                Some(threshold) => {
-                    if let Some(site) = self.sites.get_mut(call.site as usize) {
-                        site.waits.push((name.clone(), found.tokens));
-                    }
-                    call.waits.push(WaitMap { event: name, coordinates, threshold });
+            Some(Node::Call(call)) if calls => {
+                if let Some(site) = self.sites.get_mut(call.site as usize) {
+                    site.events.push(EventSite { name: name.clone(), wait: threshold.is_some(), tokens: found.tokens });
                 }
-                None => call.signals.push(SignalMap { event: name, coordinates }),
-            },
+                match threshold {
+                    Some(threshold) => call.waits.push(WaitMap { event: name, coordinates, threshold }),
+                    None => call.signals.push(SignalMap { event: name, coordinates }),
+                }
+            }
             _ if self.diagnostics.is_empty() => {
                 let help = "put it on the statement of one op: `#[signal(e[n])] let y = linear(&x, &w.up);`";
                 self.report("AMK0934", found.tokens, "this statement is no call of an op", help);

@@ -81,9 +81,7 @@ pub(crate) fn parse(
     };
     let findings = amk_ir::symbolic::check(&signature);
     for finding in &findings {
-        let diagnostic =
-            Diagnostic::new(finding.code, &clauses.task_at, finding.headline.clone(), finding.help.clone());
-        diagnostics.push(finding.notes.iter().fold(diagnostic, |diagnostic, note| diagnostic.note(note.clone())));
+        diagnostics.push(Diagnostic::of(finding, &clauses.task_at));
     }
     findings.is_empty().then_some(Instruction { signature, cuda: clauses.cuda, krate })
 }
