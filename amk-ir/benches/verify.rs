@@ -1,6 +1,7 @@
 //! Speed of the verifier: small programs a second, and growth with the number of tasks.
 //!
-//! `cargo bench -p amk-ir`. One thread; the best of several runs.
+//! `cargo bench -p amk-ir --bench verify`, or with `-- PROGRAM.amk ..` for programs of one's own. One thread; the best of
+//! several runs.
 
 use amk_ir::verify::{Verifier, check};
 use amk_ir::{
@@ -85,7 +86,25 @@ fn best(mut run: impl FnMut()) -> Duration {
     best
 }
 
+fn report(name: &str, program: &Program) {
+    let mut count = 0;
+    let time = best(|| count = check(program).len());
+    let per_task = time.as_nanos() / program.tasks.len().max(1) as u128;
+    println!("{name}: {} tasks, {time:.1?}, {per_task} ns a task, {count} violations", program.tasks.len());
+}
+
 fn main() {
+    let files: Vec<String> = std::env::args().skip(1).filter(|arg| arg.ends_with(".amk")).collect();
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        report(file, &amk_ir::text::parse(&text).unwrap_or_else(|error| panic!("{file}:{error}")));
+    }
+    if files.is_empty() {
+        synthetic();
+    }
+}
+
+fn synthetic() {
     let counter = Exchange::Counter;
     let barrier = |layers, phases: &[u32], workers| Shape {
         layers,
@@ -119,10 +138,6 @@ fn main() {
         ("1M tasks", barrier(2000, &[100, 100, 100, 100, 100], 132)),
     ];
     for (name, shape) in cases {
-        let program = program(&shape);
-        let mut count = 0;
-        let time = best(|| count = check(&program).len());
-        let per_task = time.as_nanos() / program.tasks.len() as u128;
-        println!("{name}: {} tasks, {time:.1?}, {per_task} ns a task, {count} violations", program.tasks.len());
+        report(name, &program(&shape));
     }
 }

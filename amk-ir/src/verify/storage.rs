@@ -56,10 +56,9 @@ pub(super) struct Storages {
     pub(super) buffers: Rows<BufferId>,
     starts: Vec<u32>,
     accesses: Vec<Access>,
-    /// Places in eager order, for sorting.
-    order: Vec<u32>,
+    /// Where the accesses are, and where the next of each storage goes.
+    sites: Vec<Site>,
     next: Vec<u32>,
-    unsorted: Vec<Access>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -72,41 +71,38 @@ impl Storages {
         self.group_buffers(program);
         self.starts.clear();
         self.starts.resize(self.kinds.len() + 1, 0);
-        self.for_each(program, |this, storage, access| {
+        self.for_each(program, |this, storage, _, operand| {
             let kind = &mut this.kinds[storage];
-            kind.written |= access.operand.access.writes();
-            kind.moves |= access.operand.region.intervals().iter().any(|i| i.lo.pos || i.hi.pos);
+            kind.written |= operand.access.writes();
+            kind.moves |= operand.region.intervals().iter().any(|i| i.lo.pos || i.hi.pos);
             this.starts[storage + 1] += 1;
         });
         for n in 1..self.starts.len() {
             self.starts[n] += self.starts[n - 1];
         }
         let total = self.starts.last().map_or(0, |&total| total as usize);
-        let (mut order, mut next) = (std::mem::take(&mut self.order), std::mem::take(&mut self.next));
-        let mut unsorted = std::mem::take(&mut self.unsorted);
-        unsorted.clear();
-        next.clone_from(&self.starts);
-        order.clear();
-        order.resize(total, 0);
+        let nowhere = Site { task: TaskId(0), call: 0, operand: 0 };
+        self.sites.clear();
+        self.sites.resize(total, nowhere);
+        self.next.clone_from(&self.starts);
         // Placed by counting, so that each storage has its accesses together and in eager order.
-        self.for_each(program, |_, storage, access| {
-            order[next[storage] as usize] = unsorted.len() as u32;
-            next[storage] += 1;
-            unsorted.push(access);
+        self.for_each(program, |this, storage, site, _| {
+            let next = &mut this.next[storage];
+            this.sites[*next as usize] = site;
+            *next += 1;
         });
         self.accesses.clear();
-        self.accesses.extend(order.iter().map(|&n| unsorted[n as usize]));
-        (self.order, self.next, self.unsorted) = (order, next, unsorted);
+        self.accesses.extend(self.sites.iter().filter_map(|&site| Some(Access { site, operand: *site.of(program)? })));
     }
 
-    fn for_each(&mut self, program: &Program, mut visit: impl FnMut(&mut Self, usize, Access)) {
+    fn for_each(&mut self, program: &Program, mut visit: impl FnMut(&mut Self, usize, Site, &Operand)) {
         for (t, task) in program.tasks.iter().enumerate() {
             for (c, call) in task.calls.iter().enumerate() {
-                for (o, &operand) in call.operands.iter().enumerate() {
+                for (o, operand) in call.operands.iter().enumerate() {
                     let storage = self.of[operand.buffer.index()];
                     if storage != NONE {
                         let site = Site { task: TaskId::from(t), call: c as u32, operand: o as u32 };
-                        visit(self, storage as usize, Access { site, operand });
+                        visit(self, storage as usize, site, operand);
                     }
                 }
             }
