@@ -7,6 +7,7 @@ use amk_ir::{Program, text};
 use amk_tests::generate::Size;
 use amk_tests::mutate::{self, Class};
 use amk_tests::oracle::{self, Explorer};
+use amk_tests::shrink::shrink;
 use amk_tests::soundness::{Count, Label, Tally, codes, draw, opinion};
 use std::fmt::Write;
 
@@ -64,6 +65,7 @@ fn every_mutant_is_rejected_or_harmless() {
         bases += 1;
         for mutation in Class::ALL.into_iter().flat_map(|class| mutate::sites(&program, class)) {
             let mutant = mutation.apply(&program);
+            assert!(mutant != program, "{mutation} changes nothing");
             let found = codes(&mutant);
             let verdict = opinion(&mut explorer, &mutant, true);
             assert_eq!(
@@ -78,6 +80,16 @@ fn every_mutant_is_rejected_or_harmless() {
     }
     println!("{mutants} mutants of {bases} programs, {harmless} harmless");
     assert!(mutants > 5_000 && harmless < mutants / 2, "{mutants} mutants, {harmless} harmless");
+}
+
+/// A program that deadlocks, down to what deadlocks.
+#[test]
+fn shrinking_keeps_what_is_asked_for() {
+    let deadlocks = |program: &Program| opinion(&mut Explorer::default(), program, true).kind() == "deadlock";
+    let drawn = (0..).map(|number| draw(Size::SMALL, 5, number).1);
+    let large = drawn.into_iter().find(|program| program.tasks.len() > 5 && deadlocks(program)).expect("some deadlock");
+    let small = shrink(large.clone(), deadlocks);
+    assert!(deadlocks(&small) && small.tasks.len() < large.tasks.len(), "{}", text::print(&small));
 }
 
 /// `corpus/*.amk`: programs that once told the two apart, or are worth keeping; the first line says `; safe` or why not.

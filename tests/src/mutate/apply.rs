@@ -160,7 +160,8 @@ fn swap(program: &mut Program, one: TaskId, other: TaskId) -> Option<()> {
     Some(())
 }
 
-fn tile(operand: &mut Operand, class: Class, dim: usize, up: bool) -> Option<()> {
+/// Changes a tile; `None` where the dimension is not there.
+pub(super) fn tile(operand: &mut Operand, class: Class, dim: usize, up: bool) -> Option<()> {
     match class {
         Class::Early => operand.early = true,
         Class::ChangeAccess => {
@@ -186,10 +187,8 @@ fn bounds(operand: &mut Operand, class: Class, dim: usize, up: bool) -> Option<(
     };
     match (class, up) {
         (Class::ShiftTile, up) => {
-            if up || lo.base > 0 {
-                shift(lo, up);
-                shift(hi, up);
-            }
+            shift(lo, up);
+            shift(hi, up);
         }
         (Class::WidenTile, true) => shift(hi, true),
         (Class::WidenTile, false) => shift(lo, false),

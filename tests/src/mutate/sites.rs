@@ -1,5 +1,6 @@
 //! Every place of a program where a class of mutation applies.
 
+use super::apply::tile;
 use super::{Class, Mutation, Site};
 use amk_ir::{
     Access, Buffer, BufferId, BufferKind, Element, EventId, Exchange, Operand, Program, Queues, Steps, TaskId,
@@ -30,10 +31,22 @@ pub fn sites(program: &Program, class: Class) -> Vec<Mutation> {
         Class::DropCall | Class::UnknownInstruction | Class::ExtraParam => calls(program),
         Class::NoWorkers | Class::LessMemory => only(true),
         Class::Alias => aliases(program),
-        Class::ShrinkEvent => (0..program.events.len()).map(|n| Site::Event(EventId::from(n))).collect(),
+        Class::ShrinkEvent => {
+            let tensors = program.events.iter().enumerate().filter(|(_, event)| !event.shape.is_empty());
+            tensors.map(|(n, _)| Site::Event(EventId::from(n))).collect()
+        }
         _ => buffers(program, |buffer| applies(class, buffer)),
     };
-    sites.into_iter().map(|site| Mutation { class, site }).collect()
+    sites.into_iter().filter(|site| changes(program, class, *site)).map(|site| Mutation { class, site }).collect()
+}
+
+/// Whether a change of a tile's bounds changes them: none goes below 0.
+fn changes(program: &Program, class: Class, site: Site) -> bool {
+    let bounds = [Class::ShiftTile, Class::WidenTile, Class::NarrowTile];
+    let Site::Tile { task, call, operand, dim, up } = site else { return true };
+    let before = program.tasks[task.index()].calls[call].operands[operand];
+    let mut after = before;
+    !bounds.contains(&class) || tile(&mut after, class, dim, up).is_some() && after != before
 }
 
 fn only(applies: bool) -> Vec<Site> {
