@@ -40,10 +40,10 @@ fn mutants(program: &Program, kind: &str) -> Vec<Program> {
     };
     for (t, task) in program.tasks.iter().enumerate() {
         match kind {
-            "wait dropped" => (0..task.waits.len()).for_each(|w| edited(&|p| drop(p.tasks[t].waits.remove(w)))),
+            "wait dropped" => (0..task.waits.len()).for_each(|w| edited(&|p| _ = p.tasks[t].waits.remove(w))),
             "wait lowered" => (0..task.waits.len()).for_each(|w| edited(&|p| p.tasks[t].waits[w].threshold -= 1)),
             "wait raised" => (0..task.waits.len()).for_each(|w| edited(&|p| p.tasks[t].waits[w].threshold += 1)),
-            "signal dropped" => (0..task.signals.len()).for_each(|s| edited(&|p| drop(p.tasks[t].signals.remove(s)))),
+            "signal dropped" => (0..task.signals.len()).for_each(|s| edited(&|p| _ = p.tasks[t].signals.remove(s))),
             "read early" => {
                 for (c, call) in task.calls.iter().enumerate() {
                     (0..call.operands.len()).for_each(|o| edited(&|p| p.tasks[t].calls[c].operands[o].early = true));
@@ -75,7 +75,15 @@ fn mutants(program: &Program, kind: &str) -> Vec<Program> {
 }
 
 const KINDS: [&str; 9] = [
-    "as it is", "pipelined", "tickets", "wait dropped", "wait lowered", "wait raised", "signal dropped", "queue swapped", "read early",
+    "as it is",
+    "pipelined",
+    "tickets",
+    "wait dropped",
+    "wait lowered",
+    "wait raised",
+    "signal dropped",
+    "queue swapped",
+    "read early",
 ];
 
 #[test]
@@ -96,7 +104,8 @@ fn frozen_programs_keep_their_counts() {
             let mut tally = Tally::default();
             mutants(&program, kind).iter().for_each(|mutant| tally.add(mutant, &mut verifier));
             let codes: Vec<String> = tally.codes.iter().map(|(code, count)| format!("{code} {count}")).collect();
-            writeln!(table, "  {kind}: {} programs, {} accepted; {}", tally.programs, tally.accepted, codes.join(", ")).unwrap();
+            writeln!(table, "  {kind}: {} programs, {} accepted; {}", tally.programs, tally.accepted, codes.join(", "))
+                .unwrap();
         }
     }
     insta::assert_snapshot!("ratchet", table);

@@ -84,8 +84,15 @@ impl Clocks {
         self.confusable.clear();
         self.confusable.resize(order.sync.counters() as usize, false);
         self.pass(order, copies);
-        // Dropping the order of one counter can make another one confusable.
-        while copies > 1 && order.sync.mode == Mode::Queues && self.mark_confusable(order) {
+        // Dropping the order of one counter can make another one confusable. Long chains of that are cut short.
+        const ROUNDS: u32 = 8;
+        for round in 0.. {
+            if copies == 1 || order.sync.mode != Mode::Queues || !self.mark_confusable(order) {
+                break;
+            }
+            if round == ROUNDS {
+                self.confusable.fill(true);
+            }
             self.pass(order, copies);
         }
     }

@@ -128,7 +128,7 @@ impl<'a> Judge<'a> {
         let pipelined = self.longest > 1;
         let mut copies = if pipelined { (distance + 2).min(most) } else { 1 };
         loop {
-            if !self.starts_without(a, b, distance, copies) {
+            if self.work <= BUDGET && !self.starts_without(a, b, distance, copies) {
                 return None;
             }
             if copies >= most || self.work > BUDGET {

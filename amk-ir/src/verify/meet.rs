@@ -1,6 +1,6 @@
 //! Where two tiles meet, for all pairs of positions at once.
 
-use crate::{Bound, Program, Region};
+use crate::{Bound, Program, Region, Steps};
 
 /// The position of the step `step` steps after one at `position`; `None` where no launch has it. Positions advance by one
 /// from step to step; a program for one position stays at it.
@@ -8,6 +8,15 @@ pub(super) fn position_after(program: &Program, position: u32, step: u32) -> Opt
     match program.positions {
         1 => Some(0),
         positions => position.checked_add(step).filter(|&later| later < positions),
+    }
+}
+
+/// The most steps that a launch from `position` on can have.
+pub(super) fn longest_launch(program: &Program, position: u32) -> u32 {
+    match (program.steps, program.positions) {
+        (Steps::Barrier, _) => 1,
+        (Steps::Pipelined, 1) => u32::MAX,
+        (Steps::Pipelined, positions) => positions.saturating_sub(position),
     }
 }
 
@@ -69,6 +78,14 @@ impl Meet {
                 }
             },
         }
+    }
+
+    /// The same where the first is at one position, or at any.
+    pub(super) fn with_first_at(mut self, position: Option<u32>) -> Self {
+        if let Some(position) = position.map(i64::from) {
+            self.p = (self.p.0.max(position), self.p.1.min(position));
+        }
+        self
     }
 
     /// Some positions at which the tiles meet, with `q - p` in the range; the one with the smallest `q - p`, then `p`.

@@ -71,6 +71,7 @@
 //! * Shared bytes are followed position by position: up to 4096 where tiles move, in tiles of up to 2^14 rows.
 //! * How far workers run ahead of each other is followed for 16 steps, and orders that the clocks cannot prove within a
 //!   budget of simulated tasks (2^28); beyond either an order counts as not proven. No lowering comes near.
+//! * Fixed and moving bounds of a dimension of a buffer, other than a state, meet in up to 2^16 pairs.
 //! * A bound that crosses at some position is refused even where the tile would be empty.
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
 
@@ -99,12 +100,12 @@ pub use violation::{
     WaitsOn,
 };
 
-use crate::{Program, Steps};
+use crate::{BufferKind, Program, Steps};
 use core::fmt;
 use found::Found;
 use grid::Step;
 use judge::Judge;
-use meet::position_after;
+use meet::{longest_launch, position_after};
 use packets::PacketEdges;
 use race::Scene;
 use std::collections::{HashMap, HashSet};
@@ -160,6 +161,9 @@ pub fn check(program: &Program) -> Vec<Violation> {
     Verifier::default().check(program)
 }
 
+/// Bounds of tiles meet at more positions than are looked at.
+const TOO_MANY_MEETINGS: Violation = Violation::TooMany { what: "meetings of tile bounds", count: 1 << 16 };
+
 /// The verifier with its memory, for callers that check many programs.
 #[derive(Default)]
 pub struct Verifier {
@@ -192,7 +196,10 @@ impl Verifier {
             // What packets order depends on the position, so everything does.
             let mut positions: Vec<u32> = Vec::new();
             for storage in (0..self.storages.kinds.len()).filter(|&n| self.storages.kinds[n].moves) {
-                positions.extend(self.storages.positions(program, storage, copies));
+                match self.storages.positions(program, storage, copies) {
+                    Some(more) => positions.extend(more),
+                    None => found.push(TOO_MANY_MEETINGS),
+                }
             }
             positions.sort_unstable();
             positions.dedup();
@@ -262,25 +269,31 @@ fn check_storage(storages: &Storages, replay: &mut race::Replay, n: usize, posit
     let (program, storage) = (judge.program, storages.kinds[n]);
     let (buffers, accesses) = (storages.buffers.row(n as u32), storages.accesses(n));
     let pipelined = program.steps == Steps::Pipelined;
+    let all_steps = Scene { storage, buffers, accesses, steps: &[] };
+    let defined = buffers.iter().all(|buffer| program.buffers[buffer.index()].kind == BufferKind::State);
     let all;
     let positions = match position {
         Some(ref position) => std::slice::from_ref(position),
-        None if storage.moves => {
-            all = storages.positions(program, n, judge.clock_copies);
-            &all
-        }
+        None if storage.moves => match storages.positions(program, n, judge.clock_copies) {
+            // What is defined from the start needs no replay, and pairs know all positions at once.
+            None if !storage.shared && defined => return pairs::compare(&all_steps, judge, None),
+            None => return judge.note(TOO_MANY_MEETINGS),
+            Some(few) => {
+                all = few;
+                &all
+            }
+        },
         None => &[0],
     };
+    if !storage.shared && defined && positions.len() > accesses.len() {
+        return pairs::compare(&all_steps, judge, position);
+    }
     if storage.shared && storage.moves && program.positions > MOST_SHARED_POSITIONS {
         let (buffer, other) = (buffers[0], buffers[1]);
         return judge.note(Violation::SharedPlace { buffer, other, write: None, position: 0 });
     }
     for &position in positions {
-        judge.longest = match (program.steps, program.positions) {
-            (Steps::Barrier, _) => 1,
-            (Steps::Pipelined, 1) => u32::MAX,
-            (Steps::Pipelined, positions) => positions - position,
-        };
+        judge.longest = longest_launch(program, position);
         let later = position_after(program, position, storage.stride).filter(|_| pipelined && !storage.local);
         let steps = [
             Step { number: 0, position },
@@ -297,11 +310,10 @@ fn check_storage(storages: &Storages, replay: &mut race::Replay, n: usize, posit
         }
         pairs::cover(&scene, judge, position);
         if !storage.local {
-            pairs::compare(&scene, judge);
+            pairs::compare(&scene, judge, Some(position).filter(|_| storage.moves));
         }
     }
     if pipelined && storage.moves && !storage.local && program.positions > 2 {
-        judge.longest = program.positions;
-        pairs::across_steps(&Scene { storage, buffers, accesses, steps: &[] }, judge, 1);
+        pairs::across_steps(&all_steps, judge, position, 1);
     }
 }

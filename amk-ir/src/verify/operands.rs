@@ -38,8 +38,8 @@ fn overlap(program: &Program, storages: &Storages, [first, second]: &[Access; 2]
     if storages.of(second.operand.buffer) != Some(storage) {
         return None;
     }
-    let positions = storages.positions(program, storage, 1);
-    positions.into_iter().find(|&position| {
+    // Shared bytes are followed position by position.
+    (0..program.positions.min(MOST_SHARED_POSITIONS)).find(|&position| {
         let runs = [first, second].map(|access| {
             let mut runs = Vec::new();
             let buffer = &program.buffers[access.operand.buffer.index()];

@@ -3,27 +3,27 @@
 
 use super::grid::{byte_runs, runs_meet};
 use super::judge::{Event, Judge};
-use super::meet::Meet;
+use super::meet::{Meet, longest_launch};
 use super::race::Scene;
 use super::storage::Access;
 use super::violation::Violation;
-use crate::{BufferKind, Program};
+use crate::{BufferKind, Program, Steps};
 
 /// Start and end in each dimension.
 type Elements = Vec<(u64, u64)>;
 
-/// Compares all pairs, within a step and across steps.
-pub(super) fn compare(scene: &Scene<'_>, judge: &mut Judge<'_>) {
+/// Compares all pairs, within a step and across steps; at one position of the first step, or at all.
+pub(super) fn compare(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<u32>) {
     for (n, second) in scene.accesses.iter().enumerate() {
         for first in &scene.accesses[..n] {
             if judge.is_done() {
                 return;
             }
-            within_step(scene, judge, first, second);
+            within_step(scene, judge, [first, second], at);
         }
     }
-    if judge.longest > 1 {
-        across_steps(scene, judge, 0);
+    if judge.program.steps == Steps::Pipelined {
+        across_steps(scene, judge, at, 0);
     }
 }
 
@@ -31,36 +31,40 @@ fn conflict(first: &Access, second: &Access) -> bool {
     first.operand.access.writes() || second.operand.access.writes()
 }
 
-fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, first: &Access, second: &Access) {
-    if !conflict(first, second) || first.site.task == second.site.task && !scene.storage.packet {
+fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Access; 2], at: Option<u32>) {
+    let same_task = first.site.task == second.site.task;
+    if !conflict(first, second) || same_task && !scene.storage.packet {
         return;
     }
-    let meet = Meet::of(&first.operand.region, &second.operand.region, judge.program.positions);
+    // Where tiles meet at several positions, the first leaves the longest launch.
+    let meet = Meet::of(&first.operand.region, &second.operand.region, judge.program.positions).with_first_at(at);
     let Some((position, _)) = meet.within(0, 0) else { return };
     let both_write = first.operand.access.writes() && second.operand.access.writes();
     if scene.storage.packet && both_write {
         judge.note(Violation::PacketTwice { first: first.party(0), second: second.party(0), position });
-    } else if first.site.task != second.site.task && !(scene.storage.packet && first.operand.access.writes()) {
+    } else if !same_task && !(scene.storage.packet && first.operand.access.writes()) {
+        judge.longest = longest_launch(judge.program, position);
         judge.require(Event { access: first, step: 0 }, Event { access: second, step: 0 }, position);
     }
 }
 
 /// Compares accesses of different steps, where the least distance at which they meet is more than `known` strides.
-pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, known: u32) {
-    let stride = i64::from(scene.storage.stride);
+pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<u32>, known: u32) {
+    let stride = scene.storage.stride;
     for first in scene.accesses {
         for second in scene.accesses {
             if !conflict(first, second) || judge.is_done() {
                 continue;
             }
-            let distance = match first.operand.buffer == second.operand.buffer {
-                true => least_distance(judge.program, first, second, stride),
+            judge.longest = longest_launch(judge.program, at.unwrap_or(0));
+            let meets = match first.operand.buffer == second.operand.buffer {
+                true => least_distance(judge.program, [first, second], stride, at),
                 // What is ordered two steps apart is so further apart.
                 false if judge.longest < 3 || judge.is_ordered(first, second, 2) => None,
-                false => least_byte_distance(judge.program, first, second),
+                false => least_byte_distance(judge.program, [first, second], at),
             };
-            let Some((distance, position)) = distance else { continue };
-            if i64::from(distance) > stride * i64::from(known) && distance < judge.longest {
+            if let Some((distance, position)) = meets.filter(|(distance, _)| *distance > stride.saturating_mul(known)) {
+                judge.longest = longest_launch(judge.program, position);
                 judge.require(Event { access: first, step: 0 }, Event { access: second, step: distance }, position);
             }
         }
@@ -68,20 +72,21 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, known: u32)
 }
 
 /// The fewest steps, and the position of the first, after which the second meets what the first has touched.
-fn least_distance(program: &Program, first: &Access, second: &Access, stride: i64) -> Option<(u32, u32)> {
+fn least_distance(program: &Program, [first, second]: [&Access; 2], stride: u32, at: Option<u32>) -> Option<(u32, u32)> {
     let meet = Meet::of(&first.operand.region, &second.operand.region, program.positions);
     if program.positions == 1 {
-        return meet.ever().map(|(p, _)| (stride as u32, p));
+        return meet.ever().map(|(p, _)| (stride, p));
     }
+    let (meet, stride) = (meet.with_first_at(at), i64::from(stride));
     let (p, q) = meet.within(stride, i64::MAX)?;
-    let least = (i64::from(q) - i64::from(p)).div_euclid(stride) * stride;
-    let next = if least == i64::from(q) - i64::from(p) { least } else { least + stride };
+    let least = i64::from(q) - i64::from(p);
+    let next = least + (stride - least % stride) % stride;
     let (p, q) = meet.within(next, next)?;
     Some((q - p, p))
 }
 
 /// As `least_distance`, for two buffers that share bytes, and from a distance of 2.
-fn least_byte_distance(program: &Program, first: &Access, second: &Access) -> Option<(u32, u32)> {
+fn least_byte_distance(program: &Program, [first, second]: [&Access; 2], at: Option<u32>) -> Option<(u32, u32)> {
     const MOST_PAIRS: u32 = 1 << 16;
     let runs = |access: &Access, position| {
         let mut runs = Vec::new();
@@ -89,7 +94,7 @@ fn least_byte_distance(program: &Program, first: &Access, second: &Access) -> Op
         byte_runs(buffer, access, position, &mut runs).then_some(runs)
     };
     let pairs = (2..program.positions).flat_map(|distance| (0..program.positions - distance).map(move |p| (distance, p)));
-    for (tried, (distance, p)) in (0..).zip(pairs) {
+    for (tried, (distance, p)) in (0..).zip(pairs.filter(|(_, p)| at.is_none_or(|at| at == *p))) {
         // Too many to look at: as if these met.
         let meet = tried == MOST_PAIRS
             || match (runs(first, p), runs(second, p + distance)) {

@@ -63,6 +63,8 @@ pub(super) struct Storages {
 
 const NONE: u32 = u32::MAX;
 
+/// Pairs of a fixed and a moving bound of a dimension that are looked at.
+const MOST_MEETINGS: usize = 1 << 16;
 /// Where buffers share bytes, tiles that move are followed position by position, up to so many.
 pub(super) const MOST_SHARED_POSITIONS: u32 = 4096;
 
@@ -165,11 +167,12 @@ impl Storages {
         &self.accesses[self.starts[storage] as usize..self.starts[storage + 1] as usize]
     }
 
-    /// Positions that stand for all: between two of them the bounds of the storage keep their order.
-    pub(super) fn positions(&self, program: &Program, storage: usize, copies: u32) -> Vec<u32> {
+    /// Positions that stand for all: between two of them the bounds of the storage keep their order. `None` where there are
+    /// too many to look at.
+    pub(super) fn positions(&self, program: &Program, storage: usize, copies: u32) -> Option<Vec<u32>> {
         let last = program.positions - 1;
         if self.kinds[storage].shared {
-            return (0..program.positions.min(MOST_SHARED_POSITIONS)).collect();
+            return Some((0..program.positions.min(MOST_SHARED_POSITIONS)).collect());
         }
         let mut positions = vec![0, last];
         let mut add = |fixed: u32, moving: u32, step: u32| {
@@ -191,13 +194,16 @@ impl Storages {
                 bounds.sort_unstable();
                 bounds.dedup();
             }
+            if fixed.len() * moving.len() > MOST_MEETINGS {
+                return None;
+            }
             for step in 0..steps {
                 fixed.iter().for_each(|&f| moving.iter().for_each(|&m| add(f, m, step)));
             }
         }
         positions.sort_unstable();
         positions.dedup();
-        positions
+        Some(positions)
     }
 }
 
