@@ -21,7 +21,7 @@ struct Shared {
     float best_value[AMK_WARPS];
     u32 best_index[AMK_WARPS];
     u32 token, leave;
-    alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp last waited for in vain: kind, task, where, got
+    alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp last waited for in vain: kind and step, task, where, got
     volatile u32 done;            // the consumers have left
     volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
 };
@@ -29,8 +29,8 @@ static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials mu
 
 // A wait that failed once. True when the launch is being abandoned; the worker then runs on with whatever is there, so that every
 // warp still meets every barrier, and leaves after the step. Nothing of such a step counts.
-AMK_DEVICE bool stalled(Shared& s, u32 warp, u32 lane, FaultKind kind, u32 task, u32 where, u32 got) {
-    if (lane == 0) s.waiting[warp] = make_uint4(kind, task, where, got);
+AMK_DEVICE bool stalled(Shared& s, u32 warp, u32 lane, FaultKind kind, u32 step, u32 task, u32 where, u32 got) {
+    if (lane == 0) s.waiting[warp] = make_uint4(kind | step << 2, task, where, got);
     return s.gone;
 }
 
@@ -44,9 +44,9 @@ AMK_DEVICE void watch(const Params& p, Shared& s) {
         if (atomicCAS(&p.fault->abort, 0u, 1u) == 0u) {
             uint4 found = make_uint4(0, 0, 0, 0);
             for (int i = AMK_WARPS; i >= 0; i--) // a missing packet explains an idle ring, not the other way round
-                if (s.waiting[i].x != FAULT_NONE && (found.x == FAULT_NONE || s.waiting[i].x == FAULT_PACKET)) found = s.waiting[i];
-            p.fault->worker = blockIdx.x, p.fault->kind = found.x, p.fault->task = found.y;
-            p.fault->where = found.z, p.fault->got = found.w;
+                if ((s.waiting[i].x & 3) != FAULT_NONE && ((found.x & 3) == FAULT_NONE || (s.waiting[i].x & 3) == FAULT_PACKET)) found = s.waiting[i];
+            p.fault->worker = blockIdx.x, p.fault->kind = found.x & 3, p.fault->step = found.x >> 2, p.fault->task = found.y;
+            p.fault->where = found.z, p.fault->want = p.epoch + (found.x >> 2), p.fault->got = found.w;
         }
         s.gone = 1;
     }
@@ -73,7 +73,7 @@ struct Worker {
     // Blocks until the loader has filled the current slot; gives its shared address.
     AMK_DEVICE u32 acquire() {
         while (!barrier_passed(shared_address(s.full) + 8 * slot, parity))
-            if (stalled(s, warp, lane, FAULT_RING_FULL, task, slot, 0)) break;
+            if (stalled(s, warp, lane, FAULT_RING_FULL, step, task, slot, 0)) break;
         return data + slot * AMK_CHUNK;
     }
     // This warp has read the current slot (its values are in registers).
@@ -83,7 +83,7 @@ struct Worker {
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
     }
     AMK_DEVICE void publish(u32 offset, u32 value) const { store_relaxed(p.packets + offset, value, epoch); }
-    AMK_DEVICE bool missing(u32 offset, u32 got) { return !stalled(s, warp, lane, FAULT_PACKET, task, offset, got); }
+    AMK_DEVICE bool missing(u32 offset, u32 got) { return !stalled(s, warp, lane, FAULT_PACKET, step, task, offset, got); }
     // Waits for one packet a lane.
     AMK_DEVICE u32 read(u32 offset) {
         uint2 v;

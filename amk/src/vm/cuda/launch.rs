@@ -323,7 +323,7 @@ impl Vm {
         self.params.epoch += steps;
         self.tokens.as_mut_slice()?[..steps as usize].fill(0);
         let time = self.launch(&params, steps, see)?;
-        self.watch(&params)?;
+        self.watch()?;
         let tokens = self.tokens.as_slice()?[..steps as usize].iter().take_while(|&&token| token != 0).map(|&token| token - 1).collect();
         let logits = match &self.logits {
             Some(logits) if options.logits => self.stream.clone_dtoh(&logits.slice(..steps as usize * self.plan.sizes.vocab as usize))?,
@@ -367,9 +367,9 @@ impl Vm {
     }
 
     /// What the watchdog wrote.
-    fn watch(&mut self, params: &Params) -> Result<(), CudaError> {
+    fn watch(&mut self) -> Result<(), CudaError> {
         let fault = self.stream.clone_dtoh(&self.fault).map_err(CudaError::Dead)?;
-        let &[abort, worker, task, kind, _, place, got, _] = fault.as_slice() else { return Ok(()) };
+        let &[abort, worker, task, kind, step, place, wanted, found] = fault.as_slice() else { return Ok(()) };
         if abort == 0 {
             return Ok(());
         }
@@ -384,9 +384,9 @@ impl Vm {
             worker,
             task: format!("t{task} ({})", label.map_or("?", String::as_str)),
             event,
-            wanted: params.epoch,
-            found: got,
-            step: 0,
+            wanted,
+            found,
+            step,
         };
         self.forget()?;
         Err(CudaError::Stuck(stuck))
