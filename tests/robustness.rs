@@ -6,8 +6,9 @@
 use amk_ir::text::{parse, print};
 use amk_ir::verify::{Rejected, Verifier, verify};
 use amk_ir::{
-    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction, InstructionId,
-    Interval, Limits, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId, Wait,
+    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction,
+    InstructionId, Interval, Limits, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId,
+    Wait,
 };
 use std::fs;
 use std::path::Path;
@@ -59,7 +60,8 @@ fn runs(default: usize) -> usize {
 fn corpus() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
     let folders = fs::read_dir(root).unwrap().map(|folder| folder.unwrap().path());
-    let mut files: Vec<_> = folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path()).collect();
     files.sort();
     files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }
@@ -79,7 +81,18 @@ fn mutate(text: &str, draw: &mut Draw) -> String {
             }
             2 => bytes.insert(at, draw.one_of(b"0123456789.,:;[](){}@\"-> \n")),
             3 => {
-                let word = draw.one_of(&["pos", "mut ", "early ", "4294967295", "99999999999999999999", "..", "\"", "@", "nan", "then "]);
+                let word = draw.one_of(&[
+                    "pos",
+                    "mut ",
+                    "early ",
+                    "4294967295",
+                    "99999999999999999999",
+                    "..",
+                    "\"",
+                    "@",
+                    "nan",
+                    "then ",
+                ]);
                 bytes.splice(at..at, word.bytes());
             }
             4 => {
@@ -207,7 +220,9 @@ fn buffer(draw: &mut Draw) -> Buffer {
         dtype: draw.one_of(&DType::ALL),
         shape: draw.list(5, Draw::number),
         exchange: if draw.chance(4) { Exchange::Packet { slots: draw.below(4) as u8 } } else { Exchange::Counter },
-        place: draw.chance(4).then(|| if draw.chance(8) { u64::MAX - draw.below(9) as u64 } else { draw.below(64) as u64 }),
+        place: draw
+            .chance(4)
+            .then(|| if draw.chance(8) { u64::MAX - draw.below(9) as u64 } else { draw.below(64) as u64 }),
     }
 }
 

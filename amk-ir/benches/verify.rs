@@ -5,8 +5,8 @@
 
 use amk_ir::verify::{Verifier, check};
 use amk_ir::{
-    Access, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, InstructionId, Instruction, Interval,
-    Limits, Operand, OperandSpec, Program, Queues, Region, Steps, Task, TaskId, Wait,
+    Access, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction,
+    InstructionId, Interval, Limits, Operand, OperandSpec, Program, Queues, Region, Steps, Task, TaskId, Wait,
 };
 use std::time::{Duration, Instant};
 
@@ -29,11 +29,23 @@ fn program(shape: &Shape) -> Program {
         positions: 1,
         steps: shape.steps,
         limits: Limits::default(),
-        instructions: vec![Instruction { name: "linear".into(), path: "bench::linear".into(), operands: operands.into(), params: vec![] }],
+        instructions: vec![Instruction {
+            name: "linear".into(),
+            path: "bench::linear".into(),
+            operands: operands.into(),
+            params: vec![],
+        }],
         ..Program::default()
     };
     const ROWS: u32 = 16;
-    let buffer = |name: String, kind, rows, exchange| Buffer { name, kind, dtype: DType::F32, shape: vec![rows], exchange, place: None };
+    let buffer = |name: String, kind, rows, exchange| Buffer {
+        name,
+        kind,
+        dtype: DType::F32,
+        shape: vec![rows],
+        exchange,
+        place: None,
+    };
     p.buffers.push(buffer("token".into(), BufferKind::Input, ROWS, Exchange::Counter));
     let mut queues = vec![Vec::new(); shape.workers];
     let mut source = (BufferId(0), ROWS, None::<(EventId, u32)>);
@@ -117,9 +129,15 @@ fn synthetic() {
     let small: Vec<Program> = (1..=8).map(|n| program(&barrier(3, &[n % 4 + 1, 1, n % 3 + 2, 4], 4))).collect();
     let tasks: usize = small.iter().map(|p| p.tasks.len()).sum();
     let mut verifier = Verifier::default();
-    let time = best(|| small.iter().for_each(|p| assert!(verifier.check(p).is_empty(), "the program should be accepted")));
+    let time =
+        best(|| small.iter().for_each(|p| assert!(verifier.check(p).is_empty(), "the program should be accepted")));
     let each = time / small.len() as u32;
-    println!("small: {} tasks on average, {:?} each, {:.0} a second", tasks / small.len(), each, 1.0 / each.as_secs_f64());
+    println!(
+        "small: {} tasks on average, {:?} each, {:.0} a second",
+        tasks / small.len(),
+        each,
+        1.0 / each.as_secs_f64()
+    );
 
     // 32 layers of an 8B decoder in tiles of 16 rows of a worker's share.
     let decoder = [384, 132, 256, 896, 256];

@@ -5,8 +5,8 @@ use super::error::{ParseCause, ParseError};
 use super::print::{EVENT, KINDS, dtype_of};
 use crate::{
     Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction,
-    InstructionId, Interval, MAX_RANK, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId, Wait,
-    WorkerId,
+    InstructionId, Interval, MAX_RANK, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId,
+    Wait, WorkerId,
 };
 use std::collections::HashMap;
 

@@ -2,8 +2,8 @@
 
 use super::cursor::{is_digits, is_plain_name, is_plain_word};
 use crate::{
-    Access, Buffer, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction, InstructionId, Interval,
-    Limits, Operand, Param, Program, Queues, Steps, Task, TaskId, WorkerId,
+    Access, Buffer, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction, InstructionId,
+    Interval, Limits, Operand, Param, Program, Queues, Steps, Task, TaskId, WorkerId,
 };
 use core::fmt::{self, Write};
 

@@ -21,12 +21,16 @@ pub(super) fn check_thresholds(program: &Program, sync: &Sync, found: &mut Found
         }
     }
     for counter in 0..sync.counters() {
-        // Counts are compared by their wrapping difference, which two steps of signals must not fill.
         let fan_in = u64::from(sync.fan_in(counter));
-        if fan_in * 2 >= 1 << 31 {
+        if wraps(fan_in) {
             found.push(Violation::WrapAround { element: sync.element(counter), fan_in });
         }
     }
+}
+
+/// Counts are compared by their wrapping difference, which two steps of signals must not fill.
+fn wraps(fan_in: u64) -> bool {
+    fan_in * 2 >= 1 << 31
 }
 
 /// Reusable memory of the family.
@@ -182,4 +186,15 @@ fn backtrack(reached: &[Option<Link>], start: u32, closing: Link) -> Vec<Link> {
     }
     links.reverse();
     links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wraps;
+
+    #[test]
+    fn two_steps_of_signals_stay_below_half_of_the_range() {
+        assert!(!wraps((1 << 30) - 1));
+        assert!(wraps(1 << 30));
+    }
 }

@@ -38,7 +38,14 @@ pub(super) const MOST_RUNS_OF_STORAGE: usize = 1 << 24;
 
 impl Grid {
     /// Cuts the storage for accesses of the given steps; `false` where that would take far more cells than accesses.
-    pub(super) fn cut(&mut self, program: &Program, buffers: &[BufferId], accesses: &[Access], steps: &[Step], moves: bool) -> bool {
+    pub(super) fn cut(
+        &mut self,
+        program: &Program,
+        buffers: &[BufferId],
+        accesses: &[Access],
+        steps: &[Step],
+        moves: bool,
+    ) -> bool {
         self.shared = buffers.len() > 1;
         self.accesses = accesses.len();
         self.moves = moves;
@@ -47,7 +54,11 @@ impl Grid {
         self.runs.clear();
         self.run_starts.clear();
         let distinct = if moves { steps } else { steps.get(..1).unwrap_or(&[]) };
-        if self.shared { self.cut_bytes(program, buffers, accesses, distinct) } else { self.cut_boxes(program, buffers, accesses, distinct) }
+        if self.shared {
+            self.cut_bytes(program, buffers, accesses, distinct)
+        } else {
+            self.cut_boxes(program, buffers, accesses, distinct)
+        }
     }
 
     fn cut_boxes(&mut self, program: &Program, buffers: &[BufferId], accesses: &[Access], steps: &[Step]) -> bool {
@@ -140,7 +151,9 @@ impl Grid {
             return self.runs_of(instance).first().map(|&(start, _)| start as u32);
         }
         let tile = &self.boxes[self.distinct(instance)];
-        tile.iter().all(|(lo, hi)| lo < hi).then(|| tile.iter().zip(self.strides).map(|((lo, _), stride)| lo * stride).sum())
+        tile.iter()
+            .all(|(lo, hi)| lo < hi)
+            .then(|| tile.iter().zip(self.strides).map(|((lo, _), stride)| lo * stride).sum())
     }
 
     /// Whether two instances have the same cells.

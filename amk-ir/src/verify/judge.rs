@@ -78,7 +78,9 @@ impl<'a> Judge<'a> {
 
     /// Notes a violation of another kind, once for all positions.
     pub(super) fn note(&mut self, violation: Violation) {
-        let key = |site: Site, other: Site| [site.task.0, site.call, site.operand, other.task.0, other.call, other.operand, 0];
+        let key = |site: Site, other: Site| {
+            [site.task.0, site.call, site.operand, other.task.0, other.call, other.operand, 0]
+        };
         let none = Site { task: task(0), call: 0, operand: 0 };
         let rest = match &violation {
             Violation::Uninitialised { site, .. } => key(*site, none),
@@ -97,7 +99,11 @@ impl<'a> Judge<'a> {
     }
 
     fn conflict(&self, first: &Party, second: &Party) -> Conflict {
-        let packet = self.program.buffers.get(first.buffer.index()).is_some_and(|buffer| buffer.exchange != crate::Exchange::Counter);
+        let packet = self
+            .program
+            .buffers
+            .get(first.buffer.index())
+            .is_some_and(|buffer| buffer.exchange != crate::Exchange::Counter);
         if first.buffer != second.buffer {
             Conflict::SharedBytes
         } else if second.step > 0 {

@@ -2,7 +2,8 @@
 
 use super::names::Names;
 use super::violation::{
-    Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Unordered, Violation, WaitsOn,
+    Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Unordered,
+    Violation, WaitsOn,
 };
 use crate::{Access, BufferKind, Program, TaskId};
 use core::fmt;
@@ -73,7 +74,10 @@ impl Violation {
     pub fn parties(&self) -> Vec<TaskId> {
         let mut tasks: Vec<TaskId> = match self {
             Self::Missing { from, .. } => from.iter().copied().collect(),
-            Self::Call { task, .. } | Self::Queued { task, .. } | Self::Repeated { task, .. } | Self::Unsatisfiable { task, .. } => {
+            Self::Call { task, .. }
+            | Self::Queued { task, .. }
+            | Self::Repeated { task, .. }
+            | Self::Unsatisfiable { task, .. } => {
                 vec![*task]
             }
             Self::OutOfBounds { site, .. }
@@ -124,7 +128,11 @@ fn structure(violation: &Violation, names: Names<'_>) -> Words {
             match crosses_at {
                 Some(position) => {
                     let note = format!("dimension {dim} starts behind its end{}", names.at_position(*position));
-                    (format!("the bounds of tile {tile} of {call} cross"), vec![note], "start the interval before its end".into())
+                    (
+                        format!("the bounds of tile {tile} of {call} cross"),
+                        vec![note],
+                        "start the interval before its end".into(),
+                    )
                 }
                 None => {
                     let note = format!("dimension {dim} ends where it starts");
@@ -139,7 +147,8 @@ fn structure(violation: &Violation, names: Names<'_>) -> Words {
         }
         Violation::SharedLocal { buffer, first, second } => {
             let buffer = names.buffer(*buffer);
-            let headline = format!("local {buffer} is used by (1) {} and (2) {}", names.task(*first), names.task(*second));
+            let headline =
+                format!("local {buffer} is used by (1) {} and (2) {}", names.task(*first), names.task(*second));
             let note = "a local buffer is private to one task".into();
             (headline, vec![note], format!("declare {buffer} as `activation`, or give (2) a local of its own"))
         }
@@ -169,9 +178,11 @@ fn structure(violation: &Violation, names: Names<'_>) -> Words {
             (format!("{task} {verb} {counter} twice"), vec![note], format!("keep one {what} on {counter}"))
         }
         Violation::Packet { buffer, why } => packet(*buffer, *why, names),
-        Violation::TooMany { what, count } => {
-            (format!("{count} {what} are too many"), vec!["ids and counts have 32 bits".into()], "split the program".into())
-        }
+        Violation::TooMany { what, count } => (
+            format!("{count} {what} are too many"),
+            vec!["ids and counts have 32 bits".into()],
+            "split the program".into(),
+        ),
         _ => (String::new(), Vec::new(), String::new()),
     }
 }
@@ -233,7 +244,9 @@ fn shape(shaped: Shaped, names: Names<'_>) -> Words {
         Shaped::EmptyEvent { event, dim } => {
             (format!("dimension {dim} of {} is zero", names.event(event)), "drop the event tensor, or give it counters")
         }
-        Shaped::NoPositions => ("the program has no positions".into(), "say how many positions a step can have: `positions 1`"),
+        Shaped::NoPositions => {
+            ("the program has no positions".into(), "say how many positions a step can have: `positions 1`")
+        }
     };
     (headline, Vec::new(), help.into())
 }
@@ -246,7 +259,8 @@ fn capacity(capacity: Capacity, names: Names<'_>) -> Words {
             (headline, vec![note], format!("schedule for {available} workers"))
         }
         Capacity::Local { task, needed, available } => {
-            let headline = format!("{} needs {needed} bytes of local memory, a worker has {available}", names.task(task));
+            let headline =
+                format!("{} needs {needed} bytes of local memory, a worker has {available}", names.task(task));
             (headline, Vec::new(), "use smaller tiles, or fuse fewer calls".into())
         }
         Capacity::Memory { needed, available } => {
@@ -265,7 +279,9 @@ fn packet(buffer: crate::BufferId, why: NoPacket, names: Names<'_>) -> Words {
             let note = "a packet is written and read in one step: `activation` and `output` only".into();
             (headline, vec![note], format!("exchange {name} by a counter"))
         }
-        NoPacket::NoSlots => (format!("packets on {name} without a slot"), Vec::new(), "give it a slot: `packet 1`".into()),
+        NoPacket::NoSlots => {
+            (format!("packets on {name} without a slot"), Vec::new(), "give it a slot: `packet 1`".into())
+        }
         NoPacket::TooFine => {
             let note = "its tiles overlap in too many ways to follow who waits for whom".into();
             (format!("packets on {name} in tiles that do not match"), vec![note], "use tiles that nest".into())
@@ -283,7 +299,9 @@ fn deadlock(violation: &Violation, names: Names<'_>) -> Words {
             let help = match (fan_in, wait.threshold) {
                 (0, _) => format!("let a task signal {counter}, or drop the wait"),
                 (_, 0) => "drop the wait: it always holds".into(),
-                (fan_in, _) => format!("wait for all of them: {}", names.wait(crate::Wait { threshold: *fan_in, ..*wait })),
+                (fan_in, _) => {
+                    format!("wait for all of them: {}", names.wait(crate::Wait { threshold: *fan_in, ..*wait }))
+                }
             };
             (headline, vec![note], help)
         }
@@ -307,7 +325,9 @@ fn deadlock(violation: &Violation, names: Names<'_>) -> Words {
             ];
             (headline, notes, format!("put `{}` before `{task}` in the order of tickets", link.for_task))
         }
-        Violation::NoWorkers { tasks } => (format!("no worker for {tasks} tasks"), Vec::new(), "use at least one worker".into()),
+        Violation::NoWorkers { tasks } => {
+            (format!("no worker for {tasks} tasks"), Vec::new(), "use at least one worker".into())
+        }
         _ => (String::new(), Vec::new(), String::new()),
     }
 }
@@ -405,8 +425,10 @@ fn mend(race: &Race, names: Names<'_>) -> String {
 }
 
 fn memory(violation: &Violation, names: Names<'_>) -> Words {
-    let between = |first: &Party, second: &Party| (names.common(first, second), names.doing(first), names.doing(second));
-    let places = |first: &Party, second: &Party| format!("(1) is {}, (2) is {}", names.place(first), names.place(second));
+    let between =
+        |first: &Party, second: &Party| (names.common(first, second), names.doing(first), names.doing(second));
+    let places =
+        |first: &Party, second: &Party| format!("(1) is {}, (2) is {}", names.place(first), names.place(second));
     match violation {
         Violation::Uninitialised { site, elements, position, later } => {
             let tile = names.elements(names.buffer_of(*site), elements);
@@ -416,12 +438,18 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
                 Some(later) => format!("the first write comes later, in {}{at}", names.task(*later)),
                 None => format!("no task of the step writes it before{at}"),
             };
-            (headline, vec![format!("the read is {}", names.tile_of(*site)), note], format!("write {tile} before `{}`", site.task))
+            (
+                headline,
+                vec![format!("the read is {}", names.tile_of(*site)), note],
+                format!("write {tile} before `{}`", site.task),
+            )
         }
         Violation::Early { read, write, position, write_position } => {
             let (tile, _, two) = between(read, write);
-            let headline = format!("race on {tile} between (1) the early read in {} and (2) {two}", names.call(read.site));
-            let mut notes = vec![places(read, write), "an early read may come before the launch writes anything".into()];
+            let headline =
+                format!("race on {tile} between (1) the early read in {} and (2) {two}", names.call(read.site));
+            let mut notes =
+                vec![places(read, write), "an early read may come before the launch writes anything".into()];
             if names.moves(read) || names.moves(write) {
                 notes.push(format!("they overlap where (1) is at position {position} and (2) at {write_position}"));
             }
@@ -431,11 +459,19 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
             let (tile, one, two) = between(first, second);
             let headline = format!("race on {tile} in one call between (1) {one} and (2) {two}");
             let note = format!("a call may read and write its operands in any order{}", names.at_position(*position));
-            (headline, vec![places(first, second), note], "write to another buffer, or declare one operand as `mut`".into())
+            (
+                headline,
+                vec![places(first, second), note],
+                "write to another buffer, or declare one operand as `mut`".into(),
+            )
         }
         Violation::Misaligned { buffer, alignment } => {
             let name = names.buffer(*buffer);
-            (format!("the place of {name} is not a multiple of {alignment} bytes"), Vec::new(), "round the place up".into())
+            (
+                format!("the place of {name} is not a multiple of {alignment} bytes"),
+                Vec::new(),
+                "round the place up".into(),
+            )
         }
         Violation::PlacedLocal { buffer } => {
             let name = names.buffer(*buffer);
@@ -457,12 +493,19 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
             let (_, one, two) = between(write, read);
             let headline = format!("page clobber on {} between (1) {one} and (2) {two}", names.tile(read));
             let note = format!("(1) writes other values to the same bytes{}", names.at_position(*position));
-            (headline, vec![places(write, read), note], format!("give {} a place of its own", names.buffer(write.buffer)))
+            (
+                headline,
+                vec![places(write, read), note],
+                format!("give {} a place of its own", names.buffer(write.buffer)),
+            )
         }
         Violation::PacketTwice { first, second, position } => {
             let (tile, one, two) = between(first, second);
             let headline = format!("race on packet {tile} between (1) {one} and (2) {two}");
-            let note = format!("a word has one epoch a step, so a reader cannot tell them apart{}", names.at_position(*position));
+            let note = format!(
+                "a word has one epoch a step, so a reader cannot tell them apart{}",
+                names.at_position(*position)
+            );
             (headline, vec![places(first, second), note], "write each element once a step".into())
         }
         Violation::WrapAround { element, fan_in } => {

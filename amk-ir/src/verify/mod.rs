@@ -96,8 +96,8 @@ mod violation;
 
 pub use message::Message;
 pub use violation::{
-    Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Site, Unordered, Violation,
-    WaitsOn,
+    Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Site, Unordered,
+    Violation, WaitsOn,
 };
 
 use crate::{BufferKind, Program, Steps};
@@ -153,7 +153,11 @@ impl std::error::Error for Rejected {}
 /// [`Rejected`] with all violations that were found and the program itself.
 pub fn verify(program: Program) -> Result<Verified, Rejected> {
     let violations = check(&program);
-    if violations.is_empty() { Ok(Verified { program }) } else { Err(Rejected { program: Box::new(program), violations }) }
+    if violations.is_empty() {
+        Ok(Verified { program })
+    } else {
+        Err(Rejected { program: Box::new(program), violations })
+    }
 }
 
 /// All violations of a program, in the order of their families; empty if and only if [`verify`] accepts it.
@@ -265,7 +269,13 @@ impl Verifier {
 }
 
 /// Races and coverage of one storage, at one position or at all that differ.
-fn check_storage(storages: &Storages, replay: &mut race::Replay, n: usize, position: Option<u32>, judge: &mut Judge<'_>) {
+fn check_storage(
+    storages: &Storages,
+    replay: &mut race::Replay,
+    n: usize,
+    position: Option<u32>,
+    judge: &mut Judge<'_>,
+) {
     let (program, storage) = (judge.program, storages.kinds[n]);
     let (buffers, accesses) = (storages.buffers.row(n as u32), storages.accesses(n));
     let pipelined = program.steps == Steps::Pipelined;
@@ -295,10 +305,7 @@ fn check_storage(storages: &Storages, replay: &mut race::Replay, n: usize, posit
     for &position in positions {
         judge.longest = longest_launch(program, position);
         let later = position_after(program, position, storage.stride).filter(|_| pipelined && !storage.local);
-        let steps = [
-            Step { number: 0, position },
-            Step { number: storage.stride, position: later.unwrap_or(0) },
-        ];
+        let steps = [Step { number: 0, position }, Step { number: storage.stride, position: later.unwrap_or(0) }];
         let steps = &steps[..1 + usize::from(later.is_some())];
         let scene = Scene { storage, buffers, accesses, steps };
         if replay.run(&scene, judge) {

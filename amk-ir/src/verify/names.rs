@@ -67,7 +67,11 @@ impl<'a> Names<'a> {
     pub(super) fn elements(self, buffer: BufferId, elements: &[(u64, u64)]) -> String {
         let side = |&(lo, hi): &(u64, u64)| if hi == lo + 1 { lo.to_string() } else { format!("{lo}..{hi}") };
         let text: Vec<String> = elements.iter().map(side).collect();
-        if text.is_empty() { self.buffer(buffer) } else { format!("`{}[{}]`", self.buffer_name(buffer), text.join(", ")) }
+        if text.is_empty() {
+            self.buffer(buffer)
+        } else {
+            format!("`{}[{}]`", self.buffer_name(buffer), text.join(", "))
+        }
     }
 
     /// Where two tiles meet, if they are fixed tiles of one buffer; else the second.
@@ -156,7 +160,10 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn event(self, id: EventId) -> String {
-        self.program.events.get(id.index()).map_or_else(|| format!("`{id}`"), |event| format!("`{}`", self.clip(&event.name)))
+        self.program
+            .events
+            .get(id.index())
+            .map_or_else(|| format!("`{id}`"), |event| format!("`{}`", self.clip(&event.name)))
     }
 
     pub(super) fn counters(self, id: EventId) -> u64 {

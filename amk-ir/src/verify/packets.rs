@@ -81,7 +81,9 @@ impl PacketEdges {
             if access.operand.access.reads() {
                 let known = sets.readers[first as usize];
                 let same = |set: u32| {
-                    let own = |cell: usize| accesses.get(sets.writers[cell] as usize).is_some_and(|w| w.task() == access.task());
+                    let own = |cell: usize| {
+                        accesses.get(sets.writers[cell] as usize).is_some_and(|w| w.task() == access.task())
+                    };
                     grid.same(sets.first[set as usize] as usize, n)
                         && cells().all(|cell| sets.readers[cell] == set && !own(cell))
                 };
@@ -89,8 +91,10 @@ impl PacketEdges {
                     known
                 } else {
                     let set = sets.first.len() as u32;
-                    let mut tasks: Vec<u32> =
-                        cells().filter_map(|cell| accesses.get(sets.writers[cell] as usize)).map(|writer| writer.task()).collect();
+                    let mut tasks: Vec<u32> = cells()
+                        .filter_map(|cell| accesses.get(sets.writers[cell] as usize))
+                        .map(|writer| writer.task())
+                        .collect();
                     tasks.sort_unstable();
                     tasks.dedup();
                     // What the task itself has written it need not wait for; then the set is its own.

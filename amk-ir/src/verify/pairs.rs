@@ -42,7 +42,7 @@ fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Acce
     let both_write = first.operand.access.writes() && second.operand.access.writes();
     if scene.storage.packet && both_write {
         judge.note(Violation::PacketTwice { first: first.party(0), second: second.party(0), position });
-    } else if !same_task && !(scene.storage.packet && first.operand.access.writes()) {
+    } else if !(same_task || scene.storage.packet && first.operand.access.writes()) {
         judge.longest = longest_launch(judge.program, position);
         judge.require(Event { access: first, step: 0 }, Event { access: second, step: 0 }, position);
     }
@@ -72,7 +72,12 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<
 }
 
 /// The fewest steps, and the position of the first, after which the second meets what the first has touched.
-fn least_distance(program: &Program, [first, second]: [&Access; 2], stride: u32, at: Option<u32>) -> Option<(u32, u32)> {
+fn least_distance(
+    program: &Program,
+    [first, second]: [&Access; 2],
+    stride: u32,
+    at: Option<u32>,
+) -> Option<(u32, u32)> {
     let meet = Meet::of(&first.operand.region, &second.operand.region, program.positions);
     if program.positions == 1 {
         return meet.ever().map(|(p, _)| (stride, p));
@@ -93,7 +98,8 @@ fn least_byte_distance(program: &Program, [first, second]: [&Access; 2], at: Opt
         let buffer = &program.buffers[access.operand.buffer.index()];
         byte_runs(buffer, access, position, &mut runs).then_some(runs)
     };
-    let pairs = (2..program.positions).flat_map(|distance| (0..program.positions - distance).map(move |p| (distance, p)));
+    let pairs =
+        (2..program.positions).flat_map(|distance| (0..program.positions - distance).map(move |p| (distance, p)));
     for (tried, (distance, p)) in (0..).zip(pairs.filter(|(_, p)| at.is_none_or(|at| at == *p))) {
         // Too many to look at: as if these met.
         let meet = tried == MOST_PAIRS
@@ -121,7 +127,8 @@ pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
         if access.operand.access.reads()
             && let Some(elements) = uncovered(&tile, &written)
         {
-            let later = scene.accesses[n..].iter().find(|later| later.operand.access.writes()).map(|later| later.site.task);
+            let later =
+                scene.accesses[n..].iter().find(|later| later.operand.access.writes()).map(|later| later.site.task);
             judge.note(Violation::Uninitialised { site: access.site, elements, position, later });
         }
         if access.operand.access.writes() {

@@ -103,7 +103,8 @@ impl Replay {
         let operand = &scene.event(instance).access.operand;
         let Some(cell) = self.grid.first(instance as usize) else { return };
         if operand.access.reads() {
-            let group = self.find_group(scene, cell, instance).unwrap_or_else(|| self.add_group(scene, judge, instance));
+            let group =
+                self.find_group(scene, cell, instance).unwrap_or_else(|| self.add_group(scene, judge, instance));
             self.read(scene, judge, group, instance);
         }
         if operand.access.writes() {
@@ -342,7 +343,11 @@ fn after_writer(scene: &Scene<'_>, judge: &mut Judge<'_>, writer: u32, instance:
         let position = scene.position();
         // Once is enough: the second step is the first of another launch.
         if first.step == 0 {
-            judge.note(Violation::PacketTwice { first: first.access.party(0), second: second.access.party(0), position });
+            judge.note(Violation::PacketTwice {
+                first: first.access.party(0),
+                second: second.access.party(0),
+                position,
+            });
         }
     } else if !(same_step && first.access.task() == second.access.task()) {
         judge.require(first, second, scene.position());

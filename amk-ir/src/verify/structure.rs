@@ -5,7 +5,8 @@
 use super::found::Found;
 use super::violation::{Capacity, Mismatch, NoPacket, Reference, Shaped, Site, Violation};
 use crate::{
-    Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Program, Queues, Task, TaskId,
+    Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Program, Queues,
+    Task, TaskId,
 };
 
 /// Reusable memory of the family.
@@ -45,7 +46,9 @@ impl Structure {
         for (n, call) in task.calls.iter().enumerate() {
             match program.instructions.get(call.instruction.index()) {
                 Some(instruction) => signature(id, n as u32, call, instruction, found),
-                None => found.push(Violation::Missing { from: Some(id), what: Reference::Instruction(call.instruction) }),
+                None => {
+                    found.push(Violation::Missing { from: Some(id), what: Reference::Instruction(call.instruction) })
+                }
             }
             for (k, operand) in call.operands.iter().enumerate() {
                 let site = Site { task: id, call: n as u32, operand: k as u32 };

@@ -1,6 +1,6 @@
 //! Violations: what is wrong, who is involved and why.
 
-use crate::{Access, BufferId, Element, Operand, OpId, Program, Region, TaskId, Wait};
+use crate::{Access, BufferId, Element, OpId, Operand, Program, Region, TaskId, Wait};
 use core::fmt;
 
 /// A stable code, printed as `AMK0302`. The first two digits are the family.
