@@ -21,7 +21,7 @@ struct Loader {
     // Copies up to a slot's bytes (a multiple of 16). False: the consumers have left.
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
         while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity))
-            if (s.done || stalled(s, AMK_WARPS, lane, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
+            if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, lane, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
         if (flying >= AMK_IN_FLIGHT) land();
         ++flying;
         // Paced: no faster than the worker's share of the memory's bandwidth, so that requests do not queue up before the packets.

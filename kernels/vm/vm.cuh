@@ -51,7 +51,7 @@ AMK_DEVICE void consume(Worker& w) {
         }
         if (w.s.leave) break;
     }
-    if (w.thread() == 0) w.s.done = 1;
+    if (w.thread() == 0) atomicExch(&w.s.done, 1u);
 }
 
 extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(const __grid_constant__ Params p) {
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
     if (threadIdx.x == 0) {
         for (int i = 0; i < AMK_SLOTS; i++) {
             barrier_init(shared_address(s.full + i), __CUDA_ARCH__ >= 900 ? 1 : 32);
-            barrier_init(shared_address(s.empty + i), AMK_WARPS);
+            barrier_init(shared_address(s.empty + i), AMK_WARPS * 32);
         }
         for (int i = 0; i <= AMK_WARPS; i++) s.waiting[i] = make_uint4(FAULT_NONE, 0, 0, 0);
         s.done = 0, s.gone = 0, s.leave = 0;

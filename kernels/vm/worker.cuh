@@ -22,7 +22,7 @@ struct Shared {
     u32 best_index[AMK_WARPS];
     u32 token, leave;
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp last waited for in vain: kind and step, task, where, got
-    volatile u32 done;            // the consumers have left
+    u32 done;                     // the consumers have left; written and read atomically
     volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
 };
 static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials must fit the scratch");
@@ -37,7 +37,7 @@ AMK_DEVICE bool stalled(Shared& s, u32 warp, u32 lane, FaultKind kind, u32 step,
 // The watchdog warp: ends the launch at the deadline, or when another worker has, and says who waited for what.
 AMK_DEVICE void watch(const Params& p, Shared& s) {
     const u64 deadline = now_ns() + p.budget_ns;
-    while (!s.done) {
+    while (!atomicAdd(&s.done, 0u)) {
         __nanosleep(2000);
         if (load_relaxed_u32(&p.fault->abort)) s.gone = 1;
         if (s.gone || now_ns() < deadline) continue;
@@ -78,8 +78,7 @@ struct Worker {
     }
     // This warp has read the current slot (its values are in registers).
     AMK_DEVICE void release() {
-        __syncwarp();
-        if (lane == 0) barrier_arrive(shared_address(s.empty) + 8 * slot);
+        barrier_arrive(shared_address(s.empty) + 8 * slot); // every lane for what it has read itself
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
     }
     AMK_DEVICE void publish(u32 offset, u32 value) const { store_relaxed(p.packets + offset, value, epoch); }
