@@ -18,7 +18,7 @@ struct Mlp {
 fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
     let mut y = add(x, x);
     y = linear(&y, &w.up);
-    linear(&y, &w.down)
+    linear(&y, &w.up)
 }
 
 fn main() {}
