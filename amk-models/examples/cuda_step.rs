@@ -77,7 +77,11 @@ impl Source for Random {
     }
 }
 
-fn load<W: WeightLayout + 'static>(dims: &BTreeMap<String, u32>, source: &mut Random, decode: fn(Token, Pos, &W, &mut KvCache) -> Tensor) -> Result<(Bindings, Box<dyn FnMut(Token, Pos) -> Tensor>)> {
+fn load<W: WeightLayout + 'static>(
+    dims: &BTreeMap<String, u32>,
+    source: &mut Random,
+    decode: fn(Token, Pos, &W, &mut KvCache) -> Tensor,
+) -> Result<(Bindings, Box<dyn FnMut(Token, Pos) -> Tensor>)> {
     let weights: W = build(dims, source)?;
     let bindings = Bindings::new().layout("w", &weights);
     let mut small = dims.clone();
@@ -90,7 +94,8 @@ fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let name = args.next().unwrap_or_else(|| "llama.smollm2_135m".into());
     let context: u32 = args.next().map_or(Ok(8192), |text| text.parse())?;
-    let positions: Vec<u32> = args.next().unwrap_or_else(|| "0".into()).split(',').map(str::parse).collect::<Result<_, _>>()?;
+    let positions: Vec<u32> =
+        args.next().unwrap_or_else(|| "0".into()).split(',').map(str::parse).collect::<Result<_, _>>()?;
     let gate: u32 = args.next().map_or(Ok(6), |text| text.parse())?;
     let (family, instance) = name.split_once('.').context("FAMILY.INSTANCE")?;
     let kernel = if family == "qwen3" { &qwen3::DECODE } else { &llama::DECODE };
@@ -110,7 +115,12 @@ fn main() -> Result<()> {
     let start = Instant::now();
     let cache = std::env::temp_dir().join("amk-cubins");
     let mut vm = Vm::new(kernel, &instance, &bindings, amk_kernels::cuda::DEVICE, &cache, &mut |_| {})?;
-    println!("  {} tasks verified and loaded on {} in {:.1} s", vm.verified().program().tasks.len(), vm.target().name, start.elapsed().as_secs_f64());
+    println!(
+        "  {} tasks verified and loaded on {} in {:.1} s",
+        vm.verified().program().tasks.len(),
+        vm.target().name,
+        start.elapsed().as_secs_f64()
+    );
     let mut worst = 0.0f64;
     for pos in 0..gate {
         let token = 17 + 91 * pos;
@@ -131,11 +141,20 @@ fn main() -> Result<()> {
         let steps = 64.min(context - pos);
         let mut times: Vec<f64> = Vec::new();
         for _ in 0..7 {
-            times.push(vm.run(&[1], pos, steps, &RunOptions::default(), &mut |_| {})?.time.as_secs_f64() * 1e6 / f64::from(steps));
+            times.push(
+                vm.run(&[1], pos, steps, &RunOptions::default(), &mut |_| {})?.time.as_secs_f64() * 1e6
+                    / f64::from(steps),
+            );
         }
         times.sort_by(f64::total_cmp);
         let bytes = (vm.weight_bytes() + vm.cache_bytes(pos + steps / 2)) as f64;
-        println!("  position {pos}: {:.1} us a token (fastest {:.1}, slowest {:.1}), {:.2} TB/s", times[3], times[0], times[6], bytes / times[3] / 1e6);
+        println!(
+            "  position {pos}: {:.1} us a token (fastest {:.1}, slowest {:.1}), {:.2} TB/s",
+            times[3],
+            times[0],
+            times[6],
+            bytes / times[3] / 1e6
+        );
     }
     Ok(())
 }

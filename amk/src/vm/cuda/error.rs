@@ -8,7 +8,9 @@ use amk_ir::verify::Rejected;
 #[derive(Debug, thiserror::Error)]
 pub enum CudaError {
     /// There is no driver.
-    #[error("no CUDA driver: `libcuda` is not on this machine; install NVIDIA's driver (580 or newer for CUDA 13, 525 for CUDA 12)")]
+    #[error(
+        "no CUDA driver: `libcuda` is not on this machine; install NVIDIA's driver (580 or newer for CUDA 13, 525 for CUDA 12)"
+    )]
     NoDriver,
     /// There is no device.
     #[error("the CUDA driver is there, but sees no GPU; check `nvidia-smi` and CUDA_VISIBLE_DEVICES")]
@@ -67,7 +69,9 @@ pub enum CudaError {
     #[error("nothing is bound to the weight `{0}`")]
     Unbound(String),
     /// The device memory does not suffice.
-    #[error("out of device memory: {needed} bytes are needed, {free} of {total} are free; use a shorter context or a larger GPU")]
+    #[error(
+        "out of device memory: {needed} bytes are needed, {free} of {total} are free; use a shorter context or a larger GPU"
+    )]
     Memory {
         /// Bytes needed.
         needed: u64,
@@ -128,7 +132,10 @@ pub struct Stuck {
 impl core::fmt::Display for Stuck {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { worker, task, event, wanted, found, step } = self;
-        write!(f, "step {step} of the launch did not end: worker {worker}, task {task}, waited for {event}: wanted {wanted}, found {found}")
+        write!(
+            f,
+            "step {step} of the launch did not end: worker {worker}, task {task}, waited for {event}: wanted {wanted}, found {found}"
+        )
     }
 }
 

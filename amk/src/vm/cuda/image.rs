@@ -122,7 +122,8 @@ impl Image {
     /// Offsets of norms and biases; the biases of one projection follow one another.
     fn place_constants(&mut self, plan: &Plan) -> HashMap<BufferId, u32> {
         let mut placed = HashMap::new();
-        let gemvs = plan.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(gemv) } else { None });
+        let gemvs =
+            plan.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(gemv) } else { None });
         let of_gemvs = gemvs.flat_map(|gemv| gemv.norm.iter().chain(gemv.biases.iter().flatten()));
         let heads = plan.layers.iter().flat_map(|layer| layer.head_norms.iter().flatten());
         for &id in of_gemvs.chain(heads) {
@@ -143,10 +144,15 @@ impl Image {
     fn encode(&self, plan: &Plan, constants: &HashMap<BufferId, u32>, phase: usize, work: &Work) -> Record {
         let constant = |id: Option<BufferId>| id.and_then(|id| constants.get(&id)).copied().unwrap_or(0);
         match (&plan.phases[phase], work) {
-            (Phase::Embed, Work::Rows(rows)) => {
-                Record { op: DeviceOp::Embed as u16, units: ((rows.end - rows.start) / UNIT) as u16, row: rows.start, ..Record::default() }
+            (Phase::Embed, Work::Rows(rows)) => Record {
+                op: DeviceOp::Embed as u16,
+                units: ((rows.end - rows.start) / UNIT) as u16,
+                row: rows.start,
+                ..Record::default()
+            },
+            (Phase::Gemv(gemv), Work::Rows(rows)) => {
+                self.encode_gemv(gemv, rows, constant(gemv.norm), constant(gemv.biases[0]))
             }
-            (Phase::Gemv(gemv), Work::Rows(rows)) => self.encode_gemv(gemv, rows, constant(gemv.norm), constant(gemv.biases[0])),
             (&Phase::Attend { layer }, &Work::Split { head, split }) => {
                 let buffers = &plan.layers[layer];
                 Record {
@@ -177,7 +183,9 @@ impl Image {
                     ..Record::default()
                 }
             }
-            (Phase::Best, _) => Record { op: DeviceOp::Best as u16, output: self.packet(plan.best), ..Record::default() },
+            (Phase::Best, _) => {
+                Record { op: DeviceOp::Best as u16, output: self.packet(plan.best), ..Record::default() }
+            }
             _ => Record { op: DeviceOp::Choose as u16, input: self.packet(plan.best), ..Record::default() },
         }
     }
@@ -211,9 +219,15 @@ impl Image {
     }
 
     /// Decodes every record and compares the task it means with that of the program.
-    fn check(&self, plan: &Plan, constants: &HashMap<BufferId, u32>, queues: &[Vec<amk_ir::TaskId>]) -> Result<(), CudaError> {
+    fn check(
+        &self,
+        plan: &Plan,
+        constants: &HashMap<BufferId, u32>,
+        queues: &[Vec<amk_ir::TaskId>],
+    ) -> Result<(), CudaError> {
         let mut scratch = plan.clone();
-        let starts: HashMap<Record, usize> = (0..plan.phases.len()).map(|phase| (self.key(plan, constants, phase), phase)).collect();
+        let starts: HashMap<Record, usize> =
+            (0..plan.phases.len()).map(|phase| (self.key(plan, constants, phase), phase)).collect();
         for (worker, queue) in queues.iter().enumerate() {
             let records = &self.records[self.record_at[worker] as usize..self.record_at[worker + 1] as usize];
             if records.len() != queue.len() {

@@ -17,7 +17,10 @@ use amk_ir::lower::unroll::unroll;
 use amk_ir::schedule::Schedule;
 use amk_ir::verify::{Verified, verify};
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
-use cudarc::driver::{CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, LaunchConfig, PinnedHostSlice, PushKernelArg, sys};
+use cudarc::driver::{
+    CudaContext, CudaFunction, CudaSlice, CudaStream, DevicePtr, DeviceRepr, LaunchConfig, PinnedHostSlice,
+    PushKernelArg, sys,
+};
 use half::bf16;
 use std::path::Path;
 use std::sync::Arc;
@@ -139,14 +142,31 @@ fn open() -> Result<(Arc<CudaContext>, &'static GpuTarget), CudaError> {
     let device = context.name()?;
     let target = GpuTarget::of_device(&device).map_err(|refused| CudaError::Refused {
         device: device.clone(),
-        reason: refused.map_or("there is no record of it; see GpuTarget".to_owned(), |refused| refused.reason.to_owned()),
+        reason: refused
+            .map_or("there is no record of it; see GpuTarget".to_owned(), |refused| refused.reason.to_owned()),
     })?;
     let number = |attribute| context.attribute(attribute).map(|value| u64::try_from(value).unwrap_or(0));
     for (what, found, expected) in [
-        ("the compute capability's major number", number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?, target.capability.0),
-        ("the compute capability's minor number", number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?, target.capability.1),
-        ("the number of multiprocessors", number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?, target.multiprocessors),
-        ("a block's shared memory", number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?, target.shared_bytes),
+        (
+            "the compute capability's major number",
+            number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            target.capability.0,
+        ),
+        (
+            "the compute capability's minor number",
+            number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            target.capability.1,
+        ),
+        (
+            "the number of multiprocessors",
+            number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            target.multiprocessors,
+        ),
+        (
+            "a block's shared memory",
+            number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            target.shared_bytes,
+        ),
     ] {
         let expected = u64::from(expected);
         if found != expected {
@@ -178,7 +198,8 @@ impl Vm {
         unsafe { context.disable_event_tracking() };
         let function = context.load_module(cudarc::nvrtc::Ptx::from_binary(cubin.bytes))?.load_function("amk_vm")?;
         let ring = i32::try_from(target.ring_slots * CHUNK).unwrap_or(i32::MAX);
-        function.set_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ring)?;
+        function
+            .set_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ring)?;
         let stream = context.new_stream()?;
         let sizes = plan.sizes;
         let kv_blocks = sizes.context.div_ceil(BLOCK) + 1;
@@ -208,7 +229,8 @@ impl Vm {
         let packets = stream.alloc_zeros::<u64>(image.packets as usize)?;
         let fault = stream.alloc_zeros::<u32>(8)?;
         // SAFETY: every word is written before it is read: `run` clears what a launch may write.
-        let tokens = unsafe { context.alloc_pinned_with_flags::<u32>(sizes.context as usize, sys::CU_MEMHOSTALLOC_DEVICEMAP) }?;
+        let tokens =
+            unsafe { context.alloc_pinned_with_flags::<u32>(sizes.context as usize, sys::CU_MEMHOSTALLOC_DEVICEMAP) }?;
         let params = Params {
             tape: address(&tape, &stream),
             tape_at: address(&tape_at, &stream),
@@ -242,7 +264,21 @@ impl Vm {
             _freqs: freqs,
         };
         stream.synchronize()?;
-        Ok(Self { context, stream, function, target, plan, verified, params, packets, fault, tokens, logits: None, host_logits: Vec::new(), _memory: memory })
+        Ok(Self {
+            context,
+            stream,
+            function,
+            target,
+            plan,
+            verified,
+            params,
+            packets,
+            fault,
+            tokens,
+            logits: None,
+            host_logits: Vec::new(),
+            _memory: memory,
+        })
     }
 
     /// The verified program that the image was made from.
@@ -264,7 +300,9 @@ impl Vm {
     pub fn weight_bytes(&self) -> u64 {
         let Self { plan, .. } = self;
         let of = |phase: &Phase| match phase {
-            Phase::Gemv(gemv) => gemv.weights.iter().map(|&weight| u64::from(plan.extent(weight)) * u64::from(gemv.k) * 2).sum(),
+            Phase::Gemv(gemv) => {
+                gemv.weights.iter().map(|&weight| u64::from(plan.extent(weight)) * u64::from(gemv.k) * 2).sum()
+            }
             _ => 0,
         };
         plan.phases.iter().map(of).sum()
@@ -291,7 +329,14 @@ impl Vm {
     ///
     /// # Errors
     /// Positions outside the context, a wait that does not end, a failing driver.
-    pub fn run(&mut self, tokens: &[u32], pos: u32, steps: u32, options: &RunOptions, see: &mut dyn FnMut(u32)) -> Result<Run, CudaError> {
+    pub fn run(
+        &mut self,
+        tokens: &[u32],
+        pos: u32,
+        steps: u32,
+        options: &RunOptions,
+        see: &mut dyn FnMut(u32),
+    ) -> Result<Run, CudaError> {
         let (from, to) = (u64::from(pos), u64::from(pos) + u64::from(steps));
         if to > u64::from(self.plan.sizes.context) {
             return Err(CudaError::Positions { from, to, positions: u64::from(self.plan.sizes.context) });
@@ -312,7 +357,8 @@ impl Vm {
         let mut params = self.params;
         params.forced = address(&forced, &self.stream);
         params.forced_count = tokens.len() as u32;
-        params.logits = self.logits.as_ref().filter(|_| options.logits).map_or(0, |logits| address(logits, &self.stream));
+        params.logits =
+            self.logits.as_ref().filter(|_| options.logits).map_or(0, |logits| address(logits, &self.stream));
         params.budget_ns = u64::try_from(options.deadline.as_nanos()).unwrap_or(u64::MAX);
         params.seed = options.seed;
         params.pos = pos;
@@ -324,9 +370,15 @@ impl Vm {
         self.tokens.as_mut_slice()?[..steps as usize].fill(0);
         let time = self.launch(&params, steps, see)?;
         self.watch()?;
-        let tokens = self.tokens.as_slice()?[..steps as usize].iter().take_while(|&&token| token != 0).map(|&token| token - 1).collect();
+        let tokens = self.tokens.as_slice()?[..steps as usize]
+            .iter()
+            .take_while(|&&token| token != 0)
+            .map(|&token| token - 1)
+            .collect();
         let logits = match &self.logits {
-            Some(logits) if options.logits => self.stream.clone_dtoh(&logits.slice(..steps as usize * self.plan.sizes.vocab as usize))?,
+            Some(logits) if options.logits => {
+                self.stream.clone_dtoh(&logits.slice(..steps as usize * self.plan.sizes.vocab as usize))?
+            }
             _ => Vec::new(),
         };
         Ok(Run { tokens, logits, time })
@@ -373,7 +425,13 @@ impl Vm {
         if abort == 0 {
             return Ok(());
         }
-        let label = self.plan.program.tasks.get(task as usize).and_then(|task| task.op).and_then(|op| self.plan.program.ops.get(op.index()));
+        let label = self
+            .plan
+            .program
+            .tasks
+            .get(task as usize)
+            .and_then(|task| task.op)
+            .and_then(|op| self.plan.program.ops.get(op.index()));
         let event = match kind {
             1 => format!("packet {place}"),
             2 => format!("ring slot {place} to be filled"),
@@ -412,7 +470,11 @@ impl Vm {
 /// [`CudaError::Unsupported`], and those of lowering.
 pub fn plan_for(kernel: &Megakernel, instance: &Instance, target: &GpuTarget) -> Result<Plan, CudaError> {
     let graph = kernel.graph()?;
-    let lower = |errors| crate::megakernel::MegakernelError::Lower { kernel: kernel.name().to_owned(), instance: instance.name.clone(), errors };
+    let lower = |errors| crate::megakernel::MegakernelError::Lower {
+        kernel: kernel.name().to_owned(),
+        instance: instance.name.clone(),
+        errors,
+    };
     let unrolled = unroll(graph, instance, &Schedule::default()).map_err(lower)?;
     let decoder = Decoder::find(graph, &unrolled)?;
     Ok(plan(&decoder, &unrolled, Choices { workers: target.multiprocessors, run: 4 })?)

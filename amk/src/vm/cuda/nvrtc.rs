@@ -27,7 +27,12 @@ pub fn compile(source: &str, architecture: &str) -> Result<Cubin, CudaError> {
     let failed = |error: result::NvrtcError| CudaError::Compile { log: error.to_string() };
     let text = CString::new(source).map_err(|_| CudaError::Compile { log: "the source has a NUL byte".into() })?;
     let program = result::create_program(&text, Some(c"vm.cu")).map_err(failed)?;
-    let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".into(), "--ptxas-options=-v".into(), "-default-device".into()];
+    let options = [
+        format!("--gpu-architecture={architecture}"),
+        "--std=c++17".into(),
+        "--ptxas-options=-v".into(),
+        "-default-device".into(),
+    ];
     // SAFETY: `program` was just created and is destroyed below, once.
     let compiled = unsafe { result::compile_program(program, &options) };
     // SAFETY: as above; the log of a compiled program is a C string.

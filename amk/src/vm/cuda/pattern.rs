@@ -153,7 +153,8 @@ impl Decoder {
             }
         }
         let flow = Flow { graph, unrolled, writer };
-        let output = |buffer: &BufferId| unrolled.buffers.get(buffer.index()).is_some_and(|b| b.kind == BufferKind::Output);
+        let output =
+            |buffer: &BufferId| unrolled.buffers.get(buffer.index()).is_some_and(|b| b.kind == BufferKind::Output);
         let none = || Unsupported { what: "there is no output of `linear`".into(), at: graph.name.clone() };
         let logits = flow.writer.keys().copied().find(output).ok_or_else(none)?;
         let (head, normed) = flow.plain(logits)?;
@@ -164,7 +165,10 @@ impl Decoder {
         while flow.made_by(x, "embed").is_err() {
             let (layer, before, turn) = find_layer(&flow, x, eps)?;
             if rotary.is_some_and(|known| known != turn) {
-                return Err(Unsupported { what: "layers with different rotary embeddings".into(), at: flow.buffer_name(x) });
+                return Err(Unsupported {
+                    what: "layers with different rotary embeddings".into(),
+                    at: flow.buffer_name(x),
+                });
             }
             rotary = Some(turn);
             layers.push(layer);
@@ -207,7 +211,8 @@ fn find_layer(flow: &Flow<'_>, x: BufferId, eps: f32) -> Result<(DecoderLayer, B
     let key_turn = flow.made_by(operand(key, 1)?, "rope")?;
     let (q_norm, q) = flow.through(operand(query_turn, 0)?, "head_norm")?;
     let (k_norm, k) = flow.through(operand(key_turn, 0)?, "head_norm")?;
-    let ((q, from), (k, also), (v, third)) = (flow.projection(q)?, flow.projection(k)?, flow.projection(operand(value, 1)?)?);
+    let ((q, from), (k, also), (v, third)) =
+        (flow.projection(q)?, flow.projection(k)?, flow.projection(operand(value, 1)?)?);
     same(from, also, attention)?;
     same(from, third, attention)?;
     let (attn_norm, residual) = flow.norm(from, eps)?;
@@ -215,14 +220,28 @@ fn find_layer(flow: &Flow<'_>, x: BufferId, eps: f32) -> Result<(DecoderLayer, B
     let head_norms = match (q_norm, k_norm) {
         (Some(q), Some(k)) => Some([q, k]),
         (None, None) => None,
-        _ => return Err(Unsupported { what: "only one of queries and keys is normalised".into(), at: attention.label.clone() }),
+        _ => {
+            return Err(Unsupported {
+                what: "only one of queries and keys is normalised".into(),
+                at: attention.label.clone(),
+            });
+        }
     };
-    let head_dim = key_turn.params.iter().find_map(|param| if let Param::U32(value) = param { Some(*value) } else { None }).unwrap_or(0);
-    let turn = Turn { freqs: operand(key_turn, 1)?, rope_scale: float(key_turn)?, score_scale: float(attention)?, head_dim };
+    let head_dim = key_turn
+        .params
+        .iter()
+        .find_map(|param| if let Param::U32(value) = param { Some(*value) } else { None })
+        .unwrap_or(0);
+    let turn =
+        Turn { freqs: operand(key_turn, 1)?, rope_scale: float(key_turn)?, score_scale: float(attention)?, head_dim };
     let layer = DecoderLayer { attn_norm, qkv: [q, k, v], head_norms, cache, out, mlp_norm, gate, up, down };
     Ok((layer, before, turn))
 }
 
 fn same(a: BufferId, b: BufferId, at: &PlannedCall) -> Result<(), Unsupported> {
-    if a == b { Ok(()) } else { Err(Unsupported { what: "its inputs come from different values".into(), at: at.label.clone() }) }
+    if a == b {
+        Ok(())
+    } else {
+        Err(Unsupported { what: "its inputs come from different values".into(), at: at.label.clone() })
+    }
 }

@@ -17,8 +17,8 @@
 use super::pattern::{Decoder, Unsupported};
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::{
-    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Exchange, Instruction, InstructionId, Interval, Limits, OpId, Operand,
-    OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId,
+    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Exchange, Instruction, InstructionId, Interval, Limits,
+    OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId,
 };
 use std::ops::Range;
 
@@ -221,7 +221,16 @@ fn instructions() -> Vec<Instruction> {
         operands: operands.iter().map(|&(name, access)| OperandSpec { name: name.to_owned(), access }).collect(),
         params: params.iter().map(|&name| name.to_owned()).collect(),
     };
-    let attention = [("q", Read), ("k", Read), ("v", Read), ("freqs", Read), ("keys", Update), ("values", Update), ("y", Write), ("lse", Write)];
+    let attention = [
+        ("q", Read),
+        ("k", Read),
+        ("v", Read),
+        ("freqs", Read),
+        ("keys", Update),
+        ("values", Update),
+        ("y", Write),
+        ("lse", Write),
+    ];
     let normed: Vec<_> = [("q_norm", Read), ("k_norm", Read)].into_iter().chain(attention).collect();
     vec![
         instruction("amk_kernels::embed", &[("table", Read), ("token", Read), ("y", Write)], &[]),
@@ -259,7 +268,12 @@ pub fn plan(decoder: &Decoder, unrolled: &Unrolled, choices: Choices) -> Result<
         steps: Steps::Pipelined,
         limits: Limits { workers: choices.workers, ..Limits::default() },
         instructions: instructions(),
-        buffers: unrolled.buffers.iter().filter(|buffer| matches!(buffer.kind, BufferKind::Weight | BufferKind::Output)).cloned().collect(),
+        buffers: unrolled
+            .buffers
+            .iter()
+            .filter(|buffer| matches!(buffer.kind, BufferKind::Weight | BufferKind::Output))
+            .cloned()
+            .collect(),
         ..Program::default()
     };
     // Weights and the logits keep their names; their ids change with what is left out.
@@ -309,9 +323,18 @@ fn sizes(decoder: &Decoder, unrolled: &Unrolled, choices: Choices) -> Result<Siz
         (head_dim == 64 || head_dim == 128, format!("heads of {head_dim} elements (64 or 128 are computed)")),
         (freqs * 2 == head_dim, format!("a rotary embedding of {} of {head_dim} elements", freqs * 2)),
         ((1..=8).contains(&group), format!("{group} query heads for a key head (1 to 8 are computed)")),
-        (hidden % 32 == 0 && ffn % 32 == 0 && vocab % 8 == 0, format!("sizes {hidden}, {ffn} and {vocab} (multiples of 32, 32 and 8 are computed)")),
-        (hidden.div_ceil(choices.workers * UNIT) * UNIT <= 512, format!("hidden size {hidden} on {} workers", choices.workers)),
-        (kv_heads <= choices.workers && vocab / UNIT >= choices.workers, format!("{} workers for {kv_heads} key heads and {vocab} tokens", choices.workers)),
+        (
+            hidden % 32 == 0 && ffn % 32 == 0 && vocab % 8 == 0,
+            format!("sizes {hidden}, {ffn} and {vocab} (multiples of 32, 32 and 8 are computed)"),
+        ),
+        (
+            hidden.div_ceil(choices.workers * UNIT) * UNIT <= 512,
+            format!("hidden size {hidden} on {} workers", choices.workers),
+        ),
+        (
+            kv_heads <= choices.workers && vocab / UNIT >= choices.workers,
+            format!("{} workers for {kv_heads} key heads and {vocab} tokens", choices.workers),
+        ),
     ] {
         if !holds {
             return Err(refuse(what));
@@ -325,7 +348,8 @@ impl Planner<'_> {
         let Sizes { hidden, vocab, heads, kv_heads, head_dim, ffn, context, splits } = self.plan.sizes;
         let workers = self.plan.choices.workers;
         self.plan.token = self.buffer("token", BufferKind::State, DType::U32, &[workers], Exchange::Counter);
-        self.plan.best = self.buffer("best", BufferKind::Activation, DType::U32, &[workers, 2], Exchange::Packet { slots: 2 });
+        self.plan.best =
+            self.buffer("best", BufferKind::Activation, DType::U32, &[workers, 2], Exchange::Packet { slots: 2 });
         let owned = even(hidden / UNIT, workers);
         let owned: Vec<Range<u32>> = owned.iter().map(|units| units.start * UNIT..units.end * UNIT).collect();
         let mut residual = self.activation("residual", DType::F32, &[hidden], Exchange::Counter);
@@ -337,7 +361,15 @@ impl Planner<'_> {
             let parts = [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim];
             let qkv = [0, 1, 2].map(|n| self.packets(&name(["q", "k", "v"][n]), DType::BF16, &[parts[n]]));
             let share = context.div_ceil(BLOCK * self.plan.choices.run * splits) * BLOCK * self.plan.choices.run;
-            let caches = ["keys", "values"].map(|what| self.buffer(&name(what), BufferKind::State, DType::BF16, &[kv_heads, splits, share, head_dim], Exchange::Counter));
+            let caches = ["keys", "values"].map(|what| {
+                self.buffer(
+                    &name(what),
+                    BufferKind::State,
+                    DType::BF16,
+                    &[kv_heads, splits, share, head_dim],
+                    Exchange::Counter,
+                )
+            });
             let buffers = LayerBuffers {
                 qkv,
                 caches,
@@ -348,32 +380,55 @@ impl Planner<'_> {
             };
             let attended = buffers.attended;
             self.plan.layers.push(buffers);
-            self.gemv(Gemv {
-                input,
-                norm: Some(layer.attn_norm),
-                k: hidden,
-                weights: layer.qkv.iter().map(|projection| projection.weight).collect(),
-                biases: layer.qkv.iter().map(|projection| projection.bias).collect(),
-                output: Output::Store(qkv.to_vec()),
-            }, parts.iter().sum(), 1);
+            self.gemv(
+                Gemv {
+                    input,
+                    norm: Some(layer.attn_norm),
+                    k: hidden,
+                    weights: layer.qkv.iter().map(|projection| projection.weight).collect(),
+                    biases: layer.qkv.iter().map(|projection| projection.bias).collect(),
+                    output: Output::Store(qkv.to_vec()),
+                },
+                parts.iter().sum(),
+                1,
+            );
             self.phase(Phase::Attend { layer: l }, self.splits(l));
             let slices = rotated(even(heads * head_dim / SLICE, workers), l * 29);
             self.phase(Phase::Combine { layer: l }, slices.into_iter().map(Work::Rows).collect());
-            for (weight, k, from, what) in [(layer.out, heads * head_dim, attended, "mid"), (layer.down, ffn, BufferId(0), "out")] {
+            for (weight, k, from, what) in
+                [(layer.out, heads * head_dim, attended, "mid"), (layer.down, ffn, BufferId(0), "out")]
+            {
                 let from = if what == "mid" { from } else { self.gated(l, layer, input) };
                 let after = self.activation(&format!("residual.{what}.{l}"), DType::F32, &[hidden], Exchange::Counter);
                 let packets = self.packets(&format!("x.{what}.{l}"), DType::BF16, &[hidden]);
                 let output = Output::Residual { before: residual, after, packets };
                 let bytes = u64::from(k) * 2;
-                owned.iter().enumerate().for_each(|(worker, rows)| self.load[worker] += u64::from(rows.end - rows.start) * bytes);
-                let gemv = Gemv { input: Input::Packets(from), norm: None, k, weights: vec![weight], biases: vec![None], output };
+                owned
+                    .iter()
+                    .enumerate()
+                    .for_each(|(worker, rows)| self.load[worker] += u64::from(rows.end - rows.start) * bytes);
+                let gemv = Gemv {
+                    input: Input::Packets(from),
+                    norm: None,
+                    k,
+                    weights: vec![weight],
+                    biases: vec![None],
+                    output,
+                };
                 self.phase(Phase::Gemv(gemv), owned.iter().cloned().map(Work::Rows).collect());
                 residual = after;
                 input = Input::Packets(packets);
             }
         }
         let output = Output::Logits(self.plan.logits);
-        let head = Gemv { input, norm: Some(self.decoder.norm), k: hidden, weights: vec![self.decoder.head], biases: vec![None], output };
+        let head = Gemv {
+            input,
+            norm: Some(self.decoder.norm),
+            k: hidden,
+            weights: vec![self.decoder.head],
+            biases: vec![None],
+            output,
+        };
         self.gemv(head, vocab, 1);
         self.phase(Phase::Best, (0..workers).map(|_| Work::Own).collect());
         self.phase(Phase::Choose, (0..workers).map(|_| Work::Own).collect());
@@ -384,7 +439,18 @@ impl Planner<'_> {
         let Sizes { hidden, ffn, .. } = self.plan.sizes;
         let to = self.packets(&format!("mlp.{l}"), DType::BF16, &[ffn]);
         let weights = vec![layer.gate, layer.up];
-        self.gemv(Gemv { input, norm: Some(layer.mlp_norm), k: hidden, weights, biases: vec![None; 2], output: Output::Gated(to) }, 2 * ffn, 2);
+        self.gemv(
+            Gemv {
+                input,
+                norm: Some(layer.mlp_norm),
+                k: hidden,
+                weights,
+                biases: vec![None; 2],
+                output: Output::Gated(to),
+            },
+            2 * ffn,
+            2,
+        );
         to
     }
 
@@ -392,7 +458,8 @@ impl Planner<'_> {
     fn gemv(&mut self, gemv: Gemv, rows: u32, fold: u32) {
         let bytes = u64::from(gemv.k) * 2 * u64::from(UNIT);
         let parts = level(rows / UNIT, &mut self.load, bytes);
-        let works = parts.into_iter().map(|units| Work::Rows(units.start * UNIT / fold..units.end * UNIT / fold)).collect();
+        let works =
+            parts.into_iter().map(|units| Work::Rows(units.start * UNIT / fold..units.end * UNIT / fold)).collect();
         self.phase(Phase::Gemv(gemv), works);
     }
 
@@ -408,7 +475,14 @@ impl Planner<'_> {
     }
 
     fn buffer(&mut self, name: &str, kind: BufferKind, dtype: DType, shape: &[u32], exchange: Exchange) -> BufferId {
-        self.plan.program.buffers.push(Buffer { name: name.to_owned(), kind, dtype, shape: shape.to_vec(), exchange, place: None });
+        self.plan.program.buffers.push(Buffer {
+            name: name.to_owned(),
+            kind,
+            dtype,
+            shape: shape.to_vec(),
+            exchange,
+            place: None,
+        });
         BufferId::from(self.plan.program.buffers.len() - 1)
     }
 
@@ -480,7 +554,11 @@ impl Calls<'_> {
             }
             (Phase::Choose, _) => {
                 let (best, token, workers) = (self.plan.best, self.plan.token, self.plan.choices.workers);
-                self.call(Op::Choose, vec![read(best, &[0..workers, 0..2]), write(token, &[worker..worker + 1])], Vec::new());
+                self.call(
+                    Op::Choose,
+                    vec![read(best, &[0..workers, 0..2]), write(token, &[worker..worker + 1])],
+                    Vec::new(),
+                );
             }
             _ => {}
         }
@@ -490,7 +568,11 @@ impl Calls<'_> {
         let (table, token, vocab) = (self.plan.embedding, self.plan.token, self.plan.sizes.vocab);
         let local = self.plan.buffer_kind(to) == BufferKind::Local;
         let to = if local { write(to, &[0..columns.end - columns.start]) } else { write(to, &[columns.clone()]) };
-        self.call(Op::Embed, vec![early(table, &[0..vocab, columns]), read(token, &[worker..worker + 1]), to], Vec::new());
+        self.call(
+            Op::Embed,
+            vec![early(table, &[0..vocab, columns]), read(token, &[worker..worker + 1]), to],
+            Vec::new(),
+        );
     }
 
     fn gemv(&mut self, gemv: &Gemv, worker: u32, rows: &Range<u32>) {
@@ -516,7 +598,8 @@ impl Calls<'_> {
                 let mut before = 0;
                 for ((&weight, &bias), &to) in gemv.weights.iter().zip(&gemv.biases).zip(outputs) {
                     let extent = self.plan.extent(to);
-                    let part = rows.start.max(before).saturating_sub(before)..rows.end.min(before + extent).saturating_sub(before);
+                    let part = rows.start.max(before).saturating_sub(before)
+                        ..rows.end.min(before + extent).saturating_sub(before);
                     before += extent;
                     if part.is_empty() {
                         continue;
@@ -528,14 +611,22 @@ impl Calls<'_> {
                     let len = part.end - part.start;
                     let y = self.local(len);
                     self.linear(x, weight, part.clone(), write(y, &[0..len]));
-                    self.call(Op::AddBias, vec![read(y, &[0..len]), early(bias, &[part.clone()]), write(to, &[part])], Vec::new());
+                    self.call(
+                        Op::AddBias,
+                        vec![read(y, &[0..len]), early(bias, &[part.clone()]), write(to, &[part])],
+                        Vec::new(),
+                    );
                 }
             }
             &Output::Residual { before, after, packets } => {
                 let y = self.local(n);
                 self.linear(x, gemv.weights[0], rows.clone(), write(y, &[0..n]));
                 for to in [after, packets] {
-                    self.call(Op::Add, vec![read(before, &[rows.clone()]), read(y, &[0..n]), write(to, &[rows.clone()])], Vec::new());
+                    self.call(
+                        Op::Add,
+                        vec![read(before, &[rows.clone()]), read(y, &[0..n]), write(to, &[rows.clone()])],
+                        Vec::new(),
+                    );
                 }
             }
             &Output::Gated(to) => {
@@ -544,7 +635,11 @@ impl Calls<'_> {
                     self.linear(x, gemv.weights[part], rows.clone(), write(y, &[0..n]));
                     y
                 });
-                self.call(Op::SiluMul, vec![read(gate, &[0..n]), read(up, &[0..n]), write(to, &[rows.clone()])], Vec::new());
+                self.call(
+                    Op::SiluMul,
+                    vec![read(gate, &[0..n]), read(up, &[0..n]), write(to, &[rows.clone()])],
+                    Vec::new(),
+                );
             }
             &Output::Logits(to) => self.linear(x, gemv.weights[0], rows.clone(), write(to, &[rows.clone()])),
         }
@@ -559,9 +654,14 @@ impl Calls<'_> {
         let Sizes { heads, kv_heads, head_dim, .. } = self.plan.sizes;
         let group = heads / kv_heads;
         let (queries, share) = (head * group..(head + 1) * group, self.plan.share(layer));
-        let Some(LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, lse, head_norms, .. }) = self.plan.layers.get(layer).cloned() else { return };
+        let Some(LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, lse, head_norms, .. }) =
+            self.plan.layers.get(layer).cloned()
+        else {
+            return;
+        };
         let own = head * head_dim..(head + 1) * head_dim;
-        let cache = |buffer| operand(buffer, &[head..head + 1, split..split + 1, 0..share, 0..head_dim], Access::Update, false);
+        let cache =
+            |buffer| operand(buffer, &[head..head + 1, split..split + 1, 0..share, 0..head_dim], Access::Update, false);
         let operands = vec![
             read(q, &[queries.start * head_dim..queries.end * head_dim]),
             read(k, std::slice::from_ref(&own)),
@@ -595,7 +695,14 @@ impl Calls<'_> {
     fn local(&mut self, len: u32) -> BufferId {
         let buffers = &mut self.plan.program.buffers;
         let name = format!("local{}", buffers.len());
-        buffers.push(Buffer { name, kind: BufferKind::Local, dtype: DType::F32, shape: vec![len], exchange: Exchange::Counter, place: None });
+        buffers.push(Buffer {
+            name,
+            kind: BufferKind::Local,
+            dtype: DType::F32,
+            shape: vec![len],
+            exchange: Exchange::Counter,
+            place: None,
+        });
         BufferId::from(buffers.len() - 1)
     }
 
@@ -615,7 +722,8 @@ impl Plan {
     /// Whether two lists of calls are the same but for the ids of their local buffers, which must have the same shapes.
     pub(super) fn same_calls(&self, other: &Self, theirs: &[Call], ours: &[Call]) -> bool {
         let same = |a: &Operand, b: &Operand| {
-            let local = self.buffer_kind(a.buffer) == BufferKind::Local && other.buffer_kind(b.buffer) == BufferKind::Local;
+            let local =
+                self.buffer_kind(a.buffer) == BufferKind::Local && other.buffer_kind(b.buffer) == BufferKind::Local;
             let buffers = if local { self.shape(a.buffer) == other.shape(b.buffer) } else { a.buffer == b.buffer };
             buffers && (a.region, a.access, a.early) == (b.region, b.access, b.early)
         };
@@ -651,7 +759,8 @@ impl Plan {
 
     /// The rows of the logits that a worker computes.
     fn head_rows(&self, worker: u32) -> Range<u32> {
-        let is_head = |phase: usize| matches!(self.phases.get(phase), Some(Phase::Gemv(Gemv { output: Output::Logits(_), .. })));
+        let is_head =
+            |phase: usize| matches!(self.phases.get(phase), Some(Phase::Gemv(Gemv { output: Output::Logits(_), .. })));
         let found = self.tasks.iter().rev().find(|(phase, by, _)| *by == worker && is_head(*phase));
         match found {
             Some((_, _, Work::Rows(rows))) => rows.clone(),
@@ -669,7 +778,14 @@ impl Decoder {
             *id = to(*id);
         }
         for layer in &mut decoder.layers {
-            for id in [&mut layer.attn_norm, &mut layer.out, &mut layer.mlp_norm, &mut layer.gate, &mut layer.up, &mut layer.down] {
+            for id in [
+                &mut layer.attn_norm,
+                &mut layer.out,
+                &mut layer.mlp_norm,
+                &mut layer.gate,
+                &mut layer.up,
+                &mut layer.down,
+            ] {
                 *id = to(*id);
             }
             for projection in &mut layer.qkv {
@@ -683,7 +799,8 @@ impl Decoder {
 }
 
 fn operand(buffer: BufferId, ranges: &[Range<u32>], access: Access, early: bool) -> Operand {
-    let intervals: Vec<Interval> = ranges.iter().map(|range| Interval { lo: Bound::fixed(range.start), hi: Bound::fixed(range.end) }).collect();
+    let intervals: Vec<Interval> =
+        ranges.iter().map(|range| Interval { lo: Bound::fixed(range.start), hi: Bound::fixed(range.end) }).collect();
     let region = Region::new(&intervals).unwrap_or(Region::full(&[]));
     Operand { buffer, region, access, early }
 }

@@ -30,7 +30,11 @@ pub fn depth(plan: &Plan) -> u32 {
         let tiles = gemv.k.div_ceil(TILE_K).div_ceil(WARPS);
         tiles.div_ceil(tiles.div_ceil(MOST_DEPTH))
     };
-    plan.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(of(gemv)) } else { None }).max().unwrap_or(1)
+    plan.phases
+        .iter()
+        .filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(of(gemv)) } else { None })
+        .max()
+        .unwrap_or(1)
 }
 
 /// Numbers of the device's instructions in the generated `dispatch`.
@@ -67,10 +71,12 @@ pub fn generate(code: DeviceCode, plan: &Plan, target: &GpuTarget) -> String {
     out.push_str("__device__ __forceinline__ bool dispatch_load(Loader&, const Record&, const unsigned char*);\n");
     for (_, text) in code.files {
         // The files come in order, whole: their includes are for readers and editors.
-        text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once")).for_each(|line| {
-            out.push_str(line);
-            out.push('\n');
-        });
+        text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once")).for_each(
+            |line| {
+                out.push_str(line);
+                out.push('\n');
+            },
+        );
     }
     let cases = [
         (DeviceOp::Embed, "embed(w, r)".to_owned()),
@@ -85,7 +91,10 @@ pub fn generate(code: DeviceCode, plan: &Plan, target: &GpuTarget) -> String {
         let _ = writeln!(out, "    case {}: {call}; break;", op as u16);
     }
     out.push_str("    }\n}\n");
-    let loads = [(DeviceOp::Attend, format!("attention_load<{attention}>(l, r)")), (DeviceOp::Gemv, format!("gemv_load<{}>(l, r, tape)", depth(plan)))];
+    let loads = [
+        (DeviceOp::Attend, format!("attention_load<{attention}>(l, r)")),
+        (DeviceOp::Gemv, format!("gemv_load<{}>(l, r, tape)", depth(plan))),
+    ];
     out.push_str("AMK_DEVICE bool dispatch_load(Loader& l, const Record& r, const u8* tape) {\n    switch (r.op) {\n");
     for (op, call) in loads {
         let _ = writeln!(out, "    case {}: return {call};", op as u16);

@@ -51,7 +51,9 @@ pub(super) fn pack(gemv: &Gemv, weights: &[&Weight], units: Range<u32>, depth: u
         rows.clear();
         rows.extend(group.map(|unit| {
             let first = (unit * UNIT) as usize;
-            (first..first + UNIT as usize).filter_map(|n| source_row(gemv, weights, n).map(|(weight, at)| row(weight, at))).collect()
+            (first..first + UNIT as usize)
+                .filter_map(|n| source_row(gemv, weights, n).map(|(weight, at)| row(weight, at)))
+                .collect()
         }));
         for pass in (0..tiles).step_by(pass_tiles as usize) {
             for unit in &rows {

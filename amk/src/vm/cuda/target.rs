@@ -49,7 +49,18 @@ const fn target(
 ) -> GpuTarget {
     let (architecture, capability) = architecture;
     let shared_bytes = shared_kib * KIB;
-    GpuTarget { name, device: name, capability, architecture, multiprocessors, shared_bytes, datasheet_gb_per_s, ring_slots, in_flight: 2, pace: 0 }
+    GpuTarget {
+        name,
+        device: name,
+        capability,
+        architecture,
+        multiprocessors,
+        shared_bytes,
+        datasheet_gb_per_s,
+        ring_slots,
+        in_flight: 2,
+        pace: 0,
+    }
 }
 
 const SM_80: (&str, (u32, u32)) = ("sm_80", (8, 0));
@@ -74,8 +85,11 @@ pub const TARGETS: [GpuTarget; 9] = [
 ];
 
 /// GPUs that are known and refused.
-pub(super) const REFUSED: [Refused; 1] =
-    [Refused { name: "t4", device: "tesla t4", reason: "it has compute capability 7.5: no bf16 tensor cores and no cp.async; 8.0 is needed" }];
+pub(super) const REFUSED: [Refused; 1] = [Refused {
+    name: "t4",
+    device: "tesla t4",
+    reason: "it has compute capability 7.5: no bf16 tensor cores and no cp.async; 8.0 is needed",
+}];
 
 impl GpuTarget {
     /// The target of a device by the name that the driver gives.
