@@ -40,8 +40,8 @@
 //! finds the last write before it; by values that write is the one whose value the eager order reads.
 //!
 //! *Order.* `a` has finished whenever `b` starts if and only if `b` is not among the tasks that run when `a` never finishes;
-//! these do not depend on the interleaving, as waits are monotone. [`clocks`] proves most orders at once; what it cannot
-//! prove is decided by running the program without `a` ([`judge`]). Refusals are always of the second kind.
+//! these do not depend on the interleaving, as waits are monotone. `clocks` proves most orders at once; what it cannot
+//! prove is decided by running the program without `a` (`judge`). Refusals are always of the second kind.
 //!
 //! *Steps.* It is enough to look at a launch from its first step: the steps of an execution from `n` on, with the signals
 //! of the steps before left out, are an execution from the start, because steps before `n` give a counter at most `n*f`
