@@ -70,6 +70,8 @@ impl Lowering<'_> {
         }
         let dests = match dest {
             Dest::Tuple(dests) if dests.len() == tuple.elems.len() => dests.clone(),
+            // What is moved into the tuple stays what it is, also when its variable is assigned again.
+            Dest::Named(name) => (0..tuple.elems.len()).map(|at| Dest::Named(format!("{name}.{at}"))).collect(),
             _ => vec![Dest::Temp; tuple.elems.len()],
         };
         Item::Tuple(tuple.elems.iter().zip(&dests).map(|(element, dest)| self.expression(element, dest)).collect())

@@ -27,7 +27,7 @@ use item::{Dest, Item};
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use syn::ItemFn;
+use syn::{ItemFn, ReturnType};
 
 /// The tokens of a call.
 pub(crate) struct Site {
@@ -68,8 +68,16 @@ pub(crate) fn lower(
 ) -> Option<LoweredFunction> {
     let mut lowering = Lowering::new(attribute, records, diagnostics);
     let params = lowering.parameters(function);
-    let tail = lowering.block(&function.block, &Dest::Temp);
-    let results = lowering.results(function, &tail);
+    let results = match function.sig.output {
+        ReturnType::Default => {
+            lowering.block(&function.block, &Dest::Nothing);
+            Vec::new()
+        }
+        ReturnType::Type(..) => {
+            let tail = lowering.block(&function.block, &Dest::Temp);
+            lowering.results(function, &tail)
+        }
+    };
     let events = lowering.events();
     let Lowering { values, nodes, signatures, sites, used_dims, .. } = lowering;
     if !diagnostics.is_empty() {

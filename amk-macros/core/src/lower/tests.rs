@@ -134,8 +134,31 @@ fn tuples_bind_and_results_are_several() {
         (c, t)
     });
     assert_eq!(lines[1], "b: f32[H], split.1: u32[1] = split(x, 1e-5)");
-    assert_eq!(lines[3], "c: f32[H], t: u32[1] = split(add.2, w.eps)");
+    assert_eq!(lines[3], "c: f32[H], t: u32[1] = split(both.0, w.eps)");
     assert_eq!(lines[4], "return c, t");
+}
+
+#[test]
+fn what_is_moved_keeps_its_value() {
+    let lines = graph(quote! {
+        let mut y = add(x, x);
+        let pair = (y, x);
+        y = add(pair.1, x);
+        add(&pair.0, &y)
+    });
+    assert_eq!(lines[1..4], ["pair.0 = y", "pair.1 = x", "y: f32[H] = add(pair.1, x)"]);
+    assert!(lines[4].ends_with("add(pair.0, y)"), "{lines:?}");
+}
+
+#[test]
+fn a_function_without_a_result_may_end_in_a_statement() {
+    let body = quote!(append(&mut kv.last.s, x, H, pos); if w.tied { append(&mut kv.last.s, x, H, pos); } else { append(&mut kv.last.s, x, H, pos); });
+    let function: ItemFn = syn::parse_quote! { fn f(x: &Tensor, pos: Pos, w: &Model, kv: &mut Model) { #body } };
+    let mut diagnostics = Diagnostics::default();
+    let attribute = quote!(dims(H, C, L), inputs(x: [H]));
+    let attribute = parse::kernel::parse(attribute, &function.sig.ident, &mut diagnostics).expect("an attribute");
+    let lowered = lower(&function, &attribute, &records(), &mut diagnostics).expect("a graph");
+    assert!(lowered.graph.results.is_empty() && lowered.graph.values.len() == 1, "{}", lowered.graph);
 }
 
 #[test]

@@ -14,6 +14,8 @@
 //! Everything between workers is a packet; steps are pipelined. Every worker reads every worker's best before it goes on, so no
 //! packet of one step is written while another worker still reads it in the step before: the verifier decides that, not this page.
 
+#![allow(clippy::single_range_in_vec_init, reason = "a region is a list of ranges, one a dimension")]
+
 use super::pattern::{Decoder, Unsupported};
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::{
@@ -21,6 +23,7 @@ use amk_ir::{
     OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId,
 };
 use std::ops::Range;
+use std::slice::from_ref;
 
 /// Rows of a weight tile.
 pub const UNIT: u32 = 8;
@@ -62,7 +65,7 @@ pub struct Sizes {
 /// What the workers do in a phase.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
-    /// See [`Work::Embed`].
+    /// See [`Work`].
     Embed,
     /// A projection.
     Gemv(Gemv),
@@ -567,7 +570,7 @@ impl Calls<'_> {
     fn embed(&mut self, worker: u32, columns: Range<u32>, to: BufferId) {
         let (table, token, vocab) = (self.plan.embedding, self.plan.token, self.plan.sizes.vocab);
         let local = self.plan.buffer_kind(to) == BufferKind::Local;
-        let to = if local { write(to, &[0..columns.end - columns.start]) } else { write(to, &[columns.clone()]) };
+        let to = if local { write(to, &[0..columns.end - columns.start]) } else { write(to, from_ref(&columns)) };
         self.call(
             Op::Embed,
             vec![early(table, &[0..vocab, columns]), read(token, &[worker..worker + 1]), to],
@@ -613,7 +616,7 @@ impl Calls<'_> {
                     self.linear(x, weight, part.clone(), write(y, &[0..len]));
                     self.call(
                         Op::AddBias,
-                        vec![read(y, &[0..len]), early(bias, &[part.clone()]), write(to, &[part])],
+                        vec![read(y, &[0..len]), early(bias, from_ref(&part)), write(to, &[part])],
                         Vec::new(),
                     );
                 }
@@ -624,7 +627,7 @@ impl Calls<'_> {
                 for to in [after, packets] {
                     self.call(
                         Op::Add,
-                        vec![read(before, &[rows.clone()]), read(y, &[0..n]), write(to, &[rows.clone()])],
+                        vec![read(before, from_ref(rows)), read(y, &[0..n]), write(to, from_ref(rows))],
                         Vec::new(),
                     );
                 }
@@ -637,11 +640,11 @@ impl Calls<'_> {
                 });
                 self.call(
                     Op::SiluMul,
-                    vec![read(gate, &[0..n]), read(up, &[0..n]), write(to, &[rows.clone()])],
+                    vec![read(gate, &[0..n]), read(up, &[0..n]), write(to, from_ref(rows))],
                     Vec::new(),
                 );
             }
-            &Output::Logits(to) => self.linear(x, gemv.weights[0], rows.clone(), write(to, &[rows.clone()])),
+            &Output::Logits(to) => self.linear(x, gemv.weights[0], rows.clone(), write(to, from_ref(rows))),
         }
     }
 
