@@ -63,6 +63,8 @@ pub struct Image {
 const NORM: u32 = 1;
 const BIAS: u32 = 2;
 const ALIGN: u32 = 16;
+/// The deepest ring of any target.
+const MOST_RING_SLOTS: usize = 6;
 
 impl Image {
     /// Encodes a verified program, decodes the image again and compares.
@@ -105,6 +107,11 @@ impl Image {
             }
             image.record_at.push(image.records.len() as u32);
             image.tape_at.push(image.tape_at.last().copied().unwrap_or(0) + tape);
+        }
+        // A step takes every slot of the ring at least once: then the loader cannot fetch a cache block of the next step before the
+        // consumers have appended to it in this one.
+        if image.pieces.iter().any(|pieces| pieces.len() < MOST_RING_SLOTS) {
+            return Err(CudaError::Image { task: 0, what: "a worker's tape for a step is shorter than the ring" });
         }
         image.check(plan, &constants, queues)?;
         Ok(image)
