@@ -9,7 +9,7 @@ use amk::vm::cpu::Vm;
 use amk::vm::cuda::RunOptions;
 use amk::{Pos, Token};
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::Model;
+use amk_models::model::{Model, WeightFormat};
 use anyhow::{Result, anyhow, bail};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
@@ -61,7 +61,12 @@ impl Bench {
         let checkpoint = Checkpoint::open(&path)?;
         let last = if self.device == Device::Cuda { self.positions.iter().copied().max().unwrap_or(0) } else { 0 };
         let context = (GATE_STEPS + last + self.steps) as usize;
-        let model = Model::load(&checkpoint.config, checkpoint.tensors, context, self.weights.into(), &mut |_| {})?;
+        // The GPU holds weights in bf16: the annotated function it is compared with does too.
+        let format = match (self.device, self.weights) {
+            (Device::Cuda, Weights::Auto) => WeightFormat::BF16,
+            (_, weights) => weights.into(),
+        };
+        let model = Model::load(&checkpoint.config, checkpoint.tensors, context, format, &mut |_| {})?;
         match self.device {
             Device::Cpu => self.cpu(&path, model),
             Device::Cuda => self.cuda(&path, model),
