@@ -78,6 +78,14 @@ impl fmt::Display for EvalError {
 
 impl std::error::Error for EvalError {}
 
+impl EvalError {
+    /// The error as a headline about `what` was evaluated; the name alone where that is all of it.
+    pub(crate) fn about(&self, what: &dyn fmt::Display) -> String {
+        let (what, why) = (what.to_string(), self.to_string());
+        if why.starts_with(&format!("`{what}`")) { why } else { format!("`{what}` has no value: {why}") }
+    }
+}
+
 /// What the parser did not accept: a byte offset and what was expected there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {

@@ -29,7 +29,7 @@ pub(super) fn apply(
             Ok(shape) => program.events.push(EventTensor { name: event.name.clone(), shape }),
             Err(error) => errors.push(GraphError::new(
                 "AMK0606",
-                format!("the extent of event tensor `{}` has no value: {error}", event.name),
+                format!("the extent of event tensor `{}`: {error}", event.name),
                 "use declared dims",
             )),
         }
@@ -81,7 +81,7 @@ impl Scope<'_> {
             let known: Vec<&str> =
                 self.coordinates.keys().chain(self.call.indices.keys()).map(String::as_str).collect();
             let help = format!("use tile numbers and loop indices ({}), dims and numbers", known.join(", "));
-            GraphError::new("AMK0609", format!("`{expr}` has no value here: {error}"), help)
+            GraphError::new("AMK0609", error.about(expr), help)
         })
     }
 

@@ -98,11 +98,7 @@ fn axis(
 ) -> Result<Vec<Range<i64>>, GraphError> {
     let value = |name: &str| call.env.get(name).copied();
     let unknown = |error| {
-        GraphError::new(
-            "AMK0612",
-            format!("the grid of `{}` has no value: {error}", signature.name),
-            "bind its dims in `shape`",
-        )
+        GraphError::new("AMK0612", format!("the grid of `{}`: {error}", signature.name), "bind its dims in `shape`")
     };
     let extent = grid.extent.eval(&value).map_err(unknown)?;
     let tile =

@@ -157,11 +157,7 @@ impl<'g> Unroller<'g> {
 
     fn number(&self, expr: &Expr) -> Result<i64, GraphError> {
         expr.eval(&|name| self.value_of(name)).map_err(|error| {
-            GraphError::new(
-                "AMK0606",
-                format!("`{expr}` has no value: {error}"),
-                "declare the name in `dims(..)` and give it a value",
-            )
+            GraphError::new("AMK0606", error.about(expr), "declare the name in `dims(..)` and give it a value")
         })
     }
 
@@ -214,9 +210,8 @@ impl<'g> Unroller<'g> {
     }
 
     fn resolve(&self, path: &FieldPath) -> Result<(String, Vec<i64>), GraphError> {
-        path.resolve(&|name| self.value_of(name)).map_err(|error| {
-            GraphError::new("AMK0606", format!("`{path}` has no value: {error}"), "index it with a loop index or a dim")
-        })
+        path.resolve(&|name| self.value_of(name))
+            .map_err(|error| GraphError::new("AMK0606", error.about(path), "index it with a loop index or a dim"))
     }
 
     fn field(&mut self, path: &FieldPath) -> Result<BufferId, GraphError> {
