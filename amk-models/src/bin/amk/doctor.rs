@@ -3,6 +3,7 @@
 use super::options::{GREEN, RED, default_threads, paint, print};
 use amk::measure::read_bandwidth;
 use amk::registry::Registry;
+use amk::vm::cuda;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use anyhow::Result;
 use std::process::ExitCode;
@@ -35,6 +36,16 @@ impl Doctor {
                 }
             }
             Err(error) => bad("cache", &error.to_string())?,
+        }
+        match cuda::probe() {
+            Ok(gpu) => {
+                good("GPU", &format!("{} ({}), {} multiprocessors", gpu.name, gpu.architecture, gpu.multiprocessors))?
+            }
+            Err(error) => bad("GPU", &error.to_string())?,
+        }
+        match cuda::compile("extern \"C\" __global__ void nothing() {}", "sm_80") {
+            Ok(_) => good("NVRTC", "compiles")?,
+            Err(error) => bad("NVRTC", &error.to_string())?,
         }
         if !self.quick {
             for count in [1, threads as usize] {

@@ -176,6 +176,14 @@ fn open() -> Result<(Arc<CudaContext>, &'static GpuTarget), CudaError> {
     Ok((context, target))
 }
 
+/// The record of the first GPU, after it was compared with the device.
+///
+/// # Errors
+/// No driver, no device, a GPU without a record or one that differs from it.
+pub fn probe() -> Result<&'static GpuTarget, CudaError> {
+    open().map(|(_, target)| target)
+}
+
 impl Vm {
     /// Loads a decoder onto the first GPU. `cache` keeps compiled device code; `progress` sees the fraction of weights packed.
     ///

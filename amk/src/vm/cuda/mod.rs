@@ -20,7 +20,7 @@ mod target;
 
 pub use error::{CudaError, Stuck};
 pub use image::Image;
-pub use launch::{Run, RunOptions, Vm, plan_for};
+pub use launch::{Run, RunOptions, Vm, plan_for, probe};
 pub use nvrtc::{Cubin, compile};
 pub use pattern::{Decoder, DecoderLayer, Projection, Unsupported};
 pub use source::DeviceCode;
