@@ -136,10 +136,7 @@ pub fn generate(
     see: &mut dyn FnMut(&str),
 ) -> Result<Generated, GenerateError> {
     let positions = decoder.positions();
-    let (&last, before) = prompt.split_last().ok_or(GenerateError::EmptyPrompt)?;
-    if prompt.len() >= positions {
-        return Err(GenerateError::PromptTooLong { tokens: prompt.len(), positions });
-    }
+    let (last, before) = checked(prompt, positions)?;
     let mut sampler = Sampler::new(request.sampler)?;
     let start = Instant::now();
     for (pos, &token) in before.iter().enumerate() {
@@ -148,38 +145,33 @@ pub fn generate(
     let prompt_time = start.elapsed();
     let start = Instant::now();
     let mut history = prompt.to_vec();
-    let mut stream = tokenizer.stream();
-    let mut stops = StopStrings::new(request.stop_strings);
+    let mut text = Text::new(tokenizer, request.stop_strings, request.stop_tokens, 0);
     let limit = request.max_tokens.unwrap_or(usize::MAX);
     let mut token = last;
-    let ended = loop {
-        if history.len() - prompt.len() >= limit {
+    let full = loop {
+        let pos = history.len() - 1;
+        if text.ended.is_some() || text.tokens.len() >= limit {
             break Ended::MaxTokens;
         }
-        let pos = history.len() - 1;
         if pos >= positions {
             break Ended::ContextFull;
         }
         token = sampler.sample(step(decoder, token, pos)?, &history)?;
-        if request.stop_tokens.contains(&token) {
-            break Ended::StopToken;
-        }
         history.push(token);
-        let piece = stops.push(&stream.push(token)?);
-        see(&piece.text);
-        if piece.stopped {
-            break Ended::StopString;
-        }
+        text.push(token, see)?;
     };
-    if ended != Ended::StopString {
-        let rest = stops.push(&stream.finish()?);
-        see(&rest.text);
-        if !rest.stopped {
-            see(&stops.finish());
-        }
-    }
-    let tokens = history.split_off(prompt.len());
+    let (tokens, ended) = text.finish(see)?;
+    let ended = ended.unwrap_or(full);
     Ok(Generated { tokens, ended, prompt_tokens: prompt.len(), prompt_time, decode_time: start.elapsed() })
+}
+
+/// The last token of the prompt and those before it, where the context has room for an answer.
+fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateError> {
+    let (&last, before) = prompt.split_last().ok_or(GenerateError::EmptyPrompt)?;
+    if prompt.len() >= positions {
+        return Err(GenerateError::PromptTooLong { tokens: prompt.len(), positions });
+    }
+    Ok((last, before))
 }
 
 /// Whether the device chooses such tokens itself, so that one launch makes the whole text.
@@ -200,32 +192,32 @@ pub fn generate_on_device(
     see: &mut dyn FnMut(&str),
 ) -> Result<Generated, GenerateError> {
     let positions = vm.positions();
-    if prompt.is_empty() {
-        return Err(GenerateError::EmptyPrompt);
-    }
-    if prompt.len() >= positions {
-        return Err(GenerateError::PromptTooLong { tokens: prompt.len(), positions });
-    }
+    let (_, before) = checked(prompt, positions)?;
     let room = positions - prompt.len() + 1;
     let wanted = request.max_tokens.unwrap_or(room).min(room);
-    let steps = prompt.len() - 1 + wanted;
+    let steps = before.len() + wanted;
     let options = cuda::RunOptions {
         temperature: request.sampler.temperature,
         seed: request.sampler.seed,
         stops: request.stop_tokens.clone(),
         ..cuda::RunOptions::default()
     };
-    let mut text = Text::new(tokenizer, request.stop_strings, request.stop_tokens, prompt.len() - 1);
+    let mut text = Text::new(tokenizer, request.stop_strings, request.stop_tokens, before.len());
     let count = u32::try_from(steps).unwrap_or(u32::MAX);
     let start = Instant::now();
-    let mut prompt_time = None;
+    let (mut prompt_time, mut failed) = (None, None);
     let run = vm.run(prompt, 0, count, &options, &mut |token| {
-        text.push(token, see);
+        if failed.is_none() {
+            failed = text.push(token, see).err();
+        }
         if text.before == 0 {
             prompt_time.get_or_insert_with(|| start.elapsed());
         }
     });
     run.map_err(|error| GenerateError::Decoder { pos: prompt.len() - 1, source: Box::new(error) })?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
     let full = if wanted == room { Ended::ContextFull } else { Ended::MaxTokens };
     let (tokens, ended) = text.finish(see)?;
     let prompt_time = prompt_time.unwrap_or_default();
@@ -233,7 +225,7 @@ pub fn generate_on_device(
     Ok(Generated { tokens, ended: ended.unwrap_or(full), prompt_tokens: prompt.len(), prompt_time, decode_time })
 }
 
-/// The text of tokens that a device makes.
+/// The text of new tokens, up to what ends it.
 struct Text<'t> {
     stream: crate::tokenizer::TokenStream<'t>,
     stops: StopStrings,
@@ -242,44 +234,31 @@ struct Text<'t> {
     before: usize,
     tokens: Vec<u32>,
     ended: Option<Ended>,
-    failed: Option<TokenizerError>,
 }
 
 impl<'t> Text<'t> {
     fn new(tokenizer: &'t Tokenizer, stops: Vec<String>, stop_tokens: Vec<u32>, before: usize) -> Self {
         let stops = StopStrings::new(stops);
-        Self { stream: tokenizer.stream(), stops, stop_tokens, before, tokens: Vec::new(), ended: None, failed: None }
+        Self { stream: tokenizer.stream(), stops, stop_tokens, before, tokens: Vec::new(), ended: None }
     }
 
-    fn push(&mut self, token: u32, see: &mut dyn FnMut(&str)) {
+    fn push(&mut self, token: u32, see: &mut dyn FnMut(&str)) -> Result<(), TokenizerError> {
         if self.before > 0 {
             self.before -= 1;
-            return;
-        }
-        if self.ended.is_some() {
-            return;
-        }
-        if self.stop_tokens.contains(&token) {
+        } else if self.ended.is_none() && self.stop_tokens.contains(&token) {
             self.ended = Some(Ended::StopToken);
-            return;
-        }
-        self.tokens.push(token);
-        match self.stream.push(token) {
-            Ok(piece) => {
-                let piece = self.stops.push(&piece);
-                see(&piece.text);
-                if piece.stopped {
-                    self.ended = Some(Ended::StopString);
-                }
+        } else if self.ended.is_none() {
+            self.tokens.push(token);
+            let piece = self.stops.push(&self.stream.push(token)?);
+            see(&piece.text);
+            if piece.stopped {
+                self.ended = Some(Ended::StopString);
             }
-            Err(error) => self.failed = Some(error),
         }
+        Ok(())
     }
 
     fn finish(mut self, see: &mut dyn FnMut(&str)) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
-        if let Some(error) = self.failed {
-            return Err(error.into());
-        }
         if self.ended != Some(Ended::StopString) {
             let rest = self.stops.push(&self.stream.finish()?);
             see(&rest.text);
