@@ -8,20 +8,26 @@
 //! generated `dispatch` ([`source`]), compiled by NVRTC and cached ([`nvrtc`]). Nothing of CUDA is needed to build this module; at
 //! run time the driver and NVRTC are loaded, and their absence is an error that says what to install.
 
+mod device;
 mod error;
 pub mod image;
 mod launch;
+mod memory;
 pub mod nvrtc;
+mod params;
 mod pattern;
 pub mod plan;
+mod run;
 pub mod source;
 mod tape;
 mod target;
 
+pub use device::probe;
 pub use error::{CudaError, Stuck};
 pub use image::Image;
-pub use launch::{Run, RunOptions, Vm, plan_for, probe};
+pub use launch::{Vm, plan_for};
 pub use nvrtc::{Cubin, compile};
 pub use pattern::{Decoder, DecoderLayer, Projection, Unsupported};
+pub use run::{Run, RunOptions};
 pub use source::DeviceCode;
 pub use target::{GpuTarget, Refused, TARGETS};

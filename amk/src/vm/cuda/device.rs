@@ -1,0 +1,62 @@
+//! The GPU and its record.
+
+use super::error::CudaError;
+use super::target::GpuTarget;
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use cudarc::driver::{CudaContext, sys};
+use std::sync::Arc;
+
+/// The first GPU and its record.
+pub(super) fn open() -> Result<(Arc<CudaContext>, &'static GpuTarget), CudaError> {
+    // SAFETY: looks for the library and nothing else.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(CudaError::NoDriver);
+    }
+    if CudaContext::device_count().unwrap_or(0) == 0 {
+        return Err(CudaError::NoDevice);
+    }
+    let context = CudaContext::new(0)?;
+    let device = context.name()?;
+    let target = GpuTarget::of_device(&device).map_err(|refused| CudaError::Refused {
+        device: device.clone(),
+        reason: refused
+            .map_or("there is no record of it; see GpuTarget".to_owned(), |refused| refused.reason.to_owned()),
+    })?;
+    let number = |attribute| context.attribute(attribute).map(|value| u64::try_from(value).unwrap_or(0));
+    for (what, found, expected) in [
+        (
+            "the compute capability's major number",
+            number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            target.capability.0,
+        ),
+        (
+            "the compute capability's minor number",
+            number(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+            target.capability.1,
+        ),
+        (
+            "the number of multiprocessors",
+            number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            target.multiprocessors,
+        ),
+        (
+            "a block's shared memory",
+            number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            target.shared_bytes,
+        ),
+    ] {
+        let expected = u64::from(expected);
+        if found != expected {
+            return Err(CudaError::Mismatch { device, target: target.name, what, found, expected });
+        }
+    }
+    Ok((context, target))
+}
+
+/// The record of the first GPU, after it was compared with the device.
+///
+/// # Errors
+/// No driver, no device, a GPU without a record or one that differs from it.
+pub fn probe() -> Result<&'static GpuTarget, CudaError> {
+    open().map(|(_, target)| target)
+}

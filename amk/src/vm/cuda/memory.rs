@@ -1,0 +1,187 @@
+//! The memory behind a launch: tapes, records, tables, cache and packets on the device.
+
+use super::error::CudaError;
+use super::image::{Image, Record};
+use super::params::Params;
+use super::plan::{BLOCK, Phase, Plan};
+use super::source::depth;
+use super::tape;
+use crate::tensor::{Row, Weight};
+use crate::vm::Bindings;
+use amk_ir::BufferId;
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
+use half::bf16;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What a program's launches read and write.
+pub(super) struct Memory {
+    tape: CudaSlice<u8>,
+    tape_at: CudaSlice<u64>,
+    records: CudaSlice<Record>,
+    record_at: CudaSlice<u32>,
+    constants: CudaSlice<bf16>,
+    embedding: CudaSlice<bf16>,
+    kv: CudaSlice<u8>,
+    freqs: CudaSlice<f32>,
+    pub(super) packets: CudaSlice<u64>,
+    pub(super) fault: CudaSlice<u32>,
+}
+
+impl Memory {
+    /// Fills the device memory for an image.
+    ///
+    /// # Errors
+    /// [`CudaError::Memory`], [`CudaError::Unbound`], and those of the driver.
+    pub(super) fn upload(
+        context: &CudaContext,
+        stream: &Arc<CudaStream>,
+        plan: &Plan,
+        image: &Image,
+        bindings: &Bindings,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Self, CudaError> {
+        let sizes = plan.sizes;
+        let kv_bytes = plan.layers.len() as u64
+            * u64::from(sizes.kv_heads)
+            * u64::from(kv_blocks(plan))
+            * u64::from(BLOCK * sizes.head_dim * 4);
+        let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
+        let table_bytes = u64::from(sizes.vocab) * u64::from(sizes.hidden) * 2;
+        let needed = kv_bytes + tape_bytes + table_bytes + u64::from(image.packets) * 8;
+        let (free, total) = context.mem_get_info()?;
+        if needed > free as u64 {
+            return Err(CudaError::Memory { needed, free: free as u64, total: total as u64 });
+        }
+        let weight = |id: BufferId| bound(plan, bindings, id);
+        let mut constants = vec![bf16::ZERO; image.constant_len as usize];
+        for &(id, at) in &image.constants {
+            let values = to_bf16(weight(id)?);
+            constants[at as usize..at as usize + values.len()].copy_from_slice(&values);
+        }
+        Ok(Self {
+            tape: upload_tapes(stream, plan, image, bindings, progress)?,
+            tape_at: stream.clone_htod(&image.tape_at)?,
+            records: stream.clone_htod(&image.records)?,
+            record_at: stream.clone_htod(&image.record_at)?,
+            constants: stream.clone_htod(&constants)?,
+            embedding: stream.clone_htod(&to_bf16(weight(plan.embedding)?))?,
+            kv: stream.alloc_zeros::<u8>(kv_bytes as usize)?,
+            freqs: stream.clone_htod(&weight(plan.freqs)?.to_f32())?,
+            packets: stream.alloc_zeros::<u64>(image.packets as usize)?,
+            fault: stream.alloc_zeros::<u32>(8)?,
+        })
+    }
+
+    /// The parameters that are the same in every launch.
+    pub(super) fn params(&self, plan: &Plan, stream: &CudaStream) -> Params {
+        let sizes = plan.sizes;
+        Params {
+            tape: address(&self.tape, stream),
+            tape_at: address(&self.tape_at, stream),
+            records: address(&self.records, stream),
+            record_at: address(&self.record_at, stream),
+            packets: address(&self.packets, stream),
+            constants: address(&self.constants, stream),
+            embedding: address(&self.embedding, stream),
+            kv: address(&self.kv, stream),
+            inv_freq: address(&self.freqs, stream),
+            fault: address(&self.fault, stream),
+            epoch: 1,
+            hidden: sizes.hidden,
+            vocab: sizes.vocab,
+            kv_blocks: kv_blocks(plan),
+            rope_scale: plan.rope_scale,
+            eps: plan.eps,
+            score_scale: plan.score_scale,
+            rotary: sizes.head_dim / 2,
+            ..Params::default()
+        }
+    }
+}
+
+/// Blocks of a key head's cache in a layer.
+fn kv_blocks(plan: &Plan) -> u32 {
+    plan.sizes.context.div_ceil(BLOCK) + 1
+}
+
+pub(super) fn address<T>(slice: &CudaSlice<T>, stream: &CudaStream) -> u64 {
+    slice.device_ptr(stream).0
+}
+
+fn bound<'b>(plan: &Plan, bindings: &'b Bindings, id: BufferId) -> Result<&'b Weight, CudaError> {
+    let name = plan.program.buffers.get(id.index()).map(|buffer| buffer.name.as_str()).unwrap_or_default();
+    bindings.weights().get(name).ok_or_else(|| CudaError::Unbound(name.to_owned()))
+}
+
+fn to_bf16(weight: &Weight) -> Vec<bf16> {
+    let mut out = Vec::with_capacity(weight.len());
+    for row in 0..weight.rows() {
+        match weight.row(row) {
+            Row::BF16(row) => out.extend_from_slice(row),
+            other => out.extend(other.to_f32().iter().map(|&value| bf16::from_f32(value))),
+        }
+    }
+    out
+}
+
+/// Packs the workers' tapes on all cores and copies each to the device.
+fn upload_tapes(
+    stream: &Arc<CudaStream>,
+    plan: &Plan,
+    image: &Image,
+    bindings: &Bindings,
+    progress: &mut dyn FnMut(f64),
+) -> Result<CudaSlice<u8>, CudaError> {
+    let workers = plan.choices.workers as usize;
+    let depth = depth(plan);
+    let mut weights = Vec::new();
+    for phase in &plan.phases {
+        let Phase::Gemv(gemv) = phase else {
+            weights.push(Vec::new());
+            continue;
+        };
+        weights.push(gemv.weights.iter().map(|&id| bound(plan, bindings, id)).collect::<Result<Vec<&Weight>, _>>()?);
+    }
+    let pack = |worker: usize| {
+        let mut out = Vec::new();
+        for piece in &image.pieces[worker] {
+            if let Some(Phase::Gemv(gemv)) = plan.phases.get(piece.phase) {
+                tape::pack(gemv, &weights[piece.phase], piece.units.clone(), depth, &mut out);
+            }
+        }
+        out
+    };
+    let mut tape = stream.alloc_zeros::<u8>(image.tape_at.last().copied().unwrap_or(0) as usize)?;
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(workers);
+    let (send, receive) = std::sync::mpsc::sync_channel::<(usize, Vec<bf16>)>(threads);
+    std::thread::scope(|scope| -> Result<(), CudaError> {
+        for _ in 0..threads {
+            let (send, next, pack) = (send.clone(), &next, &pack);
+            scope.spawn(move || {
+                loop {
+                    let worker = next.fetch_add(1, Ordering::Relaxed);
+                    if worker >= workers || send.send((worker, pack(worker))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(send);
+        let receive = receive;
+        for (done, (worker, packed)) in receive.iter().enumerate() {
+            let (start, end) = (image.tape_at[worker] as usize, image.tape_at[worker + 1] as usize);
+            // SAFETY: bf16 has no padding and every byte of the vector is initialised.
+            let bytes = unsafe { core::slice::from_raw_parts(packed.as_ptr().cast::<u8>(), packed.len() * 2) };
+            if bytes.len() != end - start {
+                return Err(CudaError::Image { task: 0, what: "a tape has other bytes than its records" });
+            }
+            stream.memcpy_htod(bytes, &mut tape.slice_mut(start..end))?;
+            stream.synchronize()?;
+            progress((done + 1) as f64 / workers as f64);
+        }
+        Ok(())
+    })?;
+    Ok(tape)
+}
