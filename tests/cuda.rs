@@ -2,7 +2,7 @@
 //! tasks, and the device code compiles for every target where NVRTC is there. The rest says "skipped" without a GPU.
 
 use amk::ir::verify::verify;
-use amk::vm::cuda::{CudaError, GpuTarget, Image, RunOptions, TARGETS, Vm, compile, plan_for, source};
+use amk::vm::cuda::{CudaError, GpuTarget, Image, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source};
 use amk_kernels::cuda::DEVICE;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::checkpoint::Checkpoint;
@@ -19,7 +19,7 @@ fn target(name: &str) -> &'static GpuTarget {
 fn plan_of(family: &str, instance: &str, target: &GpuTarget) -> amk::vm::cuda::plan::Plan {
     let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
     let instance = kernel.instance(instance).expect("the instance");
-    plan_for(kernel, instance, target).expect("it should be planned")
+    plan_for(kernel, instance, &target.schedule).expect("it should be planned")
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn the_device_code_compiles_for_every_target() {
     for target in &TARGETS {
         // The shape of the work depends on the model; one with heads of 64 and one with heads of 128 elements.
         for (family, instance) in [KNOWN[0], KNOWN[3]] {
-            let code = source::generate(DEVICE, &plan_of(family, instance, target), target);
+            let code = source::generate(DEVICE, &plan_of(family, instance, target), &VmOptions::default());
             match compile(&code, target.architecture) {
                 Ok(cubin) => {
                     println!("{} {instance}: {} bytes; {}", target.name, cubin.bytes.len(), resources(&cubin.log))
@@ -84,7 +84,15 @@ fn smollm2(context: usize) -> Result<Vm, String> {
     let model = Model::load(&checkpoint.config, checkpoint.tensors, context, WeightFormat::BF16, &mut |_| {})
         .expect("it should load");
     let cubins = std::env::temp_dir().join("amk-test-cubins");
-    match Vm::new(model.family.kernel, &model.instance, &model.bindings, DEVICE, &cubins, &mut |_| {}) {
+    match Vm::new(
+        model.family.kernel,
+        &model.instance,
+        &model.bindings,
+        DEVICE,
+        &cubins,
+        &VmOptions::default(),
+        &mut |_| {},
+    ) {
         Ok(vm) => Ok(vm),
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error.to_string()),
         Err(error) => panic!("{error}"),

@@ -5,7 +5,7 @@
 use amk::ir::DType;
 use amk::layout::{Source, SourceError, WeightRequest, build};
 use amk::vm::Bindings;
-use amk::vm::cuda::{RunOptions, Vm};
+use amk::vm::cuda::{RunOptions, Vm, VmOptions};
 use amk::{Pos, Tensor, Token, Weight, WeightLayout};
 use amk_models::models::kv::KvCache;
 use amk_models::models::{llama, qwen3};
@@ -117,7 +117,8 @@ fn main() -> Result<()> {
     println!("{name}: weights made in {:.1} s", start.elapsed().as_secs_f64());
     let start = Instant::now();
     let cache = std::env::temp_dir().join("amk-cubins");
-    let mut vm = Vm::new(kernel, &instance, &bindings, amk_kernels::cuda::DEVICE, &cache, &mut |_| {})?;
+    let mut vm =
+        Vm::new(kernel, &instance, &bindings, amk_kernels::cuda::DEVICE, &cache, &VmOptions::default(), &mut |_| {})?;
     println!(
         "  {} tasks verified and loaded on {} in {:.1} s",
         vm.verified().program().tasks.len(),

@@ -83,7 +83,9 @@ pub(crate) fn cuda_vm(model: &Model, quiet: bool) -> Result<cuda::Vm> {
     let bar = progress_bar("packing weights", quiet);
     let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
     let code = amk_kernels::cuda::DEVICE;
-    let vm = cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &compiled, &mut progress);
+    let options = cuda::VmOptions::default();
+    let vm =
+        cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &compiled, &options, &mut progress);
     bar.finish_and_clear();
     Ok(vm?)
 }

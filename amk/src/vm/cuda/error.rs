@@ -1,6 +1,7 @@
 //! Why the CUDA VM cannot run, or stopped.
 
 use super::pattern::Unsupported;
+use super::schedule::ScheduleError;
 use crate::megakernel::MegakernelError;
 use amk_ir::verify::Rejected;
 
@@ -51,6 +52,9 @@ pub enum CudaError {
     /// The function has a form that the device code does not compute.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// The schedule does not fit the GPU.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// The graph cannot be lowered.
     #[error(transparent)]
     Megakernel(#[from] MegakernelError),

@@ -2,6 +2,7 @@
 
 use super::error::CudaError;
 use super::plan::{Gemv, Input, Output, Phase, Plan, UNIT, Work};
+use super::schedule::MOST_RING_SLOTS;
 use super::source::DeviceOp;
 use super::tape;
 use amk_ir::verify::Verified;
@@ -63,8 +64,6 @@ pub struct Image {
 const NORM: u32 = 1;
 const BIAS: u32 = 2;
 const ALIGN: u32 = 16;
-/// The deepest ring of any target.
-const MOST_RING_SLOTS: usize = 6;
 
 impl Image {
     /// Encodes a verified program, decodes the image again and compares.
@@ -75,7 +74,7 @@ impl Image {
         if verified.program() != &plan.program {
             return Err(CudaError::Image { task: 0, what: "the plan is not that of the verified program" });
         }
-        let workers = plan.choices.workers as usize;
+        let workers = plan.schedule.workers as usize;
         let mut image = Self {
             records: Vec::new(),
             record_at: vec![0],
@@ -110,7 +109,7 @@ impl Image {
         }
         // A step takes every slot of the ring at least once: then the loader cannot fetch a cache block of the next step before the
         // consumers have appended to it in this one.
-        if image.pieces.iter().any(|pieces| pieces.len() < MOST_RING_SLOTS) {
+        if image.pieces.iter().any(|pieces| pieces.len() < MOST_RING_SLOTS as usize) {
             return Err(CudaError::Image { task: 0, what: "a worker's tape for a step is shorter than the ring" });
         }
         image.check(plan, &constants, queues)?;

@@ -5,10 +5,12 @@ use super::error::{CudaError, Stuck};
 use super::image::Image;
 use super::memory::{Memory, address};
 use super::nvrtc::compile_cached;
+use super::options::VmOptions;
 use super::params::Params;
 use super::pattern::Decoder;
-use super::plan::{Choices, Phase, Plan, plan};
+use super::plan::{Phase, Plan, plan};
 use super::run::{Run, RunOptions};
+use super::schedule::DeviceSchedule;
 use super::source::{CHUNK, DeviceCode, generate};
 use super::target::GpuTarget;
 use crate::megakernel::Megakernel;
@@ -50,17 +52,20 @@ impl Vm {
         bindings: &Bindings,
         code: DeviceCode,
         cache: &Path,
+        options: &VmOptions,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
         let (context, target) = open()?;
-        let plan = plan_for(kernel, instance, target)?;
+        let schedule = options.schedule.unwrap_or(target.schedule);
+        schedule.check(target)?;
+        let plan = plan_for(kernel, instance, &schedule)?;
         let verified = verify(plan.program.clone()).map_err(Box::new)?;
         let image = Image::build(&verified, &plan)?;
-        let cubin = compile_cached(&generate(code, &plan, target), target.architecture, cache)?;
+        let cubin = compile_cached(&generate(code, &plan, options), target.architecture, cache)?;
         // SAFETY: all memory of this VM is used on one stream.
         unsafe { context.disable_event_tracking() };
         let function = context.load_module(cudarc::nvrtc::Ptx::from_binary(cubin.bytes))?.load_function("amk_vm")?;
-        let ring = i32::try_from(target.ring_slots * CHUNK).unwrap_or(i32::MAX);
+        let ring = i32::try_from(plan.schedule.ring_slots * CHUNK).unwrap_or(i32::MAX);
         function
             .set_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ring)?;
         let stream = context.new_stream()?;
@@ -191,9 +196,9 @@ impl Vm {
 
     fn launch(&self, params: &Params, steps: u32, see: &mut dyn FnMut(u32)) -> Result<Duration, CudaError> {
         let config = LaunchConfig {
-            grid_dim: (self.plan.choices.workers, 1, 1),
+            grid_dim: (self.plan.schedule.workers, 1, 1),
             block_dim: (self.target.threads(), 1, 1),
-            shared_mem_bytes: self.target.ring_slots * CHUNK,
+            shared_mem_bytes: self.plan.schedule.ring_slots * CHUNK,
         };
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let start = self.stream.record_event(timed)?;
@@ -269,11 +274,11 @@ impl Vm {
     }
 }
 
-/// The plan of an instance for a GPU: what [`Vm::new`] makes the image from.
+/// The plan of an instance by a schedule: what [`Vm::new`] makes the image from.
 ///
 /// # Errors
 /// [`CudaError::Unsupported`], and those of lowering.
-pub fn plan_for(kernel: &Megakernel, instance: &Instance, target: &GpuTarget) -> Result<Plan, CudaError> {
+pub fn plan_for(kernel: &Megakernel, instance: &Instance, schedule: &DeviceSchedule) -> Result<Plan, CudaError> {
     let graph = kernel.graph()?;
     let lower = |errors| crate::megakernel::MegakernelError::Lower {
         kernel: kernel.name().to_owned(),
@@ -282,5 +287,5 @@ pub fn plan_for(kernel: &Megakernel, instance: &Instance, target: &GpuTarget) ->
     };
     let unrolled = unroll(graph, instance, &Schedule::default()).map_err(lower)?;
     let decoder = Decoder::find(graph, &unrolled)?;
-    Ok(plan(&decoder, &unrolled, Choices { workers: target.multiprocessors, run: 4 })?)
+    Ok(plan(&decoder, &unrolled, *schedule)?)
 }

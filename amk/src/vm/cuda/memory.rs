@@ -133,7 +133,7 @@ fn upload_tapes(
     bindings: &Bindings,
     progress: &mut dyn FnMut(f64),
 ) -> Result<CudaSlice<u8>, CudaError> {
-    let workers = plan.choices.workers as usize;
+    let workers = plan.schedule.workers as usize;
     let depth = depth(plan);
     let mut weights = Vec::new();
     for phase in &plan.phases {

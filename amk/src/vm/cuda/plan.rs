@@ -17,6 +17,7 @@
 #![allow(clippy::single_range_in_vec_init, reason = "a region is a list of ranges, one a dimension")]
 
 use super::pattern::{Decoder, Unsupported};
+use super::schedule::DeviceSchedule;
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::{
     Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Exchange, Instruction, InstructionId, Interval, Limits,
@@ -31,15 +32,6 @@ pub const UNIT: u32 = 8;
 pub const BLOCK: u32 = 64;
 /// Dims of a head that one warp combines.
 pub const SLICE: u32 = 32;
-
-/// What a plan may choose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choices {
-    /// Workers.
-    pub workers: u32,
-    /// Blocks of the cache that one split takes before the next takes its turn.
-    pub run: u32,
-}
 
 /// Sizes of the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +170,7 @@ pub struct Plan {
     /// Sizes.
     pub sizes: Sizes,
     /// What was chosen.
-    pub choices: Choices,
+    pub schedule: DeviceSchedule,
     /// The embedding table.
     pub embedding: BufferId,
     /// The tokens, one a worker.
@@ -262,14 +254,14 @@ struct Planner<'a> {
 ///
 /// # Errors
 /// [`Unsupported`] where a shape is outside what the device code computes.
-pub fn plan(decoder: &Decoder, unrolled: &Unrolled, choices: Choices) -> Result<Plan, Unsupported> {
-    let sizes = sizes(decoder, unrolled, choices)?;
-    let workers = choices.workers as usize;
+pub fn plan(decoder: &Decoder, unrolled: &Unrolled, schedule: DeviceSchedule) -> Result<Plan, Unsupported> {
+    let sizes = sizes(decoder, unrolled, schedule)?;
+    let workers = schedule.workers as usize;
     let program = Program {
         name: "decode.cuda".into(),
         positions: sizes.context,
         steps: Steps::Pipelined,
-        limits: Limits { workers: choices.workers, ..Limits::default() },
+        limits: Limits { workers: schedule.workers, ..Limits::default() },
         instructions: instructions(),
         buffers: unrolled
             .buffers
@@ -290,7 +282,7 @@ pub fn plan(decoder: &Decoder, unrolled: &Unrolled, choices: Choices) -> Result<
         tasks: Vec::new(),
         layers: Vec::new(),
         sizes,
-        choices,
+        schedule,
         embedding: decoder.embedding,
         token: BufferId(0),
         best: BufferId(0),
@@ -308,7 +300,7 @@ pub fn plan(decoder: &Decoder, unrolled: &Unrolled, choices: Choices) -> Result<
     Ok(planner.plan)
 }
 
-fn sizes(decoder: &Decoder, unrolled: &Unrolled, choices: Choices) -> Result<Sizes, Unsupported> {
+fn sizes(decoder: &Decoder, unrolled: &Unrolled, schedule: DeviceSchedule) -> Result<Sizes, Unsupported> {
     let refuse = |what: String| Unsupported { what, at: "the whole decoder".into() };
     let shape = |id: BufferId| unrolled.buffers.get(id.index()).map(|buffer| buffer.shape.clone()).unwrap_or_default();
     let first = decoder.layers.first().ok_or_else(|| refuse("no layers".into()))?;
@@ -319,7 +311,7 @@ fn sizes(decoder: &Decoder, unrolled: &Unrolled, choices: Choices) -> Result<Siz
     let rows = |id| shape(id).first().copied().unwrap_or(0);
     let heads = rows(first.qkv[0].weight) / head_dim.max(1);
     let ffn = rows(first.gate);
-    let splits = (choices.workers / kv_heads.max(1)).max(1);
+    let splits = (schedule.workers / kv_heads.max(1)).max(1);
     let group = heads / kv_heads.max(1);
     let freqs = rows(decoder.freqs);
     for (holds, what) in [
@@ -331,12 +323,12 @@ fn sizes(decoder: &Decoder, unrolled: &Unrolled, choices: Choices) -> Result<Siz
             format!("sizes {hidden}, {ffn} and {vocab} (multiples of 32, 32 and 8 are computed)"),
         ),
         (
-            hidden.div_ceil(choices.workers * UNIT) * UNIT <= 512,
-            format!("hidden size {hidden} on {} workers", choices.workers),
+            hidden.div_ceil(schedule.workers * UNIT) * UNIT <= 512,
+            format!("hidden size {hidden} on {} workers", schedule.workers),
         ),
         (
-            kv_heads <= choices.workers && vocab / UNIT >= choices.workers,
-            format!("{} workers for {kv_heads} key heads and {vocab} tokens", choices.workers),
+            kv_heads <= schedule.workers && vocab / UNIT >= schedule.workers,
+            format!("{} workers for {kv_heads} key heads and {vocab} tokens", schedule.workers),
         ),
     ] {
         if !holds {
@@ -349,7 +341,7 @@ fn sizes(decoder: &Decoder, unrolled: &Unrolled, choices: Choices) -> Result<Siz
 impl Planner<'_> {
     fn run(&mut self) {
         let Sizes { hidden, vocab, heads, kv_heads, head_dim, ffn, context, splits } = self.plan.sizes;
-        let workers = self.plan.choices.workers;
+        let workers = self.plan.schedule.workers;
         self.plan.token = self.buffer("token", BufferKind::State, DType::U32, &[workers], Exchange::Counter);
         self.plan.best =
             self.buffer("best", BufferKind::Activation, DType::U32, &[workers, 2], Exchange::Packet { slots: 2 });
@@ -363,7 +355,7 @@ impl Planner<'_> {
             let name = |what: &str| format!("{what}.{l}");
             let parts = [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim];
             let qkv = [0, 1, 2].map(|n| self.packets(&name(["q", "k", "v"][n]), DType::BF16, &[parts[n]]));
-            let share = context.div_ceil(BLOCK * self.plan.choices.run * splits) * BLOCK * self.plan.choices.run;
+            let share = context.div_ceil(BLOCK * self.plan.schedule.run * splits) * BLOCK * self.plan.schedule.run;
             let caches = ["keys", "values"].map(|what| {
                 self.buffer(
                     &name(what),
@@ -469,7 +461,7 @@ impl Planner<'_> {
     /// Who has which split of which head in a layer: another worker in each layer, so that uneven splits even out.
     fn splits(&self, layer: usize) -> Vec<Work> {
         let Sizes { kv_heads, splits, .. } = self.plan.sizes;
-        let workers = self.plan.choices.workers as usize;
+        let workers = self.plan.schedule.workers as usize;
         let mut works = vec![Work::Rows(0..0); workers];
         for n in 0..kv_heads * splits {
             works[(n as usize + layer * 17) % workers] = Work::Split { head: n / splits, split: n % splits };
@@ -556,7 +548,7 @@ impl Calls<'_> {
                 self.call(Op::Best, vec![read(logits, &[rows]), write(best, &[worker..worker + 1, 0..2])], Vec::new());
             }
             (Phase::Choose, _) => {
-                let (best, token, workers) = (self.plan.best, self.plan.token, self.plan.choices.workers);
+                let (best, token, workers) = (self.plan.best, self.plan.token, self.plan.schedule.workers);
                 self.call(
                     Op::Choose,
                     vec![read(best, &[0..workers, 0..2]), write(token, &[worker..worker + 1])],

@@ -1,7 +1,7 @@
 //! The generated source: the device VM and the dispatch of the program's instructions, with shapes as constants.
 
+use super::options::VmOptions;
 use super::plan::{Gemv, Phase, Plan};
-use super::target::GpuTarget;
 use core::fmt::Write as _;
 
 /// The device code of an instruction set: file names and texts, in the order in which they include one another.
@@ -49,8 +49,8 @@ pub(super) enum DeviceOp {
     Choose,
 }
 
-/// The source of a plan for a target.
-pub fn generate(code: DeviceCode, plan: &Plan, target: &GpuTarget) -> String {
+/// The source of a plan.
+pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     let sizes = plan.sizes;
     let attention = format!(
         "Attention<{}, {}, {}, {}, {}, {}>",
@@ -58,14 +58,17 @@ pub fn generate(code: DeviceCode, plan: &Plan, target: &GpuTarget) -> String {
         sizes.heads / sizes.kv_heads,
         sizes.kv_heads,
         sizes.splits,
-        plan.choices.run,
+        plan.schedule.run,
         plan.layers.iter().any(|layer| layer.head_norms.is_some()),
     );
     let mut out = String::new();
     let _ = writeln!(out, "#define AMK_WARPS {WARPS}");
-    let _ = writeln!(out, "#define AMK_SLOTS {}", target.ring_slots);
-    let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", target.in_flight);
-    let _ = writeln!(out, "#define AMK_PACE {}", target.pace);
+    let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
+    let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
+    let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
+    if options.trace {
+        out.push_str("#define AMK_TRACE 1\n");
+    }
     out.push_str("struct Worker;\nstruct Record;\nstruct Loader;\n");
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
     out.push_str("__device__ __forceinline__ bool dispatch_load(Loader&, const Record&, const unsigned char*);\n");

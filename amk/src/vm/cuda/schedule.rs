@@ -1,0 +1,102 @@
+//! The schedule of a decoder on a GPU: data, never code. It cannot change results, only speed.
+
+use super::source::CHUNK;
+use super::target::GpuTarget;
+use serde::{Deserialize, Serialize};
+
+/// How a decoder runs on a GPU. Every target has its own ([`GpuTarget::schedule`]); a search may find a better one for a model.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceSchedule {
+    /// Workers: thread blocks, at most one a multiprocessor.
+    pub workers: u32,
+    /// Blocks of 64 positions of the cache that one split takes before the next takes its turn.
+    pub run: u32,
+    /// Slots of 32 KiB of the ring: how far ahead of the tasks their weights are fetched.
+    pub ring_slots: u32,
+    /// Slots that a worker has on their way at most.
+    pub in_flight: u32,
+    /// Clock cycles that 4 KiB of a tape take at least: the worker's share of the bandwidth. More would only queue up before the
+    /// packets. 0: no pace.
+    pub pace: u32,
+}
+
+/// Why a schedule does not fit a GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ScheduleError {
+    /// A field is outside what the device code or the GPU allows.
+    #[error("the device schedule's `{field}` is {found}; on {target} it must be in {least}..={most}")]
+    Range {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        found: u32,
+        /// The smallest legal value.
+        least: u32,
+        /// The largest legal value.
+        most: u32,
+        /// The GPU.
+        target: &'static str,
+    },
+}
+
+/// Shared memory that a worker needs beside its ring, bytes.
+const BESIDE_THE_RING: u32 = 33 << 10;
+/// The deepest ring: every tape has at least as many pieces, which `Image::build` checks.
+pub(super) const MOST_RING_SLOTS: u32 = 6;
+
+impl DeviceSchedule {
+    /// Checks every field against a GPU.
+    ///
+    /// # Errors
+    /// The first field that is out of range.
+    pub fn check(&self, target: &GpuTarget) -> Result<(), ScheduleError> {
+        let ring = (target.shared_bytes.saturating_sub(BESIDE_THE_RING) / CHUNK).min(MOST_RING_SLOTS);
+        for (field, found, least, most) in [
+            ("workers", self.workers, 1, target.multiprocessors),
+            // A ring slot holds at most 8 groups of 16 positions and must not cross a run.
+            ("run", self.run, 2, 1 << 10),
+            ("ring_slots", self.ring_slots, 2, ring),
+            ("in_flight", self.in_flight, 1, self.ring_slots),
+            ("pace", self.pace, 0, 4096),
+        ] {
+            if !(least..=most).contains(&found) {
+                return Err(ScheduleError::Range { field, found, least, most, target: target.name });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::target::TARGETS;
+    use super::*;
+
+    #[test]
+    fn the_targets_own_schedules_fit_them() {
+        for target in &TARGETS {
+            assert_eq!(target.schedule.check(target), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_ring_that_exceeds_the_shared_memory_is_refused() {
+        let target = GpuTarget::of_device("NVIDIA L40S").expect("a record");
+        let wide = DeviceSchedule { ring_slots: 3, ..target.schedule };
+        assert_eq!(
+            wide.check(target).map_err(|error| error.to_string()),
+            Err("the device schedule's `ring_slots` is 3; on l40s it must be in 2..=2".to_owned())
+        );
+        assert!(DeviceSchedule { in_flight: 3, ..target.schedule }.check(target).is_err());
+        assert!(DeviceSchedule { workers: 143, ..target.schedule }.check(target).is_err());
+    }
+
+    #[test]
+    fn json_gives_the_schedule_back_and_refuses_unknown_fields() {
+        let schedule = TARGETS[0].schedule;
+        let text = serde_json::to_string(&schedule).expect("it should be written");
+        assert_eq!(serde_json::from_str::<DeviceSchedule>(&text).ok(), Some(schedule));
+        assert!(serde_json::from_str::<DeviceSchedule>(&text.replace("pace", "haste")).is_err());
+    }
+}
