@@ -193,8 +193,8 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     if (r.units == 0 || r.aux >= active) return;
     const bool owns = A::owner(pos, r.aux);
     attention_stage<A>(w, r, owns);
-    w.stamp(1);
     w.sync();
+    w.stamp(TRACE_INPUTS);
     uint2 q[A::TILES];
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) q[j] = *(const uint2*)(w.s.query + (w.lane >> 2) * QUERY_PITCH + 16 * j + 4 * (w.lane & 3));
@@ -226,8 +226,9 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
             if (head + 1 < A::GROUP) to[A::PITCH + 16 * j] = f.o[j][1], to[A::PITCH + 16 * j + 8] = f.o[j][3];
         }
     }
-    w.stamp(2);
+    w.stamp(TRACE_PRODUCT);
     w.sync();
+    w.stamp(TRACE_GATHERED);
     attention_output<A>(w, r, warps, active == 1);
     w.sync(); // the scratch belongs to the next task
 }
@@ -262,6 +263,7 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
                 sum = sum * old + now, o = o * old + now * __uint_as_float(v[i].x), top = m;
             }
         }
+        w.stamp(TRACE_INPUTS);
         o /= sum;
         const float next = __shfl_down_sync(~0u, o, 1);
         if (!(w.lane & 1)) w.publish(r.out + (query * A::HEAD_DIM + d) / 2, pack_bf16(o, next));

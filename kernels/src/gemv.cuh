@@ -248,7 +248,7 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
                 next.arrive(w, r, g, cut.tiles);
                 next.fragments(g, cut.tiles, x, squares);
                 if (cut.passes > 1) next.issue(w, r, g, (pass + 1 < cut.passes ? cut.first(pass + 1) : 0) + w.warp, cut.tiles);
-                w.stamp(1);
+                if (first == 0) w.stamp(TRACE_INPUTS);
             }
             gemv_pass<DEPTH>(w, x, units, cut.count(pass), pass == 0);
         }
@@ -258,8 +258,9 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
             for (int m = 1; m < (AMK_F32 ? 4 : 8); m *= 2) total += __shfl_xor_sync(~0u, total, m);
             if (w.lane == 0) w.s.squares[w.buffer][w.warp] = total;
         }
-        w.stamp(2);
+        w.stamp(TRACE_PRODUCT);
         w.sync();
+        w.stamp(TRACE_GATHERED);
         gemv_output(w, r, g, first, units);
         w.buffer ^= 1;
     }

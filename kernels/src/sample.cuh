@@ -41,6 +41,7 @@ AMK_DEVICE void choose(Worker& w, const Record& r) {
             better(value, index, __uint_as_float(v), i);
         }
         __syncwarp();
+        w.stamp(TRACE_INPUTS);
         best_of_warp(value, index);
         if (w.lane == 0) {
             bool leave = w.s.gone;

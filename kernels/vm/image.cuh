@@ -67,6 +67,16 @@ struct Fault {
 };
 enum FaultKind { FAULT_NONE, FAULT_PACKET, FAULT_RING_FULL, FAULT_RING_EMPTY };
 
+// A trace of a launch's last step: TRACE_WORDS words a record, then TRACE_WORKER_WORDS a worker. Times are clocks of the worker's
+// multiprocessor; a worker's words tell two of them in the nanoseconds that all share.
+enum TraceWord {
+    TRACE_START, TRACE_INPUTS, TRACE_PRODUCT, TRACE_GATHERED, TRACE_END, // of a task: see `Worker::stamp`
+    TRACE_STARVED,                               // clocks that the first warp waited for the ring
+    TRACE_FULL, TRACE_LANDING, TRACE_PACED,      // clocks that the loader waited: for a free slot, for memory, for its pace
+    TRACE_ISSUED,                                // the loader has asked for all of the task's bytes
+};
+constexpr u32 TRACE_WORDS = 10, TRACE_WORKER_WORDS = 4;
+
 struct Params {
     const u8* tape;
     const u64* tape_at;    // [workers + 1]
@@ -81,7 +91,7 @@ struct Params {
     u32* tokens;           // mapped host memory [steps]: token + 1, zero until made
     float* logits;         // [steps, vocab] or null
     Fault* fault;
-    u64* trace;            // [records][8] or null
+    u64* trace;            // see TraceWord; null where nothing is traced
     u64 budget_ns;
     u64 seed;
     u32 epoch;             // of step 0; monotonic over launches

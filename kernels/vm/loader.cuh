@@ -12,6 +12,7 @@ struct Loader {
     u32 flying;
     u32 pos, task;
     u32 due;                       // clock before which nothing is issued
+    u32 full, landing, paced;      // clocks waited, for traces
 
     AMK_DEVICE void land() {
         while (!barrier_passed(shared_address(s.full) + 8 * landed, landed_parity)) {}
@@ -20,14 +21,23 @@ struct Loader {
     }
     // Copies up to a slot's bytes (a multiple of 16). False: the consumers have left.
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
-        while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity))
-            if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, lane, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
-        if (flying >= AMK_IN_FLIGHT) land();
+        {
+            const Timed timed(full);
+            while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity))
+                if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, lane, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
+        }
+        if (flying >= AMK_IN_FLIGHT) {
+            const Timed timed(landing);
+            land();
+        }
         ++flying;
         // Paced: no faster than the worker's share of the memory's bandwidth, so that requests do not queue up before the packets.
         u32 now;
-        do asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
-        while ((int)(now - due) < 0);
+        {
+            const Timed timed(paced);
+            do asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+            while ((int)(now - due) < 0);
+        }
         due = now + bytes / 64 * AMK_PACE / 64;
         u32 bar = shared_address(s.full) + 8 * slot, to = data + slot * AMK_CHUNK;
 #if __CUDA_ARCH__ >= 900
@@ -45,4 +55,12 @@ struct Loader {
         return true;
     }
     AMK_DEVICE void drain() { while (flying) land(); }
+    // All of a record's bytes are asked for.
+    AMK_DEVICE void issued(u32 record, bool traced) {
+#if AMK_TRACE
+        u64* to = p.trace + (u64)record * TRACE_WORDS;
+        if (p.trace && traced && lane == 0) to[TRACE_FULL] = full, to[TRACE_LANDING] = landing, to[TRACE_PACED] = paced, to[TRACE_ISSUED] = now_clock();
+        full = landing = paced = 0;
+#endif
+    }
 };

@@ -48,6 +48,11 @@ AMK_DEVICE u64 now_ns() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
 }
+AMK_DEVICE u64 now_clock() {
+    u64 t;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(t));
+    return t;
+}
 
 // ---- shared memory ----
 AMK_DEVICE uint4 load_shared(u32 address) {

@@ -13,6 +13,7 @@ AMK_DEVICE void load(const Params& p, Shared& s, Loader& l, u32 worker) {
             const Record& r = p.records[i];
             l.task = r.task;
             if (!dispatch_load(l, r, tape)) return l.drain();
+            l.issued(i, step + 1 == p.steps);
             tape += r.tape;
         }
     }
@@ -44,10 +45,10 @@ AMK_DEVICE void consume(Worker& w) {
             if (i + 1 < end) next = words[(u64)(i + 1) * RECORD_WORDS + w.lane % RECORD_WORDS];
             // Opaque copies: what the bodies derive from them must not be hoisted out of this loop, where it would only spill.
             asm volatile("mov.u32 %0, %2; mov.u32 %1, %3;" : "=r"(w.lane), "=r"(w.warp) : "r"(threadIdx.x % 32), "r"(threadIdx.x / 32));
-            w.task = r.record.task, w.record = i;
-            w.stamp(0);
+            w.task = r.record.task, w.record = i, w.starved = 0;
+            w.stamp(TRACE_START);
             dispatch(w, r.record);
-            w.stamp(3);
+            w.stamp(TRACE_END), w.tell(TRACE_STARVED, w.starved);
         }
         if (w.s.leave) break;
     }
@@ -81,11 +82,11 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
         if (warp != AMK_WARPS) return;
         u32 now;
         asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
-        Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, now};
+        Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, now, 0, 0, 0};
         if (__CUDA_ARCH__ < 900 || lane == 0) load(p, s, l, blockIdx.x);
     } else {
         take_registers();
-        Worker w = {p, s, data, 0, 0, warp, lane, 0, 0, p.forced[0], 0, 0, 0, 0, 0};
+        Worker w = {p, s, data, 0, 0, warp, lane, 0, 0, p.forced[0], 0, 0, 0, 0, 0, 0};
         consume(w);
     }
 }

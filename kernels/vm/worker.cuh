@@ -34,9 +34,35 @@ AMK_DEVICE bool stalled(Shared& s, u32 warp, u32 lane, FaultKind kind, u32 step,
     return s.gone;
 }
 
+// Adds the clocks of its life to a sum, where tasks are traced.
+struct Timed {
+#if AMK_TRACE
+    u32& sum;
+    u32 begin;
+    AMK_DEVICE explicit Timed(u32& sum) : sum(sum), begin((u32)now_clock()) {}
+    AMK_DEVICE ~Timed() { sum += (u32)now_clock() - begin; }
+#else
+    AMK_DEVICE explicit Timed(u32&) {}
+#endif
+};
+
+// This multiprocessor's clock at a tick of the timer that all share: the timer may tick but once a microsecond.
+AMK_DEVICE void align_clock(const Params& p, u32 which) {
+#if AMK_TRACE
+    if (!p.trace) return;
+    const u64 before = now_ns();
+    u64 tick;
+    do tick = now_ns();
+    while (tick == before);
+    u64* to = p.trace + (u64)p.record_at[gridDim.x] * TRACE_WORDS + blockIdx.x * TRACE_WORKER_WORDS + 2 * which;
+    to[0] = tick, to[1] = now_clock();
+#endif
+}
+
 // The watchdog warp: ends the launch at the deadline, or when another worker has, and says who waited for what.
 AMK_DEVICE void watch(const Params& p, Shared& s) {
     const u64 deadline = now_ns() + p.budget_ns;
+    align_clock(p, 0);
     while (!atomicAdd(&s.done, 0u)) {
         __nanosleep(2000);
         if (load_relaxed_u32(&p.fault->abort)) s.gone = 1;
@@ -50,6 +76,7 @@ AMK_DEVICE void watch(const Params& p, Shared& s) {
         }
         s.gone = 1;
     }
+    align_clock(p, 1);
 }
 
 struct Worker {
@@ -63,7 +90,7 @@ struct Worker {
     u32 buffer;            // which half of the GEMV partials
     float best_value;      // running argmax of this thread
     u32 best_index;
-    u32 record;            // index, for traces
+    u32 record, starved;   // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
     AMK_DEVICE u32 pos() const { return p.pos + step; }
@@ -72,6 +99,7 @@ struct Worker {
 
     // Blocks until the loader has filled the current slot; gives its shared address.
     AMK_DEVICE u32 acquire() {
+        const Timed timed(starved);
         while (!barrier_passed(shared_address(s.full) + 8 * slot, parity))
             if (stalled(s, warp, lane, FAULT_RING_FULL, step, task, slot, 0)) break;
         return data + slot * AMK_CHUNK;
@@ -94,9 +122,15 @@ struct Worker {
         if (p.inv_temperature > 0) value = value * p.inv_temperature + gumbel(p.seed, pos(), index);
         if (value > best_value || (value == best_value && index < best_index)) best_value = value, best_index = index;
     }
-    AMK_DEVICE void stamp(u32 which) const {
+    // START: the task is next. INPUTS: its inputs are there. PRODUCT: the first warp has computed. GATHERED: so have all. END.
+    AMK_DEVICE void stamp(TraceWord which) const {
 #if AMK_TRACE
-        if (p.trace && thread() == 0 && step + 1 == p.steps) p.trace[record * 8 + which] = now_ns();
+        tell(which, now_clock());
+#endif
+    }
+    AMK_DEVICE void tell(TraceWord which, u64 what) const {
+#if AMK_TRACE
+        if (p.trace && thread() == 0 && step + 1 == p.steps) p.trace[(u64)record * TRACE_WORDS + which] = what;
 #endif
     }
 };
