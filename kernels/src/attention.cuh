@@ -45,7 +45,7 @@ template <class A, class F> AMK_DEVICE void for_each_chunk(u32 pos, u32 split, b
     }
 }
 
-template <class A> AMK_DEVICE bool attention_load(Loader& l, const Record& r) {
+template <class A, class L> AMK_DEVICE bool attention_load(L& l, const Record& r) {
     bool ok = true;
     for_each_chunk<A>(l.pos, r.aux, false, [&](u32 at) {
         const u8* from = l.p.kv + A::block(l.p, r.layer, r.row, at / 64) + (at % 64) / 16 * A::GROUP_BYTES;

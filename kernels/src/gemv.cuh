@@ -177,7 +177,7 @@ template <int DEPTH> struct GemvCut {
 AMK_DEVICE u32 group_units(const Record& r, u32 first) { return r.units - first < AMK_GROUP_UNITS ? r.units - first : AMK_GROUP_UNITS; }
 
 // The loader's side: the same cut.
-template <int DEPTH> AMK_DEVICE bool gemv_load(Loader& l, const Record& r, const u8* tape) {
+template <int DEPTH, class L> AMK_DEVICE bool gemv_load(L& l, const Record& r, const u8* tape) {
     static_assert(DEPTH * AMK_WARPS * AMK_TILE <= AMK_CHUNK, "a block must fit a slot");
     const GemvCut<DEPTH> cut{GemvShape(r.shape)};
     for (u32 first = 0; first < r.units; first += AMK_GROUP_UNITS)

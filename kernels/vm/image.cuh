@@ -21,11 +21,17 @@
 #ifndef AMK_IN_FLIGHT
 #define AMK_IN_FLIGHT 2    // chunks issued that may not have landed
 #endif
-// and the loader and the watchdog; where registers can move between warpgroups, these come as a whole group
+#ifndef AMK_LOOKAHEAD
+#define AMK_LOOKAHEAD 0      // bytes that are brought into the L2 ahead of the ring; 0: none
+#endif
+#ifndef AMK_SCOUT
+#define AMK_SCOUT 8192     // bytes the scout asks for at once
+#endif
+// and the loader, the watchdog and the scout; where registers can move between warpgroups, these come as a whole group
 #if __CUDA_ARCH_FEAT_SM90_ALL
 #define AMK_BLOCK_WARPS (AMK_WARPS + 4)
 #else
-#define AMK_BLOCK_WARPS (AMK_WARPS + 2)
+#define AMK_BLOCK_WARPS (AMK_WARPS + 3)
 #endif
 #ifndef AMK_CHUNK
 #define AMK_CHUNK 32768    // bytes of a ring slot

@@ -1,7 +1,52 @@
-// The loader warp: walks the same records as the consumers and keeps the ring full. It never waits for another worker; it waits
-// for a free slot, and it is paced: at most AMK_IN_FLIGHT chunks are on their way, so the small packets are not stuck behind them.
+// The loader warp walks the same records as the consumers and keeps the ring full. It never waits for another worker: it waits for
+// a free slot, and at most AMK_IN_FLIGHT chunks are on their way, so that the small packets are not stuck behind them.
+//
+// The scout warp walks the records too, up to AMK_LOOKAHEAD bytes ahead of the loader, and has the memory bring them into the L2:
+// while the consumers wait for packets and the ring is full, the stream from the memory goes on. It sets the pace.
 #pragma once
 #include "worker.cuh"
+
+// A pace: no faster than the worker's share of the memory's bandwidth, so that requests do not queue up before the packets.
+struct Pace {
+    u32 due; // clock before which nothing more is asked for
+
+    AMK_DEVICE void wait(u32 bytes) {
+        u32 now;
+        do now = clock_low();
+        while ((int)(now - due) < 0);
+        due = now + bytes / 64 * AMK_PACE / 64;
+    }
+};
+
+struct Scout {
+    const Params& p;
+    Shared& s;
+    u32 lane;
+    Pace pace;
+    u32 pos, task;
+    u32 asked; // chunks so far, in units of 16 bytes, as `Shared::taken`
+
+    AMK_DEVICE bool issue(const u8* source, u32 bytes) {
+        asked += bytes / 16;
+        while ((int)(asked - s.taken) > AMK_LOOKAHEAD / 16) {
+            if (atomicAdd(&s.done, 0u)) return false;
+            __nanosleep(100);
+        }
+        for (u32 at = 0; at < bytes; at += AMK_SCOUT) {
+            const u32 now = bytes - at < AMK_SCOUT ? bytes - at : AMK_SCOUT;
+            pace.wait(now);
+#if __CUDA_ARCH__ >= 900
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source + at), "r"(now) : "memory");
+#else
+            for (u32 line = lane * 128; line < now; line += 4096) asm volatile("prefetch.global.L2 [%0];" ::"l"(source + at + line));
+#endif
+        }
+        if (lane == 0) s.asked = asked;
+        return true;
+    }
+    AMK_DEVICE void issued(u32, bool) {}
+    AMK_DEVICE void drain() {}
+};
 
 struct Loader {
     const Params& p;
@@ -11,7 +56,8 @@ struct Loader {
     u32 landed, landed_parity;     // oldest chunk that may still be on its way
     u32 flying;
     u32 pos, task;
-    u32 due;                       // clock before which nothing is issued
+    u32 taken;                     // chunks so far, in units of 16 bytes
+    Pace pace;
     u32 full, landing, paced;      // clocks waited, for traces
 
     AMK_DEVICE void land() {
@@ -26,19 +72,19 @@ struct Loader {
             while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity))
                 if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, lane, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
         }
+        taken += bytes / 16;
+        {
+            const Timed timed(paced);
+            if (AMK_LOOKAHEAD) {
+                while ((int)(s.asked - taken) < 0)
+                    if (atomicAdd(&s.done, 0u)) return false;
+            } else pace.wait(bytes);
+        }
         if (flying >= AMK_IN_FLIGHT) {
             const Timed timed(landing);
             land();
         }
         ++flying;
-        // Paced: no faster than the worker's share of the memory's bandwidth, so that requests do not queue up before the packets.
-        u32 now;
-        {
-            const Timed timed(paced);
-            do asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
-            while ((int)(now - due) < 0);
-        }
-        due = now + bytes / 64 * AMK_PACE / 64;
         u32 bar = shared_address(s.full) + 8 * slot, to = data + slot * AMK_CHUNK;
 #if __CUDA_ARCH__ >= 900
         u64 policy;
@@ -51,6 +97,7 @@ struct Loader {
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(source + at) : "memory");
         asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
 #endif
+        if (AMK_LOOKAHEAD && lane == 0) s.taken = taken;
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
         return true;
     }

@@ -48,6 +48,11 @@ AMK_DEVICE u64 now_ns() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
 }
+AMK_DEVICE u32 clock_low() {
+    u32 t;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(t));
+    return t;
+}
 AMK_DEVICE u64 now_clock() {
     u64 t;
     asm volatile("mov.u64 %0, %%clock64;" : "=l"(t));

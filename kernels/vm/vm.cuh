@@ -1,10 +1,10 @@
 // The kernel: every worker runs its records for `steps` steps. The generated source that includes this file defines
 //   void dispatch(Worker&, const Record&)      the instructions of the program, specialised
-//   bool dispatch_load(Loader&, const Record&, const u8* tape) what the loader fetches for them, the weights from `tape` on
+//   bool dispatch_load(L&, const Record&, const u8* tape) what the loader and the scout fetch for them, the weights from `tape` on
 #pragma once
 #include "loader.cuh"
 
-AMK_DEVICE void load(const Params& p, Shared& s, Loader& l, u32 worker) {
+template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
     const u32 begin = p.record_at[worker], end = p.record_at[worker + 1];
     for (u32 step = 0; step < p.steps; step++) {
         const u8* tape = p.tape + p.tape_at[worker];
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
             barrier_init(shared_address(s.empty + i), AMK_WARPS * 32);
         }
         for (int i = 0; i <= AMK_WARPS; i++) s.waiting[i] = make_uint4(FAULT_NONE, 0, 0, 0);
-        s.done = 0, s.gone = 0, s.leave = 0;
+        s.done = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0;
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
@@ -79,11 +79,15 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
             if (lane == 0) watch(p, s);
             return;
         }
-        if (warp != AMK_WARPS) return;
-        u32 now;
-        asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
-        Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, now, 0, 0, 0};
-        if (__CUDA_ARCH__ < 900 || lane == 0) load(p, s, l, blockIdx.x);
+        if (__CUDA_ARCH__ >= 900 && lane != 0) return;
+        const Pace pace = {clock_low()};
+        if (warp == AMK_WARPS) {
+            Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, 0, pace, 0, 0, 0};
+            load(p, l, blockIdx.x);
+        } else if (AMK_LOOKAHEAD && warp == AMK_WARPS + 2) {
+            Scout l = {p, s, lane, pace, 0, 0, 0};
+            load(p, l, blockIdx.x);
+        }
     } else {
         take_registers();
         Worker w = {p, s, data, 0, 0, warp, lane, 0, 0, p.forced[0], 0, 0, 0, 0, 0, 0};

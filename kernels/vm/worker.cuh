@@ -23,6 +23,7 @@ struct Shared {
     u32 token, leave;
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp last waited for in vain: kind and step, task, where, got
     u32 done;                     // the consumers have left; written and read atomically
+    volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
 };
 static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials must fit the scratch");

@@ -69,9 +69,9 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     if options.trace {
         out.push_str("#define AMK_TRACE 1\n");
     }
-    out.push_str("struct Worker;\nstruct Record;\nstruct Loader;\n");
+    out.push_str("struct Worker;\nstruct Record;\n");
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
-    out.push_str("__device__ __forceinline__ bool dispatch_load(Loader&, const Record&, const unsigned char*);\n");
+    out.push_str("template <class L> __device__ __forceinline__ bool dispatch_load(L&, const Record&, const unsigned char*);\n");
     for (_, text) in code.files {
         // The files come in order, whole: their includes are for readers and editors.
         text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once")).for_each(
@@ -98,7 +98,7 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
         (DeviceOp::Attend, format!("attention_load<{attention}>(l, r)")),
         (DeviceOp::Gemv, format!("gemv_load<{}>(l, r, tape)", depth(plan))),
     ];
-    out.push_str("AMK_DEVICE bool dispatch_load(Loader& l, const Record& r, const u8* tape) {\n    switch (r.op) {\n");
+    out.push_str("template <class L> AMK_DEVICE bool dispatch_load(L& l, const Record& r, const u8* tape) {\n    switch (r.op) {\n");
     for (op, call) in loads {
         let _ = writeln!(out, "    case {}: return {call};", op as u16);
     }

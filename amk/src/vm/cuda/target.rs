@@ -103,9 +103,9 @@ impl GpuTarget {
         TARGETS.iter().find(|target| device.contains(target.device)).ok_or(None)
     }
 
-    /// Threads of a block: consumer warps, loader and watchdog; a whole warpgroup for the latter where registers move between groups.
+    /// Threads of a block: consumer warps, loader, watchdog and scout; a whole warpgroup for the latter where registers move between groups.
     pub fn threads(&self) -> u32 {
-        32 * if self.capability == (9, 0) { 20 } else { 18 }
+        32 * if self.capability == (9, 0) { 20 } else { 19 }
     }
 }
 
