@@ -12,6 +12,7 @@ pub mod config;
 pub mod generate;
 pub mod model;
 pub mod models;
+mod random;
 pub mod sampler;
 pub mod tokenizer;
 pub mod weights;

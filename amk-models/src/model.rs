@@ -3,6 +3,7 @@
 use crate::config::{Activation, Architecture, ModelConfig};
 use crate::models::kv::KvCache;
 use crate::models::{llama, qwen2, qwen3};
+use crate::random::Random;
 use crate::weights::{Encoding, RowOrder, StoredTensor, TensorError, TensorSet};
 use amk::ir::DType;
 use amk::ir::graph::Instance;
@@ -25,7 +26,7 @@ pub struct Family {
     load: Load,
 }
 
-type Load = fn(&BTreeMap<String, u32>, &mut CheckpointSource<'_>) -> Result<Parts, BuildError>;
+type Load = fn(&BTreeMap<String, u32>, &mut dyn Source) -> Result<Parts, BuildError>;
 
 /// The models of this crate.
 pub const FAMILIES: [Family; 3] = [
@@ -147,10 +148,32 @@ impl Model {
         let dims = dims(config, context);
         let total = tensors.stored_bytes().max(1);
         let mut source = CheckpointSource { config, tensors, format, loaded: HashMap::new(), done: 0, total, progress };
-        let Parts { bindings, eager } = (family.load)(&dims, &mut source)?;
+        let model = Self::build(family, "checkpoint", dims, &mut source)?;
         source.finish()?;
+        Ok(model)
+    }
+
+    /// A declared instance over random weights in bf16, for a context of `context` positions: the
+    /// shapes are true, what they compute is not. The context may be longer than the instance's.
+    ///
+    /// # Errors
+    /// When a shape does not fit.
+    pub fn random(family: Family, instance: &Instance, context: u32) -> Result<Self, ModelError> {
+        let mut dims = instance.dims.clone();
+        dims.insert("CONTEXT".into(), context);
+        let mut source = Random::new(&dims);
+        Self::build(family, &instance.name, dims, &mut source)
+    }
+
+    fn build(
+        family: Family,
+        name: &str,
+        dims: BTreeMap<String, u32>,
+        source: &mut dyn Source,
+    ) -> Result<Self, ModelError> {
+        let Parts { bindings, eager } = (family.load)(&dims, source)?;
         let (floats, flags) = (bindings.floats().clone(), bindings.flags().clone());
-        let instance = Instance { name: "checkpoint".into(), dims, flags, floats, schedule: None };
+        let instance = Instance { name: name.to_owned(), dims, flags, floats, schedule: None };
         Ok(Self { family, instance, bindings, eager })
     }
 }
@@ -173,7 +196,7 @@ pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
 
 fn parts<W: WeightLayout + Send + 'static>(
     dims: &BTreeMap<String, u32>,
-    source: &mut CheckpointSource<'_>,
+    source: &mut dyn Source,
     decode: fn(Token, Pos, &W, &mut KvCache) -> Tensor,
 ) -> Result<Parts, BuildError> {
     let weights: W = build(dims, source)?;

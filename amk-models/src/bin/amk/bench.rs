@@ -6,7 +6,7 @@ use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::measure::read_bandwidth;
 use amk::vm::cpu::Vm;
-use amk::vm::cuda::RunOptions;
+use amk::vm::cuda::{RunOptions, VmOptions};
 use amk::{Pos, Token};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
@@ -122,7 +122,7 @@ impl Bench {
     }
 
     fn cuda(&self, path: &Path, mut model: Model, gate: &[u32]) -> Result<ExitCode> {
-        let mut vm = cuda_vm(&model, self.json)?;
+        let mut vm = cuda_vm(&model, &VmOptions::default(), self.json)?;
         let mut worst = 0.0f64;
         for (pos, &token) in (0..).zip(gate) {
             let expected = (model.eager)(Token(token), Pos(pos));

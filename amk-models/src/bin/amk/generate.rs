@@ -197,7 +197,7 @@ impl Generate {
         if self.schedule.is_some() {
             bail!("--schedule is for --device cpu; the GPU's schedule follows from its record");
         }
-        cuda_vm(model, self.quiet)
+        cuda_vm(model, &cuda::VmOptions::default(), self.quiet)
     }
 }
 

@@ -8,6 +8,8 @@ mod explain;
 mod generate;
 mod models;
 mod options;
+mod subject;
+mod trace;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -36,6 +38,8 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Time decode steps.
     Bench(bench::Bench),
+    /// Show where the time of a step goes on a GPU.
+    Trace(trace::Trace),
 }
 
 /// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own).
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Explain(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::Bench(command) => command.run(),
+        Command::Trace(command) => command.run(),
     };
     match done {
         Ok(code) => code,

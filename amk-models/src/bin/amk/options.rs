@@ -78,14 +78,13 @@ pub(crate) fn progress_bar(what: &'static str, quiet: bool) -> ProgressBar {
 }
 
 /// The model on the first GPU.
-pub(crate) fn cuda_vm(model: &Model, quiet: bool) -> Result<cuda::Vm> {
+pub(crate) fn cuda_vm(model: &Model, options: &cuda::VmOptions, quiet: bool) -> Result<cuda::Vm> {
     let compiled = Cache::from_env()?.compiled();
     let bar = progress_bar("packing weights", quiet);
     let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
     let code = amk_kernels::cuda::DEVICE;
-    let options = cuda::VmOptions::default();
     let vm =
-        cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &compiled, &options, &mut progress);
+        cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &compiled, options, &mut progress);
     bar.finish_and_clear();
     Ok(vm?)
 }

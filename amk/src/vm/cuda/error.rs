@@ -94,6 +94,9 @@ pub enum CudaError {
         /// Positions of the context.
         positions: u64,
     },
+    /// There is no trace.
+    #[error("there is no trace: {0}")]
+    Trace(&'static str),
     /// A launch was given no token to start from.
     #[error("a launch needs at least one token and one step")]
     Empty,

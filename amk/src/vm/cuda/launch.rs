@@ -13,6 +13,7 @@ use super::run::{Run, RunOptions};
 use super::schedule::DeviceSchedule;
 use super::source::{CHUNK, DeviceCode, generate};
 use super::target::GpuTarget;
+use super::trace::{self, Trace};
 use crate::megakernel::Megakernel;
 use crate::vm::Bindings;
 use amk_ir::graph::Instance;
@@ -39,6 +40,7 @@ pub struct Vm {
     logits: Option<CudaSlice<f32>>,
     host_logits: Vec<f32>,
     memory: Memory,
+    trace: Option<CudaSlice<u64>>,
 }
 
 impl Vm {
@@ -74,7 +76,15 @@ impl Vm {
         let tokens = unsafe {
             context.alloc_pinned_with_flags::<u32>(plan.sizes.context as usize, sys::CU_MEMHOSTALLOC_DEVICEMAP)
         }?;
-        let params = Params { tokens: tokens.as_ptr()? as u64, ..memory.params(&plan, &stream) };
+        let trace = match options.trace {
+            true => Some(stream.alloc_zeros::<u64>(trace::words(&plan.program))?),
+            false => None,
+        };
+        let params = Params {
+            tokens: tokens.as_ptr()? as u64,
+            trace: trace.as_ref().map_or(0, |trace| address(trace, &stream)),
+            ..memory.params(&plan, &stream)
+        };
         stream.synchronize()?;
         Ok(Self {
             context,
@@ -88,6 +98,7 @@ impl Vm {
             logits: None,
             host_logits: Vec::new(),
             memory,
+            trace,
         })
     }
 
@@ -192,6 +203,19 @@ impl Vm {
             _ => Vec::new(),
         };
         Ok(Run { tokens, logits, time })
+    }
+
+    /// One launch of `steps` steps from position `pos`; where the time of its last step went.
+    ///
+    /// # Errors
+    /// As [`Vm::run`], and [`CudaError::Trace`] where the VM was made without [`VmOptions::trace`].
+    pub fn trace(&mut self, pos: u32, steps: u32) -> Result<Trace, CudaError> {
+        let words = self.trace.as_mut().ok_or(CudaError::Trace("the VM was made without traces"))?;
+        self.stream.memset_zeros(words)?;
+        self.run(&[1], pos, steps, &RunOptions::default(), &mut |_| {})?;
+        let words = self.trace.as_ref().map(|words| self.stream.clone_dtoh(words)).transpose()?.unwrap_or_default();
+        let traced = Trace::decode(&self.plan.program, pos + steps - 1, &words);
+        traced.ok_or(CudaError::Trace("a task of the last step left no time stamps"))
     }
 
     fn launch(&self, params: &Params, steps: u32, see: &mut dyn FnMut(u32)) -> Result<Duration, CudaError> {

@@ -23,6 +23,7 @@ mod schedule;
 pub mod source;
 mod tape;
 mod target;
+mod trace;
 
 pub use device::probe;
 pub use error::{CudaError, Stuck};
@@ -36,3 +37,4 @@ pub use run::{Run, RunOptions};
 pub use schedule::{DeviceSchedule, ScheduleError};
 pub use source::DeviceCode;
 pub use target::{GpuTarget, Refused, TARGETS};
+pub use trace::{LoaderWaits, OpSummary, Parts, Summary, TaskTrace, Trace};

@@ -1,0 +1,84 @@
+//! `amk trace`.
+
+use super::options::{cuda_vm, print};
+use super::subject::SubjectArgs;
+use amk::vm::cuda::{self, Parts, Summary, VmOptions};
+use anyhow::{Context as _, Result};
+use comfy_table::Table;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Show where the time of a step goes on a GPU.
+///
+/// One step is traced by device clocks after others of the same launch: a timeline of every worker that opens in Perfetto
+/// (https://ui.perfetto.dev), and a summary by op. The stamps themselves cost a little: `amk bench` has the true times.
+#[derive(clap::Args)]
+pub(crate) struct Trace {
+    #[command(flatten)]
+    subject: SubjectArgs,
+    /// Position of the traced step.
+    #[arg(short, long, value_name = "P", default_value_t = 63)]
+    position: u32,
+    /// Steps before it in the same launch, where there are as many positions.
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    warm_up: u32,
+    /// Launches; the one whose traced step takes the median time is shown.
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    launches: u32,
+    /// Write the timeline.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Trace {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let subject = self.subject.load(self.position + 1)?;
+        let mut vm = cuda_vm(&subject.model, &VmOptions { trace: true, ..VmOptions::default() }, false)?;
+        let before = self.warm_up.min(self.position);
+        let mut traces = Vec::new();
+        for _ in 0..self.launches {
+            traces.push(vm.trace(self.position - before, before + 1)?);
+        }
+        traces.sort_by(|a, b| a.step().total_cmp(&b.step()));
+        let trace = traces.swap_remove(traces.len() / 2);
+        let title = format!("{} on {}, position {}", subject.name, vm.target().name, trace.position);
+        print(&format!("{title}: {:.1} us\n", trace.step() / 1e3))?;
+        print(&tables(&trace.summary(vm.verified().program())))?;
+        if let Some(path) = &self.output {
+            write(&trace, path, &title).with_context(|| format!("cannot write {}", path.display()))?;
+            print(&format!("{}: open it at https://ui.perfetto.dev\n", path.display()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn write(trace: &cuda::Trace, path: &Path, title: &str) -> std::io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    trace.write_chrome(&mut out, title)?;
+    out.flush()
+}
+
+fn tables(summary: &Summary) -> String {
+    let us = |ns: f64| format!("{:.2}", ns / 1e3);
+    let parts =
+        |parts: &Parts| [parts.wait, parts.starved, parts.compute, parts.gather, parts.epilogue, parts.total()].map(us);
+    let table = |header: [&str; 9]| {
+        let mut table = Table::new();
+        table.load_style(UTF8_BORDERS_ONLY);
+        table.set_header(header);
+        table
+    };
+    let mut tasks =
+        table(["op", "tasks", "% of time", "wait", "no weights", "compute", "gather", "epilogue", "sum of these"]);
+    let mut critical = table(["op", "tasks", "% of step", "hop", "no weights", "compute", "gather", "epilogue", "sum"]);
+    for op in &summary.ops {
+        let share = format!("{:.1}", 100.0 * op.share);
+        tasks.add_row([op.op.clone(), op.tasks.to_string(), share].into_iter().chain(parts(&op.median)));
+        let share = format!("{:.1}", 100.0 * op.critical.total() / summary.step);
+        critical.add_row([op.op.clone(), op.critical_tasks.to_string(), share].into_iter().chain(parts(&op.critical)));
+    }
+    format!("\nall tasks: medians in us\n{tasks}\n\ncritical path: sums in us\n{critical}\n")
+}

@@ -1,0 +1,84 @@
+//! Random weights for shapes without a checkpoint: to measure, and to compare VMs.
+
+use amk::Weight;
+use amk::ir::DType;
+use amk::layout::{Source, SourceError, WeightRequest};
+use half::bf16;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Random weights: every matrix is a window of one pool, so that billions of them are made in a second and held once.
+pub(crate) struct Random {
+    pool: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    next: usize,
+    head_dim: u32,
+}
+
+/// Elements of the pool beyond the largest matrix: windows of the same size begin at different places.
+const SPARE: usize = 16 << 20;
+/// From one window to the next.
+const STRIDE: usize = 7_919_011;
+/// Deviation of the weights: that of common initialisers.
+const DEVIATION: f32 = 0.02;
+
+struct Pool(Vec<bf16>);
+
+impl AsRef<[u8]> for Pool {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: bf16 has no padding and every byte is initialised.
+        unsafe { core::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * 2) }
+    }
+}
+
+impl Random {
+    /// For the dims of a model of this crate.
+    pub(crate) fn new(dims: &BTreeMap<String, u32>) -> Self {
+        let dim = |name: &str| dims.get(name).copied().unwrap_or(1);
+        let largest = ["VOCAB", "FFN", "HEADS"].map(|rows| dim(rows) as usize * dim("HIDDEN") as usize);
+        let heads = largest[2] * dim("HEAD_DIM") as usize;
+        let len = largest[0].max(largest[1]).max(heads) + SPARE;
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut draw = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            // Sum of four bytes: near enough to a normal of deviation 148.
+            let sum: i64 = state.to_le_bytes()[..4].iter().map(|&byte| i64::from(byte) - 127).sum();
+            bf16::from_f32(sum as f32 * (DEVIATION / 148.0))
+        };
+        let pool = Pool((0..len).map(|_| draw()).collect());
+        Self { pool: Arc::new(pool), next: 0, head_dim: dim("HEAD_DIM") }
+    }
+}
+
+impl Source for Random {
+    fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {
+        let len: usize = request.shape.iter().product();
+        if request.shape.len() == 1 {
+            // A norm's weight or a bias: near 1, so that activations keep their size.
+            let values = (0..len).map(|i| bf16::from_f32(1.0 + 0.1 * ((i * 37 % 19) as f32 / 9.0 - 1.0))).collect();
+            return Ok(Weight::bf16(request.shape, values)?);
+        }
+        let room = (*self.pool).as_ref().len() / 2 - len;
+        // The embedding table and the head are the same window: tied.
+        self.next = if request.path.starts_with("ends") { 0 } else { (self.next + STRIDE) % room.max(1) };
+        Ok(Weight::from_bytes(DType::BF16, request.shape, self.pool.clone(), self.next * 2)?)
+    }
+
+    fn table(&mut self, _: &str, shape: &[usize]) -> Result<Weight, SourceError> {
+        let half = shape.first().copied().unwrap_or(0);
+        Ok(Weight::f32(shape, (0..half).map(|j| 500_000f32.powf(-(j as f32) / half as f32)).collect())?)
+    }
+
+    fn param(&mut self, path: &str) -> Result<f32, SourceError> {
+        Ok(match path {
+            "eps" => 1e-5,
+            "score_scale" => (self.head_dim as f32).powf(-0.5),
+            _ => 1.0,
+        })
+    }
+
+    fn flag(&mut self, _: &str) -> Result<bool, SourceError> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,193 @@
+//! Where the time of a step goes: time stamps of every task on every worker, from device clocks.
+//!
+//! ```text
+//! words ─Trace::decode─► tasks in nanoseconds ─► chrome: a timeline that opens in Perfetto
+//!                                             └► summary: shares and the critical path, by op
+//! ```
+
+mod chrome;
+mod names;
+mod summary;
+
+pub use summary::{OpSummary, Parts, Summary};
+
+use amk_ir::{Program, Queues, TaskId};
+use names::Names;
+
+/// Words of a record; mirrors `TRACE_WORDS` of `vm/image.cuh`.
+const WORDS: usize = 10;
+/// Words of a worker; mirrors `TRACE_WORKER_WORDS`.
+const WORKER_WORDS: usize = 4;
+
+/// A traced step.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Trace {
+    /// Position of the step.
+    pub position: u32,
+    /// Workers.
+    pub workers: usize,
+    /// Names of the ops, in the order of the program.
+    pub ops: Vec<String>,
+    /// The tasks, worker by worker in the order in which they ran.
+    pub tasks: Vec<TaskTrace>,
+}
+
+/// A task of a traced step. Times are nanoseconds from the start of the step's first task.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TaskTrace {
+    /// The task of the program.
+    pub task: TaskId,
+    /// The worker.
+    pub worker: usize,
+    /// Index into [`Trace::ops`].
+    pub op: usize,
+    /// The layer, where it belongs to one.
+    pub layer: Option<u32>,
+    /// What it writes, as the program shows it.
+    pub writes: String,
+    /// Bytes of its weights.
+    pub bytes: u64,
+    /// The worker turned to it.
+    pub start: f64,
+    /// Its inputs were there; `None` for a task that waits for none or had nothing to do.
+    pub inputs: Option<f64>,
+    /// The first warp had its product.
+    pub product: f64,
+    /// All warps had.
+    pub gathered: f64,
+    /// It was done.
+    pub end: f64,
+    /// Of the time to the product, nanoseconds without weights in the ring.
+    pub starved: f64,
+    /// The loader had asked for all of its bytes.
+    pub issued: f64,
+    /// What the loader waited for meanwhile, nanoseconds.
+    pub loader: LoaderWaits,
+}
+
+/// What a loader waited for, nanoseconds.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct LoaderWaits {
+    /// A free slot: it is as far ahead as the ring allows.
+    pub full: f64,
+    /// Bytes on their way to land.
+    pub landing: f64,
+    /// Its pace.
+    pub paced: f64,
+}
+
+/// Words of a trace of a program.
+pub(super) fn words(program: &Program) -> usize {
+    program.tasks.len() * WORDS + program.queues.workers() as usize * WORKER_WORDS
+}
+
+/// A worker's clock in the nanoseconds that all share.
+#[derive(Clone, Copy)]
+struct Clock {
+    ns: u64,
+    clock: u64,
+    ns_per_clock: f64,
+}
+
+impl Clock {
+    fn new(words: &[u64]) -> Option<Self> {
+        let &[ns, clock, ns_after, clock_after] = words else { return None };
+        let clocks = clock_after.checked_sub(clock).filter(|&clocks| clocks > 0)?;
+        Some(Self { ns, clock, ns_per_clock: ns_after.checked_sub(ns)? as f64 / clocks as f64 })
+    }
+
+    /// Nanoseconds after `origin`.
+    fn at(self, clock: u64, origin: u64) -> f64 {
+        (self.ns as f64 - origin as f64) + clock.wrapping_sub(self.clock) as i64 as f64 * self.ns_per_clock
+    }
+}
+
+impl Trace {
+    /// What the device wrote for a launch of `program`; `None` where it wrote less than all.
+    pub(super) fn decode(program: &Program, position: u32, words: &[u64]) -> Option<Self> {
+        let Queues::Static(queues) = &program.queues else { return None };
+        let records = program.tasks.len() * WORDS;
+        let (records, clocks) = (words.get(..records)?, words.get(records..)?);
+        let origin = clocks.first().copied()?;
+        let mut records = records.chunks_exact(WORDS);
+        let names = Names::new(program);
+        let mut tasks = Vec::with_capacity(program.tasks.len());
+        for (worker, (queue, clock)) in queues.iter().zip(clocks.chunks_exact(WORKER_WORDS)).enumerate() {
+            let clock = Clock::new(clock)?;
+            let mut before = None;
+            for &task in queue {
+                let &[start, inputs, product, gathered, end, starved, full, landing, paced, issued] = records.next()?
+                else {
+                    return None;
+                };
+                if start == 0 || end == 0 {
+                    return None;
+                }
+                let at = |stamp: u64| clock.at(stamp, origin);
+                let ns = |clocks: u64| clocks as f64 * clock.ns_per_clock;
+                // A stamp that the body does not make is that of the next one.
+                let gathered = at(if gathered == 0 { end } else { gathered });
+                let product = if product == 0 { gathered } else { at(product) };
+                // The loader tells its waits since the record before.
+                let issued = at(issued).max(before.unwrap_or(f64::MIN));
+                before = Some(issued);
+                tasks.push(TaskTrace {
+                    task,
+                    worker,
+                    op: names.op(program, task),
+                    layer: names.layer(program, task),
+                    writes: names::writes(program, task),
+                    bytes: names::weight_bytes(program, task),
+                    start: at(start),
+                    inputs: (inputs != 0).then(|| at(inputs)),
+                    product,
+                    gathered,
+                    end: at(end),
+                    starved: ns(starved),
+                    issued,
+                    loader: LoaderWaits { full: ns(full), landing: ns(landing), paced: ns(paced) },
+                });
+            }
+        }
+        let mut trace = Self { position, workers: queues.len(), ops: names.ops, tasks };
+        trace.rebase();
+        Some(trace)
+    }
+
+    /// Lets time start with the first task.
+    fn rebase(&mut self) {
+        let first = self.tasks.iter().map(|task| task.start).fold(f64::INFINITY, f64::min);
+        for task in &mut self.tasks {
+            for time in [&mut task.start, &mut task.product, &mut task.gathered, &mut task.end, &mut task.issued] {
+                *time -= first;
+            }
+            task.inputs = task.inputs.map(|inputs| inputs - first);
+        }
+    }
+
+    /// Time of the step: from the start of its first task to the end of its last, nanoseconds.
+    pub fn step(&self) -> f64 {
+        self.tasks.iter().map(|task| task.end).fold(0.0, f64::max)
+    }
+}
+
+impl TaskTrace {
+    /// When its inputs were there, or the start where it waits for none.
+    pub fn ready(&self) -> f64 {
+        self.inputs.unwrap_or(self.start)
+    }
+
+    /// The parts of its time in order: waiting for inputs, for weights and computing, for the other warps, delivering.
+    pub fn parts(&self) -> [(&'static str, f64, f64); 4] {
+        let ready = self.ready();
+        [
+            ("wait", self.start, ready),
+            ("stream", ready, self.product),
+            ("gather", self.product, self.gathered),
+            ("epilogue", self.gathered, self.end),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;
