@@ -128,7 +128,13 @@ impl Case {
         let operand = |(grid, coord): &Point, access| {
             let intervals: Vec<Interval> = coord.iter().map(|&at| Interval::fixed(at, at + 1)).collect();
             let buffer = BufferId::from(grids.iter().position(|name| *name == grid).expect("a grid"));
-            Operand { buffer, region: Region::new(&intervals).expect("a small rank"), access, early: false }
+            Operand {
+                buffer,
+                region: Region::new(&intervals).expect("a small rank"),
+                access,
+                early: false,
+                routed: None,
+            }
         };
         let dependencies = self.dependencies();
         let producers = dependencies.iter().filter(|(_, consumer)| consumer == point);
@@ -152,6 +158,7 @@ impl Case {
                 .filter(|n| (&n.0, &n.1) == (&point.0, &point.1))
                 .map(|(_, _, event, at)| element(event, at))
                 .collect(),
+            ..Task::default()
         }
     }
 }

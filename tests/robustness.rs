@@ -6,6 +6,7 @@
 use amk_ir::text::{parse, print};
 use amk_ir::verify::{Rejected, Verifier, verify};
 use amk_ir::{
+    Holds, Routed, RoutedSignal, RoutedWait, Table, TableId,
     Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction,
     InstructionId, Interval, Limits, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId,
     Wait,
@@ -237,6 +238,7 @@ fn task(draw: &mut Draw) -> Task {
                 region: region(draw),
                 access: access(draw),
                 early: draw.chance(8),
+                routed: draw.chance(6).then(|| routed(draw)),
             }),
             params: draw.list(2, |draw| match draw.below(3) {
                 0 => Param::F32(draw.one_of(&[0.5, -0.0, f32::INFINITY, f32::NAN, 1e-38, f32::MAX])),
@@ -246,7 +248,36 @@ fn task(draw: &mut Draw) -> Task {
         }),
         waits: draw.list(3, |draw| Wait { on: element(draw), threshold: draw.number() }),
         signals: draw.list(3, element),
+        routed_waits: draw.list(1, |draw| {
+            let (event, table) = (EventId(draw.below(4) as u32), TableId(draw.below(3) as u32));
+            match draw.chance(2) {
+                true => RoutedWait::Count { event, table, value: draw.number() },
+                false => RoutedWait::Pick { event, table, entry: draw.number(), threshold: draw.number() },
+            }
+        }),
+        routed_signals: draw.list(2, |draw| RoutedSignal {
+            event: EventId(draw.below(4) as u32),
+            table: TableId(draw.below(3) as u32),
+            entry: draw.number(),
+        }),
     }
+}
+
+fn routed(draw: &mut Draw) -> Routed {
+    let (table, number) = (TableId(draw.below(3) as u32), draw.number());
+    match draw.below(3) {
+        0 => Routed::Pick { table, entry: number },
+        1 => Routed::Row { table, entry: number },
+        _ => Routed::Group { table, group: number },
+    }
+}
+
+fn table(draw: &mut Draw) -> Table {
+    let holds = match draw.chance(2) {
+        true => Holds::Routes { values: draw.number(), distinct: draw.chance(2) },
+        false => Holds::Splits { total: draw.number() },
+    };
+    Table { name: name(draw), buffer: BufferId(draw.below(7) as u32), holds }
 }
 
 /// A program of any form that the types allow; the more tame ones get past the first checks.
@@ -271,6 +302,7 @@ fn program(draw: &mut Draw) -> Program {
         }),
         ops: draw.list(2, name),
         buffers: draw.list(6, buffer),
+        tables: if draw.chance(3) { draw.list(2, table) } else { Vec::new() },
         events: draw.list(3, |draw| EventTensor { name: name(draw), shape: draw.list(3, Draw::number) }),
         tasks,
         queues: match draw.chance(2) {

@@ -62,7 +62,7 @@ fn program(shape: &Shape) -> Program {
         for tile in 0..tiles {
             let region = |lo, hi| Region::new(&[Interval::fixed(lo, hi)]).unwrap_or(Region::full(&[]));
             let (lo, hi) = (tile * ROWS, tile * ROWS + ROWS);
-            let operand = |buffer, region, access, early| Operand { buffer, region, access, early };
+            let operand = |buffer, region, access, early| Operand { buffer, region, access, early, routed: None };
             let operands = vec![
                 operand(source.0, region(0, source.1), Access::Read, false),
                 operand(weight, region(lo, hi), Access::Read, true),
@@ -75,6 +75,7 @@ fn program(shape: &Shape) -> Program {
                 calls: vec![Call { instruction: InstructionId(0), operands, params: vec![] }],
                 waits: source.2.iter().map(|&(event, threshold)| Wait { on: on(event), threshold }).collect(),
                 signals: if counted { vec![on(event)] } else { vec![] },
+                ..Task::default()
             });
             queues[tile as usize % shape.workers].push(id);
         }

@@ -51,6 +51,8 @@ entity!(/// A worker: a thread block or a CPU thread.
     WorkerId, "w");
 entity!(/// An instruction of the program's table.
     InstructionId, "i");
+entity!(/// A table that data-dependent edges depend on.
+    TableId, "r");
 entity!(/// An op of the graph, as unrolled for an instance.
     OpId, "o");
 entity!(/// A value of the graph.

@@ -24,10 +24,12 @@ pub mod schedule;
 pub mod shapes;
 pub mod signature;
 pub mod symbolic;
+pub mod table;
 pub mod text;
 pub mod verify;
 
 pub use dtype::DType;
-pub use entity::{BufferId, EventId, InstructionId, OpId, TaskId, ValueId, WorkerId};
+pub use entity::{BufferId, EventId, InstructionId, OpId, TableId, TaskId, ValueId, WorkerId};
 pub use program::*;
 pub use region::{Bound, Interval, MAX_RANK, Region};
+pub use table::{Holds, Routed, RoutedSignal, RoutedWait, Table};

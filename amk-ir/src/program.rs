@@ -3,7 +3,7 @@
 //! Tasks are listed in *eager order*: running them one after the other by id gives the result of the annotated function.
 //! That order is the meaning of the program; waits, packets and queues only say how much of it the workers keep.
 
-use crate::{BufferId, DType, EventId, InstructionId, OpId, Region, TaskId};
+use crate::{BufferId, DType, EventId, InstructionId, OpId, Region, Routed, RoutedSignal, RoutedWait, Table, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -30,6 +30,9 @@ pub struct Program {
     pub ops: Vec<String>,
     /// The buffers.
     pub buffers: Vec<Buffer>,
+    /// The tables that data-dependent edges depend on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<Table>,
     /// The event tensors.
     pub events: Vec<EventTensor>,
     /// The tasks, in eager order.
@@ -233,6 +236,12 @@ pub struct Task {
     /// Each is signalled once after the last call.
     #[serde(default)]
     pub signals: Vec<Element>,
+    /// Waits that depend on tables, looked at after the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routed_waits: Vec<RoutedWait>,
+    /// Signals that depend on tables, after the last call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routed_signals: Vec<RoutedSignal>,
 }
 
 /// One call of an instruction on one tile.
@@ -259,6 +268,9 @@ pub struct Operand {
     /// The read may start before the task's waits (tape, prefetch).
     #[serde(default)]
     pub early: bool,
+    /// What of the first dimension it has, where a table decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routed: Option<Routed>,
 }
 
 /// A scalar parameter.

@@ -10,6 +10,7 @@ mod assign;
 mod connect;
 mod explicit;
 mod fuse;
+pub mod parts;
 mod tile;
 pub mod unroll;
 
@@ -50,6 +51,7 @@ pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Re
         instructions: graph.signatures.iter().map(instruction).collect(),
         ops: tiled.ops.iter().map(|op| op.label.clone()).collect(),
         buffers: tiled.buffers,
+        tables: Vec::new(),
         events: Vec::new(),
         tasks: tiled.tasks,
         queues: crate::Queues::default(),

@@ -175,7 +175,7 @@ fn task(
                 true => *locals.entry(operand.buffer).or_insert_with(|| local(buffers, operand.buffer)),
                 false => operand.buffer,
             };
-            operands.push(Operand { buffer, region, access: operand.access, early: false });
+            operands.push(Operand { buffer, region, access: operand.access, early: false, routed: None });
         }
         task.calls.push(Call {
             instruction: InstructionId::from(call.signature),

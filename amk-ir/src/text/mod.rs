@@ -10,8 +10,12 @@
 //! instruction i1 "amk_kernels::kv_append" kv_append(x, mut cache) { pos }
 //! op o0 "layers[0].wq: linear"
 //! buffer b0 @x activation f32[64] packet 2 at 4096
+//! table r0 @topk b7 routes 4 distinct                 ; entries of b7 are below 4, and differ in each row
+//! table r1 @indptr b8 splits 16                       ; entries of b8 go up from 0 to 16
 //! event e0 @x_done[4]
 //! task t0 o0: linear(b0[0..64], early b1[0..16, ..]) -> (b2[0..16]) wait e0[0] >= 4 signal e1 then ..
+//! task t1: pack(b2[0, ..], b7[0, ..]) -> (b9[row r0[0, 1], ..]) signal e2[r0[0, 1]]
+//! task t2: ffn(b9[rows r0[3], ..], b7[..]) -> (b10[rows r0[3], ..]) wait e0[0] >= 1, e2[3] >= count r0
 //! worker w0: t0 t2
 //! ticket 4: t0 t1 t2                                  ; instead of the worker lines
 //! ```
@@ -23,6 +27,8 @@
 //!
 //! * an instruction may be called by its id (`i7(..)`), which the printer does where the name is missing or not unique;
 //! * a write that is declared before a read stands among the reads, marked `out`;
+//! * what a table decides stands in the place of a tile's first interval, `b9[rows r0[3], ..]`, or else behind the tile,
+//!   `b9[0..2, ..] by rows r0[3]`;
 //! * an event index of one number for a tensor of other than one dimension is the row-major index.
 //!
 //! `print(&parse(text)?)` is a fixed point of both, and `parse(&print(&program))` is the program again; NaN parameters
@@ -33,10 +39,11 @@ mod error;
 mod json;
 mod parse;
 mod print;
+mod table;
 
 pub use error::{ParseCause, ParseError};
 pub use json::{JSON_VERSION, JsonError};
 pub use parse::{Lines, parse, parse_with_lines};
 pub use print::print;
 
-pub(crate) use print::{interval_text, kind_name, operands_text, task_text};
+pub(crate) use print::{index_text, interval_text, kind_name, operands_text, task_text};

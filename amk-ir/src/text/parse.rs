@@ -3,10 +3,11 @@
 use super::cursor::{Cursor, Parsed, is_digits};
 use super::error::{ParseCause, ParseError};
 use super::print::{EVENT, KINDS, dtype_of};
+use super::table::at_routed;
 use crate::{
     Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction,
-    InstructionId, Interval, MAX_RANK, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId,
-    Wait, WorkerId,
+    InstructionId, Interval, MAX_RANK, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Routed, Steps, Task,
+    TaskId, Wait, WorkerId,
 };
 use std::collections::HashMap;
 
@@ -21,6 +22,8 @@ pub struct Lines {
     pub instructions: Vec<u32>,
     /// Of the buffers.
     pub buffers: Vec<u32>,
+    /// Of the tables.
+    pub tables: Vec<u32>,
     /// Of the event tensors.
     pub events: Vec<u32>,
     /// Of the tasks.
@@ -62,9 +65,9 @@ pub fn parse_with_lines(text: &str) -> Result<(Program, Lines), ParseError> {
 }
 
 #[derive(Default)]
-struct Parser {
-    program: Program,
-    lines: Lines,
+pub(super) struct Parser {
+    pub(super) program: Program,
+    pub(super) lines: Lines,
     /// Instructions by name; `None` where several have the name.
     by_name: HashMap<String, Option<InstructionId>>,
     seen_positions: bool,
@@ -104,6 +107,7 @@ impl Parser {
             "instruction" => self.instruction(cursor, line),
             "op" => self.op(cursor),
             "buffer" => self.buffer(cursor, line),
+            "table" => self.table(cursor, line),
             "event" => self.event(cursor, line),
             "task" => self.task(cursor, line),
             "worker" => self.worker(cursor, line),
@@ -253,15 +257,15 @@ impl Parser {
             }
         }
         if cursor.eat_word("wait") {
-            task.waits.push(self.wait(cursor)?);
+            self.wait(cursor, &mut task)?;
             while cursor.eat(",") {
-                task.waits.push(self.wait(cursor)?);
+                self.wait(cursor, &mut task)?;
             }
         }
         if cursor.eat_word("signal") {
-            task.signals.push(self.element(cursor)?);
+            self.signal(cursor, &mut task)?;
             while cursor.eat(",") {
-                task.signals.push(self.element(cursor)?);
+                self.signal(cursor, &mut task)?;
             }
         }
         if !cursor.at_end() {
@@ -335,20 +339,42 @@ impl Parser {
         let buffer = BufferId(cursor.id(BufferId::PREFIX, "the id of a buffer, as `b0`")?);
         let shape = self.program.buffers.get(buffer.index()).map(|b| b.shape.as_slice());
         let mut intervals = Vec::new();
+        let mut routed: Option<Routed> = None;
         let start = cursor.clone();
         list(cursor, "[", "]", |c| {
-            intervals.push(interval(c, buffer, shape, intervals.len())?);
+            if intervals.is_empty() && at_routed(c) {
+                routed = Some(self.routed(c)?);
+                intervals.push(whole(&start, buffer, shape, 0)?);
+            } else {
+                intervals.push(interval(c, buffer, shape, intervals.len())?);
+            }
             Ok(())
         })?;
+        if routed.is_none() && cursor.eat_word("by") {
+            routed = Some(self.routed(cursor)?);
+        }
         let found = intervals.len();
         let region = Region::new(&intervals).ok_or_else(|| start.error(ParseCause::Rank { found, max: MAX_RANK }))?;
-        Ok(Operand { buffer, region, access, early })
+        Ok(Operand { buffer, region, access, early, routed })
     }
 
-    fn wait(&self, cursor: &mut Cursor<'_>) -> Parsed<Wait> {
+    fn wait(&self, cursor: &mut Cursor<'_>, task: &mut Task) -> Parsed<()> {
+        if let Some(wait) = self.routed_wait(cursor)? {
+            task.routed_waits.push(wait);
+            return Ok(());
+        }
         let on = self.element(cursor)?;
         cursor.expect(">=", "`>=`")?;
-        Ok(Wait { on, threshold: cursor.u32("a threshold")? })
+        task.waits.push(Wait { on, threshold: cursor.u32("a threshold")? });
+        Ok(())
+    }
+
+    fn signal(&self, cursor: &mut Cursor<'_>, task: &mut Task) -> Parsed<()> {
+        match self.routed_signal(cursor)? {
+            Some(signal) => task.routed_signals.push(signal),
+            None => task.signals.push(self.element(cursor)?),
+        }
+        Ok(())
     }
 
     fn element(&self, cursor: &mut Cursor<'_>) -> Parsed<Element> {
@@ -373,18 +399,7 @@ impl Parser {
         let Some(EventTensor { shape, .. }) = self.program.events.get(event.index()) else {
             return Err(start.error(ParseCause::NotDeclared { kind: "event tensor", name: event.to_string() }));
         };
-        if shape.len() != indices.len() {
-            return Err(start.error(ParseCause::Rank { found: indices.len(), max: shape.len() }));
-        }
-        let mut flat = 0u64;
-        for (&index, &extent) in indices.iter().zip(shape) {
-            if index >= extent {
-                return Err(start.error(ParseCause::EventIndex { index: u64::from(index), extent }));
-            }
-            flat = flat.saturating_mul(u64::from(extent)).saturating_add(u64::from(index));
-        }
-        u32::try_from(flat)
-            .map_err(|_| start.error(ParseCause::TooLarge { number: flat.to_string(), max: u64::from(u32::MAX) }))
+        row_major(start, shape, indices)
     }
 
     fn worker(&mut self, cursor: &mut Cursor<'_>, line: u32) -> Parsed<()> {
@@ -411,11 +426,27 @@ impl Parser {
     }
 }
 
-const LINE_WORDS: &str = "`program`, `positions`, `steps`, `limits`, `dim`, `instruction`, `op`, `buffer`, `event`, \
-                          `task`, `worker` or `ticket`";
+const LINE_WORDS: &str = "`program`, `positions`, `steps`, `limits`, `dim`, `instruction`, `op`, `buffer`, `table`, \
+                          `event`, `task`, `worker` or `ticket`";
+
+/// The place of an element in row-major order.
+pub(super) fn row_major(start: &Cursor<'_>, shape: &[u32], indices: &[u32]) -> Parsed<u32> {
+    if shape.len() != indices.len() {
+        return Err(start.error(ParseCause::Rank { found: indices.len(), max: shape.len() }));
+    }
+    let mut flat = 0u64;
+    for (&index, &extent) in indices.iter().zip(shape) {
+        if index >= extent {
+            return Err(start.error(ParseCause::EventIndex { index: u64::from(index), extent }));
+        }
+        flat = flat.saturating_mul(u64::from(extent)).saturating_add(u64::from(index));
+    }
+    u32::try_from(flat)
+        .map_err(|_| start.error(ParseCause::TooLarge { number: flat.to_string(), max: u64::from(u32::MAX) }))
+}
 
 /// The id that a line defines; it must be the next of its kind.
-fn next_id(cursor: &mut Cursor<'_>, prefix: &str, next: usize, expected: &'static str) -> Parsed<()> {
+pub(super) fn next_id(cursor: &mut Cursor<'_>, prefix: &str, next: usize, expected: &'static str) -> Parsed<()> {
     let start = cursor.clone();
     let found = cursor.id(prefix, expected)?;
     if found as usize == next {
@@ -469,13 +500,7 @@ fn dtype(cursor: &mut Cursor<'_>) -> Parsed<DType> {
 fn interval(cursor: &mut Cursor<'_>, buffer: BufferId, shape: Option<&[u32]>, dim: usize) -> Parsed<Interval> {
     let start = cursor.clone();
     if cursor.eat("..") {
-        let Some(shape) = shape else {
-            return Err(start.error(ParseCause::NotDeclared { kind: "buffer", name: buffer.to_string() }));
-        };
-        return match shape.get(dim) {
-            Some(&extent) => Ok(Interval::fixed(0, extent)),
-            None => Err(start.error(ParseCause::Rank { found: dim + 1, max: shape.len() })),
-        };
+        return whole(&start, buffer, shape, dim);
     }
     let lo = bound(cursor)?;
     if cursor.eat("..") {
@@ -487,6 +512,17 @@ fn interval(cursor: &mut Cursor<'_>, buffer: BufferId, shape: Option<&[u32]>, di
             let max = u64::from(u32::MAX) - 1;
             Err(start.error(ParseCause::TooLarge { number: lo.to_string(), max }))
         }
+    }
+}
+
+/// All of a dimension.
+fn whole(start: &Cursor<'_>, buffer: BufferId, shape: Option<&[u32]>, dim: usize) -> Parsed<Interval> {
+    let Some(shape) = shape else {
+        return Err(start.error(ParseCause::NotDeclared { kind: "buffer", name: buffer.to_string() }));
+    };
+    match shape.get(dim) {
+        Some(&extent) => Ok(Interval::fixed(0, extent)),
+        None => Err(start.error(ParseCause::Rank { found: dim + 1, max: shape.len() })),
     }
 }
 

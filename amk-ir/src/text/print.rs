@@ -1,6 +1,7 @@
 //! The printer of the text format.
 
 use super::cursor::{is_digits, is_plain_name, is_plain_word};
+use super::table::{is_plain, write_routed, write_routed_signal, write_routed_wait, write_table};
 use crate::{
     Access, Buffer, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction, InstructionId,
     Interval, Limits, Operand, Param, Program, Queues, Steps, Task, TaskId, WorkerId,
@@ -35,6 +36,9 @@ fn write_program(out: &mut String, program: &Program) -> fmt::Result {
     }
     for (n, buffer) in program.buffers.iter().enumerate() {
         write_buffer(out, n, buffer)?;
+    }
+    for (n, table) in program.tables.iter().enumerate() {
+        write_table(out, n, table)?;
     }
     for (n, event) in program.events.iter().enumerate() {
         write!(out, "event e{n} @{}", name(&event.name, false))?;
@@ -154,9 +158,17 @@ fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> f
         write_element(out, program, wait.on)?;
         write!(out, " >= {}", wait.threshold)?;
     }
+    for (n, &wait) in (task.waits.len()..).zip(&task.routed_waits) {
+        write!(out, "{}", if n == 0 { " wait " } else { ", " })?;
+        write_routed_wait(out, program, wait)?;
+    }
     for (n, &signal) in task.signals.iter().enumerate() {
         write!(out, "{}", if n == 0 { " signal " } else { ", " })?;
         write_element(out, program, signal)?;
+    }
+    for (n, &signal) in (task.signals.len()..).zip(&task.routed_signals) {
+        write!(out, "{}", if n == 0 { " signal " } else { ", " })?;
+        write_routed_signal(out, program, signal)?;
     }
     Ok(())
 }
@@ -209,11 +221,20 @@ fn write_marked_operand(out: &mut String, program: &Program, operand: &Operand, 
 fn write_operand(out: &mut String, program: &Program, operand: &Operand) -> fmt::Result {
     let shape = program.buffers.get(operand.buffer.index()).map_or(&[][..], |b| &b.shape);
     write!(out, "{}[", operand.buffer)?;
+    let inside = operand.routed.filter(|_| is_plain(program, operand));
     for (n, interval) in operand.region.intervals().iter().enumerate() {
         write!(out, "{}", if n == 0 { "" } else { ", " })?;
-        write_interval(out, *interval, shape.get(n).copied())?;
+        match inside {
+            Some(routed) if n == 0 => write_routed(out, program, routed)?,
+            _ => write_interval(out, *interval, shape.get(n).copied())?,
+        }
     }
-    write!(out, "]")
+    write!(out, "]")?;
+    if let (None, Some(routed)) = (inside, operand.routed) {
+        write!(out, " by ")?;
+        write_routed(out, program, routed)?;
+    }
+    Ok(())
 }
 
 fn write_interval(out: &mut String, interval: Interval, extent: Option<u32>) -> fmt::Result {
@@ -236,21 +257,34 @@ pub(crate) fn interval_text(interval: Interval, extent: Option<u32>) -> String {
 fn write_element(out: &mut String, program: &Program, element: Element) -> fmt::Result {
     let event = program.events.get(element.event.index());
     write!(out, "{}", element.event)?;
-    let len = event.and_then(|event| event.shape.iter().try_fold(1u64, |len, &extent| len.checked_mul(extent.into())));
-    match (event, len) {
-        (Some(EventTensor { shape, .. }), _) if shape.is_empty() && element.index == 0 => Ok(()),
-        (Some(event), Some(len)) if event.shape.len() > 1 && u64::from(element.index) < len => {
+    match event {
+        Some(EventTensor { shape, .. }) if shape.is_empty() && element.index == 0 => Ok(()),
+        event => write_index(out, event.map_or(&[], |event| &event.shape), element.index),
+    }
+}
+
+/// The place of an element of this shape, as in `[1, 2]`.
+pub(crate) fn index_text(shape: &[u32], index: u32) -> String {
+    let mut text = String::new();
+    let _ = write_index(&mut text, shape, index);
+    text
+}
+
+/// Writes the place of an element of this shape: an index for each dimension, or else the row-major index.
+pub(super) fn write_index(out: &mut String, shape: &[u32], index: u32) -> fmt::Result {
+    let len = shape.iter().try_fold(1u64, |len, &extent| len.checked_mul(extent.into()));
+    match len.filter(|&len| shape.len() > 1 && u64::from(index) < len) {
+        Some(mut stride) => {
             write!(out, "[")?;
-            let mut stride = len;
-            let mut rest = u64::from(element.index);
-            for (n, &extent) in event.shape.iter().enumerate() {
+            let mut rest = u64::from(index);
+            for (n, &extent) in shape.iter().enumerate() {
                 stride /= u64::from(extent.max(1));
                 write!(out, "{}{}", if n == 0 { "" } else { ", " }, rest / stride.max(1))?;
                 rest %= stride.max(1);
             }
             write!(out, "]")
         }
-        _ => write!(out, "[{}]", element.index),
+        None => write!(out, "[{index}]"),
     }
 }
 
@@ -297,7 +331,7 @@ fn write_list<T>(out: &mut String, items: &[T], mut write: impl FnMut(&mut Strin
 }
 
 /// A name after `@`.
-fn name(name: &str, brackets: bool) -> String {
+pub(super) fn name(name: &str, brackets: bool) -> String {
     if is_plain_name(name, brackets) { name.to_owned() } else { quoted(name) }
 }
 

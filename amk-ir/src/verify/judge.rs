@@ -2,6 +2,7 @@
 
 use super::clocks::Clocks;
 use super::found::Found;
+use super::routing::RoutedOrder;
 use super::simulate::{Run, Simulation};
 use super::storage::Access;
 use super::sync::{Mode, Order, task};
@@ -31,6 +32,8 @@ pub(super) struct Judge<'a> {
     pub(super) clocks: &'a Clocks,
     pub(super) simulation: &'a mut Simulation,
     pub(super) found: &'a mut Found,
+    /// What tables order, if there are any.
+    pub(super) routing: Option<&'a mut RoutedOrder>,
     /// Steps of the longest launch.
     pub(super) longest: u32,
     /// Copies of the step that a simulation may take to see how far workers run ahead.
@@ -63,6 +66,11 @@ impl<'a> Judge<'a> {
         }
         let distance = second.step.saturating_sub(first.step);
         let Some(copies) = self.fails(a, b, distance) else { return };
+        let given = match self.routing.as_mut().map(|order| order.holds(self.clocks, first.access, second.access)) {
+            Some(Ok(())) => return,
+            Some(Err(given)) => given,
+            None => None,
+        };
         let simulated = distance.min(FURTHEST);
         let (s, t) = (first.access.site, second.access.site);
         if !self.seen.insert([0, s.task.0, s.call, s.operand, t.task.0, t.call, t.operand, distance]) {
@@ -73,7 +81,7 @@ impl<'a> Judge<'a> {
         let conflict = self.conflict(&first, &second);
         let because = self.because(a, b, simulated, copies);
         let witness = self.witness(a, b, simulated, copies);
-        self.found.push(Violation::Race(Box::new(Race { conflict, first, second, position, because, witness })));
+        self.found.push(Violation::Race(Box::new(Race { conflict, first, second, position, because, given, witness })));
     }
 
     /// Notes a violation of another kind, once for all positions.

@@ -1,6 +1,7 @@
 //! Violations in words: a headline, facts, and one edit that mends it.
 
 use super::names::Names;
+use super::routing;
 use super::violation::{
     Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Unordered,
     Violation, WaitsOn,
@@ -65,6 +66,11 @@ impl Violation {
             Self::Unsatisfiable { .. } | Self::Deadlock { .. } | Self::TicketOrder { .. } | Self::NoWorkers { .. } => {
                 deadlock(self, names)
             }
+            Self::Table { .. }
+            | Self::RoutedTile { .. }
+            | Self::RoutedCounter { .. }
+            | Self::TableNotRead { .. }
+            | Self::RoutedSteps { .. } => routing::words(self, names),
             Self::Race(race) => self::race(race, names),
             _ => memory(self, names),
         }
@@ -77,12 +83,12 @@ impl Violation {
             Self::Call { task, .. }
             | Self::Queued { task, .. }
             | Self::Repeated { task, .. }
-            | Self::Unsatisfiable { task, .. } => {
-                vec![*task]
-            }
+            | Self::Unsatisfiable { task, .. }
+            | Self::TableNotRead { task, .. } => vec![*task],
             Self::OutOfBounds { site, .. }
             | Self::EmptyTile { site, .. }
             | Self::ReadOnly { site }
+            | Self::RoutedTile { site, .. }
             | Self::Uninitialised { site, .. } => vec![site.task],
             Self::Capacity(Capacity::Local { task, .. }) => vec![*task],
             Self::SharedLocal { first, second, .. } => vec![*first, *second],
@@ -160,11 +166,12 @@ fn structure(violation: &Violation, names: Names<'_>) -> Words {
             let headline = format!("{} is queued {times} times", names.task(*task));
             (headline, vec!["it would run more than once a step".into()], format!("keep one entry of `{task}`"))
         }
-        Violation::OutputNotWritten { buffer, elements, position } => {
+        Violation::OutputNotWritten { buffer, elements, position, given } => {
             let tile = names.elements(*buffer, elements);
             let headline = format!("output {tile} is not written");
             let note = format!("no task of the step writes it{}", names.at_position(*position));
-            (headline, vec![note], format!("write {tile} in some task"))
+            let notes = [Some(note), given.map(|given| names.given(given))].into_iter().flatten().collect();
+            (headline, notes, format!("write {tile} in some task"))
         }
         Violation::Capacity(capacity) => self::capacity(*capacity, names),
         Violation::Repeated { task, element, wait } => {
@@ -192,6 +199,7 @@ fn missing(from: Option<TaskId>, what: Reference, names: Names<'_>) -> Words {
         Reference::Buffer(id) => ("buffer", id.to_string(), names.program.buffers.len(), "b"),
         Reference::Instruction(id) => ("instruction", id.to_string(), names.program.instructions.len(), "i"),
         Reference::Op(id) => ("op", id.to_string(), names.program.ops.len(), "o"),
+        Reference::Table(id) => ("table", id.to_string(), names.program.tables.len(), "r"),
         Reference::Task(id) => ("task", id.to_string(), names.program.tasks.len(), "t"),
         Reference::Counter(element) => ("counter", names.raw_counter(element), names.program.events.len(), "e"),
     };
@@ -373,6 +381,7 @@ fn race(race: &Race, names: Names<'_>) -> Words {
     } else if names.moves(first) || names.moves(second) {
         notes.push(format!("they overlap{}", names.at_position(*position)));
     }
+    notes.extend(race.given.map(|given| names.given(given)));
     notes.push(why(race, names));
     notes.extend(witness(&race.witness));
     (headline, notes, mend(race, names))
@@ -430,7 +439,7 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
     let places =
         |first: &Party, second: &Party| format!("(1) is {}, (2) is {}", names.place(first), names.place(second));
     match violation {
-        Violation::Uninitialised { site, elements, position, later } => {
+        Violation::Uninitialised { site, elements, position, later, given } => {
             let tile = names.elements(names.buffer_of(*site), elements);
             let headline = format!("uninitialised read of {tile} in {}", names.call(*site));
             let at = names.at_position(*position);
@@ -438,11 +447,9 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
                 Some(later) => format!("the first write comes later, in {}{at}", names.task(*later)),
                 None => format!("no task of the step writes it before{at}"),
             };
-            (
-                headline,
-                vec![format!("the read is {}", names.tile_of(*site)), note],
-                format!("write {tile} before `{}`", site.task),
-            )
+            let mut notes = vec![format!("the read is {}", names.tile_of(*site)), note];
+            notes.extend(given.map(|given| names.given(given)));
+            (headline, notes, format!("write {tile} before `{}`", site.task))
         }
         Violation::Early { read, write, position, write_position } => {
             let (tile, _, two) = between(read, write);

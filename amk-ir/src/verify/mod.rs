@@ -88,6 +88,7 @@ mod packets;
 mod pairs;
 mod race;
 mod report;
+mod routing;
 mod simulate;
 mod storage;
 mod structure;
@@ -95,6 +96,7 @@ mod sync;
 mod violation;
 
 pub use message::Message;
+pub use routing::{Given, NoTable, NoTile, Uncounted};
 pub use violation::{
     Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Site, Unordered,
     Violation, WaitsOn,
@@ -108,6 +110,7 @@ use judge::Judge;
 use meet::{longest_launch, position_after};
 use packets::PacketEdges;
 use race::Scene;
+use routing::Routing;
 use std::collections::{HashMap, HashSet};
 use storage::{MOST_SHARED_POSITIONS, Storages};
 use sync::Order;
@@ -189,10 +192,22 @@ impl Verifier {
         if !found.is_empty() {
             return found.into_vec();
         }
-        self.sync.compile(program);
-        deadlock::check_thresholds(program, &self.sync, &mut found);
-        if !found.is_empty() {
+        if program.tables.is_empty() {
+            self.check_flow(program, None, &mut found);
             return found.into_vec();
+        }
+        let Some(mut routing) = Routing::of(program, &mut found) else { return found.into_vec() };
+        let least = std::mem::take(&mut routing.least);
+        self.check_flow(&least, Some(&mut routing), &mut found);
+        Routing::restore(program, found.into_vec())
+    }
+
+    /// What waits, packets and queues do.
+    fn check_flow(&mut self, program: &Program, mut routing: Option<&mut Routing>, found: &mut Found) {
+        self.sync.compile(program);
+        deadlock::check_thresholds(program, &self.sync, found);
+        if !found.is_empty() {
+            return;
         }
         self.storages.compile(program);
         let copies = self.copies(program);
@@ -208,12 +223,11 @@ impl Verifier {
             positions.sort_unstable();
             positions.dedup();
             for position in positions {
-                self.check_order(program, copies, Some(position), &mut found);
+                self.check_order(program, copies, Some(position), routing.as_deref_mut(), found);
             }
         } else {
-            self.check_order(program, copies, None, &mut found);
+            self.check_order(program, copies, None, routing, found);
         }
-        found.into_vec()
     }
 
     /// Steps that are looked at together: up to the first that uses the memory of the first again.
@@ -227,7 +241,14 @@ impl Verifier {
     }
 
     /// Deadlocks and races at one position, or at all where the order of packets is the same at all.
-    fn check_order(&mut self, program: &Program, copies: u32, position: Option<u32>, found: &mut Found) {
+    fn check_order(
+        &mut self,
+        program: &Program,
+        copies: u32,
+        position: Option<u32>,
+        routing: Option<&mut Routing>,
+        found: &mut Found,
+    ) {
         let start = position.unwrap_or(0);
         let mut packets = Vec::new();
         for step in 0..if position.is_some() { copies } else { 1 } {
@@ -242,7 +263,8 @@ impl Verifier {
             }
         }
         let order = Order { sync: &self.sync, packets: &packets };
-        if !self.deadlock.check(program, order, &mut self.simulation, start, found) {
+        let most = routing.as_ref().map_or(order, |routing| Order { sync: &routing.most, packets: &packets });
+        if !self.deadlock.check(program, most, &mut self.simulation, start, found) {
             return;
         }
         self.clocks.compute(order, copies, &mut self.simulation);
@@ -252,6 +274,7 @@ impl Verifier {
             clocks: &self.clocks,
             simulation: &mut self.simulation,
             found,
+            routing: routing.map(|routing| &mut routing.order),
             longest: 1,
             most_copies: if position.is_some() { copies } else { judge::MOST_COPIES },
             clock_copies: copies,
@@ -308,7 +331,8 @@ fn check_storage(
         let steps = [Step { number: 0, position }, Step { number: storage.stride, position: later.unwrap_or(0) }];
         let steps = &steps[..1 + usize::from(later.is_some())];
         let scene = Scene { storage, buffers, accesses, steps };
-        if replay.run(&scene, judge) {
+        // What a table orders depends on the pair, so that one of a group does not stand for another.
+        if !storage.routed && replay.run(&scene, judge) {
             continue;
         }
         if storage.shared {

@@ -1,8 +1,11 @@
 //! How messages name what a program has: the user's names first, ids in parentheses.
 
+use super::routing::Given;
 use super::violation::{Link, Party, Site, WaitsOn};
-use crate::text::{interval_text, kind_name, operands_text};
-use crate::{Access, BufferId, Element, EventId, Program, Queues, Region, TaskId, Wait, WorkerId};
+use crate::text::{index_text, interval_text, kind_name, operands_text};
+use crate::{
+    Access, BufferId, Element, EventId, Operand, Program, Queues, Region, Routed, TableId, TaskId, Wait, WorkerId,
+};
 
 /// The names of a program.
 #[derive(Clone, Copy)]
@@ -45,19 +48,27 @@ impl<'a> Names<'a> {
         self.buffer(self.buffer_of(site))
     }
 
-    fn region(self, buffer: BufferId, region: &Region) -> String {
+    fn region(self, buffer: BufferId, region: &Region, routed: Option<Routed>) -> String {
         let shape = self.program.buffers.get(buffer.index()).map_or(&[][..], |b| &b.shape);
-        let text: Vec<String> =
+        let mut text: Vec<String> =
             region.intervals().iter().enumerate().map(|(n, &i)| interval_text(i, shape.get(n).copied())).collect();
+        if let (Some(first), Some(routed)) = (text.first_mut(), routed) {
+            *first = match routed {
+                Routed::Pick { table, entry } => self.entry_name(table, entry),
+                Routed::Row { table, entry } => format!("row {}", self.entry_name(table, entry)),
+                Routed::Group { table, group } => format!("rows {}[{group}]", self.table_name(table)),
+            };
+        }
         format!("`{}[{}]`", self.buffer_name(buffer), text.join(", "))
     }
 
     pub(super) fn site(self, site: Site) -> String {
-        site.of(self.program).map_or_else(String::new, |operand| self.region(operand.buffer, &operand.region))
+        let operand = |o: &Operand| self.region(o.buffer, &o.region, o.routed);
+        site.of(self.program).map_or_else(String::new, operand)
     }
 
     pub(super) fn tile(self, party: &Party) -> String {
-        self.region(party.buffer, &party.region)
+        self.region(party.buffer, &party.region, self.routed(party))
     }
 
     pub(super) fn tile_of(self, site: Site) -> String {
@@ -76,7 +87,8 @@ impl<'a> Names<'a> {
 
     /// Where two tiles meet, if they are fixed tiles of one buffer; else the second.
     pub(super) fn common(self, first: &Party, second: &Party) -> String {
-        if first.buffer != second.buffer || self.moves(first) || self.moves(second) {
+        let routed = [first, second].iter().any(|party| self.routed(party).is_some());
+        if first.buffer != second.buffer || self.moves(first) || self.moves(second) || routed {
             return self.tile(second);
         }
         let pairs = first.region.intervals().iter().zip(second.region.intervals());
@@ -87,6 +99,10 @@ impl<'a> Names<'a> {
             return self.buffer(first.buffer);
         }
         self.elements(first.buffer, &meet)
+    }
+
+    fn routed(self, party: &Party) -> Option<Routed> {
+        party.site.of(self.program)?.routed
     }
 
     pub(super) fn moves(self, party: &Party) -> bool {
@@ -157,6 +173,28 @@ impl<'a> Names<'a> {
         let label = op.and_then(|op| self.program.ops.get(op.index()));
         let label = label.map_or_else(String::new, |label| format!(" of `{}`", self.clip(label)));
         format!("{} in `{}`{label}", self.tile(party), party.site.task)
+    }
+
+    fn table_name(self, id: TableId) -> String {
+        self.program.tables.get(id.index()).map_or_else(|| id.to_string(), |table| self.clip(&table.name))
+    }
+
+    pub(super) fn table(self, id: TableId) -> String {
+        format!("`{}`", self.table_name(id))
+    }
+
+    fn entry_name(self, id: TableId, entry: u32) -> String {
+        let table = self.program.tables.get(id.index());
+        let shape = table.and_then(|table| table.buffer(self.program)).map_or(&[][..], |buffer| &buffer.shape);
+        format!("{}{}", self.table_name(id), index_text(shape, entry))
+    }
+
+    pub(super) fn entry(self, id: TableId, entry: u32) -> String {
+        format!("`{}`", self.entry_name(id, entry))
+    }
+
+    pub(super) fn given(self, given: Given) -> String {
+        format!("where {} is {}", self.entry(given.table, given.entry), given.value)
     }
 
     pub(super) fn event(self, id: EventId) -> String {

@@ -129,7 +129,7 @@ pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
         {
             let later =
                 scene.accesses[n..].iter().find(|later| later.operand.access.writes()).map(|later| later.site.task);
-            judge.note(Violation::Uninitialised { site: access.site, elements, position, later });
+            judge.note(Violation::Uninitialised { site: access.site, elements, position, later, given: None });
         }
         if access.operand.access.writes() {
             written.push(tile);
@@ -139,7 +139,7 @@ pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
     if buffer.kind == BufferKind::Output
         && let Some(elements) = uncovered(&whole, &written)
     {
-        judge.note(Violation::OutputNotWritten { buffer: id, elements, position });
+        judge.note(Violation::OutputNotWritten { buffer: id, elements, position, given: None });
     }
 }
 

@@ -287,7 +287,7 @@ fn end_of_cell(
     if writer == NONE {
         if buffer.kind == BufferKind::Output {
             let elements = grid.elements(cell, buffer.shape.len()).unwrap_or_default();
-            judge.note(Violation::OutputNotWritten { buffer: id, elements, position });
+            judge.note(Violation::OutputNotWritten { buffer: id, elements, position, given: None });
         }
         return writer == NONE && buffer.kind == BufferKind::Output;
     }
@@ -332,7 +332,7 @@ fn report_undefined(judge: &mut Judge<'_>, scene: &Scene<'_>, grid: &Grid, insta
     let after = &scene.accesses[instance as usize % scene.accesses.len()..];
     let later = after.iter().find(|access| access.operand.buffer == buffer && access.operand.access.writes());
     let later = later.map(|access| access.site.task);
-    judge.note(Violation::Uninitialised { site: read.access.site, elements, position, later });
+    judge.note(Violation::Uninitialised { site: read.access.site, elements, position, later, given: None });
 }
 
 /// The order of two writes to a cell.

@@ -45,6 +45,8 @@ pub(super) struct Storage {
     pub(super) moves: bool,
     /// Private to a task.
     pub(super) local: bool,
+    /// Whether a table decides on some tile.
+    pub(super) routed: bool,
 }
 
 /// Reusable memory of the accesses.
@@ -76,6 +78,7 @@ impl Storages {
         self.for_each(program, |this, storage, _, operand| {
             let kind = &mut this.kinds[storage];
             kind.written |= operand.access.writes();
+            kind.routed |= operand.routed.is_some();
             kind.moves |= operand.region.intervals().iter().any(|i| i.lo.pos || i.hi.pos);
             this.starts[storage + 1] += 1;
         });

@@ -3,6 +3,7 @@
 //! Runs first: what it accepts can be indexed freely, so the other families need no checks of references.
 
 use super::found::Found;
+use super::routing;
 use super::violation::{Capacity, Mismatch, NoPacket, Reference, Shaped, Site, Violation};
 use crate::{
     Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Program, Queues,
@@ -42,6 +43,7 @@ impl Structure {
         if let Some(op) = task.op.filter(|op| op.index() >= program.ops.len()) {
             found.push(Violation::Missing { from: Some(id), what: Reference::Op(op) });
         }
+        routing::references(program, id, found);
         let mut local_bytes = 0u64;
         for (n, call) in task.calls.iter().enumerate() {
             match program.instructions.get(call.instruction.index()) {
@@ -56,6 +58,9 @@ impl Structure {
                     found.push(Violation::Missing { from: Some(id), what: Reference::Buffer(operand.buffer) });
                     continue;
                 };
+                if let Some(routed) = operand.routed {
+                    routing::reference(program, id, routed.table(), found);
+                }
                 if operand.access.writes() && matches!(buffer.kind, BufferKind::Weight | BufferKind::Input) {
                     found.push(Violation::ReadOnly { site });
                 }
@@ -159,6 +164,7 @@ fn counts(program: &Program, found: &mut Found) {
         ("tasks", program.tasks.len() as u64),
         ("buffers", program.buffers.len() as u64),
         ("instructions", program.instructions.len() as u64),
+        ("tables", program.tables.len() as u64),
         ("event tensors", program.events.len() as u64),
         ("counters", counters),
         ("queue entries", queued),

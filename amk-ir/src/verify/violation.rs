@@ -1,6 +1,7 @@
 //! Violations: what is wrong, who is involved and why.
 
-use crate::{Access, BufferId, Element, OpId, Operand, Program, Region, TaskId, Wait};
+use super::routing::{Given, NoTable, NoTile, Uncounted};
+use crate::{Access, BufferId, Element, EventId, OpId, Operand, Program, Region, TableId, TaskId, Wait};
 use core::fmt;
 
 /// A stable code, printed as `AMK0302`. The first two digits are the family.
@@ -131,6 +132,8 @@ pub enum Violation {
         elements: Vec<(u64, u64)>,
         /// The position at which they are not.
         position: u32,
+        /// Where they are in rows that a table sorts: an entry and its value.
+        given: Option<Given>,
     },
     /// AMK0110: the program needs more than the target has.
     Capacity(Capacity),
@@ -200,6 +203,8 @@ pub enum Violation {
         position: u32,
         /// A task that writes some of them later in eager order.
         later: Option<TaskId>,
+        /// Where they are in rows that a table sorts: an entry and its value.
+        given: Option<Given>,
     },
     /// AMK0302 to AMK0304, AMK0404, AMK0502 and AMK0503: two accesses, one of them a write, in no proven order.
     Race(Box<Race>),
@@ -271,6 +276,43 @@ pub enum Violation {
         /// Signals in a step.
         fan_in: u64,
     },
+    /// AMK0630: a table that cannot be one.
+    Table {
+        /// The table.
+        table: TableId,
+        /// Why not.
+        why: NoTable,
+    },
+    /// AMK0631: a tile on which its table cannot decide.
+    RoutedTile {
+        /// The access.
+        site: Site,
+        /// Why not.
+        why: NoTile,
+    },
+    /// AMK0632: the signals of an event tensor are not those that a table counts.
+    RoutedCounter {
+        /// The event tensor.
+        event: EventId,
+        /// The table.
+        table: TableId,
+        /// What differs.
+        why: Uncounted,
+    },
+    /// AMK0633: a task depends on a table and does not read it.
+    TableNotRead {
+        /// The task.
+        task: TaskId,
+        /// The table.
+        table: TableId,
+        /// The entry that it depends on, `None` for all.
+        entry: Option<u32>,
+    },
+    /// AMK0634: a table in a program whose steps are pipelined.
+    RoutedSteps {
+        /// The table.
+        table: TableId,
+    },
 }
 
 /// An entity that is referred to.
@@ -286,6 +328,8 @@ pub enum Reference {
     Op(OpId),
     /// A task, by a queue.
     Task(TaskId),
+    /// A table.
+    Table(TableId),
 }
 
 /// How a call does not fit its instruction.
@@ -336,7 +380,7 @@ pub enum Shaped {
     /// An event tensor with an extent of zero.
     EmptyEvent {
         /// The event tensor.
-        event: crate::EventId,
+        event: EventId,
         /// The dimension.
         dim: u32,
     },
@@ -418,6 +462,8 @@ pub struct Race {
     pub position: u32,
     /// Why they are not ordered.
     pub because: Unordered,
+    /// The value of an entry for which they are not; `None` where no value matters.
+    pub given: Option<Given>,
     /// Tasks that run, in this order, before the second starts; the first has not finished.
     pub witness: Vec<Occurrence>,
 }
@@ -511,6 +557,11 @@ impl Violation {
             Self::PlacedLocal { .. } => 405,
             Self::PacketTwice { .. } => 501,
             Self::WrapAround { .. } => 504,
+            Self::Table { .. } => 630,
+            Self::RoutedTile { .. } => 631,
+            Self::RoutedCounter { .. } => 632,
+            Self::TableNotRead { .. } => 633,
+            Self::RoutedSteps { .. } => 634,
         })
     }
 }

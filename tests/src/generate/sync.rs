@@ -135,7 +135,7 @@ impl Draft<'_> {
                 continue;
             }
             let cell = Region::new(&[Interval::fixed(worker, worker + 1)]).unwrap_or(Region::full(&[]));
-            let operands = vec![Operand { buffer, region: cell, access: Access::Update, early: false }];
+            let operands = vec![Operand { buffer, region: cell, access: Access::Update, early: false, routed: None }];
             let instruction = self.instruction(&[Access::Update]);
             let task = TaskId::from(self.program.tasks.len());
             let calls = vec![amk_ir::Call { instruction, operands, params: Vec::new() }];

@@ -29,10 +29,10 @@ impl Draft<'_> {
         let (kind, exchange) = (BufferKind::Local, Exchange::Counter);
         let local = self.add(Buffer { name: String::new(), kind, dtype: DType::F32, shape, exchange, place: None });
         let mut first = self.reads();
-        first.push(Operand { buffer: local, region: whole, access: Access::Write, early: false });
+        first.push(Operand { buffer: local, region: whole, access: Access::Write, early: false, routed: None });
         self.push(calls, first);
         let mut second = self.reads();
-        second.push(Operand { buffer: local, region: whole, access: Access::Read, early: false });
+        second.push(Operand { buffer: local, region: whole, access: Access::Read, early: false, routed: None });
         self.call(calls, second);
     }
 
@@ -52,7 +52,7 @@ impl Draft<'_> {
                     _ => 0,
                 };
                 let early = self.rng.chance(percent);
-                operands.push(Operand { buffer, region, access: Access::Read, early });
+                operands.push(Operand { buffer, region, access: Access::Read, early, routed: None });
             }
         }
         operands
@@ -73,7 +73,7 @@ impl Draft<'_> {
             let apart = |o: &Operand| o.buffer != buffer || !intersects(&o.region, &region, positions);
             if operands.iter().all(apart) {
                 let access = if update { Access::Update } else { Access::Write };
-                operands.push(Operand { buffer, region, access, early: false });
+                operands.push(Operand { buffer, region, access, early: false, routed: None });
                 if self.rng.chance(80) {
                     break;
                 }
@@ -110,7 +110,7 @@ impl Draft<'_> {
             let mut calls = core::mem::take(&mut self.program.tasks[task].calls);
             self.push(
                 &mut calls,
-                vec![Operand { buffer: at.into(), region: whole, access: Access::Write, early: false }],
+                vec![Operand { buffer: at.into(), region: whole, access: Access::Write, early: false, routed: None }],
             );
             self.program.tasks[task].calls = calls;
         }

@@ -502,7 +502,7 @@ impl Planner<'_> {
             }
             let calls = self.plan.calls(at, worker as u32, &work);
             let id = TaskId::from(self.plan.program.tasks.len());
-            self.plan.program.tasks.push(Task { op: Some(op), calls, waits: Vec::new(), signals: Vec::new() });
+            self.plan.program.tasks.push(Task { op: Some(op), calls, ..Task::default() });
             self.plan.tasks.push((at, worker as u32, work));
             self.queues[worker].push(id);
         }
@@ -797,7 +797,7 @@ fn operand(buffer: BufferId, ranges: &[Range<u32>], access: Access, early: bool)
     let intervals: Vec<Interval> =
         ranges.iter().map(|range| Interval { lo: Bound::fixed(range.start), hi: Bound::fixed(range.end) }).collect();
     let region = Region::new(&intervals).unwrap_or(Region::full(&[]));
-    Operand { buffer, region, access, early }
+    Operand { buffer, region, access, early, routed: None }
 }
 
 fn read(buffer: BufferId, ranges: &[Range<u32>]) -> Operand {

@@ -1,0 +1,85 @@
+//! One call cut into tasks by its own tile and task clauses, fused with no other.
+
+use super::tile::region;
+use super::unroll::{PlannedCall, Unrolled};
+use crate::InstructionId;
+use crate::expr::Expr;
+use crate::graph::Graph;
+use crate::graph_error::GraphError;
+use crate::program::{BufferKind, Call, Operand};
+use crate::signature::{GridSig, Signature};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// How many tasks a call becomes.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Tasks along a tiled dimension, at most.
+    pub workers: u32,
+    /// Tiles begin at multiples of this many elements where the tile's size is free.
+    pub unit: u32,
+}
+
+/// The calls of a call's tasks in the order of its grid. Instructions are numbered by [`Graph::signatures`].
+///
+/// # Errors
+/// A grid or a region that has no value.
+pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -> Result<Vec<Call>, GraphError> {
+    let missing = || GraphError::new("AMK0604", "the call names no instruction", "call an instruction");
+    let signature = graph.signatures.get(call.signature).ok_or_else(missing)?;
+    let mut envs = vec![call.env.clone()];
+    for grid in &signature.grid {
+        let (step, cuts) = axis(signature, grid, call, cut)?;
+        let tiled = |env: &BTreeMap<String, i64>, cut: &Range<i64>| {
+            let mut env = env.clone();
+            env.insert(grid.var.clone(), cut.start);
+            env.extend(step.map(|step| (step.to_owned(), cut.end - cut.start)));
+            env
+        };
+        envs = envs.iter().flat_map(|env| cuts.iter().map(|cut| tiled(env, cut)).collect::<Vec<_>>()).collect();
+    }
+    envs.iter().map(|env| part(unrolled, signature, call, env)).collect()
+}
+
+/// The name of the tile that a grid variable steps by, where its size is free, and the cuts.
+fn axis<'s>(
+    signature: &'s Signature,
+    grid: &'s GridSig,
+    call: &PlannedCall,
+    cut: Cut,
+) -> Result<(Option<&'s str>, Vec<Range<i64>>), GraphError> {
+    let value = |expr: &Expr| {
+        expr.eval(&|name| call.env.get(name).copied()).map_err(|error| {
+            GraphError::new("AMK0612", format!("the grid of `{}`: {error}", signature.name), "bind its dims in `shape`")
+        })
+    };
+    let extent = value(&grid.extent)?;
+    let tile = signature.tiles.iter().find(|tile| matches!(&grid.step, Expr::Name(name) if *name == tile.name));
+    let Some(tile) = tile else {
+        let step = value(&grid.step)?.max(1);
+        return Ok((None, (0..extent).step_by(step as usize).map(|first| first..first + step).collect()));
+    };
+    let unit = i64::from(cut.unit.max(1));
+    let step = (value(&tile.default)?.max(1) + unit - 1) / unit * unit;
+    let units = (extent + step - 1) / step;
+    let parts = units.min(i64::from(cut.workers)).max(1);
+    let at = |part: i64| (units * part / parts * step).min(extent);
+    Ok((Some(&tile.name), (0..parts).map(|part| at(part)..at(part + 1)).collect()))
+}
+
+fn part(
+    unrolled: &Unrolled,
+    signature: &Signature,
+    call: &PlannedCall,
+    env: &BTreeMap<String, i64>,
+) -> Result<Call, GraphError> {
+    let mut operands = Vec::with_capacity(call.operands.len());
+    for operand in &call.operands {
+        let none = || GraphError::new("AMK0603", "an operand has no buffer", "pass a tensor");
+        let buffer = unrolled.buffers.get(operand.buffer.index()).ok_or_else(none)?;
+        let region = region(&operand.spans, &buffer.shape, env, &signature.name)?;
+        let early = buffer.kind == BufferKind::Weight;
+        operands.push(Operand { buffer: operand.buffer, region, access: operand.access, early, routed: None });
+    }
+    Ok(Call { instruction: InstructionId::from(call.signature), operands, params: call.params.clone() })
+}

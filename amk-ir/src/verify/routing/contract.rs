@@ -1,0 +1,355 @@
+//! AMK063x: tables, and whether what depends on them agrees with their contracts.
+//!
+//! Runs when the structure holds, so that everything but tables, entries and events of routed waits can be indexed.
+
+use super::reason::{NoTable, NoTile, Uncounted};
+use crate::table::MOST_ROWS;
+use crate::verify::found::Found;
+use crate::verify::{Reference, Site, Violation};
+use crate::{
+    Buffer, BufferKind, DType, EventId, Exchange, Holds, Interval, MAX_RANK, Operand, Program, Routed, RoutedWait,
+    Steps, Table, TableId, TaskId, Wait,
+};
+use std::collections::BTreeMap;
+
+pub(super) fn check(program: &Program, found: &mut Found) {
+    if let Some(table) = program.tables.first().filter(|_| program.steps == Steps::Pipelined) {
+        found.push(Violation::RoutedSteps { table: table_id(program, table) });
+    }
+    for (n, table) in program.tables.iter().enumerate() {
+        if let Err(why) = self::table(program, TableId::from(n), table) {
+            found.push(Violation::Table { table: TableId::from(n), why });
+        }
+    }
+    if !found.is_empty() {
+        return;
+    }
+    writes(program, found);
+    for (site, operand) in operands(program) {
+        if let Some(Err(why)) = operand.routed.map(|routed| tile(program, operand, routed)) {
+            found.push(Violation::RoutedTile { site, why });
+        }
+    }
+    mixed(program, found);
+    counters(program, found);
+    if found.is_empty() {
+        (0..program.tasks.len()).for_each(|n| reads(program, TaskId::from(n), found));
+    }
+}
+
+/// All operands and where they are.
+pub(super) fn operands(program: &Program) -> impl Iterator<Item = (Site, &Operand)> {
+    (0..).zip(&program.tasks).flat_map(|(task, t)| {
+        (0..).zip(&t.calls).flat_map(move |(call, c)| {
+            (0..).zip(&c.operands).map(move |(operand, o)| (Site { task: TaskId(task), call, operand }, o))
+        })
+    })
+}
+
+fn table_id(program: &Program, table: &Table) -> TableId {
+    TableId::from(program.tables.iter().position(|other| std::ptr::eq(other, table)).unwrap_or(0))
+}
+
+/// References of a task to tables and their event tensors.
+pub(in crate::verify) fn references(program: &Program, id: TaskId, found: &mut Found) {
+    let task = &program.tasks[id.index()];
+    let waits = task.routed_waits.iter().map(|wait| (wait.event(), wait.table()));
+    let signals = task.routed_signals.iter().map(|signal| (signal.event, signal.table));
+    for (event, table) in waits.chain(signals) {
+        self::reference(program, id, table, found);
+        if event.index() >= program.events.len() {
+            let element = crate::Element { event, index: 0 };
+            found.push(Violation::Missing { from: Some(id), what: Reference::Counter(element) });
+        }
+    }
+}
+
+pub(in crate::verify) fn reference(program: &Program, from: TaskId, table: TableId, found: &mut Found) {
+    if table.index() >= program.tables.len() {
+        found.push(Violation::Missing { from: Some(from), what: Reference::Table(table) });
+    }
+}
+
+fn table(program: &Program, id: TableId, table: &Table) -> Result<(), NoTable> {
+    let buffer = table.buffer(program).ok_or(NoTable::Missing)?;
+    if buffer.kind != BufferKind::Activation || buffer.exchange != Exchange::Counter || buffer.place.is_some() {
+        return Err(NoTable::Buffer);
+    }
+    if !matches!(buffer.dtype, DType::U32 | DType::F32) {
+        return Err(NoTable::Type);
+    }
+    let ranks = if matches!(table.holds, Holds::Splits { .. }) { 1..=1 } else { 1..=2 };
+    if !ranks.contains(&buffer.shape.len()) {
+        return Err(NoTable::Shape);
+    }
+    let sizes = [u64::from(table.groups(program)), u64::from(table.rows(program)), buffer.len()];
+    if sizes.iter().any(|&size| size == 0 || size > u64::from(MOST_ROWS)) {
+        return Err(NoTable::Size);
+    }
+    if let Holds::Routes { values, distinct: true } = table.holds
+        && table.row_len(program) > values
+    {
+        return Err(NoTable::Distinct);
+    }
+    let other = program.tables[..id.index()].iter().position(|other| other.buffer == table.buffer);
+    other.map_or(Ok(()), |other| Err(NoTable::Shared { other: other.into() }))
+}
+
+/// Rows of tables are written whole and once.
+fn writes(program: &Program, found: &mut Found) {
+    let mut written: BTreeMap<TableId, Vec<(u32, u32, Site)>> = BTreeMap::new();
+    for (site, operand) in operands(program).filter(|(_, operand)| operand.access.writes()) {
+        let Some(n) = program.tables.iter().position(|table| table.buffer == operand.buffer) else { continue };
+        let (table, shape) = (&program.tables[n], &program.buffers[operand.buffer.index()].shape);
+        let intervals = operand.region.intervals();
+        let whole = |dim: usize| intervals.get(dim) == Some(&Interval::fixed(0, shape[dim]));
+        let whole_rows = match table.holds {
+            Holds::Routes { .. } => shape.len() == 1 || whole(1),
+            Holds::Splits { .. } => whole(0),
+        };
+        let Some(rows) = intervals.first().filter(|rows| whole_rows && !rows.lo.pos && !rows.hi.pos) else {
+            found.push(Violation::Table { table: TableId::from(n), why: NoTable::Part { site } });
+            continue;
+        };
+        written.entry(TableId::from(n)).or_default().push((rows.lo.base, rows.hi.base, site));
+    }
+    for (table, mut rows) in written {
+        rows.sort_unstable_by_key(|&(lo, hi, site)| (lo, hi, site.task, site.call, site.operand));
+        for pair in rows.windows(2).filter(|pair| pair[1].0 < pair[0].1) {
+            let why = NoTable::Twice { first: pair[0].2, second: pair[1].2 };
+            found.push(Violation::Table { table, why });
+        }
+    }
+}
+
+fn tile(program: &Program, operand: &Operand, routed: Routed) -> Result<(), NoTile> {
+    let table = &program.tables[routed.table().index()];
+    let buffer = &program.buffers[operand.buffer.index()];
+    let routes = matches!(table.holds, Holds::Routes { .. });
+    let entries = if routes { table.entries(program) } else { 0 };
+    let (number, count, expected) = match routed {
+        Routed::Pick { entry, .. } => (entry, entries, table.groups(program)),
+        Routed::Row { entry, .. } => (entry, entries, table.rows(program)),
+        Routed::Group { group, .. } => (group, table.groups(program), table.rows(program)),
+    };
+    if number >= count {
+        return Err(NoTile::Absent { number, count });
+    }
+    let first = operand.region.intervals().first().copied();
+    match (buffer.shape.first().copied(), first) {
+        (Some(extent), Some(first)) if extent == expected && first == Interval::fixed(0, extent) => {}
+        (extent, _) => return Err(NoTile::Rows { expected, found: extent.unwrap_or(0) }),
+    }
+    if !may_be_routed(program, operand, buffer) {
+        return Err(NoTile::Buffer);
+    }
+    // Rows of routes are followed by entry and by value.
+    if routes && !matches!(routed, Routed::Pick { .. }) && buffer.shape.len() >= MAX_RANK {
+        return Err(NoTile::Rank);
+    }
+    if operand.early {
+        return Err(NoTile::Early);
+    }
+    if matches!(routed, Routed::Pick { .. }) && operand.access.writes() {
+        return Err(NoTile::Written);
+    }
+    Ok(())
+}
+
+fn may_be_routed(program: &Program, operand: &Operand, buffer: &Buffer) -> bool {
+    let is_table = program.tables.iter().any(|table| table.buffer == operand.buffer);
+    let kind = !matches!(buffer.kind, BufferKind::State | BufferKind::Local);
+    kind && buffer.exchange == Exchange::Counter && buffer.place.is_none() && !is_table
+}
+
+/// What a table tiles is nowhere cut otherwise.
+fn mixed(program: &Program, found: &mut Found) {
+    let mut tiled: BTreeMap<u32, (TableId, Site)> = BTreeMap::new();
+    for (site, operand) in operands(program) {
+        if let Some(Routed::Row { table, .. } | Routed::Group { table, .. }) = operand.routed {
+            tiled.entry(operand.buffer.0).or_insert((table, site));
+        }
+    }
+    for (site, operand) in operands(program) {
+        let Some(&(table, other)) = tiled.get(&operand.buffer.0) else { continue };
+        let extent = program.buffers[operand.buffer.index()].shape.first().copied().unwrap_or(0);
+        let fits = match operand.routed {
+            Some(Routed::Row { table: own, .. } | Routed::Group { table: own, .. }) => own == table,
+            Some(Routed::Pick { .. }) => false,
+            None => operand.region.intervals().first() == Some(&Interval::fixed(0, extent)),
+        };
+        if !fits {
+            found.push(Violation::RoutedTile { site, why: NoTile::Mixed { other } });
+        }
+    }
+}
+
+/// What routed waits and signals do with an event tensor.
+#[derive(Default)]
+struct Use {
+    /// The table, and a task that uses it.
+    table: Option<(TableId, TaskId)>,
+    /// Entries and the tasks that signal them.
+    signals: Vec<(u32, TaskId)>,
+    counts: Vec<TaskId>,
+    picks: Vec<(TaskId, u32)>,
+}
+
+fn counters(program: &Program, found: &mut Found) {
+    let mut uses: BTreeMap<EventId, Use> = BTreeMap::new();
+    for (n, task) in program.tasks.iter().enumerate() {
+        let id = TaskId::from(n);
+        for wait in &task.routed_waits {
+            let used = uses.entry(wait.event()).or_default();
+            let number = match *wait {
+                RoutedWait::Count { value, .. } => {
+                    used.counts.push(id);
+                    Err(value)
+                }
+                RoutedWait::Pick { entry, threshold, .. } => {
+                    used.picks.push((id, threshold));
+                    Ok(entry)
+                }
+            };
+            claim(program, (wait.event(), wait.table()), id, number, used, found);
+        }
+        for signal in &task.routed_signals {
+            let used = uses.entry(signal.event).or_default();
+            used.signals.push((signal.entry, id));
+            claim(program, (signal.event, signal.table), id, Ok(signal.entry), used, found);
+        }
+    }
+    if !found.is_empty() {
+        return;
+    }
+    for (event, used) in &uses {
+        match used.signals.is_empty() {
+            false => counted(program, *event, used, found),
+            true => picked(program, *event, used, found),
+        }
+    }
+}
+
+/// One table an event tensor, one counter a value; entries and values that exist.
+fn claim(
+    program: &Program,
+    (event, table): (EventId, TableId),
+    task: TaskId,
+    number: Result<u32, u32>,
+    used: &mut Use,
+    found: &mut Found,
+) {
+    let mut wrong = |why| found.push(Violation::RoutedCounter { event, table, why });
+    let &mut (other, _) = used.table.get_or_insert((table, task));
+    if other != table {
+        wrong(Uncounted::TwoTables { task, other });
+    }
+    let declared = &program.tables[table.index()];
+    let Holds::Routes { values, .. } = declared.holds else {
+        return wrong(Uncounted::Absent { task, number: number.unwrap_or_else(|value| value), count: 0 });
+    };
+    if program.events[event.index()].shape != [values] {
+        wrong(Uncounted::Extent { expected: values });
+    }
+    let (number, count) = match number {
+        Ok(entry) => (entry, declared.entries(program)),
+        Err(value) => (value, values),
+    };
+    if number >= count {
+        wrong(Uncounted::Absent { task, number, count });
+    }
+}
+
+/// Each entry is signalled once and nothing else is: then for every routing an element has as many signals as entries name
+/// it, which is what its waiters count.
+fn counted(program: &Program, event: EventId, used: &Use, found: &mut Found) {
+    let Some((table, _)) = used.table else { return };
+    let mut wrong = |why| found.push(Violation::RoutedCounter { event, table, why });
+    let mut signals = used.signals.clone();
+    signals.sort_unstable();
+    for pair in signals.windows(2).filter(|pair| pair[0].0 == pair[1].0) {
+        wrong(Uncounted::Twice { entry: pair[0].0, first: pair[0].1, second: pair[1].1 });
+    }
+    let entries = program.tables[table.index()].entries(program);
+    let mut signalled = signals.iter().map(|&(entry, _)| entry).peekable();
+    for entry in 0..entries {
+        let mut times = 0;
+        while signalled.next_if_eq(&entry).is_some() {
+            times += 1;
+        }
+        if times == 0 {
+            wrong(Uncounted::Never { entry });
+            break;
+        }
+    }
+    for (n, task) in program.tasks.iter().enumerate() {
+        let task_id = TaskId::from(n);
+        if task.signals.iter().any(|signal| signal.event == event) {
+            wrong(Uncounted::Fixed { task: task_id });
+        }
+        if task.waits.iter().any(|wait| wait.on.event == event) {
+            wrong(Uncounted::FixedWait { task: task_id });
+        }
+    }
+    for &(task, _) in &used.picks {
+        wrong(Uncounted::FixedWait { task });
+    }
+}
+
+/// Signals are fixed: enough of them come on whichever element the entry names.
+fn picked(program: &Program, event: EventId, used: &Use, found: &mut Found) {
+    let Some((table, _)) = used.table else { return };
+    for &task in &used.counts {
+        found.push(Violation::RoutedCounter { event, table, why: Uncounted::NoSignals { task } });
+    }
+    let mut fan_in = vec![0; program.events[event.index()].shape.iter().product::<u32>() as usize];
+    for signal in program.tasks.iter().flat_map(|task| &task.signals).filter(|signal| signal.event == event) {
+        fan_in[signal.index as usize] += 1;
+    }
+    for &(task, threshold) in &used.picks {
+        if let Some(index) = fan_in.iter().position(|&signals| threshold == 0 || threshold > signals) {
+            let on = crate::Element { event, index: index as u32 };
+            let fan_in = fan_in[index];
+            found.push(Violation::Unsatisfiable { task, wait: Wait { on, threshold }, fan_in });
+        }
+    }
+}
+
+/// A task reads what it uses of a table.
+fn reads(program: &Program, id: TaskId, found: &mut Found) {
+    let task = &program.tasks[id.index()];
+    let operands = || task.calls.iter().flat_map(|call| &call.operands);
+    let tiles = operands().filter_map(|operand| match operand.routed? {
+        Routed::Pick { table, entry } => Some((table, Some(entry), false)),
+        Routed::Row { table, .. } | Routed::Group { table, .. } => Some((table, None, false)),
+    });
+    let waits = task.routed_waits.iter().map(|wait| match *wait {
+        RoutedWait::Count { table, .. } => (table, None, true),
+        RoutedWait::Pick { table, entry, .. } => (table, Some(entry), true),
+    });
+    let signals = task.routed_signals.iter().map(|signal| (signal.table, Some(signal.entry), false));
+    for (table, entry, at_start) in tiles.chain(waits).chain(signals) {
+        let declared = &program.tables[table.index()];
+        let of_table = || operands().filter(|operand| operand.buffer == declared.buffer);
+        let read = of_table().any(|o| o.access.reads() && covers(program, declared, o, entry));
+        // A wait is over before the task has written anything.
+        if !read || at_start && of_table().any(|operand| operand.access.writes()) {
+            found.push(Violation::TableNotRead { task: id, table, entry });
+            return;
+        }
+    }
+}
+
+/// Whether an operand has an entry of a table, or all.
+fn covers(program: &Program, table: &Table, operand: &Operand, entry: Option<u32>) -> bool {
+    let shape = &program.buffers[table.buffer.index()].shape;
+    let columns = table.row_len(program).max(1);
+    let at = |dim: usize, entry: u32| if shape.len() == 1 { entry } else { [entry / columns, entry % columns][dim] };
+    operand.region.intervals().iter().enumerate().all(|(dim, interval)| match entry {
+        Some(entry) => {
+            let at = at(dim, entry);
+            !interval.lo.pos && !interval.hi.pos && interval.lo.base <= at && at < interval.hi.base
+        }
+        None => *interval == Interval::fixed(0, shape[dim]),
+    })
+}
