@@ -8,6 +8,7 @@ pub const DEVICE: DeviceCode = DeviceCode {
         ("vm/ptx.cuh", include_str!("../vm/ptx.cuh")),
         ("vm/image.cuh", include_str!("../vm/image.cuh")),
         ("vm/random.cuh", include_str!("../vm/random.cuh")),
+        ("vm/search.cuh", include_str!("../vm/search.cuh")),
         ("vm/worker.cuh", include_str!("../vm/worker.cuh")),
         ("vm/loader.cuh", include_str!("../vm/loader.cuh")),
         ("gemv.cuh", include_str!("gemv.cuh")),

@@ -148,8 +148,8 @@ AMK_DEVICE void gemv_output(Worker& w, const Record& r, const GemvShape& g, u32 
     if (!publish) return;
     if (g.output == OUT_LOGITS) {
         const u32 index = r.row + row;
-        if (w.p.logits) *(float2*)(w.p.logits + (u64)w.step * w.p.vocab + index) = y;
-        w.consider(y.x, index), w.consider(y.y, index + 1);
+        if (w.p.logits) *(float2*)(w.logits() + index) = y;
+        if (!w.filtering()) w.consider(y.x, index), w.consider(y.y, index + 1);
         return;
     }
     if (g.output == OUT_RESIDUAL) {

@@ -95,7 +95,7 @@ struct Params {
     const float* inv_freq; // [rotary]
     const u32* forced;     // tokens of the steps 0..forced_count
     u32* tokens;           // mapped host memory [steps]: token + 1, zero until made
-    float* logits;         // [steps, vocab] or null
+    float* logits;         // of step n at n * logit_stride, or null
     Fault* fault;
     u64* trace;            // see TraceWord; null where nothing is traced
     u64 budget_ns;
@@ -108,4 +108,9 @@ struct Params {
     float score_scale;     // of the attention scores
     u32 rotary;            // entries of inv_freq
     u32 stop_count, stops[8];
+    u32 draw;              // number of the draw of step 0; wraps
+    u32 logit_stride;      // vocab, or 0: every step's logits take the place of the last one's
+    u32 filter;            // 1: tokens are taken out before a draw, and `logits` is there
+    u32 top_k;
+    float top_p, min_log;  // see search.cuh
 };

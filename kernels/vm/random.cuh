@@ -1,20 +1,20 @@
-// Counter-based random numbers (Philox 2x32-10, Salmon et al., SC 2011): the draw of a token at a position depends on the seed
-// alone, not on which worker asks.
+// Counter-based random numbers (Philox 4x32-10, Salmon et al., SC 2011), the same words as `amk_models::sampler::philox`: the noise of
+// a token in a draw depends on the seed alone, not on which worker asks.
 #pragma once
 #include "ptx.cuh"
 
-AMK_DEVICE u32 philox(u64 seed, u32 a, u32 b) {
-    u32 key = (u32)seed ^ (u32)(seed >> 32);
+AMK_DEVICE u32 philox(u64 seed, u32 draw, u32 token) {
+    u32 c0 = token / 4, c1 = 0, c2 = draw, c3 = 0, k0 = (u32)seed, k1 = (u32)(seed >> 32);
 #pragma unroll 1
     for (int i = 0; i < 10; i++) {
-        u32 high = __umulhi(0xD256D193u, a), low = 0xD256D193u * a;
-        a = high ^ key ^ b, b = low;
-        key += 0x9E3779B9u;
+        const u32 high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0, high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
+        c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
     }
-    return a;
+    return token & 2 ? token & 1 ? c3 : c2 : token & 1 ? c1 : c0;
 }
-// -log(-log(u)), u in (0, 1): adding it to the logits makes the argmax a sample of their softmax.
-__device__ __noinline__ float gumbel(u64 seed, u32 position, u32 token) {
-    float u = ((philox(seed, position, token) >> 8) + 0.5f) * (1.0f / 16777216.0f);
-    return -__logf(-__logf(u));
+// -ln E of a standard exponential E: adding it to the logits makes the argmax a sample of their softmax.
+__device__ __noinline__ float race(u64 seed, u32 draw, u32 token) {
+    float v = fminf(((float)philox(seed, draw, token) + 0.5f) * (1.0f / 4294967296.0f), 1.0f - 1.0f / 16777216.0f);
+    return -logf(-log1pf(-v));
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include "image.cuh"
 #include "random.cuh"
+#include "search.cuh"
 
 constexpr int PARTIAL_PITCH = AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
 constexpr int MAX_OWN_ROWS = 512;
@@ -21,6 +22,8 @@ struct Shared {
     float best_value[AMK_WARPS];
     u32 best_index[AMK_WARPS];
     u32 token, leave;
+    Search search;
+    Found found[AMK_WARPS];
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp last waited for in vain: kind and step, task, where, got
     u32 done;                     // the consumers have left; written and read atomically
     volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
@@ -119,8 +122,15 @@ struct Worker {
         while (v.y != epoch && missing(offset, v.y));
         return v.x;
     }
-    AMK_DEVICE void consider(float value, u32 index) {
-        if (p.inv_temperature > 0) value = value * p.inv_temperature + gumbel(p.seed, pos(), index);
+    AMK_DEVICE float* logits() const { return p.logits + (u64)step * p.logit_stride; }
+    // Whether this step's token is drawn from what the filters leave; see sample.cuh.
+    AMK_DEVICE bool filtering() const { return p.filter && step + 1 >= p.forced_count; }
+    // A token's place in the race: its logit, or where it draws, that and its noise.
+    AMK_DEVICE float chance(float logit, u32 token) const {
+        return p.inv_temperature > 0 ? logit * p.inv_temperature + race(p.seed, p.draw + step, token) : logit;
+    }
+    AMK_DEVICE void consider(float logit, u32 index) {
+        const float value = chance(logit, index);
         if (value > best_value || (value == best_value && index < best_index)) best_value = value, best_index = index;
     }
     // START: the task is next. INPUTS: its inputs are there. PRODUCT: the first warp has computed. GATHERED: so have all. END.

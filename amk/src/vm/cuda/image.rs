@@ -1,5 +1,6 @@
 //! The image: what the device reads of a program. Layouts mirror `vm/image.cuh` field by field.
 
+use super::choose::{Choosing, ROUNDS};
 use super::error::CudaError;
 use super::plan::{Gemv, Input, Output, Phase, Plan, UNIT, Work};
 use super::schedule::MOST_RING_SLOTS;
@@ -150,12 +151,7 @@ impl Image {
     fn encode(&self, plan: &Plan, constants: &HashMap<BufferId, u32>, phase: usize, work: &Work) -> Record {
         let constant = |id: Option<BufferId>| id.and_then(|id| constants.get(&id)).copied().unwrap_or(0);
         match (&plan.phases[phase], work) {
-            (Phase::Embed, Work::Rows(rows)) => Record {
-                op: DeviceOp::Embed as u16,
-                units: ((rows.end - rows.start) / UNIT) as u16,
-                row: rows.start,
-                ..Record::default()
-            },
+            (Phase::Embed, Work::Rows(rows)) => of_rows(DeviceOp::Embed, rows),
             (Phase::Gemv(gemv), Work::Rows(rows)) => {
                 self.encode_gemv(gemv, rows, constant(gemv.norm), constant(gemv.biases[0]))
             }
@@ -189,10 +185,26 @@ impl Image {
                     ..Record::default()
                 }
             }
-            (Phase::Best, _) => {
-                Record { op: DeviceOp::Best as u16, output: self.packet(plan.best), ..Record::default() }
+            (Phase::Best, Work::Rows(rows)) => Record {
+                output: self.packet(plan.choosing.best),
+                partial: self.packet(plan.choosing.shares),
+                ..of_rows(DeviceOp::Best, rows)
+            },
+            (&Phase::Probe { round }, Work::Rows(rows)) => {
+                let Choosing { best, shares, found, .. } = &plan.choosing;
+                let (input, partial) = match round.checked_sub(1) {
+                    None => (self.packet(*best), self.packet(*shares)),
+                    Some(before) => (self.packet(found[before]), 0),
+                };
+                let (output, layer) = (self.packet(found[round]), round as u32);
+                Record { input, output, partial, layer, ..of_rows(DeviceOp::Probe, rows) }
             }
-            _ => Record { op: DeviceOp::Choose as u16, input: self.packet(plan.best), ..Record::default() },
+            _ => Record {
+                op: DeviceOp::Choose as u16,
+                input: self.packet(plan.choosing.best),
+                partial: self.packet(plan.choosing.found[ROUNDS - 1]),
+                ..Record::default()
+            },
         }
     }
 
@@ -258,7 +270,7 @@ impl Image {
     fn key(&self, plan: &Plan, constants: &HashMap<BufferId, u32>, phase: usize) -> Record {
         let work = match plan.phases[phase] {
             Phase::Attend { .. } => Work::Split { head: 0, split: 0 },
-            Phase::Best | Phase::Choose => Work::Own,
+            Phase::Choose => Work::Own,
             _ => Work::Rows(0..0),
         };
         self.encode(plan, constants, phase, &work).decode().0
@@ -271,7 +283,8 @@ impl Record {
         let (row, units) = (self.row, u32::from(self.units));
         let work = match self.op {
             op if op == DeviceOp::Attend as u16 => Work::Split { head: row, split: self.aux },
-            op if op == DeviceOp::Best as u16 || op == DeviceOp::Choose as u16 => Work::Own,
+            op if op == DeviceOp::Choose as u16 => Work::Own,
+            op if op == DeviceOp::Best as u16 || op == DeviceOp::Probe as u16 => Work::Rows(row..row + units * UNIT),
             op if op == DeviceOp::Combine as u16 => Work::Rows(row..row + units),
             op if op == DeviceOp::Embed as u16 => Work::Rows(row..row + units * UNIT),
             _ => {
@@ -290,6 +303,11 @@ impl std::hash::Hash for Record {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         (self.op, self.input, self.output, self.norm, self.layer, self.shape, self.partial).hash(state);
     }
+}
+
+/// A record that says which rows a task has.
+fn of_rows(op: DeviceOp, rows: &Range<u32>) -> Record {
+    Record { op: op as u16, units: ((rows.end - rows.start) / UNIT) as u16, row: rows.start, ..Record::default() }
 }
 
 /// The units of the device's rows behind the elements `rows` of a phase's output.

@@ -23,6 +23,7 @@ use amk_ir::verify::{Verified, verify};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
 };
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +43,9 @@ pub struct Vm {
     memory: Memory,
     trace: Option<CudaSlice<u64>>,
 }
+
+/// What stands for the token of a step that the workers' looks did not decide.
+const UNDECIDED: u32 = u32::MAX;
 
 impl Vm {
     /// Loads a decoder onto the first GPU. `cache` keeps compiled device code; `progress` sees the fraction of weights packed.
@@ -169,8 +173,10 @@ impl Vm {
             self.forget()?;
         }
         let forced = self.stream.clone_htod(tokens)?;
-        if options.logits {
-            let len = steps as usize * self.plan.sizes.vocab as usize;
+        let vocab = self.plan.sizes.vocab as usize;
+        let rows = if options.logits { steps as usize } else { usize::from(options.filters()) };
+        if rows > 0 {
+            let len = rows * vocab;
             if self.logits.as_ref().is_none_or(|logits| logits.len() < len) {
                 self.logits = Some(self.stream.alloc_zeros::<f32>(len)?);
             }
@@ -178,8 +184,13 @@ impl Vm {
         let mut params = self.params;
         params.forced = address(&forced, &self.stream);
         params.forced_count = tokens.len() as u32;
-        params.logits =
-            self.logits.as_ref().filter(|_| options.logits).map_or(0, |logits| address(logits, &self.stream));
+        params.logits = self.logits.as_ref().filter(|_| rows > 0).map_or(0, |logits| address(logits, &self.stream));
+        params.logit_stride = if options.logits { self.plan.sizes.vocab } else { 0 };
+        params.filter = u32::from(options.filters());
+        params.top_k = options.top_k;
+        params.top_p = options.top_p;
+        params.min_log = options.min_p.ln();
+        params.draw = options.draw.wrapping_sub(params.forced_count - 1);
         params.budget_ns = u64::try_from(options.deadline.as_nanos()).unwrap_or(u64::MAX);
         params.seed = options.seed;
         params.pos = pos;
@@ -191,18 +202,21 @@ impl Vm {
         self.tokens.as_mut_slice()?[..steps as usize].fill(0);
         let time = self.launch(&params, steps, see)?;
         self.watch()?;
-        let tokens = self.tokens.as_slice()?[..steps as usize]
-            .iter()
-            .take_while(|&&token| token != 0)
-            .map(|&token| token - 1)
-            .collect();
-        let logits = match &self.logits {
-            Some(logits) if options.logits => {
-                self.stream.clone_dtoh(&logits.slice(..steps as usize * self.plan.sizes.vocab as usize))?
-            }
-            _ => Vec::new(),
+        let made = &self.tokens.as_slice()?[..steps as usize];
+        let tokens: Vec<u32> =
+            made.iter().take_while(|&&token| token != 0 && token != UNDECIDED).map(|&token| token - 1).collect();
+        let row = if options.logits { tokens.len() } else { 0 };
+        let undecided = made.get(tokens.len()) == Some(&UNDECIDED);
+        let fetch = |rows: Range<usize>| match &self.logits {
+            Some(logits) => self.stream.clone_dtoh(&logits.slice(rows.start * vocab..rows.end * vocab)),
+            None => Ok(Vec::new()),
         };
-        Ok(Run { tokens, logits, time })
+        Ok(Run {
+            undecided: if undecided { Some(fetch(row..row + 1)?) } else { None },
+            logits: if options.logits { fetch(0..steps as usize)? } else { Vec::new() },
+            tokens,
+            time,
+        })
     }
 
     /// One launch of `steps` steps from position `pos`; where the time of its last step went.
@@ -237,7 +251,7 @@ impl Vm {
             while seen < steps as usize {
                 // SAFETY: `seen` is below the length of the pinned slice; the device writes whole words.
                 let token = unsafe { made.add(seen).read_volatile() };
-                if token == 0 {
+                if token == 0 || token == UNDECIDED {
                     break;
                 }
                 see(token - 1);

@@ -8,6 +8,7 @@
 //! generated `dispatch` ([`source`]), compiled by NVRTC and cached ([`nvrtc`]). Nothing of CUDA is needed to build this module; at
 //! run time the driver and NVRTC are loaded, and their absence is an error that says what to install.
 
+pub mod choose;
 mod device;
 mod error;
 pub mod image;

@@ -37,6 +37,12 @@ pub(super) struct Params {
     pub(super) rotary: u32,
     pub(super) stop_count: u32,
     pub(super) stops: [u32; 8],
+    pub(super) draw: u32,
+    pub(super) logit_stride: u32,
+    pub(super) filter: u32,
+    pub(super) top_k: u32,
+    pub(super) top_p: f32,
+    pub(super) min_log: f32,
 }
 
 // SAFETY: plain data whose layout is that of the device's struct: 8-byte fields first, then 4-byte fields.

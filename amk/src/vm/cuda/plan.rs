@@ -10,12 +10,14 @@
 //! | gated | norm, its rows of gate and up, the activation |
 //! | head | norm, its rows of the logits |
 //! | best, choose | its best logit; the best of all |
+//! | probe | between them, for top-k, top-p and min-p: its share of what is above some levels, see [`super::choose`] |
 //!
 //! Everything between workers is a packet; steps are pipelined. Every worker reads every worker's best before it goes on, so no
 //! packet of one step is written while another worker still reads it in the step before: the verifier decides that, not this page.
 
 #![allow(clippy::single_range_in_vec_init, reason = "a region is a list of ranges, one a dimension")]
 
+use super::choose::{Choosing, FIELDS, LEVELS, MOST_ROWS, ROUNDS, SEARCH, SHARES};
 use super::pattern::{Decoder, Unsupported};
 use super::schedule::DeviceSchedule;
 use amk_ir::lower::unroll::Unrolled;
@@ -73,6 +75,11 @@ pub enum Phase {
     },
     /// The worker's best logit.
     Best,
+    /// A look at what is above some levels.
+    Probe {
+        /// The round.
+        round: usize,
+    },
     /// The next token.
     Choose,
 }
@@ -175,8 +182,8 @@ pub struct Plan {
     pub embedding: BufferId,
     /// The tokens, one a worker.
     pub token: BufferId,
-    /// The workers' best logits.
-    pub best: BufferId,
+    /// What the workers tell one another to choose a token.
+    pub choosing: Choosing,
     /// Rotary frequencies.
     pub freqs: BufferId,
     /// The residual that the embedding starts.
@@ -205,6 +212,8 @@ enum Op {
     AttendNormed,
     Combine,
     Best,
+    FirstProbe,
+    Probe,
     Choose,
 }
 
@@ -237,8 +246,22 @@ fn instructions() -> Vec<Instruction> {
         instruction("amk::vm::cuda::attention_split", &attention, &["pos"]),
         instruction("amk::vm::cuda::normed_attention_split", &normed, &["pos"]),
         instruction("amk::vm::cuda::combine_splits", &[("partial", Read), ("lse", Read), ("y", Write)], &[]),
-        instruction("amk::vm::cuda::best", &[("logits", Read), ("best", Write)], &[]),
-        instruction("amk::vm::cuda::choose", &[("best", Read), ("token", Write)], &[]),
+        instruction("amk::vm::cuda::best", &[("logits", Read), ("best", Write), ("shares", Write)], &[]),
+        instruction(
+            "amk::vm::cuda::first_probe",
+            &[("logits", Read), ("best", Read), ("shares", Read), ("found", Write), ("search", Write)],
+            &[],
+        ),
+        instruction(
+            "amk::vm::cuda::probe",
+            &[("logits", Read), ("before", Read), ("search", Read), ("found", Write), ("narrowed", Write)],
+            &[],
+        ),
+        instruction(
+            "amk::vm::cuda::choose",
+            &[("best", Read), ("found", Read), ("search", Read), ("token", Write)],
+            &[],
+        ),
     ]
 }
 
@@ -285,7 +308,7 @@ pub fn plan(decoder: &Decoder, unrolled: &Unrolled, schedule: DeviceSchedule) ->
         schedule,
         embedding: decoder.embedding,
         token: BufferId(0),
-        best: BufferId(0),
+        choosing: Choosing::default(),
         freqs: decoder.freqs,
         residual: BufferId(0),
         logits: decoder.logits,
@@ -327,6 +350,10 @@ fn sizes(decoder: &Decoder, unrolled: &Unrolled, schedule: DeviceSchedule) -> Re
             format!("hidden size {hidden} on {} workers", schedule.workers),
         ),
         (
+            (vocab / UNIT).div_ceil(schedule.workers) * UNIT <= MOST_ROWS,
+            format!("{vocab} tokens on {} workers", schedule.workers),
+        ),
+        (
             kv_heads <= schedule.workers && vocab / UNIT >= schedule.workers,
             format!("{} workers for {kv_heads} key heads and {vocab} tokens", schedule.workers),
         ),
@@ -343,8 +370,7 @@ impl Planner<'_> {
         let Sizes { hidden, vocab, heads, kv_heads, head_dim, ffn, context, splits } = self.plan.sizes;
         let workers = self.plan.schedule.workers;
         self.plan.token = self.buffer("token", BufferKind::State, DType::U32, &[workers], Exchange::Counter);
-        self.plan.best =
-            self.buffer("best", BufferKind::Activation, DType::U32, &[workers, 2], Exchange::Packet { slots: 2 });
+        self.plan.choosing = self.choosing(workers);
         let owned = even(hidden / UNIT, workers);
         let owned: Vec<Range<u32>> = owned.iter().map(|units| units.start * UNIT..units.end * UNIT).collect();
         let mut residual = self.activation("residual", DType::F32, &[hidden], Exchange::Counter);
@@ -425,8 +451,23 @@ impl Planner<'_> {
             output,
         };
         self.gemv(head, vocab, 1);
-        self.phase(Phase::Best, (0..workers).map(|_| Work::Own).collect());
+        let rows: Vec<Work> = (0..workers).map(|worker| Work::Rows(self.plan.head_rows(worker))).collect();
+        self.phase(Phase::Best, rows.clone());
+        (0..ROUNDS).for_each(|round| self.phase(Phase::Probe { round }, rows.clone()));
         self.phase(Phase::Choose, (0..workers).map(|_| Work::Own).collect());
+    }
+
+    fn choosing(&mut self, workers: u32) -> Choosing {
+        let (kind, slots) = (BufferKind::Activation, Exchange::Packet { slots: 2 });
+        let best = self.buffer("best", kind, DType::U32, &[workers, 2], slots);
+        let shares = self.packets("shares", DType::F32, &[workers, SHARES]);
+        let found = core::array::from_fn(|round| {
+            self.packets(&format!("found.{round}"), DType::U32, &[workers, LEVELS, FIELDS])
+        });
+        let search = core::array::from_fn(|round| {
+            self.activation(&format!("search.{round}"), DType::U32, &[workers, SEARCH], Exchange::Counter)
+        });
+        Choosing { best, shares, found, search }
     }
 
     /// Gate and up of a layer; gives the packets of the result.
@@ -523,6 +564,7 @@ impl Phase {
             Self::Attend { layer } => format!("attend {layer}"),
             Self::Combine { layer } => format!("combine {layer}"),
             Self::Best => "best".into(),
+            Self::Probe { round } => format!("probe {round}"),
             Self::Choose => "choose".into(),
         }
     }
@@ -542,18 +584,27 @@ impl Calls<'_> {
             (Phase::Gemv(gemv), Work::Rows(rows)) => self.gemv(&gemv, worker, rows),
             (Phase::Attend { layer }, &Work::Split { head, split }) => self.attend(layer, head, split),
             (Phase::Combine { layer }, Work::Rows(slices)) => self.combine(layer, slices),
-            (Phase::Best, _) => {
-                let rows = self.plan.head_rows(worker);
-                let (logits, best) = (self.plan.logits, self.plan.best);
-                self.call(Op::Best, vec![read(logits, &[rows]), write(best, &[worker..worker + 1, 0..2])], Vec::new());
+            (Phase::Best, Work::Rows(rows)) => {
+                let Choosing { best, shares, .. } = self.plan.choosing;
+                let own = worker..worker + 1;
+                let operands = vec![
+                    read(self.plan.logits, from_ref(rows)),
+                    write(best, &[own.clone(), 0..2]),
+                    write(shares, &[own, 0..SHARES]),
+                ];
+                self.call(Op::Best, operands, Vec::new());
             }
+            (Phase::Probe { round }, Work::Rows(rows)) => self.probe(round, worker, rows),
             (Phase::Choose, _) => {
-                let (best, token, workers) = (self.plan.best, self.plan.token, self.plan.schedule.workers);
-                self.call(
-                    Op::Choose,
-                    vec![read(best, &[0..workers, 0..2]), write(token, &[worker..worker + 1])],
-                    Vec::new(),
-                );
+                let Choosing { best, found, search, .. } = self.plan.choosing;
+                let (own, all) = (worker..worker + 1, 0..self.plan.schedule.workers);
+                let operands = vec![
+                    read(best, &[all.clone(), 0..2]),
+                    read(found[ROUNDS - 1], &[all, 0..LEVELS, 0..FIELDS]),
+                    read(search[ROUNDS - 1], &[own.clone(), 0..SEARCH]),
+                    write(self.plan.token, &[own]),
+                ];
+                self.call(Op::Choose, operands, Vec::new());
             }
             _ => {}
         }
@@ -638,6 +689,23 @@ impl Calls<'_> {
             }
             &Output::Logits(to) => self.linear(x, gemv.weights[0], rows.clone(), write(to, from_ref(rows))),
         }
+    }
+
+    fn probe(&mut self, round: usize, worker: u32, rows: &Range<u32>) {
+        let Choosing { best, shares, found, search } = self.plan.choosing;
+        let (own, all) = (worker..worker + 1, 0..self.plan.schedule.workers);
+        let (op, before) = match round.checked_sub(1) {
+            None => (Op::FirstProbe, [read(best, &[all.clone(), 0..2]), read(shares, &[all, 0..SHARES])]),
+            Some(before) => (
+                Op::Probe,
+                [read(found[before], &[all, 0..LEVELS, 0..FIELDS]), read(search[before], &[own.clone(), 0..SEARCH])],
+            ),
+        };
+        let mut operands = vec![read(self.plan.logits, from_ref(rows))];
+        operands.extend(before);
+        operands.push(write(found[round], &[own.clone(), 0..LEVELS, 0..FIELDS]));
+        operands.push(write(search[round], &[own, 0..SEARCH]));
+        self.call(op, operands, Vec::new());
     }
 
     fn linear(&mut self, x: Operand, weight: BufferId, rows: Range<u32>, to: Operand) {

@@ -1,5 +1,6 @@
 //! The generated source: the device VM and the dispatch of the program's instructions, with shapes as constants.
 
+use super::choose::{LEVELS, SEARCH};
 use super::options::VmOptions;
 use super::plan::{Gemv, Phase, Plan};
 use core::fmt::Write as _;
@@ -45,6 +46,7 @@ pub(super) enum DeviceOp {
     Attend,
     Combine,
     Best,
+    Probe,
     Gemv,
     Choose,
 }
@@ -69,9 +71,12 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     if options.trace {
         out.push_str("#define AMK_TRACE 1\n");
     }
+    let _ = writeln!(out, "#define AMK_LEVELS {LEVELS}\n#define AMK_SEARCH {SEARCH}");
     out.push_str("struct Worker;\nstruct Record;\n");
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
-    out.push_str("template <class L> __device__ __forceinline__ bool dispatch_load(L&, const Record&, const unsigned char*);\n");
+    out.push_str(
+        "template <class L> __device__ __forceinline__ bool dispatch_load(L&, const Record&, const unsigned char*);\n",
+    );
     for (_, text) in code.files {
         // The files come in order, whole: their includes are for readers and editors.
         text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once")).for_each(
@@ -86,6 +91,7 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
         (DeviceOp::Attend, format!("attention<{attention}>(w, r)")),
         (DeviceOp::Combine, format!("combine<{attention}>(w, r)")),
         (DeviceOp::Best, "best(w, r)".to_owned()),
+        (DeviceOp::Probe, "probe(w, r)".to_owned()),
         (DeviceOp::Gemv, format!("gemv<{}>(w, r)", depth(plan))),
         (DeviceOp::Choose, "choose(w, r)".to_owned()),
     ];
