@@ -12,7 +12,8 @@ use amk::prelude::*;
     op = "add",
     shape = "x: [N], y: [N] -> z: [N]",
     tile = "T = 16",
-    task = "n in 0..N step T: z[n..n+T] <- x[n..n+T], y[n..n+T]"
+    task = "n in 0..N step T: z[n..n+T] <- x[n..n+T], y[n..n+T]",
+    cuda = "add.cuh"
 )]
 pub fn add(x: &Tensor, y: &Tensor) -> Tensor {
     assert_eq!(x.shape(), y.shape(), "`add` of tensors of different shapes");
@@ -29,7 +30,8 @@ pub fn add(x: &Tensor, y: &Tensor) -> Tensor {
     op = "add_bias",
     shape = "x: [N], bias: [N] -> y: [N]",
     tile = "T = 16",
-    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T], bias[n..n+T]"
+    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T], bias[n..n+T]",
+    cuda = "add.cuh"
 )]
 pub fn add_bias(x: &Tensor, bias: &Weight) -> Tensor {
     assert_eq!(x.shape(), bias.shape(), "`add_bias` of a bias of another shape");

@@ -21,7 +21,8 @@ use amk::tensor::Row;
     op = "attention",
     shape = "q: [Q], k: [G, C, D], v: [G, C, D] -> y: [Q]",
     multiples = "Q % D, Q / D % G",
-    task = "h in 0..Q step D: y[h..h+D] <- q[h..h+D], k[h*G/Q..h*G/Q+1, 0..pos+1, ..], v[h*G/Q..h*G/Q+1, 0..pos+1, ..]"
+    task = "h in 0..Q step D: y[h..h+D] <- q[h..h+D], k[h*G/Q..h*G/Q+1, 0..pos+1, ..], v[h*G/Q..h*G/Q+1, 0..pos+1, ..]",
+    cuda = "attend.cuh"
 )]
 pub fn attention(q: &Tensor, k: &State, v: &State, scale: f32, pos: Pos) -> Tensor {
     let &[groups, _, dim] = k.shape() else { panic!("`attention` over a cache of shape {:?}", k.shape()) };

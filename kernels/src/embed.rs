@@ -8,7 +8,12 @@ use amk::prelude::*;
 ///
 /// # Panics
 /// When the table is no matrix or has no such row.
-#[instruction(op = "embed", shape = "table: [V, K], token: [1] -> y: [K]", task = "y[..] <- table[.., ..], token[..]")]
+#[instruction(
+    op = "embed",
+    shape = "table: [V, K], token: [1] -> y: [K]",
+    task = "y[..] <- table[.., ..], token[..]",
+    cuda = "embed.cuh"
+)]
 pub fn embed(table: &Weight, token: Token) -> Tensor {
     assert!(
         matches!(table.shape(), [rows, _] if token.index() < *rows),

@@ -12,7 +12,8 @@ use amk::prelude::*;
     op = "silu_mul",
     shape = "gate: [N], up: [N] -> y: [N]",
     tile = "T = 16",
-    task = "n in 0..N step T: y[n..n+T] <- gate[n..n+T], up[n..n+T]"
+    task = "n in 0..N step T: y[n..n+T] <- gate[n..n+T], up[n..n+T]",
+    cuda = "gate.cuh"
 )]
 pub fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
     gated(gate, up, |x| x / (1.0 + (-x).exp()))
@@ -29,7 +30,8 @@ pub fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
     op = "gelu_mul",
     shape = "gate: [N], up: [N] -> y: [N]",
     tile = "T = 16",
-    task = "n in 0..N step T: y[n..n+T] <- gate[n..n+T], up[n..n+T]"
+    task = "n in 0..N step T: y[n..n+T] <- gate[n..n+T], up[n..n+T]",
+    cuda = "gate.cuh"
 )]
 pub fn gelu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
     const FACTOR: f32 = core::f32::consts::FRAC_2_SQRT_PI * core::f32::consts::FRAC_1_SQRT_2;

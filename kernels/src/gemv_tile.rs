@@ -13,7 +13,8 @@ use amk::prelude::*;
     op = "gemv_tile",
     shape = "x: [K], w: [N, K] -> y: [N]",
     tile = "T = 16",
-    task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]"
+    task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]",
+    cuda = "gemv_tile.cuh"
 )]
 pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
     let x = x.data();

@@ -11,7 +11,8 @@ use amk::prelude::*;
 #[instruction(
     op = "kv_append",
     shape = "cache: [G, C, D], x: [G * D]",
-    task = "g in 0..G step 1: cache[g..g+1, pos..pos+1, ..] <- x[g*D..(g+1)*D]"
+    task = "g in 0..G step 1: cache[g..g+1, pos..pos+1, ..] <- x[g*D..(g+1)*D]",
+    cuda = "kv_append.cuh"
 )]
 pub fn kv_append(cache: &mut State, x: &Tensor, pos: Pos) {
     let &[heads, _, dim] = cache.shape() else { panic!("`kv_append` to a cache of shape {:?}", cache.shape()) };

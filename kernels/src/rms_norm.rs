@@ -10,7 +10,12 @@ use amk::prelude::*;
 ///
 /// # Panics
 /// When the lengths differ.
-#[instruction(op = "rms_norm", shape = "x: [N], w: [N] -> y: [N]", task = "y[..] <- x[..], w[..]")]
+#[instruction(
+    op = "rms_norm",
+    shape = "x: [N], w: [N] -> y: [N]",
+    task = "y[..] <- x[..], w[..]",
+    cuda = "rms_norm.cuh"
+)]
 pub fn rms_norm(x: &Tensor, w: &Weight, eps: f32) -> Tensor {
     assert_eq!(x.shape(), w.shape(), "`rms_norm` with a weight of another shape");
     normalise(x.data(), &w.row(0).to_f32(), eps).collect()
@@ -26,7 +31,8 @@ pub fn rms_norm(x: &Tensor, w: &Weight, eps: f32) -> Tensor {
     op = "head_norm",
     shape = "x: [N], w: [D] -> y: [N]",
     multiples = "N % D",
-    task = "h in 0..N step D: y[h..h+D] <- x[h..h+D], w[..]"
+    task = "h in 0..N step D: y[h..h+D] <- x[h..h+D], w[..]",
+    cuda = "rms_norm.cuh"
 )]
 pub fn head_norm(x: &Tensor, w: &Weight, eps: f32) -> Tensor {
     assert!(

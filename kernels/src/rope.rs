@@ -19,7 +19,8 @@ use amk::prelude::*;
     op = "rope",
     shape = "x: [N], freqs: [R], head_dim: D -> y: [N]",
     multiples = "N % D",
-    task = "h in 0..N step D: y[h..h+D] <- x[h..h+D], freqs[..]"
+    task = "h in 0..N step D: y[h..h+D] <- x[h..h+D], freqs[..]",
+    cuda = "rope.cuh"
 )]
 pub fn rope(x: &Tensor, freqs: &Weight, head_dim: usize, scale: f32, pos: Pos) -> Tensor {
     let freqs = freqs.row(0).to_f32();

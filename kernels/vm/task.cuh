@@ -1,0 +1,331 @@
+// Generic tasks: an instruction's own device body, on a tile of any size. The VM waits for what the task reads and lays it out as
+// f32, and delivers what the body has set; the body sees views of its operands and nothing else.
+//
+//   AMK_DEVICE void scale_by(Task& t, In x, Weight w, Out y) {
+//       for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, x[i] * w[i]);
+//   }
+//
+// Every thread of the worker runs the body. Its arguments are those of the Rust function, in order, then its results. An index
+// outside a view reads as NaN and is not written.
+#pragma once
+#include "worker.cuh"
+
+constexpr int OPERAND_WORDS = 16;
+constexpr u32 MAX_RANK = 4;
+
+enum OperandKind { PACKETS_F32, PACKETS_BF16, PACKETS_U32, PLAIN_F32, PLAIN_BF16, STATE_F32, TOKEN, LOGITS };
+
+// A tile of a buffer, as the image has it: `at` is where the buffer begins, in its packets or in bytes of the plain memory.
+struct Tile {
+    u32 at_low, at_high;
+    u32 form;              // kind | rank << 8 | bounds that move with the position: lower << 16, upper << 20, a bit a dimension
+    u32 lo[MAX_RANK], hi[MAX_RANK], stride[MAX_RANK]; // in elements
+    u32 outermost;         // extent of the whole buffer's first dimension
+
+    AMK_DEVICE u64 at() const { return (u64)at_high << 32 | at_low; }
+    AMK_DEVICE u32 kind() const { return form & 255; }
+    AMK_DEVICE u32 rank() const { return form >> 8 & 255; }
+    AMK_DEVICE bool moves(u32 d) const { return form >> 16 >> d & 17; }
+    AMK_DEVICE u32 first(u32 d, u32 pos) const { return lo[d] + (form >> 16 >> d & 1 ? pos : 0); }
+    AMK_DEVICE u32 last(u32 d, u32 pos) const { return hi[d] + (form >> 20 >> d & 1 ? pos : 0); }
+    AMK_DEVICE u32 extent(u32 d) const { return hi[d] - lo[d]; }
+    AMK_DEVICE u32 len() const {
+        u32 n = 1;
+        for (u32 d = 0; d < rank(); d++) n *= extent(d);
+        return n;
+    }
+    // Where element `i` of the tile, counted row by row, is in the buffer.
+    AMK_DEVICE u32 place(u32 i) const {
+        if (rank() == 1) return lo[0] + i;
+        u32 at = 0;
+        for (u32 d = rank(); d-- > 0;) at += (lo[d] + i % extent(d)) * stride[d], i /= extent(d);
+        return at;
+    }
+};
+static_assert(sizeof(Tile) == OPERAND_WORDS * 4, "the host mirrors this layout");
+
+AMK_DEVICE float no_number() { return __uint_as_float(0x7fc00000u); }
+
+// An activation that the task reads: `[dim(0), dim(1), ..]`, or counted row by row.
+class In {
+    const float* data;
+    u32 count;
+    u32 dims[MAX_RANK];
+    friend struct Task;
+
+  public:
+    AMK_DEVICE u32 len() const { return count; }
+    AMK_DEVICE u32 dim(u32 d) const { return dims[d]; }
+    AMK_DEVICE float operator[](u32 i) const { return i < count ? data[i] : no_number(); }
+    AMK_DEVICE float at(u32 i, u32 j) const { return j < dims[1] ? (*this)[i * dims[1] + j] : no_number(); }
+    // Elements `i..i+4`; those past the end are 0. `i` is a multiple of 4.
+    AMK_DEVICE float4 four(u32 i) const {
+        if (i + 4 <= count) return *(const float4*)(data + i);
+        return make_float4(i < count ? data[i] : 0, i + 1 < count ? data[i + 1] : 0, i + 2 < count ? data[i + 2] : 0, 0);
+    }
+};
+
+// An activation that the task writes: every element of it, before the body ends.
+class Out {
+    float* data;
+    u32 count;
+    u32 dims[MAX_RANK];
+    friend struct Task;
+
+  public:
+    AMK_DEVICE u32 len() const { return count; }
+    AMK_DEVICE u32 dim(u32 d) const { return dims[d]; }
+    AMK_DEVICE float operator[](u32 i) const { return i < count ? data[i] : no_number(); }
+    AMK_DEVICE void set(u32 i, float value) const { if (i < count) data[i] = value; }
+};
+
+// A token that the task chooses.
+class Choice {
+    float* data;
+    friend struct Task;
+
+  public:
+    AMK_DEVICE void set(u32 token) const { *data = __uint_as_float(token); }
+};
+
+// A weight: f32 or bf16 in memory, f32 to the body.
+class Weight {
+    const u8* data;
+    u32 dims[MAX_RANK], stride[MAX_RANK];
+    bool narrow, fours;  // bf16; rows begin at multiples of four elements
+    friend struct Task;
+
+    AMK_DEVICE float load(u64 at) const {
+        return narrow ? __uint_as_float((u32)__ldg((const u16*)data + at) << 16) : __ldg((const float*)data + at);
+    }
+
+  public:
+    AMK_DEVICE u32 dim(u32 d) const { return dims[d]; }
+    AMK_DEVICE u32 len() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
+    AMK_DEVICE float at(u32 i, u32 j = 0, u32 k = 0, u32 l = 0) const {
+        if (i >= dims[0] || j >= dims[1] || k >= dims[2] || l >= dims[3]) return no_number();
+        return load((u64)i * stride[0] + (u64)j * stride[1] + (u64)k * stride[2] + (u64)l * stride[3]);
+    }
+    // Counted row by row.
+    AMK_DEVICE float operator[](u32 i) const {
+        const u32 l = i % dims[3], k = i / dims[3] % dims[2], j = i / dims[3] / dims[2] % dims[1];
+        return at(i / dims[3] / dims[2] / dims[1], j, k, l);
+    }
+    // Elements `j..j+4` of row `i` of a matrix; those past its end are 0. `j` is a multiple of 4.
+    AMK_DEVICE float4 four(u32 i, u32 j) const {
+        if (fours && i < dims[0] && j + 4 <= dims[1]) {
+            const u64 from = (u64)i * stride[0] + j;
+            if (!narrow) return __ldg((const float4*)((const float*)data + from));
+            const uint2 v = __ldg((const uint2*)((const u16*)data + from));
+            return make_float4(bf16_low(v.x), bf16_high(v.x), bf16_low(v.y), bf16_high(v.y));
+        }
+        float4 v;
+        v.x = j < dims[1] ? at(i, j) : 0, v.y = j + 1 < dims[1] ? at(i, j + 1) : 0;
+        v.z = j + 2 < dims[1] ? at(i, j + 2) : 0, v.w = j + 3 < dims[1] ? at(i, j + 3) : 0;
+        return v;
+    }
+};
+
+// A state: what this worker keeps from step to step. A dimension whose interval moves with the position has its full extent; the
+// elements outside the interval are out of reach.
+class State {
+    float* data;
+    u32 first[MAX_RANK], last[MAX_RANK], dims[MAX_RANK], stride[MAX_RANK];
+    friend struct Task;
+
+    AMK_DEVICE bool reaches(u32 i, u32 j, u32 k, u32 l) const {
+        return i >= first[0] && i < last[0] && j >= first[1] && j < last[1] && k >= first[2] && k < last[2] && l >= first[3] && l < last[3];
+    }
+    AMK_DEVICE u64 place(u32 i, u32 j, u32 k, u32 l) const {
+        return (u64)i * stride[0] + (u64)j * stride[1] + (u64)k * stride[2] + (u64)l * stride[3];
+    }
+
+  public:
+    AMK_DEVICE u32 dim(u32 d) const { return dims[d]; }
+    AMK_DEVICE float at(u32 i, u32 j = 0, u32 k = 0, u32 l = 0) const {
+        return reaches(i, j, k, l) ? data[place(i, j, k, l)] : no_number();
+    }
+    // For a state that the function takes as `&mut`.
+    AMK_DEVICE void set(float value, u32 i, u32 j = 0, u32 k = 0, u32 l = 0) const {
+        if (reaches(i, j, k, l)) data[place(i, j, k, l)] = value;
+    }
+};
+
+struct Task {
+    static constexpr u32 SHARED_FLOATS = SCRATCH_FLOATS - AMK_WARPS;
+
+    // ---- for bodies ----
+    AMK_DEVICE u32 thread() const { return w.thread(); }
+    AMK_DEVICE u32 threads() const { return AMK_WARPS * 32; }
+    AMK_DEVICE u32 warp() const { return w.warp; }
+    AMK_DEVICE u32 warps() const { return AMK_WARPS; }
+    AMK_DEVICE u32 lane() const { return w.lane; }
+    // Every thread has come here.
+    AMK_DEVICE void sync() const { w.sync(); }
+    // SHARED_FLOATS values that the threads share.
+    AMK_DEVICE float* shared() const { return w.s.scratch + AMK_WARPS; }
+    AMK_DEVICE float sum_of_warp(float x) const {
+#pragma unroll
+        for (int m = 16; m; m /= 2) x += __shfl_xor_sync(~0u, x, m);
+        return x;
+    }
+    // Over all threads, in an order that is the same in every run; every thread calls it.
+    AMK_DEVICE float sum(float x) const {
+        x = sum_of_warp(x);
+        if (w.lane == 0) w.s.scratch[w.warp] = x;
+        w.sync();
+        x = 0;
+#pragma unroll
+        for (int i = 0; i < AMK_WARPS; i++) x += w.s.scratch[i];
+        w.sync();
+        return x;
+    }
+
+    // ---- for the generated call of a body ----
+    Worker& w;
+    const u32* words;      // of this task: tiles, then parameters
+    u32 operands;
+    float* next;           // free scratch
+
+    // Two tasks in a row use different halves: a warp may still deliver one task's results while another lays out the next's inputs.
+    AMK_DEVICE Task(Worker& w, const Record& r, u32 operands)
+        : w(w), words(w.p.arguments + r.in), operands(operands), next(w.p.scratch + (u64)(blockIdx.x * 2 + (w.record & 1)) * w.p.scratch_len) {}
+    AMK_DEVICE Tile tile(u32 n) const {
+        union { Tile tile; uint4 words[OPERAND_WORDS / 4]; } t;
+#pragma unroll
+        for (int i = 0; i < OPERAND_WORDS / 4; i++) t.words[i] = __ldg((const uint4*)(words + n * OPERAND_WORDS) + i);
+        return t.tile;
+    }
+    AMK_DEVICE float* room(u32 len) {
+        float* at = next;
+        next += (len + 3) / 4 * 4;
+        return at;
+    }
+    template <class V> AMK_DEVICE void shape(V& view, const Tile& t) const {
+        view.count = t.len();
+        for (u32 d = 0; d < MAX_RANK; d++) view.dims[d] = d < t.rank() ? t.extent(d) : 1;
+    }
+    // Waits for the tile's packets, several at a time, and lays their values out.
+    AMK_DEVICE void gather(const Tile& t, float* to) {
+        constexpr u32 BATCH = 4, STEP = AMK_WARPS * 32;
+        const bool pairs = t.kind() == PACKETS_BF16;
+        const u32 base = (u32)t.at(), len = t.len();
+        for (u32 first = w.thread(); first < len; first += BATCH * STEP) {
+            u32 at[BATCH];
+            uint2 v[BATCH];
+#pragma unroll
+            for (u32 b = 0; b < BATCH; b++) at[b] = t.place(first + b * STEP < len ? first + b * STEP : first);
+            u32 late;
+            do {
+                late = 0;
+#pragma unroll
+                for (u32 b = 0; b < BATCH; b++) v[b] = load_relaxed_one(w.p.packets + base + (pairs ? at[b] / 2 : at[b]));
+#pragma unroll
+                for (u32 b = 0; b < BATCH; b++) late |= v[b].y ^ w.epoch;
+            } while (late && w.missing(base + (pairs ? at[0] / 2 : at[0]), w.epoch ^ late));
+#pragma unroll
+            for (u32 b = 0; b < BATCH; b++)
+                if (first + b * STEP < len) to[first + b * STEP] = pairs ? (at[b] % 2 ? bf16_high(v[b].x) : bf16_low(v[b].x)) : __uint_as_float(v[b].x);
+        }
+    }
+    AMK_DEVICE In in(u32 n) {
+        const Tile t = tile(n);
+        In view;
+        shape(view, t);
+        if (t.kind() == PLAIN_F32) { // an input of the whole function, whose tiles are contiguous
+            view.data = (const float*)(w.p.plain + t.at()) + t.place(0);
+            return view;
+        }
+        float* to = room(view.count);
+        gather(t, to);
+        view.data = to;
+        return view;
+    }
+    AMK_DEVICE u32 token(u32 n) {
+        const Tile t = tile(n);
+        return t.kind() == TOKEN ? w.token : w.read((u32)t.at());
+    }
+    AMK_DEVICE Weight weight(u32 n) const {
+        const Tile t = tile(n);
+        Weight view;
+        view.narrow = t.kind() == PLAIN_BF16;
+        u64 at = 0;
+        for (u32 d = 0; d < MAX_RANK; d++) {
+            const bool has = d < t.rank();
+            view.dims[d] = has ? t.extent(d) : 1, view.stride[d] = has ? t.stride[d] : 0;
+            if (has) at += (u64)t.lo[d] * t.stride[d];
+        }
+        view.data = w.p.plain + t.at() + at * (view.narrow ? 2 : 4);
+        view.fours = t.rank() == 2 && at % 4 == 0 && t.stride[0] % 4 == 0;
+        return view;
+    }
+    AMK_DEVICE State state(u32 n) const {
+        const Tile t = tile(n);
+        State view;
+        u64 at = 0;
+        for (u32 d = 0; d < MAX_RANK; d++) {
+            const bool has = d < t.rank(), whole = has && t.moves(d);
+            view.first[d] = whole ? t.first(d, w.pos()) : 0;
+            view.last[d] = whole ? t.last(d, w.pos()) : has ? t.extent(d) : 1;
+            view.stride[d] = has ? t.stride[d] : 0;
+            // All of a dimension: what the one outside it steps over.
+            view.dims[d] = whole ? (d == 0 ? t.outermost : t.stride[d - 1] / t.stride[d]) : view.last[d];
+            if (has && !whole) at += (u64)t.lo[d] * t.stride[d];
+        }
+        view.data = (float*)(w.p.plain + t.at()) + at;
+        return view;
+    }
+    AMK_DEVICE Out out(u32 n) {
+        const Tile t = tile(n);
+        Out view;
+        shape(view, t);
+        view.data = room(view.count);
+        return view;
+    }
+    AMK_DEVICE Choice choice(u32) {
+        Choice view;
+        view.data = room(1);
+        return view;
+    }
+    AMK_DEVICE u32 number(u32 n) const { return __ldg(words + operands * OPERAND_WORDS + n); }
+    AMK_DEVICE float real(u32 n) const { return __uint_as_float(number(n)); }
+    AMK_DEVICE u32 pos() const { return w.pos(); }
+
+    // All inputs of all threads are there.
+    AMK_DEVICE void ready() const {
+        w.sync();
+        w.stamp(TRACE_INPUTS);
+    }
+    // The body has ended in this thread: waits for the others.
+    AMK_DEVICE void done() const {
+        w.stamp(TRACE_PRODUCT);
+        w.sync();
+        w.stamp(TRACE_GATHERED);
+    }
+    AMK_DEVICE void deliver(u32 n, const Out& y) const {
+        const Tile t = tile(n);
+        const u32 kind = t.kind(), base = (u32)t.at();
+        for (u32 i = w.thread(); i < y.count; i += AMK_WARPS * 32) {
+            if (kind == LOGITS) {
+                const u32 index = t.lo[0] + i;
+                if (w.p.logits) w.logits()[index] = y.data[i];
+                if (!w.filtering()) w.consider(y.data[i], index);
+            }
+            else if (kind == PACKETS_F32) w.publish(base + t.place(i), __float_as_uint(y.data[i]));
+            else if (i % 2 == 0) w.publish(base + t.place(i) / 2, pack_bf16(y.data[i], y.data[i + 1]));
+        }
+    }
+    AMK_DEVICE void deliver(u32 n, const Choice& choice) const {
+        if (w.thread() == 0) w.publish((u32)tile(n).at(), __float_as_uint(*choice.data));
+    }
+};
+
+// A residual that came as packets becomes that of the rows this worker owns.
+AMK_DEVICE void adopt(Worker& w, const Record& r) {
+    const bool pairs = r.aux;
+    for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) {
+        const u32 at = r.row + i, v = w.read(r.in + (pairs ? at / 2 : at));
+        w.s.residual[i] = !pairs ? __uint_as_float(v) : at % 2 ? bf16_high(v) : bf16_low(v);
+    }
+    w.stamp(TRACE_INPUTS);
+}
