@@ -245,10 +245,13 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
         for (u32 pass = 0; pass < cut.passes; pass++) {
             if (cut.passes > 1 || first == 0) {
                 if (pass == 0) squares = 0;
-                next.arrive(w, r, g, cut.tiles);
+                {
+                    const Timed timed(w.late);
+                    next.arrive(w, r, g, cut.tiles);
+                }
+                if (first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
                 next.fragments(g, cut.tiles, x, squares);
                 if (cut.passes > 1) next.issue(w, r, g, (pass + 1 < cut.passes ? cut.first(pass + 1) : 0) + w.warp, cut.tiles);
-                if (first == 0) w.stamp(TRACE_INPUTS);
             }
             gemv_pass<DEPTH>(w, x, units, cut.count(pass), pass == 0);
         }

@@ -45,10 +45,10 @@ AMK_DEVICE void consume(Worker& w) {
             if (i + 1 < end) next = words[(u64)(i + 1) * RECORD_WORDS + w.lane % RECORD_WORDS];
             // Opaque copies: what the bodies derive from them must not be hoisted out of this loop, where it would only spill.
             asm volatile("mov.u32 %0, %2; mov.u32 %1, %3;" : "=r"(w.lane), "=r"(w.warp) : "r"(threadIdx.x % 32), "r"(threadIdx.x / 32));
-            w.task = r.record.task, w.record = i, w.starved = 0;
+            w.task = r.record.task, w.record = i;
             w.stamp(TRACE_START);
             dispatch(w, r.record);
-            w.stamp(TRACE_END), w.tell(TRACE_STARVED, w.starved);
+            w.stamp(TRACE_END), w.tell(TRACE_STARVED, w.starved), w.tell(TRACE_LATE, w.late);
         }
         if (w.s.leave) break;
     }
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
         }
     } else {
         take_registers();
-        Worker w = {p, s, data, 0, 0, warp, lane, 0, 0, p.forced[0], 0, 0, 0, 0, 0, 0};
+        Worker w = {p, s, data, 0, 0, warp, lane, 0, 0, p.forced[0], 0, 0, 0, 0, 0, 0, 0};
         consume(w);
     }
 }

@@ -94,7 +94,7 @@ struct Worker {
     u32 buffer;            // which half of the GEMV partials
     float best_value;      // running argmax of this thread
     u32 best_index;
-    u32 record, starved;   // index, clocks: for traces
+    u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
     AMK_DEVICE u32 pos() const { return p.pos + step; }
@@ -133,9 +133,10 @@ struct Worker {
         const float value = chance(logit, index);
         if (value > best_value || (value == best_value && index < best_index)) best_value = value, best_index = index;
     }
-    // START: the task is next. INPUTS: its inputs are there. PRODUCT: the first warp has computed. GATHERED: so have all. END.
-    AMK_DEVICE void stamp(TraceWord which) const {
+    // START: the task is next. INPUTS: its (first) inputs are there. PRODUCT: the first warp has computed. GATHERED: so have all. END.
+    AMK_DEVICE void stamp(TraceWord which) {
 #if AMK_TRACE
+        if (which <= TRACE_INPUTS) starved = late = 0;
         tell(which, now_clock());
 #endif
     }

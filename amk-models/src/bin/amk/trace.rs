@@ -2,7 +2,7 @@
 
 use super::options::{cuda_vm, print};
 use super::subject::SubjectArgs;
-use amk::vm::cuda::{self, Parts, Summary, VmOptions};
+use amk::vm::cuda::{self, LoaderWaits, Parts, Summary, VmOptions};
 use anyhow::{Context as _, Result};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
@@ -65,20 +65,30 @@ fn tables(summary: &Summary) -> String {
     let us = |ns: f64| format!("{:.2}", ns / 1e3);
     let parts =
         |parts: &Parts| [parts.wait, parts.starved, parts.compute, parts.gather, parts.epilogue, parts.total()].map(us);
-    let table = |header: [&str; 9]| {
-        let mut table = Table::new();
-        table.load_style(UTF8_BORDERS_ONLY);
-        table.set_header(header);
-        table
-    };
     let mut tasks =
-        table(["op", "tasks", "% of time", "wait", "no weights", "compute", "gather", "epilogue", "sum of these"]);
-    let mut critical = table(["op", "tasks", "% of step", "hop", "no weights", "compute", "gather", "epilogue", "sum"]);
+        table_of(["op", "tasks", "% of time", "wait", "no weights", "compute", "gather", "epilogue", "sum of these"]);
+    let mut critical =
+        table_of(["op", "tasks", "% of step", "hop", "no weights", "compute", "gather", "epilogue", "sum"]);
     for op in &summary.ops {
         let share = format!("{:.1}", 100.0 * op.share);
         tasks.add_row([op.op.clone(), op.tasks.to_string(), share].into_iter().chain(parts(&op.median)));
         let share = format!("{:.1}", 100.0 * op.critical.total() / summary.step);
         critical.add_row([op.op.clone(), op.critical_tasks.to_string(), share].into_iter().chain(parts(&op.critical)));
     }
-    format!("\nall tasks: medians in us\n{tasks}\n\ncritical path: sums in us\n{critical}\n")
+    let mut loaders = table_of(["op", "ring full", "landing", "pace"]);
+    let mut loader = |op: &str, waits: &LoaderWaits| {
+        loaders.add_row([op.to_owned(), us(waits.full), us(waits.landing), us(waits.paced)]);
+    };
+    summary.ops.iter().for_each(|op| loader(&op.op, &op.loader));
+    loader("all", &summary.loader);
+    format!(
+        "\nall tasks: medians in us\n{tasks}\n\ncritical path: sums in us\n{critical}\n\nloaders: what one waits for in the step, mean us\n{loaders}\n"
+    )
+}
+
+fn table_of<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(header);
+    table
 }

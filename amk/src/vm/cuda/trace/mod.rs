@@ -15,7 +15,7 @@ use amk_ir::{Program, Queues, TaskId};
 use names::Names;
 
 /// Words of a record; mirrors `TRACE_WORDS` of `vm/image.cuh`.
-const WORDS: usize = 10;
+const WORDS: usize = 11;
 /// Words of a worker; mirrors `TRACE_WORKER_WORDS`.
 const WORKER_WORDS: usize = 4;
 
@@ -49,7 +49,7 @@ pub struct TaskTrace {
     pub bytes: u64,
     /// The worker turned to it.
     pub start: f64,
-    /// Its inputs were there; `None` for a task that waits for none or had nothing to do.
+    /// Its inputs (of several parts the first) were there; `None` for a task that waits for none or had nothing to do.
     pub inputs: Option<f64>,
     /// The first warp had its product.
     pub product: f64,
@@ -57,8 +57,10 @@ pub struct TaskTrace {
     pub gathered: f64,
     /// It was done.
     pub end: f64,
-    /// Of the time to the product, nanoseconds without weights in the ring.
+    /// Of the time from the inputs to the product, nanoseconds without weights in the ring.
     pub starved: f64,
+    /// Of that time, nanoseconds of waiting for more inputs: a long input comes in parts.
+    pub late: f64,
     /// The loader had asked for all of its bytes.
     pub issued: f64,
     /// What the loader waited for meanwhile, nanoseconds.
@@ -116,7 +118,8 @@ impl Trace {
             let clock = Clock::new(clock)?;
             let mut before = None;
             for &task in queue {
-                let &[start, inputs, product, gathered, end, starved, full, landing, paced, issued] = records.next()?
+                let record = records.next()?;
+                let &[start, inputs, product, gathered, end, starved, late, full, landing, paced, issued] = record
                 else {
                     return None;
                 };
@@ -144,6 +147,7 @@ impl Trace {
                     gathered,
                     end: at(end),
                     starved: ns(starved),
+                    late: ns(late),
                     issued,
                     loader: LoaderWaits { full: ns(full), landing: ns(landing), paced: ns(paced) },
                 });

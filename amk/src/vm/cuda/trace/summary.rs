@@ -1,6 +1,6 @@
 //! Where the time went, by op.
 
-use super::{TaskTrace, Trace};
+use super::{LoaderWaits, TaskTrace, Trace};
 use amk_ir::{Access, BufferId, Exchange, Operand, Program, TaskId};
 use std::collections::HashMap;
 
@@ -9,6 +9,8 @@ use std::collections::HashMap;
 pub struct Summary {
     /// Time of the step, nanoseconds.
     pub step: f64,
+    /// What the loaders waited for in the step, a worker's mean.
+    pub loader: LoaderWaits,
     /// By op, in the order of [`Trace::ops`]; ops without a task are left out.
     pub ops: Vec<OpSummary>,
 }
@@ -28,6 +30,8 @@ pub struct OpSummary {
     pub critical: Parts,
     /// Its tasks on the critical path.
     pub critical_tasks: usize,
+    /// What the loaders waited for while they fetched its weights, a worker's mean.
+    pub loader: LoaderWaits,
 }
 
 /// Parts of a task's time, nanoseconds.
@@ -49,10 +53,11 @@ impl Parts {
     fn of(task: &TaskTrace) -> Self {
         let stream = (task.product - task.ready()).max(0.0);
         let starved = task.starved.min(stream);
+        let late = task.late.min(stream - starved);
         Self {
-            wait: task.ready() - task.start,
+            wait: task.ready() - task.start + late,
             starved,
-            compute: stream - starved,
+            compute: stream - starved - late,
             gather: task.gathered - task.product,
             epilogue: task.end - task.gathered,
         }
@@ -72,16 +77,27 @@ impl Parts {
     }
 }
 
+impl LoaderWaits {
+    fn add(&mut self, other: Self, workers: usize) {
+        self.full += other.full / workers as f64;
+        self.landing += other.landing / workers as f64;
+        self.paced += other.paced / workers as f64;
+    }
+}
+
 impl Trace {
     /// Where the time went. `program` is the one that was traced.
     pub fn summary(&self, program: &Program) -> Summary {
         let step = self.step();
         let mut ops: Vec<OpSummary> =
             self.ops.iter().map(|op| OpSummary { op: op.clone(), ..OpSummary::default() }).collect();
+        let mut loader = LoaderWaits::default();
         let mut parts: Vec<Vec<Parts>> = vec![Vec::new(); ops.len()];
         for task in &self.tasks {
             ops[task.op].share += (task.end - task.start) / (step * self.workers as f64);
             parts[task.op].push(Parts::of(task));
+            ops[task.op].loader.add(task.loader, self.workers);
+            loader.add(task.loader, self.workers);
         }
         for ((op, parts), index) in ops.iter_mut().zip(&parts).zip(0..) {
             // A task that waits for nothing is told apart from one that left at once by what its op does elsewhere.
@@ -104,7 +120,7 @@ impl Trace {
             op.critical_tasks += 1;
         }
         ops.retain(|op| op.share > 0.0);
-        Summary { step, ops }
+        Summary { step, loader, ops }
     }
 
     /// The chain of tasks that the step's time consists of, from its end backwards: a task that waited for its inputs comes after the
@@ -128,13 +144,13 @@ impl Trace {
                 .filter(|&from| from != at && self.tasks[from].start < task.ready())
                 .max_by(|&a, &b| self.tasks[a].end.total_cmp(&self.tasks[b].end));
             let ready = task.ready().min(until);
-            let mut parts = Parts::of(task).until(until - ready);
+            let mut parts = Parts { wait: task.late, ..Parts::of(task) }.until(until - ready);
             let waited = producer.filter(|&from| {
                 task.inputs.is_some() && before.is_none_or(|before| self.tasks[from].end > self.tasks[before].end)
             });
             let from = waited.or(before);
             let since = from.map_or(0.0, |from| self.tasks[from].end.min(ready));
-            parts.wait = ready - since;
+            parts.wait += ready - since;
             path.push((at, parts));
             next = from.map(|from| (from, since));
         }
@@ -143,7 +159,7 @@ impl Trace {
 }
 
 impl Parts {
-    /// The parts after the inputs, cut where their sum exceeds `time`; without the wait.
+    /// The parts cut where their sum exceeds `time`.
     fn until(self, time: f64) -> Self {
         let mut left = time.max(0.0);
         let mut take = |part: f64| {
@@ -151,9 +167,9 @@ impl Parts {
             left -= part;
             part
         };
-        let (starved, compute) = (take(self.starved), take(self.compute));
+        let (wait, starved, compute) = (take(self.wait), take(self.starved), take(self.compute));
         let (gather, epilogue) = (take(self.gather), take(self.epilogue));
-        Self { wait: 0.0, starved, compute: compute + left, gather, epilogue }
+        Self { wait, starved, compute: compute + left, gather, epilogue }
     }
 }
 
