@@ -19,6 +19,9 @@ pub struct DeviceSchedule {
     /// Clock cycles that 4 KiB of a tape take at least: the worker's share of the bandwidth. More would only queue up before the
     /// packets. 0: no pace.
     pub pace: u32,
+    /// KiB of a tape that are brought into the L2 cache ahead of the ring; 0: none.
+    #[serde(default)]
+    pub lookahead: u32,
 }
 
 /// Why a schedule does not fit a GPU.
@@ -42,6 +45,8 @@ pub enum ScheduleError {
 
 /// Shared memory that a worker needs beside its ring, bytes.
 const BESIDE_THE_RING: u32 = 33 << 10;
+/// KiB that the L2 cache holds for a worker at most.
+const MOST_LOOKAHEAD: u32 = 512;
 /// The deepest ring: every tape has at least as many pieces, which `Image::build` checks.
 pub(super) const MOST_RING_SLOTS: u32 = 6;
 
@@ -59,6 +64,7 @@ impl DeviceSchedule {
             ("ring_slots", self.ring_slots, 2, ring),
             ("in_flight", self.in_flight, 1, self.ring_slots),
             ("pace", self.pace, 0, 4096),
+            ("lookahead", self.lookahead, 0, MOST_LOOKAHEAD),
         ] {
             if !(least..=most).contains(&found) {
                 return Err(ScheduleError::Range { field, found, least, most, target: target.name });

@@ -68,6 +68,7 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
+    let _ = writeln!(out, "#define AMK_LOOKAHEAD {}", plan.schedule.lookahead << 10);
     if options.trace {
         out.push_str("#define AMK_TRACE 1\n");
     }
