@@ -176,11 +176,12 @@ fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateEr
 
 /// Whether the device chooses such tokens itself, so that one launch makes the whole text.
 pub fn on_device(sampler: &SamplerConfig) -> bool {
-    sampler.top_k == 0 && sampler.top_p == 1.0 && sampler.min_p == 0.0 && sampler.repetition_penalty == 1.0
+    sampler.repetition_penalty == 1.0
 }
 
 /// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler must be one for which
-/// [`on_device`] holds; stop strings end what is seen, not the launch.
+/// [`on_device`] holds; stop strings end what is seen, not the launch. The tokens are those that [`Sampler`] draws from the same
+/// logits; should the device's search leave a draw undecided ([`cuda::choose`]), it is made here and a new launch goes on.
 ///
 /// # Errors
 /// As [`generate`].
@@ -193,36 +194,56 @@ pub fn generate_on_device(
 ) -> Result<Generated, GenerateError> {
     let positions = vm.positions();
     let (_, before) = checked(prompt, positions)?;
+    Sampler::new(request.sampler.clone())?;
     let room = positions - prompt.len() + 1;
     let wanted = request.max_tokens.unwrap_or(room).min(room);
-    let steps = before.len() + wanted;
-    let options = cuda::RunOptions {
-        temperature: request.sampler.temperature,
-        seed: request.sampler.seed,
-        stops: request.stop_tokens.clone(),
-        ..cuda::RunOptions::default()
-    };
-    let mut text = Text::new(tokenizer, request.stop_strings, request.stop_tokens, before.len());
-    let count = u32::try_from(steps).unwrap_or(u32::MAX);
+    let mut text = Text::new(tokenizer, request.stop_strings, request.stop_tokens.clone(), before.len());
     let start = Instant::now();
     let (mut prompt_time, mut failed) = (None, None);
-    let run = vm.run(prompt, 0, count, &options, &mut |token| {
-        if failed.is_none() {
-            failed = text.push(token, see).err();
+    // Tokens of the next launch and the position of the first.
+    let (mut given, mut pos) = (prompt.to_vec(), 0);
+    while text.ended.is_none() && text.tokens.len() < wanted {
+        let draws = text.tokens.len();
+        let options = run_options(&request.sampler, &request.stop_tokens, draws);
+        let steps = u32::try_from(given.len() - 1 + wanted - draws).unwrap_or(u32::MAX);
+        let run = vm.run(&given, u32::try_from(pos).unwrap_or(u32::MAX), steps, &options, &mut |token| {
+            if failed.is_none() {
+                failed = text.push(token, see).err();
+            }
+            if text.before == 0 {
+                prompt_time.get_or_insert_with(|| start.elapsed());
+            }
+        });
+        let run = run.map_err(|error| GenerateError::Decoder { pos, source: Box::new(error) })?;
+        if let Some(error) = failed {
+            return Err(error.into());
         }
-        if text.before == 0 {
-            prompt_time.get_or_insert_with(|| start.elapsed());
-        }
-    });
-    run.map_err(|error| GenerateError::Decoder { pos: prompt.len() - 1, source: Box::new(error) })?;
-    if let Some(error) = failed {
-        return Err(error.into());
+        let Some(logits) = run.undecided else { break };
+        let mut sampler = Sampler::after(request.sampler.clone(), text.tokens.len() as u64)?;
+        let token = sampler.sample(&logits, &[])?;
+        pos += run.tokens.len() + 1;
+        given = vec![token];
+        text.push(token, see)?;
     }
     let full = if wanted == room { Ended::ContextFull } else { Ended::MaxTokens };
     let (tokens, ended) = text.finish(see)?;
     let prompt_time = prompt_time.unwrap_or_default();
     let decode_time = start.elapsed().saturating_sub(prompt_time);
     Ok(Generated { tokens, ended: ended.unwrap_or(full), prompt_tokens: prompt.len(), prompt_time, decode_time })
+}
+
+/// What a launch is asked for: `draws` tokens were drawn before it.
+fn run_options(sampler: &SamplerConfig, stops: &[u32], draws: usize) -> cuda::RunOptions {
+    cuda::RunOptions {
+        temperature: sampler.temperature,
+        top_k: u32::try_from(sampler.top_k).unwrap_or(u32::MAX),
+        top_p: sampler.top_p,
+        min_p: sampler.min_p,
+        seed: sampler.seed,
+        draw: u32::try_from(draws).unwrap_or(u32::MAX),
+        stops: stops.to_vec(),
+        ..cuda::RunOptions::default()
+    }
 }
 
 /// The text of new tokens, up to what ends it.

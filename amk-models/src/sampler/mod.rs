@@ -87,6 +87,14 @@ impl Sampler {
         Ok(Self { config, step: 0, logits: Vec::new() })
     }
 
+    /// A sampler that has made `draws` draws: the next is the one that a sampler makes after so many calls of [`Sampler::sample`].
+    ///
+    /// # Errors
+    /// As [`Sampler::new`].
+    pub fn after(config: SamplerConfig, draws: u64) -> Result<Self, SamplerError> {
+        Ok(Self { step: draws, ..Self::new(config)? })
+    }
+
     /// The next token after `history`, given the `logits` of all tokens, `[vocab]`. Among equals the lowest id wins; a logit
     /// that is no number counts as impossible.
     ///
