@@ -17,3 +17,8 @@ pub const DEVICE: DeviceCode = DeviceCode {
         ("vm/vm.cuh", include_str!("../vm/vm.cuh")),
     ],
 };
+
+/// The bare ring, which tells the rate at which a GPU reads at best.
+pub const CEILING: DeviceCode = DeviceCode {
+    files: &[("vm/ptx.cuh", include_str!("../vm/ptx.cuh")), ("vm/ceiling.cuh", include_str!("../vm/ceiling.cuh"))],
+};

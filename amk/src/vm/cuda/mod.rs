@@ -8,6 +8,7 @@
 //! generated `dispatch` ([`source`]), compiled by NVRTC and cached ([`nvrtc`]). Nothing of CUDA is needed to build this module; at
 //! run time the driver and NVRTC are loaded, and their absence is an error that says what to install.
 
+mod ceiling;
 pub mod choose;
 mod device;
 mod error;
@@ -26,6 +27,7 @@ mod tape;
 mod target;
 mod trace;
 
+pub use ceiling::Ceiling;
 pub use device::probe;
 pub use error::{CudaError, Stuck};
 pub use image::Image;

@@ -12,6 +12,15 @@ pub struct DeviceCode {
     pub files: &'static [(&'static str, &'static str)],
 }
 
+impl DeviceCode {
+    /// The files in order, whole: their includes are for readers and editors.
+    pub(super) fn text(&self) -> String {
+        let lines = self.files.iter().flat_map(|(_, text)| text.lines());
+        let kept = lines.filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"));
+        kept.flat_map(|line| [line, "\n"]).collect()
+    }
+}
+
 /// Consumer warps of a worker.
 pub const WARPS: u32 = 16;
 /// Bytes of a ring slot.
@@ -78,15 +87,7 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     out.push_str(
         "template <class L> __device__ __forceinline__ bool dispatch_load(L&, const Record&, const unsigned char*);\n",
     );
-    for (_, text) in code.files {
-        // The files come in order, whole: their includes are for readers and editors.
-        text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once")).for_each(
-            |line| {
-                out.push_str(line);
-                out.push('\n');
-            },
-        );
-    }
+    out.push_str(&code.text());
     let cases = [
         (DeviceOp::Embed, "embed(w, r)".to_owned()),
         (DeviceOp::Attend, format!("attention<{attention}>(w, r)")),

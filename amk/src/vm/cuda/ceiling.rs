@@ -1,0 +1,98 @@
+//! The rate at which a GPU reads its memory at best: what every time of a step is compared with.
+
+use super::device::open;
+use super::error::CudaError;
+use super::memory::address;
+use super::nvrtc::compile_cached;
+use super::source::{CHUNK, DeviceCode};
+use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes that all workers read together: far more than the L2 cache holds.
+const BYTES: u64 = 4 << 30;
+/// Bytes that are made on the host; the rest are copies.
+const SEED_BYTES: usize = 64 << 20;
+/// Threads of the kernel: 16 warps that read, one that asks.
+const THREADS: u32 = 17 * 32;
+/// Launches that are not counted.
+const WARM_UP: usize = 2;
+
+/// The bare ring on the first GPU, ready to be timed.
+pub struct Ceiling {
+    stream: Arc<CudaStream>,
+    function: CudaFunction,
+    data: CudaSlice<u8>,
+    out: CudaSlice<u32>,
+    workers: u32,
+    chunks: u32,
+    slots: u32,
+}
+
+impl Ceiling {
+    /// Compiles `code`, which has the kernel `amk_ceiling`, and fills memory with random bytes.
+    ///
+    /// # Errors
+    /// No GPU, no NVRTC, too little memory, and those of the driver.
+    pub fn new(code: DeviceCode, cache: &Path) -> Result<Self, CudaError> {
+        let (context, target) = open()?;
+        let cubin = compile_cached(&code.text(), target.architecture, cache)?;
+        let function =
+            context.load_module(cudarc::nvrtc::Ptx::from_binary(cubin.bytes))?.load_function("amk_ceiling")?;
+        let (workers, slots) = (target.multiprocessors, target.schedule.ring_slots);
+        let ring = i32::try_from(slots * CHUNK).unwrap_or(i32::MAX);
+        function
+            .set_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ring)?;
+        let (free, total) = context.mem_get_info()?;
+        if BYTES > free as u64 {
+            return Err(CudaError::Memory { needed: BYTES, free: free as u64, total: total as u64 });
+        }
+        let chunks = (BYTES / u64::from(workers) / u64::from(CHUNK)) as u32;
+        let stream = context.new_stream()?;
+        let len = chunks as usize * workers as usize * CHUNK as usize;
+        let mut data = stream.alloc_zeros::<u8>(len)?;
+        let mut state = 0x2545_f491_4f6c_dd1du64;
+        let seed: Vec<u8> = (0..SEED_BYTES / 8)
+            .flat_map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state.to_le_bytes()
+            })
+            .collect();
+        for from in (0..len).step_by(SEED_BYTES) {
+            let part = SEED_BYTES.min(len - from);
+            stream.memcpy_htod(&seed[..part], &mut data.slice_mut(from..from + part))?;
+        }
+        let out = stream.alloc_zeros::<u32>(1)?;
+        stream.synchronize()?;
+        let ceiling = Self { stream, function, data, out, workers, chunks, slots };
+        for _ in 0..WARM_UP {
+            ceiling.sample()?;
+        }
+        Ok(ceiling)
+    }
+
+    /// Reads all bytes once; gives the rate in bytes a second.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn sample(&self) -> Result<f64, CudaError> {
+        let config = LaunchConfig {
+            grid_dim: (self.workers, 1, 1),
+            block_dim: (THREADS, 1, 1),
+            shared_mem_bytes: self.slots * CHUNK,
+        };
+        let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        let (data, out) = (address(&self.data, &self.stream), address(&self.out, &self.stream));
+        let start = self.stream.record_event(timed)?;
+        let mut launch = self.stream.launch_builder(&self.function);
+        launch.arg(&data).arg(&self.chunks).arg(&self.slots).arg(&out);
+        // SAFETY: the parameters are those of `amk_ceiling`; every block reads `chunks` chunks of `data`, which has them for all
+        // workers, and `self` outlives the launch, which `elapsed_ms` waits for.
+        unsafe { launch.launch(config) }?;
+        let end = self.stream.record_event(timed)?;
+        let seconds = f64::from(start.elapsed_ms(&end)?) / 1e3;
+        Ok(self.data.len() as f64 / seconds)
+    }
+}
