@@ -1,8 +1,9 @@
 //! What tests programs: an independent [`oracle`], random programs ([`generate`]), their mutations ([`mutate`]), and the
-//! comparison of verifier and oracle on them ([`soundness`], [`shrink`]).
+//! comparison of verifier and oracle on them ([`soundness`], [`shrink`]); the same for programs with tables ([`routed`]).
 
 pub mod generate;
 pub mod mutate;
 pub mod oracle;
+pub mod routed;
 pub mod shrink;
 pub mod soundness;

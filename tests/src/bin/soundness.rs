@@ -2,10 +2,12 @@
 
 use amk_tests::generate::Size;
 use amk_tests::oracle::Explorer;
+use amk_tests::routed::{Count, compare, mutate::Class};
 use amk_tests::shrink::shrink;
 use amk_tests::soundness::{Difference, Tally, codes, draw, opinion};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -31,6 +33,9 @@ struct Args {
     /// Programs of up to 80 tasks, judged by one execution a task and not by every interleaving.
     #[arg(long)]
     large: bool,
+    /// Programs with tables, each routing judged as a program of its own.
+    #[arg(long)]
+    routed: bool,
     /// Prints a JSON summary instead of a table.
     #[arg(long)]
     json: bool,
@@ -51,6 +56,9 @@ fn main() -> ExitCode {
         show(args.size(), args.seed, number);
         return ExitCode::SUCCESS;
     }
+    if args.routed {
+        return routed(&args);
+    }
     let started = Instant::now();
     let tally = run(&args);
     let seconds = started.elapsed().as_secs_f64();
@@ -66,11 +74,42 @@ fn main() -> ExitCode {
     if total.false_accepts + total.false_rejects == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(args: &Args) -> Tally {
-    let bar = ProgressBar::new(args.programs);
+fn bar(programs: u64) -> ProgressBar {
+    let bar = ProgressBar::new(programs);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} programs, {eta} left") {
         bar.set_style(style);
     }
+    bar
+}
+
+/// Programs with tables, by class.
+fn routed(args: &Args) -> ExitCode {
+    let bar = bar(args.programs);
+    let share = |thread: u64| bar.wrap_iter((thread..args.programs).step_by(args.threads.max(1) as usize));
+    let mut counts: BTreeMap<Class, Count> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..args.threads.max(1))
+            .map(|thread| scope.spawn(move || compare(codes, args.seed, share(thread))))
+            .collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(more) => more.into_iter().for_each(|(class, more)| counts.entry(class).or_default().add(more)),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    });
+    bar.finish_and_clear();
+    let mut total = Count::default();
+    for (class, count) in counts {
+        println!("{:<22} {count}", format!("{class:?}"));
+        total.add(count);
+    }
+    println!("{:<22} {total}", "all");
+    if total.false_accepts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(args: &Args) -> Tally {
+    let bar = bar(args.programs);
     let next = AtomicU64::new(0);
     let work = || {
         let mut tally = Tally::default();

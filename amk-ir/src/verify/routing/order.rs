@@ -3,7 +3,8 @@
 //! Where entry `n` of a table says `v`, the task that signals `n` finishes before those start that wait for the count of `v`;
 //! and who signals element `v` of an event finishes before those start that wait there for entry `n` and for all signals. With
 //! the order of the least program, these *edges* give what comes after a task given the value. An entry has *some* value: what
-//! comes after a task for each value of one entry comes after it for every routing.
+//! comes after a task for each value of one entry comes after it for every routing; and so does what comes after it for each
+//! entry of a row that names all values.
 
 use crate::verify::Given;
 use crate::verify::clocks::Clocks;
@@ -19,6 +20,8 @@ type Tasks = Vec<u64>;
 struct Edges {
     entries: u32,
     values: u32,
+    /// Entries of a row if they differ, else 1.
+    row: u32,
     /// By entry: who signals it, on which event tensor.
     signals: Vec<Vec<(EventId, u32)>>,
     /// By entry: who waits for its element, of which event tensor and for how many signals.
@@ -44,12 +47,13 @@ pub(in crate::verify) struct RoutedOrder {
 impl RoutedOrder {
     pub(super) fn of(program: &Program) -> Self {
         let edges = |table: &crate::Table| {
-            let (entries, values) = match table.holds {
-                Holds::Routes { values, .. } => (table.entries(program), values),
-                Holds::Splits { .. } => (0, 0),
+            let (entries, values, row) = match table.holds {
+                Holds::Routes { values, distinct: true } => (table.entries(program), values, table.row_len(program)),
+                Holds::Routes { values, distinct: false } => (table.entries(program), values, 1),
+                Holds::Splits { .. } => (0, 0, 1),
             };
             let none = entries as usize;
-            Edges { entries, values, signals: vec![Vec::new(); none], picks: vec![Vec::new(); none] }
+            Edges { entries, values, row, signals: vec![Vec::new(); none], picks: vec![Vec::new(); none] }
         };
         let mut tables: Vec<Edges> = program.tables.iter().map(edges).collect();
         let (mut counts, mut fixed) = (HashMap::<_, Vec<u32>>::new(), HashMap::<_, Vec<u32>>::new());
@@ -154,8 +158,17 @@ impl RoutedOrder {
                 more.iter_mut().zip(&reached).for_each(|(more, reached)| *more |= reached);
             }
             for table in (0..self.tables.len()).map(TableId::from) {
-                for entry in 0..self.tables[table.index()].entries {
-                    self.for_each_value(clocks, a, &after, (table, entry), &mut more);
+                let &Edges { entries, values, row, .. } = &self.tables[table.index()];
+                let given = move |entry, value| Given { table, entry, value };
+                for entry in 0..entries {
+                    self.one_of(clocks, a, &after, (0..values).map(|value| given(entry, value)), &mut more);
+                }
+                // A row of different entries that is as long as there are values names each of them.
+                for first in (0..entries).step_by(row as usize).filter(|_| row == values) {
+                    for value in 0..values {
+                        let row = (first..first + row).map(|entry| given(entry, value));
+                        self.one_of(clocks, a, &after, row, &mut more);
+                    }
                 }
             }
             if more == after {
@@ -165,18 +178,11 @@ impl RoutedOrder {
         }
     }
 
-    /// Adds what comes after `a` for each value of an entry.
-    fn for_each_value(
-        &mut self,
-        clocks: &Clocks,
-        a: u32,
-        after: &Tasks,
-        (table, entry): (TableId, u32),
-        more: &mut Tasks,
-    ) {
+    /// Adds what comes after `a` in all of several cases, one of which holds for every routing.
+    fn one_of(&mut self, clocks: &Clocks, a: u32, after: &Tasks, cases: impl Iterator<Item = Given>, more: &mut Tasks) {
         let mut common: Option<Tasks> = None;
-        for value in 0..self.tables[table.index()].values {
-            let reached = self.reached(clocks, a, after, Given { table, entry, value });
+        for given in cases {
+            let reached = self.reached(clocks, a, after, given);
             let both = match common {
                 None => reached,
                 Some(common) => common.iter().zip(&reached).map(|(a, b)| a & b).collect(),
