@@ -320,20 +320,20 @@ fn reads(program: &Program, id: TaskId, found: &mut Found) {
     let task = &program.tasks[id.index()];
     let operands = || task.calls.iter().flat_map(|call| &call.operands);
     let tiles = operands().filter_map(|operand| match operand.routed? {
-        Routed::Pick { table, entry } => Some((table, Some(entry), false)),
-        Routed::Row { table, .. } | Routed::Group { table, .. } => Some((table, None, false)),
+        Routed::Pick { table, entry } => Some((table, Some(entry))),
+        Routed::Row { table, .. } | Routed::Group { table, .. } => Some((table, None)),
     });
     let waits = task.routed_waits.iter().map(|wait| match *wait {
-        RoutedWait::Count { table, .. } => (table, None, true),
-        RoutedWait::Pick { table, entry, .. } => (table, Some(entry), true),
+        RoutedWait::Count { table, .. } => (table, None),
+        RoutedWait::Pick { table, entry, .. } => (table, Some(entry)),
     });
-    let signals = task.routed_signals.iter().map(|signal| (signal.table, Some(signal.entry), false));
-    for (table, entry, at_start) in tiles.chain(waits).chain(signals) {
+    let signals = task.routed_signals.iter().map(|signal| (signal.table, Some(signal.entry)));
+    for (table, entry) in tiles.chain(waits).chain(signals) {
         let declared = &program.tables[table.index()];
         let of_table = || operands().filter(|operand| operand.buffer == declared.buffer);
         let read = of_table().any(|o| o.access.reads() && covers(program, declared, o, entry));
-        // A wait is over before the task has written anything.
-        if !read || at_start && of_table().any(|operand| operand.access.writes()) {
+        // What a task writes itself is known when its waits are over, and checked when its calls are.
+        if !read || of_table().any(|operand| operand.access.writes()) {
             found.push(Violation::TableNotRead { task: id, table, entry });
             return;
         }

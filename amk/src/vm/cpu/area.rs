@@ -82,6 +82,15 @@ impl Area {
         Self { home, whole, region, cut, run: is_run.then_some(first) }
     }
 
+    /// The tile with these rows: a range of the first dimension.
+    pub(super) fn rows(&self, rows: core::ops::Range<usize>) -> Self {
+        let mut region = self.region;
+        if let Some(first) = region.intervals_mut().first_mut() {
+            *first = amk_ir::Interval::fixed(rows.start as u32, rows.end as u32);
+        }
+        Self::new(self.home.clone(), self.whole, region)
+    }
+
     fn first(&self, moment: Moment) -> NonNull<f32> {
         self.home.first(moment).cast()
     }
@@ -98,7 +107,7 @@ impl Area {
             return unsafe { Tensor::view(first.add(run), self.cut) };
         }
         let mut copy = vec![0.0; self.cut.elements()];
-        self.rows(moment.pos, |from, to, len| {
+        self.runs(moment.pos, |from, to, len| {
             // SAFETY: a row of the region, as above.
             let row = unsafe { core::slice::from_raw_parts(first.as_ptr().add(from), len) };
             copy[to..to + len].copy_from_slice(row);
@@ -120,7 +129,7 @@ impl Area {
     pub(super) unsafe fn store(&self, moment: Moment, data: &[f32]) {
         let first = self.first(moment);
         let mut data = data;
-        self.rows(moment.pos, |to, _, len| {
+        self.runs(moment.pos, |to, _, len| {
             let (row, rest) = data.split_at(len.min(data.len()));
             data = rest;
             // SAFETY: a row of the region lies in its buffer; nobody else touches it, as the caller promises.
@@ -147,7 +156,7 @@ impl Area {
     }
 
     /// Each run of the last dimension of the region: its first element in the buffer and in the cut tensor, and its length.
-    fn rows(&self, pos: Pos, mut each: impl FnMut(usize, usize, usize)) {
+    fn runs(&self, pos: Pos, mut each: impl FnMut(usize, usize, usize)) {
         let rank = self.whole.len();
         if rank == 0 {
             return each(0, 0, 1);

@@ -9,6 +9,7 @@ use crate::registry::Frame;
 use crate::tensor::{Cells, Pos, Token};
 use amk_ir::verify::Verified;
 use amk_ir::{Program, Queues, Steps, TaskId, WorkerId};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +43,8 @@ pub(super) struct Engine {
     pub(super) verified: Arc<Verified>,
     pub(super) plan: Plan,
     counters: Box<[Counter]>,
+    /// By counter: the count, since the VM was made, that waits for a table's count want.
+    wanted: Box<[AtomicU64]>,
     /// The next ticket of the launch.
     pub(super) ticket: AtomicU64,
     /// Work finished since the VM was made: a worker's whole step where queues are static, else a task.
@@ -61,12 +64,14 @@ impl Engine {
         let out_of_memory = || VmError::Memory { buffer: "local buffers".to_owned(), bytes: bytes as u64 };
         let locals = (0..workers).map(|_| Cells::zeroed(bytes).ok_or_else(out_of_memory)).collect::<Result<_, _>>()?;
         let counters = plan.fan_in.iter().map(|_| Counter::default()).collect();
+        let counted = if verified.program().tables.is_empty() { 0 } else { plan.fan_in.len() };
+        let wanted = (0..counted).map(|_| AtomicU64::new(0)).collect();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // Who spins while another thread needs the core makes it wait longer.
         let spins = if workers <= cores { 4096 } else { 16 };
         let (ticket, progress) = (AtomicU64::new(0), Counter::default());
         let (aborted, failure) = (AtomicBool::new(false), Mutex::new(None));
-        Ok(Self { verified, plan, counters, ticket, progress, aborted, failure, locals, deadline, spins })
+        Ok(Self { verified, plan, counters, wanted, ticket, progress, aborted, failure, locals, deadline, spins })
     }
 
     pub(super) fn program(&self) -> &Program {
@@ -92,6 +97,14 @@ impl Engine {
         if let Err(failure) = unsafe { task::run(plan, moment, &step.tokens, frame) } {
             return Err(self.fail(self.failed_task(worker, id, failure)));
         }
+        if let Some(routed) = &plan.routed {
+            // SAFETY: the calls are over, and no signal has been given.
+            unsafe { routed.accept(moment, &self.wanted) }.map_err(|broken| self.fail(broken))?;
+            // SAFETY: as above.
+            for signal in unsafe { routed.signals(moment) } {
+                self.counters[signal].0.fetch_add(1, Ordering::Release);
+            }
+        }
         for &signal in &plan.signals {
             // Release: what the task wrote is seen by whoever waits for the count.
             self.counters[signal].0.fetch_add(1, Ordering::Release);
@@ -112,9 +125,24 @@ impl Engine {
     /// The first wait of a task that is not over at step `step`, and the count it wants.
     pub(super) fn pending(&self, task: TaskId, step: u64, pos: Pos) -> Option<(usize, u64)> {
         let waits = self.plan.tasks[task.index()].waits.iter().filter(|wait| applies(wait, pos));
-        waits
+        let fixed = waits
             .map(|wait| (wait.counter, self.wanted(wait, step)))
-            .find(|&(counter, wanted)| self.count(counter) < wanted)
+            .find(|&(counter, wanted)| self.count(counter) < wanted);
+        fixed.or_else(|| {
+            // SAFETY: the waits that no table decides are over.
+            unsafe { self.routed_waits(task, step, pos) }.find(|&(counter, wanted)| self.count(counter) < wanted)
+        })
+    }
+
+    /// Waits of a task that tables decide: counters and the counts they want.
+    ///
+    /// # Safety
+    /// The task's other waits are over at step `step`.
+    unsafe fn routed_waits(&self, task: TaskId, step: u64, pos: Pos) -> impl Iterator<Item = (usize, u64)> {
+        let moment = Moment { step, pos, locals: NonNull::dangling() };
+        let routed = self.plan.tasks[task.index()].routed.iter();
+        // SAFETY: as the caller promises; a table is in no local memory.
+        routed.flat_map(move |routed| unsafe { routed.waits(moment, &self.plan.fan_in, &self.wanted) })
     }
 
     /// Waits until every wait of a task is over.
@@ -124,6 +152,10 @@ impl Engine {
             self.wait(&self.counters[wait.counter], wanted, |waited| {
                 self.stall(worker, task, wait.counter, wanted, waited)
             })?;
+        }
+        // SAFETY: the waits that no table decides are over.
+        for (counter, wanted) in unsafe { self.routed_waits(task, step, pos) } {
+            self.wait(&self.counters[counter], wanted, |waited| self.stall(worker, task, counter, wanted, waited))?;
         }
         Ok(())
     }

@@ -121,9 +121,55 @@ pub enum VmError {
         /// What came.
         found: String,
     },
+    /// A table does not keep its contract.
+    #[error("table `{table}`, row {row}, entry {column} is {value}, {breach}")]
+    Table {
+        /// The table's name.
+        table: String,
+        /// The row.
+        row: usize,
+        /// The entry in the row.
+        column: usize,
+        /// What it is.
+        value: f32,
+        /// What it should be.
+        breach: Breach,
+    },
     /// An earlier step failed, so states and counters are undefined.
     #[error("an earlier step of this VM failed; make a new one")]
     Poisoned,
+}
+
+/// How an entry of a table breaks the contract that the program was verified for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Breach {
+    /// It is no whole number below `values`.
+    Range {
+        /// One more than the largest.
+        values: u32,
+    },
+    /// It is in its row already.
+    Repeated,
+    /// It is no whole number from `least` to `total`.
+    Order {
+        /// The entry before; `total` for the last entry.
+        least: u32,
+        /// What the last entry is.
+        total: u32,
+    },
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Range { values } => write!(f, "which is no whole number below {values}"),
+            Self::Repeated => write!(f, "which is in the row already; entries of a row are distinct"),
+            Self::Order { least, total } if least == total => write!(f, "which is not {total}, where splits end"),
+            Self::Order { least, total } => {
+                write!(f, "which is no whole number from {least} to {total}; splits start at 0 and go up")
+            }
+        }
+    }
 }
 
 /// A wait that was not met before the deadline.

@@ -23,11 +23,12 @@ mod plan;
 mod pool;
 mod rng;
 mod shuffle;
+mod table;
 mod task;
 mod worker;
 
 pub use engine::Step;
-pub use error::{Stall, VmError};
+pub use error::{Breach, Stall, VmError};
 
 use super::Bindings;
 use crate::registry::{Output, Registry};

@@ -5,11 +5,13 @@ use super::error::VmError;
 use super::fit::{Fit, Slot};
 use super::memory::{Bound, Memory};
 use super::packets::Packets;
+use super::table::{PickedWeight, RoutedArea, RoutedTask, Table};
 use crate::registry::{Frame, Registry};
 use crate::tensor::{State, Weight};
 use crate::vm::Bindings;
 use amk_ir::{Call, InstructionId, Operand, Param, Program, Region, TaskId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// What the workers execute.
 pub(super) struct Plan {
@@ -25,6 +27,8 @@ pub(super) struct TaskPlan {
     pub(super) waits: Vec<WaitPlan>,
     /// Counters, each signalled once.
     pub(super) signals: Vec<usize>,
+    /// What depends on tables; `None` where nothing does and the task writes none.
+    pub(super) routed: Option<Box<RoutedTask>>,
 }
 
 /// A wait on a counter.
@@ -46,7 +50,9 @@ pub(super) struct CallPlan {
 /// How an argument is made.
 pub(super) enum ArgumentPlan {
     Tensor(Area),
+    RoutedTensor(RoutedArea),
     Weight(Weight),
+    PickedWeight(PickedWeight),
     State {
         state: State,
         region: Region,
@@ -62,6 +68,7 @@ pub(super) enum ArgumentPlan {
 /// Where a result goes.
 pub(super) enum ResultPlan {
     Tensor(Area),
+    RoutedTensor(RoutedArea),
     Token(Area),
 }
 
@@ -71,13 +78,15 @@ impl Plan {
         let memory = Memory::new(program, bindings)?;
         let packets = Packets::new(program);
         let (bases, counters) = program.counter_bases();
+        let tables = Table::all(program, &memory, &bases)?;
         let counter = |element: amk_ir::Element| bases[element.event.index()] as usize + element.index as usize;
         let mut fan_in = vec![0; counters as usize + packets.writers()];
         let mut tasks = Vec::with_capacity(program.tasks.len());
         for (index, task) in program.tasks.iter().enumerate() {
             let id = TaskId::from(index);
+            let operands = Operands { program, memory: &memory, tables: &tables };
             let calls =
-                task.calls.iter().map(|call| call_plan(id, call, program, &fits, &memory)).collect::<Result<_, _>>()?;
+                task.calls.iter().map(|call| call_plan(id, call, &operands, &fits)).collect::<Result<_, _>>()?;
             let written = packets.counter_of(id).map(|number| counters as usize + number);
             let signals: Vec<usize> = task.signals.iter().map(|&element| counter(element)).chain(written).collect();
             signals.iter().for_each(|&signal| fan_in[signal] += 1);
@@ -87,7 +96,8 @@ impl Plan {
                 overlap: None,
             });
             let waits = own.chain(packets.waits(program, id, counters as usize)).collect();
-            tasks.push(TaskPlan { calls, waits, signals });
+            let routed = (!tables.is_empty()).then(|| Box::new(RoutedTask::new(program, task, &tables, &bases)));
+            tasks.push(TaskPlan { calls, waits, signals, routed });
         }
         Ok(Self { tasks, fan_in, memory })
     }
@@ -101,13 +111,38 @@ fn fits(program: &Program, registry: &Registry) -> Result<BTreeMap<InstructionId
     called.into_iter().map(fit).collect()
 }
 
+/// What operands are made of.
+struct Operands<'a> {
+    program: &'a Program,
+    memory: &'a Memory,
+    tables: &'a [Arc<Table>],
+}
+
+impl Operands<'_> {
+    fn tensor(&self, operand: &Operand) -> Result<ArgumentPlan, &'static str> {
+        let area = self.memory.area(self.program, operand)?;
+        Ok(match operand.routed {
+            Some(routed) => ArgumentPlan::RoutedTensor(RoutedArea::new(area, self.tables, routed)),
+            None => ArgumentPlan::Tensor(area),
+        })
+    }
+
+    fn result(&self, operand: &Operand) -> Result<ResultPlan, &'static str> {
+        let area = self.memory.area(self.program, operand)?;
+        Ok(match operand.routed {
+            Some(routed) => ResultPlan::RoutedTensor(RoutedArea::new(area, self.tables, routed)),
+            None => ResultPlan::Tensor(area),
+        })
+    }
+}
+
 fn call_plan(
     task: TaskId,
     call: &Call,
-    program: &Program,
+    operands: &Operands<'_>,
     fits: &BTreeMap<InstructionId, Fit>,
-    memory: &Memory,
 ) -> Result<CallPlan, VmError> {
+    let &Operands { program, memory, .. } = operands;
     let fit = &fits[&call.instruction];
     let instruction = &program.instructions[call.instruction.index()];
     let refuse = |operand: usize, why: &'static str| {
@@ -125,10 +160,8 @@ fn call_plan(
         let operand = |number: usize| call.operands.get(number).ok_or_else(|| refuse(number, "it is missing"));
         let param = |number: usize| call.params.get(number);
         match *slot {
-            Slot::Tensor(number) => {
-                memory.area(program, operand(number)?).map(ArgumentPlan::Tensor).map_err(|why| refuse(number, why))
-            }
-            Slot::Weight(number) => weight(memory, operand(number)?).map_err(|why| refuse(number, why)),
+            Slot::Tensor(number) => operands.tensor(operand(number)?).map_err(|why| refuse(number, why)),
+            Slot::Weight(number) => weight(operands, operand(number)?).map_err(|why| refuse(number, why)),
             Slot::State(number) => match memory.bound(operand(number)?.buffer) {
                 Bound::State(state) => {
                     Ok(ArgumentPlan::State { state: state.handle(), region: operand(number)?.region })
@@ -153,11 +186,7 @@ fn call_plan(
     let arguments = fit.arguments.iter().map(argument).collect::<Result<_, _>>()?;
     let result = |&(number, token): &(usize, bool)| {
         let operand = call.operands.get(number).ok_or_else(|| refuse(number, "it is missing"))?;
-        let area = if token {
-            memory.word(program, operand).map(ResultPlan::Token)
-        } else {
-            memory.area(program, operand).map(ResultPlan::Tensor)
-        };
+        let area = if token { memory.word(program, operand).map(ResultPlan::Token) } else { operands.result(operand) };
         area.map_err(|why| refuse(number, why))
     };
     let results = fit.results.iter().map(result).collect::<Result<_, _>>()?;
@@ -165,8 +194,12 @@ fn call_plan(
 }
 
 /// The tile of a weight; a dimension that moves with the position is whole.
-fn weight(memory: &Memory, operand: &Operand) -> Result<ArgumentPlan, &'static str> {
-    let Bound::Weight(weight) = memory.bound(operand.buffer) else { return Err("it is no weight") };
+fn weight(operands: &Operands<'_>, operand: &Operand) -> Result<ArgumentPlan, &'static str> {
+    let Bound::Weight(weight) = operands.memory.bound(operand.buffer) else { return Err("it is no weight") };
+    if let Some(routed) = operand.routed {
+        let picked = PickedWeight::new(weight, operands.tables, operand, routed);
+        return picked.map(ArgumentPlan::PickedWeight).ok_or("a weight is picked by an entry, and does not move");
+    }
     let ranges: Vec<_> = operand
         .region
         .intervals()

@@ -66,7 +66,11 @@ unsafe fn make<'p>(argument: &'p ArgumentPlan, moment: Moment, tokens: &[Token])
     match argument {
         // SAFETY: nobody writes the region before the task's signals, and the frame drops the tensor before them.
         ArgumentPlan::Tensor(area) => Argument::Tensor(unsafe { area.tensor(moment) }),
+        // SAFETY: likewise; the task reads the table, which orders it after the tasks that write it.
+        ArgumentPlan::RoutedTensor(routed) => Argument::Tensor(unsafe { routed.at(moment).tensor(moment) }),
         ArgumentPlan::Weight(weight) => Argument::Weight(weight),
+        // SAFETY: as for routed tensors.
+        ArgumentPlan::PickedWeight(picked) => Argument::Weight(unsafe { picked.at(moment) }),
         // SAFETY: nobody else accesses the region in conflict before the task's signals, and the frame drops the view before.
         ArgumentPlan::State { state, region } => Argument::State(unsafe { state.view(region, moment.pos) }),
         ArgumentPlan::TokenInput(input) => Argument::Token(tokens.get(*input).copied().unwrap_or_default()),
@@ -88,19 +92,28 @@ unsafe fn store(result: &ResultPlan, output: Option<Output>, moment: Moment) -> 
         Some(Output::Token(_)) => "a token".to_owned(),
         None => "nothing".to_owned(),
     };
-    match (result, output) {
-        (ResultPlan::Tensor(area), Some(Output::Tensor(tensor))) if *tensor.shape() == *area.extents_at(moment.pos) => {
+    let routed;
+    let area = match result {
+        ResultPlan::Tensor(area) => area,
+        ResultPlan::RoutedTensor(of_table) => {
+            // SAFETY: the task reads the table, which orders it after the tasks that write it.
+            routed = unsafe { of_table.at(moment) };
+            &routed
+        }
+        ResultPlan::Token(area) => {
+            let Some(Output::Token(token)) = output else { return Err(("a token".to_owned(), found(output))) };
+            // SAFETY: nobody else touches the region before the task's signals.
+            unsafe { area.store_word(moment, token.0) };
+            return Ok(());
+        }
+    };
+    match output {
+        Some(Output::Tensor(tensor)) if *tensor.shape() == *area.extents_at(moment.pos) => {
             // SAFETY: nobody else touches the region before the task's signals.
             unsafe { area.store(moment, tensor.data()) };
             Ok(())
         }
-        (ResultPlan::Token(area), Some(Output::Token(token))) => {
-            // SAFETY: nobody else touches the region before the task's signals.
-            unsafe { area.store_word(moment, token.0) };
-            Ok(())
-        }
-        (ResultPlan::Tensor(area), output) => Err((format!("{:?}", area.extents_at(moment.pos)), found(output))),
-        (ResultPlan::Token(_), output) => Err(("a token".to_owned(), found(output))),
+        output => Err((format!("{:?}", area.extents_at(moment.pos)), found(output))),
     }
 }
 
