@@ -1,12 +1,18 @@
 //! The CUDA VM. What needs no GPU runs everywhere: plans of the declared models pass the verifier, their images mean the same
 //! tasks, and the device code compiles for every target where NVRTC is there. The rest says "skipped" without a GPU.
 
+#[path = "cuda/faults.rs"]
+mod faults;
+#[path = "cuda/sampling.rs"]
+mod sampling;
+#[path = "cuda/smollm2.rs"]
+mod smollm2;
+
+use amk::ir::TaskId;
 use amk::ir::verify::verify;
-use amk::vm::cuda::{CudaError, GpuTarget, Image, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source};
+use amk::vm::cuda::{CudaError, Faults, GpuTarget, Image, RunOptions, TARGETS, VmOptions, compile, plan_for, source};
 use amk_kernels::cuda::DEVICE;
-use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
-use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{FAMILIES, Model, WeightFormat};
+use amk_models::model::FAMILIES;
 use std::time::Duration;
 
 const KNOWN: [(&str, &str); 4] =
@@ -66,6 +72,19 @@ fn the_device_code_compiles_for_every_target() {
     }
 }
 
+#[test]
+fn faults_compile_into_the_device_code() {
+    let target = target("h200");
+    let plan = plan_of("llama", "smollm2_135m", target);
+    let faults = Faults { drop: Some((TaskId(17), 3)), delay_ns: 5000 };
+    let code = source::generate(DEVICE, &plan, &VmOptions { faults, ..VmOptions::default() });
+    match compile(&code, target.architecture) {
+        Ok(cubin) => assert!(!cubin.bytes.is_empty()),
+        Err(CudaError::NoNvrtc) => println!("skipped: no NVRTC"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// The lines of ptxas that say what the kernel takes.
 fn resources(log: &str) -> String {
     let told = |line: &&str| line.contains("registers") || line.contains("spill");
@@ -74,29 +93,6 @@ fn resources(log: &str) -> String {
         .map(|line| line.trim_start_matches("ptxas").trim_start_matches(" info    :").trim())
         .collect::<Vec<_>>()
         .join("; ")
-}
-
-/// SmolLM2 on the GPU, or why not.
-fn smollm2(context: usize) -> Result<Vm, String> {
-    let path =
-        Cache::from_env().and_then(|cache| cache.resolve(&SMOLLM2_135M_INSTRUCT)).map_err(|error| error.to_string())?;
-    let checkpoint = Checkpoint::open(&path).expect("the checkpoint should open");
-    let model = Model::load(&checkpoint.config, checkpoint.tensors, context, WeightFormat::BF16, &mut |_| {})
-        .expect("it should load");
-    let cubins = std::env::temp_dir().join("amk-test-cubins");
-    match Vm::new(
-        model.family.kernel,
-        &model.instance,
-        &model.bindings,
-        DEVICE,
-        &cubins,
-        &VmOptions::default(),
-        &mut |_| {},
-    ) {
-        Ok(vm) => Ok(vm),
-        Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error.to_string()),
-        Err(error) => panic!("{error}"),
-    }
 }
 
 #[derive(serde::Deserialize)]
@@ -113,7 +109,7 @@ struct Case {
 /// bf16 on the GPU against transformers in fp32: fed the golden tokens, the choice is the same but where two logits are close.
 #[test]
 fn smollm2_on_the_gpu_gives_the_tokens_of_transformers() {
-    let mut vm = match smollm2(512) {
+    let mut vm = match smollm2::vm(512, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
     };
@@ -133,7 +129,7 @@ fn smollm2_on_the_gpu_gives_the_tokens_of_transformers() {
 
 #[test]
 fn every_run_gives_the_same_bits_and_the_host_does_nothing_between_tokens() {
-    let mut vm = match smollm2(512) {
+    let mut vm = match smollm2::vm(512, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
     };
@@ -155,7 +151,7 @@ fn every_run_gives_the_same_bits_and_the_host_does_nothing_between_tokens() {
 
 #[test]
 fn a_launch_past_its_deadline_ends_with_an_error_and_the_next_one_works() {
-    let mut vm = match smollm2(512) {
+    let mut vm = match smollm2::vm(512, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
     };
@@ -169,7 +165,7 @@ fn a_launch_past_its_deadline_ends_with_an_error_and_the_next_one_works() {
 
 #[test]
 fn positions_outside_the_context_are_refused() {
-    let mut vm = match smollm2(64) {
+    let mut vm = match smollm2::vm(64, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
     };

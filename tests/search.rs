@@ -28,7 +28,8 @@ fn logits(tokens: u32, steep: f32, seed: u64) -> Vec<f32> {
 fn run(cases: &[Case]) -> Option<Vec<(u32, u32)>> {
     let folder = tempfile::tempdir().expect("a folder");
     let text = DEVICE.files.iter().find(|(name, _)| *name == "vm/search.cuh").expect("the search").1;
-    let plain: String = text.lines().filter(|line| !line.starts_with("#include")).map(|line| format!("{line}\n")).collect();
+    let plain: String =
+        text.lines().filter(|line| !line.starts_with("#include")).map(|line| format!("{line}\n")).collect();
     std::fs::write(folder.path().join("search.inc"), plain).expect("it should be written");
     let program = folder.path().join("search");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/device/search.cpp");
@@ -90,7 +91,8 @@ fn the_search_finds_the_samplers_draw() {
     let Some(found) = run(&cases) else { return println!("skipped: no C++ compiler") };
     let (mut undecided, mut rounds) = (0, [0u32; 7]);
     for (Case { config, logits }, &(token, took)) in cases.iter().zip(&found) {
-        let expected = Sampler::new(config.clone()).and_then(|mut sampler| sampler.sample(logits, &[])).expect("a draw");
+        let expected =
+            Sampler::new(config.clone()).and_then(|mut sampler| sampler.sample(logits, &[])).expect("a draw");
         rounds[took as usize] += 1;
         undecided += u32::from(token == NOBODY);
         assert!(token == NOBODY || token == expected, "{config:?}: {token} is not {expected}");
@@ -114,7 +116,8 @@ fn equal_and_missing_logits_end_in_a_draw_or_in_nobody() {
     let cases = [equal(2500), equal(1), Case { config, logits: holes }];
     let Some(found) = run(&cases) else { return println!("skipped: no C++ compiler") };
     for (Case { config, logits }, &(token, _)) in cases.iter().zip(&found) {
-        let expected = Sampler::new(config.clone()).and_then(|mut sampler| sampler.sample(logits, &[])).expect("a draw");
+        let expected =
+            Sampler::new(config.clone()).and_then(|mut sampler| sampler.sample(logits, &[])).expect("a draw");
         assert!(token == NOBODY || token == expected, "{config:?}: {token} is not {expected}");
     }
     assert_ne!(found[2].0, NOBODY);

@@ -76,7 +76,16 @@ template <int DEPTH> struct Pending {
 #pragma unroll
             for (int j = 0; j < DEPTH * WORDS; j++)
                 if (first + (j / WORDS) * AMK_WARPS < tiles) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
-            if (__all_sync(~0u, late == 0) || !w.missing(r.in + k0(w) / AMK_PER_PACKET, w.epoch ^ late)) return;
+            if (__all_sync(~0u, late == 0)) return;
+            if (w.s.gone) {
+#pragma unroll
+                for (int j = 0; j < DEPTH * WORDS; j++) {
+                    if (first + (j / WORDS) * AMK_WARPS >= tiles) continue;
+                    const u32 at = r.in + (k0(w) + j / WORDS * TILE_STRIDE) / AMK_PER_PACKET + j % WORDS * 2;
+                    w.missing(at, v[j].y), w.missing(at + 1, v[j].w);
+                }
+                return;
+            }
             packets(w, r, tiles);
         }
     }

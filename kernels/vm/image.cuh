@@ -67,9 +67,9 @@ struct Record {
 constexpr int RECORD_WORDS = 16;
 static_assert(sizeof(Record) == RECORD_WORDS * 4, "the host mirrors this layout");
 
-// The first failure of a launch. `abort` is polled by every spin.
+// Why a launch ended early: in the first place whether, polled by every watchdog; then what each worker waited for.
 struct Fault {
-    u32 abort, worker, task, kind, step, where, want, got;
+    u32 abort, kind, step, task, where, got, reserved[2];
 };
 enum FaultKind { FAULT_NONE, FAULT_PACKET, FAULT_RING_FULL, FAULT_RING_EMPTY };
 
@@ -96,7 +96,7 @@ struct Params {
     const u32* forced;     // tokens of the steps 0..forced_count
     u32* tokens;           // mapped host memory [steps]: token + 1, zero until made
     float* logits;         // of step n at n * logit_stride, or null
-    Fault* fault;
+    Fault* fault;          // [1 + workers]
     u64* trace;            // see TraceWord; null where nothing is traced
     u64 budget_ns;
     u64 seed;

@@ -70,7 +70,7 @@ struct Loader {
         {
             const Timed timed(full);
             while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity))
-                if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, lane, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
+                if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
         }
         taken += bytes / 16;
         {

@@ -24,7 +24,7 @@ struct Shared {
     u32 token, leave;
     Search search;
     Found found[AMK_WARPS];
-    alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp last waited for in vain: kind and step, task, where, got
+    alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was abandoned: kind and step, task, where, got
     u32 done;                     // the consumers have left; written and read atomically
     volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
@@ -33,9 +33,10 @@ static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials mu
 
 // A wait that failed once. True when the launch is being abandoned; the worker then runs on with whatever is there, so that every
 // warp still meets every barrier, and leaves after the step. Nothing of such a step counts.
-AMK_DEVICE bool stalled(Shared& s, u32 warp, u32 lane, FaultKind kind, u32 step, u32 task, u32 where, u32 got) {
-    if (lane == 0) s.waiting[warp] = make_uint4(kind | step << 2, task, where, got);
-    return s.gone;
+AMK_DEVICE bool stalled(Shared& s, u32 warp, FaultKind kind, u32 step, u32 task, u32 where, u32 got) {
+    if (!s.gone) return false;
+    if ((s.waiting[warp].x & 3) == FAULT_NONE) s.waiting[warp] = make_uint4(kind | step << 2, task, where, got);
+    return true;
 }
 
 // Adds the clocks of its life to a sum, where tasks are traced.
@@ -63,22 +64,33 @@ AMK_DEVICE void align_clock(const Params& p, u32 which) {
 #endif
 }
 
+// Tells the host what this worker waited for when the launch was abandoned: the first task in its queue counts, and a missing packet
+// explains an idle ring, not the other way round.
+AMK_DEVICE void confess(const Params& p, const Shared& s) {
+    uint4 first = make_uint4(FAULT_NONE, 0, 0, 0);
+    for (int i = 0; i <= AMK_WARPS; i++) {
+        const uint4 w = s.waiting[i];
+        if ((w.x & 3) == FAULT_NONE) continue;
+        const u64 now = (u64)(w.x >> 2) << 32 | w.y, then = (u64)(first.x >> 2) << 32 | first.y;
+        if ((first.x & 3) == FAULT_NONE || now < then || (now == then && (w.x & 3) == FAULT_PACKET)) first = w;
+    }
+    Fault& to = p.fault[1 + blockIdx.x];
+    to.kind = first.x & 3, to.step = first.x >> 2, to.task = first.y, to.where = first.z, to.got = first.w;
+}
+
 // The watchdog warp: ends the launch at the deadline, or when another worker has, and says who waited for what.
 AMK_DEVICE void watch(const Params& p, Shared& s) {
     const u64 deadline = now_ns() + p.budget_ns;
     align_clock(p, 0);
     while (!atomicAdd(&s.done, 0u)) {
         __nanosleep(2000);
-        if (load_relaxed_u32(&p.fault->abort)) s.gone = 1;
-        if (s.gone || now_ns() < deadline) continue;
-        if (atomicCAS(&p.fault->abort, 0u, 1u) == 0u) {
-            uint4 found = make_uint4(0, 0, 0, 0);
-            for (int i = AMK_WARPS; i >= 0; i--) // a missing packet explains an idle ring, not the other way round
-                if ((s.waiting[i].x & 3) != FAULT_NONE && ((found.x & 3) == FAULT_NONE || (s.waiting[i].x & 3) == FAULT_PACKET)) found = s.waiting[i];
-            p.fault->worker = blockIdx.x, p.fault->kind = found.x & 3, p.fault->step = found.x >> 2, p.fault->task = found.y;
-            p.fault->where = found.z, p.fault->want = p.epoch + (found.x >> 2), p.fault->got = found.w;
-        }
+        if (s.gone || (!load_relaxed_u32(&p.fault->abort) && now_ns() < deadline)) continue;
+        atomicExch(&p.fault->abort, 1u);
         s.gone = 1;
+        const u64 heard = now_ns() + 20000; // by then every waiting thread has seen it
+        while (now_ns() < heard) __nanosleep(1000);
+        __threadfence_block();
+        confess(p, s);
     }
     align_clock(p, 1);
 }
@@ -105,7 +117,7 @@ struct Worker {
     AMK_DEVICE u32 acquire() {
         const Timed timed(starved);
         while (!barrier_passed(shared_address(s.full) + 8 * slot, parity))
-            if (stalled(s, warp, lane, FAULT_RING_FULL, step, task, slot, 0)) break;
+            if (stalled(s, warp, FAULT_RING_FULL, step, task, slot, 0)) break;
         return data + slot * AMK_CHUNK;
     }
     // This warp has read the current slot (its values are in registers).
@@ -113,8 +125,19 @@ struct Worker {
         barrier_arrive(shared_address(s.empty) + 8 * slot); // every lane for what it has read itself
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
     }
-    AMK_DEVICE void publish(u32 offset, u32 value) const { store_relaxed(p.packets + offset, value, epoch); }
-    AMK_DEVICE bool missing(u32 offset, u32 got) { return !stalled(s, warp, lane, FAULT_PACKET, step, task, offset, got); }
+    AMK_DEVICE void publish(u32 offset, u32 value) const {
+#ifdef AMK_DROP_TASK // faults, for tests
+        if (task == AMK_DROP_TASK && pos() == AMK_DROP_POSITION) return;
+#endif
+#ifdef AMK_DELAY
+        __nanosleep(clock_low() * 2654435761u % AMK_DELAY);
+#endif
+        store_relaxed(p.packets + offset, value, epoch);
+    }
+    // Whether to go on waiting for a packet, of which epoch `got` was found (that of the step: another lane waits for another one).
+    AMK_DEVICE bool missing(u32 offset, u32 got) {
+        return got == epoch ? !s.gone : !stalled(s, warp, FAULT_PACKET, step, task, offset, got);
+    }
     // Waits for one packet a lane.
     AMK_DEVICE u32 read(u32 offset) {
         uint2 v;

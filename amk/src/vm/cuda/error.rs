@@ -4,6 +4,7 @@ use super::pattern::Unsupported;
 use super::schedule::ScheduleError;
 use crate::megakernel::MegakernelError;
 use amk_ir::verify::Rejected;
+use cudarc::driver::DriverError;
 
 /// Why the CUDA VM cannot run, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -104,11 +105,11 @@ pub enum CudaError {
     #[error("{0}")]
     Stuck(Stuck),
     /// The context is dead: every later call fails.
-    #[error("the CUDA context died ({0}); make a new VM to go on")]
-    Dead(cudarc::driver::DriverError),
+    #[error("the CUDA context died ({0}); drop this VM and make a new one to go on")]
+    Dead(DriverError),
     /// A driver call failed.
     #[error("the CUDA driver says: {0}")]
-    Driver(#[from] cudarc::driver::DriverError),
+    Driver(DriverError),
     /// The cubin cache cannot be used.
     #[error("the cache {path} cannot be used: {cause}")]
     Cache {
@@ -143,6 +144,27 @@ impl core::fmt::Display for Stuck {
             f,
             "step {step} of the launch did not end: worker {worker}, task {task}, waited for {event}: wanted {wanted}, found {found}"
         )
+    }
+}
+
+impl From<DriverError> for CudaError {
+    fn from(error: DriverError) -> Self {
+        use cudarc::driver::sys::cudaError_enum as Code;
+        match error.0 {
+            // After these every call in the context fails.
+            Code::CUDA_ERROR_ECC_UNCORRECTABLE
+            | Code::CUDA_ERROR_ILLEGAL_ADDRESS
+            | Code::CUDA_ERROR_LAUNCH_TIMEOUT
+            | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | Code::CUDA_ERROR_ASSERT
+            | Code::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | Code::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | Code::CUDA_ERROR_MISALIGNED_ADDRESS
+            | Code::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | Code::CUDA_ERROR_INVALID_PC
+            | Code::CUDA_ERROR_LAUNCH_FAILED => Self::Dead(error),
+            _ => Self::Driver(error),
+        }
     }
 }
 

@@ -53,7 +53,7 @@ pub struct Image {
     /// Packets of all buffers.
     pub packets: u32,
     /// Packet offsets by buffer.
-    packet_at: HashMap<BufferId, u32>,
+    pub(super) packet_at: HashMap<BufferId, u32>,
     /// Constants in order: buffer and offset in elements.
     pub(super) constants: Vec<(BufferId, u32)>,
     /// Elements of the constants.

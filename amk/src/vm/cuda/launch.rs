@@ -1,7 +1,8 @@
 //! The VM: launches and what comes back.
 
 use super::device::open;
-use super::error::{CudaError, Stuck};
+use super::error::CudaError;
+use super::fault;
 use super::image::Image;
 use super::memory::{Memory, address};
 use super::nvrtc::compile_cached;
@@ -16,6 +17,7 @@ use super::target::GpuTarget;
 use super::trace::{self, Trace};
 use crate::megakernel::Megakernel;
 use crate::vm::Bindings;
+use amk_ir::BufferId;
 use amk_ir::graph::Instance;
 use amk_ir::lower::unroll::unroll;
 use amk_ir::schedule::Schedule;
@@ -23,6 +25,7 @@ use amk_ir::verify::{Verified, verify};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
 };
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +44,8 @@ pub struct Vm {
     logits: Option<CudaSlice<f32>>,
     host_logits: Vec<f32>,
     memory: Memory,
+    /// First packet of each buffer.
+    packet_at: HashMap<BufferId, u32>,
     trace: Option<CudaSlice<u64>>,
 }
 
@@ -102,6 +107,7 @@ impl Vm {
             logits: None,
             host_logits: Vec::new(),
             memory,
+            packet_at: image.packet_at,
             trace,
         })
     }
@@ -201,7 +207,7 @@ impl Vm {
         self.params.epoch += steps;
         self.tokens.as_mut_slice()?[..steps as usize].fill(0);
         let time = self.launch(&params, steps, see)?;
-        self.watch()?;
+        self.watch(params.epoch)?;
         let made = &self.tokens.as_slice()?[..steps as usize];
         let tokens: Vec<u32> =
             made.iter().take_while(|&&token| token != 0 && token != UNDECIDED).map(|&token| token - 1).collect();
@@ -247,7 +253,7 @@ impl Vm {
         let made = self.tokens.as_ptr()?;
         let mut seen = 0;
         loop {
-            let done = end.try_is_complete().map_err(CudaError::Dead)?;
+            let done = end.try_is_complete()?;
             while seen < steps as usize {
                 // SAFETY: `seen` is below the length of the pinned slice; the device writes whole words.
                 let token = unsafe { made.add(seen).read_volatile() };
@@ -262,38 +268,14 @@ impl Vm {
             }
             std::thread::sleep(Duration::from_micros(20));
         }
-        let millis = start.elapsed_ms(&end).map_err(CudaError::Dead)?;
+        let millis = start.elapsed_ms(&end)?;
         Ok(Duration::from_secs_f64(f64::from(millis) / 1e3))
     }
 
-    /// What the watchdog wrote.
-    fn watch(&mut self) -> Result<(), CudaError> {
-        let fault = self.stream.clone_dtoh(&self.memory.fault).map_err(CudaError::Dead)?;
-        let &[abort, worker, task, kind, step, place, wanted, found] = fault.as_slice() else { return Ok(()) };
-        if abort == 0 {
-            return Ok(());
-        }
-        let label = self
-            .plan
-            .program
-            .tasks
-            .get(task as usize)
-            .and_then(|task| task.op)
-            .and_then(|op| self.plan.program.ops.get(op.index()));
-        let event = match kind {
-            1 => format!("packet {place}"),
-            2 => format!("ring slot {place} to be filled"),
-            3 => format!("ring slot {place} to be read"),
-            _ => "no packet: it is slow, not stuck".to_owned(),
-        };
-        let stuck = Stuck {
-            worker,
-            task: format!("t{task} ({})", label.map_or("?", String::as_str)),
-            event,
-            wanted,
-            found,
-            step,
-        };
+    /// What the watchdogs wrote about the launch whose first epoch was `epoch`.
+    fn watch(&mut self, epoch: u32) -> Result<(), CudaError> {
+        let words = self.stream.clone_dtoh(&self.memory.fault)?;
+        let Some(stuck) = fault::decode(&words, &self.plan.program, &self.packet_at, epoch) else { return Ok(()) };
         self.forget()?;
         Err(CudaError::Stuck(stuck))
     }

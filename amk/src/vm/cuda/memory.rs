@@ -1,6 +1,7 @@
 //! The memory behind a launch: tapes, records, tables, cache and packets on the device.
 
 use super::error::CudaError;
+use super::fault::FAULT_WORDS;
 use super::image::{Image, Record};
 use super::params::Params;
 use super::plan::{BLOCK, Phase, Plan};
@@ -69,7 +70,7 @@ impl Memory {
             kv: stream.alloc_zeros::<u8>(kv_bytes as usize)?,
             freqs: stream.clone_htod(&weight(plan.freqs)?.to_f32())?,
             packets: stream.alloc_zeros::<u64>(image.packets as usize)?,
-            fault: stream.alloc_zeros::<u32>(8)?,
+            fault: stream.alloc_zeros::<u32>(FAULT_WORDS * (1 + plan.schedule.workers as usize))?,
         })
     }
 

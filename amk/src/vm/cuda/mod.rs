@@ -12,6 +12,7 @@ mod ceiling;
 pub mod choose;
 mod device;
 mod error;
+mod fault;
 pub mod image;
 mod launch;
 mod memory;
@@ -34,7 +35,7 @@ pub use image::Image;
 pub use launch::{Vm, plan_for};
 
 pub use nvrtc::{Cubin, compile};
-pub use options::VmOptions;
+pub use options::{Faults, VmOptions};
 pub use pattern::{Decoder, DecoderLayer, Projection, Unsupported};
 pub use run::{Run, RunOptions};
 pub use schedule::{DeviceSchedule, ScheduleError};

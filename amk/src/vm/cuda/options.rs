@@ -1,6 +1,16 @@
 //! How a VM is built.
 
 use super::schedule::DeviceSchedule;
+use amk_ir::TaskId;
+
+/// Faults compiled into the device code, for tests of what the VM makes of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// This task publishes nothing in the step at this position.
+    pub drop: Option<(TaskId, u32)>,
+    /// Before each packet a thread sleeps for a random time below this, nanoseconds; 0: not at all.
+    pub delay_ns: u32,
+}
 
 /// How a VM is built.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,4 +19,6 @@ pub struct VmOptions {
     pub schedule: Option<DeviceSchedule>,
     /// Tasks write time stamps, so that [`super::Vm::trace`] can read them.
     pub trace: bool,
+    /// Faults, for tests.
+    pub faults: Faults,
 }

@@ -78,6 +78,12 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
     let _ = writeln!(out, "#define AMK_LOOKAHEAD {}", plan.schedule.lookahead << 10);
+    if let Some((task, position)) = options.faults.drop {
+        let _ = writeln!(out, "#define AMK_DROP_TASK {}\n#define AMK_DROP_POSITION {position}", task.0);
+    }
+    if options.faults.delay_ns > 0 {
+        let _ = writeln!(out, "#define AMK_DELAY {}", options.faults.delay_ns);
+    }
     if options.trace {
         out.push_str("#define AMK_TRACE 1\n");
     }

@@ -1,0 +1,116 @@
+//! What the watchdogs tell of a launch that was abandoned.
+
+use super::error::Stuck;
+use amk_ir::{BufferId, DType, Exchange, Program};
+use std::collections::HashMap;
+
+/// Words of `Fault` in `vm/image.cuh`: the launch's, then one for each worker.
+pub(super) const FAULT_WORDS: usize = 8;
+
+const PACKET: u32 = 1;
+const RING_FULL: u32 = 2;
+const RING_EMPTY: u32 = 3;
+
+/// Who waited for what, where the launch was abandoned. Of all workers that one is named whose task comes first: what later tasks
+/// waited for follows from that. `epoch` is that of the launch's first step.
+pub(super) fn decode(
+    words: &[u32],
+    program: &Program,
+    packet_at: &HashMap<BufferId, u32>,
+    epoch: u32,
+) -> Option<Stuck> {
+    let mut told = words.chunks_exact(FAULT_WORDS);
+    if told.next()?.first() == Some(&0) {
+        return None;
+    }
+    let workers = (0u32..).zip(told).filter_map(|(worker, words)| {
+        let &[_, kind, step, task, place, found, ..] = words else { return None };
+        (kind != 0).then_some((step, task, kind != PACKET, worker, kind, place, found))
+    });
+    let Some((step, task, _, worker, kind, place, found)) = workers.min() else {
+        return Some(Stuck {
+            worker: 0,
+            task: "?".into(),
+            event: "nothing: it is slow, not stuck".into(),
+            wanted: epoch,
+            found: epoch,
+            step: 0,
+        });
+    };
+    let op = program.tasks.get(task as usize).and_then(|task| task.op).and_then(|op| program.ops.get(op.index()));
+    let event = match kind {
+        PACKET => packet(program, packet_at, place),
+        RING_FULL => format!("ring slot {place} to be filled"),
+        RING_EMPTY => format!("ring slot {place} to be read"),
+        _ => format!("an event of unknown kind {kind}"),
+    };
+    let task = format!("t{task} ({})", op.map_or("?", String::as_str));
+    Some(Stuck { worker, task, event, wanted: epoch + step, found, step })
+}
+
+/// The element of a packet buffer at a place: `mlp.3[64]`.
+fn packet(program: &Program, packet_at: &HashMap<BufferId, u32>, place: u32) -> String {
+    let holds = |&(id, at): &(&BufferId, &u32)| *at <= place && program.buffers.get(id.index()).is_some();
+    let Some((id, at)) = packet_at.iter().filter(holds).max_by_key(|(_, at)| **at) else {
+        return format!("packet {place}");
+    };
+    let buffer = &program.buffers[id.index()];
+    let each = if buffer.dtype == DType::BF16 { 2 } else { 1 };
+    let elements = buffer.len() as u32;
+    let mut element = (place - at) * each;
+    if let Exchange::Packet { slots } = buffer.exchange
+        && element < elements.next_multiple_of(each) * u32::from(slots)
+    {
+        element %= elements.max(1);
+    }
+    let mut index: Vec<String> = Vec::new();
+    for &extent in buffer.shape.iter().rev() {
+        index.push((element % extent.max(1)).to_string());
+        element /= extent.max(1);
+    }
+    index.reverse();
+    format!("`{}[{}]`", buffer.name, index.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amk_ir::{Buffer, BufferKind, Task};
+
+    fn program() -> (Program, HashMap<BufferId, u32>) {
+        let buffer = |name: &str, dtype, shape: &[u32], slots| Buffer {
+            name: name.into(),
+            kind: BufferKind::Activation,
+            dtype,
+            shape: shape.to_vec(),
+            exchange: Exchange::Packet { slots },
+            place: None,
+        };
+        let program = Program {
+            buffers: vec![buffer("x", DType::BF16, &[64], 1), buffer("best", DType::U32, &[4, 2], 2)],
+            tasks: vec![Task::default(); 9],
+            ..Program::default()
+        };
+        (program, HashMap::from([(BufferId(0), 0), (BufferId(1), 32)]))
+    }
+
+    #[test]
+    fn the_first_task_of_all_workers_is_named_with_its_element() {
+        let (program, at) = program();
+        let mut words = vec![0; FAULT_WORDS * 4];
+        assert_eq!(decode(&words, &program, &at, 5), None);
+        words[0] = 1;
+        // Worker 0 waits at its ring in step 1, worker 1 for a packet in step 0, worker 2 for one of a later task.
+        words[8..14].copy_from_slice(&[0, RING_FULL, 1, 2, 3, 0]);
+        words[16..22].copy_from_slice(&[0, PACKET, 0, 7, 17, 4]);
+        words[24..30].copy_from_slice(&[0, PACKET, 0, 8, 45, 4]);
+        let stuck = decode(&words, &program, &at, 5).expect("it was abandoned");
+        assert_eq!(
+            (stuck.worker, stuck.task.as_str(), stuck.event.as_str(), stuck.wanted, stuck.found, stuck.step),
+            (1, "t7 (?)", "`x[34]`", 5, 4, 0)
+        );
+        words[17] = 0;
+        // The second slot of `best`: element 5 of 8.
+        assert_eq!(decode(&words, &program, &at, 5).expect("it was abandoned").event, "`best[2, 1]`");
+    }
+}

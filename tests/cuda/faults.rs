@@ -1,0 +1,124 @@
+//! What the VM makes of faults: each ends in an error that says what is wrong, and the next launch or the next VM works.
+
+use super::smollm2;
+use amk::ir::{Access, Exchange, TaskId};
+use amk::vm::cuda::{CudaError, Faults, RunOptions, Stuck, Vm, VmOptions, compile};
+use cudarc::driver::LaunchConfig;
+use std::time::Duration;
+
+/// A launch of 8 steps from position 0.
+fn eight(vm: &mut Vm, deadline: Duration) -> Result<Vec<u32>, CudaError> {
+    let options = RunOptions { deadline, ..RunOptions::default() };
+    vm.run(&[1, 504, 260], 0, 8, &options, &mut |_| {}).map(|run| run.tokens)
+}
+
+/// A task that publishes a buffer of this name, and its worker.
+fn publisher(vm: &Vm, buffer: &str) -> (TaskId, u32) {
+    let program = vm.verified().program();
+    let writes = |id: usize| {
+        program.tasks[id].calls.iter().flat_map(|call| &call.operands).any(|operand| {
+            let to = &program.buffers[operand.buffer.index()];
+            operand.access == Access::Write && to.name == buffer && to.exchange != Exchange::Counter
+        })
+    };
+    let task = (0..program.tasks.len()).filter(|&id| writes(id)).nth(5).expect("a task that publishes it");
+    let amk::ir::Queues::Static(queues) = &program.queues else { panic!("static queues") };
+    let worker = queues.iter().position(|queue| queue.contains(&TaskId(task as u32))).expect("a worker");
+    (TaskId(task as u32), worker as u32)
+}
+
+#[test]
+fn a_packet_that_never_comes_is_named_at_the_deadline_and_the_next_launch_works() {
+    let Ok((_, model)) = smollm2::load(64) else { return println!("skipped: no checkpoint") };
+    let mut vm = match smollm2::vm(64, Faults::default()) {
+        Ok(vm) => vm,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let expected = eight(&mut vm, Duration::from_secs(5)).expect("nothing is wrong");
+    for buffer in ["q.3", "attended.7", "x.mid.11", "mlp.0", "x.out.29", "best"] {
+        let (task, worker) = publisher(&vm, buffer);
+        let faults = Faults { drop: Some((task, 4)), delay_ns: 0 };
+        let mut faulty =
+            smollm2::start(&model, &VmOptions { faults, ..VmOptions::default() }).expect("it should start");
+        let error = eight(&mut faulty, Duration::from_millis(300)).expect_err("a packet is missing");
+        println!("t{} of worker {worker} publishes nothing: {error}", task.0);
+        let CudaError::Stuck(Stuck { event, wanted, found, step, .. }) = error else { panic!("{error}") };
+        assert!(event.starts_with(&format!("`{buffer}[")), "{event}");
+        // Epochs start at 1, one a step; `best` has two slots, so its last value is two steps old.
+        let age = if buffer == "best" { 2 } else { 1 };
+        assert_eq!((step, wanted, found), (4, 5, 5 - age));
+        // The fault is in the step at position 4 alone: a launch that ends before it, and one that begins after it, go through.
+        let run = faulty.run(&[1, 504, 260], 0, 4, &RunOptions::default(), &mut |_| {}).expect("it should end");
+        assert_eq!(run.tokens, expected[..4]);
+        let run = faulty.run(&[7], 5, 3, &RunOptions::default(), &mut |_| {}).expect("it should end");
+        assert_eq!(run.tokens.len(), 3);
+    }
+}
+
+#[test]
+fn random_delays_change_no_bit() {
+    let mut vm = match smollm2::vm(512, Faults::default()) {
+        Ok(vm) => vm,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let options = RunOptions { logits: true, ..RunOptions::default() };
+    let run = |vm: &mut Vm| {
+        let run = vm.run(&[1, 504, 260], 0, 20, &options, &mut |_| {}).expect("the launch should end");
+        (run.logits.iter().map(|x| x.to_bits()).collect::<Vec<u32>>(), run.tokens, run.time)
+    };
+    let (logits, tokens, fast) = run(&mut vm);
+    let repeats = std::env::var("AMK_REPEATS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+    for delay_ns in [500, 5000, 50_000] {
+        let mut late = smollm2::vm(512, Faults { drop: None, delay_ns }).expect("there is a GPU");
+        let mut slowest = Duration::ZERO;
+        for repeat in 0..repeats {
+            let (again, chosen, time) = run(&mut late);
+            assert!(again == logits && chosen == tokens, "{delay_ns} ns, repeat {repeat}");
+            slowest = slowest.max(time);
+        }
+        println!(
+            "{repeats} repeats with delays below {delay_ns} ns: the same bits, up to {slowest:?} instead of {fast:?}"
+        );
+    }
+}
+
+#[test]
+fn a_dead_context_is_reported_and_a_new_vm_works() {
+    let mut vm = match smollm2::vm(64, Faults::default()) {
+        Ok(vm) => vm,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let expected = eight(&mut vm, Duration::from_secs(5)).expect("nothing is wrong");
+    let code = "extern \"C\" __global__ void die() { *(volatile int*)8 = 1; }";
+    let cubin = compile(code, vm.target().architecture).expect("it should compile");
+    {
+        let module = vm.context().load_module(cudarc::nvrtc::Ptx::from_binary(cubin.bytes)).expect("a module");
+        let die = module.load_function("die").expect("the kernel");
+        let stream = vm.context().default_stream();
+        // SAFETY: it is meant to fault: the address is in no allocation.
+        unsafe { stream.launch_builder(&die).launch(LaunchConfig::for_num_elems(1)) }.expect("the launch");
+        stream.synchronize().expect_err("the address is illegal");
+    }
+    let error = eight(&mut vm, Duration::from_secs(5)).expect_err("the context is dead");
+    println!("{error}");
+    assert!(matches!(error, CudaError::Dead(_)), "{error}");
+    drop(vm);
+    let mut vm = smollm2::vm(64, Faults::default()).expect("a new VM");
+    assert_eq!(eight(&mut vm, Duration::from_secs(5)).expect("it should work"), expected);
+}
+
+#[test]
+fn too_little_memory_is_an_error_that_says_how_much() {
+    let vm = match smollm2::vm(64, Faults::default()) {
+        Ok(vm) => vm,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let (_, model) = smollm2::load(64).expect("it was there");
+    let stream = vm.context().default_stream();
+    let (free, _) = vm.context().mem_get_info().expect("the memory");
+    // SAFETY: never read.
+    let _most = unsafe { stream.alloc::<u8>(free - (100 << 20)) }.expect("nearly all of it");
+    let error = smollm2::start(&model, &VmOptions::default()).err().expect("100 MiB are too few");
+    println!("{error}");
+    assert!(matches!(error, CudaError::Memory { needed, free, .. } if needed > free), "{error}");
+}

@@ -1,0 +1,36 @@
+//! SmolLM2-135M-Instruct on the GPU, or why not.
+
+use amk::vm::cuda::{CudaError, Faults, Vm, VmOptions};
+use amk_kernels::cuda::DEVICE;
+use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::model::{Model, WeightFormat};
+
+/// The model's text and weights in bf16, with a cache of `context` positions. `AMK_SMOLLM2` names another file than the cache's.
+pub(crate) fn load(context: usize) -> Result<(Checkpoint, Model), String> {
+    let cached = || Cache::from_env().and_then(|cache| cache.resolve(&SMOLLM2_135M_INSTRUCT));
+    let path = match std::env::var_os("AMK_SMOLLM2") {
+        Some(path) => path.into(),
+        None => cached().map_err(|error| error.to_string())?,
+    };
+    let mut checkpoint = Checkpoint::open(&path).expect("the checkpoint should open");
+    let tensors = std::mem::take(&mut checkpoint.tensors);
+    let model = Model::load(&checkpoint.config, tensors, context, WeightFormat::BF16, &mut |_| {});
+    Ok((checkpoint, model.expect("it should load")))
+}
+
+/// The model on the GPU.
+pub(crate) fn start(model: &Model, options: &VmOptions) -> Result<Vm, CudaError> {
+    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    Vm::new(model.family.kernel, &model.instance, &model.bindings, DEVICE, &cubins, options, &mut |_| {})
+}
+
+/// The model on the GPU, with faults in the device code; without a GPU the reason to skip a test.
+pub(crate) fn vm(context: usize, faults: Faults) -> Result<Vm, String> {
+    let (_, model) = load(context)?;
+    match start(&model, &VmOptions { faults, ..VmOptions::default() }) {
+        Ok(vm) => Ok(vm),
+        Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error.to_string()),
+        Err(error) => panic!("{error}"),
+    }
+}
