@@ -5,8 +5,17 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Each crate may use those before it.
-const ORDER: [&str; 8] =
-    ["amk-ir", "amk-macros-core", "amk-macros", "amk", "amk-kernels", "amk-models", "amk-tests", "amk-ui-tests"];
+const ORDER: [&str; 9] = [
+    "amk-ir",
+    "amk-macros-core",
+    "amk-macros",
+    "amk",
+    "amk-kernels",
+    "amk-user-instruction",
+    "amk-models",
+    "amk-tests",
+    "amk-ui-tests",
+];
 
 /// Crates that must not be linked into the first one: Rust syntax and devices are for others.
 const FOREIGN: [&str; 5] = ["syn", "quote", "proc-macro2", "cudarc", "inventory"];

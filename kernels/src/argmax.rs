@@ -5,12 +5,7 @@ use amk::prelude::*;
 /// The index of the largest element, the lowest of several; elements that are no numbers are never chosen.
 ///
 /// `x: [N]` f32, the logits; the token is below `N`, and 0 where no element is a number.
-#[instruction(
-    op = "argmax",
-    shape = "x: [N] -> token: [1]",
-    task = "token[..] <- x[..]",
-    cuda = "argmax.cuh"
-)]
+#[instruction(op = "argmax", shape = "x: [N] -> token: [1]", task = "token[..] <- x[..]", cuda = "argmax.cuh")]
 pub fn argmax(x: &Tensor) -> Token {
     let mut best = (0, f32::NEG_INFINITY);
     for (index, &value) in x.data().iter().enumerate() {

@@ -10,6 +10,7 @@ pub const DEVICE: DeviceCode = DeviceCode {
         ("vm/random.cuh", include_str!("../vm/random.cuh")),
         ("vm/search.cuh", include_str!("../vm/search.cuh")),
         ("vm/worker.cuh", include_str!("../vm/worker.cuh")),
+        ("vm/task.cuh", include_str!("../vm/task.cuh")),
         ("vm/loader.cuh", include_str!("../vm/loader.cuh")),
         ("gemv.cuh", include_str!("gemv.cuh")),
         ("sample.cuh", include_str!("sample.cuh")),

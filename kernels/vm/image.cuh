@@ -98,6 +98,9 @@ struct Params {
     float* logits;         // of step n at n * logit_stride, or null
     Fault* fault;          // [1 + workers]
     u64* trace;            // see TraceWord; null where nothing is traced
+    const u32* arguments;  // of generic tasks: tiles and parameters, see task.cuh
+    u8* plain;             // their weights, inputs and states
+    float* scratch;        // [workers, 2, scratch_len]: what they lay out
     u64 budget_ns;
     u64 seed;
     u32 epoch;             // of step 0; monotonic over launches
@@ -113,4 +116,5 @@ struct Params {
     u32 filter;            // 1: tokens are taken out before a draw, and `logits` is there
     u32 top_k;
     float top_p, min_log;  // see search.cuh
+    u32 scratch_len;       // a multiple of 4
 };

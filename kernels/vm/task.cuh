@@ -215,14 +215,17 @@ struct Task {
             uint2 v[BATCH];
 #pragma unroll
             for (u32 b = 0; b < BATCH; b++) at[b] = t.place(first + b * STEP < len ? first + b * STEP : first);
-            u32 late;
-            do {
-                late = 0;
+            for (;;) {
+                u32 late = 0;
 #pragma unroll
                 for (u32 b = 0; b < BATCH; b++) v[b] = load_relaxed_one(w.p.packets + base + (pairs ? at[b] / 2 : at[b]));
 #pragma unroll
                 for (u32 b = 0; b < BATCH; b++) late |= v[b].y ^ w.epoch;
-            } while (late && w.missing(base + (pairs ? at[0] / 2 : at[0]), w.epoch ^ late));
+                if (!late) break;
+                if (!w.s.gone) continue;
+                for (u32 b = 0; b < BATCH; b++) w.missing(base + (pairs ? at[b] / 2 : at[b]), v[b].y);
+                break;
+            }
 #pragma unroll
             for (u32 b = 0; b < BATCH; b++)
                 if (first + b * STEP < len) to[first + b * STEP] = pairs ? (at[b] % 2 ? bf16_high(v[b].x) : bf16_low(v[b].x)) : __uint_as_float(v[b].x);
@@ -289,7 +292,7 @@ struct Task {
     }
     AMK_DEVICE u32 number(u32 n) const { return __ldg(words + operands * OPERAND_WORDS + n); }
     AMK_DEVICE float real(u32 n) const { return __uint_as_float(number(n)); }
-    AMK_DEVICE u32 pos() const { return w.pos(); }
+    AMK_DEVICE u32 pos(u32) const { return w.pos(); }
 
     // All inputs of all threads are there.
     AMK_DEVICE void ready() const {
@@ -322,7 +325,7 @@ struct Task {
 
 // A residual that came as packets becomes that of the rows this worker owns.
 AMK_DEVICE void adopt(Worker& w, const Record& r) {
-    const bool pairs = r.aux;
+    const bool pairs = r.shape;
     for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) {
         const u32 at = r.row + i, v = w.read(r.in + (pairs ? at / 2 : at));
         w.s.residual[i] = !pairs ? __uint_as_float(v) : at % 2 ? bf16_high(v) : bf16_low(v);

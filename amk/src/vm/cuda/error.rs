@@ -1,6 +1,6 @@
 //! Why the CUDA VM cannot run, or stopped.
 
-use super::pattern::Unsupported;
+use super::plan::Unsupported;
 use super::schedule::ScheduleError;
 use crate::megakernel::MegakernelError;
 use amk_ir::verify::Rejected;
@@ -73,6 +73,16 @@ pub enum CudaError {
     /// A weight is missing.
     #[error("nothing is bound to the weight `{0}`")]
     Unbound(String),
+    /// A weight has another number of elements than its buffer.
+    #[error("the weight bound to `{name}` has {found} elements, expected {expected}")]
+    Misshapen {
+        /// The buffer.
+        name: String,
+        /// Elements of the buffer.
+        expected: u64,
+        /// Elements of the weight.
+        found: u64,
+    },
     /// The device memory does not suffice.
     #[error(
         "out of device memory: {needed} bytes are needed, {free} of {total} are free; use a shorter context or a larger GPU"

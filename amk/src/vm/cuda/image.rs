@@ -1,10 +1,13 @@
 //! The image: what the device reads of a program. Layouts mirror `vm/image.cuh` field by field.
 
+mod tile;
+
+pub use tile::Plain;
+
 use super::choose::{Choosing, ROUNDS};
 use super::error::CudaError;
 use super::plan::{Gemv, Input, Output, Phase, Plan, UNIT, Work};
-use super::schedule::MOST_RING_SLOTS;
-use super::source::DeviceOp;
+use super::source::{DeviceOp, FIRST_BODY};
 use super::tape;
 use amk_ir::verify::Verified;
 use amk_ir::{BufferId, DType, Exchange};
@@ -60,6 +63,8 @@ pub struct Image {
     pub(super) constant_len: u32,
     /// The pieces of each worker's tape.
     pub(super) pieces: Vec<Vec<Piece>>,
+    /// Generic tasks.
+    pub plain: Plain,
 }
 
 const NORM: u32 = 1;
@@ -85,9 +90,11 @@ impl Image {
             constants: Vec::new(),
             constant_len: 0,
             pieces: vec![Vec::new(); workers],
+            plain: Plain::default(),
         };
         image.place_packets(plan);
         let constants = image.place_constants(plan);
+        image.plain = Plain::place(plan, &image.packet_at);
         let amk_ir::Queues::Static(queues) = &plan.program.queues else {
             return Err(CudaError::Image { task: 0, what: "the queues are not static" });
         };
@@ -95,7 +102,10 @@ impl Image {
             let mut tape = 0u64;
             for &id in queue {
                 let Some((phase, _, work)) = plan.tasks.get(id.index()) else { continue };
-                let mut record = image.encode(plan, &constants, *phase, work);
+                let mut record = match tile::call_of(plan, *phase, work) {
+                    Some((body, call)) => generic(body, image.plain.encode(plan, call)),
+                    None => image.encode(plan, &constants, *phase, work),
+                };
                 record.task = id.0;
                 tape += u64::from(record.tape);
                 if let Some(Phase::Gemv(gemv)) = plan.phases.get(*phase)
@@ -108,9 +118,7 @@ impl Image {
             image.record_at.push(image.records.len() as u32);
             image.tape_at.push(image.tape_at.last().copied().unwrap_or(0) + tape);
         }
-        // A step takes every slot of the ring at least once: then the loader cannot fetch a cache block of the next step before the
-        // consumers have appended to it in this one.
-        if image.pieces.iter().any(|pieces| pieces.len() < MOST_RING_SLOTS as usize) {
+        if !plan.layers.is_empty() && !plan.fills_the_ring() {
             return Err(CudaError::Image { task: 0, what: "a worker's tape for a step is shorter than the ring" });
         }
         image.check(plan, &constants, queues)?;
@@ -151,7 +159,13 @@ impl Image {
     fn encode(&self, plan: &Plan, constants: &HashMap<BufferId, u32>, phase: usize, work: &Work) -> Record {
         let constant = |id: Option<BufferId>| id.and_then(|id| constants.get(&id)).copied().unwrap_or(0);
         match (&plan.phases[phase], work) {
-            (Phase::Embed, Work::Rows(rows)) => of_rows(DeviceOp::Embed, rows),
+            (Phase::Embed { .. }, Work::Rows(rows)) => of_rows(DeviceOp::Embed, rows),
+            (&Phase::Adopt { from, number, .. }, Work::Rows(rows)) => {
+                // 1: pairs; the device has no need of the number, decoding has.
+                let pairs = plan.program.buffers.get(from.index()).is_some_and(|from| from.dtype == DType::BF16);
+                let (input, shape, layer) = (self.packet(from), u32::from(pairs), number);
+                Record { input, shape, layer, ..of_rows(DeviceOp::Adopt, rows) }
+            }
             (Phase::Gemv(gemv), Work::Rows(rows)) => {
                 self.encode_gemv(gemv, rows, constant(gemv.norm), constant(gemv.biases[0]))
             }
@@ -244,8 +258,9 @@ impl Image {
         queues: &[Vec<amk_ir::TaskId>],
     ) -> Result<(), CudaError> {
         let mut scratch = plan.clone();
+        let fused = |phase: &usize| !matches!(plan.phases[*phase], Phase::Generic(_));
         let starts: HashMap<Record, usize> =
-            (0..plan.phases.len()).map(|phase| (self.key(plan, constants, phase), phase)).collect();
+            (0..plan.phases.len()).filter(fused).map(|phase| (self.key(plan, constants, phase), phase)).collect();
         for (worker, queue) in queues.iter().enumerate() {
             let records = &self.records[self.record_at[worker] as usize..self.record_at[worker + 1] as usize];
             if records.len() != queue.len() {
@@ -253,10 +268,19 @@ impl Image {
             }
             for (record, &id) in records.iter().zip(queue) {
                 let fail = |what| CudaError::Image { task: id.0, what };
+                let task = plan.program.tasks.get(id.index()).ok_or_else(|| fail("the task does not exist"))?;
+                if let Some(body) = record.op.checked_sub(FIRST_BODY) {
+                    let body = plan.bodies.get(usize::from(body)).ok_or_else(|| fail("there is no such body"))?;
+                    let call =
+                        self.plain.decode(plan, body, record.input).ok_or_else(|| fail("a tile is of no buffer"))?;
+                    if record.task != id.0 || task.calls != [call] {
+                        return Err(fail("the decoded record is another task"));
+                    }
+                    continue;
+                }
                 let (key, work) = record.decode();
                 let &phase = starts.get(&key).ok_or_else(|| fail("the record belongs to no phase"))?;
                 let decoded = scratch.calls(phase, worker as u32, &work);
-                let task = plan.program.tasks.get(id.index()).ok_or_else(|| fail("the task does not exist"))?;
                 if record.task != id.0 || !plan.same_calls(&scratch, &decoded, &task.calls) {
                     return Err(fail("the decoded record is another task"));
                 }
@@ -286,7 +310,7 @@ impl Record {
             op if op == DeviceOp::Choose as u16 => Work::Own,
             op if op == DeviceOp::Best as u16 || op == DeviceOp::Probe as u16 => Work::Rows(row..row + units * UNIT),
             op if op == DeviceOp::Combine as u16 => Work::Rows(row..row + units),
-            op if op == DeviceOp::Embed as u16 => Work::Rows(row..row + units * UNIT),
+            op if op == DeviceOp::Embed as u16 || op == DeviceOp::Adopt as u16 => Work::Rows(row..row + units * UNIT),
             _ => {
                 let (kind, flags) = (self.shape >> 22 & 63, self.shape >> 28);
                 self.output -= if kind == 3 { 0 } else { row / 2 };
@@ -303,6 +327,11 @@ impl std::hash::Hash for Record {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         (self.op, self.input, self.output, self.norm, self.layer, self.shape, self.partial).hash(state);
     }
+}
+
+/// The record of a generic task whose tiles begin at word `at`.
+fn generic(body: usize, at: u32) -> Record {
+    Record { op: FIRST_BODY + body as u16, input: at, ..Record::default() }
 }
 
 /// A record that says which rows a task has.

@@ -4,13 +4,14 @@ use super::error::CudaError;
 use super::fault::FAULT_WORDS;
 use super::image::{Image, Record};
 use super::params::Params;
+use super::plain::PlainMemory;
 use super::plan::{BLOCK, Phase, Plan};
 use super::source::depth;
 use super::tape;
 use crate::tensor::{Row, Weight};
 use crate::vm::Bindings;
 use amk_ir::BufferId;
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr};
 use half::bf16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +26,8 @@ pub(super) struct Memory {
     embedding: CudaSlice<bf16>,
     kv: CudaSlice<u8>,
     freqs: CudaSlice<f32>,
+    plain: PlainMemory,
+    scratch_len: u32,
     pub(super) packets: CudaSlice<u64>,
     pub(super) fault: CudaSlice<u32>,
 }
@@ -48,8 +51,10 @@ impl Memory {
             * u64::from(kv_blocks(plan))
             * u64::from(BLOCK * sizes.head_dim * 4);
         let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
-        let table_bytes = u64::from(sizes.vocab) * u64::from(sizes.hidden) * 2;
-        let needed = kv_bytes + tape_bytes + table_bytes + u64::from(image.packets) * 8;
+        let table = plan.embedding.map(|table| bound(plan, bindings, table)).transpose()?;
+        let table_bytes = table.map_or(0, |table| table.len() as u64 * 2);
+        let needed =
+            kv_bytes + tape_bytes + table_bytes + u64::from(image.packets) * 8 + PlainMemory::bytes(plan, image);
         let (free, total) = context.mem_get_info()?;
         if needed > free as u64 {
             return Err(CudaError::Memory { needed, free: free as u64, total: total as u64 });
@@ -60,15 +65,18 @@ impl Memory {
             let values = to_bf16(weight(id)?);
             constants[at as usize..at as usize + values.len()].copy_from_slice(&values);
         }
+        let freqs = plan.freqs.map(|freqs| bound(plan, bindings, freqs)).transpose()?;
         Ok(Self {
             tape: upload_tapes(stream, plan, image, bindings, progress)?,
+            plain: PlainMemory::upload(stream, plan, image, bindings, progress)?,
+            scratch_len: image.plain.scratch,
             tape_at: stream.clone_htod(&image.tape_at)?,
             records: stream.clone_htod(&image.records)?,
             record_at: stream.clone_htod(&image.record_at)?,
-            constants: stream.clone_htod(&constants)?,
-            embedding: stream.clone_htod(&to_bf16(weight(plan.embedding)?))?,
-            kv: stream.alloc_zeros::<u8>(kv_bytes as usize)?,
-            freqs: stream.clone_htod(&weight(plan.freqs)?.to_f32())?,
+            constants: copied(stream, &constants)?,
+            embedding: copied(stream, &table.map(to_bf16).unwrap_or_default())?,
+            kv: stream.alloc_zeros::<u8>(kv_bytes.max(1) as usize)?,
+            freqs: copied(stream, &freqs.map(|freqs| freqs.to_f32()).unwrap_or_default())?,
             packets: stream.alloc_zeros::<u64>(image.packets as usize)?,
             fault: stream.alloc_zeros::<u32>(FAULT_WORDS * (1 + plan.schedule.workers as usize))?,
         })
@@ -87,6 +95,10 @@ impl Memory {
             embedding: address(&self.embedding, stream),
             kv: address(&self.kv, stream),
             inv_freq: address(&self.freqs, stream),
+            arguments: address(&self.plain.words, stream),
+            plain: address(&self.plain.bytes, stream),
+            scratch: address(&self.plain.scratch, stream),
+            scratch_len: self.scratch_len,
             fault: address(&self.fault, stream),
             epoch: 1,
             hidden: sizes.hidden,
@@ -101,6 +113,12 @@ impl Memory {
     }
 }
 
+/// A copy on the device; of nothing, one element that is never read.
+fn copied<T: DeviceRepr + Default>(stream: &Arc<CudaStream>, values: &[T]) -> Result<CudaSlice<T>, CudaError> {
+    let none = [T::default()];
+    Ok(stream.clone_htod(if values.is_empty() { &none[..] } else { values })?)
+}
+
 /// Blocks of a key head's cache in a layer.
 fn kv_blocks(plan: &Plan) -> u32 {
     plan.sizes.context.div_ceil(BLOCK) + 1
@@ -110,12 +128,12 @@ pub(super) fn address<T>(slice: &CudaSlice<T>, stream: &CudaStream) -> u64 {
     slice.device_ptr(stream).0
 }
 
-fn bound<'b>(plan: &Plan, bindings: &'b Bindings, id: BufferId) -> Result<&'b Weight, CudaError> {
+pub(super) fn bound<'b>(plan: &Plan, bindings: &'b Bindings, id: BufferId) -> Result<&'b Weight, CudaError> {
     let name = plan.program.buffers.get(id.index()).map(|buffer| buffer.name.as_str()).unwrap_or_default();
     bindings.weights().get(name).ok_or_else(|| CudaError::Unbound(name.to_owned()))
 }
 
-fn to_bf16(weight: &Weight) -> Vec<bf16> {
+pub(super) fn to_bf16(weight: &Weight) -> Vec<bf16> {
     let mut out = Vec::with_capacity(weight.len());
     for row in 0..weight.rows() {
         match weight.row(row) {
@@ -153,7 +171,7 @@ fn upload_tapes(
         }
         out
     };
-    let mut tape = stream.alloc_zeros::<u8>(image.tape_at.last().copied().unwrap_or(0) as usize)?;
+    let mut tape = stream.alloc_zeros::<u8>(image.tape_at.last().copied().unwrap_or(0).max(1) as usize)?;
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(workers);
     let (send, receive) = std::sync::mpsc::sync_channel::<(usize, Vec<bf16>)>(threads);

@@ -1,5 +1,6 @@
 //! How a VM is built.
 
+use super::plan::Precision;
 use super::schedule::DeviceSchedule;
 use amk_ir::TaskId;
 
@@ -17,6 +18,8 @@ pub struct Faults {
 pub struct VmOptions {
     /// The schedule; `None`: the GPU's own.
     pub schedule: Option<DeviceSchedule>,
+    /// In what numbers to compute.
+    pub precision: Precision,
     /// Tasks write time stamps, so that [`super::Vm::trace`] can read them.
     pub trace: bool,
     /// Faults, for tests.

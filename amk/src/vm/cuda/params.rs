@@ -21,6 +21,9 @@ pub(super) struct Params {
     pub(super) logits: u64,
     pub(super) fault: u64,
     pub(super) trace: u64,
+    pub(super) arguments: u64,
+    pub(super) plain: u64,
+    pub(super) scratch: u64,
     pub(super) budget_ns: u64,
     pub(super) seed: u64,
     pub(super) epoch: u32,
@@ -43,6 +46,7 @@ pub(super) struct Params {
     pub(super) top_k: u32,
     pub(super) top_p: f32,
     pub(super) min_log: f32,
+    pub(super) scratch_len: u32,
 }
 
 // SAFETY: plain data whose layout is that of the device's struct: 8-byte fields first, then 4-byte fields.

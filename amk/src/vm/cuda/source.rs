@@ -1,5 +1,6 @@
 //! The generated source: the device VM and the dispatch of the program's instructions, with shapes as constants.
 
+use super::body::{self, bodies, own_lines};
 use super::choose::{LEVELS, SEARCH};
 use super::options::VmOptions;
 use super::plan::{Gemv, Phase, Plan};
@@ -15,9 +16,7 @@ pub struct DeviceCode {
 impl DeviceCode {
     /// The files in order, whole: their includes are for readers and editors.
     pub(super) fn text(&self) -> String {
-        let lines = self.files.iter().flat_map(|(_, text)| text.lines());
-        let kept = lines.filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"));
-        kept.flat_map(|line| [line, "\n"]).collect()
+        self.files.iter().flat_map(|(_, text)| own_lines(text)).flat_map(|line| [line, "\n"]).collect()
     }
 }
 
@@ -58,20 +57,14 @@ pub(super) enum DeviceOp {
     Probe,
     Gemv,
     Choose,
+    Adopt,
 }
+
+/// Number of the first generic body; the others follow.
+pub(super) const FIRST_BODY: u16 = 16;
 
 /// The source of a plan.
 pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
-    let sizes = plan.sizes;
-    let attention = format!(
-        "Attention<{}, {}, {}, {}, {}, {}>",
-        sizes.head_dim,
-        sizes.heads / sizes.kv_heads,
-        sizes.kv_heads,
-        sizes.splits,
-        plan.schedule.run,
-        plan.layers.iter().any(|layer| layer.head_norms.is_some()),
-    );
     let mut out = String::new();
     let _ = writeln!(out, "#define AMK_WARPS {WARPS}");
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
@@ -94,28 +87,50 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
         "template <class L> __device__ __forceinline__ bool dispatch_load(L&, const Record&, const unsigned char*);\n",
     );
     out.push_str(&code.text());
-    let cases = [
+    out.push_str(&bodies(plan));
+    let attention = (!plan.layers.is_empty()).then(|| attention(plan));
+    let gemv = plan.phases.iter().any(|phase| matches!(phase, Phase::Gemv(_))).then(|| depth(plan));
+    let mut cases = vec![
         (DeviceOp::Embed, "embed(w, r)".to_owned()),
-        (DeviceOp::Attend, format!("attention<{attention}>(w, r)")),
-        (DeviceOp::Combine, format!("combine<{attention}>(w, r)")),
+        (DeviceOp::Adopt, "adopt(w, r)".to_owned()),
         (DeviceOp::Best, "best(w, r)".to_owned()),
         (DeviceOp::Probe, "probe(w, r)".to_owned()),
-        (DeviceOp::Gemv, format!("gemv<{}>(w, r)", depth(plan))),
         (DeviceOp::Choose, "choose(w, r)".to_owned()),
     ];
+    let mut loads = Vec::new();
+    if let Some(attention) = attention {
+        cases.push((DeviceOp::Attend, format!("attention<{attention}>(w, r)")));
+        cases.push((DeviceOp::Combine, format!("combine<{attention}>(w, r)")));
+        loads.push((DeviceOp::Attend, format!("attention_load<{attention}>(l, r)")));
+    }
+    if let Some(depth) = gemv {
+        cases.push((DeviceOp::Gemv, format!("gemv<{depth}>(w, r)")));
+        loads.push((DeviceOp::Gemv, format!("gemv_load<{depth}>(l, r, tape)")));
+    }
     out.push_str("AMK_DEVICE void dispatch(Worker& w, const Record& r) {\n    switch (r.op) {\n");
     for (op, call) in cases {
         let _ = writeln!(out, "    case {}: {call}; break;", op as u16);
     }
+    out.push_str(&body::cases(plan));
     out.push_str("    }\n}\n");
-    let loads = [
-        (DeviceOp::Attend, format!("attention_load<{attention}>(l, r)")),
-        (DeviceOp::Gemv, format!("gemv_load<{}>(l, r, tape)", depth(plan))),
-    ];
     out.push_str("template <class L> AMK_DEVICE bool dispatch_load(L& l, const Record& r, const u8* tape) {\n    switch (r.op) {\n");
     for (op, call) in loads {
         let _ = writeln!(out, "    case {}: return {call};", op as u16);
     }
     out.push_str("    }\n    return true;\n}\n");
     out
+}
+
+/// The form of the attentions, all of which are alike.
+fn attention(plan: &Plan) -> String {
+    let sizes = plan.sizes;
+    format!(
+        "Attention<{}, {}, {}, {}, {}, {}>",
+        sizes.head_dim,
+        sizes.heads / sizes.kv_heads,
+        sizes.kv_heads,
+        sizes.splits,
+        plan.schedule.run,
+        plan.layers.iter().any(|layer| layer.head_norms.is_some()),
+    )
 }

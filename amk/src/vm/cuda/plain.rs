@@ -1,0 +1,77 @@
+//! Plain memory: weights, inputs and states of generic tasks, as they are in their buffers.
+
+use super::error::CudaError;
+use super::image::Image;
+use super::memory::{bound, to_bf16};
+use super::plan::Plan;
+use crate::tensor::Weight;
+use crate::vm::Bindings;
+use amk_ir::{BufferId, BufferKind, DType};
+use cudarc::driver::{CudaSlice, CudaStream};
+use half::bf16;
+use std::sync::Arc;
+
+/// What generic tasks need in device memory.
+pub(super) struct PlainMemory {
+    /// Tiles and parameters.
+    pub(super) words: CudaSlice<u32>,
+    /// Weights, inputs and states.
+    pub(super) bytes: CudaSlice<u8>,
+    /// Two areas a worker, in which tasks lay out what they read and write.
+    pub(super) scratch: CudaSlice<f32>,
+}
+
+impl PlainMemory {
+    /// Bytes that an image needs.
+    pub(super) fn bytes(plan: &Plan, image: &Image) -> u64 {
+        image.plain.bytes + scratch(plan, image) as u64 * 4 + image.plain.words.len() as u64 * 4
+    }
+
+    /// Fills the memory; states that are not bound start as 0.
+    ///
+    /// # Errors
+    /// [`CudaError::Unbound`], and those of the driver.
+    pub(super) fn upload(
+        stream: &Arc<CudaStream>,
+        plan: &Plan,
+        image: &Image,
+        bindings: &Bindings,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Self, CudaError> {
+        let plain = &image.plain;
+        let mut bytes = stream.alloc_zeros::<u8>(plain.bytes.max(1) as usize)?;
+        for (done, &(id, at)) in plain.buffers.iter().enumerate() {
+            if let Some(content) = content(plan, bindings, id)? {
+                let at = at as usize;
+                stream.memcpy_htod(&content, &mut bytes.slice_mut(at..at + content.len()))?;
+                stream.synchronize()?;
+            }
+            progress((done + 1) as f64 / plain.buffers.len() as f64);
+        }
+        let words = if plain.words.is_empty() { &[0][..] } else { &plain.words };
+        let scratch = stream.alloc_zeros::<f32>(scratch(plan, image).max(1))?;
+        Ok(Self { words: stream.clone_htod(words)?, bytes, scratch })
+    }
+}
+
+fn scratch(plan: &Plan, image: &Image) -> usize {
+    plan.schedule.workers as usize * 2 * image.plain.scratch as usize
+}
+
+/// What a buffer holds before the first launch; `None`: zeros.
+fn content(plan: &Plan, bindings: &Bindings, id: BufferId) -> Result<Option<Vec<u8>>, CudaError> {
+    let Some(buffer) = plan.program.buffers.get(id.index()) else { return Ok(None) };
+    let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    if buffer.kind == BufferKind::State {
+        return Ok(bindings.states().get(&buffer.name).map(|state| floats(&state.to_vec())));
+    }
+    let weight: &Weight = bound(plan, bindings, id)?;
+    let len = buffer.len();
+    if weight.len() as u64 != len {
+        return Err(CudaError::Misshapen { name: buffer.name.clone(), expected: len, found: weight.len() as u64 });
+    }
+    Ok(Some(match buffer.dtype {
+        DType::BF16 => to_bf16(weight).into_iter().flat_map(|value: bf16| value.to_le_bytes()).collect(),
+        _ => floats(&weight.to_f32()),
+    }))
+}

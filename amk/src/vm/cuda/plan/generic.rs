@@ -1,0 +1,170 @@
+//! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over the workers.
+
+use super::flow::Flow;
+use super::group::{Group, Groups};
+use super::{UNIT, Unsupported};
+use crate::registry::Registry;
+use amk_ir::lower::parts::{Cut, parts};
+use amk_ir::program::BufferKind;
+use amk_ir::signature::Signature;
+use amk_ir::{BufferId, Call, InstructionId, Region};
+use std::collections::HashMap;
+
+/// A phase of tasks by one generic device body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generic {
+    /// Number in [`super::Plan::bodies`].
+    pub body: usize,
+    /// What it is of: the call's name and its loop index.
+    pub label: String,
+    /// The calls of the tasks, one a tile.
+    pub tiles: Vec<Call>,
+}
+
+/// A generic device body.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Body {
+    /// The instruction's signature.
+    pub signature: Signature,
+    /// The instruction in the program's table.
+    pub instruction: InstructionId,
+    /// CUDA C++ text that defines a function of the instruction's name.
+    pub text: &'static str,
+}
+
+/// The tiles of a generic call, over the buffers of the unrolled function, and the worker of each.
+pub(super) struct Tiled {
+    pub(super) calls: Vec<Call>,
+    pub(super) workers: Vec<u32>,
+}
+
+/// Cuts the generic calls of a function into tiles and gives each a worker. Tiles that touch the same elements of a state have the
+/// same worker, whose queue then keeps their order.
+pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<HashMap<usize, Tiled>, Unsupported> {
+    let mut all = HashMap::new();
+    let mut owners = Owners::default();
+    let mut in_order: Vec<usize> =
+        groups.list.iter().filter_map(|group| if let Group::Call(at) = group { Some(*at) } else { None }).collect();
+    in_order.sort_unstable();
+    for &at in &in_order {
+        let cut = Cut { workers, unit: UNIT };
+        let calls =
+            parts(flow.graph, flow.unrolled, flow.call(at), cut).map_err(|error| flow.refuse(at, error.to_string()))?;
+        for (tile, call) in calls.iter().enumerate() {
+            let states = call.operands.iter().filter(|operand| flow.kind(operand.buffer) == BufferKind::State);
+            states.for_each(|operand| owners.touch((at, tile), operand.buffer, operand.region));
+        }
+        all.insert(at, calls);
+    }
+    let mut placed = HashMap::new();
+    for at in in_order {
+        let Some(calls) = all.remove(&at) else { continue };
+        // Calls that do not wait for one another should not meet on the same workers; the logits' rows stay in order.
+        let output = flow.result(at).is_some_and(|result| flow.kind(result) == BufferKind::Output);
+        let shift = if output { 0 } else { at as u64 * 29 };
+        let worker = |tile: usize| {
+            let spread = (tile as u64 * u64::from(workers) / calls.len() as u64 + shift) % u64::from(workers);
+            owners.of((at, tile)).map_or(spread as u32, |owner| owner % workers)
+        };
+        let workers = (0..calls.len()).map(worker).collect();
+        placed.insert(at, Tiled { calls, workers });
+    }
+    Ok(placed)
+}
+
+/// The device body of a call's instruction.
+pub(super) fn body(flow: &Flow<'_>, at: usize, instruction: InstructionId) -> Result<Body, Unsupported> {
+    let signature = flow.signature(at).ok_or_else(|| flow.refuse(at, "the call names no instruction"))?;
+    let entry = Registry::linked()
+        .and_then(|registry| registry.get(&signature.path))
+        .map_err(|error| flow.refuse(at, error.to_string()))?;
+    let none = || {
+        let what =
+            format!("`{}` has no device body; name one in its `#[instruction(.., cuda = \"..\")]`", signature.path);
+        flow.refuse(at, what)
+    };
+    Ok(Body { signature: signature.clone(), instruction, text: entry.cuda.ok_or_else(none)? })
+}
+
+/// A tile of a call.
+type Tile = (usize, usize);
+
+/// Sets of tiles that touch the same elements of a state.
+#[derive(Default)]
+struct Owners {
+    touched: HashMap<BufferId, Vec<(Tile, Region)>>,
+    /// A tile of the same set, or itself.
+    same: HashMap<Tile, Tile>,
+    /// Numbers of the sets, by their first tiles.
+    numbers: HashMap<Tile, u32>,
+}
+
+impl Owners {
+    fn touch(&mut self, tile: Tile, state: BufferId, region: Region) {
+        self.same.entry(tile).or_insert(tile);
+        let before = self.touched.entry(state).or_default();
+        let meets: Vec<Tile> =
+            before.iter().filter(|(_, other)| overlap(other, &region)).map(|(tile, _)| *tile).collect();
+        before.push((tile, region));
+        let mut first = self.first(tile);
+        for other in meets {
+            let other = self.first(other);
+            let (low, high) = if other < first { (other, first) } else { (first, other) };
+            self.same.insert(high, low);
+            first = low;
+        }
+        let next = self.numbers.len() as u32;
+        self.numbers.entry(first).or_insert(next);
+    }
+
+    fn first(&self, mut tile: Tile) -> Tile {
+        while let Some(&next) = self.same.get(&tile).filter(|&&next| next != tile) {
+            tile = next;
+        }
+        tile
+    }
+
+    fn of(&self, tile: Tile) -> Option<u32> {
+        self.same.contains_key(&tile).then(|| self.numbers.get(&self.first(tile)).copied().unwrap_or(0))
+    }
+}
+
+/// Whether two regions may share elements at some positions.
+fn overlap(a: &Region, b: &Region) -> bool {
+    a.intervals().iter().zip(b.intervals()).all(|(a, b)| {
+        let moves = [a.lo, a.hi, b.lo, b.hi].iter().any(|bound| bound.pos);
+        moves || (a.lo.base < b.hi.base && b.lo.base < a.hi.base)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amk_ir::{Bound, Interval};
+
+    fn region(head: u32, to: Interval) -> Region {
+        Region::new(&[Interval::fixed(head, head + 1), to]).expect("rank 2")
+    }
+
+    #[test]
+    fn tiles_of_one_head_have_one_owner() {
+        let mut owners = Owners::default();
+        let now = Interval { lo: Bound::at_pos(0), hi: Bound::at_pos(1) };
+        let past = Interval { lo: Bound::fixed(0), hi: Bound::at_pos(1) };
+        for head in 0..2 {
+            owners.touch((0, head), BufferId(0), region(head as u32, now));
+            owners.touch((1, head), BufferId(1), region(head as u32, now));
+        }
+        // Two query heads a key head read both caches.
+        for query in 0..4 {
+            owners.touch((2, query), BufferId(0), region(query as u32 / 2, past));
+            owners.touch((2, query), BufferId(1), region(query as u32 / 2, past));
+        }
+        let of = |call, tile| owners.of((call, tile)).expect("an owner");
+        for query in 0..4 {
+            assert_eq!([of(0, query / 2), of(1, query / 2)], [of(2, query); 2]);
+        }
+        assert_ne!(of(0, 0), of(0, 1));
+        assert_eq!(owners.of((3, 0)), None);
+    }
+}

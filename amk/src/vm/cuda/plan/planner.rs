@@ -1,0 +1,445 @@
+//! From groups to phases and tasks.
+
+use super::attention::Attention;
+use super::flow::Flow;
+use super::generic::{Generic, Tiled, body, tiled};
+use super::group::{Group, Groups};
+use super::instruction::instructions;
+use super::product::{Delivered, Product};
+use super::spread::{even, level, rotated};
+use super::{BLOCK, Gemv, Input, LayerBuffers, Output, Phase, Plan, Precision, SLICE, Sizes, UNIT, Unsupported, Work};
+use crate::vm::cuda::choose::{Choosing, FIELDS, LEVELS, ROUNDS, SEARCH, SHARES};
+use crate::vm::cuda::schedule::DeviceSchedule;
+use amk_ir::lower;
+use amk_ir::{
+    Buffer, BufferId, BufferKind, Call, DType, Exchange, InstructionId, Limits, OpId, Operand, Program, Queues, Steps,
+    Task, TaskId,
+};
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+
+pub(super) struct Planner<'a> {
+    flow: &'a Flow<'a>,
+    groups: &'a Groups,
+    plan: Plan,
+    /// Bytes of the tape of each worker so far.
+    load: Vec<u64>,
+    queues: Vec<Vec<TaskId>>,
+    /// Buffers of the program by those of the unrolled function: weights, inputs, states, the packets of values, the logits.
+    buffers: HashMap<BufferId, BufferId>,
+    names: HashSet<String>,
+    /// The value whose row of the table every reader looks up.
+    embedded: Option<BufferId>,
+    /// The residual that the workers hold: which value, in which buffer.
+    held: Option<(BufferId, BufferId)>,
+    adoptions: u32,
+    /// Each worker's rows of the logits.
+    rows: Vec<Range<u32>>,
+}
+
+impl<'a> Planner<'a> {
+    /// The plan of some groups.
+    pub(super) fn run(
+        flow: &'a Flow<'a>,
+        groups: &'a Groups,
+        logits: BufferId,
+        schedule: DeviceSchedule,
+        precision: Precision,
+    ) -> Result<Plan, Unsupported> {
+        let workers = schedule.workers as usize;
+        let mut planner = Self {
+            flow,
+            groups,
+            plan: empty(flow, groups, schedule, precision),
+            load: vec![0; workers],
+            queues: vec![Vec::new(); workers],
+            buffers: HashMap::new(),
+            names: HashSet::new(),
+            embedded: None,
+            held: None,
+            adoptions: 0,
+            rows: vec![0..0; workers],
+        };
+        planner.begin(logits);
+        let mut tiles = tiled(flow, groups, schedule.workers)?;
+        for group in &groups.list {
+            match group {
+                Group::Embed(at) => planner.embed(*at),
+                Group::Product(product) => planner.product(product),
+                Group::Attention(attention) => planner.attention(attention),
+                Group::Call(at) => {
+                    if let Some(tiled) = tiles.remove(at) {
+                        planner.generic(*at, tiled)?;
+                    }
+                }
+            }
+        }
+        let rows: Vec<Work> = planner.rows.iter().cloned().map(Work::Rows).collect();
+        planner.phase(Phase::Best, rows.clone());
+        (0..ROUNDS).for_each(|round| planner.phase(Phase::Probe { round }, rows.clone()));
+        planner.phase(Phase::Choose, vec![Work::Own; workers]);
+        planner.plan.program.queues = Queues::Static(planner.queues);
+        Ok(planner.plan)
+    }
+
+    /// What every program has: weights, inputs and logits under their names, the tokens, what chooses them; and q, k and v of each
+    /// attention one after the other.
+    fn begin(&mut self, logits: BufferId) {
+        for (at, buffer) in self.flow.unrolled.buffers.iter().enumerate() {
+            let input = buffer.kind == BufferKind::Input && buffer.dtype == DType::F32;
+            if input || matches!(buffer.kind, BufferKind::Weight | BufferKind::Output) {
+                self.names.insert(buffer.name.clone());
+                self.plan.program.buffers.push(buffer.clone());
+                self.buffers.insert(BufferId::from(at), BufferId::from(self.plan.program.buffers.len() - 1));
+            }
+        }
+        let workers = self.plan.schedule.workers;
+        self.plan.logits = self.known(logits);
+        self.plan.token = self.buffer("token", BufferKind::State, DType::U32, &[workers], Exchange::Counter);
+        self.plan.choosing = self.choosing(workers);
+        if let Some(turn) = self.groups.turn {
+            self.plan.freqs = Some(self.known(turn.freqs));
+        }
+        for group in &self.groups.list {
+            if let Group::Attention(attention) = group {
+                attention.qkv.iter().for_each(|&value| {
+                    self.value(value, DType::BF16);
+                });
+            }
+        }
+    }
+
+    fn choosing(&mut self, workers: u32) -> Choosing {
+        let (kind, slots) = (BufferKind::Activation, Exchange::Packet { slots: 2 });
+        let best = self.buffer("best", kind, DType::U32, &[workers, 2], slots);
+        let shares = self.packets("shares", DType::F32, &[workers, SHARES]);
+        let found = core::array::from_fn(|round| {
+            self.packets(&format!("found.{round}"), DType::U32, &[workers, LEVELS, FIELDS])
+        });
+        let search = core::array::from_fn(|round| {
+            self.activation(&format!("search.{round}"), DType::U32, &[workers, SEARCH], Exchange::Counter)
+        });
+        Choosing { best, shares, found, search }
+    }
+
+    /// The rows of a residual that each worker owns.
+    fn owned(&self, rows: u32) -> Vec<Range<u32>> {
+        let units = even(rows / UNIT, self.plan.schedule.workers);
+        units.iter().map(|units| units.start * UNIT..units.end * UNIT).collect()
+    }
+
+    fn embed(&mut self, at: usize) {
+        let (Some(value), Some(table)) = (self.flow.result(at), self.flow.operand(at, 0)) else { return };
+        let hidden = self.flow.shape(value)[0];
+        self.plan.sizes.hidden = hidden;
+        self.plan.embedding = Some(self.known(table));
+        self.embedded = Some(value);
+        let to = self.activation("residual", DType::F32, &[hidden], Exchange::Counter);
+        self.held = Some((value, to));
+        let owned = self.owned(hidden);
+        self.phase(Phase::Embed { to }, owned.into_iter().map(Work::Rows).collect());
+    }
+
+    fn product(&mut self, product: &Product) {
+        let input = match self.embedded == Some(product.input) {
+            true => Input::Embedding,
+            false => Input::Packets(self.known(product.input)),
+        };
+        let weights: Vec<BufferId> = product.weights.iter().map(|&weight| self.known(weight)).collect();
+        let rows: u32 = weights.iter().map(|&weight| self.plan.extent(weight)).sum();
+        let gemv = |planner: &Self, output| Gemv {
+            input,
+            norm: product.norm.map(|norm| planner.known(norm)),
+            k: product.k,
+            weights: weights.clone(),
+            biases: product.biases.iter().map(|bias| bias.map(|bias| planner.known(bias))).collect(),
+            output,
+        };
+        match &product.output {
+            Delivered::Store(values) => {
+                let outputs = values.iter().map(|&value| self.value(value, DType::BF16)).collect();
+                let gemv = gemv(self, Output::Store(outputs));
+                self.gemv(gemv, rows, 1);
+            }
+            &Delivered::Gated(value) => {
+                let to = self.value(value, DType::BF16);
+                let gemv = gemv(self, Output::Gated(to));
+                self.gemv(gemv, rows, 2);
+            }
+            Delivered::Logits => {
+                let gemv = gemv(self, Output::Logits(self.plan.logits));
+                let parts = self.gemv(gemv, rows, 1);
+                self.rows = parts;
+            }
+            &Delivered::Residual { before, after } => {
+                let before = self.residual(before, rows);
+                let name = format!("residual.{}", self.flow.buffer(after).name);
+                let held = self.activation(&name, DType::F32, &[rows], Exchange::Counter);
+                let packets = self.value(after, DType::BF16);
+                self.held = Some((after, held));
+                let gemv = gemv(self, Output::Residual { before, after: held, packets });
+                let owned = self.owned(rows);
+                let bytes = u64::from(product.k) * 2;
+                owned
+                    .iter()
+                    .zip(&mut self.load)
+                    .for_each(|(rows, load)| *load += u64::from(rows.end - rows.start) * bytes);
+                self.phase(Phase::Gemv(gemv), owned.into_iter().map(Work::Rows).collect());
+            }
+        }
+    }
+
+    /// The buffer in which the workers hold a residual; they take it from its packets where they hold another.
+    fn residual(&mut self, value: BufferId, rows: u32) -> BufferId {
+        if let Some((held, buffer)) = self.held
+            && held == value
+        {
+            return buffer;
+        }
+        let from = self.known(value);
+        let name = format!("adopted.{}.{}", self.adoptions, self.flow.buffer(value).name);
+        let to = self.activation(&name, DType::F32, &[rows], Exchange::Counter);
+        let owned = self.owned(rows);
+        let phase = Phase::Adopt { from, to, number: self.adoptions };
+        self.adoptions += 1;
+        self.phase(phase, owned.into_iter().map(Work::Rows).collect());
+        to
+    }
+
+    /// A projection of `rows` rows, spread so that the bytes of the tapes stay level; `fold` rows give one element. Gives the parts.
+    fn gemv(&mut self, gemv: Gemv, rows: u32, fold: u32) -> Vec<Range<u32>> {
+        let bytes = u64::from(gemv.k) * 2 * u64::from(UNIT);
+        let parts = level(rows / UNIT, &mut self.load, bytes);
+        let parts: Vec<Range<u32>> =
+            parts.into_iter().map(|units| units.start * UNIT / fold..units.end * UNIT / fold).collect();
+        self.phase(Phase::Gemv(gemv), parts.iter().cloned().map(Work::Rows).collect());
+        parts
+    }
+
+    fn attention(&mut self, attention: &Attention) {
+        let layer = self.plan.layers.len();
+        let Sizes { heads, kv_heads, head_dim, context, splits, .. } = self.plan.sizes;
+        let name = |what: &str| format!("{what}.{layer}");
+        let run = BLOCK * self.plan.schedule.run;
+        let share = context.div_ceil(run * splits) * run;
+        let shape = [kv_heads, splits, share, head_dim];
+        let caches = ["keys", "values"]
+            .map(|what| self.buffer(&name(what), BufferKind::State, DType::BF16, &shape, Exchange::Counter));
+        let buffers = LayerBuffers {
+            qkv: attention.qkv.map(|value| self.known(value)),
+            caches,
+            partial: self.packets(&name("partial"), DType::F32, &[heads, splits, head_dim]),
+            lse: self.packets(&name("lse"), DType::F32, &[heads, splits]),
+            attended: self.value(attention.result, DType::BF16),
+            head_norms: attention.head_norms.map(|norms| norms.map(|norm| self.known(norm))),
+        };
+        self.plan.layers.push(buffers);
+        // Who has which split of which head: another worker in each layer, so that uneven splits even out.
+        let workers = self.plan.schedule.workers as usize;
+        let mut works = vec![Work::Rows(0..0); workers];
+        for n in 0..kv_heads * splits {
+            works[(n as usize + layer * 17) % workers] = Work::Split { head: n / splits, split: n % splits };
+        }
+        self.phase(Phase::Attend { layer }, works);
+        let slices = rotated(even(heads * head_dim / SLICE, self.plan.schedule.workers), layer * 29);
+        self.phase(Phase::Combine { layer }, slices.into_iter().map(Work::Rows).collect());
+    }
+
+    fn generic(&mut self, at: usize, tiled: Tiled) -> Result<(), Unsupported> {
+        let body = self.body(at)?;
+        let name = self.flow.signature(at).map_or("", |signature| signature.name.as_str());
+        let label = match self.flow.call(at).indices.values().next() {
+            Some(layer) => format!("{name} {layer}"),
+            None => name.to_owned(),
+        };
+        let Tiled { calls, workers } = tiled;
+        let mut tiles = Vec::with_capacity(calls.len());
+        for (mut call, &worker) in calls.into_iter().zip(&workers) {
+            for operand in &mut call.operands {
+                self.operand(at, operand, worker)?;
+            }
+            call.instruction = self.plan.bodies[body].instruction;
+            tiles.push(call);
+        }
+        let phase = self.begin_phase(Phase::Generic(Generic { body, label, tiles }));
+        for (tile, &worker) in (0..).zip(&workers) {
+            self.task(phase, worker as usize, Work::Tile(tile));
+        }
+        Ok(())
+    }
+
+    /// Makes an operand one of the program.
+    fn operand(&mut self, at: usize, operand: &mut Operand, worker: u32) -> Result<(), Unsupported> {
+        let buffer = self.flow.buffer(operand.buffer);
+        let moves = operand.region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
+        if moves && buffer.kind != BufferKind::State {
+            return Err(self.flow.refuse(at, format!("the tile of `{}` moves with the position", buffer.name)));
+        }
+        operand.buffer = match (buffer.kind, buffer.dtype) {
+            (BufferKind::Input, DType::U32) => {
+                *operand = super::operand::read(self.plan.token, &[worker..worker + 1]);
+                return Ok(());
+            }
+            (BufferKind::State, dtype) => match self.buffers.get(&operand.buffer) {
+                Some(&state) => state,
+                None => {
+                    let state = self.buffer(&buffer.name, BufferKind::State, dtype, &buffer.shape, Exchange::Counter);
+                    self.buffers.insert(operand.buffer, state);
+                    state
+                }
+            },
+            (BufferKind::Activation, DType::F32) if self.groups.narrow.contains(&operand.buffer) => {
+                self.value(operand.buffer, DType::BF16)
+            }
+            (BufferKind::Activation, dtype @ (DType::F32 | DType::U32)) => self.value(operand.buffer, dtype),
+            (BufferKind::Output, _) => {
+                let interval = operand.region.intervals()[0];
+                let (first, last) = (interval.lo.base, interval.hi.base);
+                if !first.is_multiple_of(UNIT) || !last.is_multiple_of(UNIT) {
+                    return Err(self.flow.refuse(at, "a tile of the logits is no multiple of 8"));
+                }
+                let rows = &mut self.rows[worker as usize];
+                *rows = if rows.start == rows.end { first..last } else { rows.start..last };
+                self.plan.logits
+            }
+            (BufferKind::Weight, DType::F32 | DType::BF16) | (BufferKind::Input, DType::F32) => {
+                self.known(operand.buffer)
+            }
+            (_, dtype) => return Err(self.flow.refuse(at, format!("`{}` is {dtype:?}", buffer.name))),
+        };
+        Ok(())
+    }
+
+    /// The number of the body of a call's instruction.
+    fn body(&mut self, at: usize) -> Result<usize, Unsupported> {
+        let path = self.flow.path(at);
+        if let Some(known) = self.plan.bodies.iter().position(|body| body.signature.path == path) {
+            return Ok(known);
+        }
+        let table = &mut self.plan.program.instructions;
+        let instruction = table.iter().position(|instruction| instruction.path == path).unwrap_or_else(|| {
+            table.extend(self.flow.signature(at).map(lower::instruction));
+            table.len() - 1
+        });
+        self.plan.bodies.push(body(self.flow, at, InstructionId::from(instruction))?);
+        Ok(self.plan.bodies.len() - 1)
+    }
+
+    /// The program's buffer for one that is there.
+    fn known(&self, id: BufferId) -> BufferId {
+        self.buffers.get(&id).copied().unwrap_or(BufferId(u32::MAX))
+    }
+
+    /// The packets of a value.
+    fn value(&mut self, id: BufferId, dtype: DType) -> BufferId {
+        if let Some(&known) = self.buffers.get(&id) {
+            return known;
+        }
+        let Buffer { name, shape, .. } = self.flow.buffer(id);
+        let packets = self.packets(name, dtype, shape);
+        self.buffers.insert(id, packets);
+        packets
+    }
+
+    fn buffer(&mut self, name: &str, kind: BufferKind, dtype: DType, shape: &[u32], exchange: Exchange) -> BufferId {
+        let mut name = name.to_owned();
+        while !self.names.insert(name.clone()) {
+            name.push('_');
+        }
+        let shape = shape.to_vec();
+        self.plan.program.buffers.push(Buffer { name, kind, dtype, shape, exchange, place: None });
+        BufferId::from(self.plan.program.buffers.len() - 1)
+    }
+
+    fn activation(&mut self, name: &str, dtype: DType, shape: &[u32], exchange: Exchange) -> BufferId {
+        self.buffer(name, BufferKind::Activation, dtype, shape, exchange)
+    }
+
+    fn packets(&mut self, name: &str, dtype: DType, shape: &[u32]) -> BufferId {
+        self.activation(name, dtype, shape, Exchange::Packet { slots: 1 })
+    }
+
+    /// Adds a phase: a task for every worker that has a part of it. In choosing every worker has.
+    fn phase(&mut self, phase: Phase, works: Vec<Work>) {
+        let all = matches!(phase, Phase::Best | Phase::Probe { .. });
+        let at = self.begin_phase(phase);
+        for (worker, work) in works.into_iter().enumerate() {
+            if all || !matches!(&work, Work::Rows(rows) if rows.is_empty()) {
+                self.task(at, worker, work);
+            }
+        }
+    }
+
+    fn begin_phase(&mut self, phase: Phase) -> usize {
+        self.plan.program.ops.push(phase.label());
+        self.plan.phases.push(phase);
+        self.plan.phases.len() - 1
+    }
+
+    fn task(&mut self, phase: usize, worker: usize, work: Work) {
+        let calls: Vec<Call> = self.plan.calls(phase, worker as u32, &work);
+        let id = TaskId::from(self.plan.program.tasks.len());
+        self.plan.program.tasks.push(Task { op: Some(OpId::from(phase)), calls, ..Task::default() });
+        self.plan.tasks.push((phase, worker as u32, work));
+        self.queues[worker].push(id);
+    }
+}
+
+fn empty(flow: &Flow<'_>, groups: &Groups, schedule: DeviceSchedule, precision: Precision) -> Plan {
+    let none = BufferId(u32::MAX);
+    let context = flow.unrolled.positions;
+    let logits = flow.unrolled.buffers.iter().find(|buffer| buffer.kind == BufferKind::Output);
+    let vocab = logits.map_or(0, |logits| logits.shape[0]);
+    let mut sizes = Sizes { vocab, context, ..Sizes::default() };
+    if let Some(turn) = groups.turn {
+        let [kv_heads, _, head_dim] = turn.cache;
+        sizes = Sizes { heads: turn.heads, kv_heads, head_dim, splits: schedule.workers / kv_heads, ..sizes };
+    }
+    Plan {
+        program: Program {
+            name: format!("{}.cuda", flow.graph.name),
+            positions: context,
+            steps: Steps::Pipelined,
+            limits: Limits { workers: schedule.workers, ..Limits::default() },
+            instructions: instructions(),
+            ..Program::default()
+        },
+        phases: Vec::new(),
+        tasks: Vec::new(),
+        layers: Vec::new(),
+        bodies: Vec::new(),
+        sizes,
+        schedule,
+        precision,
+        embedding: None,
+        token: none,
+        choosing: Choosing::default(),
+        freqs: None,
+        logits: none,
+        eps: groups.eps,
+        rope_scale: groups.turn.map_or(1.0, |turn| turn.rope_scale),
+        score_scale: groups.turn.map_or(1.0, |turn| turn.score_scale),
+    }
+}
+
+impl Phase {
+    fn label(&self) -> String {
+        match self {
+            Self::Embed { .. } => "embed".into(),
+            Self::Adopt { .. } => "adopt".into(),
+            Self::Gemv(gemv) => match gemv.output {
+                Output::Store(_) => "project",
+                Output::Residual { .. } => "residual",
+                Output::Gated(_) => "gated",
+                Output::Logits(_) => "head",
+            }
+            .into(),
+            Self::Attend { layer } => format!("attend {layer}"),
+            Self::Combine { layer } => format!("combine {layer}"),
+            Self::Generic(generic) => generic.label.clone(),
+            Self::Best => "best".into(),
+            Self::Probe { round } => format!("probe {round}"),
+            Self::Choose => "choose".into(),
+        }
+    }
+}
