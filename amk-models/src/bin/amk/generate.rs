@@ -1,6 +1,8 @@
 //! `amk generate`.
 
-use super::options::{DIM, Weights, cuda_vm, default_threads, model_path, paint, print, progress_bar, read_schedule};
+use super::options::{
+    DIM, Device, ScheduleArg, Weights, cuda_vm, default_threads, model_path, paint, print, progress_bar, read_schedule,
+};
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::vm::cpu::Vm;
@@ -77,21 +79,11 @@ pub(crate) struct Generate {
     /// CPU threads [default: all cores].
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
-    /// A schedule in JSON.
-    #[arg(long, value_name = "FILE")]
-    schedule: Option<PathBuf>,
+    #[command(flatten)]
+    schedule: ScheduleArg,
     /// Print nothing but the text.
     #[arg(short, long)]
     quiet: bool,
-}
-
-/// Where to run.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Device {
-    /// Threads of this machine.
-    Cpu,
-    /// The first NVIDIA GPU.
-    Cuda,
 }
 
 impl Generate {
@@ -181,11 +173,11 @@ impl Generate {
         if workers == 0 {
             bail!("--threads is 0; use at least 1");
         }
-        let mut schedule = match &self.schedule {
+        let mut schedule = match &self.schedule.schedule {
             Some(path) => read_schedule(path)?,
             None => Schedule::default(),
         };
-        if self.threads.is_some() || self.schedule.is_none() {
+        if self.threads.is_some() || self.schedule.schedule.is_none() {
             schedule.workers = workers;
         }
         let program = model.family.kernel.lower(&model.instance, Some(&schedule))?.program;
@@ -194,10 +186,11 @@ impl Generate {
     }
 
     fn cuda(&self, model: &Model) -> Result<cuda::Vm> {
-        if self.schedule.is_some() {
-            bail!("--schedule is for --device cpu; the GPU's schedule follows from its record");
+        let (vm, schedule) = cuda_vm(model, &self.schedule, false, self.quiet)?;
+        if !self.quiet && schedule != "default" {
+            eprintln!("{}", paint(&format!("[schedule: {schedule}]"), DIM));
         }
-        cuda_vm(model, &cuda::VmOptions::default(), self.quiet)
+        Ok(vm)
     }
 }
 

@@ -10,6 +10,7 @@ mod models;
 mod options;
 mod subject;
 mod trace;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Command {
     Bench(bench::Bench),
     /// Show where the time of a step goes on a GPU.
     Trace(trace::Trace),
+    /// Search the best schedule of a model on a GPU.
+    Tune(tune::Tune),
 }
 
 /// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own).
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::Doctor(command) => command.run(),
         Command::Bench(command) => command.run(),
         Command::Trace(command) => command.run(),
+        Command::Tune(command) => command.run(),
     };
     match done {
         Ok(code) => code,

@@ -2,9 +2,10 @@
 
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
-use amk::vm::cuda;
+use amk::vm::cuda::{self, DeviceSchedule};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::model::{FAMILIES, Family, Model, WeightFormat};
+use amk_models::tune::{Saved, Store};
 use anyhow::{Context as _, Result, anyhow};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -77,16 +78,60 @@ pub(crate) fn progress_bar(what: &'static str, quiet: bool) -> ProgressBar {
     ProgressBar::new(100).with_style(style).with_message(what)
 }
 
-/// The model on the first GPU.
-pub(crate) fn cuda_vm(model: &Model, options: &cuda::VmOptions, quiet: bool) -> Result<cuda::Vm> {
+/// Where to run.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// Threads of this machine.
+    Cpu,
+    /// The first NVIDIA GPU.
+    Cuda,
+}
+
+/// The schedule on a GPU.
+#[derive(Clone, Default, clap::Args)]
+pub(crate) struct ScheduleArg {
+    /// A schedule in JSON; on a GPU a device schedule, or `default` [default there: what `amk tune` found, else the GPU's own].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schedule: Option<PathBuf>,
+}
+
+impl ScheduleArg {
+    /// The schedule, and where it comes from; `None`: the GPU's own.
+    pub(crate) fn find(&self, model: &Model) -> Result<(Option<DeviceSchedule>, String)> {
+        match &self.schedule {
+            Some(path) if path == Path::new("default") => Ok((None, "default".into())),
+            Some(path) => {
+                let fail = || format!("{} is no device schedule", path.display());
+                let text = std::fs::read_to_string(path).with_context(fail)?;
+                // What `amk tune` writes, or the schedule alone.
+                let saved = serde_json::from_str::<Saved>(&text).map(|saved| saved.schedule);
+                let schedule = saved.or_else(|_| serde_json::from_str(&text)).with_context(fail)?;
+                Ok((Some(schedule), path.display().to_string()))
+            }
+            None => {
+                let store = Store::at(Cache::from_env()?.schedules());
+                let path = store.file(model, cuda::probe()?, amk_kernels::cuda::DEVICE);
+                let saved = Store::load(&path)?;
+                Ok(saved.map_or((None, "default".into()), |saved| {
+                    (Some(saved.schedule), format!("tuned ({:+.1}%)", 100.0 * saved.gain))
+                }))
+            }
+        }
+    }
+}
+
+/// The model on the first GPU, and which schedule it runs by.
+pub(crate) fn cuda_vm(model: &Model, schedule: &ScheduleArg, trace: bool, quiet: bool) -> Result<(cuda::Vm, String)> {
+    let (schedule, name) = schedule.find(model)?;
+    let options = cuda::VmOptions { schedule, trace, ..cuda::VmOptions::default() };
     let compiled = Cache::from_env()?.compiled();
     let bar = progress_bar("packing weights", quiet);
     let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
     let code = amk_kernels::cuda::DEVICE;
     let vm =
-        cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &compiled, options, &mut progress);
+        cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &compiled, &options, &mut progress);
     bar.finish_and_clear();
-    Ok(vm?)
+    Ok((vm?, name))
 }
 
 /// Reads a schedule from a JSON file.

@@ -1,8 +1,9 @@
 //! `amk trace`.
 
-use super::options::{cuda_vm, print};
+use super::options::{ScheduleArg, cuda_vm, print};
 use super::subject::SubjectArgs;
-use amk::vm::cuda::{self, LoaderWaits, Parts, Summary, VmOptions};
+use amk::vm::cuda::{self, LoaderWaits, Parts, Summary};
+use amk_models::model::WeightFormat;
 use anyhow::{Context as _, Result};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
@@ -19,6 +20,8 @@ use std::process::ExitCode;
 pub(crate) struct Trace {
     #[command(flatten)]
     subject: SubjectArgs,
+    #[command(flatten)]
+    schedule: ScheduleArg,
     /// Position of the traced step.
     #[arg(short, long, value_name = "P", default_value_t = 63)]
     position: u32,
@@ -35,8 +38,8 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let subject = self.subject.load(self.position + 1)?;
-        let mut vm = cuda_vm(&subject.model, &VmOptions { trace: true, ..VmOptions::default() }, false)?;
+        let subject = self.subject.one()?.load(self.position + 1, WeightFormat::BF16)?;
+        let (mut vm, schedule) = cuda_vm(&subject.model, &self.schedule, true, false)?;
         let before = self.warm_up.min(self.position);
         let mut traces = Vec::new();
         for _ in 0..self.launches {
@@ -44,7 +47,8 @@ impl Trace {
         }
         traces.sort_by(|a, b| a.step().total_cmp(&b.step()));
         let trace = traces.swap_remove(traces.len() / 2);
-        let title = format!("{} on {}, position {}", subject.name, vm.target().name, trace.position);
+        let title =
+            format!("{} on {}, schedule {schedule}, position {}", subject.name, vm.target().name, trace.position);
         print(&format!("{title}: {:.1} us\n", trace.step() / 1e3))?;
         print(&tables(&trace.summary(vm.verified().program())))?;
         if let Some(path) = &self.output {

@@ -3,12 +3,13 @@
 use super::device::open;
 use super::error::CudaError;
 use super::fault;
-use super::image::{Image, Plain};
+use super::image::Image;
 use super::memory::{Memory, address};
 use super::nvrtc::compile_cached;
 use super::options::VmOptions;
 use super::params::Params;
-use super::plan::{Phase, Plan, Precision, plan};
+use super::pattern::Decoder;
+use super::plan::{Phase, Plan, plan};
 use super::run::{Run, RunOptions};
 use super::schedule::DeviceSchedule;
 use super::source::{CHUNK, DeviceCode, generate};
@@ -16,11 +17,11 @@ use super::target::GpuTarget;
 use super::trace::{self, Trace};
 use crate::megakernel::Megakernel;
 use crate::vm::Bindings;
+use amk_ir::BufferId;
 use amk_ir::graph::Instance;
 use amk_ir::lower::unroll::unroll;
 use amk_ir::schedule::Schedule;
 use amk_ir::verify::{Verified, verify};
-use amk_ir::{BufferId, DType};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
 };
@@ -46,6 +47,7 @@ pub struct Vm {
     /// First packet of each buffer.
     packet_at: HashMap<BufferId, u32>,
     trace: Option<CudaSlice<u64>>,
+    options: VmOptions,
 }
 
 /// What stands for the token of a step that the workers' looks did not decide.
@@ -68,16 +70,12 @@ impl Vm {
         let (context, target) = open()?;
         let schedule = options.schedule.unwrap_or(target.schedule);
         schedule.check(target)?;
-        let plan = plan_for(kernel, instance, &schedule, options.precision)?;
+        let plan = plan_for(kernel, instance, &schedule)?;
         let verified = verify(plan.program.clone()).map_err(Box::new)?;
         let image = Image::build(&verified, &plan)?;
-        let cubin = compile_cached(&generate(code, &plan, options), target.architecture, cache)?;
         // SAFETY: all memory of this VM is used on one stream.
         unsafe { context.disable_event_tracking() };
-        let function = context.load_module(cudarc::nvrtc::Ptx::from_binary(cubin.bytes))?.load_function("amk_vm")?;
-        let ring = i32::try_from(plan.schedule.ring_slots * CHUNK).unwrap_or(i32::MAX);
-        function
-            .set_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ring)?;
+        let function = load(&context, target, &plan, code, cache, options)?;
         let stream = context.new_stream()?;
         let memory = Memory::upload(&context, &stream, &plan, &image, bindings, progress)?;
         // SAFETY: every word is written before it is read: `run` clears what a launch may write.
@@ -108,6 +106,7 @@ impl Vm {
             memory,
             packet_at: image.packet_at,
             trace,
+            options: *options,
         })
     }
 
@@ -119,6 +118,40 @@ impl Vm {
     /// The GPU's record.
     pub fn target(&self) -> &'static GpuTarget {
         self.target
+    }
+
+    /// The plan that the program comes from.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The schedule it runs by.
+    pub fn schedule(&self) -> DeviceSchedule {
+        self.plan.schedule
+    }
+
+    /// Goes on by another schedule, with the weights where they are. False, and nothing has changed, where that schedule is another
+    /// program's: it takes a new VM.
+    ///
+    /// # Errors
+    /// A schedule that does not fit the GPU, and those of lowering and of NVRTC.
+    pub fn reschedule(
+        &mut self,
+        kernel: &Megakernel,
+        instance: &Instance,
+        code: DeviceCode,
+        cache: &Path,
+        schedule: DeviceSchedule,
+    ) -> Result<bool, CudaError> {
+        schedule.check(self.target)?;
+        let options = VmOptions { schedule: Some(schedule), ..self.options };
+        let plan = plan_for(kernel, instance, &schedule)?;
+        if plan.program != self.plan.program {
+            return Ok(false);
+        }
+        self.function = load(&self.context, self.target, &plan, code, cache, &options)?;
+        self.plan = plan;
+        Ok(true)
     }
 
     /// Positions of the context.
@@ -135,7 +168,7 @@ impl Vm {
             }
             _ => 0,
         };
-        plan.phases.iter().map(of).sum::<u64>() + Plain::weight_bytes(plan)
+        plan.phases.iter().map(of).sum()
     }
 
     /// Bytes of the cache that a step at `pos` reads.
@@ -293,26 +326,34 @@ impl Vm {
     }
 }
 
+/// Compiles the code of a plan, or takes it from the cache, and loads it.
+fn load(
+    context: &Arc<CudaContext>,
+    target: &GpuTarget,
+    plan: &Plan,
+    code: DeviceCode,
+    cache: &Path,
+    options: &VmOptions,
+) -> Result<CudaFunction, CudaError> {
+    let cubin = compile_cached(&generate(code, plan, options), target.architecture, cache)?;
+    let function = context.load_module(cudarc::nvrtc::Ptx::from_binary(cubin.bytes))?.load_function("amk_vm")?;
+    let ring = i32::try_from(plan.schedule.ring_slots * CHUNK).unwrap_or(i32::MAX);
+    function.set_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ring)?;
+    Ok(function)
+}
+
 /// The plan of an instance by a schedule: what [`Vm::new`] makes the image from.
 ///
 /// # Errors
 /// [`CudaError::Unsupported`], and those of lowering.
-pub fn plan_for(
-    kernel: &Megakernel,
-    instance: &Instance,
-    schedule: &DeviceSchedule,
-    precision: Precision,
-) -> Result<Plan, CudaError> {
+pub fn plan_for(kernel: &Megakernel, instance: &Instance, schedule: &DeviceSchedule) -> Result<Plan, CudaError> {
     let graph = kernel.graph()?;
     let lower = |errors| crate::megakernel::MegakernelError::Lower {
         kernel: kernel.name().to_owned(),
         instance: instance.name.clone(),
         errors,
     };
-    let weights = match precision {
-        Precision::BF16 => DType::BF16,
-        Precision::F32 => DType::F32,
-    };
-    let unrolled = unroll(graph, instance, &Schedule { weights, ..Schedule::default() }).map_err(lower)?;
-    Ok(plan(graph, &unrolled, schedule, precision)?)
+    let unrolled = unroll(graph, instance, &Schedule::default()).map_err(lower)?;
+    let decoder = Decoder::find(graph, &unrolled)?;
+    Ok(plan(&decoder, &unrolled, *schedule)?)
 }

@@ -1,7 +1,7 @@
 //! The CUDA VM: a whole decode step in one persistent launch.
 //!
 //! ```text
-//! Graph ─unroll─► calls ─group, plan─► Program ─verify─► Verified ─image─► records, tapes ─► one cooperative launch
+//! Graph ─unroll─► calls ─pattern─► Decoder ─plan─► Program ─verify─► Verified ─image─► records, tapes ─► one cooperative launch
 //! ```
 //!
 //! The device code comes as text from the crate of the instruction set ([`DeviceCode`]); it is specialised for the program by the
@@ -9,7 +9,7 @@
 //! run time the driver and NVRTC are loaded, and their absence is an error that says what to install.
 
 mod ceiling;
-mod body;
+mod cost;
 pub mod choose;
 mod device;
 mod error;
@@ -20,7 +20,7 @@ mod memory;
 pub mod nvrtc;
 mod options;
 mod params;
-mod plain;
+mod pattern;
 pub mod plan;
 mod run;
 mod schedule;
@@ -30,6 +30,7 @@ mod target;
 mod trace;
 
 pub use ceiling::Ceiling;
+pub use cost::{CostModel, Prediction};
 pub use device::probe;
 pub use error::{CudaError, Stuck};
 pub use image::Image;
@@ -37,7 +38,7 @@ pub use launch::{Vm, plan_for};
 
 pub use nvrtc::{Cubin, compile};
 pub use options::{Faults, VmOptions};
-pub use plan::{Precision, Unsupported};
+pub use pattern::{Decoder, DecoderLayer, Projection, Unsupported};
 pub use run::{Run, RunOptions};
 pub use schedule::{DeviceSchedule, ScheduleError};
 pub use source::DeviceCode;

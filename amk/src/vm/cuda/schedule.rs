@@ -72,6 +72,21 @@ impl DeviceSchedule {
         }
         Ok(())
     }
+
+    /// What differs from another schedule, field by field: `pace 205 -> 190`.
+    pub fn changes(&self, from: &Self) -> Vec<String> {
+        let Self { workers, run, ring_slots, in_flight, pace, lookahead } = *self;
+        let fields = [
+            ("workers", from.workers, workers),
+            ("run", from.run, run),
+            ("ring_slots", from.ring_slots, ring_slots),
+            ("in_flight", from.in_flight, in_flight),
+            ("pace", from.pace, pace),
+            ("lookahead", from.lookahead, lookahead),
+        ];
+        let changed = fields.iter().filter(|(_, before, after)| before != after);
+        changed.map(|(field, before, after)| format!("{field} {before} -> {after}")).collect()
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +111,14 @@ mod tests {
         );
         assert!(DeviceSchedule { in_flight: 3, ..target.schedule }.check(target).is_err());
         assert!(DeviceSchedule { workers: 143, ..target.schedule }.check(target).is_err());
+    }
+
+    #[test]
+    fn changes_name_the_fields() {
+        let own = TARGETS[0].schedule;
+        let next = DeviceSchedule { pace: 190, run: 8, ..own };
+        assert_eq!(next.changes(&own), ["run 4 -> 8", "pace 0 -> 190"]);
+        assert!(own.changes(&own).is_empty());
     }
 
     #[test]

@@ -1,0 +1,147 @@
+//! Decode steps on a GPU, and peers beside them.
+
+use super::{Bench, GATE_STEPS, Peers, write_json};
+use crate::options::{cuda_vm, print};
+use crate::subject::{Subject, Which};
+use amk::vm::cuda::{Ceiling, RunOptions, Vm};
+use amk_models::bench::peers::{self, Shapes};
+use amk_models::bench::{Gate, PeerTimes, Quantiles, Report, Row, roofline};
+use amk_models::cache::Cache;
+use amk_models::model::{Model, WeightFormat};
+use anyhow::{Context as _, Result, bail};
+
+/// Weights above this make the annotated function slow, bytes: fewer of its steps are compared.
+const LARGE: u64 = 2 << 30;
+/// That many.
+const LARGE_GATE_STEPS: usize = 2;
+
+impl Bench {
+    pub(super) fn cuda(&self) -> Result<()> {
+        let ceiling = Ceiling::new(amk_kernels::cuda::CEILING, &Cache::from_env()?.compiled())?;
+        let (mut rates, mut rows, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut target = "";
+        for which in self.subjects.all()? {
+            let mut bench = Timed::new(self, &which)?;
+            target = bench.vm.target().name;
+            rows.extend(bench.rows(self, &ceiling, &mut rates)?);
+            shapes.push(bench.shapes());
+        }
+        drop(ceiling);
+        let median = Quantiles::of(rates).context("--samples is 0; use at least 1")?.median;
+        let mut report = Report {
+            target: target.to_owned(),
+            ceiling_gb_per_s: median / 1e9,
+            steps: self.steps,
+            samples: self.samples,
+            no_peers: None,
+            rows,
+        };
+        self.add_peers(&mut report, &shapes);
+        self.show(&report)
+    }
+
+    fn add_peers(&self, report: &mut Report, shapes: &[Shapes]) {
+        if self.peers == Peers::None {
+            return;
+        }
+        match peers::run(shapes, self.peers == Peers::All) {
+            Ok(times) => {
+                for row in &mut report.rows {
+                    row.peers = times.get(&(row.model.clone(), row.position)).copied().unwrap_or_default();
+                }
+            }
+            Err(why) => report.no_peers = Some(why),
+        }
+    }
+
+    fn show(&self, report: &Report) -> Result<()> {
+        if self.shows_text() {
+            let Report { target, ceiling_gb_per_s, steps, samples, .. } = report;
+            print(&format!(
+                "{target}: bare ring {ceiling_gb_per_s:.0} GB/s; time of a token in launches of {steps} steps, {samples} of each in turn\n"
+            ))?;
+            print(&report.table())?;
+            if let Some(why) = &report.no_peers {
+                print(&format!("peers: {why}\n"))?;
+            }
+        }
+        if let Some(path) = &self.svg {
+            std::fs::write(path, roofline(report)).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        write_json(self.json.as_deref(), report)
+    }
+}
+
+/// A model on the GPU that has passed the gate.
+struct Timed {
+    name: String,
+    model: Model,
+    vm: Vm,
+    schedule: String,
+    gate: Gate,
+    positions: Vec<u32>,
+}
+
+impl Timed {
+    fn new(bench: &Bench, which: &Which) -> Result<Self> {
+        let last = bench.positions.iter().copied().max().unwrap_or(0);
+        let room = which.positions()?.map_or(u32::MAX, |limit| limit.saturating_sub(bench.steps));
+        let positions: Vec<u32> = bench.positions.iter().copied().filter(|&position| position <= room).collect();
+        let context = (last.min(room) + bench.steps).max(GATE_STEPS);
+        let Subject { name, mut model, mut gate } = which.load(context, WeightFormat::BF16)?;
+        let (mut vm, schedule) = cuda_vm(&model, &bench.schedule, false, !bench.shows_text())?;
+        if vm.weight_bytes() > LARGE {
+            gate.truncate(LARGE_GATE_STEPS);
+        }
+        let gate = Gate::of(&mut vm, &mut model, &gate)?;
+        let said = format!(
+            "{name}: schedule {schedule}; logits of {} steps within {:.4} of the annotated function's\n",
+            gate.steps, gate.error
+        );
+        if !gate.passed() {
+            bail!("{}: no time is shown", said.trim_end());
+        }
+        if bench.shows_text() {
+            print(&said)?;
+            for position in bench.positions.iter().filter(|position| !positions.contains(position)) {
+                print(&format!("{name}: position {position} is outside the model's context\n"))?;
+            }
+        }
+        Ok(Self { name, model, vm, schedule, gate, positions })
+    }
+
+    fn rows(&mut self, bench: &Bench, ceiling: &Ceiling, rates: &mut Vec<f64>) -> Result<Vec<Row>> {
+        let mut times = vec![Vec::new(); self.positions.len()];
+        for _ in 0..bench.samples {
+            for (&position, times) in self.positions.iter().zip(&mut times) {
+                let run = self.vm.run(&[1], position, bench.steps, &RunOptions::default(), &mut |_| {})?;
+                times.push(run.time.as_secs_f64() * 1e6 / f64::from(bench.steps));
+            }
+            rates.push(ceiling.sample()?);
+        }
+        let cost = self.vm.target().cost();
+        let row = |(&position, times): (&u32, Vec<f64>)| -> Result<Row> {
+            let middle = position + bench.steps / 2;
+            Ok(Row {
+                model: self.name.clone(),
+                position,
+                schedule: self.schedule.clone(),
+                gate_error: self.gate.error,
+                bytes: self.vm.weight_bytes() + self.vm.cache_bytes(middle),
+                us: Quantiles::of(times).context("--samples is 0; use at least 1")?,
+                predicted_us: cost.predict(self.vm.plan(), middle).step / 1e3,
+                peers: PeerTimes::default(),
+            })
+        };
+        self.positions.iter().zip(times).map(row).collect()
+    }
+
+    fn shapes(&self) -> Shapes {
+        Shapes {
+            name: self.name.clone(),
+            dims: self.model.instance.dims.clone(),
+            head_norms: self.model.family.name == "qwen3",
+            positions: self.positions.clone(),
+        }
+    }
+}

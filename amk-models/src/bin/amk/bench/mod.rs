@@ -1,0 +1,89 @@
+//! `amk bench`.
+
+mod cpu;
+mod cuda;
+
+use super::options::{Device, ScheduleArg, Weights, print};
+use super::subject::SubjectArgs;
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Time decode steps.
+///
+/// No time is shown before the VM's logits equal those of the annotated function: on the CPU bit for bit, on a GPU within what
+/// bf16 allows. On a GPU every time stands beside the read ceiling, which a bare ring of the same copies reaches in the same run,
+/// beside what the cost model says, and beside PyTorch on the same shapes where it is installed.
+#[derive(clap::Args)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    subjects: SubjectArgs,
+    /// Steps to time; on a GPU, steps of a launch.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// Where to run.
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    /// Positions to time, on a GPU.
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    positions: Vec<u32>,
+    /// Launches timed at each position, on a GPU.
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    samples: usize,
+    #[command(flatten)]
+    schedule: ScheduleArg,
+    /// What to time beside it, on a GPU.
+    #[arg(long, default_value = "cublas")]
+    peers: Peers,
+    /// CPU threads [default: all cores].
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+    /// How weights are held in memory, on the CPU.
+    #[arg(long, default_value = "auto")]
+    weights: Weights,
+    /// Write JSON; `-` writes it to standard output instead of the table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a picture: percent of the ceiling, on a GPU.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// What to time beside a model on a GPU.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Peers {
+    /// Nothing.
+    None,
+    /// PyTorch with the step in a CUDA graph.
+    Cublas,
+    /// And torch.compile with max-autotune, which takes minutes.
+    All,
+}
+
+/// Steps whose logits are compared before any is timed, at most.
+const GATE_STEPS: u32 = 8;
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.device {
+            Device::Cpu => self.cpu()?,
+            Device::Cuda => self.cuda()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Whether standard output is for people.
+    fn shows_text(&self) -> bool {
+        self.json.as_deref() != Some(Path::new("-"))
+    }
+}
+
+fn write_json(path: Option<&Path>, what: &impl Serialize) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = format!("{}\n", serde_json::to_string_pretty(what)?);
+    if path == Path::new("-") {
+        return print(&text);
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

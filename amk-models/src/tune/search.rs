@@ -1,0 +1,125 @@
+//! Hill climbing with a log.
+
+use super::log::{Log, LogError, Row};
+use amk::vm::cuda::DeviceSchedule;
+
+/// How much faster a schedule must be to be kept: 1%.
+pub const GAIN: f64 = 0.01;
+
+/// What measures schedules.
+pub trait Measure {
+    /// Why it cannot go on.
+    type Error: From<LogError>;
+
+    /// Positions that it times.
+    fn positions(&self) -> &[u32];
+
+    /// Legal schedules one step away.
+    fn neighbours(&self, schedule: &DeviceSchedule) -> Vec<DeviceSchedule>;
+
+    /// Microseconds a token that the cost model expects, mean over the positions; `None` where the schedule has no plan.
+    fn predict(&mut self, schedule: &DeviceSchedule) -> Option<f64>;
+
+    /// Times both, sample by sample in turn.
+    ///
+    /// # Errors
+    /// When nothing can be measured any more. A candidate that fails is [`Outcome::Refused`].
+    fn compare(&mut self, incumbent: &DeviceSchedule, candidate: &DeviceSchedule) -> Result<Outcome, Self::Error>;
+}
+
+/// What a comparison gave.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    /// Medians by position, microseconds a token.
+    Timed {
+        /// Of the incumbent.
+        incumbent: Vec<f64>,
+        /// Of the candidate.
+        candidate: Vec<f64>,
+    },
+    /// The candidate was not timed.
+    Refused(String),
+}
+
+/// What a search found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Found {
+    /// The best schedule.
+    pub best: DeviceSchedule,
+    /// How much faster than the first it is by the trials that were kept: 0.02 is 2%.
+    pub gain: f64,
+    /// Trials, those of the log with them.
+    pub trials: usize,
+    /// Trials that were measured now.
+    pub measured: usize,
+}
+
+/// Searches from `start`: neighbours of the best schedule so far, the cheapest by the cost model first, each tried once. `see` gets each
+/// row and the number of trials before it.
+///
+/// # Errors
+/// Those of the measurer and of the log.
+pub fn search<M: Measure>(
+    start: DeviceSchedule,
+    measure: &mut M,
+    log: &mut Log,
+    limit: usize,
+    see: &mut dyn FnMut(&Row, usize),
+) -> Result<Found, M::Error> {
+    let mut found = Found { best: start, gain: 0.0, trials: 0, measured: 0 };
+    let mut tried = vec![start];
+    while found.trials < limit {
+        let Some((candidate, predicted_us)) = cheapest(measure, &found.best, &tried) else { break };
+        tried.push(candidate);
+        let known = log.find(&found.best, &candidate, measure.positions()).cloned();
+        let row = match known {
+            Some(row) => row,
+            None => {
+                let outcome = measure.compare(&found.best, &candidate)?;
+                let row = row(found.best, candidate, measure.positions(), predicted_us, outcome);
+                log.push(row.clone())?;
+                found.measured += 1;
+                row
+            }
+        };
+        see(&row, found.trials);
+        found.trials += 1;
+        if row.kept {
+            found.best = candidate;
+            found.gain = (1.0 + found.gain) * (1.0 + row.gain) - 1.0;
+        }
+    }
+    Ok(found)
+}
+
+fn cheapest<M: Measure>(
+    measure: &mut M,
+    best: &DeviceSchedule,
+    tried: &[DeviceSchedule],
+) -> Option<(DeviceSchedule, f64)> {
+    let new = measure.neighbours(best).into_iter().filter(|next| !tried.contains(next));
+    let priced = new.filter_map(|next| measure.predict(&next).map(|price| (next, price)));
+    // The first of equals: the order of the space decides, so that a search repeats itself.
+    priced.min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+fn row(
+    incumbent: DeviceSchedule,
+    candidate: DeviceSchedule,
+    positions: &[u32],
+    predicted_us: f64,
+    outcome: Outcome,
+) -> Row {
+    let (incumbent_us, candidate_us, refused) = match outcome {
+        Outcome::Timed { incumbent, candidate } => (incumbent, candidate, None),
+        Outcome::Refused(why) => (Vec::new(), Vec::new(), Some(why)),
+    };
+    let logs: Vec<f64> = incumbent_us.iter().zip(&candidate_us).map(|(before, after)| (before / after).ln()).collect();
+    let gain = if logs.is_empty() { 0.0 } else { (logs.iter().sum::<f64>() / logs.len() as f64).exp() - 1.0 };
+    let kept = refused.is_none() && gain >= GAIN;
+    let positions = positions.to_vec();
+    Row { incumbent, candidate, positions, predicted_us, incumbent_us, candidate_us, gain, kept, refused }
+}
+
+#[cfg(test)]
+mod tests;

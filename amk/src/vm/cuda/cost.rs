@@ -1,0 +1,286 @@
+//! What a step costs, before it is measured: a simulation of the workers with the memory shared between them.
+//!
+//! A worker's stream brings the bytes of its tape and of its caches in the order of its tasks, as far ahead of them as the ring and the
+//! lookahead reach. All streams share the memory's rate; a pace or few bytes in flight may hold one back further. A phase starts
+//! on a worker when its own task before is done and, one hop after the last of the others, their results are there; it ends when it
+//! has computed and its last bytes have come. The chain of hops and what the streams could not bring ahead is the time of a step.
+
+use super::plan::{BLOCK, Gemv, Output, Phase, Plan, UNIT, Work};
+use super::schedule::DeviceSchedule;
+use super::source::CHUNK;
+use super::target::GpuTarget;
+use std::collections::VecDeque;
+
+/// What parts of a step cost on a kind of GPU. Times are nanoseconds, rates bytes a nanosecond (GB/s).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CostModel {
+    /// Rate at which the memory is read, by the bare ring.
+    pub read: f64,
+    /// Clock, in cycles a nanosecond.
+    pub clock: f64,
+    /// From asking for bytes until they have landed.
+    pub latency: f64,
+    /// From one worker's last result to another's inputs.
+    pub hop: f64,
+    /// How much longer a hop takes for a slot in flight, where no pace holds the streams back.
+    pub crowd: f64,
+    /// A projection beside its units: fragments of the input, the warps' sums, delivering.
+    pub project: f64,
+    /// Eight rows of a projection beside their bytes.
+    pub unit: f64,
+    /// Rate at which a worker computes products.
+    pub product: f64,
+    /// Each further pass over a long input.
+    pub pass: f64,
+    /// Attention beside its cache, and for each 256 elements of a head's queries.
+    pub attend: [f64; 2],
+    /// Rate at which a worker reads its cache.
+    pub cache: f64,
+    /// Merging splits, and for each of them.
+    pub combine: [f64; 2],
+    /// Choosing a token.
+    pub choose: f64,
+}
+
+/// The H200, fitted to the times of four models at four positions; `amk bench` shows the error beside every time.
+const H200: CostModel = CostModel {
+    read: 4693.0,
+    clock: 1.98,
+    latency: 450.0,
+    hop: 590.0,
+    crowd: 250.0,
+    project: 980.0,
+    unit: 300.0,
+    product: 68.0,
+    pass: 460.0,
+    attend: [910.0, 1085.0],
+    cache: 28.0,
+    combine: [510.0, 10.0],
+    choose: 4500.0,
+};
+
+/// Share of the datasheet's rate that a bare ring reaches: that of the H200.
+const REACHED: f64 = 0.977;
+
+/// What a step is predicted to cost, nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Prediction {
+    /// Time of a step among others.
+    pub step: f64,
+    /// Its bytes at the memory's rate: no step is faster.
+    pub floor: f64,
+    /// Bytes that it reads.
+    pub bytes: u64,
+}
+
+impl GpuTarget {
+    /// The costs on this GPU: those of the H200, which are measured, with the GPU's own rate of memory.
+    pub fn cost(&self) -> CostModel {
+        if self.name == "h200" {
+            return H200;
+        }
+        CostModel { read: f64::from(self.datasheet_gb_per_s) * REACHED, ..H200 }
+    }
+}
+
+/// A phase as the simulation sees it.
+struct Stage {
+    /// By worker: what it does, if it has a part.
+    parts: Vec<Option<Part>>,
+    /// Whether it needs the results of other workers.
+    hops: bool,
+    /// What every task takes beside its part.
+    fixed: f64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Part {
+    /// Bytes from memory.
+    bytes: f64,
+    /// Time with all bytes there.
+    busy: f64,
+}
+
+impl CostModel {
+    /// Predicts a step of a plan at position `pos`.
+    pub fn predict(&self, plan: &Plan, pos: u32) -> Prediction {
+        let stages = self.stages(plan, pos);
+        let bytes: f64 = stages.iter().flat_map(|stage| stage.parts.iter().flatten()).map(|part| part.bytes).sum();
+        let floor = bytes / self.read;
+        let mut machine = Machine::new(self, &plan.schedule);
+        // The first step starts with empty rings; those after it are alike.
+        let [_, before, after] = [0, 1, 2].map(|_| machine.step(&stages));
+        Prediction { step: (after - before).max(floor), floor, bytes: bytes as u64 }
+    }
+
+    fn stages(&self, plan: &Plan, pos: u32) -> Vec<Stage> {
+        let workers = plan.schedule.workers as usize;
+        let mut parts = vec![vec![None; workers]; plan.phases.len()];
+        for (phase, worker, work) in &plan.tasks {
+            if let (Some(kind), Some(of_phase)) = (plan.phases.get(*phase), parts.get_mut(*phase))
+                && let Some(part) = of_phase.get_mut(*worker as usize)
+            {
+                *part = self.part(plan, kind, work, pos);
+            }
+        }
+        let with_parts = plan.phases.iter().zip(parts).filter(|(_, parts)| parts.iter().any(Option::is_some));
+        let stage = |(phase, parts): (&Phase, _)| {
+            let (hops, fixed) = match phase {
+                Phase::Gemv(_) => (true, self.project),
+                Phase::Attend { .. } => (true, self.attend[0]),
+                Phase::Combine { .. } => (true, self.combine[0]),
+                Phase::Choose => (true, self.choose),
+                Phase::Embed { .. } | Phase::Best => (false, 0.0),
+                _ => (true, self.project),
+            };
+            Stage { parts, hops, fixed }
+        };
+        with_parts.map(stage).collect()
+    }
+
+    /// A worker's part of a phase; `None` where it has nothing to do at this position.
+    fn part(&self, plan: &Plan, phase: &Phase, work: &Work, pos: u32) -> Option<Part> {
+        let sizes = plan.sizes;
+        let active = splits_in_use(plan, pos);
+        match (phase, work) {
+            (Phase::Gemv(gemv), Work::Rows(rows)) => Some(self.product(gemv, rows.end - rows.start)),
+            (Phase::Attend { .. }, &Work::Split { split, .. }) => {
+                let cached = cached_positions(plan, pos, split);
+                let bytes = f64::from(cached) * f64::from(sizes.head_dim) * 4.0;
+                let queries = f64::from(sizes.heads / sizes.kv_heads.max(1) * sizes.head_dim) / 256.0;
+                (split < active).then(|| Part { bytes, busy: bytes / self.cache + queries * self.attend[1] })
+            }
+            (Phase::Combine { .. }, _) => {
+                (active > 1).then(|| Part { bytes: 0.0, busy: f64::from(active) * self.combine[1] })
+            }
+            // Only filters look at levels; a prediction is of greedy steps.
+            (Phase::Probe { .. }, _) => None,
+            _ => Some(Part::default()),
+        }
+    }
+
+    fn product(&self, gemv: &Gemv, elements: u32) -> Part {
+        let fold = if matches!(gemv.output, Output::Gated(_)) { 2 } else { 1 };
+        let units = f64::from(elements * fold / UNIT);
+        let bytes = units * f64::from(UNIT * gemv.k) * 2.0;
+        let passes = gemv.k.div_ceil(PASS_INPUTS);
+        Part { bytes, busy: units * self.unit + bytes / self.product + f64::from(passes - 1) * self.pass }
+    }
+}
+
+/// Inputs that the warps hold at once.
+const PASS_INPUTS: u32 = 2048;
+
+/// Splits of a head's cache that have a position at or before `pos`.
+fn splits_in_use(plan: &Plan, pos: u32) -> u32 {
+    (pos / (BLOCK * plan.schedule.run) + 1).min(plan.sizes.splits)
+}
+
+/// Positions before `pos` that a split has in the cache.
+fn cached_positions(plan: &Plan, pos: u32, split: u32) -> u32 {
+    let run = BLOCK * plan.schedule.run;
+    let (rounds, rest) = (pos / (run * plan.sizes.splits.max(1)), pos % (run * plan.sizes.splits.max(1)));
+    rounds * run + rest.saturating_sub(split * run).min(run)
+}
+
+/// The workers of a simulated launch.
+struct Machine<'c> {
+    cost: &'c CostModel,
+    /// Bytes a nanosecond of one stream.
+    rate: f64,
+    hop: f64,
+    /// Bytes that a stream may be ahead.
+    window: f64,
+    workers: Vec<Worker>,
+}
+
+#[derive(Clone, Default)]
+struct Worker {
+    /// When its last task was done.
+    done: f64,
+    /// When the stream had brought what is asked for so far.
+    brought: f64,
+    /// Bytes taken so far.
+    taken: f64,
+    /// Where in the stream tasks began, and when: until then the stream had to stay within the window.
+    starts: VecDeque<(f64, f64)>,
+}
+
+impl<'c> Machine<'c> {
+    fn new(cost: &'c CostModel, schedule: &DeviceSchedule) -> Self {
+        let share = cost.read / f64::from(schedule.workers.max(1));
+        let paced = match schedule.pace {
+            0 => f64::INFINITY,
+            pace => 4096.0 * cost.clock / f64::from(pace),
+        };
+        let flying = f64::from(schedule.in_flight * CHUNK) / (cost.latency + f64::from(CHUNK) / share);
+        let pressed = (paced / share - 1.0).clamp(0.0, 1.0);
+        Self {
+            cost,
+            rate: share.min(paced).min(flying),
+            hop: cost.hop + cost.crowd * f64::from(schedule.in_flight) * pressed,
+            window: f64::from(schedule.ring_slots * CHUNK) + f64::from(schedule.lookahead) * 1024.0,
+            workers: vec![Worker::default(); schedule.workers as usize],
+        }
+    }
+
+    /// Runs a step; gives its end.
+    fn step(&mut self, stages: &[Stage]) -> f64 {
+        for stage in stages {
+            let last = self.workers.iter().map(|worker| worker.done).fold(0.0, f64::max);
+            for (worker, part) in self.workers.iter_mut().zip(&stage.parts) {
+                let Some(part) = part else { continue };
+                let ready = if stage.hops { worker.done.max(last + self.hop) } else { worker.done };
+                let brought = worker.bring(part.bytes, ready, self.rate, self.window);
+                let bytes_here = if part.bytes > 0.0 { brought + self.cost.latency } else { 0.0 };
+                worker.done = (ready + part.busy).max(bytes_here) + stage.fixed;
+            }
+        }
+        self.workers.iter().map(|worker| worker.done).fold(0.0, f64::max)
+    }
+}
+
+impl Worker {
+    /// When the stream has brought `bytes` more for a task that starts at `ready`.
+    fn bring(&mut self, bytes: f64, ready: f64, rate: f64, window: f64) -> f64 {
+        if bytes <= 0.0 {
+            return self.brought;
+        }
+        self.starts.push_back((self.taken, ready));
+        // What lies a window behind what was asked for before holds nothing back any more.
+        while self.starts.front().is_some_and(|(at, _)| at + window < self.taken) {
+            self.starts.pop_front();
+        }
+        self.taken += bytes;
+        self.brought += bytes / rate;
+        for (at, since) in &self.starts {
+            let beyond = self.taken - at - window;
+            if beyond > 0.0 {
+                self.brought = self.brought.max(since + beyond / rate);
+            }
+        }
+        self.brought
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(worker: &mut Worker, tasks: &[(f64, f64)]) -> Vec<f64> {
+        tasks.iter().map(|&(bytes, ready)| worker.bring(bytes, ready, 2.0, 100.0)).collect()
+    }
+
+    #[test]
+    fn a_stream_runs_ahead_by_its_window_and_no_further() {
+        // 40 bytes a task at 2 bytes a nanosecond; the second task starts late, at 200.
+        let late = run(&mut Worker::default(), &[(40.0, 0.0), (40.0, 200.0), (40.0, 210.0), (40.0, 220.0)]);
+        // Tasks 2 and 3 come while task 1 is waited for, up to byte 40 + 100; the rest from 200 on.
+        assert_eq!(late, [20.0, 40.0, 60.0, 210.0]);
+    }
+
+    #[test]
+    fn a_task_without_bytes_waits_for_no_stream() {
+        assert_eq!(run(&mut Worker::default(), &[(0.0, 500.0), (10.0, 600.0)]), [0.0, 5.0]);
+    }
+}
