@@ -41,7 +41,22 @@ fn event_edges(program: &Program) -> BTreeSet<(u32, u32)> {
         }
     }
     let waits = program.tasks.iter().flat_map(|task| task.waits.iter().map(move |wait| (task, wait.on)));
-    waits.flat_map(|(task, on)| signalling.get(&on).into_iter().flatten().map(move |&from| (from, op(task)))).collect()
+    let fixed =
+        waits.flat_map(|(task, on)| signalling.get(&on).into_iter().flatten().map(move |&from| (from, op(task))));
+    fixed.chain(routed_edges(program)).collect()
+}
+
+/// Which element a table names is known to the run: an edge from whoever signals the event tensor.
+fn routed_edges(program: &Program) -> BTreeSet<(u32, u32)> {
+    let signals = |task: &Task, event| {
+        let routed = task.routed_signals.iter().any(|signal| signal.event == event);
+        routed || task.signals.iter().any(|signal| signal.event == event)
+    };
+    let waits = program.tasks.iter().flat_map(|task| task.routed_waits.iter().map(move |wait| (task, wait.event())));
+    let edges = |(to, event)| {
+        program.tasks.iter().filter(move |from| signals(from, event)).map(move |from| (op(from), op(to)))
+    };
+    waits.flat_map(edges).collect()
 }
 
 fn packet_edges(program: &Program) -> BTreeSet<(u32, u32)> {

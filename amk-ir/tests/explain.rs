@@ -19,7 +19,7 @@ fn examples_have_the_violation() {
     for page in pages() {
         let Some(example) = page.example() else {
             // A page without a program is about source text, or about more signals than a page can hold.
-            assert!(page.code >= 600 || page.code == 504, "{page}");
+            assert!(page.code >= 640 || (600..630).contains(&page.code) || page.code == 504, "{page}");
             continue;
         };
         let program = parse(&example).unwrap_or_else(|error| panic!("{page}{error}"));

@@ -1,7 +1,7 @@
 //! The text format: what is printed reads back, and errors name the place.
 
 use amk_ir::text::{ParseCause, parse, print};
-use amk_ir::{Access, Exchange, Param, Queues, Steps};
+use amk_ir::{Access, EventId, Exchange, Holds, Param, Queues, Routed, RoutedWait, Steps, TableId};
 
 const EVERYTHING: &str = r#"program @decode.tiny
 positions 32
@@ -43,6 +43,39 @@ fn every_construct_reads_back() {
     assert_eq!(program.tasks[3].calls[0].operands[0].access, Access::Write);
     assert_eq!(program.tasks[1].signals[1].index, 5);
     assert!(matches!(program.tasks[1].calls[0].params[..], [Param::F32(x)] if x == 1e-5));
+}
+
+const TABLES: &str = r#"program @routed
+instruction i0 "f" f(x) -> (y)
+buffer b0 @topk activation u32[2, 3]
+buffer b1 @rows activation f32[6, 8]
+buffer b2 @w weight f32[4, 8]
+table r0 @topk b0 routes 4 distinct
+table r1 @"by hand" b9 splits 6
+event e0 @packed[4]
+event e1 @done[4]
+task t0: f(b1[row r0[1, 2], ..]) -> (b1[rows r0[3], ..]) wait e0[1] >= 2, e1[2] >= count r0, e1[r0[0, 1]] >= 3 signal e1[0], e0[r0[1, 0]], e0[r1[7]]
+task t1: f(b2[r0[0, 0], 2..4], early b1[row r1[9], 0]) -> (b1[0..2, ..] by rows r0[3]) wait e0[0] >= count r1
+task t2: f(b7[] by r0[6], mut b1[rows r0[1], pos]) signal e0[r0[6]]
+worker w0: t0
+"#;
+
+#[test]
+fn tables_read_back() {
+    let program = parse(TABLES).unwrap();
+    assert_eq!(print(&program), TABLES);
+    assert_eq!(parse(&print(&program)).unwrap(), program);
+    assert_eq!(amk_ir::Program::from_json(&program.to_json().unwrap()).unwrap(), program);
+    assert_eq!(program.tables[0].holds, Holds::Routes { values: 4, distinct: true });
+    assert_eq!(program.tasks[0].calls[0].operands[0].routed, Some(Routed::Row { table: TableId(0), entry: 5 }));
+    let count = RoutedWait::Count { event: EventId(1), value: 2, table: TableId(0) };
+    assert_eq!(program.tasks[0].routed_waits[0], count);
+    assert_eq!((program.tasks[0].waits.len(), program.tasks[0].routed_signals[0].entry), (1, 3));
+    let outside = TABLES.replace("r0[1, 2]", "r0[1, 3]");
+    assert_eq!(
+        parse(&outside).unwrap_err().to_string().lines().next(),
+        Some("10:21: index 3 is outside of extent 3")
+    );
 }
 
 #[test]

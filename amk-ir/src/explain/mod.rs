@@ -3,6 +3,7 @@
 mod language;
 mod memory;
 mod order;
+mod routing;
 mod structure;
 mod symbolic;
 
@@ -36,7 +37,7 @@ impl Page {
 
 /// All pages in the order of their codes.
 pub fn pages() -> impl Iterator<Item = &'static Page> {
-    [structure::PAGES, order::PAGES, memory::PAGES, symbolic::PAGES, language::PAGES].into_iter().flatten()
+    [structure::PAGES, order::PAGES, memory::PAGES, symbolic::PAGES, routing::PAGES, language::PAGES].into_iter().flatten()
 }
 
 /// The page of a code, written as `AMK0302` or `302`.

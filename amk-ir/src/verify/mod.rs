@@ -34,6 +34,14 @@
 //! tasks: a wait of step `n` for `t` of a counter of fan-in `f` is a wait for `n*f + t` signals of any step. Two steps of
 //! signals fit in the wrapping difference of 32 bits.
 //!
+//! *Tables* (AMK063x; `routing`): a program with tables stands for one program for each *routing*: each way to fill the tables
+//! that keeps their contracts. In it tiles and elements are what the routing names, and a wait for a count is one for so many
+//! signals; a task looks at waits that depend on tables when its others are over, and reads the tables then. The statement
+//! holds for each of them. What is checked: tables are written whole rows at a time, each row once, by tasks that do not depend
+//! on them; tiles that a table decides have entries, groups and as many rows as the table; each entry signals a counted event
+//! once and nothing else does, so that its elements have as many signals as their waiters count, none included; who depends
+//! on an entry reads it. Deadlock and races then as below.
+//!
 //! # Why this implies the statement
 //!
 //! By races every read of an element is ordered after the writes before it in eager order and before those after it, so it
@@ -54,6 +62,16 @@
 //!
 //! *Transitivity.* Ordering each access after the last writer of a cell, and each write after the readers since, orders all.
 //!
+//! *Routings.* `least` is the program without what depends on tables, `most` the one in which each entry signals every value and
+//! whoever waits for an entry's element waits for all. The executions of a routing are executions of `least`, so what is ordered
+//! there is ordered; and each wait of a routing is one of `most` with no more signals to come, so if all tasks run in `most`
+//! they do for every routing. Two tiles meet for some routing exactly if they share an element `(entry, value)`, the row of
+//! that entry where it has that value; so reads of what is not written are found as in a buffer of that shape. Where two
+//! accesses meet given the value, their order may rest on it: who signals the entry comes before who counts the value, and who
+//! signals the value's element before who waits for the entry's. And as an entry has some value, an order that each of its
+//! values gives is one for every routing. That a table keeps its contract is asserted when a task has written it, before
+//! its signals: so nothing ever depends on a table that does not.
+//!
 //! # What is not checked
 //!
 //! * That an instruction touches only its operands' tiles, reads what it says, and computes what its reference does: the
@@ -63,6 +81,7 @@
 //!   and what it read is no longer needed.
 //! * That the workers of static queues are resident, and that positions are consecutive: the launch asserts both.
 //! * Names, dims, op labels and values of parameters.
+//! * That tables keep their contracts: the VM asserts it in each step.
 //! * After an aborted launch the host starts counters and epochs from a base beyond all that it can have counted.
 //!
 //! # Where it refuses more than it must
@@ -73,6 +92,10 @@
 //!   budget of simulated tasks (2^28); beyond either an order counts as not proven. No lowering comes near.
 //! * Fixed and moving bounds of a dimension of a buffer, other than a state, meet in up to 2^16 pairs.
 //! * A bound that crosses at some position is refused even where the tile would be empty.
+//! * Tables need `steps barrier`, rows that a table decides no packets, no place, no state and three dimensions. Counts are
+//!   those of the contract, entry by entry, even if other signals would do; and reads of a table are explicit operands, which
+//!   the task's own waits on tables do not order.
+//! * An order that only several entries give together, or tickets that wait for counts, counts as not proven.
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
 
 mod clocks;
