@@ -150,7 +150,7 @@ impl Measure for Device<'_> {
         let plan = self
             .plans
             .entry((schedule.workers, schedule.run))
-            .or_insert_with(|| plan_for(kernel, instance, schedule).ok());
+            .or_insert_with(|| plan_for(kernel, instance, schedule, VmOptions::default().precision).ok());
         let price = plan.as_mut().map(|plan| {
             plan.schedule = *schedule;
             let cost = self.target.cost();

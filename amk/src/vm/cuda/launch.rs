@@ -3,13 +3,12 @@
 use super::device::open;
 use super::error::CudaError;
 use super::fault;
-use super::image::Image;
+use super::image::{Image, Plain};
 use super::memory::{Memory, address};
 use super::nvrtc::compile_cached;
 use super::options::VmOptions;
 use super::params::Params;
-use super::pattern::Decoder;
-use super::plan::{Phase, Plan, plan};
+use super::plan::{Phase, Plan, Precision, plan};
 use super::run::{Run, RunOptions};
 use super::schedule::DeviceSchedule;
 use super::source::{CHUNK, DeviceCode, generate};
@@ -17,11 +16,11 @@ use super::target::GpuTarget;
 use super::trace::{self, Trace};
 use crate::megakernel::Megakernel;
 use crate::vm::Bindings;
-use amk_ir::BufferId;
 use amk_ir::graph::Instance;
 use amk_ir::lower::unroll::unroll;
 use amk_ir::schedule::Schedule;
 use amk_ir::verify::{Verified, verify};
+use amk_ir::{BufferId, DType};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
 };
@@ -70,7 +69,7 @@ impl Vm {
         let (context, target) = open()?;
         let schedule = options.schedule.unwrap_or(target.schedule);
         schedule.check(target)?;
-        let plan = plan_for(kernel, instance, &schedule)?;
+        let plan = plan_for(kernel, instance, &schedule, options.precision)?;
         let verified = verify(plan.program.clone()).map_err(Box::new)?;
         let image = Image::build(&verified, &plan)?;
         // SAFETY: all memory of this VM is used on one stream.
@@ -145,7 +144,7 @@ impl Vm {
     ) -> Result<bool, CudaError> {
         schedule.check(self.target)?;
         let options = VmOptions { schedule: Some(schedule), ..self.options };
-        let plan = plan_for(kernel, instance, &schedule)?;
+        let plan = plan_for(kernel, instance, &schedule, options.precision)?;
         if plan.program != self.plan.program {
             return Ok(false);
         }
@@ -168,7 +167,7 @@ impl Vm {
             }
             _ => 0,
         };
-        plan.phases.iter().map(of).sum()
+        plan.phases.iter().map(of).sum::<u64>() + Plain::weight_bytes(plan)
     }
 
     /// Bytes of the cache that a step at `pos` reads.
@@ -346,14 +345,22 @@ fn load(
 ///
 /// # Errors
 /// [`CudaError::Unsupported`], and those of lowering.
-pub fn plan_for(kernel: &Megakernel, instance: &Instance, schedule: &DeviceSchedule) -> Result<Plan, CudaError> {
+pub fn plan_for(
+    kernel: &Megakernel,
+    instance: &Instance,
+    schedule: &DeviceSchedule,
+    precision: Precision,
+) -> Result<Plan, CudaError> {
     let graph = kernel.graph()?;
     let lower = |errors| crate::megakernel::MegakernelError::Lower {
         kernel: kernel.name().to_owned(),
         instance: instance.name.clone(),
         errors,
     };
-    let unrolled = unroll(graph, instance, &Schedule::default()).map_err(lower)?;
-    let decoder = Decoder::find(graph, &unrolled)?;
-    Ok(plan(&decoder, &unrolled, *schedule)?)
+    let weights = match precision {
+        Precision::BF16 => DType::BF16,
+        Precision::F32 => DType::F32,
+    };
+    let unrolled = unroll(graph, instance, &Schedule { weights, ..Schedule::default() }).map_err(lower)?;
+    Ok(plan(graph, &unrolled, schedule, precision)?)
 }

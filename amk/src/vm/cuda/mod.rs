@@ -1,7 +1,7 @@
 //! The CUDA VM: a whole decode step in one persistent launch.
 //!
 //! ```text
-//! Graph ─unroll─► calls ─pattern─► Decoder ─plan─► Program ─verify─► Verified ─image─► records, tapes ─► one cooperative launch
+//! Graph ─unroll─► calls ─group, plan─► Program ─verify─► Verified ─image─► records, tapes ─► one cooperative launch
 //! ```
 //!
 //! The device code comes as text from the crate of the instruction set ([`DeviceCode`]); it is specialised for the program by the
@@ -10,6 +10,7 @@
 
 mod ceiling;
 mod cost;
+mod body;
 pub mod choose;
 mod device;
 mod error;
@@ -20,7 +21,7 @@ mod memory;
 pub mod nvrtc;
 mod options;
 mod params;
-mod pattern;
+mod plain;
 pub mod plan;
 mod run;
 mod schedule;
@@ -38,7 +39,7 @@ pub use launch::{Vm, plan_for};
 
 pub use nvrtc::{Cubin, compile};
 pub use options::{Faults, VmOptions};
-pub use pattern::{Decoder, DecoderLayer, Projection, Unsupported};
+pub use plan::{Precision, Unsupported};
 pub use run::{Run, RunOptions};
 pub use schedule::{DeviceSchedule, ScheduleError};
 pub use source::DeviceCode;
