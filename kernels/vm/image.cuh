@@ -100,7 +100,7 @@ struct Params {
     u64* trace;            // see TraceWord; null where nothing is traced
     const u32* arguments;  // of generic tasks: tiles and parameters, see task.cuh
     u8* plain;             // their weights, inputs and states
-    float* scratch;        // [workers, 2, scratch_len]: what they lay out
+    float* scratch;        // [workers, scratch_len]: what they lay out
     u64 budget_ns;
     u64 seed;
     u32 epoch;             // of step 0; monotonic over launches

@@ -151,6 +151,46 @@ class State {
     }
 };
 
+    // Waits for the tile's packets, several at a time, and lays their values out.
+    __device__ __noinline__ void gather(Worker& w, const Tile& t, float* to) {
+        constexpr u32 BATCH = 4, STEP = AMK_WARPS * 32;
+        const bool pairs = t.kind() == PACKETS_BF16;
+        const u32 base = (u32)t.at(), len = t.len();
+        for (u32 first = w.thread(); first < len; first += BATCH * STEP) {
+            u32 at[BATCH];
+            uint2 v[BATCH];
+#pragma unroll
+            for (u32 b = 0; b < BATCH; b++) at[b] = t.place(first + b * STEP < len ? first + b * STEP : first);
+            for (;;) {
+                u32 late = 0;
+#pragma unroll
+                for (u32 b = 0; b < BATCH; b++) v[b] = load_relaxed_one(w.p.packets + base + (pairs ? at[b] / 2 : at[b]));
+#pragma unroll
+                for (u32 b = 0; b < BATCH; b++) late |= v[b].y ^ w.epoch;
+                if (!late) break;
+                if (!w.s.gone) continue;
+                for (u32 b = 0; b < BATCH; b++) w.missing(base + (pairs ? at[b] / 2 : at[b]), v[b].y);
+                break;
+            }
+#pragma unroll
+            for (u32 b = 0; b < BATCH; b++)
+                if (first + b * STEP < len) to[first + b * STEP] = pairs ? (at[b] % 2 ? bf16_high(v[b].x) : bf16_low(v[b].x)) : __uint_as_float(v[b].x);
+        }
+    }
+// Publishes the values of a tile.
+__device__ __noinline__ void deliver_tile(Worker& w, const Tile& t, const float* values) {
+    const u32 kind = t.kind(), base = (u32)t.at(), len = t.len();
+    for (u32 i = w.thread(); i < len; i += AMK_WARPS * 32) {
+        if (kind == LOGITS) {
+            const u32 index = t.lo[0] + i;
+            if (w.p.logits) w.logits()[index] = values[i];
+            if (!w.filtering()) w.consider(values[i], index);
+        }
+        else if (kind == PACKETS_F32) w.publish(base + t.place(i), __float_as_uint(values[i]));
+        else if (i % 2 == 0) w.publish(base + t.place(i) / 2, pack_bf16(values[i], values[i + 1]));
+    }
+}
+
 struct Task {
     static constexpr u32 SHARED_FLOATS = SCRATCH_FLOATS - AMK_WARPS;
 
@@ -187,9 +227,11 @@ struct Task {
     u32 operands;
     float* next;           // free scratch
 
-    // Two tasks in a row use different halves: a warp may still deliver one task's results while another lays out the next's inputs.
+    // The task before has delivered what lies in the scratch.
     AMK_DEVICE Task(Worker& w, const Record& r, u32 operands)
-        : w(w), words(w.p.arguments + r.in), operands(operands), next(w.p.scratch + (u64)(blockIdx.x * 2 + (w.record & 1)) * w.p.scratch_len) {}
+        : w(w), words(w.p.arguments + r.in), operands(operands), next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len) {
+        w.sync();
+    }
     AMK_DEVICE Tile tile(u32 n) const {
         union { Tile tile; uint4 words[OPERAND_WORDS / 4]; } t;
 #pragma unroll
@@ -205,32 +247,6 @@ struct Task {
         view.count = t.len();
         for (u32 d = 0; d < MAX_RANK; d++) view.dims[d] = d < t.rank() ? t.extent(d) : 1;
     }
-    // Waits for the tile's packets, several at a time, and lays their values out.
-    AMK_DEVICE void gather(const Tile& t, float* to) {
-        constexpr u32 BATCH = 4, STEP = AMK_WARPS * 32;
-        const bool pairs = t.kind() == PACKETS_BF16;
-        const u32 base = (u32)t.at(), len = t.len();
-        for (u32 first = w.thread(); first < len; first += BATCH * STEP) {
-            u32 at[BATCH];
-            uint2 v[BATCH];
-#pragma unroll
-            for (u32 b = 0; b < BATCH; b++) at[b] = t.place(first + b * STEP < len ? first + b * STEP : first);
-            for (;;) {
-                u32 late = 0;
-#pragma unroll
-                for (u32 b = 0; b < BATCH; b++) v[b] = load_relaxed_one(w.p.packets + base + (pairs ? at[b] / 2 : at[b]));
-#pragma unroll
-                for (u32 b = 0; b < BATCH; b++) late |= v[b].y ^ w.epoch;
-                if (!late) break;
-                if (!w.s.gone) continue;
-                for (u32 b = 0; b < BATCH; b++) w.missing(base + (pairs ? at[b] / 2 : at[b]), v[b].y);
-                break;
-            }
-#pragma unroll
-            for (u32 b = 0; b < BATCH; b++)
-                if (first + b * STEP < len) to[first + b * STEP] = pairs ? (at[b] % 2 ? bf16_high(v[b].x) : bf16_low(v[b].x)) : __uint_as_float(v[b].x);
-        }
-    }
     AMK_DEVICE In in(u32 n) {
         const Tile t = tile(n);
         In view;
@@ -240,7 +256,7 @@ struct Task {
             return view;
         }
         float* to = room(view.count);
-        gather(t, to);
+        gather(w, t, to);
         view.data = to;
         return view;
     }
@@ -305,19 +321,7 @@ struct Task {
         w.sync();
         w.stamp(TRACE_GATHERED);
     }
-    AMK_DEVICE void deliver(u32 n, const Out& y) const {
-        const Tile t = tile(n);
-        const u32 kind = t.kind(), base = (u32)t.at();
-        for (u32 i = w.thread(); i < y.count; i += AMK_WARPS * 32) {
-            if (kind == LOGITS) {
-                const u32 index = t.lo[0] + i;
-                if (w.p.logits) w.logits()[index] = y.data[i];
-                if (!w.filtering()) w.consider(y.data[i], index);
-            }
-            else if (kind == PACKETS_F32) w.publish(base + t.place(i), __float_as_uint(y.data[i]));
-            else if (i % 2 == 0) w.publish(base + t.place(i) / 2, pack_bf16(y.data[i], y.data[i + 1]));
-        }
-    }
+    AMK_DEVICE void deliver(u32 n, const Out& y) const { deliver_tile(w, tile(n), y.data); }
     AMK_DEVICE void deliver(u32 n, const Choice& choice) const {
         if (w.thread() == 0) w.publish((u32)tile(n).at(), __float_as_uint(*choice.data));
     }
@@ -326,6 +330,7 @@ struct Task {
 // A residual that came as packets becomes that of the rows this worker owns.
 AMK_DEVICE void adopt(Worker& w, const Record& r) {
     const bool pairs = r.shape;
+    w.sync(); // other threads may still be adding to the residual before
     for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) {
         const u32 at = r.row + i, v = w.read(r.in + (pairs ? at / 2 : at));
         w.s.residual[i] = !pairs ? __uint_as_float(v) : at % 2 ? bf16_high(v) : bf16_low(v);

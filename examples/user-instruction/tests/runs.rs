@@ -132,7 +132,7 @@ fn the_device_code_compiles() {
         );
         assert!(code.contains("AMK_DEVICE void scale_by(Task& t, In x, Weight w, Out y)"));
         match compile(&code, "sm_90a") {
-            Ok(cubin) => println!("{name} {precision:?}: {} bytes", cubin.bytes.len()),
+            Ok(cubin) => println!("{name} {precision:?}: {} bytes\n{}", cubin.bytes.len(), cubin.log),
             Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
             Err(error) => panic!("{error}"),
         }

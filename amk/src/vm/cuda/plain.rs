@@ -17,7 +17,7 @@ pub(super) struct PlainMemory {
     pub(super) words: CudaSlice<u32>,
     /// Weights, inputs and states.
     pub(super) bytes: CudaSlice<u8>,
-    /// Two areas a worker, in which tasks lay out what they read and write.
+    /// An area a worker, in which tasks lay out what they read and write.
     pub(super) scratch: CudaSlice<f32>,
 }
 
@@ -55,7 +55,7 @@ impl PlainMemory {
 }
 
 fn scratch(plan: &Plan, image: &Image) -> usize {
-    plan.schedule.workers as usize * 2 * image.plain.scratch as usize
+    plan.schedule.workers as usize * image.plain.scratch as usize
 }
 
 /// What a buffer holds before the first launch; `None`: zeros.
