@@ -55,7 +55,6 @@ template <class A, class L> AMK_DEVICE bool attention_load(L& l, const Record& r
     return ok;
 }
 
-#if !AMK_F32
 // One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. Waits for it, norms and rotates it.
 template <class A> AMK_DEVICE void head_vector(Worker& w, u32 in, bool norm, u32 gamma, bool rotate, float2 (&x)[A::HEAD_DIM / 64]) {
     constexpr int N = A::HEAD_DIM / 64;
@@ -112,11 +111,15 @@ template <class A> struct Flash {
 };
 
 // One group of 16 positions from `first` on, of which those below `limit` count; `group` is its shared address.
-template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, const uint2 (&q)[A::TILES], u32 first, u32 limit, u32 group) {
+template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 limit, u32 group) {
+    const u16* query = w.s.query + (w.lane >> 2) * QUERY_PITCH + 4 * (w.lane & 3); // read for each group: registers are short
     const u32 keys = group + w.lane * 16, values = keys + A::HEAD_DIM * 32;
     float c[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (int j = 0; j < A::TILES; j++) mma(c, load_shared(keys + j * AMK_TILE), q[j].x, q[j].y);
+    for (int j = 0; j < A::TILES; j++) {
+        const uint2 q = *(const uint2*)(query + 16 * j);
+        mma(c, load_shared(keys + j * AMK_TILE), q.x, q.y);
+    }
     const float scale = 1.44269504f * w.p.score_scale, none = __uint_as_float(0xff800000u);
     const bool low = first + (w.lane >> 2) < limit, high = first + (w.lane >> 2) + 8 < limit;
     float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none, s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
@@ -157,9 +160,6 @@ template <class A> AMK_DEVICE void attention_stage(Worker& w, const Record& r, b
             *(u16*)(w.s.fresh + value_offset<A>(0, d + 1)) = *(u16*)(block + value_offset<A>(at, d + 1)) = (u16)(pair >> 16);
         }
     }
-#if __CUDA_ARCH__ >= 900
-    if (!query) asm volatile("fence.proxy.async;" ::: "memory"); // the loader's bulk copies of later steps read what was just appended
-#endif
 }
 
 // Sums the warps' outputs and publishes: the result itself with one active split, else this split's share and its log-sum-exp.
@@ -195,9 +195,6 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     attention_stage<A>(w, r, owns);
     w.sync();
     w.stamp(TRACE_INPUTS);
-    uint2 q[A::TILES];
-#pragma unroll
-    for (int j = 0; j < A::TILES; j++) q[j] = *(const uint2*)(w.s.query + (w.lane >> 2) * QUERY_PITCH + 16 * j + 4 * (w.lane & 3));
     Flash<A> f;
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) f.o[j][0] = f.o[j][1] = f.o[j][2] = f.o[j][3] = 0;
@@ -208,7 +205,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
         const bool cached = at < pos;
         const u32 group = cached ? w.acquire() : shared_address(w.s.fresh), mine = (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS;
         if (w.warp < A::WARPS && mine < (cached ? A::CHUNK_GROUPS : 1) && at + 16 * mine < pos + !cached)
-            flash<A>(w, f, q, at + 16 * mine, pos + !cached, group + mine * A::GROUP_BYTES);
+            flash<A>(w, f, at + 16 * mine, pos + !cached, group + mine * A::GROUP_BYTES);
         if (cached) w.release();
         turn += cached ? A::CHUNK_GROUPS : 1;
         return true;
@@ -231,6 +228,10 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     w.stamp(TRACE_GATHERED);
     attention_output<A>(w, r, warps, active == 1);
     w.sync(); // the scratch belongs to the next task
+#if __CUDA_ARCH__ >= 900
+    // The loader's bulk copies of later steps read what was just appended. Nobody waits for this.
+    if (owns && (w.warp == 8 || w.warp == 9)) asm volatile("fence.proxy.async;" ::: "memory");
+#endif
 }
 
 // Merges the splits of a query head: one warp a slice of 32 dims. With one active split the attention has already delivered.
@@ -269,4 +270,3 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
         if (!(w.lane & 1)) w.publish(r.out + (query * A::HEAD_DIM + d) / 2, pack_bf16(o, next));
     }
 }
-#endif

@@ -18,31 +18,21 @@ struct GemvShape {
     AMK_DEVICE explicit GemvShape(u32 word) : k(word & 0xfffff), input(word >> 20 & 3), output(word >> 22 & 63), flags(word >> 28) {}
 };
 
-#if AMK_F32
-struct Fragment { float4 v; };
-constexpr int WORDS = 2; // 16-byte loads per lane and tile
-#else
 struct Fragment { u32 b0, b1; };
-constexpr int WORDS = 1;
-#endif
 constexpr int TILE_STRIDE = AMK_WARPS * AMK_TILE_K; // k between two tiles of a warp
 
 // Input values on their way: packets (or the embedding row) and norm weights of tiles `first + j * AMK_WARPS`, as loaded.
 template <int DEPTH> struct Pending {
-    uint4 v[DEPTH * WORDS];
-#if AMK_F32
-    float4 gamma[DEPTH];
-#else
+    uint4 v[DEPTH];
     uint2 gamma[DEPTH];
-#endif
     u32 first;
 
-    AMK_DEVICE u32 k0(const Worker& w) const { return first * AMK_TILE_K + 4 * (AMK_F32 ? w.lane & 3 : w.lane & 7); }
+    AMK_DEVICE u32 k0(const Worker& w) const { return first * AMK_TILE_K + 4 * (w.lane & 7); }
     AMK_DEVICE void packets(const Worker& w, const Record& r, u32 tiles) {
         const u64* source = w.p.packets + r.in + k0(w) / AMK_PER_PACKET;
 #pragma unroll
-        for (int j = 0; j < DEPTH * WORDS; j++)
-            if (first + (j / WORDS) * AMK_WARPS < tiles) v[j] = load_relaxed(source + (j / WORDS) * (TILE_STRIDE / AMK_PER_PACKET) + (j % WORDS) * 2);
+        for (int j = 0; j < DEPTH; j++)
+            if (first + j * AMK_WARPS < tiles) v[j] = load_relaxed(source + j * (TILE_STRIDE / AMK_PER_PACKET));
     }
     // Starts the loads; nothing is waited for.
     AMK_DEVICE void issue(const Worker& w, const Record& r, const GemvShape& g, u32 from, u32 tiles) {
@@ -54,18 +44,12 @@ template <int DEPTH> struct Pending {
                 if (first + j * AMK_WARPS < tiles) gamma[j] = *(decltype(&gamma[0]))(weight + j * TILE_STRIDE);
         }
         if (g.input == IN_PACKETS) return packets(w, r, tiles);
-        const Elem* row = w.p.embedding + (u64)w.token * w.p.hidden + k0(w);
+        const Elem* row = w.p.embedding + (u64)w.s.token * w.p.hidden + k0(w);
 #pragma unroll
         for (int j = 0; j < DEPTH; j++) {
             if (first + j * AMK_WARPS >= tiles) continue;
-#if AMK_F32
-            float4 e = *(const float4*)(row + j * TILE_STRIDE);
-            v[2 * j] = make_uint4(__float_as_uint(e.x), 0, __float_as_uint(e.y), 0);
-            v[2 * j + 1] = make_uint4(__float_as_uint(e.z), 0, __float_as_uint(e.w), 0);
-#else
             uint2 e = *(const uint2*)(row + j * TILE_STRIDE);
             v[j] = make_uint4(e.x, 0, e.y, 0);
-#endif
         }
     }
     // Waits until every packet is of this step.
@@ -74,14 +58,14 @@ template <int DEPTH> struct Pending {
         for (;;) {
             u32 late = 0;
 #pragma unroll
-            for (int j = 0; j < DEPTH * WORDS; j++)
-                if (first + (j / WORDS) * AMK_WARPS < tiles) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
+            for (int j = 0; j < DEPTH; j++)
+                if (first + j * AMK_WARPS < tiles) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
             if (__all_sync(~0u, late == 0)) return;
             if (w.s.gone) {
 #pragma unroll
-                for (int j = 0; j < DEPTH * WORDS; j++) {
-                    if (first + (j / WORDS) * AMK_WARPS >= tiles) continue;
-                    const u32 at = r.in + (k0(w) + j / WORDS * TILE_STRIDE) / AMK_PER_PACKET + j % WORDS * 2;
+                for (int j = 0; j < DEPTH; j++) {
+                    if (first + j * AMK_WARPS >= tiles) continue;
+                    const u32 at = r.in + (k0(w) + j * TILE_STRIDE) / AMK_PER_PACKET;
                     w.missing(at, v[j].y), w.missing(at + 1, v[j].w);
                 }
                 return;
@@ -93,32 +77,20 @@ template <int DEPTH> struct Pending {
     AMK_DEVICE void fragments(const GemvShape& g, u32 tiles, Fragment (&x)[DEPTH], float& squares) const {
 #pragma unroll
         for (int j = 0; j < DEPTH; j++) {
-#if AMK_F32
-            x[j].v = make_float4(0, 0, 0, 0);
-            if (first + j * AMK_WARPS >= tiles) continue;
-            float4 f = make_float4(__uint_as_float(v[2 * j].x), __uint_as_float(v[2 * j].z), __uint_as_float(v[2 * j + 1].x), __uint_as_float(v[2 * j + 1].z));
-            if (g.flags & GEMV_NORM) {
-                squares += f.x * f.x + f.y * f.y + f.z * f.z + f.w * f.w;
-                f = make_float4(f.x * gamma[j].x, f.y * gamma[j].y, f.z * gamma[j].z, f.w * gamma[j].w);
-            }
-            x[j].v = f;
-#else
             x[j].b0 = x[j].b1 = 0;
             if (first + j * AMK_WARPS >= tiles) continue;
             x[j].b0 = v[j].x, x[j].b1 = v[j].z;
             if (g.flags & GEMV_NORM) {
-                float a = bf16_low(v[j].x), b = bf16_high(v[j].x), c = bf16_low(v[j].z), d = bf16_high(v[j].z);
+                const float a = bf16_low(v[j].x), b = bf16_high(v[j].x), c = bf16_low(v[j].z), d = bf16_high(v[j].z);
                 squares += a * a + b * b + c * c + d * d;
-                x[j].b0 = pack_bf16(a * bf16_low(gamma[j].x), b * bf16_high(gamma[j].x));
-                x[j].b1 = pack_bf16(c * bf16_low(gamma[j].y), d * bf16_high(gamma[j].y));
+                x[j].b0 = multiply_bf16(v[j].x, gamma[j].x), x[j].b1 = multiply_bf16(v[j].z, gamma[j].y);
             }
-#endif
         }
     }
 };
 
 // Sums the warps' partials of `units` units and delivers the rows; row pairs are spread over threads, four lanes a pair.
-AMK_DEVICE void gemv_output(Worker& w, const Record& r, const GemvShape& g, u32 first_unit, u32 units) {
+AMK_DEVICE void gemv_output(Worker& w, const Record& r, const GemvShape& g, u32 first_unit, u32 units, float inverse_k) {
     if (w.warp * 8 >= units * 4) return;
     const float* partial = w.partial();
     const u32 pair = w.thread() >> 2, quarter = w.lane & 3;
@@ -140,25 +112,23 @@ AMK_DEVICE void gemv_output(Worker& w, const Record& r, const GemvShape& g, u32 
         squares += __shfl_xor_sync(~0u, squares, m);
     }
     if (norm) {
-        float scale = rsqrtf(squares / g.k + w.p.eps);
+        float scale = rsqrt_fast(squares * inverse_k + w.p.eps);
         y.x *= scale, y.y *= scale;
     }
     if (g.flags & GEMV_BIAS && mine) y.x += constant(w.p.constants, r.bias + row), y.y += constant(w.p.constants, r.bias + row + 1);
     u32 to = r.out + row / AMK_PER_PACKET;
     bool publish = mine;
     if (g.output == OUT_GATED) {
-        float h = y.x / (1.0f + __expf(-y.x)) * y.y; // rows come as (gate, up) pairs
+        const float h = __fdividef(y.x, 1.0f + __expf(-y.x)) * y.y; // rows come as (gate, up) pairs
         y = make_float2(h, __shfl_down_sync(~0u, h, 4));
         to = r.out + row / 2 / AMK_PER_PACKET;
-        if (!AMK_F32) publish = mine && !(pair & 1);
-        if (AMK_F32 && publish) w.publish(to, __float_as_uint(h));
-        if (AMK_F32) return;
+        publish = mine && !(pair & 1);
     }
     if (!publish) return;
     if (g.output == OUT_LOGITS) {
         const u32 index = r.row + row;
         if (w.p.logits) *(float2*)(w.logits() + index) = y;
-        if (!w.filtering()) w.consider(y.x, index), w.consider(y.y, index + 1);
+        if (!w.filtering()) w.consider(pair, y.x, index), w.consider(pair, y.y, index + 1);
         return;
     }
     if (g.output == OUT_RESIDUAL) {
@@ -166,11 +136,7 @@ AMK_DEVICE void gemv_output(Worker& w, const Record& r, const GemvShape& g, u32 
         y.x += x->x, y.y += x->y;
         *x = y;
     }
-#if AMK_F32
-    w.publish(to, __float_as_uint(y.x)), w.publish(to + 1, __float_as_uint(y.y));
-#else
     w.publish(to, pack_bf16(y.x, y.y));
-#endif
 }
 
 // How a projection's tape is cut. Units are taken in groups, a group in passes over k of at most DEPTH tiles a warp; a block is
@@ -202,14 +168,14 @@ template <int DEPTH, class L> AMK_DEVICE bool gemv_load(L& l, const Record& r, c
 }
 
 // One pass over a group: blocks from the ring times the fragments, into this warp's partials.
-template <int DEPTH> AMK_DEVICE void gemv_pass(Worker& w, const Fragment (&x)[DEPTH], u32 units, u32 count, bool first) {
+template <int DEPTH> AMK_DEVICE void gemv_pass(Worker& w, const Fragment (&x)[DEPTH], u32 units, u32 count, u32 slot, bool first) {
     u32 at[DEPTH]; // of this warp's tiles in a block; past the end any tile does, its fragment is 0
 #pragma unroll
     for (int j = 0; j < DEPTH; j++) {
         const u32 tile = j * AMK_WARPS + w.warp;
         at[j] = (tile < count ? tile : count - 1) * AMK_TILE + w.lane * 16;
     }
-    const u32 slot = GemvCut<DEPTH>::blocks(count), bytes = count * AMK_TILE;
+    const u32 bytes = count * AMK_TILE;
     float* to = w.partial() + w.warp * PARTIAL_PITCH + (w.lane >> 2);
     u32 data = 0;
 #pragma unroll 1
@@ -221,20 +187,11 @@ template <int DEPTH> AMK_DEVICE void gemv_pass(Worker& w, const Fragment (&x)[DE
         float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int j = 0; j < DEPTH; j++) {
-#if AMK_F32
-            d[j & 3] += __uint_as_float(a[j].x) * x[j].v.x + __uint_as_float(a[j].y) * x[j].v.y + __uint_as_float(a[j].z) * x[j].v.z + __uint_as_float(a[j].w) * x[j].v.w;
-#else
             mma(j & 1 ? e : d, a[j], x[j].b0, x[j].b1);
-#endif
         }
         data += bytes;
         if (++held == slot || u + 1 == units) w.release(), held = 0;
-#if AMK_F32
-        float y = (d[0] + d[1]) + (d[2] + d[3]);
-        y += __shfl_xor_sync(~0u, y, 1), y += __shfl_xor_sync(~0u, y, 2);
-#else
         float y = (d[0] + e[0]) + (d[3] + e[3]);
-#endif
         if ((w.lane & 3) == 0) *to = first ? y : *to + y;
     }
 }
@@ -245,6 +202,8 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
     const GemvCut<DEPTH> cut(g);
     Pending<DEPTH> next;
     next.issue(w, r, g, w.warp, cut.tiles);
+    const float inverse_k = 1.0f / g.k;
+    const u32 last_slot = cut.blocks(cut.count(cut.passes - 1));
     Fragment x[DEPTH];
     float squares = 0;
 #pragma unroll 1
@@ -262,18 +221,18 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
                 next.fragments(g, cut.tiles, x, squares);
                 if (cut.passes > 1) next.issue(w, r, g, (pass + 1 < cut.passes ? cut.first(pass + 1) : 0) + w.warp, cut.tiles);
             }
-            gemv_pass<DEPTH>(w, x, units, cut.count(pass), pass == 0);
+            gemv_pass<DEPTH>(w, x, units, cut.count(pass), pass + 1 == cut.passes ? last_slot : cut.blocks(DEPTH * AMK_WARPS), pass == 0);
         }
         if (g.flags & GEMV_NORM) {
             float total = squares;
 #pragma unroll
-            for (int m = 1; m < (AMK_F32 ? 4 : 8); m *= 2) total += __shfl_xor_sync(~0u, total, m);
+            for (int m = 1; m < 8; m *= 2) total += __shfl_xor_sync(~0u, total, m);
             if (w.lane == 0) w.s.squares[w.buffer][w.warp] = total;
         }
         w.stamp(TRACE_PRODUCT);
         w.sync();
         w.stamp(TRACE_GATHERED);
-        gemv_output(w, r, g, first, units);
+        gemv_output(w, r, g, first, units, inverse_k);
         w.buffer ^= 1;
     }
 }

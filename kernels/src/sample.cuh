@@ -5,13 +5,10 @@
 #include "../vm/worker.cuh"
 
 AMK_DEVICE void embed(Worker& w, const Record& r) {
-    const Elem* row = w.p.embedding + (u64)w.token * w.p.hidden;
+    const Elem* row = w.p.embedding + (u64)w.s.token * w.p.hidden;
     for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) w.s.residual[i] = constant(row, r.row + i);
 }
 
-AMK_DEVICE void better(float& value, u32& index, float v, u32 i) {
-    if (v > value || (v == value && i < index)) value = v, index = i;
-}
 AMK_DEVICE void best_of_warp(float& value, u32& index) {
 #pragma unroll
     for (int m = 16; m; m /= 2) better(value, index, __shfl_xor_sync(~0u, value, m), __shfl_xor_sync(~0u, index, m));
@@ -24,15 +21,26 @@ constexpr u32 SHARES = 3, LOOK_WORDS = AMK_LEVELS * FOUND_WORDS;
 
 AMK_DEVICE Filter filter(const Worker& w) { return {w.p.top_k, w.p.top_p, w.p.min_log, 1.0f / w.p.inv_temperature}; }
 
-// Each row's place in the race, into the scratch; gives the highest logit and the probability of all rows relative to it.
-AMK_DEVICE float2 weigh(Worker& w, const Record& r) {
+// What a worker knows of its rows: the winner of the race, the highest logit, and the probability of all rows relative to it.
+struct Share {
+    float value;
+    u32 index;
+    float highest, sum;
+};
+
+// What only a filtered draw needs is out of line, so that it does not push the rest out of the instruction cache and out of registers.
+// It gets copies: a reference would move the worker into memory.
+
+// Each row's place in the race, into the scratch.
+__device__ __noinline__ Share weigh(Worker w, Record r) {
     w.sync(); // the logits, and the scratch, are other threads'
     const float* logits = w.logits() + r.row;
-    float highest = -INFINITY, sum = 0;
+    float highest = -INFINITY, sum = 0, best = -INFINITY;
+    u32 index = NOBODY;
     for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) {
         const float value = w.chance(logits[i], r.row + i);
         w.s.scratch[i] = value;
-        better(w.best_value, w.best_index, value, r.row + i);
+        better(best, index, value, r.row + i);
         highest = fmaxf(highest, logits[i]);
     }
 #pragma unroll
@@ -48,14 +56,18 @@ AMK_DEVICE float2 weigh(Worker& w, const Record& r) {
     w.sync();
     sum = 0;
     for (int from = 0; from < AMK_WARPS; from++) sum += w.s.running[from][0].y;
-    return make_float2(highest, sum);
+    return {best, index, highest, sum};
 }
 
 AMK_DEVICE void best(Worker& w, const Record& r) {
-    float2 share = make_float2(0, 0);
+    Share share = {-INFINITY, NOBODY, 0, 0};
     if (w.filtering()) share = weigh(w, r);
-    best_of_warp(w.best_value, w.best_index);
-    if (w.lane == 0) w.s.best_value[w.warp] = w.best_value, w.s.best_index[w.warp] = w.best_index;
+    else {
+        w.sync(); // the tops are other threads'
+        if (w.thread() < TOPS) share.value = w.s.top_value[w.thread()], share.index = w.s.top_index[w.thread()];
+    }
+    best_of_warp(share.value, share.index);
+    if (w.lane == 0) w.s.best_value[w.warp] = share.value, w.s.best_index[w.warp] = share.index;
     w.sync();
     if (w.warp != 0) return;
     float value = -INFINITY;
@@ -66,7 +78,7 @@ AMK_DEVICE void best(Worker& w, const Record& r) {
     if (w.lane == 0) w.publish(to, __float_as_uint(value)), w.publish(to + 1, index);
     if (w.lane != 0 || !w.filtering()) return;
     w.publish(also, __float_as_uint(index == NOBODY ? -INFINITY : w.logits()[index]));
-    w.publish(also + 1, __float_as_uint(share.x)), w.publish(also + 2, __float_as_uint(share.y));
+    w.publish(also + 1, __float_as_uint(share.highest)), w.publish(also + 2, __float_as_uint(share.sum));
 }
 
 AMK_DEVICE Found found_by_warp(Found f) {
@@ -78,7 +90,7 @@ AMK_DEVICE Found found_by_warp(Found f) {
 }
 
 // Everybody's best and shares: the search begins.
-AMK_DEVICE void search_begin(Worker& w, const Record& r) {
+__device__ __noinline__ void search_begin(Worker w, Record r) {
     if (w.warp == 0) {
         const u32 slot = best_slot(w, r.in);
         Found all = nothing_found(); // its mass is relative to `highest`
@@ -104,7 +116,7 @@ AMK_DEVICE void search_begin(Worker& w, const Record& r) {
 }
 
 // What everybody found at the levels of the last look.
-AMK_DEVICE void search_narrow(Worker& w, u32 in) {
+__device__ __noinline__ void search_narrow(Worker w, u32 in) {
     if (w.warp < AMK_LEVELS) {
         Found all = nothing_found();
         for (u32 from = w.lane; from < gridDim.x; from += 32) {
@@ -130,7 +142,7 @@ AMK_DEVICE void search_narrow(Worker& w, u32 in) {
 }
 
 // Two warps a level look through the rows.
-AMK_DEVICE void look(Worker& w, const Record& r) {
+__device__ __noinline__ void look(Worker w, Record r) {
     const Place level = w.s.search.level[w.warp % AMK_LEVELS];
     const float* logits = w.logits() + r.row;
     Found mine = nothing_found();
@@ -182,13 +194,12 @@ AMK_DEVICE void choose(Worker& w, const Record& r) {
         if (w.lane == 0) {
             bool leave = w.s.gone;
             // NOBODY + 1 is 0, which means "not yet": the host is told by the highest word.
-            if (blockIdx.x == 0 && w.p.tokens && !leave) *(volatile u32*)(w.p.tokens + w.step) = index == NOBODY ? NOBODY : index + 1;
+            if (blockIdx.x == 0 && w.p.tokens && !leave) *(volatile u32*)(w.p.tokens + w.step()) = index == NOBODY ? NOBODY : index + 1;
             if (index == NOBODY) leave = true, index = 0;
-            if (w.step + 1 < w.p.forced_count) index = w.p.forced[w.step + 1];
+            if (w.step() + 1 < w.p.forced_count) index = w.p.forced[w.step() + 1];
             else for (u32 i = 0; i < w.p.stop_count; i++) leave |= index == w.p.stops[i];
             w.s.token = index, w.s.leave = leave;
         }
     }
     w.sync();
-    w.token = w.s.token;
 }

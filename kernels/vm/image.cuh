@@ -3,9 +3,6 @@
 #pragma once
 #include "ptx.cuh"
 
-#ifndef AMK_F32
-#define AMK_F32 0          // 1: fp32 weights and activations, for tests
-#endif
 #ifndef AMK_TRACE
 #define AMK_TRACE 0        // 1: tasks write time stamps
 #endif
@@ -40,15 +37,9 @@
 #define AMK_UNIT 8         // output rows of a weight tile
 #define AMK_GROUP_UNITS 16 // units reduced together across the warps
 
-#if AMK_F32
-typedef float Elem;
-#define AMK_TILE_K 16      // k of a weight tile
-#define AMK_PER_PACKET 1   // values in a packet
-#else
 typedef u16 Elem;
 #define AMK_TILE_K 32
 #define AMK_PER_PACKET 2
-#endif
 
 // One task of one worker. Offsets of packets count packets, offsets of constants count elements.
 struct Record {

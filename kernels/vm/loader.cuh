@@ -1,8 +1,8 @@
 // The loader warp walks the same records as the consumers and keeps the ring full. It never waits for another worker: it waits for
 // a free slot, and at most AMK_IN_FLIGHT chunks are on their way, so that the small packets are not stuck behind them.
 //
-// The scout warp walks the records too, up to AMK_LOOKAHEAD bytes ahead of the loader, and has the memory bring them into the L2:
-// while the consumers wait for packets and the ring is full, the stream from the memory goes on. It sets the pace.
+// The scout warp walks the records too. While the ring is full, because the consumers wait for packets, it has the memory bring what
+// comes next into the L2, up to AMK_LOOKAHEAD bytes: the stream from the memory goes on, and the ring is full again the sooner.
 #pragma once
 #include "worker.cuh"
 
@@ -28,11 +28,13 @@ struct Scout {
 
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
         asked += bytes / 16;
-        while ((int)(asked - s.taken) > AMK_LOOKAHEAD / 16) {
-            if (atomicAdd(&s.done, 0u)) return false;
-            __nanosleep(100);
-        }
-        for (u32 at = 0; at < bytes; at += AMK_SCOUT) {
+        for (u32 at = 0; at < bytes;) {
+            if ((int)(s.taken - asked) >= 0) return true; // the ring was faster
+            if (!s.ring_full || (int)(asked - s.taken) > AMK_LOOKAHEAD / 16) {
+                if (atomicAdd(&s.done, 0u)) return false;
+                __nanosleep(40);
+                continue;
+            }
             const u32 now = bytes - at < AMK_SCOUT ? bytes - at : AMK_SCOUT;
             pace.wait(now);
 #if __CUDA_ARCH__ >= 900
@@ -40,6 +42,7 @@ struct Scout {
 #else
             for (u32 line = lane * 128; line < now; line += 4096) asm volatile("prefetch.global.L2 [%0];" ::"l"(source + at + line));
 #endif
+            at += now;
         }
         if (lane == 0) s.asked = asked;
         return true;
@@ -67,18 +70,18 @@ struct Loader {
     }
     // Copies up to a slot's bytes (a multiple of 16). False: the consumers have left.
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
-        {
+        if (!barrier_passed(shared_address(s.empty) + 8 * slot, parity)) {
             const Timed timed(full);
-            while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity))
+            if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 1;
+            do
                 if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
+            while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity));
+            if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 0;
         }
         taken += bytes / 16;
-        {
+        if (!AMK_LOOKAHEAD || (int)(s.asked - taken) < 0) {
             const Timed timed(paced);
-            if (AMK_LOOKAHEAD) {
-                while ((int)(s.asked - taken) < 0)
-                    if (atomicAdd(&s.done, 0u)) return false;
-            } else pace.wait(bytes);
+            pace.wait(bytes);
         }
         if (flying >= AMK_IN_FLIGHT) {
             const Timed timed(landing);

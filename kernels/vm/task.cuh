@@ -184,11 +184,12 @@ __device__ __noinline__ void deliver_tile(Worker& w, const Tile& t, const float*
         if (kind == LOGITS) {
             const u32 index = t.lo[0] + i;
             if (w.p.logits) w.logits()[index] = values[i];
-            if (!w.filtering()) w.consider(values[i], index);
         }
         else if (kind == PACKETS_F32) w.publish(base + t.place(i), __float_as_uint(values[i]));
         else if (i % 2 == 0) w.publish(base + t.place(i) / 2, pack_bf16(values[i], values[i + 1]));
     }
+    if (kind != LOGITS || w.filtering() || w.thread() >= TOPS) return;
+    for (u32 i = w.thread(); i < len; i += TOPS) w.consider(w.thread(), values[i], t.lo[0] + i);
 }
 
 struct Task {
@@ -262,7 +263,7 @@ struct Task {
     }
     AMK_DEVICE u32 token(u32 n) {
         const Tile t = tile(n);
-        return t.kind() == TOKEN ? w.token : w.read((u32)t.at());
+        return t.kind() == TOKEN ? w.s.token : w.read((u32)t.at());
     }
     AMK_DEVICE Weight weight(u32 n) const {
         const Tile t = tile(n);

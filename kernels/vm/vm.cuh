@@ -26,15 +26,14 @@ AMK_DEVICE void begin_step(Worker& w) {
         sincosf((float)w.pos() * w.p.inv_freq[w.thread()], &sine, &cosine);
         w.s.rope[w.thread()] = make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
     }
-    w.best_value = __uint_as_float(0xff800000u), w.best_index = ~0u;
+    if (w.thread() < TOPS) w.s.top_value[w.thread()] = -INFINITY, w.s.top_index[w.thread()] = NOBODY;
     w.sync();
 }
 
 AMK_DEVICE void consume(Worker& w) {
     const u32 worker = blockIdx.x, begin = w.p.record_at[worker], end = w.p.record_at[worker + 1];
     const u32* words = (const u32*)w.p.records;
-    for (w.step = 0; w.step < w.p.steps; w.step++) {
-        w.epoch = w.p.epoch + w.step;
+    for (w.epoch = w.p.epoch; w.step() < w.p.steps; w.epoch++) {
         begin_step(w);
         // The next record waits in the lanes of the warp, a word each.
         u32 next = words[(u64)begin * RECORD_WORDS + w.lane % RECORD_WORDS];
@@ -66,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
             barrier_init(shared_address(s.empty + i), AMK_WARPS * 32);
         }
         for (int i = 0; i <= AMK_WARPS; i++) s.waiting[i] = make_uint4(FAULT_NONE, 0, 0, 0);
-        s.done = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0;
+        s.done = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0, s.ring_full = 0, s.token = p.forced[0];
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
@@ -90,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
         }
     } else {
         take_registers();
-        Worker w = {p, s, data, 0, 0, warp, lane, 0, 0, p.forced[0], 0, 0, 0, 0, 0, 0, 0};
+        Worker w = {p, s, data, 0, 0, warp, lane, p.epoch};
         consume(w);
     }
 }

@@ -5,6 +5,7 @@
 #include "search.cuh"
 
 constexpr int PARTIAL_PITCH = AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
+constexpr u32 TOPS = AMK_GROUP_UNITS * AMK_UNIT / 2;
 constexpr int MAX_OWN_ROWS = 512;
 constexpr int SCRATCH_FLOATS = 4224; // union of the GEMV partials and the attention partials
 constexpr int MAX_HEAD_DIM = 128;
@@ -19,6 +20,8 @@ struct Shared {
     alignas(16) u16 query[8 * QUERY_PITCH];
     alignas(16) u8 fresh[MAX_HEAD_DIM * 64]; // the step's own key and value as a cache group; only position 0 is ever set
     float2 running[AMK_WARPS][8]; // attention: maximum and sum, per warp and head
+    float top_value[TOPS];        // running argmax of the logits: a place for each row pair of a group
+    u32 top_index[TOPS];
     float best_value[AMK_WARPS];
     u32 best_index[AMK_WARPS];
     u32 token, leave;
@@ -27,6 +30,7 @@ struct Shared {
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was abandoned: kind and step, task, where, got
     u32 done;                     // the consumers have left; written and read atomically
     volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
+    volatile u32 ring_full;       // the loader waits for a free slot
     volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
 };
 static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials must fit the scratch");
@@ -95,21 +99,24 @@ AMK_DEVICE void watch(const Params& p, Shared& s) {
     align_clock(p, 1);
 }
 
+AMK_DEVICE void better(float& value, u32& index, float v, u32 i) {
+    if (v > value || (v == value && i < index)) value = v, index = i;
+}
+
 struct Worker {
     const Params& p;
     Shared& s;
     u32 data;              // shared address of the ring
     u32 slot, parity;      // this warp's place in the ring
     u32 warp, lane;
-    u32 step, epoch, token;
+    u32 epoch;
     u32 task;
     u32 buffer;            // which half of the GEMV partials
-    float best_value;      // running argmax of this thread
-    u32 best_index;
     u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
-    AMK_DEVICE u32 pos() const { return p.pos + step; }
+    AMK_DEVICE u32 step() const { return epoch - p.epoch; }
+    AMK_DEVICE u32 pos() const { return p.pos + step(); }
     AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
 
@@ -117,7 +124,7 @@ struct Worker {
     AMK_DEVICE u32 acquire() {
         const Timed timed(starved);
         while (!barrier_passed(shared_address(s.full) + 8 * slot, parity))
-            if (stalled(s, warp, FAULT_RING_FULL, step, task, slot, 0)) break;
+            if (stalled(s, warp, FAULT_RING_FULL, step(), task, slot, 0)) break;
         return data + slot * AMK_CHUNK;
     }
     // This warp has read the current slot (its values are in registers).
@@ -136,7 +143,7 @@ struct Worker {
     }
     // Whether to go on waiting for a packet, of which epoch `got` was found (that of the step: another lane waits for another one).
     AMK_DEVICE bool missing(u32 offset, u32 got) {
-        return got == epoch ? !s.gone : !stalled(s, warp, FAULT_PACKET, step, task, offset, got);
+        return got == epoch ? !s.gone : !stalled(s, warp, FAULT_PACKET, step(), task, offset, got);
     }
     // Waits for one packet a lane.
     AMK_DEVICE u32 read(u32 offset) {
@@ -145,16 +152,19 @@ struct Worker {
         while (v.y != epoch && missing(offset, v.y));
         return v.x;
     }
-    AMK_DEVICE float* logits() const { return p.logits + (u64)step * p.logit_stride; }
+    AMK_DEVICE float* logits() const { return p.logits + (u64)step() * p.logit_stride; }
     // Whether this step's token is drawn from what the filters leave; see sample.cuh.
-    AMK_DEVICE bool filtering() const { return p.filter && step + 1 >= p.forced_count; }
+    AMK_DEVICE bool filtering() const { return p.filter && step() + 1 >= p.forced_count; }
     // A token's place in the race: its logit, or where it draws, that and its noise.
     AMK_DEVICE float chance(float logit, u32 token) const {
-        return p.inv_temperature > 0 ? logit * p.inv_temperature + race(p.seed, p.draw + step, token) : logit;
+        return p.inv_temperature > 0 ? logit * p.inv_temperature + race(p.seed, p.draw + step(), token) : logit;
     }
-    AMK_DEVICE void consider(float logit, u32 index) {
-        const float value = chance(logit, index);
-        if (value > best_value || (value == best_value && index < best_index)) best_value = value, best_index = index;
+    // A logit joins the race for the place `top`, which is one thread's.
+    AMK_DEVICE void consider(u32 top, float logit, u32 index) const {
+        float value = s.top_value[top];
+        u32 token = s.top_index[top];
+        better(value, token, chance(logit, index), index);
+        s.top_value[top] = value, s.top_index[top] = token;
     }
     // START: the task is next. INPUTS: its (first) inputs are there. PRODUCT: the first warp has computed. GATHERED: so have all. END.
     AMK_DEVICE void stamp(TraceWord which) {
@@ -165,17 +175,13 @@ struct Worker {
     }
     AMK_DEVICE void tell(TraceWord which, u64 what) const {
 #if AMK_TRACE
-        if (p.trace && thread() == 0 && step + 1 == p.steps) p.trace[(u64)record * TRACE_WORDS + which] = what;
+        if (p.trace && thread() == 0 && step() + 1 == p.steps) p.trace[(u64)record * TRACE_WORDS + which] = what;
 #endif
     }
 };
 
 AMK_DEVICE float constant(const Elem* c, u32 i) {
-#if AMK_F32
-    return c[i];
-#else
     return __uint_as_float((u32)c[i] << 16);
-#endif
 }
 
 // ---- registers: the loader's group gives what the consumers need ----
