@@ -37,7 +37,7 @@ pub(super) fn cases(plan: &Plan) -> String {
         let op = usize::from(FIRST_BODY) + number;
         format!(
             "    case {op}: {{ Worker own = w; const Record task = r; task_{number}(own, task); \
-             w.best_value = own.best_value, w.best_index = own.best_index; break; }}\n"
+             break; }}\n"
         )
     };
     (0..plan.bodies.len()).map(case).collect()
