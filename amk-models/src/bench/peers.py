@@ -52,23 +52,23 @@ class Decoder:
         self.cos = torch.cat([angles.cos()] * 2, -1).bfloat16()
         self.sin = torch.cat([angles.sin()] * 2, -1).bfloat16()
 
-    def rotate(self, x):
+    def rotate(self, x, cos, sin):
         half = self.dim // 2
-        turned = torch.cat([-x[..., half:], x[..., :half]], -1)
-        return x * self.cos[self.pos][:, None, :] + turned * self.sin[self.pos][:, None, :]
+        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
     def step(self, length):
         """One step over a cache of `length` positions, the step's own with them."""
         x = self.table[self.token]
+        cos, sin = self.cos[self.pos][:, None, :], self.sin[self.pos][:, None, :]
         for w in self.layers:
             h = F.rms_norm(x, (self.hidden,), w["attn_norm"], 1e-5)
             q, k, v = F.linear(h, w["qkv"]).view(1, -1, self.dim).split([self.heads, self.kv_heads, self.kv_heads], 1)
             if self.head_norms:
                 q = F.rms_norm(q, (self.dim,), self.head_norms[0], 1e-5)
                 k = F.rms_norm(k, (self.dim,), self.head_norms[1], 1e-5)
-            w["k"].index_copy_(2, self.pos, self.rotate(k).transpose(0, 1)[None].view(1, self.kv_heads, 1, self.dim))
-            w["v"].index_copy_(2, self.pos, v.reshape(1, self.kv_heads, 1, self.dim))
-            q = self.rotate(q).view(1, self.heads, 1, self.dim)
+            w["k"].index_copy_(2, self.pos, self.rotate(k, cos, sin).view(1, self.kv_heads, 1, self.dim))
+            w["v"].index_copy_(2, self.pos, v.view(1, self.kv_heads, 1, self.dim))
+            q = self.rotate(q, cos, sin).view(1, self.heads, 1, self.dim)
             a = F.scaled_dot_product_attention(q, w["k"][:, :, :length], w["v"][:, :, :length], enable_gqa=True)
             x = x + F.linear(a.reshape(1, -1), w["out"])
             h = F.rms_norm(x, (self.hidden,), w["mlp_norm"], 1e-5)

@@ -69,7 +69,7 @@ fn group(out: &mut String, report: &Report, row: &Row, mut y: f64) -> f64 {
         );
         let label = format!("{percent:.0}% \u{b7} {:.0} us", us.median);
         // Beside the bar, or in it where there is no room.
-        if width < RIGHT - LEFT - 60.0 {
+        if width < RIGHT - LEFT - 110.0 {
             text(out, LEFT + width + 6.0, y + 11.0, "start", "font-size=\"11\"", &label);
         } else {
             text(out, LEFT + width - 6.0, y + 11.0, "end", "font-size=\"11\" fill=\"#fff\"", &label);

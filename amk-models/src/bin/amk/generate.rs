@@ -186,7 +186,8 @@ impl Generate {
     }
 
     fn cuda(&self, model: &Model) -> Result<cuda::Vm> {
-        let (vm, schedule) = cuda_vm(model, &self.schedule, false, self.quiet)?;
+        let options = cuda::VmOptions { precision: self.weights.precision(), ..cuda::VmOptions::default() };
+        let (vm, schedule) = cuda_vm(model, &self.schedule, options, self.quiet)?;
         if !self.quiet && schedule != "default" {
             eprintln!("{}", paint(&format!("[schedule: {schedule}]"), DIM));
         }

@@ -2,7 +2,7 @@
 
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
-use amk::vm::cuda::{self, DeviceSchedule};
+use amk::vm::cuda::{self, DeviceSchedule, Precision, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::model::{FAMILIES, Family, Model, WeightFormat};
 use amk_models::tune::{Saved, Store};
@@ -42,6 +42,16 @@ impl From<Weights> for WeightFormat {
             Weights::Auto => Self::Auto,
             Weights::F32 => Self::F32,
             Weights::Bf16 => Self::BF16,
+        }
+    }
+}
+
+impl Weights {
+    /// In what numbers a GPU computes with such weights.
+    pub(crate) fn precision(self) -> Precision {
+        match self {
+            Self::F32 => Precision::F32,
+            Self::Auto | Self::Bf16 => Precision::BF16,
         }
     }
 }
@@ -120,10 +130,15 @@ impl ScheduleArg {
     }
 }
 
-/// The model on the first GPU, and which schedule it runs by.
-pub(crate) fn cuda_vm(model: &Model, schedule: &ScheduleArg, trace: bool, quiet: bool) -> Result<(cuda::Vm, String)> {
+/// The model on the first GPU, and which schedule it runs by: that of `options`, which this fills in.
+pub(crate) fn cuda_vm(
+    model: &Model,
+    schedule: &ScheduleArg,
+    options: VmOptions,
+    quiet: bool,
+) -> Result<(cuda::Vm, String)> {
     let (schedule, name) = schedule.find(model)?;
-    let options = cuda::VmOptions { schedule, trace, ..cuda::VmOptions::default() };
+    let options = VmOptions { schedule, ..options };
     let compiled = Cache::from_env()?.compiled();
     let bar = progress_bar("packing weights", quiet);
     let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);

@@ -2,7 +2,7 @@
 
 use super::options::{ScheduleArg, cuda_vm, print};
 use super::subject::SubjectArgs;
-use amk::vm::cuda::{self, LoaderWaits, Parts, Summary};
+use amk::vm::cuda::{self, LoaderWaits, Parts, Summary, VmOptions};
 use amk_models::model::WeightFormat;
 use anyhow::{Context as _, Result};
 use comfy_table::Table;
@@ -39,7 +39,8 @@ pub(crate) struct Trace {
 impl Trace {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let subject = self.subject.one()?.load(self.position + 1, WeightFormat::BF16)?;
-        let (mut vm, schedule) = cuda_vm(&subject.model, &self.schedule, true, false)?;
+        let options = VmOptions { trace: true, ..VmOptions::default() };
+        let (mut vm, schedule) = cuda_vm(&subject.model, &self.schedule, options, false)?;
         let before = self.warm_up.min(self.position);
         let mut traces = Vec::new();
         for _ in 0..self.launches {

@@ -2,6 +2,7 @@
 
 use super::options::{ScheduleArg, cuda_vm, print, progress_bar};
 use super::subject::{Subject, SubjectArgs};
+use amk::vm::cuda::VmOptions;
 use amk_kernels::cuda::DEVICE;
 use amk_models::bench::Gate;
 use amk_models::cache::Cache;
@@ -53,7 +54,7 @@ impl Tune {
         let context = (last + self.steps).max(LEAST_CONTEXT);
         let Subject { name, mut model, gate } = self.subject.one()?.load(context, WeightFormat::BF16)?;
         let own = ScheduleArg { schedule: Some("default".into()) };
-        let (mut vm, _) = cuda_vm(&model, &own, false, self.quiet)?;
+        let (mut vm, _) = cuda_vm(&model, &own, VmOptions::default(), self.quiet)?;
         let passed = Gate::of(&mut vm, &mut model, &gate)?;
         if !passed.passed() {
             bail!("{name}: the logits are {:.4} away from the annotated function's: nothing is searched", passed.error);

@@ -129,6 +129,11 @@ impl Vm {
         self.plan.schedule
     }
 
+    /// In what numbers it computes.
+    pub fn precision(&self) -> Precision {
+        self.options.precision
+    }
+
     /// Goes on by another schedule, with the weights where they are. False, and nothing has changed, where that schedule is another
     /// program's: it takes a new VM.
     ///

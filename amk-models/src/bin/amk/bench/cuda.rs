@@ -3,7 +3,7 @@
 use super::{Bench, GATE_STEPS, Peers, write_json};
 use crate::options::{cuda_vm, print};
 use crate::subject::{Subject, Which};
-use amk::vm::cuda::{Ceiling, RunOptions, Vm};
+use amk::vm::cuda::{Ceiling, CostModel, Precision, RunOptions, Vm, VmOptions};
 use amk_models::bench::peers::{self, Shapes};
 use amk_models::bench::{Gate, PeerTimes, Quantiles, Report, Row, roofline};
 use amk_models::cache::Cache;
@@ -88,8 +88,11 @@ impl Timed {
         let room = which.positions()?.map_or(u32::MAX, |limit| limit.saturating_sub(bench.steps));
         let positions: Vec<u32> = bench.positions.iter().copied().filter(|&position| position <= room).collect();
         let context = (last.min(room) + bench.steps).max(GATE_STEPS);
-        let Subject { name, mut model, mut gate } = which.load(context, WeightFormat::BF16)?;
-        let (mut vm, schedule) = cuda_vm(&model, &bench.schedule, false, !bench.shows_text())?;
+        let precision = bench.weights.precision();
+        let format = if precision == Precision::F32 { WeightFormat::F32 } else { WeightFormat::BF16 };
+        let Subject { name, mut model, mut gate } = which.load(context, format)?;
+        let options = VmOptions { precision, ..VmOptions::default() };
+        let (mut vm, schedule) = cuda_vm(&model, &bench.schedule, options, !bench.shows_text())?;
         if vm.weight_bytes() > LARGE {
             gate.truncate(LARGE_GATE_STEPS);
         }
@@ -119,7 +122,9 @@ impl Timed {
             }
             rates.push(ceiling.sample()?);
         }
-        let cost = self.vm.target().cost();
+        // The memory of one card is a little faster than that of another of its kind.
+        let read = Quantiles::of(rates.clone()).map_or(f64::NAN, |rates| rates.median / 1e9);
+        let cost = CostModel { read, ..self.vm.target().cost() };
         let row = |(&position, times): (&u32, Vec<f64>)| -> Result<Row> {
             let middle = position + bench.steps / 2;
             Ok(Row {

@@ -39,7 +39,7 @@ pub(crate) struct Bench {
     /// CPU threads [default: all cores].
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
-    /// How weights are held in memory, on the CPU.
+    /// How weights are held in memory; on a GPU f32 computes in f32 by generic tasks, else it is bf16.
     #[arg(long, default_value = "auto")]
     weights: Weights,
     /// Write JSON; `-` writes it to standard output instead of the table.
