@@ -53,9 +53,8 @@ fn routed_edges(program: &Program) -> BTreeSet<(u32, u32)> {
         routed || task.signals.iter().any(|signal| signal.event == event)
     };
     let waits = program.tasks.iter().flat_map(|task| task.routed_waits.iter().map(move |wait| (task, wait.event())));
-    let edges = |(to, event)| {
-        program.tasks.iter().filter(move |from| signals(from, event)).map(move |from| (op(from), op(to)))
-    };
+    let edges =
+        |(to, event)| program.tasks.iter().filter(move |from| signals(from, event)).map(move |from| (op(from), op(to)));
     waits.flat_map(edges).collect()
 }
 

@@ -20,6 +20,9 @@ pub struct Graph {
     /// Declared multiples: the left side is a multiple of the right side.
     #[serde(default)]
     pub multiples: Vec<(Expr, Expr)>,
+    /// Declared equalities: a dim and what it equals. The graph has the right side wherever the function's types have the dim.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub equalities: Vec<(String, Expr)>,
     /// The signatures of the instructions it calls.
     pub signatures: Vec<Signature>,
     /// The function's parameters in order.

@@ -11,6 +11,9 @@ impl Display for Graph {
         for (of, by) in &self.multiples {
             writeln!(f, "where {of} % {by} == 0")?;
         }
+        for (dim, value) in &self.equalities {
+            writeln!(f, "where {dim} == {value}")?;
+        }
         for event in &self.events {
             let shape: Vec<String> = event.shape.iter().map(ToString::to_string).collect();
             writeln!(f, "event {}[{}]", event.name, shape.join(", "))?;

@@ -84,6 +84,7 @@ fn graph() -> Graph {
         name: "mini".into(),
         dims: vec!["H".into(), "L".into()],
         multiples: Vec::new(),
+        equalities: Vec::new(),
         signatures: vec![
             signature(
                 "norm",

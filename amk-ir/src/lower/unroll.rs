@@ -84,7 +84,7 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
     Ok(unroller.out)
 }
 
-/// The dims' values, checked to be complete, positive and within the declared multiples.
+/// The dims' values, checked to be complete, positive and within the declared multiples and equalities.
 fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, i64>, Vec<GraphError>> {
     let mut errors = Vec::new();
     let of = &instance.name;
@@ -108,7 +108,19 @@ fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, 
     let dims: BTreeMap<String, i64> =
         instance.dims.iter().map(|(dim, &value)| (dim.clone(), i64::from(value))).collect();
     let value = |name: &str| dims.get(name).copied();
-    for (a, b) in &graph.multiples {
+    let before = errors.len();
+    for (dim, equal) in &graph.equalities {
+        if let (Some(x), Ok(y)) = (value(dim), equal.eval(&value))
+            && x != y
+        {
+            let headline = format!("instance `{of}` breaks `where({dim} == {equal})`");
+            let error = GraphError::new("AMK0607", headline, format!("give it `{dim} = {y}`"));
+            errors.push(error.note(format!("`{dim}` is {x}, `{equal}` is {y}")));
+        }
+    }
+    // The factors of an equality are multiples too: said once is enough.
+    let multiples = if errors.len() == before { graph.multiples.as_slice() } else { &[] };
+    for (a, b) in multiples {
         if let (Ok(x), Ok(y)) = (a.eval(&value), b.eval(&value))
             && (y == 0 || x % y != 0)
         {

@@ -426,9 +426,10 @@ fn mend(race: &Race, names: Names<'_>) -> String {
         (Unordered::QueueReversed, _) => format!("put `{a}` before `{b}` in {}", names.queue(b)),
         (_, Conflict::SharedBytes) => format!("give {} a place of its own", names.buffer(race.second.buffer)),
         (Unordered::Reversed, _) => format!("let `{b}` wait for `{a}`, and not the other way round"),
-        _ => match names.signal_of(a) {
-            Some(wait) => format!("let (2) wait for {}", names.wait(wait)),
-            None => "let (1) signal a counter and (2) wait for it".into(),
+        _ => match (race.given.and_then(|given| names.count_of(a, given)), names.signal_of(a)) {
+            (Some(count), _) => format!("let (2) wait for {count}"),
+            (None, Some(wait)) => format!("let (2) wait for {}", names.wait(wait)),
+            (None, None) => "let (1) signal a counter and (2) wait for it".into(),
         },
     }
 }

@@ -85,10 +85,13 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Where two tiles meet, if they are fixed tiles of one buffer; else the second.
+    /// Where two tiles meet, if they are fixed tiles of one buffer; else the second. The buffer, where a table decides.
     pub(super) fn common(self, first: &Party, second: &Party) -> String {
         let routed = [first, second].iter().any(|party| self.routed(party).is_some());
-        if first.buffer != second.buffer || self.moves(first) || self.moves(second) || routed {
+        if routed {
+            return self.buffer(second.buffer);
+        }
+        if first.buffer != second.buffer || self.moves(first) || self.moves(second) {
             return self.tile(second);
         }
         let pairs = first.region.intervals().iter().zip(second.region.intervals());
@@ -233,6 +236,14 @@ impl<'a> Names<'a> {
         let on = *self.program.tasks.get(task.index())?.signals.first()?;
         let signals = self.program.tasks.iter().filter(|task| task.signals.contains(&on)).count();
         Some(Wait { on, threshold: signals as u32 })
+    }
+
+    /// The wait for the count of a value, if a task signals an entry that may have it.
+    pub(super) fn count_of(self, task: TaskId, given: Given) -> Option<String> {
+        let signals = &self.program.tasks.get(task.index())?.routed_signals;
+        let signal = signals.iter().find(|signal| (signal.table, signal.entry) == (given.table, given.entry))?;
+        let counter = self.counter_name(Element { event: signal.event, index: given.value });
+        Some(format!("`{counter} >= count {}`", self.table_name(given.table)))
     }
 
     /// The queue of a task.

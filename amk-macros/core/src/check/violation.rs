@@ -102,7 +102,9 @@ fn site(task: TaskId, lowered: &Lowered) -> Option<u32> {
 
 /// The verifier's words, and how many more there are of the same calls.
 fn diagnostic(violation: &Violation, lowered: &Lowered, tokens: TokenStream, count: usize, note: &str) -> Diagnostic {
-    let message = violation.message(&lowered.program);
+    let mut message = violation.message(&lowered.program);
+    // The attribute's spelling, not that of the text format.
+    message.help = message.help.replace("`steps barrier`", "`steps = barrier`");
     let more = (count > 1).then(|| format!("and {} more between tiles of the same calls", count - 1));
     let notes = message.notes.into_iter().chain(more).chain([note.to_owned()]);
     notes.fold(Diagnostic::new(message.code.to_string(), tokens, message.headline, message.help), Diagnostic::note)

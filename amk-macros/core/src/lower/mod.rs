@@ -87,6 +87,11 @@ pub(crate) fn lower(
         name: function.sig.ident.to_string(),
         dims: attribute.dims.iter().map(ToString::to_string).collect(),
         multiples: attribute.multiples.clone(),
+        equalities: attribute
+            .equalities
+            .iter()
+            .map(|equality| (equality.dim.clone(), equality.value.clone()))
+            .collect(),
         signatures,
         params,
         events,

@@ -16,8 +16,6 @@ pub(crate) struct Equality {
     pub(crate) dim: String,
     /// What it equals.
     pub(crate) value: Expr,
-    /// The tokens, to point at.
-    pub(crate) tokens: TokenStream,
 }
 
 /// Multiples and equalities.
@@ -89,7 +87,7 @@ impl FactTokens {
             return match (expr(left), expr(right)) {
                 (Some(Expr::Name(dim)), Some(value)) | (Some(value), Some(Expr::Name(dim))) => {
                     self.declared(&[&Expr::name(&dim), &value], dims)?;
-                    Ok(Fact::Equality(Equality { dim, value, tokens: self.0.clone() }))
+                    Ok(Fact::Equality(Equality { dim, value }))
                 }
                 _ => wrong("write a dim on one side: `KV == KV_HEADS * HEAD_DIM`"),
             };

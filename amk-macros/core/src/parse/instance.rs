@@ -3,7 +3,6 @@
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::{list, suggestion};
 use crate::parse::attribute::{Setting, up_to_comma};
-use crate::parse::fact::Equality;
 use crate::parse::kernel::duplicates;
 use crate::parse::layout::expr;
 use crate::parse::schedule::{self, ScheduleArgument};
@@ -25,12 +24,7 @@ pub(crate) struct InstanceArgument {
 }
 
 /// `instances(tiny(HIDDEN = 64, ..), ..)`
-pub(crate) fn instances(
-    setting: &Setting,
-    dims: &[Ident],
-    equalities: &[Equality],
-    diagnostics: &mut Diagnostics,
-) -> Vec<InstanceArgument> {
+pub(crate) fn instances(setting: &Setting, dims: &[Ident], diagnostics: &mut Diagnostics) -> Vec<InstanceArgument> {
     let form = "instances(tiny(HIDDEN = 64))";
     let Some(tokens) = diagnostics.keep(setting.list(form)) else { return Vec::new() };
     let parser = Punctuated::<Setting, Token![,]>::parse_terminated;
@@ -43,15 +37,10 @@ pub(crate) fn instances(
     };
     let names: Vec<Ident> = all.iter().map(|setting| setting.key.clone()).collect();
     duplicates(&names, "instance", diagnostics);
-    all.iter().filter_map(|setting| instance(setting, dims, equalities, diagnostics)).collect()
+    all.iter().filter_map(|setting| instance(setting, dims, diagnostics)).collect()
 }
 
-fn instance(
-    setting: &Setting,
-    dims: &[Ident],
-    equalities: &[Equality],
-    diagnostics: &mut Diagnostics,
-) -> Option<InstanceArgument> {
+fn instance(setting: &Setting, dims: &[Ident], diagnostics: &mut Diagnostics) -> Option<InstanceArgument> {
     let name = &setting.key;
     let tokens = diagnostics.keep(setting.list(&format!("{name}(HIDDEN = 64)")))?;
     let values = match Punctuated::<InstanceValue, Token![,]>::parse_terminated.parse2(tokens.clone()) {
@@ -77,10 +66,6 @@ fn instance(
         let headline = format!("instance `{name}` gives no value for {}", list(missing.iter().map(String::as_str)));
         diagnostics.push(Diagnostic::new("AMK0931", name, headline, format!("add `{} = ..`", missing[0])));
         return None;
-    }
-    for equality in equalities {
-        let result = argument.holds(equality);
-        diagnostics.keep(result);
     }
     Some(argument)
 }
@@ -172,19 +157,6 @@ impl InstanceArgument {
                 Err(Diagnostic::new("AMK0931", value, headline, "write `true`, `false` or a number"))
             }
         }
-    }
-
-    fn holds(&self, equality: &Equality) -> Result<(), Diagnostic> {
-        let value = |name: &str| self.instance.dims.get(name).map(|value| i64::from(*value));
-        let (left, right) = (value(&equality.dim), equality.value.eval(&value).ok());
-        if left.is_some() && left == right {
-            return Ok(());
-        }
-        let show = |number: Option<i64>| number.map_or_else(|| "undefined".to_owned(), |number| number.to_string());
-        let headline = format!("instance `{}` breaks `where({})`", self.name, equality.tokens);
-        let note = format!("`{}` is {}, `{}` is {}", equality.dim, show(left), equality.value, show(right));
-        let help = format!("give it `{} = {}`", equality.dim, show(right));
-        Err(Diagnostic::new("AMK0931", &self.name, headline, help).note(note))
     }
 }
 

@@ -56,8 +56,7 @@ pub(crate) fn parse(
     let (multiples, equalities) =
         find("where").map_or_else(Default::default, |setting| facts(setting, &dims, diagnostics));
     let schedule = find("schedule").map_or_else(Default::default, |setting| schedule::parse(setting, diagnostics));
-    let instances =
-        find("instances").map_or_else(Vec::new, |setting| instances(setting, &dims, &equalities, diagnostics));
+    let instances = find("instances").map_or_else(Vec::new, |setting| instances(setting, &dims, diagnostics));
     let events = find("events").map_or_else(Vec::new, |setting| events(setting, diagnostics));
     let inputs = find("inputs").map_or_else(|| Ok(Vec::new()), inputs);
     let inputs = diagnostics.keep(inputs)?;
