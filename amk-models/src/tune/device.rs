@@ -52,8 +52,8 @@ pub struct Device<'m> {
     /// Logits of the first schedule, which was compared with the annotated function.
     expected: Vec<f32>,
     first: DeviceSchedule,
-    /// Plans by workers and run, which alone they depend on.
-    plans: HashMap<(u32, u32), Option<Plan>>,
+    /// Plans by what they depend on.
+    plans: HashMap<[u32; 3], Option<Plan>>,
     /// What the cost model said.
     prices: HashMap<DeviceSchedule, Option<f64>>,
 }
@@ -111,8 +111,7 @@ impl<'m> Device<'m> {
     fn gate(&self, vm: &mut Vm) -> Result<Option<String>, CudaError> {
         let found = gate_logits(vm)?;
         let schedule = vm.schedule();
-        // Workers and runs decide who adds up what; all else is when.
-        if (schedule.workers, schedule.run) == (self.first.workers, self.first.run) {
+        if order(&schedule) == order(&self.first) {
             let same = found.iter().map(|x| x.to_bits()).eq(self.expected.iter().map(|x| x.to_bits()));
             return Ok((!same).then(|| "the logits are not bit for bit those of the first schedule".to_owned()));
         }
@@ -120,6 +119,11 @@ impl<'m> Device<'m> {
         let near = error <= REORDERED;
         Ok((!near).then(|| format!("the logits are {error:.4} away from those of the first schedule")))
     }
+}
+
+/// Who adds up what: workers, runs and splits decide it, and the plan with it; all else is when.
+fn order(schedule: &DeviceSchedule) -> [u32; 3] {
+    [schedule.workers, schedule.run, schedule.splits]
 }
 
 /// Logits of some steps after others from position 0 on, so that they depend on nothing that ran before.
@@ -149,7 +153,7 @@ impl Measure for Device<'_> {
         let (kernel, instance) = (self.model.family.kernel, &self.model.instance);
         let plan = self
             .plans
-            .entry((schedule.workers, schedule.run))
+            .entry(order(schedule))
             .or_insert_with(|| plan_for(kernel, instance, schedule, VmOptions::default().precision).ok());
         let price = plan.as_mut().map(|plan| {
             plan.schedule = *schedule;

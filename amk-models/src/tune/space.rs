@@ -5,12 +5,13 @@ use amk::vm::cuda::{DeviceSchedule, GpuTarget};
 /// Values of a field that are worth a trial.
 type Values = (&'static [u32], fn(&mut DeviceSchedule) -> &mut u32);
 
-const FIELDS: [Values; 5] = [
+const FIELDS: [Values; 6] = [
     (&[2, 4, 8, 16], |schedule| &mut schedule.run),
-    (&[2, 3, 4, 5, 6], |schedule| &mut schedule.ring_slots),
-    (&[1, 2, 3, 4], |schedule| &mut schedule.in_flight),
-    (&[0, 170, 180, 190, 195, 200, 205, 210, 215, 220, 230], |schedule| &mut schedule.pace),
-    (&[0, 32, 64, 128, 192, 256, 384], |schedule| &mut schedule.lookahead),
+    (&[4, 8, 12, 16, 32, 132], |schedule| &mut schedule.splits),
+    (&[3, 4, 5, 6], |schedule| &mut schedule.ring_slots),
+    (&[1, 2, 3], |schedule| &mut schedule.in_flight),
+    (&[0, 180, 190, 195, 200, 205, 210, 215, 220, 230], |schedule| &mut schedule.pace),
+    (&[0, 64, 128, 256], |schedule| &mut schedule.lookahead),
 ];
 
 /// The legal schedules that differ from one in a single field.
@@ -42,6 +43,7 @@ mod tests {
             let (own, other) = (target.schedule, next);
             let same = [
                 own.run == other.run,
+                own.splits == other.splits,
                 own.ring_slots == other.ring_slots,
                 own.in_flight == other.in_flight,
                 own.pace == other.pace,

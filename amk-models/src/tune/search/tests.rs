@@ -27,7 +27,9 @@ impl Measure for Fake {
 
     fn neighbours(&self, schedule: &DeviceSchedule) -> Vec<DeviceSchedule> {
         let all = neighbours(schedule, h200());
-        all.into_iter().filter(|next| next.lookahead == 0 && next.in_flight == 2 && next.run == 4).collect()
+        all.into_iter()
+            .filter(|next| (next.lookahead, next.in_flight, next.run, next.splits) == (0, 2, 4, 132))
+            .collect()
     }
 
     fn predict(&mut self, schedule: &DeviceSchedule) -> Option<f64> {

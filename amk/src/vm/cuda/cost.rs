@@ -9,6 +9,8 @@ use super::plan::{BLOCK, Gemv, Output, Phase, Plan, UNIT, Work};
 use super::schedule::DeviceSchedule;
 use super::source::CHUNK;
 use super::target::GpuTarget;
+use super::trace::weight_bytes;
+use amk_ir::TaskId;
 use std::collections::VecDeque;
 
 /// What parts of a step cost on a kind of GPU. Times are nanoseconds, rates bytes a nanosecond (GB/s).
@@ -16,6 +18,8 @@ use std::collections::VecDeque;
 pub struct CostModel {
     /// Rate at which the memory is read, by the bare ring.
     pub read: f64,
+    /// Share of the mean rate that the slowest worker's stream has while all read.
+    pub slowest: f64,
     /// Clock, in cycles a nanosecond.
     pub clock: f64,
     /// From asking for bytes until they have landed.
@@ -45,6 +49,7 @@ pub struct CostModel {
 /// The H200, fitted to the times of four models at four positions; `amk bench` shows the error beside every time.
 const H200: CostModel = CostModel {
     read: 4693.0,
+    slowest: 0.96,
     clock: 1.98,
     latency: 450.0,
     hop: 590.0,
@@ -95,8 +100,10 @@ struct Stage {
 
 #[derive(Clone, Copy, Default)]
 struct Part {
-    /// Bytes from memory.
+    /// Bytes that the stream brings.
     bytes: f64,
+    /// Bytes that the task reads itself.
+    unasked: f64,
     /// Time with all bytes there.
     busy: f64,
 }
@@ -105,7 +112,8 @@ impl CostModel {
     /// Predicts a step of a plan at position `pos`.
     pub fn predict(&self, plan: &Plan, pos: u32) -> Prediction {
         let stages = self.stages(plan, pos);
-        let bytes: f64 = stages.iter().flat_map(|stage| stage.parts.iter().flatten()).map(|part| part.bytes).sum();
+        let bytes: f64 =
+            stages.iter().flat_map(|stage| stage.parts.iter().flatten()).map(|part| part.bytes + part.unasked).sum();
         let floor = bytes / self.read;
         let mut machine = Machine::new(self, &plan.schedule);
         // The first step starts with empty rings; those after it are alike.
@@ -116,11 +124,11 @@ impl CostModel {
     fn stages(&self, plan: &Plan, pos: u32) -> Vec<Stage> {
         let workers = plan.schedule.workers as usize;
         let mut parts = vec![vec![None; workers]; plan.phases.len()];
-        for (phase, worker, work) in &plan.tasks {
+        for ((phase, worker, work), task) in plan.tasks.iter().zip(0..) {
             if let (Some(kind), Some(of_phase)) = (plan.phases.get(*phase), parts.get_mut(*phase))
                 && let Some(part) = of_phase.get_mut(*worker as usize)
             {
-                *part = self.part(plan, kind, work, pos);
+                *part = self.part(plan, kind, work, pos).map(|part| self.reading(plan, kind, task, part));
             }
         }
         let with_parts = plan.phases.iter().zip(parts).filter(|(_, parts)| parts.iter().any(Option::is_some));
@@ -148,10 +156,14 @@ impl CostModel {
                 let cached = cached_positions(plan, pos, split);
                 let bytes = f64::from(cached) * f64::from(sizes.head_dim) * 4.0;
                 let queries = f64::from(sizes.heads / sizes.kv_heads.max(1) * sizes.head_dim) / 256.0;
-                (split < active).then(|| Part { bytes, busy: bytes / self.cache + queries * self.attend[1] })
+                (split < active).then(|| Part {
+                    bytes,
+                    busy: bytes / self.cache + queries * self.attend[1],
+                    unasked: 0.0,
+                })
             }
             (Phase::Combine { .. }, _) => {
-                (active > 1).then(|| Part { bytes: 0.0, busy: f64::from(active) * self.combine[1] })
+                (active > 1).then(|| Part { busy: f64::from(active) * self.combine[1], ..Part::default() })
             }
             // Only filters look at levels; a prediction is of greedy steps.
             (Phase::Probe { .. }, _) => None,
@@ -159,12 +171,20 @@ impl CostModel {
         }
     }
 
+    /// A generic task reads its weights itself when its turn has come: nothing is brought ahead.
+    fn reading(&self, plan: &Plan, phase: &Phase, task: u32, part: Part) -> Part {
+        let Phase::Generic(_) = phase else { return part };
+        let unasked = weight_bytes(&plan.program, TaskId(task)) as f64;
+        let share = self.read / f64::from(plan.schedule.workers.max(1));
+        Part { unasked, busy: part.busy + unasked / share, ..part }
+    }
+
     fn product(&self, gemv: &Gemv, elements: u32) -> Part {
         let fold = if matches!(gemv.output, Output::Gated(_)) { 2 } else { 1 };
         let units = f64::from(elements * fold / UNIT);
         let bytes = units * f64::from(UNIT * gemv.k) * 2.0;
         let passes = gemv.k.div_ceil(PASS_INPUTS);
-        Part { bytes, busy: units * self.unit + bytes / self.product + f64::from(passes - 1) * self.pass }
+        Part { bytes, busy: units * self.unit + bytes / self.product + f64::from(passes - 1) * self.pass, unasked: 0.0 }
     }
 }
 
@@ -217,7 +237,7 @@ impl<'c> Machine<'c> {
         let pressed = (paced / share - 1.0).clamp(0.0, 1.0);
         Self {
             cost,
-            rate: share.min(paced).min(flying),
+            rate: (share * cost.slowest).min(paced).min(flying),
             hop: cost.hop + cost.crowd * f64::from(schedule.in_flight) * pressed,
             window: f64::from(schedule.ring_slots * CHUNK) + f64::from(schedule.lookahead) * 1024.0,
             workers: vec![Worker::default(); schedule.workers as usize],

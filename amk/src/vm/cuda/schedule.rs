@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 pub struct DeviceSchedule {
     /// Workers: thread blocks, at most one a multiprocessor.
     pub workers: u32,
-    /// Blocks of 64 positions of the cache that one split takes before the next takes its turn.
+    /// Blocks of 64 positions of the cache that one split takes before the next takes its turn; an even number.
     pub run: u32,
+    /// Splits of a key head's cache at most; there are no more than the workers allow.
+    pub splits: u32,
     /// Slots of 32 KiB of the ring: how far ahead of the tasks their weights are fetched.
     pub ring_slots: u32,
     /// Slots that a worker has on their way at most.
@@ -20,8 +22,9 @@ pub struct DeviceSchedule {
     /// packets. 0: no pace.
     pub pace: u32,
     /// KiB of a tape that are brought into the L2 cache ahead of the ring; 0: none.
-    #[serde(default)]
     pub lookahead: u32,
+    /// Groups of calls run as one task each. False: every call is a generic task, to see what that is worth.
+    pub fusion: bool,
 }
 
 /// Why a schedule does not fit a GPU.
@@ -41,6 +44,9 @@ pub enum ScheduleError {
         /// The GPU.
         target: &'static str,
     },
+    /// A run is no even number of blocks: a slot of the ring would cross it.
+    #[error("the device schedule's `run` is {0}; it must be even")]
+    OddRun(u32),
 }
 
 /// Shared memory that a worker needs beside its ring, bytes.
@@ -59,8 +65,8 @@ impl DeviceSchedule {
         let ring = (target.shared_bytes.saturating_sub(BESIDE_THE_RING) / CHUNK).min(MOST_RING_SLOTS);
         for (field, found, least, most) in [
             ("workers", self.workers, 1, target.multiprocessors),
-            // A ring slot holds at most 8 groups of 16 positions and must not cross a run.
             ("run", self.run, 2, 1 << 10),
+            ("splits", self.splits, 1, target.multiprocessors),
             ("ring_slots", self.ring_slots, 2, ring),
             ("in_flight", self.in_flight, 1, self.ring_slots),
             ("pace", self.pace, 0, 4096),
@@ -70,19 +76,24 @@ impl DeviceSchedule {
                 return Err(ScheduleError::Range { field, found, least, most, target: target.name });
             }
         }
+        if !self.run.is_multiple_of(2) {
+            return Err(ScheduleError::OddRun(self.run));
+        }
         Ok(())
     }
 
     /// What differs from another schedule, field by field: `pace 205 -> 190`.
     pub fn changes(&self, from: &Self) -> Vec<String> {
-        let Self { workers, run, ring_slots, in_flight, pace, lookahead } = *self;
+        let Self { workers, run, splits, ring_slots, in_flight, pace, lookahead, fusion } = *self;
         let fields = [
             ("workers", from.workers, workers),
             ("run", from.run, run),
+            ("splits", from.splits, splits),
             ("ring_slots", from.ring_slots, ring_slots),
             ("in_flight", from.in_flight, in_flight),
             ("pace", from.pace, pace),
             ("lookahead", from.lookahead, lookahead),
+            ("fusion", from.fusion.into(), fusion.into()),
         ];
         let changed = fields.iter().filter(|(_, before, after)| before != after);
         changed.map(|(field, before, after)| format!("{field} {before} -> {after}")).collect()
@@ -110,6 +121,7 @@ mod tests {
             Err("the device schedule's `ring_slots` is 3; on l40s it must be in 2..=2".to_owned())
         );
         assert!(DeviceSchedule { in_flight: 3, ..target.schedule }.check(target).is_err());
+        assert_eq!(DeviceSchedule { run: 3, ..target.schedule }.check(target), Err(ScheduleError::OddRun(3)));
         assert!(DeviceSchedule { workers: 143, ..target.schedule }.check(target).is_err());
     }
 

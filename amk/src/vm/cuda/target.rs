@@ -54,7 +54,16 @@ const fn target(
         multiprocessors,
         shared_bytes,
         datasheet_gb_per_s,
-        schedule: DeviceSchedule { workers: multiprocessors, run: 4, ring_slots, in_flight: 2, pace: 0, lookahead: 0 },
+        schedule: DeviceSchedule {
+            workers: multiprocessors,
+            run: 4,
+            splits: multiprocessors,
+            ring_slots,
+            in_flight: 2,
+            pace: 0,
+            lookahead: 0,
+            fusion: true,
+        },
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn group(
     without: &HashSet<usize>,
 ) -> Groups {
     let mut without = without.clone();
-    if precision == Precision::F32 {
+    if precision == Precision::F32 || !schedule.fusion {
         let list = (0..flow.unrolled.calls.len()).map(Group::Call).collect();
         return Groups { list, ..Groups::default() };
     }

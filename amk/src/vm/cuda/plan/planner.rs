@@ -393,7 +393,8 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: DeviceSchedule, precision: 
     let mut sizes = Sizes { vocab, context, ..Sizes::default() };
     if let Some(turn) = groups.turn {
         let [kv_heads, _, head_dim] = turn.cache;
-        sizes = Sizes { heads: turn.heads, kv_heads, head_dim, splits: schedule.workers / kv_heads, ..sizes };
+        let splits = (schedule.workers / kv_heads).min(schedule.splits);
+        sizes = Sizes { heads: turn.heads, kv_heads, head_dim, splits, ..sizes };
     }
     Plan {
         program: Program {

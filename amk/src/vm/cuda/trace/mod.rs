@@ -13,6 +13,7 @@ pub use summary::{OpSummary, Parts, Summary};
 
 use amk_ir::{Program, Queues, TaskId};
 use names::Names;
+pub(super) use names::weight_bytes;
 
 /// Words of a record; mirrors `TRACE_WORDS` of `vm/image.cuh`.
 const WORDS: usize = 11;
@@ -140,7 +141,7 @@ impl Trace {
                     op: names.op(program, task),
                     layer: names.layer(program, task),
                     writes: names::writes(program, task),
-                    bytes: names::weight_bytes(program, task),
+                    bytes: weight_bytes(program, task),
                     start: at(start),
                     inputs: (inputs != 0).then(|| at(inputs)),
                     product,

@@ -1,0 +1,100 @@
+//! Device schedules: every legal one gives a safe program, and the cost model keeps to what cannot be otherwise.
+
+use amk::ir::verify::verify;
+use amk::vm::cuda::plan::{Phase, Plan};
+use amk::vm::cuda::{
+    CudaError, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source,
+};
+use amk_kernels::cuda::DEVICE;
+use amk_models::model::FAMILIES;
+use amk_models::tune::neighbours;
+
+fn h200() -> &'static GpuTarget {
+    TARGETS.iter().find(|target| target.name == "h200").expect("the target should have a record")
+}
+
+fn plan_of(family: &str, instance: &str, schedule: &DeviceSchedule) -> Plan {
+    let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+    let mut instance = kernel.instance(instance).expect("the instance").clone();
+    instance.dims.insert("CONTEXT".into(), 33_000);
+    plan_for(kernel, &instance, schedule, Precision::BF16).expect("it should be planned")
+}
+
+/// The step at a position by a schedule, microseconds, and its floor.
+fn predict(plan: &mut Plan, schedule: DeviceSchedule, position: u32) -> (f64, f64) {
+    plan.schedule = schedule;
+    let found = h200().cost().predict(plan, position);
+    (found.step / 1e3, found.floor / 1e3)
+}
+
+#[test]
+fn schedules_that_make_another_program_are_safe_too() {
+    let own = h200().schedule;
+    let plans = [
+        DeviceSchedule { run: 2, ..own },
+        DeviceSchedule { run: 8, splits: 5, ..own },
+        DeviceSchedule { workers: 100, splits: 1, ..own },
+        DeviceSchedule { fusion: false, ..own },
+    ];
+    for schedule in plans {
+        let plan = plan_of("llama", "smollm2_135m", &schedule);
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{schedule:?}: {rejected}"));
+        Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{schedule:?}: {error}"));
+        let generic = plan.phases.iter().any(|phase| matches!(phase, Phase::Generic(_)));
+        assert_eq!(generic, !schedule.fusion, "without fusion every call is a task of its own");
+        assert_eq!(plan.sizes.splits, if schedule.fusion { schedule.splits.min(schedule.workers / 3) } else { 0 });
+    }
+}
+
+#[test]
+fn the_device_code_compiles_by_other_schedules() {
+    let own = h200().schedule;
+    for schedule in [
+        DeviceSchedule { run: 8, splits: 5, ring_slots: 4, in_flight: 1, pace: 0, lookahead: 128, ..own },
+        DeviceSchedule { fusion: false, ..own },
+    ] {
+        let code = source::generate(DEVICE, &plan_of("llama", "smollm2_135m", &schedule), &VmOptions::default());
+        match compile(&code, h200().architecture) {
+            Ok(cubin) => assert!(!cubin.bytes.is_empty()),
+            Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
+            Err(error) => panic!("{schedule:?}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn no_step_is_predicted_below_its_floor() {
+    let own = h200().schedule;
+    for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("llama", "llama_3_2_1b")] {
+        let mut plan = plan_of(family, instance, &own);
+        for next in neighbours(&own, h200()).into_iter().filter(|next| (next.run, next.splits) == (own.run, own.splits))
+        {
+            for position in [0, 4096, 32_000] {
+                let (step, floor) = predict(&mut plan, next, position);
+                assert!(floor > 0.0 && step >= floor, "{instance} at {position}: {step} is below {floor}, {next:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn more_work_takes_longer_and_more_room_does_not() {
+    let own = h200().schedule;
+    let mut small = plan_of("llama", "smollm2_135m", &own);
+    let mut large = plan_of("llama", "llama_3_2_1b", &own);
+    assert!(predict(&mut small, own, 0).0 < predict(&mut large, own, 0).0);
+    for plan in [&mut small, &mut large] {
+        let at: Vec<f64> = [0, 256, 4096, 16_384, 32_000].map(|position| predict(plan, own, position).0).to_vec();
+        assert!(at.is_sorted() && at[0] < at[4], "a longer cache takes longer: {at:?}");
+        let deep: Vec<f64> =
+            [2, 3, 4, 6].map(|ring_slots| predict(plan, DeviceSchedule { ring_slots, ..own }, 0).0).to_vec();
+        assert!(deep.iter().rev().is_sorted(), "a deeper ring is no slower: {deep:?}");
+        let ahead: Vec<f64> =
+            [0, 64, 256].map(|lookahead| predict(plan, DeviceSchedule { lookahead, ..own }, 0).0).to_vec();
+        assert!(ahead.iter().rev().is_sorted(), "more lookahead is no slower: {ahead:?}");
+        let slow: Vec<f64> = [230, 460, 920].map(|pace| predict(plan, DeviceSchedule { pace, ..own }, 0).0).to_vec();
+        assert!(slow.is_sorted(), "a pace below the memory's rate holds the streams back: {slow:?}");
+    }
+    let paced = predict(&mut large, DeviceSchedule { pace: 920, ..own }, 0).0;
+    assert!(paced > 3.0 * predict(&mut large, own, 0).0, "at a quarter of the rate");
+}
