@@ -1,11 +1,21 @@
 //! Generic tasks on the GPU: every call by its instruction's own device body. Plans, images and device code need no GPU; the rest
 //! says "skipped" without one.
 
+use amk::ir::graph::Instance;
 use amk::ir::verify::verify;
+use amk::prelude::*;
+use amk::vm::cpu;
 use amk::vm::cuda::plan::{Phase, Plan};
-use amk::vm::cuda::{CudaError, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source};
+use amk::vm::cuda::{
+    CudaError, DeviceSchedule, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for,
+    source,
+};
 use amk_kernels::cuda::DEVICE;
-use amk_models::model::FAMILIES;
+use amk_kernels::{argmax, embed, linear};
+use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::model::{FAMILIES, Model, WeightFormat};
+use proptest::prelude::*;
 
 fn target(name: &str) -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == name).expect("the target should have a record")
@@ -71,4 +81,170 @@ fn generic_device_code_compiles_for_every_target() {
             Err(error) => panic!("{}: {error}", target.name),
         }
     }
+}
+
+/// The labels of a plan's generic phases, without layers, each once.
+fn generic(plan: &Plan) -> Vec<&str> {
+    let mut labels: Vec<&str> = Vec::new();
+    for phase in &plan.phases {
+        if let Phase::Generic(generic) = phase {
+            let name = generic.label.split(' ').next().unwrap_or_default();
+            if !labels.contains(&name) {
+                labels.push(name);
+            }
+        }
+    }
+    labels
+}
+
+/// An instance of a model with some dims changed.
+fn changed(family: &str, instance: &str, dims: &[(&str, u32)]) -> (&'static Megakernel, Instance) {
+    let family = FAMILIES.iter().find(|known| known.name == family).expect("the family");
+    let mut instance = family.kernel.instance(instance).expect("the instance").clone();
+    instance.dims.extend(dims.iter().map(|&(dim, value)| (dim.to_owned(), value)));
+    (family.kernel, instance)
+}
+
+#[test]
+fn what_the_fast_code_does_not_compute_becomes_generic_tasks_and_the_rest_stays_fast() {
+    let plan = |family, instance, dims: &[(&str, u32)]| {
+        let (kernel, instance) = changed(family, instance, dims);
+        plan_for(kernel, &instance, &target("h200").schedule, Precision::BF16).expect("it should be planned")
+    };
+    let fast = |plan: &Plan| plan.phases.iter().filter(|phase| matches!(phase, Phase::Gemv(_))).count();
+    // Heads of 96 elements: the projections do not know of heads.
+    let heads = plan("llama", "llama_3_2_1b", &[("HEAD_DIM", 96), ("ROTARY", 96), ("LAYERS", 2)]);
+    assert_eq!(generic(&heads), ["rope", "kv_append", "attention"]);
+    assert_eq!((heads.layers.len(), fast(&heads)), (0, 2 * 6 + 1));
+    // Half of a head is turned.
+    let partial = plan("qwen3", "qwen3_0_6b", &[("ROTARY", 64), ("LAYERS", 2)]);
+    assert_eq!(generic(&partial), ["head_norm", "rope", "kv_append", "attention"]);
+    // Rows that are no multiple of 32: only what reads other rows is fast.
+    let rows = plan("llama", "llama_3_2_1b", &[("FFN", 8200), ("LAYERS", 2)]);
+    assert_eq!(generic(&rows), ["linear", "add"]);
+    assert_eq!((rows.layers.len(), fast(&rows)), (2, 2 * 3 + 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
+
+    #[test]
+    fn plans_of_any_dims_are_safe(
+        family in 0..3usize,
+        workers in 1..33u32,
+        layers in 1..3u32,
+        hidden in 1..80u32,
+        (kv_heads, group) in (1..4u32, 1..5u32),
+        half in prop_oneof![Just(32u32), Just(64), 1..20u32],
+        ffn in 1..90u32,
+        vocab in 1..40u32,
+        f32 in any::<bool>(),
+    ) {
+        let family = &FAMILIES[family];
+        let dims = [
+            ("VOCAB", 8 * vocab), ("HIDDEN", 4 * hidden), ("LAYERS", layers), ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
+            ("HEAD_DIM", 2 * half), ("ROTARY", 2 * half), ("FFN", 4 * ffn), ("CONTEXT", 200),
+        ];
+        let mut instance = family.kernel.graph().expect("a graph").instances[0].clone();
+        instance.dims.extend(dims.map(|(dim, value)| (dim.to_owned(), value)));
+        let schedule = DeviceSchedule { workers, ..target("h200").schedule };
+        let precision = if f32 { Precision::F32 } else { Precision::BF16 };
+        let plan = plan_for(family.kernel, &instance, &schedule, precision).expect("it should be planned");
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+        prop_assert!(Image::build(&verified, &plan).is_ok());
+    }
+}
+
+/// An instruction without a device body.
+#[instruction(op = "negate", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]")]
+pub fn negate(x: &Tensor) -> Tensor {
+    x.data().iter().map(|x| -x).collect()
+}
+
+/// A table that is also the head.
+#[derive(WeightLayout)]
+pub struct Table {
+    /// `[VOCAB, HIDDEN]`.
+    #[weight("table", [VOCAB, HIDDEN])]
+    pub table: Weight,
+}
+
+#[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 64, HIDDEN = 32)))]
+pub fn negated(token: Token, w: &Table) -> Tensor {
+    linear(&negate(&embed(&w.table, token)), &w.table)
+}
+
+#[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 64, HIDDEN = 32)))]
+pub fn chosen(token: Token, w: &Table) -> (Tensor, Token) {
+    let logits = linear(&embed(&w.table, token), &w.table);
+    let next = argmax(&logits);
+    (logits, next)
+}
+
+#[megakernel(dims(VOCAB, HIDDEN), instances(odd(VOCAB = 63, HIDDEN = 32)))]
+pub fn uneven(token: Token, w: &Table) -> Tensor {
+    linear(&embed(&w.table, token), &w.table)
+}
+
+#[test]
+fn what_cannot_run_is_named_with_the_call() {
+    let refused = |kernel: &Megakernel| {
+        let instance = &kernel.graph().expect("a graph").instances[0];
+        let plan = plan_for(kernel, instance, &target("h200").schedule, Precision::BF16);
+        plan.err().expect("it should be refused").to_string()
+    };
+    let error = refused(&NEGATED);
+    assert!(error.contains("`generic::negate` has no device body") && error.contains("= negate("), "{error}");
+    let error = refused(&CHOSEN);
+    assert!(error.contains("one result, the logits"), "{error}");
+    let error = refused(&UNEVEN);
+    assert!(error.contains("a multiple of 8"), "{error}");
+}
+
+/// SmolLM2 in f32, from `AMK_SMOLLM2` or the cache.
+fn smollm2(context: usize) -> Result<Model, String> {
+    let cached = || Cache::from_env().and_then(|cache| cache.resolve(&SMOLLM2_135M_INSTRUCT));
+    let path = match std::env::var_os("AMK_SMOLLM2") {
+        Some(path) => path.into(),
+        None => cached().map_err(|error| error.to_string())?,
+    };
+    let checkpoint = Checkpoint::open(&path).expect("the checkpoint should open");
+    let model = Model::load(&checkpoint.config, checkpoint.tensors, context, WeightFormat::F32, &mut |_| {});
+    Ok(model.expect("it should load"))
+}
+
+#[test]
+fn smollm2_in_f32_gives_the_tokens_of_the_cpu_vm() {
+    // Whether there is a GPU is known before a checkpoint is looked for.
+    if let Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) = amk::vm::cuda::probe() {
+        return println!("skipped: {error}");
+    }
+    let model = match smollm2(512) {
+        Ok(model) => model,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let options = VmOptions { precision: Precision::F32, ..VmOptions::default() };
+    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    let mut vm = Vm::new(model.family.kernel, &model.instance, &model.bindings, DEVICE, &cubins, &options, &mut |_| {})
+        .expect("a VM");
+    let mut tokens = vec![504, 2365, 282, 260];
+    let prompt = tokens.len();
+    let steps = prompt - 1 + 256;
+    let options = RunOptions { logits: true, ..RunOptions::default() };
+    let run = vm.run(&tokens, 0, steps as u32, &options, &mut |_| {}).expect("the launch should end");
+    let verified = model.family.kernel.verified(&model.instance, None).expect("it should be safe");
+    let mut cpu = cpu::Vm::new(verified, &model.bindings).expect("a VM");
+    let mut worst = 0f32;
+    for (pos, found) in run.logits.chunks(49152).enumerate() {
+        let expected = cpu.step(Token(tokens[pos]), Pos(pos as u32)).expect("a step");
+        let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|x| x * x).sum::<f32>().sqrt();
+        let difference = norm(&mut found.iter().zip(expected.data()).map(|(a, b)| a - b));
+        worst = worst.max(difference / norm(&mut expected.data().iter().copied()));
+        if pos + 1 >= prompt {
+            tokens.push(argmax(expected).0);
+        }
+    }
+    println!("relative error of the logits {worst:.2e} at most in {steps} steps");
+    assert_eq!(run.tokens[prompt - 1..], tokens[prompt..]);
+    assert!(worst < 1e-4, "{worst}");
 }
