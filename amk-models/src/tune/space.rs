@@ -8,7 +8,7 @@ type Values = (&'static [u32], fn(&mut DeviceSchedule) -> &mut u32);
 const FIELDS: [Values; 6] = [
     (&[2, 4, 8, 16], |schedule| &mut schedule.run),
     (&[4, 8, 12, 16, 32, 132], |schedule| &mut schedule.splits),
-    (&[3, 4, 5, 6], |schedule| &mut schedule.ring_slots),
+    (&[2, 3, 4, 5, 6], |schedule| &mut schedule.ring_slots),
     (&[1, 2, 3], |schedule| &mut schedule.in_flight),
     (&[0, 180, 190, 195, 200, 205, 210, 215, 220, 230], |schedule| &mut schedule.pace),
     (&[0, 64, 128, 256], |schedule| &mut schedule.lookahead),
