@@ -18,7 +18,7 @@ fn every_routing_of_random_programs() {
         let (programs, wrong) = (count.programs, count.unsafe_programs);
         let _ = writeln!(table, "{class:?}: {programs} programs, {wrong} unsafe{}", rejects.concat());
         assert_eq!(count.undecided, 0);
-        for &number in &count.false_accepts {
+        if let Some(&number) = count.false_accepts.first() {
             let (_, program) = routed::draw(1, number);
             let (verdict, routing) = routed::judge(&mut Explorer::default(), &program);
             panic!("{class:?} {number}: {verdict} for {routing:?}\n{}", text::print(&program));

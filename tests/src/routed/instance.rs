@@ -18,7 +18,10 @@ pub fn routings(program: &Program) -> Vec<Routing> {
     program.tables.iter().fold(vec![Vec::new()], |routings, table| {
         let fillings = fillings(program, table);
         let with = |routing: &Routing| {
-            fillings.iter().map(|filling| [routing.as_slice(), &[filling.clone()]].concat()).collect::<Vec<_>>()
+            fillings
+                .iter()
+                .map(|filling| [routing.as_slice(), std::slice::from_ref(filling)].concat())
+                .collect::<Vec<_>>()
         };
         routings.iter().flat_map(with).collect()
     })
