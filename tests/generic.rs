@@ -169,11 +169,13 @@ pub struct Table {
     pub table: Weight,
 }
 
+/// Calls it.
 #[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 64, HIDDEN = 32)))]
 pub fn negated(token: Token, w: &Table) -> Tensor {
     linear(&negate(&embed(&w.table, token)), &w.table)
 }
 
+/// Gives two results.
 #[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 64, HIDDEN = 32)))]
 pub fn chosen(token: Token, w: &Table) -> (Tensor, Token) {
     let logits = linear(&embed(&w.table, token), &w.table);
@@ -181,6 +183,7 @@ pub fn chosen(token: Token, w: &Table) -> (Tensor, Token) {
     (logits, next)
 }
 
+/// Gives a number of logits that is no multiple of 8.
 #[megakernel(dims(VOCAB, HIDDEN), instances(odd(VOCAB = 63, HIDDEN = 32)))]
 pub fn uneven(token: Token, w: &Table) -> Tensor {
     linear(&embed(&w.table, token), &w.table)

@@ -8,7 +8,9 @@ use amk::prelude::*;
 use amk::vm::Bindings;
 use amk::vm::cpu;
 use amk::vm::cuda::plan::{Phase, Plan};
-use amk::vm::cuda::{CudaError, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source};
+use amk::vm::cuda::{
+    CudaError, Faults, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source,
+};
 use amk_kernels::cuda::DEVICE;
 use amk_user_instruction::{Caches, DECODE, Decoder, decode};
 use half::bf16;
@@ -80,9 +82,10 @@ impl Model {
     }
 }
 
-fn generic(plan: &Plan) -> Vec<&str> {
-    let of = |phase| if let &Phase::Generic(ref generic) = phase { Some(generic.label.as_str()) } else { None };
-    plan.phases.iter().filter_map(of).collect()
+fn generic<'p>(plan: &'p Plan) -> Vec<&'p str> {
+    let label =
+        |phase: &'p Phase| if let Phase::Generic(generic) = phase { Some(generic.label.as_str()) } else { None };
+    plan.phases.iter().filter_map(label).collect()
 }
 
 #[test]
@@ -132,10 +135,19 @@ fn the_device_code_compiles() {
         );
         assert!(code.contains("AMK_DEVICE void scale_by(Task& t, In x, Weight w, Out y)"));
         match compile(&code, "sm_90a") {
-            Ok(cubin) => println!("{name} {precision:?}: {} bytes\n{}", cubin.bytes.len(), cubin.log),
+            Ok(cubin) => println!("{name} {precision:?}: {} bytes", cubin.bytes.len()),
             Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
             Err(error) => panic!("{error}"),
         }
+    }
+}
+
+/// A VM on the GPU, or why there is none.
+fn vm(model: &Model, options: &VmOptions) -> Result<Vm, CudaError> {
+    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    match Vm::new(&DECODE, &model.instance, &model.bindings, DEVICE, &cubins, options, &mut |_| {}) {
+        Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error),
+        made => Ok(made.expect("a VM")),
     }
 }
 
@@ -148,13 +160,9 @@ fn the_gpu_gives_the_logits_of_the_function() {
         ("small", Precision::BF16, 0.05),
     ] {
         let mut model = Model::new(name);
-        let cubins = std::env::temp_dir().join("amk-test-cubins");
-        let options = VmOptions { precision, ..VmOptions::default() };
-        let vm = Vm::new(&DECODE, &model.instance, &model.bindings, DEVICE, &cubins, &options, &mut |_| {});
-        let mut vm = match vm {
+        let mut vm = match vm(&model, &VmOptions { precision, ..VmOptions::default() }) {
             Ok(vm) => vm,
-            Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => return println!("skipped: {error}"),
-            Err(error) => panic!("{error}"),
+            Err(why) => return println!("skipped: {why}"),
         };
         let mut worst = 0f64;
         for pos in 0..70 {
@@ -168,12 +176,32 @@ fn the_gpu_gives_the_logits_of_the_function() {
         }
         println!("{name} {precision:?}: relative error {worst:.2e} at most in 70 steps");
         assert!(worst < tolerance, "{name} {precision:?}: {worst}");
-        let options = RunOptions { logits: true, ..RunOptions::default() };
-        let first = vm.run(&[1, 5, 9], 0, 40, &options, &mut |_| {}).expect("a launch");
-        for repeat in 0..50 {
-            let again = vm.run(&[1, 5, 9], 0, 40, &options, &mut |_| {}).expect("a launch");
-            assert_eq!((again.tokens, again.logits), (first.tokens.clone(), first.logits.clone()), "repeat {repeat}");
+    }
+}
+
+#[test]
+fn the_gpu_gives_the_same_bits_whenever_packets_come() {
+    let model = Model::new("small");
+    for precision in [Precision::BF16, Precision::F32] {
+        let calm = VmOptions { precision, ..VmOptions::default() };
+        let delayed = VmOptions { faults: Faults { delay_ns: 5000, ..Faults::default() }, ..calm };
+        let mut expected = None;
+        for (options, repeats) in [(calm, 50), (delayed, 10)] {
+            let mut vm = match vm(&model, &options) {
+                Ok(vm) => vm,
+                Err(why) => return println!("skipped: {why}"),
+            };
+            let run = RunOptions { logits: true, ..RunOptions::default() };
+            for repeat in 0..repeats {
+                let found = vm.run(&[1, 5, 9], 0, 40, &run, &mut |_| {}).expect("a launch");
+                let expected = expected.get_or_insert_with(|| (found.tokens.clone(), found.logits.clone()));
+                assert!(
+                    (found.tokens, found.logits) == *expected,
+                    "repeat {repeat}, {precision:?}, {:?}",
+                    options.faults
+                );
+            }
         }
-        println!("{name} {precision:?}: 50 repeats of 40 steps, the same bits");
+        println!("{precision:?}: 50 repeats of 40 steps and 10 with delays of up to 5 us: the same bits");
     }
 }

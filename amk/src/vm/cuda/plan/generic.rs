@@ -2,13 +2,16 @@
 
 use super::flow::Flow;
 use super::group::{Group, Groups};
-use super::{UNIT, Unsupported};
+use super::operand::read;
+use super::planner::Planner;
+use super::{Phase, UNIT, Unsupported, Work};
 use crate::registry::Registry;
-use amk_ir::lower::parts::{Cut, parts};
+use amk_ir::lower::{self, parts::Cut, parts::parts};
 use amk_ir::program::BufferKind;
 use amk_ir::signature::Signature;
-use amk_ir::{BufferId, Call, InstructionId, Region};
+use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region};
 use std::collections::HashMap;
+use std::slice::from_ref;
 
 /// A phase of tasks by one generic device body.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +37,8 @@ pub struct Body {
 
 /// The tiles of a generic call, over the buffers of the unrolled function, and the worker of each.
 pub(super) struct Tiled {
-    pub(super) calls: Vec<Call>,
-    pub(super) workers: Vec<u32>,
+    calls: Vec<Call>,
+    workers: Vec<u32>,
 }
 
 /// Cuts the generic calls of a function into tiles and gives each a worker. Tiles that touch the same elements of a state have the
@@ -73,7 +76,7 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
 }
 
 /// The device body of a call's instruction.
-pub(super) fn body(flow: &Flow<'_>, at: usize, instruction: InstructionId) -> Result<Body, Unsupported> {
+fn body(flow: &Flow<'_>, at: usize, instruction: InstructionId) -> Result<Body, Unsupported> {
     let signature = flow.signature(at).ok_or_else(|| flow.refuse(at, "the call names no instruction"))?;
     let entry = Registry::linked()
         .and_then(|registry| registry.get(&signature.path))
@@ -84,6 +87,90 @@ pub(super) fn body(flow: &Flow<'_>, at: usize, instruction: InstructionId) -> Re
         flow.refuse(at, what)
     };
     Ok(Body { signature: signature.clone(), instruction, text: entry.cuda.ok_or_else(none)? })
+}
+
+impl Planner<'_> {
+    /// The phase of a generic call.
+    pub(super) fn generic(&mut self, at: usize, tiled: Tiled) -> Result<(), Unsupported> {
+        let body = self.body(at)?;
+        let name = self.flow.signature(at).map_or("", |signature| signature.name.as_str());
+        let label = match self.flow.call(at).indices.values().next() {
+            Some(layer) => format!("{name} {layer}"),
+            None => name.to_owned(),
+        };
+        let Tiled { calls, workers } = tiled;
+        let mut tiles = Vec::with_capacity(calls.len());
+        for (mut call, &worker) in calls.into_iter().zip(&workers) {
+            for operand in &mut call.operands {
+                self.operand(at, operand, worker)?;
+            }
+            call.instruction = self.plan.bodies[body].instruction;
+            tiles.push(call);
+        }
+        let phase = self.begin_phase(Phase::Generic(Generic { body, label, tiles }));
+        for (tile, &worker) in (0..).zip(&workers) {
+            self.task(phase, worker as usize, Work::Tile(tile));
+        }
+        Ok(())
+    }
+
+    /// Makes an operand one of the program.
+    fn operand(&mut self, at: usize, operand: &mut Operand, worker: u32) -> Result<(), Unsupported> {
+        let buffer = self.flow.buffer(operand.buffer);
+        let moves = operand.region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
+        if moves && buffer.kind != BufferKind::State {
+            return Err(self.flow.refuse(at, format!("the tile of `{}` moves with the position", buffer.name)));
+        }
+        operand.buffer = match (buffer.kind, buffer.dtype) {
+            (BufferKind::Input, DType::U32) => {
+                let own = worker..worker + 1;
+                *operand = read(self.plan.token, from_ref(&own));
+                return Ok(());
+            }
+            (BufferKind::State, dtype) => match self.buffers.get(&operand.buffer) {
+                Some(&state) => state,
+                None => {
+                    let state = self.buffer(&buffer.name, BufferKind::State, dtype, &buffer.shape, Exchange::Counter);
+                    self.buffers.insert(operand.buffer, state);
+                    state
+                }
+            },
+            (BufferKind::Activation, DType::F32) if self.groups.narrow.contains(&operand.buffer) => {
+                self.value(operand.buffer, DType::BF16)
+            }
+            (BufferKind::Activation, dtype @ (DType::F32 | DType::U32)) => self.value(operand.buffer, dtype),
+            (BufferKind::Output, _) => {
+                let interval = operand.region.intervals()[0];
+                let (first, last) = (interval.lo.base, interval.hi.base);
+                if !first.is_multiple_of(UNIT) || !last.is_multiple_of(UNIT) {
+                    return Err(self.flow.refuse(at, "a tile of the logits is no multiple of 8"));
+                }
+                let rows = &mut self.rows[worker as usize];
+                *rows = if rows.start == rows.end { first..last } else { rows.start..last };
+                self.plan.logits
+            }
+            (BufferKind::Weight, DType::F32 | DType::BF16) | (BufferKind::Input, DType::F32) => {
+                self.known(operand.buffer)
+            }
+            (_, dtype) => return Err(self.flow.refuse(at, format!("`{}` is {dtype:?}", buffer.name))),
+        };
+        Ok(())
+    }
+
+    /// The number of the body of a call's instruction.
+    fn body(&mut self, at: usize) -> Result<usize, Unsupported> {
+        let path = self.flow.path(at);
+        if let Some(known) = self.plan.bodies.iter().position(|body| body.signature.path == path) {
+            return Ok(known);
+        }
+        let table = &mut self.plan.program.instructions;
+        let instruction = table.iter().position(|instruction| instruction.path == path).unwrap_or_else(|| {
+            table.extend(self.flow.signature(at).map(lower::instruction));
+            table.len() - 1
+        });
+        self.plan.bodies.push(body(self.flow, at, InstructionId::from(instruction))?);
+        Ok(self.plan.bodies.len() - 1)
+    }
 }
 
 /// A tile of a call.

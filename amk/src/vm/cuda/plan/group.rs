@@ -152,13 +152,12 @@ fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, usize> {
     groups.list = order.into_iter().map(|at| groups.list[at].clone()).collect();
     let generic: HashSet<usize> =
         groups.list.iter().filter_map(|group| if let Group::Call(at) = group { Some(*at) } else { None }).collect();
-    let embedded =
-        groups.list.iter().find_map(|group| if let Group::Embed(at) = group { flow.result(*at) } else { None });
+    let embed = groups.list.iter().find_map(|group| if let Group::Embed(at) = group { Some(*at) } else { None });
+    let embedded = embed.and_then(|at| flow.result(at));
     let mut held = None;
     for group in &groups.list {
         for value in group.narrow() {
-            let made = flow.writer(value);
-            let whole = match made {
+            let whole = match flow.writer(value) {
                 None => false,
                 Some(at) if generic.contains(&at) => pairs(flow, at),
                 Some(_) => embedded != Some(value) || matches!(group, Group::Product(_)),
@@ -168,15 +167,11 @@ fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, usize> {
             }
         }
         match group {
-            Group::Embed(at) => held = flow.result(*at),
+            Group::Embed(_) => held = embedded,
             Group::Product(Product { output: Delivered::Residual { before, after }, .. }) => {
                 // The embedding exists as the residual that the workers hold, and as nothing else.
-                if embedded == Some(*before) && held != embedded {
-                    return Err(groups
-                        .list
-                        .iter()
-                        .find_map(|group| if let Group::Embed(at) = group { Some(*at) } else { None })
-                        .unwrap_or(0));
+                if let Some(at) = embed.filter(|_| embedded == Some(*before) && held != embedded) {
+                    return Err(at);
                 }
                 if flow.writer(*before).is_none() {
                     return Err(group.lead());

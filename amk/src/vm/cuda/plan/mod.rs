@@ -310,3 +310,26 @@ impl Plan {
         pieces.iter().all(|&pieces| pieces >= MOST_RING_SLOTS)
     }
 }
+
+impl Phase {
+    /// What programs and traces call it.
+    fn label(&self) -> String {
+        match self {
+            Self::Embed { .. } => "embed".into(),
+            Self::Adopt { .. } => "adopt".into(),
+            Self::Gemv(gemv) => match gemv.output {
+                Output::Store(_) => "project",
+                Output::Residual { .. } => "residual",
+                Output::Gated(_) => "gated",
+                Output::Logits(_) => "head",
+            }
+            .into(),
+            Self::Attend { layer } => format!("attend {layer}"),
+            Self::Combine { layer } => format!("combine {layer}"),
+            Self::Generic(generic) => generic.label.clone(),
+            Self::Best => "best".into(),
+            Self::Probe { round } => format!("probe {round}"),
+            Self::Choose => "choose".into(),
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::attention::Attention;
 use super::flow::Flow;
-use super::generic::{Generic, Tiled, body, tiled};
+use super::generic::tiled;
 use super::group::{Group, Groups};
 use super::instruction::instructions;
 use super::product::{Delivered, Product};
@@ -10,23 +10,19 @@ use super::spread::{even, level, rotated};
 use super::{BLOCK, Gemv, Input, LayerBuffers, Output, Phase, Plan, Precision, SLICE, Sizes, UNIT, Unsupported, Work};
 use crate::vm::cuda::choose::{Choosing, FIELDS, LEVELS, ROUNDS, SEARCH, SHARES};
 use crate::vm::cuda::schedule::DeviceSchedule;
-use amk_ir::lower;
-use amk_ir::{
-    Buffer, BufferId, BufferKind, Call, DType, Exchange, InstructionId, Limits, OpId, Operand, Program, Queues, Steps,
-    Task, TaskId,
-};
+use amk_ir::{Buffer, BufferId, BufferKind, Call, DType, Exchange, Limits, OpId, Program, Queues, Steps, Task, TaskId};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 pub(super) struct Planner<'a> {
-    flow: &'a Flow<'a>,
-    groups: &'a Groups,
-    plan: Plan,
+    pub(super) flow: &'a Flow<'a>,
+    pub(super) groups: &'a Groups,
+    pub(super) plan: Plan,
     /// Bytes of the tape of each worker so far.
     load: Vec<u64>,
     queues: Vec<Vec<TaskId>>,
     /// Buffers of the program by those of the unrolled function: weights, inputs, states, the packets of values, the logits.
-    buffers: HashMap<BufferId, BufferId>,
+    pub(super) buffers: HashMap<BufferId, BufferId>,
     names: HashSet<String>,
     /// The value whose row of the table every reader looks up.
     embedded: Option<BufferId>,
@@ -34,7 +30,7 @@ pub(super) struct Planner<'a> {
     held: Option<(BufferId, BufferId)>,
     adoptions: u32,
     /// Each worker's rows of the logits.
-    rows: Vec<Range<u32>>,
+    pub(super) rows: Vec<Range<u32>>,
 }
 
 impl<'a> Planner<'a> {
@@ -245,93 +241,13 @@ impl<'a> Planner<'a> {
         self.phase(Phase::Combine { layer }, slices.into_iter().map(Work::Rows).collect());
     }
 
-    fn generic(&mut self, at: usize, tiled: Tiled) -> Result<(), Unsupported> {
-        let body = self.body(at)?;
-        let name = self.flow.signature(at).map_or("", |signature| signature.name.as_str());
-        let label = match self.flow.call(at).indices.values().next() {
-            Some(layer) => format!("{name} {layer}"),
-            None => name.to_owned(),
-        };
-        let Tiled { calls, workers } = tiled;
-        let mut tiles = Vec::with_capacity(calls.len());
-        for (mut call, &worker) in calls.into_iter().zip(&workers) {
-            for operand in &mut call.operands {
-                self.operand(at, operand, worker)?;
-            }
-            call.instruction = self.plan.bodies[body].instruction;
-            tiles.push(call);
-        }
-        let phase = self.begin_phase(Phase::Generic(Generic { body, label, tiles }));
-        for (tile, &worker) in (0..).zip(&workers) {
-            self.task(phase, worker as usize, Work::Tile(tile));
-        }
-        Ok(())
-    }
-
-    /// Makes an operand one of the program.
-    fn operand(&mut self, at: usize, operand: &mut Operand, worker: u32) -> Result<(), Unsupported> {
-        let buffer = self.flow.buffer(operand.buffer);
-        let moves = operand.region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
-        if moves && buffer.kind != BufferKind::State {
-            return Err(self.flow.refuse(at, format!("the tile of `{}` moves with the position", buffer.name)));
-        }
-        operand.buffer = match (buffer.kind, buffer.dtype) {
-            (BufferKind::Input, DType::U32) => {
-                *operand = super::operand::read(self.plan.token, &[worker..worker + 1]);
-                return Ok(());
-            }
-            (BufferKind::State, dtype) => match self.buffers.get(&operand.buffer) {
-                Some(&state) => state,
-                None => {
-                    let state = self.buffer(&buffer.name, BufferKind::State, dtype, &buffer.shape, Exchange::Counter);
-                    self.buffers.insert(operand.buffer, state);
-                    state
-                }
-            },
-            (BufferKind::Activation, DType::F32) if self.groups.narrow.contains(&operand.buffer) => {
-                self.value(operand.buffer, DType::BF16)
-            }
-            (BufferKind::Activation, dtype @ (DType::F32 | DType::U32)) => self.value(operand.buffer, dtype),
-            (BufferKind::Output, _) => {
-                let interval = operand.region.intervals()[0];
-                let (first, last) = (interval.lo.base, interval.hi.base);
-                if !first.is_multiple_of(UNIT) || !last.is_multiple_of(UNIT) {
-                    return Err(self.flow.refuse(at, "a tile of the logits is no multiple of 8"));
-                }
-                let rows = &mut self.rows[worker as usize];
-                *rows = if rows.start == rows.end { first..last } else { rows.start..last };
-                self.plan.logits
-            }
-            (BufferKind::Weight, DType::F32 | DType::BF16) | (BufferKind::Input, DType::F32) => {
-                self.known(operand.buffer)
-            }
-            (_, dtype) => return Err(self.flow.refuse(at, format!("`{}` is {dtype:?}", buffer.name))),
-        };
-        Ok(())
-    }
-
-    /// The number of the body of a call's instruction.
-    fn body(&mut self, at: usize) -> Result<usize, Unsupported> {
-        let path = self.flow.path(at);
-        if let Some(known) = self.plan.bodies.iter().position(|body| body.signature.path == path) {
-            return Ok(known);
-        }
-        let table = &mut self.plan.program.instructions;
-        let instruction = table.iter().position(|instruction| instruction.path == path).unwrap_or_else(|| {
-            table.extend(self.flow.signature(at).map(lower::instruction));
-            table.len() - 1
-        });
-        self.plan.bodies.push(body(self.flow, at, InstructionId::from(instruction))?);
-        Ok(self.plan.bodies.len() - 1)
-    }
-
     /// The program's buffer for one that is there.
-    fn known(&self, id: BufferId) -> BufferId {
+    pub(super) fn known(&self, id: BufferId) -> BufferId {
         self.buffers.get(&id).copied().unwrap_or(BufferId(u32::MAX))
     }
 
     /// The packets of a value.
-    fn value(&mut self, id: BufferId, dtype: DType) -> BufferId {
+    pub(super) fn value(&mut self, id: BufferId, dtype: DType) -> BufferId {
         if let Some(&known) = self.buffers.get(&id) {
             return known;
         }
@@ -341,7 +257,14 @@ impl<'a> Planner<'a> {
         packets
     }
 
-    fn buffer(&mut self, name: &str, kind: BufferKind, dtype: DType, shape: &[u32], exchange: Exchange) -> BufferId {
+    pub(super) fn buffer(
+        &mut self,
+        name: &str,
+        kind: BufferKind,
+        dtype: DType,
+        shape: &[u32],
+        exchange: Exchange,
+    ) -> BufferId {
         let mut name = name.to_owned();
         while !self.names.insert(name.clone()) {
             name.push('_');
@@ -370,13 +293,13 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn begin_phase(&mut self, phase: Phase) -> usize {
+    pub(super) fn begin_phase(&mut self, phase: Phase) -> usize {
         self.plan.program.ops.push(phase.label());
         self.plan.phases.push(phase);
         self.plan.phases.len() - 1
     }
 
-    fn task(&mut self, phase: usize, worker: usize, work: Work) {
+    pub(super) fn task(&mut self, phase: usize, worker: usize, work: Work) {
         let calls: Vec<Call> = self.plan.calls(phase, worker as u32, &work);
         let id = TaskId::from(self.plan.program.tasks.len());
         self.plan.program.tasks.push(Task { op: Some(OpId::from(phase)), calls, ..Task::default() });
@@ -420,27 +343,5 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: DeviceSchedule, precision: 
         eps: groups.eps,
         rope_scale: groups.turn.map_or(1.0, |turn| turn.rope_scale),
         score_scale: groups.turn.map_or(1.0, |turn| turn.score_scale),
-    }
-}
-
-impl Phase {
-    fn label(&self) -> String {
-        match self {
-            Self::Embed { .. } => "embed".into(),
-            Self::Adopt { .. } => "adopt".into(),
-            Self::Gemv(gemv) => match gemv.output {
-                Output::Store(_) => "project",
-                Output::Residual { .. } => "residual",
-                Output::Gated(_) => "gated",
-                Output::Logits(_) => "head",
-            }
-            .into(),
-            Self::Attend { layer } => format!("attend {layer}"),
-            Self::Combine { layer } => format!("combine {layer}"),
-            Self::Generic(generic) => generic.label.clone(),
-            Self::Best => "best".into(),
-            Self::Probe { round } => format!("probe {round}"),
-            Self::Choose => "choose".into(),
-        }
     }
 }
