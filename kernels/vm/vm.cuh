@@ -37,11 +37,14 @@ AMK_DEVICE void consume(Worker& w) {
         begin_step(w);
         // The next record waits in the lanes of the warp, a word each.
         u32 next = words[(u64)begin * RECORD_WORDS + w.lane % RECORD_WORDS];
-        for (u32 i = begin; i < end; i++) {
+        for (u32 i = begin, after; i < end; i = after) {
             union { Record record; u32 word[RECORD_WORDS]; } r;
 #pragma unroll
             for (int k = 0; k < RECORD_WORDS - 3; k++) r.word[k] = __shfl_sync(~0u, next, k);
-            if (i + 1 < end) next = words[(u64)(i + 1) * RECORD_WORDS + w.lane % RECORD_WORDS];
+            after = i + 1;
+            // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
+            if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) after += AMK_ROUNDS;
+            if (after < end) next = words[(u64)after * RECORD_WORDS + w.lane % RECORD_WORDS];
             // Opaque copies: what the bodies derive from them must not be hoisted out of this loop, where it would only spill.
             asm volatile("mov.u32 %0, %2; mov.u32 %1, %3;" : "=r"(w.lane), "=r"(w.warp) : "r"(threadIdx.x % 32), "r"(threadIdx.x / 32));
             w.task = r.record.task, w.record = i;

@@ -7,7 +7,7 @@
 constexpr int PARTIAL_PITCH = AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
 constexpr u32 TOPS = AMK_GROUP_UNITS * AMK_UNIT / 2;
 constexpr int MAX_OWN_ROWS = 512;
-constexpr int SCRATCH_FLOATS = 4224; // union of the GEMV partials and the attention partials
+constexpr int SCRATCH_FLOATS = 4352; // union of the GEMV partials and the attention partials: 8 warps of 8 heads of 64 + 4
 constexpr int MAX_HEAD_DIM = 128;
 constexpr int QUERY_PITCH = MAX_HEAD_DIM + 8;
 

@@ -32,7 +32,7 @@ pub const SHARES: u32 = 3;
 /// Words of what a worker knows.
 pub const SEARCH: u32 = 30;
 /// Rows of the head that a worker can look through: their noise lies in its scratch memory.
-pub(super) const MOST_ROWS: u32 = 4224;
+pub(super) const MOST_ROWS: u32 = 4352;
 
 /// The buffers by which a token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The generated source: the device VM and the dispatch of the program's instructions, with shapes as constants.
 
 use super::body::{self, bodies, own_lines};
-use super::choose::{LEVELS, SEARCH};
+use super::choose::{LEVELS, ROUNDS, SEARCH};
 use super::options::VmOptions;
 use super::plan::{Gemv, Phase, Plan};
 use core::fmt::Write as _;
@@ -80,7 +80,8 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     if options.trace {
         out.push_str("#define AMK_TRACE 1\n");
     }
-    let _ = writeln!(out, "#define AMK_LEVELS {LEVELS}\n#define AMK_SEARCH {SEARCH}");
+    let _ = writeln!(out, "#define AMK_LEVELS {LEVELS}\n#define AMK_SEARCH {SEARCH}\n#define AMK_ROUNDS {ROUNDS}");
+    let _ = writeln!(out, "#define AMK_OP_BEST {}", DeviceOp::Best as u16);
     out.push_str("struct Worker;\nstruct Record;\n");
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
     out.push_str(
