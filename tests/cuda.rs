@@ -3,6 +3,8 @@
 
 #[path = "cuda/faults.rs"]
 mod faults;
+#[path = "cuda/perplexity.rs"]
+mod perplexity;
 #[path = "cuda/sampling.rs"]
 mod sampling;
 #[path = "cuda/smollm2.rs"]
@@ -10,13 +12,20 @@ mod smollm2;
 
 use amk::ir::TaskId;
 use amk::ir::verify::verify;
-use amk::vm::cuda::{CudaError, Faults, GpuTarget, Image, RunOptions, TARGETS, VmOptions, compile, plan_for, source};
+use amk::vm::cuda::{
+    CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, compile, plan_for, source,
+};
 use amk_kernels::cuda::DEVICE;
 use amk_models::model::FAMILIES;
 use std::time::Duration;
 
-const KNOWN: [(&str, &str); 4] =
-    [("llama", "smollm2_135m"), ("llama", "llama_3_2_1b"), ("llama", "llama_3_1_8b"), ("qwen3", "qwen3_0_6b")];
+const KNOWN: [(&str, &str); 5] = [
+    ("llama", "smollm2_135m"),
+    ("llama", "tinyllama_1_1b"),
+    ("llama", "llama_3_2_1b"),
+    ("llama", "llama_3_1_8b"),
+    ("qwen3", "qwen3_0_6b"),
+];
 
 fn target(name: &str) -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == name).expect("the target should have a record")
@@ -25,7 +34,7 @@ fn target(name: &str) -> &'static GpuTarget {
 fn plan_of(family: &str, instance: &str, target: &GpuTarget) -> amk::vm::cuda::plan::Plan {
     let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
     let instance = kernel.instance(instance).expect("the instance");
-    plan_for(kernel, instance, &target.schedule).expect("it should be planned")
+    plan_for(kernel, instance, &target.schedule, Precision::default()).expect("it should be planned")
 }
 
 #[test]
@@ -59,7 +68,7 @@ fn an_image_of_another_program_is_refused() {
 fn the_device_code_compiles_for_every_target() {
     for target in &TARGETS {
         // The shape of the work depends on the model; one with heads of 64 and one with heads of 128 elements.
-        for (family, instance) in [KNOWN[0], KNOWN[3]] {
+        for (family, instance) in [KNOWN[0], KNOWN[1], KNOWN[4]] {
             let code = source::generate(DEVICE, &plan_of(family, instance, target), &VmOptions::default());
             match compile(&code, target.architecture) {
                 Ok(cubin) => {

@@ -114,8 +114,10 @@ pub enum CudaError {
     /// A wait did not end.
     #[error("{0}")]
     Stuck(Stuck),
-    /// The context is dead: every later call fails.
-    #[error("the CUDA context died ({0}); drop this VM and make a new one to go on")]
+    /// The context is dead: every later call fails, and the driver gives this process no other one.
+    #[error(
+        "the CUDA context died ({0}); the GPU is lost to this process, which can go on with the CPU VM; a new process has it again"
+    )]
     Dead(DriverError),
     /// A driver call failed.
     #[error("the CUDA driver says: {0}")]

@@ -1,0 +1,55 @@
+//! The logits of a checkpoint on the GPU, fed with given tokens.
+//!
+//!     logits FOLDER TOKENS.json POSITION,.. OUT [f32]
+//!
+//! TOKENS.json is a list of ids. OUT gets a row of little-endian f32 `[VOCAB]` for each position. `tests/device/transformers_check.py`
+//! compares them.
+
+use amk::vm::cuda::{Precision, RunOptions, Vm, VmOptions};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::model::{Model, WeightFormat};
+use anyhow::{Context as _, Result};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Steps of a launch at most, so that none runs into a deadline.
+const MOST_STEPS: usize = 2048;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, tokens, positions, out, precision @ ..] = &args[..] else {
+        anyhow::bail!("usage: logits FOLDER TOKENS.json POSITION,.. OUT [f32]")
+    };
+    let tokens: Vec<u32> = serde_json::from_str(&std::fs::read_to_string(tokens)?)?;
+    let mut positions: Vec<usize> = positions.split(',').map(str::parse).collect::<Result<_, _>>()?;
+    positions.sort_unstable();
+    let last = *positions.last().context("no positions")?;
+    let (precision, format) = match precision.first().map(String::as_str) {
+        Some("f32") => (Precision::F32, WeightFormat::F32),
+        _ => (Precision::default(), WeightFormat::BF16),
+    };
+    let start = Instant::now();
+    let checkpoint = Checkpoint::open(Path::new(folder))?;
+    let model = Model::load(&checkpoint.config, checkpoint.tensors, last + 1, format, &mut |_| {})?;
+    let cubins = std::env::temp_dir().join("amk-cubins");
+    let options = VmOptions { precision, ..VmOptions::default() };
+    let (kernel, code) = (model.family.kernel, amk_kernels::cuda::DEVICE);
+    let mut vm = Vm::new(kernel, &model.instance, &model.bindings, code, &cubins, &options, &mut |_| {})?;
+    let loaded = start.elapsed();
+    let mut out = std::io::BufWriter::new(std::fs::File::create(out)?);
+    let (mut pos, mut time) = (0, Duration::ZERO);
+    for &wanted in &positions {
+        while pos <= wanted {
+            let here = pos == wanted;
+            let steps = if here { 1 } else { (wanted - pos).min(MOST_STEPS) };
+            let options = RunOptions { logits: here, ..RunOptions::default() };
+            let run = vm.run(&tokens[pos..pos + steps], pos as u32, steps as u32, &options, &mut |_| {})?;
+            run.logits.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()))?;
+            (pos, time) = (pos + steps, time + run.time);
+        }
+    }
+    out.flush()?;
+    println!("loaded in {:.1} s, {pos} steps in {:.2} s", loaded.as_secs_f64(), time.as_secs_f64());
+    Ok(())
+}

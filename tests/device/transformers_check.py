@@ -1,0 +1,92 @@
+"""Logits on the GPU against transformers, on random weights at the true shapes of models.
+
+    python tests/device/transformers_check.py LOGITS FOLDER [MODEL,.. [f32]]
+
+LOGITS is the built example `logits`. For each model: random weights are made on the GPU and saved as a checkpoint in FOLDER; the
+example feeds 8,192 random tokens one by one; transformers (same weights, in fp32 and in bf16) reads them at once. The error at a
+position is |x - fp32| / |fp32| over the logits. In bf16 ours must be no larger than transformers' own; with `f32` (only positions
+up to 64) it must be at most 1e-4.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "max_position_embeddings": 16384, "rope_theta": 500000.0, "attention_bias": False, "mlp_bias": False}
+MODELS = {
+    "smollm2": LLAMA | {"vocab_size": 49152, "hidden_size": 576, "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "intermediate_size": 1536, "tie_word_embeddings": True},
+    "tinyllama": LLAMA | {"vocab_size": 32000, "hidden_size": 2048, "num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 64, "intermediate_size": 5632, "tie_word_embeddings": False},
+    "qwen3_0_6b": {"model_type": "qwen3", "hidden_act": "silu", "rms_norm_eps": 1e-6, "max_position_embeddings": 16384, "rope_theta": 1000000.0, "attention_bias": False, "vocab_size": 151936, "hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 3072, "tie_word_embeddings": True},
+    "llama_3_2_1b": LLAMA | {"vocab_size": 128256, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 8192, "tie_word_embeddings": True},
+    "llama_3_1_8b": LLAMA | {"vocab_size": 128256, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 14336, "tie_word_embeddings": False},
+}
+POSITIONS = [0, 63, 64, 1000, 8191]
+
+
+def random_model(config: dict) -> torch.nn.Module:
+    fields = {key: value for key, value in config.items() if key != "model_type"}
+    torch.manual_seed(11)
+    with torch.device("cuda"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **fields), dtype=torch.bfloat16)
+        for name, weight in model.named_parameters():
+            if weight.dim() == 1:
+                weight.data.normal_(1.0, 0.1)
+            else:
+                weight.data.normal_(0.0, 0.02)
+    return model.eval()
+
+
+def save(model: torch.nn.Module, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+@torch.no_grad()
+def logits(model: torch.nn.Module, tokens: list[int], positions: list[int]) -> torch.Tensor:
+    ids = torch.tensor([tokens[: positions[-1] + 1]], device="cuda")
+    return model(ids, use_cache=False, logits_to_keep=torch.tensor(positions, device="cuda")).logits[0].float().cpu()
+
+
+def main() -> None:
+    program, folder = sys.argv[1], Path(sys.argv[2])
+    names = sys.argv[3].split(",") if len(sys.argv) > 3 else list(MODELS)
+    precision = sys.argv[4:5]
+    positions = POSITIONS[:3] if precision else POSITIONS
+    torch.backends.cuda.matmul.allow_tf32 = False
+    failed = False
+    for name in names:
+        start = time.time()
+        model = random_model(MODELS[name])
+        checkpoint, out, ids = folder / name, folder / f"{name}.bin", folder / f"{name}.json"
+        save(model, checkpoint)
+        rng = np.random.default_rng(3)
+        tokens = rng.integers(0, MODELS[name]["vocab_size"], positions[-1] + 1).tolist()
+        ids.write_text(json.dumps(tokens))
+        saved = time.time()
+        half = logits(model, tokens, positions)
+        full = logits(model.float(), tokens, positions)
+        del model
+        torch.cuda.empty_cache()
+        compared = time.time()
+        told = subprocess.run([program, checkpoint, ids, ",".join(map(str, positions)), out, *precision], check=True, capture_output=True, text=True).stdout.strip()
+        ours = torch.from_numpy(np.fromfile(out, dtype=np.float32).reshape(len(positions), -1))
+        shutil.rmtree(checkpoint)
+        error = lambda x: ((x - full).double().norm(dim=1) / full.double().norm(dim=1)).tolist()
+        print(f"{name}: {told}; made in {saved - start:.1f} s, transformers {compared - saved:.1f} s", flush=True)
+        for position, mine, theirs in zip(positions, error(ours), error(half)):
+            bound = 1e-4 if precision else theirs
+            failed |= not mine <= bound
+            print(f"  position {position}: {mine:.2e}, transformers' bf16 {theirs:.2e}{'' if mine <= bound else '  TOO LARGE'}", flush=True)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
