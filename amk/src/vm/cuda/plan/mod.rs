@@ -1,6 +1,6 @@
 //! From the calls of a function to the tasks that the device runs.
 //!
-//! What the fast device code computes in one go becomes a group ([`group`]); a group becomes phases, and a phase one task a worker:
+//! What the fast device code computes in one go becomes a group (`group.rs`); a group becomes phases, and a phase one task a worker:
 //!
 //! | phase | task of a worker |
 //! |---|---|
