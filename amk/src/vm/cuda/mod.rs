@@ -8,10 +8,10 @@
 //! generated `dispatch` ([`source`]), compiled by NVRTC and cached ([`nvrtc`]). Nothing of CUDA is needed to build this module; at
 //! run time the driver and NVRTC are loaded, and their absence is an error that says what to install.
 
-mod ceiling;
-mod cost;
 mod body;
+mod ceiling;
 pub mod choose;
+mod cost;
 mod device;
 mod error;
 mod fault;
