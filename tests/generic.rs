@@ -3,7 +3,9 @@
 
 use amk::ir::graph::Instance;
 use amk::ir::verify::verify;
+use amk::layout::{Source, SourceError, WeightRequest, build};
 use amk::prelude::*;
+use amk::vm::Bindings;
 use amk::vm::cpu;
 use amk::vm::cuda::plan::{Phase, Plan};
 use amk::vm::cuda::{
@@ -11,7 +13,7 @@ use amk::vm::cuda::{
     source,
 };
 use amk_kernels::cuda::DEVICE;
-use amk_kernels::{argmax, embed, linear};
+use amk_kernels::{argmax, embed, gelu_mul, linear};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{FAMILIES, Model, WeightFormat};
@@ -187,6 +189,65 @@ pub fn chosen(token: Token, w: &Table) -> (Tensor, Token) {
 #[megakernel(dims(VOCAB, HIDDEN), instances(odd(VOCAB = 63, HIDDEN = 32)))]
 pub fn uneven(token: Token, w: &Table) -> Tensor {
     linear(&embed(&w.table, token), &w.table)
+}
+
+/// Looks up a token that it has chosen itself.
+#[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 1024, HIDDEN = 48)))]
+pub fn twice(token: Token, w: &Table) -> Tensor {
+    let x = embed(&w.table, token);
+    let next = argmax(&linear(&x, &w.table));
+    linear(&gelu_mul(&embed(&w.table, next), &x), &w.table)
+}
+
+/// A table whose rows differ.
+struct Rows;
+
+impl Source for Rows {
+    fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {
+        let value = |i: usize| ((i * 2_654_435_761) % 1009) as f32 / 504.0 - 1.0;
+        Ok(Weight::f32(request.shape, (0..request.shape.iter().product()).map(value).collect())?)
+    }
+
+    fn table(&mut self, _: &str, _: &[usize]) -> Result<Weight, SourceError> {
+        unreachable!("the layout has no table")
+    }
+
+    fn param(&mut self, _: &str) -> Result<f32, SourceError> {
+        Ok(0.0)
+    }
+
+    fn flag(&mut self, _: &str) -> Result<bool, SourceError> {
+        Ok(false)
+    }
+}
+
+#[test]
+fn a_token_chosen_within_the_function_is_a_packet_like_any_other() {
+    let instance = TWICE.instance("small").expect("the instance");
+    let plan = plan_for(&TWICE, instance, &target("h200").schedule, Precision::F32).expect("it should be planned");
+    assert_eq!(generic(&plan), ["embed", "linear", "argmax", "gelu_mul"]);
+    let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+    Image::build(&verified, &plan).expect("the image should be the program");
+    let options = VmOptions { precision: Precision::F32, ..VmOptions::default() };
+    match compile(&source::generate(DEVICE, &plan, &options), "sm_90a") {
+        Ok(_) => {}
+        Err(CudaError::NoNvrtc) => println!("not compiled: no NVRTC"),
+        Err(error) => panic!("{error}"),
+    }
+    let weights: Table = build(&instance.dims, &mut Rows).expect("weights");
+    let bindings = Bindings::new().layout("w", &weights);
+    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    let mut vm = match Vm::new(&TWICE, instance, &bindings, DEVICE, &cubins, &options, &mut |_| {}) {
+        Ok(vm) => vm,
+        Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => return println!("skipped: {error}"),
+        Err(error) => panic!("{error}"),
+    };
+    for token in [0, 3, 1023] {
+        let expected = twice(Token(token), &weights);
+        let found = vm.step(token, 0).expect("a step");
+        let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-3 * (1.0 + b.abs());
+        assert!(found.iter().zip(expected.data()).all(close), "token {token}");
+    }
 }
 
 #[test]
