@@ -9,6 +9,7 @@ use amk::ir::schedule::Schedule;
 use amk::vm::cpu;
 use amk::vm::cuda::{Precision, RunOptions, Vm, VmOptions};
 use amk::{Pos, Token};
+use amk_models::bench::relative_error;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{FAMILIES, Model, WeightFormat};
 use anyhow::{Context as _, Result, bail};
@@ -43,21 +44,13 @@ fn load(name: &str, precision: Precision, context: u32) -> Result<Model> {
     Ok(Model::load(&checkpoint.config, checkpoint.tensors, context as usize, format, &mut |_| {})?)
 }
 
-/// The relative error of logits, by Euclidean norms.
-fn error(found: &[f32], expected: &[f32]) -> f64 {
-    let sums = found.iter().zip(expected).fold((0f64, 0f64), |(difference, norm), (a, b)| {
-        (difference + f64::from(a - b).powi(2), norm + f64::from(*b).powi(2))
-    });
-    (sums.0 / sums.1).sqrt()
-}
-
 fn compare(model: &mut Model, vm: &mut Vm, steps: u32, tolerance: f64) -> Result<()> {
     let vocab = model.instance.dims["VOCAB"];
     let mut worst = 0f64;
     for pos in 0..steps {
         let token = (17 + 91 * pos) % vocab;
         let expected = (model.eager)(Token(token), Pos(pos));
-        let error = error(vm.step(token, pos)?, expected.data());
+        let error = relative_error(vm.step(token, pos)?, expected.data());
         if SHOWN.contains(&pos) {
             println!("  position {pos}: relative error of the logits {error:.2e}");
         }
@@ -84,7 +77,7 @@ fn greedy(model: &Model, vm: &mut Vm) -> Result<()> {
     for pos in 0..steps as usize {
         let logits = cpu.step(Token(tokens[pos]), Pos(pos as u32))?;
         if pos + 1 >= prompt.len() {
-            tokens.push(amk_kernels::argmax(&logits).0);
+            tokens.push(amk_kernels::argmax(logits).0);
         }
     }
     let same = tokens[prompt.len()..].iter().zip(found).take_while(|(a, b)| a == b).count();
