@@ -70,13 +70,15 @@ struct Loader {
     }
     // Copies up to a slot's bytes (a multiple of 16). False: the consumers have left.
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
-        if (!barrier_passed(shared_address(s.empty) + 8 * slot, parity)) {
+        {
             const Timed timed(full);
-            if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 1;
-            do
-                if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
-            while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity));
-            if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 0;
+            if (!barrier_passed(shared_address(s.empty) + 8 * slot, parity)) {
+                if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 1;
+                do
+                    if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
+                while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity));
+                if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 0;
+            }
         }
         taken += bytes / 16;
         if (!AMK_LOOKAHEAD || (int)(s.asked - taken) < 0) {
