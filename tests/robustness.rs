@@ -6,10 +6,9 @@
 use amk_ir::text::{parse, print};
 use amk_ir::verify::{Rejected, Verifier, verify};
 use amk_ir::{
-    Holds, Routed, RoutedSignal, RoutedWait, Table, TableId,
-    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction,
-    InstructionId, Interval, Limits, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Steps, Task, TaskId,
-    Wait,
+    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Holds,
+    Instruction, InstructionId, Interval, Limits, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Routed,
+    RoutedSignal, RoutedWait, Steps, Table, TableId, Task, TaskId, Wait,
 };
 use std::fs;
 use std::path::Path;

@@ -72,10 +72,7 @@ fn tables_read_back() {
     assert_eq!(program.tasks[0].routed_waits[0], count);
     assert_eq!((program.tasks[0].waits.len(), program.tasks[0].routed_signals[0].entry), (1, 3));
     let outside = TABLES.replace("r0[1, 2]", "r0[1, 3]");
-    assert_eq!(
-        parse(&outside).unwrap_err().to_string().lines().next(),
-        Some("10:21: index 3 is outside of extent 3")
-    );
+    assert_eq!(parse(&outside).unwrap_err().to_string().lines().next(), Some("10:21: index 3 is outside of extent 3"));
 }
 
 #[test]

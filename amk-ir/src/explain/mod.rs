@@ -37,7 +37,9 @@ impl Page {
 
 /// All pages in the order of their codes.
 pub fn pages() -> impl Iterator<Item = &'static Page> {
-    [structure::PAGES, order::PAGES, memory::PAGES, symbolic::PAGES, routing::PAGES, language::PAGES].into_iter().flatten()
+    [structure::PAGES, order::PAGES, memory::PAGES, symbolic::PAGES, routing::PAGES, language::PAGES]
+        .into_iter()
+        .flatten()
 }
 
 /// The page of a code, written as `AMK0302` or `302`.
