@@ -2,8 +2,7 @@
 //!
 //!     cuda_step MODEL.INSTANCE|FILE [bf16|f32] [CONTEXT] [STEPS COMPARED] [POSITIONS TIMED,..]
 //!
-//! An instance has random weights at its true shapes; `tinyllama` is TinyLlama-1.1B. A checkpoint also gives 256 greedy tokens, by
-//! the GPU and by the CPU VM.
+//! An instance has random weights at its true shapes. A checkpoint also gives 256 greedy tokens, by the GPU and by the CPU VM.
 
 use amk::ir::schedule::Schedule;
 use amk::vm::cpu;
@@ -22,17 +21,10 @@ const SHOWN: [u32; 3] = [0, 63, 64];
 const TOKENS: u32 = 256;
 
 fn random(name: &str, context: u32) -> Result<Model> {
-    let (family, instance) = match name {
-        "tinyllama" => ("llama", "llama_3_2_1b"),
-        _ => name.split_once('.').context("MODEL.INSTANCE")?,
-    };
+    let (family, instance) = name.split_once('.').context("MODEL.INSTANCE")?;
     let family = FAMILIES.into_iter().find(|known| known.name == family).context("an unknown model")?;
-    let mut instance = family.kernel.instance(instance)?.clone();
-    if name == "tinyllama" {
-        let dims = [("VOCAB", 32000), ("LAYERS", 22), ("HEADS", 32), ("KV_HEADS", 4), ("FFN", 5632)];
-        instance.dims.extend(dims.map(|(dim, value)| (dim.to_owned(), value)));
-    }
-    Ok(Model::random(family, &instance, context)?)
+    let instance = family.kernel.instance(instance)?;
+    Ok(Model::random(family, instance, context)?)
 }
 
 fn load(name: &str, precision: Precision, context: u32) -> Result<Model> {
