@@ -255,7 +255,7 @@ fn what_cannot_run_is_named_with_the_call() {
     let refused = |kernel: &Megakernel| {
         let instance = &kernel.graph().expect("a graph").instances[0];
         let plan = plan_for(kernel, instance, &target("h200").schedule, Precision::BF16);
-        plan.err().expect("it should be refused").to_string()
+        plan.expect_err("it should be refused").to_string()
     };
     let error = refused(&NEGATED);
     assert!(error.contains("`generic::negate` has no device body") && error.contains("= negate("), "{error}");
