@@ -11,6 +11,7 @@ pub mod chat;
 pub mod checkpoint;
 pub mod config;
 pub mod generate;
+pub mod kernel_check;
 pub mod model;
 pub mod models;
 mod random;

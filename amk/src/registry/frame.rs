@@ -14,13 +14,20 @@ pub struct Frame<'a> {
 }
 
 /// An argument.
-pub(crate) enum Argument<'a> {
+pub enum Argument<'a> {
+    /// An activation.
     Tensor(Tensor),
+    /// A weight.
     Weight(&'a Weight),
+    /// A state.
     State(State),
+    /// A token id.
     Token(Token),
+    /// A float parameter.
     Float(f32),
+    /// A dim parameter.
     Dim(usize),
+    /// The position.
     Pos(Pos),
     /// Taken out before.
     Taken,

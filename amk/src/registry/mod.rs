@@ -5,8 +5,7 @@
 
 mod frame;
 
-pub(crate) use frame::Argument;
-pub use frame::{Frame, Handle, Output};
+pub use frame::{Argument, Frame, Handle, Output};
 
 use amk_ir::signature::Signature;
 use std::collections::BTreeMap;
@@ -116,6 +115,17 @@ impl Registry {
 }
 
 impl Entry {
+    /// Calls the function on whole operands, one a parameter, and gives its results.
+    ///
+    /// # Panics
+    /// Where the function panics, and where the arguments are not those of the signature.
+    pub fn call<'a>(&self, arguments: impl IntoIterator<Item = Argument<'a>>) -> Vec<Output> {
+        let mut frame = Frame::new();
+        arguments.into_iter().for_each(|argument| frame.push(argument));
+        (self.run)(&mut frame);
+        (0..).map_while(|number| frame.take_result(number)).collect()
+    }
+
     /// The signature.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ mod options;
 mod subject;
 mod trace;
 mod tune;
+mod verify_kernels;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -43,6 +44,8 @@ enum Command {
     Trace(trace::Trace),
     /// Search the best schedule of a model on a GPU.
     Tune(tune::Tune),
+    /// Check every instruction by itself.
+    VerifyKernels(verify_kernels::VerifyKernels),
 }
 
 /// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own).
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => command.run(),
         Command::Trace(command) => command.run(),
         Command::Tune(command) => command.run(),
+        Command::VerifyKernels(command) => command.run(),
     };
     match done {
         Ok(code) => code,
