@@ -46,21 +46,21 @@ pub struct CostModel {
     pub choose: f64,
 }
 
-/// The H200, fitted to the times of four models at four positions; `amk bench` shows the error beside every time.
+/// The H200, fitted to the times of four models at positions 0, 128 and 8192; `amk bench` shows the error beside every time.
 const H200: CostModel = CostModel {
     read: 4693.0,
-    slowest: 0.96,
+    slowest: 0.958,
     clock: 1.98,
-    latency: 450.0,
-    hop: 590.0,
+    latency: 570.0,
+    hop: 530.0,
     crowd: 250.0,
-    project: 980.0,
-    unit: 300.0,
-    product: 68.0,
-    pass: 460.0,
-    attend: [910.0, 1085.0],
-    cache: 28.0,
-    combine: [510.0, 10.0],
+    project: 900.0,
+    unit: 325.0,
+    product: 60.0,
+    pass: 910.0,
+    attend: [910.0, 510.0],
+    cache: 36.0,
+    combine: [1130.0, 15.0],
     choose: 4500.0,
 };
 
