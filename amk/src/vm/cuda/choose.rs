@@ -2,8 +2,7 @@
 //!
 //! Every worker has the logits of its rows of the head. Greedy and at a temperature the choice is one argmax: each worker publishes
 //! its best and reads everybody's, one hop. A token is drawn by a race of exponentials, so that, too, is an argmax, of
-//! `logit / temperature - ln E` ([`crate`]'s users know it as Gumbel-max), and the noise of a token depends on seed, draw and token
-//! alone.
+//! `logit / temperature - ln E` (Gumbel-max), and the noise of a token depends on seed, draw and token alone.
 //!
 //! Top-k, top-p and min-p take tokens out before the draw. What is left is a head of the ranking by logit (lower ids first among
 //! equals), and the draw is the winner of the race among that head. The workers look for it without ever collecting it:
@@ -15,9 +14,12 @@
 //!    among a superset of the head. Else it is out with all below it, and the winner above the highest level that is out is the next
 //!    candidate. A candidate above a level that is in is the draw at once.
 //!
-//! All workers compute the same from the same packets, so all know the token. Round 1 decides nearly always; each further round cuts
-//! what is unknown into at least a third. A draw that [`ROUNDS`] rounds do not decide (as where very many logits are equal) ends the launch with
-//! what it has, and says so: nothing is cut off silently.
+//! All workers compute the same from the same packets, so all know the token. One or two looks decide most draws; each further look
+//! cuts what is unknown into at least a third. A draw that [`ROUNDS`] looks do not decide (as where very many logits are equal) ends
+//! the launch with what it has, and says so: nothing is cut off silently.
+//!
+//! Without a filter, and once a draw is decided, all workers alike leave out the tasks that look: neither their packets are written nor
+//! waited for. What keeps one step's packets from being overwritten by the next is that every worker reads every worker's best.
 
 use amk_ir::BufferId;
 
