@@ -1,9 +1,8 @@
 //! One call cut into tasks by its own tile and task clauses, fused with no other.
 
-use super::tile::region;
+use super::tile::{free_tile, grid_value, per_worker, region, signature};
 use super::unroll::{PlannedCall, Unrolled};
 use crate::InstructionId;
-use crate::expr::Expr;
 use crate::graph::Graph;
 use crate::graph_error::GraphError;
 use crate::program::{BufferKind, Call, Operand};
@@ -25,8 +24,7 @@ pub struct Cut {
 /// # Errors
 /// A grid or a region that has no value.
 pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -> Result<Vec<Call>, GraphError> {
-    let missing = || GraphError::new("AMK0604", "the call names no instruction", "call an instruction");
-    let signature = graph.signatures.get(call.signature).ok_or_else(missing)?;
+    let signature = signature(graph, call)?;
     let mut envs = vec![call.env.clone()];
     for grid in &signature.grid {
         let (step, cuts) = axis(signature, grid, call, cut)?;
@@ -48,23 +46,15 @@ fn axis<'s>(
     call: &PlannedCall,
     cut: Cut,
 ) -> Result<(Option<&'s str>, Vec<Range<i64>>), GraphError> {
-    let value = |expr: &Expr| {
-        expr.eval(&|name| call.env.get(name).copied()).map_err(|error| {
-            GraphError::new("AMK0612", format!("the grid of `{}`: {error}", signature.name), "bind its dims in `shape`")
-        })
-    };
+    let value = |expr| grid_value(signature, call, expr);
     let extent = value(&grid.extent)?;
-    let tile = signature.tiles.iter().find(|tile| matches!(&grid.step, Expr::Name(name) if *name == tile.name));
-    let Some(tile) = tile else {
+    let Some(tile) = free_tile(signature, grid) else {
         let step = value(&grid.step)?.max(1);
         return Ok((None, (0..extent).step_by(step as usize).map(|first| first..first + step).collect()));
     };
     let unit = i64::from(cut.unit.max(1));
     let step = (value(&tile.default)?.max(1) + unit - 1) / unit * unit;
-    let units = (extent + step - 1) / step;
-    let parts = units.min(i64::from(cut.workers)).max(1);
-    let at = |part: i64| (units * part / parts * step).min(extent);
-    Ok((Some(&tile.name), (0..parts).map(|part| at(part)..at(part + 1)).collect()))
+    Ok((Some(&tile.name), per_worker(extent, step, cut.workers)))
 }
 
 fn part(

@@ -2,11 +2,12 @@
 
 use super::fuse::{Group, Member};
 use super::unroll::{PlannedCall, Unrolled};
+use crate::expr::Expr;
 use crate::graph::Graph;
 use crate::graph_error::GraphError;
 use crate::program::{Buffer, BufferKind, Call, Operand, Task};
 use crate::schedule::{Schedule, Tile};
-use crate::signature::{GridSig, Signature, Span};
+use crate::signature::{GridSig, Signature, Span, TileSig};
 use crate::{Bound, BufferId, InstructionId, Interval, OpId, Region};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -80,7 +81,8 @@ fn tile_group(
     Ok(())
 }
 
-fn signature<'g>(graph: &'g Graph, call: &PlannedCall) -> Result<&'g Signature, GraphError> {
+/// The signature of a call.
+pub(super) fn signature<'g>(graph: &'g Graph, call: &PlannedCall) -> Result<&'g Signature, GraphError> {
     let missing = || GraphError::new("AMK0604", "the call names no instruction", "call an instruction");
     graph.signatures.get(call.signature).ok_or_else(missing)
 }
@@ -96,20 +98,12 @@ fn axis(
     call: &PlannedCall,
     schedule: &Schedule,
 ) -> Result<Vec<Range<i64>>, GraphError> {
-    let value = |name: &str| call.env.get(name).copied();
-    let unknown = |error| {
-        GraphError::new("AMK0612", format!("the grid of `{}`: {error}", signature.name), "bind its dims in `shape`")
-    };
-    let extent = grid.extent.eval(&value).map_err(unknown)?;
-    let tile =
-        signature.tiles.iter().find(|tile| matches!(&grid.step, crate::expr::Expr::Name(name) if *name == tile.name));
-    let (step, policy) = match tile {
-        Some(tile) => {
-            let unit = tile.default.eval(&value).map_err(unknown)?;
-            (unit, schedule.tiles.get(&signature.name).copied().unwrap_or(Tile::PerWorker))
-        }
+    let value = |expr| grid_value(signature, call, expr);
+    let extent = value(&grid.extent)?;
+    let (step, policy) = match free_tile(signature, grid) {
+        Some(tile) => (value(&tile.default)?, schedule.tiles.get(&signature.name).copied().unwrap_or(Tile::PerWorker)),
         None => {
-            let step = grid.step.eval(&value).map_err(unknown)?;
+            let step = value(&grid.step)?;
             (step, Tile::Size(u32::try_from(step).unwrap_or(0)))
         }
     };
@@ -128,13 +122,29 @@ fn axis(
             }
             Ok((0..extent / size).map(|i| i * size..(i + 1) * size).collect())
         }
-        Tile::PerWorker => {
-            let units = (extent + step.max(1) - 1) / step.max(1);
-            let parts = units.min(i64::from(schedule.workers)).max(1);
-            let cut = |i: i64| (units * i / parts * step.max(1)).min(extent);
-            Ok((0..parts).map(|i| cut(i)..cut(i + 1)).collect())
-        }
+        Tile::PerWorker => Ok(per_worker(extent, step, schedule.workers)),
     }
+}
+
+/// The tile that a grid variable steps by, where its size is free.
+pub(super) fn free_tile<'s>(signature: &'s Signature, grid: &GridSig) -> Option<&'s TileSig> {
+    signature.tiles.iter().find(|tile| matches!(&grid.step, Expr::Name(name) if *name == tile.name))
+}
+
+/// A number of a call's grid.
+pub(super) fn grid_value(signature: &Signature, call: &PlannedCall, expr: &Expr) -> Result<i64, GraphError> {
+    expr.eval(&|name| call.env.get(name).copied()).map_err(|error| {
+        GraphError::new("AMK0612", format!("the grid of `{}`: {error}", signature.name), "bind its dims in `shape`")
+    })
+}
+
+/// At most `workers` cuts at multiples of `step`.
+pub(super) fn per_worker(extent: i64, step: i64, workers: u32) -> Vec<Range<i64>> {
+    let step = step.max(1);
+    let units = (extent + step - 1) / step;
+    let parts = units.min(i64::from(workers)).max(1);
+    let cut = |i: i64| (units * i / parts * step).min(extent);
+    (0..parts).map(|i| cut(i)..cut(i + 1)).collect()
 }
 
 /// All combinations of cuts, the last variable fastest: tile numbers and cuts.
