@@ -23,7 +23,7 @@ fn plan_of(family: &str, instance: &str, schedule: &DeviceSchedule) -> Plan {
 /// The step at a position by a schedule, microseconds, and its floor.
 fn predict(plan: &mut Plan, schedule: DeviceSchedule, position: u32) -> (f64, f64) {
     plan.schedule = schedule;
-    let found = h200().cost().predict(plan, position);
+    let found = h200().cost.predict(plan, position);
     (found.step / 1e3, found.floor / 1e3)
 }
 
@@ -109,7 +109,7 @@ const MEASURED: [(&str, &str, [f64; 3]); 4] = [
 
 #[test]
 fn predictions_are_near_what_was_measured() {
-    let cost = CostModel { read: 4554.0, ..h200().cost() };
+    let cost = CostModel { read: 4554.0, ..h200().cost };
     for (family, instance, measured) in MEASURED {
         let plan = plan_of(family, instance, &h200().schedule);
         for (position, measured) in [0, 128, 8192].into_iter().zip(measured) {

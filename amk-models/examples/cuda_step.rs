@@ -10,7 +10,7 @@ use amk::vm::cuda::{Precision, RunOptions, Vm, VmOptions};
 use amk::{Pos, Token};
 use amk_models::bench::relative_error;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{FAMILIES, Model, WeightFormat};
+use amk_models::model::{FAMILIES, Model};
 use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use std::time::Instant;
@@ -32,8 +32,7 @@ fn load(name: &str, precision: Precision, context: u32) -> Result<Model> {
         return random(name, context);
     }
     let checkpoint = Checkpoint::open(Path::new(name))?;
-    let format = if precision == Precision::F32 { WeightFormat::F32 } else { WeightFormat::BF16 };
-    Ok(Model::load(&checkpoint.config, checkpoint.tensors, context as usize, format, &mut |_| {})?)
+    Ok(Model::load(&checkpoint.config, checkpoint.tensors, context as usize, precision.into(), &mut |_| {})?)
 }
 
 fn compare(model: &mut Model, vm: &mut Vm, steps: u32, tolerance: f64) -> Result<()> {

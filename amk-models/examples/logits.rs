@@ -7,7 +7,7 @@
 
 use amk::vm::cuda::{Precision, RunOptions, Vm, VmOptions};
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Model, WeightFormat};
+use amk_models::model::Model;
 use anyhow::{Context as _, Result};
 use std::io::Write as _;
 use std::path::Path;
@@ -25,13 +25,13 @@ fn main() -> Result<()> {
     let mut positions: Vec<usize> = positions.split(',').map(str::parse).collect::<Result<_, _>>()?;
     positions.sort_unstable();
     let last = *positions.last().context("no positions")?;
-    let (precision, format) = match precision.first().map(String::as_str) {
-        Some("f32") => (Precision::F32, WeightFormat::F32),
-        _ => (Precision::default(), WeightFormat::BF16),
+    let precision = match precision.first().map(String::as_str) {
+        Some("f32") => Precision::F32,
+        _ => Precision::default(),
     };
     let start = Instant::now();
     let checkpoint = Checkpoint::open(Path::new(folder))?;
-    let model = Model::load(&checkpoint.config, checkpoint.tensors, last + 1, format, &mut |_| {})?;
+    let model = Model::load(&checkpoint.config, checkpoint.tensors, last + 1, precision.into(), &mut |_| {})?;
     let cubins = std::env::temp_dir().join("amk-cubins");
     let options = VmOptions { precision, ..VmOptions::default() };
     let (kernel, code) = (model.family.kernel, amk_kernels::cuda::DEVICE);

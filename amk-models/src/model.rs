@@ -9,6 +9,7 @@ use amk::ir::DType;
 use amk::ir::graph::Instance;
 use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed};
 use amk::vm::Bindings;
+use amk::vm::cuda::Precision;
 use amk::{Megakernel, Pos, Tensor, Token, Weight, WeightLayout};
 use std::collections::{BTreeMap, HashMap};
 
@@ -71,6 +72,16 @@ pub enum WeightFormat {
     F32,
     /// bf16, rounded to nearest even.
     BF16,
+}
+
+/// Weights for a GPU that computes in such numbers.
+impl From<Precision> for WeightFormat {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::BF16 => Self::BF16,
+            Precision::F32 => Self::F32,
+        }
+    }
 }
 
 /// A model ready for a VM.

@@ -186,9 +186,7 @@ template <int DEPTH> AMK_DEVICE void gemv_pass(Worker& w, const Fragment (&x)[DE
         for (int j = 0; j < DEPTH; j++) a[j] = load_shared(data + at[j]);
         float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (int j = 0; j < DEPTH; j++) {
-            mma(j & 1 ? e : d, a[j], x[j].b0, x[j].b1);
-        }
+        for (int j = 0; j < DEPTH; j++) mma(j & 1 ? e : d, a[j], x[j].b0, x[j].b1);
         data += bytes;
         if (++held == slot || u + 1 == units) w.release(), held = 0;
         float y = (d[0] + e[0]) + (d[3] + e[3]);

@@ -157,7 +157,7 @@ impl Measure for Device<'_> {
             .or_insert_with(|| plan_for(kernel, instance, schedule, VmOptions::default().precision).ok());
         let price = plan.as_mut().map(|plan| {
             plan.schedule = *schedule;
-            let cost = self.target.cost();
+            let cost = self.target.cost;
             let steps = self.positions.iter().map(|pos| cost.predict(plan, pos + self.steps / 2).step);
             steps.sum::<f64>() / self.positions.len().max(1) as f64 / 1e3
         });

@@ -31,14 +31,11 @@ pub(super) fn own_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"))
 }
 
-/// The cases of `dispatch`. The worker is copied: what a function takes by reference would no longer be kept in registers.
+/// The cases of `dispatch`. The bodies get copies: a worker that a function takes by reference would no longer be kept in registers.
 pub(super) fn cases(plan: &Plan) -> String {
     let case = |number: usize| {
         let op = usize::from(FIRST_BODY) + number;
-        format!(
-            "    case {op}: {{ Worker own = w; const Record task = r; task_{number}(own, task); \
-             break; }}\n"
-        )
+        format!("    case {op}: task_{number}(w, r); break;\n")
     };
     (0..plan.bodies.len()).map(case).collect()
 }
@@ -46,7 +43,7 @@ pub(super) fn cases(plan: &Plan) -> String {
 /// `task_N`: the views, the call, the delivery.
 fn function(number: usize, space: usize, body: &Body) -> String {
     let Signature { name, params, results, .. } = &body.signature;
-    let mut out = format!("__device__ __noinline__ void task_{number}(Worker& w, const Record& r) {{\n");
+    let mut out = format!("__device__ __noinline__ void task_{number}(Worker w, const Record r) {{\n");
     let tensors = params.iter().filter(|param| matches!(param.kind, ParamKind::Tensor { .. })).count();
     let _ = writeln!(out, "    Task t(w, r, {});", tensors + results.len());
     let (mut tensor, mut scalar) = (0, 0);

@@ -3,7 +3,7 @@
 use super::device::open;
 use super::error::CudaError;
 use super::memory::address;
-use super::nvrtc::compile_cached;
+use super::nvrtc::kernel;
 use super::source::{CHUNK, DeviceCode};
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys};
 use std::path::Path;
@@ -36,13 +36,8 @@ impl Ceiling {
     /// No GPU, no NVRTC, too little memory, and those of the driver.
     pub fn new(code: DeviceCode, cache: &Path) -> Result<Self, CudaError> {
         let (context, target) = open()?;
-        let cubin = compile_cached(&code.text(), target.architecture, cache)?;
-        let function =
-            context.load_module(cudarc::nvrtc::Ptx::from_binary(cubin.bytes))?.load_function("amk_ceiling")?;
         let (workers, slots) = (target.multiprocessors, target.schedule.ring_slots);
-        let ring = i32::try_from(slots * CHUNK).unwrap_or(i32::MAX);
-        function
-            .set_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ring)?;
+        let function = kernel(&context, target, &code.text(), cache, "amk_ceiling", slots * CHUNK)?;
         let (free, total) = context.mem_get_info()?;
         if BYTES > free as u64 {
             return Err(CudaError::Memory { needed: BYTES, free: free as u64, total: total as u64 });

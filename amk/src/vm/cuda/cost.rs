@@ -8,7 +8,6 @@
 use super::plan::{BLOCK, Gemv, Output, Phase, Plan, UNIT, Work};
 use super::schedule::DeviceSchedule;
 use super::source::CHUNK;
-use super::target::GpuTarget;
 use super::trace::weight_bytes;
 use amk_ir::TaskId;
 use std::collections::VecDeque;
@@ -47,7 +46,7 @@ pub struct CostModel {
 }
 
 /// The H200, fitted to the times of four models at positions 0, 128 and 8192; `amk bench` shows the error beside every time.
-const H200: CostModel = CostModel {
+pub(super) const H200: CostModel = CostModel {
     read: 4693.0,
     slowest: 0.958,
     clock: 1.98,
@@ -78,14 +77,9 @@ pub struct Prediction {
     pub bytes: u64,
 }
 
-impl GpuTarget {
-    /// The costs on this GPU: those of the H200, which are measured, with the GPU's own rate of memory.
-    pub fn cost(&self) -> CostModel {
-        if self.name == "h200" {
-            return H200;
-        }
-        CostModel { read: f64::from(self.datasheet_gb_per_s) * REACHED, ..H200 }
-    }
+/// The costs on a GPU that was not measured: those of the H200, with the GPU's own rate of memory.
+pub(super) const fn unmeasured(datasheet_gb_per_s: f32) -> CostModel {
+    CostModel { read: datasheet_gb_per_s as f64 * REACHED, ..H200 }
 }
 
 /// A phase as the simulation sees it.

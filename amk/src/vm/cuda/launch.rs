@@ -5,7 +5,7 @@ use super::error::CudaError;
 use super::fault;
 use super::image::{Image, Plain};
 use super::memory::{Memory, address};
-use super::nvrtc::compile_cached;
+use super::nvrtc::kernel;
 use super::options::VmOptions;
 use super::params::Params;
 use super::plan::{Phase, Plan, Precision, plan};
@@ -339,11 +339,8 @@ fn load(
     cache: &Path,
     options: &VmOptions,
 ) -> Result<CudaFunction, CudaError> {
-    let cubin = compile_cached(&generate(code, plan, options), target.architecture, cache)?;
-    let function = context.load_module(cudarc::nvrtc::Ptx::from_binary(cubin.bytes))?.load_function("amk_vm")?;
-    let ring = i32::try_from(plan.schedule.ring_slots * CHUNK).unwrap_or(i32::MAX);
-    function.set_attribute(sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ring)?;
-    Ok(function)
+    let source = generate(code, plan, options);
+    kernel(context, target, &source, cache, "amk_vm", plan.schedule.ring_slots * CHUNK)
 }
 
 /// The plan of an instance by a schedule: what [`Vm::new`] makes the image from.

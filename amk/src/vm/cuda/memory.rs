@@ -114,7 +114,10 @@ impl Memory {
 }
 
 /// A copy on the device; of nothing, one element that is never read.
-fn copied<T: DeviceRepr + Default>(stream: &Arc<CudaStream>, values: &[T]) -> Result<CudaSlice<T>, CudaError> {
+pub(super) fn copied<T: DeviceRepr + Default>(
+    stream: &Arc<CudaStream>,
+    values: &[T],
+) -> Result<CudaSlice<T>, CudaError> {
     let none = [T::default()];
     Ok(stream.clone_htod(if values.is_empty() { &none[..] } else { values })?)
 }

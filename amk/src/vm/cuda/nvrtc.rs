@@ -1,10 +1,14 @@
 //! NVRTC: source to cubin, cached by what went in.
 
 use super::error::CudaError;
-use cudarc::nvrtc::{result, sys};
+use super::target::GpuTarget;
+use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+use cudarc::driver::{CudaContext, CudaFunction};
+use cudarc::nvrtc::{Ptx, result, sys};
 use std::ffi::{CStr, CString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A compiled program.
 #[derive(Clone, Debug)]
@@ -78,4 +82,23 @@ pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result
     std::fs::write(&part, &cubin.bytes).map_err(cache)?;
     std::fs::rename(&part, &path).map_err(cache)?;
     Ok(cubin)
+}
+
+/// A kernel of a source, compiled or from the cache, that may use `shared_bytes` of dynamic shared memory.
+///
+/// # Errors
+/// Those of [`compile_cached`] and of the driver.
+pub(super) fn kernel(
+    context: &Arc<CudaContext>,
+    target: &GpuTarget,
+    source: &str,
+    cache: &Path,
+    name: &str,
+    shared_bytes: u32,
+) -> Result<CudaFunction, CudaError> {
+    let cubin = compile_cached(source, target.architecture, cache)?;
+    let function = context.load_module(Ptx::from_binary(cubin.bytes))?.load_function(name)?;
+    let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
+    function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes)?;
+    Ok(function)
 }

@@ -2,7 +2,7 @@
 
 use super::error::CudaError;
 use super::image::Image;
-use super::memory::{bound, to_bf16};
+use super::memory::{bound, copied, to_bf16};
 use super::plan::Plan;
 use crate::tensor::Weight;
 use crate::vm::Bindings;
@@ -48,9 +48,8 @@ impl PlainMemory {
             }
             progress((done + 1) as f64 / plain.buffers.len() as f64);
         }
-        let words = if plain.words.is_empty() { &[0][..] } else { &plain.words };
         let scratch = stream.alloc_zeros::<f32>(scratch(plan, image).max(1))?;
-        Ok(Self { words: stream.clone_htod(words)?, bytes, scratch })
+        Ok(Self { words: copied(stream, &plain.words)?, bytes, scratch })
     }
 }
 

@@ -1,5 +1,6 @@
 //! GPUs as data.
 
+use super::cost::{self, CostModel};
 use super::schedule::DeviceSchedule;
 
 /// A kind of GPU: what the image and the source depend on. Checked against the live device before a launch.
@@ -21,6 +22,8 @@ pub struct GpuTarget {
     pub datasheet_gb_per_s: f32,
     /// The schedule of a decoder for which no better one was found.
     pub schedule: DeviceSchedule,
+    /// What a step costs on it.
+    pub cost: CostModel,
 }
 
 /// A GPU that cannot run the VM.
@@ -64,6 +67,7 @@ const fn target(
             lookahead: 0,
             fusion: true,
         },
+        cost: cost::unmeasured(datasheet_gb_per_s),
     }
 }
 
@@ -86,7 +90,7 @@ pub const TARGETS: [GpuTarget; 9] = [
     target("l4", SM_89, 58, 99, 300.0, 2),
     target("h100", SM_90, 132, 227, 3350.0, 6),
     // The pace was measured: 1980 MHz, 4.69 TB/s over 132 workers are 228 cycles; a little more than that is asked for.
-    paced(205, target("h200", SM_90, 132, 227, 4800.0, 6)),
+    GpuTarget { cost: cost::H200, ..paced(205, target("h200", SM_90, 132, 227, 4800.0, 6)) },
     target("b200", SM_100, 148, 227, 8000.0, 6),
     GpuTarget { device: "rtx 4090", ..target("rtx4090", SM_89, 128, 99, 1008.0, 2) },
     GpuTarget { device: "rtx 5090", ..target("rtx5090", SM_120, 170, 99, 1792.0, 2) },

@@ -3,11 +3,11 @@
 use super::{Bench, GATE_STEPS, Peers, write_json};
 use crate::options::{cuda_vm, print};
 use crate::subject::{Subject, Which};
-use amk::vm::cuda::{Ceiling, CostModel, Precision, RunOptions, Vm, VmOptions};
+use amk::vm::cuda::{Ceiling, CostModel, RunOptions, Vm, VmOptions};
 use amk_models::bench::peers::{self, Shapes};
 use amk_models::bench::{Gate, PeerTimes, Quantiles, Report, Row, roofline};
 use amk_models::cache::Cache;
-use amk_models::model::{Model, WeightFormat};
+use amk_models::model::Model;
 use anyhow::{Context as _, Result, bail};
 
 /// Weights above this make the annotated function slow, bytes: fewer of its steps are compared.
@@ -24,7 +24,7 @@ impl Bench {
             let mut bench = Timed::new(self, &which)?;
             target = bench.vm.target().name;
             rows.extend(bench.rows(self, &ceiling, &mut rates)?);
-            shapes.push(bench.shapes());
+            shapes.push(bench.shapes()?);
         }
         drop(ceiling);
         let median = Quantiles::of(rates).context("--samples is 0; use at least 1")?.median;
@@ -89,8 +89,7 @@ impl Timed {
         let positions: Vec<u32> = bench.positions.iter().copied().filter(|&position| position <= room).collect();
         let context = (last.min(room) + bench.steps).max(GATE_STEPS);
         let precision = bench.weights.precision();
-        let format = if precision == Precision::F32 { WeightFormat::F32 } else { WeightFormat::BF16 };
-        let Subject { name, mut model, mut gate } = which.load(context, format)?;
+        let Subject { name, mut model, mut gate } = which.load(context, precision.into())?;
         let options = VmOptions { precision, ..VmOptions::default() };
         let (mut vm, schedule) = cuda_vm(&model, &bench.schedule, options, !bench.shows_text())?;
         if vm.weight_bytes() > LARGE {
@@ -124,7 +123,7 @@ impl Timed {
         }
         // The memory of one card is a little faster than that of another of its kind.
         let read = Quantiles::of(rates.clone()).map_or(f64::NAN, |rates| rates.median / 1e9);
-        let cost = CostModel { read, ..self.vm.target().cost() };
+        let cost = CostModel { read, ..self.vm.target().cost };
         let row = |(&position, times): (&u32, Vec<f64>)| -> Result<Row> {
             let middle = position + bench.steps / 2;
             Ok(Row {
@@ -141,12 +140,13 @@ impl Timed {
         self.positions.iter().zip(times).map(row).collect()
     }
 
-    fn shapes(&self) -> Shapes {
-        Shapes {
+    fn shapes(&self) -> Result<Shapes> {
+        let signatures = &self.model.family.kernel.graph()?.signatures;
+        Ok(Shapes {
             name: self.name.clone(),
             dims: self.model.instance.dims.clone(),
-            head_norms: self.model.family.name == "qwen3",
+            head_norms: signatures.iter().any(|signature| signature.path == "amk_kernels::head_norm"),
             positions: self.positions.clone(),
-        }
+        })
     }
 }
