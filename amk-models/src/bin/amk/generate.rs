@@ -4,7 +4,6 @@ use super::options::{
     DIM, Device, ScheduleArg, Weights, cuda_vm, default_threads, model_path, paint, print, progress_bar, read_schedule,
 };
 use amk::ir::schedule::Schedule;
-use amk::ir::verify::verify;
 use amk::vm::cpu::Vm;
 use amk::vm::cuda;
 use amk_models::chat::{ChatOptions, Message};
@@ -180,8 +179,7 @@ impl Generate {
         if self.threads.is_some() || self.schedule.schedule.is_none() {
             schedule.workers = workers;
         }
-        let program = model.family.kernel.lower(&model.instance, Some(&schedule))?.program;
-        let verified = verify(program).map_err(|rejected| anyhow!("{rejected}"))?;
+        let verified = model.family.kernel.verified(&model.instance, Some(&schedule))?;
         Ok(Vm::new(verified, &model.bindings)?)
     }
 

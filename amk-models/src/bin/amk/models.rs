@@ -1,10 +1,8 @@
 //! `amk models`.
 
-use super::options::{all_instances, print};
+use super::options::{all_instances, print, table_of};
 use amk_models::model::FAMILIES;
 use anyhow::Result;
-use comfy_table::Table;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
 use std::process::ExitCode;
 
 /// List the models and their instances.
@@ -27,9 +25,7 @@ impl Models {
         for family in FAMILIES {
             print(&format!("{}: {}\n", family.name, family.about))?;
             let graph = family.kernel.graph()?;
-            let mut table = Table::new();
-            table.load_style(UTF8_BORDERS_ONLY);
-            table.set_header(std::iter::once("instance").chain(graph.dims.iter().map(String::as_str)));
+            let mut table = table_of(std::iter::once("instance").chain(graph.dims.iter().map(String::as_str)));
             for instance in &graph.instances {
                 let dims = graph.dims.iter().map(|dim| instance.dims.get(dim).map_or_else(String::new, u32::to_string));
                 table.add_row(std::iter::once(instance.name.clone()).chain(dims));

@@ -8,6 +8,8 @@ use amk_models::model::{FAMILIES, Family, Model, WeightFormat};
 use amk_models::tune::{Saved, Store};
 use anyhow::{Context as _, Result, anyhow};
 use clap::ValueEnum;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{Row, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -68,6 +70,14 @@ pub(crate) fn print(text: &str) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         done => done.context("cannot write to standard output"),
     }
+}
+
+/// An empty table, as all commands draw them.
+pub(crate) fn table_of(header: impl Into<Row>) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(header);
+    table
 }
 
 /// The model that the user names, or the default one from the cache, fetched where it is not there yet.

@@ -1,12 +1,10 @@
 //! `amk trace`.
 
-use super::options::{ScheduleArg, cuda_vm, print};
+use super::options::{ScheduleArg, cuda_vm, print, table_of};
 use super::subject::SubjectArgs;
 use amk::vm::cuda::{self, LoaderWaits, Parts, Summary, VmOptions};
 use amk_models::model::WeightFormat;
 use anyhow::{Context as _, Result};
-use comfy_table::Table;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -89,11 +87,4 @@ fn tables(summary: &Summary) -> String {
     format!(
         "\nall tasks: medians in us\n{tasks}\n\ncritical path: sums in us\n{critical}\n\nloaders: what one waits for in the step, mean us\n{loaders}\n"
     )
-}
-
-fn table_of<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY);
-    table.set_header(header);
-    table
 }

@@ -1,12 +1,9 @@
 //! `amk verify-kernels`.
 
-use super::options::{Device, print};
-
+use super::options::{Device, print, table_of};
 use amk_models::cache::Cache;
 use amk_models::kernel_check::{Checked, MOST_EPSILONS, instructions, on_cpu, on_cuda};
 use anyhow::{Context as _, Result};
-use comfy_table::Table;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
 use std::process::ExitCode;
 
 /// Check every instruction by itself against its Rust function.
@@ -33,9 +30,7 @@ impl VerifyKernels {
         let cache = Cache::from_env()?.compiled();
         // A function panics on sizes that it does not take; other sizes are tried then, and nobody wants to read of it.
         std::panic::set_hook(Box::new(|_| {}));
-        let mut table = Table::new();
-        table.load_style(UTF8_BORDERS_ONLY);
-        table.set_header(["instruction", "cases", "largest error, epsilons of f32", "at"]);
+        let mut table = table_of(["instruction", "cases", "largest error, epsilons of f32", "at"]);
         let mut failed = false;
         let most = if self.device == Device::Cpu { 0.0 } else { MOST_EPSILONS };
         for entry in instructions()?.into_iter().filter(|entry| entry.path.contains(&self.only)) {

@@ -1,17 +1,14 @@
 //! Decode steps on the CPU.
 
 use super::{Bench, GATE_STEPS, write_json};
-use crate::options::{default_threads, print};
+use crate::options::{default_threads, print, table_of};
 use crate::subject::{Subject, Which};
 use amk::ir::schedule::Schedule;
-use amk::ir::verify::verify;
 use amk::measure::read_bandwidth;
 use amk::vm::cpu::Vm;
 use amk::{Pos, Token};
 use amk_models::bench::Quantiles;
-use anyhow::{Context as _, Result, anyhow, bail};
-use comfy_table::Table;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
+use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -50,9 +47,7 @@ impl Bench {
     pub(super) fn cpu(&self) -> Result<()> {
         let workers = self.threads.unwrap_or_else(default_threads).max(1);
         let ceiling_gb_per_s = read_bandwidth(workers as usize) / 1e9;
-        let mut table = Table::new();
-        table.load_style(UTF8_BORDERS_ONLY);
-        table.set_header([
+        let mut table = table_of([
             "model",
             "threads",
             "p10 ms",
@@ -79,8 +74,7 @@ impl Bench {
         let context = GATE_STEPS + self.steps;
         let Subject { name, mut model, gate } = which.load(context, self.weights.into())?;
         let schedule = Schedule { workers, ..Schedule::default() };
-        let program = model.family.kernel.lower(&model.instance, Some(&schedule))?.program;
-        let verified = verify(program).map_err(|rejected| anyhow!("{rejected}"))?;
+        let verified = model.family.kernel.verified(&model.instance, Some(&schedule))?;
         let mut vm = Vm::new(verified, &model.bindings)?;
         for (pos, &token) in (0..).zip(&gate) {
             let (token, pos) = (Token(token), Pos(pos));
