@@ -32,16 +32,14 @@ template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool 
 // The chunks of cached positions below `pos` that belong to `split`, in order, then (if wanted) `pos` itself: f(first position).
 template <class A, class F> AMK_DEVICE void for_each_chunk(u32 pos, u32 split, bool last, F f) {
     constexpr u32 RUN = A::RUN * 64, CHUNK = A::CHUNK_GROUPS * 16;
+    u32 at = split * RUN;
 #pragma unroll 1
-    for (u32 at = split * RUN;; at += CHUNK) {
-        if (at != split * RUN && at % RUN == 0) at += (A::SPLITS - 1) * RUN;
-        if (at >= pos) {
-            if (!last) return;
-            at = pos, last = false;
-            f(at);
-            return;
-        }
-        if (!f(at)) return;
+    for (;;) {
+        const bool fresh = at >= pos; // one call of `f` for both kinds: it is long
+        if (fresh && !last) return;
+        if (!f(fresh ? pos : at) || fresh) return;
+        at += CHUNK;
+        if (at % RUN == 0) at += (A::SPLITS - 1) * RUN;
     }
 }
 
@@ -62,10 +60,13 @@ template <class A> AMK_DEVICE void head_vector(Worker& w, u32 in, bool norm, u32
 #pragma unroll
     for (int j = 0; j < N; j++)
         if (norm) weight[j] = make_float2(constant(w.p.constants, gamma + 64 * j + 2 * w.lane), constant(w.p.constants, gamma + 64 * j + 2 * w.lane + 1));
+    uint2 v[N];
+#pragma unroll
+    for (int j = 0; j < N; j++) v[j] = load_relaxed_one(w.p.packets + in + 32 * j + w.lane);
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        u32 v = w.read(in + 32 * j + w.lane);
-        x[j] = make_float2(bf16_low(v), bf16_high(v));
+        while (v[j].y != w.epoch && w.missing(in + 32 * j + w.lane, v[j].y)) v[j] = load_relaxed_one(w.p.packets + in + 32 * j + w.lane);
+        x[j] = make_float2(bf16_low(v[j].x), bf16_high(v[j].x));
     }
     __syncwarp();
     if (norm) {
@@ -139,6 +140,12 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 
     }
 }
 
+// Adds a share of a softmax: its maximum, its sum, its output.
+AMK_DEVICE void merge(float& top, float& sum, float& o, float its_top, float its_sum, float its_o) {
+    const float m = fmaxf(top, its_top), old = exp2_fast(top - m), now = exp2_fast(its_top - m);
+    top = m, sum = sum * old + its_sum * now, o = o * old + its_o * now;
+}
+
 // Waits for q (and, where this split owns the position, k and v), stages them in shared memory and appends to the cache.
 template <class A> AMK_DEVICE void attention_stage(Worker& w, const Record& r, bool owns) {
     constexpr int N = A::HEAD_DIM / 64, PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
@@ -163,20 +170,21 @@ template <class A> AMK_DEVICE void attention_stage(Worker& w, const Record& r, b
 }
 
 // Sums the warps' outputs and publishes: the result itself with one active split, else this split's share and its log-sum-exp.
-template <class A> AMK_DEVICE void attention_output(Worker& w, const Record& r, u32 warps, bool whole) {
+template <class A> AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
     constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET;
     for (u32 i = w.thread(); i < A::GROUP * PER_HEAD; i += AMK_WARPS * 32) {
         const u32 head = i / PER_HEAD, pair = i % PER_HEAD, query = r.row * A::GROUP + head;
         float top = -1e30f, sum = 0;
-        float2 o = make_float2(0, 0);
-#pragma unroll 4
-        for (u32 from = 0; from < warps; from++) top = fmaxf(top, w.s.running[from][head].x);
-#pragma unroll 4
-        for (u32 from = 0; from < warps; from++) {
-            const float2 ms = w.s.running[from][head];
-            const float weight = exp2_fast(ms.x - top);
-            const float2 v = *(const float2*)(w.s.scratch + (from * A::GROUP + head) * A::PITCH + 2 * pair);
-            sum += weight * ms.y, o.x += weight * v.x, o.y += weight * v.y;
+        float2 o = make_float2(0, 0), ms[A::WARPS], v[A::WARPS];
+#pragma unroll
+        for (int from = 0; from < A::WARPS; from++) {
+            ms[from] = w.s.running[from][head], v[from] = *(const float2*)(w.s.scratch + (from * A::GROUP + head) * A::PITCH + 2 * pair);
+            top = fmaxf(top, ms[from].x);
+        }
+#pragma unroll
+        for (int from = 0; from < A::WARPS; from++) {
+            const float weight = exp2_fast(ms[from].x - top);
+            sum += weight * ms[from].y, o.x += weight * v[from].x, o.y += weight * v[from].y;
         }
         const float scale = 1.0f / sum;
         if (whole) w.publish(r.out + query * PER_HEAD + pair, pack_bf16(o.x * scale, o.y * scale));
@@ -210,8 +218,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
         turn += cached ? A::CHUNK_GROUPS : 1;
         return true;
     });
-    const u32 warps = turn < A::WARPS ? turn : A::WARPS;
-    if (w.warp < warps) {
+    if (w.warp < A::WARPS) { // those that had no group too: zeros of no weight
 #pragma unroll
         for (int m = 4; m <= 16; m *= 2) f.sum0 += __shfl_xor_sync(~0u, f.sum0, m), f.sum1 += __shfl_xor_sync(~0u, f.sum1, m);
         const u32 head = 2 * (w.lane & 3), d = w.lane >> 2;
@@ -226,7 +233,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     w.stamp(TRACE_PRODUCT);
     w.sync();
     w.stamp(TRACE_GATHERED);
-    attention_output<A>(w, r, warps, active == 1);
+    attention_output<A>(w, r, active == 1);
     w.sync(); // the scratch belongs to the next task
 #if __CUDA_ARCH__ >= 900
     // The loader's bulk copies of later steps read what was just appended. Nobody waits for this.
@@ -234,18 +241,22 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
 #endif
 }
 
-// Merges the splits of a query head: one warp a slice of 32 dims. With one active split the attention has already delivered.
+// Merges the splits of slices of 32 dims of query heads. A team of warps has a slice, BATCH splits a warp, so that one look at the
+// packets is enough. With one active split the attention has already delivered.
 template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
     constexpr int SLICES = A::HEAD_DIM / 32, BATCH = 4;
     const u32 active = A::active(w.pos());
     if (active == 1) return;
+    u32 bits = 32 - __clz((active - 1) / BATCH); // a team has 1 << bits warps
+    if ((AMK_WARPS >> bits) == 0) bits = 31 - __clz(AMK_WARPS);
+    const u32 team = w.warp >> bits, rank = w.warp & ((1u << bits) - 1);
 #pragma unroll 1
-    for (u32 unit = w.warp; unit < r.units; unit += AMK_WARPS) {
+    for (u32 unit = team; unit < r.units + team; unit += AMK_WARPS >> bits) {
         const u32 query = (r.row + unit) / SLICES, d = (r.row + unit) % SLICES * 32 + w.lane;
         const u32 values = r.partial + query * A::SPLITS * A::HEAD_DIM + d, sums = r.lse + query * A::SPLITS;
         float top = -1e30f, sum = 0, o = 0;
 #pragma unroll 1
-        for (u32 first = 0; first < active; first += BATCH) {
+        for (u32 first = rank * BATCH; first < active && unit < r.units; first += BATCH << bits) {
             uint2 v[BATCH], e[BATCH];
             u32 late;
             do {
@@ -259,14 +270,22 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
                 for (int i = 0; i < BATCH; i++) late |= (v[i].y ^ w.epoch) | (e[i].y ^ w.epoch);
             } while (!__all_sync(~0u, late == 0) && w.missing(values, w.epoch ^ late));
 #pragma unroll
-            for (int i = 0; i < BATCH; i++) {
-                const float lse = first + i < active ? __uint_as_float(e[i].x) : -1e30f, m = fmaxf(top, lse), old = exp2_fast(top - m), now = exp2_fast(lse - m);
-                sum = sum * old + now, o = o * old + now * __uint_as_float(v[i].x), top = m;
-            }
+            for (int i = 0; i < BATCH; i++) merge(top, sum, o, first + i < active ? __uint_as_float(e[i].x) : -1e30f, 1, __uint_as_float(v[i].x));
         }
         w.stamp(TRACE_INPUTS);
+        if (bits) {
+            if (w.lane == 0) w.s.running[w.warp][0] = make_float2(top, sum);
+            w.s.scratch[w.thread()] = o;
+            w.sync();
+#pragma unroll 1
+            for (u32 i = 1; i < 1u << bits && rank == 0; i++) {
+                const float2 other = w.s.running[w.warp + i][0];
+                merge(top, sum, o, other.x, other.y, w.s.scratch[w.thread() + 32 * i]);
+            }
+        }
         o /= sum;
         const float next = __shfl_down_sync(~0u, o, 1);
-        if (!(w.lane & 1)) w.publish(r.out + (query * A::HEAD_DIM + d) / 2, pack_bf16(o, next));
+        if (rank == 0 && unit < r.units && !(w.lane & 1)) w.publish(r.out + (query * A::HEAD_DIM + d) / 2, pack_bf16(o, next));
+        if (bits) w.sync(); // the scratch belongs to the next slice, or task
     }
 }

@@ -52,32 +52,30 @@ __device__ __noinline__ Share weigh(Worker w, Record r) {
         if (logits[i] > -INFINITY) sum += expf((logits[i] - highest) * w.p.inv_temperature);
 #pragma unroll
     for (int m = 16; m; m /= 2) sum += __shfl_xor_sync(~0u, sum, m);
-    if (w.lane == 0) w.s.running[w.warp][0].y = sum;
+    best_of_warp(best, index);
+    if (w.lane == 0) w.s.running[w.warp][0].y = sum, w.s.best_value[w.warp] = best, w.s.best_index[w.warp] = index;
     w.sync();
     sum = 0;
-    for (int from = 0; from < AMK_WARPS; from++) sum += w.s.running[from][0].y;
+    for (int from = 0; from < AMK_WARPS; from++) {
+        sum += w.s.running[from][0].y;
+        better(best, index, w.s.best_value[from], w.s.best_index[from]);
+    }
     return {best, index, highest, sum};
 }
 
 AMK_DEVICE void best(Worker& w, const Record& r) {
     Share share = {-INFINITY, NOBODY, 0, 0};
     if (w.filtering()) share = weigh(w, r);
-    else {
-        w.sync(); // the tops are other threads'
-        if (w.thread() < TOPS) share.value = w.s.top_value[w.thread()], share.index = w.s.top_index[w.thread()];
-    }
-    best_of_warp(share.value, share.index);
-    if (w.lane == 0) w.s.best_value[w.warp] = share.value, w.s.best_index[w.warp] = share.index;
-    w.sync();
+    else w.sync(); // the tops are other threads'
     if (w.warp != 0) return;
-    float value = -INFINITY;
-    u32 index = NOBODY;
-    if (w.lane < AMK_WARPS) value = w.s.best_value[w.lane], index = w.s.best_index[w.lane];
-    best_of_warp(value, index);
+    if (!w.filtering())
+        for (u32 top = w.lane; top < TOPS; top += 32) better(share.value, share.index, w.s.top_value[top], w.s.top_index[top]);
+    best_of_warp(share.value, share.index);
+    if (w.lane != 0) return;
     const u32 to = best_slot(w, r.out) + 2 * blockIdx.x, also = r.partial + SHARES * blockIdx.x;
-    if (w.lane == 0) w.publish(to, __float_as_uint(value)), w.publish(to + 1, index);
-    if (w.lane != 0 || !w.filtering()) return;
-    w.publish(also, __float_as_uint(index == NOBODY ? -INFINITY : w.logits()[index]));
+    w.publish(to, __float_as_uint(share.value)), w.publish(to + 1, share.index);
+    if (!w.filtering()) return;
+    w.publish(also, __float_as_uint(share.index == NOBODY ? -INFINITY : w.logits()[share.index]));
     w.publish(also + 1, __float_as_uint(share.highest)), w.publish(also + 2, __float_as_uint(share.sum));
 }
 
@@ -174,11 +172,27 @@ AMK_DEVICE void probe(Worker& w, const Record& r) {
 
 // The best of all workers; a token in every lane of a warp.
 AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
+    constexpr int LOOKS = 5; // at once: 160 workers
     float value = -INFINITY;
     u32 index = NOBODY;
-    for (u32 from = w.lane; from < gridDim.x; from += 32) {
-        u32 v = w.read(slot + 2 * from), i = w.read(slot + 2 * from + 1);
-        better(value, index, __uint_as_float(v), i);
+#pragma unroll 1
+    for (u32 first = w.lane; first < gridDim.x + w.lane; first += 32 * LOOKS) {
+        uint4 v[LOOKS];
+        u32 at[LOOKS], late, found; // the packet of a worker whose best is not there, and its epoch
+#pragma unroll
+        for (int i = 0; i < LOOKS; i++) at[i] = slot + 2 * (first + 32 * i < gridDim.x ? first + 32 * i : gridDim.x - 1);
+        do {
+            late = NOBODY;
+#pragma unroll
+            for (int i = 0; i < LOOKS; i++) v[i] = load_relaxed(w.p.packets + at[i]);
+#pragma unroll
+            for (int i = 0; i < LOOKS; i++) {
+                const bool second = v[i].y == w.epoch;
+                if (!second || v[i].w != w.epoch) late = at[i] + second, found = second ? v[i].w : v[i].y;
+            }
+        } while (late != NOBODY && w.missing(late, found));
+#pragma unroll
+        for (int i = 0; i < LOOKS; i++) better(value, index, __uint_as_float(v[i].x), v[i].z);
     }
     __syncwarp();
     w.stamp(TRACE_INPUTS);

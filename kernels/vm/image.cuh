@@ -45,16 +45,17 @@ typedef u16 Elem;
 struct Record {
     u16 op, units;
     u32 in, out;     // packet offsets
+    u32 shape;       // of a gemv: k | input << 20 | output << 22 | flags << 28, see gemv.cuh
     u32 row;         // first output row, first unit, or kv head
     u32 norm, bias;  // constant offsets: norm weight (attention: q-norm), bias (attention: k-norm)
+    u32 task;        // id of the task in the verified program
     u32 layer;
     u32 aux;         // attention: split
     u32 partial, lse;// packet offsets of split results
     u32 tape;        // bytes of the tape the task consumes
-    u32 shape;       // of a gemv: k | input << 20 | output << 22 | flags << 28, see gemv.cuh
-    u32 task;        // id of the task in the verified program
     u32 reserved[3];
 };
+constexpr int HOT_WORDS = 8; // those of a gemv
 constexpr int RECORD_WORDS = 16;
 static_assert(sizeof(Record) == RECORD_WORDS * 4, "the host mirrors this layout");
 

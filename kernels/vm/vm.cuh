@@ -36,18 +36,22 @@ AMK_DEVICE void consume(Worker& w) {
     for (w.epoch = w.p.epoch; w.step() < w.p.steps; w.epoch++) {
         begin_step(w);
         // The next record waits in the lanes of the warp, a word each.
-        u32 next = words[(u64)begin * RECORD_WORDS + w.lane % RECORD_WORDS];
-        for (u32 i = begin, after; i < end; i = after) {
+        u32 i = begin, next = words[(u64)i * RECORD_WORDS + w.lane % RECORD_WORDS];
+        while (i < end) {
             union { Record record; u32 word[RECORD_WORDS]; } r;
 #pragma unroll
-            for (int k = 0; k < RECORD_WORDS - 3; k++) r.word[k] = __shfl_sync(~0u, next, k);
-            after = i + 1;
+            for (int k = 0; k < HOT_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
+            if (r.record.op != AMK_OP_GEMV) {
+#pragma unroll
+                for (int k = HOT_WORDS; k < RECORD_WORDS - 4; k++) r.word[k] = __shfl_sync(~0u, next, k);
+            }
+            w.record = i++;
             // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
-            if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) after += AMK_ROUNDS;
-            if (after < end) next = words[(u64)after * RECORD_WORDS + w.lane % RECORD_WORDS];
+            if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) i += AMK_ROUNDS;
+            next = words[(u64)(i < end ? i : begin) * RECORD_WORDS + w.lane % RECORD_WORDS]; // always: a load that may not be is waited for
             // Opaque copies: what the bodies derive from them must not be hoisted out of this loop, where it would only spill.
             asm volatile("mov.u32 %0, %2; mov.u32 %1, %3;" : "=r"(w.lane), "=r"(w.warp) : "r"(threadIdx.x % 32), "r"(threadIdx.x / 32));
-            w.task = r.record.task, w.record = i;
+            w.task = r.record.task;
             w.stamp(TRACE_START);
             dispatch(w, r.record);
             w.stamp(TRACE_END), w.tell(TRACE_STARVED, w.starved), w.tell(TRACE_LATE, w.late);
@@ -92,7 +96,9 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
         }
     } else {
         take_registers();
-        Worker w = {p, s, data, 0, 0, warp, lane, p.epoch};
+        u32 ring_at = data, full = shared_address(s.full);
+        asm volatile("" : "+r"(ring_at), "+r"(full)); // kept, not worked out anew
+        Worker w = {p, s, ring_at, full, 0, 0, warp, lane, p.epoch};
         consume(w);
     }
 }

@@ -106,7 +106,7 @@ AMK_DEVICE void better(float& value, u32& index, float v, u32 i) {
 struct Worker {
     const Params& p;
     Shared& s;
-    u32 data;              // shared address of the ring
+    u32 data, full;        // shared addresses of the ring and of its barriers
     u32 slot, parity;      // this warp's place in the ring
     u32 warp, lane;
     u32 epoch;
@@ -118,18 +118,21 @@ struct Worker {
     AMK_DEVICE u32 step() const { return epoch - p.epoch; }
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
     AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
+    // Some warps go on at once, the others follow them.
+    AMK_DEVICE void arrive() const { asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
+    AMK_DEVICE void follow() const { asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
 
     // Blocks until the loader has filled the current slot; gives its shared address.
     AMK_DEVICE u32 acquire() {
         const Timed timed(starved);
-        while (!barrier_passed(shared_address(s.full) + 8 * slot, parity))
+        while (!barrier_passed(full + 8 * slot, parity))
             if (stalled(s, warp, FAULT_RING_FULL, step(), task, slot, 0)) break;
         return data + slot * AMK_CHUNK;
     }
     // This warp has read the current slot (its values are in registers).
     AMK_DEVICE void release() {
-        barrier_arrive(shared_address(s.empty) + 8 * slot); // every lane for what it has read itself
+        barrier_arrive(full + 8 * (AMK_SLOTS + slot)); // every lane for what it has read itself
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
     }
     AMK_DEVICE void publish(u32 offset, u32 value) const {

@@ -22,16 +22,16 @@ pub struct Record {
     units: u16,
     input: u32,
     output: u32,
+    shape: u32,
     row: u32,
     norm: u32,
     bias: u32,
+    task: u32,
     layer: u32,
     aux: u32,
     partial: u32,
     lse: u32,
     tape: u32,
-    shape: u32,
-    task: u32,
     reserved: [u32; 3],
 }
 
