@@ -1,80 +1,23 @@
-"""Times a decode step of the same shapes in PyTorch: cuBLAS with fused projections in one CUDA graph, and torch.compile.
+"""Times a decode step of the same shapes by its peers on the same GPU: PyTorch over cuBLAS with fused projections in one CUDA graph, a
+CUDA graph of kernels chained by programmatic dependent launch, and torch.compile.
 
-Reads {"models": [{"name", "dims", "head_norms", "positions"}], "compile"} from standard input; writes a line of JSON for each model and
-position, times in microseconds. bf16, batch 1, random weights, from the embedding to the chosen token.
+Reads {"models": [{"name", "dims", "head_norms", "bias", "positions"}], "peers"} from standard input; writes a line of JSON for each model
+and position, times in microseconds, and why a peer has none. bf16, batch 1, random weights, from the embedding to the chosen token.
+
+With --check it compares every kernel of the chain with PyTorch instead, then whole steps.
 """
 import json
 import sys
 
-asked = json.load(sys.stdin)
 try:
     import torch
-    import torch.nn.functional as F
 except ImportError:
     sys.exit("torch is not there")
-if not torch.cuda.is_available():
-    sys.exit("torch sees no GPU")
+
+from decoder import Decoder
+from pdl import Chain, error, kernel_errors
 
 SAMPLES, WARM_UP = 50, 10
-
-
-class Decoder:
-    def __init__(self, dims, head_norms, context):
-        def weight(*shape):
-            return (torch.randn(*shape, device="cuda") * 0.02).bfloat16()
-
-        def ones(n):
-            return torch.ones(n, device="cuda", dtype=torch.bfloat16)
-
-        d = dims
-        self.hidden, self.heads, self.kv_heads, self.dim = d["HIDDEN"], d["HEADS"], d["KV_HEADS"], d["HEAD_DIM"]
-        self.head_norms = (ones(self.dim), ones(self.dim)) if head_norms else None
-        self.table = weight(d["VOCAB"], self.hidden)
-        self.norm = ones(self.hidden)
-        cache = (1, self.kv_heads, context, self.dim)
-        self.layers = [
-            {
-                "attn_norm": ones(self.hidden),
-                "qkv": weight((self.heads + 2 * self.kv_heads) * self.dim, self.hidden),
-                "out": weight(self.hidden, self.heads * self.dim),
-                "mlp_norm": ones(self.hidden),
-                "gate_up": weight(2 * d["FFN"], self.hidden),
-                "down": weight(self.hidden, d["FFN"]),
-                "k": torch.randn(cache, device="cuda", dtype=torch.bfloat16),
-                "v": torch.randn(cache, device="cuda", dtype=torch.bfloat16),
-            }
-            for _ in range(d["LAYERS"])
-        ]
-        self.token = torch.zeros(1, dtype=torch.long, device="cuda")
-        self.pos = torch.zeros(1, dtype=torch.long, device="cuda")
-        freqs = 500000.0 ** (-torch.arange(0, self.dim, 2, device="cuda").float() / self.dim)
-        angles = torch.outer(torch.arange(context, device="cuda").float(), freqs)
-        self.cos = torch.cat([angles.cos()] * 2, -1).bfloat16()
-        self.sin = torch.cat([angles.sin()] * 2, -1).bfloat16()
-
-    def rotate(self, x, cos, sin):
-        half = self.dim // 2
-        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
-
-    def step(self, length):
-        """One step over a cache of `length` positions, the step's own with them."""
-        x = self.table[self.token]
-        cos, sin = self.cos[self.pos][:, None, :], self.sin[self.pos][:, None, :]
-        for w in self.layers:
-            h = F.rms_norm(x, (self.hidden,), w["attn_norm"], 1e-5)
-            q, k, v = F.linear(h, w["qkv"]).view(1, -1, self.dim).split([self.heads, self.kv_heads, self.kv_heads], 1)
-            if self.head_norms:
-                q = F.rms_norm(q, (self.dim,), self.head_norms[0], 1e-5)
-                k = F.rms_norm(k, (self.dim,), self.head_norms[1], 1e-5)
-            w["k"].index_copy_(2, self.pos, self.rotate(k, cos, sin).view(1, self.kv_heads, 1, self.dim))
-            w["v"].index_copy_(2, self.pos, v.view(1, self.kv_heads, 1, self.dim))
-            q = self.rotate(q, cos, sin).view(1, self.heads, 1, self.dim)
-            a = F.scaled_dot_product_attention(q, w["k"][:, :, :length], w["v"][:, :, :length], enable_gqa=True)
-            x = x + F.linear(a.reshape(1, -1), w["out"])
-            h = F.rms_norm(x, (self.hidden,), w["mlp_norm"], 1e-5)
-            gate, up = F.linear(h, w["gate_up"]).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * up, w["down"])
-        return F.linear(F.rms_norm(x, (self.hidden,), self.norm, 1e-5), self.table).argmax(-1)
 
 
 def graphed(step):
@@ -106,6 +49,19 @@ def timed(replay):
     return {"p10": times[SAMPLES // 10], "median": times[SAMPLES // 2], "p90": times[SAMPLES * 9 // 10]}
 
 
+def cublas(decoder, length):
+    return graphed(lambda: decoder.step(length))
+
+
+def pdl(decoder, length):
+    decoder.chain = getattr(decoder, "chain", None) or Chain(decoder)
+    replay = graphed(lambda: decoder.chain.step(length))
+    why = decoder.chain.wrong(decoder.logits(length, torch.float32), replay)
+    if why:
+        raise RuntimeError(why)
+    return replay
+
+
 def compiled(decoder, length):
     torch._dynamo.reset()
     step = torch.compile(lambda: decoder.step(length), mode="max-autotune-no-cudagraphs", fullgraph=True)
@@ -114,18 +70,63 @@ def compiled(decoder, length):
     return graphed(step)
 
 
-with torch.no_grad():
+PEERS = {"cublas": cublas, "pdl": pdl, "compiled": compiled}
+
+
+def times(asked):
     for model in asked["models"]:
-        decoder = Decoder(model["dims"], model["head_norms"], max(model["positions"]) + 1)
+        decoder = Decoder(model["dims"], model["head_norms"], model["bias"], max(model["positions"]) + 1)
         for position in model["positions"]:
             decoder.pos.fill_(position)
-            line = {"model": model["name"], "position": position, "cublas": None, "compiled": None}
-            line["cublas"] = timed(graphed(lambda: decoder.step(position + 1)))
-            if asked["compile"]:
+            line = {"model": model["name"], "position": position, "missing": {}}
+            for peer in asked["peers"]:
                 try:
-                    line["compiled"] = timed(compiled(decoder, position + 1))
-                except Exception as error:  # what a compiler may throw is not listed anywhere
-                    print(f"torch.compile: {error}", file=sys.stderr)
+                    line[peer] = timed(PEERS[peer](decoder, position + 1))
+                except Exception as problem:  # what a compiler may throw is not listed anywhere
+                    line["missing"][peer] = str(problem)
             print(json.dumps(line), flush=True)
         del decoder
         torch.cuda.empty_cache()
+
+
+# Heads of 64 and of 128 elements; 3, 2, 4, 7 and 8 queries a key head; columns that do and do not fill a warp.
+CHECKED = [
+    ((576, 9, 3, 64, 1536), False, False),
+    ((1024, 16, 8, 128, 3072), True, False),
+    ((4096, 32, 8, 128, 14336), False, False),
+    ((896, 14, 2, 64, 4864), False, True),
+    ((2048, 32, 4, 64, 5632), False, False),
+]
+
+
+def check(positions=(0, 1, 127, 300, 5000), replays=200):
+    """Kernels one at a time, whole steps, then graphs whose every replay must give the same bits. Whether all is well."""
+    well = True
+    for shape, head_norms, bias in CHECKED:
+        names = "HIDDEN", "HEADS", "KV_HEADS", "HEAD_DIM", "FFN"
+        decoder = Decoder({**dict(zip(names, shape)), "VOCAB": 32002, "LAYERS": 3}, head_norms, bias, max(positions) + 1)
+        chain = Chain(decoder)
+        for position in positions:
+            decoder.pos.fill_(position)
+            worst = kernel_errors(chain, position + 1)
+            serial, expected = chain.logits.clone(), decoder.logits(position + 1, torch.float32)
+            print(shape, position, {what: f"{worst[what]:.1e}" for what in worst}, flush=True)
+            replay = graphed(lambda: chain.step(position + 1))
+            why = chain.wrong(expected, replay)
+            other = 0
+            for _ in range(replays):
+                replay()
+                other += not torch.equal(chain.logits, serial)
+            told = why or f"step {error(chain.logits, expected):.1e}, torch in bf16 {error(decoder.logits(position + 1), expected):.1e}"
+            print(f"  {told}, {other} of {replays} replays have other bits", flush=True)
+            well &= not why and not other and max(worst.values()) < 1e-2
+    return well
+
+
+if __name__ == "__main__":
+    if not torch.cuda.is_available():
+        sys.exit("torch sees no GPU")
+    with torch.no_grad():
+        if sys.argv[1:] == ["--check"]:
+            sys.exit(0 if check() else "the chain is wrong")
+        times(json.load(sys.stdin))

@@ -1,4 +1,4 @@
-//! Peers: the same shapes through PyTorch on the same GPU.
+//! Peers: the same shapes through PyTorch, and through kernels chained by programmatic dependent launch, on the same GPU.
 
 use super::report::Quantiles;
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,36 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// The script that times them.
-const SCRIPT: &str = include_str!("peers.py");
+/// The script that times them, and what it imports or compiles.
+const SCRIPT: &str = "peers.py";
+const FILES: [(&str, &str); 4] = [
+    (SCRIPT, include_str!("peers.py")),
+    ("decoder.py", include_str!("decoder.py")),
+    ("pdl.py", include_str!("pdl.py")),
+    ("pdl.cu", include_str!("pdl.cu")),
+];
 
 /// A peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Peer {
     /// cuBLAS with fused projections, the step in one CUDA graph.
     Cublas,
+    /// Kernels chained by programmatic dependent launch, in one CUDA graph.
+    Pdl,
     /// `torch.compile` with max-autotune, in one CUDA graph.
     Compiled,
 }
 
 /// All peers.
-pub const PEERS: [Peer; 2] = [Peer::Cublas, Peer::Compiled];
+pub const PEERS: [Peer; 3] = [Peer::Cublas, Peer::Pdl, Peer::Compiled];
 
 impl Peer {
     /// The head of its column.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cublas => "cuBLAS graph us",
+            Self::Pdl => "PDL graph us",
             Self::Compiled => "torch.compile us",
         }
     }
@@ -33,9 +43,12 @@ impl Peer {
 
 /// Times of a token, where a peer ran.
 #[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PeerTimes {
     /// See [`Peer::Cublas`].
     pub cublas: Option<Quantiles>,
+    /// See [`Peer::Pdl`].
+    pub pdl: Option<Quantiles>,
     /// See [`Peer::Compiled`].
     pub compiled: Option<Quantiles>,
 }
@@ -45,6 +58,7 @@ impl PeerTimes {
     pub fn of(&self, peer: Peer) -> Option<Quantiles> {
         match peer {
             Peer::Cublas => self.cublas,
+            Peer::Pdl => self.pdl,
             Peer::Compiled => self.compiled,
         }
     }
@@ -59,26 +73,39 @@ pub struct Shapes {
     pub dims: BTreeMap<String, u32>,
     /// Queries and keys are normed.
     pub head_norms: bool,
+    /// Queries, keys and values have a bias.
+    pub bias: bool,
     /// Positions to time.
     pub positions: Vec<u32>,
+}
+
+/// What the peers said.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Told {
+    /// By model and position.
+    pub times: BTreeMap<(String, u32), PeerTimes>,
+    /// Why a peer has no time, model, position and peer first.
+    pub missing: Vec<String>,
 }
 
 #[derive(Deserialize)]
 struct Line {
     model: String,
     position: u32,
+    missing: BTreeMap<String, String>,
     #[serde(flatten)]
     times: PeerTimes,
 }
 
-/// Times the peers in a Python process; `compile` says whether `torch.compile` too, which takes minutes.
+/// Times the peers in a Python process; [`Peer::Compiled`] takes minutes.
 ///
 /// # Errors
 /// Why there are none: no Python, no PyTorch, no GPU for it, or what it says.
-pub fn run(models: &[Shapes], compile: bool) -> Result<BTreeMap<(String, u32), PeerTimes>, String> {
-    let asked = serde_json::json!({ "models": models, "compile": compile });
+pub fn run(models: &[Shapes], peers: &[Peer]) -> Result<Told, String> {
+    let asked = serde_json::json!({ "models": models, "peers": peers });
+    let folder = unpack().map_err(|error| format!("the script cannot be written: {error}"))?;
     let mut child = Command::new("python3")
-        .args(["-c", SCRIPT])
+        .arg(folder.path().join(SCRIPT))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -91,26 +118,66 @@ pub fn run(models: &[Shapes], compile: bool) -> Result<BTreeMap<(String, u32), P
     let output = child.wait_with_output().map_err(|error| format!("python3 does not end: {error}"))?;
     let told = String::from_utf8_lossy(&output.stderr);
     let why = told.trim().lines().last().unwrap_or("python3 says nothing").to_owned();
-    let times = parse(&String::from_utf8_lossy(&output.stdout));
-    if times.is_empty() { Err(why) } else { Ok(times) }
+    let said = parse(&String::from_utf8_lossy(&output.stdout));
+    if said.times.is_empty() { Err(why) } else { Ok(said) }
+}
+
+/// The script and its files in a folder of their own.
+fn unpack() -> std::io::Result<tempfile::TempDir> {
+    let folder = tempfile::tempdir()?;
+    for (name, text) in FILES {
+        std::fs::write(folder.path().join(name), text)?;
+    }
+    Ok(folder)
 }
 
 /// The script's lines; others, such as a library's warnings, are skipped.
-fn parse(text: &str) -> BTreeMap<(String, u32), PeerTimes> {
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-    lines.map(|line| ((line.model, line.position), line.times)).collect()
+fn parse(text: &str) -> Told {
+    let mut told = Told::default();
+    for Line { model, position, missing, times } in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+        told.missing.extend(missing.iter().map(|(peer, why)| format!("{model} at {position}: {peer}: {why}")));
+        told.times.insert((model, position), times);
+    }
+    told
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amk::vm::cuda::{CudaError, compile};
 
     #[test]
     fn lines_of_the_script_are_read() {
-        let text = "a warning\n{\"model\": \"m\", \"position\": 5, \"cublas\": {\"p10\": 1.0, \"median\": 2.0, \"p90\": 3.0}, \"compiled\": null}\n";
-        let times = parse(text);
+        let text = "a warning\n{\"model\": \"m\", \"position\": 5, \"missing\": {\"pdl\": \"no GPU\"}, \
+                    \"cublas\": {\"p10\": 1.0, \"median\": 2.0, \"p90\": 3.0}}\n";
+        let told = parse(text);
         let cublas = Some(Quantiles { p10: 1.0, median: 2.0, p90: 3.0 });
-        assert_eq!(times.get(&("m".to_owned(), 5)), Some(&PeerTimes { cublas, compiled: None }));
-        assert_eq!(times.len(), 1);
+        let times = PeerTimes { cublas, ..PeerTimes::default() };
+        assert_eq!(told.times.get(&("m".to_owned(), 5)), Some(&times));
+        assert_eq!((told.times.len(), told.missing), (1, vec!["m at 5: pdl: no GPU".to_owned()]));
+    }
+
+    #[test]
+    fn the_script_knows_the_peers_by_the_names_that_it_is_given() {
+        let (_, script) = FILES[0];
+        for peer in PEERS {
+            let name = serde_json::to_string(&peer).expect("a peer has a name");
+            assert!(script.contains(&format!("{name}: ")), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_chained_kernels_compile_with_and_without_dependent_launch() {
+        let (_, source) = FILES[3];
+        for (architecture, dim, group) in [("sm_80", 64, 3), ("sm_90a", 64, 8), ("sm_90a", 128, 2)] {
+            let defined = format!(
+                "#define DIM {dim}\n#define GROUP {group}\n#define WARPS 16\n#define DEPTH 6\n#define AHEAD 8\n#define CACHE_DEPTH 6\n"
+            );
+            match compile(&format!("{defined}{source}"), architecture) {
+                Ok(cubin) => assert!(cubin.log.contains("0 bytes spill stores"), "{}", cubin.log),
+                Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
+                Err(error) => panic!("{architecture}: {error}"),
+            }
+        }
     }
 }

@@ -37,8 +37,8 @@ pub struct Report {
     pub steps: u32,
     /// Launches timed of each row, in turn with those of the model's other rows.
     pub samples: usize,
-    /// Where peers were asked for and there are none: why.
-    pub no_peers: Option<String>,
+    /// Why peers that were asked for have no time.
+    pub no_peers: Vec<String>,
     /// Model by model.
     pub rows: Vec<Row>,
 }
@@ -142,14 +142,14 @@ pub(super) mod tests {
             bytes,
             us: us(median),
             predicted_us: median * 0.9,
-            peers: PeerTimes { cublas: cublas.map(us), compiled: None },
+            peers: PeerTimes { cublas: cublas.map(us), ..PeerTimes::default() },
         };
         Report {
             target: "h200".into(),
             ceiling_gb_per_s: 4000.0,
             steps: 64,
             samples: 15,
-            no_peers: None,
+            no_peers: Vec::new(),
             rows: vec![
                 row("small & quick", 0, 400_000_000, 200.0, Some(800.0)),
                 row("small & quick", 8192, 800_000_000, 250.0, None),

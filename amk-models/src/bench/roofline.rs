@@ -1,6 +1,6 @@
 //! The picture of a benchmark: percent of the ceiling, as SVG.
 
-use super::peers::Peer;
+use super::peers::PEERS;
 use super::report::{Report, Row};
 use core::fmt::Write as _;
 
@@ -15,8 +15,12 @@ const GROUP_GAP: f64 = 12.0;
 const MODEL_GAP: f64 = 10.0;
 
 /// What a bar stands for.
-const SERIES: [(&str, &str); 3] =
-    [("amk", "#1b6ca8"), ("CUDA-graphed cuBLAS", "#d9822b"), ("torch.compile in a graph", "#8a8d91")];
+const SERIES: [(&str, &str); 1 + PEERS.len()] = [
+    ("amk", "#1b6ca8"),
+    ("CUDA-graphed cuBLAS", "#d9822b"),
+    ("PDL-chained CUDA graph", "#5b9a5b"),
+    ("torch.compile in a graph", "#8a8d91"),
+];
 
 /// Bars of every model and position, with the peers that ran: percent of the ceiling and microseconds.
 pub fn roofline(report: &Report) -> String {
@@ -57,7 +61,7 @@ pub fn roofline(report: &Report) -> String {
 fn group(out: &mut String, report: &Report, row: &Row, mut y: f64) -> f64 {
     let label = format!("position {}", row.position);
     text(out, LEFT - 10.0, y + 12.0, "end", "", &label);
-    let peers = [row.peers.of(Peer::Cublas), row.peers.of(Peer::Compiled)];
+    let peers = PEERS.map(|peer| row.peers.of(peer));
     for (us, (_, colour)) in std::iter::once(Some(row.us)).chain(peers).zip(SERIES) {
         let Some(us) = us else { continue };
         let percent = row.percent(report.ceiling_gb_per_s, us.median);
@@ -80,10 +84,9 @@ fn group(out: &mut String, report: &Report, row: &Row, mut y: f64) -> f64 {
 }
 
 fn legend(out: &mut String, report: &Report) {
-    let ran = |peer| report.rows.iter().any(|row| row.peers.of(peer).is_some());
-    let shown = [true, ran(Peer::Cublas), ran(Peer::Compiled)];
+    let ran = PEERS.map(|peer| report.rows.iter().any(|row| row.peers.of(peer).is_some()));
     let mut x = 16.0;
-    for ((name, colour), _) in SERIES.iter().zip(shown).filter(|(_, shown)| *shown) {
+    for ((name, colour), _) in SERIES.iter().zip(std::iter::once(true).chain(ran)).filter(|(_, shown)| *shown) {
         let _ = writeln!(out, "<rect x=\"{x}\" y=\"42\" width=\"13\" height=\"13\" fill=\"{colour}\"/>");
         text(out, x + 19.0, 53.0, "start", "", name);
         x += 40.0 + 7.0 * name.len() as f64;

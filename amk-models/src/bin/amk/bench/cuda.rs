@@ -1,10 +1,10 @@
 //! Decode steps on a GPU, and peers beside them.
 
-use super::{Bench, GATE_STEPS, Peers, write_json};
+use super::{Bench, GATE_STEPS, write_json};
 use crate::options::{cuda_vm, print};
 use crate::subject::{Subject, Which};
 use amk::vm::cuda::{Ceiling, CostModel, RunOptions, Vm, VmOptions};
-use amk_models::bench::peers::{self, Shapes};
+use amk_models::bench::peers::{self, PEERS, Shapes};
 use amk_models::bench::{Gate, PeerTimes, Quantiles, Report, Row, roofline};
 use amk_models::cache::Cache;
 use amk_models::model::Model;
@@ -33,7 +33,7 @@ impl Bench {
             ceiling_gb_per_s: median / 1e9,
             steps: self.steps,
             samples: self.samples,
-            no_peers: None,
+            no_peers: Vec::new(),
             rows,
         };
         self.add_peers(&mut report, &shapes);
@@ -41,16 +41,19 @@ impl Bench {
     }
 
     fn add_peers(&self, report: &mut Report, shapes: &[Shapes]) {
-        if self.peers == Peers::None {
+        let asked: Vec<_> =
+            PEERS.into_iter().filter(|peer| self.peers.iter().any(|of| of.all().contains(peer))).collect();
+        if asked.is_empty() {
             return;
         }
-        match peers::run(shapes, self.peers == Peers::All) {
-            Ok(times) => {
+        match peers::run(shapes, &asked) {
+            Ok(told) => {
                 for row in &mut report.rows {
-                    row.peers = times.get(&(row.model.clone(), row.position)).copied().unwrap_or_default();
+                    row.peers = told.times.get(&(row.model.clone(), row.position)).copied().unwrap_or_default();
                 }
+                report.no_peers = told.missing;
             }
-            Err(why) => report.no_peers = Some(why),
+            Err(why) => report.no_peers.push(why),
         }
     }
 
@@ -61,7 +64,7 @@ impl Bench {
                 "{target}: bare ring {ceiling_gb_per_s:.0} GB/s; time of a token in launches of {steps} steps, {samples} of each in turn\n"
             ))?;
             print(&report.table())?;
-            if let Some(why) = &report.no_peers {
+            for why in &report.no_peers {
                 print(&format!("peers: {why}\n"))?;
             }
         }
@@ -142,10 +145,12 @@ impl Timed {
 
     fn shapes(&self) -> Result<Shapes> {
         let signatures = &self.model.family.kernel.graph()?.signatures;
+        let has = |path: &str| signatures.iter().any(|signature| signature.path == path);
         Ok(Shapes {
             name: self.name.clone(),
             dims: self.model.instance.dims.clone(),
-            head_norms: signatures.iter().any(|signature| signature.path == "amk_kernels::head_norm"),
+            head_norms: has("amk_kernels::head_norm"),
+            bias: has("amk_kernels::add_bias"),
             positions: self.positions.clone(),
         })
     }

@@ -5,6 +5,8 @@ mod cuda;
 
 use super::options::{Device, ScheduleArg, Weights, print};
 use super::subject::SubjectArgs;
+use amk_models::bench::Peer;
+use amk_models::bench::peers::PEERS;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ use std::process::ExitCode;
 ///
 /// No time is shown before the VM's logits equal those of the annotated function: on the CPU bit for bit, on a GPU within what
 /// bf16 allows. On a GPU every time stands beside the read ceiling, which a bare ring of the same copies reaches in the same run,
-/// beside what the cost model says, and beside PyTorch on the same shapes where it is installed.
+/// beside what the cost model says, and beside peers on the same shapes where PyTorch is installed.
 #[derive(clap::Args)]
 pub(crate) struct Bench {
     #[command(flatten)]
@@ -34,8 +36,8 @@ pub(crate) struct Bench {
     #[command(flatten)]
     schedule: ScheduleArg,
     /// What to time beside it, on a GPU.
-    #[arg(long, default_value = "cublas")]
-    peers: Peers,
+    #[arg(long, value_delimiter = ',', default_value = "cublas")]
+    peers: Vec<Peers>,
     /// CPU threads [default: all cores].
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
@@ -57,8 +59,24 @@ enum Peers {
     None,
     /// PyTorch with the step in a CUDA graph.
     Cublas,
-    /// And torch.compile with max-autotune, which takes minutes.
+    /// Kernels chained by programmatic dependent launch in a CUDA graph, where they compute what PyTorch does.
+    Pdl,
+    /// torch.compile with max-autotune, which takes minutes.
+    Compiled,
+    /// All of them.
     All,
+}
+
+impl Peers {
+    fn all(self) -> &'static [Peer] {
+        match self {
+            Self::None => &[],
+            Self::Cublas => &[Peer::Cublas],
+            Self::Pdl => &[Peer::Pdl],
+            Self::Compiled => &[Peer::Compiled],
+            Self::All => &PEERS,
+        }
+    }
 }
 
 /// Steps whose logits are compared before any is timed, at most.
