@@ -2,6 +2,7 @@
 //   void dispatch(Worker&, const Record&)      the instructions of the program, specialised
 //   bool dispatch_load(L&, const Record&, const u8* tape) what the loader and the scout fetch for them, the weights from `tape` on
 #pragma once
+#include "exchange.cuh"
 #include "loader.cuh"
 
 template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
@@ -40,7 +41,7 @@ AMK_DEVICE void consume(Worker& w) {
         for (u32 i = begin, after; i < end; i = after) {
             union { Record record; u32 word[RECORD_WORDS]; } r;
 #pragma unroll
-            for (int k = 0; k < RECORD_WORDS - 3; k++) r.word[k] = __shfl_sync(~0u, next, k);
+            for (int k = 0; k < USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
             after = i + 1;
             // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
             if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) after += AMK_ROUNDS;
@@ -49,7 +50,9 @@ AMK_DEVICE void consume(Worker& w) {
             asm volatile("mov.u32 %0, %2; mov.u32 %1, %3;" : "=r"(w.lane), "=r"(w.warp) : "r"(threadIdx.x % 32), "r"(threadIdx.x / 32));
             w.task = r.record.task, w.record = i;
             w.stamp(TRACE_START);
+            before_task(w, r.record);
             dispatch(w, r.record);
+            after_task(w, r.record);
             w.stamp(TRACE_END), w.tell(TRACE_STARVED, w.starved), w.tell(TRACE_LATE, w.late);
         }
         if (w.s.leave) break;
