@@ -7,20 +7,35 @@
 #pragma once
 #include "worker.cuh"
 
+#if AMK_EXCHANGE
+constexpr u32 COUNTER_STRIDE = 16; // packets: a line of the L2 each
+
+AMK_DEVICE u32 load_acquire(const u64* p) {
+    u32 v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+AMK_DEVICE void add_release(u64* p) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory"); }
+
 // Every packet of the worker is published.
 AMK_DEVICE void arrive(Worker& w, u32 counter) {
     w.sync();
-    if (w.thread() == 0) count_release(w.p.packets + counter);
+    if (w.thread() == 0) add_release(w.p.packets + counter);
 }
 // Everything that those who arrived have published can be read.
 AMK_DEVICE void await_full(Worker& w, u32 counter, u32 arrivals) {
     if (w.thread() == 0) {
         u32 got;
-        while ((int)((got = load_acquire_u32(w.p.packets + counter)) - arrivals * w.epoch) < 0)
-            if (stalled(w.s, w.warp, FAULT_PACKET, w.step(), w.task, counter, got)) break;
+        while ((int)((got = load_acquire(w.p.packets + counter)) - arrivals * w.epoch) < 0) {
+            if (!w.s.gone) continue;
+            // For every warp: this explains the packets that they will miss.
+            for (u32 warp = 0; warp < AMK_WARPS; warp++) stalled(w.s, warp, FAULT_PACKET, w.step(), w.task, counter, got);
+            break;
+        }
     }
     w.sync();
 }
+#endif
 
 AMK_DEVICE void before_task(Worker& w, const Record& r) {
 #if AMK_EXCHANGE == AMK_COUNTERS

@@ -62,8 +62,8 @@ struct Record {
     u32 signal, wait;// packet offsets of counters, 0: none; a barrier arrives and waits at all from `signal` to `wait`
     u32 arrivals;    // at the counter that it waits for, a step
 };
-constexpr int RECORD_WORDS = 16, USED_WORDS = RECORD_WORDS - (AMK_EXCHANGE ? 0 : 3);
-constexpr u32 COUNTER_STRIDE = 16; // packets: a line of the L2 each
+constexpr int RECORD_WORDS = 16;
+#define AMK_UNUSED_WORDS (AMK_EXCHANGE ? 0 : 3)
 static_assert(sizeof(Record) == RECORD_WORDS * 4, "the host mirrors this layout");
 
 // Why a launch ended early: in the first place whether, polled by every watchdog; then what each worker waited for.

@@ -41,7 +41,7 @@ AMK_DEVICE void consume(Worker& w) {
         for (u32 i = begin, after; i < end; i = after) {
             union { Record record; u32 word[RECORD_WORDS]; } r;
 #pragma unroll
-            for (int k = 0; k < USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
+            for (int k = 0; k < RECORD_WORDS - AMK_UNUSED_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
             after = i + 1;
             // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
             if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) after += AMK_ROUNDS;

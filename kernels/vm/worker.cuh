@@ -69,14 +69,14 @@ AMK_DEVICE void align_clock(const Params& p, u32 which) {
 }
 
 // Tells the host what this worker waited for when the launch was abandoned: the first task in its queue counts, and a missing packet
-// explains an idle ring, not the other way round; a counter that is not full explains the packets.
+// explains an idle ring, not the other way round.
 AMK_DEVICE void confess(const Params& p, const Shared& s) {
     uint4 first = make_uint4(FAULT_NONE, 0, 0, 0);
     for (int i = 0; i <= AMK_WARPS; i++) {
         const uint4 w = s.waiting[i];
         if ((w.x & 3) == FAULT_NONE) continue;
         const u64 now = (u64)(w.x >> 2) << 32 | w.y, then = (u64)(first.x >> 2) << 32 | first.y;
-        if ((first.x & 3) == FAULT_NONE || now < then || (now == then && (w.x & 3) == FAULT_PACKET && (!AMK_EXCHANGE || (first.x & 3) != FAULT_PACKET))) first = w;
+        if ((first.x & 3) == FAULT_NONE || now < then || (now == then && (w.x & 3) == FAULT_PACKET)) first = w;
     }
     Fault& to = p.fault[1 + blockIdx.x];
     to.kind = first.x & 3, to.step = first.x >> 2, to.task = first.y, to.where = first.z, to.got = first.w;
