@@ -91,7 +91,7 @@ fn another_schedule_gives_the_same_logits() {
             assert_eq!(beside.run(&[1], 0, 9, &stops, &mut |_| {}).expect("the launch should end").tokens.len(), 1);
         }
         let draws = RunOptions { temperature: 1.0, top_k: 40, top_p: 0.9, seed: 7, ..RunOptions::default() };
-        let mut draw = |vm: &mut Vm| vm.run(&[1], 0, 50, &draws, &mut |_| {}).expect("the launch should end").tokens;
+        let draw = |vm: &mut Vm| vm.run(&[1], 0, 50, &draws, &mut |_| {}).expect("the launch should end").tokens;
         assert_eq!(draw(&mut beside), draw(&mut vm), "{schedule:?}: filtered draws");
     }
     let split = DeviceSchedule { splits: 2, ..own };
