@@ -9,8 +9,8 @@ use amk::vm::Bindings;
 use amk::vm::cpu;
 use amk::vm::cuda::plan::{Phase, Plan};
 use amk::vm::cuda::{
-    CudaError, DeviceSchedule, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for,
-    source,
+    CudaError, DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions,
+    compile, plan_for, source,
 };
 use amk_kernels::cuda::DEVICE;
 use amk_kernels::{argmax, embed, gelu_mul, linear};
@@ -141,6 +141,7 @@ proptest! {
         ffn in 1..90u32,
         vocab in 1..40u32,
         f32 in any::<bool>(),
+        exchange in prop_oneof![Just(DeviceExchange::Packets), Just(DeviceExchange::Counters), Just(DeviceExchange::Barrier)],
     ) {
         let family = &FAMILIES[family];
         let dims = [
@@ -149,7 +150,7 @@ proptest! {
         ];
         let mut instance = family.kernel.graph().expect("a graph").instances[0].clone();
         instance.dims.extend(dims.map(|(dim, value)| (dim.to_owned(), value)));
-        let schedule = DeviceSchedule { workers, ..target("h200").schedule };
+        let schedule = DeviceSchedule { workers, exchange, ..target("h200").schedule };
         let precision = if f32 { Precision::F32 } else { Precision::BF16 };
         let plan = plan_for(family.kernel, &instance, &schedule, precision).expect("it should be planned");
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));

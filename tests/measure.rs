@@ -1,6 +1,6 @@
 //! What is measured on a GPU: traces, schedules that are exchanged, the read ceiling. Says "skipped" without one.
 
-use amk::vm::cuda::{Ceiling, CudaError, DeviceSchedule, RunOptions, Vm, VmOptions, probe};
+use amk::vm::cuda::{Ceiling, CudaError, DeviceExchange, DeviceSchedule, RunOptions, Vm, VmOptions, probe};
 use amk_kernels::cuda::{CEILING, DEVICE};
 use amk_models::bench::relative_error;
 use amk_models::model::{FAMILIES, Model};
@@ -65,7 +65,7 @@ fn another_schedule_gives_the_same_logits() {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
     };
-    let own = vm.schedule();
+    let (kernel, instance, own) = (model.family.kernel, &model.instance, vm.schedule());
     let tokens: Vec<u32> = (0..600).map(|n| 17 + 91 * n % 40_000).collect();
     let logits = |vm: &mut Vm| {
         vm.run(&tokens[..596], 0, 596, &RunOptions::default(), &mut |_| {}).expect("the launch should end");
@@ -77,18 +77,28 @@ fn another_schedule_gives_the_same_logits() {
         DeviceSchedule { pace: 0, in_flight: 1, ..own },
         DeviceSchedule { ring_slots: 3, pace: 230, ..own },
         DeviceSchedule { lookahead: 64, ..own },
+        DeviceSchedule { exchange: DeviceExchange::Counters, ..own },
+        DeviceSchedule { exchange: DeviceExchange::Barrier, ..own },
     ] {
-        let (kernel, instance) = (model.family.kernel, &model.instance);
-        let same = vm.reschedule(kernel, instance, DEVICE, &cubins(), schedule).expect("it should compile");
-        assert!(same && vm.schedule() == schedule, "{schedule:?} is the same program");
-        assert!(logits(&mut vm) == expected, "{schedule:?} changes no bit");
+        let beside = vm.beside(kernel, instance, DEVICE, &cubins(), schedule).expect("it should compile");
+        let mut beside = beside.expect("the weights stay where they are");
+        assert_eq!(beside.schedule(), schedule);
+        // Again with counters that have counted, after a launch that ended early.
+        for _ in 0..2 {
+            assert!(logits(&mut beside) == expected, "{schedule:?} changes no bit");
+            let first = beside.run(&[1], 0, 1, &RunOptions::default(), &mut |_| {}).expect("the launch should end");
+            let stops = RunOptions { stops: first.tokens, ..RunOptions::default() };
+            assert_eq!(beside.run(&[1], 0, 9, &stops, &mut |_| {}).expect("the launch should end").tokens.len(), 1);
+        }
+        let draws = RunOptions { temperature: 1.0, top_k: 40, top_p: 0.9, seed: 7, ..RunOptions::default() };
+        let draw = |vm: &mut Vm| vm.run(&[1], 0, 50, &draws, &mut |_| {}).expect("the launch should end").tokens;
+        assert_eq!(draw(&mut beside), draw(&mut vm), "{schedule:?}: filtered draws");
     }
     let split = DeviceSchedule { splits: 2, ..own };
-    let (kernel, instance) = (model.family.kernel, &model.instance);
-    assert!(!vm.reschedule(kernel, instance, DEVICE, &cubins(), split).expect("it should compile"));
-    let options = VmOptions { schedule: Some(split), ..VmOptions::default() };
-    let mut other =
-        Vm::new(kernel, instance, &model.bindings, DEVICE, &cubins(), &options, &mut |_| {}).expect("another VM");
+    let other = vm.beside(kernel, instance, DEVICE, &cubins(), split).expect("it should compile");
+    let mut other = other.expect("splits move no weights");
+    let plain = DeviceSchedule { fusion: false, ..own };
+    assert!(vm.beside(kernel, instance, DEVICE, &cubins(), plain).expect("it should compile").is_none());
     let error = relative_error(&logits(&mut other), &expected);
     println!("two splits instead of {}: logits {error:.2e} away", vm.plan().sizes.splits);
     assert!(error < 0.03, "{error}");

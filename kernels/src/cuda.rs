@@ -11,6 +11,7 @@ pub const DEVICE: DeviceCode = DeviceCode {
         ("vm/search.cuh", include_str!("../vm/search.cuh")),
         ("vm/worker.cuh", include_str!("../vm/worker.cuh")),
         ("vm/task.cuh", include_str!("../vm/task.cuh")),
+        ("vm/exchange.cuh", include_str!("../vm/exchange.cuh")),
         ("vm/loader.cuh", include_str!("../vm/loader.cuh")),
         ("gemv.cuh", include_str!("gemv.cuh")),
         ("sample.cuh", include_str!("sample.cuh")),

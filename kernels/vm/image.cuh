@@ -6,6 +6,12 @@
 #ifndef AMK_TRACE
 #define AMK_TRACE 0        // 1: tasks write time stamps
 #endif
+#define AMK_PACKETS 0
+#define AMK_COUNTERS 1
+#define AMK_BARRIER 2
+#ifndef AMK_EXCHANGE
+#define AMK_EXCHANGE AMK_PACKETS // how tasks wait for one another, see exchange.cuh
+#endif
 #ifndef AMK_WARPS
 #define AMK_WARPS 16       // consumer warps
 #endif
@@ -53,10 +59,12 @@ struct Record {
     u32 aux;         // attention: split
     u32 partial, lse;// packet offsets of split results
     u32 tape;        // bytes of the tape the task consumes
-    u32 reserved[3];
+    u32 signal, wait;// packet offsets of counters, 0: none; a barrier arrives and waits at all from `signal` to `wait`
+    u32 arrivals;    // at the counter that it waits for, a step
 };
 constexpr int HOT_WORDS = 8; // those of a gemv
 constexpr int RECORD_WORDS = 16;
+#define AMK_USED_WORDS (AMK_EXCHANGE ? RECORD_WORDS : 12) // by consumers
 static_assert(sizeof(Record) == RECORD_WORDS * 4, "the host mirrors this layout");
 
 // Why a launch ended early: in the first place whether, polled by every watchdog; then what each worker waited for.

@@ -2,6 +2,7 @@
 //   void dispatch(Worker&, const Record&)      the instructions of the program, specialised
 //   bool dispatch_load(L&, const Record&, const u8* tape) what the loader and the scout fetch for them, the weights from `tape` on
 #pragma once
+#include "exchange.cuh"
 #include "loader.cuh"
 
 template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
@@ -32,28 +33,31 @@ AMK_DEVICE void begin_step(Worker& w) {
 
 AMK_DEVICE void consume(Worker& w) {
     const u32 worker = blockIdx.x, begin = w.p.record_at[worker], end = w.p.record_at[worker + 1];
-    const u32* words = (const u32*)w.p.records;
+    const u32* words = (const u32*)w.p.records + w.lane % RECORD_WORDS;
     for (w.epoch = w.p.epoch; w.step() < w.p.steps; w.epoch++) {
         begin_step(w);
         // The next record waits in the lanes of the warp, a word each.
-        u32 i = begin, next = words[(u64)i * RECORD_WORDS + w.lane % RECORD_WORDS];
+        u32 i = begin, next = words[(u64)i * RECORD_WORDS];
         while (i < end) {
             union { Record record; u32 word[RECORD_WORDS]; } r;
 #pragma unroll
             for (int k = 0; k < HOT_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
-            if (r.record.op != AMK_OP_GEMV) {
-#pragma unroll
-                for (int k = HOT_WORDS; k < RECORD_WORDS - 4; k++) r.word[k] = __shfl_sync(~0u, next, k);
-            }
             w.record = i++;
-            // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
-            if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) i += AMK_ROUNDS;
-            next = words[(u64)(i < end ? i : begin) * RECORD_WORDS + w.lane % RECORD_WORDS]; // always: a load that may not be is waited for
-            // Opaque copies: what the bodies derive from them must not be hoisted out of this loop, where it would only spill.
-            asm volatile("mov.u32 %0, %2; mov.u32 %1, %3;" : "=r"(w.lane), "=r"(w.warp) : "r"(threadIdx.x % 32), "r"(threadIdx.x / 32));
+            if (AMK_EXCHANGE || r.record.op != AMK_OP_GEMV) {
+#pragma unroll
+                for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
+                w.settle();
+                // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
+                if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) i += AMK_ROUNDS;
+            }
+            next = words[(u64)i * RECORD_WORDS]; // there is one more than there are tasks
+            // What the bodies derive from these must not be hoisted out of this loop, where it would only spill.
+            asm volatile("" : "+r"(w.lane), "+r"(w.warp));
             w.task = r.record.task;
             w.stamp(TRACE_START);
+            before_task(w, r.record);
             dispatch(w, r.record);
+            after_task(w, r.record);
             w.stamp(TRACE_END), w.tell(TRACE_STARVED, w.starved), w.tell(TRACE_LATE, w.late);
         }
         if (w.s.leave) break;
@@ -98,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
         take_registers();
         u32 ring_at = data, full = shared_address(s.full);
         asm volatile("" : "+r"(ring_at), "+r"(full)); // kept, not worked out anew
-        Worker w = {p, s, ring_at, full, 0, 0, warp, lane, p.epoch};
+        Worker w = {p, s, ring_at, full, 0, 0, warp, lane, p.epoch, 0, 0, false};
         consume(w);
     }
 }

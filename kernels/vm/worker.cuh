@@ -112,15 +112,23 @@ struct Worker {
     u32 epoch;
     u32 task;
     u32 buffer;            // which half of the GEMV partials
+    bool behind;           // other warps still deliver the last task
     u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
     AMK_DEVICE u32 step() const { return epoch - p.epoch; }
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
     AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
-    // Some warps go on at once, the others follow them.
-    AMK_DEVICE void arrive() const { asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
-    AMK_DEVICE void follow() const { asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
+    // A task ends: the warps that deliver have delivered, the others are behind them. What these load for the next task would be in the
+    // way of those few stores, so before it they settle.
+    AMK_DEVICE void end_task(bool delivers) {
+        if (delivers) asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
+        behind = !delivers;
+    }
+    AMK_DEVICE void settle() {
+        if (behind) asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
+        behind = false;
+    }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
 
     // Blocks until the loader has filled the current slot; gives its shared address.

@@ -2,7 +2,7 @@
 
 use super::smollm2;
 use amk::ir::{Access, Exchange, TaskId};
-use amk::vm::cuda::{CudaError, Faults, RunOptions, Stuck, Vm, VmOptions, compile};
+use amk::vm::cuda::{CudaError, DeviceExchange, DeviceSchedule, Faults, RunOptions, Stuck, Vm, VmOptions, compile};
 use cudarc::driver::LaunchConfig;
 use std::time::Duration;
 
@@ -52,6 +52,30 @@ fn a_packet_that_never_comes_is_named_at_the_deadline_and_the_next_launch_works(
         // The fault is in the step at position 4 alone: a launch that ends before it, and one that begins after it, go through.
         let run = faulty.run(&[1, 504, 260], 0, 4, &RunOptions::default(), &mut |_| {}).expect("it should end");
         assert_eq!(run.tokens, expected[..4]);
+        let run = faulty.run(&[7], 5, 3, &RunOptions::default(), &mut |_| {}).expect("it should end");
+        assert_eq!(run.tokens.len(), 3);
+    }
+}
+
+#[test]
+fn a_counter_that_is_never_full_is_named_at_the_deadline_and_the_next_launch_works() {
+    let Ok((_, model)) = smollm2::load(64) else { return println!("skipped: no checkpoint") };
+    let vm = match smollm2::vm(64, Faults::default()) {
+        Ok(vm) => vm,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let schedule = Some(DeviceSchedule { exchange: DeviceExchange::Counters, ..vm.schedule() });
+    for op in ["project", "residual", "best"] {
+        let (task, worker, _) = publisher(&vm, op);
+        let faults = Faults { drop: Some((task, 4)), delay_ns: 0 };
+        let options = VmOptions { schedule, faults, ..VmOptions::default() };
+        let mut faulty = smollm2::start(&model, &options).expect("it should start");
+        let error = eight(&mut faulty, Duration::from_millis(300)).expect_err("an arrival is missing");
+        println!("t{} ({op}) of worker {worker} does not arrive: {error}", task.0);
+        let CudaError::Stuck(Stuck { event, wanted, found, step, .. }) = error else { panic!("{error}") };
+        assert!(event.starts_with("the counter of `"), "{event}");
+        // Five steps of arrivals but one.
+        assert_eq!((step, wanted % 5, found), (4, 0, wanted - 1));
         let run = faulty.run(&[7], 5, 3, &RunOptions::default(), &mut |_| {}).expect("it should end");
         assert_eq!(run.tokens.len(), 3);
     }

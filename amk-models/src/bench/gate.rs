@@ -5,7 +5,7 @@ use amk::vm::cuda::{CudaError, Precision, Vm};
 use amk::{Pos, Token};
 
 /// Relative error of the logits that bf16 activations may cause.
-const BF16_TOLERANCE: f64 = 0.05;
+pub(super) const BF16_TOLERANCE: f64 = 0.05;
 /// Relative error of the logits in f32, where sums are taken in another order.
 const F32_TOLERANCE: f64 = 1e-4;
 

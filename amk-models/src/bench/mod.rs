@@ -1,11 +1,17 @@
 //! Measuring decode steps: the gate before any time is shown, the table, peers on the same GPU, the picture.
 
+mod ablation;
 mod gate;
 pub mod peers;
+mod reference;
 mod report;
 mod roofline;
+mod turns;
 
+pub use ablation::{AblationReport, AblationRow, ablations};
 pub use gate::{Gate, relative_error};
 pub use peers::{Peer, PeerTimes};
+pub use reference::Reference;
 pub use report::{Quantiles, Report, Row};
 pub use roofline::roofline;
+pub use turns::{by_schedule, in_turn};

@@ -3,19 +3,12 @@
 use super::log::LogError;
 use super::search::{Measure, Outcome};
 use super::space::neighbours;
-use crate::bench::{Quantiles, relative_error};
+use crate::bench::{Reference, by_schedule, in_turn};
 use crate::model::Model;
 use amk::vm::cuda::plan::Plan;
-use amk::vm::cuda::{CudaError, DeviceCode, DeviceSchedule, GpuTarget, RunOptions, Vm, VmOptions, plan_for};
+use amk::vm::cuda::{CudaError, DeviceCode, DeviceSchedule, GpuTarget, Vm, VmOptions, plan_for};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-
-/// Steps that are fed before logits are compared: more than one run of a cache's split.
-const GATE_STEPS: u32 = 300;
-/// Steps whose logits are compared.
-const COMPARED: u32 = 4;
-/// Relative difference of logits whose sums were taken in another order: that of the bf16 between the phases.
-const REORDERED: f64 = 0.03;
 
 /// Why a search cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -49,9 +42,8 @@ pub struct Device<'m> {
     samples: usize,
     incumbent: Vm,
     candidate: Option<Vm>,
-    /// Logits of the first schedule, which was compared with the annotated function.
-    expected: Vec<f32>,
-    first: DeviceSchedule,
+    /// Of the first schedule, which was compared with the annotated function.
+    reference: Reference,
     /// Plans by what they depend on.
     plans: HashMap<[u32; 3], Option<Plan>>,
     /// What the cost model said.
@@ -72,12 +64,12 @@ impl<'m> Device<'m> {
         steps: u32,
         samples: usize,
     ) -> Result<Self, TuneError> {
-        let needed = positions.iter().max().map_or(0, |last| last + steps).max(GATE_STEPS + COMPARED);
+        let needed = positions.iter().max().map_or(0, |last| last + steps).max(Reference::POSITIONS);
         let context = vm.positions() as u32;
         if context < needed {
             return Err(TuneError::Context { context, needed });
         }
-        let expected = gate_logits(&mut vm)?;
+        let reference = Reference::of(&mut vm)?;
         Ok(Self {
             model,
             code,
@@ -86,53 +78,17 @@ impl<'m> Device<'m> {
             positions: positions.to_vec(),
             steps,
             samples,
-            first: vm.schedule(),
             incumbent: vm,
             candidate: None,
-            expected,
+            reference,
             plans: HashMap::new(),
             prices: HashMap::new(),
         })
     }
 
-    /// A VM by a schedule: one that is there, with other code, or a new one.
-    fn vm(&self, old: Option<Vm>, schedule: DeviceSchedule) -> Result<Vm, CudaError> {
-        let (kernel, instance) = (self.model.family.kernel, &self.model.instance);
-        if let Some(mut vm) = old
-            && (vm.schedule() == schedule || vm.reschedule(kernel, instance, self.code, &self.cache, schedule)?)
-        {
-            return Ok(vm);
-        }
-        let options = VmOptions { schedule: Some(schedule), ..VmOptions::default() };
-        Vm::new(kernel, instance, &self.model.bindings, self.code, &self.cache, &options, &mut |_| {})
+    fn vm(&self, schedule: DeviceSchedule) -> Result<Vm, CudaError> {
+        by_schedule(self.model, &self.incumbent, self.code, &self.cache, schedule)
     }
-
-    /// Why a candidate must not run, if it must not.
-    fn gate(&self, vm: &mut Vm) -> Result<Option<String>, CudaError> {
-        let found = gate_logits(vm)?;
-        let schedule = vm.schedule();
-        if order(&schedule) == order(&self.first) {
-            let same = found.iter().map(|x| x.to_bits()).eq(self.expected.iter().map(|x| x.to_bits()));
-            return Ok((!same).then(|| "the logits are not bit for bit those of the first schedule".to_owned()));
-        }
-        let error = relative_error(&found, &self.expected);
-        let near = error <= REORDERED;
-        Ok((!near).then(|| format!("the logits are {error:.4} away from those of the first schedule")))
-    }
-}
-
-/// Who adds up what: workers, runs and splits decide it, and the plan with it; all else is when.
-fn order(schedule: &DeviceSchedule) -> [u32; 3] {
-    [schedule.workers, schedule.run, schedule.splits]
-}
-
-/// Logits of some steps after others from position 0 on, so that they depend on nothing that ran before.
-fn gate_logits(vm: &mut Vm) -> Result<Vec<f32>, CudaError> {
-    let tokens: Vec<u32> = (0..GATE_STEPS + COMPARED).map(|n| 17 + 91 * n % 40_000).collect();
-    let (before, after) = tokens.split_at(GATE_STEPS as usize);
-    vm.run(before, 0, GATE_STEPS, &RunOptions::default(), &mut |_| {})?;
-    let options = RunOptions { logits: true, ..RunOptions::default() };
-    Ok(vm.run(after, GATE_STEPS, COMPARED, &options, &mut |_| {})?.logits)
 }
 
 impl Measure for Device<'_> {
@@ -153,7 +109,7 @@ impl Measure for Device<'_> {
         let (kernel, instance) = (self.model.family.kernel, &self.model.instance);
         let plan = self
             .plans
-            .entry(order(schedule))
+            .entry([schedule.workers, schedule.run, schedule.splits])
             .or_insert_with(|| plan_for(kernel, instance, schedule, VmOptions::default().precision).ok());
         let price = plan.as_mut().map(|plan| {
             plan.schedule = *schedule;
@@ -168,39 +124,25 @@ impl Measure for Device<'_> {
     fn compare(&mut self, incumbent: &DeviceSchedule, candidate: &DeviceSchedule) -> Result<Outcome, TuneError> {
         // The last candidate may have been kept, or rows of the log may have moved the incumbent.
         if self.incumbent.schedule() != *incumbent {
-            let other = self.candidate.take();
-            let vm = self.vm(other, *incumbent)?;
-            self.candidate = Some(std::mem::replace(&mut self.incumbent, vm));
+            self.incumbent = match self.candidate.take() {
+                Some(vm) if vm.schedule() == *incumbent => vm,
+                _ => self.vm(*incumbent)?,
+            };
         }
-        let old = self.candidate.take();
-        let mut vm = match self.vm(old, *candidate) {
+        // Its memory goes first.
+        self.candidate = None;
+        let mut vm = match self.vm(*candidate) {
             Ok(vm) => vm,
             // A dead context ends the search; what this schedule alone cannot do does not.
             Err(error @ (CudaError::Driver(_) | CudaError::Dead(_))) => return Err(error.into()),
             Err(error) => return Ok(Outcome::Refused(error.to_string())),
         };
-        let refused = match self.gate(&mut vm) {
-            Err(CudaError::Stuck(stuck)) => Some(stuck.to_string()),
-            gate => gate?,
-        };
-        if let Some(why) = refused {
+        if let Some(why) = self.reference.refuses(&mut vm)? {
             return Ok(Outcome::Refused(why));
         }
-        let mut times = [vec![Vec::new(); self.positions.len()], vec![Vec::new(); self.positions.len()]];
-        for sample in 0..self.samples {
-            for (at, &position) in self.positions.iter().enumerate() {
-                // Who is first changes, so that neither always runs on what the other left in the caches.
-                for turn in [sample % 2, 1 - sample % 2] {
-                    let vm = if turn == 0 { &mut self.incumbent } else { &mut vm };
-                    let run = vm.run(&[1], position, self.steps, &RunOptions::default(), &mut |_| {})?;
-                    times[turn][at].push(run.time.as_secs_f64() * 1e6 / f64::from(self.steps));
-                }
-            }
-        }
+        let times = in_turn([&mut self.incumbent, &mut vm], &self.positions, self.steps, self.samples)?;
         self.candidate = Some(vm);
-        let [incumbent, candidate] = times.map(|of_positions| {
-            of_positions.into_iter().map(|samples| Quantiles::of(samples).map_or(f64::NAN, |us| us.median)).collect()
-        });
+        let [incumbent, candidate] = times.map(|of_positions| of_positions.iter().map(|us| us.median).collect());
         Ok(Outcome::Timed { incumbent, candidate })
     }
 }

@@ -14,7 +14,7 @@ const FIELDS: [Values; 6] = [
     (&[0, 64, 128, 256], |schedule| &mut schedule.lookahead),
 ];
 
-/// The legal schedules that differ from one in a single field.
+/// The legal schedules that differ from one in a single field. Fusion and exchange stay: without them nothing is faster.
 pub fn neighbours(schedule: &DeviceSchedule, target: &GpuTarget) -> Vec<DeviceSchedule> {
     let mut found = Vec::new();
     for (values, field) in FIELDS {

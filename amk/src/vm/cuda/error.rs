@@ -141,9 +141,9 @@ pub struct Stuck {
     pub task: String,
     /// What it waited for.
     pub event: String,
-    /// The epoch wanted.
+    /// The epoch wanted; of a counter, the arrivals since the image was loaded.
     pub wanted: u32,
-    /// The epoch found.
+    /// What was found instead.
     pub found: u32,
     /// The step of the launch.
     pub step: u32,

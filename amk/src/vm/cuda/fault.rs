@@ -1,6 +1,7 @@
 //! What the watchdogs tell of a launch that was abandoned.
 
 use super::error::Stuck;
+use super::image::Events;
 use amk_ir::{BufferId, DType, Exchange, Program};
 use std::collections::HashMap;
 
@@ -17,6 +18,7 @@ pub(super) fn decode(
     words: &[u32],
     program: &Program,
     packet_at: &HashMap<BufferId, u32>,
+    events: &Events,
     epoch: u32,
 ) -> Option<Stuck> {
     let mut told = words.chunks_exact(FAULT_WORDS);
@@ -38,14 +40,22 @@ pub(super) fn decode(
         });
     };
     let op = program.tasks.get(task as usize).and_then(|task| task.op).and_then(|op| program.ops.get(op.index()));
+    let mut wanted = epoch + step;
     let event = match kind {
-        PACKET => packet(program, packet_at, place),
+        PACKET => match events.at(place) {
+            Some(event) => {
+                wanted = wanted.wrapping_mul(event.arrivals);
+                let buffer = program.buffers.get(event.buffer.index());
+                format!("the counter of `{}`", buffer.map_or("?", |buffer| buffer.name.as_str()))
+            }
+            None => packet(program, packet_at, place),
+        },
         RING_FULL => format!("ring slot {place} to be filled"),
         RING_EMPTY => format!("ring slot {place} to be read"),
         _ => format!("an event of unknown kind {kind}"),
     };
     let task = format!("t{task} ({})", op.map_or("?", String::as_str));
-    Some(Stuck { worker, task, event, wanted: epoch + step, found, step })
+    Some(Stuck { worker, task, event, wanted, found, step })
 }
 
 /// The element of a packet buffer at a place: `mlp.3[64]`.
@@ -74,6 +84,7 @@ fn packet(program: &Program, packet_at: &HashMap<BufferId, u32>, place: u32) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::image::Event;
     use super::*;
     use amk_ir::{Buffer, BufferKind, Task};
 
@@ -97,20 +108,33 @@ mod tests {
     #[test]
     fn the_first_task_of_all_workers_is_named_with_its_element() {
         let (program, at) = program();
+        let events = Events::default();
         let mut words = vec![0; FAULT_WORDS * 4];
-        assert_eq!(decode(&words, &program, &at, 5), None);
+        assert_eq!(decode(&words, &program, &at, &events, 5), None);
         words[0] = 1;
         // Worker 0 waits at its ring in step 1, worker 1 for a packet in step 0, worker 2 for one of a later task.
         words[8..14].copy_from_slice(&[0, RING_FULL, 1, 2, 3, 0]);
         words[16..22].copy_from_slice(&[0, PACKET, 0, 7, 17, 4]);
         words[24..30].copy_from_slice(&[0, PACKET, 0, 8, 45, 4]);
-        let stuck = decode(&words, &program, &at, 5).expect("it was abandoned");
+        let stuck = decode(&words, &program, &at, &events, 5).expect("it was abandoned");
         assert_eq!(
             (stuck.worker, stuck.task.as_str(), stuck.event.as_str(), stuck.wanted, stuck.found, stuck.step),
             (1, "t7 (?)", "`x[34]`", 5, 4, 0)
         );
         words[17] = 0;
         // The second slot of `best`: element 5 of 8.
-        assert_eq!(decode(&words, &program, &at, 5).expect("it was abandoned").event, "`best[2, 1]`");
+        assert_eq!(decode(&words, &program, &at, &events, 5).expect("it was abandoned").event, "`best[2, 1]`");
+    }
+
+    #[test]
+    fn a_counter_is_named_by_what_it_counts_and_wanted_as_often_as_there_were_steps() {
+        let (program, at) = program();
+        let event = Event { phase: 0, buffer: BufferId(0), at: 64, arrivals: 7 };
+        let events = Events { list: vec![event], ..Events::default() };
+        let mut words = vec![0; FAULT_WORDS * 2];
+        words[0] = 1;
+        words[8..14].copy_from_slice(&[0, PACKET, 2, 7, 64, 48]);
+        let stuck = decode(&words, &program, &at, &events, 5).expect("it was abandoned");
+        assert_eq!((stuck.event.as_str(), stuck.wanted, stuck.found), ("the counter of `x`", 49, 48));
     }
 }

@@ -1,7 +1,9 @@
 //! The image: what the device reads of a program. Layouts mirror `vm/image.cuh` field by field.
 
+mod event;
 mod tile;
 
+pub use event::{Event, Events};
 pub use tile::Plain;
 
 use super::choose::{Choosing, ROUNDS};
@@ -32,7 +34,9 @@ pub struct Record {
     partial: u32,
     lse: u32,
     tape: u32,
-    reserved: [u32; 3],
+    signal: u32,
+    wait: u32,
+    arrivals: u32,
 }
 
 /// A projection's part of a tape.
@@ -65,10 +69,13 @@ pub struct Image {
     pub(super) pieces: Vec<Vec<Piece>>,
     /// Generic tasks.
     pub plain: Plain,
+    /// What tasks wait for besides packets.
+    pub events: Events,
 }
 
 const NORM: u32 = 1;
 const BIAS: u32 = 2;
+/// Packets at whose multiples buffers begin: a line of the L2.
 const ALIGN: u32 = 16;
 
 impl Image {
@@ -80,19 +87,9 @@ impl Image {
         if verified.program() != &plan.program {
             return Err(CudaError::Image { task: 0, what: "the plan is not that of the verified program" });
         }
-        let workers = plan.schedule.workers as usize;
-        let mut image = Self {
-            records: Vec::new(),
-            record_at: vec![0],
-            tape_at: vec![0],
-            packets: 0,
-            packet_at: HashMap::new(),
-            constants: Vec::new(),
-            constant_len: 0,
-            pieces: vec![Vec::new(); workers],
-            plain: Plain::default(),
-        };
+        let mut image = Self::empty(plan.schedule.workers as usize);
         image.place_packets(plan);
+        image.events = Events::place(plan, &mut image.packets);
         let constants = image.place_constants(plan);
         image.plain = Plain::place(plan, &image.packet_at);
         let amk_ir::Queues::Static(queues) = &plan.program.queues else {
@@ -100,6 +97,7 @@ impl Image {
         };
         for (worker, queue) in queues.iter().enumerate() {
             let mut tape = 0u64;
+            let mut before = 0;
             for &id in queue {
                 let Some((phase, _, work)) = plan.tasks.get(id.index()) else { continue };
                 let mut record = match tile::call_of(plan, *phase, work) {
@@ -107,6 +105,7 @@ impl Image {
                     None => image.encode(plan, &constants, *phase, work),
                 };
                 record.task = id.0;
+                image.events.encode(plan, *phase, &mut before, &mut record);
                 tape += u64::from(record.tape);
                 if let Some(Phase::Gemv(gemv)) = plan.phases.get(*phase)
                     && let Work::Rows(rows) = work
@@ -122,7 +121,29 @@ impl Image {
             return Err(CudaError::Image { task: 0, what: "a worker's tape for a step is shorter than the ring" });
         }
         image.check(plan, &constants, queues)?;
+        image.check_events(plan)?;
         Ok(image)
+    }
+
+    fn empty(workers: usize) -> Self {
+        Self {
+            records: Vec::new(),
+            record_at: vec![0],
+            tape_at: vec![0],
+            packets: 0,
+            packet_at: HashMap::new(),
+            constants: Vec::new(),
+            constant_len: 0,
+            pieces: vec![Vec::new(); workers],
+            plain: Plain::default(),
+            events: Events::default(),
+        }
+    }
+
+    /// Whether weights, states and caches are where another image of the same phases has them.
+    pub(super) fn places_as(&self, other: &Self) -> bool {
+        (&self.tape_at, &self.pieces, &self.constants, &self.plain.buffers)
+            == (&other.tape_at, &other.pieces, &other.constants, &other.plain.buffers)
     }
 
     fn place_packets(&mut self, plan: &Plan) {
@@ -302,6 +323,12 @@ impl Image {
 }
 
 impl Record {
+    /// The packet offset of the counter that it signals, of that it waits for, and the arrivals there a step; 0: none. At a barrier it
+    /// passes all from the first to the second.
+    pub fn counters(&self) -> (u32, u32, u32) {
+        (self.signal, self.wait, self.arrivals)
+    }
+
     /// The record without what differs between the tasks of a phase, and that: the part of the phase.
     fn decode(mut self) -> (Self, Work) {
         let (row, units) = (self.row, u32::from(self.units));
@@ -319,6 +346,7 @@ impl Record {
             }
         };
         (self.units, self.row, self.aux, self.tape, self.task) = (0, 0, 0, 0, 0);
+        (self.signal, self.wait, self.arrivals) = (0, 0, 0);
         (self, work)
     }
 }

@@ -4,7 +4,7 @@ use super::device::open;
 use super::error::CudaError;
 use super::fault;
 use super::image::{Image, Plain};
-use super::memory::{Memory, address};
+use super::memory::{Memory, Resident, address};
 use super::nvrtc::kernel;
 use super::options::VmOptions;
 use super::params::Params;
@@ -16,15 +16,14 @@ use super::target::GpuTarget;
 use super::trace::{self, Trace};
 use crate::megakernel::Megakernel;
 use crate::vm::Bindings;
+use amk_ir::DType;
 use amk_ir::graph::Instance;
 use amk_ir::lower::unroll::unroll;
 use amk_ir::schedule::Schedule;
 use amk_ir::verify::{Verified, verify};
-use amk_ir::{BufferId, DType};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
 };
-use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,8 +42,7 @@ pub struct Vm {
     logits: Option<CudaSlice<f32>>,
     host_logits: Vec<f32>,
     memory: Memory,
-    /// First packet of each buffer.
-    packet_at: HashMap<BufferId, u32>,
+    image: Image,
     trace: Option<CudaSlice<u64>>,
     options: VmOptions,
 }
@@ -67,16 +65,27 @@ impl Vm {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
         let (context, target) = open()?;
-        let schedule = options.schedule.unwrap_or(target.schedule);
-        schedule.check(target)?;
-        let plan = plan_for(kernel, instance, &schedule, options.precision)?;
-        let verified = verify(plan.program.clone()).map_err(Box::new)?;
-        let image = Image::build(&verified, &plan)?;
-        // SAFETY: all memory of this VM is used on one stream.
+        let ready = Ready::new(kernel, instance, target, options, None)?;
+        // SAFETY: memory is used on one stream alone, by VMs that share it on the same.
         unsafe { context.disable_event_tracking() };
-        let function = load(&context, target, &plan, code, cache, options)?;
+        let function = load(&context, target, &ready.plan, code, cache, options)?;
         let stream = context.new_stream()?;
-        let memory = Memory::upload(&context, &stream, &plan, &image, bindings, progress)?;
+        let resident = Resident::upload(&context, &stream, &ready.plan, &ready.image, bindings, progress)?;
+        Self::start(context, stream, target, function, ready, Arc::new(resident), *options)
+    }
+
+    /// The VM of a program whose weights are on the device.
+    fn start(
+        context: Arc<CudaContext>,
+        stream: Arc<CudaStream>,
+        target: &'static GpuTarget,
+        function: CudaFunction,
+        ready: Ready,
+        resident: Arc<Resident>,
+        options: VmOptions,
+    ) -> Result<Self, CudaError> {
+        let Ready { plan, verified, image } = ready;
+        let memory = Memory::around(resident, &stream, &plan, &image)?;
         // SAFETY: every word is written before it is read: `run` clears what a launch may write.
         let tokens = unsafe {
             context.alloc_pinned_with_flags::<u32>(plan.sizes.context as usize, sys::CU_MEMHOSTALLOC_DEVICEMAP)
@@ -103,10 +112,34 @@ impl Vm {
             logits: None,
             host_logits: Vec::new(),
             memory,
-            packet_at: image.packet_at,
+            image,
             trace,
-            options: *options,
+            options,
         })
+    }
+
+    /// A VM of the same decoder by another schedule, over the weights and caches of this one: a sequence can go on in either, but the
+    /// launches of both take turns. `None` where that schedule places weights or caches elsewhere: it takes a new VM.
+    ///
+    /// # Errors
+    /// As [`Vm::new`].
+    pub fn beside(
+        &self,
+        kernel: &Megakernel,
+        instance: &Instance,
+        code: DeviceCode,
+        cache: &Path,
+        schedule: DeviceSchedule,
+    ) -> Result<Option<Self>, CudaError> {
+        let options = VmOptions { schedule: Some(schedule), ..self.options };
+        let ready = Ready::new(kernel, instance, self.target, &options, Some(&self.verified))?;
+        if ready.plan.phases != self.plan.phases || !ready.image.places_as(&self.image) {
+            return Ok(None);
+        }
+        let function = load(&self.context, self.target, &ready.plan, code, cache, &options)?;
+        let resident = self.memory.resident.clone();
+        Self::start(self.context.clone(), self.stream.clone(), self.target, function, ready, resident, options)
+            .map(Some)
     }
 
     /// The verified program that the image was made from.
@@ -132,30 +165,6 @@ impl Vm {
     /// In what numbers it computes.
     pub fn precision(&self) -> Precision {
         self.options.precision
-    }
-
-    /// Goes on by another schedule, with the weights where they are. False, and nothing has changed, where that schedule is another
-    /// program's: it takes a new VM.
-    ///
-    /// # Errors
-    /// A schedule that does not fit the GPU, and those of lowering and of NVRTC.
-    pub fn reschedule(
-        &mut self,
-        kernel: &Megakernel,
-        instance: &Instance,
-        code: DeviceCode,
-        cache: &Path,
-        schedule: DeviceSchedule,
-    ) -> Result<bool, CudaError> {
-        schedule.check(self.target)?;
-        let options = VmOptions { schedule: Some(schedule), ..self.options };
-        let plan = plan_for(kernel, instance, &schedule, options.precision)?;
-        if plan.program != self.plan.program {
-            return Ok(false);
-        }
-        self.function = load(&self.context, self.target, &plan, code, cache, &options)?;
-        self.plan = plan;
-        Ok(true)
     }
 
     /// Positions of the context.
@@ -240,9 +249,11 @@ impl Vm {
         params.inv_temperature = if options.temperature > 0.0 { 1.0 / options.temperature } else { 0.0 };
         params.stop_count = options.stops.len().min(params.stops.len()) as u32;
         params.stops.iter_mut().zip(&options.stops).for_each(|(to, &stop)| *to = stop);
-        self.params.epoch += steps;
         self.tokens.as_mut_slice()?[..steps as usize].fill(0);
         let time = self.launch(&params, steps, see)?;
+        let made = &self.tokens.as_slice()?[..steps as usize];
+        // A launch that ends at a stop has fewer steps: counters count those that there were.
+        self.params.epoch += made.iter().take_while(|&&token| token != 0).count() as u32;
         self.watch(params.epoch)?;
         let made = &self.tokens.as_slice()?[..steps as usize];
         let tokens: Vec<u32> =
@@ -311,12 +322,13 @@ impl Vm {
     /// What the watchdogs wrote about the launch whose first epoch was `epoch`.
     fn watch(&mut self, epoch: u32) -> Result<(), CudaError> {
         let words = self.stream.clone_dtoh(&self.memory.fault)?;
-        let Some(stuck) = fault::decode(&words, &self.plan.program, &self.packet_at, epoch) else { return Ok(()) };
+        let Image { packet_at, events, .. } = &self.image;
+        let Some(stuck) = fault::decode(&words, &self.plan.program, packet_at, events, epoch) else { return Ok(()) };
         self.forget()?;
         Err(CudaError::Stuck(stuck))
     }
 
-    /// Starts the epochs again: no packet is of any step.
+    /// Starts the epochs again: no packet is of any step, and nothing is counted.
     fn forget(&mut self) -> Result<(), CudaError> {
         self.stream.memset_zeros(&mut self.memory.packets)?;
         self.stream.memset_zeros(&mut self.memory.fault)?;
@@ -327,6 +339,34 @@ impl Vm {
     /// The context, for those who measure.
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.context
+    }
+}
+
+/// A program that may be launched, and its image.
+struct Ready {
+    plan: Plan,
+    verified: Verified,
+    image: Image,
+}
+
+impl Ready {
+    /// By the schedule of the options; `known` was verified before.
+    fn new(
+        kernel: &Megakernel,
+        instance: &Instance,
+        target: &GpuTarget,
+        options: &VmOptions,
+        known: Option<&Verified>,
+    ) -> Result<Self, CudaError> {
+        let schedule = options.schedule.unwrap_or(target.schedule);
+        schedule.check(target)?;
+        let plan = plan_for(kernel, instance, &schedule, options.precision)?;
+        let verified = match known.filter(|known| *known.program() == plan.program) {
+            Some(known) => known.clone(),
+            None => verify(plan.program.clone()).map_err(Box::new)?,
+        };
+        let image = Image::build(&verified, &plan)?;
+        Ok(Self { plan, verified, image })
     }
 }
 

@@ -4,7 +4,7 @@ use super::error::CudaError;
 use super::fault::FAULT_WORDS;
 use super::image::{Image, Record};
 use super::params::Params;
-use super::plain::PlainMemory;
+use super::plain;
 use super::plan::{BLOCK, Phase, Plan};
 use super::source::depth;
 use super::tape;
@@ -16,24 +16,33 @@ use half::bf16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a program's launches read and write.
-pub(super) struct Memory {
+/// Weights, states and caches, which programs that place them alike may share.
+pub(super) struct Resident {
     tape: CudaSlice<u8>,
-    tape_at: CudaSlice<u64>,
-    records: CudaSlice<Record>,
-    record_at: CudaSlice<u32>,
     constants: CudaSlice<bf16>,
     embedding: CudaSlice<bf16>,
     kv: CudaSlice<u8>,
     freqs: CudaSlice<f32>,
-    plain: PlainMemory,
+    plain: CudaSlice<u8>,
+}
+
+/// What a program's launches read and write.
+pub(super) struct Memory {
+    pub(super) resident: Arc<Resident>,
+    tape_at: CudaSlice<u64>,
+    records: CudaSlice<Record>,
+    record_at: CudaSlice<u32>,
+    /// Tiles and parameters of generic tasks.
+    arguments: CudaSlice<u32>,
+    /// In which generic tasks lay out what they read and write.
+    scratch: CudaSlice<f32>,
     scratch_len: u32,
     pub(super) packets: CudaSlice<u64>,
     pub(super) fault: CudaSlice<u32>,
 }
 
-impl Memory {
-    /// Fills the device memory for an image.
+impl Resident {
+    /// Fills the device memory for an image, and looks whether its [`Memory`] will fit, too.
     ///
     /// # Errors
     /// [`CudaError::Memory`], [`CudaError::Unbound`], and those of the driver.
@@ -53,8 +62,7 @@ impl Memory {
         let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
         let table = plan.embedding.map(|table| bound(plan, bindings, table)).transpose()?;
         let table_bytes = table.map_or(0, |table| table.len() as u64 * 2);
-        let needed =
-            kv_bytes + tape_bytes + table_bytes + u64::from(image.packets) * 8 + PlainMemory::bytes(plan, image);
+        let needed = kv_bytes + tape_bytes + table_bytes + u64::from(image.packets) * 8 + plain::bytes(plan, image);
         let (free, total) = context.mem_get_info()?;
         if needed > free as u64 {
             return Err(CudaError::Memory { needed, free: free as u64, total: total as u64 });
@@ -68,15 +76,36 @@ impl Memory {
         let freqs = plan.freqs.map(|freqs| bound(plan, bindings, freqs)).transpose()?;
         Ok(Self {
             tape: upload_tapes(stream, plan, image, bindings, progress)?,
-            plain: PlainMemory::upload(stream, plan, image, bindings, progress)?,
-            scratch_len: image.plain.scratch,
-            tape_at: stream.clone_htod(&image.tape_at)?,
-            records: stream.clone_htod(&image.records)?,
-            record_at: stream.clone_htod(&image.record_at)?,
+            plain: plain::upload(stream, plan, image, bindings, progress)?,
             constants: copied(stream, &constants)?,
             embedding: copied(stream, &table.map(to_bf16).unwrap_or_default())?,
             kv: stream.alloc_zeros::<u8>(kv_bytes.max(1) as usize)?,
             freqs: copied(stream, &freqs.map(|freqs| freqs.to_f32()).unwrap_or_default())?,
+        })
+    }
+}
+
+impl Memory {
+    /// The memory of an image whose weights are there.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub(super) fn around(
+        resident: Arc<Resident>,
+        stream: &Arc<CudaStream>,
+        plan: &Plan,
+        image: &Image,
+    ) -> Result<Self, CudaError> {
+        // A worker looks one record ahead.
+        let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
+        Ok(Self {
+            resident,
+            tape_at: stream.clone_htod(&image.tape_at)?,
+            records: stream.clone_htod(&records)?,
+            record_at: stream.clone_htod(&image.record_at)?,
+            arguments: copied(stream, &image.plain.words)?,
+            scratch: stream.alloc_zeros::<f32>(plain::scratch(plan, image).max(1))?,
+            scratch_len: image.plain.scratch,
             packets: stream.alloc_zeros::<u64>(image.packets as usize)?,
             fault: stream.alloc_zeros::<u32>(FAULT_WORDS * (1 + plan.schedule.workers as usize))?,
         })
@@ -85,19 +114,20 @@ impl Memory {
     /// The parameters that are the same in every launch.
     pub(super) fn params(&self, plan: &Plan, stream: &CudaStream) -> Params {
         let sizes = plan.sizes;
+        let Resident { tape, constants, embedding, kv, freqs, plain } = &*self.resident;
         Params {
-            tape: address(&self.tape, stream),
+            tape: address(tape, stream),
             tape_at: address(&self.tape_at, stream),
             records: address(&self.records, stream),
             record_at: address(&self.record_at, stream),
             packets: address(&self.packets, stream),
-            constants: address(&self.constants, stream),
-            embedding: address(&self.embedding, stream),
-            kv: address(&self.kv, stream),
-            inv_freq: address(&self.freqs, stream),
-            arguments: address(&self.plain.words, stream),
-            plain: address(&self.plain.bytes, stream),
-            scratch: address(&self.plain.scratch, stream),
+            constants: address(constants, stream),
+            embedding: address(embedding, stream),
+            kv: address(kv, stream),
+            inv_freq: address(freqs, stream),
+            arguments: address(&self.arguments, stream),
+            plain: address(plain, stream),
+            scratch: address(&self.scratch, stream),
             scratch_len: self.scratch_len,
             fault: address(&self.fault, stream),
             epoch: 1,

@@ -41,7 +41,7 @@ pub use nvrtc::{Cubin, compile};
 pub use options::{Faults, VmOptions};
 pub use plan::{Precision, Unsupported};
 pub use run::{Run, RunOptions};
-pub use schedule::{DeviceSchedule, ScheduleError};
+pub use schedule::{DeviceExchange, DeviceSchedule, ScheduleError};
 pub use source::DeviceCode;
 pub use target::{GpuTarget, Refused, TARGETS};
 pub use trace::{LoaderWaits, OpSummary, Parts, Summary, TaskTrace, Trace};

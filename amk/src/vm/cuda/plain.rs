@@ -2,7 +2,7 @@
 
 use super::error::CudaError;
 use super::image::Image;
-use super::memory::{bound, copied, to_bf16};
+use super::memory::{bound, to_bf16};
 use super::plan::Plan;
 use crate::tensor::Weight;
 use crate::vm::Bindings;
@@ -11,50 +11,38 @@ use cudarc::driver::{CudaSlice, CudaStream};
 use half::bf16;
 use std::sync::Arc;
 
-/// What generic tasks need in device memory.
-pub(super) struct PlainMemory {
-    /// Tiles and parameters.
-    pub(super) words: CudaSlice<u32>,
-    /// Weights, inputs and states.
-    pub(super) bytes: CudaSlice<u8>,
-    /// An area a worker, in which tasks lay out what they read and write.
-    pub(super) scratch: CudaSlice<f32>,
+/// Bytes that generic tasks need in device memory.
+pub(super) fn bytes(plan: &Plan, image: &Image) -> u64 {
+    image.plain.bytes + scratch(plan, image) as u64 * 4 + image.plain.words.len() as u64 * 4
 }
 
-impl PlainMemory {
-    /// Bytes that an image needs.
-    pub(super) fn bytes(plan: &Plan, image: &Image) -> u64 {
-        image.plain.bytes + scratch(plan, image) as u64 * 4 + image.plain.words.len() as u64 * 4
-    }
-
-    /// Fills the memory; states that are not bound start as 0.
-    ///
-    /// # Errors
-    /// [`CudaError::Unbound`], and those of the driver.
-    pub(super) fn upload(
-        stream: &Arc<CudaStream>,
-        plan: &Plan,
-        image: &Image,
-        bindings: &Bindings,
-        progress: &mut dyn FnMut(f64),
-    ) -> Result<Self, CudaError> {
-        let plain = &image.plain;
-        let mut bytes = stream.alloc_zeros::<u8>(plain.bytes.max(1) as usize)?;
-        for (done, &(id, at)) in plain.buffers.iter().enumerate() {
-            if let Some(content) = content(plan, bindings, id)? {
-                let at = at as usize;
-                stream.memcpy_htod(&content, &mut bytes.slice_mut(at..at + content.len()))?;
-                stream.synchronize()?;
-            }
-            progress((done + 1) as f64 / plain.buffers.len() as f64);
-        }
-        let scratch = stream.alloc_zeros::<f32>(scratch(plan, image).max(1))?;
-        Ok(Self { words: copied(stream, &plain.words)?, bytes, scratch })
-    }
-}
-
-fn scratch(plan: &Plan, image: &Image) -> usize {
+/// Floats of the areas, one a worker, in which generic tasks lay out what they read and write.
+pub(super) fn scratch(plan: &Plan, image: &Image) -> usize {
     plan.schedule.workers as usize * image.plain.scratch as usize
+}
+
+/// Weights, inputs and states of generic tasks; states that are not bound start as 0.
+///
+/// # Errors
+/// [`CudaError::Unbound`], and those of the driver.
+pub(super) fn upload(
+    stream: &Arc<CudaStream>,
+    plan: &Plan,
+    image: &Image,
+    bindings: &Bindings,
+    progress: &mut dyn FnMut(f64),
+) -> Result<CudaSlice<u8>, CudaError> {
+    let plain = &image.plain;
+    let mut bytes = stream.alloc_zeros::<u8>(plain.bytes.max(1) as usize)?;
+    for (done, &(id, at)) in plain.buffers.iter().enumerate() {
+        if let Some(content) = content(plan, bindings, id)? {
+            let at = at as usize;
+            stream.memcpy_htod(&content, &mut bytes.slice_mut(at..at + content.len()))?;
+            stream.synchronize()?;
+        }
+        progress((done + 1) as f64 / plain.buffers.len() as f64);
+    }
+    Ok(bytes)
 }
 
 /// What a buffer holds before the first launch; `None`: zeros.

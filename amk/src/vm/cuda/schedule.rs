@@ -25,6 +25,34 @@ pub struct DeviceSchedule {
     pub lookahead: u32,
     /// Groups of calls run as one task each. False: every call is a generic task, to see what that is worth.
     pub fusion: bool,
+    /// How tasks wait for one another. Other than packets: to see what these are worth.
+    #[serde(default)]
+    pub exchange: DeviceExchange,
+}
+
+/// How the tasks of different workers wait for one another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceExchange {
+    /// Every word carries its epoch: a reader looks at the words themselves.
+    #[default]
+    Packets = 0,
+    /// A task waits for the counter of the last phase it reads of, at which each task of that phase has arrived; see
+    /// `vm/exchange.cuh`. What a filtered draw exchanges keeps to packets.
+    Counters = 1,
+    /// All workers meet after every phase that publishes, but for those of a filtered draw.
+    Barrier = 2,
+}
+
+impl DeviceExchange {
+    /// As JSON names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Counters => "counters",
+            Self::Barrier => "barrier",
+        }
+    }
 }
 
 /// Why a schedule does not fit a GPU.
@@ -84,7 +112,7 @@ impl DeviceSchedule {
 
     /// What differs from another schedule, field by field: `pace 205 -> 190`.
     pub fn changes(&self, from: &Self) -> Vec<String> {
-        let Self { workers, run, splits, ring_slots, in_flight, pace, lookahead, fusion } = *self;
+        let Self { workers, run, splits, ring_slots, in_flight, pace, lookahead, fusion, exchange } = *self;
         let fields = [
             ("workers", from.workers, workers),
             ("run", from.run, run),
@@ -96,7 +124,9 @@ impl DeviceSchedule {
             ("fusion", from.fusion.into(), fusion.into()),
         ];
         let changed = fields.iter().filter(|(_, before, after)| before != after);
-        changed.map(|(field, before, after)| format!("{field} {before} -> {after}")).collect()
+        let exchanges =
+            (from.exchange != exchange).then(|| format!("exchange {} -> {}", from.exchange.name(), exchange.name()));
+        changed.map(|(field, before, after)| format!("{field} {before} -> {after}")).chain(exchanges).collect()
     }
 }
 
@@ -128,8 +158,8 @@ mod tests {
     #[test]
     fn changes_name_the_fields() {
         let own = TARGETS[0].schedule;
-        let next = DeviceSchedule { pace: 190, run: 8, ..own };
-        assert_eq!(next.changes(&own), ["run 4 -> 8", "pace 0 -> 190"]);
+        let next = DeviceSchedule { pace: 190, run: 8, exchange: DeviceExchange::Barrier, ..own };
+        assert_eq!(next.changes(&own), ["run 4 -> 8", "pace 0 -> 190", "exchange packets -> barrier"]);
         assert!(own.changes(&own).is_empty());
     }
 
@@ -139,5 +169,13 @@ mod tests {
         let text = serde_json::to_string(&schedule).expect("it should be written");
         assert_eq!(serde_json::from_str::<DeviceSchedule>(&text).ok(), Some(schedule));
         assert!(serde_json::from_str::<DeviceSchedule>(&text.replace("pace", "haste")).is_err());
+        let old = text.replace(r#","exchange":"packets""#, "");
+        assert_ne!(old, text);
+        assert_eq!(serde_json::from_str::<DeviceSchedule>(&old).ok(), Some(schedule), "of before the field was there");
+        for exchange in [DeviceExchange::Counters, DeviceExchange::Barrier] {
+            let text = text.replace("packets", exchange.name());
+            let read = serde_json::from_str::<DeviceSchedule>(&text).ok();
+            assert_eq!(read, Some(DeviceSchedule { exchange, ..schedule }));
+        }
     }
 }

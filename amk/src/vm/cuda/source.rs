@@ -70,6 +70,7 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
+    let _ = writeln!(out, "#define AMK_EXCHANGE {}", plan.schedule.exchange as u32);
     let _ = writeln!(out, "#define AMK_LOOKAHEAD {}", plan.schedule.lookahead << 10);
     if let Some((task, position)) = options.faults.drop {
         let _ = writeln!(out, "#define AMK_DROP_TASK {}\n#define AMK_DROP_POSITION {position}", task.0);

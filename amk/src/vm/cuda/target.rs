@@ -1,7 +1,7 @@
 //! GPUs as data.
 
 use super::cost::{self, CostModel};
-use super::schedule::DeviceSchedule;
+use super::schedule::{DeviceExchange, DeviceSchedule};
 
 /// A kind of GPU: what the image and the source depend on. Checked against the live device before a launch.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -66,6 +66,7 @@ const fn target(
             pace: 0,
             lookahead: 0,
             fusion: true,
+            exchange: DeviceExchange::Packets,
         },
         cost: cost::unmeasured(datasheet_gb_per_s),
     }

@@ -1,6 +1,6 @@
 //! Decode steps on a GPU, and peers beside them.
 
-use super::{Bench, GATE_STEPS, write_json};
+use super::{Bench, write_json};
 use crate::options::{cuda_vm, print};
 use crate::subject::{Subject, Which};
 use amk::vm::cuda::{Ceiling, CostModel, RunOptions, Vm, VmOptions};
@@ -76,21 +76,21 @@ impl Bench {
 }
 
 /// A model on the GPU that has passed the gate.
-struct Timed {
-    name: String,
-    model: Model,
-    vm: Vm,
+pub(super) struct Timed {
+    pub(super) name: String,
+    pub(super) model: Model,
+    pub(super) vm: Vm,
     schedule: String,
     gate: Gate,
-    positions: Vec<u32>,
+    pub(super) positions: Vec<u32>,
 }
 
 impl Timed {
-    fn new(bench: &Bench, which: &Which) -> Result<Self> {
+    pub(super) fn new(bench: &Bench, which: &Which) -> Result<Self> {
         let last = bench.positions.iter().copied().max().unwrap_or(0);
         let room = which.positions()?.map_or(u32::MAX, |limit| limit.saturating_sub(bench.steps));
         let positions: Vec<u32> = bench.positions.iter().copied().filter(|&position| position <= room).collect();
-        let context = (last.min(room) + bench.steps).max(GATE_STEPS);
+        let context = (last.min(room) + bench.steps).max(bench.gate_positions());
         let precision = bench.weights.precision();
         let Subject { name, mut model, mut gate } = which.load(context, precision.into())?;
         let options = VmOptions { precision, ..VmOptions::default() };

@@ -1,13 +1,14 @@
 //! `amk bench`.
 
+mod ablation;
 mod cpu;
 mod cuda;
 
 use super::options::{Device, ScheduleArg, Weights, print};
 use super::subject::SubjectArgs;
-use amk_models::bench::Peer;
 use amk_models::bench::peers::PEERS;
-use anyhow::{Context as _, Result};
+use amk_models::bench::{Peer, Reference};
+use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,6 +36,10 @@ pub(crate) struct Bench {
     samples: usize,
     #[command(flatten)]
     schedule: ScheduleArg,
+    /// Time the schedule without each of its parts, in turn with the whole: counters and barriers instead of packets, no pace,
+    /// shallower rings, one split, no fusion. On a GPU; no peers, no picture.
+    #[arg(long, conflicts_with_all = ["peers", "svg"])]
+    ablate: bool,
     /// What to time beside it, on a GPU.
     #[arg(long, value_delimiter = ',', default_value = "cublas")]
     peers: Vec<Peers>,
@@ -85,10 +90,17 @@ const GATE_STEPS: u32 = 8;
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.device {
+            Device::Cpu if self.ablate => bail!("--ablate is of schedules on a GPU; add --device cuda"),
             Device::Cpu => self.cpu()?,
+            Device::Cuda if self.ablate => self.ablate()?,
             Device::Cuda => self.cuda()?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Positions that gates take.
+    fn gate_positions(&self) -> u32 {
+        if self.ablate { Reference::POSITIONS } else { GATE_STEPS }
     }
 
     /// Whether standard output is for people.

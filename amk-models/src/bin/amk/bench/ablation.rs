@@ -1,0 +1,62 @@
+//! Ablations on a GPU: the schedule without each of its parts.
+
+use super::cuda::Timed;
+use super::{Bench, write_json};
+use crate::options::{print, progress_bar};
+use amk::vm::cuda::CudaError;
+use amk_kernels::cuda::DEVICE;
+use amk_models::bench::{AblationReport, AblationRow, Reference, ablations, by_schedule, in_turn};
+use amk_models::cache::Cache;
+use anyhow::Result;
+
+impl Bench {
+    pub(super) fn ablate(&self) -> Result<()> {
+        let mut report =
+            AblationReport { target: String::new(), steps: self.steps, samples: self.samples, rows: Vec::new() };
+        for which in self.subjects.all()? {
+            let mut timed = Timed::new(self, &which)?;
+            report.target = timed.vm.target().name.to_owned();
+            timed.ablate(self, &mut report.rows)?;
+        }
+        if self.shows_text() {
+            let AblationReport { target, steps, samples, .. } = &report;
+            print(&format!(
+                "{target}: time of a token in launches of {steps} steps, {samples} of each in turn with the whole schedule\n{}",
+                report.table()
+            ))?;
+        }
+        write_json(self.json.as_deref(), &report)
+    }
+}
+
+impl Timed {
+    fn ablate(&mut self, bench: &Bench, rows: &mut Vec<AblationRow>) -> Result<()> {
+        let reference = Reference::of(&mut self.vm)?;
+        let whole = self.vm.schedule();
+        let all = ablations(&whole);
+        let cache = Cache::from_env()?.compiled();
+        let bar = progress_bar("ablations", !bench.shows_text());
+        for (done, schedule) in all.iter().enumerate() {
+            bar.set_position((100 * done / all.len()) as u64);
+            let changes = schedule.changes(&whole);
+            let mut vm = match by_schedule(&self.model, &self.vm, DEVICE, &cache, *schedule) {
+                Ok(vm) => vm,
+                Err(error @ (CudaError::Driver(_) | CudaError::Dead(_))) => return Err(error.into()),
+                Err(error) => {
+                    rows.push(AblationRow::refused(&self.name, changes, error.to_string()));
+                    continue;
+                }
+            };
+            if let Some(why) = reference.refuses(&mut vm)? {
+                rows.push(AblationRow::refused(&self.name, changes, why));
+                continue;
+            }
+            let [before, after] = in_turn([&mut self.vm, &mut vm], &self.positions, bench.steps, bench.samples)?;
+            for ((&position, before), after) in self.positions.iter().zip(before).zip(after) {
+                rows.push(AblationRow::timed(&self.name, position, changes.clone(), [before, after]));
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
