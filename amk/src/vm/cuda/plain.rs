@@ -19,6 +19,8 @@ pub(super) struct PlainMemory {
     pub(super) bytes: CudaSlice<u8>,
     /// An area a worker, in which tasks lay out what they read and write.
     pub(super) scratch: CudaSlice<f32>,
+    /// First byte of each buffer in `bytes`.
+    buffers: Vec<(BufferId, u64)>,
 }
 
 impl PlainMemory {
@@ -49,7 +51,25 @@ impl PlainMemory {
             progress((done + 1) as f64 / plain.buffers.len() as f64);
         }
         let scratch = stream.alloc_zeros::<f32>(scratch(plan, image).max(1))?;
-        Ok(Self { words: copied(stream, &plain.words)?, bytes, scratch })
+        Ok(Self { words: copied(stream, &plain.words)?, bytes, scratch, buffers: plain.buffers.clone() })
+    }
+
+    /// A copy of a state as it is now; `None` where no generic task has one of this name.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub(super) fn state(
+        &self,
+        stream: &Arc<CudaStream>,
+        plan: &Plan,
+        name: &str,
+    ) -> Result<Option<Vec<f32>>, CudaError> {
+        let buffer = |id: BufferId| plan.program.buffers.get(id.index());
+        let named = |id| buffer(id).is_some_and(|buffer| buffer.kind == BufferKind::State && buffer.name == name);
+        let Some(&(id, at)) = self.buffers.iter().find(|(id, _)| named(*id)) else { return Ok(None) };
+        let (at, len) = (at as usize, buffer(id).map_or(0, |buffer| buffer.bytes() as usize));
+        let bytes = stream.clone_dtoh(&self.bytes.slice(at..at + len))?;
+        Ok(Some(bytes.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect()))
     }
 }
 
