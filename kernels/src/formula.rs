@@ -92,7 +92,8 @@ fn attention(o: &mut Operands) -> Vec<Exact> {
     (0..heads).flat_map(head).collect()
 }
 
-/// One head. An error of a score moves weight between `v[t]` and the result, so it counts times their distance.
+/// One head. An error of a score moves weight between `v[t]` and the result, so it counts times their distance. The sum over positions may
+/// be long: its partial sums, in order, are rounded too, each by chance.
 fn attend(q: &[f64], k: &[f64], v: &[f64], scale: f64) -> Vec<Exact> {
     let rows = k.chunks_exact(q.len());
     let scores: Vec<Exact> = rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect();
@@ -104,6 +105,12 @@ fn attend(q: &[f64], k: &[f64], v: &[f64], scale: f64) -> Vec<Exact> {
         let mut y = Exact::sum(shares.iter().zip(column()).map(|(share, v)| share * v));
         let moved = |((share, v), score): ((&f64, &f64), &Exact)| share * (v - y.value).abs() * score.magnitude;
         y.magnitude += shares.iter().zip(column()).zip(&scores).map(moved).sum::<f64>();
+        let mut partial = 0.0;
+        let squares = shares.iter().zip(column()).map(|(share, v)| {
+            partial += share * v;
+            partial * partial
+        });
+        y.magnitude += squares.sum::<f64>().sqrt();
         y
     };
     (0..q.len()).map(element).collect()
