@@ -176,7 +176,11 @@ impl Model {
         Self::build(family, &instance.name, dims, &mut source)
     }
 
-    fn build(
+    /// An instance of these dims over the weights of a source.
+    ///
+    /// # Errors
+    /// When a shape does not fit, or the source has no such weight.
+    pub(crate) fn build(
         family: Family,
         name: &str,
         dims: BTreeMap<String, u32>,

@@ -10,6 +10,7 @@
 //! ```
 
 mod companions;
+pub mod formula;
 pub mod layout;
 pub mod measure;
 mod megakernel;

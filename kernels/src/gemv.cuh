@@ -21,11 +21,12 @@ struct GemvShape {
 struct Fragment { u32 b0, b1; };
 constexpr int TILE_STRIDE = AMK_WARPS * AMK_TILE_K; // k between two tiles of a warp
 
-// Input values on their way: packets and norm weights of this warp's tiles in a pass, as loaded; zeros past the end.
+// Input values on their way: packets and norm weights of tiles `first + j * AMK_WARPS`, as loaded. Tiles past the end are zeros that
+// have arrived.
 template <int DEPTH> struct Pending {
     uint4 v[DEPTH];
     uint2 gamma[DEPTH];
-    u32 first, mine; // tile, and how many there are, AMK_WARPS apart
+    u32 first;
 
     AMK_DEVICE u32 k0(const Worker& w) const { return first * AMK_TILE_K + 4 * (w.lane & 7); }
     AMK_DEVICE const u64* source(const Worker& w, const Record& r) const {
@@ -35,59 +36,54 @@ template <int DEPTH> struct Pending {
     }
     AMK_DEVICE static u64 step(int j) { return j * (TILE_STRIDE / AMK_PER_PACKET); }
     // Starts the loads; nothing is waited for.
-    AMK_DEVICE void issue(Worker& w, const Record& r, const GemvShape& g, u32 from, u32 tiles) {
-        first = from, mine = from < tiles ? (tiles - from + AMK_WARPS - 1) / AMK_WARPS : 0;
+    AMK_DEVICE void issue(const Worker& w, const Record& r, const GemvShape& g, u32 from, u32 tiles) {
+        first = from;
         const u64* packets = source(w, r);
 #pragma unroll
-        for (int j = 0; j < DEPTH; j++) v[j].x = v[j].z = 0;
-        w.settle();
-        if (g.input == IN_PACKETS) {
-#pragma unroll
-            for (int j = 0; j < DEPTH; j++)
-                if (j < mine) v[j] = load_relaxed(packets + step(j));
+        for (int j = 0; j < DEPTH; j++) {
+            v[j] = make_uint4(0, w.epoch, 0, w.epoch);
+            if (g.input == IN_PACKETS && first + j * AMK_WARPS < tiles) v[j] = load_relaxed(packets + step(j));
         }
         if (!(g.flags & GEMV_NORM)) return;
         const Elem* weight = w.p.constants + (r.norm + k0(w));
 #pragma unroll
         for (int j = 0; j < DEPTH; j++) {
             gamma[j] = make_uint2(0, 0);
-            if (j < mine) gamma[j] = *(const uint2*)(weight + j * TILE_STRIDE);
+            if (first + j * AMK_WARPS < tiles) gamma[j] = *(const uint2*)(weight + j * TILE_STRIDE);
         }
     }
-    AMK_DEVICE static bool late(const Worker& w, const uint4& v) { return (v.y ^ w.epoch) | (v.w ^ w.epoch); }
     // Waits until every packet is of this step; those that are late are asked for again.
-    AMK_DEVICE void arrive(Worker& w, const Record& r, const GemvShape& g) {
-        if (g.input != IN_PACKETS) return embedding(w);
+    AMK_DEVICE void arrive(Worker& w, const Record& r, const GemvShape& g, u32 tiles) {
+        if (g.input != IN_PACKETS) return embedding(w, tiles);
         const u64* packets = source(w, r);
         u32 gone = 0;
         for (;;) {
-            bool any = false;
+            u32 late = 0;
+#pragma unroll
+            for (int j = 0; j < DEPTH; j++) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
+            if (__all_sync(~0u, late == 0)) return;
+            if (gone) return missing(w, packets, tiles);
 #pragma unroll
             for (int j = 0; j < DEPTH; j++)
-                if (j < mine) any |= late(w, v[j]);
-            if (!__any_sync(~0u, any)) return;
-            if (gone) return missing(w, packets);
-#pragma unroll
-            for (int j = 0; j < DEPTH; j++)
-                if (j < mine && late(w, v[j])) v[j] = load_relaxed(packets + step(j));
+                if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch)) v[j] = load_relaxed(packets + step(j));
             gone = w.s.gone; // while they are on their way
         }
     }
     // The launch is being abandoned: tells what has not come.
-    AMK_DEVICE void missing(Worker& w, const u64* packets) const {
+    AMK_DEVICE void missing(Worker& w, const u64* packets, u32 tiles) const {
 #pragma unroll 1
-        for (int j = 0; j < DEPTH && j < mine; j++) {
+        for (int j = 0; j < DEPTH && first + j * AMK_WARPS < tiles; j++) {
             const uint4 found = load_relaxed(packets + step(j));
             const u32 second = found.y == w.epoch;
             w.missing(u32(packets - w.p.packets) + step(j) + second, second ? found.w : found.y);
         }
     }
     // The row of this step's token.
-    AMK_DEVICE void embedding(const Worker& w) {
+    AMK_DEVICE void embedding(const Worker& w, u32 tiles) {
         const Elem* row = w.p.embedding + ((u64)w.s.token * w.p.hidden + k0(w));
 #pragma unroll
         for (int j = 0; j < DEPTH; j++) {
-            if (j >= mine) continue;
+            if (first + j * AMK_WARPS >= tiles) continue;
             const uint2 e = *(const uint2*)(row + j * TILE_STRIDE);
             v[j].x = e.x, v[j].z = e.y;
         }
@@ -190,11 +186,12 @@ template <int DEPTH> struct Blocks {
     u32 bytes, slot; // of a block; blocks of a slot
     u32 at;          // shared address of this lane's part of the first tile
 
-    AMK_DEVICE void begin(Worker& w, u32 tiles) {
+    AMK_DEVICE void begin(Worker& w, u32 tiles, u32 units) {
         mine = (tiles + AMK_WARPS - 1 - w.warp) / AMK_WARPS;
         bytes = tiles * AMK_TILE;
-        slot = u32(__fdividef(AMK_CHUNK / AMK_TILE + 0.5f, tiles)); // the half keeps it off whole numbers
-        asm volatile("" : "+r"(slot), "+r"(bytes));                 // now, while there is time
+        slot = 1;
+        if (units > 1) slot = u32(__fdividef(AMK_CHUNK / AMK_TILE + 0.5f, tiles)); // the half keeps it off whole numbers
+        asm volatile("" : "+r"(slot), "+r"(bytes));                                // now, while there is time
 #pragma unroll
         for (int j = 0; j < DEPTH; j++) a[j] = make_uint4(0, 0, 0, 0);
         enter(w);
@@ -247,12 +244,12 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
 #pragma unroll 1
         for (u32 pass = 0; pass < cut.passes; pass++) {
             Blocks<DEPTH> blocks;
-            blocks.begin(w, cut.count(pass)); // before the inputs: it may be there already
+            blocks.begin(w, cut.count(pass), units); // before the inputs: it may be there already
             if (cut.passes > 1 || first == 0) {
                 if (pass == 0) squares = 0;
                 {
                     const Timed timed(w.late);
-                    next.arrive(w, r, g);
+                    next.arrive(w, r, g, cut.tiles);
                 }
                 if (first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
                 next.fragments(g, x, squares);

@@ -20,6 +20,7 @@ mod attention;
 pub mod cuda;
 mod dot;
 mod embed;
+mod formula;
 mod gate;
 mod gemv_tile;
 mod kv_append;

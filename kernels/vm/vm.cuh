@@ -46,13 +46,12 @@ AMK_DEVICE void consume(Worker& w) {
             if (AMK_EXCHANGE || r.record.op != AMK_OP_GEMV) {
 #pragma unroll
                 for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
-                w.settle();
                 // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
                 if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) i += AMK_ROUNDS;
             }
             next = words[(u64)i * RECORD_WORDS]; // there is one more than there are tasks
             // What the bodies derive from these must not be hoisted out of this loop, where it would only spill.
-            asm volatile("" : "+r"(w.lane), "+r"(w.warp));
+            asm volatile("mov.u32 %0, %2; mov.u32 %1, %3;" : "=r"(w.lane), "=r"(w.warp) : "r"(threadIdx.x % 32), "r"(threadIdx.x / 32));
             w.task = r.record.task;
             w.stamp(TRACE_START);
             before_task(w, r.record);
@@ -102,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
         take_registers();
         u32 ring_at = data, full = shared_address(s.full);
         asm volatile("" : "+r"(ring_at), "+r"(full)); // kept, not worked out anew
-        Worker w = {p, s, ring_at, full, 0, 0, warp, lane, p.epoch, 0, 0, false};
+        Worker w = {p, s, ring_at, full, 0, 0, warp, lane, p.epoch};
         consume(w);
     }
 }

@@ -112,22 +112,17 @@ struct Worker {
     u32 epoch;
     u32 task;
     u32 buffer;            // which half of the GEMV partials
-    bool behind;           // other warps still deliver the last task
     u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
     AMK_DEVICE u32 step() const { return epoch - p.epoch; }
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
     AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
-    // A task ends: the warps that deliver have delivered, the others are behind them. What these load for the next task would be in the
-    // way of those few stores, so before it they settle.
-    AMK_DEVICE void end_task(bool delivers) {
+    // A task ends. What the other warps load for the next one would be in the way of the few stores of those that deliver: these arrive
+    // and go on, the others wait for them.
+    AMK_DEVICE void end_task(bool delivers) const {
         if (delivers) asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
-        behind = !delivers;
-    }
-    AMK_DEVICE void settle() {
-        if (behind) asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
-        behind = false;
+        else asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
     }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
 

@@ -1,16 +1,17 @@
-//! One call of an instruction on operands of random sizes: as arguments of its Rust function, and as a graph of that one call.
+//! One call of an instruction on operands of random sizes, at some positions.
 
 use super::CheckError;
 use super::draw::Draw;
+use super::exact::unrolled;
+use super::function::{self, CLOCK, Given, NOW, POSITIONS, ROWS, STEP, TOKENS, WIDTH, ZEROS, function};
+use amk::ir::DType;
 use amk::ir::expr::Expr;
-use amk::ir::graph::{Arg, CallNode, Graph, Instance, KernelParam, KernelParamKind, Node, Value};
-use amk::ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
-use amk::ir::schedule::Schedule;
+use amk::ir::graph::Instance;
 use amk::ir::signature::{ParamKind, Signature, TensorClass};
-use amk::ir::{DType, ValueId};
 use amk::registry::{Argument, Entry, Output};
+use amk::vm::Bindings;
 use amk::{Megakernel, Pos, State, Tensor, Token, Weight};
-use half::bf16;
+use half::{bf16, f16};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a parameter is given.
@@ -28,14 +29,24 @@ pub(super) enum Operand {
 /// A call.
 pub(super) struct Case {
     pub(super) signature: Signature,
-    pub(super) dims: BTreeMap<String, u32>,
+    /// Operands of the call, then those of the calls beside it.
     pub(super) operands: Vec<(String, Operand)>,
-    pub(super) pos: u32,
+    /// Positions of the steps: one where the call takes none.
+    pub(super) positions: Vec<u32>,
+    /// The token of every step.
     pub(super) token: u32,
+    /// The function that is this call.
+    pub(super) kernel: Megakernel,
+    pub(super) instance: Instance,
+    pub(super) given: Given,
+    /// Element type of the weights.
+    pub(super) weights: DType,
 }
 
 /// Sizes that dims are drawn from: what tiles divide, and what they do not.
 const SIZES: [u32; 14] = [1, 2, 3, 5, 8, 16, 24, 32, 40, 64, 96, 128, 192, 320];
+/// Positions of a state: around the first block of a cache, and some blocks.
+const CONTEXTS: [u32; 7] = [1, 40, 64, 65, 66, 200, 640];
 /// Tries to find sizes that fit the instruction's conditions.
 const TRIES: usize = 4000;
 /// Elements of an operand at most.
@@ -48,14 +59,17 @@ impl Case {
     /// [`CheckError::NoShape`] where no sizes were found on which the function runs.
     pub(super) fn random(entry: &Entry, draw: &mut Draw, weights: DType, rows: i64) -> Result<Self, CheckError> {
         let signature = entry.signature()?;
-        let names = names(&signature);
+        let (names, contexts) = (names(&signature), contexts(&signature));
         for _ in 0..TRIES {
-            let mut size = || SIZES[draw.below(SIZES.len() as u32) as usize] * (1 + draw.below(2));
-            let dims: BTreeMap<String, u32> = names.iter().map(|name| (name.clone(), size())).collect();
+            let mut size = |name: &String| match contexts.contains(name) {
+                true => draw.of(&CONTEXTS),
+                false => draw.of(&SIZES) * (1 + draw.below(2)),
+            };
+            let dims: BTreeMap<String, u32> = names.iter().map(|name| (name.clone(), size(name))).collect();
             if fits(&signature, &dims, rows) {
                 let case = Self::fill(signature.clone(), dims, draw, weights)?;
                 // A condition that the signature does not tell ends in a panic of the function.
-                if case.reference(entry).is_ok() {
+                if case.reference(entry).is_some() {
                     return Ok(case);
                 }
             }
@@ -69,33 +83,20 @@ impl Case {
         draw: &mut Draw,
         weights: DType,
     ) -> Result<Self, CheckError> {
-        let mut positions = 1;
+        // Half of the cases are exact in f32, half are not.
+        let values = if draw.below(2) == 0 { Draw::eighths } else { Draw::reals };
+        let token = draw.below(vocabulary(&signature, &dims));
         let mut operands = Vec::new();
-        let mut token = 0;
         for param in &signature.params {
             let operand = match &param.kind {
+                ParamKind::Tensor { class: TensorClass::Token, .. } => Operand::Token(token),
                 ParamKind::Tensor { class, shape, .. } => {
                     let shape = extents(shape, &dims);
-                    let values = draw.eighths(shape.iter().product());
+                    let values = values(draw, shape.iter().product());
                     match class {
-                        TensorClass::Tensor => Operand::Tensor(Tensor::new(&shape, values)?),
-                        TensorClass::Weight if weights == DType::BF16 => {
-                            Operand::Weight(Weight::bf16(&shape, values.into_iter().map(bf16::from_f32).collect())?)
-                        }
-                        TensorClass::Weight => Operand::Weight(Weight::f32(&shape, values)?),
-                        TensorClass::State => {
-                            positions = shape.get(1).copied().unwrap_or(1) as u32;
-                            Operand::State(state(&shape, &values)?)
-                        }
-                        TensorClass::Token => {
-                            // Of a table of as many rows: the first dim of the first weight.
-                            let rows = operands.iter().find_map(|(_, operand)| match operand {
-                                Operand::Weight(weight) => Some(weight.rows() as u32),
-                                _ => None,
-                            });
-                            token = draw.below(rows.unwrap_or(1));
-                            Operand::Token(token)
-                        }
+                        TensorClass::Weight => Operand::Weight(weight(&shape, values, weights)?),
+                        TensorClass::State => Operand::State(state(&shape, &values)?),
+                        _ => Operand::Tensor(Tensor::new(&shape, values)?),
                     }
                 }
                 ParamKind::Float => Operand::Float((1 + draw.below(8)) as f32 / 16.0),
@@ -104,15 +105,26 @@ impl Case {
             };
             operands.push((param.name.clone(), operand));
         }
-        let pos = draw.below(positions);
-        Ok(Self { signature, dims, operands, pos, token })
+        let given = function::given(&signature);
+        beside(&signature, &dims, token, weights, &mut operands)?;
+        let float = |(name, operand): &(String, Operand)| match operand {
+            Operand::Float(value) => Some((name.clone(), *value)),
+            _ => None,
+        };
+        let floats = operands.iter().filter_map(float).collect();
+        let kernel = function(&signature, dims.keys().cloned(), &floats, weights)?;
+        let (flags, floats) = (BTreeMap::new(), BTreeMap::new());
+        let instance = Instance { name: "case".into(), dims, flags, floats, schedule: None };
+        let positions = positions(&signature, unrolled(&kernel, &instance, weights)?.positions, draw);
+        Ok(Self { signature, operands, positions, token, kernel, instance, given, weights })
     }
 
-    /// What the Rust function gives for the whole operands.
-    pub(super) fn reference(&self, entry: &Entry) -> Result<Vec<Output>, CheckError> {
-        let pos = Pos(self.pos);
+    /// What the function gives for the whole operands at the first position: a token as its row. `None` where it panics.
+    pub(super) fn reference(&self, entry: &Entry) -> Option<Vec<f32>> {
+        let pos = Pos(self.positions[0]);
+        let operands = &self.operands[..self.signature.params.len()];
         let call = || {
-            entry.call(self.operands.iter().map(|(_, operand)| match operand {
+            entry.call(operands.iter().map(|(_, operand)| match operand {
                 Operand::Tensor(tensor) => Argument::Tensor(tensor.clone()),
                 Operand::Weight(weight) => Argument::Weight(weight),
                 Operand::State(state) => Argument::State(state.clone()),
@@ -122,91 +134,103 @@ impl Case {
                 Operand::Pos => Argument::Pos(pos),
             }))
         };
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
-            .map_err(|_| CheckError::NoShape(self.signature.path.clone()))
+        let outputs = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).ok()?;
+        if outputs.is_empty() {
+            return Some(row(self.token));
+        }
+        let values = |output: Output| match (output, self.given) {
+            (Output::Tensor(tensor), _) => tensor.into_vec(),
+            (Output::Token(token), Given::Row) => row(token.0),
+            (Output::Token(token), _) => vec![token.0 as f32],
+        };
+        Some(outputs.into_iter().flat_map(values).collect())
     }
 
-    /// The shapes, as in `N = 64, K = 24`.
+    /// Weights and first states. `inputs`: also what a GPU has as weights, the tensors.
+    pub(super) fn bindings(&self, inputs: bool) -> Result<Bindings, CheckError> {
+        let mut bindings = Bindings::new();
+        for (name, operand) in &self.operands {
+            bindings = match operand {
+                Operand::Weight(weight) => bindings.weight(&format!("w.{name}"), weight.clone()),
+                Operand::State(state) => bindings.state(&format!("w.{name}"), state.clone()),
+                Operand::Tensor(tensor) if inputs => {
+                    bindings.weight(name, Weight::f32(tensor.shape(), tensor.data().to_vec())?)
+                }
+                _ => bindings,
+            };
+        }
+        Ok(bindings)
+    }
+
+    /// The buffers of the call's states.
+    pub(super) fn states(&self) -> impl Iterator<Item = String> + '_ {
+        let states = self.operands.iter().filter(|(_, operand)| matches!(operand, Operand::State(_)));
+        states.map(|(name, _)| format!("w.{name}"))
+    }
+
+    /// The shapes, as in `K = 24, N = 64 at 0, 63`.
     pub(super) fn shapes(&self) -> String {
-        let dims: Vec<String> = self.dims.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-        let pos = if self.operands.iter().any(|(_, operand)| matches!(operand, Operand::Pos)) {
-            format!(", pos = {}", self.pos)
-        } else {
-            String::new()
-        };
-        dims.join(", ") + &pos
+        let dims = self.instance.dims.iter().map(|(name, value)| format!("{name} = {value}"));
+        let dims = dims.collect::<Vec<_>>().join(", ");
+        if !function::takes_pos(&self.signature) {
+            return dims;
+        }
+        let positions: Vec<String> = self.positions.iter().map(u32::to_string).collect();
+        format!("{dims} at {}", positions.join(", "))
     }
+}
 
-    /// The annotated function that is this call and nothing else; weights and states are the fields of its parameter `w`.
-    pub(super) fn kernel(&self, weights: DType) -> Result<(Megakernel, Instance), CheckError> {
-        let (mut params, mut fields, mut values, mut args) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for param in &self.signature.params {
-            let name = param.name.clone();
-            args.push(match &param.kind {
-                ParamKind::Tensor { class: class @ (TensorClass::Tensor | TensorClass::Token), shape, .. } => {
-                    let token = *class == TensorClass::Token;
-                    let dtype = if token { DType::U32 } else { DType::F32 };
-                    let id = ValueId::from(values.len());
-                    values.push(Value { name: name.clone(), dtype, shape: shape.clone() });
-                    let kind = if token { KernelParamKind::Token(id) } else { KernelParamKind::Tensor(id) };
-                    params.push(KernelParam { name, kind });
-                    Arg::Value(id)
-                }
-                ParamKind::Tensor { class, shape, .. } => {
-                    let (shape, source) = (shape.clone(), name.clone());
-                    let kind = match class {
-                        TensorClass::State => FieldKind::State { shape },
-                        _ => FieldKind::Weight { source, fallback: None, shape },
-                    };
-                    fields.push(Field { name: name.clone(), kind });
-                    Arg::Field(FieldPath { root: "w".into(), steps: vec![PathStep { field: name, index: None }] })
-                }
-                ParamKind::Float => {
-                    let given = self.operands.iter().find(|(known, _)| *known == name);
-                    Arg::Float(if let Some((_, Operand::Float(value))) = given { *value } else { 0.0 })
-                }
-                ParamKind::Dim(expr) => Arg::Int(expr.clone()),
-                ParamKind::Pos => {
-                    params.push(KernelParam { name, kind: KernelParamKind::Pos });
-                    Arg::Pos
-                }
-            });
-        }
-        let layout = Layout { name: "Operands".into(), declared_at: String::new(), fields };
-        params.push(KernelParam { name: "w".into(), kind: KernelParamKind::Layout(layout) });
-        let mut results = Vec::new();
-        for result in &self.signature.results {
-            results.push(ValueId::from(values.len()));
-            values.push(Value { name: result.name.clone(), dtype: result.dtype, shape: result.shape.clone() });
-        }
-        let node =
-            CallNode { site: 0, signature: 0, args, results: results.clone(), signals: Vec::new(), waits: Vec::new() };
-        let schedule = Schedule { weights, ..Schedule::default() };
-        let instance = Instance {
-            name: "case".into(),
-            dims: self.dims.clone(),
-            flags: BTreeMap::new(),
-            floats: BTreeMap::new(),
-            schedule: None,
-        };
-        let graph = Graph {
-            name: self.signature.name.clone(),
-            dims: self.dims.keys().cloned().collect(),
-            multiples: Vec::new(),
-            equalities: Vec::new(),
-            signatures: vec![self.signature.clone()],
-            params,
-            events: Vec::new(),
-            values,
-            body: vec![Node::Call(node)],
-            results,
-            instances: Vec::new(),
-            schedule,
-        };
-        // A megakernel is a static in every other program; here each case leaves a few hundred bytes behind.
-        let json = serde_json::to_string(&graph).map_err(|error| CheckError::Graph(error.to_string()))?;
-        Ok((Megakernel::new("case", json.leak()), instance))
+/// Operands of the calls that stand beside the one under test.
+fn beside(
+    signature: &Signature,
+    dims: &BTreeMap<String, u32>,
+    token: u32,
+    weights: DType,
+    operands: &mut Vec<(String, Operand)>,
+) -> Result<(), CheckError> {
+    let mut add = |name: &str, operand| operands.push((name.to_owned(), operand));
+    let given = function::given(signature);
+    if let (Given::Vector, [result]) = (given, &signature.results[..]) {
+        let shape = extents(&result.shape, dims);
+        add(ZEROS, Operand::Tensor(Tensor::new(&shape, vec![-0.0; shape[0]])?));
     }
+    if given == Given::Row {
+        let rows = (0..TOKENS).flat_map(row).collect();
+        add(ROWS, Operand::Weight(weight(&[TOKENS as usize, WIDTH as usize], rows, weights)?));
+        if signature.results.is_empty() && !function::takes_token(signature) {
+            add(STEP, Operand::Token(token));
+        }
+    }
+    if function::needs_clock(signature) {
+        add(CLOCK, Operand::State(State::zeros(&[1, POSITIONS as usize, WIDTH as usize])?));
+        add(NOW, Operand::Tensor((0..WIDTH).map(|i| i as f32).collect()));
+    }
+    Ok(())
+}
+
+/// The row that says which token it is of: two digits in turn, as bf16 has not all integers below [`TOKENS`].
+fn row(token: u32) -> Vec<f32> {
+    (0..WIDTH).map(|i| if i % 2 == 0 { token % 32 } else { token / 32 } as f32).collect()
+}
+
+/// Where the call is made: at the first position, around the end of the first block of a cache, and far beyond it.
+fn positions(signature: &Signature, extent: u32, draw: &mut Draw) -> Vec<u32> {
+    if !function::takes_pos(signature) {
+        return vec![0];
+    }
+    let far = if extent > 65 { 65 + draw.below(extent - 65) } else { draw.below(extent) };
+    let mut positions: Vec<u32> = [0, 63, 64, far].into_iter().filter(|&pos| pos < extent).collect();
+    positions.sort_unstable();
+    positions.dedup();
+    positions
+}
+
+fn weight(shape: &[usize], values: Vec<f32>, dtype: DType) -> Result<Weight, CheckError> {
+    Ok(match dtype {
+        DType::BF16 => Weight::bf16(shape, values.into_iter().map(bf16::from_f32).collect())?,
+        DType::F16 => Weight::f16(shape, values.into_iter().map(f16::from_f32).collect())?,
+        _ => Weight::f32(shape, values)?,
+    })
 }
 
 /// A state with these values.
@@ -236,6 +260,27 @@ fn names(signature: &Signature) -> BTreeSet<String> {
     }
     signature.results.iter().flat_map(|result| &result.shape).for_each(of);
     names
+}
+
+/// The dims that positions run over: the second of a state with rows.
+fn contexts(signature: &Signature) -> BTreeSet<String> {
+    let context = |kind: &ParamKind| match kind {
+        ParamKind::Tensor { class: TensorClass::State, shape, .. } => match shape.get(1) {
+            Some(Expr::Name(name)) if function::takes_pos(signature) => Some(name.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    signature.params.iter().filter_map(|param| context(&param.kind)).collect()
+}
+
+/// How many tokens there are: the rows of the first weight.
+fn vocabulary(signature: &Signature, dims: &BTreeMap<String, u32>) -> u32 {
+    let rows = |kind: &ParamKind| match kind {
+        ParamKind::Tensor { class: TensorClass::Weight, shape, .. } => extents(shape, dims).first().copied(),
+        _ => None,
+    };
+    signature.params.iter().find_map(|param| rows(&param.kind)).unwrap_or(1) as u32
 }
 
 fn value(expr: &Expr, dims: &BTreeMap<String, u32>) -> Option<i64> {

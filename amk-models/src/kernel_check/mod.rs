@@ -1,41 +1,46 @@
-//! Checks every registered instruction by itself: one call on operands of random sizes, cut into tiles and run by a VM, against the
-//! instruction's Rust function on the whole operands.
+//! Checks every registered instruction by itself: calls on operands of random sizes, cut into tiles and run by a VM at several positions,
+//! against the instruction's formula in f64 ([`amk::formula`]) and its Rust function. The device's fused bodies compute several calls at
+//! once; they are checked in decoders of random sizes ([`decoder_on_cuda`]).
 //!
-//! The operands are eighths, so the function's sums of products are exact in f32: where an instruction is made of such sums alone, its
-//! result is that of exact arithmetic, and so must be the VM's. Elsewhere (roots, exponentials) the error is told in epsilons of f32,
-//! relative to the largest element of the result.
+//! | run | compared with | bound |
+//! |---|---|---|
+//! | the Rust function, and tiles of it on several workers of the CPU VM | each other | the same bits |
+//! | both, and a device body in f32 or over bf16 weights | the formula | [`MOST_EPSILONS`] of the sum of magnitudes |
+//! | an instruction without a formula on a GPU | the Rust function | [`MOST_EPSILONS_OF_FUNCTION`] of the largest element |
+//! | an annotated function in f32 | its formulas | [`MOST_DEVIATIONS_OF_F32`] |
+//! | fused bodies in bf16 | the annotated function's formulas | [`MOST_DEVIATIONS`] |
 
 mod case;
+mod decoder;
 mod draw;
+mod exact;
+mod function;
+mod measure;
 
+pub use decoder::{MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda, path};
+pub use measure::{Checked, Oracle};
+
+use amk::formula::Exact;
 use amk::ir::DType;
 use amk::ir::schedule::{Schedule, Tile};
+use amk::ir::signature::{ParamKind, Signature, TensorClass};
 use amk::ir::verify::verify;
 use amk::registry::{Entry, Output, Registry, RegistryError};
-use amk::vm::cuda::{self, CudaError, Precision, RunOptions, VmOptions};
-use amk::vm::{Bindings, cpu};
-use amk::{Pos, Tensor, Token, Weight};
+use amk::vm::cpu;
+use amk::vm::cuda::{self, CudaError, DeviceSchedule, GpuTarget, Precision, RunOptions, VmOptions};
+use amk::{Pos, Token};
 use case::{Case, Operand};
 use draw::Draw;
+use exact::Machine;
+use function::Given;
+use measure::{from_exact, from_function, largest, same};
 use std::path::Path;
 
-/// The largest error that a device body may have, in epsilons of f32.
-pub const MOST_EPSILONS: f64 = 64.0;
-
-/// What the checks of an instruction found.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Checked {
-    /// The instruction's path.
-    pub path: String,
-    /// Cases that were run.
-    pub cases: usize,
-    /// The largest error, in epsilons of f32.
-    pub epsilons: f64,
-    /// The sizes of the case with the largest error.
-    pub worst: String,
-    /// Why there is nothing to run, as where an instruction has no device body.
-    pub skipped: Option<&'static str>,
-}
+/// The largest error against a formula, in epsilons of f32, relative to the sum of the magnitudes of an element's terms: a few roundings,
+/// and functions of the device that are two units off. Longer sums round more often, but not all in one direction.
+pub const MOST_EPSILONS: f64 = 4.0;
+/// The largest error against a Rust function, in epsilons of f32, relative to the largest element of the results.
+pub const MOST_EPSILONS_OF_FUNCTION: f64 = 64.0;
 
 /// Why a check could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +54,12 @@ pub enum CheckError {
     /// An operand cannot be made.
     #[error(transparent)]
     Shape(#[from] amk::tensor::ShapeError),
+    /// A model of random sizes cannot be made.
+    #[error(transparent)]
+    Model(#[from] crate::model::ModelError),
+    /// A weight has no values.
+    #[error("`{0}` is bound to nothing")]
+    Unbound(String),
     /// The graph of the call cannot be written.
     #[error("the graph of the call cannot be written: {0}")]
     Graph(String),
@@ -73,47 +84,50 @@ pub enum CheckError {
     Cuda(#[from] CudaError),
 }
 
-/// Checks an instruction on the CPU VM: tiles and several workers against the whole function. It must agree bit for bit, so any error
-/// is too large.
+/// What the steps of a case gave.
+struct Seen {
+    /// Results of each step, one after the other.
+    results: Vec<Vec<f32>>,
+    /// All states after the last.
+    states: Vec<f32>,
+}
+
+/// Checks an instruction on the CPU: the Rust function, and tiles of it on several workers of the CPU VM, which must give the same bits.
 ///
 /// # Errors
 /// Any [`CheckError`].
-pub fn on_cpu(entry: &Entry, cases: usize, seed: u64) -> Result<Checked, CheckError> {
+pub fn on_cpu(entry: &Entry, weights: DType, cases: usize, seed: u64) -> Result<Checked, CheckError> {
     let mut draw = Draw::new(seed);
-    let mut checked = Checked::new(entry);
-    for n in 0..cases {
-        let weights = if n % 2 == 0 { DType::BF16 } else { DType::F32 };
+    let mut checked = Checked::new(entry.path, weights, Oracle::F64, MOST_EPSILONS);
+    for _ in 0..cases {
         let case = Case::random(entry, &mut draw, weights, 1)?;
-        let expected = case.reference(entry)?;
-        // A state that the function changes is compared with that of one task on one worker.
-        let whole = run_on_cpu(&case, weights, 1, Tile::Whole)?;
-        let found = run_on_cpu(&case, weights, 2 + draw.below(6), Tile::PerWorker)?;
-        checked.note(&case, difference(&expected, &found.0).max(apart(&whole.1, &found.1)));
+        // A state that the function changes is that of one task on one worker.
+        let whole = run_on_cpu(&case, 1, Tile::Whole)?;
+        let cut = run_on_cpu(&case, 2 + draw.below(6), Tile::PerWorker)?;
+        let function = case.reference(entry).unwrap_or_default();
+        let tiles = whole.results.iter().zip(&cut.results).map(|(whole, cut)| same(whole, cut));
+        let errors = tiles.chain([same(&function, &whole.results[0]), same(&whole.states, &cut.states)]);
+        let mut error = largest(errors);
+        match exact(&case)? {
+            Some(exact) => error = largest([error, distance(&exact, &whole)]),
+            None => (checked.oracle, checked.bound) = (Oracle::Function, 0.0),
+        }
+        checked.note_case(&case, error);
     }
     Ok(checked)
 }
 
-/// The outputs, and the states after the step.
-fn run_on_cpu(case: &Case, weights: DType, workers: u32, tile: Tile) -> Result<(Vec<Output>, Vec<f32>), CheckError> {
-    let (kernel, instance) = case.kernel(weights)?;
+fn run_on_cpu(case: &Case, workers: u32, tile: Tile) -> Result<Seen, CheckError> {
     let tiles = case.signature.tiles.iter().map(|_| (case.signature.name.clone(), tile)).collect();
-    let schedule = Schedule { workers, weights, tiles, ..Schedule::default() };
-    let program = kernel.lower(&instance, Some(&schedule))?.program;
-    let rejected = |report: Box<amk::ir::verify::Rejected>| CheckError::Rejected {
+    let schedule = Schedule { workers, weights: case.weights, tiles, ..Schedule::default() };
+    let program = case.kernel.lower(&case.instance, Some(&schedule))?.program;
+    let rejected = |report: amk::ir::verify::Rejected| CheckError::Rejected {
         path: case.signature.path.clone(),
         shapes: case.shapes(),
         report: report.to_string(),
     };
-    let verified = verify(program).map_err(|report| rejected(Box::new(report)))?;
-    let mut bindings = Bindings::new();
-    for (name, operand) in &case.operands {
-        bindings = match operand {
-            Operand::Weight(weight) => bindings.weight(&format!("w.{name}"), weight.clone()),
-            Operand::State(state) => bindings.state(&format!("w.{name}"), state.clone()),
-            _ => bindings,
-        };
-    }
-    let mut vm = cpu::Vm::new(verified, &bindings)?;
+    let verified = verify(program).map_err(rejected)?;
+    let mut vm = cpu::Vm::new(verified, &case.bindings(false)?)?;
     let mut tokens = Vec::new();
     for (name, operand) in &case.operands {
         match operand {
@@ -122,53 +136,105 @@ fn run_on_cpu(case: &Case, weights: DType, workers: u32, tile: Tile) -> Result<(
             _ => {}
         }
     }
-    let outputs = vm.run(vec![cpu::Step { pos: Pos(case.pos), tokens }])?.to_vec();
-    let named = case.operands.iter().filter(|(_, operand)| matches!(operand, Operand::State(_)));
-    let states = named.filter_map(|(name, _)| vm.state(&format!("w.{name}"))).flat_map(|state| state.to_vec());
-    Ok((outputs, states.collect()))
+    let mut results = Vec::new();
+    for &pos in &case.positions {
+        let outputs = vm.run(vec![cpu::Step { pos: Pos(pos), tokens: tokens.clone() }])?;
+        let values = |output: &Output| match output {
+            Output::Tensor(tensor) => tensor.data().to_vec(),
+            Output::Token(token) => vec![token.0 as f32],
+        };
+        results.push(outputs.iter().flat_map(values).collect());
+    }
+    let states = case.states().filter_map(|name| vm.state(&name)).flat_map(|state| state.to_vec()).collect();
+    Ok(Seen { results, states })
 }
 
-/// Checks an instruction's device body on the first GPU, in f32. `cache` keeps compiled device code.
+/// What a case gives in exact arithmetic: the results of each step, and the states after the last.
+type Expected = (Vec<Vec<Exact>>, Vec<Exact>);
+
+/// `None` where the instruction has no formula.
+fn exact(case: &Case) -> Result<Option<Expected>, CheckError> {
+    let bindings = case.bindings(false)?;
+    let Some(mut machine) = Machine::new(&case.kernel, &case.instance, &bindings, case.weights)? else {
+        return Ok(None);
+    };
+    for (name, operand) in &case.operands {
+        if let Operand::Tensor(tensor) = operand {
+            machine.set(name, tensor.data().iter().copied().map(f64::from));
+        }
+    }
+    // A vector is copied by the next call, which rounds nothing; a row is that call's.
+    let call = usize::from(case.given == Given::Row);
+    let results = case.positions.iter().map(|&pos| machine.step(case.token, pos).swap_remove(call)).collect();
+    let states = case.states().flat_map(|name| machine.state(&name).unwrap_or_default().to_vec());
+    Ok(Some((results, states.map(Exact::product).collect())))
+}
+
+/// The largest error of results and states.
+fn distance((results, states): &Expected, seen: &Seen) -> f64 {
+    let of_results = results.iter().zip(&seen.results).map(|(exact, found)| from_exact(exact, found));
+    largest(of_results.chain([from_exact(states, &seen.states)]))
+}
+
+/// Checks an instruction's device body on the first GPU, on tiles of 1 to all workers. `cache` keeps compiled device code.
 ///
 /// # Errors
 /// Any [`CheckError`].
-pub fn on_cuda(entry: &Entry, cases: usize, seed: u64, cache: &Path) -> Result<Checked, CheckError> {
-    let mut checked = Checked::new(entry);
+pub fn on_cuda(entry: &Entry, weights: DType, cases: usize, seed: u64, cache: &Path) -> Result<Checked, CheckError> {
+    let mut checked = Checked::new(entry.path, weights, Oracle::F64, MOST_EPSILONS);
     checked.skipped = not_on_device(entry)?;
     if checked.skipped.is_some() {
         return Ok(checked);
     }
+    let target = cuda::probe()?;
     let mut draw = Draw::new(seed);
     for _ in 0..cases {
-        let case = Case::random(entry, &mut draw, DType::F32, 8)?;
-        let (kernel, instance) = case.kernel(DType::F32)?;
-        let mut bindings = Bindings::new();
-        for (name, operand) in &case.operands {
-            bindings = match operand {
-                Operand::Weight(weight) => bindings.weight(&format!("w.{name}"), weight.clone()),
-                Operand::State(state) => bindings.state(&format!("w.{name}"), state.clone()),
-                Operand::Tensor(tensor) => bindings.weight(name, Weight::f32(tensor.shape(), tensor.data().to_vec())?),
-                _ => bindings,
-            };
-        }
-        let options = VmOptions { precision: Precision::F32, ..VmOptions::default() };
-        let code = amk_kernels::cuda::DEVICE;
-        let mut vm = cuda::Vm::new(&kernel, &instance, &bindings, code, cache, &options, &mut |_| {})?;
-        let options = RunOptions { logits: true, ..RunOptions::default() };
-        let run = vm.run(&[case.token], case.pos, 1, &options, &mut |_| {})?;
-        let found = [Output::Tensor(Tensor::new(&[run.logits.len()], run.logits)?)];
-        checked.note(&case, difference(&case.reference(entry)?, &found));
+        let case = Case::random(entry, &mut draw, weights, 8)?;
+        let options = device_options(target, weights, &mut draw);
+        let found = run_on_cuda(&case, &options, cache)?;
+        let error = match exact(&case)? {
+            Some(exact) => distance(&exact, &found),
+            None => {
+                (checked.oracle, checked.bound) = (Oracle::Function, MOST_EPSILONS_OF_FUNCTION);
+                let function = run_on_cpu(&case, 1, Tile::Whole)?;
+                let results = function.results.iter().zip(&found.results).map(|(a, b)| from_function(a, b));
+                largest(results.chain([from_function(&function.states, &found.states)]))
+            }
+        };
+        checked.note_case(&case, error);
     }
     Ok(checked)
 }
 
+/// Generic bodies alone, on a random number of workers.
+fn device_options(target: &GpuTarget, weights: DType, draw: &mut Draw) -> VmOptions {
+    let workers = 1 + draw.below(target.schedule.workers);
+    let schedule = DeviceSchedule { workers, fusion: false, ..target.schedule };
+    let precision = if weights == DType::BF16 { Precision::BF16 } else { Precision::F32 };
+    VmOptions { schedule: Some(schedule), precision, ..VmOptions::default() }
+}
+
+fn run_on_cuda(case: &Case, options: &VmOptions, cache: &Path) -> Result<Seen, CheckError> {
+    let code = amk_kernels::cuda::DEVICE;
+    let bindings = case.bindings(true)?;
+    let mut vm = cuda::Vm::new(&case.kernel, &case.instance, &bindings, code, cache, options, &mut |_| {})?;
+    let run = RunOptions { logits: true, ..RunOptions::default() };
+    let mut results = Vec::new();
+    for &pos in &case.positions {
+        results.push(vm.run(&[case.token], pos, 1, &run, &mut |_| {})?.logits);
+    }
+    let mut states = Vec::new();
+    for name in case.states() {
+        states.extend(vm.state(&name)?.unwrap_or_default());
+    }
+    Ok(Seen { results, states })
+}
+
 /// Why an instruction cannot be run by itself on a GPU.
 fn not_on_device(entry: &Entry) -> Result<Option<&'static str>, CheckError> {
-    let signature = entry.signature()?;
-    let vector = matches!(&signature.results[..], [result] if result.dtype == DType::F32 && result.shape.len() == 1);
-    Ok(match (entry.cuda, vector) {
+    Ok(match (entry.cuda, function::given(&entry.signature()?)) {
         (None, _) => Some("no device body"),
-        (_, false) => Some("no vector as its result; models run it"),
+        (_, Given::Results) => Some("its results are not one vector or token"),
         _ => None,
     })
 }
@@ -181,99 +247,22 @@ pub fn instructions() -> Result<Vec<&'static Entry>, CheckError> {
     Ok(Registry::linked()?.iter().collect())
 }
 
-impl Checked {
-    fn new(entry: &Entry) -> Self {
-        Self { path: entry.path.to_owned(), cases: 0, epsilons: 0.0, worst: String::new(), skipped: None }
-    }
-
-    fn note(&mut self, case: &Case, epsilons: f64) {
-        self.cases += 1;
-        // NaN is the worst of all.
-        if self.worst.is_empty() || epsilons.is_nan() || epsilons > self.epsilons {
-            (self.epsilons, self.worst) = (epsilons, case.shapes());
-        }
-    }
+/// The element types in which an instruction's weights may be on the CPU, or on a GPU: one where it takes none.
+///
+/// # Errors
+/// [`CheckError::Registry`].
+pub fn dtypes(entry: &Entry, device: bool) -> Result<&'static [DType], CheckError> {
+    Ok(match (takes_weights(&entry.signature()?), device) {
+        (false, _) => &[DType::F32],
+        (true, false) => &[DType::F32, DType::F16, DType::BF16],
+        (true, true) => &[DType::F32, DType::BF16],
+    })
 }
 
-/// The largest difference of results, in epsilons of f32.
-fn difference(expected: &[Output], found: &[Output]) -> f64 {
-    if expected.len() != found.len() {
-        return f64::INFINITY;
-    }
-    let of = |(expected, found): (&Output, &Output)| match (expected, found) {
-        (Output::Tensor(expected), Output::Tensor(found)) => apart(expected.data(), found.data()),
-        (expected, found) if expected == found => 0.0,
-        _ => f64::INFINITY,
-    };
-    expected.iter().zip(found).map(of).fold(0.0, |worst, next| if next > worst || next.is_nan() { next } else { worst })
-}
-
-/// The largest difference of elements in epsilons of f32, relative to the largest element.
-fn apart(expected: &[f32], found: &[f32]) -> f64 {
-    if expected.len() != found.len() {
-        return f64::INFINITY;
-    }
-    let largest = expected.iter().map(|x| f64::from(x.abs())).fold(f64::from(f32::MIN_POSITIVE), f64::max);
-    let off =
-        |(a, b): (&f32, &f32)| if a.to_bits() == b.to_bits() { 0.0 } else { (f64::from(*a) - f64::from(*b)).abs() };
-    let worst = expected
-        .iter()
-        .zip(found)
-        .map(off)
-        .fold(0.0, |worst: f64, next| if next > worst || next.is_nan() { next } else { worst });
-    worst / largest / f64::from(f32::EPSILON)
+fn takes_weights(signature: &Signature) -> bool {
+    let weight = |kind: &ParamKind| matches!(kind, ParamKind::Tensor { class: TensorClass::Weight, .. });
+    signature.params.iter().any(|param| weight(&param.kind))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tiles_of_every_instruction_give_what_the_whole_function_gives() {
-        amk_kernels::link();
-        let entries = instructions().expect("the registry");
-        assert!(entries.len() >= 12);
-        for entry in entries {
-            let checked = on_cpu(entry, 12, 5).unwrap_or_else(|error| panic!("{}: {error}", entry.path));
-            assert_eq!(checked.epsilons, 0.0, "{checked:?}");
-        }
-    }
-
-    /// What a GPU would run: planned, verified, encoded and compiled for one target.
-    #[test]
-    fn device_bodies_of_single_calls_are_planned_and_compiled() {
-        use amk::vm::cuda::{Image, TARGETS, compile, plan_for, source};
-        amk_kernels::link();
-        let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
-        let mut planned = Vec::new();
-        for entry in instructions().expect("the registry") {
-            if not_on_device(entry).expect("a signature").is_some() {
-                continue;
-            }
-            let case = Case::random(entry, &mut Draw::new(3), DType::F32, 8).expect("a case");
-            let (kernel, instance) = case.kernel(DType::F32).expect("a graph");
-            let plan = plan_for(&kernel, &instance, &target.schedule, Precision::F32)
-                .unwrap_or_else(|error| panic!("{} with {}: {error}", entry.path, case.shapes()));
-            let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{}: {report}", entry.path));
-            Image::build(&verified, &plan).expect("the image should be the program");
-            planned.push(entry.path);
-            let options = VmOptions { precision: Precision::F32, ..VmOptions::default() };
-            match compile(&source::generate(amk_kernels::cuda::DEVICE, &plan, &options), target.architecture) {
-                Ok(_) => {}
-                Err(CudaError::NoNvrtc) => println!("{} is not compiled: no NVRTC", entry.path),
-                Err(error) => panic!("{}: {error}", entry.path),
-            }
-        }
-        println!("{planned:?}");
-        assert!(planned.len() >= 10, "{planned:?}");
-    }
-
-    #[test]
-    fn differences_are_seen() {
-        assert_eq!(apart(&[1.0, -2.0], &[1.0, -2.0]), 0.0);
-        assert_eq!(apart(&[1.0, -2.0], &[1.0 + 4.0 * f32::EPSILON, -2.0]), 2.0);
-        assert!(apart(&[1.0], &[f32::NAN]).is_nan());
-        assert_eq!(apart(&[1.0], &[1.0, 1.0]), f64::INFINITY);
-        assert_eq!(difference(&[Output::Token(Token(1))], &[Output::Token(Token(2))]), f64::INFINITY);
-    }
-}
+mod tests;

@@ -336,6 +336,15 @@ impl Vm {
         Ok(())
     }
 
+    /// A copy of a state that generic tasks keep, as it is now: `kv.layers[3].k`. `None` where there is none of this name; the cache of
+    /// fused attention has a layout of its own.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn state(&self, name: &str) -> Result<Option<Vec<f32>>, CudaError> {
+        self.memory.state(&self.stream, &self.plan, &self.image, name)
+    }
+
     /// The context, for those who measure.
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.context

@@ -111,6 +111,20 @@ impl Memory {
         })
     }
 
+    /// A copy of a state of generic tasks, as it is now.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub(super) fn state(
+        &self,
+        stream: &Arc<CudaStream>,
+        plan: &Plan,
+        image: &Image,
+        name: &str,
+    ) -> Result<Option<Vec<f32>>, CudaError> {
+        plain::state(stream, &self.resident.plain, plan, image, name)
+    }
+
     /// The parameters that are the same in every launch.
     pub(super) fn params(&self, plan: &Plan, stream: &CudaStream) -> Params {
         let sizes = plan.sizes;

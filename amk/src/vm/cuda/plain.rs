@@ -45,6 +45,25 @@ pub(super) fn upload(
     Ok(bytes)
 }
 
+/// A copy of a state of generic tasks as it is now in `bytes`; `None` where there is none of this name.
+///
+/// # Errors
+/// Those of the driver.
+pub(super) fn state(
+    stream: &Arc<CudaStream>,
+    bytes: &CudaSlice<u8>,
+    plan: &Plan,
+    image: &Image,
+    name: &str,
+) -> Result<Option<Vec<f32>>, CudaError> {
+    let buffer = |id: BufferId| plan.program.buffers.get(id.index());
+    let named = |id| buffer(id).is_some_and(|buffer| buffer.kind == BufferKind::State && buffer.name == name);
+    let Some(&(id, at)) = image.plain.buffers.iter().find(|(id, _)| named(*id)) else { return Ok(None) };
+    let (at, len) = (at as usize, buffer(id).map_or(0, |buffer| buffer.bytes() as usize));
+    let bytes = stream.clone_dtoh(&bytes.slice(at..at + len))?;
+    Ok(Some(bytes.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect()))
+}
+
 /// What a buffer holds before the first launch; `None`: zeros.
 fn content(plan: &Plan, bindings: &Bindings, id: BufferId) -> Result<Option<Vec<u8>>, CudaError> {
     let Some(buffer) = plan.program.buffers.get(id.index()) else { return Ok(None) };

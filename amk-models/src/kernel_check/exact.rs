@@ -1,0 +1,159 @@
+//! An annotated function in f64: its calls one after the other, each by the instruction's formula.
+
+use super::CheckError;
+use super::draw::Draw;
+use amk::formula::{Array, Exact, Formula, Operands};
+use amk::ir::graph::{Graph, Instance};
+use amk::ir::lower::unroll::{PlannedCall, Unrolled, unroll};
+use amk::ir::program::Param;
+use amk::ir::schedule::Schedule;
+use amk::ir::{Access, BufferId, BufferKind, DType};
+use amk::vm::Bindings;
+use amk::{Megakernel, MegakernelError};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The calls of a function.
+pub(super) fn unrolled(kernel: &Megakernel, instance: &Instance, weights: DType) -> Result<Unrolled, MegakernelError> {
+    let schedule = Schedule { weights, ..Schedule::default() };
+    unroll(kernel.graph()?, instance, &schedule).map_err(|errors| MegakernelError::Lower {
+        kernel: kernel.name().to_owned(),
+        instance: instance.name.clone(),
+        errors,
+    })
+}
+
+/// A function that runs in f64, step by step.
+#[derive(Clone)]
+pub(super) struct Machine {
+    calls: Arc<Vec<(Formula, PlannedCall)>>,
+    /// By buffer: its kind, and what it holds.
+    kinds: Arc<Vec<BufferKind>>,
+    arrays: Vec<Arc<Array>>,
+    names: Arc<HashMap<String, BufferId>>,
+    tokens: Arc<Vec<BufferId>>,
+    rounding: Option<Draw>,
+}
+
+impl Machine {
+    /// A machine whose states hold what they are bound to, else 0; `None` where an instruction has no formula.
+    ///
+    /// # Errors
+    /// A function that cannot be unrolled, a weight without a binding.
+    pub(super) fn new(
+        kernel: &Megakernel,
+        instance: &Instance,
+        bindings: &Bindings,
+        weights: DType,
+    ) -> Result<Option<Self>, CheckError> {
+        let Unrolled { calls, buffers, .. } = unrolled(kernel, instance, weights)?;
+        let Some(calls) = with_formulas(kernel.graph()?, calls) else { return Ok(None) };
+        let mut arrays = Vec::new();
+        for buffer in &buffers {
+            let shape: Vec<usize> = buffer.shape.iter().map(|&extent| extent as usize).collect();
+            let name = &buffer.name;
+            let bound = bindings.weights().get(name).map(amk::Weight::to_f32);
+            let data = match (bound, bindings.states().get(name)) {
+                (Some(values), _) => values.into_iter().map(f64::from).collect(),
+                (None, Some(state)) => state.to_vec().into_iter().map(f64::from).collect(),
+                (None, None) if buffer.kind == BufferKind::Weight => return Err(CheckError::Unbound(name.clone())),
+                (None, None) => vec![0.0; shape.iter().product()],
+            };
+            arrays.push(Arc::new(Array { shape, data }));
+        }
+        let kinds = buffers.iter().map(|buffer| buffer.kind).collect();
+        let token = |at: &usize| buffers[*at].kind == BufferKind::Input && buffers[*at].dtype == DType::U32;
+        let tokens = (0..buffers.len()).filter(token).map(BufferId::from).collect();
+        let names = (0..).zip(buffers).map(|(at, buffer)| (buffer.name, BufferId(at))).collect();
+        let (calls, kinds) = (Arc::new(calls), Arc::new(kinds));
+        Ok(Some(Self { calls, kinds, arrays, names: Arc::new(names), tokens: Arc::new(tokens), rounding: None }))
+    }
+
+    /// The same, where every value that a call hands on is rounded to bf16 at random: see [`Draw::rounded`].
+    pub(super) fn rounding(&self, seed: u64) -> Self {
+        Self { rounding: Some(Draw::new(seed)), ..self.clone() }
+    }
+
+    /// The same, but for an instruction's formula.
+    #[cfg(test)]
+    pub(super) fn with(mut self, path: &str, run: fn(&mut Operands) -> Vec<Exact>) -> Self {
+        let calls = Arc::get_mut(&mut self.calls).expect("a machine of which there is no copy");
+        calls.iter_mut().filter(|(formula, _)| formula.path == path).for_each(|(formula, _)| formula.run = run);
+        self
+    }
+
+    /// Sets an input.
+    pub(super) fn set(&mut self, name: &str, values: impl Iterator<Item = f64>) {
+        if let Some(id) = self.names.get(name) {
+            let shape = self.arrays[id.index()].shape.clone();
+            self.arrays[id.index()] = Arc::new(Array { shape, data: values.collect() });
+        }
+    }
+
+    /// What a state holds now.
+    pub(super) fn state(&self, name: &str) -> Option<&[f64]> {
+        self.names.get(name).map(|id| &self.arrays[id.index()].data[..])
+    }
+
+    /// One step, every token input being `token`: the results of each call.
+    pub(super) fn step(&mut self, token: u32, pos: u32) -> Vec<Vec<Exact>> {
+        for id in self.tokens.iter() {
+            self.arrays[id.index()] = Arc::new(Array { shape: vec![1], data: vec![f64::from(token)] });
+        }
+        let calls = Arc::clone(&self.calls);
+        calls.iter().map(|(formula, call)| self.call(formula, call, pos)).collect()
+    }
+
+    /// Runs a call; gives its results, one after the other.
+    fn call(&mut self, formula: &Formula, call: &PlannedCall, pos: u32) -> Vec<Exact> {
+        let made = |access, kind| access == Access::Write && kind != BufferKind::State;
+        let (written, read): (Vec<_>, Vec<_>) =
+            call.operands.iter().partition(|operand| made(operand.access, self.kinds[operand.buffer.index()]));
+        let mut operands = Operands { pos: pos as usize, ..Operands::default() };
+        for operand in &read {
+            let array = &mut self.arrays[operand.buffer.index()];
+            // A state that changes is moved, so that it need not be copied.
+            operands.tensors.push(if operand.access == Access::Read {
+                Arc::clone(array)
+            } else {
+                std::mem::take(array)
+            });
+        }
+        for param in &call.params {
+            match *param {
+                Param::F32(value) => operands.floats.push(f64::from(value)),
+                Param::U32(value) => operands.dims.push(value as usize),
+                Param::Pos => {}
+            }
+        }
+        let results = (formula.run)(&mut operands);
+        for (tensor, operand) in operands.tensors.into_iter().zip(&read) {
+            if operand.access != Access::Read {
+                self.arrays[operand.buffer.index()] = tensor;
+            }
+        }
+        let mut values = &results[..];
+        for operand in &written {
+            let array = &mut self.arrays[operand.buffer.index()];
+            let (own, rest) = values.split_at(array.shape.iter().product());
+            let (shape, data) = (array.shape.clone(), handed_on(own, &mut self.rounding));
+            *array = Arc::new(Array { shape, data });
+            values = rest;
+        }
+        results
+    }
+}
+
+/// What other calls read of a result.
+fn handed_on(made: &[Exact], rounding: &mut Option<Draw>) -> Vec<f64> {
+    match rounding {
+        Some(draw) => made.iter().map(|exact| draw.rounded(exact.value)).collect(),
+        None => made.iter().map(|exact| exact.value).collect(),
+    }
+}
+
+/// Each call with its formula; `None` where one has none.
+fn with_formulas(graph: &Graph, calls: Vec<PlannedCall>) -> Option<Vec<(Formula, PlannedCall)>> {
+    let formula = |call: &PlannedCall| graph.signatures.get(call.signature).and_then(|s| Formula::of(&s.path));
+    calls.into_iter().map(|call| formula(&call).map(|formula| (formula, call))).collect()
+}

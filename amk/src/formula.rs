@@ -1,0 +1,142 @@
+//! Instructions in f64: what their Rust functions and their device bodies are measured against.
+//!
+//! A [`Formula`] is written from the definition of an instruction, not from its Rust function. It gives every element of the results
+//! with the sum of the magnitudes of the terms that it is made of: a computation in f32 may be some epsilons of that sum away.
+
+use core::fmt;
+use std::sync::Arc;
+
+/// A tensor in f64, row by row. A token is one element.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Array {
+    /// The extents, outermost first.
+    pub shape: Vec<usize>,
+    /// The elements.
+    pub data: Vec<f64>,
+}
+
+/// An element of a result.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Exact {
+    /// Its value.
+    pub value: f64,
+    /// The sum of the magnitudes of what is rounded on the way to it, each times how much the value changes with it; 0 where nothing is.
+    pub magnitude: f64,
+}
+
+impl Exact {
+    /// A value that is copied, never rounded.
+    pub const fn copied(value: f64) -> Self {
+        Self { value, magnitude: 0.0 }
+    }
+
+    /// A sum of terms.
+    pub fn sum(terms: impl IntoIterator<Item = f64>) -> Self {
+        let add = |sum: Self, term: f64| Self { value: sum.value + term, magnitude: sum.magnitude + term.abs() };
+        terms.into_iter().fold(Self::copied(0.0), add)
+    }
+
+    /// A value that is made by multiplications, divisions, roots and sums of terms of one sign.
+    pub const fn product(value: f64) -> Self {
+        Self { value, magnitude: value.abs() }
+    }
+}
+
+/// The operands of one call.
+#[derive(Debug, Default)]
+pub struct Operands {
+    /// Tensors, weights, states and tokens, in the order of the parameters.
+    pub tensors: Vec<Arc<Array>>,
+    /// Float parameters in order.
+    pub floats: Vec<f64>,
+    /// Dim parameters in order.
+    pub dims: Vec<usize>,
+    /// The position of the step.
+    pub pos: usize,
+}
+
+impl Operands {
+    /// Tensor, weight, state or token number `number`.
+    ///
+    /// # Panics
+    /// When there is no such operand.
+    pub fn tensor(&self, number: usize) -> &Array {
+        &self.tensors[number]
+    }
+
+    /// The state that is operand number `number`, to be changed.
+    ///
+    /// # Panics
+    /// When there is no such operand.
+    pub fn state(&mut self, number: usize) -> &mut Array {
+        Arc::make_mut(&mut self.tensors[number])
+    }
+
+    /// The elements of operand number `number`.
+    ///
+    /// # Panics
+    /// When there is no such operand.
+    pub fn data(&self, number: usize) -> &[f64] {
+        &self.tensor(number).data
+    }
+}
+
+/// An instruction in f64.
+#[derive(Clone, Copy)]
+pub struct Formula {
+    /// The instruction's path as in `amk_kernels::linear`.
+    pub path: &'static str,
+    /// The elements of all results, one after the other, for whole operands of shapes that the signature allows. Changes states in place.
+    pub run: fn(&mut Operands) -> Vec<Exact>,
+}
+
+inventory::collect!(Formula);
+
+impl fmt::Debug for Formula {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Formula").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Formula {
+    /// The formula of an instruction, where a linked crate has one.
+    pub fn of(path: &str) -> Option<Self> {
+        inventory::iter::<Self>.into_iter().find(|formula| formula.path == path).copied()
+    }
+}
+
+/// Gives an instruction its [`Formula`]: `formula!("my_crate::softcap", softcap)`, where `softcap` is a
+/// `fn(&mut Operands) -> Vec<Exact>`.
+#[macro_export]
+macro_rules! formula {
+    ($path:literal, $run:expr) => {
+        $crate::__private::inventory::submit! { $crate::formula::Formula { path: $path, run: $run } }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn twice(operands: &mut Operands) -> Vec<Exact> {
+        operands.data(0).iter().map(|x| Exact::product(2.0 * x)).collect()
+    }
+
+    // `$crate` is not `amk` here: what the macro expands to.
+    inventory::submit! { Formula { path: "formula::twice", run: twice } }
+
+    #[test]
+    fn formulas_are_found_by_path() {
+        let formula = Formula::of("formula::twice").expect("it was submitted");
+        let x = Array { shape: vec![2], data: vec![1.0, -3.0] };
+        let mut operands = Operands { tensors: vec![Arc::new(x)], ..Operands::default() };
+        let expected = [Exact { value: 2.0, magnitude: 2.0 }, Exact { value: -6.0, magnitude: 6.0 }];
+        assert_eq!((formula.run)(&mut operands), expected);
+        assert!(Formula::of("formula::thrice").is_none());
+    }
+
+    #[test]
+    fn a_sum_tells_the_magnitudes_of_its_terms() {
+        assert_eq!(Exact::sum([3.0, -4.0]), Exact { value: -1.0, magnitude: 7.0 });
+    }
+}
