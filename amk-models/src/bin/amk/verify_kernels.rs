@@ -9,7 +9,7 @@ use amk_models::kernel_check::{
     CheckError, Checked, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, instructions, on_cpu, on_cuda, path,
 };
 use amk_models::model::{FAMILIES, Family};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -80,6 +80,9 @@ impl VerifyKernels {
         }
         subjects.extend(FAMILIES.map(Subject::Decoder));
         subjects.retain(|subject| subject.path().contains(&self.only));
+        if subjects.is_empty() {
+            bail!("no path of an instruction or a decoder contains `{}`; without `--only` all are listed", self.only);
+        }
         Ok(subjects)
     }
 

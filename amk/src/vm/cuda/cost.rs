@@ -48,19 +48,19 @@ pub struct CostModel {
 /// The H200, fitted to the times of four models at positions 0, 128 and 8192; `amk bench` shows the error beside every time.
 pub(super) const H200: CostModel = CostModel {
     read: 4693.0,
-    slowest: 0.958,
+    slowest: 0.959,
     clock: 1.98,
-    latency: 570.0,
-    hop: 530.0,
+    latency: 530.0,
+    hop: 500.0,
     crowd: 250.0,
-    project: 900.0,
-    unit: 325.0,
-    product: 60.0,
-    pass: 910.0,
-    attend: [910.0, 510.0],
-    cache: 36.0,
-    combine: [1130.0, 15.0],
-    choose: 4500.0,
+    project: 520.0,
+    unit: 245.0,
+    product: 141.0,
+    pass: 410.0,
+    attend: [1000.0, 312.0],
+    cache: 58.5,
+    combine: [300.0, 23.7],
+    choose: 6000.0,
 };
 
 /// Share of the datasheet's rate that a bare ring reaches: that of the H200.

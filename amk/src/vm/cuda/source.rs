@@ -82,7 +82,8 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
         out.push_str("#define AMK_TRACE 1\n");
     }
     let _ = writeln!(out, "#define AMK_LEVELS {LEVELS}\n#define AMK_SEARCH {SEARCH}\n#define AMK_ROUNDS {ROUNDS}");
-    let _ = writeln!(out, "#define AMK_OP_BEST {}\n#define AMK_OP_GEMV {}", DeviceOp::Best as u16, DeviceOp::Gemv as u16);
+    let _ =
+        writeln!(out, "#define AMK_OP_BEST {}\n#define AMK_OP_GEMV {}", DeviceOp::Best as u16, DeviceOp::Gemv as u16);
     out.push_str("struct Worker;\nstruct Record;\n");
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
     out.push_str(
