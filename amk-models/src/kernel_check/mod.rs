@@ -1,5 +1,5 @@
 //! Checks every registered instruction by itself: calls on operands of random sizes, cut into tiles and run by a VM at several positions,
-//! against the instruction's formula in f64 ([`amk::formula`]) and its Rust function. The device's fused bodies compute several calls at
+//! against the instruction's formula in f64 ([`mod@amk::formula`]) and its Rust function. The device's fused bodies compute several calls at
 //! once; they are checked in decoders of random sizes ([`decoder_on_cuda`]).
 //!
 //! | run | compared with | bound |
