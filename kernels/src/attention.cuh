@@ -250,6 +250,7 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
     u32 bits = 32 - __clz((active - 1) / BATCH); // a team has 1 << bits warps
     if ((AMK_WARPS >> bits) == 0) bits = 31 - __clz(AMK_WARPS);
     const u32 team = w.warp >> bits, rank = w.warp & ((1u << bits) - 1);
+    if (bits) w.sync(); // whoever delivered the task before has read the scratch
 #pragma unroll 1
     for (u32 unit = team; unit < r.units + team; unit += AMK_WARPS >> bits) {
         const u32 query = (r.row + unit) / SLICES, d = (r.row + unit) % SLICES * 32 + w.lane;

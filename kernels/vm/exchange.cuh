@@ -1,8 +1,9 @@
 // How tasks wait for one another besides the packets, which say themselves whether they are there. With counters a task adds one to
-// its phase's counter when it has published, and a task begins when the counter of the phase it reads is full; with barriers all
-// workers meet after every phase that publishes. Then each packet is there at the first look.
+// its phase's counter when it has published, and a task begins when the counter of the last phase it reads is full: what earlier ones
+// published it still looks for as packets. With barriers all workers meet after every phase that publishes, and each packet is there at
+// the first look.
 //
-// Counters lie behind the packets. They are never cleared: epoch n is the n-th step since the image was loaded, so in it a counter is
+// Counters lie behind the packets. They are never cleared: epoch n is the n-th step since the packets were cleared, so in it a counter is
 // full at n times its arrivals. The looks of a filtered draw are left out by most steps; they keep to packets.
 #pragma once
 #include "worker.cuh"

@@ -77,7 +77,7 @@ enum FaultKind { FAULT_NONE, FAULT_PACKET, FAULT_RING_FULL, FAULT_RING_EMPTY };
 // multiprocessor; a worker's words tell two of them in the nanoseconds that all share.
 enum TraceWord {
     TRACE_START, TRACE_INPUTS, TRACE_PRODUCT, TRACE_GATHERED, TRACE_END, // of a task: see `Worker::stamp`
-    TRACE_STARVED, TRACE_LATE,                   // clocks that the first warp waited since INPUTS: for the ring, for more inputs
+    TRACE_STARVED, TRACE_LATE,                   // clocks that the first warp waited since INPUTS: for more blocks, for more inputs
     TRACE_FULL, TRACE_LANDING, TRACE_PACED,      // clocks that the loader waited: for a free slot, for memory, for its pace
     TRACE_ISSUED,                                // the loader has asked for all of the task's bytes
 };

@@ -121,6 +121,7 @@ struct Worker {
     // A task ends. What the other warps load for the next one would be in the way of the few stores of those that deliver: these arrive
     // and go on, the others wait for them.
     AMK_DEVICE void end_task(bool delivers) const {
+        __syncwarp(); // lanes that had nothing to deliver have left early
         if (delivers) asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
         else asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
     }
@@ -172,7 +173,7 @@ struct Worker {
         better(value, token, chance(logit, index), index);
         s.top_value[top] = value, s.top_index[top] = token;
     }
-    // START: the task is next. INPUTS: its (first) inputs are there. PRODUCT: the first warp has computed. GATHERED: so have all. END.
+    // START: the task is next. INPUTS: its (first) inputs and its first block are there. PRODUCT: the first warp has computed. GATHERED: so have all. END.
     AMK_DEVICE void stamp(TraceWord which) {
 #if AMK_TRACE
         if (which <= TRACE_INPUTS) starved = late = 0;

@@ -16,7 +16,6 @@ typedef unsigned long long u64;
 #define LANES (DIM / 8)
 #define OUTSIDE -3e38f // the score of no position, below every largest one
 
-#ifndef HOST_EMULATION
 DEVICE void launch_next() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -39,7 +38,6 @@ DEVICE void prefetch(const uint4* from, u32 bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #endif
 }
-#endif
 
 DEVICE float low(u32 pair) { return __uint_as_float(pair << 16); }
 DEVICE float high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }

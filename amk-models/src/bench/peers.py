@@ -85,6 +85,7 @@ def times(asked):
                 except Exception as problem:  # what a compiler may throw is not listed anywhere
                     line["missing"][peer] = str(problem)
             print(json.dumps(line), flush=True)
+        decoder.chain = None  # it holds the decoder
         del decoder
         torch.cuda.empty_cache()
 

@@ -118,8 +118,14 @@ pub fn run(models: &[Shapes], peers: &[Peer]) -> Result<Told, String> {
     let output = child.wait_with_output().map_err(|error| format!("python3 does not end: {error}"))?;
     let told = String::from_utf8_lossy(&output.stderr);
     let why = told.trim().lines().last().unwrap_or("python3 says nothing").to_owned();
-    let said = parse(&String::from_utf8_lossy(&output.stdout));
-    if said.times.is_empty() { Err(why) } else { Ok(said) }
+    let mut said = parse(&String::from_utf8_lossy(&output.stdout));
+    if said.times.is_empty() {
+        return Err(why);
+    }
+    if !output.status.success() {
+        said.missing.push(format!("the script ended early: {why}"));
+    }
+    Ok(said)
 }
 
 /// The script and its files in a folder of their own.

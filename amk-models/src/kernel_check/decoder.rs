@@ -106,7 +106,8 @@ impl Decoder {
         for (first, tokens) in self.launches() {
             let options = RunOptions { logits: true, ..RunOptions::default() };
             let run = vm.run(tokens, first, tokens.len() as u32, &options, &mut |_| {})?;
-            for (row, &token) in run.logits.chunks(instance.dims["VOCAB"] as usize).zip(&run.tokens) {
+            for (n, row) in run.logits.chunks(instance.dims["VOCAB"] as usize).enumerate() {
+                let token = run.tokens.get(n).copied().unwrap_or(u32::MAX);
                 let chosen = row.get(token as usize).copied().unwrap_or(f32::NAN);
                 let first = row.iter().position(|&x| x >= chosen) == Some(token as usize);
                 let largest = first && row.iter().all(|&x| x <= chosen);
@@ -120,14 +121,15 @@ impl Decoder {
     pub(super) fn expected(&self, seed: u64) -> Result<Option<Expected>, CheckError> {
         let Some(machine) = self.machine()? else { return Ok(None) };
         let steps: Vec<_> = self.steps().collect();
-        let run = |mut machine: Machine| -> Logits<Exact> {
+        let run = |mut machine: Machine| -> Result<Logits<Exact>, CheckError> {
             steps.iter().map(|&(pos, token)| logits(&mut machine, token, pos)).collect()
         };
         let machines = (0..ROUNDED).map(|n| machine.rounding(seed + n)).chain([machine.clone()]);
         let mut runs: Vec<Logits<Exact>> = std::thread::scope(|scope| {
             let threads: Vec<_> = machines.map(|machine| scope.spawn(|| run(machine))).collect();
-            threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
-        });
+            let failed = |_| Err(CheckError::Formula(path(self.model.family)));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(failed)).collect::<Result<_, _>>()
+        })?;
         let exact = runs.pop().unwrap_or_default();
         let deviation = |step: usize| {
             let errors = runs.iter().flat_map(|run| run[step].iter().zip(&exact[step]));
@@ -149,7 +151,8 @@ impl Decoder {
     #[cfg(test)]
     pub(super) fn run(&self, mut machine: Machine) -> Logits<f32> {
         let narrow = |exact: Vec<Exact>| exact.iter().map(|exact| exact.value as f32).collect();
-        self.steps().map(|(pos, token)| narrow(logits(&mut machine, token, pos))).collect()
+        let step = |(pos, token)| narrow(logits(&mut machine, token, pos).expect("formulas"));
+        self.steps().map(step).collect()
     }
 
     /// The sizes, and what of the schedule decides which bodies run.
@@ -178,14 +181,14 @@ impl Expected {
             if exact.len() == found.len() { largest(exact.iter().zip(found).map(off)) } else { f64::INFINITY }
         };
         let errors: Vec<f64> = self.exact.iter().zip(&self.deviations).zip(found).map(of_step).collect();
-        let error = largest(errors.iter().copied());
+        let error = if errors.is_empty() { f64::INFINITY } else { largest(errors.iter().copied()) };
         (error, errors.iter().position(|other| other.total_cmp(&error).is_eq()).unwrap_or(0))
     }
 }
 
 /// The last call of a decoder makes the logits.
-fn logits(machine: &mut Machine, token: u32, pos: u32) -> Vec<Exact> {
-    machine.step(token, pos).pop().unwrap_or_default()
+fn logits(machine: &mut Machine, token: u32, pos: u32) -> Result<Vec<Exact>, CheckError> {
+    Ok(machine.step(token, pos)?.pop().unwrap_or_default())
 }
 
 /// Checks an annotated function on the CPU, in f32: a deviation is 2^-16 of what roundings to bf16 make.
@@ -193,12 +196,11 @@ fn logits(machine: &mut Machine, token: u32, pos: u32) -> Vec<Exact> {
 /// # Errors
 /// Any [`CheckError`].
 pub fn decoder_on_cpu(family: Family, target: &GpuTarget, cases: usize, seed: u64) -> Result<Checked, CheckError> {
-    let mut checked = check(family, target, cases, seed, |decoder, expected| {
+    let checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS_OF_F32);
+    check(checked, family, target, cases, seed, |decoder, expected| {
         let (error, step) = expected.error(&decoder.eager());
         Ok((error * F32_PER_BF16, step))
-    })?;
-    checked.bound = MOST_DEVIATIONS_OF_F32;
-    Ok(checked)
+    })
 }
 
 /// Checks the fused bodies of the first GPU. `cache` keeps compiled device code.
@@ -207,18 +209,19 @@ pub fn decoder_on_cpu(family: Family, target: &GpuTarget, cases: usize, seed: u6
 /// Any [`CheckError`].
 pub fn decoder_on_cuda(family: Family, cases: usize, seed: u64, cache: &Path) -> Result<Checked, CheckError> {
     let target = cuda::probe()?;
-    check(family, target, cases, seed, |decoder, expected| Ok(expected.error(&decoder.on_cuda(cache)?)))
+    let checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS);
+    check(checked, family, target, cases, seed, |decoder, expected| Ok(expected.error(&decoder.on_cuda(cache)?)))
 }
 
 /// Every fourth decoder has a form of which the device fuses a part only.
 fn check(
+    mut checked: Checked,
     family: Family,
     target: &GpuTarget,
     cases: usize,
     seed: u64,
     mut error: impl FnMut(&mut Decoder, &Expected) -> Result<(f64, usize), CheckError>,
 ) -> Result<Checked, CheckError> {
-    let mut checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS);
     let mut draw = Draw::new(seed);
     for case in 0..cases {
         let mut decoder = Decoder::random(family, target, case % 4 != 3, &mut draw)?;

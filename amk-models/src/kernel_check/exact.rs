@@ -96,7 +96,10 @@ impl Machine {
     }
 
     /// One step, every token input being `token`: the results of each call.
-    pub(super) fn step(&mut self, token: u32, pos: u32) -> Vec<Vec<Exact>> {
+    ///
+    /// # Errors
+    /// [`CheckError::Formula`].
+    pub(super) fn step(&mut self, token: u32, pos: u32) -> Result<Vec<Vec<Exact>>, CheckError> {
         for id in self.tokens.iter() {
             self.arrays[id.index()] = Arc::new(Array { shape: vec![1], data: vec![f64::from(token)] });
         }
@@ -105,7 +108,7 @@ impl Machine {
     }
 
     /// Runs a call; gives its results, one after the other.
-    fn call(&mut self, formula: &Formula, call: &PlannedCall, pos: u32) -> Vec<Exact> {
+    fn call(&mut self, formula: &Formula, call: &PlannedCall, pos: u32) -> Result<Vec<Exact>, CheckError> {
         let made = |access, kind| access == Access::Write && kind != BufferKind::State;
         let (written, read): (Vec<_>, Vec<_>) =
             call.operands.iter().partition(|operand| made(operand.access, self.kinds[operand.buffer.index()]));
@@ -126,7 +129,9 @@ impl Machine {
                 Param::Pos => {}
             }
         }
-        let results = (formula.run)(&mut operands);
+        let failed = || CheckError::Formula(formula.path.to_owned());
+        let run = std::panic::AssertUnwindSafe(|| (formula.run)(&mut operands));
+        let results = std::panic::catch_unwind(run).map_err(|_| failed())?;
         for (tensor, operand) in operands.tensors.into_iter().zip(&read) {
             if operand.access != Access::Read {
                 self.arrays[operand.buffer.index()] = tensor;
@@ -135,12 +140,12 @@ impl Machine {
         let mut values = &results[..];
         for operand in &written {
             let array = &mut self.arrays[operand.buffer.index()];
-            let (own, rest) = values.split_at(array.shape.iter().product());
+            let (own, rest) = values.split_at_checked(array.shape.iter().product()).ok_or_else(failed)?;
             let (shape, data) = (array.shape.clone(), handed_on(own, &mut self.rounding));
             *array = Arc::new(Array { shape, data });
             values = rest;
         }
-        results
+        Ok(results)
     }
 }
 

@@ -37,18 +37,14 @@ pub struct Checked {
     pub worst: String,
     /// Why there is nothing to run, as where an instruction has no device body.
     pub skipped: Option<&'static str>,
+    /// Whether no error was too large: JSON has no word for an error that is infinite or no number.
+    pub ok: bool,
 }
 
 impl Checked {
     pub(super) fn new(path: &str, dtype: DType, oracle: Oracle, bound: f64) -> Self {
         let (path, worst) = (path.to_owned(), String::new());
-        Self { path, dtype, oracle, cases: 0, error: 0.0, bound, worst, skipped: None }
-    }
-
-    /// Whether no error was too large.
-    pub fn ok(&self) -> bool {
-        // NaN is not.
-        self.error <= self.bound
+        Self { path, dtype, oracle, cases: 0, error: 0.0, bound, worst, skipped: None, ok: true }
     }
 
     pub(super) fn note(&mut self, case: &str, error: f64) {
@@ -56,6 +52,7 @@ impl Checked {
         if self.worst.is_empty() || larger(self.error, error) {
             (self.error, self.worst) = (error, case.to_owned());
         }
+        self.ok &= error <= self.bound; // no number is not
     }
 
     pub(super) fn note_case(&mut self, case: &Case, error: f64) {
@@ -120,6 +117,6 @@ mod tests {
         for (case, error) in [("a", 1.0), ("b", f64::NAN), ("c", 3.0)] {
             checked.note(case, error);
         }
-        assert_eq!((checked.worst.as_str(), checked.cases, checked.ok()), ("b", 3, false));
+        assert_eq!((checked.worst.as_str(), checked.cases, checked.ok), ("b", 3, false));
     }
 }

@@ -57,6 +57,9 @@ pub enum CheckError {
     /// A model of random sizes cannot be made.
     #[error(transparent)]
     Model(#[from] crate::model::ModelError),
+    /// A formula panics, or gives fewer elements than its results have.
+    #[error("the formula of `{0}` panics, or gives fewer elements than the results have")]
+    Formula(String),
     /// A weight has no values.
     #[error("`{0}` is bound to nothing")]
     Unbound(String),
@@ -165,7 +168,8 @@ fn exact(case: &Case) -> Result<Option<Expected>, CheckError> {
     }
     // A vector is copied by the next call, which rounds nothing; a row is that call's.
     let call = usize::from(case.given == Given::Row);
-    let results = case.positions.iter().map(|&pos| machine.step(case.token, pos).swap_remove(call)).collect();
+    let result = |&pos: &u32| machine.step(case.token, pos).map(|mut results| results.swap_remove(call));
+    let results = case.positions.iter().map(result).collect::<Result<_, _>>()?;
     let states = case.states().flat_map(|name| machine.state(&name).unwrap_or_default().to_vec());
     Ok(Some((results, states.map(Exact::product).collect())))
 }

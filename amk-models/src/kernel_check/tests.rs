@@ -89,7 +89,7 @@ fn tiles_give_the_bits_of_the_function_and_the_function_keeps_to_its_formula() {
         for &dtype in dtypes(entry, false).expect("a signature") {
             let checked = on_cpu(entry, dtype, 60, 11).unwrap_or_else(|error| panic!("{}: {error}", entry.path));
             println!("{} {dtype:?}: {:.2} epsilons with {}", checked.path, checked.error, checked.worst);
-            assert!(checked.ok() && checked.oracle == Oracle::F64, "{checked:?}");
+            assert!(checked.ok && checked.oracle == Oracle::F64, "{checked:?}");
         }
     }
 }
@@ -97,9 +97,9 @@ fn tiles_give_the_bits_of_the_function_and_the_function_keeps_to_its_formula() {
 #[test]
 fn a_wrong_function_and_wrong_tiles_are_found() {
     let blurred = on_cpu(entry("blurred"), DType::F32, 8, 1).expect("cases");
-    assert!(!blurred.ok() && blurred.error.is_finite() && blurred.error > 100.0, "{blurred:?}");
+    assert!(!blurred.ok && blurred.error.is_finite() && blurred.error > 100.0, "{blurred:?}");
     let centred = on_cpu(entry("centred"), DType::F32, 8, 1).expect("cases");
-    assert!(!centred.ok() && centred.error.is_infinite() && centred.oracle == Oracle::Function, "{centred:?}");
+    assert!(!centred.ok && centred.error.is_infinite() && centred.oracle == Oracle::Function, "{centred:?}");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn device_bodies_keep_to_the_formulas() {
             let checked =
                 on_cuda(entry, dtype, 4, 5, &cubins()).unwrap_or_else(|error| panic!("{}: {error}", entry.path));
             println!("{} {dtype:?}: {:.2} epsilons with {}", checked.path, checked.error, checked.worst);
-            assert!(checked.ok() && checked.oracle == Oracle::F64, "{checked:?}");
+            assert!(checked.ok && checked.oracle == Oracle::F64, "{checked:?}");
         }
     }
 }
@@ -174,7 +174,7 @@ fn wrong_device_bodies_are_found() {
     for name in ["narrowed", "cut_short"] {
         let checked = on_cuda(entry(name), DType::F32, 4, 1, &cubins()).expect("cases");
         println!("{}: {:.2e}", checked.path, checked.error);
-        assert!(!checked.ok(), "{checked:?}");
+        assert!(!checked.ok, "{checked:?}");
     }
 }
 
@@ -186,7 +186,7 @@ fn fused_bodies_keep_to_the_formulas() {
     for family in FAMILIES {
         let checked = decoder_on_cuda(family, 4, 7, &cubins()).expect("cases");
         println!("{}: {:.2} deviations with {}", checked.path, checked.error, checked.worst);
-        assert!(checked.ok(), "{checked:?}");
+        assert!(checked.ok, "{checked:?}");
     }
 }
 
@@ -195,7 +195,7 @@ fn annotated_functions_keep_to_the_formulas() {
     for family in FAMILIES {
         let checked = decoder_on_cpu(family, target(), 1, 7).expect("a case");
         println!("{}: {:.2} deviations with {}", checked.path, checked.error, checked.worst);
-        assert!(checked.ok(), "{checked:?}");
+        assert!(checked.ok, "{checked:?}");
     }
 }
 

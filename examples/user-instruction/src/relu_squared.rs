@@ -1,5 +1,6 @@
 //! A gate that rectifies and squares.
 
+use amk::formula::{Exact, Operands};
 use amk::prelude::*;
 
 /// `y = max(gate, 0)^2 * up`.
@@ -19,3 +20,7 @@ pub fn relu_squared_mul(gate: &Tensor, up: &Tensor) -> Tensor {
     assert_eq!(gate.shape(), up.shape(), "a gate and a value of different shapes");
     gate.data().iter().zip(up.data()).map(|(gate, up)| gate.max(0.0).powi(2) * up).collect()
 }
+
+amk::formula!("amk_user_instruction::relu_squared_mul", |o: &mut Operands| {
+    o.data(0).iter().zip(o.data(1)).map(|(gate, up)| Exact::product(gate.max(0.0).powi(2) * up)).collect()
+});

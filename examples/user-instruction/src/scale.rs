@@ -1,5 +1,6 @@
 //! A learned factor for each channel.
 
+use amk::formula::{Exact, Operands};
 use amk::prelude::*;
 
 /// `y = x * w`, element by element.
@@ -20,3 +21,7 @@ pub fn scale_by(x: &Tensor, w: &Weight) -> Tensor {
     assert_eq!(x.shape(), w.shape(), "`scale_by` with a weight of another shape");
     x.data().iter().zip(&*w.row(0).to_f32()).map(|(x, w)| x * w).collect()
 }
+
+amk::formula!("amk_user_instruction::scale_by", |o: &mut Operands| {
+    o.data(0).iter().zip(o.data(1)).map(|(x, w)| Exact::product(x * w)).collect()
+});

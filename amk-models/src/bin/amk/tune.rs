@@ -4,7 +4,7 @@ use super::options::{ScheduleArg, cuda_vm, print, progress_bar};
 use super::subject::{Subject, SubjectArgs};
 use amk::vm::cuda::VmOptions;
 use amk_kernels::cuda::DEVICE;
-use amk_models::bench::Gate;
+use amk_models::bench::{Gate, Reference};
 use amk_models::cache::Cache;
 use amk_models::model::WeightFormat;
 use amk_models::tune::{Device, Log, Row, Saved, Store, search};
@@ -45,13 +45,10 @@ pub(crate) struct Tune {
     quiet: bool,
 }
 
-/// Positions that the gate of a trial needs at least.
-const LEAST_CONTEXT: u32 = 512;
-
 impl Tune {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let last = self.positions.iter().copied().max().unwrap_or(0);
-        let context = (last + self.steps).max(LEAST_CONTEXT);
+        let context = (last + self.steps).max(Reference::POSITIONS);
         let Subject { name, mut model, gate } = self.subject.one()?.load(context, WeightFormat::BF16)?;
         let own = ScheduleArg { schedule: Some("default".into()) };
         let (mut vm, _) = cuda_vm(&model, &own, VmOptions::default(), self.quiet)?;

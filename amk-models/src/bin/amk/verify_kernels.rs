@@ -69,7 +69,7 @@ impl VerifyKernels {
             });
             print(&format!("{table}\n{UNITS}"))?;
         }
-        Ok(if rows.iter().all(Checked::ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if rows.iter().all(|checked| checked.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     fn subjects(&self) -> Result<Vec<Subject>> {
@@ -112,7 +112,7 @@ const UNITS: &str = "eps: epsilons of f32, relative to the sum of the magnitudes
 largest element,\nagainst the Rust function; dev: what roundings to the type change in a logit, root mean square, against f64\n";
 
 fn row(checked: &Checked) -> [String; 7] {
-    let Checked { path, dtype, oracle, cases, error, bound, worst, skipped } = checked;
+    let Checked { path, dtype, oracle, cases, error, bound, worst, skipped, ok } = checked;
     let unit = match oracle {
         Oracle::F64 => "eps",
         Oracle::Function => "eps'",
@@ -123,7 +123,7 @@ fn row(checked: &Checked) -> [String; 7] {
     match skipped {
         Some(why) => [path, dtype, "-".into(), "-".into(), "-".into(), "skipped".into(), (*why).to_owned()],
         None => {
-            let verdict = if checked.ok() { "ok" } else { "WRONG" };
+            let verdict = if *ok { "ok" } else { "WRONG" };
             [path, dtype, cases.to_string(), error, bound, verdict.into(), worst.clone()]
         }
     }

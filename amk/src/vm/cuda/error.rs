@@ -141,7 +141,7 @@ pub struct Stuck {
     pub task: String,
     /// What it waited for.
     pub event: String,
-    /// The epoch wanted; of a counter, the arrivals since the image was loaded.
+    /// The epoch wanted; of a counter, the arrivals since the packets were cleared.
     pub wanted: u32,
     /// What was found instead.
     pub found: u32,

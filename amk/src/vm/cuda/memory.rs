@@ -89,13 +89,18 @@ impl Memory {
     /// The memory of an image whose weights are there.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// [`CudaError::Memory`], and those of the driver.
     pub(super) fn around(
         resident: Arc<Resident>,
         stream: &Arc<CudaStream>,
         plan: &Plan,
         image: &Image,
     ) -> Result<Self, CudaError> {
+        let needed = u64::from(image.packets) * 8 + plain::scratch(plan, image) as u64 * 4;
+        let (free, total) = stream.context().mem_get_info()?;
+        if needed > free as u64 {
+            return Err(CudaError::Memory { needed, free: free as u64, total: total as u64 });
+        }
         // A worker looks one record ahead.
         let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
         Ok(Self {

@@ -7,12 +7,16 @@ use amk::vm::cuda::CudaError;
 use amk_kernels::cuda::DEVICE;
 use amk_models::bench::{AblationReport, AblationRow, Reference, ablations, by_schedule, in_turn};
 use amk_models::cache::Cache;
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 impl Bench {
     pub(super) fn ablate(&self) -> Result<()> {
-        let mut report =
-            AblationReport { target: String::new(), steps: self.steps, samples: self.samples, rows: Vec::new() };
+        let mut report = AblationReport {
+            target: String::new(),
+            steps: self.steps,
+            samples: usize::from(self.samples),
+            rows: Vec::new(),
+        };
         for which in self.subjects.all()? {
             let mut timed = Timed::new(self, &which)?;
             report.target = timed.vm.target().name.to_owned();
@@ -31,6 +35,13 @@ impl Bench {
 
 impl Timed {
     fn ablate(&mut self, bench: &Bench, rows: &mut Vec<AblationRow>) -> Result<()> {
+        if self.vm.positions() < Reference::POSITIONS as usize {
+            bail!(
+                "{}: ablations are compared at positions up to {}; its context ends before",
+                self.name,
+                Reference::POSITIONS
+            );
+        }
         let reference = Reference::of(&mut self.vm)?;
         let whole = self.vm.schedule();
         let all = ablations(&whole);
@@ -51,7 +62,8 @@ impl Timed {
                 rows.push(AblationRow::refused(&self.name, changes, why));
                 continue;
             }
-            let [before, after] = in_turn([&mut self.vm, &mut vm], &self.positions, bench.steps, bench.samples)?;
+            let [before, after] =
+                in_turn([&mut self.vm, &mut vm], &self.positions, bench.steps, usize::from(bench.samples))?;
             for ((&position, before), after) in self.positions.iter().zip(before).zip(after) {
                 rows.push(AblationRow::timed(&self.name, position, changes.clone(), [before, after]));
             }

@@ -27,12 +27,12 @@ impl Bench {
             shapes.push(bench.shapes()?);
         }
         drop(ceiling);
-        let median = Quantiles::of(rates).context("--samples is 0; use at least 1")?.median;
+        let median = Quantiles::of(rates).context("no launch was timed")?.median;
         let mut report = Report {
             target: target.to_owned(),
             ceiling_gb_per_s: median / 1e9,
             steps: self.steps,
-            samples: self.samples,
+            samples: usize::from(self.samples),
             no_peers: Vec::new(),
             rows,
         };
@@ -135,7 +135,7 @@ impl Timed {
                 schedule: self.schedule.clone(),
                 gate_error: self.gate.error,
                 bytes: self.vm.weight_bytes() + self.vm.cache_bytes(middle),
-                us: Quantiles::of(times).context("--samples is 0; use at least 1")?,
+                us: Quantiles::of(times).context("no launch was timed")?,
                 predicted_us: cost.predict(self.vm.plan(), middle).step / 1e3,
                 peers: PeerTimes::default(),
             })

@@ -32,8 +32,8 @@ pub(crate) struct Bench {
     #[arg(long, value_delimiter = ',', default_value = "0")]
     positions: Vec<u32>,
     /// Launches timed at each position, on a GPU.
-    #[arg(long, value_name = "N", default_value_t = 15)]
-    samples: usize,
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]
+    samples: u16,
     #[command(flatten)]
     schedule: ScheduleArg,
     /// Time the schedule without each of its parts, in turn with the whole: counters and barriers instead of packets, no pace,

@@ -50,7 +50,7 @@ pub struct TaskTrace {
     pub bytes: u64,
     /// The worker turned to it.
     pub start: f64,
-    /// Its inputs (of several parts the first) were there; `None` for a task that waits for none or had nothing to do.
+    /// Its inputs (of several parts the first) and the first block of its weights were there; `None` for a task that waits for none or had nothing to do.
     pub inputs: Option<f64>,
     /// The first warp had its product.
     pub product: f64,
@@ -58,7 +58,7 @@ pub struct TaskTrace {
     pub gathered: f64,
     /// It was done.
     pub end: f64,
-    /// Of the time from the inputs to the product, nanoseconds without weights in the ring.
+    /// Of the time from the inputs to the product, nanoseconds without further weights in the ring.
     pub starved: f64,
     /// Of that time, nanoseconds of waiting for more inputs: a long input comes in parts.
     pub late: f64,

@@ -37,9 +37,10 @@ pub struct OpSummary {
 /// Parts of a task's time, nanoseconds.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Parts {
-    /// Waiting for inputs. On the critical path: from the end of the last producer to the inputs here, that is the hop.
+    /// Waiting for inputs and the first weights. On the critical path: from the end of the last producer to the inputs here, that is the
+    /// hop.
     pub wait: f64,
-    /// Waiting for weights with the inputs there.
+    /// Waiting for further weights.
     pub starved: f64,
     /// Computing.
     pub compute: f64,
