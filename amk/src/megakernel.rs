@@ -2,6 +2,7 @@
 
 use amk_ir::graph::{Graph, Instance};
 use amk_ir::graph_error::GraphError;
+use amk_ir::lower::unroll::{Unrolled, unroll};
 use amk_ir::lower::{Lowered, lower, lower_with};
 use amk_ir::schedule::Schedule;
 use amk_ir::verify::{Rejected, Verified, verify};
@@ -103,11 +104,19 @@ impl Megakernel {
             Some(schedule) => lower_with(graph, instance, schedule),
             None => lower(graph, instance),
         };
-        lowered.map_err(|errors| MegakernelError::Lower {
-            kernel: self.name.to_owned(),
-            instance: instance.name.clone(),
-            errors,
-        })
+        lowered.map_err(|errors| self.not_lowered(instance, errors))
+    }
+
+    /// The calls of an instance, before they are cut into tasks.
+    ///
+    /// # Errors
+    /// [`MegakernelError::Lower`].
+    pub fn unrolled(&self, instance: &Instance, schedule: &Schedule) -> Result<Unrolled, MegakernelError> {
+        unroll(self.graph()?, instance, schedule).map_err(|errors| self.not_lowered(instance, errors))
+    }
+
+    fn not_lowered(&self, instance: &Instance, errors: Vec<GraphError>) -> MegakernelError {
+        MegakernelError::Lower { kernel: self.name.to_owned(), instance: instance.name.clone(), errors }
     }
 
     /// The verified program for an instance, by a schedule as in [`Self::lower`].

@@ -173,7 +173,8 @@ struct Worker {
         better(value, token, chance(logit, index), index);
         s.top_value[top] = value, s.top_index[top] = token;
     }
-    // START: the task is next. INPUTS: its (first) inputs and its first block are there. PRODUCT: the first warp has computed. GATHERED: so have all. END.
+    // START: the task is next. INPUTS: its (first) inputs and its first block are there. PRODUCT: the first warp has computed. GATHERED: so
+    // have all. END.
     AMK_DEVICE void stamp(TraceWord which) {
 #if AMK_TRACE
         if (which <= TRACE_INPUTS) starved = late = 0;

@@ -104,8 +104,8 @@ class Gpu:
 class Chain:
     """The step of `decoder` on its weights and its cache."""
 
-    def __init__(self, decoder, gpu=None):
-        self.decoder, self.gpu, d = decoder, gpu or Gpu(), decoder
+    def __init__(self, decoder):
+        self.decoder, self.gpu, d = decoder, Gpu(), decoder
         self.group = d.heads // d.kv_heads
 
         def empty(*shape, dtype=torch.float32):

@@ -1,7 +1,10 @@
 //! The gate of further schedules: logits against those of a schedule that has passed its own.
 
 use super::gate::{BF16_TOLERANCE, relative_error};
-use amk::vm::cuda::{CudaError, DeviceSchedule, RunOptions, Vm};
+use super::turns::by_schedule;
+use crate::model::Model;
+use amk::vm::cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm};
+use std::path::Path;
 
 /// Steps that are fed before logits are compared: more than one run of a cache's split.
 const FED: u32 = 300;
@@ -29,11 +32,35 @@ impl Reference {
         Ok(Self { schedule: vm.schedule(), logits: logits(vm)? })
     }
 
+    /// A VM of the model by another schedule than that of `vm`, whose times may be shown; else why not: what this schedule alone cannot do,
+    /// or other logits. `cache` keeps compiled device code.
+    ///
+    /// # Errors
+    /// What ends every other VM, too: those of the driver, and of a launch.
+    pub fn admit(
+        &self,
+        model: &Model,
+        vm: &Vm,
+        code: DeviceCode,
+        cache: &Path,
+        schedule: DeviceSchedule,
+    ) -> Result<Result<Vm, String>, CudaError> {
+        let mut vm = match by_schedule(model, vm, code, cache, schedule) {
+            Ok(vm) => vm,
+            Err(error @ (CudaError::Driver(_) | CudaError::Dead(_))) => return Err(error),
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        Ok(match self.refuses(&mut vm)? {
+            Some(why) => Err(why),
+            None => Ok(vm),
+        })
+    }
+
     /// Why no time of another schedule's VM may be shown: its logits are others, or a wait did not end. `None` where they may.
     ///
     /// # Errors
     /// Those of a launch but [`CudaError::Stuck`].
-    pub fn refuses(&self, vm: &mut Vm) -> Result<Option<String>, CudaError> {
+    fn refuses(&self, vm: &mut Vm) -> Result<Option<String>, CudaError> {
         let found = match logits(vm) {
             Err(CudaError::Stuck(stuck)) => return Ok(Some(stuck.to_string())),
             found => found?,

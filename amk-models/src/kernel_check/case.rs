@@ -197,7 +197,7 @@ fn beside(
     if given == Given::Row {
         let rows = (0..TOKENS).flat_map(row).collect();
         add(ROWS, Operand::Weight(weight(&[TOKENS as usize, WIDTH as usize], rows, weights)?));
-        if signature.results.is_empty() && !function::takes_token(signature) {
+        if signature.results.is_empty() && !function::takes(signature, TensorClass::Token) {
             add(STEP, Operand::Token(token));
         }
     }

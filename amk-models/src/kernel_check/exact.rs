@@ -4,7 +4,7 @@ use super::CheckError;
 use super::draw::Draw;
 use amk::formula::{Array, Exact, Formula, Operands};
 use amk::ir::graph::{Graph, Instance};
-use amk::ir::lower::unroll::{PlannedCall, Unrolled, unroll};
+use amk::ir::lower::unroll::{PlannedCall, Unrolled};
 use amk::ir::program::Param;
 use amk::ir::schedule::Schedule;
 use amk::ir::{Access, BufferId, BufferKind, DType};
@@ -15,12 +15,7 @@ use std::sync::Arc;
 
 /// The calls of a function.
 pub(super) fn unrolled(kernel: &Megakernel, instance: &Instance, weights: DType) -> Result<Unrolled, MegakernelError> {
-    let schedule = Schedule { weights, ..Schedule::default() };
-    unroll(kernel.graph()?, instance, &schedule).map_err(|errors| MegakernelError::Lower {
-        kernel: kernel.name().to_owned(),
-        instance: instance.name.clone(),
-        errors,
-    })
+    kernel.unrolled(instance, &Schedule { weights, ..Schedule::default() })
 }
 
 /// A function that runs in f64, step by step.

@@ -54,17 +54,17 @@ pub(super) fn given(signature: &Signature) -> Given {
 
 /// Whether the call takes a position that none of its states bounds.
 pub(super) fn needs_clock(signature: &Signature) -> bool {
-    let state = |kind: &ParamKind| matches!(kind, ParamKind::Tensor { class: TensorClass::State, .. });
-    takes_pos(signature) && !signature.params.iter().any(|param| state(&param.kind))
+    takes_pos(signature) && !takes(signature, TensorClass::State)
 }
 
 pub(super) fn takes_pos(signature: &Signature) -> bool {
     signature.params.iter().any(|param| matches!(param.kind, ParamKind::Pos))
 }
 
-pub(super) fn takes_token(signature: &Signature) -> bool {
-    let token = |kind: &ParamKind| matches!(kind, ParamKind::Tensor { class: TensorClass::Token, .. });
-    signature.params.iter().any(|param| token(&param.kind))
+/// Whether the call takes a tensor of this class.
+pub(super) fn takes(signature: &Signature, class: TensorClass) -> bool {
+    let tensor = |kind: &ParamKind| matches!(kind, ParamKind::Tensor { class: of, .. } if *of == class);
+    signature.params.iter().any(|param| tensor(&param.kind))
 }
 
 /// The function. Weights and states are the fields of its parameter `w`; `floats` are the call's float parameters by name.
@@ -142,7 +142,7 @@ impl Builder {
     /// The token that the call takes, or one of the function's own.
     fn token(&mut self, signature: &Signature) -> ValueId {
         let known = self.params.iter().find_map(|param| match param.kind {
-            KernelParamKind::Token(id) if takes_token(signature) => Some(id),
+            KernelParamKind::Token(id) if takes(signature, TensorClass::Token) => Some(id),
             _ => None,
         });
         known.unwrap_or_else(|| self.input(STEP, DType::U32, vec![Expr::Const(1)], KernelParamKind::Token))

@@ -23,7 +23,7 @@ pub use measure::{Checked, Oracle};
 use amk::formula::Exact;
 use amk::ir::DType;
 use amk::ir::schedule::{Schedule, Tile};
-use amk::ir::signature::{ParamKind, Signature, TensorClass};
+use amk::ir::signature::TensorClass;
 use amk::ir::verify::verify;
 use amk::registry::{Entry, Output, Registry, RegistryError};
 use amk::vm::cpu;
@@ -256,16 +256,11 @@ pub fn instructions() -> Result<Vec<&'static Entry>, CheckError> {
 /// # Errors
 /// [`CheckError::Registry`].
 pub fn dtypes(entry: &Entry, device: bool) -> Result<&'static [DType], CheckError> {
-    Ok(match (takes_weights(&entry.signature()?), device) {
+    Ok(match (function::takes(&entry.signature()?, TensorClass::Weight), device) {
         (false, _) => &[DType::F32],
         (true, false) => &[DType::F32, DType::F16, DType::BF16],
         (true, true) => &[DType::F32, DType::BF16],
     })
-}
-
-fn takes_weights(signature: &Signature) -> bool {
-    let weight = |kind: &ParamKind| matches!(kind, ParamKind::Tensor { class: TensorClass::Weight, .. });
-    signature.params.iter().any(|param| weight(&param.kind))
 }
 
 #[cfg(test)]

@@ -85,10 +85,6 @@ impl<'m> Device<'m> {
             prices: HashMap::new(),
         })
     }
-
-    fn vm(&self, schedule: DeviceSchedule) -> Result<Vm, CudaError> {
-        by_schedule(self.model, &self.incumbent, self.code, &self.cache, schedule)
-    }
 }
 
 impl Measure for Device<'_> {
@@ -126,20 +122,16 @@ impl Measure for Device<'_> {
         if self.incumbent.schedule() != *incumbent {
             self.incumbent = match self.candidate.take() {
                 Some(vm) if vm.schedule() == *incumbent => vm,
-                _ => self.vm(*incumbent)?,
+                _ => by_schedule(self.model, &self.incumbent, self.code, &self.cache, *incumbent)?,
             };
         }
         // Its memory goes first.
         self.candidate = None;
-        let mut vm = match self.vm(*candidate) {
+        // A dead context ends the search; what this schedule alone cannot do does not.
+        let mut vm = match self.reference.admit(self.model, &self.incumbent, self.code, &self.cache, *candidate)? {
             Ok(vm) => vm,
-            // A dead context ends the search; what this schedule alone cannot do does not.
-            Err(error @ (CudaError::Driver(_) | CudaError::Dead(_))) => return Err(error.into()),
-            Err(error) => return Ok(Outcome::Refused(error.to_string())),
+            Err(why) => return Ok(Outcome::Refused(why)),
         };
-        if let Some(why) = self.reference.refuses(&mut vm)? {
-            return Ok(Outcome::Refused(why));
-        }
         let times = in_turn([&mut self.incumbent, &mut vm], &self.positions, self.steps, self.samples)?;
         self.candidate = Some(vm);
         let [incumbent, candidate] = times.map(|of_positions| of_positions.iter().map(|us| us.median).collect());

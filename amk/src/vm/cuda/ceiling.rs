@@ -1,6 +1,6 @@
 //! The rate at which a GPU reads its memory at best: what every time of a step is compared with.
 
-use super::device::open;
+use super::device::{check_room, open};
 use super::error::CudaError;
 use super::memory::address;
 use super::nvrtc::kernel;
@@ -38,10 +38,7 @@ impl Ceiling {
         let (context, target) = open()?;
         let (workers, slots) = (target.multiprocessors, target.schedule.ring_slots);
         let function = kernel(&context, target, &code.text(), cache, "amk_ceiling", slots * CHUNK)?;
-        let (free, total) = context.mem_get_info()?;
-        if BYTES > free as u64 {
-            return Err(CudaError::Memory { needed: BYTES, free: free as u64, total: total as u64 });
-        }
+        check_room(&context, BYTES)?;
         let chunks = (BYTES / u64::from(workers) / u64::from(CHUNK)) as u32;
         let stream = context.new_stream()?;
         let len = chunks as usize * workers as usize * CHUNK as usize;

@@ -6,6 +6,18 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, sys};
 use std::sync::Arc;
 
+/// Whether so many bytes are free.
+///
+/// # Errors
+/// [`CudaError::Memory`], and those of the driver.
+pub(super) fn check_room(context: &CudaContext, needed: u64) -> Result<(), CudaError> {
+    let (free, total) = context.mem_get_info()?;
+    if needed > free as u64 {
+        return Err(CudaError::Memory { needed, free: free as u64, total: total as u64 });
+    }
+    Ok(())
+}
+
 /// The first GPU and its record.
 pub(super) fn open() -> Result<(Arc<CudaContext>, &'static GpuTarget), CudaError> {
     // SAFETY: looks for the library and nothing else.

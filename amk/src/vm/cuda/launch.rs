@@ -18,7 +18,6 @@ use crate::megakernel::Megakernel;
 use crate::vm::Bindings;
 use amk_ir::DType;
 use amk_ir::graph::Instance;
-use amk_ir::lower::unroll::unroll;
 use amk_ir::schedule::Schedule;
 use amk_ir::verify::{Verified, verify};
 use cudarc::driver::{
@@ -402,16 +401,10 @@ pub fn plan_for(
     schedule: &DeviceSchedule,
     precision: Precision,
 ) -> Result<Plan, CudaError> {
-    let graph = kernel.graph()?;
-    let lower = |errors| crate::megakernel::MegakernelError::Lower {
-        kernel: kernel.name().to_owned(),
-        instance: instance.name.clone(),
-        errors,
-    };
     let weights = match precision {
         Precision::BF16 => DType::BF16,
         Precision::F32 => DType::F32,
     };
-    let unrolled = unroll(graph, instance, &Schedule { weights, ..Schedule::default() }).map_err(lower)?;
-    Ok(plan(graph, &unrolled, schedule, precision)?)
+    let unrolled = kernel.unrolled(instance, &Schedule { weights, ..Schedule::default() })?;
+    Ok(plan(kernel.graph()?, &unrolled, schedule, precision)?)
 }

@@ -1,5 +1,6 @@
 //! The memory behind a launch: tapes, records, tables, cache and packets on the device.
 
+use super::device::check_room;
 use super::error::CudaError;
 use super::fault::FAULT_WORDS;
 use super::image::{Image, Record};
@@ -62,11 +63,7 @@ impl Resident {
         let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
         let table = plan.embedding.map(|table| bound(plan, bindings, table)).transpose()?;
         let table_bytes = table.map_or(0, |table| table.len() as u64 * 2);
-        let needed = kv_bytes + tape_bytes + table_bytes + u64::from(image.packets) * 8 + plain::bytes(plan, image);
-        let (free, total) = context.mem_get_info()?;
-        if needed > free as u64 {
-            return Err(CudaError::Memory { needed, free: free as u64, total: total as u64 });
-        }
+        check_room(context, kv_bytes + tape_bytes + table_bytes + image.plain.bytes + Memory::bytes(plan, image))?;
         let weight = |id: BufferId| bound(plan, bindings, id);
         let mut constants = vec![bf16::ZERO; image.constant_len as usize];
         for &(id, at) in &image.constants {
@@ -86,6 +83,12 @@ impl Resident {
 }
 
 impl Memory {
+    /// Bytes that an image needs besides what is resident.
+    fn bytes(plan: &Plan, image: &Image) -> u64 {
+        let floats = plain::scratch(plan, image) as u64;
+        u64::from(image.packets) * 8 + floats * 4 + image.plain.words.len() as u64 * 4
+    }
+
     /// The memory of an image whose weights are there.
     ///
     /// # Errors
@@ -96,11 +99,7 @@ impl Memory {
         plan: &Plan,
         image: &Image,
     ) -> Result<Self, CudaError> {
-        let needed = u64::from(image.packets) * 8 + plain::scratch(plan, image) as u64 * 4;
-        let (free, total) = stream.context().mem_get_info()?;
-        if needed > free as u64 {
-            return Err(CudaError::Memory { needed, free: free as u64, total: total as u64 });
-        }
+        check_room(stream.context(), Self::bytes(plan, image))?;
         // A worker looks one record ahead.
         let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
         Ok(Self {

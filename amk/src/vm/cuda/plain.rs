@@ -11,11 +11,6 @@ use cudarc::driver::{CudaSlice, CudaStream};
 use half::bf16;
 use std::sync::Arc;
 
-/// Bytes that generic tasks need in device memory.
-pub(super) fn bytes(plan: &Plan, image: &Image) -> u64 {
-    image.plain.bytes + scratch(plan, image) as u64 * 4 + image.plain.words.len() as u64 * 4
-}
-
 /// Floats of the areas, one a worker, in which generic tasks lay out what they read and write.
 pub(super) fn scratch(plan: &Plan, image: &Image) -> usize {
     plan.schedule.workers as usize * image.plain.scratch as usize

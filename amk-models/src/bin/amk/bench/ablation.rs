@@ -3,9 +3,8 @@
 use super::cuda::Timed;
 use super::{Bench, write_json};
 use crate::options::{print, progress_bar};
-use amk::vm::cuda::CudaError;
 use amk_kernels::cuda::DEVICE;
-use amk_models::bench::{AblationReport, AblationRow, Reference, ablations, by_schedule, in_turn};
+use amk_models::bench::{AblationReport, AblationRow, Reference, ablations, in_turn};
 use amk_models::cache::Cache;
 use anyhow::{Result, bail};
 
@@ -50,18 +49,13 @@ impl Timed {
         for (done, schedule) in all.iter().enumerate() {
             bar.set_position((100 * done / all.len()) as u64);
             let changes = schedule.changes(&whole);
-            let mut vm = match by_schedule(&self.model, &self.vm, DEVICE, &cache, *schedule) {
+            let mut vm = match reference.admit(&self.model, &self.vm, DEVICE, &cache, *schedule)? {
                 Ok(vm) => vm,
-                Err(error @ (CudaError::Driver(_) | CudaError::Dead(_))) => return Err(error.into()),
-                Err(error) => {
-                    rows.push(AblationRow::refused(&self.name, changes, error.to_string()));
+                Err(why) => {
+                    rows.push(AblationRow::refused(&self.name, changes, why));
                     continue;
                 }
             };
-            if let Some(why) = reference.refuses(&mut vm)? {
-                rows.push(AblationRow::refused(&self.name, changes, why));
-                continue;
-            }
             let [before, after] =
                 in_turn([&mut self.vm, &mut vm], &self.positions, bench.steps, usize::from(bench.samples))?;
             for ((&position, before), after) in self.positions.iter().zip(before).zip(after) {

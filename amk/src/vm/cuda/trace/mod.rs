@@ -50,7 +50,8 @@ pub struct TaskTrace {
     pub bytes: u64,
     /// The worker turned to it.
     pub start: f64,
-    /// Its inputs (of several parts the first) and the first block of its weights were there; `None` for a task that waits for none or had nothing to do.
+    /// Its inputs (of several parts the first) and the first block of its weights were there; `None` for a task that waits for none or
+    /// had nothing to do.
     pub inputs: Option<f64>,
     /// The first warp had its product.
     pub product: f64,
