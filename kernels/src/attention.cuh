@@ -59,7 +59,7 @@ template <class A> AMK_DEVICE void head_vector(Worker& w, u32 in, bool norm, u32
     float2 weight[N];
 #pragma unroll
     for (int j = 0; j < N; j++)
-        if (norm) weight[j] = make_float2(constant(w.p.constants, gamma + 64 * j + 2 * w.lane), constant(w.p.constants, gamma + 64 * j + 2 * w.lane + 1));
+        weight[j] = !norm ? make_float2(0, 0) : make_float2(constant(w.p.constants, gamma + 64 * j + 2 * w.lane), constant(w.p.constants, gamma + 64 * j + 2 * w.lane + 1));
     uint2 v[N];
 #pragma unroll
     for (int j = 0; j < N; j++) v[j] = load_relaxed_one(w.p.packets + in + 32 * j + w.lane);
@@ -107,8 +107,8 @@ template <class A> AMK_DEVICE u32 value_offset(u32 at, u32 d) {
 
 // Online softmax state of one warp: two heads a lane.
 template <class A> struct Flash {
-    float o[A::TILES][4];
-    float max0, max1, sum0, sum1;
+    float o[A::TILES][4], sum[4]; // sum: as a column of V that is all ones
+    float max0, max1;
 };
 
 // One group of 16 positions from `first` on, of which those below `limit` count; `group` is its shared address.
@@ -131,8 +131,10 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 
     const float a0 = exp2_fast(f.max0 - m0), a1 = exp2_fast(f.max1 - m1);
     f.max0 = m0, f.max1 = m1;
     const float p0 = exp2_fast(s0 - m0), p1 = exp2_fast(s1 - m1), p2 = exp2_fast(s2 - m0), p3 = exp2_fast(s3 - m1);
-    f.sum0 = f.sum0 * a0 + p0 + p2, f.sum1 = f.sum1 * a1 + p1 + p3;
     const u32 b0 = transpose_8x8(pack_bf16(p0, p1)), b1 = transpose_8x8(pack_bf16(p2, p3));
+    constexpr u32 ONES = 0x3f803f80;
+    f.sum[0] *= a0, f.sum[1] *= a1;
+    mma(f.sum, make_uint4(ONES, ONES, ONES, ONES), b0, b1);
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) {
         f.o[j][0] *= a0, f.o[j][1] *= a1, f.o[j][2] *= a0, f.o[j][3] *= a1;
@@ -184,9 +186,9 @@ template <class A> AMK_DEVICE void attention_output(Worker& w, const Record& r, 
 #pragma unroll
         for (int from = 0; from < A::WARPS; from++) {
             const float weight = exp2_fast(ms[from].x - top);
-            sum += weight * ms[from].y, o.x += weight * v[from].x, o.y += weight * v[from].y;
+            if (ms[from].y > 0) sum += weight * ms[from].y, o.x += weight * v[from].x, o.y += weight * v[from].y;
         }
-        const float scale = 1.0f / sum;
+        const float scale = __fdividef(1.0f, sum);
         if (whole) w.publish(r.out + query * PER_HEAD + pair, pack_bf16(o.x * scale, o.y * scale));
         else {
             const u32 at = r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair;
@@ -206,26 +208,27 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     Flash<A> f;
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) f.o[j][0] = f.o[j][1] = f.o[j][2] = f.o[j][3] = 0;
-    f.max0 = f.max1 = -1e30f, f.sum0 = f.sum1 = 0;
+    f.max0 = f.max1 = -1e30f, f.sum[0] = f.sum[1] = f.sum[2] = f.sum[3] = 0;
     // Group i is warp i % WARPS's; the step's own position comes last, as a group of its own.
     u32 turn = 0;
+    bool had = false; // this warp, a group
     for_each_chunk<A>(pos, r.aux, owns, [&](u32 at) {
         const bool cached = at < pos;
         const u32 group = cached ? w.acquire() : shared_address(w.s.fresh), mine = (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS;
-        if (w.warp < A::WARPS && mine < (cached ? A::CHUNK_GROUPS : 1) && at + 16 * mine < pos + !cached)
+        if (w.warp < A::WARPS && mine < (cached ? A::CHUNK_GROUPS : 1) && at + 16 * mine < pos + !cached) {
             flash<A>(w, f, at + 16 * mine, pos + !cached, group + mine * A::GROUP_BYTES);
+            had = true;
+        }
         if (cached) w.release();
         turn += cached ? A::CHUNK_GROUPS : 1;
         return true;
     });
-    if (w.warp < A::WARPS) { // those that had no group too: zeros of no weight
-#pragma unroll
-        for (int m = 4; m <= 16; m *= 2) f.sum0 += __shfl_xor_sync(~0u, f.sum0, m), f.sum1 += __shfl_xor_sync(~0u, f.sum1, m);
+    if (w.warp < A::WARPS) {
         const u32 head = 2 * (w.lane & 3), d = w.lane >> 2;
-        if (w.lane < 4) w.s.running[w.warp][head] = make_float2(f.max0, f.sum0), w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum1);
+        if (w.lane < 4) w.s.running[w.warp][head] = make_float2(f.max0, f.sum[0]), w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum[1]);
         float* to = w.s.scratch + (w.warp * A::GROUP + head) * A::PITCH + d;
 #pragma unroll
-        for (int j = 0; j < A::TILES; j++) {
+        for (int j = 0; had && j < A::TILES; j++) { // whoever had none has a sum of 0
             if (head < A::GROUP) to[16 * j] = f.o[j][0], to[16 * j + 8] = f.o[j][2];
             if (head + 1 < A::GROUP) to[A::PITCH + 16 * j] = f.o[j][1], to[A::PITCH + 16 * j + 8] = f.o[j][3];
         }
@@ -239,6 +242,24 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     // The loader's bulk copies of later steps read what was just appended. Nobody waits for this.
     if (owns && (w.warp == 8 || w.warp == 9)) asm volatile("fence.proxy.async;" ::: "memory");
 #endif
+}
+
+// The shares of a team's warps, MOST at most, the first of which this is: all at one look.
+template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, float& top, float& sum, float& o) {
+    float2 share[MOST];
+    float its[MOST];
+#pragma unroll
+    for (u32 i = 0; i < MOST; i++) {
+        const u32 from = i < warps ? i : 0;
+        share[i] = w.s.running[w.warp + from][0], its[i] = w.s.scratch[w.thread() + 32 * from];
+        top = fmaxf(top, share[i].x);
+    }
+    sum = 0, o = 0;
+#pragma unroll
+    for (u32 i = 0; i < MOST; i++) {
+        const float weight = i < warps ? exp2_fast(share[i].x - top) : 0;
+        sum += weight * share[i].y, o += weight * its[i];
+    }
 }
 
 // Merges the splits of slices of 32 dims of query heads. A team of warps has a slice, BATCH splits a warp, so that one look at the
@@ -278,11 +299,8 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
             if (w.lane == 0) w.s.running[w.warp][0] = make_float2(top, sum);
             w.s.scratch[w.thread()] = o;
             w.sync();
-#pragma unroll 1
-            for (u32 i = 1; i < 1u << bits && rank == 0; i++) {
-                const float2 other = w.s.running[w.warp + i][0];
-                merge(top, sum, o, other.x, other.y, w.s.scratch[w.thread() + 32 * i]);
-            }
+            if (rank == 0 && bits <= 2) gather_team<4>(w, 1u << bits, top, sum, o);
+            else if (rank == 0) gather_team<AMK_WARPS>(w, 1u << bits, top, sum, o);
         }
         o /= sum;
         const float next = __shfl_down_sync(~0u, o, 1);

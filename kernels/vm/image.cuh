@@ -15,6 +15,9 @@
 #ifndef AMK_WARPS
 #define AMK_WARPS 16       // consumer warps
 #endif
+#ifndef AMK_DEPTH
+#define AMK_DEPTH 4       // input tiles a warp multiplies in one pass at most
+#endif
 #ifndef AMK_SLOTS
 #define AMK_SLOTS 6       // ring slots
 #endif

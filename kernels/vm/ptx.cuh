@@ -66,6 +66,18 @@ AMK_DEVICE uint4 load_shared(u32 address) {
     return v;
 }
 
+AMK_DEVICE float2 load_shared_pair(u32 address) {
+    float2 v;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
+    return v;
+}
+AMK_DEVICE float load_shared_one(u32 address) {
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
+    return v;
+}
+AMK_DEVICE void store_shared(u32 address, float value) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value)); }
+
 // ---- bf16 and tensor cores ----
 AMK_DEVICE float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
 AMK_DEVICE float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }

@@ -336,5 +336,6 @@ AMK_DEVICE void adopt(Worker& w, const Record& r) {
         const u32 at = r.row + i, v = w.read(r.in + (pairs ? at / 2 : at));
         w.s.residual[i] = !pairs ? __uint_as_float(v) : at % 2 ? bf16_high(v) : bf16_low(v);
     }
+    w.sync(); // a projection may read it before its own barriers
     w.stamp(TRACE_INPUTS);
 }

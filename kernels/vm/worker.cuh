@@ -14,7 +14,7 @@ constexpr int QUERY_PITCH = MAX_HEAD_DIM + 8;
 struct Shared {
     u64 full[AMK_SLOTS], empty[AMK_SLOTS];
     alignas(16) float scratch[SCRATCH_FLOATS];
-    float squares[2][AMK_WARPS];
+    alignas(16) float squares[2][2 * AMK_WARPS];
     float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
     float2 rope[MAX_HEAD_DIM / 2]; // cos, sin of this step's position
     alignas(16) u16 query[8 * QUERY_PITCH];
@@ -139,14 +139,15 @@ struct Worker {
         barrier_arrive(full + 8 * (AMK_SLOTS + slot)); // every lane for what it has read itself
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
     }
-    AMK_DEVICE void publish(u32 offset, u32 value) const {
+    AMK_DEVICE void publish(u32 offset, u32 value) const { publish(p.packets + offset, value); }
+    AMK_DEVICE void publish(u64* to, u32 value) const {
 #ifdef AMK_DROP_TASK // faults, for tests
         if (task == AMK_DROP_TASK && pos() == AMK_DROP_POSITION) return;
 #endif
 #ifdef AMK_DELAY
         __nanosleep(clock_low() * 2654435761u % AMK_DELAY);
 #endif
-        store_relaxed(p.packets + offset, value, epoch);
+        store_relaxed(to, value, epoch);
     }
     // Whether to go on waiting for a packet, of which epoch `got` was found (that of the step: another lane waits for another one).
     AMK_DEVICE bool missing(u32 offset, u32 got) {

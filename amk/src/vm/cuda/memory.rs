@@ -7,7 +7,6 @@ use super::image::{Image, Record};
 use super::params::Params;
 use super::plain;
 use super::plan::{BLOCK, Phase, Plan};
-use super::source::depth;
 use super::tape;
 use crate::tensor::{Row, Weight};
 use crate::vm::Bindings;
@@ -204,7 +203,6 @@ fn upload_tapes(
     progress: &mut dyn FnMut(f64),
 ) -> Result<CudaSlice<u8>, CudaError> {
     let workers = plan.schedule.workers as usize;
-    let depth = depth(plan);
     let mut weights = Vec::new();
     for phase in &plan.phases {
         let Phase::Gemv(gemv) = phase else {
@@ -217,7 +215,7 @@ fn upload_tapes(
         let mut out = Vec::new();
         for piece in &image.pieces[worker] {
             if let Some(Phase::Gemv(gemv)) = plan.phases.get(piece.phase) {
-                tape::pack(gemv, &weights[piece.phase], piece.units.clone(), depth, &mut out);
+                tape::pack(gemv, &weights[piece.phase], piece.units.clone(), &mut out);
             }
         }
         out

@@ -5,6 +5,7 @@ use super::choose::{LEVELS, ROUNDS, SEARCH};
 use super::options::VmOptions;
 use super::plan::{Gemv, Phase, Plan};
 use core::fmt::Write as _;
+use std::collections::BTreeMap;
 
 /// The device code of an instruction set: file names and texts, in the order in which they include one another.
 #[derive(Clone, Copy, Debug)]
@@ -33,17 +34,22 @@ pub const GROUP_UNITS: u32 = 16;
 /// Input tiles a warp holds in registers at most.
 const MOST_DEPTH: u32 = 4;
 
-/// Input tiles a warp holds, for all projections of a program: one body serves all and stays in the instruction cache.
-pub fn depth(plan: &Plan) -> u32 {
-    let of = |gemv: &Gemv| {
-        let tiles = gemv.k.div_ceil(TILE_K).div_ceil(WARPS);
-        tiles.div_ceil(tiles.div_ceil(MOST_DEPTH))
-    };
-    plan.phases
-        .iter()
-        .filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(of(gemv)) } else { None })
-        .max()
-        .unwrap_or(1)
+/// Input tiles a warp holds at most where it reads its input in two passes but waits for it once.
+const MOST_HELD: u32 = 6;
+
+/// How a projection's input is read: tiles a warp holds of a block of weights, and passes. Mirrors `GemvCut` of `src/gemv.cuh`.
+pub fn cut(k: u32) -> (u32, u32) {
+    let tiles = k.div_ceil(TILE_K).div_ceil(WARPS).max(1);
+    let passes = tiles.div_ceil(MOST_DEPTH);
+    (tiles.div_ceil(passes), passes)
+}
+
+/// The device's function for a projection. There is one for each depth, not for each shape: more would not stay in the instruction
+/// cache.
+fn gemv(gemv: &Gemv) -> String {
+    let (depth, passes) = cut(gemv.k);
+    let whole = passes == 1 || (gemv.norm.is_none() && passes == 2 && depth * passes <= MOST_HELD);
+    if whole { format!("gemv_whole<{depth}, {passes}>(w, r)") } else { format!("gemv<{depth}>(w, r)") }
 }
 
 /// Numbers of the device's instructions in the generated `dispatch`.
@@ -66,7 +72,7 @@ pub(super) const FIRST_BODY: u16 = 16;
 /// The source of a plan.
 pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "#define AMK_WARPS {WARPS}");
+    let _ = writeln!(out, "#define AMK_WARPS {WARPS}\n#define AMK_DEPTH {MOST_DEPTH}");
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
@@ -92,7 +98,8 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     out.push_str(&code.text());
     out.push_str(&bodies(plan));
     let attention = (!plan.layers.is_empty()).then(|| attention(plan));
-    let gemv = plan.phases.iter().any(|phase| matches!(phase, Phase::Gemv(_))).then(|| depth(plan));
+    let gemvs = plan.phases.iter().filter_map(|phase| if let Phase::Gemv(of) = phase { Some(of) } else { None });
+    let gemvs: BTreeMap<(u32, bool), String> = gemvs.map(|of| ((of.k, of.norm.is_some()), gemv(of))).collect();
     let mut cases = vec![
         (DeviceOp::Embed, "embed(w, r)".to_owned()),
         (DeviceOp::Adopt, "adopt(w, r)".to_owned()),
@@ -106,9 +113,9 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
         cases.push((DeviceOp::Combine, format!("combine<{attention}>(w, r)")));
         loads.push((DeviceOp::Attend, format!("attention_load<{attention}>(l, r)")));
     }
-    if let Some(depth) = gemv {
-        cases.push((DeviceOp::Gemv, format!("gemv<{depth}>(w, r)")));
-        loads.push((DeviceOp::Gemv, format!("gemv_load<{depth}>(l, r, tape)")));
+    if !gemvs.is_empty() {
+        cases.push((DeviceOp::Gemv, by_input(&gemvs)));
+        loads.push((DeviceOp::Gemv, "gemv_load(l, r, tape)".to_owned()));
     }
     out.push_str("AMK_DEVICE void dispatch(Worker& w, const Record& r) {\n    switch (r.op) {\n");
     for (op, call) in cases {
@@ -122,6 +129,21 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     }
     out.push_str("    }\n    return true;\n}\n");
     out
+}
+
+/// The calls of projections by the shape of their input: its elements, and whether it is normed.
+fn by_input(gemvs: &BTreeMap<(u32, bool), String>) -> String {
+    let mut calls: Vec<&String> = gemvs.values().collect();
+    calls.sort_unstable();
+    calls.dedup();
+    let mut out = String::from("switch (r.shape & GEMV_INPUT) {");
+    for call in calls {
+        for ((k, norm), _) in gemvs.iter().filter(|(_, of)| *of == call) {
+            let _ = write!(out, " case {}:", k | u32::from(*norm) << 28);
+        }
+        let _ = write!(out, " {call}; break;");
+    }
+    out + " }"
 }
 
 /// The form of the attentions, all of which are alike.

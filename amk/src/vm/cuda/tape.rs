@@ -1,7 +1,7 @@
 //! Tapes: a worker's weights for a step in the order in which its warps consume them, in the tile order of the tensor cores.
 
 use super::plan::{Gemv, Output, UNIT};
-use super::source::{GROUP_UNITS, TILE, TILE_K, WARPS};
+use super::source::{GROUP_UNITS, TILE, TILE_K, WARPS, cut};
 use crate::tensor::{Row, Weight};
 use half::bf16;
 use std::borrow::Cow;
@@ -42,9 +42,9 @@ fn place(r: usize, k: usize) -> usize {
 }
 
 /// Appends the units `units` of a projection: groups of units, in each the passes over k, in each the units, in each the tiles.
-pub(super) fn pack(gemv: &Gemv, weights: &[&Weight], units: Range<u32>, depth: u32, out: &mut Vec<bf16>) {
+pub(super) fn pack(gemv: &Gemv, weights: &[&Weight], units: Range<u32>, out: &mut Vec<bf16>) {
     let tiles = gemv.k / TILE_K;
-    let pass_tiles = depth * WARPS;
+    let pass_tiles = cut(gemv.k).0 * WARPS;
     let mut rows: Vec<Vec<Cow<'_, [bf16]>>> = Vec::new();
     for first in units.clone().step_by(GROUP_UNITS as usize) {
         let group = first..(first + GROUP_UNITS).min(units.end);
