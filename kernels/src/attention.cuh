@@ -142,12 +142,6 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 
     }
 }
 
-// Adds a share of a softmax: its maximum, its sum, its output.
-AMK_DEVICE void merge(float& top, float& sum, float& o, float its_top, float its_sum, float its_o) {
-    const float m = fmaxf(top, its_top), old = exp2_fast(top - m), now = exp2_fast(its_top - m);
-    top = m, sum = sum * old + its_sum * now, o = o * old + its_o * now;
-}
-
 // Waits for q (and, where this split owns the position, k and v), stages them in shared memory and appends to the cache.
 template <class A> AMK_DEVICE void attention_stage(Worker& w, const Record& r, bool owns) {
     constexpr int N = A::HEAD_DIM / 64, PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
@@ -291,8 +285,19 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
 #pragma unroll
                 for (int i = 0; i < BATCH; i++) late |= (v[i].y ^ w.epoch) | (e[i].y ^ w.epoch);
             } while (!__all_sync(~0u, late == 0) && w.missing(values, w.epoch ^ late));
+            float highest = top;
 #pragma unroll
-            for (int i = 0; i < BATCH; i++) merge(top, sum, o, first + i < active ? __uint_as_float(e[i].x) : -1e30f, 1, __uint_as_float(v[i].x));
+            for (int i = 0; i < BATCH; i++) {
+                if (first + i >= active) e[i].x = __float_as_uint(-1e30f);
+                highest = fmaxf(highest, __uint_as_float(e[i].x));
+            }
+            const float old = exp2_fast(top - highest);
+            top = highest, sum *= old, o *= old;
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                const float weight = exp2_fast(__uint_as_float(e[i].x) - top);
+                sum += weight, o += weight * __uint_as_float(v[i].x);
+            }
         }
         w.stamp(TRACE_INPUTS);
         if (bits) {

@@ -6,8 +6,7 @@
 
 AMK_DEVICE void embed(Worker& w, const Record& r) {
     const Elem* row = w.p.embedding + (u64)w.s.token * w.p.hidden;
-    for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) w.s.residual[i] = constant(row, r.row + i);
-    w.sync(); // a projection may read it before its own barriers
+    w.for_own_rows(r, [&](u32 i) { w.s.residual[i] = constant(row, r.row + i); });
 }
 
 AMK_DEVICE void best_of_warp(float& value, u32& index) {

@@ -331,11 +331,9 @@ struct Task {
 // A residual that came as packets becomes that of the rows this worker owns.
 AMK_DEVICE void adopt(Worker& w, const Record& r) {
     const bool pairs = r.shape;
-    w.sync(); // other threads may still be adding to the residual before
-    for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) {
+    w.for_own_rows(r, [&](u32 i) {
         const u32 at = r.row + i, v = w.read(r.in + (pairs ? at / 2 : at));
         w.s.residual[i] = !pairs ? __uint_as_float(v) : at % 2 ? bf16_high(v) : bf16_low(v);
-    }
-    w.sync(); // a projection may read it before its own barriers
+    });
     w.stamp(TRACE_INPUTS);
 }

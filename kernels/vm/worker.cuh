@@ -153,6 +153,12 @@ struct Worker {
     AMK_DEVICE bool missing(u32 offset, u32 got) {
         return got == epoch ? !s.gone : !stalled(s, warp, FAULT_PACKET, step(), task, offset, got);
     }
+    // The rows of a task, each by the thread that delivers it where it is a projection's, so that their residuals need no barrier.
+    template <class F> AMK_DEVICE void for_own_rows(const Record& r, F f) const {
+        constexpr u32 GROUP = AMK_GROUP_UNITS * AMK_UNIT;
+        if (thread() >= 2 * GROUP || lane & 3) return;
+        for (u32 i = thread() / 2; i < r.units * AMK_UNIT; i += GROUP) f(i), f(i + 1);
+    }
     // Waits for one packet a lane.
     AMK_DEVICE u32 read(u32 offset) {
         uint2 v;

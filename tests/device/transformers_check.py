@@ -1,9 +1,9 @@
 """Logits on the GPU against transformers, on random weights at the true shapes of models.
 
-    python tests/device/transformers_check.py LOGITS FOLDER [MODEL,.. [f32]]
+    python tests/device/transformers_check.py LOGITS FOLDER [MODEL,.. [bf16|f32 [POSITION,..]]]
 
 LOGITS is the built example `logits`. For each model: random weights are made on the GPU and saved as a checkpoint in FOLDER; the
-example feeds 8,192 random tokens one by one; transformers (same weights, in fp32 and in bf16) reads them at once. The error at a
+example feeds random tokens one by one, up to the last of the positions (8,191); transformers (same weights, in fp32 and in bf16) reads them at once. The error at a
 position is |x - fp32| / |fp32| over the logits. In bf16 ours must be no larger than transformers' own; with `f32` it must be at
 most 1e-4.
 """
@@ -58,8 +58,8 @@ def logits(model: torch.nn.Module, tokens: list[int], positions: list[int]) -> t
 def main() -> None:
     program, folder = sys.argv[1], Path(sys.argv[2])
     names = sys.argv[3].split(",") if len(sys.argv) > 3 else list(MODELS)
-    precision = sys.argv[4:5]
-    positions = POSITIONS
+    precision = sys.argv[4] if len(sys.argv) > 4 else "bf16"
+    positions = [int(text) for text in sys.argv[5].split(",")] if len(sys.argv) > 5 else POSITIONS
     torch.backends.cuda.matmul.allow_tf32 = False
     failed = False
     for name in names:
@@ -76,13 +76,13 @@ def main() -> None:
         del model
         torch.cuda.empty_cache()
         compared = time.time()
-        told = subprocess.run([program, checkpoint, ids, ",".join(map(str, positions)), out, *precision], check=True, capture_output=True, text=True).stdout.strip()
+        told = subprocess.run([program, checkpoint, ids, ",".join(map(str, positions)), out, precision], check=True, capture_output=True, text=True).stdout.strip()
         ours = torch.from_numpy(np.fromfile(out, dtype=np.float32).reshape(len(positions), -1))
         shutil.rmtree(checkpoint)
         error = lambda x: ((x - full).double().norm(dim=1) / full.double().norm(dim=1)).tolist()
         print(f"{name}: {told}; made in {saved - start:.1f} s, transformers {compared - saved:.1f} s", flush=True)
         for position, mine, theirs in zip(positions, error(ours), error(half)):
-            bound = 1e-4 if precision else theirs
+            bound = 1e-4 if precision == "f32" else theirs
             failed |= not mine <= bound
             print(f"  position {position}: {mine:.2e}, transformers' bf16 {theirs:.2e}{'' if mine <= bound else '  TOO LARGE'}", flush=True)
     sys.exit(failed)
