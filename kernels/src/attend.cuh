@@ -4,38 +4,20 @@
 
 // One query head, dims `first..first + 32 * PER_LANE` of its result.
 template <u32 PER_LANE> AMK_DEVICE void attend_head(Task& t, In q, State k, State v, u32 head, u32 group, u32 first, float scale, u32 positions, Out y) {
-    constexpr u32 BATCH = 4; // positions whose loads are on their way together
     const u32 dim = k.dim(2), pitch = 32 * PER_LANE + 2;
     float top = -INFINITY, sum = 0, o[PER_LANE];
 #pragma unroll
     for (u32 j = 0; j < PER_LANE; j++) o[j] = 0;
-    for (u32 at = t.warp(); at < positions; at += BATCH * t.warps()) {
-        float score[BATCH], value[BATCH][PER_LANE], higher = top;
+    for (u32 at = t.warp(); at < positions; at += t.warps()) {
+        float score = 0, value[PER_LANE];
+        for (u32 d = t.lane(); d < dim; d += 32) score += q[head * dim + d] * k.at(group, at, d);
 #pragma unroll
-        for (u32 b = 0; b < BATCH; b++) {
-            const u32 from = at + b * t.warps();
-            score[b] = 0;
-            if (from < positions)
-                for (u32 d = t.lane(); d < dim; d += 32) score[b] += q[head * dim + d] * k.at(group, from, d);
+        for (u32 j = 0; j < PER_LANE; j++) value[j] = first + 32 * j + t.lane() < dim ? v.at(group, at, first + 32 * j + t.lane()) : 0;
+        score = scale * t.sum_of_warp(score);
+        const float higher = fmaxf(top, score), old = expf(top - higher), now = expf(score - higher);
+        top = higher, sum = sum * old + now;
 #pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) value[b][j] = from < positions && first + 32 * j + t.lane() < dim ? v.at(group, from, first + 32 * j + t.lane()) : 0;
-        }
-#pragma unroll
-        for (u32 b = 0; b < BATCH; b++) {
-            score[b] = at + b * t.warps() < positions ? scale * t.sum_of_warp(score[b]) : -INFINITY;
-            higher = fmaxf(higher, score[b]);
-        }
-        const float old = expf(top - higher);
-        top = higher, sum *= old;
-#pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) o[j] *= old;
-#pragma unroll
-        for (u32 b = 0; b < BATCH; b++) {
-            const float now = expf(score[b] - top);
-            sum += now;
-#pragma unroll
-            for (u32 j = 0; j < PER_LANE; j++) o[j] += now * value[b][j];
-        }
+        for (u32 j = 0; j < PER_LANE; j++) o[j] = o[j] * old + now * value[j];
     }
     float* mine = t.shared() + t.warp() * pitch;
 #pragma unroll

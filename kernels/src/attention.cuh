@@ -29,28 +29,25 @@ template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool 
     }
 };
 
-// The chunks of cached positions below `pos` that belong to `split`, in order, then (if wanted) `pos` itself: f(first position).
-template <class A, class F> AMK_DEVICE void for_each_chunk(u32 pos, u32 split, bool last, F f) {
-    constexpr u32 RUN = A::RUN * 64, CHUNK = A::CHUNK_GROUPS * 16;
-    u32 at = split * RUN;
-#pragma unroll 1
-    for (;;) {
-        const bool fresh = at >= pos; // one call of `f` for both kinds: it is long
-        if (fresh && !last) return;
-        if (!f(fresh ? pos : at) || fresh) return;
-        at += CHUNK;
+// The chunks of cached positions that belong to `split`, in order, each by its first position.
+template <class A> struct Chunks {
+    static constexpr u32 RUN = A::RUN * 64, LEN = A::CHUNK_GROUPS * 16;
+    u32 at;
+
+    AMK_DEVICE explicit Chunks(u32 split) : at(split * RUN) {}
+    AMK_DEVICE void next() {
+        at += LEN;
         if (at % RUN == 0) at += (A::SPLITS - 1) * RUN;
     }
-}
+};
 
 template <class A, class L> AMK_DEVICE bool attention_load(L& l, const Record& r) {
-    bool ok = true;
-    for_each_chunk<A>(l.pos, r.aux, false, [&](u32 at) {
-        const u8* from = l.p.kv + A::block(l.p, r.layer, r.row, at / 64) + (at % 64) / 16 * A::GROUP_BYTES;
-        const u32 groups = (l.pos - at + 15) / 16;
-        return ok = l.issue(from, (groups < A::CHUNK_GROUPS ? groups : A::CHUNK_GROUPS) * A::GROUP_BYTES);
-    });
-    return ok;
+    for (Chunks<A> chunk(r.aux); chunk.at < l.pos; chunk.next()) {
+        const u8* from = l.p.kv + A::block(l.p, r.layer, r.row, chunk.at / 64) + (chunk.at % 64) / 16 * A::GROUP_BYTES;
+        const u32 groups = (l.pos - chunk.at + 15) / 16;
+        if (!l.issue(from, (groups < A::CHUNK_GROUPS ? groups : A::CHUNK_GROUPS) * A::GROUP_BYTES)) return false;
+    }
+    return true;
 }
 
 // One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. Waits for it, norms and rotates it.
@@ -193,9 +190,19 @@ template <class A> AMK_DEVICE void attention_output(Worker& w, const Record& r, 
 }
 
 template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
+    constexpr u32 CHUNK = A::CHUNK_GROUPS, ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
     const u32 pos = w.pos(), active = A::active(pos);
     if (r.units == 0 || r.aux >= active) return;
     const bool owns = A::owner(pos, r.aux);
+    // Group i is warp i % WARPS's; the step's own position comes last, as a group of its own. Where no warp has two of them, the chunks are
+    // waited for before the query.
+    Chunks<A> chunk(r.aux);
+    u32 held = 0, first = pos, group = 0;
+#pragma unroll 1
+    for (; pos <= ROUND * Chunks<A>::LEN && chunk.at < pos; held++, chunk.next()) {
+        const u32 data = w.acquire(held), mine = w.warp - held * CHUNK;
+        if (mine < CHUNK) first = chunk.at + 16 * mine, group = data + mine * A::GROUP_BYTES;
+    }
     attention_stage<A>(w, r, owns);
     w.sync();
     w.stamp(TRACE_INPUTS);
@@ -203,20 +210,25 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) f.o[j][0] = f.o[j][1] = f.o[j][2] = f.o[j][3] = 0;
     f.max0 = f.max1 = -1e30f, f.sum[0] = f.sum[1] = f.sum[2] = f.sum[3] = 0;
-    // Group i is warp i % WARPS's; the step's own position comes last, as a group of its own.
-    u32 turn = 0;
-    bool had = false; // this warp, a group
-    for_each_chunk<A>(pos, r.aux, owns, [&](u32 at) {
-        const bool cached = at < pos;
-        const u32 group = cached ? w.acquire() : shared_address(w.s.fresh), mine = (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS;
-        if (w.warp < A::WARPS && mine < (cached ? A::CHUNK_GROUPS : 1) && at + 16 * mine < pos + !cached) {
-            flash<A>(w, f, at + 16 * mine, pos + !cached, group + mine * A::GROUP_BYTES);
+    u32 turn = held * CHUNK;
+    bool had = false, own = false; // this warp, a group; the step's own position
+#pragma unroll 1
+    for (;;) { // one call of `flash` for all: it is long
+        if (first < pos + own) {
+            flash<A>(w, f, first, pos + own, group);
             had = true;
         }
-        if (cached) w.release();
-        turn += cached ? A::CHUNK_GROUPS : 1;
-        return true;
-    });
+        if (own) break;
+        for (; held; held--) w.release();
+        const u32 mine = w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
+        if (chunk.at < pos) {
+            group = w.acquire() + mine * A::GROUP_BYTES, first = mine < CHUNK ? chunk.at + 16 * mine : pos;
+            held = 1, turn += CHUNK, chunk.next();
+        } else {
+            if (!owns) break;
+            own = true, group = shared_address(w.s.fresh), first = mine == 0 ? pos : pos + 1;
+        }
+    }
     if (w.warp < A::WARPS) {
         const u32 head = 2 * (w.lane & 3), d = w.lane >> 2;
         if (w.lane < 4) w.s.running[w.warp][head] = make_float2(f.max0, f.sum[0]), w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum[1]);

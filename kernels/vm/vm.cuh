@@ -34,11 +34,10 @@ AMK_DEVICE void begin_step(Worker& w) {
 AMK_DEVICE void consume(Worker& w) {
     const u32 worker = blockIdx.x, begin = w.p.record_at[worker], end = w.p.record_at[worker + 1];
     const u32* words = (const u32*)w.p.records + w.lane % RECORD_WORDS;
-    const u32 head = words[(u64)begin * RECORD_WORDS];
     for (w.epoch = w.p.epoch; w.step() < w.p.steps; w.epoch++) {
         begin_step(w);
         // The next record waits in the lanes of the warp, a word each.
-        u32 i = begin, next = head;
+        u32 i = begin, next = words[(u64)i * RECORD_WORDS];
         while (i < end) {
             union { Record record; u32 word[RECORD_WORDS]; } r;
 #pragma unroll

@@ -127,12 +127,14 @@ struct Worker {
     }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
 
-    // Blocks until the loader has filled the current slot; gives its shared address.
-    AMK_DEVICE u32 acquire() {
+    // Blocks until the loader has filled the current slot, or that which is `ahead` of it; gives its shared address.
+    AMK_DEVICE u32 acquire(u32 ahead = 0) {
         const Timed timed(starved);
-        while (!barrier_passed(full + 8 * slot, parity))
-            if (stalled(s, warp, FAULT_RING_FULL, step(), task, slot, 0)) break;
-        return data + slot * AMK_CHUNK;
+        const bool wraps = slot + ahead >= AMK_SLOTS;
+        const u32 at = slot + ahead - (wraps ? AMK_SLOTS : 0);
+        while (!barrier_passed(full + 8 * at, parity ^ wraps))
+            if (stalled(s, warp, FAULT_RING_FULL, step(), task, at, 0)) break;
+        return data + at * AMK_CHUNK;
     }
     // This warp has read the current slot (its values are in registers).
     AMK_DEVICE void release() {

@@ -7,7 +7,7 @@
 
 use super::plan::{BLOCK, Gemv, Output, Phase, Plan, UNIT, Work};
 use super::schedule::DeviceSchedule;
-use super::source::CHUNK;
+use super::source::{CHUNK, waits};
 use super::trace::weight_bytes;
 use amk_ir::TaskId;
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub struct CostModel {
     pub unit: f64,
     /// Rate at which a worker computes products.
     pub product: f64,
-    /// Each further pass over a long input.
+    /// Each further wait for a part of a long input.
     pub pass: f64,
     /// Attention beside its cache, and for each 256 elements of a head's queries.
     pub attend: [f64; 2],
@@ -45,21 +45,21 @@ pub struct CostModel {
     pub choose: f64,
 }
 
-/// The H200, fitted to the times of four models at positions 0, 128, 1000 and 8192; `amk bench` shows the error beside every time.
+/// The H200, fitted to the times of four models at positions 0, 128, 8192 and 32768; `amk bench` shows the error beside every time.
 pub(super) const H200: CostModel = CostModel {
     read: 4693.0,
-    slowest: 0.959,
+    slowest: 0.966,
     clock: 1.98,
-    latency: 530.0,
-    hop: 500.0,
+    latency: 405.0,
+    hop: 516.0,
     crowd: 250.0,
-    project: 520.0,
-    unit: 245.0,
-    product: 141.0,
-    pass: 410.0,
-    attend: [1000.0, 312.0],
-    cache: 58.5,
-    combine: [300.0, 23.7],
+    project: 199.0,
+    unit: 271.0,
+    product: 120.3,
+    pass: 305.0,
+    attend: [515.0, 168.0],
+    cache: 48.5,
+    combine: [830.0, 3.2],
     choose: 6000.0,
 };
 
@@ -177,13 +177,10 @@ impl CostModel {
         let fold = if matches!(gemv.output, Output::Gated(_)) { 2 } else { 1 };
         let units = f64::from(elements * fold / UNIT);
         let bytes = units * f64::from(UNIT * gemv.k) * 2.0;
-        let passes = gemv.k.div_ceil(PASS_INPUTS);
-        Part { bytes, busy: units * self.unit + bytes / self.product + f64::from(passes - 1) * self.pass, unasked: 0.0 }
+        let further = f64::from(waits(gemv) - 1);
+        Part { bytes, busy: units * self.unit + bytes / self.product + further * self.pass, unasked: 0.0 }
     }
 }
-
-/// Inputs that the warps hold at once.
-const PASS_INPUTS: u32 = 2048;
 
 /// Splits of a head's cache that have a position at or before `pos`.
 fn splits_in_use(plan: &Plan, pos: u32) -> u32 {

@@ -44,12 +44,18 @@ pub fn cut(k: u32) -> (u32, u32) {
     (tiles.div_ceil(passes), passes)
 }
 
+/// How often a projection waits for its input: once where the registers hold all of it, else before every pass.
+pub fn waits(gemv: &Gemv) -> u32 {
+    let (depth, passes) = cut(gemv.k);
+    let whole = passes == 1 || (gemv.norm.is_none() && passes == 2 && depth * passes <= MOST_HELD);
+    if whole { 1 } else { passes }
+}
+
 /// The device's function for a projection. There is one for each depth, not for each shape: more would not stay in the instruction
 /// cache.
 fn gemv(gemv: &Gemv) -> String {
     let (depth, passes) = cut(gemv.k);
-    let whole = passes == 1 || (gemv.norm.is_none() && passes == 2 && depth * passes <= MOST_HELD);
-    if whole { format!("gemv_whole<{depth}, {passes}>(w, r)") } else { format!("gemv<{depth}>(w, r)") }
+    if waits(gemv) == 1 { format!("gemv_whole<{depth}, {passes}>(w, r)") } else { format!("gemv<{depth}>(w, r)") }
 }
 
 /// Numbers of the device's instructions in the generated `dispatch`.
