@@ -185,7 +185,7 @@ fn a_launch_past_its_deadline_ends_with_an_error_and_the_next_one_works() {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
     };
-    let late = RunOptions { deadline: Duration::from_nanos(1), ..RunOptions::default() };
+    let late = RunOptions { deadline: Some(Duration::from_nanos(1)), ..RunOptions::default() };
     let error = vm.run(&[1], 0, 500, &late, &mut |_| {}).expect_err("the deadline should have passed");
     assert!(matches!(error, CudaError::Stuck(_)), "{error}");
     println!("{error}");

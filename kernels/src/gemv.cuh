@@ -204,7 +204,7 @@ template <class L> AMK_DEVICE bool gemv_load(L& l, const Record& r, const u8* ta
 // The blocks of one pass over a group as they come from the ring; the next one is in registers.
 template <int DEPTH> struct Blocks {
     uint4 a[DEPTH];  // this warp's tiles of a block; zeros past its end
-    u32 mine;        // how many they are
+    u32 mine;        // tiles from its first on
     u32 bytes, slot; // of a block; blocks of a slot
     u32 at;          // shared address of this lane's part of the first tile
     u32 partial;     // and of its row in this warp's partials of the first unit

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A launch of 8 steps from position 0.
 fn eight(vm: &mut Vm, deadline: Duration) -> Result<Vec<u32>, CudaError> {
-    let options = RunOptions { deadline, ..RunOptions::default() };
+    let options = RunOptions { deadline: Some(deadline), ..RunOptions::default() };
     vm.run(&[1, 504, 260], 0, 8, &options, &mut |_| {}).map(|run| run.tokens)
 }
 

@@ -241,7 +241,7 @@ impl Vm {
         params.top_p = options.top_p;
         params.min_log = options.min_p.ln();
         params.draw = options.draw.wrapping_sub(params.forced_count - 1);
-        params.budget_ns = u64::try_from(options.deadline.as_nanos()).unwrap_or(u64::MAX);
+        params.budget_ns = u64::try_from(options.time_for(steps).as_nanos()).unwrap_or(u64::MAX);
         params.seed = options.seed;
         params.pos = pos;
         params.steps = steps;

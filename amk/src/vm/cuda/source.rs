@@ -165,3 +165,33 @@ fn attention(plan: &Plan) -> String {
         plan.layers.iter().any(|layer| layer.head_norms.is_some()),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::cuda::plan::{Input, Output};
+    use amk_ir::BufferId;
+
+    #[test]
+    fn every_tile_of_an_input_has_a_warp_and_a_pass_and_a_block_fits_a_slot() {
+        for k in (TILE_K..40_000).step_by(TILE_K as usize) {
+            let (depth, passes) = cut(k);
+            let tiles = k / TILE_K;
+            assert!((1..=MOST_DEPTH).contains(&depth) && depth * WARPS * TILE <= CHUNK, "{k}");
+            assert!((depth * WARPS * (passes - 1)..=depth * WARPS * passes).contains(&tiles), "{k}");
+        }
+    }
+
+    #[test]
+    fn an_input_is_waited_for_once_where_the_registers_hold_it() {
+        let waits_of = |k, norm| {
+            let output = Output::Store(Vec::new());
+            let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
+            waits(&Gemv { input, norm, k, weights, biases, output })
+        };
+        let norm = Some(BufferId(1));
+        assert_eq!([576, 2048, 3072, 4096, 8192].map(|k| waits_of(k, None)), [1, 1, 1, 2, 4]);
+        // The norm's weights take registers, too.
+        assert_eq!([576, 2048, 3072, 4096].map(|k| waits_of(k, norm)), [1, 1, 2, 2]);
+    }
+}
