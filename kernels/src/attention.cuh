@@ -106,6 +106,12 @@ template <class A> AMK_DEVICE u32 value_offset(u32 at, u32 d) {
 template <class A> struct Flash {
     float o[A::TILES][4], sum[4]; // sum: as a column of V that is all ones
     float max0, max1;
+
+    AMK_DEVICE void clear() {
+#pragma unroll
+        for (int j = 0; j < A::TILES; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
+        max0 = max1 = -1e30f, sum[0] = sum[1] = sum[2] = sum[3] = 0;
+    }
 };
 
 // One group of 16 positions from `first` on, of which those below `limit` count; `group` is its shared address.
@@ -189,6 +195,18 @@ template <class A> AMK_DEVICE void attention_output(Worker& w, const Record& r, 
     }
 }
 
+// A warp's output, maximum and sum for the others; whoever had no group has a sum of 0 and no output.
+template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f, bool had) {
+    const u32 head = 2 * (w.lane & 3), d = w.lane >> 2;
+    if (w.lane < 4) w.s.running[w.warp][head] = make_float2(f.max0, f.sum[0]), w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum[1]);
+    float* to = w.s.scratch + (w.warp * A::GROUP + head) * A::PITCH + d;
+#pragma unroll
+    for (int j = 0; had && j < A::TILES; j++) {
+        if (head < A::GROUP) to[16 * j] = f.o[j][0], to[16 * j + 8] = f.o[j][2];
+        if (head + 1 < A::GROUP) to[A::PITCH + 16 * j] = f.o[j][1], to[A::PITCH + 16 * j + 8] = f.o[j][3];
+    }
+}
+
 template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     constexpr u32 CHUNK = A::CHUNK_GROUPS, ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
     const u32 pos = w.pos(), active = A::active(pos);
@@ -207,9 +225,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     w.sync();
     w.stamp(TRACE_INPUTS);
     Flash<A> f;
-#pragma unroll
-    for (int j = 0; j < A::TILES; j++) f.o[j][0] = f.o[j][1] = f.o[j][2] = f.o[j][3] = 0;
-    f.max0 = f.max1 = -1e30f, f.sum[0] = f.sum[1] = f.sum[2] = f.sum[3] = 0;
+    f.clear();
     u32 turn = held * CHUNK;
     bool had = false, own = false; // this warp, a group; the step's own position
 #pragma unroll 1
@@ -229,16 +245,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
             own = true, group = shared_address(w.s.fresh), first = mine == 0 ? pos : pos + 1;
         }
     }
-    if (w.warp < A::WARPS) {
-        const u32 head = 2 * (w.lane & 3), d = w.lane >> 2;
-        if (w.lane < 4) w.s.running[w.warp][head] = make_float2(f.max0, f.sum[0]), w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum[1]);
-        float* to = w.s.scratch + (w.warp * A::GROUP + head) * A::PITCH + d;
-#pragma unroll
-        for (int j = 0; had && j < A::TILES; j++) { // whoever had none has a sum of 0
-            if (head < A::GROUP) to[16 * j] = f.o[j][0], to[16 * j + 8] = f.o[j][2];
-            if (head + 1 < A::GROUP) to[A::PITCH + 16 * j] = f.o[j][1], to[A::PITCH + 16 * j + 8] = f.o[j][3];
-        }
-    }
+    if (w.warp < A::WARPS) attention_share<A>(w, f, had);
     w.stamp(TRACE_PRODUCT);
     w.sync();
     w.stamp(TRACE_GATHERED);
