@@ -3,9 +3,9 @@
     python tests/device/transformers_check.py LOGITS FOLDER [MODEL,.. [bf16|f32 [POSITION,..]]]
 
 LOGITS is the built example `logits`. For each model: random weights are made on the GPU and saved as a checkpoint in FOLDER; the
-example feeds random tokens one by one, up to the last of the positions (8,191); transformers (same weights, in fp32 and in bf16) reads them at once. The error at a
-position is |x - fp32| / |fp32| over the logits. In bf16 ours must be no larger than transformers' own; with `f32` it must be at
-most 1e-4.
+example feeds random tokens one by one, up to the last of the positions (8,191); transformers (same weights, in fp32 and in bf16)
+reads them at once. The error at a position is |x - fp32| / |fp32| over the logits. In bf16 ours must be no larger than
+transformers' own; with `f32` it must be at most 1e-4.
 """
 
 import json

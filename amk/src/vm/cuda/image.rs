@@ -9,7 +9,7 @@ pub use tile::Plain;
 use super::choose::{Choosing, ROUNDS};
 use super::error::CudaError;
 use super::plan::{Gemv, Input, Output, Phase, Plan, UNIT, Work};
-use super::source::{DeviceOp, FIRST_BODY};
+use super::source::{DeviceOp, FIRST_BODY, input_shape};
 use super::tape;
 use amk_ir::verify::Verified;
 use amk_ir::{BufferId, DType, Exchange};
@@ -73,7 +73,7 @@ pub struct Image {
     pub events: Events,
 }
 
-const NORM: u32 = 1;
+/// Of a projection's flags.
 const BIAS: u32 = 2;
 /// Packets at whose multiples buffers begin: a line of the L2.
 const ALIGN: u32 = 16;
@@ -256,7 +256,7 @@ impl Image {
             Input::Embedding => (0, 1),
         };
         let has_bias = gemv.biases.iter().all(Option::is_some);
-        let flags = if gemv.norm.is_some() { NORM } else { 0 } | if has_bias { BIAS } else { 0 };
+        let flags = if has_bias { BIAS } else { 0 };
         Record {
             op: DeviceOp::Gemv as u16,
             units: (units.end - units.start) as u16,
@@ -266,7 +266,7 @@ impl Image {
             norm,
             bias: if has_bias { bias + rows.start } else { 0 },
             tape: tape::packed_bytes(gemv.k, units.end - units.start),
-            shape: gemv.k | from << 20 | kind << 22 | flags << 28,
+            shape: input_shape(gemv) | from << 20 | kind << 22 | flags << 28,
             ..Record::default()
         }
     }

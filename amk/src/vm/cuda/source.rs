@@ -5,7 +5,7 @@ use super::choose::{LEVELS, ROUNDS, SEARCH};
 use super::options::VmOptions;
 use super::plan::{Gemv, Phase, Plan};
 use core::fmt::Write as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The device code of an instruction set: file names and texts, in the order in which they include one another.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,12 @@ pub fn cut(k: u32) -> (u32, u32) {
     let tiles = k.div_ceil(TILE_K).div_ceil(WARPS).max(1);
     let passes = tiles.div_ceil(MOST_DEPTH);
     (tiles.div_ceil(passes), passes)
+}
+
+/// What a record's shape says of a projection's input, as far as it decides which function computes: its elements, and whether it is
+/// normed. Mirrors `GEMV_INPUT` of `src/gemv.cuh`.
+pub(super) fn input_shape(gemv: &Gemv) -> u32 {
+    gemv.k | u32::from(gemv.norm.is_some()) << 28
 }
 
 /// How often a projection waits for its input: once where the registers hold all of it, else before every pass.
@@ -104,8 +110,12 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     out.push_str(&code.text());
     out.push_str(&bodies(plan));
     let attention = (!plan.layers.is_empty()).then(|| attention(plan));
-    let gemvs = plan.phases.iter().filter_map(|phase| if let Phase::Gemv(of) = phase { Some(of) } else { None });
-    let gemvs: BTreeMap<(u32, bool), String> = gemvs.map(|of| ((of.k, of.norm.is_some()), gemv(of))).collect();
+    let mut gemvs = BTreeMap::<String, BTreeSet<u32>>::new();
+    for phase in &plan.phases {
+        if let Phase::Gemv(of) = phase {
+            gemvs.entry(gemv(of)).or_default().insert(input_shape(of));
+        }
+    }
     let mut cases = vec![
         (DeviceOp::Embed, "embed(w, r)".to_owned()),
         (DeviceOp::Adopt, "adopt(w, r)".to_owned()),
@@ -137,19 +147,13 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     out
 }
 
-/// The calls of projections by the shape of their input: its elements, and whether it is normed.
-fn by_input(gemvs: &BTreeMap<(u32, bool), String>) -> String {
-    let mut calls: Vec<&String> = gemvs.values().collect();
-    calls.sort_unstable();
-    calls.dedup();
-    let mut out = String::from("switch (r.shape & GEMV_INPUT) {");
-    for call in calls {
-        for ((k, norm), _) in gemvs.iter().filter(|(_, of)| *of == call) {
-            let _ = write!(out, " case {}:", k | u32::from(*norm) << 28);
-        }
-        let _ = write!(out, " {call}; break;");
-    }
-    out + " }"
+/// The calls of projections, each for the shapes of input that it computes.
+fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
+    let case = |(call, shapes): (&String, &BTreeSet<u32>)| {
+        let labels: String = shapes.iter().map(|shape| format!(" case {shape}:")).collect();
+        format!("{labels} {call}; break;")
+    };
+    format!("switch (r.shape & GEMV_INPUT) {{{} }}", gemvs.iter().map(case).collect::<String>())
 }
 
 /// The form of the attentions, all of which are alike.
