@@ -244,8 +244,9 @@ pub fn path(family: Family) -> String {
 fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
     let (kv_heads, group) = (1 + draw.below(8), 1 + draw.below(8));
     let mut head_dim = draw.of(&[64, 128]);
-    // Both more and fewer elements than one pass over the input holds.
-    let mut ffn = if draw.below(4) == 0 { 2048 + 32 * draw.below(16) } else { 32 * (8 + draw.below(32)) };
+    // An input that is read in one pass; more rarely one of two passes behind one wait, or behind a wait each.
+    let mut ffn =
+        if draw.below(4) == 0 { draw.of(&[2080, 3104]) + 32 * draw.below(15) } else { 32 * (8 + draw.below(32)) };
     let mut rotary = head_dim;
     if !whole {
         match draw.below(3) {
