@@ -1,7 +1,7 @@
 //! Device schedules: every legal one gives a safe program, and the cost model keeps to what cannot be otherwise.
 
 use amk::ir::verify::verify;
-use amk::vm::cuda::plan::{Phase, Plan};
+use amk::vm::cuda::plan::{Phase, Plan, Work};
 use amk::vm::cuda::{
     CostModel, CudaError, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source,
 };
@@ -43,6 +43,29 @@ fn schedules_that_make_another_program_are_safe_too() {
         let generic = plan.phases.iter().any(|phase| matches!(phase, Phase::Generic(_)));
         assert_eq!(generic, !schedule.fusion, "without fusion every call is a task of its own");
         assert_eq!(plan.sizes.splits, if schedule.fusion { schedule.splits.min(schedule.workers / 3) } else { 0 });
+    }
+}
+
+#[test]
+fn the_first_splits_go_to_workers_that_have_least_to_do_before() {
+    for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b")] {
+        let plan = plan_of(family, instance, &h200().schedule);
+        for attend in (0..plan.phases.len()).filter(|&at| matches!(plan.phases[at], Phase::Attend { .. })) {
+            let mut rows = vec![0; plan.schedule.workers as usize];
+            let mut attending = vec![false; rows.len()];
+            for (phase, worker, work) in &plan.tasks {
+                match work {
+                    Work::Rows(of) if phase + 1 == attend => rows[*worker as usize] += of.end - of.start,
+                    Work::Split { split: 0, .. } if *phase == attend => attending[*worker as usize] = true,
+                    _ => {}
+                }
+            }
+            let all = || rows.iter().zip(&attending);
+            assert_eq!(all().filter(|(_, attends)| **attends).count(), plan.sizes.kv_heads as usize);
+            let busiest = all().filter(|(_, attends)| **attends).map(|(rows, _)| rows).max();
+            let idlest = all().filter(|(_, attends)| !**attends).map(|(rows, _)| rows).min();
+            assert!(busiest <= idlest, "{instance}, phase {attend}: {busiest:?} rows, others have {idlest:?}");
+        }
     }
 }
 

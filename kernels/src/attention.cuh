@@ -57,6 +57,10 @@ template <class A> AMK_DEVICE void head_vector(Worker& w, u32 in, bool norm, u32
 #pragma unroll
     for (int j = 0; j < N; j++)
         weight[j] = !norm ? make_float2(0, 0) : make_float2(constant(w.p.constants, gamma + 64 * j + 2 * w.lane), constant(w.p.constants, gamma + 64 * j + 2 * w.lane + 1));
+    const float2* rope = w.s.rope + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
+    float2 turn[2 * ((N + 1) / 2)]; // cos, sin: while the packets are on their way
+#pragma unroll
+    for (int j = 0; j < (N + 1) / 2; j++) turn[2 * j] = rope[64 * j], turn[2 * j + 1] = rope[64 * j + 1];
     uint2 v[N];
 #pragma unroll
     for (int j = 0; j < N; j++) v[j] = load_relaxed_one(w.p.packets + in + 32 * j + w.lane);
@@ -79,13 +83,13 @@ template <class A> AMK_DEVICE void head_vector(Worker& w, u32 in, bool norm, u32
     if (!rotate) return;
     if constexpr (N == 1) { // the partner dim is half a warp away
         float2 other = make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
-        float2 a = w.s.rope[2 * (w.lane & 15)], b = w.s.rope[2 * (w.lane & 15) + 1];
+        const float2 a = turn[0], b = turn[1];
         float sign = w.lane < 16 ? -1.0f : 1.0f;
         x[0].x = x[0].x * a.x + sign * other.x * a.y, x[0].y = x[0].y * b.x + sign * other.y * b.y;
     } else {
 #pragma unroll
         for (int j = 0; j < N / 2; j++) {
-            float2 a = w.s.rope[64 * j + 2 * w.lane], b = w.s.rope[64 * j + 2 * w.lane + 1], lo = x[j], hi = x[j + N / 2];
+            const float2 a = turn[2 * j], b = turn[2 * j + 1], lo = x[j], hi = x[j + N / 2];
             x[j] = make_float2(lo.x * a.x - hi.x * a.y, lo.y * b.x - hi.y * b.y);
             x[j + N / 2] = make_float2(hi.x * a.x + lo.x * a.y, hi.y * b.x + lo.y * b.y);
         }
@@ -168,20 +172,21 @@ template <class A> AMK_DEVICE void attention_stage(Worker& w, const Record& r, b
     }
 }
 
-// Sums the warps' outputs and publishes: the result itself with one active split, else this split's share and its log-sum-exp.
-template <class A> AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
+// Sums the outputs of the first warps, MOST at most, and publishes: the result itself with one active split, else this split's share and
+// its log-sum-exp.
+template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
     constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET;
     for (u32 i = w.thread(); i < A::GROUP * PER_HEAD; i += AMK_WARPS * 32) {
         const u32 head = i / PER_HEAD, pair = i % PER_HEAD, query = r.row * A::GROUP + head;
         float top = -1e30f, sum = 0;
-        float2 o = make_float2(0, 0), ms[A::WARPS], v[A::WARPS];
+        float2 o = make_float2(0, 0), ms[MOST], v[MOST];
 #pragma unroll
-        for (int from = 0; from < A::WARPS; from++) {
+        for (int from = 0; from < MOST; from++) {
             ms[from] = w.s.running[from][head], v[from] = *(const float2*)(w.s.scratch + (from * A::GROUP + head) * A::PITCH + 2 * pair);
             top = fmaxf(top, ms[from].x);
         }
 #pragma unroll
-        for (int from = 0; from < A::WARPS; from++) {
+        for (int from = 0; from < MOST; from++) {
             const float weight = exp2_fast(ms[from].x - top);
             if (ms[from].y > 0) sum += weight * ms[from].y, o.x += weight * v[from].x, o.y += weight * v[from].y;
         }
@@ -209,32 +214,38 @@ template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f,
 
 template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     constexpr u32 CHUNK = A::CHUNK_GROUPS, ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
+    constexpr u32 FEW = A::WARPS < 4 ? A::WARPS : 4; // outputs that are merged by shorter code
     const u32 pos = w.pos(), active = A::active(pos);
     if (r.units == 0 || r.aux >= active) return;
     const bool owns = A::owner(pos, r.aux);
-    // Group i is warp i % WARPS's; the step's own position comes last, as a group of its own. Where no warp has two of them, the chunks are
-    // waited for before the query.
+    // Group i is warp i % WARPS's; the step's own position comes last, as a group of its own. Where no warp has two of them, it is clear
+    // before the query comes who has which, and the chunks are waited for.
     Chunks<A> chunk(r.aux);
-    u32 held = 0, first = pos, group = 0;
+    u32 held = 0, groups = 0;
+    u32 first = pos, limit = pos, group = 0; // this warp's positions and where they are
 #pragma unroll 1
     for (; pos <= ROUND * Chunks<A>::LEN && chunk.at < pos; held++, chunk.next()) {
         const u32 data = w.acquire(held), mine = w.warp - held * CHUNK;
         if (mine < CHUNK) first = chunk.at + 16 * mine, group = data + mine * A::GROUP_BYTES;
+        groups = held * CHUNK + min(CHUNK, (pos - chunk.at + 15) / 16);
     }
+    bool last = chunk.at >= pos && groups < A::WARPS; // no warp has a group after this one
+    if (last && owns && w.warp == groups) first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
+    const bool few = last && groups < FEW;
     attention_stage<A>(w, r, owns);
     w.sync();
     w.stamp(TRACE_INPUTS);
     Flash<A> f;
     f.clear();
     u32 turn = held * CHUNK;
-    bool had = false, own = false; // this warp, a group; the step's own position
+    bool had = false; // this warp, a group
 #pragma unroll 1
     for (;;) { // one call of `flash` for all: it is long
-        if (first < pos + own) {
-            flash<A>(w, f, first, pos + own, group);
+        if (first < limit) {
+            flash<A>(w, f, first, limit, group);
             had = true;
         }
-        if (own) break;
+        if (last) break;
         for (; held; held--) w.release();
         const u32 mine = w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
         if (chunk.at < pos) {
@@ -242,14 +253,16 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
             held = 1, turn += CHUNK, chunk.next();
         } else {
             if (!owns) break;
-            own = true, group = shared_address(w.s.fresh), first = mine == 0 ? pos : pos + 1;
+            last = true, group = shared_address(w.s.fresh), first = pos, limit = pos + (mine == 0);
         }
     }
+    for (; held; held--) w.release();
     if (w.warp < A::WARPS) attention_share<A>(w, f, had);
     w.stamp(TRACE_PRODUCT);
     w.sync();
     w.stamp(TRACE_GATHERED);
-    attention_output<A>(w, r, active == 1);
+    if (few) attention_output<A, FEW>(w, r, active == 1);
+    else attention_output<A, A::WARPS>(w, r, active == 1);
     w.sync(); // the scratch belongs to the next task
 #if __CUDA_ARCH__ >= 900
     // The loader's bulk copies of later steps read what was just appended. Nobody waits for this.

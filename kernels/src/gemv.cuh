@@ -120,7 +120,7 @@ struct Delivery {
     float part, eps;      // of the mean of the squares: 1 / k, and what is added
 
     AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit) {
-        const u32 pair = w.thread() >> 2, quarter = w.lane & 3;
+        const u32 pair = w.courier() >> 2, quarter = w.lane & 3;
         row = first_unit * AMK_UNIT + 2 * pair;
         partial = shared_address(w.partial() + quarter * (AMK_WARPS / 4) * PARTIAL_PITCH + 2 * pair);
         squares = shared_address(w.s.squares[w.buffer] + quarter * (AMK_WARPS / 2));
@@ -132,7 +132,7 @@ struct Delivery {
         asm volatile("" : "+r"(partial), "+r"(squares), "+l"(to), "+f"(before.x), "+f"(before.y), "+f"(part), "+f"(eps));
     }
     AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g, u32 units) const {
-        const bool mine = (w.lane & 3) == 0 && w.thread() < units * 16;
+        const bool mine = (w.lane & 3) == 0 && w.courier() < units * 16;
         float2 y = load_shared_pair(partial), v[AMK_WARPS / 4];
         const uint4 a = load_shared(squares), b = load_shared(squares + 16);
 #pragma unroll
@@ -163,7 +163,7 @@ struct Delivery {
         w.publish(to, pack_bf16(y.x, y.y));
     }
     AMK_DEVICE void logits(Worker& w, const Record& r, float2 y) const {
-        const u32 index = r.row + row, pair = w.thread() >> 2;
+        const u32 index = r.row + row, pair = w.courier() >> 2;
         if (w.p.logits) *(float2*)(w.logits() + index) = y;
         if (!w.filtering()) w.consider(pair, y.x, index), w.consider(pair, y.y, index + 1);
     }
@@ -269,7 +269,7 @@ template <int DEPTH, int PASSES> AMK_DEVICE void gemv_whole(Worker& w, const Rec
     input.issue(w, r, g, w.warp * DEPTH, tiles);
     u32 first = 0, units = group_units(r, 0), squares_at = squares_address(w);
     asm volatile("" : "+r"(units), "+r"(squares_at));
-    bool delivers = w.warp * 8 < units * 4;
+    bool delivers = w.courier() / 32 * 8 < units * 4;
     Delivery delivery = {};
     if (delivers) delivery.prepare(w, r, g, 0);
     Blocks<DEPTH> blocks;
@@ -299,7 +299,7 @@ template <int DEPTH, int PASSES> AMK_DEVICE void gemv_whole(Worker& w, const Rec
         first += AMK_GROUP_UNITS;
         if (first >= r.units) break;
         units = group_units(r, first), squares_at = squares_address(w);
-        delivers = w.warp * 8 < units * 4;
+        delivers = w.courier() / 32 * 8 < units * 4;
         if (delivers) delivery.prepare(w, r, g, first);
         blocks.begin(w, early, units);
     }
@@ -339,7 +339,7 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
         w.stamp(TRACE_PRODUCT);
         w.sync();
         w.stamp(TRACE_GATHERED);
-        const bool delivers = w.warp * 8 < units * 4;
+        const bool delivers = w.courier() / 32 * 8 < units * 4;
         if (delivers) {
             Delivery delivery;
             delivery.prepare(w, r, g, first);

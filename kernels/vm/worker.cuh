@@ -115,6 +115,8 @@ struct Worker {
     u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
+    // Threads in the order in which they deliver: first those of the last warp, which have inputs to wait for only where an input is long.
+    AMK_DEVICE u32 courier() const { return (AMK_WARPS - 1 - warp) * 32 + lane; }
     AMK_DEVICE u32 step() const { return epoch - p.epoch; }
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
     AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
@@ -158,8 +160,8 @@ struct Worker {
     // The rows of a task, each by the thread that delivers it where it is a projection's, so that their residuals need no barrier.
     template <class F> AMK_DEVICE void for_own_rows(const Record& r, F f) const {
         constexpr u32 GROUP = AMK_GROUP_UNITS * AMK_UNIT;
-        if (thread() >= 2 * GROUP || lane & 3) return;
-        for (u32 i = thread() / 2; i < r.units * AMK_UNIT; i += GROUP) f(i), f(i + 1);
+        if (courier() >= 2 * GROUP || lane & 3) return;
+        for (u32 i = courier() / 2; i < r.units * AMK_UNIT; i += GROUP) f(i), f(i + 1);
     }
     // Waits for one packet a lane.
     AMK_DEVICE u32 read(u32 offset) {

@@ -20,6 +20,8 @@ pub(super) struct Planner<'a> {
     pub(super) plan: Plan,
     /// Bytes of the tape of each worker so far.
     load: Vec<u64>,
+    /// Rows of each worker in the last projection that is not a residual's.
+    last: Vec<u32>,
     queues: Vec<Vec<TaskId>>,
     /// Buffers of the program by those of the unrolled function: weights, inputs, states, the packets of values, the logits.
     pub(super) buffers: HashMap<BufferId, BufferId>,
@@ -48,6 +50,7 @@ impl<'a> Planner<'a> {
             groups,
             plan: empty(flow, groups, schedule, precision),
             load: vec![0; workers],
+            last: vec![0; workers],
             queues: vec![Vec::new(); workers],
             buffers: HashMap::new(),
             names: HashSet::new(),
@@ -208,6 +211,7 @@ impl<'a> Planner<'a> {
         let parts = level(rows / UNIT, &mut self.load, bytes);
         let parts: Vec<Range<u32>> =
             parts.into_iter().map(|units| units.start * UNIT / fold..units.end * UNIT / fold).collect();
+        self.last = parts.iter().map(|rows| rows.end - rows.start).collect();
         self.phase(Phase::Gemv(gemv), parts.iter().cloned().map(Work::Rows).collect());
         parts
     }
@@ -236,9 +240,26 @@ impl<'a> Planner<'a> {
         for n in 0..kv_heads * splits {
             works[(n as usize + layer * 17) % workers] = Work::Split { head: n / splits, split: n % splits };
         }
+        // The first splits are active at every position, and all wait for them.
+        for (head, worker) in (0..kv_heads).zip(self.idle(layer)) {
+            if let Some(first) = works.iter().position(|work| *work == Work::Split { head, split: 0 }) {
+                works.swap(first, worker);
+            }
+        }
         self.phase(Phase::Attend { layer }, works);
         let slices = rotated(even(heads * head_dim / SLICE, self.plan.schedule.workers), layer * 29);
         self.phase(Phase::Combine { layer }, slices.into_iter().map(Work::Rows).collect());
+    }
+
+    /// The workers, first those who have least to do right before the attention of a layer (of the projection), then right after it (of
+    /// the residual), then others in each layer.
+    fn idle(&self, layer: usize) -> Vec<usize> {
+        let owned = self.owned(self.plan.sizes.hidden);
+        let mut order: Vec<usize> = (0..owned.len()).collect();
+        let len = order.len().max(1);
+        order.rotate_right(layer * 17 % len);
+        order.sort_by_key(|&worker| (self.last[worker], owned[worker].len()));
+        order
     }
 
     /// The program's buffer for one that is there.
