@@ -212,51 +212,67 @@ template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f,
     }
 }
 
+// The positions of a warp, a group at a time: group i is warp i % WARPS's, and the step's own position comes last, as a group of its own.
+template <class A> struct Turns {
+    static constexpr u32 CHUNK = A::CHUNK_GROUPS, ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
+    Chunks<A> chunk;
+    u32 held, groups;        // slots of the ring; groups dealt out before the query came
+    u32 first, limit, group; // positions, none where these are equal, and their shared address
+    u32 turn;                // groups dealt out in all
+    bool last;               // no warp has a group after this one
+
+    // Where no warp has two groups, it is clear before the query comes who has which, and the chunks are waited for.
+    AMK_DEVICE Turns(Worker& w, u32 split, u32 pos, bool owns) : chunk(split), held(0), groups(0), first(pos), limit(pos), group(0) {
+#pragma unroll 1
+        for (; pos <= ROUND * Chunks<A>::LEN && chunk.at < pos; held++, chunk.next()) {
+            const u32 data = w.acquire(held), mine = w.warp - held * CHUNK;
+            if (mine < CHUNK) first = chunk.at + 16 * mine, group = data + mine * A::GROUP_BYTES;
+            groups = held * CHUNK + min(CHUNK, (pos - chunk.at + 15) / 16);
+        }
+        last = chunk.at >= pos && groups < A::WARPS;
+        if (last && owns && w.warp == groups) first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
+    }
+    AMK_DEVICE void release(Worker& w) {
+        for (; held; held--) w.release();
+    }
+    // Whether there is another one.
+    AMK_DEVICE bool next(Worker& w, u32 pos, bool owns) {
+        if (last) return false;
+        release(w);
+        const u32 mine = w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
+        if (chunk.at < pos) {
+            group = w.acquire() + mine * A::GROUP_BYTES, first = mine < CHUNK ? chunk.at + 16 * mine : pos;
+            held = 1, turn += CHUNK, chunk.next();
+            return true;
+        }
+        if (!owns) return false;
+        last = true, group = shared_address(w.s.fresh), first = pos, limit = pos + (mine == 0);
+        return true;
+    }
+};
+
 template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
-    constexpr u32 CHUNK = A::CHUNK_GROUPS, ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
     constexpr u32 FEW = A::WARPS < 4 ? A::WARPS : 4; // outputs that are merged by shorter code
     const u32 pos = w.pos(), active = A::active(pos);
     if (r.units == 0 || r.aux >= active) return;
     const bool owns = A::owner(pos, r.aux);
-    // Group i is warp i % WARPS's; the step's own position comes last, as a group of its own. Where no warp has two of them, it is clear
-    // before the query comes who has which, and the chunks are waited for.
-    Chunks<A> chunk(r.aux);
-    u32 held = 0, groups = 0;
-    u32 first = pos, limit = pos, group = 0; // this warp's positions and where they are
-#pragma unroll 1
-    for (; pos <= ROUND * Chunks<A>::LEN && chunk.at < pos; held++, chunk.next()) {
-        const u32 data = w.acquire(held), mine = w.warp - held * CHUNK;
-        if (mine < CHUNK) first = chunk.at + 16 * mine, group = data + mine * A::GROUP_BYTES;
-        groups = held * CHUNK + min(CHUNK, (pos - chunk.at + 15) / 16);
-    }
-    bool last = chunk.at >= pos && groups < A::WARPS; // no warp has a group after this one
-    if (last && owns && w.warp == groups) first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
-    const bool few = last && groups < FEW;
+    Turns<A> turns(w, r.aux, pos, owns);
+    const bool few = turns.last && turns.groups < FEW;
     attention_stage<A>(w, r, owns);
     w.sync();
     w.stamp(TRACE_INPUTS);
     Flash<A> f;
     f.clear();
-    u32 turn = held * CHUNK;
+    turns.turn = turns.held * Turns<A>::CHUNK; // not before: registers are short
     bool had = false; // this warp, a group
 #pragma unroll 1
-    for (;;) { // one call of `flash` for all: it is long
-        if (first < limit) {
-            flash<A>(w, f, first, limit, group);
+    do { // one call of `flash` for all: it is long
+        if (turns.first < turns.limit) {
+            flash<A>(w, f, turns.first, turns.limit, turns.group);
             had = true;
         }
-        if (last) break;
-        for (; held; held--) w.release();
-        const u32 mine = w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
-        if (chunk.at < pos) {
-            group = w.acquire() + mine * A::GROUP_BYTES, first = mine < CHUNK ? chunk.at + 16 * mine : pos;
-            held = 1, turn += CHUNK, chunk.next();
-        } else {
-            if (!owns) break;
-            last = true, group = shared_address(w.s.fresh), first = pos, limit = pos + (mine == 0);
-        }
-    }
-    for (; held; held--) w.release();
+    } while (turns.next(w, pos, owns));
+    turns.release(w);
     if (w.warp < A::WARPS) attention_share<A>(w, f, had);
     w.stamp(TRACE_PRODUCT);
     w.sync();

@@ -48,19 +48,19 @@ pub struct CostModel {
 /// The H200, fitted to the times of four models at positions 0, 128, 8192 and 32768; `amk bench` shows the error beside every time.
 pub(super) const H200: CostModel = CostModel {
     read: 4693.0,
-    slowest: 0.966,
+    slowest: 0.984,
     clock: 1.98,
-    latency: 405.0,
-    hop: 516.0,
+    latency: 909.0,
+    hop: 475.0,
     crowd: 250.0,
-    project: 199.0,
-    unit: 271.0,
-    product: 120.3,
-    pass: 305.0,
-    attend: [515.0, 168.0],
-    cache: 48.5,
-    combine: [830.0, 3.2],
-    choose: 6000.0,
+    project: 128.0,
+    unit: 281.0,
+    product: 115.5,
+    pass: 240.0,
+    attend: [349.0, 186.0],
+    cache: 50.7,
+    combine: [1303.2, 2.8],
+    choose: 5996.0,
 };
 
 /// Share of the datasheet's rate that a bare ring reaches: that of the H200.
