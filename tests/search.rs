@@ -1,7 +1,8 @@
 //! The device's search for a draw (`vm/search.cuh`), compiled for this machine, against the CPU's sampler: the same token, or none where
 //! the rounds did not decide it. Without a C++ compiler it says "skipped".
 
-use amk_kernels::cuda::DEVICE;
+mod native;
+
 use amk_models::sampler::{Sampler, SamplerConfig, philox};
 use core::fmt::Write as _;
 use std::io::Write as _;
@@ -26,19 +27,7 @@ fn logits(tokens: u32, steep: f32, seed: u64) -> Vec<f32> {
 }
 
 fn run(cases: &[Case]) -> Option<Vec<(u32, u32)>> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let text = DEVICE.files.iter().find(|(name, _)| *name == "vm/search.cuh").expect("the search").1;
-    let plain: String =
-        text.lines().filter(|line| !line.starts_with("#include")).map(|line| format!("{line}\n")).collect();
-    std::fs::write(folder.path().join("search.inc"), plain).expect("it should be written");
-    let program = folder.path().join("search");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/device/search.cpp");
-    let mut build = Command::new("c++");
-    build.args(["-std=c++17", "-O1", "-I"]).arg(folder.path()).arg("-o").arg(&program).arg(source);
-    match build.output() {
-        Err(_) => return None,
-        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
-    }
+    let (_folder, program) = native::build("vm/search.cuh", "search")?;
     let mut input = String::new();
     for Case { config, logits } in cases {
         let SamplerConfig { temperature, top_k, top_p, min_p, seed, .. } = config;

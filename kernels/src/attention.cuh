@@ -6,40 +6,7 @@
 // A fragments of K (16 positions x 16 dims a tile), then those of V transposed (16 dims x 16 positions a tile).
 #pragma once
 #include "../vm/loader.cuh"
-
-template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_> struct Attention {
-    static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_, SPLITS = SPLITS_, RUN = RUN_;
-    static constexpr bool NORM = NORM_;
-    static constexpr int TILES = HEAD_DIM / 16;
-    static constexpr int GROUP_BYTES = HEAD_DIM * 64;              // 16 positions of K and V
-    static constexpr int CHUNK_GROUPS = AMK_CHUNK / GROUP_BYTES;
-    static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
-    static constexpr int PITCH = HEAD_DIM + 4;
-    static constexpr int MAX_WARPS = SCRATCH_FLOATS / (GROUP * PITCH);
-    static constexpr int WARPS = MAX_WARPS < AMK_WARPS ? MAX_WARPS : AMK_WARPS; // warps that hold partial outputs
-    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= MAX_HEAD_DIM && GROUP <= 8 && WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0, "unsupported attention shape");
-
-    AMK_DEVICE static u32 active(u32 pos) {
-        u32 runs = (pos / 64) / RUN + 1;
-        return runs < SPLITS ? runs : SPLITS;
-    }
-    AMK_DEVICE static bool owner(u32 pos, u32 split) { return (pos / 64) / RUN % SPLITS == split; }
-    AMK_DEVICE static u64 block(const Params& p, u32 layer, u32 head, u32 b) {
-        return ((u64)(layer * KV_HEADS + head) * p.kv_blocks + b) * BLOCK_BYTES;
-    }
-};
-
-// The chunks of cached positions that belong to `split`, in order, each by its first position.
-template <class A> struct Chunks {
-    static constexpr u32 RUN = A::RUN * 64, LEN = A::CHUNK_GROUPS * 16;
-    u32 at;
-
-    AMK_DEVICE explicit Chunks(u32 split) : at(split * RUN) {}
-    AMK_DEVICE void next() {
-        at += LEN;
-        if (at % RUN == 0) at += (A::SPLITS - 1) * RUN;
-    }
-};
+#include "turns.cuh"
 
 template <class A, class L> AMK_DEVICE bool attention_load(L& l, const Record& r) {
     for (Chunks<A> chunk(r.aux); chunk.at < l.pos; chunk.next()) {
@@ -149,10 +116,12 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 
     }
 }
 
+constexpr u32 KEY_WARP = 8, VALUE_WARP = 9; // stage and append these; the first warps have the query's heads
+
 // Waits for q (and, where this split owns the position, k and v), stages them in shared memory and appends to the cache.
 template <class A> AMK_DEVICE void attention_stage(Worker& w, const Record& r, bool owns) {
     constexpr int N = A::HEAD_DIM / 64, PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
-    const u32 which = w.warp - 8; // warp 8 has the key, warp 9 the value
+    const u32 which = w.warp - KEY_WARP;
     const bool query = w.warp < A::GROUP, key = which == 0;
     if (!query && !(owns && which < 2)) return;
     const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + which * A::KV_HEADS + r.row;
@@ -212,45 +181,6 @@ template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f,
     }
 }
 
-// The positions of a warp, a group at a time: group i is warp i % WARPS's, and the step's own position comes last, as a group of its own.
-template <class A> struct Turns {
-    static constexpr u32 CHUNK = A::CHUNK_GROUPS, ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
-    Chunks<A> chunk;
-    u32 held, groups;        // slots of the ring; groups dealt out before the query came
-    u32 first, limit, group; // positions, none where these are equal, and their shared address
-    u32 turn;                // groups dealt out in all
-    bool last;               // no warp has a group after this one
-
-    // Where no warp has two groups, it is clear before the query comes who has which, and the chunks are waited for.
-    AMK_DEVICE Turns(Worker& w, u32 split, u32 pos, bool owns) : chunk(split), held(0), groups(0), first(pos), limit(pos), group(0) {
-#pragma unroll 1
-        for (; pos <= ROUND * Chunks<A>::LEN && chunk.at < pos; held++, chunk.next()) {
-            const u32 data = w.acquire(held), mine = w.warp - held * CHUNK;
-            if (mine < CHUNK) first = chunk.at + 16 * mine, group = data + mine * A::GROUP_BYTES;
-            groups = held * CHUNK + min(CHUNK, (pos - chunk.at + 15) / 16);
-        }
-        last = chunk.at >= pos && groups < A::WARPS;
-        if (last && owns && w.warp == groups) first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
-    }
-    AMK_DEVICE void release(Worker& w) {
-        for (; held; held--) w.release();
-    }
-    // Whether there is another one.
-    AMK_DEVICE bool next(Worker& w, u32 pos, bool owns) {
-        if (last) return false;
-        release(w);
-        const u32 mine = w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
-        if (chunk.at < pos) {
-            group = w.acquire() + mine * A::GROUP_BYTES, first = mine < CHUNK ? chunk.at + 16 * mine : pos;
-            held = 1, turn += CHUNK, chunk.next();
-            return true;
-        }
-        if (!owns) return false;
-        last = true, group = shared_address(w.s.fresh), first = pos, limit = pos + (mine == 0);
-        return true;
-    }
-};
-
 template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     constexpr u32 FEW = A::WARPS < 4 ? A::WARPS : 4; // outputs that are merged by shorter code
     const u32 pos = w.pos(), active = A::active(pos);
@@ -263,7 +193,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     w.stamp(TRACE_INPUTS);
     Flash<A> f;
     f.clear();
-    turns.turn = turns.held * Turns<A>::CHUNK; // not before: registers are short
+    turns.begin();
     bool had = false; // this warp, a group
 #pragma unroll 1
     do { // one call of `flash` for all: it is long
@@ -282,7 +212,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     w.sync(); // the scratch belongs to the next task
 #if __CUDA_ARCH__ >= 900
     // The loader's bulk copies of later steps read what was just appended. Nobody waits for this.
-    if (owns && (w.warp == 8 || w.warp == 9)) asm volatile("fence.proxy.async;" ::: "memory");
+    if (owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP)) asm volatile("fence.proxy.async;" ::: "memory");
 #endif
 }
 

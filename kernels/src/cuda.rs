@@ -15,6 +15,7 @@ pub const DEVICE: DeviceCode = DeviceCode {
         ("vm/loader.cuh", include_str!("../vm/loader.cuh")),
         ("gemv.cuh", include_str!("gemv.cuh")),
         ("sample.cuh", include_str!("sample.cuh")),
+        ("turns.cuh", include_str!("turns.cuh")),
         ("attention.cuh", include_str!("attention.cuh")),
         ("vm/vm.cuh", include_str!("../vm/vm.cuh")),
     ],

@@ -1,0 +1,79 @@
+// Who attends to what: the splits of a key head's cache, the chunks of a split as they come through the ring, and the groups of 16
+// positions that each warp has in turn. Plain C++, so that a test can run it without a GPU.
+#pragma once
+#include "../vm/worker.cuh"
+
+template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_> struct Attention {
+    static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_, SPLITS = SPLITS_, RUN = RUN_;
+    static constexpr bool NORM = NORM_;
+    static constexpr int TILES = HEAD_DIM / 16;
+    static constexpr int GROUP_BYTES = HEAD_DIM * 64;              // 16 positions of K and V
+    static constexpr int CHUNK_GROUPS = AMK_CHUNK / GROUP_BYTES;
+    static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
+    static constexpr int PITCH = HEAD_DIM + 4;
+    static constexpr int MAX_WARPS = SCRATCH_FLOATS / (GROUP * PITCH);
+    static constexpr int WARPS = MAX_WARPS < AMK_WARPS ? MAX_WARPS : AMK_WARPS; // warps that hold partial outputs
+    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= MAX_HEAD_DIM && GROUP <= 8 && WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0, "unsupported attention shape");
+
+    AMK_DEVICE static u32 active(u32 pos) {
+        u32 runs = (pos / 64) / RUN + 1;
+        return runs < SPLITS ? runs : SPLITS;
+    }
+    AMK_DEVICE static bool owner(u32 pos, u32 split) { return (pos / 64) / RUN % SPLITS == split; }
+    AMK_DEVICE static u64 block(const Params& p, u32 layer, u32 head, u32 b) {
+        return ((u64)(layer * KV_HEADS + head) * p.kv_blocks + b) * BLOCK_BYTES;
+    }
+};
+
+// The chunks of cached positions that belong to `split`, in order, each by its first position.
+template <class A> struct Chunks {
+    static constexpr u32 RUN = A::RUN * 64, LEN = A::CHUNK_GROUPS * 16;
+    u32 at;
+
+    AMK_DEVICE explicit Chunks(u32 split) : at(split * RUN) {}
+    AMK_DEVICE void next() {
+        at += LEN;
+        if (at % RUN == 0) at += (A::SPLITS - 1) * RUN;
+    }
+};
+
+// The positions of a warp, a group at a time: group i is warp i % WARPS's, and the step's own position comes last, as a group of its own.
+template <class A> struct Turns {
+    static constexpr u32 CHUNK = A::CHUNK_GROUPS, ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
+    Chunks<A> chunk;
+    u32 held, groups;        // slots of the ring; groups dealt out before the query came
+    u32 first, limit, group; // positions, none where these are equal, and their shared address
+    u32 turn;                // groups dealt out in all
+    bool last;               // no warp has a group after this one
+
+    // Where no warp has two groups, it is clear before the query comes who has which, and the chunks are waited for.
+    template <class W> AMK_DEVICE Turns(W& w, u32 split, u32 pos, bool owns) : chunk(split), held(0), groups(0), first(pos), limit(pos), group(0) {
+#pragma unroll 1
+        for (; pos <= ROUND * Chunks<A>::LEN && chunk.at < pos; held++, chunk.next()) {
+            const u32 data = w.acquire(held), mine = w.warp - held * CHUNK;
+            if (mine < CHUNK) first = chunk.at + 16 * mine, group = data + mine * A::GROUP_BYTES;
+            groups = held * CHUNK + min(CHUNK, (pos - chunk.at + 15) / 16);
+        }
+        last = chunk.at >= pos && groups < A::WARPS;
+        if (last && owns && w.warp == groups) first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
+    }
+    // The query is there. Not worked out before: registers are short then.
+    AMK_DEVICE void begin() { turn = held * CHUNK; }
+    template <class W> AMK_DEVICE void release(W& w) {
+        for (; held; held--) w.release();
+    }
+    // Whether there is another one.
+    template <class W> AMK_DEVICE bool next(W& w, u32 pos, bool owns) {
+        if (last) return false;
+        release(w);
+        const u32 mine = w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
+        if (chunk.at < pos) {
+            group = w.acquire() + mine * A::GROUP_BYTES, first = mine < CHUNK ? chunk.at + 16 * mine : pos;
+            held = 1, turn += CHUNK, chunk.next();
+            return true;
+        }
+        if (!owns) return false;
+        last = true, group = shared_address(w.s.fresh), first = pos, limit = pos + (mine == 0);
+        return true;
+    }
+};

@@ -1,0 +1,96 @@
+// Deals out the positions of attention (turns.cuh) without a GPU: at every position each one of the cache, and the step's own, is some
+// warp's once, where the loader puts it; all warps hold and give back the same slots of the ring.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+using std::min;
+#define AMK_DEVICE inline
+#define AMK_CHUNK 32768
+#define AMK_WARPS 16
+#define AMK_SLOTS 6
+constexpr int SCRATCH_FLOATS = 4352, MAX_HEAD_DIM = 128; // as vm/worker.cuh has them
+constexpr u32 FRESH = ~0u;
+struct Params {
+    u32 kv_blocks;
+};
+inline u32 shared_address(const void*) { return FRESH; }
+#include "turns.inc"
+
+// A warp with a ring that never wraps.
+struct Warp {
+    u32 warp, released;
+    struct {
+        u8 fresh[1];
+    } s;
+    u32 acquire(u32 ahead = 0) {
+        if (ahead >= AMK_SLOTS) exit(printf("warp %u waits for slot %u of %u\n", warp, ahead, AMK_SLOTS));
+        return (released + ahead) * AMK_CHUNK;
+    }
+    void release() { released++; }
+};
+
+template <class A> struct Check {
+    u32 pos;
+    std::vector<u32> seen;
+
+    void wrong(const char* what, u32 split, u32 warp, u32 at) {
+        exit(printf("%s: position %u of step %u, split %u of %d, warp %u; heads of %d, groups of %d, runs of %d\n", what, at, pos, split, A::SPLITS, warp, A::HEAD_DIM, A::GROUP, A::RUN));
+    }
+    // One group of a warp; `chunks` are those of its split.
+    void attends(const Turns<A>& turns, const std::vector<u32>& chunks, u32 split, u32 warp) {
+        if (warp >= (u32)A::WARPS) wrong("a warp without a place for its output", split, warp, turns.first);
+        for (u32 at = turns.first; at < turns.limit && at < turns.first + 16; at++) {
+            seen[at]++;
+            if (at == pos) {
+                if (turns.group != FRESH || turns.first != pos) wrong("not where the step's own is", split, warp, at);
+                continue;
+            }
+            if (!A::owner(at, split)) wrong("another split's", split, warp, at);
+            const u32 chunk = turns.group / AMK_CHUNK, group = turns.group % AMK_CHUNK / A::GROUP_BYTES;
+            if (chunk >= chunks.size() || chunks[chunk] + 16 * group != turns.first) wrong("not where the loader puts it", split, warp, at);
+        }
+    }
+    void split(u32 split) {
+        std::vector<u32> chunks;
+        for (Chunks<A> chunk(split); chunk.at < pos; chunk.next()) chunks.push_back(chunk.at);
+        const bool owns = A::owner(pos, split);
+        for (u32 warp = 0; warp < AMK_WARPS; warp++) {
+            Warp w = {warp, 0, {{0}}};
+            Turns<A> turns(w, split, pos, owns);
+            const bool settled = turns.last;
+            const u32 groups = turns.groups;
+            turns.begin();
+            do {
+                if (turns.first >= turns.limit) continue;
+                attends(turns, chunks, split, warp);
+                if (settled && warp >= groups + owns) wrong("a warp beyond those that are merged", split, warp, turns.first);
+            } while (turns.next(w, pos, owns));
+            turns.release(w);
+            if (w.released != chunks.size()) wrong("not all slots are given back", split, warp, w.released);
+        }
+    }
+    void run() {
+        seen.assign(pos + 1, 0);
+        for (u32 s = 0; s < A::active(pos); s++) split(s);
+        for (u32 at = 0; at <= pos; at++)
+            if (seen[at] != 1) wrong(seen[at] ? "more than once" : "nobody", 0, 0, at);
+    }
+};
+
+template <class A> u32 check() {
+    u32 steps = 0;
+    for (u32 pos = 0; pos < 33000; pos += pos < 1100 ? 1 : 211, steps++) Check<A>{pos, {}}.run();
+    return steps;
+}
+
+int main() {
+    const u32 steps = check<Attention<64, 3, 3, 44, 4, false>>() + check<Attention<128, 2, 8, 16, 4, true>>() + check<Attention<64, 4, 8, 16, 4, false>>()
+                      + check<Attention<128, 4, 8, 16, 4, false>>() + check<Attention<64, 8, 4, 3, 2, false>>() + check<Attention<128, 8, 2, 5, 6, false>>()
+                      + check<Attention<64, 1, 3, 1, 2, false>>() + check<Attention<128, 1, 1, 132, 2, true>>();
+    printf("%u steps\n", steps);
+}
