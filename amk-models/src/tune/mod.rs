@@ -1,7 +1,7 @@
 //! The search for a model's best schedule on a GPU.
 //!
 //! ```text
-//! incumbent ─space─► neighbours, cheapest first by the cost model ─Measure─► row of the log ─► kept where 1% faster, else reverted
+//! incumbent ─space─► neighbours, a field at a time, cheapest first ─Measure─► row of the log ─► kept where 1% faster, else reverted
 //!                                                                              └─ read again by a later run instead of measured
 //! ```
 

@@ -1,6 +1,7 @@
 //! Hill climbing with a log.
 
 use super::log::{Log, LogError, Row};
+use super::space::changed;
 use amk::vm::cuda::DeviceSchedule;
 
 /// How much faster a schedule must be to be kept: 1%.
@@ -54,8 +55,8 @@ pub struct Found {
     pub measured: usize,
 }
 
-/// Searches from `start`: neighbours of the best schedule so far, the cheapest by the cost model first, each tried once. `see` gets each
-/// row and the number of trials before it.
+/// Searches from `start`: neighbours of the best schedule so far, each tried once, field by field in turn, and of a field the cheapest by
+/// the cost model first. `see` gets each row and the number of trials before it.
 ///
 /// # Errors
 /// Those of the measurer and of the log.
@@ -69,7 +70,7 @@ pub fn search<M: Measure>(
     let mut found = Found { best: start, gain: 0.0, trials: 0, measured: 0 };
     let mut tried = vec![start];
     while found.trials < limit {
-        let Some((candidate, predicted_us)) = cheapest(measure, &found.best, &tried) else { break };
+        let Some((candidate, predicted_us)) = next_trial(measure, &found.best, &tried) else { break };
         tried.push(candidate);
         let known = log.find(&found.best, &candidate, measure.positions()).cloned();
         let row = match known {
@@ -92,15 +93,20 @@ pub fn search<M: Measure>(
     Ok(found)
 }
 
-fn cheapest<M: Measure>(
+fn next_trial<M: Measure>(
     measure: &mut M,
     best: &DeviceSchedule,
     tried: &[DeviceSchedule],
 ) -> Option<(DeviceSchedule, f64)> {
     let new = measure.neighbours(best).into_iter().filter(|next| !tried.contains(next));
     let priced = new.filter_map(|next| measure.predict(&next).map(|price| (next, price)));
+    // The model is blind to some fields: none waits for all values of another.
+    let trials = |next: &DeviceSchedule| {
+        let field = changed(best, next);
+        tried.iter().filter(|tried| field.is_some() && changed(best, tried) == field).count()
+    };
     // The first of equals: the order of the space decides, so that a search repeats itself.
-    priced.min_by(|a, b| a.1.total_cmp(&b.1))
+    priced.min_by(|a, b| trials(&a.0).cmp(&trials(&b.0)).then(a.1.total_cmp(&b.1)))
 }
 
 fn row(

@@ -2,23 +2,24 @@
 
 use amk::vm::cuda::{DeviceSchedule, GpuTarget};
 
-/// Values of a field that are worth a trial.
-type Values = (&'static [u32], fn(&mut DeviceSchedule) -> &mut u32);
+/// Values of a field that are worth a trial on a GPU.
+type Values = (fn(&GpuTarget) -> Vec<u32>, fn(&mut DeviceSchedule) -> &mut u32);
 
-const FIELDS: [Values; 6] = [
-    (&[2, 4, 8, 16], |schedule| &mut schedule.run),
-    (&[4, 8, 12, 16, 32, 132], |schedule| &mut schedule.splits),
-    (&[2, 3, 4, 5, 6], |schedule| &mut schedule.ring_slots),
-    (&[1, 2, 3], |schedule| &mut schedule.in_flight),
-    (&[0, 180, 190, 195, 200, 205, 210, 215, 220, 230], |schedule| &mut schedule.pace),
-    (&[0, 64, 128, 256], |schedule| &mut schedule.lookahead),
+const FIELDS: [Values; 7] = [
+    (|target| [12, 8, 4, 0].map(|fewer| target.multiprocessors.saturating_sub(fewer)).into(), |of| &mut of.workers),
+    (|_| vec![2, 4, 8, 16], |of| &mut of.run),
+    (|_| vec![4, 8, 12, 16, 32, 132], |of| &mut of.splits),
+    (|_| vec![2, 3, 4, 5, 6], |of| &mut of.ring_slots),
+    (|_| vec![1, 2, 3], |of| &mut of.in_flight),
+    (|_| vec![0, 180, 190, 195, 200, 205, 210, 215, 220, 230], |of| &mut of.pace),
+    (|_| vec![0, 64, 128, 256], |of| &mut of.lookahead),
 ];
 
 /// The legal schedules that differ from one in a single field. Fusion and exchange stay: without them nothing is faster.
 pub fn neighbours(schedule: &DeviceSchedule, target: &GpuTarget) -> Vec<DeviceSchedule> {
     let mut found = Vec::new();
     for (values, field) in FIELDS {
-        for &value in values {
+        for value in values(target) {
             let mut next = *schedule;
             *field(&mut next) = value;
             if next != *schedule && next.check(target).is_ok() {
@@ -27,6 +28,13 @@ pub fn neighbours(schedule: &DeviceSchedule, target: &GpuTarget) -> Vec<DeviceSc
         }
     }
     found
+}
+
+/// The field in which two schedules differ, by its number, where it is one.
+pub(super) fn changed(one: &DeviceSchedule, other: &DeviceSchedule) -> Option<usize> {
+    let (mut one, mut other) = (*one, *other);
+    let mut fields = (0..FIELDS.len()).filter(|&n| *FIELDS[n].1(&mut one) != *FIELDS[n].1(&mut other));
+    fields.next().filter(|_| fields.next().is_none())
 }
 
 #[cfg(test)]
@@ -38,10 +46,13 @@ mod tests {
         let target = GpuTarget::of_device("NVIDIA H200").expect("a record");
         let found = neighbours(&target.schedule, target);
         assert!(found.len() > 20, "{found:?}");
+        assert_eq!(changed(&target.schedule, &target.schedule), None);
+        assert_eq!(changed(&found[0], &found[found.len() - 1]), None, "in two");
         for next in &found {
             assert_eq!(next.check(target), Ok(()));
             let (own, other) = (target.schedule, next);
             let same = [
+                own.workers == other.workers,
                 own.run == other.run,
                 own.splits == other.splits,
                 own.ring_slots == other.ring_slots,
@@ -50,6 +61,7 @@ mod tests {
                 own.lookahead == other.lookahead,
             ];
             assert_eq!(same.iter().filter(|same| !**same).count(), 1, "{other:?}");
+            assert_eq!(changed(&own, other), same.iter().position(|same| !same));
         }
     }
 }

@@ -28,7 +28,8 @@ impl Measure for Fake {
     fn neighbours(&self, schedule: &DeviceSchedule) -> Vec<DeviceSchedule> {
         let all = neighbours(schedule, h200());
         all.into_iter()
-            .filter(|next| (next.lookahead, next.in_flight, next.run, next.splits) == (0, 2, 4, 132))
+            .filter(|next| (next.workers, next.lookahead, next.in_flight) == (132, 0, 2))
+            .filter(|next| (next.run, next.splits) == (4, 132))
             .collect()
     }
 
@@ -72,6 +73,42 @@ fn the_search_keeps_what_is_faster_and_reverts_the_rest() {
     unique.sort_by_key(|schedule| (schedule.pace, schedule.ring_slots));
     unique.dedup();
     assert_eq!(unique.len(), measure.compared.len(), "each is tried once");
+}
+
+/// Nothing is faster than anything else, and the cost model sees the pace alone.
+struct Flat;
+
+impl Measure for Flat {
+    type Error = LogError;
+
+    fn positions(&self) -> &[u32] {
+        &[0]
+    }
+
+    fn neighbours(&self, schedule: &DeviceSchedule) -> Vec<DeviceSchedule> {
+        neighbours(schedule, h200())
+    }
+
+    fn predict(&mut self, schedule: &DeviceSchedule) -> Option<f64> {
+        Some(1000.0 - f64::from(schedule.pace))
+    }
+
+    fn compare(&mut self, _: &DeviceSchedule, _: &DeviceSchedule) -> Result<Outcome, LogError> {
+        Ok(Outcome::Timed { incumbent: vec![1.0], candidate: vec![1.0] })
+    }
+}
+
+#[test]
+fn every_field_has_its_turn_before_one_has_a_second() {
+    let start = h200().schedule;
+    let mut fields = Vec::new();
+    let mut see = |row: &Row, _| fields.extend(changed(&row.incumbent, &row.candidate));
+    search(start, &mut Flat, &mut Log::default(), 14, &mut see).expect("nothing fails");
+    for round in fields.chunks(7) {
+        let mut round = round.to_vec();
+        round.sort_unstable();
+        assert_eq!(round, [0, 1, 2, 3, 4, 5, 6], "{fields:?}");
+    }
 }
 
 #[test]
