@@ -32,6 +32,9 @@ struct Shared {
     volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 ring_full;       // the loader waits for a free slot
     volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
+#if AMK_TRACE
+    volatile u32 last_step;       // it has begun, the watchdog has not aligned the clock yet
+#endif
 };
 static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials must fit the scratch");
 
@@ -55,7 +58,8 @@ struct Timed {
 #endif
 };
 
-// This multiprocessor's clock at a tick of the timer that all share: the timer may tick but once a microsecond.
+// This multiprocessor's clock at a tick of the timer that all share: the timer may tick but once a microsecond. Clocks rise in the first
+// milliseconds of a launch, and not all alike, so the step that is traced is put between two of these.
 AMK_DEVICE void align_clock(const Params& p, u32 which) {
 #if AMK_TRACE
     if (!p.trace) return;
@@ -88,6 +92,9 @@ AMK_DEVICE void watch(const Params& p, Shared& s) {
     align_clock(p, 0);
     while (!atomicAdd(&s.done, 0u)) {
         __nanosleep(2000);
+#if AMK_TRACE
+        if (s.last_step) s.last_step = 0, align_clock(p, 0);
+#endif
         if (s.gone || (!load_relaxed_u32(&p.fault->abort) && now_ns() < deadline)) continue;
         atomicExch(&p.fault->abort, 1u);
         s.gone = 1;
