@@ -119,6 +119,8 @@ struct Delivery {
     float2 before;        // the residual or the bias
     float part, eps;      // of the mean of the squares: 1 / k, and what is added
 
+    // Whether this warp has a part of it.
+    AMK_DEVICE static bool due(const Worker& w, u32 units) { return w.courier() / 32 * 8 < units * 4; }
     AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit) {
         const u32 pair = w.courier() >> 2, quarter = w.lane & 3;
         row = first_unit * AMK_UNIT + 2 * pair;
@@ -269,7 +271,7 @@ template <int DEPTH, int PASSES> AMK_DEVICE void gemv_whole(Worker& w, const Rec
     input.issue(w, r, g, w.warp * DEPTH, tiles);
     u32 first = 0, units = group_units(r, 0), squares_at = squares_address(w);
     asm volatile("" : "+r"(units), "+r"(squares_at));
-    bool delivers = w.courier() / 32 * 8 < units * 4;
+    bool delivers = Delivery::due(w, units);
     Delivery delivery = {};
     if (delivers) delivery.prepare(w, r, g, 0);
     Blocks<DEPTH> blocks;
@@ -299,7 +301,7 @@ template <int DEPTH, int PASSES> AMK_DEVICE void gemv_whole(Worker& w, const Rec
         first += AMK_GROUP_UNITS;
         if (first >= r.units) break;
         units = group_units(r, first), squares_at = squares_address(w);
-        delivers = w.courier() / 32 * 8 < units * 4;
+        delivers = Delivery::due(w, units);
         if (delivers) delivery.prepare(w, r, g, first);
         blocks.begin(w, early, units);
     }
@@ -339,7 +341,7 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
         w.stamp(TRACE_PRODUCT);
         w.sync();
         w.stamp(TRACE_GATHERED);
-        const bool delivers = w.courier() / 32 * 8 < units * 4;
+        const bool delivers = Delivery::due(w, units);
         if (delivers) {
             Delivery delivery;
             delivery.prepare(w, r, g, first);

@@ -27,9 +27,7 @@ AMK_DEVICE void begin_step(Worker& w) {
         sincosf((float)w.pos() * w.p.inv_freq[w.thread()], &sine, &cosine);
         w.s.rope[w.thread()] = make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
     }
-#if AMK_TRACE
-    if (w.thread() == 0 && w.step() + 1 == w.p.steps) w.s.last_step = 1;
-#endif
+    if (AMK_TRACE && w.thread() == 0 && w.step() + 1 == w.p.steps) align_clock(w.p, 0); // the watchdog does at the end
     if (w.thread() < TOPS) w.s.top_value[w.thread()] = -INFINITY, w.s.top_index[w.thread()] = NOBODY;
     w.sync();
 }
@@ -78,9 +76,6 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
             barrier_init(shared_address(s.empty + i), AMK_WARPS * 32);
         }
         for (int i = 0; i <= AMK_WARPS; i++) s.waiting[i] = make_uint4(FAULT_NONE, 0, 0, 0);
-#if AMK_TRACE
-        s.last_step = 0;
-#endif
         s.done = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0, s.ring_full = 0, s.token = p.forced[0];
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -32,9 +32,6 @@ struct Shared {
     volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 ring_full;       // the loader waits for a free slot
     volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
-#if AMK_TRACE
-    volatile u32 last_step;       // it has begun, the watchdog has not aligned the clock yet
-#endif
 };
 static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials must fit the scratch");
 
@@ -89,12 +86,8 @@ AMK_DEVICE void confess(const Params& p, const Shared& s) {
 // The watchdog warp: ends the launch at the deadline, or when another worker has, and says who waited for what.
 AMK_DEVICE void watch(const Params& p, Shared& s) {
     const u64 deadline = now_ns() + p.budget_ns;
-    align_clock(p, 0);
     while (!atomicAdd(&s.done, 0u)) {
         __nanosleep(2000);
-#if AMK_TRACE
-        if (s.last_step) s.last_step = 0, align_clock(p, 0);
-#endif
         if (s.gone || (!load_relaxed_u32(&p.fault->abort) && now_ns() < deadline)) continue;
         atomicExch(&p.fault->abort, 1u);
         s.gone = 1;

@@ -99,14 +99,12 @@ fn next_trial<M: Measure>(
     tried: &[DeviceSchedule],
 ) -> Option<(DeviceSchedule, f64)> {
     let new = measure.neighbours(best).into_iter().filter(|next| !tried.contains(next));
-    let priced = new.filter_map(|next| measure.predict(&next).map(|price| (next, price)));
     // The model is blind to some fields: none waits for all values of another.
-    let trials = |next: &DeviceSchedule| {
-        let field = changed(best, next);
-        tried.iter().filter(|tried| field.is_some() && changed(best, tried) == field).count()
-    };
+    let trials = |field| tried.iter().filter(|tried| changed(best, tried) == field).count();
+    let priced = new.filter_map(|next| measure.predict(&next).map(|price| (next, trials(changed(best, &next)), price)));
     // The first of equals: the order of the space decides, so that a search repeats itself.
-    priced.min_by(|a, b| trials(&a.0).cmp(&trials(&b.0)).then(a.1.total_cmp(&b.1)))
+    let first = priced.min_by(|a, b| a.1.cmp(&b.1).then(a.2.total_cmp(&b.2)));
+    first.map(|(next, _, price)| (next, price))
 }
 
 fn row(

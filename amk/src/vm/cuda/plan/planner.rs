@@ -255,9 +255,7 @@ impl<'a> Planner<'a> {
     /// the residual), then others in each layer.
     fn idle(&self, layer: usize) -> Vec<usize> {
         let owned = self.owned(self.plan.sizes.hidden);
-        let mut order: Vec<usize> = (0..owned.len()).collect();
-        let len = order.len().max(1);
-        order.rotate_right(layer * 17 % len);
+        let mut order = rotated((0..owned.len()).collect(), layer * 17);
         order.sort_by_key(|&worker| (self.last[worker], owned[worker].len()));
         order
     }

@@ -28,7 +28,7 @@ pub(super) fn level(units: u32, load: &mut [u64], bytes: u64) -> Vec<Range<u32>>
 }
 
 /// The parts moved on by some workers.
-pub(super) fn rotated(mut parts: Vec<Range<u32>>, by: usize) -> Vec<Range<u32>> {
+pub(super) fn rotated<T>(mut parts: Vec<T>, by: usize) -> Vec<T> {
     let len = parts.len().max(1);
     parts.rotate_right(by % len);
     parts
