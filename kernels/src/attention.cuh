@@ -33,11 +33,10 @@ template <class A> AMK_DEVICE void head_vector(Worker& w, u32 in, bool norm, u32
     for (int j = 0; j < N; j++) v[j] = load_relaxed_one(w.p.packets + in + 32 * j + w.lane);
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        while (v[j].y != w.epoch && w.missing(in + 32 * j + w.lane, v[j].y)) v[j] = load_relaxed_one(w.p.packets + in + 32 * j + w.lane);
+        while (any(v[j].y != w.epoch && w.missing(in + 32 * j + w.lane, v[j].y))) v[j] = load_relaxed_one(w.p.packets + in + 32 * j + w.lane);
         x[j] = make_float2(bf16_low(v[j].x), bf16_high(v[j].x));
     }
-    __syncwarp();
-    if (norm) {
+    if (any(norm)) {
         float squares = 0;
 #pragma unroll
         for (int j = 0; j < N; j++) squares += x[j].x * x[j].x + x[j].y * x[j].y;
@@ -47,7 +46,7 @@ template <class A> AMK_DEVICE void head_vector(Worker& w, u32 in, bool norm, u32
 #pragma unroll
         for (int j = 0; j < N; j++) x[j].x *= scale * weight[j].x, x[j].y *= scale * weight[j].y;
     }
-    if (!rotate) return;
+    if (!any(rotate)) return;
     if constexpr (N == 1) { // the partner dim is half a warp away
         float2 other = make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
         const float2 a = turn[0], b = turn[1];
@@ -123,7 +122,7 @@ template <class A> AMK_DEVICE void attention_stage(Worker& w, const Record& r, b
     constexpr int N = A::HEAD_DIM / 64, PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
     const u32 which = w.warp - KEY_WARP;
     const bool query = w.warp < A::GROUP, key = which == 0;
-    if (!query && !(owns && which < 2)) return;
+    if (!any(query || (owns && which < 2))) return;
     const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + which * A::KV_HEADS + r.row;
     float2 x[N];
     head_vector<A>(w, r.in + head * PER_HEAD, A::NORM && (query || key), key ? r.bias : r.norm, query || key, x);
@@ -197,7 +196,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     bool had = false; // this warp, a group
 #pragma unroll 1
     do { // one call of `flash` for all: it is long
-        if (turns.first < turns.limit) {
+        if (any(turns.first < turns.limit)) {
             flash<A>(w, f, turns.first, turns.limit, turns.group);
             had = true;
         }
@@ -245,12 +244,12 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
     const u32 team = w.warp >> bits, rank = w.warp & ((1u << bits) - 1);
     if (bits) w.sync(); // whoever delivered the task before has read the scratch
 #pragma unroll 1
-    for (u32 unit = team; unit < r.units + team; unit += AMK_WARPS >> bits) {
-        const u32 query = (r.row + unit) / SLICES, d = (r.row + unit) % SLICES * 32 + w.lane;
+    for (u32 done = 0; done < r.units; done += AMK_WARPS >> bits) {
+        const u32 unit = done + team, query = (r.row + unit) / SLICES, d = (r.row + unit) % SLICES * 32 + w.lane;
         const u32 values = r.partial + query * A::SPLITS * A::HEAD_DIM + d, sums = r.lse + query * A::SPLITS;
         float top = -1e30f, sum = 0, o = 0;
 #pragma unroll 1
-        for (u32 first = rank * BATCH; first < active && unit < r.units; first += BATCH << bits) {
+        for (u32 first = rank * BATCH; any(first < active && unit < r.units); first += BATCH << bits) {
             uint2 v[BATCH], e[BATCH];
             u32 late;
             do {
@@ -262,7 +261,7 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
                 }
 #pragma unroll
                 for (int i = 0; i < BATCH; i++) late |= (v[i].y ^ w.epoch) | (e[i].y ^ w.epoch);
-            } while (!__all_sync(~0u, late == 0) && w.missing(values, w.epoch ^ late));
+            } while (any(late && w.missing(values, w.epoch ^ late)));
             float highest = top;
 #pragma unroll
             for (int i = 0; i < BATCH; i++) {

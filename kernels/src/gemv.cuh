@@ -72,14 +72,14 @@ template <int DEPTH, int PASSES = 1> struct Pending {
     }
     // Waits until every packet is of this step; those that are late are asked for again.
     AMK_DEVICE void arrive(Worker& w, u32 tiles) {
-        u32 gone = 0;
-        while (!__all_sync(~0u, here(w) || gone)) {
+        while (!all(here(w))) {
 #pragma unroll
             for (int j = 0; j < TILES; j++)
                 if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch)) v[j] = load_relaxed(packets + step(j));
-            gone = w.s.gone; // while they are on their way
+            if (!any(w.gone())) continue; // read while they are on their way
+            missing(w, tiles);
+            break;
         }
-        if (gone) missing(w, tiles);
     }
     // The launch is being abandoned: tells what has not come.
     AMK_DEVICE void missing(Worker& w, u32 tiles) const {
@@ -120,7 +120,7 @@ struct Delivery {
     float part, eps;      // of the mean of the squares: 1 / k, and what is added
 
     // Whether this warp has a part of it.
-    AMK_DEVICE static bool due(const Worker& w, u32 units) { return w.courier() / 32 * 8 < units * 4; }
+    AMK_DEVICE static bool due(const Worker& w, u32 units) { return any(w.courier() / 32 * 8 < units * 4); }
     AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit) {
         const u32 pair = w.courier() >> 2, quarter = w.lane & 3;
         row = first_unit * AMK_UNIT + 2 * pair;
@@ -154,15 +154,14 @@ struct Delivery {
         }
         bool publish = mine;
         if (g.output == OUT_GATED) {
-            const float h = __fdividef(y.x, 1.0f + __expf(-y.x)) * y.y; // rows come as (gate, up) pairs
+            const float h = __fdividef(y.x, 1.0f + exp2_fast(-1.44269504f * y.x)) * y.y; // rows come as (gate, up) pairs
             y = make_float2(h, __shfl_down_sync(~0u, h, 4));
             publish = mine && !(w.lane & 4);
         }
         y.x += before.x, y.y += before.y;
-        if (!publish) return;
-        if (g.output == OUT_LOGITS) return logits(w, r, y);
-        if (g.output == OUT_RESIDUAL) *(float2*)(w.s.residual + row) = y;
-        w.publish(to, pack_bf16(y.x, y.y));
+        if (publish && g.output != OUT_LOGITS) w.publish(to, pack_bf16(y.x, y.y));
+        if (publish && g.output == OUT_RESIDUAL) *(float2*)(w.s.residual + row) = y;
+        if (publish && g.output == OUT_LOGITS) logits(w, r, y);
     }
     AMK_DEVICE void logits(Worker& w, const Record& r, float2 y) const {
         const u32 index = r.row + row, pair = w.courier() >> 2;

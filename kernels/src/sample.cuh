@@ -6,7 +6,9 @@
 
 AMK_DEVICE void embed(Worker& w, const Record& r) {
     const Elem* row = w.p.embedding + (u64)w.s.token * w.p.hidden;
-    w.for_own_rows(r, [&](u32 i) { w.s.residual[i] = constant(row, r.row + i); });
+    w.for_own_rows(r, [&](u32 i, bool own) {
+        if (own) w.s.residual[i] = constant(row, r.row + i);
+    });
 }
 
 AMK_DEVICE void best_of_warp(float& value, u32& index) {
@@ -67,7 +69,7 @@ AMK_DEVICE void best(Worker& w, const Record& r) {
     Share share = {-INFINITY, NOBODY, 0, 0};
     if (w.filtering()) share = weigh(w, r);
     else w.sync(); // the tops are other threads'
-    if (w.warp != 0) return;
+    if (any(w.warp != 0)) return;
     if (!w.filtering())
         for (u32 top = w.lane; top < TOPS; top += 32) better(share.value, share.index, w.s.top_value[top], w.s.top_index[top]);
     best_of_warp(share.value, share.index);
@@ -89,20 +91,20 @@ AMK_DEVICE Found found_by_warp(Found f) {
 
 // Everybody's best and shares: the search begins.
 __device__ __noinline__ void search_begin(Worker w, Record r) {
-    if (w.warp == 0) {
+    if (any(w.warp == 0)) {
         const u32 slot = best_slot(w, r.in);
         Found all = nothing_found(); // its mass is relative to `highest`
         float highest = -INFINITY;
-        for (u32 from = w.lane; from < gridDim.x; from += 32) {
+        for (u32 first = 0; first < gridDim.x; first += 32) {
+            const u32 from = min(first + w.lane, gridDim.x - 1);
             const u32 value = w.read(slot + 2 * from), token = w.read(slot + 2 * from + 1), also = r.partial + SHARES * from;
             const u32 logit = w.read(also), top = w.read(also + 1), sum = w.read(also + 2);
             const float before = highest;
-            highest = fmaxf(highest, __uint_as_float(top));
-            if (highest == -INFINITY) continue;
+            if (from == first + w.lane) highest = fmaxf(highest, __uint_as_float(top));
+            if (highest == -INFINITY || from != first + w.lane) continue;
             all.mass *= expf((before - highest) * w.p.inv_temperature);
             join(all, {0, __uint_as_float(sum) * expf((__uint_as_float(top) - highest) * w.p.inv_temperature), __uint_as_float(value), {__uint_as_float(logit), token}});
         }
-        __syncwarp();
         float top = highest;
 #pragma unroll
         for (int m = 16; m; m /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, m));
@@ -115,9 +117,10 @@ __device__ __noinline__ void search_begin(Worker w, Record r) {
 
 // What everybody found at the levels of the last look.
 __device__ __noinline__ void search_narrow(Worker w, u32 in) {
-    if (w.warp < AMK_LEVELS) {
+    if (any(w.warp < AMK_LEVELS)) {
         Found all = nothing_found();
-        for (u32 from = w.lane; from < gridDim.x; from += 32) {
+        for (u32 first = 0; first < gridDim.x; first += 32) {
+            const u32 from = min(first + w.lane, gridDim.x - 1);
             const u32 at = in + from * LOOK_WORDS + w.warp * FOUND_WORDS;
             uint2 v[FOUND_WORDS];
             u32 late;
@@ -127,10 +130,9 @@ __device__ __noinline__ void search_narrow(Worker w, u32 in) {
                 for (int i = 0; i < FOUND_WORDS; i++) v[i] = load_relaxed_one(w.p.packets + at + i);
 #pragma unroll
                 for (int i = 0; i < FOUND_WORDS; i++) late |= v[i].y ^ w.epoch;
-            } while (late && w.missing(at, w.epoch ^ late));
-            join(all, {v[0].x, __uint_as_float(v[1].x), __uint_as_float(v[2].x), {__uint_as_float(v[3].x), v[4].x}});
+            } while (any(late && w.missing(at, w.epoch ^ late)));
+            if (from == first + w.lane) join(all, {v[0].x, __uint_as_float(v[1].x), __uint_as_float(v[2].x), {__uint_as_float(v[3].x), v[4].x}});
         }
-        __syncwarp();
         all = found_by_warp(all);
         if (w.lane == 0) w.s.found[w.warp] = all;
     }
@@ -149,7 +151,6 @@ __device__ __noinline__ void look(Worker w, Record r) {
             const Place place = {logits[i], r.row + i};
             if (above(place, level)) join(mine, {1, expf((place.logit - w.s.search.highest) * w.p.inv_temperature), w.s.scratch[i], place});
         }
-    __syncwarp();
     mine = found_by_warp(mine);
     if (w.lane == 0) w.s.found[w.warp] = mine;
     w.sync();
@@ -164,10 +165,10 @@ __device__ __noinline__ void look(Worker w, Record r) {
 }
 
 AMK_DEVICE void probe(Worker& w, const Record& r) {
-    if (!w.filtering() || (r.layer != 0 && w.s.search.token != NOBODY)) return;
+    if (any(!w.filtering() || (r.layer != 0 && w.s.search.token != NOBODY))) return;
     if (r.layer == 0) search_begin(w, r);
     else search_narrow(w, r.in);
-    if (w.s.search.token == NOBODY) look(w, r);
+    if (any(w.s.search.token == NOBODY)) look(w, r);
 }
 
 // The best of all workers; a token in every lane of a warp.
@@ -176,7 +177,8 @@ AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
     float value = -INFINITY;
     u32 index = NOBODY;
 #pragma unroll 1
-    for (u32 first = w.lane; first < gridDim.x + w.lane; first += 32 * LOOKS) {
+    for (u32 begin = 0; begin < gridDim.x; begin += 32 * LOOKS) {
+        const u32 first = begin + w.lane;
         uint4 v[LOOKS];
         u32 at[LOOKS], late, found; // the packet of a worker whose best is not there, and its epoch
 #pragma unroll
@@ -190,7 +192,7 @@ AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
                 const bool second = v[i].y == w.epoch;
                 if (!second || v[i].w != w.epoch) late = at[i] + second, found = second ? v[i].w : v[i].y;
             }
-        } while (late != NOBODY && w.missing(late, found));
+        } while (any(late != NOBODY && w.missing(late, found)));
 #pragma unroll
         for (int i = 0; i < LOOKS; i++) better(value, index, __uint_as_float(v[i].x), v[i].z);
     }
@@ -202,8 +204,8 @@ AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
 
 AMK_DEVICE void choose(Worker& w, const Record& r) {
     const bool filtering = w.filtering();
-    if (filtering && w.s.search.token == NOBODY) search_narrow(w, r.partial);
-    if (w.warp == 0) {
+    if (any(filtering && w.s.search.token == NOBODY)) search_narrow(w, r.partial);
+    if (any(w.warp == 0)) {
         u32 index = filtering ? w.s.search.token : best_of_all(w, best_slot(w, r.in));
         if (w.lane == 0) {
             bool leave = w.s.gone;

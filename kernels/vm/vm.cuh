@@ -1,5 +1,6 @@
 // The kernel: every worker runs its records for `steps` steps. The generated source that includes this file defines
-//   void dispatch(Worker&, const Record&)      the instructions of the program, specialised
+//   void project(Worker&, const Record&)       the projections of the program, specialised
+//   void dispatch(Worker&, const Record&)      its other instructions
 //   bool dispatch_load(L&, const Record&, const u8* tape) what the loader and the scout fetch for them, the weights from `tape` on
 #pragma once
 #include "exchange.cuh"
@@ -39,12 +40,15 @@ AMK_DEVICE void consume(Worker& w) {
         begin_step(w);
         // The next record waits in the lanes of the warp, a word each.
         u32 i = begin, next = words[(u64)i * RECORD_WORDS];
-        while (i < end) {
+        while (any(i < end)) {
             union { Record record; u32 word[RECORD_WORDS]; } r;
 #pragma unroll
             for (int k = 0; k < HOT_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
             w.record = i++;
-            if (AMK_EXCHANGE || r.record.op != AMK_OP_GEMV) {
+            const bool gemv = r.record.op == AMK_OP_GEMV;
+#pragma unroll
+            for (int k = HOT_WORDS; k < RECORD_WORDS; k++) r.word[k] = 0;
+            if (AMK_EXCHANGE || !gemv) {
 #pragma unroll
                 for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
                 // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
@@ -52,11 +56,12 @@ AMK_DEVICE void consume(Worker& w) {
             }
             next = words[(u64)i * RECORD_WORDS]; // there is one more than there are tasks
             // What the bodies derive from these must not be hoisted out of this loop, where it would only spill.
-            asm volatile("mov.u32 %0, %2; mov.u32 %1, %3;" : "=r"(w.lane), "=r"(w.warp) : "r"(threadIdx.x % 32), "r"(threadIdx.x / 32));
+            asm volatile("" : "+r"(w.lane), "+r"(w.warp));
             w.task = r.record.task;
             w.stamp(TRACE_START);
             before_task(w, r.record);
-            dispatch(w, r.record);
+            if (gemv) project(w, r.record);
+            else dispatch(w, r.record);
             after_task(w, r.record);
             w.stamp(TRACE_END), w.tell(TRACE_STARVED, w.starved), w.tell(TRACE_LATE, w.late);
         }
@@ -68,7 +73,9 @@ AMK_DEVICE void consume(Worker& w) {
 extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) u8 ring[];
     __shared__ Shared s;
-    const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    u32 thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // once
+    const u32 warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
     for (u32 i = threadIdx.x; i < sizeof(s.fresh) / 4; i += AMK_BLOCK_WARPS * 32) ((u32*)s.fresh)[i] = 0;
     if (threadIdx.x == 0) {
         for (int i = 0; i < AMK_SLOTS; i++) {

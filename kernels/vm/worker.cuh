@@ -13,6 +13,7 @@ constexpr int QUERY_PITCH = MAX_HEAD_DIM + 8;
 
 struct Shared {
     u64 full[AMK_SLOTS], empty[AMK_SLOTS];
+    volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
     alignas(16) float scratch[SCRATCH_FLOATS];
     alignas(16) float squares[2][2 * AMK_WARPS];
     float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
@@ -31,7 +32,6 @@ struct Shared {
     u32 done;                     // the consumers have left; written and read atomically
     volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 ring_full;       // the loader waits for a free slot
-    volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
 };
 static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials must fit the scratch");
 
@@ -129,13 +129,19 @@ struct Worker {
     }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
 
+    // The launch is being abandoned.
+    AMK_DEVICE bool gone() const {
+        u32 v;
+        asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(full + 16 * AMK_SLOTS));
+        return v;
+    }
     // Blocks until the loader has filled the current slot, or that which is `ahead` of it; gives its shared address.
     AMK_DEVICE u32 acquire(u32 ahead = 0) {
         const Timed timed(starved);
         const bool wraps = slot + ahead >= AMK_SLOTS;
         const u32 at = slot + ahead - (wraps ? AMK_SLOTS : 0);
-        while (!barrier_passed(full + 8 * at, parity ^ wraps))
-            if (stalled(s, warp, FAULT_RING_FULL, step(), task, at, 0)) break;
+        while (!all(barrier_passed(full + 8 * at, parity ^ wraps)))
+            if (any(stalled(s, warp, FAULT_RING_FULL, step(), task, at, 0))) break;
         return data + at * AMK_CHUNK;
     }
     // This warp has read the current slot (its values are in registers).
@@ -158,16 +164,21 @@ struct Worker {
         return got == epoch ? !s.gone : !stalled(s, warp, FAULT_PACKET, step(), task, offset, got);
     }
     // The rows of a task, each by the thread that delivers it where it is a projection's, so that their residuals need no barrier.
+    // Every lane calls `f`: with a row, and whether it is its own.
     template <class F> AMK_DEVICE void for_own_rows(const Record& r, F f) const {
         constexpr u32 GROUP = AMK_GROUP_UNITS * AMK_UNIT;
-        if (courier() >= 2 * GROUP || lane & 3) return;
-        for (u32 i = courier() / 2; i < r.units * AMK_UNIT; i += GROUP) f(i), f(i + 1);
+        const u32 len = r.units * AMK_UNIT;
+        for (u32 first = 0; first < len; first += GROUP) {
+            const u32 i = first + courier() / 2;
+            const bool own = courier() < 2 * GROUP && !(lane & 3) && i < len;
+            f(own ? i : 0, own), f(own ? i + 1 : 0, own);
+        }
     }
-    // Waits for one packet a lane.
+    // Waits for one packet a lane; every lane calls it.
     AMK_DEVICE u32 read(u32 offset) {
         uint2 v;
         do v = load_relaxed_one(p.packets + offset);
-        while (v.y != epoch && missing(offset, v.y));
+        while (any(v.y != epoch && missing(offset, v.y)));
         return v.x;
     }
     AMK_DEVICE float* logits() const { return p.logits + (u64)step() * p.logit_stride; }

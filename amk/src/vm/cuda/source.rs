@@ -103,6 +103,7 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     let _ =
         writeln!(out, "#define AMK_OP_BEST {}\n#define AMK_OP_GEMV {}", DeviceOp::Best as u16, DeviceOp::Gemv as u16);
     out.push_str("struct Worker;\nstruct Record;\n");
+    out.push_str("__device__ __forceinline__ void project(Worker&, const Record&);\n");
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
     out.push_str(
         "template <class L> __device__ __forceinline__ bool dispatch_load(L&, const Record&, const unsigned char*);\n",
@@ -130,9 +131,9 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
         loads.push((DeviceOp::Attend, format!("attention_load<{attention}>(l, r)")));
     }
     if !gemvs.is_empty() {
-        cases.push((DeviceOp::Gemv, by_input(&gemvs)));
         loads.push((DeviceOp::Gemv, "gemv_load(l, r, tape)".to_owned()));
     }
+    let _ = writeln!(out, "AMK_DEVICE void project(Worker& w, const Record& r) {{\n    {}\n}}", by_input(&gemvs));
     out.push_str("AMK_DEVICE void dispatch(Worker& w, const Record& r) {\n    switch (r.op) {\n");
     for (op, call) in cases {
         let _ = writeln!(out, "    case {}: {call}; break;", op as u16);
