@@ -17,6 +17,7 @@ use amk::vm::cuda::{
 };
 use amk_kernels::cuda::DEVICE;
 use amk_models::model::FAMILIES;
+use object::{Object as _, ObjectSection as _};
 use std::time::Duration;
 
 const KNOWN: [(&str, &str); 5] = [
@@ -64,8 +65,8 @@ fn an_image_of_another_program_is_refused() {
     assert!(matches!(Image::build(&verified, &plan), Err(CudaError::Image { .. })));
 }
 
-/// Registers, spills and shared memory on each target are frozen for one version of the compiler: `INSTA_UPDATE=always` and this test
-/// write them anew.
+/// Registers, spills, shared memory and yields on each target are frozen for one version of the compiler: `INSTA_UPDATE=always` and this
+/// test write them anew.
 #[test]
 fn the_device_code_compiles_for_every_target() {
     let mut table = String::new();
@@ -75,7 +76,8 @@ fn the_device_code_compiles_for_every_target() {
             let code = source::generate(DEVICE, &plan_of(family, instance, target), &VmOptions::default());
             match compile(&code, target.architecture) {
                 Ok(cubin) => {
-                    table.push_str(&format!("{} {instance}: {}\n", target.name, resources(&cubin.log)));
+                    let (resources, yields) = (resources(&cubin.log), yields(&cubin.bytes));
+                    table.push_str(&format!("{} {instance}: {resources}, {yields} yields\n", target.name));
                 }
                 Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
                 Err(error) => panic!("{}: {error}", target.name),
@@ -107,6 +109,17 @@ fn faults_compile_into_the_device_code() {
         Err(CudaError::NoNvrtc) => println!("skipped: no NVRTC"),
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Instructions of the kernel that let diverged lanes proceed. Where there is one, the compiler does not know that the lanes of a warp stay
+/// together, and the whole kernel is slower by a tenth (see `any` in `vm/ptx.cuh`).
+fn yields(cubin: &[u8]) -> usize {
+    const YIELD: u64 = 0x946; // the low 12 bits, from Volta on
+    let file = object::File::parse(cubin).expect("a cubin is an ELF file");
+    let kernel = file.section_by_name(".text.amk_vm").expect("the kernel");
+    let code = kernel.data().expect("its code");
+    let opcode = |instruction: &[u8; 16]| u64::from_le_bytes(*instruction.first_chunk().expect("16 bytes")) & 0xfff;
+    code.as_chunks().0.iter().filter(|instruction| opcode(instruction) == YIELD).count()
 }
 
 /// What ptxas says that the kernel takes.

@@ -86,14 +86,25 @@ template <class A> struct Flash {
 
 // One group of 16 positions from `first` on, of which those below `limit` count; `group` is its shared address.
 template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 limit, u32 group) {
-    const u16* query = w.s.query + (w.lane >> 2) * QUERY_PITCH + 4 * (w.lane & 3); // read for each group: registers are short
+    const u32 query = shared_address(w.s.query + (w.lane >> 2) * QUERY_PITCH + 4 * (w.lane & 3)); // read for each group: registers are short
     const u32 keys = group + w.lane * 16, values = keys + A::HEAD_DIM * 32;
-    float c[4] = {0, 0, 0, 0};
+    float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains where there are many products
+    constexpr int BATCH = 4;
+    constexpr bool LONG = A::TILES > BATCH;
 #pragma unroll
-    for (int j = 0; j < A::TILES; j++) {
-        const uint2 q = *(const uint2*)(query + 16 * j);
-        mma(c, load_shared(keys + j * AMK_TILE), q.x, q.y);
+    for (int from = 0; from < A::TILES; from += BATCH) { // loads first: as many as there are registers for
+        uint2 q[BATCH];
+        uint4 k[BATCH];
+#pragma unroll
+        for (int j = 0; j < BATCH; j++) k[j] = load_shared(keys + (from + j) * AMK_TILE), q[j] = load_shared_two(query + 32 * (from + j));
+#pragma unroll
+        for (int j = 0; j < BATCH; j++) mma(LONG && j & 1 ? e : c, k[j], q[j].x, q[j].y);
     }
+#pragma unroll
+    for (int i = 0; LONG && i < 4; i++) c[i] += e[i];
+    uint4 v[BATCH]; // while the maxima are found
+#pragma unroll
+    for (int j = 0; j < BATCH; j++) v[j] = load_shared(values + j * AMK_TILE);
     const float scale = 1.44269504f * w.p.score_scale, none = __uint_as_float(0xff800000u);
     const bool low = first + (w.lane >> 2) < limit, high = first + (w.lane >> 2) + 8 < limit;
     float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none, s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
@@ -105,13 +116,12 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 
     f.max0 = m0, f.max1 = m1;
     const float p0 = exp2_fast(s0 - m0), p1 = exp2_fast(s1 - m1), p2 = exp2_fast(s2 - m0), p3 = exp2_fast(s3 - m1);
     const u32 b0 = transpose_8x8(pack_bf16(p0, p1)), b1 = transpose_8x8(pack_bf16(p2, p3));
-    constexpr u32 ONES = 0x3f803f80;
     f.sum[0] *= a0, f.sum[1] *= a1;
-    mma(f.sum, make_uint4(ONES, ONES, ONES, ONES), b0, b1);
+    mma(f.sum, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), b0, b1);
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) {
         f.o[j][0] *= a0, f.o[j][1] *= a1, f.o[j][2] *= a0, f.o[j][3] *= a1;
-        mma(f.o[j], load_shared(values + j * AMK_TILE), b0, b1);
+        mma(f.o[j], j < BATCH ? v[j] : load_shared(values + j * AMK_TILE), b0, b1);
     }
 }
 
@@ -162,7 +172,7 @@ template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const R
         if (whole) w.publish(r.out + query * PER_HEAD + pair, pack_bf16(o.x * scale, o.y * scale));
         else {
             const u32 at = r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair;
-            w.publish(at, __float_as_uint(o.x * scale)), w.publish(at + 1, __float_as_uint(o.y * scale));
+            w.publish(at, __float_as_uint(o.x * scale), __float_as_uint(o.y * scale));
             if (pair == 0) w.publish(r.lse + query * A::SPLITS + r.aux, __float_as_uint(top + __log2f(sum)));
         }
     }
@@ -201,13 +211,13 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
             had = true;
         }
     } while (turns.next(w, pos, owns));
-    turns.release(w);
     if (w.warp < A::WARPS) attention_share<A>(w, f, had);
     w.stamp(TRACE_PRODUCT);
     w.sync();
     w.stamp(TRACE_GATHERED);
     if (few) attention_output<A, FEW>(w, r, active == 1);
     else attention_output<A, A::WARPS>(w, r, active == 1);
+    turns.release(w);
     w.sync(); // the scratch belongs to the next task
 #if __CUDA_ARCH__ >= 900
     // The loader's bulk copies of later steps read what was just appended. Nobody waits for this.
@@ -282,9 +292,10 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
             w.s.scratch[w.thread()] = o;
             w.sync();
             if (rank == 0 && bits <= 2) gather_team<4>(w, 1u << bits, top, sum, o);
-            else if (rank == 0) gather_team<AMK_WARPS>(w, 1u << bits, top, sum, o);
+            else if (rank == 0 && bits == 3) gather_team<8>(w, 8, top, sum, o);
+            else if (rank == 0) gather_team<AMK_WARPS>(w, AMK_WARPS, top, sum, o);
         }
-        o /= sum;
+        o *= __fdividef(1.0f, sum);
         const float next = __shfl_down_sync(~0u, o, 1);
         if (rank == 0 && unit < r.units && !(w.lane & 1)) w.publish(r.out + (query * A::HEAD_DIM + d) / 2, pack_bf16(o, next));
         if (bits) w.sync(); // the scratch belongs to the next slice, or task

@@ -16,14 +16,14 @@ constexpr u32 GEMV_NORM = 1, GEMV_BIAS = 2, GEMV_INPUT = GEMV_NORM << 28 | 0xfff
 
 struct GemvShape {
     u32 k, input, output, flags;
-    AMK_DEVICE explicit GemvShape(u32 word) : k(word & 0xfffff), input(word >> 20 & 3), output(word >> 22 & 63), flags(word >> 28) {}
+    AMK_DEVICE explicit GemvShape(u32 word) : k(word & 0xfffff), input(word >> 20 & 3), output(word >> 22 & 3), flags(word >> 28) {}
 };
 
 struct Fragment { u32 b0, b1; };
 
-// Input values on their way: packets and norm weights of a warp's DEPTH tiles in each of PASSES passes, as loaded. Tiles past the end
-// are zeros that have arrived.
-template <int DEPTH, int PASSES = 1> struct Pending {
+// Input values on their way: packets and norm weights of a warp's DEPTH tiles in each of PASSES passes, as loaded. Tiles past the end,
+// of which an EVEN input has none, are zeros that have arrived.
+template <int DEPTH, int PASSES, bool EVEN> struct Pending {
     static constexpr int TILES = DEPTH * PASSES;
     uint4 v[TILES];
     uint2 gamma[TILES];
@@ -42,24 +42,25 @@ template <int DEPTH, int PASSES = 1> struct Pending {
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
             v[j] = make_uint4(0, w.epoch, 0, w.epoch);
-            if (g.input == IN_PACKETS && first + tile(j) < tiles) v[j] = load_relaxed(packets + step(j));
+            if (g.input == IN_PACKETS && has(j, tiles)) v[j] = load_relaxed(packets + step(j));
         }
         if (g.input != IN_PACKETS) embedding(w, k0, tiles);
         // In every case: what is set in some only, the compiler keeps in registers from task to task.
 #pragma unroll
-        for (int j = 0; j < TILES; j++) gamma[j] = make_uint2(0, 0);
+        for (int j = 0; j < TILES; j++) gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
         if (!(g.flags & GEMV_NORM)) return;
         const Elem* weight = w.p.constants + (r.norm + k0);
 #pragma unroll
         for (int j = 0; j < TILES; j++)
-            if (first + tile(j) < tiles) gamma[j] = *(const uint2*)(weight + tile(j) * AMK_TILE_K);
+            if (has(j, tiles)) gamma[j] = *(const uint2*)(weight + tile(j) * AMK_TILE_K);
     }
+    AMK_DEVICE bool has(int j, u32 tiles) const { return EVEN || first + tile(j) < tiles; }
     // The row of this step's token.
     AMK_DEVICE void embedding(const Worker& w, u32 k0, u32 tiles) {
         const Elem* row = w.p.embedding + ((u64)w.s.token * w.p.hidden + k0);
 #pragma unroll
         for (int j = 0; j < TILES; j++) {
-            if (first + tile(j) >= tiles) continue;
+            if (!has(j, tiles)) continue;
             const uint2 e = *(const uint2*)(row + tile(j) * AMK_TILE_K);
             v[j].x = e.x, v[j].z = e.y;
         }
@@ -84,7 +85,7 @@ template <int DEPTH, int PASSES = 1> struct Pending {
     // The launch is being abandoned: tells what has not come.
     AMK_DEVICE void missing(Worker& w, u32 tiles) const {
 #pragma unroll 1
-        for (int j = 0; j < TILES && first + tile(j) < tiles; j++) {
+        for (int j = 0; j < TILES && has(j, tiles); j++) {
             const uint4 found = load_relaxed(packets + step(j));
             const u32 second = found.y == w.epoch;
             w.missing(u32(packets - w.p.packets) + step(j) + second, second ? found.w : found.y);
@@ -92,15 +93,15 @@ template <int DEPTH, int PASSES = 1> struct Pending {
     }
     // The B fragments, with the norm's weight (not its scale, which the output applies). The squares are added up by the tensor cores:
     // with x for both operands D[0][0] is the sum over the even half of k, in lane 0, and D[1][1] that over the odd half, in lane 4.
+    // Without a norm the weights are ones: one way for both, and the fragments lie in registers as products want them.
     AMK_DEVICE void fragments(const GemvShape& g, Fragment (&x)[TILES], float (&squares)[4]) const {
 #pragma unroll
-        for (int j = 0; j < TILES; j++) x[j].b0 = v[j].x, x[j].b1 = v[j].z;
+        for (int j = 0; j < TILES; j++) x[j].b0 = multiply_bf16(v[j].x, gamma[j].x), x[j].b1 = multiply_bf16(v[j].z, gamma[j].y);
         if (!(g.flags & GEMV_NORM)) return;
+        float odd[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (int j = 0; j < TILES; j++) {
-            mma(squares, make_uint4(v[j].x, v[j].x, v[j].z, v[j].z), v[j].x, v[j].z);
-            x[j].b0 = multiply_bf16(v[j].x, gamma[j].x), x[j].b1 = multiply_bf16(v[j].z, gamma[j].y);
-        }
+        for (int j = 0; j < TILES; j++) mma(j & 1 ? odd : squares, make_uint4(v[j].x, v[j].x, v[j].z, v[j].z), v[j].x, v[j].z);
+        squares[0] += odd[0], squares[1] += odd[1];
     }
 };
 
@@ -118,11 +119,15 @@ struct Delivery {
     u64* to;
     float2 before;        // the residual or the bias
     float part, eps;      // of the mean of the squares: 1 / k, and what is added
+    bool mine, publishes, keeps; // this lane has a row pair, publishes it, keeps it as the residual
 
     // Whether this warp has a part of it.
     AMK_DEVICE static bool due(const Worker& w, u32 units) { return any(w.courier() / 32 * 8 < units * 4); }
-    AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit) {
+    AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit, u32 units) {
         const u32 pair = w.courier() >> 2, quarter = w.lane & 3;
+        mine = quarter == 0 && w.courier() < units * 16;
+        publishes = mine && g.output != OUT_LOGITS && !(g.output == OUT_GATED && w.lane & 4);
+        keeps = mine && g.output == OUT_RESIDUAL;
         row = first_unit * AMK_UNIT + 2 * pair;
         partial = shared_address(w.partial() + quarter * (AMK_WARPS / 4) * PARTIAL_PITCH + 2 * pair);
         squares = shared_address(w.s.squares[w.buffer] + quarter * (AMK_WARPS / 2));
@@ -133,8 +138,7 @@ struct Delivery {
         part = __fdividef(1.0f, g.k), eps = w.p.eps;
         asm volatile("" : "+r"(partial), "+r"(squares), "+l"(to), "+f"(before.x), "+f"(before.y), "+f"(part), "+f"(eps));
     }
-    AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g, u32 units) const {
-        const bool mine = (w.lane & 3) == 0 && w.courier() < units * 16;
+    AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g) const {
         float2 y = load_shared_pair(partial), v[AMK_WARPS / 4];
         const uint4 a = load_shared(squares), b = load_shared(squares + 16);
 #pragma unroll
@@ -152,16 +156,14 @@ struct Delivery {
             const float scale = rsqrt_fast(sum * part + eps);
             y.x *= scale, y.y *= scale;
         }
-        bool publish = mine;
         if (g.output == OUT_GATED) {
             const float h = __fdividef(y.x, 1.0f + exp2_fast(-1.44269504f * y.x)) * y.y; // rows come as (gate, up) pairs
             y = make_float2(h, __shfl_down_sync(~0u, h, 4));
-            publish = mine && !(w.lane & 4);
         }
         y.x += before.x, y.y += before.y;
-        if (publish && g.output != OUT_LOGITS) w.publish(to, pack_bf16(y.x, y.y));
-        if (publish && g.output == OUT_RESIDUAL) *(float2*)(w.s.residual + row) = y;
-        if (publish && g.output == OUT_LOGITS) logits(w, r, y);
+        if (publishes) w.publish(to, pack_bf16(y.x, y.y));
+        if (keeps) *(float2*)(w.s.residual + row) = y;
+        if (mine && g.output == OUT_LOGITS) logits(w, r, y);
     }
     AMK_DEVICE void logits(Worker& w, const Record& r, float2 y) const {
         const u32 index = r.row + row, pair = w.courier() >> 2;
@@ -203,8 +205,8 @@ template <class L> AMK_DEVICE bool gemv_load(L& l, const Record& r, const u8* ta
 }
 
 // The blocks of one pass over a group as they come from the ring; the next one is in registers.
-template <int DEPTH> struct Blocks {
-    uint4 a[DEPTH];  // this warp's tiles of a block; zeros past its end
+template <int DEPTH, bool EVEN> struct Blocks {
+    uint4 a[DEPTH];  // this warp's tiles of a block; zeros past its end, where there is one
     u32 mine;        // tiles from its first on
     u32 bytes, slot; // of a block; blocks of a slot
     u32 at;          // shared address of this lane's part of the first tile
@@ -218,7 +220,8 @@ template <int DEPTH> struct Blocks {
         partial = shared_address(w.partial() + w.warp * PARTIAL_PITCH + (w.lane >> 2));
         asm volatile("" : "+r"(slot), "+r"(bytes), "+r"(partial)); // now, while there is time
 #pragma unroll
-        for (int j = 0; j < DEPTH; j++) a[j] = make_uint4(0, 0, 0, 0);
+        for (int j = 0; j < DEPTH; j++)
+            if (!EVEN) a[j] = make_uint4(0, 0, 0, 0);
         enter(w);
     }
     AMK_DEVICE void enter(Worker& w) {
@@ -228,7 +231,7 @@ template <int DEPTH> struct Blocks {
     AMK_DEVICE void load() {
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
-            if (j < mine) a[j] = load_shared(at + j * AMK_TILE);
+            if (EVEN || j < mine) a[j] = load_shared(at + j * AMK_TILE);
     }
     // This warp's share of a unit's rows.
     struct Product {
@@ -262,18 +265,19 @@ template <int DEPTH> struct Blocks {
 };
 
 // A projection whose input fits the registers as a whole: PASSES passes behind one wait.
-template <int DEPTH, int PASSES> AMK_DEVICE void gemv_whole(Worker& w, const Record& r) {
-    if (r.units == 0) return;
+template <int DEPTH, int PASSES, bool EVEN> AMK_DEVICE void gemv_whole(Worker& w, const Record& r) {
+    if (r.units == 0) return w.look_ahead();
     const GemvShape g(r.shape);
     const u32 tiles = g.k / AMK_TILE_K, early = PASSES == 1 ? tiles : DEPTH * AMK_WARPS;
-    Pending<DEPTH, PASSES> input;
+    Pending<DEPTH, PASSES, EVEN> input;
     input.issue(w, r, g, w.warp * DEPTH, tiles);
+    w.look_ahead();
     u32 first = 0, units = group_units(r, 0), squares_at = squares_address(w);
     asm volatile("" : "+r"(units), "+r"(squares_at));
     bool delivers = Delivery::due(w, units);
     Delivery delivery = {};
-    if (delivers) delivery.prepare(w, r, g, 0);
-    Blocks<DEPTH> blocks;
+    if (delivers) delivery.prepare(w, r, g, 0, units);
+    Blocks<DEPTH, EVEN> blocks;
     blocks.begin(w, early, units); // before the inputs: it may be there already
     {
         const Timed timed(w.late);
@@ -295,25 +299,26 @@ template <int DEPTH, int PASSES> AMK_DEVICE void gemv_whole(Worker& w, const Rec
         w.stamp(TRACE_PRODUCT);
         w.sync();
         w.stamp(TRACE_GATHERED);
-        if (delivers) delivery.deliver(w, r, g, units);
+        if (delivers) delivery.deliver(w, r, g);
         w.buffer ^= 1;
         first += AMK_GROUP_UNITS;
         if (first >= r.units) break;
         units = group_units(r, first), squares_at = squares_address(w);
         delivers = Delivery::due(w, units);
-        if (delivers) delivery.prepare(w, r, g, first);
+        if (delivers) delivery.prepare(w, r, g, first, units);
         blocks.begin(w, early, units);
     }
     w.end_task(delivers);
 }
 
 // A longer one: the packets of a pass are asked for while the pass before is multiplied.
-template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
-    if (r.units == 0) return;
+template <int DEPTH, bool EVEN> AMK_DEVICE void gemv(Worker& w, const Record& r) {
+    if (r.units == 0) return w.look_ahead();
     const GemvShape g(r.shape);
     const GemvCut cut(g.k);
-    Pending<DEPTH> next;
+    Pending<DEPTH, 1, EVEN> next;
     next.issue(w, r, g, w.warp * DEPTH, cut.tiles);
+    w.look_ahead();
     Fragment x[DEPTH];
     float squares[4] = {0, 0, 0, 0};
 #pragma unroll 1
@@ -322,7 +327,7 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
         const bool end = first + AMK_GROUP_UNITS >= r.units;
 #pragma unroll 1
         for (u32 pass = 0; pass < cut.passes; pass++) {
-            Blocks<DEPTH> blocks;
+            Blocks<DEPTH, EVEN> blocks;
             blocks.begin(w, cut.count(pass), units); // before the inputs: it may be there already
             if (pass == 0) squares[0] = squares[1] = squares[2] = squares[3] = 0;
             {
@@ -343,8 +348,8 @@ template <int DEPTH> AMK_DEVICE void gemv(Worker& w, const Record& r) {
         const bool delivers = Delivery::due(w, units);
         if (delivers) {
             Delivery delivery;
-            delivery.prepare(w, r, g, first);
-            delivery.deliver(w, r, g, units);
+            delivery.prepare(w, r, g, first, units);
+            delivery.deliver(w, r, g);
         }
         if (end) w.end_task(delivers);
         w.buffer ^= 1;

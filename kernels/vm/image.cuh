@@ -76,15 +76,16 @@ struct Fault {
 };
 enum FaultKind { FAULT_NONE, FAULT_PACKET, FAULT_RING_FULL, FAULT_RING_EMPTY };
 
-// A trace of a launch's last step: TRACE_WORDS words a record, then TRACE_WORKER_WORDS a worker. Times are clocks of the worker's
-// multiprocessor; a worker's words tell two of them in the nanoseconds that all share.
+// A trace of a launch's last step: TRACE_WORDS words a record, then TRACE_WORKER_WORDS a worker, its clock and the timer at the end.
+// Times are clocks of the worker's multiprocessor, but for the timer, which counts the nanoseconds that all share.
 enum TraceWord {
     TRACE_START, TRACE_INPUTS, TRACE_PRODUCT, TRACE_GATHERED, TRACE_END, // of a task: see `Worker::stamp`
     TRACE_STARVED, TRACE_LATE,                   // clocks that the first warp waited since INPUTS: for more blocks, for more inputs
     TRACE_FULL, TRACE_LANDING, TRACE_PACED,      // clocks that the loader waited: for a free slot, for memory, for its pace
     TRACE_ISSUED,                                // the loader has asked for all of the task's bytes
+    TRACE_TIMER,                                 // at START
 };
-constexpr u32 TRACE_WORDS = 11, TRACE_WORKER_WORDS = 4;
+constexpr u32 TRACE_WORDS = 12, TRACE_WORKER_WORDS = 2;
 
 struct Params {
     const u8* tape;

@@ -45,6 +45,9 @@ AMK_DEVICE uint2 load_relaxed_one(const u64* p) {
 AMK_DEVICE void store_relaxed(u64* p, u32 value, u32 epoch) {
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"((u64)epoch << 32 | value) : "memory");
 }
+AMK_DEVICE void store_relaxed(u64* p, u32 value, u32 next, u32 epoch) {
+    asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"((u64)epoch << 32 | value), "l"((u64)epoch << 32 | next) : "memory");
+}
 AMK_DEVICE u32 load_relaxed_u32(const u32* p) {
     u32 v;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
@@ -78,6 +81,11 @@ AMK_DEVICE float2 load_shared_pair(u32 address) {
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
     return v;
 }
+AMK_DEVICE uint2 load_shared_two(u32 address) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
+    return v;
+}
 AMK_DEVICE float load_shared_one(u32 address) {
     float v;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
@@ -86,6 +94,7 @@ AMK_DEVICE float load_shared_one(u32 address) {
 AMK_DEVICE void store_shared(u32 address, float value) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value)); }
 
 // ---- bf16 and tensor cores ----
+constexpr u32 BF16_ONES = 0x3f803f80; // a pair
 AMK_DEVICE float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
 AMK_DEVICE float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 AMK_DEVICE u32 pack_bf16(float low, float high) {

@@ -28,7 +28,6 @@ AMK_DEVICE void begin_step(Worker& w) {
         sincosf((float)w.pos() * w.p.inv_freq[w.thread()], &sine, &cosine);
         w.s.rope[w.thread()] = make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
     }
-    if (AMK_TRACE && w.thread() == 0 && w.step() + 1 == w.p.steps) align_clock(w.p, 0); // the watchdog does at the end
     if (w.thread() < TOPS) w.s.top_value[w.thread()] = -INFINITY, w.s.top_index[w.thread()] = NOBODY;
     w.sync();
 }
@@ -39,34 +38,36 @@ AMK_DEVICE void consume(Worker& w) {
     for (w.epoch = w.p.epoch; w.step() < w.p.steps; w.epoch++) {
         begin_step(w);
         // The next record waits in the lanes of the warp, a word each.
-        u32 i = begin, next = words[(u64)i * RECORD_WORDS];
-        while (any(i < end)) {
-            union { Record record; u32 word[RECORD_WORDS]; } r;
+        u32 left = end - begin;
+        w.upcoming = words + (u64)begin * RECORD_WORDS;
+        w.look_ahead();
+        while (any(left)) {
+            union { Record record; u32 word[RECORD_WORDS]; } r = {};
 #pragma unroll
-            for (int k = 0; k < HOT_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
-            w.record = i++;
+            for (int k = 0; k < HOT_WORDS; k++) r.word[k] = __shfl_sync(~0u, w.next, k);
+            w.record = end - left;
             const bool gemv = r.record.op == AMK_OP_GEMV;
-#pragma unroll
-            for (int k = HOT_WORDS; k < RECORD_WORDS; k++) r.word[k] = 0;
+            u32 records = 1;
             if (AMK_EXCHANGE || !gemv) {
 #pragma unroll
-                for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, next, k);
+                for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, w.next, k);
                 // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
-                if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) i += AMK_ROUNDS;
+                if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) records += AMK_ROUNDS;
             }
-            next = words[(u64)i * RECORD_WORDS]; // there is one more than there are tasks
+            left -= records, w.upcoming += records * RECORD_WORDS;
             // What the bodies derive from these must not be hoisted out of this loop, where it would only spill.
             asm volatile("" : "+r"(w.lane), "+r"(w.warp));
             w.task = r.record.task;
             w.stamp(TRACE_START);
             before_task(w, r.record);
             if (gemv) project(w, r.record);
-            else dispatch(w, r.record);
+            else w.look_ahead(), dispatch(w, r.record);
             after_task(w, r.record);
             w.stamp(TRACE_END), w.tell(TRACE_STARVED, w.starved), w.tell(TRACE_LATE, w.late);
         }
         if (w.s.leave) break;
     }
+    w.tell_end();
     if (w.thread() == 0) atomicExch(&w.s.done, 1u);
 }
 

@@ -55,20 +55,6 @@ struct Timed {
 #endif
 };
 
-// This multiprocessor's clock at a tick of the timer that all share: the timer may tick but once a microsecond. Clocks rise in the first
-// milliseconds of a launch, and not all alike, so the step that is traced is put between two of these.
-AMK_DEVICE void align_clock(const Params& p, u32 which) {
-#if AMK_TRACE
-    if (!p.trace) return;
-    const u64 before = now_ns();
-    u64 tick;
-    do tick = now_ns();
-    while (tick == before);
-    u64* to = p.trace + (u64)p.record_at[gridDim.x] * TRACE_WORDS + blockIdx.x * TRACE_WORKER_WORDS + 2 * which;
-    to[0] = tick, to[1] = now_clock();
-#endif
-}
-
 // Tells the host what this worker waited for when the launch was abandoned: the first task in its queue counts, and a missing packet
 // explains an idle ring, not the other way round.
 AMK_DEVICE void confess(const Params& p, const Shared& s) {
@@ -96,7 +82,6 @@ AMK_DEVICE void watch(const Params& p, Shared& s) {
         __threadfence_block();
         confess(p, s);
     }
-    align_clock(p, 1);
 }
 
 AMK_DEVICE void better(float& value, u32& index, float v, u32 i) {
@@ -112,6 +97,8 @@ struct Worker {
     u32 epoch;
     u32 task;
     u32 buffer;            // which half of the GEMV partials
+    const u32* upcoming;   // this lane's word of the next record
+    u32 next;              // as loaded
     u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
@@ -122,6 +109,8 @@ struct Worker {
     AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
     // A task ends. What the other warps load for the next one would be in the way of the few stores of those that deliver: these arrive
     // and go on, the others wait for them.
+    // Once a task, when it has asked for its inputs: there is one record more than there are tasks.
+    AMK_DEVICE void look_ahead() { next = *upcoming; }
     AMK_DEVICE void end_task(bool delivers) const {
         __syncwarp(); // lanes that had nothing to deliver have left early
         if (delivers) asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
@@ -151,13 +140,21 @@ struct Worker {
     }
     AMK_DEVICE void publish(u32 offset, u32 value) const { publish(p.packets + offset, value); }
     AMK_DEVICE void publish(u64* to, u32 value) const {
-#ifdef AMK_DROP_TASK // faults, for tests
-        if (task == AMK_DROP_TASK && pos() == AMK_DROP_POSITION) return;
-#endif
+        if (!dropped()) store_relaxed(to, value, epoch);
+    }
+    // Two at once, the first of which is even.
+    AMK_DEVICE void publish(u32 offset, u32 value, u32 next) const {
+        if (!dropped()) store_relaxed(p.packets + offset, value, next, epoch);
+    }
+    // Faults, for tests.
+    AMK_DEVICE bool dropped() const {
 #ifdef AMK_DELAY
         __nanosleep(clock_low() * 2654435761u % AMK_DELAY);
 #endif
-        store_relaxed(to, value, epoch);
+#ifdef AMK_DROP_TASK
+        return task == AMK_DROP_TASK && pos() == AMK_DROP_POSITION;
+#endif
+        return false;
     }
     // Whether to go on waiting for a packet, of which epoch `got` was found (that of the step: another lane waits for another one).
     AMK_DEVICE bool missing(u32 offset, u32 got) {
@@ -201,11 +198,20 @@ struct Worker {
 #if AMK_TRACE
         if (which <= TRACE_INPUTS) starved = late = 0;
         tell(which, now_clock());
+        if (which == TRACE_START) tell(TRACE_TIMER, now_ns());
 #endif
     }
     AMK_DEVICE void tell(TraceWord which, u64 what) const {
 #if AMK_TRACE
         if (p.trace && thread() == 0 && step() + 1 == p.steps) p.trace[(u64)record * TRACE_WORDS + which] = what;
+#endif
+    }
+    // All tasks are done: what the clock and the timer say.
+    AMK_DEVICE void tell_end() const {
+#if AMK_TRACE
+        if (!p.trace || thread() != 0) return;
+        u64* to = p.trace + (u64)p.record_at[gridDim.x] * TRACE_WORDS + blockIdx.x * TRACE_WORKER_WORDS;
+        to[0] = now_clock(), to[1] = now_ns();
 #endif
     }
 };

@@ -339,7 +339,7 @@ impl Record {
             op if op == DeviceOp::Combine as u16 => Work::Rows(row..row + units),
             op if op == DeviceOp::Embed as u16 || op == DeviceOp::Adopt as u16 => Work::Rows(row..row + units * UNIT),
             _ => {
-                let (kind, flags) = (self.shape >> 22 & 63, self.shape >> 28);
+                let (kind, flags) = (self.shape >> 22 & 3, self.shape >> 28);
                 self.output -= if kind == 3 { 0 } else { row / 2 };
                 self.bias -= if flags & BIAS == 0 { 0 } else { row };
                 Work::Rows(row..row + units * UNIT / if kind == 2 { 2 } else { 1 })

@@ -58,10 +58,15 @@ pub fn waits(gemv: &Gemv) -> u32 {
 }
 
 /// The device's function for a projection. There is one for each depth, not for each shape: more would not stay in the instruction
-/// cache.
+/// cache. In an even one every warp has tiles in all of its places.
 fn gemv(gemv: &Gemv) -> String {
     let (depth, passes) = cut(gemv.k);
-    if waits(gemv) == 1 { format!("gemv_whole<{depth}, {passes}>(w, r)") } else { format!("gemv<{depth}>(w, r)") }
+    let even = (gemv.k / TILE_K).is_multiple_of(depth * WARPS);
+    if waits(gemv) == 1 {
+        format!("gemv_whole<{depth}, {passes}, {even}>(w, r)")
+    } else {
+        format!("gemv<{depth}, {even}>(w, r)")
+    }
 }
 
 /// Numbers of the device's instructions in the generated `dispatch`.

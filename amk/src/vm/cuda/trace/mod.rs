@@ -16,9 +16,11 @@ use names::Names;
 pub(super) use names::weight_bytes;
 
 /// Words of a record; mirrors `TRACE_WORDS` of `vm/image.cuh`.
-const WORDS: usize = 11;
+const WORDS: usize = 12;
 /// Words of a worker; mirrors `TRACE_WORKER_WORDS`.
-const WORKER_WORDS: usize = 4;
+const WORKER_WORDS: usize = 2;
+/// Samples of a clock of which one point is made at least.
+const SAMPLES: usize = 16;
 
 /// A traced step.
 #[derive(Clone, PartialEq, Debug)]
@@ -85,24 +87,37 @@ pub(super) fn words(program: &Program) -> usize {
     program.tasks.len() * WORDS + program.queues.workers() as usize * WORKER_WORDS
 }
 
-/// A worker's clock in the nanoseconds that all share.
-#[derive(Clone, Copy)]
+/// A worker's clock in the nanoseconds that all share. The timer that counts these ticks but every 32 ns or less often, and the rates
+/// of clocks differ and change within a step: so it goes straight between means of some samples.
 struct Clock {
-    ns: u64,
-    clock: u64,
+    /// Clocks since `begin`, nanoseconds.
+    points: Vec<(f64, f64)>,
+    begin: u64,
     ns_per_clock: f64,
 }
 
 impl Clock {
-    fn new(words: &[u64]) -> Option<Self> {
-        let &[ns, clock, ns_after, clock_after] = words else { return None };
-        let clocks = clock_after.checked_sub(clock).filter(|&clocks| clocks > 0)?;
-        Some(Self { ns, clock, ns_per_clock: ns_after.checked_sub(ns)? as f64 / clocks as f64 })
+    /// From what clock and timer said at the same times.
+    fn new(samples: &[(u64, u64)], origin: u64) -> Option<Self> {
+        let (&(begin, ns), &(end, ns_end)) = (samples.first()?, samples.last()?);
+        let clocks = end.checked_sub(begin).filter(|&clocks| clocks > 0)?;
+        let mean = |samples: &[(u64, u64)]| {
+            let sum = samples.iter().fold((0.0, 0.0), |sum, &(clock, ns)| {
+                (sum.0 + clock.wrapping_sub(begin) as i64 as f64, sum.1 + ns.wrapping_sub(origin) as i64 as f64)
+            });
+            (sum.0 / samples.len() as f64, sum.1 / samples.len() as f64)
+        };
+        let points = (samples.len() / SAMPLES).max(2);
+        let points = samples.chunks(samples.len().div_ceil(points)).map(mean).collect();
+        Some(Self { points, begin, ns_per_clock: ns_end.checked_sub(ns)? as f64 / clocks as f64 })
     }
 
-    /// Nanoseconds after `origin`.
-    fn at(self, clock: u64, origin: u64) -> f64 {
-        (self.ns as f64 - origin as f64) + clock.wrapping_sub(self.clock) as i64 as f64 * self.ns_per_clock
+    /// Nanoseconds after the origin.
+    fn at(&self, clock: u64) -> f64 {
+        let clock = clock.wrapping_sub(self.begin) as i64 as f64;
+        let after = self.points.partition_point(|point| point.0 <= clock).clamp(1, self.points.len() - 1);
+        let ((x0, y0), (x1, y1)) = (self.points[after - 1], self.points[after]);
+        y0 + (clock - x0) * (y1 - y0) / (x1 - x0)
     }
 }
 
@@ -111,24 +126,27 @@ impl Trace {
     pub(super) fn decode(program: &Program, position: u32, words: &[u64]) -> Option<Self> {
         let Queues::Static(queues) = &program.queues else { return None };
         let records = program.tasks.len() * WORDS;
-        let (records, clocks) = (words.get(..records)?, words.get(records..)?);
-        let origin = clocks.first().copied()?;
-        let mut records = records.chunks_exact(WORDS);
+        let (records, ends) = (words.get(..records)?, words.get(records..)?);
+        let origin = ends.get(1).copied()?;
+        let mut rest = records;
         let names = Names::new(program);
         let mut tasks = Vec::with_capacity(program.tasks.len());
-        for (worker, (queue, clock)) in queues.iter().zip(clocks.chunks_exact(WORKER_WORDS)).enumerate() {
-            let clock = Clock::new(clock)?;
+        for (worker, (queue, end)) in queues.iter().zip(ends.chunks_exact(WORKER_WORDS)).enumerate() {
+            let (records, others) = rest.split_at_checked(queue.len() * WORDS)?;
+            rest = others;
+            let starts = records.chunks_exact(WORDS).map(|record| (record[0], record[WORDS - 1]));
+            let clock = Clock::new(&starts.chain([(end[0], end[1])]).collect::<Vec<_>>(), origin)?;
             let mut before = None;
-            for &task in queue {
-                let record = records.next()?;
-                let &[start, inputs, product, gathered, end, starved, late, full, landing, paced, issued] = record
+            for (&task, record) in queue.iter().zip(records.chunks_exact(WORDS)) {
+                let &[start, inputs, product, gathered, end, starved, late, full, landing, paced, issued, _timer] =
+                    record
                 else {
                     return None;
                 };
                 if start == 0 || end == 0 {
                     return None;
                 }
-                let at = |stamp: u64| clock.at(stamp, origin);
+                let at = |stamp: u64| clock.at(stamp);
                 let ns = |clocks: u64| clocks as f64 * clock.ns_per_clock;
                 // A stamp that the body does not make is that of the next one.
                 let gathered = at(if gathered == 0 { end } else { gathered });

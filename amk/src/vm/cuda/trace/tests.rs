@@ -19,16 +19,16 @@ worker w0: t0 t2
 worker w1: t1 t3
 ";
 
-/// Clocks of worker 0 run at 2 GHz from 1000, those of worker 1 at 1 GHz from 0; both begin at nanosecond 5000.
+/// Clocks of worker 0 run at 2 GHz, those of worker 1 at 1 GHz; both begin at nanosecond 6000.
 fn traced() -> (Program, Vec<u64>) {
     let records = [
-        // start, inputs, product, gathered, end, starved, late, full, landing, paced, issued
-        [3000, 3000, 3400, 3500, 3600, 100, 0, 8, 6, 4, 2800],
-        [3620, 4600, 4800, 4900, 5000, 0, 40, 2, 0, 0, 3000],
-        [1000, 1000, 1500, 1600, 1700, 0, 0, 0, 0, 0, 900],
-        [1720, 0, 0, 0, 1730, 0, 0, 0, 0, 0, 950],
+        // start, inputs, product, gathered, end, starved, late, full, landing, paced, issued, timer at the start
+        [3000, 3000, 3400, 3500, 3600, 100, 0, 8, 6, 4, 2800, 6000],
+        [3620, 4600, 4800, 4900, 5000, 0, 40, 2, 0, 0, 3000, 6310],
+        [1000, 1000, 1500, 1600, 1700, 0, 0, 0, 0, 0, 900, 6000],
+        [1720, 0, 0, 0, 1730, 0, 0, 0, 0, 0, 950, 6720],
     ];
-    let clocks = [[5000, 1000, 15000, 21000], [5000, 0, 15000, 10000]];
+    let clocks = [[5200, 7100], [2400, 7400]]; // at the end, with the timer
     let words = records.iter().flatten().chain(clocks.iter().flatten()).copied().collect();
     (parse(PROGRAM).expect("the program should be read"), words)
 }
@@ -84,4 +84,21 @@ fn the_timeline_is_chrome_json() {
     let text = String::from_utf8(text).expect("JSON is UTF-8");
     assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
     assert_eq!(text, include_str!("golden.json"));
+}
+
+#[test]
+fn a_clock_that_changes_its_rate_is_read_by_a_timer_that_ticks() {
+    // 2 GHz for 100 us, then 1.96 GHz; a sample each 1.3 us, of a timer that ticks every 32 ns.
+    let clock_at = |ns: f64| if ns < 1e5 { 2.0 * ns } else { 2e5 + 1.96 * (ns - 1e5) };
+    let samples: Vec<_> = (0..160)
+        .map(|i| f64::from(i) * 1300.0)
+        .map(|ns| (7000 + clock_at(ns) as u64, 5000 + (ns / 32.0) as u64 * 32))
+        .collect();
+    let clock = Clock::new(&samples, 5000).expect("a clock");
+    for ns in (20_000..190_000).step_by(7) {
+        let read = clock.at(7000 + clock_at(f64::from(ns)) as u64);
+        // Half a tick on average; where the rate changes, a mean of both is taken for 20 us.
+        let most = if (80_000..120_000).contains(&ns) { 100.0 } else { 20.0 };
+        assert!((read + 16.0 - f64::from(ns)).abs() < most, "{ns}: {read}");
+    }
 }
