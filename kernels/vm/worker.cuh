@@ -197,8 +197,9 @@ struct Worker {
     AMK_DEVICE void stamp(TraceWord which) {
 #if AMK_TRACE
         if (which <= TRACE_INPUTS) starved = late = 0;
-        tell(which, now_clock());
-        if (which == TRACE_START) tell(TRACE_TIMER, now_ns());
+        const u64 clock = now_clock(), ns = which == TRACE_START ? now_ns() : 0; // both before a store that may have to wait
+        tell(which, clock);
+        if (which == TRACE_START) tell(TRACE_TIMER, ns);
 #endif
     }
     AMK_DEVICE void tell(TraceWord which, u64 what) const {
@@ -211,7 +212,8 @@ struct Worker {
 #if AMK_TRACE
         if (!p.trace || thread() != 0) return;
         u64* to = p.trace + (u64)p.record_at[gridDim.x] * TRACE_WORDS + blockIdx.x * TRACE_WORKER_WORDS;
-        to[0] = now_clock(), to[1] = now_ns();
+        const u64 clock = now_clock(), ns = now_ns();
+        to[0] = clock, to[1] = ns;
 #endif
     }
 };

@@ -87,8 +87,9 @@ pub(super) fn words(program: &Program) -> usize {
     program.tasks.len() * WORDS + program.queues.workers() as usize * WORKER_WORDS
 }
 
-/// A worker's clock in the nanoseconds that all share. The timer that counts these ticks but every 32 ns or less often, and the rates
-/// of clocks differ and change within a step: so it goes straight between means of some samples.
+/// A worker's clock in the nanoseconds that all share. The timer that counts these ticks but every 32 ns or less often, and what lies
+/// between reading the clock and the timer only adds to the latter: so of some samples that counts whose timer is the least ahead. Rates
+/// of clocks differ and change within a step: it goes straight from one such sample to the next.
 struct Clock {
     /// Clocks since `begin`, nanoseconds.
     points: Vec<(f64, f64)>,
@@ -101,15 +102,16 @@ impl Clock {
     fn new(samples: &[(u64, u64)], origin: u64) -> Option<Self> {
         let (&(begin, ns), &(end, ns_end)) = (samples.first()?, samples.last()?);
         let clocks = end.checked_sub(begin).filter(|&clocks| clocks > 0)?;
-        let mean = |samples: &[(u64, u64)]| {
-            let sum = samples.iter().fold((0.0, 0.0), |sum, &(clock, ns)| {
-                (sum.0 + clock.wrapping_sub(begin) as i64 as f64, sum.1 + ns.wrapping_sub(origin) as i64 as f64)
-            });
-            (sum.0 / samples.len() as f64, sum.1 / samples.len() as f64)
-        };
+        let ns_per_clock = ns_end.checked_sub(ns)? as f64 / clocks as f64;
         let points = (samples.len() / SAMPLES).max(2);
-        let points = samples.chunks(samples.len().div_ceil(points)).map(mean).collect();
-        Some(Self { points, begin, ns_per_clock: ns_end.checked_sub(ns)? as f64 / clocks as f64 })
+        let points = samples.chunks(samples.len().div_ceil(points)).filter_map(|samples| {
+            let since = |&(clock, ns): &(u64, u64)| {
+                (clock.wrapping_sub(begin) as i64 as f64, ns.wrapping_sub(origin) as i64 as f64)
+            };
+            let ahead = |&(clock, ns): &(f64, f64)| ns - clock * ns_per_clock;
+            samples.iter().map(since).min_by(|a, b| ahead(a).total_cmp(&ahead(b)))
+        });
+        Some(Self { points: points.collect(), begin, ns_per_clock })
     }
 
     /// Nanoseconds after the origin.

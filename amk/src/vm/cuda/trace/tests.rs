@@ -88,17 +88,19 @@ fn the_timeline_is_chrome_json() {
 
 #[test]
 fn a_clock_that_changes_its_rate_is_read_by_a_timer_that_ticks() {
-    // 2 GHz for 100 us, then 1.96 GHz; a sample each 1.3 us, of a timer that ticks every 32 ns.
+    // 2 GHz for 100 us, then 1.96 GHz; a sample each 1.3 us, of a timer that ticks every 32 ns. A store delays some readings of it.
     let clock_at = |ns: f64| if ns < 1e5 { 2.0 * ns } else { 2e5 + 1.96 * (ns - 1e5) };
     let samples: Vec<_> = (0..160)
-        .map(|i| f64::from(i) * 1300.0)
-        .map(|ns| (7000 + clock_at(ns) as u64, 5000 + (ns / 32.0) as u64 * 32))
+        .map(|i| {
+            let (ns, stall) = (f64::from(i) * 1303.0, if i % 3 == 0 { 400.0 } else { 0.0 });
+            (7000 + clock_at(ns) as u64, 5000 + ((ns + stall) / 32.0) as u64 * 32)
+        })
         .collect();
     let clock = Clock::new(&samples, 5000).expect("a clock");
     for ns in (20_000..190_000).step_by(7) {
         let read = clock.at(7000 + clock_at(f64::from(ns)) as u64);
-        // Half a tick on average; where the rate changes, a mean of both is taken for 20 us.
-        let most = if (80_000..120_000).contains(&ns) { 100.0 } else { 20.0 };
+        // A tick at most; where the rate changes, it goes straight for 20 us.
+        let most = if (70_000..130_000).contains(&ns) { 200.0 } else { 24.0 };
         assert!((read + 16.0 - f64::from(ns)).abs() < most, "{ns}: {read}");
     }
 }
