@@ -48,19 +48,19 @@ pub struct CostModel {
 /// The H200, fitted to the times of four models at positions 0, 128, 8192 and 32768; `amk bench` shows the error beside every time.
 pub(super) const H200: CostModel = CostModel {
     read: 4693.0,
-    slowest: 0.984,
+    slowest: 0.995,
     clock: 1.98,
-    latency: 909.0,
-    hop: 475.0,
+    latency: 437.7,
+    hop: 452.6,
     crowd: 250.0,
-    project: 128.0,
-    unit: 281.0,
-    product: 115.5,
-    pass: 240.0,
-    attend: [349.0, 186.0],
-    cache: 50.7,
-    combine: [1303.2, 2.8],
-    choose: 5996.0,
+    project: 54.2,
+    unit: 176.5,
+    product: 75.1,
+    pass: 338.3,
+    attend: [250.7, 145.4],
+    cache: 49.6,
+    combine: [1659.6, 1.0],
+    choose: 5994.7,
 };
 
 /// Share of the datasheet's rate that a bare ring reaches: that of the H200.
