@@ -42,6 +42,7 @@ AMK_DEVICE void consume(Worker& w) {
         w.upcoming = words + (u64)begin * RECORD_WORDS;
         w.look_ahead();
         while (any(left)) {
+            // Zeros where a projection has no words: what is in no branch set, the compiler takes for different in each lane.
             union { Record record; u32 word[RECORD_WORDS]; } r = {};
 #pragma unroll
             for (int k = 0; k < HOT_WORDS; k++) r.word[k] = __shfl_sync(~0u, w.next, k);
