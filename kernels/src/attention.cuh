@@ -105,7 +105,7 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 
     uint4 v[BATCH]; // while the maxima are found
 #pragma unroll
     for (int j = 0; j < BATCH; j++) v[j] = load_shared(values + j * AMK_TILE);
-    const float scale = 1.44269504f * w.p.score_scale, none = __uint_as_float(0xff800000u);
+    const float scale = LOG2_E * w.p.score_scale, none = __uint_as_float(0xff800000u);
     const bool low = first + (w.lane >> 2) < limit, high = first + (w.lane >> 2) + 8 < limit;
     float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none, s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
     float m0 = fmaxf(s0, s2), m1 = fmaxf(s1, s3);

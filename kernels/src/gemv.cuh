@@ -157,7 +157,7 @@ struct Delivery {
             y.x *= scale, y.y *= scale;
         }
         if (g.output == OUT_GATED) {
-            const float h = __fdividef(y.x, 1.0f + exp2_fast(-1.44269504f * y.x)) * y.y; // rows come as (gate, up) pairs
+            const float h = __fdividef(y.x, 1.0f + exp2_fast(-LOG2_E * y.x)) * y.y; // rows come as (gate, up) pairs
             y = make_float2(h, __shfl_down_sync(~0u, h, 4));
         }
         y.x += before.x, y.y += before.y;

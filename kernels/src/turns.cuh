@@ -49,8 +49,9 @@ template <class A> struct Turns {
     // Where no warp has two groups, it is clear before the query comes who has which, and the chunks are waited for.
     template <class W> AMK_DEVICE Turns(W& w, u32 split, u32 pos, bool owns) : chunk(split), held(0), groups(0), first(pos), limit(pos), group(0) {
         constexpr u32 MOST = ROUND * Chunks<A>::LEN, RUN = Chunks<A>::RUN;
+        const bool one = pos <= MOST || (RUN <= MOST && pos <= A::SPLITS * RUN); // round, or run, a split
 #pragma unroll 1
-        for (; (pos <= MOST || (RUN <= MOST && pos <= A::SPLITS * RUN)) && chunk.at < pos; held++, chunk.next()) {
+        for (; one && chunk.at < pos; held++, chunk.next()) {
             const u32 data = w.acquire(held), mine = w.warp - held * CHUNK;
             if (mine < CHUNK) first = chunk.at + 16 * mine, group = data + mine * A::GROUP_BYTES;
             groups = held * CHUNK + min(CHUNK, (pos - chunk.at + 15) / 16);

@@ -49,9 +49,6 @@ AMK_DEVICE void before_task(Worker& w, const Record& r) {
 
 AMK_DEVICE void after_task(Worker& w, const Record& r) {
 #if AMK_EXCHANGE == AMK_COUNTERS
-#ifdef AMK_DROP_TASK
-    if (w.task == AMK_DROP_TASK && w.pos() == AMK_DROP_POSITION) return;
-#endif
-    if (r.signal) arrive(w, r.signal);
+    if (r.signal && !w.dropped()) arrive(w, r.signal);
 #endif
 }

@@ -76,15 +76,14 @@ AMK_DEVICE uint4 load_shared(u32 address) {
     return v;
 }
 
-AMK_DEVICE float2 load_shared_pair(u32 address) {
-    float2 v;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
-    return v;
-}
 AMK_DEVICE uint2 load_shared_two(u32 address) {
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
     return v;
+}
+AMK_DEVICE float2 load_shared_pair(u32 address) {
+    const uint2 v = load_shared_two(address);
+    return make_float2(__uint_as_float(v.x), __uint_as_float(v.y));
 }
 AMK_DEVICE float load_shared_one(u32 address) {
     float v;
@@ -95,6 +94,7 @@ AMK_DEVICE void store_shared(u32 address, float value) { asm volatile("st.shared
 
 // ---- bf16 and tensor cores ----
 constexpr u32 BF16_ONES = 0x3f803f80; // a pair
+constexpr float LOG2_E = 1.44269504f;
 AMK_DEVICE float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
 AMK_DEVICE float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 AMK_DEVICE u32 pack_bf16(float low, float high) {

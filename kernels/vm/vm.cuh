@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
     extern __shared__ __align__(1024) u8 ring[];
     __shared__ Shared s;
     u32 thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // once
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // else it is read anew at every task
     const u32 warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
     for (u32 i = threadIdx.x; i < sizeof(s.fresh) / 4; i += AMK_BLOCK_WARPS * 32) ((u32*)s.fresh)[i] = 0;
     if (threadIdx.x == 0) {

@@ -13,7 +13,7 @@ constexpr int QUERY_PITCH = MAX_HEAD_DIM + 8;
 
 struct Shared {
     u64 full[AMK_SLOTS], empty[AMK_SLOTS];
-    volatile u32 gone;            // the launch is being abandoned: no wait blocks any more
+    volatile u32 gone;            // the launch is being abandoned: no wait blocks any more; behind the barriers, see `Worker::gone`
     alignas(16) float scratch[SCRATCH_FLOATS];
     alignas(16) float squares[2][2 * AMK_WARPS];
     float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
@@ -112,13 +112,13 @@ struct Worker {
     // Once a task, when it has asked for its inputs: there is one record more than there are tasks.
     AMK_DEVICE void look_ahead() { next = *upcoming; }
     AMK_DEVICE void end_task(bool delivers) const {
-        __syncwarp(); // lanes that had nothing to deliver have left early
+        __syncwarp(); // lanes part where some have nothing to deliver
         if (delivers) asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
         else asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
     }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
 
-    // The launch is being abandoned.
+    // The launch is being abandoned: `Shared::gone`, by an address that is kept in any case.
     AMK_DEVICE bool gone() const {
         u32 v;
         asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(full + 16 * AMK_SLOTS));
@@ -140,21 +140,28 @@ struct Worker {
     }
     AMK_DEVICE void publish(u32 offset, u32 value) const { publish(p.packets + offset, value); }
     AMK_DEVICE void publish(u64* to, u32 value) const {
-        if (!dropped()) store_relaxed(to, value, epoch);
+        if (dropped()) return;
+        delay();
+        store_relaxed(to, value, epoch);
     }
     // Two at once, the first of which is even.
     AMK_DEVICE void publish(u32 offset, u32 value, u32 next) const {
-        if (!dropped()) store_relaxed(p.packets + offset, value, next, epoch);
+        if (dropped()) return;
+        delay();
+        store_relaxed(p.packets + offset, value, next, epoch);
     }
-    // Faults, for tests.
+    // Faults, for tests: what this task tells the others is lost, or late.
     AMK_DEVICE bool dropped() const {
+#ifdef AMK_DROP_TASK
+        return task == AMK_DROP_TASK && pos() == AMK_DROP_POSITION;
+#else
+        return false;
+#endif
+    }
+    AMK_DEVICE void delay() const {
 #ifdef AMK_DELAY
         __nanosleep(clock_low() * 2654435761u % AMK_DELAY);
 #endif
-#ifdef AMK_DROP_TASK
-        return task == AMK_DROP_TASK && pos() == AMK_DROP_POSITION;
-#endif
-        return false;
     }
     // Whether to go on waiting for a packet, of which epoch `got` was found (that of the step: another lane waits for another one).
     AMK_DEVICE bool missing(u32 offset, u32 got) {
