@@ -9,58 +9,73 @@
 #include "turns.cuh"
 
 template <class A, class L> AMK_DEVICE bool attention_load(L& l, const Record& r) {
+    u32 fetched = 0;
     for (Chunks<A> chunk(r.aux); chunk.at < l.pos; chunk.next()) {
         const u8* from = l.p.kv + A::block(l.p, r.layer, r.row, chunk.at / 64) + (chunk.at % 64) / 16 * A::GROUP_BYTES;
         const u32 groups = (l.pos - chunk.at + 15) / 16;
-        if (!l.issue(from, (groups < A::CHUNK_GROUPS ? groups : A::CHUNK_GROUPS) * A::GROUP_BYTES)) return false;
+        const u32 bytes = (groups < A::CHUNK_GROUPS ? groups : A::CHUNK_GROUPS) * A::GROUP_BYTES;
+        if (!l.issue(from, bytes)) return false;
+        fetched += bytes;
     }
+    // What this worker fetches and others do not comes beside its share of the bandwidth.
+    const u32 busy = A::active(l.pos) * A::KV_HEADS;
+    if (busy < gridDim.x) l.pace.unpaced = fetched / gridDim.x * (gridDim.x - busy);
     return true;
 }
 
-// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. Waits for it, norms and rotates it.
-template <class A> AMK_DEVICE void head_vector(Worker& w, u32 in, bool norm, u32 gamma, bool rotate, float2 (&x)[A::HEAD_DIM / 64]) {
-    constexpr int N = A::HEAD_DIM / 64;
-    float2 weight[N];
-#pragma unroll
-    for (int j = 0; j < N; j++)
-        weight[j] = !norm ? make_float2(0, 0) : make_float2(constant(w.p.constants, gamma + 64 * j + 2 * w.lane), constant(w.p.constants, gamma + 64 * j + 2 * w.lane + 1));
-    const float2* rope = w.s.rope + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
-    float2 turn[2 * ((N + 1) / 2)]; // cos, sin: while the packets are on their way
-#pragma unroll
-    for (int j = 0; j < (N + 1) / 2; j++) turn[2 * j] = rope[64 * j], turn[2 * j + 1] = rope[64 * j + 1];
+// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. It is asked for as soon as the task begins.
+template <class A> struct HeadVector {
+    static constexpr int N = A::HEAD_DIM / 64;
+    u32 in;
     uint2 v[N];
+    u16 gamma[N][2];
+
+    AMK_DEVICE void issue(const Worker& w, u32 from, bool norm, u32 weight) {
+        in = from + w.lane;
 #pragma unroll
-    for (int j = 0; j < N; j++) v[j] = load_relaxed_one(w.p.packets + in + 32 * j + w.lane);
+        for (int j = 0; j < N; j++) v[j] = load_relaxed_one(w.p.packets + in + 32 * j);
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        while (any(v[j].y != w.epoch && w.missing(in + 32 * j + w.lane, v[j].y))) v[j] = load_relaxed_one(w.p.packets + in + 32 * j + w.lane);
-        x[j] = make_float2(bf16_low(v[j].x), bf16_high(v[j].x));
+        for (int j = 0; j < N; j++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
     }
-    if (any(norm)) {
-        float squares = 0;
+    // Waits for it, norms and rotates it.
+    AMK_DEVICE void arrive(Worker& w, bool norm, bool rotate, float2 (&x)[N]) {
+        const float2* rope = w.s.rope + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
+        float2 turn[2 * ((N + 1) / 2)]; // cos, sin
 #pragma unroll
-        for (int j = 0; j < N; j++) squares += x[j].x * x[j].x + x[j].y * x[j].y;
+        for (int j = 0; j < (N + 1) / 2; j++) turn[2 * j] = rope[64 * j], turn[2 * j + 1] = rope[64 * j + 1];
 #pragma unroll
-        for (int m = 16; m; m /= 2) squares += __shfl_xor_sync(~0u, squares, m);
-        float scale = rsqrtf(squares * (1.0f / A::HEAD_DIM) + w.p.eps);
+        for (int j = 0; j < N; j++) {
+            while (any(v[j].y != w.epoch && w.missing(in + 32 * j, v[j].y))) v[j] = load_relaxed_one(w.p.packets + in + 32 * j);
+            x[j] = make_float2(bf16_low(v[j].x), bf16_high(v[j].x));
+        }
+        if (any(norm)) {
+            float squares = 0;
 #pragma unroll
-        for (int j = 0; j < N; j++) x[j].x *= scale * weight[j].x, x[j].y *= scale * weight[j].y;
-    }
-    if (!any(rotate)) return;
-    if constexpr (N == 1) { // the partner dim is half a warp away
-        float2 other = make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
-        const float2 a = turn[0], b = turn[1];
-        float sign = w.lane < 16 ? -1.0f : 1.0f;
-        x[0].x = x[0].x * a.x + sign * other.x * a.y, x[0].y = x[0].y * b.x + sign * other.y * b.y;
-    } else {
+            for (int j = 0; j < N; j++) squares += x[j].x * x[j].x + x[j].y * x[j].y;
 #pragma unroll
-        for (int j = 0; j < N / 2; j++) {
-            const float2 a = turn[2 * j], b = turn[2 * j + 1], lo = x[j], hi = x[j + N / 2];
-            x[j] = make_float2(lo.x * a.x - hi.x * a.y, lo.y * b.x - hi.y * b.y);
-            x[j + N / 2] = make_float2(hi.x * a.x + lo.x * a.y, hi.y * b.x + lo.y * b.y);
+            for (int m = 16; m; m /= 2) squares += __shfl_xor_sync(~0u, squares, m);
+            float scale = rsqrtf(squares * (1.0f / A::HEAD_DIM) + w.p.eps);
+#pragma unroll
+            for (int j = 0; j < N; j++) x[j].x *= scale * bf16_low(gamma[j][0]), x[j].y *= scale * bf16_low(gamma[j][1]);
+        }
+        if (!any(rotate)) return;
+        if constexpr (N == 1) { // the partner dim is half a warp away
+            float2 other = make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
+            const float2 a = turn[0], b = turn[1];
+            float sign = w.lane < 16 ? -1.0f : 1.0f;
+            x[0].x = x[0].x * a.x + sign * other.x * a.y, x[0].y = x[0].y * b.x + sign * other.y * b.y;
+        } else {
+#pragma unroll
+            for (int j = 0; j < N / 2; j++) {
+                const float2 a = turn[2 * j], b = turn[2 * j + 1], lo = x[j], hi = x[j + N / 2];
+                x[j] = make_float2(lo.x * a.x - hi.x * a.y, lo.y * b.x - hi.y * b.y);
+                x[j + N / 2] = make_float2(hi.x * a.x + lo.x * a.y, hi.y * b.x + lo.y * b.y);
+            }
         }
     }
-}
+};
 
 // Where position `at` of a block has its pair of K dims (d, d+1), and its V dim d.
 template <class A> AMK_DEVICE u32 key_offset(u32 at, u32 d) {
@@ -84,27 +99,44 @@ template <class A> struct Flash {
     }
 };
 
+constexpr int AT_ONCE = 4; // tiles loaded before they are multiplied
+
+// The first keys of a group, which are in registers before the query is there; where registers are short, none.
+template <class A> struct Keys {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+    static constexpr int EARLY = AT_ONCE;
+#else
+    static constexpr int EARLY = 0;
+#endif
+    uint4 tile[AT_ONCE];
+
+    AMK_DEVICE void load(const Worker& w, u32 group) {
+#pragma unroll
+        for (int j = 0; j < EARLY; j++) tile[j] = load_shared(group + w.lane * 16 + j * AMK_TILE);
+    }
+};
+
 // One group of 16 positions from `first` on, of which those below `limit` count; `group` is its shared address.
-template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 limit, u32 group) {
-    const u32 query = shared_address(w.s.query + (w.lane >> 2) * QUERY_PITCH + 4 * (w.lane & 3)); // read for each group: registers are short
+template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, const Keys<A>& early, u32 first, u32 limit, u32 group) {
+    // Columns past the last head repeat it: the same words again, which costs nothing. Read for each group: registers are short.
+    const u32 query = shared_address(w.s.query + min(w.lane >> 2, A::GROUP - 1) * QUERY_PITCH + 4 * (w.lane & 3));
     const u32 keys = group + w.lane * 16, values = keys + A::HEAD_DIM * 32;
     float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains where there are many products
-    constexpr int BATCH = 4;
-    constexpr bool LONG = A::TILES > BATCH;
+    constexpr bool LONG = A::TILES > AT_ONCE;
 #pragma unroll
-    for (int from = 0; from < A::TILES; from += BATCH) { // loads first: as many as there are registers for
-        uint2 q[BATCH];
-        uint4 k[BATCH];
+    for (int from = 0; from < A::TILES; from += AT_ONCE) {
+        uint2 q[AT_ONCE];
+        uint4 key[AT_ONCE];
 #pragma unroll
-        for (int j = 0; j < BATCH; j++) k[j] = load_shared(keys + (from + j) * AMK_TILE), q[j] = load_shared_two(query + 32 * (from + j));
+        for (int j = 0; j < AT_ONCE; j++) key[j] = from < early.EARLY ? early.tile[j] : load_shared(keys + (from + j) * AMK_TILE), q[j] = load_shared_two(query + 32 * (from + j));
 #pragma unroll
-        for (int j = 0; j < BATCH; j++) mma(LONG && j & 1 ? e : c, k[j], q[j].x, q[j].y);
+        for (int j = 0; j < AT_ONCE; j++) mma(LONG && j & 1 ? e : c, key[j], q[j].x, q[j].y);
     }
 #pragma unroll
     for (int i = 0; LONG && i < 4; i++) c[i] += e[i];
-    uint4 v[BATCH]; // while the maxima are found
+    uint4 v[AT_ONCE]; // while the maxima are found
 #pragma unroll
-    for (int j = 0; j < BATCH; j++) v[j] = load_shared(values + j * AMK_TILE);
+    for (int j = 0; j < AT_ONCE; j++) v[j] = load_shared(values + j * AMK_TILE);
     const float scale = LOG2_E * w.p.score_scale, none = __uint_as_float(0xff800000u);
     const bool low = first + (w.lane >> 2) < limit, high = first + (w.lane >> 2) + 8 < limit;
     float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none, s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
@@ -121,34 +153,42 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, u32 first, u32 
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) {
         f.o[j][0] *= a0, f.o[j][1] *= a1, f.o[j][2] *= a0, f.o[j][3] *= a1;
-        mma(f.o[j], j < BATCH ? v[j] : load_shared(values + j * AMK_TILE), b0, b1);
+        mma(f.o[j], j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE), b0, b1);
     }
 }
 
 constexpr u32 KEY_WARP = 8, VALUE_WARP = 9; // stage and append these; the first warps have the query's heads
 
-// Waits for q (and, where this split owns the position, k and v), stages them in shared memory and appends to the cache.
-template <class A> AMK_DEVICE void attention_stage(Worker& w, const Record& r, bool owns) {
-    constexpr int N = A::HEAD_DIM / 64, PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
-    const u32 which = w.warp - KEY_WARP;
-    const bool query = w.warp < A::GROUP, key = which == 0;
-    if (!any(query || (owns && which < 2))) return;
-    const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + which * A::KV_HEADS + r.row;
-    float2 x[N];
-    head_vector<A>(w, r.in + head * PER_HEAD, A::NORM && (query || key), key ? r.bias : r.norm, query || key, x);
-    u8* block = w.p.kv + A::block(w.p, r.layer, r.row, w.pos() / 64);
-    const u32 at = w.pos() % 64;
+// q, and where this split owns the position k and v: a warp's vector is staged in shared memory; k and v are appended to the cache, too.
+template <class A> struct Stage {
+    const u32 which;
+    const bool query, key, due; // due: this warp has a vector
+    HeadVector<A> vector;
+
+    AMK_DEVICE Stage(const Worker& w, const Record& r, bool owns)
+        : which(w.warp - KEY_WARP), query(w.warp < A::GROUP), key(which == 0), due(any(query || (owns && which < 2))) {
+        constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
+        const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + which * A::KV_HEADS + r.row;
+        if (due) vector.issue(w, r.in + head * PER_HEAD, A::NORM && (query || key), key ? r.bias : r.norm);
+    }
+    AMK_DEVICE void store(Worker& w, const Record& r) {
+        if (!due) return;
+        float2 x[A::HEAD_DIM / 64];
+        vector.arrive(w, A::NORM && (query || key), query || key, x);
+        u8* block = w.p.kv + A::block(w.p, r.layer, r.row, w.pos() / 64);
+        const u32 at = w.pos() % 64;
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        const u32 d = 64 * j + 2 * w.lane, pair = pack_bf16(x[j].x, x[j].y);
-        if (query) *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
-        else if (key) *(u32*)(w.s.fresh + key_offset<A>(0, d)) = *(u32*)(block + key_offset<A>(at, d)) = pair;
-        else {
-            *(u16*)(w.s.fresh + value_offset<A>(0, d)) = *(u16*)(block + value_offset<A>(at, d)) = (u16)pair;
-            *(u16*)(w.s.fresh + value_offset<A>(0, d + 1)) = *(u16*)(block + value_offset<A>(at, d + 1)) = (u16)(pair >> 16);
+        for (int j = 0; j < A::HEAD_DIM / 64; j++) {
+            const u32 d = 64 * j + 2 * w.lane, pair = pack_bf16(x[j].x, x[j].y);
+            if (query) *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
+            else if (key) *(u32*)(w.s.fresh + key_offset<A>(0, d)) = *(u32*)(block + key_offset<A>(at, d)) = pair;
+            else {
+                *(u16*)(w.s.fresh + value_offset<A>(0, d)) = *(u16*)(block + value_offset<A>(at, d)) = (u16)pair;
+                *(u16*)(w.s.fresh + value_offset<A>(0, d + 1)) = *(u16*)(block + value_offset<A>(at, d + 1)) = (u16)(pair >> 16);
+            }
         }
     }
-}
+};
 
 // Sums the outputs of the first warps, MOST at most, and publishes: the result itself with one active split, else this split's share and
 // its log-sum-exp.
@@ -192,24 +232,31 @@ template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f,
 
 template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     constexpr u32 FEW = A::WARPS < 4 ? A::WARPS : 4; // outputs that are merged by shorter code
-    const u32 pos = w.pos(), active = A::active(pos);
+    u32 pos = w.pos();
+    const u32 active = A::active(pos);
     if (r.units == 0 || r.aux >= active) return;
+    asm volatile("" : "+r"(pos)); // where it comes from is hidden: else uniform registers run out, and the place in the ring leaves them
     const bool owns = A::owner(pos, r.aux);
+    Stage<A> stage(w, r, owns);
     Turns<A> turns(w, r.aux, pos, owns);
     const bool few = turns.last && turns.groups < FEW;
-    attention_stage<A>(w, r, owns);
+    Keys<A> keys;
+    if (any(turns.first < pos)) keys.load(w, turns.group);
+    stage.store(w, r);
     w.sync();
     w.stamp(TRACE_INPUTS);
     Flash<A> f;
     f.clear();
     turns.begin();
-    bool had = false; // this warp, a group
+    bool had = false, loaded = turns.first < pos; // this warp, a group; its keys
 #pragma unroll 1
     do { // one call of `flash` for all: it is long
         if (any(turns.first < turns.limit)) {
-            flash<A>(w, f, turns.first, turns.limit, turns.group);
+            if (!any(loaded)) keys.load(w, turns.group);
+            flash<A>(w, f, keys, turns.first, turns.limit, turns.group);
             had = true;
         }
+        loaded = false;
     } while (turns.next(w, pos, owns));
     if (w.warp < A::WARPS) attention_share<A>(w, f, had);
     w.stamp(TRACE_PRODUCT);
@@ -221,7 +268,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     w.sync(); // the scratch belongs to the next task
 #if __CUDA_ARCH__ >= 900
     // The loader's bulk copies of later steps read what was just appended. Nobody waits for this.
-    if (owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP)) asm volatile("fence.proxy.async;" ::: "memory");
+    if (owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP)) asm volatile("fence.proxy.async.global;" ::: "memory");
 #endif
 }
 

@@ -46,17 +46,16 @@ template <class A> struct Turns {
     u32 turn;                // groups dealt out in all
     bool last;               // no warp has a group after this one
 
-    // Where no warp has two groups, it is clear before the query comes who has which, and the chunks are waited for.
+    // Where a split has one run at most and no warp two groups, it is clear before the query comes who has which: group i is warp i's.
     template <class W> AMK_DEVICE Turns(W& w, u32 split, u32 pos, bool owns) : chunk(split), held(0), groups(0), first(pos), limit(pos), group(0) {
-        constexpr u32 MOST = ROUND * Chunks<A>::LEN, RUN = Chunks<A>::RUN;
-        const bool one = pos <= MOST || (RUN <= MOST && pos <= A::SPLITS * RUN); // round, or run, a split
-#pragma unroll 1
-        for (; one && chunk.at < pos; held++, chunk.next()) {
-            const u32 data = w.acquire(held), mine = w.warp - held * CHUNK;
-            if (mine < CHUNK) first = chunk.at + 16 * mine, group = data + mine * A::GROUP_BYTES;
-            groups = held * CHUNK + min(CHUNK, (pos - chunk.at + 15) / 16);
+        constexpr u32 MOST = ROUND * Chunks<A>::LEN, RUN = A::SPLITS == 1 ? ~0u : Chunks<A>::RUN;
+        const bool one = pos <= min(RUN, MOST) || (RUN <= MOST && pos <= A::SPLITS * RUN);
+        if (one) {
+            groups = (min(pos - chunk.at, RUN) + 15) / 16, held = (groups + CHUNK - 1) / CHUNK;
+            if (w.warp < groups) first = chunk.at + 16 * w.warp, group = w.acquire(w.warp / CHUNK) + w.warp % CHUNK * A::GROUP_BYTES;
+            chunk.at = pos;
         }
-        last = chunk.at >= pos && groups < A::WARPS;
+        last = one && groups < A::WARPS;
         if (last && owns && w.warp == groups) first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
     }
     // The query is there. Not worked out before: registers are short then.

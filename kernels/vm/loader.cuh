@@ -9,8 +9,13 @@
 // A pace: no faster than the worker's share of the memory's bandwidth, so that requests do not queue up before the packets.
 struct Pace {
     u32 due; // clock before which nothing more is asked for
+    u32 unpaced; // bytes that need not wait
 
     AMK_DEVICE void wait(u32 bytes) {
+        if (unpaced >= bytes) {
+            unpaced -= bytes, due = clock_low();
+            return;
+        }
         u32 now;
         do now = clock_low();
         while ((int)(now - due) < 0);

@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
             return;
         }
         if (__CUDA_ARCH__ >= 900 && lane != 0) return;
-        const Pace pace = {clock_low()};
+        const Pace pace = {clock_low(), 0};
         if (warp == AMK_WARPS) {
             Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, 0, pace, 0, 0, 0};
             load(p, l, blockIdx.x);

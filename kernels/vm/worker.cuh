@@ -9,7 +9,7 @@ constexpr u32 TOPS = AMK_GROUP_UNITS * AMK_UNIT / 2;
 constexpr int MAX_OWN_ROWS = 512;
 constexpr int SCRATCH_FLOATS = 4352; // union of the GEMV partials and the attention partials: 8 warps of 8 heads of 64 + 4
 constexpr int MAX_HEAD_DIM = 128;
-constexpr int QUERY_PITCH = MAX_HEAD_DIM + 8;
+constexpr int QUERY_PITCH = MAX_HEAD_DIM + 16; // the fragments of four heads lie in all banks
 
 struct Shared {
     u64 full[AMK_SLOTS], empty[AMK_SLOTS];
@@ -177,6 +177,7 @@ struct Worker {
             const bool own = courier() < 2 * GROUP && !(lane & 3) && i < len;
             f(own ? i : 0, own), f(own ? i + 1 : 0, own);
         }
+        __syncwarp(); // the lanes beside an owner read its rows, too, before a delivery
     }
     // Waits for one packet a lane; every lane calls it.
     AMK_DEVICE u32 read(u32 offset) {
