@@ -9,6 +9,7 @@
 #include "turns.cuh"
 
 template <class A, class L> AMK_DEVICE bool attention_load(L& l, const Record& r) {
+    if (l.pos != l.p.pos && A::owner(l.pos - 1, r.aux) && !l.await_appended()) return false;
     u32 fetched = 0;
     for (Chunks<A> chunk(r.aux); chunk.at < l.pos; chunk.next()) {
         const u8* from = l.p.kv + A::block(l.p, r.layer, r.row, chunk.at / 64) + (chunk.at % 64) / 16 * A::GROUP_BYTES;
@@ -157,9 +158,10 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, const Keys<A>& 
     }
 }
 
-constexpr u32 KEY_WARP = 8, VALUE_WARP = 9; // stage and append these; the first warps have the query's heads
+// These stage the new key and value: the first warps have the query's heads, the last ones deliver the task that follows.
+constexpr u32 KEY_WARP = AMK_WARPS - 4, VALUE_WARP = KEY_WARP + 1;
 
-// q, and where this split owns the position k and v: a warp's vector is staged in shared memory; k and v are appended to the cache, too.
+// q, and where this split owns the position k and v: a warp has a vector of them, which it lays out in shared memory.
 template <class A> struct Stage {
     const u32 which;
     const bool query, key, due; // due: this warp has a vector
@@ -171,30 +173,46 @@ template <class A> struct Stage {
         const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + which * A::KV_HEADS + r.row;
         if (due) vector.issue(w, r.in + head * PER_HEAD, A::NORM && (query || key), key ? r.bias : r.norm);
     }
-    AMK_DEVICE void store(Worker& w, const Record& r) {
+    AMK_DEVICE void store(Worker& w) {
         if (!due) return;
         float2 x[A::HEAD_DIM / 64];
         vector.arrive(w, A::NORM && (query || key), query || key, x);
-        u8* block = w.p.kv + A::block(w.p, r.layer, r.row, w.pos() / 64);
-        const u32 at = w.pos() % 64;
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++) {
             const u32 d = 64 * j + 2 * w.lane, pair = pack_bf16(x[j].x, x[j].y);
             if (query) *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
-            else if (key) *(u32*)(w.s.fresh + key_offset<A>(0, d)) = *(u32*)(block + key_offset<A>(at, d)) = pair;
-            else {
-                *(u16*)(w.s.fresh + value_offset<A>(0, d)) = *(u16*)(block + value_offset<A>(at, d)) = (u16)pair;
-                *(u16*)(w.s.fresh + value_offset<A>(0, d + 1)) = *(u16*)(block + value_offset<A>(at, d + 1)) = (u16)(pair >> 16);
-            }
+            else if (key) *(u32*)(w.s.fresh + key_offset<A>(0, d)) = pair;
+            else *(u16*)(w.s.fresh + value_offset<A>(0, d)) = (u16)pair, *(u16*)(w.s.fresh + value_offset<A>(0, d + 1)) = (u16)(pair >> 16);
         }
     }
 };
+
+// The warps that staged the new key and value append them to the cache. The loader reads them in the next step.
+template <class A> AMK_DEVICE void attention_append(const Worker& w, const Record& r) {
+    u8* block = w.p.kv + A::block(w.p, r.layer, r.row, w.pos() / 64);
+    const u32 at = w.pos() % 64;
+#pragma unroll
+    for (int j = 0; j < A::HEAD_DIM / 64; j++) {
+        const u32 d = 64 * j + 2 * w.lane;
+        if (w.warp == KEY_WARP) *(u32*)(block + key_offset<A>(at, d)) = *(const u32*)(w.s.fresh + key_offset<A>(0, d));
+        else
+#pragma unroll
+            for (u32 i = d; i < d + 2; i++) *(u16*)(block + value_offset<A>(at, i)) = *(const u16*)(w.s.fresh + value_offset<A>(0, i));
+    }
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.global;" ::: "memory"); // for bulk copies
+#endif
+    __syncwarp();
+    __threadfence_block();
+    if (w.lane == 0) atomicAdd(&w.s.appended, 1u);
+}
 
 // Sums the outputs of the first warps, MOST at most, and publishes: the result itself with one active split, else this split's share and
 // its log-sum-exp.
 template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
     constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET;
-    for (u32 i = w.thread(); i < A::GROUP * PER_HEAD; i += AMK_WARPS * 32) {
+    static_assert(PER_HEAD % 32 == 0, "a warp has outputs for all of its lanes, or for none");
+    for (u32 i = w.thread(); any(i < A::GROUP * PER_HEAD); i += AMK_WARPS * 32) {
         const u32 head = i / PER_HEAD, pair = i % PER_HEAD, query = r.row * A::GROUP + head;
         float top = -1e30f, sum = 0;
         float2 o = make_float2(0, 0), ms[MOST], v[MOST];
@@ -210,11 +228,7 @@ template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const R
         }
         const float scale = __fdividef(1.0f, sum);
         if (whole) w.publish(r.out + query * PER_HEAD + pair, pack_bf16(o.x * scale, o.y * scale));
-        else {
-            const u32 at = r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair;
-            w.publish(at, __float_as_uint(o.x * scale), __float_as_uint(o.y * scale));
-            if (pair == 0) w.publish(r.lse + query * A::SPLITS + r.aux, __float_as_uint(top + __log2f(sum)));
-        }
+        else w.publish_wide(r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair, __float_as_uint(o.x * scale), __float_as_uint(o.y * scale), __float_as_uint(top + __log2f(sum)));
     }
 }
 
@@ -232,17 +246,15 @@ template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f,
 
 template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     constexpr u32 FEW = A::WARPS < 4 ? A::WARPS : 4; // outputs that are merged by shorter code
-    u32 pos = w.pos();
-    const u32 active = A::active(pos);
+    const u32 pos = w.pos(), active = A::active(pos);
     if (r.units == 0 || r.aux >= active) return;
-    asm volatile("" : "+r"(pos)); // where it comes from is hidden: else uniform registers run out, and the place in the ring leaves them
     const bool owns = A::owner(pos, r.aux);
     Stage<A> stage(w, r, owns);
     Turns<A> turns(w, r.aux, pos, owns);
     const bool few = turns.last && turns.groups < FEW;
     Keys<A> keys;
     if (any(turns.first < pos)) keys.load(w, turns.group);
-    stage.store(w, r);
+    stage.store(w);
     w.sync();
     w.stamp(TRACE_INPUTS);
     Flash<A> f;
@@ -266,85 +278,90 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     else attention_output<A, A::WARPS>(w, r, active == 1);
     turns.release(w);
     w.sync(); // the scratch belongs to the next task
-#if __CUDA_ARCH__ >= 900
-    // The loader's bulk copies of later steps read what was just appended. Nobody waits for this.
-    if (owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP)) asm volatile("fence.proxy.async.global;" ::: "memory");
-#endif
+    if (any(owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP))) attention_append<A>(w, r); // nobody waits for this now
 }
+
+// What splits add up to: two dims of the output a lane, relative to `top`.
+struct Merged {
+    float top, sum;
+    float2 o;
+
+    // Joins that of others, whose maximum is at most `highest`.
+    AMK_DEVICE void scale(float highest) {
+        const float by = exp2_fast(top - highest);
+        top = highest, sum *= by, o.x *= by, o.y *= by;
+    }
+};
 
 // The shares of a team's warps, MOST at most, the first of which this is: all at one look.
-template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, float& top, float& sum, float& o) {
-    float2 share[MOST];
-    float its[MOST];
+template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, Merged& m) {
+    float2 share[MOST], its[MOST];
 #pragma unroll
     for (u32 i = 0; i < MOST; i++) {
-        const u32 from = i < warps ? i : 0;
-        share[i] = w.s.running[w.warp + from][0], its[i] = w.s.scratch[w.thread() + 32 * from];
-        top = fmaxf(top, share[i].x);
+        const u32 from = w.warp + (i < warps ? i : 0);
+        share[i] = w.s.running[from][0], its[i] = *(const float2*)(w.s.scratch + 32 * from + 2 * (w.lane & 15));
+        m.top = fmaxf(m.top, share[i].x);
     }
-    sum = 0, o = 0;
+    m.sum = 0, m.o = make_float2(0, 0);
 #pragma unroll
     for (u32 i = 0; i < MOST; i++) {
-        const float weight = i < warps ? exp2_fast(share[i].x - top) : 0;
-        sum += weight * share[i].y, o += weight * its[i];
+        const float weight = i < warps ? exp2_fast(share[i].x - m.top) : 0;
+        m.sum += weight * share[i].y, m.o.x += weight * its[i].x, m.o.y += weight * its[i].y;
     }
 }
 
-// Merges the splits of slices of 32 dims of query heads. A team of warps has a slice, BATCH splits a warp, so that one look at the
-// packets is enough. With one active split the attention has already delivered.
+// Merges the splits of slices of 32 dims of query heads. Half a warp has a split, two dims a lane; a team of warps has a slice, LOOK
+// splits a warp, so that one look at the packets is enough. With one active split the attention has already delivered.
 template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
-    constexpr int SLICES = A::HEAD_DIM / 32, BATCH = 4;
-    const u32 active = A::active(w.pos());
+    constexpr int SLICES = A::HEAD_DIM / 32, BATCH = 4, LOOK = 2 * BATCH;
+    const u32 active = A::active(w.pos()), half = w.lane >> 4;
     if (active == 1) return;
-    u32 bits = 32 - __clz((active - 1) / BATCH); // a team has 1 << bits warps
+    u32 bits = 32 - __clz((active - 1) / LOOK); // a team has 1 << bits warps
     if ((AMK_WARPS >> bits) == 0) bits = 31 - __clz(AMK_WARPS);
     const u32 team = w.warp >> bits, rank = w.warp & ((1u << bits) - 1);
     if (bits) w.sync(); // whoever delivered the task before has read the scratch
 #pragma unroll 1
     for (u32 done = 0; done < r.units; done += AMK_WARPS >> bits) {
-        const u32 unit = done + team, query = (r.row + unit) / SLICES, d = (r.row + unit) % SLICES * 32 + w.lane;
-        const u32 values = r.partial + query * A::SPLITS * A::HEAD_DIM + d, sums = r.lse + query * A::SPLITS;
-        float top = -1e30f, sum = 0, o = 0;
+        const u32 unit = done + team, query = (r.row + unit) / SLICES, d = (r.row + unit) % SLICES * 32 + 2 * (w.lane & 15);
+        const u32 values = r.partial + query * A::SPLITS * A::HEAD_DIM + d;
+        Merged m = {-1e30f, 0, make_float2(0, 0)};
 #pragma unroll 1
-        for (u32 first = rank * BATCH; any(first < active && unit < r.units); first += BATCH << bits) {
-            uint2 v[BATCH], e[BATCH];
+        for (u32 first = rank * LOOK; any(first < active && unit < r.units); first += LOOK << bits) {
+            uint4 v[BATCH];
             u32 late;
             do {
                 late = 0;
 #pragma unroll
-                for (int i = 0; i < BATCH; i++) {
-                    const u32 from = first + i < active ? first + i : active - 1;
-                    v[i] = load_relaxed_one(w.p.packets + values + from * A::HEAD_DIM), e[i] = load_relaxed_one(w.p.packets + sums + from);
-                }
+                for (int i = 0; i < BATCH; i++) v[i] = load_relaxed_wide(w.p.packets + values + min(first + 2 * i + half, active - 1) * A::HEAD_DIM);
 #pragma unroll
-                for (int i = 0; i < BATCH; i++) late |= (v[i].y ^ w.epoch) | (e[i].y ^ w.epoch);
+                for (int i = 0; i < BATCH; i++) late |= v[i].w ^ w.epoch;
             } while (any(late && w.missing(values, w.epoch ^ late)));
-            float highest = top;
+            float lse[BATCH], highest = m.top;
 #pragma unroll
             for (int i = 0; i < BATCH; i++) {
-                if (first + i >= active) e[i].x = __float_as_uint(-1e30f);
-                highest = fmaxf(highest, __uint_as_float(e[i].x));
+                lse[i] = first + 2 * i + half < active ? __uint_as_float(v[i].z) : -1e30f;
+                highest = fmaxf(highest, lse[i]);
             }
-            const float old = exp2_fast(top - highest);
-            top = highest, sum *= old, o *= old;
+            m.scale(highest);
 #pragma unroll
             for (int i = 0; i < BATCH; i++) {
-                const float weight = exp2_fast(__uint_as_float(e[i].x) - top);
-                sum += weight, o += weight * __uint_as_float(v[i].x);
+                const float weight = exp2_fast(lse[i] - highest);
+                m.sum += weight, m.o.x += weight * __uint_as_float(v[i].x), m.o.y += weight * __uint_as_float(v[i].y);
             }
         }
+        m.scale(fmaxf(m.top, __shfl_xor_sync(~0u, m.top, 16)));
+        m.sum += __shfl_xor_sync(~0u, m.sum, 16), m.o.x += __shfl_xor_sync(~0u, m.o.x, 16), m.o.y += __shfl_xor_sync(~0u, m.o.y, 16);
         w.stamp(TRACE_INPUTS);
         if (bits) {
-            if (w.lane == 0) w.s.running[w.warp][0] = make_float2(top, sum);
-            w.s.scratch[w.thread()] = o;
+            if (w.lane == 0) w.s.running[w.warp][0] = make_float2(m.top, m.sum);
+            if (w.lane < 16) *(float2*)(w.s.scratch + 32 * w.warp + 2 * w.lane) = m.o;
             w.sync();
-            if (rank == 0 && bits <= 2) gather_team<4>(w, 1u << bits, top, sum, o);
-            else if (rank == 0 && bits == 3) gather_team<8>(w, 8, top, sum, o);
-            else if (rank == 0) gather_team<AMK_WARPS>(w, AMK_WARPS, top, sum, o);
+            if (rank == 0 && bits <= 2) gather_team<4>(w, 1u << bits, m);
+            else if (rank == 0 && bits == 3) gather_team<8>(w, 8, m);
+            else if (rank == 0) gather_team<AMK_WARPS>(w, AMK_WARPS, m);
         }
-        o *= __fdividef(1.0f, sum);
-        const float next = __shfl_down_sync(~0u, o, 1);
-        if (rank == 0 && unit < r.units && !(w.lane & 1)) w.publish(r.out + (query * A::HEAD_DIM + d) / 2, pack_bf16(o, next));
+        const float scale = __fdividef(1.0f, m.sum);
+        if (rank == 0 && unit < r.units && !half) w.publish(r.out + (query * A::HEAD_DIM + d) / 2, pack_bf16(m.o.x * scale, m.o.y * scale));
         if (bits) w.sync(); // the scratch belongs to the next slice, or task
     }
 }

@@ -6,6 +6,9 @@
 #ifndef AMK_TRACE
 #define AMK_TRACE 0        // 1: tasks write time stamps
 #endif
+#ifndef AMK_NO_ARRIVALS
+#define AMK_NO_ARRIVALS 0  // 1: those who deliver wait, too, see `Worker::end_task`
+#endif
 #define AMK_PACKETS 0
 #define AMK_COUNTERS 1
 #define AMK_BARRIER 2
@@ -60,14 +63,15 @@ struct Record {
     u32 task;        // id of the task in the verified program
     u32 layer;
     u32 aux;         // attention: split
-    u32 partial, lse;// packet offsets of split results
+    u32 partial;     // packet offset of split results
     u32 tape;        // bytes of the tape the task consumes
     u32 signal, wait;// packet offsets of counters, 0: none; a barrier arrives and waits at all from `signal` to `wait`
     u32 arrivals;    // at the counter that it waits for, a step
+    u32 reserved;
 };
 constexpr int HOT_WORDS = 8; // those of a gemv
 constexpr int RECORD_WORDS = 16;
-#define AMK_USED_WORDS (AMK_EXCHANGE ? RECORD_WORDS : 12) // by consumers
+#define AMK_USED_WORDS (AMK_EXCHANGE ? RECORD_WORDS : 11) // by consumers
 static_assert(sizeof(Record) == RECORD_WORDS * 4, "the host mirrors this layout");
 
 // Why a launch ended early: in the first place whether, polled by every watchdog; then what each worker waited for.

@@ -52,6 +52,7 @@ struct Scout {
         if (lane == 0) s.asked = asked;
         return true;
     }
+    AMK_DEVICE bool await_appended() { return true; }
     AMK_DEVICE void issued(u32, bool) {}
     AMK_DEVICE void drain() {}
 };
@@ -65,6 +66,7 @@ struct Loader {
     u32 flying;
     u32 pos, task;
     u32 taken;                     // chunks so far, in units of 16 bytes
+    u32 appended;                  // keys and values that are to be in caches
     Pace pace;
     u32 full, landing, paced;      // clocks waited, for traces
 
@@ -112,6 +114,15 @@ struct Loader {
         return true;
     }
     AMK_DEVICE void drain() { while (flying) land(); }
+    // One more key and value of the step before are in their cache. Only where a step has fewer chunks than the ring has slots is this
+    // not long so. False: the consumers have left.
+    AMK_DEVICE bool await_appended() {
+        appended += 2;
+        while ((int)(atomicAdd(&s.appended, 0u) - appended) < 0)
+            if (atomicAdd(&s.done, 0u) || s.gone) return false;
+        __threadfence_block();
+        return true;
+    }
     // All of a record's bytes are asked for.
     AMK_DEVICE void issued(u32 record, bool traced) {
 #if AMK_TRACE

@@ -45,8 +45,14 @@ AMK_DEVICE uint2 load_relaxed_one(const u64* p) {
 AMK_DEVICE void store_relaxed(u64* p, u32 value, u32 epoch) {
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"((u64)epoch << 32 | value) : "memory");
 }
-AMK_DEVICE void store_relaxed(u64* p, u32 value, u32 next, u32 epoch) {
-    asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"((u64)epoch << 32 | value), "l"((u64)epoch << 32 | next) : "memory");
+// A packet of 16 bytes, three values and the epoch: one access, never torn.
+AMK_DEVICE uint4 load_relaxed_wide(const u64* p) {
+    u64 a, b;
+    asm volatile("{ .reg .b128 t; ld.relaxed.gpu.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }" : "=l"(a), "=l"(b) : "l"(p) : "memory");
+    return make_uint4((u32)a, (u32)(a >> 32), (u32)b, (u32)(b >> 32));
+}
+AMK_DEVICE void store_relaxed_wide(u64* p, u32 x, u32 y, u32 z, u32 epoch) {
+    asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.gpu.global.b128 [%0], t; }" ::"l"(p), "l"((u64)y << 32 | x), "l"((u64)epoch << 32 | z) : "memory");
 }
 AMK_DEVICE u32 load_relaxed_u32(const u32* p) {
     u32 v;

@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
             barrier_init(shared_address(s.empty + i), AMK_WARPS * 32);
         }
         for (int i = 0; i <= AMK_WARPS; i++) s.waiting[i] = make_uint4(FAULT_NONE, 0, 0, 0);
-        s.done = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0, s.ring_full = 0, s.token = p.forced[0];
+        s.done = 0, s.appended = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0, s.ring_full = 0, s.token = p.forced[0];
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
         if (__CUDA_ARCH__ >= 900 && lane != 0) return;
         const Pace pace = {clock_low(), 0};
         if (warp == AMK_WARPS) {
-            Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, 0, pace, 0, 0, 0};
+            Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, 0, 0, pace, 0, 0, 0};
             load(p, l, blockIdx.x);
         } else if (AMK_LOOKAHEAD && warp == AMK_WARPS + 2) {
             Scout l = {p, s, lane, pace, 0, 0, 0};

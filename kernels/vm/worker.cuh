@@ -30,6 +30,7 @@ struct Shared {
     Found found[AMK_WARPS];
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was abandoned: kind and step, task, where, got
     u32 done;                     // the consumers have left; written and read atomically
+    u32 appended;                 // keys, and values, that the consumers have appended to caches in this launch; likewise
     volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 ring_full;       // the loader waits for a free slot
 };
@@ -107,13 +108,13 @@ struct Worker {
     AMK_DEVICE u32 step() const { return epoch - p.epoch; }
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
     AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
-    // A task ends. What the other warps load for the next one would be in the way of the few stores of those that deliver: these arrive
-    // and go on, the others wait for them.
     // Once a task, when it has asked for its inputs: there is one record more than there are tasks.
     AMK_DEVICE void look_ahead() { next = *upcoming; }
+    // A task ends. What the other warps load for the next one would be in the way of the few stores of those that deliver: these arrive
+    // and go on, the others wait for them.
     AMK_DEVICE void end_task(bool delivers) const {
         __syncwarp(); // lanes part where some have nothing to deliver
-        if (delivers) asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
+        if (delivers && !AMK_NO_ARRIVALS) asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
         else asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
     }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
@@ -144,11 +145,11 @@ struct Worker {
         delay();
         store_relaxed(to, value, epoch);
     }
-    // Two at once, the first of which is even.
-    AMK_DEVICE void publish(u32 offset, u32 value, u32 next) const {
+    // A packet of 16 bytes, which takes the place of two.
+    AMK_DEVICE void publish_wide(u32 offset, u32 x, u32 y, u32 z) const {
         if (dropped()) return;
         delay();
-        store_relaxed(p.packets + offset, value, next, epoch);
+        store_relaxed_wide(p.packets + offset, x, y, z, epoch);
     }
     // Faults, for tests: what this task tells the others is lost, or late.
     AMK_DEVICE bool dropped() const {

@@ -33,6 +33,7 @@ const F32_PER_BF16: f64 = 65536.0;
 const NEAR: u32 = 201;
 /// Steps at the end of the context. The positions between are never written, so they hold 0.
 const FAR: u32 = 2;
+/// Layers at most. With one a step is shorter than the ring: what it appends to a cache is asked for at once.
 const LAYERS: u32 = 2;
 /// Elements of a query at most.
 const MOST_QUERY: u32 = 3072;
@@ -70,7 +71,7 @@ impl Decoder {
             let (flags, floats) = (BTreeMap::new(), BTreeMap::new());
             let instance = Instance { name: "decoder".into(), dims, flags, floats, schedule: None };
             let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16)?;
-            if (plan.layers.len() == LAYERS as usize && plan.bodies.is_empty()) == whole {
+            if (plan.layers.len() == instance.dims["LAYERS"] as usize && plan.bodies.is_empty()) == whole {
                 let vocab = instance.dims["VOCAB"];
                 let model = Model::build(family, "decoder", instance.dims, &mut Drawn { draw })?;
                 let tokens = (0..NEAR + FAR).map(|_| draw.below(vocab)).collect();
@@ -258,7 +259,7 @@ fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
     let dims = [
         ("VOCAB", 8 * (32 + draw.below(96))),
         ("HIDDEN", 32 * (8 + draw.below(16))),
-        ("LAYERS", LAYERS),
+        ("LAYERS", 1 + draw.below(LAYERS)),
         ("HEADS", kv_heads * group),
         ("KV_HEADS", kv_heads),
         ("HEAD_DIM", head_dim),

@@ -32,11 +32,11 @@ pub struct Record {
     layer: u32,
     aux: u32,
     partial: u32,
-    lse: u32,
     tape: u32,
     signal: u32,
     wait: u32,
     arrivals: u32,
+    reserved: u32,
 }
 
 /// A projection's part of a tape.
@@ -203,7 +203,6 @@ impl Image {
                     layer: layer as u32,
                     aux: split,
                     partial: self.packet(buffers.partial),
-                    lse: self.packet(buffers.lse),
                     ..Record::default()
                 }
             }
@@ -216,7 +215,6 @@ impl Image {
                     row: slices.start,
                     layer: layer as u32,
                     partial: self.packet(buffers.partial),
-                    lse: self.packet(buffers.lse),
                     ..Record::default()
                 }
             }

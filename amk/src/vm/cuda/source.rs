@@ -104,6 +104,9 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     if options.trace {
         out.push_str("#define AMK_TRACE 1\n");
     }
+    if options.no_arrivals {
+        out.push_str("#define AMK_NO_ARRIVALS 1\n");
+    }
     let _ = writeln!(out, "#define AMK_LEVELS {LEVELS}\n#define AMK_SEARCH {SEARCH}\n#define AMK_ROUNDS {ROUNDS}");
     let _ =
         writeln!(out, "#define AMK_OP_BEST {}\n#define AMK_OP_GEMV {}", DeviceOp::Best as u16, DeviceOp::Gemv as u16);

@@ -170,7 +170,7 @@ impl Calls<'_> {
         let (Some(freqs), Some(buffers)) = (self.plan.freqs, self.plan.layers.get(layer).cloned()) else {
             return;
         };
-        let LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, lse, head_norms, .. } = buffers;
+        let LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, head_norms, .. } = buffers;
         let own = head * head_dim..(head + 1) * head_dim;
         let cache =
             |buffer| operand(buffer, &[head..head + 1, split..split + 1, 0..share, 0..head_dim], Access::Update, false);
@@ -181,8 +181,7 @@ impl Calls<'_> {
             early(freqs, &[0..head_dim / 2]),
             cache(keys),
             cache(values),
-            write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
-            write(lse, &[queries, split..split + 1]),
+            write(partial, &[queries, split..split + 1, 0..head_dim]),
         ];
         let Some(norms) = head_norms else { return self.call(Op::Attend, operands, vec![Param::Pos]) };
         let operands = norms.into_iter().map(|norm| early(norm, &[0..head_dim])).chain(operands).collect();
@@ -191,13 +190,12 @@ impl Calls<'_> {
 
     fn combine(&mut self, layer: usize, slices: &Range<u32>) {
         let Sizes { head_dim, splits, .. } = self.plan.sizes;
-        let Some(LayerBuffers { partial, lse, attended, .. }) = self.plan.layers.get(layer).cloned() else { return };
+        let Some(LayerBuffers { partial, attended, .. }) = self.plan.layers.get(layer).cloned() else { return };
         let each = head_dim / SLICE;
         for slice in slices.clone() {
             let (head, d) = (slice / each, slice % each * SLICE);
             let operands = vec![
                 read(partial, &[head..head + 1, 0..splits, d..d + SLICE]),
-                read(lse, &[head..head + 1, 0..splits]),
                 write(attended, &[slice * SLICE..(slice + 1) * SLICE]),
             ];
             self.call(Op::Combine, operands, Vec::new());

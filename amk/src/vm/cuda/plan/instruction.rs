@@ -35,16 +35,8 @@ pub(super) fn instructions() -> Vec<Instruction> {
         operands: operands.iter().map(|&(name, access)| OperandSpec { name: name.to_owned(), access }).collect(),
         params: params.iter().map(|&name| name.to_owned()).collect(),
     };
-    let attention = [
-        ("q", Read),
-        ("k", Read),
-        ("v", Read),
-        ("freqs", Read),
-        ("keys", Update),
-        ("values", Update),
-        ("y", Write),
-        ("lse", Write),
-    ];
+    let attention =
+        [("q", Read), ("k", Read), ("v", Read), ("freqs", Read), ("keys", Update), ("values", Update), ("y", Write)];
     let normed: Vec<_> = [("q_norm", Read), ("k_norm", Read)].into_iter().chain(attention).collect();
     vec![
         instruction("amk_kernels::embed", &[("table", Read), ("token", Read), ("y", Write)], &[]),
@@ -56,7 +48,7 @@ pub(super) fn instructions() -> Vec<Instruction> {
         instruction("amk_kernels::silu_mul", &[("gate", Read), ("up", Read), ("y", Write)], &[]),
         instruction("amk::vm::cuda::attention_split", &attention, &["pos"]),
         instruction("amk::vm::cuda::normed_attention_split", &normed, &["pos"]),
-        instruction("amk::vm::cuda::combine_splits", &[("partial", Read), ("lse", Read), ("y", Write)], &[]),
+        instruction("amk::vm::cuda::combine_splits", &[("partial", Read), ("y", Write)], &[]),
         instruction("amk::vm::cuda::best", &[("logits", Read), ("best", Write), ("shares", Write)], &[]),
         instruction(
             "amk::vm::cuda::first_probe",

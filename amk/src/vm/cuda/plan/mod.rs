@@ -204,10 +204,8 @@ pub struct LayerBuffers {
     pub qkv: [BufferId; 3],
     /// The caches, one slice a split.
     pub caches: [BufferId; 2],
-    /// The splits' outputs.
+    /// The splits' outputs; with each two dims in a packet the split's log-sum-exp.
     pub partial: BufferId,
-    /// The splits' log-sum-exps.
-    pub lse: BufferId,
     /// The attention's result.
     pub attended: BufferId,
     /// Head norms of queries and keys.

@@ -229,7 +229,6 @@ impl<'a> Planner<'a> {
             qkv: attention.qkv.map(|value| self.known(value)),
             caches,
             partial: self.packets(&name("partial"), DType::F32, &[heads, splits, head_dim]),
-            lse: self.packets(&name("lse"), DType::F32, &[heads, splits]),
             attended: self.value(attention.result, DType::BF16),
             head_norms: attention.head_norms.map(|norms| norms.map(|norm| self.known(norm))),
         };
@@ -246,8 +245,14 @@ impl<'a> Planner<'a> {
                 works.swap(first, worker);
             }
         }
+        // Those with the first quarter of the splits are busy from short contexts on: others merge.
+        let free = |&worker: &usize| !matches!(works[worker], Work::Split { split, .. } if split < splits / 4);
+        let order = rotated((0..workers).collect(), layer * 29).into_iter().filter(free).collect::<Vec<_>>();
+        let mut slices = vec![0..0; workers];
+        for (&worker, part) in order.iter().zip(even(heads * head_dim / SLICE, order.len() as u32)) {
+            slices[worker] = part;
+        }
         self.phase(Phase::Attend { layer }, works);
-        let slices = rotated(even(heads * head_dim / SLICE, self.plan.schedule.workers), layer * 29);
         self.phase(Phase::Combine { layer }, slices.into_iter().map(Work::Rows).collect());
     }
 
