@@ -131,13 +131,13 @@ fn more_work_takes_longer_and_more_room_does_not() {
     assert!(paced > 3.0 * predict(&mut large, own, 0).0, "at a quarter of the rate");
 }
 
-/// GB/s of an H200's bare ring, and microseconds a token in launches of some 50 steps from positions 0, 128, 8192 and 32768: the small
-/// models on the sixth round's code, the larger ones, which the memory bounds, on the fifth's.
+/// GB/s of an H200's bare ring, and microseconds a token in launches of 64 steps from positions 0, 128, 8192 and 32768, by one run of `amk bench` on
+/// the seventh round's code.
 const MEASURED: [(&str, &str, f64, &[f64]); 4] = [
-    ("llama", "smollm2_135m", 4546.0, &[187.0, 198.4, 281.0]),
-    ("qwen3", "qwen3_0_6b", 4546.0, &[325.0, 350.0, 542.5]),
-    ("llama", "llama_3_2_1b", 4396.0, &[574.3, 578.0, 643.5, 816.9]),
-    ("llama", "llama_3_1_8b", 4396.0, &[3381.2, 3405.6, 3736.0, 4449.9]),
+    ("llama", "smollm2_135m", 4590.0, &[188.9, 197.3, 266.8]),
+    ("qwen3", "qwen3_0_6b", 4590.0, &[323.1, 339.5, 535.1]),
+    ("llama", "llama_3_2_1b", 4590.0, &[563.5, 564.4, 623.4, 801.7]),
+    ("llama", "llama_3_1_8b", 4590.0, &[3343.1, 3351.6, 3635.1, 4349.3]),
 ];
 
 #[test]

@@ -48,19 +48,19 @@ pub struct CostModel {
 /// The H200, fitted to the times of four models at positions 0, 128 and 8192, and of the larger two at 32768; `amk bench` shows the error beside every time.
 pub(super) const H200: CostModel = CostModel {
     read: 4693.0,
-    slowest: 0.995,
+    slowest: 0.978,
     clock: 1.98,
-    latency: 437.7,
-    hop: 452.6,
+    latency: 977.7,
+    hop: 462.2,
     crowd: 250.0,
-    project: 54.2,
-    unit: 176.5,
-    product: 75.1,
-    pass: 338.3,
-    attend: [250.7, 145.4],
-    cache: 49.6,
-    combine: [1659.6, 1.0],
-    choose: 5994.7,
+    project: 60.5,
+    unit: 188.9,
+    product: 85.9,
+    pass: 451.3,
+    attend: [259.0, 130.0],
+    cache: 48.3,
+    combine: [1221.5, 0.5],
+    choose: 5996.1,
 };
 
 /// Share of the datasheet's rate that a bare ring reaches: that of the H200.
