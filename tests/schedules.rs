@@ -1,7 +1,7 @@
 //! Device schedules: every legal one gives a safe program, and the cost model keeps to what cannot be otherwise.
 
 use amk::ir::verify::verify;
-use amk::vm::cuda::plan::{Phase, Plan, Work};
+use amk::vm::cuda::plan::{Phase, Plan, SLICE, Work};
 use amk::vm::cuda::{
     CostModel, CudaError, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source,
 };
@@ -65,6 +65,26 @@ fn the_first_splits_go_to_workers_that_have_least_to_do_before() {
             let busiest = all().filter(|(_, attends)| **attends).map(|(rows, _)| rows).max();
             let idlest = all().filter(|(_, attends)| !**attends).map(|(rows, _)| rows).min();
             assert!(busiest <= idlest, "{instance}, phase {attend}: {busiest:?} rows, others have {idlest:?}");
+        }
+    }
+}
+
+#[test]
+fn workers_with_the_first_splits_merge_nothing() {
+    for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b")] {
+        let plan = plan_of(family, instance, &h200().schedule);
+        for combine in (0..plan.phases.len()).filter(|&at| matches!(plan.phases[at], Phase::Combine { .. })) {
+            let mut slices = 0;
+            for (_, worker, work) in plan.tasks.iter().filter(|(phase, ..)| *phase == combine) {
+                let Work::Rows(part) = work else { panic!("{work:?} in a merge") };
+                slices += part.end - part.start;
+                let early = |(phase, of, work): &(usize, u32, Work)| {
+                    let first = matches!(work, Work::Split { split, .. } if split < &(plan.sizes.splits / 4));
+                    phase + 1 == combine && of == worker && first
+                };
+                assert!(!plan.tasks.iter().any(early), "{instance}: worker {worker} attends early and merges");
+            }
+            assert_eq!(slices, plan.sizes.heads * plan.sizes.head_dim / SLICE);
         }
     }
 }

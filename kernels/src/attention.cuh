@@ -1,6 +1,6 @@
 // Attention of one kv head's query group over one split of the KV cache, with q/k-norm, rotary embedding and the append of the
 // new key and value. Splits take runs of blocks in turn, so a block has one owner for ever: the worker that appends to it is the
-// one that reads it, and the loader may fetch it ahead without asking anyone.
+// one that reads it, and the loader may fetch it ahead, once the step before has appended to it.
 //
 // The cache of a (layer, kv head) is a list of blocks of 64 positions; a block is four groups of 16 positions; a group is the
 // A fragments of K (16 positions x 16 dims a tile), then those of V transposed (16 dims x 16 positions a tile).
