@@ -45,18 +45,6 @@ fn the_critical_path_of_a_traced_step_is_the_step() {
         let times = [task.start, task.ready(), task.product, task.gathered, task.end];
         assert!(times.is_sorted() && task.end <= summary.step, "{task:?}");
     }
-    // Each of these phases reads all that the one before it writes.
-    let mut least = f64::INFINITY;
-    for (before, after) in [("residual o", "gated gate up"), ("gated gate up", "residual down")] {
-        for layer in 0..4 {
-            let in_layer = || trace.tasks.iter().filter(|task| task.layer == Some(layer));
-            let last =
-                in_layer().filter(|task| trace.ops[task.op] == before).map(|task| task.gathered).fold(0.0, f64::max);
-            let inputs = in_layer().filter(|task| trace.ops[task.op] == after).filter_map(|task| task.inputs);
-            least = least.min(inputs.fold(f64::INFINITY, f64::min) - last);
-        }
-    }
-    println!("from the last product of a phase to the first inputs of the next: {least:.0} ns at least");
     let share: f64 = summary.ops.iter().map(|op| op.share).sum();
     assert!(share > 0.5 && share <= 1.01, "tasks fill the step: {share}");
 }

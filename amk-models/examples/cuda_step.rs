@@ -10,8 +10,8 @@ use amk::vm::cuda::{Precision, RunOptions, Vm, VmOptions};
 use amk::{Pos, Token};
 use amk_models::bench::relative_error;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{FAMILIES, Model};
-use anyhow::{Context as _, Result, bail};
+use amk_models::model::{Model, find_instance};
+use anyhow::{Result, bail};
 use std::path::Path;
 use std::time::Instant;
 
@@ -21,10 +21,8 @@ const SHOWN: [u32; 3] = [0, 63, 64];
 const TOKENS: u32 = 256;
 
 fn random(name: &str, context: u32) -> Result<Model> {
-    let (family, instance) = name.split_once('.').context("MODEL.INSTANCE")?;
-    let family = FAMILIES.into_iter().find(|known| known.name == family).context("an unknown model")?;
-    let instance = family.kernel.instance(instance)?;
-    Ok(Model::random(family, instance, context)?)
+    let (family, instance) = find_instance(name)?;
+    Ok(Model::random(family, &instance, context)?)
 }
 
 fn load(name: &str, precision: Precision, context: u32) -> Result<Model> {

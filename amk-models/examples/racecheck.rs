@@ -5,8 +5,8 @@
 //! Warps wait where they would only arrive, which racecheck does not know (see `VmOptions::no_arrivals`); with `arrivals` they do not.
 
 use amk::vm::cuda::{RunOptions, Vm, VmOptions};
-use amk_models::model::{FAMILIES, Model};
-use anyhow::{Context as _, Result};
+use amk_models::model::{Model, find_instance};
+use anyhow::Result;
 use std::time::Instant;
 
 fn main() -> Result<()> {
@@ -16,9 +16,7 @@ fn main() -> Result<()> {
     let [layers, context, steps] = [number(2)?, number(512)?, number(2)?];
     let positions = args.next().unwrap_or_else(|| "0,126,300".into());
     let no_arrivals = args.next().as_deref() != Some("arrivals");
-    let (family, instance) = name.split_once('.').context("MODEL.INSTANCE")?;
-    let family = FAMILIES.into_iter().find(|known| known.name == family).context("an unknown model")?;
-    let mut instance = family.kernel.instance(instance)?.clone();
+    let (family, mut instance) = find_instance(&name)?;
     instance.dims.insert("LAYERS".into(), layers);
     let model = Model::random(family, &instance, context)?;
     let cache = std::env::temp_dir().join("amk-cubins");

@@ -57,6 +57,36 @@ pub const FAMILIES: [Family; 3] = [
 /// The annotated function over loaded weights, called directly.
 pub type Eager = Box<dyn FnMut(Token, Pos) -> Tensor + Send>;
 
+/// All declared instances of all models.
+pub fn all_instances() -> impl Iterator<Item = (Family, Instance)> {
+    FAMILIES.into_iter().flat_map(|family| {
+        let graph = family.kernel.graph().ok();
+        graph.into_iter().flat_map(|graph| graph.instances.clone()).map(move |instance| (family, instance))
+    })
+}
+
+/// No model has an instance of this name.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no instance `{name}`; known ones: {}", known.join(", "))]
+pub struct UnknownInstance {
+    /// What was asked for.
+    pub name: String,
+    /// What could have been.
+    pub known: Vec<String>,
+}
+
+/// The model and the declared instance with this name, as in `llama.llama_3_2_1b`.
+///
+/// # Errors
+/// When there is none.
+pub fn find_instance(name: &str) -> Result<(Family, Instance), UnknownInstance> {
+    let named = |family: &Family, instance: &Instance| format!("{}.{}", family.name, instance.name);
+    all_instances().find(|(family, instance)| named(family, instance) == name).ok_or_else(|| UnknownInstance {
+        name: name.to_owned(),
+        known: all_instances().map(|(family, instance)| named(&family, &instance)).collect(),
+    })
+}
+
 struct Parts {
     bindings: Bindings,
     eager: Eager,

@@ -29,7 +29,7 @@ template <class A> struct HeadVector {
     static constexpr int N = A::HEAD_DIM / 64;
     u32 in;
     uint2 v[N];
-    u16 gamma[N][2];
+    u16 gamma[N][2]; // the norm's weights as loaded: whoever converts them waits for them
 
     AMK_DEVICE void issue(const Worker& w, u32 from, bool norm, u32 weight) {
         in = from + w.lane;
@@ -286,7 +286,7 @@ struct Merged {
     float top, sum;
     float2 o;
 
-    // Joins that of others, whose maximum is at most `highest`.
+    // Relative to `highest` from now on, which is no less.
     AMK_DEVICE void scale(float highest) {
         const float by = exp2_fast(top - highest);
         top = highest, sum *= by, o.x *= by, o.y *= by;

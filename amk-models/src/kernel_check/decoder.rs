@@ -33,7 +33,7 @@ const F32_PER_BF16: f64 = 65536.0;
 const NEAR: u32 = 201;
 /// Steps at the end of the context. The positions between are never written, so they hold 0.
 const FAR: u32 = 2;
-/// Layers at most. With one a step is shorter than the ring: what it appends to a cache is asked for at once.
+/// Layers at most. With one a step has hardly more chunks than the ring has slots: what it appends to a cache is soon asked for.
 const LAYERS: u32 = 2;
 /// Elements of a query at most.
 const MOST_QUERY: u32 = 3072;

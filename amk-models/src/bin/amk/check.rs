@@ -1,8 +1,9 @@
 //! `amk check`.
 
-use super::options::{GREEN, InstanceArgs, RED, all_instances, find_instance, paint, print};
+use super::options::{GREEN, InstanceArgs, RED, paint, print};
 use amk::ir::verify::{Rejected, verify};
 use amk::ir::{Program, text};
+use amk_models::model::{all_instances, find_instance};
 use anyhow::{Context as _, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

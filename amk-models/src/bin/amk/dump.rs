@@ -1,8 +1,9 @@
 //! `amk dump`.
 
 use super::check::read_program;
-use super::options::{InstanceArgs, find_instance, print};
+use super::options::{InstanceArgs, print};
 use amk::ir::{Program, dot, text};
+use amk_models::model::find_instance;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `amk models`.
 
-use super::options::{all_instances, print, table_of};
-use amk_models::model::FAMILIES;
+use super::options::{print, table_of};
+use amk_models::model::{FAMILIES, all_instances};
 use anyhow::Result;
 use std::process::ExitCode;
 

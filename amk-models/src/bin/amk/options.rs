@@ -4,9 +4,9 @@ use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
 use amk::vm::cuda::{self, DeviceSchedule, Precision, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
-use amk_models::model::{FAMILIES, Family, Model, WeightFormat};
+use amk_models::model::{Family, Model, WeightFormat};
 use amk_models::tune::{Saved, Store};
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Row, Table};
@@ -192,23 +192,4 @@ impl InstanceArgs {
         }
         Ok(schedule)
     }
-}
-
-/// The model and the instance with this name.
-pub(crate) fn find_instance(name: &str) -> Result<(Family, Instance)> {
-    let unknown = || {
-        let known: Vec<String> =
-            all_instances().map(|(family, instance)| format!("{}.{}", family.name, instance.name)).collect();
-        anyhow!("there is no instance `{name}`; known ones: {}", known.join(", "))
-    };
-    let (model, instance) = name.split_once('.').ok_or_else(unknown)?;
-    all_instances().find(|(family, found)| family.name == model && found.name == instance).ok_or_else(unknown)
-}
-
-/// All declared instances of all models.
-pub(crate) fn all_instances() -> impl Iterator<Item = (Family, Instance)> {
-    FAMILIES.into_iter().flat_map(|family| {
-        let graph = family.kernel.graph().ok();
-        graph.into_iter().flat_map(|graph| graph.instances.clone()).map(move |instance| (family, instance))
-    })
 }

@@ -1,8 +1,8 @@
 //! What is measured: checkpoints, or declared instances over random weights.
 
-use super::options::{find_instance, model_path};
+use super::options::model_path;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Model, WeightFormat};
+use amk_models::model::{Model, WeightFormat, find_instance};
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
