@@ -2,8 +2,8 @@
 //!
 //!     logits FOLDER TOKENS.json POSITION,.. OUT [f32]
 //!
-//! TOKENS.json is a list of ids. OUT gets a row of little-endian f32 `[VOCAB]` for each position. `tests/device/transformers_check.py`
-//! compares them.
+//! TOKENS.json is a list of ids; at a `null` no step is taken, and the caches hold zeros there. OUT gets a row of little-endian f32
+//! `[VOCAB]` for each position. `tests/device/transformers_check.py` compares them.
 
 use amk::vm::cuda::{Precision, RunOptions, Vm, VmOptions};
 use amk_models::checkpoint::Checkpoint;
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let [folder, tokens, positions, out, precision @ ..] = &args[..] else {
         anyhow::bail!("usage: logits FOLDER TOKENS.json POSITION,.. OUT [f32]")
     };
-    let tokens: Vec<u32> = serde_json::from_str(&std::fs::read_to_string(tokens)?)?;
+    let tokens: Vec<Option<u32>> = serde_json::from_str(&std::fs::read_to_string(tokens)?)?;
     let mut positions: Vec<usize> = positions.split(',').map(str::parse).collect::<Result<_, _>>()?;
     positions.sort_unstable();
     let last = *positions.last().context("no positions")?;
@@ -35,18 +35,23 @@ fn main() -> Result<()> {
     let mut vm = Vm::new(kernel, &model.instance, &model.bindings, code, &cubins, &options, &mut |_| {})?;
     let loaded = start.elapsed();
     let mut out = std::io::BufWriter::new(std::fs::File::create(out)?);
-    let (mut pos, mut time) = (0, Duration::ZERO);
-    for &wanted in &positions {
-        while pos <= wanted {
-            let here = pos == wanted;
-            let steps = if here { 1 } else { wanted - pos };
+    let (mut pos, mut count, mut time) = (0, 0, Duration::ZERO);
+    while pos <= last {
+        let here = positions.contains(&pos);
+        let end =
+            if here { pos + 1 } else { positions.iter().copied().filter(|&wanted| wanted > pos).min().unwrap_or(last) };
+        let given = tokens.get(pos..end).with_context(|| format!("no tokens up to position {last}"))?;
+        let run: Vec<u32> = given.iter().map_while(|token| *token).collect();
+        anyhow::ensure!(!here || run.len() == 1, "no token at position {pos}, whose logits are asked for");
+        if !run.is_empty() {
             let options = RunOptions { logits: here, ..RunOptions::default() };
-            let run = vm.run(&tokens[pos..pos + steps], pos as u32, steps as u32, &options, &mut |_| {})?;
-            run.logits.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()))?;
-            (pos, time) = (pos + steps, time + run.time);
+            let steps = vm.run(&run, pos as u32, run.len() as u32, &options, &mut |_| {})?;
+            steps.logits.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()))?;
+            (count, time) = (count + run.len(), time + steps.time);
         }
+        pos += run.len().max(1);
     }
     out.flush()?;
-    println!("loaded in {:.1} s, {pos} steps in {:.2} s", loaded.as_secs_f64(), time.as_secs_f64());
+    println!("loaded in {:.1} s, {count} steps in {:.2} s", loaded.as_secs_f64(), time.as_secs_f64());
     Ok(())
 }
