@@ -85,11 +85,13 @@ enum FaultKind { FAULT_NONE, FAULT_PACKET, FAULT_RING_FULL, FAULT_RING_EMPTY };
 enum TraceWord {
     TRACE_START, TRACE_INPUTS, TRACE_PRODUCT, TRACE_GATHERED, TRACE_END, // of a task: see `Worker::stamp`
     TRACE_STARVED, TRACE_LATE,                   // clocks that the first warp waited since INPUTS: for more blocks, for more inputs
-    TRACE_FULL, TRACE_LANDING, TRACE_PACED,      // clocks that the loader waited: for a free slot, for memory, for its pace
-    TRACE_ISSUED,                                // the loader has asked for all of the task's bytes
     TRACE_TIMER,                                 // at START
+    TRACE_OF_TASK,                               // so many words that the consumers write; then the loader's:
+    TRACE_FULL = TRACE_OF_TASK, TRACE_LANDING, TRACE_PACED, // clocks that it waited: for a free slot, for memory, for its pace
+    TRACE_ISSUED,                                // it has asked for all of the task's bytes
+    TRACE_WORDS,
 };
-constexpr u32 TRACE_WORDS = 12, TRACE_WORKER_WORDS = 2;
+constexpr u32 TRACE_WORKER_WORDS = 2;
 
 struct Params {
     const u8* tape;

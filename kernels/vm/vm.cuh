@@ -64,7 +64,7 @@ AMK_DEVICE void consume(Worker& w) {
             if (gemv) project(w, r.record);
             else w.look_ahead(), dispatch(w, r.record);
             after_task(w, r.record);
-            w.stamp(TRACE_END), w.tell(TRACE_STARVED, w.starved), w.tell(TRACE_LATE, w.late);
+            w.stamp(TRACE_END);
         }
         if (w.s.leave) break;
     }
@@ -85,6 +85,9 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
             barrier_init(shared_address(s.empty + i), AMK_WARPS * 32);
         }
         for (int i = 0; i <= AMK_WARPS; i++) s.waiting[i] = make_uint4(FAULT_NONE, 0, 0, 0);
+#if AMK_TRACE
+        for (int i = 0; i < TRACE_OF_TASK; i++) s.stamps[i] = 0;
+#endif
         s.done = 0, s.appended = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0, s.ring_full = 0, s.token = p.forced[0];
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -33,6 +33,9 @@ struct Shared {
     u32 appended;                 // keys, and values, that the consumers have appended to caches in this launch; likewise
     volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 ring_full;       // the loader waits for a free slot
+#if AMK_TRACE
+    u64 stamps[TRACE_OF_TASK];    // of the task that runs
+#endif
 };
 static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials must fit the scratch");
 
@@ -202,20 +205,27 @@ struct Worker {
         s.top_value[top] = value, s.top_index[top] = token;
     }
     // START: the task is next. INPUTS: its (first) inputs and its first block are there. PRODUCT: the first warp has computed. GATHERED: so
-    // have all. END.
+    // have all. END. Kept in shared memory until then: stores to the global one would be in the way of what is timed.
     AMK_DEVICE void stamp(TraceWord which) {
 #if AMK_TRACE
         if (which <= TRACE_INPUTS) starved = late = 0;
-        const u64 clock = now_clock(), ns = which == TRACE_START ? now_ns() : 0; // both before a store that may have to wait
-        tell(which, clock);
-        if (which == TRACE_START) tell(TRACE_TIMER, ns);
+        if (thread() == 0) s.stamps[which] = now_clock();
+        if (thread() == 0 && which == TRACE_START) s.stamps[TRACE_TIMER] = now_ns();
+        if (which == TRACE_END && warp == 0) tell_stamps();
 #endif
     }
-    AMK_DEVICE void tell(TraceWord which, u64 what) const {
 #if AMK_TRACE
-        if (p.trace && thread() == 0 && step() + 1 == p.steps) p.trace[(u64)record * TRACE_WORDS + which] = what;
-#endif
+    // The first warp: of the last step, to the host. What a body does not stamp is 0.
+    AMK_DEVICE void tell_stamps() {
+        if (lane == 0) s.stamps[TRACE_STARVED] = starved, s.stamps[TRACE_LATE] = late;
+        __syncwarp();
+        if (lane < TRACE_OF_TASK) {
+            if (p.trace && step() + 1 == p.steps) p.trace[(u64)record * TRACE_WORDS + lane] = s.stamps[lane];
+            s.stamps[lane] = 0;
+        }
+        __syncwarp();
     }
+#endif
     // All tasks are done: what the clock and the timer say.
     AMK_DEVICE void tell_end() const {
 #if AMK_TRACE

@@ -17,6 +17,8 @@ pub(super) use names::weight_bytes;
 
 /// Words of a record; mirrors `TRACE_WORDS` of `vm/image.cuh`.
 const WORDS: usize = 12;
+/// Which of them is the timer at the start; mirrors `TRACE_TIMER`.
+const TIMER: usize = 7;
 /// Words of a worker; mirrors `TRACE_WORKER_WORDS`.
 const WORKER_WORDS: usize = 2;
 /// Samples of a clock of which one point is made at least.
@@ -136,11 +138,11 @@ impl Trace {
         for (worker, (queue, end)) in queues.iter().zip(ends.chunks_exact(WORKER_WORDS)).enumerate() {
             let (records, others) = rest.split_at_checked(queue.len() * WORDS)?;
             rest = others;
-            let starts = records.chunks_exact(WORDS).map(|record| (record[0], record[WORDS - 1]));
+            let starts = records.chunks_exact(WORDS).map(|record| (record[0], record[TIMER]));
             let clock = Clock::new(&starts.chain([(end[0], end[1])]).collect::<Vec<_>>(), origin)?;
             let mut before = None;
             for (&task, record) in queue.iter().zip(records.chunks_exact(WORDS)) {
-                let &[start, inputs, product, gathered, end, starved, late, full, landing, paced, issued, _timer] =
+                let &[start, inputs, product, gathered, end, starved, late, _timer, full, landing, paced, issued] =
                     record
                 else {
                     return None;

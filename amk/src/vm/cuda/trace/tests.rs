@@ -22,11 +22,11 @@ worker w1: t1 t3
 /// Clocks of worker 0 run at 2 GHz, those of worker 1 at 1 GHz; both begin at nanosecond 6000.
 fn traced() -> (Program, Vec<u64>) {
     let records = [
-        // start, inputs, product, gathered, end, starved, late, full, landing, paced, issued, timer at the start
-        [3000, 3000, 3400, 3500, 3600, 100, 0, 8, 6, 4, 2800, 6000],
-        [3620, 4600, 4800, 4900, 5000, 0, 40, 2, 0, 0, 3000, 6310],
-        [1000, 1000, 1500, 1600, 1700, 0, 0, 0, 0, 0, 900, 6000],
-        [1720, 0, 0, 0, 1730, 0, 0, 0, 0, 0, 950, 6720],
+        // start, inputs, product, gathered, end, starved, late, timer at the start, full, landing, paced, issued
+        [3000, 3000, 3400, 3500, 3600, 100, 0, 6000, 8, 6, 4, 2800],
+        [3620, 4600, 4800, 4900, 5000, 0, 40, 6310, 2, 0, 0, 3000],
+        [1000, 1000, 1500, 1600, 1700, 0, 0, 6000, 0, 0, 0, 900],
+        [1720, 0, 0, 0, 1730, 0, 0, 6720, 0, 0, 0, 950],
     ];
     let clocks = [[5200, 7100], [2400, 7400]]; // at the end, with the timer
     let words = records.iter().flatten().chain(clocks.iter().flatten()).copied().collect();
