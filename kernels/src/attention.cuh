@@ -84,8 +84,8 @@ template <class A> AMK_DEVICE u32 key_offset(u32 at, u32 d) {
     return at / 16 * A::GROUP_BYTES + d / 16 * AMK_TILE + ((r % 8) * 4 + c / 4) * 16 + (r / 8 + (c % 4) / 2 * 2) * 4;
 }
 template <class A> AMK_DEVICE u32 value_offset(u32 at, u32 d) {
-    u32 r = at % 16, c = d % 16;
-    return at / 16 * A::GROUP_BYTES + A::HEAD_DIM * 32 + d / 16 * AMK_TILE + ((c % 8) * 4 + r % 8 / 2) * 16 + (c / 8 + r / 8 * 2) * 4 + r % 2 * 2;
+    u32 r = at % 16, c = d % 16; // dims 2i and 2i + 1 are rows i and i + 8 of the fragment, so that a lane has both
+    return at / 16 * A::GROUP_BYTES + A::HEAD_DIM * 32 + d / 16 * AMK_TILE + (c / 2 * 4 + r % 8 / 2) * 16 + (c % 2 + r / 8 * 2) * 4 + r % 2 * 2;
 }
 
 // Online softmax state of one warp: two heads a lane.
@@ -117,8 +117,9 @@ template <class A> struct Keys {
     }
 };
 
-// One group of 16 positions from `first` on, of which those below `limit` count; `group` is its shared address.
-template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, const Keys<A>& early, u32 first, u32 limit, u32 group) {
+// One group of 16 positions from `first` on, of which those below `limit` count, after others if this warp `had` any; `group` is its
+// shared address.
+template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u32 first, u32 limit, u32 group) {
     // Columns past the last head repeat it: the same words again, which costs nothing. Read for each group: registers are short.
     const u32 query = shared_address(w.s.query + min(w.lane >> 2, A::GROUP - 1) * QUERY_PITCH + 4 * (w.lane & 3));
     const u32 keys = group + w.lane * 16, values = keys + A::HEAD_DIM * 32;
@@ -145,32 +146,33 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, const Keys<A>& 
 #pragma unroll
     for (int m = 4; m <= 16; m *= 2) m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, m)), m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, m));
     m0 = fmaxf(m0, f.max0), m1 = fmaxf(m1, f.max1);
-    const float a0 = exp2_fast(f.max0 - m0), a1 = exp2_fast(f.max1 - m1);
+    if (any(had)) {
+        const float a0 = exp2_fast(f.max0 - m0), a1 = exp2_fast(f.max1 - m1);
+        f.sum[0] *= a0, f.sum[1] *= a1;
+#pragma unroll
+        for (int j = 0; j < A::TILES; j++) f.o[j][0] *= a0, f.o[j][1] *= a1, f.o[j][2] *= a0, f.o[j][3] *= a1;
+    }
     f.max0 = m0, f.max1 = m1;
     const float p0 = exp2_fast(s0 - m0), p1 = exp2_fast(s1 - m1), p2 = exp2_fast(s2 - m0), p3 = exp2_fast(s3 - m1);
     const u32 b0 = transpose_8x8(pack_bf16(p0, p1)), b1 = transpose_8x8(pack_bf16(p2, p3));
-    f.sum[0] *= a0, f.sum[1] *= a1;
     mma(f.sum, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), b0, b1);
 #pragma unroll
-    for (int j = 0; j < A::TILES; j++) {
-        f.o[j][0] *= a0, f.o[j][1] *= a1, f.o[j][2] *= a0, f.o[j][3] *= a1;
-        mma(f.o[j], j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE), b0, b1);
-    }
+    for (int j = 0; j < A::TILES; j++) mma(f.o[j], j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE), b0, b1);
 }
 
 // These stage the new key and value: the first warps have the query's heads, the last ones deliver the task that follows.
 constexpr u32 KEY_WARP = AMK_WARPS - 4, VALUE_WARP = KEY_WARP + 1;
+AMK_DEVICE bool appends(const Worker& w, bool owns) { return any(owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP)); }
 
 // q, and where this split owns the position k and v: a warp has a vector of them, which it lays out in shared memory.
 template <class A> struct Stage {
-    const u32 which;
     const bool query, key, due; // due: this warp has a vector
     HeadVector<A> vector;
 
     AMK_DEVICE Stage(const Worker& w, const Record& r, bool owns)
-        : which(w.warp - KEY_WARP), query(w.warp < A::GROUP), key(which == 0), due(any(query || (owns && which < 2))) {
+        : query(w.warp < A::GROUP), key(w.warp == KEY_WARP), due(any(query) || appends(w, owns)) {
         constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
-        const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + which * A::KV_HEADS + r.row;
+        const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + (w.warp - KEY_WARP) * A::KV_HEADS + r.row;
         if (due) vector.issue(w, r.in + head * PER_HEAD, A::NORM && (query || key), key ? r.bias : r.norm);
     }
     AMK_DEVICE void store(Worker& w) {
@@ -207,6 +209,24 @@ template <class A> AMK_DEVICE void attention_append(const Worker& w, const Recor
     if (w.lane == 0) atomicAdd(&w.s.appended, 1u);
 }
 
+// Shares of an output by their maxima, sums and values, added up: two dims a lane, relative to `top`.
+struct Merged {
+    float top, sum;
+    float2 o;
+
+    AMK_DEVICE Merged() : top(-1e30f), sum(0), o(make_float2(0, 0)) {}
+    // Relative to `highest` from now on, which is no less.
+    AMK_DEVICE void raise(float highest) {
+        const float by = exp2_fast(top - highest);
+        top = highest, sum *= by, o.x *= by, o.y *= by;
+    }
+    // One more share, of which `top` is no less than the maximum.
+    AMK_DEVICE void join(float maximum, float its_sum, float2 its) {
+        const float weight = exp2_fast(maximum - top);
+        sum += weight * its_sum, o.x += weight * its.x, o.y += weight * its.y;
+    }
+};
+
 // Sums the outputs of the first warps, MOST at most, and publishes: the result itself with one active split, else this split's share and
 // its log-sum-exp.
 template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
@@ -214,33 +234,31 @@ template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const R
     static_assert(PER_HEAD % 32 == 0, "a warp has outputs for all of its lanes, or for none");
     for (u32 i = w.thread(); any(i < A::GROUP * PER_HEAD); i += AMK_WARPS * 32) {
         const u32 head = i / PER_HEAD, pair = i % PER_HEAD, query = r.row * A::GROUP + head;
-        float top = -1e30f, sum = 0;
-        float2 o = make_float2(0, 0), ms[MOST], v[MOST];
+        Merged m;
+        float2 share[MOST], its[MOST]; // maximum and sum
 #pragma unroll
         for (int from = 0; from < MOST; from++) {
-            ms[from] = w.s.running[from][head], v[from] = *(const float2*)(w.s.scratch + (from * A::GROUP + head) * A::PITCH + 2 * pair);
-            top = fmaxf(top, ms[from].x);
+            share[from] = w.s.running[from][head], its[from] = *(const float2*)(w.s.scratch + (from * A::GROUP + head) * A::PITCH + 2 * pair);
+            m.top = fmaxf(m.top, share[from].x);
         }
 #pragma unroll
-        for (int from = 0; from < MOST; from++) {
-            const float weight = exp2_fast(ms[from].x - top);
-            if (ms[from].y > 0) sum += weight * ms[from].y, o.x += weight * v[from].x, o.y += weight * v[from].y;
-        }
-        const float scale = __fdividef(1.0f, sum);
-        if (whole) w.publish(r.out + query * PER_HEAD + pair, pack_bf16(o.x * scale, o.y * scale));
-        else w.publish_wide(r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair, __float_as_uint(o.x * scale), __float_as_uint(o.y * scale), __float_as_uint(top + __log2f(sum)));
+        for (int from = 0; from < MOST; from++)
+            if (share[from].y > 0) m.join(share[from].x, share[from].y, its[from]);
+        const float scale = __fdividef(1.0f, m.sum);
+        if (whole) w.publish(r.out + query * PER_HEAD + pair, pack_bf16(m.o.x * scale, m.o.y * scale));
+        else w.publish_wide(r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair, __float_as_uint(m.o.x * scale), __float_as_uint(m.o.y * scale), __float_as_uint(m.top + __log2f(m.sum)));
     }
 }
 
 // A warp's output, maximum and sum for the others; whoever had no group has a sum of 0 and no output.
 template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f, bool had) {
-    const u32 head = 2 * (w.lane & 3), d = w.lane >> 2;
+    const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2);
     if (w.lane < 4) w.s.running[w.warp][head] = make_float2(f.max0, f.sum[0]), w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum[1]);
     float* to = w.s.scratch + (w.warp * A::GROUP + head) * A::PITCH + d;
 #pragma unroll
     for (int j = 0; had && j < A::TILES; j++) {
-        if (head < A::GROUP) to[16 * j] = f.o[j][0], to[16 * j + 8] = f.o[j][2];
-        if (head + 1 < A::GROUP) to[A::PITCH + 16 * j] = f.o[j][1], to[A::PITCH + 16 * j + 8] = f.o[j][3];
+        if (head < A::GROUP) *(float2*)(to + 16 * j) = make_float2(f.o[j][0], f.o[j][2]);
+        if (head + 1 < A::GROUP) *(float2*)(to + A::PITCH + 16 * j) = make_float2(f.o[j][1], f.o[j][3]);
     }
 }
 
@@ -265,7 +283,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     do { // one call of `flash` for all: it is long
         if (any(turns.first < turns.limit)) {
             if (!any(loaded)) keys.load(w, turns.group);
-            flash<A>(w, f, keys, turns.first, turns.limit, turns.group);
+            flash<A>(w, f, had, keys, turns.first, turns.limit, turns.group);
             had = true;
         }
         loaded = false;
@@ -278,20 +296,8 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     else attention_output<A, A::WARPS>(w, r, active == 1);
     turns.release(w);
     w.sync(); // the scratch belongs to the next task
-    if (any(owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP))) attention_append<A>(w, r); // nobody waits for this now
+    if (appends(w, owns)) attention_append<A>(w, r); // nobody waits for this now
 }
-
-// What splits add up to: two dims of the output a lane, relative to `top`.
-struct Merged {
-    float top, sum;
-    float2 o;
-
-    // Relative to `highest` from now on, which is no less.
-    AMK_DEVICE void scale(float highest) {
-        const float by = exp2_fast(top - highest);
-        top = highest, sum *= by, o.x *= by, o.y *= by;
-    }
-};
 
 // The shares of a team's warps, MOST at most, the first of which this is: all at one look.
 template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, Merged& m) {
@@ -304,10 +310,8 @@ template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, Merg
     }
     m.sum = 0, m.o = make_float2(0, 0);
 #pragma unroll
-    for (u32 i = 0; i < MOST; i++) {
-        const float weight = i < warps ? exp2_fast(share[i].x - m.top) : 0;
-        m.sum += weight * share[i].y, m.o.x += weight * its[i].x, m.o.y += weight * its[i].y;
-    }
+    for (u32 i = 0; i < MOST; i++)
+        if (i < warps) m.join(share[i].x, share[i].y, its[i]);
 }
 
 // Merges the splits of slices of 32 dims of query heads. Half a warp has a split, two dims a lane; a team of warps has a slice, LOOK
@@ -324,7 +328,7 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
     for (u32 done = 0; done < r.units; done += AMK_WARPS >> bits) {
         const u32 unit = done + team, query = (r.row + unit) / SLICES, d = (r.row + unit) % SLICES * 32 + 2 * (w.lane & 15);
         const u32 values = r.partial + query * A::SPLITS * A::HEAD_DIM + d;
-        Merged m = {-1e30f, 0, make_float2(0, 0)};
+        Merged m;
 #pragma unroll 1
         for (u32 first = rank * LOOK; any(first < active && unit < r.units); first += LOOK << bits) {
             uint4 v[BATCH];
@@ -342,20 +346,19 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
                 lse[i] = first + 2 * i + half < active ? __uint_as_float(v[i].z) : -1e30f;
                 highest = fmaxf(highest, lse[i]);
             }
-            m.scale(highest);
+            m.raise(highest);
 #pragma unroll
-            for (int i = 0; i < BATCH; i++) {
-                const float weight = exp2_fast(lse[i] - highest);
-                m.sum += weight, m.o.x += weight * __uint_as_float(v[i].x), m.o.y += weight * __uint_as_float(v[i].y);
-            }
+            for (int i = 0; i < BATCH; i++) m.join(lse[i], 1, make_float2(__uint_as_float(v[i].x), __uint_as_float(v[i].y)));
         }
-        m.scale(fmaxf(m.top, __shfl_xor_sync(~0u, m.top, 16)));
+        m.raise(fmaxf(m.top, __shfl_xor_sync(~0u, m.top, 16)));
         m.sum += __shfl_xor_sync(~0u, m.sum, 16), m.o.x += __shfl_xor_sync(~0u, m.o.x, 16), m.o.y += __shfl_xor_sync(~0u, m.o.y, 16);
         w.stamp(TRACE_INPUTS);
         if (bits) {
             if (w.lane == 0) w.s.running[w.warp][0] = make_float2(m.top, m.sum);
             if (w.lane < 16) *(float2*)(w.s.scratch + 32 * w.warp + 2 * w.lane) = m.o;
+            w.stamp(TRACE_PRODUCT);
             w.sync();
+            w.stamp(TRACE_GATHERED);
             if (rank == 0 && bits <= 2) gather_team<4>(w, 1u << bits, m);
             else if (rank == 0 && bits == 3) gather_team<8>(w, 8, m);
             else if (rank == 0) gather_team<AMK_WARPS>(w, AMK_WARPS, m);

@@ -55,7 +55,7 @@ template <class A> struct Turns {
             if (w.warp < groups) first = chunk.at + 16 * w.warp, group = w.acquire(w.warp / CHUNK) + w.warp % CHUNK * A::GROUP_BYTES;
             chunk.at = pos;
         }
-        last = one && groups < A::WARPS;
+        last = one && (groups < A::WARPS || !owns);
         if (last && owns && w.warp == groups) first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
     }
     // The query is there. Not worked out before: registers are short then.

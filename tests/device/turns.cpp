@@ -64,6 +64,7 @@ template <class A> struct Check {
             Turns<A> turns(w, split, pos, owns);
             const bool settled = turns.last;
             const u32 groups = turns.groups;
+            if (groups == (u32)A::WARPS && !owns && !settled) wrong("looks for a second group of no warp", split, warp, turns.first);
             turns.begin();
             do {
                 if (turns.first >= turns.limit) continue;
