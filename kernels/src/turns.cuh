@@ -38,6 +38,7 @@ template <class A> struct Chunks {
 };
 
 // The positions of a warp, a group at a time: group i is warp i % WARPS's, and the step's own position comes last, as a group of its own.
+// Who has which does not depend on the ring, nor do the sums.
 template <class A> struct Turns {
     static constexpr u32 CHUNK = A::CHUNK_GROUPS, ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
     Chunks<A> chunk;
@@ -58,8 +59,8 @@ template <class A> struct Turns {
         last = one && (groups < A::WARPS || !owns);
         if (last && owns && w.warp == groups) first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
     }
-    // The query is there. Not worked out before: registers are short then.
-    AMK_DEVICE void begin() { turn = held * CHUNK; }
+    // The query is there. Not set before: registers are short then.
+    AMK_DEVICE void begin() { turn = groups; }
     template <class W> AMK_DEVICE void release(W& w) {
         for (; held; held--) w.release();
     }
@@ -70,7 +71,7 @@ template <class A> struct Turns {
         const u32 mine = w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
         if (chunk.at < pos) {
             group = w.acquire() + mine * A::GROUP_BYTES, first = mine < CHUNK ? chunk.at + 16 * mine : pos;
-            held = 1, turn += CHUNK, chunk.next();
+            held = 1, turn += min((pos - chunk.at + 15) / 16, CHUNK), chunk.next();
             return true;
         }
         if (!owns) return false;

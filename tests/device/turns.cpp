@@ -42,12 +42,13 @@ template <class A> struct Check {
         exit(printf("%s: position %u of step %u, split %u of %d, warp %u; heads of %d, groups of %d, runs of %d\n", what, at, pos, split, A::SPLITS, warp, A::HEAD_DIM, A::GROUP, A::RUN));
     }
     // One group of a warp; `chunks` are those of its split.
-    void attends(const Turns<A>& turns, const std::vector<u32>& chunks, u32 split, u32 warp) {
+    void attends(const Turns<A>& turns, const std::vector<u32>& chunks, u32 split, u32 warp, u32 groups) {
         if (warp >= (u32)A::WARPS) wrong("a warp without a place for its output", split, warp, turns.first);
         for (u32 at = turns.first; at < turns.limit && at < turns.first + 16; at++) {
             seen[at]++;
             if (at == pos) {
                 if (turns.group != FRESH || turns.first != pos) wrong("not where the step's own is", split, warp, at);
+                if (warp != groups % A::WARPS) wrong("not the warp after the last group's", split, warp, at);
                 continue;
             }
             if (!A::owner(at, split)) wrong("another split's", split, warp, at);
@@ -57,7 +58,8 @@ template <class A> struct Check {
     }
     void split(u32 split) {
         std::vector<u32> chunks;
-        for (Chunks<A> chunk(split); chunk.at < pos; chunk.next()) chunks.push_back(chunk.at);
+        u32 cached = 0; // groups
+        for (Chunks<A> chunk(split); chunk.at < pos; chunk.next()) chunks.push_back(chunk.at), cached += min((pos - chunk.at + 15) / 16, (u32)A::CHUNK_GROUPS);
         const bool owns = A::owner(pos, split);
         for (u32 warp = 0; warp < AMK_WARPS; warp++) {
             Warp w = {warp, 0, {{0}}};
@@ -68,7 +70,7 @@ template <class A> struct Check {
             turns.begin();
             do {
                 if (turns.first >= turns.limit) continue;
-                attends(turns, chunks, split, warp);
+                attends(turns, chunks, split, warp, cached);
                 if (settled && warp >= groups + owns) wrong("a warp beyond those that are merged", split, warp, turns.first);
             } while (turns.next(w, pos, owns));
             turns.release(w);
