@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Compiles `tests/device/NAME.cpp`, which includes the device's `file` as `NAME.inc`. `None` without a C++ compiler. The folder holds
-/// the program.
-pub(crate) fn build(file: &str, name: &str) -> Option<(TempDir, PathBuf)> {
+/// Compiles `tests/device/NAME.cpp`, which includes the device's `file` as `NAME.inc`, with some macros defined. `None` without a C++
+/// compiler. The folder holds the program.
+pub(crate) fn build(file: &str, name: &str, defines: &[&str]) -> Option<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().expect("a folder");
     let text = DEVICE.files.iter().find(|(known, _)| *known == file).expect("the file").1;
     let plain: String =
@@ -16,6 +16,7 @@ pub(crate) fn build(file: &str, name: &str) -> Option<(TempDir, PathBuf)> {
     let program = folder.path().join(name);
     let source = format!("{}/device/{name}.cpp", env!("CARGO_MANIFEST_DIR"));
     let mut build = Command::new("c++");
+    build.args(defines.iter().map(|define| format!("-D{define}")));
     build.args(["-std=c++17", "-O1", "-I"]).arg(folder.path()).arg("-o").arg(&program).arg(source);
     let output = build.output().ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,5 @@
 // Deals out the positions of attention (turns.cuh) without a GPU: at every position each one of the cache, and the step's own, is some
-// warp's once, where the loader puts it; all warps hold and give back the same slots of the ring.
+// warp's once, where the loader puts it; all warps hold and give back the same slots of the ring, of which there are AMK_SLOTS.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +12,6 @@ using std::min;
 #define AMK_DEVICE inline
 #define AMK_CHUNK 32768
 #define AMK_WARPS 16
-#define AMK_SLOTS 6
 constexpr int SCRATCH_FLOATS = 4352, MAX_HEAD_DIM = 128; // as vm/worker.cuh has them
 constexpr u32 FRESH = ~0u;
 struct Params {
