@@ -36,20 +36,21 @@ fn main() -> Result<()> {
     let loaded = start.elapsed();
     let mut out = std::io::BufWriter::new(std::fs::File::create(out)?);
     let (mut pos, mut count, mut time) = (0, 0, Duration::ZERO);
-    while pos <= last {
-        let here = positions.contains(&pos);
-        let end =
-            if here { pos + 1 } else { positions.iter().copied().filter(|&wanted| wanted > pos).min().unwrap_or(last) };
-        let given = tokens.get(pos..end).with_context(|| format!("no tokens up to position {last}"))?;
-        let run: Vec<u32> = given.iter().map_while(|token| *token).collect();
-        anyhow::ensure!(!here || run.len() == 1, "no token at position {pos}, whose logits are asked for");
-        if !run.is_empty() {
-            let options = RunOptions { logits: here, ..RunOptions::default() };
-            let steps = vm.run(&run, pos as u32, run.len() as u32, &options, &mut |_| {})?;
-            steps.logits.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()))?;
-            (count, time) = (count + run.len(), time + steps.time);
+    for &wanted in &positions {
+        while pos <= wanted {
+            let here = pos == wanted;
+            let end = if here { wanted + 1 } else { wanted };
+            let given = tokens.get(pos..end).with_context(|| format!("no tokens up to position {last}"))?;
+            let run: Vec<u32> = given.iter().map_while(|token| *token).collect();
+            anyhow::ensure!(!here || run.len() == 1, "no token at position {pos}, whose logits are asked for");
+            if !run.is_empty() {
+                let options = RunOptions { logits: here, ..RunOptions::default() };
+                let steps = vm.run(&run, pos as u32, run.len() as u32, &options, &mut |_| {})?;
+                steps.logits.iter().try_for_each(|x| out.write_all(&x.to_le_bytes()))?;
+                (count, time) = (count + run.len(), time + steps.time);
+            }
+            pos += run.len().max(1);
         }
-        pos += run.len().max(1);
     }
     out.flush()?;
     println!("loaded in {:.1} s, {count} steps in {:.2} s", loaded.as_secs_f64(), time.as_secs_f64());

@@ -13,8 +13,7 @@ template <class A, class L> AMK_DEVICE bool attention_load(L& l, const Record& r
     u32 fetched = 0;
     for (Chunks<A> chunk(r.aux); chunk.at < l.pos; chunk.next()) {
         const u8* from = l.p.kv + A::block(l.p, r.layer, r.row, chunk.at / 64) + (chunk.at % 64) / 16 * A::GROUP_BYTES;
-        const u32 groups = (l.pos - chunk.at + 15) / 16;
-        const u32 bytes = (groups < A::CHUNK_GROUPS ? groups : A::CHUNK_GROUPS) * A::GROUP_BYTES;
+        const u32 bytes = chunk.groups(l.pos) * A::GROUP_BYTES;
         if (!l.issue(from, bytes)) return false;
         fetched += bytes;
     }
@@ -235,7 +234,7 @@ template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const R
     for (u32 i = w.thread(); any(i < A::GROUP * PER_HEAD); i += AMK_WARPS * 32) {
         const u32 head = i / PER_HEAD, pair = i % PER_HEAD, query = r.row * A::GROUP + head;
         Merged m;
-        float2 share[MOST], its[MOST]; // maximum and sum
+        float2 share[MOST], its[MOST]; // maxima and sums; outputs
 #pragma unroll
         for (int from = 0; from < MOST; from++) {
             share[from] = w.s.running[from][head], its[from] = *(const float2*)(w.s.scratch + (from * A::GROUP + head) * A::PITCH + 2 * pair);

@@ -31,6 +31,8 @@ template <class A> struct Chunks {
     u32 at;
 
     AMK_DEVICE explicit Chunks(u32 split) : at(split * RUN) {}
+    // With positions below `pos`, of which there is one at least.
+    AMK_DEVICE u32 groups(u32 pos) const { return min((pos - at + 15) / 16, (u32)A::CHUNK_GROUPS); }
     AMK_DEVICE void next() {
         at += LEN;
         if (at % RUN == 0) at += (A::SPLITS - 1) * RUN;
@@ -71,7 +73,7 @@ template <class A> struct Turns {
         const u32 mine = w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
         if (chunk.at < pos) {
             group = w.acquire() + mine * A::GROUP_BYTES, first = mine < CHUNK ? chunk.at + 16 * mine : pos;
-            held = 1, turn += min((pos - chunk.at + 15) / 16, CHUNK), chunk.next();
+            held = 1, turn += chunk.groups(pos), chunk.next();
             return true;
         }
         if (!owns) return false;

@@ -56,9 +56,10 @@ def save(model: torch.nn.Module, folder: Path) -> None:
     (folder / "generation_config.json").unlink(missing_ok=True)
 
 
-def fed_at(positions: list[int], precision: str) -> list[int]:
-    every = range(positions[-1] + 1)
-    return [at for at in every if precision != "f32" or at % STRIDE == 0 or any(wanted - NEAR < at <= wanted for wanted in positions)]
+def fed(tokens: list[int], positions: list[int], precision: str) -> list[int | None]:
+    """None where no token is fed."""
+    here = lambda at: precision != "f32" or at % STRIDE == 0 or any(wanted - NEAR < at <= wanted for wanted in positions)
+    return [token if here(at) else None for at, token in enumerate(tokens)]
 
 
 class Sparse(DynamicCache):
@@ -74,12 +75,13 @@ class Sparse(DynamicCache):
 
 
 @torch.no_grad()
-def logits(model: torch.nn.Module, tokens: list[int], fed: list[int], positions: list[int]) -> torch.Tensor:
-    at = torch.tensor(fed, device="cuda")
+def logits(model: torch.nn.Module, tokens: list[int | None], positions: list[int]) -> torch.Tensor:
+    fed_at = [at for at, token in enumerate(tokens) if token is not None]
+    at, ids = torch.tensor(fed_at, device="cuda"), torch.tensor([tokens[at] for at in fed_at], device="cuda")
     every = torch.arange(len(tokens), device="cuda")
     seen = {"position_ids": at[None], "attention_mask": (every <= at[:, None])[None, None], "past_key_values": Sparse(at, len(tokens))}
-    keep = torch.tensor([fed.index(wanted) for wanted in positions], device="cuda")
-    return model(torch.tensor(tokens, device="cuda")[at][None], **seen, use_cache=True, logits_to_keep=keep).logits[0].double().cpu()
+    keep = torch.tensor([fed_at.index(wanted) for wanted in positions], device="cuda")
+    return model(ids[None], **seen, use_cache=True, logits_to_keep=keep).logits[0].double().cpu()
 
 
 def exact(model: torch.nn.Module) -> torch.nn.Module:
@@ -104,13 +106,12 @@ def main() -> None:
         save(model, checkpoint)
         rng = np.random.default_rng(3)
         tokens = rng.integers(0, MODELS[name]["vocab_size"], positions[-1] + 1).tolist()
-        fed = fed_at(positions, precision)
-        taken = set(fed)
-        ids.write_text(json.dumps([token if at in taken else None for at, token in enumerate(tokens)]))
+        tokens = fed(tokens, positions, precision)
+        ids.write_text(json.dumps(tokens))
         saved = time.time()
-        half = logits(model, tokens, fed, positions)
-        full = logits(model.float(), tokens, fed, positions)
-        best = logits(exact(model), tokens, fed, positions) if precision == "f32" else full
+        half = logits(model, tokens, positions)
+        full = logits(model.float(), tokens, positions)
+        best = logits(exact(model), tokens, positions) if precision == "f32" else full
         del model
         torch.cuda.empty_cache()
         compared = time.time()
