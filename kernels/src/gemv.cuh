@@ -4,9 +4,9 @@
 // A bf16 tile is 8 rows x 32 k in the order of one mma A fragment: rows 0-7 hold the even half of k, rows 8-15 the odd half, so
 // B needs two columns and a row is D[r][0] + D[r+8][1]: both in one lane. Each warp has some tiles of k.
 //
-// What lies between the last packet and the delivery is what a small model's step is made of, so all else is done before: see
-// `gemv_whole`. The code is specialised by depth (input tiles a warp holds in registers) alone: a copy for every shape would not stay in
-// the instruction cache.
+// What lies between the last packet and the delivery is what a small model's step is made of, so all else is done before. The code is
+// specialised by depth (input tiles a warp holds in registers) alone, and only where that matters: a layer's code stays in the
+// instruction cache (32 KiB), or every phase waits for some of it.
 #pragma once
 #include "../vm/loader.cuh"
 
@@ -16,85 +16,88 @@ constexpr u32 GEMV_NORM = 1, GEMV_BIAS = 2, GEMV_INPUT = GEMV_NORM << 28 | 0xfff
 
 struct GemvShape {
     u32 k, input, output, flags;
-    AMK_DEVICE explicit GemvShape(u32 word) : k(word & 0xfffff), input(word >> 20 & 3), output(word >> 22 & 3), flags(word >> 28) {}
+    u32 depth; // input tiles that a warp multiplies in one pass
+    AMK_DEVICE explicit GemvShape(u32 word)
+        : k(word & 0xfffff), input(word >> 20 & 3), output(word >> 22 & 3), flags(word >> 28), depth(word >> 24 & 15) {}
+    AMK_DEVICE u32 tiles() const { return k / AMK_TILE_K; }
 };
 
 struct Fragment { u32 b0, b1; };
 
-// Input values on their way: packets and norm weights of a warp's DEPTH tiles in each of PASSES passes, as loaded. Tiles past the end,
-// of which an EVEN input has none, are zeros that have arrived.
-template <int DEPTH, int PASSES, bool EVEN> struct Pending {
-    static constexpr int TILES = DEPTH * PASSES;
-    uint4 v[TILES];
-    uint2 gamma[TILES];
+// Input values on their way: packets and norm weights of a warp's tiles, as loaded, HELD at most. Tiles past the end are zeros that have
+// arrived.
+template <int HELD> struct Pending {
+    uint4 v[HELD];
+    uint2 gamma[HELD];
     const u64* packets; // of the first tile
     u32 first;
 
-    // The warp's j-th tile, from its first.
-    AMK_DEVICE static constexpr u32 tile(int j) { return j / DEPTH * (DEPTH * AMK_WARPS) + j % DEPTH; }
-    AMK_DEVICE static u64 step(int j) { return tile(j) * (AMK_TILE_K / AMK_PER_PACKET); }
-    // Starts the loads; nothing is waited for.
-    AMK_DEVICE void issue(const Worker& w, const Record& r, const GemvShape& g, u32 from, u32 tiles) {
+    // The warp's j-th tile, from its first, where it has DEPTH in a pass.
+    template <int DEPTH> AMK_DEVICE static constexpr u32 tile(u32 j) { return j < DEPTH ? j : j + DEPTH * (AMK_WARPS - 1); }
+    template <int DEPTH> AMK_DEVICE static constexpr u64 step(u32 j) { return tile<DEPTH>(j) * (AMK_TILE_K / AMK_PER_PACKET); }
+    // Starts the loads, from tile `from` on: DEPTH tiles of a pass at most, `depth` really. Nothing is waited for.
+    template <int DEPTH, bool EVEN> AMK_DEVICE void issue(const Worker& w, const Record& r, const GemvShape& g, u32 from, u32 depth) {
         first = from;
         const u32 k0 = first * AMK_TILE_K + 4 * (w.lane & 7);
+        const auto left = [&](u32 from) { return EVEN ? depth : min(g.tiles() - min(g.tiles(), from), depth); };
+        const u32 mine = left(first), next = left(first + DEPTH * AMK_WARPS); // of this pass, of the one behind it
+        const u32 asked = g.input == IN_PACKETS ? mine : 0, beyond = g.input == IN_PACKETS ? next : 0;
         packets = w.p.packets + (r.in + k0 / AMK_PER_PACKET);
         asm volatile("" : "+l"(packets)); // worked out once, not for each tile
 #pragma unroll
-        for (int j = 0; j < TILES; j++) {
+        for (int j = 0; j < HELD; j++) {
             v[j] = make_uint4(0, w.epoch, 0, w.epoch);
-            if (g.input == IN_PACKETS && has(j, tiles)) v[j] = load_relaxed(packets + step(j));
+            if (j < DEPTH ? j < asked : j - DEPTH < beyond) v[j] = load_relaxed(packets + step<DEPTH>(j));
         }
-        if (g.input != IN_PACKETS) embedding(w, k0, tiles);
+        if (any(g.input != IN_PACKETS)) { // the row of this step's token
+            const Elem* row = w.p.embedding + ((u64)w.s.token * w.p.hidden + k0);
+#pragma unroll
+            for (int j = 0; j < HELD; j++) {
+                if (j < DEPTH ? j >= mine : j - DEPTH >= next) continue;
+                const uint2 e = *(const uint2*)(row + tile<DEPTH>(j) * AMK_TILE_K);
+                v[j].x = e.x, v[j].z = e.y;
+            }
+        }
         // In every case: what is set in some only, the compiler keeps in registers from task to task.
 #pragma unroll
-        for (int j = 0; j < TILES; j++) gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
+        for (int j = 0; j < HELD; j++) gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
         if (!(g.flags & GEMV_NORM)) return;
         const Elem* weight = w.p.constants + (r.norm + k0);
 #pragma unroll
-        for (int j = 0; j < TILES; j++)
-            if (has(j, tiles)) gamma[j] = *(const uint2*)(weight + tile(j) * AMK_TILE_K);
+        for (int j = 0; j < HELD && j < DEPTH; j++) // what is held for two passes has none
+            if (j < mine) gamma[j] = *(const uint2*)(weight + j * AMK_TILE_K);
     }
-    AMK_DEVICE bool has(int j, u32 tiles) const { return EVEN || first + tile(j) < tiles; }
-    // The row of this step's token.
-    AMK_DEVICE void embedding(const Worker& w, u32 k0, u32 tiles) {
-        const Elem* row = w.p.embedding + ((u64)w.s.token * w.p.hidden + k0);
-#pragma unroll
-        for (int j = 0; j < TILES; j++) {
-            if (!has(j, tiles)) continue;
-            const uint2 e = *(const uint2*)(row + tile(j) * AMK_TILE_K);
-            v[j].x = e.x, v[j].z = e.y;
-        }
-    }
-    AMK_DEVICE bool here(const Worker& w) const {
+    template <int TILES> AMK_DEVICE bool here(const Worker& w) const {
         u32 late = 0;
 #pragma unroll
         for (int j = 0; j < TILES; j++) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
         return late == 0;
     }
     // Waits until every packet is of this step; those that are late are asked for again.
-    AMK_DEVICE void arrive(Worker& w, u32 tiles) {
-        while (!all(here(w))) {
+    template <int DEPTH, int TILES> AMK_DEVICE void arrive(Worker& w, u32 tiles) {
+        const Timed timed(w.late);
+        while (!all(here<TILES>(w))) {
 #pragma unroll
             for (int j = 0; j < TILES; j++)
-                if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch)) v[j] = load_relaxed(packets + step(j));
+                if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch)) v[j] = load_relaxed(packets + step<DEPTH>(j));
             if (!any(w.gone())) continue; // read while they are on their way
-            missing(w, tiles);
+            missing<DEPTH, TILES>(w, tiles);
             break;
         }
     }
     // The launch is being abandoned: tells what has not come.
-    AMK_DEVICE void missing(Worker& w, u32 tiles) const {
+    template <int DEPTH, int TILES> AMK_DEVICE void missing(Worker& w, u32 tiles) const {
 #pragma unroll 1
-        for (int j = 0; j < TILES && has(j, tiles); j++) {
-            const uint4 found = load_relaxed(packets + step(j));
+        for (u32 j = 0; j < TILES && first + tile<DEPTH>(j) < tiles; j++) {
+            const uint4 found = load_relaxed(packets + step<DEPTH>(j));
             const u32 second = found.y == w.epoch;
-            w.missing(u32(packets - w.p.packets) + step(j) + second, second ? found.w : found.y);
+            w.missing(u32(packets - w.p.packets) + step<DEPTH>(j) + second, second ? found.w : found.y);
         }
     }
     // The B fragments, with the norm's weight (not its scale, which the output applies). The squares are added up by the tensor cores:
     // with x for both operands D[0][0] is the sum over the even half of k, in lane 0, and D[1][1] that over the odd half, in lane 4.
     // Without a norm the weights are ones: one way for both, and the fragments lie in registers as products want them.
-    AMK_DEVICE void fragments(const GemvShape& g, Fragment (&x)[TILES], float (&squares)[4]) const {
+    template <int TILES> AMK_DEVICE void fragments(const GemvShape& g, Fragment (&x)[TILES], float (&squares)[4]) const {
 #pragma unroll
         for (int j = 0; j < TILES; j++) x[j].b0 = multiply_bf16(v[j].x, gamma[j].x), x[j].b1 = multiply_bf16(v[j].z, gamma[j].y);
         if (!(g.flags & GEMV_NORM)) return;
@@ -108,7 +111,7 @@ template <int DEPTH, int PASSES, bool EVEN> struct Pending {
 // Where a warp tells them: two sums, of lanes 0 and 4.
 AMK_DEVICE u32 squares_address(const Worker& w) { return shared_address(w.s.squares[w.buffer] + 2 * w.warp + (w.lane >> 2)); }
 AMK_DEVICE void tell_squares(const Worker& w, u32 to, const float (&squares)[4]) {
-    if ((w.lane & 27) == 0) store_shared(to, w.lane ? squares[1] : squares[0]);
+    store_shared(to, w.lane ? squares[1] : squares[0], (w.lane & 27) == 0);
 }
 
 // The delivery of a group of units: each thread sums a share of the warps' partials of a row pair, four lanes a pair. All that does not
@@ -180,28 +183,23 @@ struct GemvCut {
     AMK_DEVICE explicit GemvCut(u32 k) : tiles(k / AMK_TILE_K) {
         const u32 deep = (tiles + AMK_WARPS - 1) / AMK_WARPS; // tiles a warp
         passes = (deep + AMK_DEPTH - 1) / AMK_DEPTH;
-        depth = (deep + passes - 1) / passes;
+        depth = quotient(deep + passes - 1, passes);
     }
     AMK_DEVICE u32 first(u32 pass) const { return pass * (depth * AMK_WARPS); }
     AMK_DEVICE u32 count(u32 pass) const { return pass + 1 < passes ? depth * AMK_WARPS : tiles - first(pass); }
-    AMK_DEVICE static u32 blocks(u32 count) { return AMK_CHUNK / AMK_TILE / count; } // of a slot
+    AMK_DEVICE static u32 blocks(u32 count) { return quotient(AMK_CHUNK / AMK_TILE, count); } // of a slot
+    // Of small numbers; the half keeps it off whole ones.
+    AMK_DEVICE static u32 quotient(u32 a, u32 b) { return u32(__fdividef(a + 0.5f, b)); }
 };
 AMK_DEVICE u32 group_units(const Record& r, u32 first) { return r.units - first < AMK_GROUP_UNITS ? r.units - first : AMK_GROUP_UNITS; }
 
-// The loader's side: the same cut.
-template <class L> AMK_DEVICE bool gemv_load(L& l, const Record& r, const u8* tape) {
+// The loader's side: the same cut. A segment is one pass over a group.
+AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     static_assert(AMK_DEPTH * AMK_WARPS * AMK_TILE <= AMK_CHUNK, "a block must fit a slot");
     const GemvCut cut(GemvShape(r.shape).k);
-    for (u32 first = 0; first < r.units; first += AMK_GROUP_UNITS)
-        for (u32 pass = 0; pass < cut.passes; pass++) {
-            const u32 count = cut.count(pass), slot = cut.blocks(count);
-            for (u32 left = group_units(r, first); left;) {
-                const u32 blocks = left < slot ? left : slot, bytes = blocks * count * AMK_TILE;
-                if (!l.issue(tape, bytes)) return false;
-                tape += bytes, left -= blocks;
-            }
-        }
-    return true;
+    const u32 units = group_units(r, feed.at), count = cut.count(feed.pass), block = count * AMK_TILE;
+    feed.left = units * block, feed.slot = cut.blocks(count) * block;
+    if (++feed.pass == cut.passes) feed.pass = 0, feed.at += units;
 }
 
 // The blocks of one pass over a group as they come from the ring; the next one is in registers.
@@ -216,7 +214,7 @@ template <int DEPTH, bool EVEN> struct Blocks {
         mine = tiles - min(tiles, w.warp * DEPTH);
         bytes = tiles * AMK_TILE;
         slot = 1;
-        if (units > 1) slot = u32(__fdividef(AMK_CHUNK / AMK_TILE + 0.5f, tiles)); // the half keeps it off whole numbers
+        if (units > 1) slot = GemvCut::blocks(tiles);
         partial = shared_address(w.partial() + w.warp * PARTIAL_PITCH + (w.lane >> 2));
         asm volatile("" : "+r"(slot), "+r"(bytes), "+r"(partial)); // now, while there is time
 #pragma unroll
@@ -245,9 +243,8 @@ template <int DEPTH, bool EVEN> struct Blocks {
     };
     // Into the partials: the sums of the first pass, or added to them.
     template <bool FIRST> AMK_DEVICE static void keep(const Worker& w, u32 to, float y) {
-        if (w.lane & 3) return;
-        if (!FIRST) y += load_shared_one(to);
-        store_shared(to, y);
+        if (!FIRST && !(w.lane & 3)) y += load_shared_one(to);
+        store_shared(to, y, !(w.lane & 3));
     }
     // Times the fragments, into this warp's partials.
     template <bool FIRST> AMK_DEVICE void times(Worker& w, const Fragment* x, u32 units) {
@@ -264,94 +261,92 @@ template <int DEPTH, bool EVEN> struct Blocks {
     }
 };
 
-// A projection whose input fits the registers as a whole: PASSES passes behind one wait.
-template <int DEPTH, int PASSES, bool EVEN> AMK_DEVICE void gemv_whole(Worker& w, const Record& r) {
-    if (r.units == 0) return w.look_ahead();
-    const GemvShape g(r.shape);
-    const u32 tiles = g.k / AMK_TILE_K, early = PASSES == 1 ? tiles : DEPTH * AMK_WARPS;
-    Pending<DEPTH, PASSES, EVEN> input;
-    input.issue(w, r, g, w.warp * DEPTH, tiles);
-    w.look_ahead();
-    u32 first = 0, units = group_units(r, 0), squares_at = squares_address(w);
-    asm volatile("" : "+r"(units), "+r"(squares_at));
-    bool delivers = Delivery::due(w, units);
-    Delivery delivery = {};
-    if (delivers) delivery.prepare(w, r, g, 0, units);
+// A group of a projection's units on its way: what the code for its shape of input and that of all shapes take from one another.
+//
+// What all shapes share is there once, so that a layer's code stays in the instruction cache (32 KiB). The request for the inputs is
+// shared, too, where shapes are as good as equally deep (AMK_SHARED); else all would pay for the registers of the deepest.
+struct Group {
+    const GemvShape g;
+    Pending<AMK_SHARED ? AMK_MOST : 1> input; // where it is shared
+    u32 units, squares_at;
+    float squares[4];
+};
+
+// The products of an input that the registers hold as a whole: PASSES passes behind one wait.
+template <int DEPTH, int PASSES, bool EVEN, int HELD> AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
+    const u32 tiles = group.g.tiles(), early = PASSES == 1 ? tiles : DEPTH * AMK_WARPS;
     Blocks<DEPTH, EVEN> blocks;
-    blocks.begin(w, early, units); // before the inputs: it may be there already
-    {
-        const Timed timed(w.late);
-        input.arrive(w, tiles);
-    }
-    w.stamp(TRACE_INPUTS);
+    blocks.begin(w, early, group.units); // before the inputs: it may be there already
+    input.template arrive<DEPTH, DEPTH * PASSES>(w, tiles);
+    if (w.first == 0) w.stamp(TRACE_INPUTS);
     Fragment x[DEPTH * PASSES];
-    float squares[4] = {0, 0, 0, 0};
-    input.fragments(g, x, squares);
-#pragma unroll 1
-    for (;;) {
-        blocks.template times<true>(w, x, units);
+    input.fragments(group.g, x, group.squares);
+    blocks.template times<true>(w, x, group.units);
 #pragma unroll
-        for (int pass = 1; pass < PASSES; pass++) {
-            blocks.begin(w, tiles - early, units);
-            blocks.template times<false>(w, x + pass * DEPTH, units);
-        }
-        if (g.flags & GEMV_NORM) tell_squares(w, squares_at, squares);
-        w.stamp(TRACE_PRODUCT);
-        w.sync();
-        w.stamp(TRACE_GATHERED);
-        if (delivers) delivery.deliver(w, r, g);
-        w.buffer ^= 1;
-        first += AMK_GROUP_UNITS;
-        if (first >= r.units) break;
-        units = group_units(r, first), squares_at = squares_address(w);
-        delivers = Delivery::due(w, units);
-        if (delivers) delivery.prepare(w, r, g, first, units);
-        blocks.begin(w, early, units);
+    for (int pass = 1; pass < PASSES; pass++) {
+        blocks.begin(w, tiles - early, group.units);
+        blocks.template times<false>(w, x + pass * DEPTH, group.units);
     }
-    w.end_task(delivers);
 }
 
-// A longer one: the packets of a pass are asked for while the pass before is multiplied.
-template <int DEPTH, bool EVEN> AMK_DEVICE void gemv(Worker& w, const Record& r) {
-    if (r.units == 0) return w.look_ahead();
-    const GemvShape g(r.shape);
-    const GemvCut cut(g.k);
-    Pending<DEPTH, 1, EVEN> next;
-    next.issue(w, r, g, w.warp * DEPTH, cut.tiles);
-    w.look_ahead();
+// Those of a longer one: the packets of a pass are asked for while the pass before is multiplied.
+template <int DEPTH, bool EVEN, int HELD> AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<HELD>& input) {
+    const GemvCut cut(group.g.k);
     Fragment x[DEPTH];
-    float squares[4] = {0, 0, 0, 0};
 #pragma unroll 1
-    for (u32 first = 0; first < r.units; first += AMK_GROUP_UNITS) {
-        const u32 units = group_units(r, first);
-        const bool end = first + AMK_GROUP_UNITS >= r.units;
-#pragma unroll 1
-        for (u32 pass = 0; pass < cut.passes; pass++) {
-            Blocks<DEPTH, EVEN> blocks;
-            blocks.begin(w, cut.count(pass), units); // before the inputs: it may be there already
-            if (pass == 0) squares[0] = squares[1] = squares[2] = squares[3] = 0;
-            {
-                const Timed timed(w.late);
-                next.arrive(w, cut.tiles);
-            }
-            if (first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
-            next.fragments(g, x, squares);
-            const u32 following = pass + 1 < cut.passes ? pass + 1 : 0;
-            if (following || !end) next.issue(w, r, g, cut.first(following) + w.warp * DEPTH, cut.tiles);
-            if (pass == 0) blocks.template times<true>(w, x, units);
-            else blocks.template times<false>(w, x, units);
-        }
-        if (g.flags & GEMV_NORM) tell_squares(w, squares_address(w), squares);
-        w.stamp(TRACE_PRODUCT);
-        w.sync();
-        w.stamp(TRACE_GATHERED);
-        const bool delivers = Delivery::due(w, units);
-        if (delivers) {
-            Delivery delivery;
-            delivery.prepare(w, r, g, first, units);
-            delivery.deliver(w, r, g);
-        }
-        if (end) w.end_task(delivers);
-        w.buffer ^= 1;
+    for (u32 pass = 0; pass < cut.passes; pass++) {
+        Blocks<DEPTH, EVEN> blocks;
+        blocks.begin(w, cut.count(pass), group.units); // before the inputs: it may be there already
+        input.template arrive<DEPTH, DEPTH>(w, cut.tiles);
+        if (w.first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
+        input.fragments(group.g, x, group.squares);
+        if (pass + 1 < cut.passes) input.template issue<HELD, EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH, DEPTH);
+        if (pass == 0) blocks.template times<true>(w, x, group.units);
+        else blocks.template times<false>(w, x, group.units);
     }
+}
+
+// A group by the code for its shape of input, of DEPTH tiles a pass: in PASSES behind one wait, or (0) in as many as there are, each with
+// its own.
+template <int DEPTH, int PASSES, bool EVEN, class F> AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
+    const auto run = [&](auto& input) {
+        if constexpr (PASSES == 0) multiply_long<DEPTH, EVEN>(w, r, group, input);
+        else multiply_whole<DEPTH, PASSES, EVEN>(w, group, input);
+    };
+    if constexpr (AMK_SHARED) run(group.input);
+    else {
+        Pending<DEPTH * (PASSES ? PASSES : 1)> input;
+        input.template issue<DEPTH, EVEN>(w, r, group.g, w.warp * DEPTH, DEPTH);
+        prepare();
+        run(input);
+    }
+    if (PASSES < 2 && (group.g.flags & GEMV_NORM)) tell_squares(w, group.squares_at, group.squares);
+}
+
+// A group of a projection's units, `by` what multiplies for its shape of input.
+template <class F> AMK_DEVICE void gemv(Worker& w, const Record& r, F by) {
+    if (r.units == 0) return w.look_ahead();
+    Group group = {GemvShape(r.shape)};
+    bool delivers; // this warp
+    Delivery delivery;
+    const auto prepare = [&] { // while the inputs are on their way
+        w.look_ahead();
+        group.units = group_units(r, w.first);
+        group.squares_at = squares_address(w);
+        asm volatile("" : "+r"(group.units), "+r"(group.squares_at));
+        delivers = Delivery::due(w, group.units);
+        delivery = {};
+        if (delivers) delivery.prepare(w, r, group.g, w.first, group.units);
+    };
+    if constexpr (AMK_SHARED) {
+        group.input.template issue<AMK_MOST, AMK_EVEN>(w, r, group.g, w.warp * group.g.depth, group.g.depth);
+        prepare();
+    }
+    by(group, prepare);
+    w.stamp(TRACE_PRODUCT);
+    w.sync();
+    w.stamp(TRACE_GATHERED);
+    if (delivers) delivery.deliver(w, r, group.g);
+    w.buffer ^= 1;
+    w.end_task(delivers);
 }

@@ -57,7 +57,7 @@ typedef u16 Elem;
 struct Record {
     u16 op, units;
     u32 in, out;     // packet offsets
-    u32 shape;       // of a gemv: k | input << 20 | output << 22 | flags << 28, see gemv.cuh
+    u32 shape;       // of a gemv: k | input << 20 | output << 22 | depth << 24 | flags << 28, see gemv.cuh
     u32 row;         // first output row, first unit, or kv head
     u32 norm, bias;  // constant offsets: norm weight (attention: q-norm), bias (attention: k-norm)
     u32 task;        // id of the task in the verified program

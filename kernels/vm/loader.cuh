@@ -6,21 +6,33 @@
 #pragma once
 #include "worker.cuh"
 
+// What those lanes of the warp that load agree on, so that the compiler knows it: see the votes in ptx.cuh.
+constexpr u32 LOADING = __CUDA_ARCH__ >= 900 ? 1 : ~0u;
+AMK_DEVICE bool agreed(bool x) { return __any_sync(LOADING, x); }
+AMK_DEVICE u32 agreed(u32 x) { return __shfl_sync(LOADING, x, 0); }
+
 // A pace: no faster than the worker's share of the memory's bandwidth, so that requests do not queue up before the packets.
 struct Pace {
     u32 due; // clock before which nothing more is asked for
     u32 unpaced; // bytes that need not wait
 
     AMK_DEVICE void wait(u32 bytes) {
-        if (unpaced >= bytes) {
+        if (agreed(unpaced >= bytes)) {
             unpaced -= bytes, due = clock_low();
             return;
         }
         u32 now;
         do now = clock_low();
-        while ((int)(now - due) < 0);
+        while (agreed((int)(now - due) < 0));
         due = now + bytes / 64 * AMK_PACE / 64;
     }
+};
+
+// What a record streams: contiguous segments one after the other, each in pieces of a slot.
+struct Feed {
+    const u8* from;
+    u32 left, slot;  // bytes of the segment that have not been asked for, 0: there are no more; what a slot takes of them
+    u32 at, pass;    // a projection: units that are done with, passes over the next ones; attention: first position, segments
 };
 
 struct Scout {
@@ -28,7 +40,7 @@ struct Scout {
     Shared& s;
     u32 lane;
     Pace pace;
-    u32 pos, task;
+    u32 pos, record;
     u32 asked; // chunks so far, in units of 16 bytes, as `Shared::taken`
 
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
@@ -36,7 +48,7 @@ struct Scout {
         for (u32 at = 0; at < bytes;) {
             if ((int)(s.taken - asked) >= 0) return true; // the ring was faster
             if (!s.ring_full || (int)(asked - s.taken) > AMK_LOOKAHEAD / 16) {
-                if (atomicAdd(&s.done, 0u)) return false;
+                if (load_shared_atomic(&s.done)) return false;
                 __nanosleep(40);
                 continue;
             }
@@ -52,8 +64,8 @@ struct Scout {
         if (lane == 0) s.asked = asked;
         return true;
     }
-    AMK_DEVICE bool await_appended() { return true; }
-    AMK_DEVICE void issued(u32, bool) {}
+    AMK_DEVICE void await_appended() {}
+    AMK_DEVICE void issued(bool) {}
     AMK_DEVICE void drain() {}
 };
 
@@ -62,28 +74,29 @@ struct Loader {
     Shared& s;
     u32 lane, data;
     u32 slot, parity;              // next slot to fill
-    u32 landed, landed_parity;     // oldest chunk that may still be on its way
-    u32 flying;
-    u32 pos, task;
+    u32 flying;                    // chunks that may still be on their way, those before it
+    u32 pos, record;
     u32 taken;                     // chunks so far, in units of 16 bytes
     u32 appended;                  // keys and values that are to be in caches
     Pace pace;
     u32 full, landing, paced;      // clocks waited, for traces
 
+    // Waits for the oldest of these.
     AMK_DEVICE void land() {
-        while (!barrier_passed(shared_address(s.full) + 8 * landed, landed_parity)) {}
-        if (++landed == AMK_SLOTS) landed = 0, landed_parity ^= 1;
+        const bool wraps = slot < flying;
+        const u32 oldest = slot - flying + (wraps ? AMK_SLOTS : 0);
+        while (!agreed(barrier_passed(shared_address(s.full) + 8 * oldest, parity ^ 1 ^ wraps))) {}
         --flying;
     }
     // Copies up to a slot's bytes (a multiple of 16). False: the consumers have left.
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
         {
             const Timed timed(full);
-            if (!barrier_passed(shared_address(s.empty) + 8 * slot, parity)) {
+            if (!agreed(barrier_passed(shared_address(s.empty) + 8 * slot, parity))) {
                 if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 1;
                 do
-                    if (atomicAdd(&s.done, 0u) || stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos, task, slot, 0)) return false;
-                while (!barrier_passed(shared_address(s.empty) + 8 * slot, parity));
+                    if (agreed(load_shared_atomic(&s.done) || (s.gone && stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos, p.records[record].task, slot, 0)))) return false;
+                while (!agreed(barrier_passed(shared_address(s.empty) + 8 * slot, parity)));
                 if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 0;
             }
         }
@@ -92,7 +105,7 @@ struct Loader {
             const Timed timed(paced);
             pace.wait(bytes);
         }
-        if (flying >= AMK_IN_FLIGHT) {
+        if (agreed(flying >= AMK_IN_FLIGHT)) {
             const Timed timed(landing);
             land();
         }
@@ -113,18 +126,17 @@ struct Loader {
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
         return true;
     }
-    AMK_DEVICE void drain() { while (flying) land(); }
-    // One more key and value of the step before are in their cache. Only where a step has fewer chunks than the ring has slots is this
-    // not long so. False: the consumers have left.
-    AMK_DEVICE bool await_appended() {
+    AMK_DEVICE void drain() { while (agreed(flying)) land(); }
+    // One more key and value of the step before are in their cache, or the consumers have left. Only where a step has fewer chunks than
+    // the ring has slots is this not long so.
+    AMK_DEVICE void await_appended() {
         appended += 2;
-        while ((int)(atomicAdd(&s.appended, 0u) - appended) < 0)
-            if (atomicAdd(&s.done, 0u) || s.gone) return false;
+        while (agreed((int)(load_shared_atomic(&s.appended) - appended) < 0))
+            if (agreed(load_shared_atomic(&s.done) || s.gone)) return;
         __threadfence_block();
-        return true;
     }
     // All of a record's bytes are asked for.
-    AMK_DEVICE void issued(u32 record, bool traced) {
+    AMK_DEVICE void issued(bool traced) {
 #if AMK_TRACE
         u64* to = p.trace + (u64)record * TRACE_WORDS;
         if (p.trace && traced && lane == 0) to[TRACE_FULL] = full, to[TRACE_LANDING] = landing, to[TRACE_PACED] = paced, to[TRACE_ISSUED] = now_clock();

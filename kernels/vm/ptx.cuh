@@ -96,7 +96,16 @@ AMK_DEVICE float load_shared_one(u32 address) {
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
     return v;
 }
-AMK_DEVICE void store_shared(u32 address, float value) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value)); }
+// What others write atomically. (An addition of nothing would be gathered from all lanes first.)
+AMK_DEVICE u32 load_shared_atomic(const u32* p) {
+    u32 v;
+    asm volatile("atom.shared.or.b32 %0, [%1], 0;" : "=r"(v) : "r"(shared_address(p)) : "memory");
+    return v;
+}
+// By those lanes that say so, without a branch.
+AMK_DEVICE void store_shared(u32 address, float value, bool mine) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(address), "f"(value), "r"((u32)mine));
+}
 
 // ---- bf16 and tensor cores ----
 constexpr u32 BF16_ONES = 0x3f803f80; // a pair

@@ -1,21 +1,29 @@
 // The kernel: every worker runs its records for `steps` steps. The generated source that includes this file defines
 //   void project(Worker&, const Record&)       the projections of the program, specialised
 //   void dispatch(Worker&, const Record&)      its other instructions
-//   bool dispatch_load(L&, const Record&, const u8* tape) what the loader and the scout fetch for them, the weights from `tape` on
+//   void dispatch_feed(L&, const Record&, Feed&)  the next segment of what the loader and the scout fetch for them
 #pragma once
 #include "exchange.cuh"
 #include "loader.cuh"
 
 template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
     const u32 begin = p.record_at[worker], end = p.record_at[worker + 1];
-    for (u32 step = 0; step < p.steps; step++) {
+    for (l.pos = p.pos; agreed(l.pos < p.pos + p.steps); l.pos++) {
         const u8* tape = p.tape + p.tape_at[worker];
-        l.pos = p.pos + step;
-        for (u32 i = begin; i < end; i++) {
-            const Record& r = p.records[i];
-            l.task = r.task;
-            if (!dispatch_load(l, r, tape)) return l.drain();
-            l.issued(i, step + 1 == p.steps);
+        for (l.record = begin; agreed(l.record < end); l.record++) {
+            const Record& words = p.records[l.record];
+            Record r = {};
+            r.op = agreed((u32)words.op), r.units = agreed((u32)words.units), r.shape = agreed(words.shape), r.row = agreed(words.row);
+            r.layer = agreed(words.layer), r.aux = agreed(words.aux), r.tape = agreed(words.tape);
+            Feed feed = {tape};
+            for (;;) {
+                if (agreed(!feed.left)) dispatch_feed(l, r, feed);
+                if (agreed(!feed.left)) break;
+                const u32 bytes = min(feed.left, feed.slot);
+                if (!l.issue(feed.from, bytes)) return l.drain();
+                feed.from += bytes, feed.left -= bytes;
+            }
+            l.issued(l.pos + 1 == p.pos + p.steps);
             tape += r.tape;
         }
     }
@@ -34,12 +42,11 @@ AMK_DEVICE void begin_step(Worker& w) {
 
 AMK_DEVICE void consume(Worker& w) {
     const u32 worker = blockIdx.x, begin = w.p.record_at[worker], end = w.p.record_at[worker + 1];
-    const u32* words = (const u32*)w.p.records + w.lane % RECORD_WORDS;
     for (w.epoch = w.p.epoch; w.step() < w.p.steps; w.epoch++) {
         begin_step(w);
         // The next record waits in the lanes of the warp, a word each.
         u32 left = end - begin;
-        w.upcoming = words + (u64)begin * RECORD_WORDS;
+        w.upcoming = begin;
         w.look_ahead();
         while (any(left)) {
             // Zeros where a projection has no words: what is in no branch set, the compiler takes for different in each lane.
@@ -55,16 +62,17 @@ AMK_DEVICE void consume(Worker& w) {
                 // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
                 if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) records += AMK_ROUNDS;
             }
-            left -= records, w.upcoming += records * RECORD_WORDS;
+            // A projection of more units than a group takes another turn of this loop.
+            const bool more = gemv && r.record.units > w.first + AMK_GROUP_UNITS;
+            if (!more) left -= records, w.upcoming += records;
             // What the bodies derive from these must not be hoisted out of this loop, where it would only spill.
             asm volatile("" : "+r"(w.lane), "+r"(w.warp));
             w.task = r.record.task;
-            w.stamp(TRACE_START);
-            before_task(w, r.record);
+            if (w.first == 0) w.stamp(TRACE_START), before_task(w, r.record);
             if (gemv) project(w, r.record);
             else w.look_ahead(), dispatch(w, r.record);
-            after_task(w, r.record);
-            w.stamp(TRACE_END);
+            if (!more) after_task(w, r.record), w.stamp(TRACE_END);
+            w.first = more ? w.first + AMK_GROUP_UNITS : 0;
         }
         if (w.s.leave) break;
     }
@@ -104,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
         if (__CUDA_ARCH__ >= 900 && lane != 0) return;
         const Pace pace = {clock_low(), 0};
         if (warp == AMK_WARPS) {
-            Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, 0, 0, pace, 0, 0, 0};
+            Loader l = {p, s, lane, data, 0, 1, 0, 0, 0, 0, 0, pace, 0, 0, 0};
             load(p, l, blockIdx.x);
         } else if (AMK_LOOKAHEAD && warp == AMK_WARPS + 2) {
             Scout l = {p, s, lane, pace, 0, 0, 0};

@@ -76,7 +76,7 @@ AMK_DEVICE void confess(const Params& p, const Shared& s) {
 // The watchdog warp: ends the launch at the deadline, or when another worker has, and says who waited for what.
 AMK_DEVICE void watch(const Params& p, Shared& s) {
     const u64 deadline = now_ns() + p.budget_ns;
-    while (!atomicAdd(&s.done, 0u)) {
+    while (!load_shared_atomic(&s.done)) {
         __nanosleep(2000);
         if (s.gone || (!load_relaxed_u32(&p.fault->abort) && now_ns() < deadline)) continue;
         atomicExch(&p.fault->abort, 1u);
@@ -100,9 +100,10 @@ struct Worker {
     u32 warp, lane;
     u32 epoch;
     u32 task;
+    u32 first;             // of a projection's units, those done with: it takes a turn of the loop over records for each group
     u32 buffer;            // which half of the GEMV partials
-    const u32* upcoming;   // this lane's word of the next record
-    u32 next;              // as loaded
+    u32 upcoming;          // the next record
+    u32 next;              // this lane's word of it, as loaded
     u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
@@ -112,7 +113,9 @@ struct Worker {
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
     AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
     // Once a task, when it has asked for its inputs: there is one record more than there are tasks.
-    AMK_DEVICE void look_ahead() { next = *upcoming; }
+    AMK_DEVICE void look_ahead() {
+        next = ((const u32*)(p.records + upcoming))[lane % RECORD_WORDS];
+    }
     // A task ends. What the other warps load for the next one would be in the way of the few stores of those that deliver: these arrive
     // and go on, the others wait for them.
     AMK_DEVICE void end_task(bool delivers) const {

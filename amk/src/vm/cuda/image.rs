@@ -9,7 +9,7 @@ pub use tile::Plain;
 use super::choose::{Choosing, ROUNDS};
 use super::error::CudaError;
 use super::plan::{Gemv, Input, Output, Phase, Plan, UNIT, Work};
-use super::source::{DeviceOp, FIRST_BODY, input_shape};
+use super::source::{DeviceOp, FIRST_BODY, cut, input_shape};
 use super::tape;
 use amk_ir::verify::Verified;
 use amk_ir::{BufferId, DType, Exchange};
@@ -264,7 +264,7 @@ impl Image {
             norm,
             bias: if has_bias { bias + rows.start } else { 0 },
             tape: tape::packed_bytes(gemv.k, units.end - units.start),
-            shape: input_shape(gemv) | from << 20 | kind << 22 | flags << 28,
+            shape: input_shape(gemv) | from << 20 | kind << 22 | cut(gemv.k).0 << 24 | flags << 28,
             ..Record::default()
         }
     }

@@ -57,15 +57,19 @@ pub fn waits(gemv: &Gemv) -> u32 {
     if whole { 1 } else { passes }
 }
 
+/// Whether every warp has tiles in all of its places.
+fn even(gemv: &Gemv) -> bool {
+    (gemv.k / TILE_K).is_multiple_of(cut(gemv.k).0 * WARPS)
+}
+
 /// The device's function for a projection. There is one for each depth, not for each shape: more would not stay in the instruction
 /// cache. In an even one every warp has tiles in all of its places.
 fn gemv(gemv: &Gemv) -> String {
-    let (depth, passes) = cut(gemv.k);
-    let even = (gemv.k / TILE_K).is_multiple_of(depth * WARPS);
+    let ((depth, passes), even) = (cut(gemv.k), even(gemv));
     if waits(gemv) == 1 {
-        format!("gemv_whole<{depth}, {passes}, {even}>(w, r)")
+        format!("multiply<{depth}, {passes}, {even}>(w, r, group, prepare)")
     } else {
-        format!("gemv<{depth}, {even}>(w, r)")
+        format!("multiply<{depth}, 0, {even}>(w, r, group, prepare)")
     }
 }
 
@@ -90,6 +94,13 @@ pub(super) const FIRST_BODY: u16 = 16;
 pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "#define AMK_WARPS {WARPS}\n#define AMK_DEPTH {MOST_DEPTH}");
+    let read: Vec<_> =
+        plan.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(gemv) } else { None }).collect();
+    let depths = || read.iter().map(|gemv| cut(gemv.k).0);
+    let (least, most) = (depths().min().unwrap_or(1), depths().max().unwrap_or(1));
+    let shared = most <= least + 1 && read.iter().all(|gemv| waits(gemv) > 1 || cut(gemv.k).1 == 1);
+    let _ = writeln!(out, "#define AMK_MOST {most}\n#define AMK_SHARED {}", u32::from(shared));
+    let _ = writeln!(out, "#define AMK_EVEN {}", u32::from(read.iter().all(|gemv| even(gemv))));
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
@@ -113,9 +124,8 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     out.push_str("struct Worker;\nstruct Record;\n");
     out.push_str("__device__ __forceinline__ void project(Worker&, const Record&);\n");
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
-    out.push_str(
-        "template <class L> __device__ __forceinline__ bool dispatch_load(L&, const Record&, const unsigned char*);\n",
-    );
+    out.push_str("struct Feed;\n");
+    out.push_str("template <class L> __device__ __forceinline__ void dispatch_feed(L&, const Record&, Feed&);\n");
     out.push_str(&code.text());
     out.push_str(&bodies(plan));
     let attention = (!plan.layers.is_empty()).then(|| attention(plan));
@@ -132,37 +142,47 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
         (DeviceOp::Probe, "probe(w, r)".to_owned()),
         (DeviceOp::Choose, "choose(w, r)".to_owned()),
     ];
-    let mut loads = Vec::new();
+    let mut feeds = Vec::new();
     if let Some(attention) = attention {
         cases.push((DeviceOp::Attend, format!("attention<{attention}>(w, r)")));
         cases.push((DeviceOp::Combine, format!("combine<{attention}>(w, r)")));
-        loads.push((DeviceOp::Attend, format!("attention_load<{attention}>(l, r)")));
+        feeds.push((DeviceOp::Attend, format!("attention_feed<{attention}>(l, r, feed)")));
     }
     if !gemvs.is_empty() {
-        loads.push((DeviceOp::Gemv, "gemv_load(l, r, tape)".to_owned()));
+        feeds.push((DeviceOp::Gemv, "gemv_feed(r, feed)".to_owned()));
     }
-    let _ = writeln!(out, "AMK_DEVICE void project(Worker& w, const Record& r) {{\n    {}\n}}", by_input(&gemvs));
+    let _ = writeln!(
+        out,
+        "AMK_DEVICE void project(Worker& w, const Record& r) {{\n    const u32 input = r.shape & GEMV_INPUT;\n    gemv(w, r, [&](Group& group, auto prepare) {{ {} }});\n}}",
+        by_input(&gemvs)
+    );
     out.push_str("AMK_DEVICE void dispatch(Worker& w, const Record& r) {\n    switch (r.op) {\n");
     for (op, call) in cases {
         let _ = writeln!(out, "    case {}: {call}; break;", op as u16);
     }
     out.push_str(&body::cases(plan));
     out.push_str("    }\n}\n");
-    out.push_str("template <class L> AMK_DEVICE bool dispatch_load(L& l, const Record& r, const u8* tape) {\n    switch (r.op) {\n");
-    for (op, call) in loads {
-        let _ = writeln!(out, "    case {}: return {call};", op as u16);
+    out.push_str(
+        "template <class L> AMK_DEVICE void dispatch_feed(L& l, const Record& r, Feed& feed) {\n    switch (r.op) {\n",
+    );
+    for (op, call) in feeds {
+        let _ = writeln!(out, "    case {}: {call}; break;", op as u16);
     }
-    out.push_str("    }\n    return true;\n}\n");
+    out.push_str("    }\n}\n");
     out
 }
 
-/// The calls of projections, each for the shapes of input that it computes.
+/// The calls of projections, each for the shapes of input that it computes, the last for those that are left. Votes: see `vm/ptx.cuh`.
 fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
-    let case = |(call, shapes): (&String, &BTreeSet<u32>)| {
-        let labels: String = shapes.iter().map(|shape| format!(" case {shape}:")).collect();
-        format!("{labels} {call}; break;")
+    let case = |(nth, (call, shapes)): (usize, (&String, &BTreeSet<u32>))| {
+        let these: Vec<String> = shapes.iter().map(|shape| format!("input == {shape}")).collect();
+        if nth + 1 < gemvs.len() {
+            format!("if (any({})) {call}; else ", these.join(" || "))
+        } else {
+            format!("{call};")
+        }
     };
-    format!("switch (r.shape & GEMV_INPUT) {{{} }}", gemvs.iter().map(case).collect::<String>())
+    gemvs.iter().enumerate().map(case).collect()
 }
 
 /// The form of the attentions, all of which are alike.
