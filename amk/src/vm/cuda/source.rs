@@ -94,13 +94,8 @@ pub(super) const FIRST_BODY: u16 = 16;
 pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "#define AMK_WARPS {WARPS}\n#define AMK_DEPTH {MOST_DEPTH}");
-    let read: Vec<_> =
-        plan.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(gemv) } else { None }).collect();
-    let depths = || read.iter().map(|gemv| cut(gemv.k).0);
-    let (least, most) = (depths().min().unwrap_or(1), depths().max().unwrap_or(1));
-    let shared = most <= least + 1 && read.iter().all(|gemv| waits(gemv) > 1 || cut(gemv.k).1 == 1);
-    let _ = writeln!(out, "#define AMK_MOST {most}\n#define AMK_SHARED {}", u32::from(shared));
-    let _ = writeln!(out, "#define AMK_EVEN {}", u32::from(read.iter().all(|gemv| even(gemv))));
+    let gemvs = plan.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(gemv) } else { None });
+    out.push_str(&inputs(&gemvs.collect::<Vec<_>>()));
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
@@ -172,6 +167,17 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     out
 }
 
+/// What the inputs of all projections have in common: the most tiles that a warp has in a pass, whether the request for them is code for
+/// all shapes, and whether all are even. The request is shared where depths differ by one at most and no input is held for two passes:
+/// else every task would pay for the registers of the deepest.
+fn inputs(gemvs: &[&Gemv]) -> String {
+    let depths = || gemvs.iter().map(|gemv| cut(gemv.k).0);
+    let (least, most) = (depths().min().unwrap_or(1), depths().max().unwrap_or(1));
+    let shared = most <= least + 1 && gemvs.iter().all(|gemv| waits(gemv) > 1 || cut(gemv.k).1 == 1);
+    let even = gemvs.iter().all(|gemv| even(gemv));
+    format!("#define AMK_MOST {most}\n#define AMK_SHARED {}\n#define AMK_EVEN {}\n", u32::from(shared), u32::from(even))
+}
+
 /// The calls of projections, each for the shapes of input that it computes, the last for those that are left. Votes: see `vm/ptx.cuh`.
 fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
     let case = |(nth, (call, shapes)): (usize, (&String, &BTreeSet<u32>))| {
@@ -215,13 +221,28 @@ mod tests {
         }
     }
 
+    fn reading(k: u32, norm: Option<BufferId>) -> Gemv {
+        let output = Output::Store(Vec::new());
+        let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
+        Gemv { input, norm, k, weights, biases, output }
+    }
+
+    #[test]
+    fn the_request_is_shared_where_inputs_are_alike() {
+        let of = |ks: &[u32]| {
+            let gemvs: Vec<Gemv> = ks.iter().map(|&k| reading(k, None)).collect();
+            inputs(&gemvs.iter().collect::<Vec<_>>()).replace("#define AMK_", "").replace('\n', ", ")
+        };
+        assert_eq!(of(&[576, 1536]), "MOST 3, SHARED 1, EVEN 0, ");
+        assert_eq!(of(&[1024, 2048]), "MOST 4, SHARED 0, EVEN 1, ");
+        assert_eq!(of(&[2048, 3072]), "MOST 4, SHARED 0, EVEN 1, ", "held for two passes");
+        assert_eq!(of(&[4096, 14336]), "MOST 4, SHARED 1, EVEN 1, ");
+        assert_eq!(of(&[]), "MOST 1, SHARED 1, EVEN 1, ");
+    }
+
     #[test]
     fn an_input_is_waited_for_once_where_the_registers_hold_it() {
-        let waits_of = |k, norm| {
-            let output = Output::Store(Vec::new());
-            let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
-            waits(&Gemv { input, norm, k, weights, biases, output })
-        };
+        let waits_of = |k, norm| waits(&reading(k, norm));
         let norm = Some(BufferId(1));
         assert_eq!([576, 2048, 3072, 4096, 8192].map(|k| waits_of(k, None)), [1, 1, 1, 2, 4]);
         // The norm's weights take registers, too.
