@@ -48,19 +48,19 @@ pub struct CostModel {
 /// The H200, fitted to the times of four models at positions 0, 128 and 8192, and of the larger two at 32768; `amk bench` shows the error beside every time.
 pub(super) const H200: CostModel = CostModel {
     read: 4693.0,
-    slowest: 0.978,
+    slowest: 0.995,
     clock: 1.98,
-    latency: 977.7,
-    hop: 462.2,
+    latency: 987.0,
+    hop: 464.1,
     crowd: 250.0,
-    project: 60.5,
-    unit: 188.9,
-    product: 85.9,
-    pass: 451.3,
-    attend: [259.0, 130.0],
-    cache: 48.3,
-    combine: [1221.5, 0.5],
-    choose: 5996.1,
+    project: 51.2,
+    unit: 158.3,
+    product: 87.3,
+    pass: 345.4,
+    attend: [215.5, 118.0],
+    cache: 43.6,
+    combine: [1183.3, 0.491],
+    choose: 5999.7,
 };
 
 /// Share of the datasheet's rate that a bare ring reaches: that of the H200.
