@@ -45,7 +45,7 @@ pub struct CostModel {
     pub choose: f64,
 }
 
-/// The H200, fitted to the times of four models at positions 0, 128 and 8192, and of the larger two at 32768; `amk bench` shows the error beside every time.
+/// The H200, fitted to the times of four models at positions 0, 128, 8192 and 32768; `amk bench` shows the error beside every time.
 pub(super) const H200: CostModel = CostModel {
     read: 4693.0,
     slowest: 0.995,
