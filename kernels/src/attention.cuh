@@ -8,25 +8,6 @@
 #include "../vm/loader.cuh"
 #include "turns.cuh"
 
-// The loader's side: a segment is a run of the split, a piece a chunk.
-template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r, Feed& feed) {
-    constexpr u32 RUN = A::RUN * 64, STRIDE = A::SPLITS * RUN, POSITION = A::GROUP_BYTES / 16;
-    if (feed.pass) feed.at += STRIDE, feed.from += (STRIDE - RUN) * POSITION;
-    else {
-        feed.at = r.aux * RUN, feed.from = l.p.kv + A::block(l.p, r.layer, r.row, 0) + feed.at * POSITION;
-        if (l.pos != l.p.pos && A::owner(l.pos - 1, r.aux)) l.await_appended();
-    }
-    if (feed.at < l.pos) {
-        feed.left = (min(l.pos - feed.at, RUN) + 15) / 16 * A::GROUP_BYTES, feed.slot = A::CHUNK_GROUPS * A::GROUP_BYTES, feed.pass++;
-        return;
-    }
-    // What this worker has fetched and others have not comes beside its share of the bandwidth.
-    const u32 busy = A::active(l.pos) * A::KV_HEADS;
-    if (!feed.pass || busy >= gridDim.x) return;
-    const u32 positions = (feed.pass - 1) * RUN + min(l.pos - (feed.at - STRIDE), RUN);
-    l.pace.unpaced = positions * POSITION / gridDim.x * (gridDim.x - busy);
-}
-
 // One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. It is asked for as soon as the task begins.
 template <class A> struct HeadVector {
     static constexpr int N = A::HEAD_DIM / 64;

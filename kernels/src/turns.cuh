@@ -1,7 +1,7 @@
 // Who attends to what: the splits of a key head's cache, the chunks of a split as they come through the ring, and the groups of 16
 // positions that each warp has in turn. Plain C++, so that a test can run it without a GPU.
 #pragma once
-#include "../vm/worker.cuh"
+#include "../vm/loader.cuh"
 
 template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_> struct Attention {
     static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_, SPLITS = SPLITS_, RUN = RUN_;
@@ -38,6 +38,25 @@ template <class A> struct Chunks {
         if (at % RUN == 0) at += (A::SPLITS - 1) * RUN;
     }
 };
+
+// The loader's side: a segment is a run of the split, a piece a chunk.
+template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r, Feed& feed) {
+    constexpr u32 RUN = A::RUN * 64, STRIDE = A::SPLITS * RUN, POSITION = A::GROUP_BYTES / 16;
+    if (feed.pass) feed.at += STRIDE, feed.from += (STRIDE - RUN) * POSITION;
+    else {
+        feed.at = r.aux * RUN, feed.from = l.p.kv + A::block(l.p, r.layer, r.row, 0) + feed.at * POSITION;
+        if (l.pos != l.p.pos && A::owner(l.pos - 1, r.aux)) l.await_appended();
+    }
+    if (feed.at < l.pos) {
+        feed.left = (min(l.pos - feed.at, RUN) + 15) / 16 * A::GROUP_BYTES, feed.slot = A::CHUNK_GROUPS * A::GROUP_BYTES, feed.pass++;
+        return;
+    }
+    // What this worker has fetched and others have not comes beside its share of the bandwidth.
+    const u32 busy = A::active(l.pos) * A::KV_HEADS;
+    if (!feed.pass || busy >= gridDim.x) return;
+    const u32 positions = (feed.pass - 1) * RUN + min(l.pos - (feed.at - STRIDE), RUN);
+    l.pace.unpaced = positions * POSITION / gridDim.x * (gridDim.x - busy);
+}
 
 // The positions of a warp, a group at a time: group i is warp i % WARPS's, and the step's own position comes last, as a group of its own.
 // Who has which does not depend on the ring, nor do the sums.

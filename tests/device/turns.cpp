@@ -1,5 +1,6 @@
 // Deals out the positions of attention (turns.cuh) without a GPU: at every position each one of the cache, and the step's own, is some
-// warp's once, where the loader puts it; all warps hold and give back the same slots of the ring, of which there are AMK_SLOTS.
+// warp's once, where the loader puts it; all warps hold and give back the same slots of the ring, of which there are AMK_SLOTS; and the
+// loader asks for the same chunks.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -15,8 +16,19 @@ using std::min;
 constexpr int SCRATCH_FLOATS = 4352, MAX_HEAD_DIM = 128; // as vm/worker.cuh has them
 constexpr u32 FRESH = ~0u;
 struct Params {
-    u32 kv_blocks;
+    u8* kv;
+    u32 kv_blocks, pos;
 };
+struct Record { // what the loader reads of it
+    u32 row, layer, aux;
+};
+struct Feed { // as vm/loader.cuh has it
+    const u8* from;
+    u32 left, slot, at, pass;
+};
+struct {
+    u32 x = 132;
+} gridDim;
 inline u32 shared_address(const void*) { return FRESH; }
 #include "turns.inc"
 
@@ -31,6 +43,17 @@ struct Warp {
         return (released + ahead) * AMK_CHUNK;
     }
     void release() { released++; }
+};
+
+// The loader of a launch from position 0 on, in a cache that begins at CACHE.
+u8* const CACHE = (u8*)(1 << 20);
+struct Loading {
+    Params p;
+    u32 pos, awaited;
+    struct {
+        u32 unpaced;
+    } pace;
+    void await_appended() { awaited++; }
 };
 
 template <class A> struct Check {
@@ -55,10 +78,31 @@ template <class A> struct Check {
             if (chunk >= chunks.size() || chunks[chunk] + 16 * group != turns.first) wrong("not where the loader puts it", split, warp, at);
         }
     }
+    // The pieces that the loader asks for, of the last head of the second layer.
+    void fed(u32 split, const std::vector<u32>& chunks) {
+        const u32 blocks = 33000 / 64 + 1, cache = A::KV_HEADS * 2 - 1;
+        Loading l = {{CACHE, blocks, 0}, pos, 0, {0}};
+        const Record r = {A::KV_HEADS - 1, 1, split};
+        Feed feed = {};
+        u32 piece = 0;
+        for (;;) {
+            if (!feed.left) attention_feed<A>(l, r, feed);
+            if (!feed.left) break;
+            const u32 bytes = min(feed.left, feed.slot);
+            if (piece == chunks.size()) wrong("the loader asks for a chunk too many", split, 0, feed.at);
+            const u32 at = chunks[piece++], groups = min((pos - at + 15) / 16, (u32)A::CHUNK_GROUPS);
+            if (u64(feed.from - CACHE) != (u64)cache * blocks * A::BLOCK_BYTES + (u64)at / 16 * A::GROUP_BYTES) wrong("the loader asks for another place", split, 0, at);
+            if (bytes != groups * A::GROUP_BYTES || bytes > AMK_CHUNK) wrong("the loader asks for other bytes", split, 0, at);
+            feed.from += bytes, feed.left -= bytes;
+        }
+        if (piece != chunks.size()) wrong("the loader leaves out a chunk", split, 0, piece);
+        if (l.awaited != (pos && A::owner(pos - 1, split))) wrong("the loader waits for another step's key and value", split, 0, pos);
+    }
     void split(u32 split) {
         std::vector<u32> chunks;
         u32 cached = 0; // groups
         for (Chunks<A> chunk(split); chunk.at < pos; chunk.next()) chunks.push_back(chunk.at), cached += min((pos - chunk.at + 15) / 16, (u32)A::CHUNK_GROUPS);
+        fed(split, chunks);
         const bool owns = A::owner(pos, split);
         for (u32 warp = 0; warp < AMK_WARPS; warp++) {
             Warp w = {warp, 0, {{0}}};
