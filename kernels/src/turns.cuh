@@ -41,10 +41,10 @@ template <class A> struct Chunks {
 
 // The loader's side: a segment is a run of the split, a piece a chunk.
 template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r, Feed& feed) {
-    constexpr u32 RUN = A::RUN * 64, STRIDE = A::SPLITS * RUN, POSITION = A::GROUP_BYTES / 16;
+    constexpr u32 RUN = Chunks<A>::RUN, STRIDE = A::SPLITS * RUN, POSITION = A::GROUP_BYTES / 16;
     if (feed.pass) feed.at += STRIDE, feed.from += (STRIDE - RUN) * POSITION;
     else {
-        feed.at = r.aux * RUN, feed.from = l.p.kv + A::block(l.p, r.layer, r.row, 0) + feed.at * POSITION;
+        feed.at = Chunks<A>(r.aux).at, feed.from = l.p.kv + A::block(l.p, r.layer, r.row, 0) + feed.at * POSITION;
         if (l.pos != l.p.pos && A::owner(l.pos - 1, r.aux)) l.await_appended();
     }
     if (feed.at < l.pos) {

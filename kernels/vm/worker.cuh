@@ -112,10 +112,8 @@ struct Worker {
     AMK_DEVICE u32 step() const { return epoch - p.epoch; }
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
     AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
-    // Once a task, when it has asked for its inputs: there is one record more than there are tasks.
-    AMK_DEVICE void look_ahead() {
-        next = ((const u32*)(p.records + upcoming))[lane % RECORD_WORDS];
-    }
+    // Once a turn, when it has asked for its inputs: there is one record more than there are tasks.
+    AMK_DEVICE void look_ahead() { next = ((const u32*)(p.records + upcoming))[lane % RECORD_WORDS]; }
     // A task ends. What the other warps load for the next one would be in the way of the few stores of those that deliver: these arrive
     // and go on, the others wait for them.
     AMK_DEVICE void end_task(bool delivers) const {

@@ -78,6 +78,8 @@ template <class A> struct Check {
             if (chunk >= chunks.size() || chunks[chunk] + 16 * group != turns.first) wrong("not where the loader puts it", split, warp, at);
         }
     }
+    // Groups of the chunk at a position.
+    u32 held(u32 at) const { return min((pos - at + 15) / 16, (u32)A::CHUNK_GROUPS); }
     // The pieces that the loader asks for, of the last head of the second layer.
     void fed(u32 split, const std::vector<u32>& chunks) {
         const u32 blocks = 33000 / 64 + 1, cache = A::KV_HEADS * 2 - 1;
@@ -90,7 +92,7 @@ template <class A> struct Check {
             if (!feed.left) break;
             const u32 bytes = min(feed.left, feed.slot);
             if (piece == chunks.size()) wrong("the loader asks for a chunk too many", split, 0, feed.at);
-            const u32 at = chunks[piece++], groups = min((pos - at + 15) / 16, (u32)A::CHUNK_GROUPS);
+            const u32 at = chunks[piece++], groups = held(at);
             if (u64(feed.from - CACHE) != (u64)cache * blocks * A::BLOCK_BYTES + (u64)at / 16 * A::GROUP_BYTES) wrong("the loader asks for another place", split, 0, at);
             if (bytes != groups * A::GROUP_BYTES || bytes > AMK_CHUNK) wrong("the loader asks for other bytes", split, 0, at);
             feed.from += bytes, feed.left -= bytes;
@@ -101,7 +103,7 @@ template <class A> struct Check {
     void split(u32 split) {
         std::vector<u32> chunks;
         u32 cached = 0; // groups
-        for (Chunks<A> chunk(split); chunk.at < pos; chunk.next()) chunks.push_back(chunk.at), cached += min((pos - chunk.at + 15) / 16, (u32)A::CHUNK_GROUPS);
+        for (Chunks<A> chunk(split); chunk.at < pos; chunk.next()) chunks.push_back(chunk.at), cached += held(chunk.at);
         fed(split, chunks);
         const bool owns = A::owner(pos, split);
         for (u32 warp = 0; warp < AMK_WARPS; warp++) {

@@ -158,9 +158,7 @@ impl Image {
     /// Offsets of norms and biases; the biases of one projection follow one another.
     fn place_constants(&mut self, plan: &Plan) -> HashMap<BufferId, u32> {
         let mut placed = HashMap::new();
-        let gemvs =
-            plan.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(gemv) } else { None });
-        let of_gemvs = gemvs.flat_map(|gemv| gemv.norm.iter().chain(gemv.biases.iter().flatten()));
+        let of_gemvs = plan.projections().flat_map(|gemv| gemv.norm.iter().chain(gemv.biases.iter().flatten()));
         let heads = plan.layers.iter().flat_map(|layer| layer.head_norms.iter().flatten());
         for &id in of_gemvs.chain(heads) {
             placed.entry(id).or_insert_with(|| {

@@ -3,7 +3,7 @@
 use super::body::{self, bodies, own_lines};
 use super::choose::{LEVELS, ROUNDS, SEARCH};
 use super::options::VmOptions;
-use super::plan::{Gemv, Phase, Plan};
+use super::plan::{Gemv, Plan};
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,8 +94,7 @@ pub(super) const FIRST_BODY: u16 = 16;
 pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "#define AMK_WARPS {WARPS}\n#define AMK_DEPTH {MOST_DEPTH}");
-    let gemvs = plan.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(gemv) } else { None });
-    out.push_str(&inputs(&gemvs.collect::<Vec<_>>()));
+    out.push_str(&inputs(&plan.projections().collect::<Vec<_>>()));
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
@@ -125,10 +124,8 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     out.push_str(&bodies(plan));
     let attention = (!plan.layers.is_empty()).then(|| attention(plan));
     let mut gemvs = BTreeMap::<String, BTreeSet<u32>>::new();
-    for phase in &plan.phases {
-        if let Phase::Gemv(of) = phase {
-            gemvs.entry(gemv(of)).or_default().insert(input_shape(of));
-        }
+    for of in plan.projections() {
+        gemvs.entry(gemv(of)).or_default().insert(input_shape(of));
     }
     let mut cases = vec![
         (DeviceOp::Embed, "embed(w, r)".to_owned()),
@@ -152,17 +149,13 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
         by_input(&gemvs)
     );
     out.push_str("AMK_DEVICE void dispatch(Worker& w, const Record& r) {\n    switch (r.op) {\n");
-    for (op, call) in cases {
-        let _ = writeln!(out, "    case {}: {call}; break;", op as u16);
-    }
+    out.push_str(&by_op(&cases));
     out.push_str(&body::cases(plan));
     out.push_str("    }\n}\n");
     out.push_str(
         "template <class L> AMK_DEVICE void dispatch_feed(L& l, const Record& r, Feed& feed) {\n    switch (r.op) {\n",
     );
-    for (op, call) in feeds {
-        let _ = writeln!(out, "    case {}: {call}; break;", op as u16);
-    }
+    out.push_str(&by_op(&feeds));
     out.push_str("    }\n}\n");
     out
 }
@@ -176,6 +169,11 @@ fn inputs(gemvs: &[&Gemv]) -> String {
     let shared = most <= least + 1 && gemvs.iter().all(|gemv| waits(gemv) > 1 || cut(gemv.k).1 == 1);
     let even = gemvs.iter().all(|gemv| even(gemv));
     format!("#define AMK_MOST {most}\n#define AMK_SHARED {}\n#define AMK_EVEN {}\n", u32::from(shared), u32::from(even))
+}
+
+/// The cases of a switch over the records' `op`.
+fn by_op(calls: &[(DeviceOp, String)]) -> String {
+    calls.iter().map(|(op, call)| format!("    case {}: {call}; break;\n", *op as u16)).collect()
 }
 
 /// The calls of projections, each for the shapes of input that it computes, the last for those that are left. Votes: see `vm/ptx.cuh`.

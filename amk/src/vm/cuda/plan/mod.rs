@@ -298,6 +298,11 @@ fn logits(flow: &Flow<'_>) -> Result<BufferId, Unsupported> {
 }
 
 impl Plan {
+    /// The projections, in the order of their phases.
+    pub(super) fn projections(&self) -> impl Iterator<Item = &Gemv> {
+        self.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(gemv) } else { None })
+    }
+
     /// Whether a step takes every slot of the ring at least once: then the loader cannot fetch a cache block of the next step
     /// before the consumers have appended to it in this one.
     pub(super) fn fills_the_ring(&self) -> bool {
