@@ -70,6 +70,33 @@ fn the_first_splits_go_to_workers_that_have_least_to_do_before() {
 }
 
 #[test]
+fn a_worker_with_a_first_split_has_no_rows_of_the_residual_where_others_can_have_them() {
+    let plan = plan_of("llama", "smollm2_135m", &h200().schedule); // 72 units of 8 rows, 132 workers
+    for attend in (0..plan.phases.len()).filter(|&at| matches!(plan.phases[at], Phase::Attend { .. })) {
+        let residual = attend + 2; // behind the merge
+        let has = |at: usize, of: u32| plan.tasks.iter().any(|(phase, worker, _)| *phase == at && *worker == of);
+        for (_, worker, work) in plan.tasks.iter().filter(|(phase, ..)| *phase == attend) {
+            let first = matches!(work, Work::Split { split: 0, .. });
+            assert!(!first || !has(residual, *worker), "phase {attend}: worker {worker}");
+        }
+    }
+}
+
+#[test]
+fn who_merges_does_not_attend_while_others_can_merge() {
+    let plan = plan_of("llama", "smollm2_135m", &h200().schedule);
+    let active = 8192 / (64 * plan.schedule.run) + 1; // of 44 splits
+    for combine in (0..plan.phases.len()).filter(|&at| matches!(plan.phases[at], Phase::Combine { .. })) {
+        let of = |at: usize| plan.tasks.iter().filter(move |(phase, ..)| *phase == at);
+        for (_, worker, _) in of(combine) {
+            let attends = |work: &Work| matches!(work, Work::Split { split, .. } if *split < active);
+            let busy = of(combine - 1).any(|(_, other, work)| other == worker && attends(work));
+            assert!(!busy, "phase {combine}: worker {worker} merges and attends at 8192");
+        }
+    }
+}
+
+#[test]
 fn workers_with_the_first_splits_merge_nothing() {
     for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b")] {
         let plan = plan_of(family, instance, &h200().schedule);

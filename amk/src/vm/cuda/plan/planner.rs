@@ -11,6 +11,7 @@ use super::{BLOCK, Gemv, Input, LayerBuffers, Output, Phase, Plan, Precision, SL
 use crate::vm::cuda::choose::{Choosing, FIELDS, LEVELS, ROUNDS, SEARCH, SHARES};
 use crate::vm::cuda::schedule::DeviceSchedule;
 use amk_ir::{Buffer, BufferId, BufferKind, Call, DType, Exchange, Limits, OpId, Program, Queues, Steps, Task, TaskId};
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -178,11 +179,7 @@ impl<'a> Planner<'a> {
                 self.held = Some((after, held));
                 let gemv = gemv(self, Output::Residual { before, after: held, packets });
                 let owned = self.owned(rows);
-                let bytes = u64::from(product.k) * 2;
-                owned
-                    .iter()
-                    .zip(&mut self.load)
-                    .for_each(|(rows, load)| *load += u64::from(rows.end - rows.start) * bytes);
+                self.streams(&owned, product.k);
                 self.phase(Phase::Gemv(gemv), owned.into_iter().map(Work::Rows).collect());
             }
         }
@@ -207,13 +204,25 @@ impl<'a> Planner<'a> {
 
     /// A projection of `rows` rows, spread so that the bytes of the tapes stay level; `fold` rows give one element. Gives the parts.
     fn gemv(&mut self, gemv: Gemv, rows: u32, fold: u32) -> Vec<Range<u32>> {
-        let bytes = u64::from(gemv.k) * 2 * u64::from(UNIT);
-        let parts = level(rows / UNIT, &mut self.load, bytes);
-        let parts: Vec<Range<u32>> =
-            parts.into_iter().map(|units| units.start * UNIT / fold..units.end * UNIT / fold).collect();
+        let owned = self.owned(self.plan.sizes.hidden);
+        // An attention may come next: who has no rows of the residual after it has it, so nothing to do before it, either.
+        let spared = |worker: usize| matches!(gemv.output, Output::Store(_)) && owned[worker].is_empty();
+        let mut order: Vec<usize> = (0..self.load.len()).collect();
+        order.sort_by_key(|&worker| (spared(worker), self.load[worker]));
+        let units = level(rows / UNIT, &order);
+        let rows: Vec<Range<u32>> = units.into_iter().map(|units| units.start * UNIT..units.end * UNIT).collect();
+        self.streams(&rows, gemv.k);
+        let parts: Vec<Range<u32>> = rows.into_iter().map(|rows| rows.start / fold..rows.end / fold).collect();
         self.last = parts.iter().map(|rows| rows.end - rows.start).collect();
         self.phase(Phase::Gemv(gemv), parts.iter().cloned().map(Work::Rows).collect());
         parts
+    }
+
+    /// Adds a projection's rows of `k` weights to the tapes' bytes.
+    fn streams(&mut self, rows: &[Range<u32>], k: u32) {
+        for (rows, load) in rows.iter().zip(&mut self.load) {
+            *load += u64::from(rows.end - rows.start) * u64::from(k) * 2;
+        }
     }
 
     fn attention(&mut self, attention: &Attention) {
@@ -233,36 +242,51 @@ impl<'a> Planner<'a> {
             head_norms: attention.head_norms.map(|norms| norms.map(|norm| self.known(norm))),
         };
         self.plan.layers.push(buffers);
-        // Who has which split of which head: another worker in each layer, so that uneven splits even out.
-        let workers = self.plan.schedule.workers as usize;
-        let mut works = vec![Work::Rows(0..0); workers];
-        for n in 0..kv_heads * splits {
-            works[(n as usize + layer * 17) % workers] = Work::Split { head: n / splits, split: n % splits };
+        let mut works = vec![Work::Rows(0..0); self.load.len()];
+        for (n, worker) in (0..kv_heads * splits).zip(self.attending(layer)) {
+            works[worker] = Work::Split { head: n % kv_heads, split: n / kv_heads };
         }
-        // The first splits are active at every position, and all wait for them.
-        for (head, worker) in (0..kv_heads).zip(self.idle(layer)) {
-            if let Some(first) = works.iter().position(|work| *work == Work::Split { head, split: 0 }) {
-                works.swap(first, worker);
-            }
-        }
-        // Those with the first quarter of the splits are busy from short contexts on: others merge.
-        let free = |&worker: &usize| !matches!(works[worker], Work::Split { split, .. } if split < splits / 4);
-        let order = rotated((0..workers).collect(), layer * 29).into_iter().filter(free).collect::<Vec<_>>();
-        let mut slices = vec![0..0; workers];
-        for (&worker, part) in order.iter().zip(even(heads * head_dim / SLICE, order.len() as u32)) {
-            slices[worker] = part;
-        }
+        let slices = self.merging(layer, &works);
         self.phase(Phase::Attend { layer }, works);
         self.phase(Phase::Combine { layer }, slices.into_iter().map(Work::Rows).collect());
     }
 
-    /// The workers, first those who have least to do right before the attention of a layer (of the projection), then right after it (of
-    /// the residual), then others in each layer.
-    fn idle(&self, layer: usize) -> Vec<usize> {
-        let owned = self.owned(self.plan.sizes.hidden);
+    /// The workers for the splits of a layer's heads, in the order in which these become active; others in each layer.
+    ///
+    /// All wait for the first ones at every position, so these have least to do right before (of the projection) and right after it (of
+    /// the residual). The others' shares are merged before the residual: those without rows of it are left free for that.
+    fn attending(&self, layer: usize) -> Vec<usize> {
+        let Sizes { hidden, kv_heads, .. } = self.plan.sizes;
+        let owned = self.owned(hidden);
         let mut order = rotated((0..owned.len()).collect(), layer * 17);
         order.sort_by_key(|&worker| (self.last[worker], owned[worker].len()));
+        if let Some(others) = order.get_mut(kv_heads as usize..) {
+            others.sort_by_key(|&worker| (self.last[worker], Reverse(owned[worker].len())));
+        }
         order
+    }
+
+    /// Who merges which slices of a layer's heads: who has the last splits, as long as these are not active. A worker that has nothing
+    /// else to do looks for the shares when they come; one that attends asks for them afterwards. Of about equal ones, who has no rows of
+    /// the residual, which comes next.
+    fn merging(&self, layer: usize, works: &[Work]) -> Vec<Range<u32>> {
+        let Sizes { hidden, heads, head_dim, splits, .. } = self.plan.sizes;
+        let owned = self.owned(hidden);
+        let split = |worker: usize| match works[worker] {
+            Work::Split { split, .. } => split,
+            _ => splits,
+        };
+        let quarter = |worker: usize| split(worker) * 4 / splits.max(1);
+        let mut order = rotated((0..works.len()).collect(), layer * 29);
+        order.retain(|&worker| split(worker) >= splits / 4); // the others attend from short contexts on
+        order.sort_by_key(|&worker| (Reverse(quarter(worker)), owned[worker].len(), Reverse(split(worker))));
+        let slices = heads * head_dim / SLICE;
+        order.truncate(slices as usize);
+        let mut parts = vec![0..0; works.len()];
+        for (&worker, part) in order.iter().zip(even(slices, order.len() as u32)) {
+            parts[worker] = part;
+        }
+        parts
     }
 
     /// The program's buffer for one that is there.

@@ -8,19 +8,15 @@ pub(super) fn even(units: u32, workers: u32) -> Vec<Range<u32>> {
     (0..workers).map(|n| cut(n)..cut(n + 1)).collect()
 }
 
-/// `units` in order; those that do not divide go to the workers with the least load, which grows by `bytes` a unit.
-pub(super) fn level(units: u32, load: &mut [u64], bytes: u64) -> Vec<Range<u32>> {
-    let workers = load.len().max(1) as u32;
-    let mut counts = vec![units / workers; load.len()];
-    let mut order: Vec<usize> = (0..load.len()).collect();
-    order.sort_by_key(|&worker| load[worker]);
+/// `units` in order; those that do not divide go to the first workers of `order`, which has all of them.
+pub(super) fn level(units: u32, order: &[usize]) -> Vec<Range<u32>> {
+    let workers = order.len().max(1) as u32;
+    let mut counts = vec![units / workers; order.len()];
     order.iter().take((units % workers) as usize).for_each(|&worker| counts[worker] += 1);
     let mut next = 0;
     counts
-        .iter()
-        .zip(load)
-        .map(|(&count, load)| {
-            *load += u64::from(count) * bytes;
+        .into_iter()
+        .map(|count| {
             next += count;
             next - count..next
         })
