@@ -1,9 +1,10 @@
 //! Chat templates: from a conversation to the prompt a model was trained on.
 //!
 //! Templates are Jinja programs that come with a checkpoint. They are rendered as transformers renders them
-//! (`utils/chat_template_utils.py`): blocks trimmed, Python's string methods, `raise_exception`, `strftime_now`, and a `tojson`
-//! that writes JSON as Python does. A template is not trusted: it sees nothing but its arguments and runs on a budget.
+//! (`utils/chat_template_utils.py`): blocks trimmed, Python's string methods, `raise_exception`, `strftime_now`, `generation`
+//! blocks, and a `tojson` that writes JSON as Python does. A template is not trusted: it sees nothing but its arguments and runs on a budget.
 
+mod generation_block;
 mod python_json;
 mod strftime;
 
@@ -70,13 +71,10 @@ impl From<Error> for ChatError {
 }
 
 impl ChatTemplate {
-    /// A template from its source and the texts of the tokens that start and end a text (empty where there is none).
-    ///
-    /// # Errors
-    /// [`ChatError`] when the source does not parse.
-    pub fn new(source: String, bos_token: String, eos_token: String) -> Result<Self, ChatError> {
-        environment()?.template_from_named_str(NAME, &source)?;
-        Ok(Self { source, bos_token, eos_token })
+    /// A template from its source and the texts of the tokens that start and end a text (empty where there is none). The
+    /// source is parsed when it is rendered: a checkpoint needs no right template as long as nobody chats with it.
+    pub fn new(source: String, bos_token: String, eos_token: String) -> Self {
+        Self { source, bos_token, eos_token }
     }
 
     /// The template's source.
@@ -88,7 +86,7 @@ impl ChatTemplate {
     /// [as written](crate::tokenizer::SpecialTokens::AsWritten).
     ///
     /// # Errors
-    /// [`ChatError`] when the template refuses the conversation, uses what is not there, or runs too long.
+    /// [`ChatError`] when the template does not parse, refuses the conversation, uses what is not there, or runs too long.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, ChatError> {
         let arguments = context! {
             messages => Value::from(Serde(messages)),
@@ -99,7 +97,8 @@ impl ChatTemplate {
             documents => (),
             ..Value::from(Serde(&options.variables))
         };
-        Ok(environment()?.template_from_named_str(NAME, &self.source)?.render(arguments)?)
+        let source = generation_block::as_scope(&self.source);
+        Ok(environment()?.template_from_named_str(NAME, &source)?.render(arguments)?)
     }
 }
 

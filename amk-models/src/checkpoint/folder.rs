@@ -53,21 +53,14 @@ pub(super) fn tokenizer(folder: &Path) -> Result<Option<Tokenizer>, CheckpointEr
 
 /// The folder's chat template: a file of its own, or the older `chat_template` of `tokenizer_config.json`.
 fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError> {
-    let config_path = folder.join("tokenizer_config.json");
-    let config = read_json(&config_path)?.unwrap_or_default();
+    let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
     let file_path = folder.join("chat_template.jinja");
-    let (path, source) = match read_if_present(&file_path)? {
-        Some(bytes) => {
-            let source = String::from_utf8(bytes).map_err(|_| json_error(&file_path, "is not valid UTF-8"))?;
-            (file_path, source)
-        }
-        None => match config.get("chat_template").and_then(default_template) {
-            Some(source) => (config_path, source.to_owned()),
-            None => return Ok(None),
-        },
+    let source = match read_if_present(&file_path)? {
+        Some(bytes) => Some(String::from_utf8(bytes).map_err(|_| json_error(&file_path, "is not valid UTF-8"))?),
+        None => config.get("chat_template").and_then(default_template).map(str::to_owned),
     };
-    let template = ChatTemplate::new(source, token_text(&config, "bos_token"), token_text(&config, "eos_token"));
-    template.map(Some).map_err(|source| CheckpointError::Chat { path, source })
+    let (bos_token, eos_token) = (token_text(&config, "bos_token"), token_text(&config, "eos_token"));
+    Ok(source.map(|source| ChatTemplate::new(source, bos_token, eos_token)))
 }
 
 /// A template, or the one named `default` in a list of them.

@@ -44,7 +44,7 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         None if file.metadata.get("tokenizer.ggml.model").is_none() => None,
         None => Some(Tokenizer::from_gguf(path, &file.metadata)?),
     };
-    let chat_template = chat_template(path, &file.metadata, &config)?;
+    let chat_template = chat_template(&file.metadata, &config)?;
     let generation = GenerationDefaults { eos: config.eos.clone(), ..GenerationDefaults::default() };
     let mut tensors = file.into_tensors(projection_rows(&config))?;
     // Read into the config; no weight of the model.
@@ -92,14 +92,9 @@ fn check_quantization_version(metadata: &Metadata) -> Result<(), FormatError> {
     }
 }
 
-fn chat_template(
-    path: &Path,
-    metadata: &Metadata,
-    config: &ModelConfig,
-) -> Result<Option<ChatTemplate>, CheckpointError> {
+fn chat_template(metadata: &Metadata, config: &ModelConfig) -> Result<Option<ChatTemplate>, FormatError> {
     let Some(source) = metadata.text("tokenizer.chat_template")? else { return Ok(None) };
     let tokens = metadata.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
     let text = |id: Option<u32>| id.and_then(|id| tokens.get(id as usize)).cloned().unwrap_or_default();
-    let template = ChatTemplate::new(source.to_owned(), text(config.bos), text(config.eos.first().copied()));
-    template.map(Some).map_err(|source| CheckpointError::Chat { path: path.to_owned(), source })
+    Ok(Some(ChatTemplate::new(source.to_owned(), text(config.bos), text(config.eos.first().copied()))))
 }

@@ -18,7 +18,7 @@ mod shards;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::chat::{ChatError, ChatTemplate};
+use crate::chat::ChatTemplate;
 use crate::config::{ConfigError, ModelConfig};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::weights::{FormatError, TensorSet};
@@ -77,14 +77,6 @@ pub enum CheckpointError {
     /// The tokenizer cannot be used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The chat template does not parse.
-    #[error("{}: {source}", path.display())]
-    Chat {
-        /// The file that holds it.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: ChatError,
-    },
     /// Text was asked of a checkpoint without a tokenizer.
     #[error("{}: there is no tokenizer.json, so this checkpoint takes token ids only", path.display())]
     NoTokenizer {

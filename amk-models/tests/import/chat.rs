@@ -6,7 +6,7 @@ use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
 use serde_json::Value;
 
-use crate::support::{golden, golden_json};
+use crate::support::{GgufBuilder, golden, golden_json, written};
 
 /// Renders every golden case and encodes the result.
 fn check(name: &str, checkpoint: &Checkpoint, cases: &Value) {
@@ -49,8 +49,7 @@ fn the_template_inside_gguf_renders_as_in_transformers() {
 
 fn render(source: &str, messages: &[Message], options: &ChatOptions) -> Result<String, String> {
     let template = ChatTemplate::new(source.to_owned(), "<s>".to_owned(), "</s>".to_owned());
-    let rendered = template.and_then(|template| template.render(messages, options));
-    rendered.map_err(|error| error.to_string())
+    template.render(messages, options).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -59,6 +58,30 @@ fn blocks_are_trimmed_as_transformers_trims_them() {
     let messages = [Message::new("user", " hi "), Message::new("assistant", "yo")];
     // Rendered by Jinja2 3.1 with trim_blocks and lstrip_blocks.
     assert_eq!(render(source, &messages, &ChatOptions::default()).unwrap(), "<s>user:hi\nassistant:yo\nend");
+}
+
+#[test]
+fn the_generation_block_is_a_scope_and_nothing_else() {
+    let render = |source: &str| render(source, &[Message::new("assistant", "yo")], &ChatOptions::default()).unwrap();
+    let source = "{% for m in messages %}\n<{{ m.role }}>\n  {% generation %}\n  {{ m.content }}{{ loop.index }}\n  {% endgeneration %}\n|\n{% endfor %}\n";
+    // Rendered by transformers 5.17.
+    assert_eq!(render(source), "<assistant>\n  yo1\n|\n");
+    assert_eq!(render("a \n{%- generation -%}\n b \n{%- endgeneration -%} \n c"), "abc");
+    assert_eq!(render("{% set x = 1 %}{%generation%}{% set x = 2 %}{{ x }}{% endgeneration %}{{ x }}"), "21");
+    assert_eq!(
+        render("{# {% generation %} #}{% raw %}{% generation %}{% endraw %}{{ '{% generation %}' }}"),
+        "{% generation %}{% generation %}"
+    );
+}
+
+#[test]
+fn a_wrong_template_is_no_matter_until_it_is_rendered() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.without("tokenizer.chat_template").text("tokenizer.chat_template", "{% no_such_block %}");
+    let (_folder, path) = written("m.gguf", &file.build());
+    let template = Checkpoint::open(&path).unwrap().chat_template.unwrap();
+    let error = template.render(&[], &ChatOptions::default()).unwrap_err().to_string();
+    assert_eq!(error, "chat template: unknown statement no_such_block (line 1)");
 }
 
 #[test]

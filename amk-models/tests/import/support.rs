@@ -83,8 +83,7 @@ pub(crate) fn with_header(header: &str, data: &[u8]) -> Vec<u8> {
 /// A GGUF file in the making.
 #[derive(Clone, Default)]
 pub(crate) struct GgufBuilder {
-    entries: Vec<u8>,
-    entry_count: u64,
+    entries: Vec<(String, Vec<u8>)>,
     tensors: Vec<(String, Vec<u64>, u32, u64)>,
     data: Vec<u8>,
 }
@@ -131,10 +130,13 @@ impl GgufBuilder {
     }
 
     fn entry(&mut self, key: &str, code: u32, value: &[u8]) -> &mut Self {
-        self.entry_count += 1;
-        string(&mut self.entries, key);
-        self.entries.extend_from_slice(&code.to_le_bytes());
-        self.entries.extend_from_slice(value);
+        self.entries.push((key.to_owned(), [&code.to_le_bytes(), value].concat()));
+        self
+    }
+
+    /// Takes the entry of this key out.
+    pub(crate) fn without(&mut self, key: &str) -> &mut Self {
+        self.entries.retain(|(found, _)| found != key);
         self
     }
 
@@ -193,8 +195,11 @@ impl GgufBuilder {
         let mut file = b"GGUF".to_vec();
         file.extend_from_slice(&3_u32.to_le_bytes());
         file.extend_from_slice(&(self.tensors.len() as u64).to_le_bytes());
-        file.extend_from_slice(&self.entry_count.to_le_bytes());
-        file.extend_from_slice(&self.entries);
+        file.extend_from_slice(&(self.entries.len() as u64).to_le_bytes());
+        for (key, value) in &self.entries {
+            string(&mut file, key);
+            file.extend_from_slice(value);
+        }
         for (name, dims, code, offset) in &self.tensors {
             string(&mut file, name);
             file.extend_from_slice(&(dims.len() as u32).to_le_bytes());

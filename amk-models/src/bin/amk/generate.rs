@@ -133,8 +133,8 @@ impl Generate {
             template.ok_or_else(|| anyhow!("{} has no chat template; leave out --chat", checkpoint.path.display()))?;
         let system = self.system.iter().map(|system| Message::new("system", system));
         let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
-        let rendered =
-            template.render(&messages, &ChatOptions { add_generation_prompt: true, ..ChatOptions::default() })?;
+        let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
+        let rendered = template.render(&messages, &options).with_context(|| checkpoint.path.display().to_string())?;
         Ok(tokenizer.encode(&rendered, SpecialTokens::AsWritten)?)
     }
 
