@@ -125,12 +125,18 @@ fn read(keys: &mut Keys<'_>, architecture: Architecture, tensors: GgufTensors) -
 fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: Option<Vec<f32>>) -> Rope {
     let theta = keys.float("rope.freq_base").unwrap_or(10_000.0);
     let rotary_dims = keys.size("rope.dimension_count", MAX_DIMENSION).unwrap_or(head_dim);
-    let factor = keys.float("rope.scaling.factor").unwrap_or(1.0);
+    // As in llama.cpp, a factor of 0 counts as none.
+    let factor = keys.float("rope.scaling.factor").filter(|&factor| factor != 0.0).unwrap_or(1.0);
     let original = keys.size("rope.scaling.original_context_length", MAX_LENGTH).unwrap_or(context_len);
-    if factor <= 0.0 || !factor.is_finite() {
-        keys.refuse("rope.scaling.factor", "must be a number above 0");
+    if factor < 0.0 || !factor.is_finite() {
+        keys.refuse("rope.scaling.factor", "must be a number from 0");
     }
-    let name = keys.text("rope.scaling.type").unwrap_or_else(|| "none".to_owned());
+    // A factor without a type is linear, and a linear factor of 1 is no scaling.
+    let name = match keys.text("rope.scaling.type") {
+        Some(name) if name != "linear" => name,
+        _ if factor == 1.0 => "none".to_owned(),
+        _ => "linear".to_owned(),
+    };
     let scaling = match (name.as_str(), factors) {
         ("none", None) => RopeScaling::Default,
         ("none", Some(factors)) => {

@@ -83,6 +83,25 @@ fn rotary_factors_become_part_of_the_config() {
 }
 
 #[test]
+fn a_rotary_factor_without_a_type_is_linear() {
+    let scaling = |factor: f32, name: Option<&str>| {
+        let mut file = GgufBuilder::tiny_llama();
+        file.f32("llama.rope.scaling.factor", factor);
+        if let Some(name) = name {
+            file.text("llama.rope.scaling.type", name);
+        }
+        open(&file).unwrap().config.rope.scaling
+    };
+    assert_eq!(scaling(4.0, None), RopeScaling::Linear { factor: 4.0 });
+    assert_eq!(scaling(4.0, Some("linear")), RopeScaling::Linear { factor: 4.0 });
+    assert_eq!(scaling(4.0, Some("none")), RopeScaling::Default);
+    for name in [None, Some("linear"), Some("none")] {
+        assert_eq!(scaling(0.0, name), RopeScaling::Default, "{name:?}");
+    }
+    refused(|file| file.f32("llama.rope.scaling.factor", -4.0), "must be a number from 0");
+}
+
+#[test]
 fn metadata_is_read_by_type() {
     let mut file = GgufBuilder::tiny_llama();
     file.bool("general.flag", 1).i32s("general.list", &[1, -1]);
