@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use crate::tokenizer::CONTROL_TOKEN;
 use crate::weights::FormatError;
 use crate::weights::gguf::{Metadata, Value};
 
@@ -47,9 +48,35 @@ const MUST_BE_OFF: [(&str, &str); 5] = [
     ("use_parallel_residual", "attention beside the feed-forward network is not modelled"),
 ];
 
-/// Tokens that end a text, a turn or a message.
+/// Keys of the tokens that end a text, a turn or a message.
 const END_TOKENS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
+
+/// Control tokens that end a text, a turn or a message though no key may say so (`special_eog_ids` of llama.cpp's
+/// `llama-vocab.cpp`).
+const END_TEXTS: [&str; 21] = [
+    "</s>",
+    "<EOT>",
+    "<end_of_turn>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|end|>",
+    "<|eom_id|>",
+    "<|eot_id|>",
+    "<|flush|>",
+    "<|im_end|>",
+    "<|return|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
+    "[EOS]",
+    "[EOT]",
+    "_<EOT>",
+];
 
 /// What the tensors of the file say about the model, beside its metadata.
 pub(crate) struct GgufTensors {
@@ -117,9 +144,23 @@ fn read(keys: &mut Keys<'_>, architecture: Architecture, tensors: GgufTensors) -
         qk_norm: architecture == Architecture::Qwen3,
         rope: rope(keys, head_dim, context_len, tensors.rope_factors),
         bos: keys.token("tokenizer.ggml.bos_token_id"),
-        eos: END_TOKENS.into_iter().filter_map(|key| keys.token(key)).collect(),
+        eos: end_tokens(keys),
         torch_dtype: None,
     }
+}
+
+/// The tokens that end a text: first those that a key names.
+fn end_tokens(keys: &mut Keys<'_>) -> Vec<u32> {
+    let mut ends: Vec<u32> = END_TOKENS.into_iter().filter_map(|key| keys.token(key)).collect();
+    let (tokens, types, metadata) = ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type", keys.metadata);
+    let tokens = keys.read(tokens, |_| metadata.texts(tokens)).unwrap_or_default();
+    let types = keys.read(types, |_| metadata.integers(types)).unwrap_or_default();
+    for ((token, kind), id) in tokens.iter().zip(types).zip(0..) {
+        if kind == CONTROL_TOKEN && END_TEXTS.contains(&token.as_str()) && !ends.contains(&id) {
+            ends.push(id);
+        }
+    }
+    ends
 }
 
 fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: Option<Vec<f32>>) -> Rope {

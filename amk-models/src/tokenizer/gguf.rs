@@ -17,8 +17,8 @@ use super::pre_tokenizer::{PreTokenizer, pre_tokenizer};
 use super::{Tokenizer, TokenizerError};
 
 /// Token types (`llama_token_type`): control tokens are special, user-defined ones are matched whole but printed.
-const CONTROL: i64 = 3;
-const USER_DEFINED: i64 = 4;
+pub(crate) const CONTROL_TOKEN: i64 = 3;
+const USER_DEFINED_TOKEN: i64 = 4;
 
 impl Tokenizer {
     /// Builds the tokenizer that the metadata of the GGUF file at `path` describes.
@@ -107,8 +107,8 @@ impl<'a> Parts<'a> {
             let typed = tokens.iter().zip(&types).filter(|&(_, &found)| found == wanted);
             typed.map(|(token, _)| AddedToken::from(token.clone(), special).normalized(false)).collect()
         };
-        inner.add_special_tokens(&of_type(CONTROL, true));
-        inner.add_tokens(&of_type(USER_DEFINED, false));
+        inner.add_special_tokens(&of_type(CONTROL_TOKEN, true));
+        inner.add_tokens(&of_type(USER_DEFINED_TOKEN, false));
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 
+pub(crate) use gguf::CONTROL_TOKEN;
 pub use stream::TokenStream;
 
 /// Converts between text and the token ids of one model. Cloning is cheap: the vocabulary is shared.

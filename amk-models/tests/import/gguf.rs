@@ -70,6 +70,21 @@ fn a_turn_may_end_otherwise_than_a_text() {
 }
 
 #[test]
+fn control_tokens_with_the_text_of_an_end_end_a_text() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.without("tokenizer.ggml.tokens")
+        .texts("tokenizer.ggml.tokens", &["<s>", "<|im_end|>", "a", "b", "ab", "Ġ", "<|eot_id|>", "<|end|>", "<|x|>"])
+        .without("tokenizer.ggml.token_type")
+        .i32s("tokenizer.ggml.token_type", &[3, 3, 1, 1, 1, 1, 3, 1, 3])
+        .u32("tokenizer.ggml.eom_token_id", 2);
+    let checkpoint = open(&file).unwrap();
+    assert_eq!(checkpoint.config.eos, [1, 2, 6]);
+    assert_eq!(checkpoint.generation.eos, [1, 2, 6]);
+    file.without("tokenizer.ggml.eos_token_id");
+    assert_eq!(open(&file).unwrap().config.eos, [2, 1, 6]);
+}
+
+#[test]
 fn rotary_factors_become_part_of_the_config() {
     let mut file = GgufBuilder::tiny_llama();
     file.f32_tensor("rope_freqs.weight", &[2], &[1.0, 8.0]);
