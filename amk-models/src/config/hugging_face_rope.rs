@@ -13,13 +13,13 @@ const DEFAULT_THETA: f64 = 10_000.0;
 /// Reads everything rotary. `head_dim` and `context_len` are defaults of what it is made from.
 pub(super) fn rope(config: &mut Fields, head_dim: usize, context_len: usize) -> Rope {
     let theta = config.number("rope_theta");
-    let partial = config.number("partial_rotary_factor");
+    refuse_partial(config);
     let original = config.size("original_max_position_embeddings", MAX_LENGTH);
     let Some(mut inner) = scaling_object(config) else {
-        return rope_of(theta, partial, head_dim, RopeScaling::Default);
+        return rope_of(theta, head_dim, RopeScaling::Default);
     };
     let theta = agreeing(&mut inner, "rope_theta", theta);
-    let partial = agreeing(&mut inner, "partial_rotary_factor", partial);
+    refuse_partial(&mut inner);
     // transformers lets the outer field win.
     let inner_original = inner.size("original_max_position_embeddings", MAX_LENGTH);
     let original_context = original.or(inner_original).unwrap_or(context_len) as f64;
@@ -28,15 +28,20 @@ pub(super) fn rope(config: &mut Fields, head_dim: usize, context_len: usize) -> 
         inner.refuse(&key, &value, "this parameter is not one of the scaling's and may change what the model computes");
     }
     config.refuse_all(inner.into_refusals());
-    rope_of(theta, partial, head_dim, scaling)
+    rope_of(theta, head_dim, scaling)
 }
 
-fn rope_of(theta: Option<f64>, partial: Option<f64>, head_dim: usize, scaling: RopeScaling) -> Rope {
-    Rope {
-        theta: theta.unwrap_or(DEFAULT_THETA),
-        // A negative or absurd factor saturates to something that the check of the whole config refuses.
-        rotary_dims: (head_dim as f64 * partial.unwrap_or(1.0)) as usize,
-        scaling,
+fn rope_of(theta: Option<f64>, head_dim: usize, scaling: RopeScaling) -> Rope {
+    Rope { theta: theta.unwrap_or(DEFAULT_THETA), rotary_dims: head_dim, scaling }
+}
+
+/// transformers rotates whole heads of these models: it ignores the factor, or fails on it with a scaling.
+fn refuse_partial(fields: &mut Fields) {
+    const FIELD: &str = "partial_rotary_factor";
+    if let Some(factor) = fields.number(FIELD)
+        && factor != 1.0
+    {
+        fields.refuse(FIELD, &factor.into(), "models of these architectures rotate whole heads");
     }
 }
 

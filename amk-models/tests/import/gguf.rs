@@ -98,6 +98,15 @@ fn rotary_factors_become_part_of_the_config() {
 }
 
 #[test]
+fn a_partial_rotation_has_fewer_pairs() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.u32("llama.rope.dimension_count", 2);
+    let rope = open(&file).unwrap().config.rope;
+    assert_eq!((rope.rotary_dims, rope.frequencies().inv_freq), (2, vec![1.0]));
+    refused(|file| file.u32("llama.rope.dimension_count", 6), "inside");
+}
+
+#[test]
 fn a_rotary_factor_without_a_type_is_linear() {
     let scaling = |factor: f32, name: Option<&str>| {
         let mut file = GgufBuilder::tiny_llama();
