@@ -13,8 +13,8 @@ use super::{Checkpoint, CheckpointError, GenerationDefaults, folder};
 /// The version of the quantised block layouts (`GGML_QNT_VERSION`).
 const QUANTIZATION_VERSION: u64 = 2;
 
-/// The one `.gguf` file in a folder.
-pub(super) fn only_file(folder: &Path) -> Result<PathBuf, CheckpointError> {
+/// The one `.gguf` file in a folder, if there is any.
+pub(super) fn only_file(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     let io = |source| CheckpointError::Io { path: folder.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(io)? {
@@ -23,16 +23,13 @@ pub(super) fn only_file(folder: &Path) -> Result<PathBuf, CheckpointError> {
             files.push(path);
         }
     }
-    match files.len() {
-        1 => Ok(files.remove(0)),
-        count => {
-            let reason = match count {
-                0 => "has neither a config.json nor a .gguf file".to_owned(),
-                _ => format!("has {count} .gguf files; name one of them"),
-            };
-            Err(CheckpointError::NotACheckpoint { path: folder.to_owned(), reason })
-        }
+    if files.len() > 1 {
+        files.sort();
+        let names: Vec<_> = files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
+        let reason = format!("has {} .gguf files ({}); name one of them", files.len(), names.join(", "));
+        return Err(CheckpointError::NotACheckpoint { path: folder.to_owned(), reason });
     }
+    Ok(files.pop())
 }
 
 pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {

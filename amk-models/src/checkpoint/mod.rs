@@ -4,7 +4,7 @@
 //! Checkpoint::open("folder/")            config.json, model.safetensors or shards with an index, tokenizer.json,
 //!                                        tokenizer_config.json, generation_config.json, chat_template.jinja
 //! Checkpoint::open("model.gguf")         all of it in one file; a tokenizer.json beside the file goes first
-//! Checkpoint::open("folder with a .gguf and no config.json/")
+//! Checkpoint::open("folder with a .gguf and no safetensors/")
 //! ```
 //!
 //! Whatever the source, tensors have their Hugging Face names and shapes. Opening maps the files and reads their headers; it
@@ -86,16 +86,14 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint at `path`: a folder of Hugging Face files, a `.gguf` file, or a folder with one `.gguf` file.
+    /// Opens the checkpoint at `path`: a folder of Hugging Face files, a `.gguf` file, or a folder with one `.gguf` file
+    /// and no safetensors.
     ///
     /// # Errors
     /// [`CheckpointError`] for anything that is missing, damaged or not modelled.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
         let mut checkpoint = if path.is_dir() {
-            match folder::is_hugging_face(path) {
-                true => folder::open(path)?,
-                false => gguf::open(&gguf::only_file(path)?)?,
-            }
+            open_folder(path)?
         } else {
             match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
                 true => gguf::open(path)?,
@@ -120,6 +118,21 @@ impl Checkpoint {
     /// [`CheckpointError::NoTokenizer`].
     pub fn tokenizer(&self) -> Result<&Tokenizer, CheckpointError> {
         self.tokenizer.as_ref().ok_or_else(|| CheckpointError::NoTokenizer { path: self.path.clone() })
+    }
+}
+
+fn open_folder(path: &Path) -> Result<Checkpoint, CheckpointError> {
+    if folder::is_hugging_face(path) && shards::are_in(path) {
+        return folder::open(path);
+    }
+    match gguf::only_file(path)? {
+        Some(file) => gguf::open(&file),
+        // Refused for want of weights, after its config.
+        None if folder::is_hugging_face(path) => folder::open(path),
+        None => {
+            let reason = "has neither a config.json nor a .gguf file".to_owned();
+            Err(CheckpointError::NotACheckpoint { path: path.to_owned(), reason })
+        }
     }
 }
 

@@ -12,6 +12,11 @@ use super::{CheckpointError, json_error, read_json};
 pub(super) const SINGLE: &str = "model.safetensors";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 
+/// Whether the folder has safetensors.
+pub(super) fn are_in(folder: &Path) -> bool {
+    [SINGLE, INDEX].iter().any(|file| folder.join(file).exists())
+}
+
 /// All tensors of the folder. As in transformers, a single file goes before an index.
 pub(super) fn read(folder: &Path) -> Result<TensorSet, CheckpointError> {
     let single = folder.join(SINGLE);
@@ -25,7 +30,7 @@ pub(super) fn read(folder: &Path) -> Result<TensorSet, CheckpointError> {
         Some(object) => read_shards(folder, &index, &weight_map(&index, &object)?),
         None => Err(CheckpointError::NotACheckpoint {
             path: folder.to_owned(),
-            reason: format!("has neither {SINGLE} nor {INDEX}; weights in other formats are not read"),
+            reason: format!("has no {SINGLE}, {INDEX} or .gguf file; weights in other formats are not read"),
         }),
     }
 }

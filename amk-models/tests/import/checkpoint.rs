@@ -6,7 +6,7 @@ use amk_models::checkpoint::{Checkpoint, CheckpointError};
 use amk_models::weights::{Encoding, TensorError};
 use serde_json::json;
 
-use crate::support::{TestTensor, golden, golden_json, layout, safetensors_file, tiny_config};
+use crate::support::{GgufBuilder, TestTensor, golden, golden_json, layout, safetensors_file, tiny_config};
 
 /// A folder with the tiny llama, after `change` had its way with its tensors.
 fn folder(change: impl FnOnce(&mut Vec<(String, TestTensor)>)) -> tempfile::TempDir {
@@ -166,9 +166,21 @@ fn what_is_no_checkpoint_is_named() {
     assert!(message(&empty.path().join("gone")).ends_with("does not exist"));
     std::fs::write(empty.path().join("a.gguf"), b"").unwrap();
     std::fs::write(empty.path().join("b.gguf"), b"").unwrap();
-    assert!(message(empty.path()).ends_with("has 2 .gguf files; name one of them"));
+    assert!(message(empty.path()).ends_with("has 2 .gguf files (a.gguf, b.gguf); name one of them"));
     std::fs::write(empty.path().join("config.json"), tiny_config().to_string()).unwrap();
-    assert!(message(empty.path()).contains("has neither model.safetensors nor"));
+    assert!(message(empty.path()).ends_with("has 2 .gguf files (a.gguf, b.gguf); name one of them"));
+    std::fs::remove_file(empty.path().join("a.gguf")).unwrap();
+    std::fs::remove_file(empty.path().join("b.gguf")).unwrap();
+    assert!(message(empty.path()).contains("has no model.safetensors, model.safetensors.index.json or .gguf file"));
+}
+
+#[test]
+fn a_gguf_file_serves_a_folder_without_safetensors() {
+    let folder = folder(|_| ());
+    std::fs::write(folder.path().join("m.gguf"), GgufBuilder::tiny_llama().build()).unwrap();
+    assert_eq!(Checkpoint::open(folder.path()).unwrap().path, folder.path());
+    std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+    assert_eq!(Checkpoint::open(folder.path()).unwrap().path, folder.path().join("m.gguf"));
 }
 
 #[test]
