@@ -36,17 +36,25 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     let file = GgufFile::open(path)?;
     check_quantization_version(&file.metadata)?;
     let config = ModelConfig::from_gguf(path, &file.metadata, about_tensors(path, &file)?)?;
-    let tokenizer = match path.parent().map(folder::tokenizer).transpose()?.flatten() {
-        Some(beside) => Some(beside),
-        None if file.metadata.get("tokenizer.ggml.model").is_none() => None,
-        None => Some(Tokenizer::from_gguf(path, &file.metadata)?),
-    };
+    let tokenizer = tokenizer(path, &file.metadata)?;
     let chat_template = chat_template(&file.metadata, &config)?;
     let generation = GenerationDefaults { eos: config.eos.clone(), ..GenerationDefaults::default() };
     let mut tensors = file.into_tensors(projection_rows(&config))?;
     // Read into the config; no weight of the model.
     tensors.take(ROPE_FACTORS);
     Ok(Checkpoint { path: path.to_owned(), config, tensors, generation, chat_template, tokenizer })
+}
+
+/// The embedded tokenizer, or that of a `tokenizer.json` beside the file where the embedded one cannot be built.
+fn tokenizer(path: &Path, metadata: &Metadata) -> Result<Option<Tokenizer>, CheckpointError> {
+    let embedded = metadata.get("tokenizer.ggml.model").map(|_| Tokenizer::from_gguf(path, metadata)).transpose();
+    if let Ok(Some(embedded)) = embedded {
+        return Ok(Some(embedded));
+    }
+    match path.parent().map(folder::tokenizer).transpose()?.flatten() {
+        Some(beside) => Ok(Some(beside)),
+        None => Ok(embedded?),
+    }
 }
 
 const ROPE_FACTORS: &str = "rope_freqs.weight";

@@ -3,7 +3,8 @@
 //! ```text
 //! Checkpoint::open("folder/")            config.json, model.safetensors or shards with an index, tokenizer.json,
 //!                                        tokenizer_config.json, generation_config.json, chat_template.jinja
-//! Checkpoint::open("model.gguf")         all of it in one file; a tokenizer.json beside the file goes first
+//! Checkpoint::open("model.gguf")         all of it in one file; a tokenizer.json beside the file serves
+//!                                        where the embedded tokenizer cannot be built
 //! Checkpoint::open("folder with a .gguf and no safetensors/")
 //! ```
 //!

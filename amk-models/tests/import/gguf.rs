@@ -1,11 +1,13 @@
 //! GGUF files: right ones, and every way to be wrong.
 
+use std::path::Path;
+
 use amk_models::checkpoint::Checkpoint;
 use amk_models::config::{Architecture, RopeScaling};
-use amk_models::tokenizer::SpecialTokens;
+use amk_models::tokenizer::{SpecialTokens, Tokenizer};
 use amk_models::weights::gguf::{Array, GgufFile, Value};
 
-use crate::support::{GgufBuilder, layout, written};
+use crate::support::{GgufBuilder, golden, layout, written};
 
 fn open(file: &GgufBuilder) -> Result<Checkpoint, String> {
     open_bytes(&file.build())
@@ -241,6 +243,26 @@ fn wrong_tensors_are_refused() {
     let mut file = GgufBuilder::tiny_llama();
     file.tensor("x", &[256], 10, &[0; 84]);
     assert!(open(&file).unwrap().tensors.claim("x", &[256]).unwrap_err().to_string().contains("stored as Q2_K"));
+}
+
+#[test]
+fn a_tokenizer_beside_the_file_serves_where_the_embedded_one_does_not() {
+    let beside = std::fs::read(golden("tiny/llama/tokenizer.json")).unwrap();
+    let count = Tokenizer::from_json(Path::new("tokenizer.json"), &beside).unwrap().token_count();
+    let token_count = |file: &GgufBuilder, beside: &[u8]| {
+        let (folder, path) = written("m.gguf", &file.build());
+        std::fs::write(folder.path().join("tokenizer.json"), beside).unwrap();
+        Checkpoint::open(&path).map(|checkpoint| checkpoint.tokenizer().unwrap().token_count())
+    };
+    let mut file = GgufBuilder::tiny_llama();
+    assert_eq!(token_count(&file, &beside).unwrap(), 6);
+    assert_eq!(token_count(&file, b"{}").unwrap(), 6);
+    file.without("tokenizer.ggml.model");
+    assert_eq!(token_count(&file, &beside).unwrap(), count);
+    file.text("tokenizer.ggml.model", "llama");
+    assert_eq!(token_count(&file, &beside).unwrap(), count);
+    assert!(token_count(&file, b"{}").unwrap_err().to_string().contains("tokenizer.json"));
+    assert!(open(&file).unwrap_err().contains("put the model's tokenizer.json"));
 }
 
 #[test]
