@@ -1,11 +1,15 @@
 //! Chat templates: from a conversation to the prompt a model was trained on.
 //!
 //! Templates are Jinja programs that come with a checkpoint. They are rendered as transformers renders them
-//! (`utils/chat_template_utils.py`): blocks trimmed, Python's string methods, `raise_exception`, `strftime_now`, `generation`
-//! blocks, and a `tojson` that writes JSON as Python does. A template is not trusted: it sees nothing but its arguments and runs on a budget.
+//! (`utils/chat_template_utils.py`): blocks trimmed, Jinja2's filters, Python's methods, `raise_exception`, `strftime_now`,
+//! `generation` blocks, and a `tojson` that writes JSON as Python does. A template is not trusted: it sees nothing but its
+//! arguments and runs on a budget.
 
 mod generation_block;
+mod jinja2;
+mod padding;
 mod python_json;
+mod python_methods;
 mod strftime;
 
 use jiff::Zoned;
@@ -43,12 +47,28 @@ pub struct ChatOptions {
     pub variables: serde_json::Map<String, serde_json::Value>,
 }
 
+/// The texts of the special tokens that a template may write. Those that are `None` are undefined in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TokenTexts {
+    /// The token that starts a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bos_token: Option<String>,
+    /// The token that ends a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eos_token: Option<String>,
+    /// The token of what has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unk_token: Option<String>,
+    /// The token that fills a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pad_token: Option<String>,
+}
+
 /// A chat template and the special tokens it may write.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     source: String,
-    bos_token: String,
-    eos_token: String,
+    tokens: TokenTexts,
 }
 
 /// A template that is wrong, or that refuses a conversation.
@@ -71,10 +91,10 @@ impl From<Error> for ChatError {
 }
 
 impl ChatTemplate {
-    /// A template from its source and the texts of the tokens that start and end a text (empty where there is none). The
-    /// source is parsed when it is rendered: a checkpoint needs no right template as long as nobody chats with it.
-    pub fn new(source: String, bos_token: String, eos_token: String) -> Self {
-        Self { source, bos_token, eos_token }
+    /// A template from its source, which is parsed when it is rendered: a checkpoint needs no right template as long as nobody
+    /// chats with it.
+    pub fn new(source: String, tokens: TokenTexts) -> Self {
+        Self { source, tokens }
     }
 
     /// The template's source.
@@ -90,12 +110,10 @@ impl ChatTemplate {
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, ChatError> {
         let arguments = context! {
             messages => Value::from(Serde(messages)),
-            bos_token => &self.bos_token,
-            eos_token => &self.eos_token,
             add_generation_prompt => options.add_generation_prompt,
             tools => (),
             documents => (),
-            ..Value::from(Serde(&options.variables))
+            ..context! { ..Value::from(Serde(&self.tokens)), ..Value::from(Serde(&options.variables)) }
         };
         let source = generation_block::as_scope(&self.source);
         Ok(environment()?.template_from_named_str(NAME, &source)?.render(arguments)?)
@@ -107,10 +125,11 @@ fn environment<'a>() -> Result<Environment<'a>, Error> {
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_fuel(Some(FUEL));
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(python_methods::call);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", |format: &str| strftime::format(&Zoned::now(), format));
     environment.add_filter("tojson", to_json);
+    jinja2::add_to(&mut environment);
     Ok(environment)
 }
 

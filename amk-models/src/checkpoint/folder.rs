@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::chat::ChatTemplate;
+use crate::chat::{ChatTemplate, TokenTexts};
 use crate::config::ModelConfig;
 use crate::tokenizer::Tokenizer;
 
@@ -59,8 +59,13 @@ fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError>
         Some(bytes) => Some(String::from_utf8(bytes).map_err(|_| json_error(&file_path, "is not valid UTF-8"))?),
         None => config.get("chat_template").and_then(default_template).map(str::to_owned),
     };
-    let (bos_token, eos_token) = (token_text(&config, "bos_token"), token_text(&config, "eos_token"));
-    Ok(source.map(|source| ChatTemplate::new(source, bos_token, eos_token)))
+    let tokens = TokenTexts {
+        bos_token: token_text(&config, "bos_token"),
+        eos_token: token_text(&config, "eos_token"),
+        unk_token: token_text(&config, "unk_token"),
+        pad_token: token_text(&config, "pad_token"),
+    };
+    Ok(source.map(|source| ChatTemplate::new(source, tokens)))
 }
 
 /// A template, or the one named `default` in a list of them.
@@ -75,12 +80,11 @@ fn default_template(value: &Value) -> Option<&str> {
     }
 }
 
-/// The text of a special token, written as such or as an object with it; empty where there is none.
-fn token_text(config: &Map<String, Value>, field: &str) -> String {
-    let text = match config.get(field) {
-        Some(Value::Object(token)) => token.get("content").and_then(Value::as_str),
-        Some(value) => value.as_str(),
-        None => None,
+/// The text of a special token, written as such or as an object with it.
+fn token_text(config: &Map<String, Value>, field: &str) -> Option<String> {
+    let text = match config.get(field)? {
+        Value::Object(token) => token.get("content")?.as_str(),
+        value => value.as_str(),
     };
-    text.unwrap_or_default().to_owned()
+    text.map(str::to_owned)
 }

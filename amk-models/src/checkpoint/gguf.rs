@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::chat::ChatTemplate;
+use crate::chat::{ChatTemplate, TokenTexts};
 use crate::config::{Architecture, GgufTensors, ModelConfig};
 use crate::tokenizer::Tokenizer;
 use crate::weights::gguf::{GgufFile, Metadata};
@@ -37,7 +37,7 @@ pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
     check_quantization_version(&file.metadata)?;
     let config = ModelConfig::from_gguf(path, &file.metadata, about_tensors(path, &file)?)?;
     let tokenizer = tokenizer(path, &file.metadata)?;
-    let chat_template = chat_template(&file.metadata, &config)?;
+    let chat_template = chat_template(&file.metadata)?;
     let generation = GenerationDefaults { eos: config.eos.clone(), ..GenerationDefaults::default() };
     let mut tensors = file.into_tensors(projection_rows(&config))?;
     // Read into the config; no weight of the model.
@@ -97,9 +97,18 @@ fn check_quantization_version(metadata: &Metadata) -> Result<(), FormatError> {
     }
 }
 
-fn chat_template(metadata: &Metadata, config: &ModelConfig) -> Result<Option<ChatTemplate>, FormatError> {
+fn chat_template(metadata: &Metadata) -> Result<Option<ChatTemplate>, FormatError> {
     let Some(source) = metadata.text("tokenizer.chat_template")? else { return Ok(None) };
     let tokens = metadata.texts("tokenizer.ggml.tokens")?.unwrap_or_default();
-    let text = |id: Option<u32>| id.and_then(|id| tokens.get(id as usize)).cloned().unwrap_or_default();
-    Ok(Some(ChatTemplate::new(source.to_owned(), text(config.bos), text(config.eos.first().copied()))))
+    let text = |name: &str| -> Result<Option<String>, FormatError> {
+        let id = metadata.unsigned(&format!("tokenizer.ggml.{name}_token_id"))?;
+        Ok(id.and_then(|id| tokens.get(usize::try_from(id).ok()?)).cloned())
+    };
+    let tokens = TokenTexts {
+        bos_token: text("bos")?,
+        eos_token: text("eos")?,
+        unk_token: text("unknown")?,
+        pad_token: text("padding")?,
+    };
+    Ok(Some(ChatTemplate::new(source.to_owned(), tokens)))
 }

@@ -1,7 +1,7 @@
 //! Chat templates against transformers (`tests/golden/chat_*.json`), and templates that are wrong or hostile.
 
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
-use amk_models::chat::{ChatOptions, ChatTemplate, Message};
+use amk_models::chat::{ChatOptions, ChatTemplate, Message, TokenTexts};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
 use serde_json::Value;
@@ -47,8 +47,13 @@ fn the_template_inside_gguf_renders_as_in_transformers() {
     check("smollm2", &Checkpoint::open(&path).unwrap(), &golden_json("chat_smollm2.json")["cases"]);
 }
 
+fn tokens() -> TokenTexts {
+    let text = |text: &str| Some(text.to_owned());
+    TokenTexts { bos_token: text("<s>"), eos_token: text("</s>"), unk_token: text("<unk>"), pad_token: None }
+}
+
 fn render(source: &str, messages: &[Message], options: &ChatOptions) -> Result<String, String> {
-    let template = ChatTemplate::new(source.to_owned(), "<s>".to_owned(), "</s>".to_owned());
+    let template = ChatTemplate::new(source.to_owned(), tokens());
     template.render(messages, options).map_err(|error| error.to_string())
 }
 
@@ -100,6 +105,88 @@ fn python_habits_of_templates_work() {
     assert_eq!(render("{% for m in messages %}{% if true %}{% break %}{% endif %}x{% endfor %}"), "");
     assert_eq!(render("{% if tools %}x{% endif %}{% if nothing is defined %}y{% endif %}"), "");
     assert_eq!(render("{{ strftime_now('%Y') | length }}"), "4");
+}
+
+#[test]
+fn expressions_are_those_of_jinja2() {
+    // Rendered by Jinja2 3.1.
+    let expected = [
+        ("none is iterable", "False"),
+        ("[] is iterable", "True"),
+        ("'abc' is iterable", "True"),
+        ("'abc' is sequence", "True"),
+        ("{} is sequence", "True"),
+        ("[] is sequence", "True"),
+        ("none is sequence", "False"),
+        ("1 is sequence", "False"),
+        ("'a b c'.rsplit(' ', 1)", "['a b', 'c']"),
+        ("' a b  c '.rsplit(none, 1)", "[' a b', 'c']"),
+        ("' a b  c '.rsplit()", "['a', 'b', 'c']"),
+        ("'  '.rsplit()", "[]"),
+        ("'a,b,c'.rsplit(',')", "['a', 'b', 'c']"),
+        ("'a,b,c'.rsplit(',', 0)", "['a,b,c']"),
+        ("'a=b=c'.partition('=')", "('a', '=', 'b=c')"),
+        ("'abc'.partition('=')", "('abc', '', '')"),
+        ("'a=b=c'.rpartition('=')", "('a=b', '=', 'c')"),
+        ("'abc'.rpartition('=')", "('', '', 'abc')"),
+        ("'abc'.removeprefix('ab')", "c"),
+        ("'abc'.removeprefix('x')", "abc"),
+        ("'abc'.removesuffix('bc')", "a"),
+        ("'abc'.removesuffix('x')", "abc"),
+        ("'äbc'.index('b')", "1"),
+        ("'7'.zfill(3)", "007"),
+        ("'-7'.zfill(4)", "-007"),
+        ("'+'.zfill(3)", "+00"),
+        ("'1234'.zfill(3)", "1234"),
+        ("[1, 2].index(2)", "1"),
+        ("'x'|int", "0"),
+        ("'x'|int(5)", "5"),
+        ("'x'|int(default=5)", "5"),
+        ("'12'|int", "12"),
+        ("'ff'|int(0, 16)", "255"),
+        ("'x'|float", "0.0"),
+        ("'x'|float(1.5)", "1.5"),
+        ("'1.5'|float", "1.5"),
+        ("'hello big_world, it'|wordcount", "3"),
+        ("'hello big world'|truncate(9, false, '..', 0)", "hello.."),
+        ("'hello big world'|truncate(10, leeway=0)", "hello..."),
+        ("'hello big world'|truncate(length=9, killwords=true, leeway=0)", "hello ..."),
+        ("'hello'|truncate(4)", "hello"),
+        ("'abc'|center(9)", "   abc   "),
+        ("'abc'|center(8)", "  abc   "),
+        ("'ab'|center(5)", "  ab "),
+        ("'abcd'|center(2)", "abcd"),
+        ("'x y/ä'|urlencode", "x%20y/%C3%A4"),
+    ];
+    for (expression, expected) in expected {
+        let rendered = render(&format!("{{{{ {expression} }}}}"), &[], &ChatOptions::default()).unwrap();
+        assert_eq!(rendered, expected, "{expression}");
+    }
+    for (expression, expected) in [
+        ("'ab'.index('c')", "substring not found"),
+        ("[1, 2].index(3)", "3 is not in list"),
+        ("'ab'.partition('')", "empty separator"),
+        ("'ab'.rsplit('')", "empty separator"),
+        ("'7'.zfill(99999999999)", "a width of 99999999999 is more than 65536"),
+        ("'x'|center(99999999999)", "a width of 99999999999 is more than 65536"),
+    ] {
+        let error = render(&format!("{{{{ {expression} }}}}"), &[], &ChatOptions::default()).unwrap_err();
+        assert_eq!(error, format!("chat template: {expected}"), "{expression}");
+    }
+}
+
+#[test]
+fn special_tokens_reach_the_template() {
+    let source = "{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ pad_token is defined }}";
+    assert_eq!(render(source, &[], &ChatOptions::default()).unwrap(), "<s></s><unk>False");
+    let mut file = GgufBuilder::tiny_llama();
+    file.without("tokenizer.chat_template")
+        .text("tokenizer.chat_template", &source.replace(" is defined", ""))
+        .u32("tokenizer.ggml.unknown_token_id", 2)
+        .u32("tokenizer.ggml.padding_token_id", 3);
+    let (_folder, path) = written("m.gguf", &file.build());
+    let template = Checkpoint::open(&path).unwrap().chat_template.unwrap();
+    assert_eq!(template.render(&[], &ChatOptions::default()).unwrap(), "<s></s>ab");
 }
 
 #[test]
