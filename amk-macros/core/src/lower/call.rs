@@ -19,7 +19,8 @@ impl Lowering<'_> {
                 "call it by its path",
             );
         };
-        let args: Vec<Option<Arg>> = call.args.iter().map(|arg| self.argument(arg)).collect();
+        let dests = self.one_by_one(&call.args);
+        let args: Vec<Option<Arg>> = call.args.iter().zip(&dests).map(|(arg, dest)| self.argument(arg, dest)).collect();
         let records = self.records;
         let signature = match records.get(&key(&callee.path)) {
             Some(Record::Instruction(signature)) => signature,
@@ -29,7 +30,7 @@ impl Lowering<'_> {
             }
             Some(Record::Error) | None => return Item::Unknown,
         };
-        let Some(args) = args.into_iter().collect::<Option<Vec<Arg>>>() else { return self.unknown(signature, dest) };
+        let Some(args) = args.into_iter().collect::<Option<Vec<Arg>>>() else { return Item::Unknown };
         let site = self.sites.len();
         let results = self.targets(signature, dest, site);
         self.sites.push(Site {
@@ -48,8 +49,8 @@ impl Lowering<'_> {
         item
     }
 
-    fn argument(&mut self, arg: &Expr) -> Option<Arg> {
-        match self.expression(arg, &Dest::Temp) {
+    fn argument(&mut self, arg: &Expr, dest: &Dest) -> Option<Arg> {
+        match self.expression(arg, dest) {
             Item::Value(value) => Some(Arg::Value(value)),
             Item::Leaf(path) | Item::Flag(path) => Some(Arg::Field(path)),
             Item::Int(size) => Some(Arg::Int(size)),
@@ -64,25 +65,15 @@ impl Lowering<'_> {
         }
     }
 
-    /// What a call is whose arguments were reported.
-    fn unknown(&mut self, signature: &Signature, dest: &Dest) -> Item {
-        if let ([result], Dest::Value(value)) = (signature.results.as_slice(), dest) {
-            self.written(*value, result.dtype);
-        }
-        Item::Unknown
-    }
-
     fn targets(&mut self, signature: &Signature, dest: &Dest, site: usize) -> Vec<ValueId> {
         let name = format!("{}.{site}", signature.name);
         let results = signature.results.iter();
-        match dest {
-            Dest::Tuple(dests) if signature.results.len() > 1 && dests.len() == signature.results.len() => {
-                results.zip(dests).map(|(result, dest)| self.target(dest, &name, result.dtype)).collect()
-            }
-            dest if signature.results.len() == 1 => {
-                results.map(|result| self.target(dest, &name, result.dtype)).collect()
-            }
-            _ => {
+        if let [result] = signature.results.as_slice() {
+            return vec![self.target(dest, &name, result.dtype)];
+        }
+        match self.elements(dest, signature.results.len()) {
+            Some(dests) => results.zip(&dests).map(|(result, dest)| self.target(dest, &name, result.dtype)).collect(),
+            None => {
                 results.map(|result| self.value(&format!("{name}.{}", result.name), result.dtype, Vec::new())).collect()
             }
         }
@@ -91,18 +82,10 @@ impl Lowering<'_> {
     /// The value that goes to `dest`; `name` is that of a value of its own.
     pub(super) fn target(&mut self, dest: &Dest, name: &str, dtype: DType) -> ValueId {
         match dest {
-            Dest::Value(value) => {
-                self.written(*value, dtype);
-                *value
-            }
+            Dest::Value(value) => *value,
+            Dest::Join(join) => self.joined_value(*join, dtype),
             Dest::Named(name) => self.value(name, dtype, Vec::new()),
             Dest::Temp | Dest::Nothing | Dest::Tuple(_) => self.value(name, dtype, Vec::new()),
-        }
-    }
-
-    fn written(&mut self, value: ValueId, dtype: DType) {
-        if self.unwritten.remove(&value) {
-            self.values[value.index()].dtype = dtype;
         }
     }
 

@@ -3,7 +3,6 @@
 use super::Lowering;
 use super::item::{Dest, Item};
 use super::statement::strip;
-use amk_ir::DType;
 use amk_ir::graph::Node;
 use amk_ir::layout::FieldPath;
 use syn::{Expr, ExprIf, UnOp};
@@ -27,20 +26,7 @@ impl Lowering<'_> {
             }
             self.nodes.push(Node::If { flag, then, otherwise });
         }
-        item_of(&dest)
-    }
-
-    /// The values that both branches write.
-    fn shared(&mut self, dest: &Dest) -> Dest {
-        let name = match dest {
-            Dest::Named(name) => name.clone(),
-            Dest::Temp => "if".to_owned(),
-            Dest::Tuple(dests) => return Dest::Tuple(dests.iter().map(|dest| self.shared(dest)).collect()),
-            Dest::Value(_) | Dest::Nothing => return dest.clone(),
-        };
-        let value = self.value(&name, DType::F32, Vec::new());
-        self.unwritten.insert(value);
-        Dest::Value(value)
+        self.joined(&dest)
     }
 
     /// The flag, and whether it is negated.
@@ -70,13 +56,5 @@ impl Lowering<'_> {
                 None
             }
         }
-    }
-}
-
-fn item_of(dest: &Dest) -> Item {
-    match dest {
-        Dest::Value(value) => Item::Value(*value),
-        Dest::Tuple(dests) => Item::Tuple(dests.iter().map(item_of).collect()),
-        Dest::Nothing | Dest::Temp | Dest::Named(_) => Item::Unit,
     }
 }

@@ -3,10 +3,11 @@
 use super::Lowering;
 use super::item::{Dest, Item};
 use super::refuse;
-use super::statement::strip;
 use amk_ir::expr::{Expr as Size, Op};
 use amk_ir::graph::Node;
-use syn::{BinOp, Expr, ExprBinary, ExprLit, ExprPath, ExprTuple, ExprUnary, Lit, UnOp};
+use syn::punctuated::Punctuated;
+use syn::visit::Visit;
+use syn::{BinOp, Expr, ExprAssign, ExprBinary, ExprLit, ExprPath, ExprTuple, ExprUnary, Lit, Token, UnOp};
 
 impl Lowering<'_> {
     pub(super) fn expression(&mut self, expr: &Expr, dest: &Dest) -> Item {
@@ -21,19 +22,20 @@ impl Lowering<'_> {
                 self.nodes.append(&mut nodes);
                 item
             }
-            // A reference to a variable is the variable: it cannot change while the reference lives.
-            Expr::Reference(inner) if matches!(strip(&inner.expr), Expr::Path(_)) => {
-                self.expression(&inner.expr, &Dest::Temp)
-            }
+            // A reference is a copy of the variable: while it lives the variable is not assigned, but its own may be.
             Expr::Reference(inner) => self.expression(&inner.expr, dest),
-            Expr::Path(path) => {
-                let item = self.name(path);
+            other => {
+                let item = self.read(other);
                 self.deliver(expr, item, dest)
             }
-            Expr::Field(field) => {
-                let item = self.field(field);
-                self.deliver(expr, item, dest)
-            }
+        }
+    }
+
+    /// An expression that reads what is there already.
+    fn read(&mut self, expr: &Expr) -> Item {
+        match expr {
+            Expr::Path(path) => self.name(path),
+            Expr::Field(field) => self.field(field),
             Expr::Index(index) => self.index(index),
             Expr::Lit(literal) => self.literal(literal),
             Expr::Unary(unary) => self.unary(unary),
@@ -46,17 +48,20 @@ impl Lowering<'_> {
     /// Puts what already has a place where it should go.
     fn deliver(&mut self, expr: &Expr, item: Item, dest: &Dest) -> Item {
         match (item, dest) {
-            (Item::Value(from), Dest::Named(_) | Dest::Value(_)) => {
+            (Item::Value(from), Dest::Named(_) | Dest::Value(_) | Dest::Join(_)) => {
                 let dtype = self.values[from.index()].dtype;
                 let to = self.target(dest, "", dtype);
                 self.nodes.push(Node::Bind { to, from });
                 Item::Value(to)
             }
-            (Item::Tuple(items), Dest::Tuple(dests)) if items.len() == dests.len() => {
-                Item::Tuple(items.into_iter().zip(dests).map(|(item, dest)| self.deliver(expr, item, dest)).collect())
-            }
+            (Item::Tuple(items), Dest::Tuple(_) | Dest::Join(_)) => match self.elements(dest, items.len()) {
+                Some(dests) => Item::Tuple(
+                    items.into_iter().zip(&dests).map(|(item, dest)| self.deliver(expr, item, dest)).collect(),
+                ),
+                None => Item::Tuple(items),
+            },
             (Item::Unknown, _) => Item::Unknown,
-            (item, Dest::Value(_)) => {
+            (item, Dest::Value(_) | Dest::Join(_)) => {
                 let headline = format!("{} where a tensor of this step is assigned", item.what());
                 self.report("AMK0918", expr, headline, "assign the result of an op")
             }
@@ -68,13 +73,19 @@ impl Lowering<'_> {
         if tuple.elems.is_empty() {
             return Item::Unit;
         }
-        let dests = match dest {
-            Dest::Tuple(dests) if dests.len() == tuple.elems.len() => dests.clone(),
+        let dests = match (self.elements(dest, tuple.elems.len()), dest) {
+            (Some(dests), _) => dests,
             // What is moved into the tuple stays what it is, also when its variable is assigned again.
-            Dest::Named(name) => (0..tuple.elems.len()).map(|at| Dest::Named(format!("{name}.{at}"))).collect(),
-            _ => vec![Dest::Temp; tuple.elems.len()],
+            (None, Dest::Named(name)) => (0..tuple.elems.len()).map(|at| Dest::Named(format!("{name}.{at}"))).collect(),
+            (None, _) => self.one_by_one(&tuple.elems),
         };
         Item::Tuple(tuple.elems.iter().zip(&dests).map(|(element, dest)| self.expression(element, dest)).collect())
+    }
+
+    /// Where values go that are computed one after the other: one before an assignment keeps what it was.
+    pub(super) fn one_by_one(&self, exprs: &Punctuated<Expr, Token![,]>) -> Vec<Dest> {
+        let last = exprs.iter().rposition(assigns).unwrap_or(0);
+        (0..exprs.len()).map(|at| if at < last { Dest::Named("kept".to_owned()) } else { Dest::Temp }).collect()
     }
 
     /// What a name means: a variable, or a declared dim.
@@ -156,4 +167,17 @@ impl Lowering<'_> {
         let (code, headline, help) = refuse::expression(expr);
         self.report(code, expr, headline, help)
     }
+}
+
+/// Whether an assignment is in the expression.
+fn assigns(expr: &Expr) -> bool {
+    struct Assignments(bool);
+    impl<'ast> Visit<'ast> for Assignments {
+        fn visit_expr_assign(&mut self, _: &'ast ExprAssign) {
+            self.0 = true;
+        }
+    }
+    let mut found = Assignments(false);
+    found.visit_expr(expr);
+    found.0
 }

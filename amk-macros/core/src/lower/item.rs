@@ -61,6 +61,8 @@ pub(super) enum Dest {
     Value(ValueId),
     /// The elements of a tuple each go somewhere.
     Tuple(Vec<Self>),
+    /// Where the other branch of an `if` puts its own: a number in `Lowering::joins`.
+    Join(usize),
     /// Nowhere: the expression stands as a statement.
     Nothing,
 }

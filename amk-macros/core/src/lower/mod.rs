@@ -9,6 +9,7 @@ mod equality;
 mod expression;
 mod item;
 mod iteration;
+mod join;
 mod parameter;
 mod place;
 mod refuse;
@@ -24,9 +25,10 @@ use amk_ir::graph::{EventDecl, Graph, Node, Value};
 use amk_ir::signature::Signature;
 use amk_ir::{DType, ValueId};
 use item::{Dest, Item};
+use join::Join;
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use syn::{ItemFn, ReturnType};
 
 /// The tokens of a call.
@@ -109,8 +111,8 @@ struct Lowering<'a> {
     records: &'a BTreeMap<String, Record>,
     diagnostics: &'a mut Diagnostics,
     values: Vec<Value>,
-    /// Values of an `if` that no branch has written yet, whose element type is not known.
-    unwritten: HashSet<ValueId>,
+    /// What the `if`s give, by the numbers of [`Dest::Join`].
+    joins: Vec<Join>,
     names: HashMap<String, u32>,
     /// What the names mean, innermost scope last.
     scopes: Vec<HashMap<String, Item>>,
@@ -134,7 +136,7 @@ impl<'a> Lowering<'a> {
             records,
             diagnostics,
             values: Vec::new(),
-            unwritten: HashSet::new(),
+            joins: Vec::new(),
             names: HashMap::new(),
             scopes: vec![HashMap::new()],
             indices: Vec::new(),

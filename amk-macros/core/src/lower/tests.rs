@@ -151,6 +151,68 @@ fn what_is_moved_keeps_its_value() {
 }
 
 #[test]
+fn a_reference_is_a_variable_of_its_own() {
+    let lines = graph(quote! {
+        let t = add(x, x);
+        let u = add(&t, x);
+        let mut h = &t;
+        let k = &u;
+        if w.tied { h = k; }
+        h = &u;
+        add(h, &t)
+    });
+    assert_eq!(lines[2..7], ["h = t", "k = u", "if w.tied {", "h = k", "}"]);
+    assert_eq!(lines[7..9], ["h = u", "add.2: f32[H] = add(h, t)"]);
+}
+
+#[test]
+fn what_is_copied_out_of_a_reference_is_assigned_alone() {
+    let lines = graph(quote! {
+        let (_, token) = split(x, 1e-5);
+        let r = &token;
+        let mut other = *r;
+        let (y, next) = split(x, 1e-5);
+        other = next;
+        y
+    });
+    assert_eq!(lines[1..3], ["r = token", "other = r"]);
+    assert_eq!(lines[4], "other = next");
+}
+
+#[test]
+fn an_argument_is_read_before_a_later_one_assigns() {
+    let lines = graph(quote! {
+        let t = add(x, x);
+        let mut h = x;
+        add(h, { h = &t; h })
+    });
+    assert_eq!(lines[2..5], ["kept = h", "h = t", "add.1: f32[H] = add(kept, h)"]);
+}
+
+#[test]
+fn branches_give_tuples_element_by_element() {
+    let lines = graph(quote! {
+        let (a, b) = (add(x, x), linear(x, &w.last.w));
+        let p = if w.tied { (add(&a, x), &b) } else { let both = (&b, &a); both };
+        if !w.tied { add(&p.0, p.1) } else { linear(p.0, &w.last.w) }
+    });
+    let expected = [
+        "if w.tied {",
+        "p.0: f32[H] = add(a, x)",
+        "p.1 = b",
+        "} else {",
+        "both.0 = b",
+        "both.1 = a",
+        "p.0 = both.0",
+        "p.1 = both.1",
+        "}",
+    ];
+    assert_eq!(lines[2..11], expected);
+    let results = graph(quote!(let a = add(x, x); if w.tied { split(&a, 1e-5) } else { split(x, 1e-5) }));
+    assert_eq!(results[results.len() - 2], "return if.0, if.1");
+}
+
+#[test]
 fn a_function_without_a_result_may_end_in_a_statement() {
     let body = quote!(append(&mut kv.last.s, x, H, pos); if w.tied { append(&mut kv.last.s, x, H, pos); } else { append(&mut kv.last.s, x, H, pos); });
     let function: ItemFn = syn::parse_quote! { fn f(x: &Tensor, pos: Pos, w: &Model, kv: &mut Model) { #body } };
@@ -313,6 +375,7 @@ fn what_a_graph_does_not_have_is_refused() {
         ("AMK0917", "x + x"),
         ("AMK0917", "let y = split(x, w.eps * 2.0); add(x, x)"),
         ("AMK0918", "add(x, w)"),
+        ("AMK0918", "let eps = if w.tied { 1e-5 } else { add(x, x) }; add(x, x)"),
         ("AMK0919", "let (a, b) = add(x, x); add(x, x)"),
         ("AMK0919", "let Some(a) = add(x, x); add(x, x)"),
         ("AMK0922", "w.eps"),
