@@ -3,6 +3,7 @@
 //! The body is read as Rust reads it: names by scope, arguments before calls, assignments in order. What has no meaning in a
 //! graph is refused at its tokens. After an error lowering goes on with [`Item::Unknown`], which is never reported again.
 
+mod attribute;
 mod call;
 mod condition;
 mod equality;
@@ -28,8 +29,8 @@ use item::{Dest, Item};
 use join::Join;
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
-use std::collections::{BTreeMap, HashMap};
-use syn::{ItemFn, ReturnType};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use syn::{Attribute, ItemFn, ReturnType};
 
 /// The tokens of a call.
 pub(crate) struct Site {
@@ -80,6 +81,7 @@ pub(crate) fn lower(
             lowering.results(function, &tail)
         }
     };
+    lowering.unread_attributes(function);
     let events = lowering.events();
     let Lowering { values, nodes, signatures, sites, used_dims, .. } = lowering;
     if !diagnostics.is_empty() {
@@ -122,6 +124,8 @@ struct Lowering<'a> {
     nodes: Vec<Node>,
     signatures: Vec<Signature>,
     sites: Vec<Site>,
+    /// The signals and waits that statements have read, by where they are in the function.
+    read: HashSet<*const Attribute>,
     used_dims: BTreeMap<String, Ident>,
 }
 
@@ -143,6 +147,7 @@ impl<'a> Lowering<'a> {
             nodes: Vec::new(),
             signatures: Vec::new(),
             sites: Vec::new(),
+            read: HashSet::new(),
             used_dims: BTreeMap::new(),
         }
     }

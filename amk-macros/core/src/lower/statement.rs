@@ -148,15 +148,11 @@ impl Lowering<'_> {
 
     /// The attributes of a statement: signals and waits of its op, the last of the calls from site `before` on.
     fn attributes(&mut self, attributes: &[Attribute], expr: &Expr, before: usize) {
-        for attribute in attributes {
-            if event::is_event(attribute) {
-                let parsed = event::attribute(attribute);
-                if let Some(found) = self.diagnostics.keep(parsed) {
-                    self.event(found, expr, before);
-                }
-            } else if !["allow", "expect", "warn", "doc"].iter().any(|harmless| attribute.path().is_ident(harmless)) {
-                let headline = "an attribute that would change the function, not the graph";
-                self.report("AMK0910", attribute, headline, "remove it; for variants write `if` on a `#[flag]`");
+        for attribute in attributes.iter().filter(|attribute| event::is_event(attribute)) {
+            self.read.insert(std::ptr::from_ref(attribute));
+            let parsed = event::attribute(attribute);
+            if let Some(found) = self.diagnostics.keep(parsed) {
+                self.event(found, expr, before);
             }
         }
     }

@@ -382,6 +382,11 @@ fn what_a_graph_does_not_have_is_refused() {
         ("AMK0934", "#[signal(f[0])] let y = add(x, x); add(x, x)"),
         ("AMK0934", "#[wait(e[0])] let y = add(x, x); add(x, x)"),
         ("AMK0934", "#[signal(e[0])] let y = x; add(x, x)"),
+        ("AMK0934", "add(x, #[wait(e[0] == 1)] &add(x, x))"),
+        ("AMK0934", "let y = #[signal(e[0])] add(x, x); y"),
+        ("AMK0934", "#[signal(e[0])] for l in 0..L { append(&mut kv.last.s, x, H, pos); } add(x, x)"),
+        ("AMK0910", "add(x, #[cfg(test)] x)"),
+        ("AMK0910", "#[cfg(test)] for l in 0..L { append(&mut kv.last.s, x, H, pos); } add(x, x)"),
     ];
     for (code, body) in cases {
         assert_eq!(codes(body.parse().expect("tokens")), [code], "{body}");
