@@ -7,7 +7,7 @@ use amk_ir::graph::{Arg, CallNode, Node};
 use amk_ir::signature::Signature;
 use amk_ir::{DType, ValueId};
 use quote::ToTokens;
-use syn::{Expr, ExprCall};
+use syn::{Expr, ExprCall, ExprPath};
 
 impl Lowering<'_> {
     pub(super) fn call(&mut self, call: &ExprCall, dest: &Dest) -> Item {
@@ -31,6 +31,7 @@ impl Lowering<'_> {
             Some(Record::Error) | None => return Item::Unknown,
         };
         let Some(args) = args.into_iter().collect::<Option<Vec<Arg>>>() else { return Item::Unknown };
+        let Some(number) = self.signature(callee, signature) else { return Item::Unknown };
         let site = self.sites.len();
         let results = self.targets(signature, dest, site);
         self.sites.push(Site {
@@ -43,9 +44,9 @@ impl Lowering<'_> {
             [value] => Item::Value(*value),
             several => Item::Tuple(several.iter().map(|value| Item::Value(*value)).collect()),
         };
-        let signature = self.signature(signature);
         let (signals, waits) = (Vec::new(), Vec::new());
-        self.nodes.push(Node::Call(CallNode { site: site as u32, signature, args, results, signals, waits }));
+        let site = site as u32;
+        self.nodes.push(Node::Call(CallNode { site, signature: number, args, results, signals, waits }));
         item
     }
 
@@ -89,12 +90,19 @@ impl Lowering<'_> {
         }
     }
 
-    fn signature(&mut self, signature: &Signature) -> u32 {
-        let known = self.signatures.iter().position(|known| known.path == signature.path);
-        let index = known.unwrap_or_else(|| {
+    /// The number of the signature. A path is a crate and a name, so two instructions of a crate may have the same.
+    fn signature(&mut self, callee: &ExprPath, signature: &Signature) -> Option<u32> {
+        let Some(at) = self.signatures.iter().position(|known| known.path == signature.path) else {
             self.signatures.push(signature.clone());
-            self.signatures.len() - 1
-        });
-        index as u32
+            return Some(self.signatures.len() as u32 - 1);
+        };
+        if self.signatures[at] == *signature {
+            return Some(at as u32);
+        }
+        let Signature { path, name, declared_at, .. } = signature;
+        let headline =
+            format!("two instructions are `{path}`: of {} and of {declared_at}", self.signatures[at].declared_at);
+        self.report("AMK0905", callee, headline, format!("rename one of them: `{name}_2`"));
+        None
     }
 }

@@ -341,6 +341,36 @@ fn an_instruction_under_two_names_has_one_signature() {
     assert_eq!(lowered.expect("a graph").graph.signatures.len(), 1);
 }
 
+/// The messages for a function with these parameters, body and arguments.
+fn messages(attribute: TokenStream, function: TokenStream, records: &BTreeMap<String, Record>) -> Vec<String> {
+    let function: ItemFn = syn::parse2(function).expect("a function");
+    let mut diagnostics = Diagnostics::default();
+    if let Some(attribute) = parse::kernel::parse(attribute, &function.sig.ident, &mut diagnostics) {
+        lower(&function, &attribute, records, &mut diagnostics);
+    }
+    diagnostics.messages()
+}
+
+#[test]
+fn two_instructions_of_one_name_are_refused() {
+    let mut records = records();
+    let (_, other) = instruction(
+        quote!(op = "other", shape = "a: [N], b: [N] -> y: [N]", task = "y[..] <- b[..], a[..]", multiples = "N % 2"),
+        quote!(
+            fn add(a: &Tensor, b: &Tensor) -> Tensor {}
+        ),
+    );
+    records.insert("slow::add".into(), other);
+    let function = quote!(
+        fn f(x: &Tensor) -> Tensor {
+            slow::add(&add(x, x), x)
+        }
+    );
+    let messages = messages(quote!(dims(H), inputs(x: [H])), function, &records);
+    assert_eq!(messages.len(), 1, "{messages:#?}");
+    assert!(messages[0].starts_with("AMK0905: two instructions are `ops::add`"), "{messages:#?}");
+}
+
 #[test]
 fn what_a_graph_does_not_have_is_refused() {
     let cases = [
