@@ -8,6 +8,7 @@ mod call;
 mod condition;
 mod equality;
 mod expression;
+mod instance;
 mod item;
 mod iteration;
 mod join;

@@ -24,7 +24,12 @@ impl Lowering<'_> {
                 self.report("AMK0921", name, headline, suggestion(&name.to_string(), names.iter().map(String::as_str)));
             }
         }
-        parameters.iter().filter_map(|parameter| self.parameter(parameter)).collect()
+        let params: Vec<KernelParam> = parameters.iter().filter_map(|parameter| self.parameter(parameter)).collect();
+        // Where a parameter has errors its fields are not known.
+        if params.len() == parameters.len() {
+            self.instance_fields(&params);
+        }
+        params
     }
 
     fn parameter(&mut self, parameter: &Parameter<'_>) -> Option<KernelParam> {

@@ -372,6 +372,41 @@ fn two_instructions_of_one_name_are_refused() {
 }
 
 #[test]
+fn fields_of_instances_are_looked_up() {
+    let cases = [
+        ("w.tied = true, w.eps = 1e-5", None),
+        ("w.layers[1].missing = true", Some("`Layer` has no field `missing`")),
+        ("w.layers.s = true", Some("`layers` is a `Vec`")),
+        ("w.layers[2].s = true", Some("`layers` has 2 elements")),
+        ("w.last[0].s = true", Some("`last` is no `Vec`")),
+        ("w.teid = true", Some("`Model` has no field `teid`")),
+        ("ww.tied = true", Some("`ww` is no parameter")),
+        ("x.tied = true", Some("`x` is no parameter")),
+        ("w.eps = true", Some("a number is neither true nor false")),
+        ("w.tied = 2.5", Some("a flag is not a number")),
+        ("w.eps.y = 1.0", Some("`y` of what has no fields")),
+        ("w.last.w = 1.0", Some("this field is neither")),
+        ("w.tied = true, w.tied = false", Some("instance `tiny` gives `w.tied` twice")),
+    ];
+    for (fields, expected) in cases {
+        let fields: TokenStream = fields.parse().expect("tokens");
+        let attribute = quote!(dims(H, C, L), inputs(x: [H]), instances(tiny(H = 8, C = 4, L = 2, #fields)));
+        let function = quote!(
+            fn f(x: &Tensor, w: &Model) -> Tensor {
+                add(x, x)
+            }
+        );
+        let messages = messages(attribute, function, &records());
+        match expected {
+            None => assert!(messages.is_empty(), "{fields}: {messages:#?}"),
+            Some(expected) => {
+                assert!(messages.len() == 1 && messages[0].contains(expected), "{fields}: {messages:#?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_a_graph_does_not_have_is_refused() {
     let cases = [
         ("AMK0910", "while true {} add(x, x)"),

@@ -9,9 +9,10 @@ use crate::parse::schedule::{self, ScheduleArgument};
 use amk_ir::graph::Instance;
 use proc_macro2::{Ident, TokenStream};
 use std::collections::BTreeMap;
-use syn::Token;
+use std::fmt::{self, Display, Formatter};
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
+use syn::{LitInt, Token};
 
 /// `tiny(HIDDEN = 64, w.tied = true, schedule(..))`
 pub(crate) struct InstanceArgument {
@@ -19,8 +20,51 @@ pub(crate) struct InstanceArgument {
     pub(crate) name: Ident,
     /// Its values.
     pub(crate) instance: Instance,
+    /// The fields that it gives values to, to check and to point at.
+    pub(crate) fields: Vec<InstanceField>,
     /// Its schedule, to point at.
     pub(crate) schedule: Option<ScheduleArgument>,
+}
+
+/// `w.layers[0].tied = true`
+pub(crate) struct InstanceField {
+    /// The parameter.
+    pub(crate) root: Ident,
+    /// The fields on the way, and the field.
+    pub(crate) steps: Vec<Step>,
+    /// The value's tokens.
+    pub(crate) value: TokenStream,
+    /// Whether the value is a flag's.
+    pub(crate) flag: bool,
+}
+
+/// A name in the path of a field, with the number of the list's element.
+pub(crate) struct Step {
+    /// The name.
+    pub(crate) name: Ident,
+    /// The element.
+    pub(crate) index: Option<u32>,
+}
+
+impl Parse for Step {
+    fn parse(input: ParseStream) -> syn::Result<Self> {
+        let name = input.parse()?;
+        if !input.peek(syn::token::Bracket) {
+            return Ok(Self { name, index: None });
+        }
+        let inner;
+        syn::bracketed!(inner in input);
+        Ok(Self { name, index: Some(inner.parse::<LitInt>()?.base10_parse()?) })
+    }
+}
+
+impl Display for Step {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.index {
+            Some(index) => write!(f, "{}[{index}]", self.name),
+            None => self.name.fmt(f),
+        }
+    }
 }
 
 /// `instances(tiny(HIDDEN = 64, ..), ..)`
@@ -54,6 +98,7 @@ fn instance(setting: &Setting, dims: &[Ident], diagnostics: &mut Diagnostics) ->
     let mut argument = InstanceArgument {
         name: name.clone(),
         instance: Instance { name: name.to_string(), ..Instance::default() },
+        fields: Vec::new(),
         schedule: None,
     };
     for value in values {
@@ -73,7 +118,7 @@ fn instance(setting: &Setting, dims: &[Ident], diagnostics: &mut Diagnostics) ->
 /// One value of an instance.
 enum InstanceValue {
     Schedule(Setting),
-    Value { path: Vec<Ident>, value: TokenStream },
+    Value { root: Ident, steps: Vec<Step>, value: TokenStream },
 }
 
 impl Parse for InstanceValue {
@@ -81,19 +126,20 @@ impl Parse for InstanceValue {
         if input.peek(syn::Ident) && input.peek2(syn::token::Paren) {
             return input.parse().map(Self::Schedule);
         }
-        let mut path = vec![input.parse::<Ident>()?];
+        let root = input.parse()?;
+        let mut steps = Vec::new();
         while input.peek(Token![.]) {
             input.parse::<Token![.]>()?;
-            path.push(input.parse()?);
+            steps.push(input.parse()?);
         }
         input.parse::<Token![=]>()?;
-        Ok(Self::Value { path, value: up_to_comma(input)? })
+        Ok(Self::Value { root, steps, value: up_to_comma(input)? })
     }
 }
 
 impl InstanceArgument {
     fn add(&mut self, value: InstanceValue, dims: &[Ident], diagnostics: &mut Diagnostics) -> Result<(), Diagnostic> {
-        let (path, value) = match value {
+        let (root, steps, value) = match value {
             InstanceValue::Schedule(setting) if setting.key == "schedule" => {
                 let schedule = schedule::parse(&setting, diagnostics);
                 self.instance.schedule = Some(schedule.schedule.clone());
@@ -109,12 +155,9 @@ impl InstanceArgument {
                     "write `schedule(..)`, or `NAME = value`",
                 ));
             }
-            InstanceValue::Value { path, value } => (path, value),
+            InstanceValue::Value { root, steps, value } => (root, steps, value),
         };
-        match path.as_slice() {
-            [dim] => self.dim(dim, &value, dims),
-            fields => self.field(fields, &value),
-        }
+        if steps.is_empty() { self.dim(&root, &value, dims) } else { self.field(root, steps, value) }
     }
 
     fn dim(&mut self, dim: &Ident, value: &TokenStream, dims: &[Ident]) -> Result<(), Diagnostic> {
@@ -139,24 +182,23 @@ impl InstanceArgument {
         Ok(())
     }
 
-    fn field(&mut self, fields: &[Ident], value: &TokenStream) -> Result<(), Diagnostic> {
-        let path: Vec<String> = fields.iter().map(ToString::to_string).collect();
-        let path = path.join(".");
+    fn field(&mut self, root: Ident, steps: Vec<Step>, value: TokenStream) -> Result<(), Diagnostic> {
+        let key = steps.iter().fold(root.to_string(), |path, step| format!("{path}.{step}"));
         let text = value.to_string();
-        match (text.as_str(), text.replace(' ', "").parse::<f32>()) {
-            ("true" | "false", _) => {
-                self.instance.flags.insert(path, text == "true");
-                Ok(())
-            }
-            (_, Ok(number)) => {
-                self.instance.floats.insert(path, number);
-                Ok(())
-            }
+        let (flag, twice) = match (text.as_str(), text.replace(' ', "").parse::<f32>()) {
+            ("true" | "false", _) => (true, self.instance.flags.insert(key.clone(), text == "true").is_some()),
+            (_, Ok(number)) => (false, self.instance.floats.insert(key.clone(), number).is_some()),
             (_, Err(_)) => {
-                let headline = format!("`{path}` of instance `{}` is neither a flag nor a number", self.name);
-                Err(Diagnostic::new("AMK0931", value, headline, "write `true`, `false` or a number"))
+                let headline = format!("`{key}` of instance `{}` is neither a flag nor a number", self.name);
+                return Err(Diagnostic::new("AMK0931", value, headline, "write `true`, `false` or a number"));
             }
+        };
+        if twice {
+            let headline = format!("instance `{}` gives `{key}` twice", self.name);
+            return Err(Diagnostic::new("AMK0931", value, headline, format!("keep one `{key}`")));
         }
+        self.fields.push(InstanceField { root, steps, value, flag });
+        Ok(())
     }
 }
 
