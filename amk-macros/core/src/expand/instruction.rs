@@ -6,9 +6,10 @@ use crate::origin::Origin;
 use crate::parse::instruction::{Instruction, parse};
 use amk_ir::Access;
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::ItemFn;
+use syn::ext::IdentExt;
 
 /// Expands the attribute. The function stays also where something is wrong, for whoever calls it.
 pub(crate) fn expand(origin: &Origin, attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -40,59 +41,69 @@ pub(crate) fn expand(origin: &Origin, attribute: TokenStream, item: TokenStream)
 fn registration(instruction: &Instruction, function: &Ident, json: &str) -> TokenStream {
     let Instruction { signature, cuda, krate } = instruction;
     let path = &signature.path;
-    let run = run(signature, function, krate);
+    // No local name may be the instruction's own.
+    let run = format_ident!("run_{}", function.unraw(), span = Span::call_site());
+    let definition = definition(&run, signature, function, krate);
     let cuda = match cuda {
         Some(file) => quote!(::core::option::Option::Some(::core::include_str!(#file))),
         None => quote!(::core::option::Option::None),
     };
     quote! {
         const _: () = {
-            #run
+            #definition
             #krate::__private::inventory::submit! {
-                #krate::registry::Entry { path: #path, signature: #json, run, cuda: #cuda }
+                #krate::registry::Entry { path: #path, signature: #json, run: #run, cuda: #cuda }
             }
         };
     }
 }
 
-fn run(signature: &Signature, function: &Ident, krate: &syn::Path) -> TokenStream {
+fn definition(run: &Ident, signature: &Signature, function: &Ident, krate: &syn::Path) -> TokenStream {
+    let frame = Ident::new("frame", Span::mixed_site());
     let mut takes = Vec::new();
     let mut args = Vec::new();
     for (number, param) in signature.params.iter().enumerate() {
-        let name = format_ident!("p{number}");
+        let name = format_ident!("p{number}", span = Span::mixed_site());
         let (take, arg) = match &param.kind {
-            ParamKind::Tensor { class, access, .. } => tensor(*class, *access, number, &name),
-            ParamKind::Float => (quote!(let #name = frame.float(#number);), quote!(#name)),
-            ParamKind::Dim(_) => (quote!(let #name = frame.dim(#number);), quote!(#name)),
-            ParamKind::Pos => (quote!(let #name = frame.pos();), quote!(#name)),
+            ParamKind::Tensor { class, access, .. } => tensor(*class, *access, number, &frame, &name),
+            ParamKind::Float => (quote!(let #name = #frame.float(#number);), quote!(#name)),
+            ParamKind::Dim(_) => (quote!(let #name = #frame.dim(#number);), quote!(#name)),
+            ParamKind::Pos => (quote!(let #name = #frame.pos();), quote!(#name)),
         };
         takes.push(take);
         args.push(arg);
     }
     let call = quote!(#function(#(#args),*));
-    let names: Vec<Ident> = (0..signature.results.len()).map(|number| format_ident!("r{number}")).collect();
+    let names: Vec<Ident> =
+        (0..signature.results.len()).map(|number| format_ident!("r{number}", span = Span::mixed_site())).collect();
     let numbers = 0..names.len();
     let body = match names.as_slice() {
         [] => quote!(#call;),
-        [_] => quote!(frame.result(0usize, #call);),
-        _ => quote!(let (#(#names),*) = #call; #(frame.result(#numbers, #names);)*),
+        [_] => quote!(#frame.result(0usize, #call);),
+        _ => quote!(let (#(#names),*) = #call; #(#frame.result(#numbers, #names);)*),
     };
     quote! {
-        fn run(frame: &mut #krate::registry::Frame<'_>) {
+        fn #run(#frame: &mut #krate::registry::Frame<'_>) {
             #(#takes)*
             #body
         }
     }
 }
 
-fn tensor(class: TensorClass, access: Access, number: usize, name: &Ident) -> (TokenStream, TokenStream) {
+fn tensor(
+    class: TensorClass,
+    access: Access,
+    number: usize,
+    frame: &Ident,
+    name: &Ident,
+) -> (TokenStream, TokenStream) {
     match class {
-        TensorClass::Tensor => (quote!(let #name = frame.tensor(#number);), quote!(&#name)),
-        TensorClass::Weight => (quote!(let #name = frame.weight(#number);), quote!(&#name)),
+        TensorClass::Tensor => (quote!(let #name = #frame.tensor(#number);), quote!(&#name)),
+        TensorClass::Weight => (quote!(let #name = #frame.weight(#number);), quote!(&#name)),
         TensorClass::State if access.writes() => {
-            (quote!(let mut #name = frame.state_mut(#number);), quote!(&mut #name))
+            (quote!(let mut #name = #frame.state_mut(#number);), quote!(&mut #name))
         }
-        TensorClass::State => (quote!(let #name = frame.state(#number);), quote!(&#name)),
-        TensorClass::Token => (quote!(let #name = frame.token(#number);), quote!(#name)),
+        TensorClass::State => (quote!(let #name = #frame.state(#number);), quote!(&#name)),
+        TensorClass::Token => (quote!(let #name = #frame.token(#number);), quote!(#name)),
     }
 }

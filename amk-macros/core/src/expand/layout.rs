@@ -141,8 +141,7 @@ fn trait_impl(input: &DeriveInput, item: &LayoutItem, json: &str) -> TokenStream
             fn build(
                 from: &mut #krate::layout::Builder<'_>,
             ) -> ::core::result::Result<Self, #krate::layout::BuildError> {
-                #(let #names = #builds?;)*
-                ::core::result::Result::Ok(Self { #(#names),* })
+                ::core::result::Result::Ok(Self { #(#names: #builds?),* })
             }
 
             fn visit<'a>(&'a self, visitor: &mut #krate::layout::Visitor<'_, 'a>) {
