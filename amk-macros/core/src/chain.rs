@@ -7,13 +7,23 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use std::collections::BTreeMap;
 use syn::parse::{Parse, ParseStream};
-use syn::{Path, Token, braced};
+use syn::{Expr, ExprPath, Path, Token, braced};
 
 /// The text of a path by which its record is found: its segments without generic arguments.
 pub(crate) fn key(path: &Path) -> String {
     let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
     let root = if path.leading_colon.is_some() { "::" } else { "" };
     format!("{root}{}", segments.join("::"))
+}
+
+/// The path that is called; a user's macro may have put it into a group.
+pub(crate) fn callee(called: &Expr) -> Option<&ExprPath> {
+    match called {
+        Expr::Group(inner) => callee(&inner.expr),
+        Expr::Paren(inner) => callee(&inner.expr),
+        Expr::Path(path) if path.qself.is_none() => Some(path),
+        _ => None,
+    }
 }
 
 /// The path as a macro's: without generic arguments.

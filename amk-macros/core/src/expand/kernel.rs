@@ -1,7 +1,7 @@
 //! `#[megakernel]`: the function as it stands, and in a second stage, after a chain through the records of all it names, its
 //! graph as a `static`.
 
-use crate::chain::{self, End, key};
+use crate::chain::{self, End, callee, key};
 use crate::check::check;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::lower::{LoweredFunction, lower};
@@ -15,7 +15,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::visit::{self, Visit};
 use syn::visit_mut::VisitMut;
-use syn::{Expr, ExprCall, ItemFn, Path};
+use syn::{ExprCall, ItemFn, Path};
 
 /// Emits the function, without the attributes that Rust does not know, and the chain to the second stage.
 pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -60,11 +60,7 @@ fn paths(function: &ItemFn, diagnostics: &mut Diagnostics) -> Vec<Path> {
     struct Calls(Vec<Path>);
     impl<'ast> Visit<'ast> for Calls {
         fn visit_expr_call(&mut self, call: &'ast ExprCall) {
-            if let Expr::Path(callee) = &*call.func
-                && callee.qself.is_none()
-            {
-                self.0.push(callee.path.clone());
-            }
+            self.0.extend(callee(&call.func).map(|callee| callee.path.clone()));
             visit::visit_expr_call(self, call);
         }
 

@@ -2,7 +2,7 @@
 
 use super::item::{Dest, Item};
 use super::{Lowering, Site};
-use crate::chain::{Record, key};
+use crate::chain::{Record, callee, key};
 use amk_ir::graph::{Arg, CallNode, Node};
 use amk_ir::signature::Signature;
 use amk_ir::{DType, ValueId};
@@ -11,7 +11,7 @@ use syn::{Expr, ExprCall, ExprPath};
 
 impl Lowering<'_> {
     pub(super) fn call(&mut self, call: &ExprCall, dest: &Dest) -> Item {
-        let Expr::Path(callee) = &*call.func else {
+        let Some(callee) = callee(&call.func) else {
             return self.report(
                 "AMK0911",
                 &call.func,

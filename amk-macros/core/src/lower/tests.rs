@@ -372,6 +372,13 @@ fn two_instructions_of_one_name_are_refused() {
 }
 
 #[test]
+fn a_callee_may_be_in_a_group() {
+    let add = proc_macro2::Group::new(proc_macro2::Delimiter::None, quote!(add));
+    let lines = graph(quote!((add)(x, &#add(x, x))));
+    assert_eq!(lines[1], "add.1: f32[H] = add(x, add.0)");
+}
+
+#[test]
 fn fields_of_instances_are_looked_up() {
     let cases = [
         ("w.tied = true, w.eps = 1e-5", None),
@@ -452,6 +459,7 @@ fn what_a_graph_does_not_have_is_refused() {
         ("AMK0934", "#[signal(e[0])] for l in 0..L { append(&mut kv.last.s, x, H, pos); } add(x, x)"),
         ("AMK0910", "add(x, #[cfg(test)] x)"),
         ("AMK0910", "#[cfg(test)] for l in 0..L { append(&mut kv.last.s, x, H, pos); } add(x, x)"),
+        ("AMK0911", "<Ops as Trait>::add(x, x)"),
     ];
     for (code, body) in cases {
         assert_eq!(codes(body.parse().expect("tokens")), [code], "{body}");
