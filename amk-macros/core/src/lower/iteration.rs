@@ -3,6 +3,7 @@
 use super::Lowering;
 use super::item::{Dest, Item};
 use super::place::element;
+use crate::chain::Record;
 use amk_ir::expr::Expr as Size;
 use amk_ir::graph::Node;
 use amk_ir::layout::{FieldPath, Layout};
@@ -115,10 +116,14 @@ impl Lowering<'_> {
         }
     }
 
-    /// A name for the loop's index that no loop around it and no dim has: the user's where there is one.
+    /// A name for the loop's index that no loop around it, no dim and no tile number has: the user's where there is one.
     fn fresh_index(&self, pattern: &Pat, iteration: Option<&Iteration>) -> String {
         let wanted = iteration.and_then(|iteration| index_name(pattern, iteration)).unwrap_or_else(|| "l".to_owned());
-        let taken = |name: &String| self.indices.contains(name) || self.attribute.dims.iter().any(|dim| dim == name);
+        let taken = |name: &String| {
+            self.indices.contains(name)
+                || self.attribute.dims.iter().any(|dim| dim == name)
+                || self.records.values().any(|record| has_tile_number(record, name))
+        };
         let numbered = (2..).map(|n| format!("{wanted}_{n}"));
         std::iter::once(wanted.clone()).chain(numbered).find(|name| !taken(name)).unwrap_or(wanted)
     }
@@ -160,6 +165,11 @@ impl Lowering<'_> {
             _ => {}
         }
     }
+}
+
+/// Whether an instruction's tiles are numbered by this name, which signals and waits know them by.
+fn has_tile_number(record: &Record, name: &str) -> bool {
+    matches!(record, Record::Instruction(signature) if signature.grid.iter().any(|grid| grid.var == name))
 }
 
 /// The name that the user gives the index.

@@ -379,6 +379,20 @@ fn a_callee_may_be_in_a_group() {
 }
 
 #[test]
+fn an_index_is_not_named_like_a_tile() {
+    let lines = graph(quote! {
+        let mut y = add(x, x);
+        for (n, layer) in w.layers.iter().enumerate() {
+            #[signal(e[n])]
+            let z = linear(&y, &layer.w);
+            y = z;
+        }
+        y
+    });
+    assert_eq!(lines[1..3], ["for n_2 in 0..L {", "z: f32[H] = linear(y, w.layers[n_2].w) signal e[n_2]"]);
+}
+
+#[test]
 fn fields_of_instances_are_looked_up() {
     let cases = [
         ("w.tied = true, w.eps = 1e-5", None),
