@@ -4,9 +4,9 @@
 use crate::chain::{self, End, callee, key};
 use crate::check::check;
 use crate::diag::{Diagnostic, Diagnostics};
+use crate::expand::strip::Strip;
 use crate::lower::{LoweredFunction, lower};
 use crate::parse::attribute::{crate_path, settings};
-use crate::parse::event::Strip;
 use crate::parse::function::{check_form, parameters};
 use crate::parse::kernel::{KEYS, KernelAttribute, parse};
 use proc_macro2::{Group, TokenStream};
@@ -31,7 +31,7 @@ pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStr
     check_form(&function, "megakernel", &mut diagnostics);
     let paths = paths(&function, &mut diagnostics);
     let mut plain = function.clone();
-    Strip.visit_item_fn_mut(&mut plain);
+    Strip::default().visit_item_fn_mut(&mut plain);
     if !diagnostics.is_empty() {
         let errors = diagnostics.into_tokens();
         return quote!(#plain #errors);

@@ -3,3 +3,4 @@
 pub(crate) mod instruction;
 pub(crate) mod kernel;
 pub(crate) mod layout;
+mod strip;

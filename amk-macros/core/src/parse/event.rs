@@ -7,7 +7,6 @@ use amk_ir::expr::Expr;
 use proc_macro2::{Ident, TokenStream};
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
-use syn::visit_mut::VisitMut;
 use syn::{Attribute, Token};
 
 /// An event tensor: its name and extents.
@@ -76,13 +75,4 @@ pub(crate) fn attribute(attribute: &Attribute) -> Result<EventAttribute, Diagnos
             let headline = format!("this `#[{word}]` does not have its form");
             Diagnostic::new("AMK0934", tokens, headline, format!("write `{form}`"))
         })
-}
-
-/// Takes `#[signal]` and `#[wait]` out of a function, which Rust itself does not know.
-pub(crate) struct Strip;
-
-impl VisitMut for Strip {
-    fn visit_attributes_mut(&mut self, attributes: &mut Vec<Attribute>) {
-        attributes.retain(|attribute| !is_event(attribute));
-    }
 }
