@@ -428,6 +428,24 @@ fn fields_of_instances_are_looked_up() {
 }
 
 #[test]
+fn what_is_declared_twice_or_left_out_is_refused() {
+    let function = quote!(
+        fn f(x: &Tensor) -> Tensor {
+            add(x, x)
+        }
+    );
+    let twice = messages(quote!(dims(H), inputs(x: [H]), events(e, e)), function, &records());
+    assert!(twice.len() == 1 && twice[0].starts_with("AMK0930: event tensor `e` is declared twice"), "{twice:#?}");
+    let function = quote!(
+        fn f(x: &Tensor, #[cfg(any())] y: &Tensor) -> Tensor {
+            add(x, x)
+        }
+    );
+    let left_out = messages(quote!(dims(H), inputs(x: [H], y: [H])), function, &records());
+    assert!(left_out.len() == 1 && left_out[0].starts_with("AMK0910"), "{left_out:#?}");
+}
+
+#[test]
 fn what_a_graph_does_not_have_is_refused() {
     let cases = [
         ("AMK0910", "while true {} add(x, x)"),

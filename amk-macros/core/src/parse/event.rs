@@ -2,6 +2,7 @@
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::parse::attribute::Setting;
+use crate::parse::kernel::duplicates;
 use crate::parse::layout::{Shape, Size};
 use amk_ir::expr::Expr;
 use proc_macro2::{Ident, TokenStream};
@@ -30,7 +31,11 @@ pub(crate) fn events(setting: &Setting, diagnostics: &mut Diagnostics) -> Vec<Ev
     let Some(tokens) = diagnostics.keep(setting.list("events(e[N / 32])")) else { return Vec::new() };
     let parsed = Punctuated::<EventArgument, Token![,]>::parse_terminated.parse2(tokens.clone());
     match parsed {
-        Ok(events) => events.into_iter().collect(),
+        Ok(events) => {
+            let names: Vec<Ident> = events.iter().map(|event| event.name.clone()).collect();
+            duplicates(&names, "event tensor", diagnostics);
+            events.into_iter().collect()
+        }
         Err(error) => {
             let help = "list event tensors with their extents: `events(e[N / 32], done)`";
             diagnostics.push(Diagnostic::syntax("AMK0934", &error, help));
