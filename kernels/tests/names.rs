@@ -67,7 +67,7 @@ fn the_graphs_have_the_calls() {
     let sums = SUMS.graph().expect("a graph");
     assert_eq!(sums.signatures.iter().map(|signature| &*signature.name).collect::<Vec<_>>(), ["add", "run", "frame"]);
     let signals = SIGNALS.lower(SIGNALS.instance("tiny").expect("an instance"), None).expect("a program");
-    assert_eq!(signals.program.events.len(), 3);
+    assert!(signals.program.events.iter().any(|event| event.name == "e"));
 }
 
 #[test]

@@ -11,6 +11,8 @@ const HARMLESS: [&str; 6] = ["allow", "expect", "warn", "deny", "doc", "rustfmt"
 impl Lowering<'_> {
     /// Reports the attributes of the parameters and of the body that are neither harmless nor a read signal or wait.
     pub(super) fn unread_attributes(&mut self, function: &ItemFn) {
+        // Where something else was reported, attributes may be unread because of it.
+        let clean = self.diagnostics.is_empty();
         let mut all = All(Vec::new());
         function.sig.inputs.iter().for_each(|input| all.visit_fn_arg(input));
         all.visit_block(&function.block);
@@ -20,7 +22,7 @@ impl Lowering<'_> {
                     let headline = "an attribute that would change the function, not the graph";
                     self.report("AMK0910", attribute, headline, "remove it; for variants write `if` on a `#[flag]`");
                 }
-            } else if self.diagnostics.is_empty() && !self.read.contains(&std::ptr::from_ref(attribute)) {
+            } else if clean && !self.read.contains(&std::ptr::from_ref(attribute)) {
                 let headline = "a signal or a wait that does not stand on the statement of an op";
                 let help = "put it before the statement: `#[signal(e[n])] let y = linear(&x, &w.up);`";
                 self.report("AMK0934", attribute, headline, help);
