@@ -8,6 +8,7 @@ mod explain;
 mod generate;
 mod models;
 mod options;
+mod positions;
 mod subject;
 mod trace;
 mod tune;

@@ -59,10 +59,10 @@ impl SubjectArgs {
 
 impl Which {
     /// Positions that it was made for; random weights are for any number.
-    pub(crate) fn positions(&self) -> Result<Option<u32>> {
+    pub(crate) fn positions(&self) -> Result<u32> {
         match self {
-            Self::Checkpoint(path) => Ok(u32::try_from(Checkpoint::open(path)?.config.context_len).ok()),
-            Self::Random(_) => Ok(None),
+            Self::Checkpoint(path) => Ok(u32::try_from(Checkpoint::open(path)?.config.context_len).unwrap_or(u32::MAX)),
+            Self::Random(_) => Ok(u32::MAX),
         }
     }
 

@@ -4,11 +4,14 @@ use super::options::{ScheduleArg, cuda_vm, print, table_of};
 use super::subject::SubjectArgs;
 use amk::vm::cuda::{self, LoaderWaits, Parts, Summary, VmOptions};
 use amk_models::model::WeightFormat;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Position of the traced step where the user names none.
+const DEFAULT_POSITION: u32 = 63;
 
 /// Show where the time of a step goes on a GPU.
 ///
@@ -20,9 +23,9 @@ pub(crate) struct Trace {
     subject: SubjectArgs,
     #[command(flatten)]
     schedule: ScheduleArg,
-    /// Position of the traced step.
-    #[arg(short, long, value_name = "P", default_value_t = 63)]
-    position: u32,
+    /// Position of the traced step [default: 63, or the last of a shorter context].
+    #[arg(short, long, value_name = "P")]
+    position: Option<u32>,
     /// Steps before it in the same launch, where there are as many positions.
     #[arg(long, value_name = "N", default_value_t = 15)]
     warm_up: u32,
@@ -36,13 +39,21 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let subject = self.subject.one()?.load(self.position + 1, WeightFormat::BF16)?;
+        let which = self.subject.one()?;
+        let limit = which.positions()?;
+        let position = match self.position {
+            Some(given) if given >= limit => {
+                bail!("--position is {given}, but the model's context has {limit} positions; they count from 0")
+            }
+            given => given.unwrap_or(DEFAULT_POSITION.min(limit.saturating_sub(1))),
+        };
+        let subject = which.load(position + 1, WeightFormat::BF16)?;
         let options = VmOptions { trace: true, ..VmOptions::default() };
         let (mut vm, schedule) = cuda_vm(&subject.model, &self.schedule, options, false)?;
-        let before = self.warm_up.min(self.position);
+        let before = self.warm_up.min(position);
         let mut traces = Vec::new();
         for _ in 0..self.launches {
-            traces.push(vm.trace(self.position - before, before + 1)?);
+            traces.push(vm.trace(position - before, before + 1)?);
         }
         traces.sort_by(|a, b| a.step().total_cmp(&b.step()));
         let trace = traces.swap_remove(traces.len() / 2);

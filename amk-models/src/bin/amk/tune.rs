@@ -1,6 +1,7 @@
 //! `amk tune`.
 
 use super::options::{ScheduleArg, cuda_vm, print, progress_bar};
+use super::positions::{last_start, starts};
 use super::subject::{Subject, SubjectArgs};
 use amk::vm::cuda::VmOptions;
 use amk_kernels::cuda::DEVICE;
@@ -12,6 +13,9 @@ use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Positions to time where the user names none.
+const DEFAULT_POSITIONS: [u32; 2] = [0, 8192];
+
 /// Search the best schedule of a model on a GPU.
 ///
 /// Neighbours of the best schedule so far are tried, those first that the cost model likes best. A trial is verified, its logits are
@@ -22,8 +26,8 @@ use std::process::ExitCode;
 pub(crate) struct Tune {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// Positions to time.
-    #[arg(long, value_delimiter = ',', default_value = "0,8192")]
+    /// Positions to time [default: 0,8192, or the last from which the steps fit the model's context].
+    #[arg(long, value_name = "P", value_delimiter = ',')]
     positions: Vec<u32>,
     /// Trials at most, those of the log with them.
     #[arg(long, value_name = "N", default_value_t = 64)]
@@ -47,9 +51,18 @@ pub(crate) struct Tune {
 
 impl Tune {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let last = self.positions.iter().copied().max().unwrap_or(0);
+        let which = self.subject.one()?;
+        let limit = which.positions()?;
+        if limit < Reference::POSITIONS {
+            bail!(
+                "schedules are compared at positions up to {}; the model's context ends before",
+                Reference::POSITIONS
+            );
+        }
+        let positions = starts(&self.positions, &DEFAULT_POSITIONS, last_start(self.steps, limit)?)?;
+        let last = positions.iter().copied().max().unwrap_or(0);
         let context = (last + self.steps).max(Reference::POSITIONS);
-        let Subject { name, mut model, gate } = self.subject.one()?.load(context, WeightFormat::BF16)?;
+        let Subject { name, mut model, gate } = which.load(context, WeightFormat::BF16)?;
         let own = ScheduleArg { schedule: Some("default".into()) };
         let (mut vm, _) = cuda_vm(&model, &own, VmOptions::default(), self.quiet)?;
         let passed = Gate::of(&mut vm, &mut model, &gate)?;
@@ -61,7 +74,7 @@ impl Tune {
         let file = Store::at(cache.schedules()).file(&model, target, DEVICE);
         let mut log = Log::open(self.log.as_ref().unwrap_or(&file.with_extension("jsonl")))?;
         let samples = usize::from(self.samples);
-        let mut device = Device::new(&model, vm, DEVICE, &cache.compiled(), &self.positions, self.steps, samples)?;
+        let mut device = Device::new(&model, vm, DEVICE, &cache.compiled(), &positions, self.steps, samples)?;
         let bar = progress_bar("searching", self.quiet);
         let found = search(start, &mut device, &mut log, self.trials, &mut |row, before| {
             bar.set_position(100 * (before as u64 + 1) / self.trials.max(1) as u64);
@@ -72,7 +85,7 @@ impl Tune {
         });
         bar.finish_and_clear();
         let found = found?;
-        let saved = Saved { schedule: found.best, model: name.clone(), gain: found.gain, positions: self.positions };
+        let saved = Saved { schedule: found.best, model: name.clone(), gain: found.gain, positions };
         let path = self.output.unwrap_or(file);
         Store::save(&path, &saved)?;
         print(&format!(

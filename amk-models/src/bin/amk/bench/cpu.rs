@@ -2,6 +2,7 @@
 
 use super::{Bench, GATE_STEPS, write_json};
 use crate::options::{default_threads, print, table_of};
+use crate::positions::last_start;
 use crate::subject::{Subject, Which};
 use amk::ir::schedule::Schedule;
 use amk::measure::read_bandwidth;
@@ -71,6 +72,7 @@ impl Bench {
     }
 
     fn cpu_row(&self, which: &Which, workers: u32, ceiling_gb_per_s: f64) -> Result<Row> {
+        last_start(self.steps, which.positions()?.saturating_sub(GATE_STEPS))?;
         let context = GATE_STEPS + self.steps;
         let Subject { name, mut model, gate } = which.load(context, self.weights.into())?;
         let schedule = Schedule { workers, ..Schedule::default() };

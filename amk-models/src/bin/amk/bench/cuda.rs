@@ -2,6 +2,7 @@
 
 use super::{Bench, write_json};
 use crate::options::{cuda_vm, print};
+use crate::positions::last_start;
 use crate::subject::{Subject, Which};
 use amk::vm::cuda::{Ceiling, CostModel, RunOptions, Vm, VmOptions};
 use amk_models::bench::peers::{self, PEERS, Shapes};
@@ -87,10 +88,13 @@ pub(super) struct Timed {
 
 impl Timed {
     pub(super) fn new(bench: &Bench, which: &Which) -> Result<Self> {
-        let last = bench.positions.iter().copied().max().unwrap_or(0);
-        let room = which.positions()?.map_or(u32::MAX, |limit| limit.saturating_sub(bench.steps));
+        let limit = which.positions()?;
+        let room = last_start(bench.steps, limit)?;
         let positions: Vec<u32> = bench.positions.iter().copied().filter(|&position| position <= room).collect();
-        let context = (last.min(room) + bench.steps).max(bench.gate_positions());
+        let Some(last) = positions.iter().copied().max() else {
+            bail!("none of --positions fits the model's context; use at most {room}");
+        };
+        let context = (last + bench.steps).max(bench.gate_positions()).min(limit);
         let precision = bench.weights.precision();
         let Subject { name, mut model, mut gate } = which.load(context, precision.into())?;
         let options = VmOptions { precision, ..VmOptions::default() };

@@ -28,8 +28,8 @@ pub(crate) struct Bench {
     /// Where to run.
     #[arg(long, default_value = "cpu")]
     device: Device,
-    /// Positions to time, on a GPU.
-    #[arg(long, value_delimiter = ',', default_value = "0")]
+    /// Positions to time, on a GPU; those that do not fit a model's context are told and left out.
+    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "0")]
     positions: Vec<u32>,
     /// Launches timed at each position, on a GPU.
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]

@@ -1,0 +1,4 @@
+//! The `amk` binary as a user runs it, on tiny checkpoints.
+
+mod amk;
+mod measure;
