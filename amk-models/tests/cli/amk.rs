@@ -1,5 +1,6 @@
 //! Runs of the binary, and checkpoints for them.
 
+use serde_json::Value;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -14,6 +15,11 @@ pub(crate) fn tiny_llama() -> TempDir {
         std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
     }
     folder
+}
+
+/// Writes a JSON file of a checkpoint.
+pub(crate) fn write_json(folder: &TempDir, name: &str, value: &Value) {
+    std::fs::write(folder.path().join(name), value.to_string()).unwrap();
 }
 
 /// What a run of `amk COMMAND -m FOLDER ARGUMENTS` wrote, with this text on its standard input.

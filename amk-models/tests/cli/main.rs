@@ -1,4 +1,5 @@
 //! The `amk` binary as a user runs it, on tiny checkpoints.
 
 mod amk;
+mod generate;
 mod measure;

@@ -39,7 +39,7 @@ pub(crate) struct Generate {
     /// New tokens at most.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 256)]
     max_tokens: usize,
-    /// Always take the likeliest token.
+    /// Always take the likeliest token, after the repetition penalty.
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
     greedy: bool,
     /// Divides the logits; 0 is greedy [default: the model's].
@@ -146,10 +146,7 @@ impl Generate {
             top_k: self.top_k.or(defaults.top_k).unwrap_or(0),
             top_p: self.top_p.or(defaults.top_p).unwrap_or(1.0),
             min_p: self.min_p.or(defaults.min_p).unwrap_or(0.0),
-            repetition_penalty: self
-                .repetition_penalty
-                .or(defaults.repetition_penalty.filter(|_| !greedy))
-                .unwrap_or(1.0),
+            repetition_penalty: self.repetition_penalty.or(defaults.repetition_penalty).unwrap_or(1.0),
             seed: self.seed,
         };
         let stop_tokens =

@@ -1,0 +1,23 @@
+//! `generate`: what the options and the model's defaults do to the text.
+
+use crate::amk::{succeeds, tiny_llama, write_json};
+use serde_json::json;
+
+const PROMPT: &str = "the cat";
+
+/// The text of some tokens after [`PROMPT`].
+fn text(model: &tempfile::TempDir, arguments: &[&str]) -> String {
+    succeeds("generate", model, &[&[PROMPT, "-q", "-n", "24", "--ignore-eos"], arguments].concat())
+}
+
+#[test]
+fn every_greedy_way_has_the_repetition_penalty() {
+    let model = tiny_llama();
+    let plain = text(&model, &["--greedy"]);
+    write_json(&model, "generation_config.json", &json!({"do_sample": false, "repetition_penalty": 3.0}));
+    let penalised = text(&model, &["--temperature", "0"]);
+    assert_ne!(penalised, plain);
+    assert_eq!(text(&model, &["--greedy"]), penalised);
+    assert_eq!(text(&model, &[]), penalised);
+    assert_eq!(text(&model, &["--greedy", "--repetition-penalty", "1"]), plain);
+}
