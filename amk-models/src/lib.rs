@@ -7,6 +7,7 @@
 
 pub mod bench;
 pub mod cache;
+pub mod chain;
 pub mod chat;
 pub mod checkpoint;
 pub mod config;

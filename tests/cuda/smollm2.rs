@@ -3,6 +3,7 @@
 use amk::vm::cuda::{CudaError, Faults, Vm, VmOptions};
 use amk_kernels::cuda::DEVICE;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
 
@@ -11,7 +12,7 @@ pub(crate) fn load(context: usize) -> Result<(Checkpoint, Model), String> {
     let cached = || Cache::from_env().and_then(|cache| cache.resolve(&SMOLLM2_135M_INSTRUCT));
     let path = match std::env::var_os("AMK_SMOLLM2") {
         Some(path) => path.into(),
-        None => cached().map_err(|error| error.to_string())?,
+        None => cached().map_err(|error| Chain(&error).to_string())?,
     };
     let mut checkpoint = Checkpoint::open(&path).expect("the checkpoint should open");
     let tensors = std::mem::take(&mut checkpoint.tensors);

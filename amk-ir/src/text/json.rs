@@ -26,7 +26,7 @@ struct Read {
 /// Why a JSON text is not a program, or a program has no JSON text.
 #[derive(Debug)]
 pub enum JsonError {
-    /// Not JSON, or not of the form of a program; line and column are in the message.
+    /// Not JSON, or not of the form of a program; line and column are in the source's message.
     Form(serde_json::Error),
     /// Written by another version.
     Version {
@@ -40,7 +40,7 @@ pub enum JsonError {
 impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Form(error) => write!(f, "not a program in JSON: {error}"),
+            Self::Form(_) => write!(f, "not a program in JSON"),
             Self::Version { found } => write!(f, "the program is of version {found}, expected version {JSON_VERSION}"),
             Self::NotFinite => write!(f, "a parameter is infinite or not a number, which JSON cannot say"),
         }

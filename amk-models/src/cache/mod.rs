@@ -23,6 +23,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::chain::Chain;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 
 pub use published::{HubFile, PublishedModel, SMOLLM2_135M_INSTRUCT, Source};
@@ -46,7 +47,7 @@ pub enum CacheError {
     #[error("there is no cache folder: set AMK_CACHE to a folder for models")]
     NoFolder,
     /// The cache folder cannot be written.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot write {}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -87,7 +88,7 @@ pub struct Attempt {
 
 impl std::fmt::Display for Attempt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.source, self.reason)
+        write!(f, "{}: {}", self.source, Chain(&self.reason))
     }
 }
 
@@ -98,7 +99,7 @@ pub enum FetchError {
     #[error("{0}")]
     Unavailable(String),
     /// What it gave cannot be written.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot write {}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
@@ -106,8 +107,8 @@ pub enum FetchError {
         source: io::Error,
     },
     /// What it gave is no checkpoint that can be opened.
-    #[error("what it gave is unusable: {0}")]
-    Unusable(CheckpointError),
+    #[error("what it gave is unusable")]
+    Unusable(#[source] CheckpointError),
 }
 
 impl FetchError {

@@ -54,7 +54,7 @@ pub enum CheckpointError {
         reason: String,
     },
     /// A file of the checkpoint cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,

@@ -30,15 +30,8 @@ impl fmt::Display for FormatError {
     }
 }
 
-impl std::error::Error for FormatError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.cause {
-            FormatCause::Io(error) => Some(error),
-            FormatCause::Json(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+// The message has the whole cause, with the place between: there is no source besides.
+impl std::error::Error for FormatError {}
 
 /// What is wrong in a weight file.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! The `amk` binary as a user runs it, on tiny checkpoints.
 
 mod amk;
+mod errors;
 mod generate;
 mod measure;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use amk_models::chain::Chain;
 use amk_models::checkpoint::{Checkpoint, CheckpointError};
 use amk_models::weights::{Encoding, TensorError};
 use serde_json::json;
@@ -204,6 +205,7 @@ fn a_text_file_of_absurd_size_is_not_read() {
     // Sparse: it takes no room.
     let file = std::fs::File::create(folder.path().join("tokenizer.json")).unwrap();
     file.set_len(1 << 40).unwrap();
-    let error = Checkpoint::open(folder.path()).unwrap_err().to_string();
+    let error = Checkpoint::open(folder.path()).unwrap_err();
+    let error = Chain(&error).to_string();
     assert!(error.contains("tokenizer.json: file too large"), "{error}");
 }

@@ -52,7 +52,7 @@ pub type SourceError = Box<dyn core::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The source has not what the field asks for.
-    #[error("`{path}`: {cause}")]
+    #[error("`{path}` cannot be filled")]
     Source {
         /// The field's path.
         path: String,
@@ -81,7 +81,7 @@ pub enum BuildError {
         cause: String,
     },
     /// The shape does not fit.
-    #[error("`{path}`: {cause}")]
+    #[error("`{path}` cannot have its shape")]
     Shape {
         /// The field's path.
         path: String,
