@@ -78,17 +78,28 @@ pub struct Generated {
     pub ended: Ended,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Time for the prompt.
+    /// Steps of the prompt alone: all its tokens but the last, whose step gives the first new one.
+    pub prompt_steps: usize,
+    /// Time for them.
     pub prompt_time: Duration,
     /// Time for the new tokens.
     pub decode_time: Duration,
 }
 
 impl Generated {
-    /// New tokens a second.
-    pub fn tokens_per_second(&self) -> f64 {
-        self.tokens.len() as f64 / self.decode_time.as_secs_f64().max(1e-9)
+    /// Steps of the prompt a second; `None` where none was made.
+    pub fn prompt_steps_per_second(&self) -> Option<f64> {
+        rate(self.prompt_steps, self.prompt_time)
     }
+
+    /// New tokens a second; `None` where there are none.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        rate(self.tokens.len(), self.decode_time)
+    }
+}
+
+fn rate(count: usize, time: Duration) -> Option<f64> {
+    (count > 0).then(|| count as f64 / time.as_secs_f64().max(1e-9))
 }
 
 /// Why nothing, or not all, was generated.
@@ -162,7 +173,8 @@ pub fn generate(
     };
     let (tokens, ended) = text.finish(see)?;
     let ended = ended.unwrap_or(full);
-    Ok(Generated { tokens, ended, prompt_tokens: prompt.len(), prompt_time, decode_time: start.elapsed() })
+    let (prompt_tokens, prompt_steps) = (prompt.len(), before.len());
+    Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time: start.elapsed() })
 }
 
 /// The last token of the prompt and those before it, where the context has room for an answer.
@@ -207,11 +219,11 @@ pub fn generate_on_device(
         let options = run_options(&request.sampler, &request.stop_tokens, draws);
         let steps = u32::try_from(given.len() - 1 + wanted - draws).unwrap_or(u32::MAX);
         let run = vm.run(&given, u32::try_from(pos).unwrap_or(u32::MAX), steps, &options, &mut |token| {
+            if text.before == 1 {
+                prompt_time = Some(start.elapsed());
+            }
             if failed.is_none() {
                 failed = text.push(token, see).err();
-            }
-            if text.before == 0 {
-                prompt_time.get_or_insert_with(|| start.elapsed());
             }
         });
         let run = run.map_err(|error| GenerateError::Decoder { pos, source: Box::new(error) })?;
@@ -227,9 +239,11 @@ pub fn generate_on_device(
     }
     let full = if wanted == room { Ended::ContextFull } else { Ended::MaxTokens };
     let (tokens, ended) = text.finish(see)?;
+    let prompt_steps = if prompt_time.is_some() { before.len() } else { 0 };
     let prompt_time = prompt_time.unwrap_or_default();
     let decode_time = start.elapsed().saturating_sub(prompt_time);
-    Ok(Generated { tokens, ended: ended.unwrap_or(full), prompt_tokens: prompt.len(), prompt_time, decode_time })
+    let (prompt_tokens, ended) = (prompt.len(), ended.unwrap_or(full));
+    Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time })
 }
 
 /// What a launch is asked for: `draws` tokens were drawn before it.
@@ -294,4 +308,24 @@ impl<'t> Text<'t> {
 fn step(decoder: &mut dyn Decoder, token: u32, pos: usize) -> Result<&[f32], GenerateError> {
     let at = u32::try_from(pos).unwrap_or(u32::MAX);
     decoder.step(Token(token), Pos(at)).map_err(|source| GenerateError::Decoder { pos, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_those_of_the_steps_that_were_timed() {
+        let of = |prompt_steps, tokens: usize| Generated {
+            tokens: vec![0; tokens],
+            ended: Ended::MaxTokens,
+            prompt_tokens: prompt_steps + 1,
+            prompt_steps,
+            prompt_time: Duration::from_secs(2),
+            decode_time: Duration::from_secs(4),
+        };
+        let rates = |of: Generated| (of.prompt_steps_per_second(), of.tokens_per_second());
+        assert_eq!(rates(of(4, 2)), (Some(2.0), Some(0.5)));
+        assert_eq!(rates(of(0, 0)), (None, None));
+    }
 }

@@ -1,6 +1,6 @@
 //! `generate`: what the options and the model's defaults do to the text.
 
-use crate::amk::{succeeds, tiny_llama, write_json};
+use crate::amk::{run_with, succeeds, tiny_llama, write_json};
 use serde_json::json;
 
 const PROMPT: &str = "the cat";
@@ -20,4 +20,18 @@ fn every_greedy_way_has_the_repetition_penalty() {
     assert_eq!(text(&model, &["--greedy"]), penalised);
     assert_eq!(text(&model, &[]), penalised);
     assert_eq!(text(&model, &["--greedy", "--repetition-penalty", "1"]), plain);
+}
+
+#[test]
+fn a_rate_stands_only_beside_what_was_timed() {
+    let model = tiny_llama();
+    let summary = |arguments: &[&str]| {
+        let output = run_with("", "generate", &model, arguments);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // An empty text is one token, that of the beginning.
+    let one = summary(&["", "--greedy", "-n", "3"]);
+    assert!(one.starts_with("[1 prompt tokens; 3 new tokens, "), "{one}");
+    let none = summary(&[PROMPT, "--greedy", "-n", "0"]);
+    assert!(none.contains(" tokens/s; 0 new tokens; MaxTokens]"), "{none}");
 }

@@ -191,12 +191,13 @@ impl Generate {
 }
 
 fn summary(generated: &Generated) -> String {
-    let prompt = generated.prompt_tokens as f64 / generated.prompt_time.as_secs_f64().max(1e-9);
+    let speed = |rate: Option<f64>| rate.map_or_else(String::new, |rate| format!(", {rate:.1} tokens/s"));
     format!(
-        "[{} prompt tokens, {prompt:.1} tokens/s; {} new tokens, {:.1} tokens/s; {:?}]",
+        "[{} prompt tokens{}; {} new tokens{}; {:?}]",
         generated.prompt_tokens,
+        speed(generated.prompt_steps_per_second()),
         generated.tokens.len(),
-        generated.tokens_per_second(),
+        speed(generated.tokens_per_second()),
         generated.ended
     )
 }
