@@ -30,3 +30,10 @@ fn tune_looks_at_the_context_before_it_looks_for_a_gpu() {
 fn the_whole_context_can_be_timed() {
     assert!(succeeds("bench", &tiny_llama(), &["-n", "248", "--threads", "1"]).contains("tokens/s"));
 }
+
+#[test]
+fn a_model_without_a_tokenizer_is_timed() {
+    let model = tiny_llama();
+    std::fs::remove_file(model.path().join("tokenizer.json")).unwrap();
+    assert!(succeeds("bench", &model, &["-n", "2", "--threads", "1"]).contains("tokens/s"));
+}

@@ -73,7 +73,7 @@ impl Which {
             Self::Random(name) => {
                 let (family, instance) = find_instance(name)?;
                 let model = Model::random(family, &instance, context)?;
-                let gate = (0..GATE_TOKENS as u32).map(|pos| 17 + 91 * pos).collect();
+                let gate = fixed_tokens(&model);
                 Ok(Subject { name: name.clone(), model, gate })
             }
         }
@@ -84,9 +84,17 @@ fn checkpoint(path: &Path, context: u32, format: WeightFormat) -> Result<Subject
     let checkpoint = Checkpoint::open(path)?;
     // Ordinary text: special tokens, which a text starts with at most, have activations far outside the usual range.
     let text = "The gate compares logits of a few words before any time is shown.";
-    let mut gate = checkpoint.tokenizer()?.encode(text, SpecialTokens::AsWritten)?;
-    gate.truncate(GATE_TOKENS);
+    let words =
+        checkpoint.tokenizer().ok().map(|tokenizer| tokenizer.encode(text, SpecialTokens::AsWritten)).transpose()?;
     let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
     let model = Model::load(&checkpoint.config, checkpoint.tensors, context as usize, format, &mut |_| {})?;
+    let mut gate = words.unwrap_or_else(|| fixed_tokens(&model));
+    gate.truncate(GATE_TOKENS);
     Ok(Subject { name, model, gate })
+}
+
+/// Tokens of no text, for a model without a tokenizer.
+fn fixed_tokens(model: &Model) -> Vec<u32> {
+    let vocab = model.instance.dims.get("VOCAB").copied().unwrap_or(u32::MAX);
+    (0..GATE_TOKENS as u32).map(|pos| (17 + 91 * pos) % vocab).collect()
 }
