@@ -35,3 +35,17 @@ fn a_rate_stands_only_beside_what_was_timed() {
     let none = summary(&[PROMPT, "--greedy", "-n", "0"]);
     assert!(none.contains(" tokens/s; 0 new tokens; MaxTokens]"), "{none}");
 }
+
+#[test]
+fn one_newline_at_the_end_of_standard_input_is_not_of_the_prompt() {
+    let model = tiny_llama();
+    let read = |input: &str| {
+        let output = run_with(input, "generate", &model, &["-", "--greedy", "-q", "-n", "24", "--ignore-eos"]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let plain = text(&model, &["--greedy"]);
+    assert_eq!(read(PROMPT), plain);
+    assert_eq!(read(&format!("{PROMPT}\n")), plain);
+    assert_eq!(read(&format!("{PROMPT}\r\n")), plain);
+    assert_ne!(read(&format!("{PROMPT}\n\n")), plain);
+}

@@ -25,7 +25,7 @@ const DEFAULT_CONTEXT: usize = 2048;
 /// Without `--model` it uses SmolLM2-135M-Instruct, fetched once into the cache folder.
 #[derive(clap::Args)]
 pub(crate) struct Generate {
-    /// The text to go on from; `-` reads standard input.
+    /// The text to go on from; `-` reads standard input, without the newline at its end.
     prompt: String,
     /// A Hugging Face folder or a GGUF file.
     #[arg(short, long, value_name = "PATH")]
@@ -123,6 +123,10 @@ impl Generate {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
             text = String::from_utf8(bytes).context("the prompt on standard input is not UTF-8")?;
+            // Editors and `echo` end the last line; a model would go on from the empty line after it.
+            if let Some(line) = text.strip_suffix('\n') {
+                text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
+            }
         }
         let tokenizer = checkpoint.tokenizer()?;
         if !self.chat {
