@@ -57,6 +57,12 @@ pub enum SamplerError {
         /// How many logits there were.
         count: usize,
     },
+    /// The highest logit is infinite: it has no probability beside the others.
+    #[error("the logit of token {token} is infinite")]
+    InfiniteLogit {
+        /// The token.
+        token: u32,
+    },
 }
 
 /// Chooses token after token.
@@ -99,15 +105,17 @@ impl Sampler {
     /// that is no number counts as impossible.
     ///
     /// # Errors
-    /// [`SamplerError::NoFiniteLogit`].
+    /// [`SamplerError::NoFiniteLogit`], and [`SamplerError::InfiniteLogit`] for one above all others.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
         self.logits.clear();
         self.logits.extend_from_slice(logits);
         self.penalise(logits, history);
-        let likeliest = argmax((0..).zip(self.logits.iter().copied()));
-        let no_finite_logit = SamplerError::NoFiniteLogit { count: logits.len() };
-        let Some(likeliest) = likeliest.filter(|&id| self.logits[id as usize].is_finite()) else {
-            return Err(no_finite_logit);
+        let likeliest = match argmax((0..).zip(self.logits.iter().copied())) {
+            Some(token) if self.logits[token as usize] == f32::INFINITY => {
+                return Err(SamplerError::InfiniteLogit { token });
+            }
+            Some(token) if self.logits[token as usize].is_finite() => token,
+            _ => return Err(SamplerError::NoFiniteLogit { count: logits.len() }),
         };
         let step = self.step;
         self.step += 1;

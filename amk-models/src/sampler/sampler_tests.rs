@@ -155,6 +155,14 @@ fn impossible_logits_are_never_chosen() {
     let mut sampler = Sampler::new(config(5.0)).unwrap();
     assert!((0..100).all(|_| sampler.sample(&logits, &[]) == Ok(2)));
     assert_eq!(sampler.sample(&[f32::NAN; 3], &[]), Err(SamplerError::NoFiniteLogit { count: 3 }));
+    assert_eq!(sampler.sample(&[f32::NEG_INFINITY; 2], &[]), Err(SamplerError::NoFiniteLogit { count: 2 }));
+}
+
+#[test]
+fn an_infinite_logit_is_named() {
+    let mut sampler = Sampler::new(config(1.0)).unwrap();
+    let error = sampler.sample(&[0.0, 1.0, f32::INFINITY], &[]).unwrap_err();
+    assert_eq!(error.to_string(), "the logit of token 2 is infinite");
 }
 
 #[test]
