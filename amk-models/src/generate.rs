@@ -108,10 +108,9 @@ pub enum GenerateError {
     /// There is nothing to go on from.
     #[error("the prompt has no tokens; write a few words")]
     EmptyPrompt,
-    /// The prompt fills the context.
+    /// The prompt is longer than the context.
     #[error(
-        "the prompt has {tokens} tokens, but the context has {positions} positions and one is needed for the answer; \
-         shorten the prompt or raise --context"
+        "the prompt has {tokens} tokens, but the context has {positions} positions; shorten the prompt or raise --context"
     )]
     PromptTooLong {
         /// Tokens of the prompt.
@@ -138,7 +137,7 @@ pub enum GenerateError {
 /// Generates text after `prompt`; `see` gets it piece by piece, each as soon as its characters are complete.
 ///
 /// # Errors
-/// An empty prompt or one that fills the context; a failing VM; logits that are no numbers.
+/// An empty prompt or one longer than the context; a failing VM; logits that are no numbers.
 pub fn generate(
     decoder: &mut dyn Decoder,
     tokenizer: &Tokenizer,
@@ -177,10 +176,10 @@ pub fn generate(
     Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time: start.elapsed() })
 }
 
-/// The last token of the prompt and those before it, where the context has room for an answer.
+/// The last token of the prompt and those before it, where the context has room for them: the last one's step gives a new token.
 fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateError> {
     let (&last, before) = prompt.split_last().ok_or(GenerateError::EmptyPrompt)?;
-    if prompt.len() >= positions {
+    if prompt.len() > positions {
         return Err(GenerateError::PromptTooLong { tokens: prompt.len(), positions });
     }
     Ok((last, before))

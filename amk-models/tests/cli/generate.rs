@@ -1,6 +1,6 @@
 //! `generate`: what the options and the model's defaults do to the text.
 
-use crate::amk::{run_with, succeeds, tiny_llama, write_json};
+use crate::amk::{fails, run_with, succeeds, tiny_llama, write_json};
 use serde_json::json;
 
 const PROMPT: &str = "the cat";
@@ -48,4 +48,17 @@ fn one_newline_at_the_end_of_standard_input_is_not_of_the_prompt() {
     assert_eq!(read(&format!("{PROMPT}\n")), plain);
     assert_eq!(read(&format!("{PROMPT}\r\n")), plain);
     assert_ne!(read(&format!("{PROMPT}\n\n")), plain);
+}
+
+#[test]
+fn a_prompt_may_fill_the_context() {
+    let model = tiny_llama();
+    // Seven tokens.
+    let of = |context: &str| {
+        let output = run_with("", "generate", &model, &[PROMPT, "--greedy", "--ignore-eos", "-c", context]);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(of("8").contains("; 2 new tokens, ") && of("7").contains("; 1 new tokens, "), "{}", of("7"));
+    let longer = fails("generate", &model, &[PROMPT, "-c", "6"]);
+    assert!(longer.starts_with("the prompt has 7 tokens, but the context has 6 positions"), "{longer}");
 }
