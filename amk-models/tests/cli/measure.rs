@@ -37,3 +37,11 @@ fn a_model_without_a_tokenizer_is_timed() {
     std::fs::remove_file(model.path().join("tokenizer.json")).unwrap();
     assert!(succeeds("bench", &model, &["-n", "2", "--threads", "1"]).contains("tokens/s"));
 }
+
+#[test]
+fn no_threads_are_refused_as_by_generate() {
+    let model = tiny_llama();
+    let refused = "--threads is 0; use at least 1";
+    assert_eq!(fails("bench", &model, &["--threads", "0"]), refused);
+    assert_eq!(fails("generate", &model, &["a", "--threads", "0"]), refused);
+}

@@ -1,7 +1,7 @@
 //! `amk generate`.
 
 use super::options::{
-    DIM, Device, ScheduleArg, Weights, cuda_vm, default_threads, model_path, paint, print, progress_bar, read_schedule,
+    DIM, Device, ScheduleArg, Weights, cuda_vm, model_path, paint, print, progress_bar, read_schedule, threads,
 };
 use amk::ir::schedule::Schedule;
 use amk::vm::cpu::Vm;
@@ -12,7 +12,7 @@ use amk_models::generate::{Generated, Request, generate, generate_on_device, on_
 use amk_models::model::Model;
 use amk_models::sampler::SamplerConfig;
 use amk_models::tokenizer::SpecialTokens;
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -169,10 +169,7 @@ impl Generate {
     }
 
     fn cpu(&self, model: &Model) -> Result<Vm> {
-        let workers = self.threads.unwrap_or_else(default_threads);
-        if workers == 0 {
-            bail!("--threads is 0; use at least 1");
-        }
+        let workers = threads(self.threads)?;
         let mut schedule = match &self.schedule.schedule {
             Some(path) => read_schedule(path)?,
             None => Schedule::default(),

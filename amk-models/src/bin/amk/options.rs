@@ -6,7 +6,7 @@ use amk::vm::cuda::{self, DeviceSchedule, Precision, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::model::{Family, Model, WeightFormat};
 use amk_models::tune::{Saved, Store};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Row, Table};
@@ -55,6 +55,14 @@ impl Weights {
             Self::F32 => Precision::F32,
             Self::Auto | Self::Bf16 => Precision::BF16,
         }
+    }
+}
+
+/// Threads that compute: as many as `--threads` says, or else one a core.
+pub(crate) fn threads(named: Option<u32>) -> Result<u32> {
+    match named {
+        Some(0) => bail!("--threads is 0; use at least 1"),
+        named => Ok(named.unwrap_or_else(default_threads)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Decode steps on the CPU.
 
 use super::{Bench, GATE_STEPS, write_json};
-use crate::options::{default_threads, print, table_of};
+use crate::options::{print, table_of, threads};
 use crate::positions::last_start;
 use crate::subject::{Subject, Which};
 use amk::ir::schedule::Schedule;
@@ -46,7 +46,7 @@ impl Row {
 
 impl Bench {
     pub(super) fn cpu(&self) -> Result<()> {
-        let workers = self.threads.unwrap_or_else(default_threads).max(1);
+        let workers = threads(self.threads)?;
         let ceiling_gb_per_s = read_bandwidth(workers as usize) / 1e9;
         let mut table = table_of([
             "model",
