@@ -62,3 +62,19 @@ fn a_prompt_may_fill_the_context() {
     let longer = fails("generate", &model, &[PROMPT, "-c", "6"]);
     assert!(longer.starts_with("the prompt has 7 tokens, but the context has 6 positions"), "{longer}");
 }
+
+#[test]
+fn a_default_out_of_range_names_its_file_and_stops_only_who_uses_it() {
+    let model = tiny_llama();
+    let plain = text(&model, &["--greedy"]);
+    write_json(&model, "generation_config.json", &json!({"temperature": 0.6, "top_p": 1.5}));
+    assert_eq!(text(&model, &["--greedy"]), plain);
+    text(&model, &["--top-p", "0.9"]);
+    let expected = format!(
+        "{}: the model's generation_config.json: top-p is 1.5, but must be above 0 and at most 1",
+        model.path().display()
+    );
+    assert_eq!(fails("generate", &model, &[PROMPT]), expected);
+    let own = fails("generate", &model, &[PROMPT, "--top-p", "2"]);
+    assert_eq!(own, "top-p is 2, but must be above 0 and at most 1");
+}

@@ -7,10 +7,10 @@ use amk::ir::schedule::Schedule;
 use amk::vm::cpu::Vm;
 use amk::vm::cuda;
 use amk_models::chat::{ChatOptions, Message};
-use amk_models::checkpoint::Checkpoint;
+use amk_models::checkpoint::{Checkpoint, GenerationDefaults};
 use amk_models::generate::{Generated, Request, generate, generate_on_device, on_device};
 use amk_models::model::Model;
-use amk_models::sampler::SamplerConfig;
+use amk_models::sampler::{Sampler, SamplerConfig};
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Context as _, Result, anyhow};
 use std::io::Read as _;
@@ -90,7 +90,7 @@ impl Generate {
         let path = model_path(self.model.as_ref())?;
         let mut checkpoint = Checkpoint::open(&path)?;
         let prompt = self.prompt(&checkpoint)?;
-        let request = self.request(&checkpoint);
+        let request = self.request(&checkpoint)?;
         let context = self.context.unwrap_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len));
         let mut written = Ok(());
         let mut see = |piece: &str| {
@@ -142,20 +142,33 @@ impl Generate {
         Ok(tokenizer.encode(&rendered, SpecialTokens::AsWritten)?)
     }
 
-    fn request(&self, checkpoint: &Checkpoint) -> Request {
+    fn request(&self, checkpoint: &Checkpoint) -> Result<Request> {
         let defaults = &checkpoint.generation;
-        let greedy = self.greedy || (self.temperature.is_none() && defaults.do_sample == Some(false));
-        let sampler = SamplerConfig {
-            temperature: if greedy { 0.0 } else { self.temperature.or(defaults.temperature).unwrap_or(0.8) },
-            top_k: self.top_k.or(defaults.top_k).unwrap_or(0),
-            top_p: self.top_p.or(defaults.top_p).unwrap_or(1.0),
-            min_p: self.min_p.or(defaults.min_p).unwrap_or(0.0),
-            repetition_penalty: self.repetition_penalty.or(defaults.repetition_penalty).unwrap_or(1.0),
-            seed: self.seed,
-        };
         let stop_tokens =
             if self.ignore_eos { Vec::new() } else { [&defaults.eos[..], &checkpoint.config.eos].concat() };
-        Request { sampler, max_tokens: Some(self.max_tokens), stop_tokens, stop_strings: self.stop.clone() }
+        let sampler = self.sampler(defaults);
+        // What the user gave is refused by itself; the rest is the model's.
+        Sampler::new(self.sampler(&GenerationDefaults::default()))?;
+        Sampler::new(sampler.clone())
+            .with_context(|| format!("{}: the model's generation_config.json", checkpoint.path.display()))?;
+        Ok(Request { sampler, max_tokens: Some(self.max_tokens), stop_tokens, stop_strings: self.stop.clone() })
+    }
+
+    fn sampler(&self, defaults: &GenerationDefaults) -> SamplerConfig {
+        let not_sampled = self.temperature.is_none() && defaults.do_sample == Some(false);
+        let temperature =
+            if self.greedy || not_sampled { Some(0.0) } else { self.temperature.or(defaults.temperature) };
+        let temperature = temperature.unwrap_or(0.8);
+        // Greedy decoding looks at none of the filters.
+        let greedy = temperature == 0.0;
+        SamplerConfig {
+            temperature,
+            top_k: self.top_k.or(defaults.top_k.filter(|_| !greedy)).unwrap_or(0),
+            top_p: self.top_p.or(defaults.top_p.filter(|_| !greedy)).unwrap_or(1.0),
+            min_p: self.min_p.or(defaults.min_p.filter(|_| !greedy)).unwrap_or(0.0),
+            repetition_penalty: self.repetition_penalty.or(defaults.repetition_penalty).unwrap_or(1.0),
+            seed: self.seed,
+        }
     }
 
     fn load(&self, checkpoint: &mut Checkpoint, context: usize) -> Result<Model> {
