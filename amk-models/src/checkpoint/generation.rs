@@ -42,9 +42,14 @@ impl GenerationDefaults {
             Some(value) => token_ids(value)
                 .ok_or_else(|| json_error(path, format!("`eos_token_id` is {value}: expected a token id or a list")))?,
         };
+        let do_sample = match config.get("do_sample") {
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(sampled)) => Some(*sampled),
+            Some(value) => return Err(json_error(path, format!("`do_sample` is {value}: expected true or false"))),
+        };
         Ok(Self {
             eos,
-            do_sample: config.get("do_sample").and_then(Value::as_bool),
+            do_sample,
             temperature: number("temperature", 0.0)?,
             top_k: number("top_k", 0.0)?.map(|top_k| top_k as usize),
             top_p: number("top_p", 0.0)?,

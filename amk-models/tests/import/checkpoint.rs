@@ -193,7 +193,8 @@ fn generation_defaults_are_read_and_checked() {
     let generation = Checkpoint::open(folder.path()).unwrap().generation;
     assert_eq!((generation.eos, generation.top_k, generation.do_sample), (vec![4, 5], Some(20), Some(true)));
     assert_eq!((generation.temperature, generation.top_p), (Some(0.6), Some(0.95)));
-    for wrong in [json!({"temperature": "hot"}), json!({"top_p": -1}), json!({"eos_token_id": "</s>"})] {
+    let sampled = json!({"do_sample": "yes"});
+    for wrong in [json!({"temperature": "hot"}), json!({"top_p": -1}), json!({"eos_token_id": "</s>"}), sampled] {
         std::fs::write(&path, wrong.to_string()).unwrap();
         assert!(matches!(Checkpoint::open(folder.path()), Err(CheckpointError::Json { .. })), "{wrong}");
     }
