@@ -6,7 +6,7 @@
 use crate::expr::{Expr, Op};
 use crate::graph::{Arg, CallNode, Graph, KernelParamKind, Node};
 use crate::graph_error::GraphError;
-use crate::layout::{FieldKind, FieldPath, Layout};
+use crate::layout::{FieldKind, FieldPath, Layout, PathStep};
 use crate::signature::{ParamKind, Signature, TensorClass};
 use crate::{DType, ValueId};
 use std::collections::BTreeMap;
@@ -291,18 +291,35 @@ fn counterexample(of: &Expr, by: &Expr) -> String {
 
 /// The kind of the field a path leads to.
 pub fn field_of(graph: &Graph, path: &FieldPath) -> Option<FieldKind> {
-    let mut layout: &Layout = graph.params.iter().find_map(|param| match &param.kind {
+    kinds(graph, path)?.pop().cloned()
+}
+
+/// The kinds of the fields along a path.
+fn kinds<'g>(graph: &'g Graph, path: &FieldPath) -> Option<Vec<&'g FieldKind>> {
+    let mut layout: Option<&Layout> = graph.params.iter().find_map(|param| match &param.kind {
         KernelParamKind::Layout(layout) if param.name == path.root => Some(layout),
         _ => None,
-    })?;
-    let (last, inner) = path.steps.split_last()?;
-    for step in inner {
-        layout = match &layout.field(&step.field)?.kind {
-            FieldKind::Struct(layout) | FieldKind::List { layout, .. } => layout,
-            _ => return None,
+    });
+    let mut kinds = Vec::with_capacity(path.steps.len());
+    for step in &path.steps {
+        let kind = &layout?.field(&step.field)?.kind;
+        layout = match kind {
+            FieldKind::Struct(layout) | FieldKind::List { layout, .. } => Some(layout),
+            _ => None,
         };
+        kinds.push(kind);
     }
-    layout.field(&last.field).map(|field| field.kind.clone())
+    Some(kinds)
+}
+
+/// The lengths of the lists that a path has an index into, outermost first.
+pub fn list_lengths<'g>(graph: &'g Graph, path: &FieldPath) -> Vec<&'g Expr> {
+    let indexed = path.steps.iter().zip(kinds(graph, path).unwrap_or_default());
+    let length = |(step, kind): (&PathStep, &'g FieldKind)| match kind {
+        FieldKind::List { length, .. } if step.index.is_some() => Some(length),
+        _ => None,
+    };
+    indexed.filter_map(length).collect()
 }
 
 /// The expression with a signature's dims replaced.

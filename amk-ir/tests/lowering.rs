@@ -3,11 +3,12 @@
 use amk_ir::Access;
 use amk_ir::expr::Expr;
 use amk_ir::graph::{Arg, CallNode, Graph, Instance, KernelParam, KernelParamKind, Node, Value};
+use amk_ir::graph_error::GraphError;
 use amk_ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
 use amk_ir::lower::lower_with;
 use amk_ir::schedule::{FuseInto, Fusion, Schedule, Tile};
 use amk_ir::signature::{GridSig, ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass, TileSig};
-use amk_ir::{DType, ValueId};
+use amk_ir::{DType, Program, ValueId};
 use std::collections::BTreeMap;
 
 fn expr(text: &str) -> Expr {
@@ -126,15 +127,31 @@ fn graph() -> Graph {
     }
 }
 
-fn lowered(schedule: &Schedule) -> String {
-    let mut graph = graph();
+fn lower(mut graph: Graph, schedule: &Schedule) -> Result<Program, Vec<GraphError>> {
     assert_eq!(amk_ir::shapes::check(&mut graph), []);
     let dims = BTreeMap::from([("H".to_owned(), 64), ("L".to_owned(), 2)]);
     let instance = Instance { name: "tiny".into(), dims, ..Instance::default() };
-    let program = lower_with(&graph, &instance, schedule).expect("it should lower").program;
+    lower_with(&graph, &instance, schedule).map(|lowered| lowered.program)
+}
+
+/// The first finding.
+fn refused(graph: Graph, schedule: &Schedule) -> GraphError {
+    lower(graph, schedule).expect_err("it should be refused").swap_remove(0)
+}
+
+fn lowered(schedule: &Schedule) -> String {
+    let program = lower(graph(), schedule).expect("it should lower");
     let violations = amk_ir::verify::check(&program);
     assert!(violations.is_empty(), "{violations:#?}");
     amk_ir::text::print(&program)
+}
+
+/// The calls of the loop.
+fn calls(graph: &mut Graph) -> &mut Vec<Node> {
+    match graph.body.first_mut() {
+        Some(Node::Loop { body, .. }) => body,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -155,13 +172,28 @@ fn a_norm_is_repeated_in_its_consumers_and_the_residual_stays_in_its_row_owner()
 
 #[test]
 fn a_tile_that_does_not_divide_is_refused_with_one_that_does() {
-    let mut graph = graph();
-    assert_eq!(amk_ir::shapes::check(&mut graph), []);
-    let dims = BTreeMap::from([("H".to_owned(), 64), ("L".to_owned(), 2)]);
-    let instance = Instance { name: "tiny".into(), dims, ..Instance::default() };
     let schedule = Schedule { tiles: BTreeMap::from([("linear".to_owned(), Tile::Size(48))]), ..Schedule::default() };
-    let errors = lower_with(&graph, &instance, &schedule).expect_err("48 should not divide 64");
-    assert_eq!(errors[0].headline, "tile 48 of `linear` does not divide `N` = 64");
-    assert_eq!(errors[0].help, "choose a divisor of 64, such as 32");
-    assert_eq!(errors[0].site, Some(1));
+    let error = refused(graph(), &schedule);
+    assert_eq!(error.headline, "tile 48 of `linear` does not divide `N` = 64");
+    assert_eq!(error.help, "choose a divisor of 64, such as 32");
+    assert_eq!(error.site, Some(1));
+}
+
+#[test]
+fn an_index_outside_of_its_list_is_refused() {
+    let with = |index: &str| {
+        let mut graph = graph();
+        if let Node::Call(CallNode { args, .. }) = &mut calls(&mut graph)[1]
+            && let Arg::Field(path) = &mut args[1]
+        {
+            path.steps[0].index = Some(expr(index));
+        }
+        graph
+    };
+    for (index, value) in [("l + 1", 2), ("L - l", 2), ("0 - l", -1), ("5", 5)] {
+        let error = refused(with(index), &Schedule::default());
+        let headline = format!("`w.layers[{index}].w` has index {value} in instance `tiny`, the list has 2 elements");
+        assert_eq!((error.code, error.headline, error.site), ("AMK0614", headline, Some(1)));
+    }
+    assert!(lower(with("L - 1 - l"), &Schedule::default()).is_ok());
 }

@@ -78,6 +78,12 @@ where it is not."#,
 element-wise op is fused into its producer instead."#,
     },
     Page {
+        code: 614,
+        title: "an index outside of its list",
+        text: r#"The index into a list of a layout is over loop indices and dims, and for every value that it takes in an instance it is below the
+list's length: `w.layers[l + 1]` has no layer in the last round of a loop over all of them."#,
+    },
+    Page {
         code: 620,
         title: "tasks that do not write a result exactly once",
         text: r#"For all values of an instruction's dims that meet its `multiples`, the regions of its tasks partition each result: no element is left

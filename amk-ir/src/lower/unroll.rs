@@ -6,7 +6,7 @@ use crate::graph_error::GraphError;
 use crate::layout::{FieldKind, FieldPath};
 use crate::program::{Buffer, BufferKind, Exchange, Param};
 use crate::schedule::Schedule;
-use crate::shapes::field_of;
+use crate::shapes::{field_of, list_lengths};
 use crate::signature::{ParamKind, Signature, Span};
 use crate::{Access, BufferId, DType, ValueId};
 use std::collections::{BTreeMap, HashMap};
@@ -205,7 +205,7 @@ impl<'g> Unroller<'g> {
                     self.indices.remove(index);
                 }
                 Node::If { flag, then, otherwise } => {
-                    let (name, _) = self.resolve(flag)?;
+                    let name = self.resolve(flag)?;
                     let set = self.instance.flags.get(&name).copied().unwrap_or(false);
                     self.nodes(if set { then } else { otherwise })?;
                 }
@@ -221,13 +221,28 @@ impl<'g> Unroller<'g> {
         }
     }
 
-    fn resolve(&self, path: &FieldPath) -> Result<(String, Vec<i64>), GraphError> {
-        path.resolve(&|name| self.value_of(name))
-            .map_err(|error| GraphError::new("AMK0606", error.about(path), "index it with a loop index or a dim"))
+    fn resolve(&self, path: &FieldPath) -> Result<String, GraphError> {
+        let resolved = path.resolve(&|name| self.value_of(name));
+        let (name, indices) = resolved
+            .map_err(|error| GraphError::new("AMK0606", error.about(path), "index it with a loop index or a dim"))?;
+        for (index, length) in indices.into_iter().zip(list_lengths(self.graph, path)) {
+            let length = self.number(length)?;
+            if !(0..length).contains(&index) {
+                let instance = &self.instance.name;
+                let headline =
+                    format!("`{path}` has index {index} in instance `{instance}`, the list has {length} elements");
+                return Err(GraphError::new(
+                    "AMK0614",
+                    headline,
+                    "keep the index below the list's length in every round",
+                ));
+            }
+        }
+        Ok(name)
     }
 
     fn field(&mut self, path: &FieldPath) -> Result<BufferId, GraphError> {
-        let (name, _) = self.resolve(path)?;
+        let name = self.resolve(path)?;
         if let Some(&buffer) = self.fields.get(&name) {
             return Ok(buffer);
         }
@@ -314,7 +329,7 @@ impl<'g> Unroller<'g> {
             ParamKind::Float => {
                 let value = match arg {
                     Arg::Float(value) => *value,
-                    Arg::Field(path) => self.instance.floats.get(&self.resolve(path)?.0).copied().unwrap_or(0.0),
+                    Arg::Field(path) => self.instance.floats.get(&self.resolve(path)?).copied().unwrap_or(0.0),
                     _ => 0.0,
                 };
                 planned.params.push(Param::F32(value));
