@@ -7,6 +7,7 @@
 //! The crate has no syntax trees and no devices in it: the macros at build time and the VMs at run time are two callers
 //! of the same lowering and the same verifier.
 
+mod constants;
 pub mod dot;
 pub mod dtype;
 pub mod entity;
@@ -28,6 +29,7 @@ pub mod table;
 pub mod text;
 pub mod verify;
 
+pub use constants::Constants;
 pub use dtype::DType;
 pub use entity::{BufferId, EventId, InstructionId, OpId, TableId, TaskId, ValueId, WorkerId};
 pub use program::*;

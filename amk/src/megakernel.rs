@@ -124,10 +124,11 @@ impl Megakernel {
     /// # Errors
     /// [`MegakernelError::Lower`] or [`MegakernelError::Rejected`].
     pub fn verified(&self, instance: &Instance, schedule: Option<&Schedule>) -> Result<Verified, MegakernelError> {
-        let program = self.lower(instance, schedule)?.program;
-        verify(program).map_err(|rejected| MegakernelError::Rejected {
+        let Lowered { program, constants, .. } = self.lower(instance, schedule)?;
+        let verified = verify(program).map_err(|rejected| MegakernelError::Rejected {
             kernel: self.name.to_owned(),
             rejected: Box::new(rejected),
-        })
+        })?;
+        Ok(verified.with_constants(constants))
     }
 }

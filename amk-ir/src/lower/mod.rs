@@ -14,12 +14,12 @@ pub mod parts;
 mod tile;
 pub mod unroll;
 
-use crate::Access;
 use crate::graph::{Graph, Instance};
 use crate::graph_error::GraphError;
 use crate::program::{Instruction, OperandSpec, Program};
 use crate::schedule::Schedule;
 use crate::signature::{ParamKind, Signature};
+use crate::{Access, Constants};
 
 /// A program and where its ops come from.
 #[derive(Clone, PartialEq, Debug)]
@@ -28,6 +28,8 @@ pub struct Lowered {
     pub program: Program,
     /// The call of the source each of [`Program::ops`] comes from.
     pub op_sites: Vec<u32>,
+    /// The floats and flags it was made with.
+    pub constants: Constants,
 }
 
 /// Lowers a graph that passed [`crate::shapes::check`] for an instance, by its own schedule or the graph's.
@@ -60,7 +62,7 @@ pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Re
     connect::connect(&mut program, &tiled.ops, &explicit);
     program.queues = assign::assign(&program, &tiled.ops, schedule);
     let op_sites = tiled.ops.iter().map(|op| op.site).collect();
-    Ok(Lowered { program, op_sites })
+    Ok(Lowered { program, op_sites, constants: unrolled.constants })
 }
 
 /// The program's record of an instruction: tensor operands in order, results last; then the scalar parameters.

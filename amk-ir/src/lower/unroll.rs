@@ -8,7 +8,7 @@ use crate::program::{Buffer, BufferKind, Exchange, Param};
 use crate::schedule::Schedule;
 use crate::shapes::{field_of, list_lengths};
 use crate::signature::{ParamKind, Signature, Span};
-use crate::{Access, BufferId, DType, ValueId};
+use crate::{Access, BufferId, Constants, DType, ValueId};
 use std::collections::{BTreeMap, HashMap};
 
 /// The calls of an instance in eager order, and their buffers.
@@ -21,6 +21,8 @@ pub struct Unrolled {
     pub positions: u32,
     /// The dims' values.
     pub dims: BTreeMap<String, i64>,
+    /// The floats and flags that the calls depend on.
+    pub constants: Constants,
 }
 
 /// A call on whole buffers, not yet cut into tiles.
@@ -69,7 +71,7 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
         fields: HashMap::new(),
         indices: BTreeMap::new(),
         named: HashMap::new(),
-        out: Unrolled { calls: Vec::new(), buffers: Vec::new(), positions: 1, dims },
+        out: Unrolled { calls: Vec::new(), buffers: Vec::new(), positions: 1, dims, constants: Constants::default() },
     };
     unroller.inputs();
     unroller.nodes(&graph.body).map_err(|error| vec![error])?;
@@ -207,6 +209,7 @@ impl<'g> Unroller<'g> {
                 Node::If { flag, then, otherwise } => {
                     let name = self.resolve(flag)?;
                     let set = self.instance.flags.get(&name).copied().unwrap_or(false);
+                    self.out.constants.flags.insert(name, set);
                     self.nodes(if set { then } else { otherwise })?;
                 }
             }
@@ -329,7 +332,7 @@ impl<'g> Unroller<'g> {
             ParamKind::Float => {
                 let value = match arg {
                     Arg::Float(value) => *value,
-                    Arg::Field(path) => self.instance.floats.get(&self.resolve(path)?).copied().unwrap_or(0.0),
+                    Arg::Field(path) => self.float(self.resolve(path)?),
                     _ => 0.0,
                 };
                 planned.params.push(Param::F32(value));
@@ -379,6 +382,12 @@ impl<'g> Unroller<'g> {
                 self.out.positions = if old == 1 { extent } else { old.min(extent) };
             }
         }
+    }
+
+    fn float(&mut self, name: String) -> f32 {
+        let value = self.instance.floats.get(&name).copied().unwrap_or(0.0);
+        self.out.constants.floats.insert(name, value);
+        value
     }
 
     fn results(&mut self, signature: &Signature, call: &CallNode, planned: &mut PlannedCall) -> Result<(), GraphError> {

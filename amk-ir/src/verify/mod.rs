@@ -125,7 +125,7 @@ pub use violation::{
     Violation, WaitsOn,
 };
 
-use crate::{BufferKind, Program, Steps};
+use crate::{BufferKind, Constants, Program, Steps};
 use core::fmt;
 use found::Found;
 use grid::Step;
@@ -142,12 +142,24 @@ use sync::Order;
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verified {
     program: Program,
+    constants: Constants,
 }
 
 impl Verified {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The same with the constants that it was lowered with.
+    #[must_use]
+    pub fn with_constants(self, constants: Constants) -> Self {
+        Self { constants, ..self }
+    }
+
+    /// The constants it was lowered with, as far as they are known: a program that was read from a file has none.
+    pub fn constants(&self) -> &Constants {
+        &self.constants
     }
 
     /// Gives the program back, which is then no longer known to be verified.
@@ -180,7 +192,7 @@ impl std::error::Error for Rejected {}
 pub fn verify(program: Program) -> Result<Verified, Rejected> {
     let violations = check(&program);
     if violations.is_empty() {
-        Ok(Verified { program })
+        Ok(Verified { program, constants: Constants::default() })
     } else {
         Err(Rejected { program: Box::new(program), violations })
     }

@@ -2,6 +2,8 @@
 
 use crate::layout::{Leaf, WeightLayout, visit};
 use crate::tensor::{State, Weight};
+use amk_ir::Constants;
+use core::fmt;
 use std::collections::BTreeMap;
 
 /// The weights, first states and constants of a program by buffer name: `w.layers[3].attn.q`.
@@ -11,6 +13,20 @@ pub struct Bindings {
     states: BTreeMap<String, State>,
     floats: BTreeMap<String, f32>,
     flags: BTreeMap<String, bool>,
+}
+
+/// A bound layout has another constant than the program.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{path}` is {program} in the program, but {bound} is bound to it; lower the program with the values of the layout"
+)]
+pub struct OtherConstant {
+    /// The field's path.
+    pub path: String,
+    /// The program's value.
+    pub program: String,
+    /// The layout's value.
+    pub bound: String,
 }
 
 impl Bindings {
@@ -73,5 +89,25 @@ impl Bindings {
     /// Values of flags by path, as [`amk_ir::graph::Instance::flags`] wants them.
     pub fn flags(&self) -> &BTreeMap<String, bool> {
         &self.flags
+    }
+
+    /// Compares the bound floats and flags with those of a program.
+    pub(super) fn check(&self, constants: &Constants) -> Result<(), OtherConstant> {
+        compare(&constants.floats, &self.floats, |a, b| a.to_bits() == b.to_bits())?;
+        compare(&constants.flags, &self.flags, bool::eq)
+    }
+}
+
+fn compare<T: fmt::Display>(
+    program: &BTreeMap<String, T>,
+    bound: &BTreeMap<String, T>,
+    same: fn(&T, &T) -> bool,
+) -> Result<(), OtherConstant> {
+    let mut pairs = program.iter().filter_map(|(path, value)| Some((path, value, bound.get(path)?)));
+    match pairs.find(|(_, program, bound)| !same(program, bound)) {
+        None => Ok(()),
+        Some((path, program, bound)) => {
+            Err(OtherConstant { path: path.clone(), program: program.to_string(), bound: bound.to_string() })
+        }
     }
 }

@@ -4,4 +4,4 @@ mod bindings;
 pub mod cpu;
 pub mod cuda;
 
-pub use bindings::Bindings;
+pub use bindings::{Bindings, OtherConstant};

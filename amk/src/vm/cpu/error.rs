@@ -1,6 +1,7 @@
 //! What can go wrong in the CPU VM.
 
 use crate::registry::RegistryError;
+use crate::vm::OtherConstant;
 use amk_ir::{TaskId, WorkerId};
 use core::fmt;
 use core::time::Duration;
@@ -49,6 +50,9 @@ pub enum VmError {
         /// The bound tensor's.
         found: Vec<usize>,
     },
+    /// A bound layout has another constant than the program.
+    #[error(transparent)]
+    Constant(#[from] OtherConstant),
     /// The buffers do not fit into memory.
     #[error("no memory for {bytes} bytes of `{buffer}`; choose a shorter context")]
     Memory {

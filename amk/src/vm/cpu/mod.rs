@@ -97,8 +97,8 @@ impl Vm {
     /// A VM for a program with the linked instructions.
     ///
     /// # Errors
-    /// When an instruction is not linked or is another than the program's, a weight is not bound or has another shape, or there
-    /// is not enough memory.
+    /// When an instruction is not linked or is another than the program's, a weight is not bound or has another shape, a bound
+    /// float or flag is not the program's, or there is not enough memory.
     pub fn new(verified: impl Into<Arc<Verified>>, bindings: &Bindings) -> Result<Self, VmError> {
         Self::with(verified, bindings, &Registry::linked()?, Options::default())
     }
@@ -114,6 +114,7 @@ impl Vm {
         options: Options,
     ) -> Result<Self, VmError> {
         let verified = verified.into();
+        bindings.check(verified.constants())?;
         let plan = Plan::new(verified.program(), bindings, registry)?;
         let moves = moves(verified.program());
         let engine = Arc::new(Engine::new(verified, plan, options.deadline)?);

@@ -3,6 +3,7 @@
 use super::plan::Unsupported;
 use super::schedule::ScheduleError;
 use crate::megakernel::MegakernelError;
+use crate::vm::OtherConstant;
 use amk_ir::verify::Rejected;
 use cudarc::driver::DriverError;
 
@@ -70,6 +71,9 @@ pub enum CudaError {
         /// What differs.
         what: &'static str,
     },
+    /// A bound layout has another constant than the program.
+    #[error(transparent)]
+    Constant(#[from] OtherConstant),
     /// A weight is missing.
     #[error("nothing is bound to the weight `{0}`")]
     Unbound(String),

@@ -63,6 +63,7 @@ impl Vm {
         options: &VmOptions,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
+        bindings.check(&kernel.unrolled(instance, &Schedule::default())?.constants)?;
         let (context, target) = open()?;
         let ready = Ready::new(kernel, instance, target, options, None)?;
         // SAFETY: memory is used on one stream alone, by VMs that share it on the same.

@@ -1,0 +1,12 @@
+//! The constants of a kernel's layouts that a program was made with.
+
+use std::collections::BTreeMap;
+
+/// Values of float parameters and flags by path (`w.eps`), as far as a program depends on them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Constants {
+    /// The floats that its calls have as parameters.
+    pub floats: BTreeMap<String, f32>,
+    /// The flags that decide which calls it has.
+    pub flags: BTreeMap<String, bool>,
+}

@@ -1,0 +1,62 @@
+//! What a VM takes and gives is what the function takes and gives: its results in their order, and the constants of its layouts.
+
+use amk::ir::DType;
+use amk::ir::graph::Instance;
+use amk::ir::schedule::Schedule;
+use amk::prelude::*;
+use amk::vm::Bindings;
+use amk::vm::cpu::{Vm, VmError};
+use amk_kernels::{add, rms_norm};
+
+/// A weight, and what else a function may ask of its layout.
+#[derive(WeightLayout)]
+struct Norm {
+    #[weight("norm", [N])]
+    norm: Weight,
+    #[param]
+    eps: f32,
+    #[param]
+    unread: f32,
+    #[flag]
+    residual: bool,
+    #[dim(N)]
+    n: usize,
+}
+
+#[megakernel(dims(N), inputs(x: [N]), instances(tiny(N = 4)))]
+fn normed(x: &Tensor, w: &Norm) -> Tensor {
+    let mut h = rms_norm(x, &w.norm, w.eps);
+    if w.residual {
+        h = add(&h, x);
+    }
+    h
+}
+
+fn norm(eps: f32, residual: bool) -> Norm {
+    Norm { norm: Weight::f32(&[4], vec![1.0; 4]).unwrap(), eps, unread: 7.0, residual, n: 4 }
+}
+
+/// The VM of an instance with a layout bound to it.
+fn bound(instance: &Instance, w: &Norm) -> Result<Vm, VmError> {
+    let schedule = Schedule { weights: DType::F32, ..Schedule::default() };
+    Vm::new(NORMED.verified(instance, Some(&schedule)).unwrap(), &Bindings::new().layout("w", w))
+}
+
+#[test]
+fn constants_of_a_layout_are_those_of_the_program() {
+    let declared = NORMED.instance("tiny").unwrap();
+    let refused = bound(declared, &norm(100.0, false)).unwrap_err().to_string();
+    assert!(refused.contains("`w.eps` is 0 in the program, but 100 is bound to it"), "{refused}");
+    let refused = bound(declared, &norm(0.0, true)).unwrap_err().to_string();
+    assert!(refused.contains("`w.residual` is false in the program, but true is bound to it"), "{refused}");
+
+    let x = Tensor::from([1.0, 2.0, 3.0, 4.0].as_slice());
+    for (eps, residual) in [(0.0, false), (100.0, false), (100.0, true)] {
+        let w = norm(eps, residual);
+        let bindings = Bindings::new().layout("w", &w);
+        let (floats, flags) = (bindings.floats().clone(), bindings.flags().clone());
+        let mut vm = bound(&Instance { floats, flags, ..declared.clone() }, &w).unwrap();
+        vm.set_input("x", &x).unwrap();
+        assert_eq!(vm.step(Token(0), Pos(0)).unwrap().data(), normed(&x, &w).data(), "{eps} {residual}");
+    }
+}
