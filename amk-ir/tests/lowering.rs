@@ -197,3 +197,21 @@ fn an_index_outside_of_its_list_is_refused() {
     }
     assert!(lower(with("L - 1 - l"), &Schedule::default()).is_ok());
 }
+
+#[test]
+fn results_that_are_no_outputs_of_their_own_are_refused() {
+    let give = |results: &[u32]| Graph { results: results.iter().copied().map(ValueId).collect(), ..graph() };
+    let error = refused(give(&[0, 1, 0]), &Schedule::default());
+    assert_eq!((error.code, error.headline.as_str()), ("AMK0615", "results 1 and 3 of `mini` are one value, `x.1`"));
+    let mut input = give(&[0]);
+    input.body.clear();
+    let error = refused(input, &Schedule::default());
+    assert_eq!((error.code, error.headline.as_str()), ("AMK0615", "result 1 of `mini` is its input `x`"));
+    let mut nothing = give(&[1]);
+    nothing.body.clear();
+    let error = refused(nothing, &Schedule::default());
+    assert_eq!(
+        (error.code, error.headline.as_str()),
+        ("AMK0615", "result 1 of `mini`, `h`, has no value in instance `tiny`")
+    );
+}

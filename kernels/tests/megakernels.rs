@@ -4,9 +4,10 @@ use amk::ir::DType;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
 use amk::prelude::*;
+use amk::registry::Output;
 use amk::vm::Bindings;
-use amk::vm::cpu::{Vm, VmError};
-use amk_kernels::{add, rms_norm};
+use amk::vm::cpu::{Step, Vm, VmError};
+use amk_kernels::{add, argmax, embed, linear, rms_norm};
 
 /// A weight, and what else a function may ask of its layout.
 #[derive(WeightLayout)]
@@ -58,5 +59,55 @@ fn constants_of_a_layout_are_those_of_the_program() {
         let mut vm = bound(&Instance { floats, flags, ..declared.clone() }, &w).unwrap();
         vm.set_input("x", &x).unwrap();
         assert_eq!(vm.step(Token(0), Pos(0)).unwrap().data(), normed(&x, &w).data(), "{eps} {residual}");
+    }
+}
+
+#[megakernel(dims(N), inputs(x: [N]), instances(tiny(N = 4)))]
+fn last_first(x: &Tensor) -> (Tensor, Tensor, Tensor) {
+    let a = add(x, x);
+    let b = add(&a, x);
+    let c = add(&b, &a);
+    (c, a, b)
+}
+
+#[test]
+fn results_come_in_the_order_of_the_function() {
+    let x = Tensor::from([1.0, 2.0, 3.0, 4.0].as_slice());
+    let mut vm =
+        Vm::new(LAST_FIRST.verified(LAST_FIRST.instance("tiny").unwrap(), None).unwrap(), &Bindings::new()).unwrap();
+    vm.set_input("x", &x).unwrap();
+    let (c, a, b) = last_first(&x);
+    assert_eq!(vm.step(Token(0), Pos(0)).unwrap().data(), c.data());
+    let outputs = vm.run(vec![Step { pos: Pos(0), tokens: Vec::new() }]).unwrap();
+    for (output, eager) in outputs.iter().zip([c, a, b]) {
+        assert!(matches!(output, Output::Tensor(tensor) if tensor.data() == eager.data()), "{outputs:?}");
+    }
+    assert_eq!(outputs.len(), 3);
+}
+
+/// An embedding that is the head too.
+#[derive(WeightLayout)]
+struct Tied {
+    #[weight("embed", [VOCAB, N])]
+    embed: Weight,
+}
+
+#[megakernel(dims(N, VOCAB), instances(tiny(N = 8, VOCAB = 4)))]
+fn token_first(token: Token, w: &Tied) -> (Token, Tensor) {
+    let logits = linear(&embed(&w.embed, token), &w.embed);
+    let next = argmax(&logits);
+    (next, logits)
+}
+
+#[test]
+fn a_token_comes_where_the_function_has_it() {
+    let w = Tied { embed: Weight::f32(&[4, 8], (0..32).map(|n| (n as f32 * 0.7).sin()).collect()).unwrap() };
+    let schedule = Schedule { weights: DType::F32, ..Schedule::default() };
+    let verified = TOKEN_FIRST.verified(TOKEN_FIRST.instance("tiny").unwrap(), Some(&schedule)).unwrap();
+    let mut vm = Vm::new(verified, &Bindings::new().layout("w", &w)).unwrap();
+    let (next, logits) = token_first(Token(2), &w);
+    match vm.run(vec![Step { pos: Pos(0), tokens: vec![Token(2)] }]).unwrap() {
+        [Output::Token(token), Output::Tensor(tensor)] => assert_eq!((*token, tensor.data()), (next, logits.data())),
+        other => panic!("{other:?}"),
     }
 }

@@ -84,6 +84,15 @@ element-wise op is fused into its producer instead."#,
 list's length: `w.layers[l + 1]` has no layer in the last round of a loop over all of them."#,
     },
     Page {
+        code: 615,
+        title: "a result that is no output of its own",
+        text: r#"Each result of a kernel is a value that an instruction of the step gives, once: a buffer that the host reads afterwards. An input
+that is handed back, a value that is returned twice, or one that has no value in an instance, is none.
+
+    (token, logits)                 // AMK0615: the caller has the token
+    (next, next, logits)            // AMK0615: return `next` once"#,
+    },
+    Page {
         code: 620,
         title: "tasks that do not write a result exactly once",
         text: r#"For all values of an instruction's dims that meet its `multiples`, the regions of its tasks partition each result: no element is left

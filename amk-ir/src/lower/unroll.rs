@@ -75,14 +75,7 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
     };
     unroller.inputs();
     unroller.nodes(&graph.body).map_err(|error| vec![error])?;
-    for result in &graph.results {
-        if let Some(buffer) = unroller.values.get(result.index()).copied().flatten()
-            && let Some(buffer) = unroller.out.buffers.get_mut(buffer.index())
-            && buffer.kind == BufferKind::Activation
-        {
-            buffer.kind = BufferKind::Output;
-        }
-    }
+    unroller.outputs().map_err(|error| vec![error])?;
     Ok(unroller.out)
 }
 
@@ -215,6 +208,48 @@ impl<'g> Unroller<'g> {
             }
         }
         Ok(())
+    }
+
+    /// Makes the results outputs, and puts these in the order of the results.
+    fn outputs(&mut self) -> Result<(), GraphError> {
+        let mut outputs: Vec<BufferId> = Vec::new();
+        for (number, &result) in (1..).zip(&self.graph.results) {
+            let refuse = |what: String, help| Err(GraphError::new("AMK0615", what, help));
+            let of = format!("result {number} of `{}`", self.graph.name);
+            let Some(id) = self.values.get(result.index()).copied().flatten() else {
+                let (value, instance) = (self.value_name(result).unwrap_or_default(), &self.instance.name);
+                return refuse(
+                    format!("{of}, `{value}`, has no value in instance `{instance}`"),
+                    "assign it on every path",
+                );
+            };
+            let name = &self.out.buffers[id.index()].name;
+            if let Some(before) = outputs.iter().position(|&output| output == id) {
+                let headline =
+                    format!("results {} and {number} of `{}` are one value, `{name}`", before + 1, self.graph.name);
+                return refuse(headline, "return it once");
+            }
+            if self.out.buffers[id.index()].kind != BufferKind::Activation {
+                return refuse(format!("{of} is its input `{name}`"), "leave it out: the caller has it");
+            }
+            outputs.push(id);
+        }
+        self.reorder(&outputs);
+        Ok(())
+    }
+
+    /// Gives the places of these buffers to them in their order.
+    fn reorder(&mut self, outputs: &[BufferId]) {
+        let mut places = outputs.to_vec();
+        places.sort_unstable();
+        let moved: Vec<Buffer> = outputs.iter().map(|output| self.out.buffers[output.index()].clone()).collect();
+        for (place, buffer) in places.iter().zip(moved) {
+            self.out.buffers[place.index()] = Buffer { kind: BufferKind::Output, ..buffer };
+        }
+        let place_of: HashMap<BufferId, BufferId> = outputs.iter().copied().zip(places).collect();
+        for operand in self.out.calls.iter_mut().flat_map(|call| &mut call.operands) {
+            operand.buffer = place_of.get(&operand.buffer).copied().unwrap_or(operand.buffer);
+        }
     }
 
     fn bind(&mut self, to: ValueId, from: ValueId) {

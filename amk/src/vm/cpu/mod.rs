@@ -143,8 +143,8 @@ impl Vm {
         }
     }
 
-    /// Runs steps without coming back in between, and gives the outputs of the last in the order of the program's buffers. The
-    /// tokens of a step are those of the program's token inputs in the order of its buffers.
+    /// Runs steps without coming back in between, and gives the outputs of the last in the order of the program's buffers, which
+    /// is that of the function's results. The tokens of a step are those of the program's token inputs in the order of its buffers.
     ///
     /// # Errors
     /// When a step has another number of tokens or a position outside the program's: nothing has run then. When an instruction
