@@ -127,6 +127,25 @@ impl Expr {
         }
     }
 
+    /// The expression as `slope * variable + base`, by the values of the other names; `None` where it is not made as one.
+    pub fn affine(&self, variable: &str, value: &dyn Fn(&str) -> Option<i64>) -> Result<Option<(i64, i64)>, EvalError> {
+        let Self::Binary(op, a, b) = self else {
+            let moves = matches!(self, Self::Name(name) if name == variable);
+            return if moves { Ok(Some((1, 0))) } else { Ok(Some((0, self.eval(value)?))) };
+        };
+        let (Some((a_slope, a)), Some((b_slope, b))) = (a.affine(variable, value)?, b.affine(variable, value)?) else {
+            return Ok(None);
+        };
+        let slope = match (op, a_slope, b_slope) {
+            (_, 0, 0) => 0,
+            (Op::Add | Op::Sub, ..) => apply(*op, a_slope, b_slope)?,
+            (Op::Mul, _, 0) => apply(*op, a_slope, b)?,
+            (Op::Mul, 0, _) => apply(*op, a, b_slope)?,
+            _ => return Ok(None),
+        };
+        Ok(Some((slope, apply(*op, a, b)?)))
+    }
+
     /// The expression with names replaced where `with` gives something for them.
     #[must_use]
     pub fn substitute(&self, with: &dyn Fn(&str) -> Option<Self>) -> Self {
@@ -386,6 +405,20 @@ mod tests {
         for (a, b) in [("A/2*2", "A"), ("A", "B"), ("N/4", "N /^ 4")] {
             assert!(!parse(a).same(&parse(b)), "{a} != {b}");
         }
+    }
+
+    #[test]
+    fn what_is_made_as_a_line_is_affine() {
+        let env = |name: &str| (name == "N").then_some(7);
+        let affine = |text: &str| parse(text).affine("pos", &env);
+        assert_eq!(affine("pos"), Ok(Some((1, 0))));
+        assert_eq!(affine("N * (2 * pos + 1) - pos * (N % 4)"), Ok(Some((11, 7))));
+        assert_eq!(affine("pos - pos + N / 2"), Ok(Some((0, 3))));
+        for text in ["pos % 2048", "pos / 2", "N / (pos + 1)", "pos * pos"] {
+            assert_eq!(affine(text), Ok(None), "{text}");
+        }
+        assert_eq!(affine("pos + M"), Err(EvalError::Unknown("M".into())));
+        assert_eq!(affine("pos + N / (N - 7)"), Err(EvalError::DivisionByZero));
     }
 
     #[test]

@@ -215,3 +215,24 @@ fn results_that_are_no_outputs_of_their_own_are_refused() {
         ("AMK0615", "result 1 of `mini`, `h`, has no value in instance `tiny`")
     );
 }
+
+#[test]
+fn a_bound_moves_with_the_position_at_every_position() {
+    let with = |lo: &str, hi: &str| {
+        let mut graph = graph();
+        let span = Span::Range { lo: expr(lo), hi: expr(hi) };
+        if let ParamKind::Tensor { region, .. } = &mut graph.signatures[0].params[0].kind {
+            *region = vec![span];
+        }
+        graph
+    };
+    for (lo, hi) in
+        [("pos % 2048", "pos % 2048 + 1"), ("0", "pos / 1500 + 1"), ("0", "2 * pos + 1"), ("0", "pos * pos + 1")]
+    {
+        let error = refused(with(lo, hi), &Schedule::default());
+        assert!(error.code == "AMK0612" && error.headline.contains("is not `pos + constant`"), "{error}");
+    }
+    for (lo, hi) in [("pos", "pos + 1"), ("0", "1 + (2 * pos - pos)"), ("pos - pos", "N"), ("N / 2 % 3", "N")] {
+        assert!(lower(with(lo, hi), &Schedule::default()).is_ok(), "{lo}..{hi}");
+    }
+}

@@ -254,20 +254,18 @@ pub(super) fn region(spans: &[Span], shape: &[u32], env: &TileEnv, name: &str) -
 }
 
 fn bound(expr: &crate::expr::Expr, env: &TileEnv, name: &str) -> Result<Bound, GraphError> {
-    let at = |pos: i64| expr.eval(&|n| if n == "pos" { Some(pos) } else { env.get(n).copied() });
     let bad = |why: String| {
         let help = "use grid variables, tiles, dims and at most `+ pos`";
         GraphError::new("AMK0612", format!("bound `{expr}` of `{name}` {why}"), help)
     };
-    let (zero, one, many) = match (at(0), at(1), at(1000)) {
-        (Ok(a), Ok(b), Ok(c)) => (a, b, c),
-        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => return Err(bad(format!("has no value: {error}"))),
-    };
-    let base = u32::try_from(zero).map_err(|_| bad(format!("is {zero}, below zero")))?;
-    match (one - zero, many - zero) {
-        (0, 0) => Ok(Bound::fixed(base)),
-        (1, 1000) => Ok(Bound::at_pos(base)),
-        _ => Err(bad("is not `pos + constant`".to_owned())),
+    let affine = expr.affine("pos", &|name| env.get(name).copied());
+    let moves = || bad("is not `pos + constant`".to_owned());
+    let (slope, base) = affine.map_err(|error| bad(format!("has no value: {error}")))?.ok_or_else(moves)?;
+    let base = u32::try_from(base).map_err(|_| bad(format!("is {base} at position 0, no element")))?;
+    match slope {
+        0 => Ok(Bound::fixed(base)),
+        1 => Ok(Bound::at_pos(base)),
+        _ => Err(moves()),
     }
 }
 
