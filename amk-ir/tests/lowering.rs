@@ -180,6 +180,13 @@ fn a_tile_that_does_not_divide_is_refused_with_one_that_does() {
 }
 
 #[test]
+fn more_workers_than_queues_can_be_made_for_are_refused() {
+    let error = refused(graph(), &Schedule { workers: 4_000_000_000, ..Schedule::default() });
+    assert_eq!((error.code, error.headline.as_str()), ("AMK0611", "the schedule has 4000000000 workers"));
+    assert!(lower(graph(), &Schedule { workers: 65_536, ..Schedule::default() }).is_ok());
+}
+
+#[test]
 fn an_index_outside_of_its_list_is_refused() {
     let with = |index: &str| {
         let mut graph = graph();

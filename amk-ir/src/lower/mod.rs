@@ -21,6 +21,9 @@ use crate::schedule::Schedule;
 use crate::signature::{ParamKind, Signature};
 use crate::{Access, Constants};
 
+/// Workers of a schedule at most: each has a queue, and no target has more.
+const MOST_WORKERS: u32 = 65_536;
+
 /// A program and where its ops come from.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lowered {
@@ -99,6 +102,10 @@ fn check_schedule(graph: &Graph, schedule: &Schedule) -> Result<(), Vec<GraphErr
         .collect();
     if schedule.workers == 0 {
         errors.push(GraphError::new("AMK0611", "the schedule has no workers", "give it at least one: `workers = 1`"));
+    }
+    if schedule.workers > MOST_WORKERS {
+        let headline = format!("the schedule has {} workers", schedule.workers);
+        errors.push(GraphError::new("AMK0611", headline, format!("give it at most {MOST_WORKERS}")));
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
