@@ -180,6 +180,17 @@ fn a_tile_that_does_not_divide_is_refused_with_one_that_does() {
 }
 
 #[test]
+fn a_tile_of_what_has_none_is_refused() {
+    let schedule = Schedule { tiles: BTreeMap::from([("norm".to_owned(), Tile::Size(4))]), ..Schedule::default() };
+    let error = refused(graph(), &schedule);
+    assert_eq!(
+        (error.code, error.headline.as_str()),
+        ("AMK0611", "the schedule gives a tile to `norm`, which has none to set")
+    );
+    assert_eq!(error.help, "leave it out; a tile can be set of: linear, add");
+}
+
+#[test]
 fn more_workers_than_queues_can_be_made_for_are_refused() {
     let error = refused(graph(), &Schedule { workers: 4_000_000_000, ..Schedule::default() });
     assert_eq!((error.code, error.headline.as_str()), ("AMK0611", "the schedule has 4000000000 workers"));

@@ -184,7 +184,7 @@ path; and what `where(..)` declares holds of it.
         title: "a schedule",
         text: r#"A schedule has these parts, all optional:
 
-    schedule(workers = 8, tile(linear = 16, attention = whole, add = per_worker), queue = static | ticket,
+    schedule(workers = 8, tile(linear = 16, silu_mul = whole, add = per_worker), queue = static | ticket,
         steps = barrier | pipelined, assign = round_robin | balanced, fuse(silu_mul = producer, rms_norm = consumers),
         limits(workers = 132, local = 232448, memory = 141_000_000_000))"#,
     },

@@ -64,7 +64,8 @@ where it is not."#,
     Page {
         code: 611,
         title: "a schedule that does not fit the kernel",
-        text: r#"A schedule names ops that the kernel calls, and has from 1 to 65536 workers."#,
+        text: r#"A schedule names ops that the kernel calls, sets tiles of instructions whose `tile` clause leaves them free, and has from 1 to
+65536 workers."#,
     },
     Page {
         code: 612,

@@ -100,6 +100,9 @@ fn check_schedule(graph: &Graph, schedule: &Schedule) -> Result<(), Vec<GraphErr
             )
         })
         .collect();
+    if errors.is_empty() {
+        errors.extend(schedule.tiles.keys().filter_map(|name| without_tile(graph, name)));
+    }
     if schedule.workers == 0 {
         errors.push(GraphError::new("AMK0611", "the schedule has no workers", "give it at least one: `workers = 1`"));
     }
@@ -108,4 +111,17 @@ fn check_schedule(graph: &Graph, schedule: &Schedule) -> Result<(), Vec<GraphErr
         errors.push(GraphError::new("AMK0611", headline, format!("give it at most {MOST_WORKERS}")));
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// A finding where a tile is set for an instruction whose tiles have fixed sizes, or that has one task.
+fn without_tile(graph: &Graph, name: &str) -> Option<GraphError> {
+    let settable =
+        |signature: &&Signature| signature.grid.iter().any(|grid| tile::free_tile(signature, grid).is_some());
+    let known: Vec<&str> = graph.signatures.iter().filter(settable).map(|signature| signature.name.as_str()).collect();
+    let headline = format!("the schedule gives a tile to `{name}`, which has none to set");
+    let help = match known.is_empty() {
+        true => "leave it out".to_owned(),
+        false => format!("leave it out; a tile can be set of: {}", known.join(", ")),
+    };
+    (!known.contains(&name)).then(|| GraphError::new("AMK0611", headline, help))
 }
