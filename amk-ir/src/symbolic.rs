@@ -25,7 +25,10 @@ const MOST_ELEMENTS: i64 = 4096;
 
 /// What is wrong with the index maps of an instruction, with a counterexample each. Codes `AMK0620`, `AMK0621`.
 pub fn check(signature: &Signature) -> Vec<GraphError> {
-    let mut findings = Vec::new();
+    let mut findings = shared_tiles(signature);
+    if !findings.is_empty() {
+        return findings;
+    }
     for operand in operands(signature) {
         if !proved(signature, &operand)
             && let Some(found) = search(signature, &operand)
@@ -34,6 +37,19 @@ pub fn check(signature: &Signature) -> Vec<GraphError> {
         }
     }
     findings
+}
+
+/// Tiles that cut several grid variables: at the end of one the tile has another size than at the end of the other.
+fn shared_tiles(signature: &Signature) -> Vec<GraphError> {
+    let shared = signature.tiles.iter().filter_map(|tile| {
+        let mut cut = signature.grid.iter().filter(|grid| grid.step == Expr::name(&tile.name));
+        let (first, second) = (cut.next()?, cut.next()?);
+        let headline =
+            format!("tile `{}` of `{}` cuts both `{}` and `{}`", tile.name, signature.name, first.var, second.var);
+        let help = "give each grid variable a tile of its own: `tile = \"T = 16, U = 16\"`";
+        Some(GraphError::new("AMK0620", headline, help))
+    });
+    shared.collect()
 }
 
 /// An operand or a result.
@@ -356,6 +372,14 @@ mod tests {
             assert!(operands(&signature).iter().all(|operand| proved(&signature, operand)));
             assert_eq!(codes(&signature), [""; 0]);
         }
+    }
+
+    #[test]
+    fn a_tile_cuts_one_grid_variable() {
+        let grid = [("n", "N", "T"), ("m", "M", "T")];
+        let findings = check(&signature((&["N"], &["n..n+T"]), (&["N", "M"], &["n..n+T", "m..m+T"]), &grid, &[]));
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].headline, "tile `T` of `f` cuts both `n` and `m`");
     }
 
     #[test]
