@@ -8,7 +8,7 @@ use amk_ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
 use amk_ir::lower::lower_with;
 use amk_ir::schedule::{FuseInto, Fusion, Schedule, Tile};
 use amk_ir::signature::{GridSig, ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass, TileSig};
-use amk_ir::{DType, Program, ValueId};
+use amk_ir::{DType, Param, Program, ValueId};
 use std::collections::BTreeMap;
 
 fn expr(text: &str) -> Expr {
@@ -232,6 +232,19 @@ fn results_that_are_no_outputs_of_their_own_are_refused() {
         (error.code, error.headline.as_str()),
         ("AMK0615", "result 1 of `mini`, `h`, has no value in instance `tiny`")
     );
+}
+
+#[test]
+fn a_loop_index_is_a_size_from_0_on() {
+    let mut graph = graph();
+    graph.signatures[0].params[1] = ParamSig { name: "by".into(), kind: ParamKind::Dim(expr("B")) };
+    if let Node::Call(CallNode { args, .. }) = &mut calls(&mut graph)[0] {
+        args[1] = Arg::Int(expr("l"));
+    }
+    let program = lower(graph, &Schedule::default()).expect("it should lower");
+    let params: Vec<Param> =
+        program.tasks.iter().flat_map(|task| &task.calls).flat_map(|call| call.params.clone()).collect();
+    assert_eq!(params, [Param::U32(0), Param::U32(1)]);
 }
 
 #[test]

@@ -176,6 +176,15 @@ impl<'g> Unroller<'g> {
         })
     }
 
+    /// A number that is passed to an instruction; a loop index starts at 0.
+    fn size(&self, expr: &Expr) -> Result<u32, GraphError> {
+        let value = self.number(expr)?;
+        u32::try_from(value).map_err(|_| {
+            let headline = format!("`{expr}` is {value} in instance `{}`, no size", self.instance.name);
+            GraphError::new("AMK0612", headline, "choose dims that make every size a number below 2^32")
+        })
+    }
+
     /// A variable that is assigned again gets a number: `x.0`, `x.0#2`.
     fn buffer(&mut self, mut name: String, kind: BufferKind, dtype: DType, shape: Vec<u32>) -> BufferId {
         let times = self.named.entry(name.clone()).or_insert(0);
@@ -374,9 +383,9 @@ impl<'g> Unroller<'g> {
             }
             ParamKind::Dim(bound) => {
                 let value = match arg {
-                    Arg::Int(expr) => self.extent(expr)?,
+                    Arg::Int(expr) => self.size(expr)?,
                     Arg::Field(path) => match field_of(self.graph, path) {
-                        Some(FieldKind::Dim(expr)) => self.extent(&expr)?,
+                        Some(FieldKind::Dim(expr)) => self.size(&expr)?,
                         _ => {
                             return Err(GraphError::new(
                                 "AMK0603",
