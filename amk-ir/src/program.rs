@@ -54,6 +54,7 @@ pub enum Steps {
 
 /// Capacities of the target, checked by AMK01xx.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Workers that are resident at the same time.
     pub workers: u32,

@@ -1,7 +1,7 @@
 //! The text format: what is printed reads back, and errors name the place.
 
 use amk_ir::text::{ParseCause, parse, print};
-use amk_ir::{Access, EventId, Exchange, Holds, Param, Queues, Routed, RoutedWait, Steps, TableId};
+use amk_ir::{Access, EventId, Exchange, Holds, Limits, Param, Queues, Routed, RoutedWait, Steps, TableId};
 
 const EVERYTHING: &str = r#"program @decode.tiny
 positions 32
@@ -83,6 +83,17 @@ fn json_reads_back() {
     let json = program.to_json().unwrap();
     assert_eq!(amk_ir::Program::from_json(&json).unwrap(), program);
     assert!(amk_ir::Program::from_json(&json.replacen("\"version\":1", "\"version\":2", 1)).is_err());
+}
+
+#[test]
+fn limits_that_are_not_given_are_none() {
+    let json = parse("program @t\ntask t0:\nworker w0: t0\n").unwrap().to_json().unwrap();
+    let mut value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let read = |value: &serde_json::Value| amk_ir::Program::from_json(&value.to_string());
+    value["program"]["limits"] = serde_json::json!({ "workers": 2 });
+    assert_eq!(read(&value).unwrap().limits, Limits { workers: 2, ..Limits::default() });
+    value["program"]["limits"] = serde_json::json!({ "worker": 2 });
+    assert!(read(&value).is_err(), "no limit has this name");
 }
 
 #[test]
