@@ -10,6 +10,7 @@ use amk_ir::schedule::{FuseInto, Fusion, Schedule, Tile};
 use amk_ir::signature::{GridSig, ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass, TileSig};
 use amk_ir::{DType, Param, Program, ValueId};
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 fn expr(text: &str) -> Expr {
     Expr::parse(text).expect(text)
@@ -266,4 +267,21 @@ fn a_bound_moves_with_the_position_at_every_position() {
     for (lo, hi) in [("pos", "pos + 1"), ("0", "1 + (2 * pos - pos)"), ("pos - pos", "N"), ("N / 2 % 3", "N")] {
         assert!(lower(with(lo, hi), &Schedule::default()).is_ok(), "{lo}..{hi}");
     }
+}
+
+#[test]
+fn lowering_takes_time_in_proportion_to_the_ops() {
+    let mut graph = graph();
+    assert_eq!(amk_ir::shapes::check(&mut graph), []);
+    let time = |layers: u32| {
+        let dims = BTreeMap::from([("H".to_owned(), 16), ("L".to_owned(), layers)]);
+        let instance = Instance { name: "deep".into(), dims, ..Instance::default() };
+        let schedule = Schedule { workers: 1, ..Schedule::default() };
+        let start = Instant::now();
+        lower_with(&graph, &instance, &schedule).expect("it should lower");
+        start.elapsed().as_secs_f64()
+    };
+    let few = time(200).max(time(200));
+    let many = time(4000).min(time(4000));
+    assert!(many < 100.0 * few, "20 times the layers take {:.0} times as long", many / few);
 }

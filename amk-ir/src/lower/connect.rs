@@ -25,9 +25,12 @@ type Edge = (usize, usize, Vec<BTreeSet<u32>>);
 /// The producer tasks of each task of one consumer op.
 type Consumer = (usize, Vec<Vec<u32>>);
 
+/// The ops on which each task of an op depends, and whether on all tasks there.
+type Known = Vec<(usize, bool)>;
+
 pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explicit) {
     let mut history: BTreeMap<BufferId, Vec<Touch>> = BTreeMap::new();
-    let mut before: Vec<BTreeSet<usize>> = Vec::with_capacity(ops.len());
+    let mut known: Vec<Known> = Vec::with_capacity(ops.len());
     let mut edges: Vec<Edge> = Vec::new();
     for (number, op) in ops.iter().enumerate() {
         let touches = touches(program, op, number);
@@ -35,24 +38,14 @@ pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explici
         let full =
             |dependency: usize, sets: &[BTreeSet<u32>]| sets.iter().all(|set| set.len() == ops[dependency].tasks.len());
         let each = |sets: &[BTreeSet<u32>]| sets.iter().all(|set| !set.is_empty());
-        let implied = |dependency: usize| {
-            dependencies
-                .iter()
-                .any(|(&other, sets)| other != dependency && each(sets) && before[other].contains(&dependency))
-        };
+        let by_all = || dependencies.iter().filter(|(_, sets)| each(sets));
+        let implied =
+            |dependency: usize| by_all().any(|(&other, _)| other != dependency && follows(&known, other, dependency));
         let dropped: Vec<usize> = dependencies.keys().copied().filter(|&dependency| implied(dependency)).collect();
-        let mut known = BTreeSet::new();
-        for (&dependency, sets) in &dependencies {
-            if each(sets) {
-                known.extend(before[dependency].iter().copied());
-                if full(dependency, sets) {
-                    known.insert(dependency);
-                }
-            }
-        }
+        let brought = by_all().map(|(&dependency, sets)| (dependency, full(dependency, sets))).collect();
         dependencies.retain(|dependency, _| !dropped.contains(dependency));
         // Hand-written waits stand alone: nothing is assumed of what they order.
-        before.push(if explicit.waits[number] { BTreeSet::new() } else { known });
+        known.push(if explicit.waits[number] { Known::new() } else { brought });
         for (buffer, touch) in touches {
             history.entry(buffer).or_default().push(touch);
         }
@@ -61,6 +54,23 @@ pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explici
         }
     }
     add_events(program, ops, edges);
+}
+
+/// Whether each task of an op runs after all tasks of an earlier one. Ops before that are not looked at.
+fn follows(known: &[Known], op: usize, earlier: usize) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut pending = vec![op];
+    while let Some(op) = pending.pop() {
+        for &(before, all) in &known[op] {
+            if before == earlier && all {
+                return true;
+            }
+            if before > earlier && seen.insert(before) {
+                pending.push(before);
+            }
+        }
+    }
+    false
 }
 
 fn touches(program: &Program, op: &TiledOp, number: usize) -> Vec<(BufferId, Touch)> {
