@@ -44,9 +44,10 @@ written left of `<-`. Parameters are `&Tensor`, `&Weight`, `&State`, `&mut State
     },
     Page {
         code: 905,
-        title: "an instruction with the name of a macro",
+        title: "an instruction with a name that is taken",
         text: r#"An instruction has a companion macro of its own name, by which `#[megakernel]` finds its signature. Called `concat` or `vec` it
-would hide the macro of that name in every module that imports it. Choose another name."#,
+would hide the macro of that name in every module that imports it. Two instructions of one crate are told apart by their names alone,
+whatever their modules: a kernel cannot call both `fast::scale` and `slow::scale`. Choose another name."#,
     },
     Page {
         code: 906,

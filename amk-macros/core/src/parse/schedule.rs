@@ -51,7 +51,7 @@ impl ScheduleArgument {
                     choice(setting, &[("round_robin", Assign::RoundRobin), ("balanced", Assign::Balanced)])?;
             }
             "tile" => {
-                for entry in entries(setting, "tile(linear = 16, attention = whole)")? {
+                for entry in entries(setting, "tile(linear = 16, silu_mul = whole)")? {
                     let tile = tile(&entry)?;
                     self.schedule.tiles.insert(entry.key.to_string(), tile);
                     self.instructions.push(entry.key);
