@@ -47,6 +47,14 @@ fn schedules_that_make_another_program_are_safe_too() {
 }
 
 #[test]
+fn tokens_are_below_the_rows_of_the_table() {
+    let own = h200().schedule;
+    for schedule in [own, DeviceSchedule { fusion: false, ..own }] {
+        assert_eq!(plan_of("llama", "smollm2_135m", &schedule).sizes.tokens, 49_152);
+    }
+}
+
+#[test]
 fn the_first_splits_go_to_workers_that_have_least_to_do_before() {
     for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b")] {
         let plan = plan_of(family, instance, &h200().schedule);

@@ -85,7 +85,8 @@ fn tolerance(a: &DeviceSchedule, b: &DeviceSchedule) -> Option<f64> {
 
 /// Logits of some steps after others from position 0 on, so that they depend on nothing that ran before.
 fn logits(vm: &mut Vm) -> Result<Vec<f32>, CudaError> {
-    let tokens: Vec<u32> = (0..FED + COMPARED).map(|n| 17 + 91 * n % 40_000).collect();
+    let known = vm.plan().sizes.tokens;
+    let tokens: Vec<u32> = (0..FED + COMPARED).map(|n| (17 + 91 * n) % known).collect();
     let (before, after) = tokens.split_at(FED as usize);
     vm.run(before, 0, FED, &RunOptions::default(), &mut |_| {})?;
     let options = RunOptions { logits: true, ..RunOptions::default() };

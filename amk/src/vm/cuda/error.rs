@@ -109,6 +109,14 @@ pub enum CudaError {
         /// Positions of the context.
         positions: u64,
     },
+    /// A token has no row in an embedding table.
+    #[error("token {token} is outside the vocabulary of {tokens}")]
+    Token {
+        /// The token.
+        token: u32,
+        /// Rows of the table.
+        tokens: u32,
+    },
     /// There is no trace.
     #[error("there is no trace: {0}")]
     Trace(&'static str),

@@ -204,7 +204,7 @@ impl Vm {
     /// it. `see` gets each chosen token as the device makes it.
     ///
     /// # Errors
-    /// Positions outside the context, a wait that does not end, a failing driver.
+    /// Positions outside the context, a token outside the vocabulary, a wait that does not end, a failing driver.
     pub fn run(
         &mut self,
         tokens: &[u32],
@@ -219,6 +219,10 @@ impl Vm {
         }
         if tokens.is_empty() || steps == 0 {
             return Err(CudaError::Empty);
+        }
+        let known = self.plan.sizes.tokens;
+        if let Some(&token) = tokens.iter().find(|&&token| token >= known) {
+            return Err(CudaError::Token { token, tokens: known });
         }
         if self.params.epoch > u32::MAX / 2 {
             self.forget()?;

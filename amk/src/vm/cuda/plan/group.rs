@@ -20,6 +20,9 @@ use amk_ir::program::BufferKind;
 use amk_ir::{Access, BufferId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+/// The instruction that looks a token up.
+pub(super) const EMBED: &str = "amk_kernels::embed";
+
 /// Calls that the device computes together.
 #[derive(Clone, Debug)]
 pub(super) enum Group {
@@ -126,7 +129,7 @@ fn form(flow: &Flow<'_>, schedule: &DeviceSchedule, without: &HashSet<usize>) ->
 /// The embedding that every product which needs it looks up by itself.
 fn embed(flow: &Flow<'_>, groups: &Groups, taken: &[bool], without: &HashSet<usize>) -> Option<usize> {
     let calls = flow.unrolled.calls.len();
-    let at = (0..calls).find(|&at| flow.path(at) == "amk_kernels::embed" && !taken[at] && !without.contains(&at))?;
+    let at = (0..calls).find(|&at| flow.path(at) == EMBED && !taken[at] && !without.contains(&at))?;
     let value = flow.result(at)?;
     let token = flow.operand(at, 1)?;
     let shape = flow.shape(value);

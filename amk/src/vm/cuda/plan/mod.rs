@@ -79,6 +79,8 @@ pub struct Sizes {
     pub hidden: u32,
     /// Logits.
     pub vocab: u32,
+    /// Rows of the smallest embedding table: a token is below.
+    pub tokens: u32,
     /// Query heads.
     pub heads: u32,
     /// Key/value heads.

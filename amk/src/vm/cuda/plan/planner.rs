@@ -3,7 +3,7 @@
 use super::attention::Attention;
 use super::flow::Flow;
 use super::generic::tiled;
-use super::group::{Group, Groups};
+use super::group::{EMBED, Group, Groups};
 use super::instruction::instructions;
 use super::product::{Delivered, Product};
 use super::spread::{even, level, rotated};
@@ -361,7 +361,10 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: DeviceSchedule, precision: 
     let context = flow.unrolled.positions;
     let logits = flow.unrolled.buffers.iter().find(|buffer| buffer.kind == BufferKind::Output);
     let vocab = logits.map_or(0, |logits| logits.shape[0]);
-    let mut sizes = Sizes { vocab, context, ..Sizes::default() };
+    let tables = (0..flow.unrolled.calls.len()).filter(|&at| flow.path(at) == EMBED);
+    let rows = tables.filter_map(|at| flow.operand(at, 0)).map(|table| flow.shape(table)[0]);
+    let tokens = rows.min().unwrap_or(u32::MAX);
+    let mut sizes = Sizes { vocab, tokens, context, ..Sizes::default() };
     if let Some(turn) = groups.turn {
         let [kv_heads, _, head_dim] = turn.cache;
         let splits = (schedule.workers / kv_heads).min(schedule.splits);
