@@ -1,11 +1,13 @@
 //! Opens a GGUF file.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::chat::{ChatTemplate, TokenTexts};
 use crate::config::{Architecture, GgufTensors, ModelConfig};
 use crate::tokenizer::Tokenizer;
-use crate::weights::gguf::{GgufFile, Metadata};
+use crate::weights::gguf::{GgufFile, MAGIC, Metadata};
 use crate::weights::{Encoding, FormatCause, FormatError, RowOrder};
 
 use super::{Checkpoint, CheckpointError, GenerationDefaults, folder};
@@ -13,13 +15,26 @@ use super::{Checkpoint, CheckpointError, GenerationDefaults, folder};
 /// The version of the quantised block layouts (`GGML_QNT_VERSION`).
 const QUANTIZATION_VERSION: u64 = 2;
 
+/// Whether a file is GGUF: by its name or, since the blobs of a store have none of their own, by how it starts.
+pub(super) fn is_one(path: &Path) -> bool {
+    let starts = || {
+        let mut start = MAGIC.map(|_| 0);
+        File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == MAGIC
+    };
+    has_extension(path) || starts()
+}
+
+fn has_extension(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
 /// The one `.gguf` file in a folder, if there is any.
 pub(super) fn only_file(folder: &Path) -> Result<Option<PathBuf>, CheckpointError> {
     let io = |source| CheckpointError::Io { path: folder.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(io)? {
         let path = entry.map_err(io)?.path();
-        if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        if has_extension(&path) {
             files.push(path);
         }
     }

@@ -96,11 +96,11 @@ impl Checkpoint {
         let mut checkpoint = if path.is_dir() {
             open_folder(path)?
         } else {
-            match path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+            match gguf::is_one(path) {
                 true => gguf::open(path)?,
                 false => {
                     let reason = match path.exists() {
-                        true => "is neither a folder nor a .gguf file",
+                        true => "is neither a folder nor a GGUF file",
                         false => "does not exist",
                     };
                     return Err(CheckpointError::NotACheckpoint { path: path.to_owned(), reason: reason.to_owned() });

@@ -7,7 +7,7 @@ use amk_models::checkpoint::{Checkpoint, CheckpointError};
 use amk_models::weights::{Encoding, TensorError};
 use serde_json::json;
 
-use crate::support::{GgufBuilder, TestTensor, golden, golden_json, layout, safetensors_file, tiny_config};
+use crate::support::{GgufBuilder, TestTensor, golden, golden_json, layout, safetensors_file, tiny_config, written};
 
 /// A folder with the tiny llama, after `change` had its way with its tensors.
 fn folder(change: impl FnOnce(&mut Vec<(String, TestTensor)>)) -> tempfile::TempDir {
@@ -182,6 +182,15 @@ fn a_gguf_file_serves_a_folder_without_safetensors() {
     assert_eq!(Checkpoint::open(folder.path()).unwrap().path, folder.path());
     std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
     assert_eq!(Checkpoint::open(folder.path()).unwrap().path, folder.path().join("m.gguf"));
+}
+
+#[test]
+fn a_gguf_file_is_known_by_how_it_starts() {
+    let (_folder, path) = written("sha256-0123", &GgufBuilder::tiny_llama().build());
+    assert_eq!(Checkpoint::open(&path).unwrap().path, path);
+    let (_folder, path) = written("notes", b"GGU");
+    let refused = Checkpoint::open(&path).err().unwrap().to_string();
+    assert!(refused.ends_with("is neither a folder nor a GGUF file"), "{refused}");
 }
 
 #[test]

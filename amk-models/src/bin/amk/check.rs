@@ -15,7 +15,7 @@ use std::time::Instant;
 #[derive(clap::Args)]
 pub(crate) struct Check {
     /// A program: `.amk` text or JSON.
-    #[arg(value_name = "PROGRAM")]
+    #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers"])]
     program: Option<PathBuf>,
     #[command(flatten)]
     instance: InstanceArgs,

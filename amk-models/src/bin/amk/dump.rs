@@ -15,7 +15,7 @@ pub(crate) struct Dump {
     /// What to print.
     what: What,
     /// A program in `.amk` text or JSON instead of an instance.
-    #[arg(value_name = "PROGRAM")]
+    #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers"])]
     program: Option<PathBuf>,
     #[command(flatten)]
     instance: InstanceArgs,
@@ -76,17 +76,21 @@ impl Dump {
     }
 
     fn print_graph(&self) -> Result<()> {
+        if let Some(path) = &self.program {
+            bail!("{} is a program, which has no graph; name a model with --instance", path.display());
+        }
         let (family, _) = find_instance(self.instance_name())?;
         let graph = family.kernel.graph()?;
         let json = serde_json::to_string(graph)?;
         match (self.what, self.format) {
-            (What::Expansion, _) => {
+            (What::Expansion, Format::Amk) => {
                 let name = graph.name.to_uppercase();
                 print(&format!(
                     "pub static {name}: ::amk::Megakernel = ::amk::Megakernel::new({:?}, {json:?});\n",
                     graph.name
                 ))
             }
+            (What::Expansion, _) => bail!("an expansion is Rust; leave out --format"),
             (_, Format::Amk) => print(&graph.to_string()),
             (_, Format::Json) => print(&format!("{}\n", serde_json::to_string_pretty(graph)?)),
             (_, Format::Dot) => bail!("a graph has no picture of its own; use `amk dump program --format dot`"),

@@ -8,7 +8,8 @@ use super::super::{Encoding, FormatCause, FormatError, MappedFile, RowOrder, Sto
 use super::cursor::Cursor;
 use super::metadata::Metadata;
 
-const MAGIC: [u8; 4] = *b"GGUF";
+/// What a file starts with.
+pub const MAGIC: [u8; 4] = *b"GGUF";
 /// Most tensors of a file.
 const MAX_TENSORS: u64 = 1 << 17;
 /// Most dimensions of a tensor (`GGML_MAX_DIMS`).

@@ -12,5 +12,5 @@ mod header;
 mod metadata;
 mod names;
 
-pub use header::GgufFile;
+pub use header::{GgufFile, MAGIC};
 pub use metadata::{Array, Metadata, Value};
