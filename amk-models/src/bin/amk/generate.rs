@@ -144,8 +144,10 @@ impl Generate {
 
     fn request(&self, checkpoint: &Checkpoint) -> Result<Request> {
         let defaults = &checkpoint.generation;
-        let stop_tokens =
+        let mut stop_tokens =
             if self.ignore_eos { Vec::new() } else { [&defaults.eos[..], &checkpoint.config.eos].concat() };
+        stop_tokens.sort_unstable();
+        stop_tokens.dedup();
         let sampler = self.sampler(defaults);
         // What the user gave is refused by itself; the rest is the model's.
         Sampler::new(self.sampler(&GenerationDefaults::default()))?;
