@@ -7,7 +7,7 @@ use amk::prelude::*;
 use amk::registry::Output;
 use amk::vm::Bindings;
 use amk::vm::cpu::{Step, Vm, VmError};
-use amk_kernels::{add, argmax, embed, linear, rms_norm};
+use amk_kernels::{add, argmax, embed, kv_append, linear, rms_norm};
 
 /// A weight, and what else a function may ask of its layout.
 #[derive(WeightLayout)]
@@ -110,4 +110,26 @@ fn a_token_comes_where_the_function_has_it() {
         [Output::Token(token), Output::Tensor(tensor)] => assert_eq!((*token, tensor.data()), (next, logits.data())),
         other => panic!("{other:?}"),
     }
+}
+
+/// A cache of one position and one of several.
+#[derive(WeightLayout)]
+#[layout(dims(N, SHORT, LONG))]
+struct Caches {
+    #[state([1, SHORT, N])]
+    short: State,
+    #[state([1, LONG, N])]
+    long: State,
+}
+
+#[megakernel(dims(N, SHORT, LONG), inputs(x: [N]), instances(tiny(N = 4, SHORT = 1, LONG = 8)))]
+fn appended(x: &Tensor, caches: &mut Caches, pos: Pos) -> Tensor {
+    kv_append(&mut caches.short, x, pos);
+    kv_append(&mut caches.long, x, pos);
+    add(x, x)
+}
+
+#[test]
+fn a_program_has_the_positions_of_its_shortest_state() {
+    assert_eq!(APPENDED.verified(APPENDED.instance("tiny").unwrap(), None).unwrap().program().positions, 1);
 }

@@ -71,12 +71,13 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
         fields: HashMap::new(),
         indices: BTreeMap::new(),
         named: HashMap::new(),
+        positions: None,
         out: Unrolled { calls: Vec::new(), buffers: Vec::new(), positions: 1, dims, constants: Constants::default() },
     };
     unroller.inputs();
     unroller.nodes(&graph.body).map_err(|error| vec![error])?;
     unroller.outputs().map_err(|error| vec![error])?;
-    Ok(unroller.out)
+    Ok(Unrolled { positions: unroller.positions.unwrap_or(1), ..unroller.out })
 }
 
 /// The dims' values, checked to be complete, positive and within the declared multiples and equalities.
@@ -140,6 +141,8 @@ struct Unroller<'g> {
     fields: HashMap<String, BufferId>,
     indices: BTreeMap<String, i64>,
     named: HashMap<String, u32>,
+    /// Those that states have, as soon as there is one.
+    positions: Option<u32>,
     out: Unrolled,
 }
 
@@ -370,7 +373,7 @@ impl<'g> Unroller<'g> {
                     }
                 }
                 shown.push(actual.name.clone());
-                self.positions(region, &actual.shape.clone());
+                self.limit_positions(region, &actual.shape.clone());
                 planned.operands.push(PlannedOperand { buffer, access: *access, spans: region.clone() });
             }
             ParamKind::Float => {
@@ -413,7 +416,7 @@ impl<'g> Unroller<'g> {
     }
 
     /// A dimension whose interval moves with `pos` bounds the positions by its extent.
-    fn positions(&mut self, region: &[Span], shape: &[u32]) {
+    fn limit_positions(&mut self, region: &[Span], shape: &[u32]) {
         for (span, &extent) in region.iter().zip(shape) {
             let mut moves = false;
             if let Span::Range { lo, hi } = span {
@@ -422,8 +425,7 @@ impl<'g> Unroller<'g> {
                 }
             }
             if moves {
-                let old = self.out.positions;
-                self.out.positions = if old == 1 { extent } else { old.min(extent) };
+                self.positions = Some(self.positions.map_or(extent, |known| known.min(extent)));
             }
         }
     }

@@ -301,12 +301,13 @@ fn deadlock(violation: &Violation, names: Names<'_>) -> Words {
     match violation {
         Violation::Unsatisfiable { task, wait, fan_in } => {
             let counter = names.counter(wait.on);
-            let headline = format!("unsatisfiable wait {} in {}", names.wait(*wait), names.task(*task));
+            let kind = if wait.threshold == 0 { "wait for no signal," } else { "unsatisfiable wait" };
+            let headline = format!("{kind} {} in {}", names.wait(*wait), names.task(*task));
             let tasks = if *fan_in == 1 { "1 task signals" } else { &format!("{fan_in} tasks signal") };
             let note = format!("{tasks} {counter}, once a step each");
             let help = match (fan_in, wait.threshold) {
                 (0, _) => format!("let a task signal {counter}, or drop the wait"),
-                (_, 0) => "drop the wait: it always holds".into(),
+                (_, 0) => "drop the wait, or give it a threshold of 1 or more".into(),
                 (fan_in, _) => {
                     format!("wait for all of them: {}", names.wait(crate::Wait { threshold: *fan_in, ..*wait }))
                 }

@@ -63,7 +63,8 @@ impl Lowering<'_> {
             (Item::Unknown, _) => Item::Unknown,
             (item, Dest::Value(_) | Dest::Join(_)) => {
                 let headline = format!("{} where a tensor of this step is assigned", item.what());
-                self.report("AMK0918", expr, headline, "assign the result of an op")
+                let help = "assign the result of an op: `if w.tied { linear(&x, &w.a) } else { linear(&x, &w.b) }`";
+                self.report("AMK0918", expr, headline, help)
             }
             (item, _) => item,
         }

@@ -434,8 +434,19 @@ fn what_is_declared_twice_or_left_out_is_refused() {
             add(x, x)
         }
     );
-    let twice = messages(quote!(dims(H), inputs(x: [H]), events(e, e)), function, &records());
-    assert!(twice.len() == 1 && twice[0].starts_with("AMK0930: event tensor `e` is declared twice"), "{twice:#?}");
+    let cases = [
+        (quote!(dims(H), inputs(x: [H]), events(e, e)), "AMK0930: event tensor `e` is declared twice"),
+        (quote!(dims(H), inputs(x: [H], x: [2 * H])), "AMK0930: input `x` is declared twice"),
+        (quote!(dims(H), inputs(x: [H]), schedule(tile(add = 4, add = 8))), "AMK0932: `tile` has `add` twice"),
+        (
+            quote!(dims(H), inputs(x: [H]), schedule(fuse(add = producer, add = consumers))),
+            "AMK0932: `fuse` has `add` twice",
+        ),
+    ];
+    for (attribute, message) in cases {
+        let twice = messages(attribute, function.clone(), &records());
+        assert!(twice.len() == 1 && twice[0].starts_with(message), "{twice:#?}");
+    }
     let function = quote!(
         fn f(x: &Tensor, #[cfg(any())] y: &Tensor) -> Tensor {
             add(x, x)

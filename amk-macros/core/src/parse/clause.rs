@@ -2,6 +2,7 @@
 
 use amk_ir::expr::{Expr, Op};
 use amk_ir::signature::{GridSig, Span, TileSig};
+use std::collections::HashSet;
 
 /// What a clause did not say: the byte offset in its text, and what was expected there.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,11 +128,13 @@ pub(crate) fn multiples(text: &str) -> Result<Vec<(Expr, Expr)>> {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    /// The names of the list that is read: of two with one name only the first would count.
+    named: HashSet<&'a str>,
 }
 
 impl<'a> Reader<'a> {
     fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+        Self { text, at: 0, named: HashSet::new() }
     }
 
     fn rest(&mut self) -> &'a str {
@@ -174,8 +177,12 @@ impl<'a> Reader<'a> {
         if length == 0 || rest.starts_with(|c: char| c.is_ascii_digit()) {
             return Err(self.error(format!("expected {what}")));
         }
+        let name = &rest[..length];
+        if !self.named.insert(name) {
+            return Err(self.error(format!("`{name}` is named a second time")));
+        }
         self.at += length;
-        Ok(rest[..length].to_owned())
+        Ok(name.to_owned())
     }
 
     /// An expression up to one of `stops` outside parentheses, which stays unread.
@@ -218,6 +225,7 @@ impl<'a> Reader<'a> {
     /// `y[n..n+T], z[..]` up to `stop`.
     fn regions(&mut self, stop: &str) -> Result<Vec<(String, Vec<Span>)>> {
         let mut regions = Vec::new();
+        self.named.clear();
         while !self.at_end() && (stop.is_empty() || !self.peek(stop)) {
             let name = self.name("an operand's name")?;
             self.expect("[")?;
@@ -322,5 +330,23 @@ mod tests {
         assert_eq!(task("n in 0..N: y[..] <- x[..]").expect_err("step").message, "expected `step`");
         assert_eq!(task("y[..]").expect_err("arrow").message, "expected `<-`");
         assert_eq!(multiples("Q / D").expect_err("rem").at, 0);
+    }
+
+    #[test]
+    fn a_name_stands_once_in_a_list() {
+        let shapes = ["x: [N], x: [M] -> y: [N]", "x: [N] -> (y: [N], y: [2 * N])", "x: [N] -> x: [N]"];
+        for (text, at) in shapes.into_iter().zip([8, 19, 10]) {
+            assert_eq!(shape(text).expect_err(text).at, at, "{text}");
+        }
+        let sides = [
+            "y[..] <- x[n..n+1], x[0..1]",
+            "s[0..1], s[..] <- x[..]",
+            "n in 0..N step 1, n in 0..N step 1: y[n..n+1] <- x[..]",
+        ];
+        for (text, at) in sides.into_iter().zip([20, 9, 18]) {
+            assert_eq!(task(text).expect_err(text).at, at, "{text}");
+        }
+        assert_eq!(tiles("T = 4, T = 8").expect_err("tile").message, "`T` is named a second time");
+        assert!(task("s[0..1] <- s[0..1], x[..]").is_ok(), "an update is on both sides");
     }
 }

@@ -60,6 +60,8 @@ pub(crate) fn parse(
     let events = find("events").map_or_else(Vec::new, |setting| events(setting, diagnostics));
     let inputs = find("inputs").map_or_else(|| Ok(Vec::new()), inputs);
     let inputs = diagnostics.keep(inputs)?;
+    let names: Vec<Ident> = inputs.iter().map(|(name, _)| name.clone()).collect();
+    duplicates(&names, "input", diagnostics);
     if find("dims").is_none() && !instances.is_empty() {
         let headline = format!("`{function}` has instances but no dims");
         diagnostics.push(Diagnostic::new("AMK0930", function, headline, "add `dims(..)` with the names of its sizes"));

@@ -93,9 +93,18 @@ impl ScheduleArgument {
 
 fn entries(setting: &Setting, form: &str) -> Result<Vec<Setting>, Diagnostic> {
     let parser = syn::punctuated::Punctuated::<Setting, syn::Token![,]>::parse_terminated;
-    syn::parse::Parser::parse2(parser, setting.list(form)?.clone())
-        .map(|entries| entries.into_iter().collect())
-        .map_err(|error| Diagnostic::syntax("AMK0932", &error, format!("write `{form}`")))
+    let entries: Vec<Setting> = syn::parse::Parser::parse2(parser, setting.list(form)?.clone())
+        .map_err(|error| Diagnostic::syntax("AMK0932", &error, format!("write `{form}`")))?
+        .into_iter()
+        .collect();
+    let again = entries.iter().enumerate().find(|(at, entry)| entries[..*at].iter().any(|one| one.key == entry.key));
+    match again {
+        None => Ok(entries),
+        Some((_, entry)) => {
+            let headline = format!("`{}` has `{}` twice", setting.key, entry.key);
+            Err(Diagnostic::new("AMK0932", &entry.key, headline, format!("keep one `{}`", entry.key)))
+        }
+    }
 }
 
 fn number<T: std::str::FromStr>(setting: &Setting) -> Result<T, Diagnostic>
