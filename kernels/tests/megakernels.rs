@@ -3,6 +3,7 @@
 use amk::ir::DType;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
+use amk::layout::zeroed;
 use amk::prelude::*;
 use amk::registry::Output;
 use amk::vm::Bindings;
@@ -131,5 +132,13 @@ fn appended(x: &Tensor, caches: &mut Caches, pos: Pos) -> Tensor {
 
 #[test]
 fn a_program_has_the_positions_of_its_shortest_state() {
-    assert_eq!(APPENDED.verified(APPENDED.instance("tiny").unwrap(), None).unwrap().program().positions, 1);
+    let instance = APPENDED.instance("tiny").unwrap();
+    let verified = APPENDED.verified(instance, None).unwrap();
+    assert_eq!(verified.program().positions, 1);
+    let x = Tensor::from([1.0, 2.0, 3.0, 4.0].as_slice());
+    let expected = appended(&x, &mut zeroed(&instance.dims).unwrap(), Pos(0));
+    let mut vm = Vm::new(verified, &Bindings::new()).unwrap();
+    vm.set_input("x", &x).unwrap();
+    let found = vm.run(vec![Step { pos: Pos(0), tokens: Vec::new() }]).unwrap();
+    assert_eq!(found, [Output::Tensor(expected)]);
 }
