@@ -47,6 +47,12 @@ fn schedules_that_make_another_program_are_safe_too() {
 }
 
 #[test]
+fn a_plan_has_the_constants_that_it_was_made_with() {
+    let plan = plan_of("llama", "smollm2_135m", &h200().schedule);
+    assert!(plan.constants.floats.contains_key("w.eps"), "{:?}", plan.constants.floats);
+}
+
+#[test]
 fn tokens_are_below_the_rows_of_the_table() {
     let own = h200().schedule;
     for schedule in [own, DeviceSchedule { fusion: false, ..own }] {

@@ -63,9 +63,9 @@ impl Vm {
         options: &VmOptions,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
-        bindings.check(&kernel.unrolled(instance, &Schedule::default())?.constants)?;
         let (context, target) = open()?;
         let ready = Ready::new(kernel, instance, target, options, None)?;
+        bindings.check(ready.verified.constants())?;
         // SAFETY: memory is used on one stream alone, by VMs that share it on the same.
         unsafe { context.disable_event_tracking() };
         let function = load(&context, target, &ready.plan, code, cache, options)?;
@@ -376,7 +376,7 @@ impl Ready {
         let plan = plan_for(kernel, instance, &schedule, options.precision)?;
         let verified = match known.filter(|known| *known.program() == plan.program) {
             Some(known) => known.clone(),
-            None => verify(plan.program.clone()).map_err(Box::new)?,
+            None => verify(plan.program.clone()).map_err(Box::new)?.with_constants(plan.constants.clone()),
         };
         let image = Image::build(&verified, &plan)?;
         Ok(Self { plan, verified, image })

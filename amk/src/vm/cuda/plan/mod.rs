@@ -38,7 +38,7 @@ use super::choose::{Choosing, MOST_ROWS};
 use super::schedule::{DeviceSchedule, MOST_RING_SLOTS};
 use amk_ir::graph::Graph;
 use amk_ir::lower::unroll::Unrolled;
-use amk_ir::{BufferId, BufferKind, DType, Program};
+use amk_ir::{BufferId, BufferKind, Constants, DType, Program};
 use flow::Flow;
 use group::group;
 use planner::Planner;
@@ -219,6 +219,8 @@ pub struct LayerBuffers {
 pub struct Plan {
     /// The program, not verified.
     pub program: Program,
+    /// The floats and flags that it was made with.
+    pub constants: Constants,
     /// The phases in order.
     pub phases: Vec<Phase>,
     /// Phase, worker and part of each task.

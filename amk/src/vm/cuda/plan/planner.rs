@@ -379,6 +379,7 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: DeviceSchedule, precision: 
             instructions: instructions(),
             ..Program::default()
         },
+        constants: flow.unrolled.constants.clone(),
         phases: Vec::new(),
         tasks: Vec::new(),
         layers: Vec::new(),

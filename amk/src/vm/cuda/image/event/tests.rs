@@ -3,7 +3,7 @@ use crate::vm::cuda::choose::Choosing;
 use crate::vm::cuda::plan::{Precision, Sizes, Work};
 use crate::vm::cuda::schedule::DeviceSchedule;
 use crate::vm::cuda::target::TARGETS;
-use amk_ir::{Buffer, BufferKind, Call, DType, InstructionId, OpId, Region, Task};
+use amk_ir::{Buffer, BufferKind, Call, Constants, DType, InstructionId, OpId, Region, Task};
 
 /// Packets of each buffer, all of which the counters are behind.
 const PACKETS: u32 = 48;
@@ -46,6 +46,7 @@ fn plan(exchange: DeviceExchange) -> Plan {
     }
     Plan {
         program,
+        constants: Constants::default(),
         phases,
         tasks,
         layers: Vec::new(),
