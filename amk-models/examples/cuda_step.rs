@@ -8,7 +8,7 @@ use amk::ir::schedule::Schedule;
 use amk::vm::cpu;
 use amk::vm::cuda::{Precision, RunOptions, Vm, VmOptions};
 use amk::{Pos, Token};
-use amk_models::bench::relative_error;
+use amk_models::bench::{fixed_tokens, relative_error};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, find_instance};
 use anyhow::{Result, bail};
@@ -36,8 +36,7 @@ fn load(name: &str, precision: Precision, context: u32) -> Result<Model> {
 fn compare(model: &mut Model, vm: &mut Vm, steps: u32, tolerance: f64) -> Result<()> {
     let vocab = model.instance.dims["VOCAB"];
     let mut worst = 0f64;
-    for pos in 0..steps {
-        let token = (17 + 91 * pos) % vocab;
+    for (pos, token) in (0..).zip(fixed_tokens(steps, vocab)) {
         let expected = (model.eager)(Token(token), Pos(pos));
         let error = relative_error(vm.step(token, pos)?, expected.data());
         if SHOWN.contains(&pos) {

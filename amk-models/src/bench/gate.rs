@@ -47,6 +47,11 @@ impl Gate {
     }
 }
 
+/// Tokens of no text, below `vocab`, far apart.
+pub fn fixed_tokens(count: u32, vocab: u32) -> Vec<u32> {
+    (0..count).map(|n| (17 + 91 * n) % vocab).collect()
+}
+
 /// `|found - expected| / |expected|`.
 pub fn relative_error(found: &[f32], expected: &[f32]) -> f64 {
     let square = |x: f64| x * x;

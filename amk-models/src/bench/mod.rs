@@ -9,7 +9,7 @@ mod roofline;
 mod turns;
 
 pub use ablation::{AblationReport, AblationRow, ablations};
-pub use gate::{Gate, relative_error};
+pub use gate::{Gate, fixed_tokens, relative_error};
 pub use peers::{Peer, PeerTimes};
 pub use reference::Reference;
 pub use report::{Quantiles, Report, Row};

@@ -1,6 +1,6 @@
 //! The gate of further schedules: logits against those of a schedule that has passed its own.
 
-use super::gate::{BF16_TOLERANCE, relative_error};
+use super::gate::{BF16_TOLERANCE, fixed_tokens, relative_error};
 use super::turns::by_schedule;
 use crate::model::Model;
 use amk::vm::cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm};
@@ -85,8 +85,7 @@ fn tolerance(a: &DeviceSchedule, b: &DeviceSchedule) -> Option<f64> {
 
 /// Logits of some steps after others from position 0 on, so that they depend on nothing that ran before.
 fn logits(vm: &mut Vm) -> Result<Vec<f32>, CudaError> {
-    let known = vm.plan().sizes.tokens;
-    let tokens: Vec<u32> = (0..FED + COMPARED).map(|n| (17 + 91 * n) % known).collect();
+    let tokens = fixed_tokens(FED + COMPARED, vm.plan().sizes.tokens);
     let (before, after) = tokens.split_at(FED as usize);
     vm.run(before, 0, FED, &RunOptions::default(), &mut |_| {})?;
     let options = RunOptions { logits: true, ..RunOptions::default() };

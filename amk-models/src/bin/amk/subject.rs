@@ -1,11 +1,12 @@
 //! What is measured: checkpoints, or declared instances over random weights.
 
 use super::options::model_path;
+use amk_models::bench::fixed_tokens;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat, find_instance};
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Result, bail};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What is measured.
 #[derive(Clone, clap::Args)]
@@ -24,6 +25,13 @@ pub(crate) enum Which {
     Checkpoint(PathBuf),
     /// A declared instance.
     Random(String),
+}
+
+/// One that was opened, and not loaded.
+pub(crate) struct Opened {
+    name: String,
+    /// None of a declared instance.
+    checkpoint: Option<Checkpoint>,
 }
 
 /// A model to measure.
@@ -58,43 +66,49 @@ impl SubjectArgs {
 }
 
 impl Which {
-    /// Positions that it was made for; random weights are for any number.
-    pub(crate) fn positions(&self) -> Result<u32> {
+    /// Opens it; a declared instance is made when it is loaded.
+    pub(crate) fn open(&self) -> Result<Opened> {
         match self {
-            Self::Checkpoint(path) => Ok(u32::try_from(Checkpoint::open(path)?.config.context_len).unwrap_or(u32::MAX)),
-            Self::Random(_) => Ok(u32::MAX),
+            Self::Checkpoint(path) => {
+                let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+                Ok(Opened { name: name.into_owned(), checkpoint: Some(Checkpoint::open(path)?) })
+            }
+            Self::Random(name) => Ok(Opened { name: name.clone(), checkpoint: None }),
         }
+    }
+}
+
+impl Opened {
+    /// Positions that it was made for; random weights are for any number.
+    pub(crate) fn positions(&self) -> u32 {
+        let made_for = |checkpoint: &Checkpoint| u32::try_from(checkpoint.config.context_len).unwrap_or(u32::MAX);
+        self.checkpoint.as_ref().map_or(u32::MAX, made_for)
     }
 
     /// Loads it for a context of `context` positions; random weights are bf16 whatever the format.
-    pub(crate) fn load(&self, context: u32, format: WeightFormat) -> Result<Subject> {
-        match self {
-            Self::Checkpoint(path) => checkpoint(path, context, format),
-            Self::Random(name) => {
-                let (family, instance) = find_instance(name)?;
-                let model = Model::random(family, &instance, context)?;
-                let gate = fixed_tokens(&model);
-                Ok(Subject { name: name.clone(), model, gate })
-            }
-        }
+    pub(crate) fn load(self, context: u32, format: WeightFormat) -> Result<Subject> {
+        let Self { name, checkpoint } = self;
+        let Some(checkpoint) = checkpoint else {
+            let (family, instance) = find_instance(&name)?;
+            let model = Model::random(family, &instance, context)?;
+            let gate = no_text(&model);
+            return Ok(Subject { name, model, gate });
+        };
+        // Ordinary text: special tokens, which a text starts with at most, have activations far outside the usual range.
+        let text = "The gate compares logits of a few words before any time is shown.";
+        let words = checkpoint
+            .tokenizer()
+            .ok()
+            .map(|tokenizer| tokenizer.encode(text, SpecialTokens::AsWritten))
+            .transpose()?;
+        let model = Model::load(&checkpoint.config, checkpoint.tensors, context as usize, format, &mut |_| {})?;
+        let mut gate = words.unwrap_or_else(|| no_text(&model));
+        gate.truncate(GATE_TOKENS);
+        Ok(Subject { name, model, gate })
     }
 }
 
-fn checkpoint(path: &Path, context: u32, format: WeightFormat) -> Result<Subject> {
-    let checkpoint = Checkpoint::open(path)?;
-    // Ordinary text: special tokens, which a text starts with at most, have activations far outside the usual range.
-    let text = "The gate compares logits of a few words before any time is shown.";
-    let words =
-        checkpoint.tokenizer().ok().map(|tokenizer| tokenizer.encode(text, SpecialTokens::AsWritten)).transpose()?;
-    let name = path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned());
-    let model = Model::load(&checkpoint.config, checkpoint.tensors, context as usize, format, &mut |_| {})?;
-    let mut gate = words.unwrap_or_else(|| fixed_tokens(&model));
-    gate.truncate(GATE_TOKENS);
-    Ok(Subject { name, model, gate })
-}
-
-/// Tokens of no text, for a model without a tokenizer.
-fn fixed_tokens(model: &Model) -> Vec<u32> {
-    let vocab = model.instance.dims.get("VOCAB").copied().unwrap_or(u32::MAX);
-    (0..GATE_TOKENS as u32).map(|pos| (17 + 91 * pos) % vocab).collect()
+/// Tokens for a model without a tokenizer.
+fn no_text(model: &Model) -> Vec<u32> {
+    fixed_tokens(GATE_TOKENS as u32, model.instance.dims.get("VOCAB").copied().unwrap_or(u32::MAX))
 }

@@ -39,15 +39,15 @@ pub(crate) struct Trace {
 
 impl Trace {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let which = self.subject.one()?;
-        let limit = which.positions()?;
+        let opened = self.subject.one()?.open()?;
+        let limit = opened.positions();
         let position = match self.position {
             Some(given) if given >= limit => {
                 bail!("--position is {given}, but the model's context has {limit} positions; they count from 0")
             }
             given => given.unwrap_or(DEFAULT_POSITION.min(limit.saturating_sub(1))),
         };
-        let subject = which.load(position + 1, WeightFormat::BF16)?;
+        let subject = opened.load(position + 1, WeightFormat::BF16)?;
         let options = VmOptions { trace: true, ..VmOptions::default() };
         let (mut vm, schedule) = cuda_vm(&subject.model, &self.schedule, options, false)?;
         let before = self.warm_up.min(position);

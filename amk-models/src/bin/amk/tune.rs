@@ -51,8 +51,8 @@ pub(crate) struct Tune {
 
 impl Tune {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let which = self.subject.one()?;
-        let limit = which.positions()?;
+        let opened = self.subject.one()?.open()?;
+        let limit = opened.positions();
         if limit < Reference::POSITIONS {
             bail!(
                 "schedules are compared at positions up to {}; the model's context ends before",
@@ -62,7 +62,7 @@ impl Tune {
         let positions = starts(&self.positions, &DEFAULT_POSITIONS, last_start(self.steps, limit)?)?;
         let last = positions.iter().copied().max().unwrap_or(0);
         let context = (last + self.steps).max(Reference::POSITIONS);
-        let Subject { name, mut model, gate } = which.load(context, WeightFormat::BF16)?;
+        let Subject { name, mut model, gate } = opened.load(context, WeightFormat::BF16)?;
         let own = ScheduleArg { schedule: Some("default".into()) };
         let (mut vm, _) = cuda_vm(&model, &own, VmOptions::default(), self.quiet)?;
         let passed = Gate::of(&mut vm, &mut model, &gate)?;

@@ -72,9 +72,10 @@ impl Bench {
     }
 
     fn cpu_row(&self, which: &Which, workers: u32, ceiling_gb_per_s: f64) -> Result<Row> {
-        last_start(self.steps, which.positions()?.saturating_sub(GATE_STEPS))?;
+        let opened = which.open()?;
+        last_start(self.steps, opened.positions().saturating_sub(GATE_STEPS))?;
         let context = GATE_STEPS + self.steps;
-        let Subject { name, mut model, gate } = which.load(context, self.weights.into())?;
+        let Subject { name, mut model, gate } = opened.load(context, self.weights.into())?;
         let schedule = Schedule { workers, ..Schedule::default() };
         let verified = model.family.kernel.verified(&model.instance, Some(&schedule))?;
         let mut vm = Vm::new(verified, &model.bindings)?;

@@ -88,7 +88,8 @@ pub(super) struct Timed {
 
 impl Timed {
     pub(super) fn new(bench: &Bench, which: &Which) -> Result<Self> {
-        let limit = which.positions()?;
+        let opened = which.open()?;
+        let limit = opened.positions();
         let room = last_start(bench.steps, limit)?;
         let positions: Vec<u32> = bench.positions.iter().copied().filter(|&position| position <= room).collect();
         let Some(last) = positions.iter().copied().max() else {
@@ -96,7 +97,7 @@ impl Timed {
         };
         let context = (last + bench.steps).max(bench.gate_positions()).min(limit);
         let precision = bench.weights.precision();
-        let Subject { name, mut model, mut gate } = which.load(context, precision.into())?;
+        let Subject { name, mut model, mut gate } = opened.load(context, precision.into())?;
         let options = VmOptions { precision, ..VmOptions::default() };
         let (mut vm, schedule) = cuda_vm(&model, &bench.schedule, options, !bench.shows_text())?;
         if vm.weight_bytes() > LARGE {
