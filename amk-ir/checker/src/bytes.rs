@@ -9,7 +9,7 @@ use amk_ir::{Buffer, BufferId, Program};
 use std::ops::Range;
 
 /// The most runs that are kept.
-const KEPT: u64 = 1 << 22;
+const KEPT: u64 = 1 << 20;
 
 /// Buffers that are linked by shared bytes: each group has several.
 pub(crate) fn groups(program: &Program) -> Vec<Vec<BufferId>> {
