@@ -11,7 +11,8 @@
 
 use super::simulate::{Run, Simulation};
 use super::sync::{Mode, Order, Sync};
-use std::collections::VecDeque;
+use crate::TaskId;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 /// A task's place: its chain and how many tasks of the chain, over all steps, come before it.
@@ -436,6 +437,33 @@ impl Clocks {
 
     pub(super) fn chains(&self) -> u32 {
         self.chains
+    }
+
+    /// Counters that may mix the signals of two steps.
+    pub(super) fn mixed(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.confusable).filter(|(_, mixed)| **mixed).map(|(counter, _)| counter)
+    }
+
+    /// Chains, clocks, and the clock of each task in each step, as a certificate has them.
+    pub(super) fn write_down(&self, copies: u32) -> (Vec<Vec<TaskId>>, Vec<Vec<u32>>, Vec<Vec<u32>>) {
+        let mut chains: Vec<Vec<TaskId>> = vec![Vec::new(); self.chains as usize];
+        let mut places: Vec<(Place, u32)> = (0..self.tasks).map(|id| (self.place(id, 0), id)).collect();
+        places.sort_unstable_by_key(|(place, _)| (place.chain, place.position));
+        for (place, id) in places {
+            if let Some(chain) = chains.get_mut(place.chain as usize) {
+                chain.push(TaskId(id));
+            }
+        }
+        let mut numbers = HashMap::new();
+        let mut clocks = Vec::new();
+        let mut number = |clock: ClockId| {
+            *numbers.entry(clock).or_insert_with(|| {
+                clocks.push(self.clock(clock).to_vec());
+                clocks.len() as u32 - 1
+            })
+        };
+        let steps = (0..copies).map(|step| (0..self.tasks).map(|id| number(self.base(id, step))).collect()).collect();
+        (chains, clocks, steps)
     }
 }
 

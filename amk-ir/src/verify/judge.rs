@@ -68,11 +68,13 @@ impl<'a> Judge<'a> {
         }
         let distance = second.step.saturating_sub(first.step);
         let Some(copies) = self.fails(a, b, distance) else { return };
-        let given = match self.routing.as_mut().map(|order| order.holds(self.clocks, first.access, second.access, self.budget)) {
-            Some(Ok(())) => return,
-            Some(Err(given)) => given,
-            None => None,
-        };
+        let given =
+            match self.routing.as_mut().map(|order| order.holds(self.clocks, first.access, second.access, self.budget))
+            {
+                Some(Ok(())) => return,
+                Some(Err(given)) => given,
+                None => None,
+            };
         let simulated = distance.min(FURTHEST);
         let (s, t) = (first.access.site, second.access.site);
         if !self.seen.insert([0, s.task.0, s.call, s.operand, t.task.0, t.call, t.operand, distance]) {

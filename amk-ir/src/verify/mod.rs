@@ -99,6 +99,7 @@
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
 
 mod budget;
+mod certify;
 mod clocks;
 mod deadlock;
 mod found;
@@ -119,6 +120,7 @@ mod structure;
 mod sync;
 mod violation;
 
+pub use certify::{NoCertificate, certify};
 pub use message::Message;
 pub use routing::{Given, NoTable, NoTile, Uncounted};
 pub use violation::{

@@ -68,9 +68,9 @@ fn overlap(program: &Program, storages: &Storages, pair: &[Access; 2], budget: &
     let what = TooMuch::Runs { buffer: first.operand.buffer };
     (0..program.positions.min(MOST_SHARED_POSITIONS)).find(|&position| {
         let (mut a, mut b) = (Vec::new(), Vec::new());
-        let known = [(first, &mut a), (second, &mut b)].into_iter().all(|(access, runs)| {
-            byte_runs(&program.buffers[access.operand.buffer.index()], access, position, runs)
-        });
+        let known = [(first, &mut a), (second, &mut b)]
+            .into_iter()
+            .all(|(access, runs)| byte_runs(&program.buffers[access.operand.buffer.index()], access, position, runs));
         let work = if known { 50 + (a.len() + b.len()) as u64 * PER_RUN } else { u64::MAX };
         !budget.spend(work, what) || runs_meet(&a, &b)
     })

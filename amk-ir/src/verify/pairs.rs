@@ -41,7 +41,7 @@ fn spend_pairs(scene: &Scene<'_>, judge: &mut Judge<'_>) -> bool {
 const PER_MEETING: u64 = 40;
 
 /// Whether one of two accesses writes, and they are not different rows, or groups, of a table.
-fn conflict(first: &Access, second: &Access) -> bool {
+pub(super) fn conflict(first: &Access, second: &Access) -> bool {
     let writes = first.operand.access.writes() || second.operand.access.writes();
     let apart = match (first.operand.routed, second.operand.routed) {
         (Some(Routed::Row { entry: a, .. }), Some(Routed::Row { entry: b, .. })) => a != b,
@@ -100,7 +100,7 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<
 }
 
 /// The fewest steps, and the position of the first, after which the second meets what the first has touched.
-fn least_distance(
+pub(super) fn least_distance(
     program: &Program,
     [first, second]: [&Access; 2],
     stride: u32,
@@ -127,7 +127,8 @@ fn least_byte_distance(judge: &mut Judge<'_>, [first, second]: [&Access; 2], at:
         let starts = at.map_or(0..program.positions - distance, |at| at..at + 1);
         for p in starts.filter(|p| p + distance < program.positions) {
             let (mut a, mut b) = (Vec::new(), Vec::new());
-            let known = byte_runs(buffer(first), first, p, &mut a) && byte_runs(buffer(second), second, p + distance, &mut b);
+            let known =
+                byte_runs(buffer(first), first, p, &mut a) && byte_runs(buffer(second), second, p + distance, &mut b);
             const PER_RUN: u64 = 10;
             let work = if known { 100 + (a.len() + b.len()) as u64 * PER_RUN } else { u64::MAX };
             if !judge.budget.spend(work, what) {
