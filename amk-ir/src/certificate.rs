@@ -3,7 +3,7 @@
 //! [`crate::verify::certify`] makes one; the crate `amk-checker`, which shares no code with the verifier, checks it
 //! against the definitions of `docs/verifier.md`. A certificate holds nothing that the checker takes on trust.
 
-use crate::TaskId;
+use crate::{Element, TaskId};
 use serde::{Deserialize, Serialize};
 
 /// The certificate of an accepted program without tables.
@@ -44,9 +44,9 @@ pub struct Proof {
     /// For each step from the first, and in it for each task, the index of the clock that holds whenever the task starts.
     /// Its own chain counts at least up to its own place, whatever the clock says.
     pub steps: Vec<Vec<u32>>,
-    /// By counter, in the order of the event tensors' elements: whether signals of a step can come before all signals
-    /// of the step before. Waits for such a counter claim nothing in a clock. Empty: none can.
-    pub mixed: Vec<bool>,
+    /// Counters of which signals of a step can come before all signals of the step before, in order. Waits for them
+    /// claim nothing in a clock.
+    pub mixed: Vec<Element>,
     /// Traps, for what the clocks do not show.
     pub traps: Vec<Trap>,
 }
@@ -55,6 +55,8 @@ pub struct Proof {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trap {
+    /// Launches that start here or later are meant: those that start later are shorter.
+    pub from: u32,
     /// The task of the first step that has not finished.
     pub task: TaskId,
     /// Steps that are looked at. Tasks of later steps count as able to run, as far as their queue lets them.

@@ -1,0 +1,223 @@
+//! Writes down what the acceptance of a program rests on.
+
+use super::judge::MOST_COPIES;
+use super::meet::longest_launch;
+use super::packets::PacketEdges;
+use super::pairs::{conflict, least_distance};
+use super::simulate::Run;
+use super::storage::{Access, bytes};
+use super::sync::{Mode, Order, task};
+use super::{Verified, Verifier};
+use crate::certificate::{Certificate, Period, Proof, Trap};
+use crate::verify::budget::Budget;
+use crate::verify::meet::{Meet, position_after};
+use crate::{Program, Steps};
+use core::fmt;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Why an accepted program has no certificate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoCertificate {
+    /// It has tables: the certificate would be one for each routing.
+    Tables,
+    /// Its accesses are too many to be compared pair by pair.
+    TooLarge,
+}
+
+impl fmt::Display for NoCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tables => "programs with tables have no certificate",
+            Self::TooLarge => "the program is too large to be compared tile by tile",
+        })
+    }
+}
+
+impl std::error::Error for NoCertificate {}
+
+/// Pairs of accesses that are compared.
+const MOST_PAIRS: u64 = 1 << 28;
+
+/// The certificate of an accepted program, in an order that depends on nothing else.
+///
+/// # Errors
+/// [`NoCertificate`] for programs with tables, and for those with so many accesses of one buffer that no checker would
+/// compare them.
+pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
+    let program = verified.program();
+    if !program.tables.is_empty() {
+        return Err(NoCertificate::Tables);
+    }
+    let mut verifier = Verifier::default();
+    verifier.sync.compile(program);
+    verifier.storages.compile(program);
+    let storages = 0..verifier.storages.kinds.len();
+    let pairs = storages.clone().map(|n| (verifier.storages.accesses(n).len() as u64).pow(2)).sum::<u64>();
+    if pairs > MOST_PAIRS {
+        return Err(NoCertificate::TooLarge);
+    }
+    let mut budget = Budget::of(program);
+    let mut firsts = vec![0];
+    for storage in storages.filter(|&n| verifier.storages.kinds[n].moves) {
+        let positions = verifier.storages.positions(program, storage, 1, &mut budget);
+        firsts.extend(positions.ok_or(NoCertificate::TooLarge)?);
+    }
+    let pipelined = program.steps == Steps::Pipelined;
+    let moving = verifier.storages.moving_packets().is_some() && program.positions > 1;
+    let copies = verifier.copies(program);
+    let (window, starts) = match moving {
+        true => {
+            let window = if pipelined { MOST_COPIES } else { 1 };
+            verifier.clocks.distrust_by_steps(&verifier.sync, copies, &mut verifier.simulation, budget.clocks);
+            (window, verifier.starts(program, window, &mut budget))
+        }
+        false => {
+            verifier.clocks.trust_counters(&verifier.sync);
+            (1, vec![0])
+        }
+    };
+    let mut proofs = Vec::new();
+    for starts in periods(program, starts) {
+        let packets = verifier.edges(program, starts.first, window).ok_or(NoCertificate::TooLarge)?;
+        proofs.push(verifier.prove(program, starts, copies, &packets, moving));
+    }
+    Ok(Certificate { periods: periods(program, firsts), proofs })
+}
+
+/// Periods that start at the given positions.
+fn periods(program: &Program, mut firsts: Vec<u32>) -> Vec<Period> {
+    firsts.sort_unstable();
+    firsts.dedup();
+    let ends = firsts.iter().skip(1).map(|next| next - 1).chain([program.positions - 1]);
+    firsts.iter().zip(ends).map(|(&first, last)| Period { first, last }).collect()
+}
+
+impl Verifier {
+    /// The order of packets in each step of a launch.
+    fn edges(&mut self, program: &Program, start: u32, window: u32) -> Option<Vec<Rc<PacketEdges>>> {
+        let positions = (0..window).map_while(|step| position_after(program, start, step));
+        let mut budget = Budget::of(program);
+        positions
+            .map(|position| {
+                let edges = PacketEdges::at(program, &self.storages, &mut self.grid, position, &mut budget);
+                edges.ok().filter(|_| !budget.is_spent()).map(Rc::new)
+            })
+            .collect()
+    }
+
+    fn prove(
+        &mut self,
+        program: &Program,
+        starts: Period,
+        copies: u32,
+        packets: &[Rc<PacketEdges>],
+        moving: bool,
+    ) -> Proof {
+        let order = Order { sync: &self.sync, packets };
+        let mut tasks = Vec::new();
+        match self.sync.mode {
+            Mode::Queues => {
+                let run = Run { copies: 1, endless: false, avoid: None };
+                self.simulation.run(order, run, |id, _| tasks.push(task(id)));
+            }
+            Mode::Tickets(_) => tasks.extend(self.sync.queues.row(0).iter().map(|&id| task(id))),
+        }
+        self.clocks.compute(order, copies, &mut self.simulation, Budget::of(program).clocks);
+        let (chains, clocks, steps) = self.clocks.write_down(copies);
+        let mixed = self.clocks.mixed().map(|counter| self.sync.element(counter)).collect();
+        let traps = self.traps(program, packets, copies, moving.then_some(starts.first));
+        Proof { starts, order: tasks, chains, clocks, steps, mixed, traps }
+    }
+
+    /// A trap for each pair that may conflict and that the clocks leave open.
+    fn traps(&mut self, program: &Program, packets: &[Rc<PacketEdges>], copies: u32, start: Option<u32>) -> Vec<Trap> {
+        let mut open: BTreeMap<(u32, u32), Vec<(u32, u32)>> = BTreeMap::new();
+        for storage in 0..self.storages.kinds.len() {
+            let kind = self.storages.kinds[storage];
+            let accesses = self.storages.accesses(storage);
+            for (n, first) in accesses.iter().enumerate() {
+                for (k, second) in accesses.iter().enumerate() {
+                    if kind.local || !conflict(first, second) {
+                        continue;
+                    }
+                    for (from, distance) in meetings(program, [first, second], n < k, kind.stride, start) {
+                        let (a, b) = (first.task(), second.task());
+                        let known = distance.min(copies - 1);
+                        if (distance > 0 || a != b) && !self.clocks.before(a, 0, b, known) {
+                            open.entry((a, from)).or_default().push((b, distance.min(MOST_COPIES - 2)));
+                        }
+                    }
+                }
+            }
+        }
+        let mut traps = Vec::new();
+        for ((a, from), mut behind) in open {
+            behind.sort_unstable_by_key(|&(b, distance)| (distance, b));
+            behind.dedup();
+            self.trap(program, packets, (a, from), behind, &mut traps);
+        }
+        traps
+    }
+
+    /// Traps of one task, with as short a horizon as each of the tasks `behind` needs.
+    fn trap(
+        &mut self,
+        program: &Program,
+        packets: &[Rc<PacketEdges>],
+        (a, from): (u32, u32),
+        mut behind: Vec<(u32, u32)>,
+        traps: &mut Vec<Trap>,
+    ) {
+        let longest = longest_launch(program, from);
+        let mut horizon = 1;
+        while !behind.is_empty() {
+            let furthest = behind.iter().map(|&(_, distance)| distance + 2).max().unwrap_or(1);
+            horizon = if longest == 1 { 1 } else { furthest.max(horizon).min(longest).min(MOST_COPIES) };
+            let run = Run { copies: horizon, endless: longest > horizon, avoid: Some((a, 0)) };
+            let mut ran = vec![false; (self.sync.tasks * horizon) as usize];
+            let at = |id: u32, step: u32| (step * self.sync.tasks + id) as usize;
+            let order = Order { sync: &self.sync, packets };
+            self.simulation.run(order, run, |id, step| ran[at(id, step)] = true);
+            let open = behind.len();
+            behind.retain(|&(b, distance)| distance >= horizon || ran[at(b, distance)]);
+            if behind.len() < open {
+                let instances = (0..horizon).flat_map(|step| (0..self.sync.tasks).map(move |id| (id, step)));
+                let stuck = instances.filter(|&(id, step)| !ran[at(id, step)] && (id, step) != (a, 0));
+                let stuck = stuck.map(|(id, step)| (task(id), step)).collect();
+                traps.push(Trap { from, task: task(a), horizon, stuck });
+            }
+            if horizon >= MOST_COPIES.min(longest) {
+                return;
+            }
+            horizon *= 2;
+        }
+    }
+}
+
+/// The first position of a launch, and the distance in steps, at which two accesses may conflict: within a step if the first comes
+/// before in it, and at the least distance of steps.
+fn meetings(
+    program: &Program,
+    [first, second]: [&Access; 2],
+    before: bool,
+    stride: u32,
+    start: Option<u32>,
+) -> Vec<(u32, u32)> {
+    let mut meetings = Vec::new();
+    let pipelined = program.steps == Steps::Pipelined;
+    if first.operand.buffer != second.operand.buffer {
+        let [a, b] = [first, second].map(|access| bytes(&program.buffers[access.operand.buffer.index()]));
+        if a.start < b.end && b.start < a.end {
+            meetings.extend(before.then_some((0, 0)));
+            meetings.extend([1, 2].into_iter().filter(|_| pipelined).map(|distance| (0, distance)));
+        }
+        return meetings;
+    }
+    let meet = Meet::of(&first.operand.region, &second.operand.region, program.positions).with_first_at(start);
+    meetings.extend(meet.within(0, 0).filter(|_| before).map(|(position, _)| (position, 0)));
+    if pipelined && let Some((distance, position)) = least_distance(program, [first, second], stride, start) {
+        meetings.push((position, distance));
+    }
+    meetings
+}
