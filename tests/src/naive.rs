@@ -32,6 +32,7 @@ fn proof(program: &Program, starts: Period) -> Proof {
 /// The longest launch from a position, as far as it is looked at.
 struct Launch<'p> {
     program: &'p Program,
+    first: u32,
     steps: u32,
     /// Whether it has more steps.
     goes_on: bool,
@@ -48,7 +49,7 @@ impl<'p> Launch<'p> {
         };
         let position = |step| if program.positions == 1 { 0 } else { first + step };
         let writers = (0..steps).map(|step| writers(program, position(step).into())).collect();
-        Self { program, steps, goes_on, writers }
+        Self { program, first, steps, goes_on, writers }
     }
 
     /// An order of one step; of tickets, that of the list, so that one worker is enough.
@@ -83,6 +84,7 @@ impl<'p> Launch<'p> {
         let stuck = all.into_iter().filter(|next| *next != (task, 0) && !finished.contains(next));
         let horizon = if self.goes_on { HORIZON } else { self.steps };
         Trap {
+            from: self.first,
             task: TaskId::from(task),
             horizon,
             stuck: stuck.map(|(task, step)| (TaskId::from(task), step)).collect(),

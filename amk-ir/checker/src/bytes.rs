@@ -114,7 +114,8 @@ impl<'p> Bytes<'p> {
         self.apart(other, 0, positions, budget)
     }
 
-    /// The least distance at which they share bytes, this first, and a position where they do.
+    /// The least distance at which they share bytes, this first, and the first start position: L8 is about tiles of one
+    /// buffer, so an order is asked for in the longest launch.
     pub(crate) fn least(
         &self,
         other: &Self,
@@ -126,9 +127,9 @@ impl<'p> Bytes<'p> {
             return Ok(self.apart(other, 0, positions, budget)?.map(|at| (1, at)));
         }
         for distance in 1..=positions.last - starts.first {
-            let starts = Span::new(starts.first, starts.last.min(positions.last - distance));
-            if let Some(at) = self.apart(other, distance, starts, budget)? {
-                return Ok(Some((distance, at)));
+            let within = Span::new(starts.first, starts.last.min(positions.last - distance));
+            if self.apart(other, distance, within, budget)?.is_some() {
+                return Ok(Some((distance, starts.first)));
             }
         }
         Ok(None)

@@ -2,10 +2,11 @@
 
 use crate::budget::Budget;
 use crate::launch::{Launch, Place};
-use crate::refusal::{Ill, Refusal};
-use amk_ir::TaskId;
+use crate::refusal::{Counter, Ill, Refusal};
+use crate::structure;
 use amk_ir::certificate::Proof;
-use std::collections::HashMap;
+use amk_ir::{Element, TaskId};
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 /// Numbers of the inequality that are kept at a time.
@@ -18,6 +19,7 @@ pub(crate) struct Clocks<'a> {
     proof: &'a Proof,
     /// By task: its chain, and its place in it.
     chains: Vec<Option<Place>>,
+    mixed: HashSet<Element>,
 }
 
 impl<'a> Clocks<'a> {
@@ -32,12 +34,10 @@ impl<'a> Clocks<'a> {
         if let Some(step) = proof.steps.iter().position(|step| !names_clocks(step)) {
             return Err(Ill::Step(step));
         }
-        let (_, counters) = launch.program.counter_bases();
-        let entries = proof.mixed.len();
-        if entries != 0 && entries as u64 != counters {
-            return Err(Ill::Mixed { entries, counters });
+        if let Some(&on) = proof.mixed.iter().find(|&&on| !structure::exists(launch.program, on)) {
+            return Err(Ill::Mixed(Counter(on)));
         }
-        Ok(Self { launch, proof, chains })
+        Ok(Self { launch, proof, chains, mixed: proof.mixed.iter().copied().collect() })
     }
 
     /// Steps that have clocks of their own, in the longest launch.
@@ -86,9 +86,13 @@ impl<'a> Clocks<'a> {
 
     /// Whether all signals of a step come after those of the step before, in launches from these positions.
     fn keeps_steps_apart(&self, counter: usize) -> bool {
-        let mixed =
-            || usize::try_from(self.launch.counters[counter].element).ok().and_then(|n| self.proof.mixed.get(n));
-        self.launch.steps(self.proof.starts.first) == 1 || !self.proof.steps.is_empty() && mixed() != Some(&true)
+        self.launch.steps(self.proof.starts.first) == 1
+            || self.claims() && !self.mixed.contains(&self.launch.counters[counter].on.0)
+    }
+
+    /// Whether clocks can claim anything.
+    fn claims(&self) -> bool {
+        !self.proof.steps.is_empty() && !self.proof.chains.is_empty()
     }
 
     /// Whether the inequality holds for each task of each step that has a clock.
@@ -116,7 +120,7 @@ impl<'a> Clocks<'a> {
     /// Whether tasks of the second step that signal a counter come after all tasks of the first that do, where it is not mixed.
     fn check_mixed(&self, budget: &mut Budget) -> Result<(), Refusal> {
         let position = self.proof.starts.first;
-        if self.launch.steps(position) == 1 || self.proof.steps.is_empty() {
+        if self.launch.steps(position) == 1 || !self.claims() {
             return Ok(());
         }
         for (counter, signals) in self.launch.counters.iter().enumerate() {

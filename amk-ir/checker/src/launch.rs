@@ -19,8 +19,6 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Signals {
     pub(crate) on: Counter,
-    /// Its index among the elements of all event tensors.
-    pub(crate) element: u64,
     /// The tasks that signal it: as many as its fan-in.
     pub(crate) by: Vec<TaskId>,
 }
@@ -105,13 +103,11 @@ impl<'p> Launch<'p> {
 
     /// Numbers the counters that are named.
     fn count(&mut self) {
-        let (bases, _) = self.program.counter_bases();
         let mut numbers = HashMap::new();
         let counters = &mut self.counters;
         let mut number = |on: Element| {
             *numbers.entry(on).or_insert_with(|| {
-                let element = bases[on.event.index()].saturating_add(on.index.into());
-                counters.push(Signals { on: Counter(on), element, by: Vec::new() });
+                counters.push(Signals { on: Counter(on), by: Vec::new() });
                 counters.len() - 1
             })
         };

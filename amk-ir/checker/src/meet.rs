@@ -128,7 +128,7 @@ impl Meet {
         both.is_some_and(|(p, q)| self.apart.and(Span::new(q.first - p.last, q.last - p.first)).is_some())
     }
 
-    /// The least distance at which they meet, `x` first, and a position of `x` where they do.
+    /// The least distance at which they meet, `x` first, and the first position of `x` where they do: these decide (L8).
     pub(crate) fn least(&self, distances: Distances) -> Option<(i64, i64)> {
         if distances.is_still() {
             return self.in_step(distances.positions).map(|at| (distances.slots, at.first));

@@ -24,7 +24,8 @@ trait Conflicts {
     fn ever(&self, budget: &mut Budget) -> Result<bool, Refusal>;
     /// A position, of those given, at which they do in one step.
     fn in_step(&self, positions: Span, budget: &mut Budget) -> Result<Option<i64>, Refusal>;
-    /// The least distance, and a position of the first.
+    /// The least distance, and a position of the first: an order at this distance in launches that start there or later is
+    /// one at all distances in all launches that start where it was asked for.
     fn least(&self, order: Order, distances: Distances, budget: &mut Budget) -> Result<Option<(i64, i64)>, Refusal>;
 }
 
@@ -206,7 +207,7 @@ fn conflict(x: &Use<'_>, y: &Use<'_>, position: i64, distance: i64) -> Box<Confl
 /// Whether a proof shows that `x` finishes before `y` starts.
 fn shown(orders: &Orders<'_>, x: &Use<'_>, y: &Use<'_>, position: i64, distance: i64) -> Result<(), Refusal> {
     let (first, second, steps) = (x.task(), y.task(), distance.unsigned_abs());
-    if orders.clocks.shows(first, second, steps) || orders.traps.shows(first, second, steps) {
+    if orders.clocks.shows(first, second, steps) || orders.traps.shows(first, second, steps, position) {
         return Ok(());
     }
     Err(Refusal::Unordered { conflict: conflict(x, y, position, distance), start: orders.starts.first })

@@ -176,13 +176,16 @@ pub enum Ill {
     /// A step has not a clock for each task.
     #[error("step {0} of the clocks does not name a clock for each task")]
     Step(usize),
-    /// `mixed` has not one entry a counter.
-    #[error("`mixed` has {entries} entries for {counters} counters")]
-    Mixed {
-        /// Its length.
-        entries: usize,
-        /// How many there are.
-        counters: u64,
+    /// A counter that is called mixed is not there.
+    #[error("the mixed counter {0} is not there")]
+    Mixed(Counter),
+    /// A trap is of launches from a position that its proof is not of.
+    #[error("the trap of {task} is of launches from {from}, and its proof is not")]
+    From {
+        /// The task of the first step.
+        task: TaskId,
+        /// The first start position of the launches.
+        from: u32,
     },
     /// A trap names a task or a step that is not there, or is its own task's.
     #[error("the trap of {task} names {stuck} of step {step}")]

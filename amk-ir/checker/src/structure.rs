@@ -64,14 +64,16 @@ fn queues(program: &Program) -> Result<(), Malformed> {
     }
 }
 
+/// Whether an event tensor has the element.
+pub(crate) fn exists(program: &Program, on: Element) -> bool {
+    let event = program.events.get(on.event.index());
+    event.is_some_and(|event| u64::from(on.index) < event.len())
+}
+
 fn counters(program: &Program) -> Result<(), Malformed> {
-    let exists = |on: Element| {
-        let event = program.events.get(on.event.index());
-        event.is_some_and(|event| u64::from(on.index) < event.len())
-    };
     for (task, body) in (0..).map(TaskId).zip(&program.tasks) {
         let named = body.waits.iter().map(|wait| wait.on).chain(body.signals.iter().copied());
-        if let Some(on) = named.into_iter().find(|&on| !exists(on)) {
+        if let Some(on) = named.into_iter().find(|&on| !exists(program, on)) {
             return Err(Malformed::NoCounter(task, Counter(on)));
         }
         let mut signalled = HashSet::new();

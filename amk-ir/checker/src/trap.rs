@@ -5,15 +5,15 @@ use crate::launch::Launch;
 use crate::refusal::{Ill, Refusal};
 use amk_ir::TaskId;
 use amk_ir::certificate::{Proof, Trap};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Orders that the traps of a proof show.
 #[derive(Debug, Default)]
 pub(crate) struct Traps {
-    /// The task of the first step, and the task and step of what is stuck.
-    stuck: HashSet<(TaskId, TaskId, u64)>,
-    /// From which step on the second task is stuck while the first of the first step has not finished.
-    from: HashMap<(TaskId, TaskId), u64>,
+    /// By the task of the first step, and the task and step of what is stuck: in launches from which position on.
+    stuck: HashMap<(TaskId, TaskId, u64), u32>,
+    /// From which step on the second task is stuck while the first of the first step has not finished, in the same way.
+    later: HashMap<(TaskId, TaskId), Vec<(u64, u32)>>,
 }
 
 impl Traps {
@@ -21,25 +21,30 @@ impl Traps {
     pub(crate) fn check(launch: &Launch<'_>, proof: &Proof, budget: &mut Budget) -> Result<Self, Refusal> {
         let mut traps = Self::default();
         for trap in &proof.traps {
-            let unfinished = Unfinished::new(launch, proof.starts.first, trap, budget)?;
-            unfinished.check(trap, budget)?;
+            if trap.from < proof.starts.first || proof.starts.last < trap.from {
+                return Err(Ill::From { task: trap.task, from: trap.from }.into());
+            }
+            Unfinished::new(launch, trap, budget)?.check(trap, budget)?;
             let last = u64::from(trap.horizon.saturating_sub(1));
             for &(task, step) in &trap.stuck {
-                traps.stuck.insert((trap.task, task, step.into()));
+                let from = traps.stuck.entry((trap.task, task, step.into())).or_insert(trap.from);
+                *from = trap.from.min(*from);
                 // What is stuck in the last step stays stuck (L4); with tickets, after the first step.
                 if u64::from(step) == last && (launch.drawing.is_none() || last >= 1) {
-                    let from = traps.from.entry((trap.task, task)).or_insert(last);
-                    *from = last.min(*from);
+                    traps.later.entry((trap.task, task)).or_default().push((last, trap.from));
                 }
             }
         }
         Ok(traps)
     }
 
-    /// Whether they show that `first` of the first step finishes before `second` starts, `distance` steps later.
-    pub(crate) fn shows(&self, first: TaskId, second: TaskId, distance: u64) -> bool {
-        self.stuck.contains(&(first, second, distance))
-            || self.from.get(&(first, second)).is_some_and(|&from| from <= distance)
+    /// Whether they show that `first` of the first step finishes before `second` starts, `distance` steps later, in
+    /// launches that start at `position` or later.
+    pub(crate) fn shows(&self, first: TaskId, second: TaskId, distance: u64, position: i64) -> bool {
+        let reaches = |from: u32| i64::from(from) <= position;
+        let mut later = self.later.get(&(first, second)).into_iter().flatten();
+        self.stuck.get(&(first, second, distance)).is_some_and(|&from| reaches(from))
+            || later.any(|&(step, from)| step <= distance && reaches(from))
     }
 }
 
@@ -60,8 +65,8 @@ struct Unfinished<'a> {
 }
 
 impl<'a> Unfinished<'a> {
-    fn new(launch: &'a Launch<'a>, first: u32, trap: &Trap, budget: &mut Budget) -> Result<Self, Refusal> {
-        let steps = launch.steps(first).min(trap.horizon.into());
+    fn new(launch: &'a Launch<'a>, trap: &Trap, budget: &mut Budget) -> Result<Self, Refusal> {
+        let steps = launch.steps(trap.from).min(trap.horizon.into());
         let mut instances = vec![(0, trap.task)];
         for &(stuck, step) in &trap.stuck {
             let tasks = launch.places.len();
@@ -75,7 +80,7 @@ impl<'a> Unfinished<'a> {
         instances.dedup();
         let mut unfinished = Self {
             launch,
-            first,
+            first: trap.from,
             steps,
             instances: Vec::new(),
             earliest: HashMap::new(),

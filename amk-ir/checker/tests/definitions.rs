@@ -1,8 +1,8 @@
 //! Certificates by hand: the true ones are accepted, and each lie is refused for what it is.
 
-use amk_checker::{Ill, Malformed, Missing, Refusal, check};
+use amk_checker::{Counter, Ill, Malformed, Missing, Refusal, check};
 use amk_ir::certificate::{Certificate, Period, Proof, Trap};
-use amk_ir::{Program, Queues, TaskId, text};
+use amk_ir::{Element, EventId, Program, Queues, TaskId, text};
 
 const INSTRUCTIONS: &str = r#"
 instruction i0 "k::fill" fill() -> (y)
@@ -19,8 +19,18 @@ fn period(first: u32, last: u32) -> Period {
     Period { first, last }
 }
 
+/// The only element of an event tensor.
+fn counter(event: u32) -> Element {
+    Element { event: EventId(event), index: 0 }
+}
+
 fn trap(task: u32, horizon: u32, stuck: &[(u32, u32)]) -> Trap {
-    Trap { task: TaskId(task), horizon, stuck: stuck.iter().map(|&(task, step)| (TaskId(task), step)).collect() }
+    Trap {
+        from: 0,
+        task: TaskId(task),
+        horizon,
+        stuck: stuck.iter().map(|&(task, step)| (TaskId(task), step)).collect(),
+    }
 }
 
 /// A certificate without clocks and traps, whose order is the eager one.
@@ -112,7 +122,7 @@ fn each_field_of_a_certificate_is_held_against_the_program() {
     ill(&|proof| proof.clocks[1] = vec![0; 4], Ill::Clock(1));
     ill(&|proof| proof.steps[0][1] = 2, Ill::Step(0));
     ill(&|proof| proof.steps[0].truncate(2), Ill::Step(0));
-    ill(&|proof| proof.mixed = vec![false; 2], Ill::Mixed { entries: 2, counters: 1 });
+    ill(&|proof| proof.mixed = vec![counter(1)], Ill::Mixed(Counter(counter(1))));
     ill(&|proof| proof.starts.last = 1, Ill::Starts);
     ill(&|proof| proof.traps = vec![trap(7, 1, &[(2, 0)])], Ill::Stuck { task: TaskId(7), stuck: TaskId(2), step: 0 });
     let nothing = check(&program, &Certificate::default());
@@ -186,8 +196,8 @@ fn clocks_of_two_steps_go_on_for_ever() {
             assert!(own && found.is_ok() || matches!(found, Err(Refusal::Clock { .. })), "{number} {chain}: {found:?}");
         }
     }
-    clock(&|proof| proof.mixed = vec![true, false]);
-    clock(&|proof| proof.mixed = vec![false, true]);
+    clock(&|proof| proof.mixed = vec![counter(0)]);
+    clock(&|proof| proof.mixed = vec![counter(1)]);
     let dropped = lie(&|proof| proof.steps[1][0] = 0);
     assert!(matches!(dropped, Err(Refusal::Unordered { .. })), "{dropped:?}");
 }
@@ -207,7 +217,7 @@ worker w1: t1
 worker w2: t2 t3";
     let body = body.replace("task t3: wait e1 >= 1\nevent e1 @used\n", "").replace("t2 t3", "t2");
     let ahead = program("steps pipelined\n", &body);
-    let claims = |mixed: Vec<bool>| {
+    let claims = |mixed: Vec<Element>| {
         with(&ahead, |certificate, n| {
             let proof = &mut certificate.proofs[n];
             proof.clocks = vec![vec![], vec![1, 1], vec![2, 2]];
@@ -216,8 +226,7 @@ worker w2: t2 t3";
         })
     };
     assert!(matches!(claims(vec![]), Err(Refusal::Mixed { .. })));
-    assert!(matches!(claims(vec![false]), Err(Refusal::Mixed { .. })));
-    assert!(matches!(claims(vec![true]), Err(Refusal::Clock { .. })));
+    assert!(matches!(claims(vec![counter(0)]), Err(Refusal::Clock { .. })));
     for horizon in [1, 2, 5] {
         let traps = with(&ahead, |certificate, n| certificate.proofs[n].traps = vec![trap(1, horizon, &[(2, 0)])]);
         assert!(matches!(traps, Err(Refusal::NotStuck { stuck: TaskId(2), .. })), "{traps:?}");
