@@ -39,11 +39,14 @@ mod error;
 mod json;
 mod parse;
 mod print;
+mod shown;
 mod table;
 
 pub use error::{ParseCause, ParseError};
-pub use json::{JSON_VERSION, JsonError};
+pub use json::{FormError, JSON_VERSION, JsonError, read_json};
 pub use parse::{Lines, parse, parse_with_lines};
 pub use print::print;
+pub use shown::{OneLine, Shown};
 
-pub(crate) use print::{index_text, interval_text, kind_name, operands_text, task_text};
+pub(crate) use print::{index_text, interval_text, kind_name, operands_text, param_text, task_text};
+pub(crate) use shown::clipped;

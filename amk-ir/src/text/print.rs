@@ -1,6 +1,7 @@
 //! The printer of the text format.
 
 use super::cursor::{is_digits, is_plain_name, is_plain_word};
+use super::shown::Shown;
 use super::table::{is_plain, write_routed, write_routed_signal, write_routed_wait, write_table};
 use crate::{
     Access, Buffer, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction, InstructionId,
@@ -186,7 +187,7 @@ fn write_call(out: &mut String, program: &Program, call: &Call) -> fmt::Result {
     }
     if !call.params.is_empty() {
         write!(out, " {{")?;
-        write_list(out, &call.params, write_param)?;
+        write_list(out, &call.params, |out, param| write!(out, "{}", param_text(param)))?;
         write!(out, "}}")?;
     }
     Ok(())
@@ -288,13 +289,14 @@ pub(super) fn write_index(out: &mut String, shape: &[u32], index: u32) -> fmt::R
     }
 }
 
-fn write_param(out: &mut String, param: &Param) -> fmt::Result {
+/// A parameter as it stands in a call.
+pub(crate) fn param_text(param: &Param) -> String {
     match param {
-        Param::F32(x) if x.is_nan() => write!(out, "nan"),
+        Param::F32(x) if x.is_nan() => "nan".to_owned(),
         // `Debug` of a float is the shortest text that reads back, with a `.` or an `e`.
-        Param::F32(x) => write!(out, "{x:?}"),
-        Param::U32(n) => write!(out, "{n}"),
-        Param::Pos => write!(out, "pos"),
+        Param::F32(x) => format!("{x:?}"),
+        Param::U32(n) => n.to_string(),
+        Param::Pos => "pos".to_owned(),
     }
 }
 
@@ -346,7 +348,7 @@ fn operand_name(name: &str) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    format!("\"{}\"", Shown(text))
 }
 
 /// The name of a kind in the text format.

@@ -160,6 +160,20 @@ pub enum Violation {
         /// How many.
         count: u64,
     },
+    /// AMK0114: what is written is marked `early`.
+    EarlyWrite {
+        /// The access.
+        site: Site,
+    },
+    /// AMK0115: a parameter that is infinite or not a number.
+    NotFinite {
+        /// The task.
+        task: TaskId,
+        /// The call's place in the task.
+        call: u32,
+        /// The parameter's place in the call.
+        param: u32,
+    },
     /// AMK0201: a wait that can never hold, or that always holds.
     Unsatisfiable {
         /// The task.
@@ -543,6 +557,8 @@ impl Violation {
             Self::Repeated { .. } => 111,
             Self::Packet { .. } => 112,
             Self::TooMany { .. } => 113,
+            Self::EarlyWrite { .. } => 114,
+            Self::NotFinite { .. } => 115,
             Self::Unsatisfiable { .. } => 201,
             Self::Deadlock { .. } => 202,
             Self::TicketOrder { .. } => 203,
