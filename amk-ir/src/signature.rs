@@ -71,7 +71,7 @@ pub enum ParamKind {
 }
 
 /// Where a tensor operand may come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TensorClass {
     /// `&Tensor`: computed in this step.
@@ -82,6 +82,18 @@ pub enum TensorClass {
     State,
     /// `Token` or `&Token`: a token id, u32, shape `[1]`.
     Token,
+}
+
+impl TensorClass {
+    /// The class in words.
+    pub(crate) const fn described(self) -> &'static str {
+        match self {
+            Self::Tensor => "a tensor of this step",
+            Self::Weight => "a weight",
+            Self::State => "a state",
+            Self::Token => "a token",
+        }
+    }
 }
 
 /// What an instruction returns.

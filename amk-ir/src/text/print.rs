@@ -8,6 +8,7 @@ use crate::{
     Interval, Limits, Operand, Param, Program, Queues, Steps, Task, TaskId, WorkerId,
 };
 use core::fmt::{self, Write};
+use std::collections::HashSet;
 
 /// The program as text; see the [module](super) for the format.
 pub fn print(program: &Program) -> String {
@@ -48,8 +49,9 @@ fn write_program(out: &mut String, program: &Program) -> fmt::Result {
         }
         writeln!(out)?;
     }
+    let callable = callable(program);
     for (n, task) in program.tasks.iter().enumerate() {
-        write_task(out, program, TaskId::from(n), task)?;
+        write_task(out, program, &callable, TaskId::from(n), task)?;
         writeln!(out)?;
     }
     write_queues(out, &program.queues)
@@ -140,11 +142,11 @@ fn write_shape(out: &mut String, shape: &[u32]) -> fmt::Result {
 /// The line of a task.
 pub(crate) fn task_text(program: &Program, id: TaskId, task: &Task) -> String {
     let mut text = String::new();
-    let _ = write_task(&mut text, program, id, task);
+    let _ = write_task(&mut text, program, &callable(program), id, task);
     text
 }
 
-fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> fmt::Result {
+fn write_task(out: &mut String, program: &Program, callable: &HashSet<&str>, id: TaskId, task: &Task) -> fmt::Result {
     write!(out, "task {id}")?;
     if let Some(op) = task.op {
         write!(out, " {op}")?;
@@ -152,7 +154,7 @@ fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> f
     write!(out, ":")?;
     for (n, call) in task.calls.iter().enumerate() {
         write!(out, "{}", if n == 0 { " " } else { " then " })?;
-        write_call(out, program, call)?;
+        write_call(out, program, callable, call)?;
     }
     for (n, wait) in task.waits.iter().enumerate() {
         write!(out, "{}", if n == 0 { " wait " } else { ", " })?;
@@ -174,8 +176,12 @@ fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> f
     Ok(())
 }
 
-fn write_call(out: &mut String, program: &Program, call: &Call) -> fmt::Result {
-    write!(out, "{}(", call_name(program, call.instruction))?;
+fn write_call(out: &mut String, program: &Program, callable: &HashSet<&str>, call: &Call) -> fmt::Result {
+    let name = program.instructions.get(call.instruction.index()).map(|instruction| instruction.name.as_str());
+    match name.filter(|name| callable.contains(name)) {
+        Some(name) => write!(out, "{name}(")?,
+        None => write!(out, "{}(", call.instruction)?,
+    }
     let split = first_trailing_write(call.operands.iter().map(|o| o.access));
     let (left, right) = call.operands.split_at(split);
     write_list(out, left, |out, o| write_marked_operand(out, program, o, access_mark(o.access)))?;
@@ -193,15 +199,16 @@ fn write_call(out: &mut String, program: &Program, call: &Call) -> fmt::Result {
     Ok(())
 }
 
-/// The unique name of the instruction, else its id.
-fn call_name(program: &Program, id: InstructionId) -> String {
-    let named = program.instructions.get(id.index()).map(|i| i.name.as_str());
-    match named {
-        Some(name) if is_call_word(name) && program.instructions.iter().filter(|i| i.name == name).count() == 1 => {
-            name.to_owned()
+/// The names by which instructions are called: others are called by their ids.
+fn callable(program: &Program) -> HashSet<&str> {
+    let (mut names, mut twice) = (HashSet::new(), HashSet::new());
+    for instruction in program.instructions.iter().filter(|instruction| is_call_word(&instruction.name)) {
+        if !names.insert(instruction.name.as_str()) {
+            twice.insert(instruction.name.as_str());
         }
-        _ => id.to_string(),
     }
+    names.retain(|name| !twice.contains(name));
+    names
 }
 
 /// Whether a call can stand with this name: not taken for a keyword or an id.
