@@ -148,7 +148,7 @@ exchanged by packets: an `activation` or an `output`. A packet buffer has at lea
     event e0 @done[65536, 65536]"#,
     },
     Page {
-        code: 114,
+        code: 115,
         title: "an early write",
         text: r#"`early` says that an operand may be read before the task's waits, as a prefetch. What a call writes or updates it writes after
 them, so `early` stands at reads only.
@@ -160,7 +160,7 @@ them, so `early` stands at reads only.
     worker w0: t0"#,
     },
     Page {
-        code: 115,
+        code: 116,
         title: "a parameter that is no finite number",
         text: r#"The floats that calls have as parameters are finite numbers of 32 bits. The text format can say `inf` and `nan`, and reads a number
 beyond `3.4028235e38` as `inf`; a program with one is refused.

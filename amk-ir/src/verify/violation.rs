@@ -160,12 +160,12 @@ pub enum Violation {
         /// How many.
         count: u64,
     },
-    /// AMK0114: what is written is marked `early`.
+    /// AMK0115: what is written is marked `early`.
     EarlyWrite {
         /// The access.
         site: Site,
     },
-    /// AMK0115: a parameter that is infinite or not a number.
+    /// AMK0116: a parameter that is infinite or not a number.
     NotFinite {
         /// The task.
         task: TaskId,
@@ -557,8 +557,8 @@ impl Violation {
             Self::Repeated { .. } => 111,
             Self::Packet { .. } => 112,
             Self::TooMany { .. } => 113,
-            Self::EarlyWrite { .. } => 114,
-            Self::NotFinite { .. } => 115,
+            Self::EarlyWrite { .. } => 115,
+            Self::NotFinite { .. } => 116,
             Self::Unsatisfiable { .. } => 201,
             Self::Deadlock { .. } => 202,
             Self::TicketOrder { .. } => 203,

@@ -1,9 +1,9 @@
 //! `amk check`.
 
 use super::options::{GREEN, InstanceArgs, RED, paint, print};
+use amk::ir::Program;
 use amk::ir::text::{self, Shown};
 use amk::ir::verify::{Message, verify};
-use amk::ir::Program;
 use amk::registry::{Registry, RegistryError};
 use amk_models::model::{all_instances, find_instance};
 use anyhow::{Context as _, Result};
