@@ -8,6 +8,7 @@
 //! of the same lowering and the same verifier.
 
 pub mod callee;
+pub mod certificate;
 mod constants;
 pub mod dot;
 pub mod dtype;

@@ -176,6 +176,14 @@ impl RoutedWait {
         }
     }
 
+    /// The event tensor and the threshold of a wait for the element that an entry names.
+    pub fn pick(&self) -> Option<(EventId, u32)> {
+        match *self {
+            Self::Pick { event, threshold, .. } => Some((event, threshold)),
+            Self::Count { .. } => None,
+        }
+    }
+
     /// The table.
     pub const fn table(self) -> TableId {
         match self {

@@ -125,4 +125,21 @@ uses. Counters only count up, so a worker that runs ahead can also make up for s
 counter less than 2^31 signals, so a counter takes less than 2^30 a step. After a launch that was aborted the host starts the next
 one from a new base, above all that the old one can have counted."#,
     },
+    Page {
+        code: 505,
+        title: "moving packets in pipelined tickets",
+        text: r#"Which packets a task waits for depends on the position where their tiles move with it. With tickets a task of a later step can
+overtake the same task of an earlier one, which waits for others; no order of one step then tells that of the next. Use
+static queues, where a worker does not overtake itself, `steps barrier`, or tiles that do not move.
+
+    program @example
+    positions 8
+    steps pipelined
+    instruction i0 "ops::fill" fill() -> (y)
+    instruction i1 "ops::use" use(x)
+    buffer b0 @x activation f32[8] packet 1
+    task t0: fill() -> (b0[..])
+    task t1: use(b0[pos])
+    ticket 2: t0 t1"#,
+    },
 ];

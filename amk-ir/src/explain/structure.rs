@@ -148,6 +148,24 @@ exchanged by packets: an `activation` or an `output`. A packet buffer has at lea
     event e0 @done[65536, 65536]"#,
     },
     Page {
+        code: 114,
+        title: "a program that takes too long to check",
+        text: r#"A check has a budget of work in proportion to the size of the program, so that it ends within a second or so and never takes
+gigabytes. The message says what would exceed it, and how to cut the program so that it does not.
+
+    program @example
+    positions 40000
+    instruction i0 "ops::fill" fill() -> (y)
+    instruction i1 "ops::use" use(x)
+    buffer b0 @x activation f32[300, 50000] at 0
+    buffer b1 @y activation f32[300, 50000] at 30000000
+    task t0: fill() -> (b0[.., pos..pos+8])
+    task t1: use(b0[.., pos..pos+8])
+    task t2: fill() -> (b1[.., pos..pos+8])
+    task t3: use(b1[.., pos..pos+8])
+    worker w0: t0 t1 t2 t3"#,
+    },
+    Page {
         code: 115,
         title: "an early write",
         text: r#"`early` says that an operand may be read before the task's waits, as a prefetch. What a call writes or updates it writes after

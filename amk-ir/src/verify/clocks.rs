@@ -10,8 +10,9 @@
 //! [`simulation`](super::simulate) where a race depends on them.
 
 use super::simulate::{Run, Simulation};
-use super::sync::{Mode, Order};
+use super::sync::{Mode, Order, Sync};
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// A task's place: its chain and how many tasks of the chain, over all steps, come before it.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +46,11 @@ pub(super) struct Clocks {
     topological: Vec<u32>,
     /// Per counter, then per packet set: what its signals bring, of the copy in work.
     joins: Vec<Join>,
-    /// Counters whose signals of two steps can mix.
+    /// Counters whose signals of two steps can mix, and whether that is settled for all positions.
     confusable: Vec<bool>,
+    settled: bool,
+    /// Numbers that `data` may hold.
+    most: usize,
     /// The last task of each chain, for tickets; and chains with their last task then, those that were longest ago first.
     tails: Vec<u32>,
     idle: VecDeque<(u32, u32)>,
@@ -70,9 +74,26 @@ const NO_JOIN: Join = Join { clock: NONE, last: NONE, signals: 0, next_tail: 0 }
 const MEMO: usize = 64;
 
 impl Clocks {
-    /// Computes the clocks of `copies` consecutive steps. Several ticket workers keep no order from step to step.
-    pub(super) fn compute(&mut self, order: Order<'_>, copies: u32, simulation: &mut Simulation) {
+    /// Takes every counter to keep its steps apart, until `compute` finds that one does not.
+    pub(super) fn trust_counters(&mut self, sync: &Sync) {
+        self.confusable.clear();
+        self.confusable.resize(sync.counters() as usize, false);
+        self.settled = false;
+    }
+
+    /// Settles which counters keep their steps apart, by waits and queues alone: packets may differ from step to step.
+    pub(super) fn distrust_by_steps(&mut self, sync: &Sync, copies: u32, simulation: &mut Simulation, most: usize) {
+        self.trust_counters(sync);
+        let packets = [Rc::default()];
+        self.compute(Order { sync, packets: &packets }, copies, simulation, most);
+        self.settled = true;
+    }
+
+    /// Computes the clocks of `copies` consecutive steps, in at most `most` numbers. Several ticket workers keep no order from
+    /// step to step.
+    pub(super) fn compute(&mut self, order: Order<'_>, copies: u32, simulation: &mut Simulation, most: usize) {
         self.tasks = order.sync.tasks;
+        self.most = most;
         self.topological.clear();
         match order.sync.mode {
             Mode::Queues => {
@@ -81,13 +102,11 @@ impl Clocks {
             }
             Mode::Tickets(_) => self.topological.extend_from_slice(order.sync.queues.row(0)),
         }
-        self.confusable.clear();
-        self.confusable.resize(order.sync.counters() as usize, false);
         self.pass(order, copies);
         // Dropping the order of one counter can make another one confusable. Long chains of that are cut short.
         const ROUNDS: u32 = 8;
         for round in 0.. {
-            if copies == 1 || order.sync.mode != Mode::Queues || !self.mark_confusable(order) {
+            if self.settled || copies == 1 || order.sync.mode != Mode::Queues || !self.mark_confusable(order) {
                 break;
             }
             if round == ROUNDS {
@@ -95,6 +114,11 @@ impl Clocks {
             }
             self.pass(order, copies);
         }
+    }
+
+    /// Whether the clocks needed more numbers than they may have; then they are not complete.
+    pub(super) fn is_full(&self) -> bool {
+        self.data.len() > self.most
     }
 
     fn pass(&mut self, order: Order<'_>, copies: u32) {
@@ -123,6 +147,9 @@ impl Clocks {
             self.joins.resize((sync.counters() + order.packets(step).writers.rows()) as usize, NO_JOIN);
             for n in 0..self.topological.len() {
                 let task = self.topological[n];
+                if self.is_full() {
+                    return;
+                }
                 self.start(order, task, step);
                 self.finish(order, task, step);
             }
@@ -152,7 +179,7 @@ impl Clocks {
         }
         let mut chain = None;
         for wait in sync.waits.row(task) {
-            if self.confusable[wait.counter as usize] {
+            if self.confusable[wait.counter as usize] || self.is_full() {
                 continue;
             }
             let signallers = sync.signallers.row(wait.counter);
@@ -166,7 +193,7 @@ impl Clocks {
         }
         for &set in packets.reads.row(task) {
             let join = self.joins[(sync.counters() + set) as usize];
-            if join.clock != NONE && join.signals as usize == packets.writers.row(set).len() {
+            if !self.is_full() && join.clock != NONE && join.signals as usize == packets.writers.row(set).len() {
                 base = self.join(base, join.clock);
                 chain = chain.or_else(|| self.free_tail(sync.counters() + set, packets.writers.row(set)));
             }
@@ -223,11 +250,13 @@ impl Clocks {
     /// Adds a task that has finished to what its signals bring.
     fn finish(&mut self, order: Order<'_>, task: u32, step: u32) {
         let counters = order.sync.counters();
-        for &counter in order.sync.signals.row(task) {
-            self.signal(counter, task, step);
-        }
-        for &set in order.packets(step).writes.row(task) {
-            self.signal(counters + set, task, step);
+        let signals = order.sync.signals.row(task).iter().copied();
+        let packets = order.packets(step).writes.row(task).iter().map(|&set| counters + set);
+        for key in signals.chain(packets) {
+            if self.is_full() {
+                return;
+            }
+            self.signal(key, task, step);
         }
     }
 

@@ -3,7 +3,7 @@
 //! One step is enough: when all tasks of the steps before have run, their signals alone bring each counter to where a
 //! launch's start would have it, and signals that come early can only help. Packets wait for the words of their own step.
 
-use super::found::Found;
+use super::found::{Found, KEPT_PER_CODE};
 use super::simulate::{Run, Simulation};
 use super::sync::{Order, Sync, task};
 use super::violation::{Link, Violation, WaitsOn};
@@ -72,14 +72,15 @@ impl Deadlock {
     /// With one resident worker each wait must be satisfied by earlier tickets; then it is with any number of them.
     fn check_tickets(&mut self, order: Order<'_>, position: u32, found: &mut Found) -> bool {
         let mut holds = true;
+        let mut reported = 0;
         self.signalled.clear();
         self.signalled.resize(order.sync.counters() as usize, 0);
         for &id in order.sync.queues.row(0) {
             if !self.can_start(order, id) {
-                let links = self.links(order, id, &mut nothing_expanded(order));
                 // A wait that does not hold lacks a signal or a packet of a task that has not run.
                 let own = Link { task: task(id), on: WaitsOn::Queue, for_task: task(id) };
-                let link = links.first().copied().unwrap_or(own);
+                let link = self.first_link(order, id).filter(|_| reported < KEPT_PER_CODE).unwrap_or(own);
+                reported += 1;
                 found.push(Violation::TicketOrder { task: task(id), link, position });
                 holds = false;
             }
@@ -121,6 +122,23 @@ impl Deadlock {
         links
     }
 
+    /// The first of the links, with the signals that have come in `signalled`.
+    fn first_link(&self, order: Order<'_>, id: u32) -> Option<Link> {
+        let (sync, packets) = (order.sync, order.packets(0));
+        let missing = |tasks: &[u32]| tasks.iter().copied().find(|&t| !self.ran[t as usize]);
+        let link = |on, to| Link { task: task(id), on, for_task: task(to) };
+        let unmet = sync.waits.row(id).iter().filter(|wait| self.signalled[wait.counter as usize] < wait.threshold);
+        let waits = unmet.filter_map(|wait| {
+            let on = WaitsOn::Counter(Wait { on: sync.element(wait.counter), threshold: wait.threshold });
+            Some(link(on, missing(sync.signallers.row(wait.counter))?))
+        });
+        let sets = packets.reads.row(id).iter().filter_map(|&set| {
+            Some(link(WaitsOn::Packet(packets.buffers[set as usize]), missing(packets.writers.row(set))?))
+        });
+        let before = sync.before(id).filter(|&t| !self.ran[t as usize]);
+        waits.chain(sets).chain(before.map(|t| link(WaitsOn::Queue, t))).next()
+    }
+
     /// All links, the one to the queue included.
     fn all_links(&self, order: Order<'_>, id: u32, expanded: &mut [bool]) -> Vec<Link> {
         let mut links = self.links(order, id, expanded);
@@ -132,8 +150,12 @@ impl Deadlock {
     /// The shortest cycle through a task that is found to be on one; there is one, as each wait can hold.
     fn shortest_cycle(&mut self, order: Order<'_>) -> Option<Vec<Link>> {
         const TRIES: usize = 16;
-        let keys = nothing_expanded(order).len();
-        let next = |id| self.all_links(order, id, &mut vec![false; keys]).first().map(|link| link.for_task.0);
+        self.signalled.clear();
+        self.signalled.resize(order.sync.counters() as usize, 0);
+        for id in (0..order.sync.tasks).filter(|&t| self.ran[t as usize]) {
+            order.sync.signals.row(id).iter().for_each(|&counter| self.signalled[counter as usize] += 1);
+        }
+        let next = |id| self.first_link(order, id).map(|link| link.for_task.0);
         let mut walk = (0..order.sync.tasks).find(|&t| !self.ran[t as usize])?;
         let mut seen = vec![false; self.ran.len()];
         while !std::mem::replace(&mut seen[walk as usize], true) {

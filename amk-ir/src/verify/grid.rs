@@ -34,7 +34,7 @@ pub(super) struct Grid {
 /// More runs of bytes than this, for each access, are not taken apart: rows of a tile.
 const MOST_RUNS: usize = 1 << 14;
 /// The same for all accesses of a storage.
-pub(super) const MOST_RUNS_OF_STORAGE: usize = 1 << 24;
+pub(super) const MOST_RUNS_OF_STORAGE: usize = 1 << 21;
 
 impl Grid {
     /// Cuts the storage for accesses of the given steps; `false` where that would take far more cells than accesses.
@@ -131,6 +131,11 @@ impl Grid {
 
     pub(super) fn cells(&self) -> u32 {
         self.cells
+    }
+
+    /// Runs of bytes of all accesses, where buffers share them.
+    pub(super) fn runs(&self) -> u64 {
+        self.runs.len() as u64
     }
 
     fn distinct(&self, instance: usize) -> usize {

@@ -1,13 +1,15 @@
 //! Whether one task always finishes before another starts, decided exactly; and if not, why not.
 
+use super::budget::Budget;
 use super::clocks::Clocks;
 use super::found::Found;
 use super::routing::RoutedOrder;
 use super::simulate::{Run, Simulation};
 use super::storage::Access;
 use super::sync::{Mode, Order, task};
-use super::violation::{Conflict, Occurrence, Party, Race, Site, Unordered, Violation};
+use super::violation::{Conflict, Occurrence, Party, Race, Site, TooMuch, Unordered, Violation};
 use crate::{Program, Wait};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 /// After so many races a program is wrong enough.
@@ -16,8 +18,6 @@ const MOST_RACES: usize = 64;
 pub(super) const MOST_COPIES: u32 = 16;
 /// Steps that are further apart are taken to be as far apart as this: what is ordered then is so later.
 const FURTHEST: u32 = MOST_COPIES - 2;
-/// Steps of tasks that simulations may take in one run of the verifier.
-const BUDGET: u64 = 1 << 28;
 /// An access in a step of the launch.
 #[derive(Clone, Copy)]
 pub(super) struct Event<'a> {
@@ -32,24 +32,22 @@ pub(super) struct Judge<'a> {
     pub(super) clocks: &'a Clocks,
     pub(super) simulation: &'a mut Simulation,
     pub(super) found: &'a mut Found,
+    pub(super) budget: &'a mut Budget,
     /// What tables order, if there are any.
     pub(super) routing: Option<&'a mut RoutedOrder>,
     /// Steps of the longest launch.
     pub(super) longest: u32,
-    /// Copies of the step that a simulation may take to see how far workers run ahead.
-    pub(super) most_copies: u32,
     pub(super) runs: HashMap<Run, Vec<(u32, u32)>>,
     pub(super) seen: HashSet<[u32; 8]>,
     /// Copies of the step that the clocks know.
     pub(super) clock_copies: u32,
-    pub(super) work: u64,
     pub(super) races: usize,
 }
 
 impl<'a> Judge<'a> {
-    /// Whether enough races have been found to stop looking.
+    /// Whether enough races have been found to stop looking, or the budget is spent.
     pub(super) fn is_done(&self) -> bool {
-        self.races >= MOST_RACES
+        self.races >= MOST_RACES || self.budget.is_spent()
     }
 
     /// Notes a race unless `first` has always finished when `second` starts.
@@ -64,13 +62,19 @@ impl<'a> Judge<'a> {
         if self.is_done() || self.clocks.before(a, first.step, b, known) {
             return;
         }
+        const PER_PAIR: u64 = 100;
+        if !self.budget.spend(PER_PAIR, TooMuch::Orders { task: task(a) }) {
+            return;
+        }
         let distance = second.step.saturating_sub(first.step);
         let Some(copies) = self.fails(a, b, distance) else { return };
-        let given = match self.routing.as_mut().map(|order| order.holds(self.clocks, first.access, second.access)) {
-            Some(Ok(())) => return,
-            Some(Err(given)) => given,
-            None => None,
-        };
+        let given =
+            match self.routing.as_mut().map(|order| order.holds(self.clocks, first.access, second.access, self.budget))
+            {
+                Some(Ok(())) => return,
+                Some(Err(given)) => given,
+                None => None,
+            };
         let simulated = distance.min(FURTHEST);
         let (s, t) = (first.access.site, second.access.site);
         if !self.seen.insert([0, s.task.0, s.call, s.operand, t.task.0, t.call, t.operand, distance]) {
@@ -138,39 +142,46 @@ impl<'a> Judge<'a> {
         let distance = distance.min(FURTHEST);
         // A worker can be ahead of another by at most one step for each worker between them, or without bound.
         let workers = self.order.sync.queues.rows();
-        let most = workers.saturating_add(2).min(self.most_copies).max(distance + 2).min(self.longest);
+        let most = workers.saturating_add(2).min(MOST_COPIES).max(distance + 2).min(self.longest);
         let pipelined = self.longest > 1;
         let mut copies = if pipelined { (distance + 2).min(most) } else { 1 };
         loop {
-            if self.work <= BUDGET && !self.starts_without(a, b, distance, copies) {
+            // Beyond the budget the program is refused for that alone.
+            if !self.starts_without(a, b, distance, copies)? {
                 return None;
             }
-            if copies >= most || self.work > BUDGET {
+            if copies >= most {
                 return Some(copies);
             }
             copies = (copies * 2).min(most);
         }
     }
 
-    fn starts_without(&mut self, a: u32, b: u32, distance: u32, copies: u32) -> bool {
-        self.run_without(a, copies).binary_search(&(b, distance)).is_ok()
+    fn starts_without(&mut self, a: u32, b: u32, distance: u32, copies: u32) -> Option<bool> {
+        Some(self.run_without(a, copies)?.binary_search(&(b, distance)).is_ok())
     }
 
-    /// The tasks and steps that run although `a` of the first step never finishes, sorted.
-    fn run_without(&mut self, a: u32, copies: u32) -> &[(u32, u32)] {
-        let (order, simulation, work) = (self.order, &mut *self.simulation, &mut self.work);
+    /// The tasks and steps that run although `a` of the first step never finishes, sorted; `None` beyond the budget.
+    fn run_without(&mut self, a: u32, copies: u32) -> Option<&[(u32, u32)]> {
+        let (order, simulation) = (self.order, &mut *self.simulation);
         let run = run(a, copies, self.longest);
+        let work = u64::from(order.sync.tasks) * u64::from(copies);
         const KEPT: u64 = 1 << 24;
-        if self.runs.len() as u64 * u64::from(order.sync.tasks) * u64::from(copies) > KEPT {
+        if self.runs.len() as u64 * work > KEPT {
             self.runs.clear();
         }
-        self.runs.entry(run).or_insert_with(|| {
+        if let Entry::Vacant(vacant) = self.runs.entry(run) {
+            const PER_TASK: u64 = 60;
+            let counters = u64::from(order.sync.counters());
+            if !self.budget.spend(work * PER_TASK + counters, TooMuch::Orders { task: task(a) }) {
+                return None;
+            }
             let mut ran = Vec::new();
             simulation.run(order, run, |task, step| ran.push((task, step)));
-            *work += u64::from(order.sync.tasks) * u64::from(copies);
             ran.sort_unstable();
-            ran
-        })
+            vacant.insert(ran);
+        }
+        self.runs.get(&run).map(Vec::as_slice)
     }
 
     fn because(&mut self, a: u32, b: u32, distance: u32, copies: u32) -> Unordered {
@@ -184,7 +195,7 @@ impl<'a> Judge<'a> {
         if distance == 0 && self.clocks.before(b, 0, a, 0) {
             return Unordered::Reversed;
         }
-        let ran = self.run_without(a, copies).to_vec();
+        let ran = self.run_without(a, copies).unwrap_or_default().to_vec();
         for wait in sync.waits.row(b) {
             let signallers = sync.signallers.row(wait.counter);
             if !signallers.contains(&a) {

@@ -3,7 +3,7 @@
 use super::names::Names;
 use super::routing;
 use super::violation::{
-    Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Unordered,
+    Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, TooMuch, Unordered,
     Violation, WaitsOn,
 };
 use crate::{Access, BufferKind, Program, TaskId};
@@ -63,6 +63,7 @@ impl Violation {
             | Self::Repeated { .. }
             | Self::Packet { .. }
             | Self::TooMany { .. }
+            | Self::TooMuch(_)
             | Self::EarlyWrite { .. }
             | Self::NotFinite { .. } => structure(self, names),
             Self::Unsatisfiable { .. } | Self::Deadlock { .. } | Self::TicketOrder { .. } | Self::NoWorkers { .. } => {
@@ -194,6 +195,7 @@ fn structure(violation: &Violation, names: Names<'_>) -> Words {
             vec!["ids and counts have 32 bits".into()],
             "split the program".into(),
         ),
+        Violation::TooMuch(what) => too_much(*what, names),
         Violation::EarlyWrite { site } => {
             let headline = format!("early write to {} in {}", names.site(*site), names.call(*site));
             let note = "only what is read and not written can be there before the task's waits".into();
@@ -207,6 +209,42 @@ fn structure(violation: &Violation, names: Names<'_>) -> Words {
         }
         _ => (String::new(), Vec::new(), String::new()),
     }
+}
+
+fn too_much(what: TooMuch, names: Names<'_>) -> Words {
+    let (headline, note, help) = match what {
+        TooMuch::Positions { buffer, positions } => (
+            format!("tiles of {} pass each other at too many positions", names.buffer(buffer)),
+            format!("every order of their bounds is checked, at {positions} positions"),
+            "cut the buffer in fewer tiles, lower `positions`, or split the buffer".to_owned(),
+        ),
+        TooMuch::Pairs { buffer } => (
+            format!("too many tiles of {} to compare pair by pair", names.buffer(buffer)),
+            "they overlap in too many ways to be cut into cells".into(),
+            "use tiles that nest, or split the buffer".into(),
+        ),
+        TooMuch::Runs { buffer } => (
+            format!("tiles of {} fall into too many runs of bytes", names.buffer(buffer)),
+            "it shares bytes with another buffer, so they are followed byte by byte at every position".into(),
+            "give the buffer a place of its own, or use tiles of whole rows".into(),
+        ),
+        TooMuch::Clocks { workers, counters } => (
+            format!("{counters} counters between {workers} workers take too much memory to follow"),
+            "for each counter, and each worker, it is known which of its tasks have finished".into(),
+            "use fewer workers or counters, or split the program".into(),
+        ),
+        TooMuch::Orders { task } => (
+            format!("the order around {} takes too long to decide", names.task(task)),
+            "partial waits, and workers that run ahead of each other, are followed step by step".into(),
+            "wait for all signals of a counter, give tiles counters of their own, or split the program".into(),
+        ),
+        TooMuch::Routes { task } => (
+            format!("what tables order around {} takes too long to decide", names.task(task)),
+            "an order that only several entries give together is searched for".into(),
+            "wait for the counts that the task depends on, or split the table".into(),
+        ),
+    };
+    (headline, vec![note], help)
 }
 
 fn missing(from: Option<TaskId>, what: Reference, names: Names<'_>) -> Words {
@@ -536,6 +574,11 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
             let headline = format!("{} gets {fan_in} signals a step", names.counter(*element));
             let note = "32-bit counts that wrap around can be told apart up to 2^30 a step".into();
             (headline, vec![note], "spread the signals over several counters".into())
+        }
+        Violation::MovingTickets { buffer } => {
+            let headline = format!("packets of {} move with the position, in pipelined tickets", names.buffer(*buffer));
+            let note = "a later step can overtake an earlier one, and waits for other packets".into();
+            (headline, vec![note], "use static queues, `steps barrier`, or tiles that do not move".into())
         }
         _ => (String::new(), Vec::new(), String::new()),
     }

@@ -98,6 +98,7 @@
 //! * An order that only several entries give together, or tickets that wait for counts, counts as not proven.
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
 
+mod budget;
 mod clocks;
 mod deadlock;
 mod found;
@@ -121,11 +122,12 @@ mod violation;
 pub use message::Message;
 pub use routing::{Given, NoTable, NoTile, Uncounted};
 pub use violation::{
-    Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Site, Unordered,
-    Violation, WaitsOn,
+    Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Site, TooMuch,
+    Unordered, Violation, WaitsOn,
 };
 
-use crate::{BufferKind, Constants, Program, Steps};
+use crate::{BufferId, Constants, Program, Steps};
+use budget::Budget;
 use core::fmt;
 use found::Found;
 use grid::Step;
@@ -134,9 +136,10 @@ use meet::{longest_launch, position_after};
 use packets::PacketEdges;
 use race::Scene;
 use routing::Routing;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 use storage::{MOST_SHARED_POSITIONS, Storages};
-use sync::Order;
+use sync::{Mode, Order};
 
 /// A program that the verifier has accepted. The only way to one is [`verify`].
 #[derive(Clone, PartialEq, Debug)]
@@ -203,9 +206,6 @@ pub fn check(program: &Program) -> Vec<Violation> {
     Verifier::default().check(program)
 }
 
-/// Bounds of tiles meet at more positions than are looked at.
-const TOO_MANY_MEETINGS: Violation = Violation::TooMany { what: "meetings of tile bounds", count: 1 << 16 };
-
 /// The verifier with its memory, for callers that check many programs.
 #[derive(Default)]
 pub struct Verifier {
@@ -246,23 +246,44 @@ impl Verifier {
         }
         self.storages.compile(program);
         let copies = self.copies(program);
-        if self.storages.kinds.iter().any(|kind| kind.packet && kind.moves) {
+        let mut budget = Budget::of(program);
+        if let Some(buffer) = self.storages.moving_packets().filter(|_| program.positions > 1) {
             // What packets order depends on the position, so everything does.
-            let mut positions: Vec<u32> = Vec::new();
-            for storage in (0..self.storages.kinds.len()).filter(|&n| self.storages.kinds[n].moves) {
-                match self.storages.positions(program, storage, copies) {
-                    Some(more) => positions.extend(more),
-                    None => found.push(TOO_MANY_MEETINGS),
-                }
+            if program.steps == Steps::Pipelined && matches!(self.sync.mode, Mode::Tickets(_)) {
+                return found.push(Violation::MovingTickets { buffer });
             }
-            positions.sort_unstable();
-            positions.dedup();
-            for position in positions {
-                self.check_order(program, copies, Some(position), routing.as_deref_mut(), found);
+            let window = if program.steps == Steps::Pipelined { judge::MOST_COPIES } else { 1 };
+            let starts = self.starts(program, window, &mut budget);
+            self.clocks.distrust_by_steps(&self.sync, copies, &mut self.simulation, budget.clocks);
+            let mut edges = BTreeMap::new();
+            for start in starts {
+                edges = edges.split_off(&start);
+                let order = (window, copies, Some(start));
+                self.check_order(program, order, &mut edges, routing.as_deref_mut(), &mut budget, found);
             }
         } else {
-            self.check_order(program, copies, None, routing, found);
+            self.clocks.trust_counters(&self.sync);
+            let order = (1, copies, None);
+            self.check_order(program, order, &mut BTreeMap::new(), routing, &mut budget, found);
         }
+        if found.is_empty() {
+            budget.report(found);
+        }
+    }
+
+    /// Start positions that stand for all, where the order of packets in `window` steps depends on the position.
+    fn starts(&self, program: &Program, window: u32, budget: &mut Budget) -> Vec<u32> {
+        let mut starts = Vec::new();
+        for storage in (0..self.storages.kinds.len()).filter(|&n| self.storages.kinds[n].moves) {
+            starts.extend(self.storages.positions(program, storage, window, budget).unwrap_or_default());
+        }
+        starts.sort_unstable();
+        starts.dedup();
+        let buffer = self.storages.moving_packets().unwrap_or(BufferId(0));
+        let (positions, tasks) = (starts.len() as u64, u64::from(self.sync.tasks));
+        const PER_TASK: u64 = 500;
+        let units = positions * tasks * u64::from(window.min(4)) * PER_TASK;
+        if budget.spend(units, TooMuch::Positions { buffer, positions }) { starts } else { Vec::new() }
     }
 
     /// Steps that are looked at together: up to the first that uses the memory of the first again.
@@ -275,47 +296,55 @@ impl Verifier {
         }
     }
 
-    /// Deadlocks and races at one position, or at all where the order of packets is the same at all.
+    /// Deadlocks and races in launches from one position, or from all where the order of packets is the same at all.
     fn check_order(
         &mut self,
         program: &Program,
-        copies: u32,
-        position: Option<u32>,
+        (window, copies, position): (u32, u32, Option<u32>),
+        edges: &mut BTreeMap<u32, Rc<PacketEdges>>,
         routing: Option<&mut Routing>,
+        budget: &mut Budget,
         found: &mut Found,
     ) {
         let start = position.unwrap_or(0);
         let mut packets = Vec::new();
-        for step in 0..if position.is_some() { copies } else { 1 } {
+        for step in 0..window {
             let Some(position) = position_after(program, start, step) else { break };
-            if !self.storages.kinds.iter().any(|kind| kind.packet) {
-                packets.push(PacketEdges::default());
-                break;
-            }
-            match PacketEdges::at(program, &self.storages, &mut self.grid, position) {
-                Ok(edges) => packets.push(edges),
-                Err(buffer) => return found.push(Violation::Packet { buffer, why: NoPacket::TooFine }),
-            }
+            let known = match edges.get(&position) {
+                Some(known) => Rc::clone(known),
+                None => match PacketEdges::at(program, &self.storages, &mut self.grid, position, budget) {
+                    Ok(made) => Rc::clone(edges.entry(position).or_insert(Rc::new(made))),
+                    Err(buffer) => return found.push(Violation::Packet { buffer, why: NoPacket::TooFine }),
+                },
+            };
+            packets.push(known);
+        }
+        if budget.is_spent() {
+            return;
         }
         let order = Order { sync: &self.sync, packets: &packets };
         let most = routing.as_ref().map_or(order, |routing| Order { sync: &routing.most, packets: &packets });
         if !self.deadlock.check(program, most, &mut self.simulation, start, found) {
             return;
         }
-        self.clocks.compute(order, copies, &mut self.simulation);
+        self.clocks.compute(order, copies, &mut self.simulation, budget.clocks);
+        if self.clocks.is_full() {
+            let (workers, counters) = (self.clocks.chains(), self.sync.counters());
+            budget.spend(u64::MAX, TooMuch::Clocks { workers, counters });
+            return;
+        }
         let mut judge = Judge {
             program,
             order,
             clocks: &self.clocks,
             simulation: &mut self.simulation,
             found,
+            budget,
             routing: routing.map(|routing| &mut routing.order),
             longest: 1,
-            most_copies: if position.is_some() { copies } else { judge::MOST_COPIES },
             clock_copies: copies,
             runs: HashMap::new(),
             seen: HashSet::new(),
-            work: 0,
             races: 0,
         };
         operands::check_calls(program, &self.storages, &mut judge);
@@ -338,14 +367,13 @@ fn check_storage(
     let (buffers, accesses) = (storages.buffers.row(n as u32), storages.accesses(n));
     let pipelined = program.steps == Steps::Pipelined;
     let all_steps = Scene { storage, buffers, accesses, steps: &[] };
-    let defined = buffers.iter().all(|buffer| program.buffers[buffer.index()].kind == BufferKind::State);
     let all;
     let positions = match position {
         Some(ref position) => std::slice::from_ref(position),
-        None if storage.moves => match storages.positions(program, n, judge.clock_copies) {
+        None if storage.moves => match storages.positions(program, n, judge.clock_copies, judge.budget) {
             // What is defined from the start needs no replay, and pairs know all positions at once.
-            None if !storage.shared && defined => return pairs::compare(&all_steps, judge, None),
-            None => return judge.note(TOO_MANY_MEETINGS),
+            None if !storage.shared && storage.kept => return pairs::compare(&all_steps, judge, None),
+            None => return,
             Some(few) => {
                 all = few;
                 &all
@@ -353,12 +381,18 @@ fn check_storage(
         },
         None => &[0],
     };
-    if !storage.shared && defined && positions.len() > accesses.len() {
+    if !storage.shared && storage.kept && positions.len() > accesses.len() {
         return pairs::compare(&all_steps, judge, position);
     }
     if storage.shared && storage.moves && program.positions > MOST_SHARED_POSITIONS {
-        let (buffer, other) = (buffers[0], buffers[1]);
-        return judge.note(Violation::SharedPlace { buffer, other, write: None, position: 0 });
+        judge.budget.spend(u64::MAX, TooMuch::Runs { buffer: buffers[0] });
+        return;
+    }
+    const PER_ACCESS: u64 = 200;
+    let replayed = positions.len() as u64;
+    let what = TooMuch::Positions { buffer: buffers[0], positions: replayed };
+    if !judge.budget.spend(replayed * accesses.len() as u64 * PER_ACCESS, what) {
+        return;
     }
     for &position in positions {
         judge.longest = longest_launch(program, position);
@@ -371,8 +405,8 @@ fn check_storage(
             continue;
         }
         if storage.shared {
-            let (buffer, other) = (buffers[0], buffers[1]);
-            return judge.note(Violation::SharedPlace { buffer, other, write: None, position });
+            judge.budget.spend(u64::MAX, TooMuch::Runs { buffer: buffers[0] });
+            return;
         }
         pairs::cover(&scene, judge, position);
         if !storage.local {

@@ -1,11 +1,15 @@
 //! Packets as counters: each set of words that is read together is a counter that its writers signal.
 
+use super::budget::Budget;
 use super::grid::{Grid, Step};
 use super::storage::Storages;
 use super::sync::Rows;
+use super::violation::TooMuch;
 use crate::{BufferId, Program};
 
 const NONE: u32 = u32::MAX;
+/// Units of work for a cell that an access has.
+const PER_CELL: u64 = 10;
 
 /// The order that packets make in one step.
 #[derive(Default)]
@@ -32,12 +36,21 @@ struct Sets {
 
 impl PacketEdges {
     /// The order of packets in a step at `position`; a buffer that is cut too finely to follow, if there is one.
-    pub(super) fn at(program: &Program, storages: &Storages, grid: &mut Grid, position: u32) -> Result<Self, BufferId> {
+    pub(super) fn at(
+        program: &Program,
+        storages: &Storages,
+        grid: &mut Grid,
+        position: u32,
+        budget: &mut Budget,
+    ) -> Result<Self, BufferId> {
         let mut edges = Self::default();
+        if !storages.kinds.iter().any(|kind| kind.packet) {
+            return Ok(edges);
+        }
         edges.writers.clear();
         let mut reads: Vec<(u32, u32)> = Vec::new();
         for (storage, kind) in storages.kinds.iter().enumerate() {
-            if kind.packet && !edges.add(program, storages, grid, storage, position, &mut reads) {
+            if kind.packet && !edges.add(program, (storages, storage), grid, position, &mut reads, budget) {
                 return Err(storages.buffers.row(storage as u32).first().copied().unwrap_or(BufferId(0)));
             }
         }
@@ -59,11 +72,11 @@ impl PacketEdges {
     fn add(
         &mut self,
         program: &Program,
-        storages: &Storages,
+        (storages, storage): (&Storages, usize),
         grid: &mut Grid,
-        storage: usize,
         position: u32,
         reads: &mut Vec<(u32, u32)>,
+        budget: &mut Budget,
     ) -> bool {
         let (accesses, buffers) = (storages.accesses(storage), storages.buffers.row(storage as u32));
         let step = [Step { number: 0, position }];
@@ -77,6 +90,10 @@ impl PacketEdges {
         for (n, access) in accesses.iter().enumerate() {
             let Some(first) = grid.first(n) else { continue };
             grid.ranges(n, &mut ranges);
+            let visits: u64 = ranges.iter().map(|&(start, end)| u64::from(end - start)).sum();
+            if !budget.spend(visits * PER_CELL, TooMuch::Pairs { buffer: access.operand.buffer }) {
+                return true;
+            }
             let cells = || ranges.iter().flat_map(|&(start, end)| start..end).map(|cell| cell as usize);
             if access.operand.access.reads() {
                 let known = sets.readers[first as usize];

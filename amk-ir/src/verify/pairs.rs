@@ -6,14 +6,17 @@ use super::judge::{Event, Judge};
 use super::meet::{Meet, longest_launch};
 use super::race::Scene;
 use super::storage::Access;
-use super::violation::Violation;
-use crate::{BufferKind, Program, Steps};
+use super::violation::{TooMuch, Violation};
+use crate::{BufferId, BufferKind, Program, Routed, Steps};
 
 /// Start and end in each dimension.
 type Elements = Vec<(u64, u64)>;
 
 /// Compares all pairs, within a step and across steps; at one position of the first step, or at all.
 pub(super) fn compare(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<u32>) {
+    if !spend_pairs(scene, judge) {
+        return;
+    }
     for (n, second) in scene.accesses.iter().enumerate() {
         for first in &scene.accesses[..n] {
             if judge.is_done() {
@@ -27,13 +30,32 @@ pub(super) fn compare(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<u32>)
     }
 }
 
+/// Takes the work of comparing all pairs from the budget; whether it was left.
+fn spend_pairs(scene: &Scene<'_>, judge: &mut Judge<'_>) -> bool {
+    const PER_PAIR: u64 = 4;
+    let accesses = scene.accesses.len() as u64;
+    judge.budget.spend(accesses * accesses * PER_PAIR, TooMuch::Pairs { buffer: scene.buffers[0] })
+}
+
+/// Units of work to see where two tiles meet.
+const PER_MEETING: u64 = 40;
+
+/// Whether one of two accesses writes, and they are not different rows, or groups, of a table.
 fn conflict(first: &Access, second: &Access) -> bool {
-    first.operand.access.writes() || second.operand.access.writes()
+    let writes = first.operand.access.writes() || second.operand.access.writes();
+    let apart = match (first.operand.routed, second.operand.routed) {
+        (Some(Routed::Row { entry: a, .. }), Some(Routed::Row { entry: b, .. })) => a != b,
+        (Some(Routed::Group { group: a, .. }), Some(Routed::Group { group: b, .. })) => a != b,
+        _ => false,
+    };
+    writes && !apart
 }
 
 fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Access; 2], at: Option<u32>) {
     let same_task = first.site.task == second.site.task;
-    if !conflict(first, second) || same_task && !scene.storage.packet {
+    let what = TooMuch::Pairs { buffer: first.operand.buffer };
+    let compared = conflict(first, second) && (!same_task || scene.storage.packet);
+    if !compared || !judge.budget.spend(PER_MEETING, what) {
         return;
     }
     // Where tiles meet at several positions, the first leaves the longest launch.
@@ -51,17 +73,23 @@ fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Acce
 /// Compares accesses of different steps, where the least distance at which they meet is more than `known` strides.
 pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<u32>, known: u32) {
     let stride = scene.storage.stride;
+    if !spend_pairs(scene, judge) {
+        return;
+    }
     for first in scene.accesses {
         for second in scene.accesses {
             if !conflict(first, second) || judge.is_done() {
                 continue;
+            }
+            if !judge.budget.spend(PER_MEETING, TooMuch::Pairs { buffer: first.operand.buffer }) {
+                return;
             }
             judge.longest = longest_launch(judge.program, at.unwrap_or(0));
             let meets = match first.operand.buffer == second.operand.buffer {
                 true => least_distance(judge.program, [first, second], stride, at),
                 // What is ordered two steps apart is so further apart.
                 false if judge.longest < 3 || judge.is_ordered(first, second, 2) => None,
-                false => least_byte_distance(judge.program, [first, second], at),
+                false => least_byte_distance(judge, [first, second], at),
             };
             if let Some((distance, position)) = meets.filter(|(distance, _)| *distance > stride.saturating_mul(known)) {
                 judge.longest = longest_launch(judge.program, position);
@@ -91,24 +119,24 @@ fn least_distance(
 }
 
 /// As `least_distance`, for two buffers that share bytes, and from a distance of 2.
-fn least_byte_distance(program: &Program, [first, second]: [&Access; 2], at: Option<u32>) -> Option<(u32, u32)> {
-    const MOST_PAIRS: u32 = 1 << 16;
-    let runs = |access: &Access, position| {
-        let mut runs = Vec::new();
-        let buffer = &program.buffers[access.operand.buffer.index()];
-        byte_runs(buffer, access, position, &mut runs).then_some(runs)
-    };
-    let pairs =
-        (2..program.positions).flat_map(|distance| (0..program.positions - distance).map(move |p| (distance, p)));
-    for (tried, (distance, p)) in (0..).zip(pairs.filter(|(_, p)| at.is_none_or(|at| at == *p))) {
-        // Too many to look at: as if these met.
-        let meet = tried == MOST_PAIRS
-            || match (runs(first, p), runs(second, p + distance)) {
-                (Some(a), Some(b)) => runs_meet(&a, &b),
-                _ => true,
-            };
-        if meet {
-            return Some((distance, p));
+fn least_byte_distance(judge: &mut Judge<'_>, [first, second]: [&Access; 2], at: Option<u32>) -> Option<(u32, u32)> {
+    let program = judge.program;
+    let buffer = |access: &Access| &program.buffers[access.operand.buffer.index()];
+    let what = TooMuch::Runs { buffer: first.operand.buffer };
+    for distance in 2..program.positions {
+        let starts = at.map_or(0..program.positions - distance, |at| at..at + 1);
+        for p in starts.filter(|p| p + distance < program.positions) {
+            let (mut a, mut b) = (Vec::new(), Vec::new());
+            let known =
+                byte_runs(buffer(first), first, p, &mut a) && byte_runs(buffer(second), second, p + distance, &mut b);
+            const PER_RUN: u64 = 10;
+            let work = if known { 100 + (a.len() + b.len()) as u64 * PER_RUN } else { u64::MAX };
+            if !judge.budget.spend(work, what) {
+                return None;
+            }
+            if runs_meet(&a, &b) {
+                return Some((distance, p));
+            }
         }
     }
     None
@@ -125,7 +153,7 @@ pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
     for (n, access) in scene.accesses.iter().enumerate() {
         let tile = access.elements(position);
         if access.operand.access.reads()
-            && let Some(elements) = uncovered(&tile, &written)
+            && let Some(elements) = uncovered(&tile, &written, id, judge)
         {
             let later =
                 scene.accesses[n..].iter().find(|later| later.operand.access.writes()).map(|later| later.site.task);
@@ -137,19 +165,23 @@ pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
     }
     let whole: Elements = buffer.shape.iter().map(|&extent| (0, u64::from(extent))).collect();
     if buffer.kind == BufferKind::Output
-        && let Some(elements) = uncovered(&whole, &written)
+        && let Some(elements) = uncovered(&whole, &written, id, judge)
     {
         judge.note(Violation::OutputNotWritten { buffer: id, elements, position, given: None });
     }
 }
 
 /// A part of `tile` that is in none of `tiles`. A tile that falls into very many parts counts as uncovered.
-fn uncovered(tile: &Elements, tiles: &[Elements]) -> Option<Elements> {
+fn uncovered(tile: &Elements, tiles: &[Elements], buffer: BufferId, judge: &mut Judge<'_>) -> Option<Elements> {
     const MOST_PARTS: usize = 1 << 12;
+    const PER_PART: u64 = 60;
     let mut parts = vec![tile.clone()];
     parts.retain(|part| part.iter().all(|(lo, hi)| lo < hi));
     for cover in tiles {
         let mut left = Vec::new();
+        if !judge.budget.spend(parts.len() as u64 * PER_PART, TooMuch::Pairs { buffer }) {
+            return None;
+        }
         for part in parts {
             subtract(part, cover, &mut left);
         }

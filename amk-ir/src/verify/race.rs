@@ -8,10 +8,12 @@ use super::clocks::{ClockId, Place};
 use super::grid::{Grid, Step};
 use super::judge::{Event, Judge};
 use super::storage::{Access, Storage};
-use super::violation::Violation;
+use super::violation::{TooMuch, Violation};
 use crate::{Buffer, BufferId, BufferKind};
 
 const NONE: u32 = u32::MAX;
+/// Units of work for a cell that an access has.
+const PER_CELL: u64 = 10;
 
 /// Readers of the same cells between the same writes.
 struct Group {
@@ -76,6 +78,11 @@ impl Replay {
         if !self.grid.cut(judge.program, scene.buffers, scene.accesses, scene.steps, scene.storage.moves) {
             return false;
         }
+        const PER_RUN: u64 = 100;
+        let buffer = scene.buffers[0];
+        if !judge.budget.spend(self.grid.runs() * PER_RUN, TooMuch::Runs { buffer }) {
+            return true;
+        }
         let cells = self.grid.cells() as usize;
         self.writers.clear();
         self.writers.resize(cells, NONE);
@@ -102,9 +109,17 @@ impl Replay {
     fn access(&mut self, scene: &Scene<'_>, judge: &mut Judge<'_>, instance: u32) {
         let operand = &scene.event(instance).access.operand;
         let Some(cell) = self.grid.first(instance as usize) else { return };
+        let buffer = operand.buffer;
+        let group = if operand.access.reads() { self.find_group(scene, cell, instance) } else { None };
+        if group.is_none() || operand.access.writes() {
+            self.grid.ranges(instance as usize, &mut self.ranges);
+            let visits: u64 = self.ranges.iter().map(|&(start, end)| u64::from(end - start)).sum();
+            if !judge.budget.spend(visits * PER_CELL, TooMuch::Pairs { buffer }) {
+                return;
+            }
+        }
         if operand.access.reads() {
-            let group =
-                self.find_group(scene, cell, instance).unwrap_or_else(|| self.add_group(scene, judge, instance));
+            let group = group.unwrap_or_else(|| self.add_group(scene, judge, instance));
             self.read(scene, judge, group, instance);
         }
         if operand.access.writes() {
@@ -127,12 +142,12 @@ impl Replay {
         None
     }
 
+    /// A new group of readers of the cells in `ranges`.
     fn add_group(&mut self, scene: &Scene<'_>, judge: &Judge<'_>, instance: u32) -> u32 {
         let id = self.groups.len() as u32;
         let mut writers: Vec<(Place, u32)> = Vec::new();
         let mut undefined = None;
         let mut latest = NONE;
-        self.grid.ranges(instance as usize, &mut self.ranges);
         for &(start, end) in &self.ranges {
             for cell in start..end {
                 let writer = self.writers[cell as usize];
@@ -213,11 +228,11 @@ impl Replay {
         group.readers.push((place, instance));
     }
 
+    /// Writes the cells in `ranges`.
     fn write(&mut self, scene: &Scene<'_>, judge: &mut Judge<'_>, instance: u32) {
         let event = scene.event(instance);
         let base = judge.clocks.base(event.access.task(), event.step);
-        let mut ranges = std::mem::take(&mut self.ranges);
-        self.grid.ranges(instance as usize, &mut ranges);
+        let ranges = std::mem::take(&mut self.ranges);
         let mut latest = NONE;
         for &(start, end) in &ranges {
             for cell in start..end {

@@ -2,8 +2,9 @@
 //!
 //! A storage is a buffer, or a set of buffers of which each shares bytes of the arena with another.
 
+use super::budget::Budget;
 use super::sync::Rows;
-use super::violation::{Party, Site};
+use super::violation::{Party, Site, TooMuch};
 use crate::{Buffer, BufferId, BufferKind, Exchange, Operand, Program, TaskId};
 use core::ops::Range;
 
@@ -45,6 +46,8 @@ pub(super) struct Storage {
     pub(super) moves: bool,
     /// Private to a task.
     pub(super) local: bool,
+    /// Defined before a step, as far as it is one buffer: a state.
+    pub(super) kept: bool,
     /// Whether a table decides on some tile.
     pub(super) routed: bool,
 }
@@ -158,7 +161,8 @@ impl Storages {
             Exchange::Counter => (false, 1),
         };
         let local = buffer.kind == BufferKind::Local;
-        self.kinds.push(Storage { shared: group.len() > 1, stride, packet, local, ..Storage::default() });
+        let kept = group.iter().all(|&n| program.buffers[n].kind == BufferKind::State);
+        self.kinds.push(Storage { shared: group.len() > 1, stride, packet, local, kept, ..Storage::default() });
     }
 
     /// The storage of a buffer that some task can write.
@@ -170,43 +174,71 @@ impl Storages {
         &self.accesses[self.starts[storage] as usize..self.starts[storage + 1] as usize]
     }
 
-    /// Positions that stand for all: between two of them the bounds of the storage keep their order. `None` where there are
-    /// too many to look at.
-    pub(super) fn positions(&self, program: &Program, storage: usize, copies: u32) -> Option<Vec<u32>> {
+    /// A packet buffer of which some tile moves.
+    pub(super) fn moving_packets(&self) -> Option<BufferId> {
+        let moving = self.kinds.iter().position(|kind| kind.packet && kind.moves)?;
+        self.buffers.row(moving as u32).first().copied()
+    }
+
+    /// Positions that stand for all launches of `steps` steps: between two of them the bounds of the storage keep their order
+    /// in each step. `None` where there are too many to look at.
+    pub(super) fn positions(
+        &self,
+        program: &Program,
+        storage: usize,
+        steps: u32,
+        budget: &mut Budget,
+    ) -> Option<Vec<u32>> {
         let last = program.positions - 1;
         if self.kinds[storage].shared {
             return Some((0..program.positions.min(MOST_SHARED_POSITIONS)).collect());
         }
+        let steps = if program.positions > 1 { steps } else { 1 };
         let mut positions = vec![0, last];
-        let mut add = |fixed: u32, moving: u32, step: u32| {
-            let meet = i64::from(fixed) - i64::from(moving) - i64::from(step);
-            positions.extend((meet - 1..=meet + 1).filter_map(|p| u32::try_from(p).ok()).filter(|&p| p <= last));
-        };
-        let steps = if program.positions > 1 { copies } else { 1 };
         for dim in 0..crate::MAX_RANK {
-            let intervals = self.accesses(storage).iter().filter_map(|a| a.operand.region.intervals().get(dim));
-            let mut fixed: Vec<u32> = Vec::new();
-            let mut moving: Vec<u32> = Vec::new();
-            for bound in intervals.flat_map(|interval| [interval.lo, interval.hi]) {
-                if bound.pos { moving.push(bound.base) } else { fixed.push(bound.base) }
-            }
-            for &buffer in self.buffers.row(storage as u32) {
-                fixed.extend([0, program.buffers[buffer.index()].shape.get(dim).copied().unwrap_or(0)]);
-            }
-            for bounds in [&mut fixed, &mut moving] {
-                bounds.sort_unstable();
-                bounds.dedup();
-            }
+            let (fixed, moving) = self.bounds(program, storage, dim);
             if fixed.len() * moving.len() > MOST_MEETINGS {
+                let buffer = self.buffers.row(storage as u32)[0];
+                let meetings = fixed.len() as u64 * moving.len() as u64;
+                // A storage that needs no replay is compared pair by pair instead.
+                if !self.kinds[storage].kept {
+                    budget.spend(u64::MAX, TooMuch::Positions { buffer, positions: meetings });
+                }
                 return None;
             }
-            for step in 0..steps {
-                fixed.iter().for_each(|&f| moving.iter().for_each(|&m| add(f, m, step)));
+            for &moving in &moving {
+                let from = fixed.partition_point(|&fixed| fixed < moving);
+                for &fixed in &fixed[from..] {
+                    let meet = fixed - moving;
+                    let first = meet.saturating_sub(steps);
+                    if first > last {
+                        break;
+                    }
+                    positions.extend(first..=meet.saturating_add(1).min(last));
+                }
             }
         }
         positions.sort_unstable();
         positions.dedup();
         Some(positions)
+    }
+
+    /// Fixed and moving bounds of a dimension of a storage of one buffer, in order; moving ones at position 0.
+    fn bounds(&self, program: &Program, storage: usize, dim: usize) -> (Vec<u32>, Vec<u32>) {
+        let intervals = self.accesses(storage).iter().filter_map(|a| a.operand.region.intervals().get(dim));
+        let mut fixed: Vec<u32> = Vec::new();
+        let mut moving: Vec<u32> = Vec::new();
+        for bound in intervals.flat_map(|interval| [interval.lo, interval.hi]) {
+            if bound.pos { moving.push(bound.base) } else { fixed.push(bound.base) }
+        }
+        for &buffer in self.buffers.row(storage as u32) {
+            fixed.extend([0, program.buffers[buffer.index()].shape.get(dim).copied().unwrap_or(0)]);
+        }
+        for bounds in [&mut fixed, &mut moving] {
+            bounds.sort_unstable();
+            bounds.dedup();
+        }
+        (fixed, moving)
     }
 }
 

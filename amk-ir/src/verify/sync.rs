@@ -2,6 +2,7 @@
 
 use super::packets::PacketEdges;
 use crate::{Element, Program, Queues, TaskId, Wait};
+use std::rc::Rc;
 
 /// A list of lists in two flat arrays.
 #[derive(Debug)]
@@ -216,8 +217,8 @@ fn dense(named: &[u64], bases: &[u64], element: Element) -> u32 {
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
     pub(super) sync: &'a Sync,
-    /// Of each copy of the step; the last holds for all later ones.
-    pub(super) packets: &'a [PacketEdges],
+    /// Of each copy of the step. One alone holds for all steps; of several, no step after the last is looked at.
+    pub(super) packets: &'a [Rc<PacketEdges>],
 }
 
 impl<'a> Order<'a> {

@@ -160,6 +160,8 @@ pub enum Violation {
         /// How many.
         count: u64,
     },
+    /// AMK0114: a check that would take too long.
+    TooMuch(TooMuch),
     /// AMK0115: what is written is marked `early`.
     EarlyWrite {
         /// The access.
@@ -289,6 +291,11 @@ pub enum Violation {
         element: Element,
         /// Signals in a step.
         fan_in: u64,
+    },
+    /// AMK0505: packets whose tiles move with the position, in pipelined steps of several ticket workers.
+    MovingTickets {
+        /// The buffer.
+        buffer: BufferId,
     },
     /// AMK0630: a table that cannot be one.
     Table {
@@ -482,6 +489,45 @@ pub struct Race {
     pub witness: Vec<Occurrence>,
 }
 
+/// What takes more work than the verifier spends on a program of its size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TooMuch {
+    /// Bounds of a buffer's tiles pass each other at too many positions.
+    Positions {
+        /// The buffer.
+        buffer: BufferId,
+        /// Positions to look at.
+        positions: u64,
+    },
+    /// Tiles of a buffer are compared pair by pair, and there are too many.
+    Pairs {
+        /// The buffer.
+        buffer: BufferId,
+    },
+    /// Tiles of a buffer that shares its bytes fall into too many runs of bytes, over all positions.
+    Runs {
+        /// The buffer.
+        buffer: BufferId,
+    },
+    /// What finished tasks of each worker every counter stands for.
+    Clocks {
+        /// Workers, or chains of tickets.
+        workers: u32,
+        /// Counters.
+        counters: u32,
+    },
+    /// Orders that queues and full waits do not show.
+    Orders {
+        /// A task whose order was in question.
+        task: TaskId,
+    },
+    /// Orders that depend on what a table says.
+    Routes {
+        /// A task whose order was in question.
+        task: TaskId,
+    },
+}
+
 /// What kind of conflict two accesses are in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
@@ -557,6 +603,7 @@ impl Violation {
             Self::Repeated { .. } => 111,
             Self::Packet { .. } => 112,
             Self::TooMany { .. } => 113,
+            Self::TooMuch(_) => 114,
             Self::EarlyWrite { .. } => 115,
             Self::NotFinite { .. } => 116,
             Self::Unsatisfiable { .. } => 201,
@@ -573,6 +620,7 @@ impl Violation {
             Self::PlacedLocal { .. } => 405,
             Self::PacketTwice { .. } => 501,
             Self::WrapAround { .. } => 504,
+            Self::MovingTickets { .. } => 505,
             Self::Table { .. } => 630,
             Self::RoutedTile { .. } => 631,
             Self::RoutedCounter { .. } => 632,

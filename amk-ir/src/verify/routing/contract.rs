@@ -222,6 +222,7 @@ fn counters(program: &Program, found: &mut Found) {
     if !found.is_empty() {
         return;
     }
+    fixed(program, &uses, found);
     for (event, used) in &uses {
         match used.signals.is_empty() {
             false => counted(program, *event, used, found),
@@ -260,6 +261,23 @@ fn claim(
     }
 }
 
+/// What entries signal has no other signals, and no waits for a number of them.
+fn fixed(program: &Program, uses: &BTreeMap<EventId, Use>, found: &mut Found) {
+    let counted = |event: EventId| {
+        let used = uses.get(&event).filter(|used| !used.signals.is_empty())?;
+        Some((event, used.table?.0))
+    };
+    for (task, t) in (0..).map(TaskId).zip(&program.tasks) {
+        let mut wrong = |(event, table), why| found.push(Violation::RoutedCounter { event, table, why });
+        if let Some(counted) = t.signals.iter().find_map(|signal| counted(signal.event)) {
+            wrong(counted, Uncounted::Fixed { task });
+        }
+        if let Some(counted) = t.waits.iter().find_map(|wait| counted(wait.on.event)) {
+            wrong(counted, Uncounted::FixedWait { task });
+        }
+    }
+}
+
 /// Each entry is signalled once and nothing else is: then for every routing an element has as many signals as entries name
 /// it, which is what its waiters count.
 fn counted(program: &Program, event: EventId, used: &Use, found: &mut Found) {
@@ -282,15 +300,6 @@ fn counted(program: &Program, event: EventId, used: &Use, found: &mut Found) {
             break;
         }
     }
-    for (n, task) in program.tasks.iter().enumerate() {
-        let task_id = TaskId::from(n);
-        if task.signals.iter().any(|signal| signal.event == event) {
-            wrong(Uncounted::Fixed { task: task_id });
-        }
-        if task.waits.iter().any(|wait| wait.on.event == event) {
-            wrong(Uncounted::FixedWait { task: task_id });
-        }
-    }
     for &(task, _) in &used.picks {
         wrong(Uncounted::FixedWait { task });
     }
@@ -302,16 +311,17 @@ fn picked(program: &Program, event: EventId, used: &Use, found: &mut Found) {
     for &task in &used.counts {
         found.push(Violation::RoutedCounter { event, table, why: Uncounted::NoSignals { task } });
     }
-    let mut fan_in = vec![0; program.events[event.index()].shape.iter().product::<u32>() as usize];
-    for signal in program.tasks.iter().flat_map(|task| &task.signals).filter(|signal| signal.event == event) {
-        fan_in[signal.index as usize] += 1;
-    }
-    for &(task, threshold) in &used.picks {
-        if let Some(index) = fan_in.iter().position(|&signals| threshold == 0 || threshold > signals) {
-            let on = crate::Element { event, index: index as u32 };
-            let fan_in = fan_in[index];
-            found.push(Violation::Unsatisfiable { task, wait: Wait { on, threshold }, fan_in });
-        }
+    let signals = program.tasks.iter().flat_map(|task| &task.signals).filter(|signal| signal.event == event);
+    let mut fan_in = BTreeMap::new();
+    signals.for_each(|signal| *fan_in.entry(signal.index).or_insert(0) += 1);
+    // An element without signals, or the one with the fewest.
+    let absent = (0..).zip(fan_in.keys()).find(|&(n, &index)| n != index).map_or(fan_in.len() as u32, |(n, _)| n);
+    let absent = Some((0, absent)).filter(|_| (fan_in.len() as u64) < program.events[event.index()].len());
+    let fewest = absent.or_else(|| fan_in.iter().map(|(&index, &signals)| (signals, index)).min());
+    let Some((fan_in, index)) = fewest else { return };
+    for &(task, threshold) in used.picks.iter().filter(|&&(_, threshold)| threshold == 0 || threshold > fan_in) {
+        let on = crate::Element { event, index };
+        found.push(Violation::Unsatisfiable { task, wait: Wait { on, threshold }, fan_in });
     }
 }
 

@@ -13,8 +13,8 @@ pub(super) use words::words;
 
 use super::found::Found;
 use super::sync::Sync;
-use super::violation::Violation;
-use crate::Program;
+use super::violation::{TooMuch, Violation};
+use crate::{Program, TaskId};
 
 /// What stands in for a program with tables.
 pub(super) struct Routing {
@@ -33,8 +33,12 @@ impl Routing {
             return None;
         }
         let least = stand_in::least(program);
+        let Some(waits) = stand_in::most(program, &least) else {
+            found.push(Violation::TooMuch(TooMuch::Routes { task: TaskId(0) }));
+            return None;
+        };
         let mut most = Sync::default();
-        most.compile(&stand_in::most(program, &least));
+        most.compile(&waits);
         Some(Self { least, most, order: RoutedOrder::of(program) })
     }
 

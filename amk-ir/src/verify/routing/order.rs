@@ -7,13 +7,19 @@
 //! entry of a row that names all values.
 
 use crate::verify::Given;
+use crate::verify::budget::Budget;
 use crate::verify::clocks::Clocks;
 use crate::verify::storage::Access;
+use crate::verify::sync::task;
+use crate::verify::violation::TooMuch;
 use crate::{Element, EventId, Holds, Program, Routed, RoutedWait, TableId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A set of tasks.
 type Tasks = Vec<u64>;
+
+/// Words of sets that are kept to be asked again.
+const KEPT_WORDS: usize = 1 << 24;
 
 /// Edges of a table of routes.
 #[derive(Default)]
@@ -22,10 +28,18 @@ struct Edges {
     values: u32,
     /// Entries of a row if they differ, else 1.
     row: u32,
-    /// By entry: who signals it, on which event tensor.
-    signals: Vec<Vec<(EventId, u32)>>,
-    /// By entry: who waits for its element, of which event tensor and for how many signals.
-    picks: Vec<Vec<(u32, EventId, u32)>>,
+    /// In order of their numbers.
+    named: Vec<Entry>,
+}
+
+/// An entry that some task signals or waits for.
+#[derive(Default)]
+struct Entry {
+    number: u32,
+    /// Who signals it, on which event tensor.
+    signals: Vec<(EventId, u32)>,
+    /// Who waits for its element, of which event tensor and for how many signals.
+    picks: Vec<(u32, EventId, u32)>,
 }
 
 /// What routed waits order.
@@ -46,16 +60,15 @@ pub(in crate::verify) struct RoutedOrder {
 
 impl RoutedOrder {
     pub(super) fn of(program: &Program) -> Self {
-        let edges = |table: &crate::Table| {
-            let (entries, values, row) = match table.holds {
-                Holds::Routes { values, distinct: true } => (table.entries(program), values, table.row_len(program)),
-                Holds::Routes { values, distinct: false } => (table.entries(program), values, 1),
-                Holds::Splits { .. } => (0, 0, 1),
-            };
-            let none = entries as usize;
-            Edges { entries, values, row, signals: vec![Vec::new(); none], picks: vec![Vec::new(); none] }
+        let edges = |table: &crate::Table| match table.holds {
+            Holds::Routes { values, distinct } => {
+                let row = if distinct { table.row_len(program) } else { 1 };
+                Edges { entries: table.entries(program), values, row, ..Edges::default() }
+            }
+            Holds::Splits { .. } => Edges { row: 1, ..Edges::default() },
         };
         let mut tables: Vec<Edges> = program.tables.iter().map(edges).collect();
+        let mut named: Vec<BTreeMap<u32, Entry>> = tables.iter().map(|_| BTreeMap::new()).collect();
         let (mut counts, mut fixed) = (HashMap::<_, Vec<u32>>::new(), HashMap::<_, Vec<u32>>::new());
         let mut picked = Vec::new();
         for (id, task) in (0..).zip(&program.tasks) {
@@ -65,14 +78,17 @@ impl RoutedOrder {
                         counts.entry(Element { event, index: value }).or_default().push(id);
                     }
                     RoutedWait::Pick { event, table, entry, threshold } => {
-                        tables[table.index()].picks[entry as usize].push((id, event, threshold));
+                        named[table.index()].entry(entry).or_default().picks.push((id, event, threshold));
                         picked.push(event);
                     }
                 }
             }
             for signal in &task.routed_signals {
-                tables[signal.table.index()].signals[signal.entry as usize].push((signal.event, id));
+                named[signal.table.index()].entry(signal.entry).or_default().signals.push((signal.event, id));
             }
+        }
+        for (edges, named) in tables.iter_mut().zip(named) {
+            edges.named = named.into_iter().map(|(number, entry)| Entry { number, ..entry }).collect();
         }
         picked.sort_unstable();
         for (id, task) in (0..).zip(&program.tasks) {
@@ -93,137 +109,184 @@ impl RoutedOrder {
         clocks: &Clocks,
         first: &Access,
         second: &Access,
+        budget: &mut Budget,
     ) -> Result<(), Option<Given>> {
         if self.is_table[first.operand.buffer.index()] {
             return Err(None);
         }
-        let (a, b) = (first.task(), second.task());
-        if self.comes_after(clocks, a, b, None) {
+        let mut search = Search { clocks, budget, a: first.task(), b: second.task() };
+        if self.comes_after(&mut search, None) {
             return Ok(());
         }
-        let cases = self.cases(first, second);
-        match cases.iter().find(|&&given| !self.comes_after(clocks, a, b, Some(given))) {
-            None if !cases.is_empty() => Ok(()),
-            failing => Err(failing.copied()),
+        let Some(cases) = self.cases(first, second) else { return Err(None) };
+        for given in cases {
+            if !self.comes_after(&mut search, Some(given)) {
+                return Err(Some(given));
+            }
         }
+        Ok(())
     }
 
-    /// The values that make two operands touch the same elements: for each of them some routing does. Empty where every
+    /// The values that make two operands touch the same elements: for each of them some routing does. `None` where every
     /// routing does, or it depends on no value.
-    fn cases(&self, first: &Access, second: &Access) -> Vec<Given> {
-        let given = |table: TableId, entry, value| Given { table, entry, value };
-        let all_entries = |table: TableId, value| {
-            (0..self.tables[table.index()].entries).map(|entry| given(table, entry, value)).collect()
-        };
+    fn cases(&self, first: &Access, second: &Access) -> Option<impl Iterator<Item = Given> + use<>> {
         // The elements that a picked one can be among those of an operand.
-        let picked = |table: TableId, entry, other: &Access| {
+        let picked = |table: TableId, other: &Access| {
             let fixed = other.operand.region.intervals().first().filter(|i| !i.lo.pos && !i.hi.pos);
-            let rows = fixed.map_or(0..self.tables[table.index()].values, |i| i.lo.base..i.hi.base);
-            rows.map(|value| given(table, entry, value)).collect()
+            fixed.map_or(0..self.tables[table.index()].values, |i| i.lo.base..i.hi.base)
         };
-        match (first.operand.routed, second.operand.routed) {
+        let (table, entries, values) = match (first.operand.routed, second.operand.routed) {
             (Some(Routed::Row { table, entry }), Some(Routed::Group { group, .. }))
             | (Some(Routed::Group { group, .. }), Some(Routed::Row { table, entry })) => {
-                vec![given(table, entry, group)]
+                (table, entry..entry + 1, group..group + 1)
             }
             // The group has rows if some entry says so.
             (Some(Routed::Group { table, group }), _) | (_, Some(Routed::Group { table, group })) => {
-                all_entries(table, group)
+                (table, 0..self.tables[table.index()].entries, group..group + 1)
             }
-            (Some(Routed::Pick { table, entry }), _) => picked(table, entry, second),
-            (_, Some(Routed::Pick { table, entry })) => picked(table, entry, first),
-            _ => Vec::new(),
-        }
+            (Some(Routed::Pick { table, entry }), _) => (table, entry..entry + 1, picked(table, second)),
+            (_, Some(Routed::Pick { table, entry })) => (table, entry..entry + 1, picked(table, first)),
+            _ => return None,
+        };
+        let given = move |entry: u32| values.clone().map(move |value| Given { table, entry, value });
+        Some(entries.flat_map(given)).filter(|cases| cases.clone().next().is_some())
     }
 
-    fn comes_after(&mut self, clocks: &Clocks, a: u32, b: u32, given: Option<Given>) -> bool {
-        if !self.after.contains_key(&(a, given)) {
-            const KEPT: usize = 1 << 12;
-            if self.after.len() == KEPT {
-                self.after.clear();
-            }
-            let after = self.all_after(clocks, a, given);
-            self.after.insert((a, given), after);
+    fn comes_after(&mut self, search: &mut Search<'_, '_>, given: Option<Given>) -> bool {
+        let (a, b) = (search.a, search.b);
+        self.remember(search, None);
+        if self.after[&(a, None)].has(b) {
+            return true;
         }
-        self.after.get(&(a, given)).is_some_and(|after| has(after, b))
+        let Some(given) = given else { return false };
+        // Nearly always an edge of the value itself leads there.
+        for to in self.targets(a, &self.after[&(a, None)], given) {
+            if to == b || self.successors(search, to).has(b) {
+                return true;
+            }
+        }
+        self.remember(search, Some(given));
+        self.after[&(a, Some(given))].has(b)
+    }
+
+    /// Makes sure that what comes after a task is known.
+    fn remember(&mut self, search: &mut Search<'_, '_>, given: Option<Given>) {
+        let key = (search.a, given);
+        if self.after.contains_key(&key) {
+            return;
+        }
+        if (self.after.len() + 1) * self.words() > KEPT_WORDS {
+            self.after.retain(|(a, given), _| *a == search.a && given.is_none());
+        }
+        let after = self.all_after(search, given);
+        self.after.insert(key, after);
+    }
+
+    fn words(&self) -> usize {
+        self.tasks as usize / 64 + 1
     }
 
     /// All tasks that start only when `a` has finished.
-    fn all_after(&mut self, clocks: &Clocks, a: u32, given: Option<Given>) -> Tasks {
-        let mut after = self.successors(clocks, a).clone();
+    fn all_after(&mut self, search: &mut Search<'_, '_>, given: Option<Given>) -> Tasks {
+        let mut after = self.successors(search, search.a).clone();
         loop {
             let mut more = after.clone();
             if let Some(given) = given {
-                let reached = self.reached(clocks, a, &after, given);
-                more.iter_mut().zip(&reached).for_each(|(more, reached)| *more |= reached);
+                let reached = self.reached(search, &after, given);
+                more.add(&reached);
             }
             for table in (0..self.tables.len()).map(TableId::from) {
-                let &Edges { entries, values, row, .. } = &self.tables[table.index()];
-                let given = move |entry, value| Given { table, entry, value };
-                for entry in 0..entries {
-                    self.one_of(clocks, a, &after, (0..values).map(|value| given(entry, value)), &mut more);
-                }
-                // A row of different entries that is as long as there are values names each of them.
-                for first in (0..entries).step_by(row as usize).filter(|_| row == values) {
-                    for value in 0..values {
-                        let row = (first..first + row).map(|entry| given(entry, value));
-                        self.one_of(clocks, a, &after, row, &mut more);
-                    }
-                }
+                self.some_value(search, table, &after, &mut more);
             }
-            if more == after {
+            if more == after || search.budget.is_spent() {
                 return after;
             }
             after = more;
         }
     }
 
+    /// Adds what comes after `a` whatever an entry of the table says.
+    fn some_value(&mut self, search: &mut Search<'_, '_>, table: TableId, after: &Tasks, more: &mut Tasks) {
+        let &Edges { entries, values, row, .. } = &self.tables[table.index()];
+        // A value that no task waits for and none signals leads nowhere.
+        if values as usize > self.counts.len() + self.fixed.len() {
+            return;
+        }
+        for n in 0..self.tables[table.index()].named.len() {
+            let entry = self.tables[table.index()].named[n].number;
+            let cases = (0..values).map(|value| Given { table, entry, value });
+            self.one_of(search, after, cases, more);
+        }
+        // A row of different entries that is as long as there are values names each of them.
+        if row == values && self.tables[table.index()].named.len() as u32 == entries {
+            for first in (0..entries).step_by(row as usize) {
+                for value in 0..values {
+                    let cases = (first..first + row).map(|entry| Given { table, entry, value });
+                    self.one_of(search, after, cases, more);
+                }
+            }
+        }
+    }
+
     /// Adds what comes after `a` in all of several cases, one of which holds for every routing.
-    fn one_of(&mut self, clocks: &Clocks, a: u32, after: &Tasks, cases: impl Iterator<Item = Given>, more: &mut Tasks) {
+    fn one_of(
+        &mut self,
+        search: &mut Search<'_, '_>,
+        after: &Tasks,
+        cases: impl Iterator<Item = Given>,
+        more: &mut Tasks,
+    ) {
         let mut common: Option<Tasks> = None;
         for given in cases {
-            let reached = self.reached(clocks, a, after, given);
-            let both = match common {
-                None => reached,
-                Some(common) => common.iter().zip(&reached).map(|(a, b)| a & b).collect(),
-            };
+            let mut both = self.reached(search, after, given);
+            if let Some(common) = &common {
+                both.iter_mut().zip(common).for_each(|(both, common)| *both &= common);
+            }
             if both.iter().all(|&word| word == 0) {
                 return;
             }
             common = Some(both);
         }
-        more.iter_mut().zip(common.iter().flatten()).for_each(|(more, common)| *more |= common);
+        more.add(&common.unwrap_or_default());
     }
 
-    /// What the edges of a value lead to from `a` and what comes after it.
-    fn reached(&mut self, clocks: &Clocks, a: u32, after: &Tasks, given: Given) -> Tasks {
-        let mut reached = vec![0; after.len()];
+    /// What the edges of a value lead to from `a` and what comes after it, beyond that.
+    fn reached(&mut self, search: &mut Search<'_, '_>, after: &Tasks, given: Given) -> Tasks {
+        let mut reached = Tasks::new();
+        let mut known = Tasks::new();
         loop {
-            let mut more = reached.clone();
-            let known: Tasks = after.iter().zip(&reached).map(|(a, b)| a | b).collect();
-            for to in self.targets(a, &known, given) {
-                let beyond = self.successors(clocks, to);
-                more.iter_mut().zip(beyond).for_each(|(more, beyond)| *more |= beyond);
-                more[to as usize / 64] |= 1 << (to % 64);
-            }
-            if more == reached {
+            let from = if known.is_empty() { after } else { &known };
+            let work = 50 + 4 * known.len() as u64;
+            if !search.budget.spend(work, TooMuch::Routes { task: task(search.a) }) {
                 return reached;
             }
-            reached = more;
+            let mut targets = self.targets(search.a, from, given);
+            targets.retain(|&to| !from.has(to));
+            if targets.is_empty() {
+                return reached;
+            }
+            reached.resize(after.len(), 0);
+            for to in targets {
+                reached.add(self.successors(search, to));
+                reached[to as usize / 64] |= 1 << (to % 64);
+            }
+            known.clone_from(after);
+            known.add(&reached);
         }
     }
 
     /// Where the edges of a value end that start at `a` or after it.
     fn targets(&self, a: u32, after: &Tasks, Given { table, entry, value }: Given) -> Vec<u32> {
-        let comes_after = |task: u32| task == a || has(after, task);
-        let edges = &self.tables[table.index()];
+        let comes_after = |task: u32| task == a || after.has(task);
+        let named = &self.tables[table.index()].named;
         let mut targets = Vec::new();
-        for &(event, from) in &edges.signals[entry as usize] {
+        let Ok(n) = named.binary_search_by_key(&entry, |entry| entry.number) else { return targets };
+        for &(event, from) in &named[n].signals {
             if comes_after(from) {
                 targets.extend(self.counts.get(&Element { event, index: value }).into_iter().flatten());
             }
         }
-        for &(to, event, threshold) in &edges.picks[entry as usize] {
+        for &(to, event, threshold) in &named[n].picks {
             let signals = self.fixed.get(&Element { event, index: value }).map_or(&[][..], Vec::as_slice);
             if signals.len() as u32 == threshold && signals.iter().any(|&from| comes_after(from)) {
                 targets.push(to);
@@ -233,11 +296,18 @@ impl RoutedOrder {
     }
 
     /// What comes after a task in the least program.
-    fn successors(&mut self, clocks: &Clocks, a: u32) -> &Tasks {
-        let tasks = self.tasks;
+    fn successors(&mut self, search: &mut Search<'_, '_>, a: u32) -> &Tasks {
+        let (tasks, words) = (self.tasks, self.words());
+        if !self.successors.contains_key(&a) {
+            const PER_TASK: u64 = 10;
+            search.budget.spend(u64::from(tasks) * PER_TASK, TooMuch::Routes { task: task(search.a) });
+            if (self.successors.len() + 1) * words > KEPT_WORDS {
+                self.successors.clear();
+            }
+        }
         self.successors.entry(a).or_insert_with(|| {
-            let mut after = vec![0; tasks as usize / 64 + 1];
-            for b in (0..tasks).filter(|&b| clocks.before(a, 0, b, 0)) {
+            let mut after = vec![0; words];
+            for b in (0..tasks).filter(|&b| search.clocks.before(a, 0, b, 0)) {
                 after[b as usize / 64] |= 1 << (b % 64);
             }
             after
@@ -245,6 +315,25 @@ impl RoutedOrder {
     }
 }
 
-fn has(tasks: &Tasks, task: u32) -> bool {
-    tasks.get(task as usize / 64).is_some_and(|word| word >> (task % 64) & 1 == 1)
+/// A question: does `b` come after `a`?
+struct Search<'a, 'b> {
+    clocks: &'a Clocks,
+    budget: &'b mut Budget,
+    a: u32,
+    b: u32,
+}
+
+trait TaskSet {
+    fn has(&self, task: u32) -> bool;
+    fn add(&mut self, more: &Tasks);
+}
+
+impl TaskSet for Tasks {
+    fn has(&self, task: u32) -> bool {
+        self.get(task as usize / 64).is_some_and(|word| word >> (task % 64) & 1 == 1)
+    }
+
+    fn add(&mut self, more: &Tasks) {
+        self.iter_mut().zip(more).for_each(|(word, more)| *word |= more);
+    }
 }

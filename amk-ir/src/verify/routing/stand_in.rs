@@ -10,7 +10,7 @@
 
 use crate::verify::{Given, Party, Violation};
 use crate::{
-    Element, Holds, Interval, Operand, Program, Region, Routed, RoutedSignal, RoutedWait, TableId, Task, Wait,
+    Element, EventId, Holds, Interval, Operand, Program, Region, Routed, RoutedSignal, RoutedWait, TableId, Task, Wait,
 };
 use std::collections::BTreeMap;
 
@@ -66,42 +66,59 @@ fn region(operand: &Operand, dims: &[u32]) -> Region {
     Region::new(&intervals).unwrap_or(operand.region)
 }
 
-/// The program with the waits of all routings, from the one with the least order.
-pub(super) fn most(program: &Program, least: &Program) -> Program {
-    let values = |table: TableId| program.tables[table.index()].groups(program);
-    let mut signalling = BTreeMap::new();
+/// The program with the waits of all routings, from the one with the least order; `None` where they are too many.
+///
+/// Elements that entries signal all get the same signals, so the first stands for them.
+pub(super) fn most(program: &Program, least: &Program) -> Option<Program> {
+    const MOST_WAITS: usize = 1 << 22;
+    let mut signalling: BTreeMap<EventId, u32> = BTreeMap::new();
     for task in &program.tasks {
-        let mut events: Vec<_> = task.routed_signals.iter().map(|signal| signal.event).collect();
-        events.sort_unstable();
-        events.dedup();
-        events.into_iter().for_each(|event| *signalling.entry(event).or_insert(0) += 1);
+        events(&task.routed_signals).for_each(|event| *signalling.entry(event).or_default() += 1);
     }
-    // Only the order counts.
-    let bare = |task: &Task| Task { calls: task.calls.clone(), waits: task.waits.clone(), ..Task::default() };
+    let mut picked: BTreeMap<EventId, Vec<Element>> = BTreeMap::new();
+    let picks = |task: &Task| task.routed_waits.iter().filter_map(RoutedWait::pick).collect::<Vec<_>>();
+    for (event, _) in program.tasks.iter().flat_map(picks) {
+        picked.entry(event).or_default();
+    }
+    for signal in program.tasks.iter().flat_map(|task| &task.signals) {
+        if let Some(elements) = picked.get_mut(&signal.event) {
+            elements.push(*signal);
+        }
+    }
+    for elements in picked.values_mut() {
+        elements.sort_unstable();
+        elements.dedup();
+    }
+    let mut waits = 0;
     let mut most = least.clone();
     for (task, routed) in most.tasks.iter_mut().zip(&program.tasks) {
-        let mut all = bare(task);
-        all.signals.clone_from(&task.signals);
-        for &RoutedSignal { event, table, .. } in &routed.routed_signals {
-            all.signals.extend((0..values(table)).map(|index| Element { event, index }));
-        }
-        all.signals.sort_unstable();
-        all.signals.dedup();
+        task.signals.extend(events(&routed.routed_signals).map(|event| Element { event, index: 0 }));
         for wait in &routed.routed_waits {
             match *wait {
-                RoutedWait::Count { event, value, .. } => {
+                RoutedWait::Count { event, .. } => {
                     let threshold = signalling.get(&event).copied().unwrap_or(0);
-                    all.waits.push(Wait { on: Element { event, index: value }, threshold });
+                    task.waits.push(Wait { on: Element { event, index: 0 }, threshold });
                 }
-                RoutedWait::Pick { event, table, threshold, .. } => {
-                    let on = |index| Element { event, index };
-                    all.waits.extend((0..values(table)).map(|index| Wait { on: on(index), threshold }));
+                RoutedWait::Pick { event, threshold, .. } => {
+                    let elements = picked.get(&event).map_or(&[][..], Vec::as_slice);
+                    waits += elements.len();
+                    if waits > MOST_WAITS {
+                        return None;
+                    }
+                    task.waits.extend(elements.iter().map(|&on| Wait { on, threshold }));
                 }
             }
         }
-        *task = all;
     }
-    most
+    Some(most)
+}
+
+/// The event tensors of signals by entries, each once.
+fn events(signals: &[RoutedSignal]) -> impl Iterator<Item = EventId> {
+    let mut events: Vec<_> = signals.iter().map(|signal| signal.event).collect();
+    events.sort_unstable();
+    events.dedup();
+    events.into_iter()
 }
 
 /// Violations of the program with the least order as those of the program itself.
