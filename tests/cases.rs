@@ -16,8 +16,11 @@ type Coord = Vec<u32>;
 type Point = (String, Coord);
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Case {
     name: String,
+    #[serde(rename = "note")]
+    _note: String,
     grids: BTreeMap<String, Coord>,
     events: BTreeMap<String, Event>,
     notify: Vec<(String, Coord, String, Coord)>,
@@ -30,12 +33,16 @@ struct Case {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Event {
     shape: Coord,
+    #[serde(rename = "scope")]
+    _scope: Option<String>,
     wait: serde_json::Value,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct FanIn {
     event: String,
     coord: Coord,

@@ -175,7 +175,7 @@ impl Expr {
 
     /// Reads an expression: names, numbers, `+ - * / /^ %` and parentheses.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let mut cursor = Cursor { text, at: 0 };
+        let mut cursor = Cursor { text, at: 0, room: LARGEST };
         let expr = cursor.sum()?;
         cursor.space();
         if cursor.at < text.len() {
@@ -198,9 +198,14 @@ fn apply(op: Op, a: i64, b: i64) -> Result<i64, EvalError> {
     value.ok_or(EvalError::Overflow)
 }
 
+/// Operations and parentheses in an expression at most: what is made of it is walked recursively.
+const LARGEST: u32 = 256;
+
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
+    /// Operations and parentheses that may still come.
+    room: u32,
 }
 
 impl Cursor<'_> {
@@ -225,6 +230,12 @@ impl Cursor<'_> {
         found
     }
 
+    fn deeper(&mut self) -> Result<(), ParseError> {
+        let room = self.room.checked_sub(1);
+        self.room = room.ok_or_else(|| self.error(&format!("more than {LARGEST} operations and parentheses")))?;
+        Ok(())
+    }
+
     fn sum(&mut self) -> Result<Expr, ParseError> {
         let mut left = self.product()?;
         loop {
@@ -235,6 +246,7 @@ impl Cursor<'_> {
             } else {
                 return Ok(left);
             };
+            self.deeper()?;
             left = Expr::binary(op, left, self.product()?);
         }
     }
@@ -253,12 +265,14 @@ impl Cursor<'_> {
             } else {
                 return Ok(left);
             };
+            self.deeper()?;
             left = Expr::binary(op, left, self.atom()?);
         }
     }
 
     fn atom(&mut self) -> Result<Expr, ParseError> {
         if self.eat("(") {
+            self.deeper()?;
             let inner = self.sum()?;
             return if self.eat(")") { Ok(inner) } else { Err(self.error("expected `)`")) };
         }
@@ -435,5 +449,13 @@ mod tests {
         assert_eq!(parse("M").eval(&env), Err(EvalError::Unknown("M".into())));
         assert_eq!(parse("N / (N - 7)").eval(&env), Err(EvalError::DivisionByZero));
         assert!(Expr::parse("N +").is_err() && Expr::parse("N M").is_err());
+    }
+
+    #[test]
+    fn what_would_overflow_the_stack_is_no_expression() {
+        for text in ["(".repeat(1 << 20), "N+".repeat(1 << 20), "N*".repeat(1 << 20)] {
+            assert_eq!(Expr::parse(&text).unwrap_err().message, "more than 256 operations and parentheses");
+        }
+        assert!(Expr::parse(&format!("N{}", " + N".repeat(256))).is_ok());
     }
 }
