@@ -85,6 +85,9 @@ pub enum Node {
     Call(CallNode),
     /// `to = from`.
     Bind {
+        /// Which call or assignment of the source it is.
+        #[serde(default)]
+        site: u32,
         /// The assigned value.
         to: ValueId,
         /// The value it gets.
@@ -113,7 +116,7 @@ pub enum Node {
 /// A call of an instruction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CallNode {
-    /// Which call of the source it is; the macro keeps the spans by this number.
+    /// Which call or assignment of the source it is; the macro keeps the spans by this number.
     pub site: u32,
     /// Index of the signature.
     pub signature: u32,
