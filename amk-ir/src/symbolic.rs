@@ -408,6 +408,12 @@ mod tests {
     }
 
     #[test]
+    fn a_grid_of_any_size_is_searched_as_far_as_it_goes() {
+        let grid = [("a", "600*N", "1"), ("b", "600*N", "1"), ("c", "600*N", "1")];
+        assert_eq!(codes(&signature((&["N"], &[".."]), (&["N"], &["0..N"]), &grid, &[])), [""; 0]);
+    }
+
+    #[test]
     fn gaps_overlaps_and_repeated_writers_are_found() {
         let gap = signature((&["N"], &[".."]), (&["N"], &["16*n..16*n+8"]), &[("n", "N/16", "1")], &[]);
         let floor = signature((&["N"], &[".."]), (&["N"], &["2*n..2*n+2"]), &[("n", "N/2", "1")], &[]);

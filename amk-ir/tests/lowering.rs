@@ -214,6 +214,24 @@ fn more_tasks_than_a_program_may_have_are_refused_before_they_are_made() {
     assert_eq!(pairs.headline, "finding what tasks depend on takes over 67108864 comparisons of tiles");
 }
 
+/// Each result is twice as long as what it is made of, so its extent is an expression twice as long.
+#[test]
+fn an_extent_that_grows_with_each_call_is_refused() {
+    let mut grown = graph();
+    grown.signatures =
+        vec![signature("double", vec![tensor("x", TensorClass::Tensor, &["N"], &[".."])], ("N + N", ".."), false)];
+    let value =
+        |n: u32| Value { name: format!("x{n}"), dtype: DType::F32, shape: vec![expr("H"); usize::from(n == 0)] };
+    grown.values = (0..=40).map(value).collect();
+    let call = |n: u32| {
+        let (args, results) = (vec![Arg::Value(ValueId(n))], vec![ValueId(n + 1)]);
+        Node::Call(CallNode { site: n, signature: 0, args, results, signals: Vec::new(), waits: Vec::new() })
+    };
+    grown.body = (0..40).map(call).collect();
+    let found = amk_ir::shapes::check(&mut grown);
+    assert_eq!(found.iter().map(|error| (error.code, error.site)).collect::<Vec<_>>(), [("AMK0616", Some(11))]);
+}
+
 #[test]
 fn more_repeated_calls_than_a_task_may_have_are_refused() {
     let mut chain = graph();

@@ -97,14 +97,14 @@ impl Known {
     }
 }
 
-/// Pairs of tasks that [`depend`] compares; an earlier op that it passes over counts as one.
+/// Pairs of tasks that [`depend`] compares, and what it does for each earlier op besides.
 fn compared(history: &BTreeMap<BufferId, Vec<Touch>>, touches: &[(BufferId, Touch)]) -> u64 {
     let earlier = touches
         .iter()
         .flat_map(|(buffer, touch)| history.get(buffer).into_iter().flatten().map(move |earlier| (earlier, touch)));
     earlier.fold(0u64, |sum, (earlier, touch)| {
         let writes = earlier.access.writes() || touch.access.writes();
-        let pairs = if writes { earlier.regions.len() as u64 * touch.regions.len() as u64 } else { 1 };
+        let pairs = if writes { earlier.regions.len() as u64 * touch.regions.len() as u64 + 16 } else { 1 };
         sum.saturating_add(pairs)
     })
 }

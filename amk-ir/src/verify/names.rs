@@ -26,10 +26,14 @@ impl<'a> Names<'a> {
         if chars <= self.longest {
             return name.to_owned();
         }
-        // The end of a path says more than its start.
+        // Between its parts, where it has some. The end of a path says more than its start.
         let head = self.longest / 4;
         let tail = self.longest.saturating_sub(head + 2);
-        name.chars().take(head).chain("..".chars()).chain(name.chars().skip(chars - tail)).collect()
+        let name: Vec<char> = name.chars().collect();
+        let between = |at: &usize| !name[*at].is_alphanumeric();
+        let to = (1..=head).rev().find(between).unwrap_or(head);
+        let from = (chars - tail..chars).find(|at| between(&(at - 1))).unwrap_or(chars - tail);
+        [&name[..to], &['.', '.'], &name[from..]].concat().into_iter().collect()
     }
 
     fn buffer_name(self, id: BufferId) -> String {
@@ -270,5 +274,19 @@ impl<'a> Names<'a> {
     /// Nothing where all positions are alike.
     pub(super) fn at_position(self, position: u32) -> String {
         if self.program.positions > 1 { format!(" (at position {position})") } else { String::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_cut_between_their_parts() {
+        let program = Program::default();
+        let clip = |name: &str| Names::of(&program, 30).clip(name);
+        assert_eq!(clip("mem.layers[0].k"), "mem.layers[0].k");
+        assert_eq!(clip("weights.decoder.layers[17].attention.output"), "weights..attention.output");
+        assert_eq!(clip(&"x".repeat(40)), format!("{}..{}", "x".repeat(7), "x".repeat(21)));
     }
 }

@@ -108,7 +108,7 @@ pub(super) fn callee(kind: Callee, path: &Path) -> Diagnostic {
             "write a loop with a known number of rounds: `for l in 0..LAYERS { .. }`",
         ),
         Callee::Constructor => (
-            format!("`{name}(..)` makes a value that a graph does not have"),
+            format!("`{name}` makes a value that a graph does not have"),
             "pass the tensors themselves, by tuples and variables; for variants write `if` on a `#[flag]`",
         ),
         Callee::Associated => (
