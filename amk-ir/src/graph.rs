@@ -88,6 +88,9 @@ pub enum Node {
     Call(CallNode),
     /// `to = from`.
     Bind {
+        /// Which call or assignment of the source it is.
+        #[serde(default)]
+        site: u32,
         /// The assigned value.
         to: ValueId,
         /// The value it gets.
@@ -117,7 +120,7 @@ pub enum Node {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallNode {
-    /// Which call of the source it is; the macro keeps the spans by this number.
+    /// Which call or assignment of the source it is; the macro keeps the spans by this number.
     pub site: u32,
     /// Index of the signature.
     pub signature: u32,

@@ -12,6 +12,9 @@ use crate::unify::{Extent, Unequal, broken_multiples, unify};
 use crate::{DType, ValueId};
 use std::collections::BTreeMap;
 
+/// Names and operations of an extent at most: extents of extents grow with each call.
+const MOST_OF_EXTENT: usize = 4096;
+
 /// Checks every call and fills in the shapes of the graph's values. All findings are returned.
 pub fn check(graph: &mut Graph) -> Vec<GraphError> {
     let mut checker = Checker { graph, shapes: vec![None; graph.values.len()], errors: Vec::new() };
@@ -55,9 +58,9 @@ impl Checker<'_> {
         for node in nodes {
             match node {
                 Node::Call(call) => self.call(call),
-                Node::Bind { to, from } => {
+                Node::Bind { site, to, from } => {
                     if let Some(shape) = self.shape(*from).cloned() {
-                        self.assign(*to, shape, None);
+                        self.assign(*to, shape, *site);
                     }
                 }
                 Node::Loop { body, .. } => self.nodes(body),
@@ -69,21 +72,25 @@ impl Checker<'_> {
         }
     }
 
-    fn assign(&mut self, to: ValueId, shape: Vec<Expr>, site: Option<u32>) {
-        let name = self.graph.values.get(to.index()).map_or("", |value| value.name.as_str());
+    fn assign(&mut self, to: ValueId, shape: Vec<Expr>, site: u32) {
         match self.shape(to) {
             Some(old) if !same_shape(old, &shape) => {
-                let mut error = GraphError::new(
-                    "AMK0605",
-                    format!("shape of `{name}` changes from `{}` to `{}`", show(old), show(&shape)),
-                    "use a new variable for the other shape",
-                );
-                error.site = site;
-                self.errors.push(error);
+                let (name, old, new) = (self.variable(to), show(old), show(&shape));
+                let headline = format!("this changes the shape of `{name}` from `{old}` to `{new}`");
+                let help = format!("bind what has the shape `{new}` to a new variable");
+                self.errors.push(GraphError::new("AMK0605", headline, help).at(site));
             }
             Some(_) => {}
             None => self.set(to, shape),
         }
+    }
+
+    /// The user's name of a value: one that another value has already carries a number, as in `x.2`.
+    fn variable(&self, value: ValueId) -> &str {
+        let name = self.graph.values.get(value.index()).map_or("", |value| value.name.as_str());
+        let numbered = name.rsplit_once('.').filter(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let taken = |base: &str| self.graph.values.iter().any(|value| value.name == base);
+        numbered.map_or(name, |(base, _)| if taken(base) { base } else { name })
     }
 
     fn call(&mut self, call: &CallNode) {
@@ -128,7 +135,15 @@ impl Checker<'_> {
         }
         for (result, to) in signature.results.iter().zip(&call.results) {
             let shape: Vec<Expr> = result.shape.iter().map(|e| substitute(e, &bound)).collect();
-            self.assign(*to, shape, Some(call.site));
+            if let Some(extent) = shape.iter().find(|extent| extent.size() > MOST_OF_EXTENT) {
+                let (of, size) = (&signature.name, extent.size());
+                let headline =
+                    format!("an extent of what `{of}` returns is an expression of {size} names and operations");
+                let help = "name the extent: give it a dim in `dims(..)` and pass it in";
+                self.errors.push(GraphError::new("AMK0616", headline, help).at(call.site));
+                continue;
+            }
+            self.assign(*to, shape, call.site);
         }
     }
 

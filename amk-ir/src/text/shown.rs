@@ -53,10 +53,19 @@ pub(crate) fn clipped(name: &str, longest: usize) -> String {
         }
     }
     // The end of a path says more than its start.
-    let head = longest / 4;
-    let end = pieces(name.chars().rev(), longest.saturating_sub(head + 2));
-    let end: Vec<String> = end.into_iter().rev().collect();
-    format!("{}..{}", pieces(name.chars(), head).concat(), end.concat())
+    let room = longest / 4;
+    let mut start = pieces(name.chars(), room);
+    let mut end = pieces(name.chars().rev(), longest.saturating_sub(room + 2));
+    // Between its parts, where it has some.
+    let ends_part = |piece: &String| !piece.starts_with(char::is_alphanumeric);
+    if let Some(at) = (1..start.len()).rev().find(|&at| ends_part(&start[at])) {
+        start.truncate(at);
+    }
+    if let Some(at) = (1..end.len()).rev().find(|&at| ends_part(&end[at])) {
+        end.truncate(at);
+    }
+    end.reverse();
+    format!("{}..{}", start.concat(), end.concat())
 }
 
 /// Characters as they are shown, as long as there is room for them.
@@ -88,7 +97,7 @@ mod tests {
     #[test]
     fn a_name_is_cut_between_characters() {
         assert_eq!(clipped("w.layers[3].attn.q", 40), "w.layers[3].attn.q");
-        assert_eq!(clipped("w.layers[3].attn.query", 20), "w.lay..3].attn.query");
+        assert_eq!(clipped("w.layers[3].attn.query", 20), "w..].attn.query");
         assert_eq!(clipped(&"\u{1b}".repeat(1 << 20), 20), r"..\u001b\u001b");
         assert_eq!(clipped(&"\n".repeat(6), 10), r"\n..\n\n\n");
     }

@@ -40,7 +40,8 @@ impl Violation {
     pub fn message(&self, program: &Program) -> Message {
         const WIDEST: usize = 90;
         let (mut headline, notes, help) = self.words(Names::of(program, 60));
-        for longest in [24, 16, 10] {
+        // A name that a user may well have written stays whole, whatever the width.
+        for longest in [40, 30] {
             if headline.chars().count() > WIDEST {
                 (headline, _, _) = self.words(Names::of(program, longest));
             }

@@ -280,3 +280,17 @@ impl<'a> Names<'a> {
         if self.program.positions > 1 { format!(" (at position {position})") } else { String::new() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_cut_between_their_parts() {
+        let program = Program::default();
+        let clip = |name: &str| Names::of(&program, 30).clip(name);
+        assert_eq!(clip("mem.layers[0].k"), "mem.layers[0].k");
+        assert_eq!(clip("weights.decoder.layers[17].attention.output"), "weights..attention.output");
+        assert_eq!(clip(&"x".repeat(40)), format!("{}..{}", "x".repeat(7), "x".repeat(21)));
+    }
+}
