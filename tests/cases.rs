@@ -1,11 +1,12 @@
-//! `cases/dependency_cases.json`: grids of tasks, what they signal and wait for, and the edges and counts that follow.
+//! `cases/dependency_cases.json` and `cases/queue_cases.json`: grids of tasks, what they signal and wait for, and the edges and
+//! counts that follow; the second has also the queues of the CTAs and how many of these are resident.
 //!
 //! Each case becomes a program in which a task writes its own element and reads those of the tasks it depends on. Routing that a real
 //! run decides (the mixture of experts) is in the case with its concrete counts.
 
 use amk_ir::{
-    Access, Buffer, BufferId, BufferKind, Call, DType, Element, EventTensor, Exchange, Instruction, Interval, Operand,
-    OperandSpec, Program, Queues, Region, Task, TaskId, Wait, events, text, verify,
+    Access, Buffer, BufferId, BufferKind, Call, DType, Element, EventTensor, Exchange, Instruction, Interval, Limits,
+    Operand, OperandSpec, Program, Queues, Region, Task, TaskId, Wait, events, text, verify,
 };
 use amk_tests::oracle;
 use serde::Deserialize;
@@ -16,8 +17,11 @@ type Coord = Vec<u32>;
 type Point = (String, Coord);
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Case {
     name: String,
+    #[serde(rename = "note")]
+    _note: String,
     grids: BTreeMap<String, Coord>,
     events: BTreeMap<String, Event>,
     notify: Vec<(String, Coord, String, Coord)>,
@@ -26,16 +30,38 @@ struct Case {
     task_edges: Vec<(String, Coord, String, Coord)>,
     required_pairs: Option<Vec<(String, Coord, String, Coord)>>,
     uncovered: Option<Vec<(String, Coord, String, Coord)>>,
+    queues: Option<CaseQueues>,
+    /// CTAs that can be resident at once.
+    resident_ctas: Option<u32>,
     expect: String,
+    #[serde(rename = "note")]
+    _note: Option<String>,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Event {
     shape: Coord,
+    #[serde(rename = "scope")]
+    _scope: Option<String>,
     wait: serde_json::Value,
+    /// Of counters that several GPUs share; in one program they are like others.
+    #[serde(rename = "scope")]
+    _scope: Option<String>,
+}
+
+/// Which CTA runs which tasks, in which order.
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+enum CaseQueues {
+    /// A list of its own for each CTA.
+    Static(Vec<Vec<Point>>),
+    /// One list, from which a free CTA takes the next task.
+    Ticket { ticket: Vec<Point> },
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct FanIn {
     event: String,
     coord: Coord,
@@ -43,7 +69,9 @@ struct FanIn {
 }
 
 fn cases() -> Vec<Case> {
-    serde_json::from_str(include_str!("cases/dependency_cases.json")).expect("the cases are of this shape")
+    let files = [include_str!("cases/dependency_cases.json"), include_str!("cases/queue_cases.json")];
+    let read = |file| serde_json::from_str::<Vec<Case>>(file).expect("the cases are of this shape");
+    files.into_iter().flat_map(read).collect()
 }
 
 /// Every coordinate of a shape, in row-major order.
@@ -63,11 +91,11 @@ fn row_major(shape: &[u32], coord: &[u32]) -> u32 {
 impl Case {
     /// Grids, producers first.
     fn grids_in_order(&self) -> Vec<&String> {
-        let mut grids: Vec<&String> = Vec::new();
+        let (dependencies, mut grids) = (self.dependencies(), Vec::new());
         while grids.len() < self.grids.len() {
             let free = |grid: &&String| {
-                let from: BTreeSet<&String> = self.task_edges.iter().filter(|e| e.2 == **grid).map(|e| &e.0).collect();
-                !grids.contains(grid) && from.iter().all(|from| grids.contains(from))
+                let mut from = dependencies.iter().filter(|(_, to)| to.0 == **grid).map(|(from, _)| &from.0);
+                !grids.contains(grid) && from.all(|from| grids.contains(&from))
             };
             let next = self.grids.keys().find(free).expect("the grids depend on each other one way");
             grids.push(next);
@@ -94,7 +122,50 @@ impl Case {
         }
     }
 
-    /// The program, its tasks dealt out to so many workers.
+    /// The case's own queues, or its tasks dealt out to so many workers.
+    fn queues(&self, workers: usize) -> Queues {
+        let tasks = self.tasks();
+        let id = |point: &Point| TaskId::from(tasks.iter().position(|task| task == point).expect("a task"));
+        let list = |points: &Vec<Point>| points.iter().map(id).collect();
+        match &self.queues {
+            Some(CaseQueues::Static(lists)) => Queues::Static(lists.iter().map(list).collect()),
+            Some(CaseQueues::Ticket { ticket }) => Queues::Ticket { workers: workers as u32, order: list(ticket) },
+            None => {
+                let mut queues = vec![Vec::new(); workers];
+                for (n, point) in tasks.iter().enumerate() {
+                    queues[n * workers / tasks.len()].push(id(point));
+                }
+                Queues::Static(queues)
+            }
+        }
+    }
+
+    /// Pairs of tasks of which the second is reached from the first by waits and by the queues of CTAs.
+    fn ordered(&self, waits: &BTreeSet<(Point, Point)>) -> BTreeSet<(Point, Point)> {
+        let mut after: BTreeMap<Point, BTreeSet<Point>> = BTreeMap::new();
+        let lists = match &self.queues {
+            Some(CaseQueues::Static(lists)) => lists.as_slice(),
+            Some(CaseQueues::Ticket { .. }) | None => &[],
+        };
+        let next = lists.iter().flat_map(|list| list.iter().cloned().zip(list.iter().skip(1).cloned()));
+        for (from, to) in waits.iter().cloned().chain(next) {
+            after.entry(from).or_default().insert(to);
+        }
+        let mut ordered = BTreeSet::new();
+        for from in self.tasks() {
+            let mut pending = vec![from.clone()];
+            while let Some(task) = pending.pop() {
+                for to in after.get(&task).into_iter().flatten() {
+                    if ordered.insert((from.clone(), to.clone())) {
+                        pending.push(to.clone());
+                    }
+                }
+            }
+        }
+        ordered
+    }
+
+    /// The program, with the case's own queues or its tasks dealt out to so many workers.
     fn program(&self, workers: usize) -> Program {
         let tasks = self.tasks();
         let grids = self.grids_in_order();
@@ -112,15 +183,14 @@ impl Case {
             positions: 1,
             buffers: grids.iter().map(buffer).collect(),
             events: self.events.iter().map(event).collect(),
+            limits: Limits { workers: self.resident_ctas.unwrap_or(u32::MAX), ..Limits::default() },
+            queues: self.queues(workers),
             ..Program::default()
         };
-        let mut queues = vec![Vec::new(); workers];
-        for (n, point) in tasks.iter().enumerate() {
+        for point in &tasks {
             let task = self.task(&mut program, &grids, point);
             program.tasks.push(task);
-            queues[n * workers / tasks.len()].push(TaskId::from(n));
         }
-        program.queues = Queues::Static(queues);
         program
     }
 
@@ -192,13 +262,27 @@ fn notify_and_wait_give_the_edges_and_counts() {
             }
         }
         assert_eq!(edges, pairs(&case.task_edges), "{}", case.name);
-        let uncovered: BTreeSet<_> = case.dependencies().difference(&edges).cloned().collect();
+        let uncovered: BTreeSet<_> = case.dependencies().difference(&case.ordered(&edges)).cloned().collect();
         assert_eq!(uncovered, pairs(case.uncovered.as_deref().unwrap_or_default()), "{}", case.name);
         for FanIn { event, coord, fan_in } in &case.fan_in {
             let signals = case.notify.iter().filter(|n| (&n.2, &n.3) == (event, coord)).count();
             assert_eq!(signals as u32, *fan_in, "{} {event}{coord:?}", case.name);
         }
     }
+}
+
+/// The codes that refuse the cases of queues.
+#[test]
+fn queues_and_residency_are_refused_for_what_is_wrong_with_them() {
+    let code = |name: &str| {
+        let case = cases().into_iter().find(|case| case.name == name).expect("a case of this name");
+        let found = verify::check(&case.program(case.tasks().len()));
+        found.iter().map(|violation| violation.code().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(code("NEG_nonresident_static_queue"), ["AMK0110"]);
+    assert_eq!(code("NEG_static_queue_reversed"), ["AMK0202"]);
+    assert_eq!(code("NEG_ticket_order_reversed"), ["AMK0203"]);
+    assert_eq!(code("NEG_queue_of_another_cta"), ["AMK0302"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Each test takes some tens of thousands of inputs; `AMK_RUNS=1000000 cargo test --release -p amk-tests --test robustness`
 //! takes as many as it says.
 
+use amk_ir::dot;
 use amk_ir::text::{parse, print};
 use amk_ir::verify::{Rejected, Verifier, verify};
 use amk_ir::{
@@ -12,6 +13,7 @@ use amk_ir::{
 };
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// SplitMix64: small, and the same on every machine.
 struct Draw(u64);
@@ -112,6 +114,16 @@ fn mutate(text: &str, draw: &mut Draw) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Whether a line has no character that ends it, acts on a terminal or is not seen.
+fn keeps_to_its_line(line: &str) -> bool {
+    let acts = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+            || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    };
+    !line.contains(acts)
+}
+
 fn settles(program: Program, verifier: &mut Verifier) {
     let printed = print(&program);
     let again = parse(&printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));
@@ -122,10 +134,20 @@ fn settles(program: Program, verifier: &mut Verifier) {
     for violation in &violations {
         let message = violation.message(&program);
         assert!(!message.headline.is_empty() && !message.help.is_empty(), "{violation:?}");
+        for line in message.notes.iter().chain([&message.headline, &message.help]) {
+            assert!(keeps_to_its_line(line), "{line:?}");
+        }
     }
+    if let Ok(json) = program.to_json() {
+        assert!(keeps_to_its_line(&json), "{json:?}");
+        assert_eq!(Program::from_json(&json).unwrap(), program, "{json}");
+    }
+    assert!(printed.lines().all(keeps_to_its_line), "{printed:?}");
+    assert!(dot::dot(&program).lines().all(keeps_to_its_line), "{:?}", dot::dot(&program));
     if !violations.is_empty() {
         let rejected = Rejected { program: Box::new(program), violations };
-        assert!(rejected.to_string().contains("error: AMK0"));
+        let report = rejected.to_string();
+        assert!(report.contains("error: AMK0") && report.lines().all(keeps_to_its_line), "{report:?}");
     }
 }
 
@@ -179,6 +201,63 @@ fn arbitrary_programs_are_decided() {
     }
 }
 
+/// Texts that would take minutes or gigabytes if something in them were looked at twice for each, or believed.
+#[test]
+fn what_is_long_or_deep_is_read_at_once_or_refused() {
+    const MANY: usize = 200_000;
+    let start = Instant::now();
+    let many = |item: &str| vec![item; MANY].join(", ");
+    let name = "\\u001b".repeat(MANY);
+    let long = format!(
+        "program @\"{name}\"\ninstruction i0 \"f\" f()\nbuffer b0 @x activation f32[{}]\nevent e0 @e[{}]\n\
+         task t0: f({}) {{{}}} wait {} signal {}\nworker w0: {}\n",
+        many("4000000000"),
+        many("1"),
+        many("early b0[pos]"),
+        many("1.5"),
+        many("e0[0] >= 1"),
+        many("e0[0]"),
+        "t0 ".repeat(MANY),
+    );
+    let program = parse(&long).unwrap();
+    assert_eq!(program.name.chars().count(), MANY);
+    assert_eq!(program.tasks[0].calls[0].operands.len(), MANY);
+    assert_eq!(parse(&print(&program)).unwrap(), program);
+    assert_eq!(Program::from_json(&program.to_json().unwrap()).unwrap(), program);
+
+    let instructions: String = (0..MANY).map(|n| format!("instruction i{n} \"f\" f{n}()\n")).collect();
+    let tasks: String = (0..MANY).map(|n| format!("task t{n}: f{n}()\n")).collect();
+    let program = parse(&format!("program @p\n{instructions}{tasks}")).unwrap();
+    assert_eq!(parse(&print(&program)).unwrap(), program);
+
+    let word = "x".repeat(10 * MANY);
+    let texts = [
+        word.clone(),
+        format!("program @p\ntask t0: {word}()"),
+        format!("program @p\ndim \"{word}\" = 1\ndim \"{word}\" = 1"),
+        format!("program @p\npositions {}", "9".repeat(10 * MANY)),
+        format!("program @\"{word}"),
+        format!("program @p\nevent e0 @x[{}", "[".repeat(MANY)),
+        "program @p\nworker w4294967295: t0".to_owned(),
+    ];
+    for text in texts {
+        let error = parse(&text).unwrap_err().to_string();
+        assert!(error.len() < 400, "{} bytes: {}", error.len(), &error[..200]);
+    }
+    let deep = [
+        "[".repeat(MANY),
+        "{\"version\":1,\"program\":".repeat(MANY),
+        format!("{{\"version\":1,\"{word}\":{}", "[".repeat(MANY)),
+        format!("{{\"version\":1,\"program\":{{\"{word}\":1}}}}"),
+    ];
+    for text in deep {
+        let error = Program::from_json(&text).unwrap_err();
+        let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        assert!((1..500).contains(&why.len()), "{} bytes", why.len());
+    }
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
 #[test]
 fn the_memory_of_a_verifier_is_no_part_of_its_opinion() {
     let (mut draw, mut verifier) = (Draw(5), Verifier::default());
@@ -192,7 +271,19 @@ fn the_memory_of_a_verifier_is_no_part_of_its_opinion() {
 }
 
 fn name(draw: &mut Draw) -> String {
-    draw.one_of(&["x", "w.layers[3].wq", "", "a b", "\"", "wait", "i3", "mut", ";", "\u{e9}\n"]).to_owned()
+    match draw.below(3) {
+        0 => draw.list(6, character).into_iter().collect(),
+        1 => draw
+            .one_of(&["x\nerror: AMK0302", "\u{1b}[2K\r", "\u{202e}x", "x` is `y", "\\", "\u{9b}0m", "x\u{301}"])
+            .to_owned(),
+        _ => draw.one_of(&["x", "w.layers[3].wq", "", "a b", "\"", "wait", "i3", "mut", ";", "\u{e9}\n"]).to_owned(),
+    }
+}
+
+/// Any character there is, each second one of the first thousand.
+fn character(draw: &mut Draw) -> char {
+    let below = draw.one_of(&[0x400, 0x11_0000]);
+    char::from_u32(draw.below(below) as u32).unwrap_or('\u{fffd}')
 }
 
 fn bound(draw: &mut Draw) -> Bound {

@@ -1,6 +1,7 @@
 //! A program as a Graphviz picture: one node an op, one edge a dependency between ops.
 
-use crate::{BufferKind, Exchange, Program, Task, TaskId};
+use crate::text::Shown;
+use crate::{BufferKind, EventId, Exchange, Program, Task, TaskId};
 use core::fmt::Write;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +17,10 @@ pub fn dot(program: &Program) -> String {
     }
     for (number, members) in &tasks {
         let label = program.ops.get(*number as usize).map_or("tasks without an op", String::as_str);
+        // Graphviz reads escapes of its own.
+        let label = Shown(label).to_string().replace('\\', "\\\\").replace('"', "\\\"");
         let plural = if members.len() == 1 { "" } else { "s" };
-        let _ = writeln!(out, "    o{number} [label = {:?}];", format!("{label}\n{} task{plural}", members.len()));
+        let _ = writeln!(out, "    o{number} [label = \"{label}\\n{} task{plural}\"];", members.len());
     }
     for (from, to) in event_edges(program) {
         let _ = writeln!(out, "    o{from} -> o{to};");
@@ -48,14 +51,17 @@ fn event_edges(program: &Program) -> BTreeSet<(u32, u32)> {
 
 /// Which element a table names is known to the run: an edge from whoever signals the event tensor.
 fn routed_edges(program: &Program) -> BTreeSet<(u32, u32)> {
-    let signals = |task: &Task, event| {
-        let routed = task.routed_signals.iter().any(|signal| signal.event == event);
-        routed || task.signals.iter().any(|signal| signal.event == event)
-    };
-    let waits = program.tasks.iter().flat_map(|task| task.routed_waits.iter().map(move |wait| (task, wait.event())));
-    let edges =
-        |(to, event)| program.tasks.iter().filter(move |from| signals(from, event)).map(move |from| (op(from), op(to)));
-    waits.flat_map(edges).collect()
+    let mut signalling: BTreeMap<EventId, BTreeSet<u32>> = BTreeMap::new();
+    let mut waiting = BTreeSet::new();
+    for task in &program.tasks {
+        let routed = task.routed_signals.iter().map(|signal| signal.event);
+        for event in task.signals.iter().map(|signal| signal.event).chain(routed) {
+            signalling.entry(event).or_default().insert(op(task));
+        }
+        waiting.extend(task.routed_waits.iter().map(|wait| (wait.event(), op(task))));
+    }
+    let from = |event| signalling.get(&event).into_iter().flatten();
+    waiting.into_iter().flat_map(|(event, to)| from(event).map(move |&from| (from, to))).collect()
 }
 
 fn packet_edges(program: &Program) -> BTreeSet<(u32, u32)> {

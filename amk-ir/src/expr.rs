@@ -86,6 +86,11 @@ impl EvalError {
     }
 }
 
+/// Names, numbers and parentheses of an expression at most: what walks it needs a stack of its depth.
+const MOST_ATOMS: u32 = 256;
+/// Terms of a normal form at most.
+const MOST_TERMS: usize = 4096;
+
 /// What the parser did not accept: a byte offset and what was expected there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
@@ -168,14 +173,24 @@ impl Expr {
         }
     }
 
-    /// Whether both have the same value for all values of their names, as far as the normal form shows.
+    /// Number of names, numbers and operations.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Const(_) | Self::Name(_) => 1,
+            Self::Binary(_, a, b) => 1 + a.size() + b.size(),
+        }
+    }
+
+    /// Whether both have the same value for all values of their names, as far as the normal form shows. One of very many
+    /// terms shows nothing.
     pub fn same(&self, other: &Self) -> bool {
-        self == other || Polynomial::of(self) == Polynomial::of(other)
+        self == other
+            || Polynomial::of(self).zip(Polynomial::of(other)).is_some_and(|(normal, of_other)| normal == of_other)
     }
 
     /// Reads an expression: names, numbers, `+ - * / /^ %` and parentheses.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let mut cursor = Cursor { text, at: 0 };
+        let mut cursor = Cursor { text, at: 0, room: LARGEST };
         let expr = cursor.sum()?;
         cursor.space();
         if cursor.at < text.len() {
@@ -198,9 +213,14 @@ fn apply(op: Op, a: i64, b: i64) -> Result<i64, EvalError> {
     value.ok_or(EvalError::Overflow)
 }
 
+/// Operations and parentheses in an expression at most: what is made of it is walked recursively.
+const LARGEST: u32 = 256;
+
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
+    /// Operations and parentheses that may still come.
+    room: u32,
 }
 
 impl Cursor<'_> {
@@ -225,6 +245,12 @@ impl Cursor<'_> {
         found
     }
 
+    fn deeper(&mut self) -> Result<(), ParseError> {
+        let room = self.room.checked_sub(1);
+        self.room = room.ok_or_else(|| self.error(&format!("more than {LARGEST} operations and parentheses")))?;
+        Ok(())
+    }
+
     fn sum(&mut self) -> Result<Expr, ParseError> {
         let mut left = self.product()?;
         loop {
@@ -235,6 +261,7 @@ impl Cursor<'_> {
             } else {
                 return Ok(left);
             };
+            self.deeper()?;
             left = Expr::binary(op, left, self.product()?);
         }
     }
@@ -253,12 +280,14 @@ impl Cursor<'_> {
             } else {
                 return Ok(left);
             };
+            self.deeper()?;
             left = Expr::binary(op, left, self.atom()?);
         }
     }
 
     fn atom(&mut self) -> Result<Expr, ParseError> {
         if self.eat("(") {
+            self.deeper()?;
             let inner = self.sum()?;
             return if self.eat(")") { Ok(inner) } else { Err(self.error("expected `)`")) };
         }
@@ -333,22 +362,24 @@ impl Polynomial {
         Self(BTreeMap::from([(vec![atom], 1)]))
     }
 
-    fn of(expr: &Expr) -> Self {
-        match expr {
+    /// The normal form; `None` over [`MOST_TERMS`].
+    fn of(expr: &Expr) -> Option<Self> {
+        let normal = match expr {
             Expr::Const(c) => Self::constant(*c),
             Expr::Name(name) => Self::atom(Atom::Name(name.clone())),
             Expr::Binary(op, a, b) => {
-                let (a, b) = (Self::of(a), Self::of(b));
+                let (a, b) = (Self::of(a)?, Self::of(b)?);
                 match op {
                     Op::Add => a.plus(&b, 1),
                     Op::Sub => a.plus(&b, -1),
-                    Op::Mul => a.times(&b),
+                    Op::Mul => a.times(&b)?,
                     Op::Div | Op::CeilDiv => a.over(&b).unwrap_or_else(|| Self::atom(Atom::Opaque(*op, a, b))),
                     Op::Rem if a.over(&b).is_some() => Self::constant(0),
                     Op::Rem => Self::atom(Atom::Opaque(*op, a, b)),
                 }
             }
-        }
+        };
+        (normal.0.len() <= MOST_TERMS).then_some(normal)
     }
 
     fn plus(&self, other: &Self, sign: i64) -> Self {
@@ -361,16 +392,22 @@ impl Polynomial {
         Self(sum)
     }
 
-    fn times(&self, other: &Self) -> Self {
-        let mut out = Self::default();
+    /// The product; `None` where it would have over [`MOST_TERMS`] before like terms are summed.
+    fn times(&self, other: &Self) -> Option<Self> {
+        if self.0.len().saturating_mul(other.0.len()) > MOST_TERMS {
+            return None;
+        }
+        let mut out: BTreeMap<Vec<Atom>, i64> = BTreeMap::new();
         for (p, a) in &self.0 {
             for (q, b) in &other.0 {
                 let mut product = [p.as_slice(), q.as_slice()].concat();
                 product.sort();
-                out = out.plus(&Self(BTreeMap::from([(product, a.saturating_mul(*b))])), 1);
+                let sum = out.entry(product).or_default();
+                *sum = sum.saturating_add(a.saturating_mul(*b));
             }
         }
-        out
+        out.retain(|_, c| *c != 0);
+        Some(Self(out))
     }
 
     /// The quotient by a single product, where every term is a multiple of it.
@@ -408,6 +445,17 @@ mod tests {
     }
 
     #[test]
+    fn an_expression_of_any_length_takes_little() {
+        let deep = format!("{}A{}", "(".repeat(100_000), ")".repeat(100_000));
+        let long = vec!["A"; 100_000].join(" + ");
+        for text in [deep, long] {
+            assert!(Expr::parse(&text).is_err());
+        }
+        let wide = parse(&["(A + B + C + D + E + F + G)"; 30].join(" * "));
+        assert!(wide.same(&wide) && !wide.same(&parse("A")));
+    }
+
+    #[test]
     fn what_is_made_as_a_line_is_affine() {
         let env = |name: &str| (name == "N").then_some(7);
         let affine = |text: &str| parse(text).affine("pos", &env);
@@ -435,5 +483,13 @@ mod tests {
         assert_eq!(parse("M").eval(&env), Err(EvalError::Unknown("M".into())));
         assert_eq!(parse("N / (N - 7)").eval(&env), Err(EvalError::DivisionByZero));
         assert!(Expr::parse("N +").is_err() && Expr::parse("N M").is_err());
+    }
+
+    #[test]
+    fn what_would_overflow_the_stack_is_no_expression() {
+        for text in ["(".repeat(1 << 20), "N+".repeat(1 << 20), "N*".repeat(1 << 20)] {
+            assert_eq!(Expr::parse(&text).unwrap_err().message, "more than 256 operations and parentheses");
+        }
+        assert!(Expr::parse(&format!("N{}", " + N".repeat(256))).is_ok());
     }
 }

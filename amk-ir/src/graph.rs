@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 /// An annotated function.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Graph {
     /// The function's name.
     pub name: String,
@@ -45,6 +46,7 @@ pub struct Graph {
 
 /// A parameter of the annotated function.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KernelParam {
     /// The parameter's name.
     pub name: String,
@@ -68,6 +70,7 @@ pub enum KernelParamKind {
 
 /// A variable or a temporary.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Value {
     /// The variable's name, or a name made from the op for a temporary.
     pub name: String,
@@ -79,12 +82,15 @@ pub struct Value {
 
 /// A statement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Node {
     /// An op.
     Call(CallNode),
     /// `to = from`.
     Bind {
+        /// Which call or assignment of the source it is.
+        #[serde(default)]
+        site: u32,
         /// The assigned value.
         to: ValueId,
         /// The value it gets.
@@ -112,8 +118,9 @@ pub enum Node {
 
 /// A call of an instruction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CallNode {
-    /// Which call of the source it is; the macro keeps the spans by this number.
+    /// Which call or assignment of the source it is; the macro keeps the spans by this number.
     pub site: u32,
     /// Index of the signature.
     pub signature: u32,
@@ -147,6 +154,7 @@ pub enum Arg {
 
 /// A hand-written event tensor.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EventDecl {
     /// The name.
     pub name: String,
@@ -156,6 +164,7 @@ pub struct EventDecl {
 
 /// `#[signal(event[coordinates])]`: over the tile numbers of the op's grid variables, loop indices and dims.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SignalMap {
     /// The event tensor's name.
     pub event: String,
@@ -165,6 +174,7 @@ pub struct SignalMap {
 
 /// `#[wait(event[coordinates] == threshold)]`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WaitMap {
     /// The event tensor's name.
     pub event: String,
@@ -176,6 +186,7 @@ pub struct WaitMap {
 
 /// Values for the dims and flags of a graph.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Instance {
     /// The name.
     pub name: String,

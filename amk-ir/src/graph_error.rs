@@ -1,5 +1,6 @@
 //! What is wrong with a graph, an instance or a schedule, and where.
 
+use crate::text::OneLine;
 use core::fmt;
 
 /// A finding of [`crate::shapes`] or [`crate::lower`]. Codes are `AMK06xx`.
@@ -7,7 +8,7 @@ use core::fmt;
 pub struct GraphError {
     /// The stable code.
     pub code: &'static str,
-    /// The call of the source ([`crate::graph::CallNode::site`]) it is about; `None`: the declaration.
+    /// The call or assignment of the source ([`crate::graph::CallNode::site`]) it is about; `None`: the declaration.
     pub site: Option<u32>,
     /// The argument of that call.
     pub arg: Option<u32>,
@@ -49,11 +50,12 @@ impl GraphError {
 
 impl fmt::Display for GraphError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code, self.headline)?;
+        // A schedule or an instance may give anything as a name.
+        write!(f, "{}: {}", self.code, OneLine(&self.headline))?;
         for note in &self.notes {
-            write!(f, "\nnote: {note}")?;
+            write!(f, "\nnote: {}", OneLine(note))?;
         }
-        write!(f, "\nhelp: {}", self.help)
+        write!(f, "\nhelp: {}", OneLine(&self.help))
     }
 }
 

@@ -47,7 +47,7 @@ impl Graph {
         let indent = "    ".repeat(depth);
         match node {
             Node::Call(call) => writeln!(f, "{indent}{}", self.call(call)),
-            Node::Bind { to, from } => writeln!(f, "{indent}{} = {}", self.value_name(*to), self.value_name(*from)),
+            Node::Bind { to, from, .. } => writeln!(f, "{indent}{} = {}", self.value_name(*to), self.value_name(*from)),
             Node::Loop { index, extent, body } => {
                 writeln!(f, "{indent}for {index} in 0..{extent} {{")?;
                 self.block(f, body, depth + 1)?;

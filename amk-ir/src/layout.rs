@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// What `#[derive(WeightLayout)]` says of a struct.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Layout {
     /// The struct's name.
     pub name: String,
@@ -16,6 +17,7 @@ pub struct Layout {
 
 /// A field of a layout.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Field {
     /// The field's name.
     pub name: String,
@@ -25,7 +27,7 @@ pub struct Field {
 
 /// What a field is.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum FieldKind {
     /// A checkpoint's tensor. `{l}`-like parts of the names are the indices of the lists around it, outermost first.
     Weight {
@@ -72,6 +74,7 @@ impl Layout {
 
 /// A path from a parameter of the kernel to a field: `w.layers[l].wq`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FieldPath {
     /// The kernel's parameter.
     pub root: String,
@@ -81,6 +84,7 @@ pub struct FieldPath {
 
 /// One step of a [`FieldPath`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PathStep {
     /// The field's name.
     pub field: String,

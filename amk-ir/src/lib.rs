@@ -7,6 +7,7 @@
 //! The crate has no syntax trees and no devices in it: the macros at build time and the VMs at run time are two callers
 //! of the same lowering and the same verifier.
 
+pub mod callee;
 pub mod certificate;
 mod constants;
 pub mod dot;
@@ -28,6 +29,7 @@ pub mod signature;
 pub mod symbolic;
 pub mod table;
 pub mod text;
+mod unify;
 pub mod verify;
 
 pub use constants::Constants;

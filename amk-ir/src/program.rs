@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 /// A megakernel program. See the [module](self) for its meaning and [`crate::text`] for its text format.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Program {
     /// The name: function and instance, as in `decode.smollm2_135m`.
     pub name: String,
@@ -72,6 +73,7 @@ impl Default for Limits {
 
 /// An instruction of the program's table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Instruction {
     /// The short name used in the text format.
     pub name: String,
@@ -86,6 +88,7 @@ pub struct Instruction {
 
 /// What an instruction does with an operand.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OperandSpec {
     /// The operand's name.
     pub name: String,
@@ -119,6 +122,7 @@ impl Access {
 
 /// A buffer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Buffer {
     /// The name: a path of the annotated function, as in `w.layers[3].wq`.
     pub name: String,
@@ -173,7 +177,7 @@ pub enum BufferKind {
 
 /// How consumers of a buffer learn that it was written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Exchange {
     /// By waits on event tensors.
     #[default]
@@ -187,6 +191,7 @@ pub enum Exchange {
 
 /// An n-d array of monotonic counters. A task signals elements; a consumer waits for counts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EventTensor {
     /// The name.
     pub name: String,
@@ -208,6 +213,7 @@ impl EventTensor {
 
 /// One counter of an event tensor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Element {
     /// The event tensor.
     pub event: EventId,
@@ -217,6 +223,7 @@ pub struct Element {
 
 /// A wait: the task starts when the counter has had `threshold` signals in this step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Wait {
     /// The counter.
     pub on: Element,
@@ -226,6 +233,7 @@ pub struct Wait {
 
 /// A task: calls run in order by one worker, after all waits, before all signals.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Task {
     /// The graph op it is a tile of (the last op of a fused group).
     pub op: Option<OpId>,
@@ -247,6 +255,7 @@ pub struct Task {
 
 /// One call of an instruction on one tile.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Call {
     /// The instruction.
     pub instruction: InstructionId,
@@ -259,6 +268,7 @@ pub struct Call {
 
 /// An operand: a tile of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Operand {
     /// The buffer.
     pub buffer: BufferId,
@@ -288,7 +298,7 @@ pub enum Param {
 
 /// Which worker runs what.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Queues {
     /// One list a worker, run in order; every worker must be resident.
     Static(Vec<Vec<TaskId>>),

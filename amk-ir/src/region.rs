@@ -8,6 +8,7 @@ pub const MAX_RANK: usize = 4;
 
 /// A bound of an interval: `base`, or `base + pos` where `pos` is the position of the step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Bound {
     /// The constant part, in elements.
     pub base: u32,
@@ -34,6 +35,7 @@ impl Bound {
 
 /// The half-open interval `lo..hi` of element indices in one dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Interval {
     /// The first element.
     pub lo: Bound,

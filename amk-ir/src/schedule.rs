@@ -78,6 +78,7 @@ pub enum Assign {
 
 /// A fusion of ops into one task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Fusion {
     /// The instruction whose op is fused.
     pub op: String,

@@ -8,8 +8,12 @@ use crate::graph::{Arg, CallNode, Graph, KernelParamKind, Node};
 use crate::graph_error::GraphError;
 use crate::layout::{FieldKind, FieldPath, Layout, PathStep};
 use crate::signature::{ParamKind, Signature, TensorClass};
+use crate::unify::{Extent, Unequal, broken_multiples, unify};
 use crate::{DType, ValueId};
 use std::collections::BTreeMap;
+
+/// Names and operations of an extent at most: extents of extents grow with each call.
+const MOST_OF_EXTENT: usize = 4096;
 
 /// Checks every call and fills in the shapes of the graph's values. All findings are returned.
 pub fn check(graph: &mut Graph) -> Vec<GraphError> {
@@ -54,9 +58,9 @@ impl Checker<'_> {
         for node in nodes {
             match node {
                 Node::Call(call) => self.call(call),
-                Node::Bind { to, from } => {
+                Node::Bind { site, to, from } => {
                     if let Some(shape) = self.shape(*from).cloned() {
-                        self.assign(*to, shape, None);
+                        self.assign(*to, shape, *site);
                     }
                 }
                 Node::Loop { body, .. } => self.nodes(body),
@@ -68,21 +72,25 @@ impl Checker<'_> {
         }
     }
 
-    fn assign(&mut self, to: ValueId, shape: Vec<Expr>, site: Option<u32>) {
-        let name = self.graph.values.get(to.index()).map_or("", |value| value.name.as_str());
+    fn assign(&mut self, to: ValueId, shape: Vec<Expr>, site: u32) {
         match self.shape(to) {
             Some(old) if !same_shape(old, &shape) => {
-                let mut error = GraphError::new(
-                    "AMK0605",
-                    format!("shape of `{name}` changes from `{}` to `{}`", show(old), show(&shape)),
-                    "use a new variable for the other shape",
-                );
-                error.site = site;
-                self.errors.push(error);
+                let (name, old, new) = (self.variable(to), show(old), show(&shape));
+                let headline = format!("this changes the shape of `{name}` from `{old}` to `{new}`");
+                let help = format!("bind what has the shape `{new}` to a new variable");
+                self.errors.push(GraphError::new("AMK0605", headline, help).at(site));
             }
             Some(_) => {}
             None => self.set(to, shape),
         }
+    }
+
+    /// The user's name of a value: one that another value has already carries a number, as in `x.2`.
+    fn variable(&self, value: ValueId) -> &str {
+        let name = self.graph.values.get(value.index()).map_or("", |value| value.name.as_str());
+        let numbered = name.rsplit_once('.').filter(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
+        let taken = |base: &str| self.graph.values.iter().any(|value| value.name == base);
+        numbered.map_or(name, |(base, _)| if taken(base) { base } else { name })
     }
 
     fn call(&mut self, call: &CallNode) {
@@ -103,11 +111,11 @@ impl Checker<'_> {
             );
             return;
         }
-        let mut pairs = Vec::new();
+        let mut extents = Vec::new();
         for (position, (param, arg)) in signature.params.iter().zip(&call.args).enumerate() {
             match self.operand(&param.kind, arg) {
                 Ok(found) => {
-                    pairs.extend(found.into_iter().map(|(want, have, dim)| Pair { position, dim, want, have }))
+                    extents.extend(found.into_iter().map(|(want, have, dim)| Extent { position, dim, want, have }))
                 }
                 Err(Mismatch { expected, found }) => {
                     let error = GraphError::new(
@@ -121,13 +129,21 @@ impl Checker<'_> {
             }
         }
         let before = self.errors.len();
-        let bound = self.unify(signature, call, pairs);
+        let bound = self.unify(signature, call, extents);
         if self.errors.len() == before {
             self.multiples(signature, call, &bound);
         }
         for (result, to) in signature.results.iter().zip(&call.results) {
             let shape: Vec<Expr> = result.shape.iter().map(|e| substitute(e, &bound)).collect();
-            self.assign(*to, shape, Some(call.site));
+            if let Some(extent) = shape.iter().find(|extent| extent.size() > MOST_OF_EXTENT) {
+                let (of, size) = (&signature.name, extent.size());
+                let headline =
+                    format!("an extent of what `{of}` returns is an expression of {size} names and operations");
+                let help = "name the extent: give it a dim in `dims(..)` and pass it in";
+                self.errors.push(GraphError::new("AMK0616", headline, help).at(call.site));
+                continue;
+            }
+            self.assign(*to, shape, call.site);
         }
     }
 
@@ -142,7 +158,7 @@ impl Checker<'_> {
             ParamKind::Pos if matches!(arg, Arg::Pos) => return Ok(Vec::new()),
             ParamKind::Pos => return Err(Mismatch::new("the position", "something else")),
         };
-        let expected = class_name(class);
+        let expected = class.described();
         let actual = match arg {
             Arg::Value(value) => {
                 let info = self.graph.values.get(value.index());
@@ -203,55 +219,41 @@ impl Checker<'_> {
         field_of(self.graph, path)
     }
 
-    fn unify(&mut self, signature: &Signature, call: &CallNode, mut pairs: Vec<Pair>) -> Bindings {
-        let mut bound = Bindings::new();
-        let mut origin: BTreeMap<String, String> = BTreeMap::new();
-        // Bare names bind first, so that compound extents can be compared whatever the order of the parameters.
-        pairs.sort_by_key(|pair| !matches!(pair.want, Expr::Name(_)));
-        for Pair { position, dim, want, have } in pairs {
-            let param = &signature.params[position].name;
-            if let Expr::Name(name) = &want
-                && !bound.contains_key(name)
-            {
-                bound.insert(name.clone(), have);
-                origin.insert(name.clone(), param.clone());
-                continue;
+    fn unify(&mut self, signature: &Signature, call: &CallNode, extents: Vec<Extent>) -> Bindings {
+        let (bound, unequal) = unify(extents);
+        for Unequal { extent: Extent { position, dim, have, .. }, expected, because } in unequal {
+            let param = |position: usize| &signature.params[position].name;
+            let place = match dim {
+                Some(dim) => format!("dimension {dim} of `{}`", param(position)),
+                None => format!("`{}`", param(position)),
+            };
+            let mut error = GraphError::new(
+                "AMK0601",
+                format!("{place} of `{}` is `{have}`, expected `{expected}`", signature.name),
+                format!("pass a tensor whose extent there is `{expected}`"),
+            );
+            for (name, value, origin) in because {
+                let callee = &signature.name;
+                error = error.note(format!("`{name}` of `{callee}` is `{value}` because of `{}`", param(origin)));
             }
-            let expected = substitute(&want, &bound);
-            if !expected.same(&have) {
-                let place = dim.map_or_else(|| format!("`{param}`"), |dim| format!("dimension {dim} of `{param}`"));
-                let mut error = GraphError::new(
-                    "AMK0601",
-                    format!("{place} of `{}` is `{have}`, expected `{expected}`", signature.name),
-                    format!("pass a tensor whose extent there is `{expected}`"),
-                );
-                want.names(&mut |name| {
-                    if let (Some(value), Some(param)) = (bound.get(name), origin.get(name)) {
-                        error.notes.push(format!("`{name}` of `{}` is `{value}` because of `{param}`", signature.name));
-                    }
-                });
-                self.errors
-                    .push(error.note(format!("declared at {}", signature.declared_at)).at(call.site).arg(position));
-            }
+            let error = error.note(format!("declared at {}", signature.declared_at));
+            self.errors.push(error.at(call.site).arg(position));
         }
         bound
     }
 
     fn multiples(&mut self, signature: &Signature, call: &CallNode, bound: &Bindings) {
-        for (of, by) in &signature.multiples {
-            let (of, by) = (substitute(of, bound), substitute(by, bound));
-            if !is_multiple(&self.graph.multiples, &of, &by) {
-                self.errors.push(
-                    GraphError::new(
-                        "AMK0602",
-                        format!("`{}` needs `{of}` to be a multiple of `{by}`", signature.name),
-                        format!("declare it: `where({of} % {by})`"),
-                    )
-                    .note(counterexample(&of, &by))
-                    .note(format!("declared at {}", signature.declared_at))
-                    .at(call.site),
-                );
-            }
+        for (_, (of, by)) in broken_multiples(signature, bound, &self.graph.multiples) {
+            self.errors.push(
+                GraphError::new(
+                    "AMK0602",
+                    format!("`{}` needs `{of}` to be a multiple of `{by}`", signature.name),
+                    format!("declare it: `where({of} % {by})`"),
+                )
+                .note(counterexample(&of, &by))
+                .note(format!("declared at {}", signature.declared_at))
+                .at(call.site),
+            );
         }
     }
 }
@@ -341,15 +343,6 @@ fn parameter_list(signature: &Signature) -> String {
     format!("{}({})", signature.name, names.join(", "))
 }
 
-fn class_name(class: TensorClass) -> &'static str {
-    match class {
-        TensorClass::Tensor => "a tensor of this step",
-        TensorClass::Weight => "a weight",
-        TensorClass::State => "a state",
-        TensorClass::Token => "a token",
-    }
-}
-
 fn field_name(kind: &FieldKind) -> &'static str {
     match kind {
         FieldKind::Weight { .. } | FieldKind::Table { .. } => "a weight",
@@ -359,13 +352,6 @@ fn field_name(kind: &FieldKind) -> &'static str {
         FieldKind::Flag => "a flag",
         FieldKind::Struct(_) | FieldKind::List { .. } => "a struct",
     }
-}
-
-struct Pair {
-    position: usize,
-    dim: Option<usize>,
-    want: Expr,
-    have: Expr,
 }
 
 struct Mismatch {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// What `#[instruction]` says of a function.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Signature {
     /// The function's name.
     pub name: String,
@@ -38,6 +39,7 @@ pub struct Signature {
 
 /// A parameter of an instruction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ParamSig {
     /// The parameter's name.
     pub name: String,
@@ -47,7 +49,7 @@ pub struct ParamSig {
 
 /// What a parameter is.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum ParamKind {
     /// A tensor: activation, weight or state.
     Tensor {
@@ -69,7 +71,7 @@ pub enum ParamKind {
 }
 
 /// Where a tensor operand may come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TensorClass {
     /// `&Tensor`: computed in this step.
@@ -82,8 +84,21 @@ pub enum TensorClass {
     Token,
 }
 
+impl TensorClass {
+    /// The class in words.
+    pub(crate) const fn described(self) -> &'static str {
+        match self {
+            Self::Tensor => "a tensor of this step",
+            Self::Weight => "a weight",
+            Self::State => "a state",
+            Self::Token => "a token",
+        }
+    }
+}
+
 /// What an instruction returns.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ResultSig {
     /// The name in the shape clause.
     pub name: String,
@@ -97,6 +112,7 @@ pub struct ResultSig {
 
 /// A tile size that a schedule may set.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TileSig {
     /// The name in the task clause.
     pub name: String,
@@ -106,6 +122,7 @@ pub struct TileSig {
 
 /// An iteration variable: `var in 0..extent step step`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct GridSig {
     /// The variable; its values are `0, step, 2*step, ..` below the extent.
     pub var: String,
@@ -117,7 +134,7 @@ pub struct GridSig {
 
 /// The interval `lo..hi` of one dimension of a region, or all of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Span {
     /// `..`
     Full,

@@ -22,6 +22,8 @@ const VALUES: [i64; 5] = [1, 2, 3, 4, 6];
 const MOST_TRIED: usize = 20_000;
 /// Elements of an operand that is written out at most.
 const MOST_ELEMENTS: i64 = 4096;
+/// Tasks and elements that are written out for an operand at most, in all assignments together.
+const MOST_WRITTEN_OUT: u64 = 1 << 22;
 
 /// What is wrong with the index maps of an instruction, with a counterexample each. Codes `AMK0620`, `AMK0621`.
 pub fn check(signature: &Signature) -> Vec<GraphError> {
@@ -140,6 +142,7 @@ enum Fault {
 fn search(signature: &Signature, operand: &Operand<'_>) -> Option<Counterexample> {
     let names: Vec<String> = free_names(signature, operand).into_iter().collect();
     let tried = VALUES.len().checked_pow(names.len() as u32).unwrap_or(usize::MAX).min(MOST_TRIED);
+    let mut left = MOST_WRITTEN_OUT;
     (0..tried).find_map(|number| {
         let mut rest = number;
         let dims: BTreeMap<String, i64> = names
@@ -155,7 +158,7 @@ fn search(signature: &Signature, operand: &Operand<'_>) -> Option<Counterexample
             (Ok(a), Ok(b)) => b > 0 && a > 0 && a % b == 0,
             _ => false,
         });
-        let fault = holds.then(|| fault(signature, operand, &dims)).flatten()?;
+        let fault = holds.then(|| fault(signature, operand, &dims, &mut left)).flatten()?;
         Some(Counterexample { dims, fault })
     })
 }
@@ -188,8 +191,9 @@ fn free_names(signature: &Signature, operand: &Operand<'_>) -> BTreeSet<String> 
     names
 }
 
-/// What is wrong for these dims, by writing the regions out; `None` also where the operand is too large for that.
-fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i64>) -> Option<Fault> {
+/// What is wrong for these dims, by writing the regions out; `None` also where the operand is too large for that, or more
+/// than is `left` to write out.
+fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i64>, left: &mut u64) -> Option<Fault> {
     let number = |expr: &Expr| expr.eval(&|name| dims.get(name).copied()).ok();
     let shape: Vec<i64> = operand.shape.iter().map(number).collect::<Option<_>>()?;
     let elements = shape.iter().try_fold(1i64, |n, &extent| n.checked_mul(extent))?;
@@ -202,8 +206,9 @@ fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i
     {
         return None;
     }
+    take(left, elements)?;
     let mut writers = vec![0u32; if operand.result { elements as usize } else { 0 }];
-    for task in tasks(signature, dims)? {
+    for task in tasks(signature, dims, left)? {
         let mut region = Vec::with_capacity(shape.len());
         for (dim, (&extent, span)) in shape.iter().zip(operand.region).enumerate() {
             let (lo, hi) = match span {
@@ -219,6 +224,7 @@ fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i
             region.push(lo..hi);
         }
         if operand.result {
+            take(left, region.iter().map(|interval| interval.end - interval.start).product())?;
             count(&mut writers, &shape, &region);
         }
     }
@@ -226,6 +232,13 @@ fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i
         writers.iter().position(|&writers| wrong(writers)).map(|flat| coordinates(flat, &shape))
     };
     at(|writers| writers == 0).map(Fault::Unwritten).or_else(|| at(|writers| writers > 1).map(Fault::Twice))
+}
+
+/// Takes `work` from what is left; `None` where that is less.
+fn take(left: &mut u64, work: i64) -> Option<()> {
+    let rest = left.checked_sub(work.unsigned_abs());
+    *left = rest.unwrap_or(0);
+    rest.map(drop)
 }
 
 fn moves(span: &Span) -> bool {
@@ -237,7 +250,7 @@ fn moves(span: &Span) -> bool {
 }
 
 /// The values of the grid's variables, and of the tiles, whose last one is cut to fit, for each task.
-fn tasks(signature: &Signature, dims: &BTreeMap<String, i64>) -> Option<Vec<BTreeMap<String, i64>>> {
+fn tasks(signature: &Signature, dims: &BTreeMap<String, i64>, left: &mut u64) -> Option<Vec<BTreeMap<String, i64>>> {
     let mut tasks = vec![BTreeMap::new()];
     for grid in &signature.grid {
         let value = |name: &str| dims.get(name).copied();
@@ -245,6 +258,7 @@ fn tasks(signature: &Signature, dims: &BTreeMap<String, i64>) -> Option<Vec<BTre
         if step < 1 || extent / step > MOST_ELEMENTS {
             return None;
         }
+        take(left, (extent.max(0) / step + 1).checked_mul(tasks.len() as i64)?)?;
         let tile = signature.tiles.iter().find(|tile| grid.step == Expr::name(&tile.name));
         let mut next = Vec::new();
         for task in &tasks {
@@ -262,11 +276,14 @@ fn tasks(signature: &Signature, dims: &BTreeMap<String, i64>) -> Option<Vec<BTre
     Some(tasks)
 }
 
-/// Counts a writer for every element of the region.
+/// Counts a writer for every element of the region, which is inside the shape.
 fn count(writers: &mut [u32], shape: &[i64], region: &[std::ops::Range<i64>]) {
-    for (flat, writers) in writers.iter_mut().enumerate() {
-        let inside = coordinates(flat, shape).iter().zip(region).all(|(at, interval)| interval.contains(at));
-        *writers += u32::from(inside);
+    let mut flat = vec![0i64];
+    for (&extent, interval) in shape.iter().zip(region) {
+        flat = flat.iter().flat_map(|row| interval.clone().map(move |at| row * extent + at)).collect();
+    }
+    for element in flat {
+        writers[element as usize] += 1;
     }
 }
 
@@ -388,6 +405,12 @@ mod tests {
         let findings = check(&signature);
         assert_eq!(codes(&signature), ["AMK0621", "AMK0621"]);
         assert_eq!(findings[1].notes, ["for D = 2, N = 1: its region there is 0..2, the extent is 1"]);
+    }
+
+    #[test]
+    fn a_grid_of_any_size_is_searched_as_far_as_it_goes() {
+        let grid = [("a", "600*N", "1"), ("b", "600*N", "1"), ("c", "600*N", "1")];
+        assert_eq!(codes(&signature((&["N"], &[".."]), (&["N"], &["0..N"]), &grid, &[])), [""; 0]);
     }
 
     #[test]

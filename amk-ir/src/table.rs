@@ -13,6 +13,7 @@ pub const MOST_ROWS: u32 = 1 << 24;
 
 /// A table: a buffer with a contract. Each of its rows is written by one task of the step, whole.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Table {
     /// The name.
     pub name: String,
@@ -24,7 +25,7 @@ pub struct Table {
 
 /// The contract of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Holds {
     /// Each entry is a number below `values`: the expert of a token. Sorted by number, entries of the same number in their
     /// order, they are the rows of the buffers that the table tiles.
@@ -107,7 +108,7 @@ impl Holds {
 
 /// What of the first dimension of a buffer an operand has, where a table decides. Its region has all of that dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Routed {
     /// `r0[1, 0]`: the element that an entry of routes names; read only.
     Pick {
@@ -143,7 +144,7 @@ impl Routed {
 
 /// A wait that depends on a table; it is looked at after the task's other waits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum RoutedWait {
     /// `e1[2] >= count r0`: all signals of the entries that say 2; at once where no entry does.
     Count {
@@ -193,6 +194,7 @@ impl RoutedWait {
 
 /// `e1[r0[1, 0]]`: a signal on the element that an entry of routes names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RoutedSignal {
     /// The event tensor.
     pub event: EventId,

@@ -6,9 +6,9 @@ use amk_ir::graph::{Arg, CallNode, Graph, Instance, KernelParam, KernelParamKind
 use amk_ir::graph_error::GraphError;
 use amk_ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
 use amk_ir::lower::lower_with;
-use amk_ir::schedule::{FuseInto, Fusion, Schedule, Tile};
+use amk_ir::schedule::{Assign, FuseInto, Fusion, Schedule, Tile};
 use amk_ir::signature::{GridSig, ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass, TileSig};
-use amk_ir::{DType, Param, Program, ValueId};
+use amk_ir::{DType, Param, Program, Queues, ValueId};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -175,9 +175,88 @@ fn a_norm_is_repeated_in_its_consumers_and_the_residual_stays_in_its_row_owner()
 fn a_tile_that_does_not_divide_is_refused_with_one_that_does() {
     let schedule = Schedule { tiles: BTreeMap::from([("linear".to_owned(), Tile::Size(48))]), ..Schedule::default() };
     let error = refused(graph(), &schedule);
-    assert_eq!(error.headline, "tile 48 of `linear` does not divide `N` = 64");
-    assert_eq!(error.help, "choose a divisor of 64, such as 32");
-    assert_eq!(error.site, Some(1));
+    assert_eq!(error.headline, "tile 48 of `linear` does not divide 64");
+    assert_eq!(error.notes, ["64 is cut in `y = linear(h.0, w.layers[0].w)`"]);
+    assert_eq!(error.help, "write `linear = 32`, which divides every extent that `linear` cuts here");
+    assert_eq!(error.site, None, "it is about the schedule");
+}
+
+/// The finding for these dims, which has to come at once.
+fn refused_at_once(mut graph: Graph, hidden: u32, layers: u32, schedule: &Schedule) -> GraphError {
+    assert_eq!(amk_ir::shapes::check(&mut graph), []);
+    let dims = BTreeMap::from([("H".to_owned(), hidden), ("L".to_owned(), layers)]);
+    let instance = Instance { name: "large".into(), dims, ..Instance::default() };
+    let start = Instant::now();
+    let error = lower_with(&graph, &instance, schedule).expect_err("it should be refused").swap_remove(0);
+    assert!(start.elapsed().as_secs_f64() < 1.0, "{error} after {:?}", start.elapsed());
+    assert_eq!(error.code, "AMK0616");
+    error
+}
+
+#[test]
+fn more_rounds_than_a_program_may_have_are_refused_before_they_are_made() {
+    let deep = refused_at_once(graph(), 64, 3_000_000, &Schedule::default());
+    assert_eq!(deep.headline, "instance `large` unrolls to 9000000 calls and assignments, the limit is 65536");
+    assert_eq!(deep.notes, ["`for l in 0..L` runs 3000000 times"]);
+}
+
+#[test]
+fn more_tasks_than_a_program_may_have_are_refused_before_they_are_made() {
+    let of_one = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), Tile::Size(1))).collect();
+    let wide = Schedule { tiles: of_one(&["linear"]), ..Schedule::default() };
+    let wide = refused_at_once(graph(), 2_000_000_000, 1, &wide);
+    assert_eq!(wide.headline, "the tasks of `mini` make 2000000009 calls, the limit is 524288");
+    assert_eq!(wide.notes, ["`y = linear(h.0, w.layers[0].w)` is cut into 2000000000 tasks"]);
+    let workers = Schedule { workers: 65_536, ..Schedule::default() };
+    refused_at_once(graph(), 1 << 20, 100, &workers);
+    let pairs = Schedule { tiles: of_one(&["linear", "add"]), ..Schedule::default() };
+    let pairs = refused_at_once(graph(), 16_384, 1, &pairs);
+    assert_eq!(pairs.headline, "finding what tasks depend on takes over 67108864 comparisons of tiles");
+}
+
+/// Each result is twice as long as what it is made of, so its extent is an expression twice as long.
+#[test]
+fn an_extent_that_grows_with_each_call_is_refused() {
+    let mut grown = graph();
+    grown.signatures =
+        vec![signature("double", vec![tensor("x", TensorClass::Tensor, &["N"], &[".."])], ("N + N", ".."), false)];
+    let value =
+        |n: u32| Value { name: format!("x{n}"), dtype: DType::F32, shape: vec![expr("H"); usize::from(n == 0)] };
+    grown.values = (0..=40).map(value).collect();
+    let call = |n: u32| {
+        let (args, results) = (vec![Arg::Value(ValueId(n))], vec![ValueId(n + 1)]);
+        Node::Call(CallNode { site: n, signature: 0, args, results, signals: Vec::new(), waits: Vec::new() })
+    };
+    grown.body = (0..40).map(call).collect();
+    let found = amk_ir::shapes::check(&mut grown);
+    assert_eq!(found.iter().map(|error| (error.code, error.site)).collect::<Vec<_>>(), [("AMK0616", Some(11))]);
+}
+
+#[test]
+fn more_repeated_calls_than_a_task_may_have_are_refused() {
+    let mut chain = graph();
+    let norm = Node::Call(CallNode {
+        site: 0,
+        signature: 0,
+        args: vec![Arg::Value(ValueId(0)), weight("g")],
+        results: vec![ValueId(0)],
+        signals: Vec::new(),
+        waits: Vec::new(),
+    });
+    *calls(&mut chain) = vec![norm];
+    let fuse = vec![Fusion { op: "norm".into(), into: FuseInto::Consumers }];
+    let error = refused_at_once(chain, 64, 1_000, &Schedule { fuse, ..Schedule::default() });
+    assert_eq!(error.headline, "a task of `mini` would repeat 257 calls, the limit is 256");
+}
+
+#[test]
+fn balanced_tasks_go_to_the_worker_with_the_fewest_bytes() {
+    let schedule = Schedule { workers: 3, assign: Assign::Balanced, ..Schedule::default() };
+    let program = lower(graph(), &schedule).expect("it should lower");
+    let Queues::Static(queues) = &program.queues else { panic!("{:?}", program.queues) };
+    let counts: Vec<usize> = queues.iter().map(Vec::len).collect();
+    assert_eq!(counts.iter().sum::<usize>(), program.tasks.len());
+    assert!(counts.iter().all(|count| *count >= 4), "{counts:?}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ macro_rules! companion {
                     @amk1 $dollar nkey { $dollar($dollar done)* { $dollar key input $text } } { $dollar($dollar rest)* } $dollar payload
                 }
             };
+            (@amk1 { $dollar($dollar found:tt)* }) => { $dollar($dollar found)* };
         }
         #[doc(hidden)]
         pub use $hidden as $name;

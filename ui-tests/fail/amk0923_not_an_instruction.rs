@@ -1,4 +1,4 @@
-//! A plain function has no companion: rustc itself says so at the call.
+//! A plain function has no companion: a constant says so beside rustc, which says that there is no such macro.
 
 use amk::prelude::*;
 use amk_kernels::add;

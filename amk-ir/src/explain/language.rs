@@ -7,8 +7,8 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         code: 901,
         title: "a function that a macro cannot take",
-        text: r#"`#[instruction]` and `#[megakernel]` take plain functions: no generics, no `async`, `unsafe`, `extern` or variadics, no `self`.
-Sizes are dims, not const generics: a shape clause or `dims(..)` names them, and one function serves all values.
+        text: r#"`#[instruction]` and `#[megakernel]` take plain functions: no type or const parameters (lifetimes are fine), no `async`, `unsafe`,
+`extern` or variadics, no `self`. Sizes are dims, not const generics: a shape clause or `dims(..)` names them, and one function serves all values.
 
     #[instruction(op = "id", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]")]
     fn id<const N: usize>(x: &Tensor) -> Tensor { .. }      // AMK0901
@@ -75,7 +75,8 @@ tiles; regions also grid variables, and `pos` where the function has a parameter
     Page {
         code: 909,
         title: "a layout that is no plain struct",
-        text: r#"`#[derive(WeightLayout)]` takes a struct with named fields and without generics: its tensors go by the fields' names."#,
+        text: r#"`#[derive(WeightLayout)]` takes a struct with named fields that owns its tensors, so without parameters of any kind: its tensors
+go by the fields' names. With the structs in it, it has 65536 fields at most."#,
     },
     Page {
         code: 910,
@@ -91,9 +92,12 @@ variables, calls of instructions, `for` over dims and layouts, `if` on flags, bl
         code: 911,
         title: "an expression that a graph does not have",
         text: r#"Values are results of instructions, fields of layouts, dims, numbers and the position. The macro cannot see what a method, a
-macro, a closure or a cast does: write an `#[instruction]`, or compute it in the loader and pass it as a `#[param]`.
+macro, a closure or a cast does: write an `#[instruction]`, or compute it in the loader and pass it as a `#[param]`. A function
+that calls itself would be a graph without an end, and `?` a step that ends in the middle.
 
-    linear(&y.clone(), &w.down)                             // AMK0911: write `&y`"#,
+    linear(&y.clone(), &w.down)                             // AMK0911: write `&y`
+    let up = |x: &Tensor| linear(x, &w.up);                 // AMK0911: write its calls where it is called
+    Some(linear(&y, &w.up))?                                // AMK0911: instructions do not fail"#,
     },
     Page {
         code: 912,
@@ -158,14 +162,12 @@ shape in the attribute: `inputs(x: [HIDDEN])`."#,
     Page {
         code: 923,
         title: "a call of a function that is no instruction",
-        text: r#"rustc says this one in its own words, at the call:
+        text: r#"`#[megakernel]` asks the companion macro of every function that the body calls for its signature, and only `#[instruction]` makes
+one. Give the function `#[instruction(..)]`, or write out what it does. rustc says besides, in its own words, that there is no such
+macro:
 
     error: cannot find macro `relu` in this scope
-      = note: `relu` is in scope, but it is a function, not a macro
-
-`#[megakernel]` asks the companion macro of every function that the body calls for its signature, and only `#[instruction]` makes
-one. Give the function `#[instruction(..)]`, or write out what it does. The same words for a type mean that it has no
-`#[derive(WeightLayout)]`."#,
+      = note: `relu` is in scope, but it is a function, not a macro"#,
     },
     Page {
         code: 930,

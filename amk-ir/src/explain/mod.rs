@@ -1,5 +1,6 @@
 //! Pages that explain the codes: what is wrong, why it matters, a small example, what to do.
 
+mod callee;
 mod language;
 mod memory;
 mod order;
@@ -37,7 +38,7 @@ impl Page {
 
 /// All pages in the order of their codes.
 pub fn pages() -> impl Iterator<Item = &'static Page> {
-    [structure::PAGES, order::PAGES, memory::PAGES, symbolic::PAGES, routing::PAGES, language::PAGES]
+    [structure::PAGES, order::PAGES, memory::PAGES, symbolic::PAGES, routing::PAGES, callee::PAGES, language::PAGES]
         .into_iter()
         .flatten()
 }

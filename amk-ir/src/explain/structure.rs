@@ -165,4 +165,28 @@ gigabytes. The message says what would exceed it, and how to cut the program so 
     task t3: use(b1[.., pos..pos+8])
     worker w0: t0 t1 t2 t3"#,
     },
+    Page {
+        code: 115,
+        title: "an early write",
+        text: r#"`early` says that an operand may be read before the task's waits, as a prefetch. What a call writes or updates it writes after
+them, so `early` stands at reads only.
+
+    program @example
+    instruction i0 "ops::fill" fill() -> (y)
+    buffer b0 @y activation f32[8]
+    task t0: fill() -> (early b0[..])
+    worker w0: t0"#,
+    },
+    Page {
+        code: 116,
+        title: "a parameter that is no finite number",
+        text: r#"The floats that calls have as parameters are finite numbers of 32 bits. The text format can say `inf` and `nan`, and reads a number
+beyond `3.4028235e38` as `inf`; a program with one is refused.
+
+    program @example
+    instruction i0 "ops::fill" fill() -> (y) { value }
+    buffer b0 @y activation f32[8]
+    task t0: fill() -> (b0[..]) {1e39}
+    worker w0: t0"#,
+    },
 ];

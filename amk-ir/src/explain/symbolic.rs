@@ -32,7 +32,11 @@ is used before anything was assigned to it."#,
     Page {
         code: 605,
         title: "a variable whose shape changes",
-        text: r#"A variable that is assigned again, as in a loop over layers, keeps its shape: the next round reads it with the same instructions."#,
+        text: r#"A variable that is assigned again, as in a loop over layers, keeps its shape: the next round reads it with the same instructions.
+The message points at the assignment; what has another shape gets a variable of its own.
+
+    y = linear(&y, &w.up);              // AMK0605: `y` was `[HIDDEN]`
+    let up = linear(&y, &w.up);         // accepted"#,
     },
     Page {
         code: 606,
@@ -47,8 +51,9 @@ is used before anything was assigned to it."#,
     Page {
         code: 608,
         title: "a tile that does not divide its extent",
-        text: r#"The tile of an instruction divides the extent it cuts, so that all tiles are alike. For an extent of 96 a tile of 64 is refused, one of
-48 or 32 is fine; `whole` takes all of it."#,
+        text: r#"A tile that the schedule sets divides every extent that its instruction cuts, in all of its calls, so that all tiles are alike.
+For extents of 96 and 64 a tile of 48 is refused, one of 32 or 16 is fine; `whole` takes all of an extent, `per_worker` about one
+part a worker. Where an instruction takes steps of a size of its own, that size divides the extent."#,
     },
     Page {
         code: 609,
@@ -92,6 +97,19 @@ that is handed back, a value that is returned twice, or one that has no value in
 
     (token, logits)                 // AMK0615: the caller has the token
     (next, next, logits)            // AMK0615: return `next` once"#,
+    },
+    Page {
+        code: 616,
+        title: "a program that is too large",
+        text: r#"A graph is small however large its dims are, but its program has a task for every tile of every call of every round. How many there
+will be is counted before any is made, and refused over these limits: 65536 calls and assignments of all rounds, 524288 calls of
+all tasks, 256 calls in one task, 1048576 counters in `events(..)`, 2^26 pairs of tasks whose tiles are compared, and 4096 names
+and operations in an extent.
+
+    instances(deep(DEPTH = 3_000_000))                  // AMK0616 where a loop runs to `DEPTH`
+    instances(wide(N = 2_000_000_000, schedule(tile(linear = 1))))
+
+An instance in the attribute is for the checks: its loops may be short, whatever a model's are."#,
     },
     Page {
         code: 620,

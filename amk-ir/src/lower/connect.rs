@@ -3,12 +3,17 @@
 //! For every operand of an op the earlier ops with a conflicting access to the same buffer are looked up; overlap of tiles gives
 //! the dependencies of tasks ([`crate::events`]). A dependency that another one already brings along is left out.
 
+use super::bound;
 use super::explicit::Explicit;
 use super::tile::TiledOp;
 use crate::events::{derive, overlaps};
+use crate::graph_error::GraphError;
 use crate::program::{BufferKind, Element, EventTensor, Program, Wait};
 use crate::{Access, BufferId, EventId, Region};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Entries of the known order that are looked at while implied dependencies are left out.
+const MOST_LOOKED_AT: usize = 1 << 26;
 
 /// What an op does with a buffer, task by task.
 struct Touch {
@@ -26,26 +31,25 @@ type Edge = (usize, usize, Vec<BTreeSet<u32>>);
 type Consumer = (usize, Vec<Vec<u32>>);
 
 /// The ops on which each task of an op depends, and whether on all tasks there.
-type Known = Vec<(usize, bool)>;
+type Brought = Vec<(usize, bool)>;
 
-pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explicit) {
+pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explicit) -> Result<(), GraphError> {
     let mut history: BTreeMap<BufferId, Vec<Touch>> = BTreeMap::new();
-    let mut known: Vec<Known> = Vec::with_capacity(ops.len());
+    let mut known = Known { brought: Vec::with_capacity(ops.len()), looked_at: 0 };
     let mut edges: Vec<Edge> = Vec::new();
+    let mut pairs = 0u64;
     for (number, op) in ops.iter().enumerate() {
         let touches = touches(program, op, number);
+        pairs = pairs.saturating_add(compared(&history, &touches));
+        bound::pairs(pairs, &op.label, op.site)?;
         let mut dependencies = depend(program, ops, &history, &touches, op.tasks.len());
         let full =
             |dependency: usize, sets: &[BTreeSet<u32>]| sets.iter().all(|set| set.len() == ops[dependency].tasks.len());
-        let each = |sets: &[BTreeSet<u32>]| sets.iter().all(|set| !set.is_empty());
-        let by_all = || dependencies.iter().filter(|(_, sets)| each(sets));
-        let implied =
-            |dependency: usize| by_all().any(|(&other, _)| other != dependency && follows(&known, other, dependency));
-        let dropped: Vec<usize> = dependencies.keys().copied().filter(|&dependency| implied(dependency)).collect();
-        let brought = by_all().map(|(&dependency, sets)| (dependency, full(dependency, sets))).collect();
-        dependencies.retain(|dependency, _| !dropped.contains(dependency));
+        let by_all = dependencies.iter().filter(|(_, sets)| sets.iter().all(|set| !set.is_empty()));
+        let brought: Brought = by_all.map(|(&dependency, sets)| (dependency, full(dependency, sets))).collect();
+        dependencies.retain(|&dependency, _| !known.implied(&brought, dependency));
         // Hand-written waits stand alone: nothing is assumed of what they order.
-        known.push(if explicit.waits[number] { Known::new() } else { brought });
+        known.brought.push(if explicit.waits[number] { Brought::new() } else { brought });
         for (buffer, touch) in touches {
             history.entry(buffer).or_default().push(touch);
         }
@@ -54,23 +58,55 @@ pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explici
         }
     }
     add_events(program, ops, edges);
+    Ok(())
 }
 
-/// Whether each task of an op runs after all tasks of an earlier one. Ops before that are not looked at.
-fn follows(known: &[Known], op: usize, earlier: usize) -> bool {
-    let mut seen = BTreeSet::new();
-    let mut pending = vec![op];
-    while let Some(op) = pending.pop() {
-        for &(before, all) in &known[op] {
-            if before == earlier && all {
-                return true;
-            }
-            if before > earlier && seen.insert(before) {
-                pending.push(before);
+/// What is known of the order of ops.
+struct Known {
+    /// By op.
+    brought: Vec<Brought>,
+    /// Entries of `brought` looked at so far.
+    looked_at: usize,
+}
+
+impl Known {
+    /// Whether another of the ops that are brought along runs after all tasks of the dependency, which is one of them.
+    fn implied(&mut self, brought: &Brought, dependency: usize) -> bool {
+        let later = &brought[brought.partition_point(|(other, _)| *other <= dependency)..];
+        later.iter().any(|&(other, _)| self.looked_at < MOST_LOOKED_AT && self.follows(other, dependency))
+    }
+
+    /// Whether each task of an op runs after all tasks of an earlier one. Ops before that are not looked at, and none after
+    /// much work: a dependency that stays although it is implied costs a wait.
+    fn follows(&mut self, op: usize, earlier: usize) -> bool {
+        let mut seen = BTreeSet::new();
+        let mut pending = vec![op];
+        while let Some(op) = pending.pop() {
+            let first = self.brought[op].partition_point(|(before, _)| *before < earlier);
+            for &(before, all) in &self.brought[op][first..] {
+                self.looked_at += 1;
+                if before == earlier && all {
+                    return true;
+                }
+                if before > earlier && seen.insert(before) {
+                    pending.push(before);
+                }
             }
         }
+        false
     }
-    false
+}
+
+/// Pairs of tasks that [`depend`] compares, and what it does for each earlier op besides.
+fn compared(history: &BTreeMap<BufferId, Vec<Touch>>, touches: &[(BufferId, Touch)]) -> u64 {
+    let earlier = touches
+        .iter()
+        .flat_map(|(buffer, touch)| history.get(buffer).into_iter().flatten().map(move |earlier| (earlier, touch)));
+    earlier.fold(0u64, |sum, (earlier, touch)| {
+        let writes = earlier.access.writes() || touch.access.writes();
+        let pairs = if writes { earlier.regions.len() as u64 * touch.regions.len() as u64 + 16 } else { 1 };
+        sum.saturating_add(pairs)
+    })
 }
 
 fn touches(program: &Program, op: &TiledOp, number: usize) -> Vec<(BufferId, Touch)> {

@@ -1,5 +1,6 @@
 //! Hand-written event tensors: `#[signal(e[..])]` and `#[wait(e[..] == n)]` become signals and waits of the op's tasks.
 
+use super::bound;
 use super::tile::TiledOp;
 use super::unroll::{PlannedCall, Unrolled};
 use crate::expr::Expr;
@@ -23,8 +24,9 @@ pub(super) fn apply(
     let dims = |name: &str| unrolled.dims.get(name).copied();
     let mut errors = Vec::new();
     for event in &graph.events {
-        let shape: Result<Vec<u32>, _> =
-            event.shape.iter().map(|extent| extent.eval(&dims)).map(|v| v.map(|v| v.max(0) as u32)).collect();
+        // An extent over 32 bits is over the limit of counters too.
+        let extent = |extent: &Expr| extent.eval(&dims).map(|v| u32::try_from(v.max(0)).unwrap_or(u32::MAX));
+        let shape: Result<Vec<u32>, _> = event.shape.iter().map(extent).collect();
         match shape {
             Ok(shape) => program.events.push(EventTensor { name: event.name.clone(), shape }),
             Err(error) => errors.push(GraphError::new(
@@ -34,6 +36,7 @@ pub(super) fn apply(
             )),
         }
     }
+    errors.extend(bound::counters(&program.events).err());
     if !errors.is_empty() {
         return Err(errors);
     }

@@ -5,15 +5,17 @@
 //! Results that no other group reads become task-local. A group runs where its last call stands. The values are the same either
 //! way, the same calls run on the same inputs: where that would not be so, calls are not fused.
 
+use super::bound;
 use super::tile::free_tile;
 use super::unroll::{PlannedCall, PlannedOperand, Unrolled};
 use crate::expr::{Expr, Op};
 use crate::graph::Graph;
+use crate::graph_error::GraphError;
 use crate::program::BufferKind;
 use crate::schedule::{FuseInto, Schedule};
 use crate::signature::{ParamKind, Signature, Span};
 use crate::{Access, BufferId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Calls that run in one task, tile by tile.
 pub(super) struct Group {
@@ -32,7 +34,7 @@ pub(super) struct Member {
     pub(super) local: Vec<BufferId>,
 }
 
-pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> Vec<Group> {
+pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> Result<Vec<Group>, GraphError> {
     let fusion = |call: &PlannedCall| {
         let name = graph.signatures.get(call.signature).map(|signature| signature.name.as_str());
         let hand_written = !call.signals.is_empty() || !call.waits.is_empty();
@@ -53,16 +55,29 @@ pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> V
     let mut groups = grouped.groups;
     groups.retain(|group| !group.is_empty());
     groups.sort_by_key(|group| group.last().copied());
-    groups.iter().map(|calls| group(unrolled, &uses, &prologues, calls)).collect()
+    let mut members = 0;
+    let counted = groups.iter().map(|calls| {
+        let group = group(graph, unrolled, &uses, &prologues, calls)?;
+        members += group.members.len();
+        bound::grouped(graph, members, unrolled.calls[calls[0]].site)?;
+        Ok(group)
+    });
+    counted.collect()
 }
 
 /// The calls as a group, with the repeated calls that they need.
-fn group(unrolled: &Unrolled, uses: &Uses, prologues: &HashMap<BufferId, usize>, calls: &[usize]) -> Group {
+fn group(
+    graph: &Graph,
+    unrolled: &Unrolled,
+    uses: &Uses,
+    prologues: &HashMap<BufferId, usize>,
+    calls: &[usize],
+) -> Result<Group, GraphError> {
     let members = calls.iter().map(|&call| Member { call, whole: false, local: Vec::new() }).collect();
     let mut group = Group { members, lead: 0 };
-    add_prologues(unrolled, prologues, &mut group);
+    add_prologues(graph, unrolled, prologues, &mut group)?;
     mark_locals(unrolled, uses, &mut group);
-    group
+    Ok(group)
 }
 
 /// Which calls write and read each buffer.
@@ -139,7 +154,7 @@ impl Grouped<'_> {
         for producer in producers.into_iter().rev() {
             let mut joined = [self.groups[producer].as_slice(), &calls].concat();
             joined.sort_unstable();
-            if self.keeps_tiles(&joined) && self.keeps_order(&joined) {
+            if joined.len() <= bound::MOST_FUSED && self.keeps_tiles(&joined) && self.keeps_order(&joined) {
                 self.groups[producer].clear();
                 calls = joined;
             }
@@ -228,24 +243,29 @@ fn element_wise(signature: &Signature) -> bool {
 }
 
 /// Puts the repeated calls a group needs before its own, in eager order.
-fn add_prologues(unrolled: &Unrolled, prologues: &HashMap<BufferId, usize>, group: &mut Group) {
-    let mut needed: Vec<usize> = Vec::new();
+fn add_prologues(
+    graph: &Graph,
+    unrolled: &Unrolled,
+    prologues: &HashMap<BufferId, usize>,
+    group: &mut Group,
+) -> Result<(), GraphError> {
+    let mut needed: BTreeSet<usize> = BTreeSet::new();
     let mut pending: Vec<usize> = group.members.iter().map(|member| member.call).collect();
     while let Some(call) = pending.pop() {
         for operand in &unrolled.calls[call].operands {
             if operand.access.reads()
                 && let Some(&prologue) = prologues.get(&operand.buffer)
-                && !needed.contains(&prologue)
+                && needed.insert(prologue)
             {
-                needed.push(prologue);
+                bound::repeated(graph, needed.len(), unrolled.calls[prologue].site)?;
                 pending.push(prologue);
             }
         }
     }
-    needed.sort_unstable();
     group.lead += needed.len();
     let whole = needed.into_iter().map(|call| Member { call, whole: true, local: Vec::new() });
     group.members.splice(0..0, whole);
+    Ok(())
 }
 
 /// Buffers written and read inside the group only are private to its tasks.

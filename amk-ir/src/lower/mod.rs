@@ -7,6 +7,7 @@
 //! The program's eager order is the order of the graph's ops, each op's tiles in row-major order.
 
 mod assign;
+mod bound;
 mod connect;
 mod explicit;
 mod fuse;
@@ -45,7 +46,7 @@ pub fn lower(graph: &Graph, instance: &Instance) -> Result<Lowered, Vec<GraphErr
 pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Lowered, Vec<GraphError>> {
     check_schedule(graph, schedule)?;
     let unrolled = unroll::unroll(graph, instance, schedule)?;
-    let groups = fuse::fuse(graph, &unrolled, schedule);
+    let groups = fuse::fuse(graph, &unrolled, schedule).map_err(|error| vec![error])?;
     let tiled = tile::tile(graph, &unrolled, &groups, schedule)?;
     let mut program = Program {
         name: format!("{}.{}", graph.name, instance.name),
@@ -62,7 +63,7 @@ pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Re
         queues: crate::Queues::default(),
     };
     let explicit = explicit::apply(graph, &unrolled, &tiled.ops, &mut program)?;
-    connect::connect(&mut program, &tiled.ops, &explicit);
+    connect::connect(&mut program, &tiled.ops, &explicit).map_err(|error| vec![error])?;
     program.queues = assign::assign(&program, &tiled.ops, schedule);
     let op_sites = tiled.ops.iter().map(|op| op.site).collect();
     Ok(Lowered { program, op_sites, constants: unrolled.constants })

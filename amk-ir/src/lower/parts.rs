@@ -1,6 +1,7 @@
 //! One call cut into tasks by its own tile and task clauses, fused with no other.
 
-use super::tile::{free_tile, grid_value, per_worker, region, signature};
+use super::bound;
+use super::tile::{Axis, free_tile, grid_value, region, signature, stepped};
 use super::unroll::{PlannedCall, Unrolled};
 use crate::InstructionId;
 use crate::graph::Graph;
@@ -22,16 +23,18 @@ pub struct Cut {
 /// The calls of a call's tasks in the order of its grid. Instructions are numbered by [`Graph::signatures`].
 ///
 /// # Errors
-/// A grid or a region that has no value.
+/// A grid or a region that has no value, or more tasks than a program may have.
 pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -> Result<Vec<Call>, GraphError> {
     let signature = signature(graph, call)?;
+    let axes: Vec<_> = signature.grid.iter().map(|grid| axis(signature, grid, call, cut)).collect::<Result<_, _>>()?;
+    bound::parts(call, axes.iter().map(|(_, axis)| axis.len()))?;
     let mut envs = vec![call.env.clone()];
-    for grid in &signature.grid {
-        let (step, cuts) = axis(signature, grid, call, cut)?;
+    for (grid, (tile, axis)) in signature.grid.iter().zip(&axes) {
+        let cuts = axis.cuts();
         let tiled = |env: &BTreeMap<String, i64>, cut: &Range<i64>| {
             let mut env = env.clone();
             env.insert(grid.var.clone(), cut.start);
-            env.extend(step.map(|step| (step.to_owned(), cut.end - cut.start)));
+            env.extend(tile.map(|tile| (tile.to_owned(), cut.end - cut.start)));
             env
         };
         envs = envs.iter().flat_map(|env| cuts.iter().map(|cut| tiled(env, cut)).collect::<Vec<_>>()).collect();
@@ -39,22 +42,19 @@ pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -
     envs.iter().map(|env| part(unrolled, signature, call, env)).collect()
 }
 
-/// The name of the tile that a grid variable steps by, where its size is free, and the cuts.
+/// The name of the tile that a grid variable steps by, where its size is free, and how the variable is cut.
 fn axis<'s>(
     signature: &'s Signature,
     grid: &'s GridSig,
     call: &PlannedCall,
     cut: Cut,
-) -> Result<(Option<&'s str>, Vec<Range<i64>>), GraphError> {
+) -> Result<(Option<&'s str>, Axis), GraphError> {
+    let Some(tile) = free_tile(signature, grid) else { return Ok((None, stepped(signature, grid, call)?)) };
     let value = |expr| grid_value(signature, call, expr);
     let extent = value(&grid.extent)?;
-    let Some(tile) = free_tile(signature, grid) else {
-        let step = value(&grid.step)?.max(1);
-        return Ok((None, (0..extent).step_by(step as usize).map(|first| first..first + step).collect()));
-    };
     let unit = i64::from(cut.unit.max(1));
-    let step = (value(&tile.default)?.max(1) + unit - 1) / unit * unit;
-    Ok((Some(&tile.name), per_worker(extent, step, cut.workers)))
+    let step = value(&tile.default)?.max(1).saturating_add(unit - 1) / unit * unit;
+    Ok((Some(&tile.name), Axis::per_worker(extent, step, cut.workers)))
 }
 
 fn part(

@@ -1,5 +1,6 @@
 //! Tiling: each group of calls becomes one task a tile.
 
+use super::bound;
 use super::fuse::{Group, Member};
 use super::unroll::{PlannedCall, Unrolled};
 use crate::expr::Expr;
@@ -40,9 +41,20 @@ pub(super) fn tile(
     schedule: &Schedule,
 ) -> Result<Tiled, Vec<GraphError>> {
     let mut out = Tiled { tasks: Vec::new(), buffers: unrolled.buffers.clone(), ops: Vec::new() };
-    let mut errors = Vec::new();
+    let mut errors = set_tiles(graph, unrolled, groups, schedule);
+    let mut axes = Vec::with_capacity(groups.len());
     for group in groups {
-        if let Err(error) = tile_group(graph, unrolled, group, schedule, &mut out) {
+        match group_axes(graph, unrolled, group, schedule) {
+            Ok(found) => axes.push(found),
+            Err(error) => errors.push(error),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    bound::tasks(graph, unrolled, groups, &axes).map_err(|error| vec![error])?;
+    for (group, axes) in groups.iter().zip(&axes) {
+        if let Err(error) = tile_group(graph, unrolled, group, axes, &mut out) {
             errors.push(error);
         }
     }
@@ -54,14 +66,14 @@ fn tile_group(
     graph: &Graph,
     unrolled: &Unrolled,
     group: &Group,
-    schedule: &Schedule,
+    axes: &[Axis],
     out: &mut Tiled,
 ) -> Result<(), GraphError> {
     let lead = &group.members[group.lead];
     let lead_call = &unrolled.calls[lead.call];
     let at = |error: GraphError| error.at(lead_call.site);
     let lead_signature = signature(graph, lead_call).map_err(at)?;
-    let axes = axes(lead_signature, lead_call, schedule).map_err(at)?;
+    let axes: Vec<Vec<Range<i64>>> = axes.iter().map(Axis::cuts).collect();
     let first = out.tasks.len();
     let mut coordinates = Vec::new();
     for (numbers, cuts) in product(&axes) {
@@ -87,43 +99,117 @@ pub(super) fn signature<'g>(graph: &'g Graph, call: &PlannedCall) -> Result<&'g 
     graph.signatures.get(call.signature).ok_or_else(missing)
 }
 
-/// The cuts `start..end` of each grid variable.
-fn axes(signature: &Signature, call: &PlannedCall, schedule: &Schedule) -> Result<Vec<Vec<Range<i64>>>, GraphError> {
-    signature.grid.iter().map(|grid| axis(signature, grid, call, schedule)).collect()
+/// How each grid variable of the lead call is cut.
+fn group_axes(graph: &Graph, unrolled: &Unrolled, group: &Group, schedule: &Schedule) -> Result<Vec<Axis>, GraphError> {
+    let call = &unrolled.calls[group.members[group.lead].call];
+    let found = signature(graph, call)
+        .and_then(|signature| signature.grid.iter().map(|grid| axis(signature, grid, call, schedule)).collect());
+    found.map_err(|error| error.at(call.site))
 }
 
-fn axis(
-    signature: &Signature,
-    grid: &GridSig,
-    call: &PlannedCall,
-    schedule: &Schedule,
-) -> Result<Vec<Range<i64>>, GraphError> {
+/// A grid variable cut into `parts` at multiples of `step`, of which `0..extent` has `units`.
+pub(super) struct Axis {
+    extent: i64,
+    step: i64,
+    units: i64,
+    parts: i64,
+}
+
+impl Axis {
+    /// At most `workers` cuts, as even as whole steps are.
+    pub(super) fn per_worker(extent: i64, step: i64, workers: u32) -> Self {
+        let step = step.max(1);
+        let units = extent / step + i64::from(extent % step > 0);
+        Self { extent, step, units, parts: units.min(i64::from(workers)).max(1) }
+    }
+
+    /// A cut each `step`, which divides the extent.
+    fn each(extent: i64, step: i64) -> Self {
+        let units = (extent / step).max(0);
+        Self { extent, step, units, parts: units }
+    }
+
+    /// Number of cuts.
+    pub(super) fn len(&self) -> u64 {
+        self.parts.unsigned_abs()
+    }
+
+    /// The cuts `start..end`.
+    pub(super) fn cuts(&self) -> Vec<Range<i64>> {
+        let Self { extent, step, units, parts } = *self;
+        let unit = |part: i64| (i128::from(units) * i128::from(part) / i128::from(parts)) as i64;
+        let cut = |part: i64| unit(part).saturating_mul(step).min(extent);
+        (0..parts).map(|part| cut(part)..cut(part + 1)).collect()
+    }
+}
+
+fn axis(signature: &Signature, grid: &GridSig, call: &PlannedCall, schedule: &Schedule) -> Result<Axis, GraphError> {
     let value = |expr| grid_value(signature, call, expr);
     let extent = value(&grid.extent)?;
-    let (step, policy) = match free_tile(signature, grid) {
-        Some(tile) => (value(&tile.default)?, schedule.tiles.get(&signature.name).copied().unwrap_or(Tile::PerWorker)),
-        None => {
-            let step = value(&grid.step)?;
-            (step, Tile::Size(u32::try_from(step).unwrap_or(0)))
-        }
-    };
-    match policy {
-        Tile::Whole => Ok(std::iter::once(0..extent).collect()),
-        Tile::Size(size) => {
-            let size = i64::from(size);
-            if size < 1 || extent % size != 0 {
-                let help = match (1..=size.min(extent)).rev().find(|size| extent % size == 0) {
-                    Some(fits) => format!("choose a divisor of {extent}, such as {fits}"),
-                    None => format!("choose a divisor of {extent}"),
-                };
-                let headline =
-                    format!("tile {size} of `{}` does not divide `{}` = {extent}", signature.name, grid.extent);
-                return Err(GraphError::new("AMK0608", headline, help));
-            }
-            Ok((0..extent / size).map(|i| i * size..(i + 1) * size).collect())
-        }
-        Tile::PerWorker => Ok(per_worker(extent, step, schedule.workers)),
+    let Some(tile) = free_tile(signature, grid) else { return stepped(signature, grid, call) };
+    match schedule.tiles.get(&signature.name) {
+        Some(Tile::Whole) => Ok(Axis::per_worker(extent, extent, 1)),
+        Some(&Tile::Size(size)) => Ok(Axis::each(extent, i64::from(size.max(1)))),
+        Some(Tile::PerWorker) | None => Ok(Axis::per_worker(extent, value(&tile.default)?, schedule.workers)),
     }
+}
+
+/// A grid variable whose steps the instruction sets itself.
+pub(super) fn stepped(signature: &Signature, grid: &GridSig, call: &PlannedCall) -> Result<Axis, GraphError> {
+    let value = |expr| grid_value(signature, call, expr);
+    let (extent, step) = (value(&grid.extent)?, value(&grid.step)?);
+    if step < 1 || extent % step != 0 {
+        let (name, of) = (&signature.name, &grid.extent);
+        let headline = format!("`{name}` takes steps of {step}, which do not divide `{of}` = {extent}");
+        let help = format!("choose dims for which `{of}` is a multiple of `{}`", grid.step);
+        return Err(GraphError::new("AMK0608", headline, help));
+    }
+    Ok(Axis::each(extent, step))
+}
+
+/// Findings where a size that the schedule sets does not divide what it cuts, one an instruction.
+fn set_tiles(graph: &Graph, unrolled: &Unrolled, groups: &[Group], schedule: &Schedule) -> Vec<GraphError> {
+    let sizes = schedule.tiles.iter().filter_map(|(name, tile)| match tile {
+        Tile::Size(size) => Some((name.as_str(), i64::from(*size))),
+        Tile::PerWorker | Tile::Whole => None,
+    });
+    let leads: Vec<&PlannedCall> = groups.iter().map(|group| &unrolled.calls[group.members[group.lead].call]).collect();
+    sizes.filter_map(|(name, size)| set_tile(graph, &leads, name, size)).collect()
+}
+
+fn set_tile(graph: &Graph, leads: &[&PlannedCall], name: &str, size: i64) -> Option<GraphError> {
+    let called = leads.iter().filter_map(|call| Some((signature(graph, call).ok()?, *call)));
+    // The extents that are cut, each with the first call where it is.
+    let mut extents: BTreeMap<i64, &str> = BTreeMap::new();
+    for (signature, call) in called.filter(|(signature, _)| signature.name == name) {
+        for grid in signature.grid.iter().filter(|grid| free_tile(signature, grid).is_some()) {
+            if let Ok(extent) = grid_value(signature, call, &grid.extent) {
+                extents.entry(extent).or_insert(&call.label);
+            }
+        }
+    }
+    let (extent, label) = extents.iter().find(|(extent, _)| size < 1 || *extent % size != 0)?;
+    let common = extents.keys().fold(0, |common, &extent| gcd(common, extent));
+    let help = match largest_divisor(common, size) {
+        Some(fits) => format!("write `{name} = {fits}`, which divides every extent that `{name}` cuts here"),
+        None => format!("write `{name} = whole`, or leave it out for about one tile a worker"),
+    };
+    let headline = format!("tile {size} of `{name}` does not divide {extent}");
+    let error = GraphError::new("AMK0608", headline, help).note(format!("{extent} is cut in `{label}`"));
+    let others: Vec<String> = extents.keys().filter(|other| *other != extent).map(ToString::to_string).collect();
+    let shown = if others.len() > 6 { format!("{}, ..", others[..6].join(", ")) } else { others.join(", ") };
+    Some(if others.is_empty() { error } else { error.note(format!("other calls of `{name}` cut {shown}")) })
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The largest divisor of `of` from 2 to `most`, of extents that buffers can have.
+fn largest_divisor(of: i64, most: i64) -> Option<i64> {
+    let of = u32::try_from(of).ok().map(i64::from)?;
+    let pairs = (1..).take_while(|small| small * small <= of).filter(|small| of % small == 0);
+    pairs.flat_map(|small| [small, of / small]).filter(|divisor| (2..=most).contains(divisor)).max()
 }
 
 /// The tile that a grid variable steps by, where its size is free.
@@ -136,15 +222,6 @@ pub(super) fn grid_value(signature: &Signature, call: &PlannedCall, expr: &Expr)
     expr.eval(&|name| call.env.get(name).copied()).map_err(|error| {
         GraphError::new("AMK0612", format!("the grid of `{}`: {error}", signature.name), "bind its dims in `shape`")
     })
-}
-
-/// At most `workers` cuts at multiples of `step`.
-pub(super) fn per_worker(extent: i64, step: i64, workers: u32) -> Vec<Range<i64>> {
-    let step = step.max(1);
-    let units = (extent + step - 1) / step;
-    let parts = units.min(i64::from(workers)).max(1);
-    let cut = |i: i64| (units * i / parts * step).min(extent);
-    (0..parts).map(|i| cut(i)..cut(i + 1)).collect()
 }
 
 /// All combinations of cuts, the last variable fastest: tile numbers and cuts.

@@ -1,5 +1,6 @@
 //! Unrolling: loops run, flags are decided, dims get their values; what is left is a list of calls on buffers.
 
+use super::bound;
 use crate::expr::Expr;
 use crate::graph::{Arg, CallNode, Graph, Instance, KernelParamKind, Node, SignalMap, WaitMap};
 use crate::graph_error::GraphError;
@@ -60,9 +61,11 @@ pub struct PlannedOperand {
 /// Unrolls a graph that passed [`crate::shapes::check`] for an instance.
 ///
 /// # Errors
-/// Dims or flags without a value, values that break a declared multiple or give no extent.
+/// Dims or flags without a value, values that break a declared multiple or give no extent, loops that unroll to more calls
+/// than a program may have.
 pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Unrolled, Vec<GraphError>> {
     let dims = instance_dims(graph, instance)?;
+    bound::statements(graph, &instance.name, &dims).map_err(|error| vec![error])?;
     let mut unroller = Unroller {
         graph,
         instance,
@@ -203,7 +206,7 @@ impl<'g> Unroller<'g> {
         for node in nodes {
             match node {
                 Node::Call(call) => self.call(call).map_err(|error| error.at(call.site))?,
-                Node::Bind { to, from } => self.bind(*to, *from),
+                Node::Bind { to, from, .. } => self.bind(*to, *from),
                 Node::Loop { index, extent, body } => {
                     for i in 0..self.number(extent)? {
                         self.indices.insert(index.clone(), i);

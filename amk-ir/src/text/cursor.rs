@@ -62,11 +62,10 @@ impl<'a> Cursor<'a> {
 
     /// The error that `expected` should stand at the cursor.
     pub(super) fn expected<T>(&self, expected: &'static str) -> Parsed<T> {
-        let word = match self.peek_word() {
+        let found = match self.peek_word() {
             "" => self.rest().chars().next().map_or(String::new(), String::from),
-            word => clip(word),
+            word => word.to_owned(),
         };
-        let found = if word.is_empty() { "the end of the line".to_owned() } else { format!("`{word}`") };
         Err(self.error(ParseCause::Expected { expected, found }))
     }
 
@@ -169,7 +168,7 @@ impl<'a> Cursor<'a> {
                 self.advance(end);
                 Ok(number)
             }
-            _ => Err(self.error(ParseCause::TooLarge { number: clip(digits), max })),
+            _ => Err(self.error(ParseCause::TooLarge { number: digits.to_owned(), max })),
         }
     }
 
@@ -184,7 +183,7 @@ impl<'a> Cursor<'a> {
             return self.expected(expected);
         };
         let Ok(index) = digits.parse::<u32>() else {
-            return Err(self.error(ParseCause::TooLarge { number: clip(word), max: u64::from(u32::MAX) }));
+            return Err(self.error(ParseCause::TooLarge { number: word.to_owned(), max: u64::from(u32::MAX) }));
         };
         self.advance(word.len());
         Ok(index)
@@ -205,10 +204,4 @@ impl<'a> Cursor<'a> {
 
 pub(super) fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
-}
-
-/// Keeps messages short on long input.
-fn clip(text: &str) -> String {
-    const MAX: usize = 40;
-    if text.chars().count() <= MAX { text.to_owned() } else { text.chars().take(MAX).chain("..".chars()).collect() }
 }

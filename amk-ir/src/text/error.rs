@@ -1,5 +1,6 @@
 //! Errors of the reader of the text format.
 
+use super::shown::clipped;
 use core::fmt;
 
 /// Why a text is not a program, and where.
@@ -22,7 +23,7 @@ pub enum ParseCause {
     Expected {
         /// What may stand here.
         expected: &'static str,
-        /// What stands here.
+        /// What stands here; nothing at the end of the line.
         found: String,
     },
     /// The line does not start with a word of the format.
@@ -81,16 +82,24 @@ pub enum ParseCause {
     NoProgram,
 }
 
+/// A piece of the text in backticks, which stays short on long input.
+pub(super) fn tick(text: &str) -> String {
+    format!("`{}`", clipped(text, 40))
+}
+
 impl fmt::Display for ParseCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Expected { expected, found } => write!(f, "expected {expected}, found {found}"),
-            Self::UnknownLine { word } => write!(f, "no line starts with `{word}`"),
-            Self::OutOfOrder { expected, found } => write!(f, "expected `{expected}`, found `{found}`"),
-            Self::Repeated { what } => write!(f, "`{what}` is given twice"),
-            Self::NotDeclared { kind, name } => write!(f, "{kind} `{name}` is not declared above"),
-            Self::Ambiguous { name } => write!(f, "several instructions are named `{name}`"),
-            Self::TooLarge { number, max } => write!(f, "`{number}` is too large, at most {max} fits"),
+            Self::Expected { expected, found } if found.is_empty() => {
+                write!(f, "expected {expected}, found the end of the line")
+            }
+            Self::Expected { expected, found } => write!(f, "expected {expected}, found {}", tick(found)),
+            Self::UnknownLine { word } => write!(f, "no line starts with {}", tick(word)),
+            Self::OutOfOrder { expected, found } => write!(f, "expected {}, found {}", tick(expected), tick(found)),
+            Self::Repeated { what } => write!(f, "{} is given twice", tick(what)),
+            Self::NotDeclared { kind, name } => write!(f, "{kind} {} is not declared above", tick(name)),
+            Self::Ambiguous { name } => write!(f, "several instructions are named {}", tick(name)),
+            Self::TooLarge { number, max } => write!(f, "{} is too large, at most {max} fits", tick(number)),
             Self::Rank { found, max } => write!(f, "{found} dimensions where at most {max} are possible"),
             Self::EventIndex { index, extent } => write!(f, "index {index} is outside of extent {extent}"),
             Self::MixedQueues => write!(f, "both `worker` and `ticket` lines"),

@@ -1,7 +1,9 @@
 //! JSON: serde's view of a program, with a version.
 
+use super::shown::OneLine;
 use crate::Program;
 use core::fmt;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version that is written; a reader accepts this version alone.
@@ -13,21 +15,60 @@ struct Written<'a> {
     program: &'a Program,
 }
 
+/// Looked at first: a text of another version may have other fields.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Read {
+    #[serde(rename = "version")]
+    _version: u32,
     program: Program,
+}
+
+/// A text is not JSON, or not of the form of what is read: why, and at which line and column.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FormError(String);
+
+impl FormError {
+    /// The text may have put anything into the message: it stays on its line, and short.
+    fn new(error: &serde_json::Error) -> Self {
+        const LONGEST: usize = 400;
+        const PLACE: usize = 60;
+        let message = OneLine(&error.to_string()).to_string();
+        let chars = message.chars().count();
+        if chars <= LONGEST {
+            return Self(message);
+        }
+        let (head, tail) = (message.chars().take(LONGEST - PLACE), message.chars().skip(chars - PLACE));
+        Self(head.chain("..".chars()).chain(tail).collect())
+    }
+}
+
+impl fmt::Display for FormError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for FormError {}
+
+/// Reads a value from JSON that somebody wrote.
+///
+/// # Errors
+/// On text that is not JSON of that form.
+pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, FormError> {
+    serde_json::from_str(text).map_err(|error| FormError::new(&error))
 }
 
 /// Why a JSON text is not a program, or a program has no JSON text.
 #[derive(Debug)]
 pub enum JsonError {
     /// Not JSON, or not of the form of a program; line and column are in the source's message.
-    Form(serde_json::Error),
+    Form(FormError),
     /// Written by another version.
     Version {
         /// The version found.
@@ -66,18 +107,20 @@ impl Program {
         if params.into_iter().any(|p| matches!(p, crate::Param::F32(x) if !x.is_finite())) {
             return Err(JsonError::NotFinite);
         }
-        serde_json::to_string(&Written { version: JSON_VERSION, program: self }).map_err(JsonError::Form)
+        let json = serde_json::to_string(&Written { version: JSON_VERSION, program: self });
+        // What is not printable is in strings, where JSON can escape it.
+        json.map(|json| OneLine(&json).to_string()).map_err(|error| JsonError::Form(FormError::new(&error)))
     }
 
     /// Reads what [`Program::to_json`] wrote. The program is not verified.
     ///
     /// # Errors
-    /// On text that is not JSON of that form, and on another version.
+    /// On text that is not JSON of that form, with a field that there is not for one, and on another version.
     pub fn from_json(text: &str) -> Result<Self, JsonError> {
-        let Version { version } = serde_json::from_str(text).map_err(JsonError::Form)?;
+        let Version { version } = read_json(text).map_err(JsonError::Form)?;
         if version != JSON_VERSION {
             return Err(JsonError::Version { found: version });
         }
-        serde_json::from_str::<Read>(text).map(|read| read.program).map_err(JsonError::Form)
+        read_json::<Read>(text).map(|read| read.program).map_err(JsonError::Form)
     }
 }

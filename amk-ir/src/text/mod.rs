@@ -29,6 +29,7 @@
 //! * a write that is declared before a read stands among the reads, marked `out`;
 //! * what a table decides stands in the place of a tile's first interval, `b9[rows r0[3], ..]`, or else behind the tile,
 //!   `b9[0..2, ..] by rows r0[3]`;
+//! * a name that is no plain word stands in quotes, with JSON's escapes: the printer escapes what is not printable;
 //! * an event index of one number for a tensor of other than one dimension is the row-major index.
 //!
 //! `print(&parse(text)?)` is a fixed point of both, and `parse(&print(&program))` is the program again; NaN parameters
@@ -39,11 +40,14 @@ mod error;
 mod json;
 mod parse;
 mod print;
+mod shown;
 mod table;
 
 pub use error::{ParseCause, ParseError};
-pub use json::{JSON_VERSION, JsonError};
+pub use json::{FormError, JSON_VERSION, JsonError, read_json};
 pub use parse::{Lines, parse, parse_with_lines};
 pub use print::print;
+pub use shown::{OneLine, Shown};
 
-pub(crate) use print::{index_text, interval_text, kind_name, operands_text, task_text};
+pub(crate) use print::{index_text, interval_text, kind_name, operands_text, param_text, task_text};
+pub(crate) use shown::clipped;

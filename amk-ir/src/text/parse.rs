@@ -1,7 +1,7 @@
 //! The reader of the text format.
 
 use super::cursor::{Cursor, Parsed, is_digits};
-use super::error::{ParseCause, ParseError};
+use super::error::{ParseCause, ParseError, tick};
 use super::print::{EVENT, KINDS, dtype_of};
 use super::table::at_routed;
 use crate::{
@@ -318,8 +318,7 @@ impl Parser {
             }
             None => {
                 let mut error = start.error(ParseCause::NotDeclared { kind: "instruction", name: word.to_owned() });
-                let mut known: Vec<_> = self.by_name.keys().take(8).map(|name| format!("`{name}`")).collect();
-                known.sort();
+                let known: Vec<_> = self.program.instructions.iter().take(8).map(|i| tick(&i.name)).collect();
                 error.help = (!known.is_empty()).then(|| format!("declared above: {}", known.join(", ")));
                 Err(error)
             }

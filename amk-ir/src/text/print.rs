@@ -1,12 +1,14 @@
 //! The printer of the text format.
 
 use super::cursor::{is_digits, is_plain_name, is_plain_word};
+use super::shown::Shown;
 use super::table::{is_plain, write_routed, write_routed_signal, write_routed_wait, write_table};
 use crate::{
     Access, Buffer, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction, InstructionId,
     Interval, Limits, Operand, Param, Program, Queues, Steps, Task, TaskId, WorkerId,
 };
 use core::fmt::{self, Write};
+use std::collections::HashSet;
 
 /// The program as text; see the [module](super) for the format.
 pub fn print(program: &Program) -> String {
@@ -47,8 +49,9 @@ fn write_program(out: &mut String, program: &Program) -> fmt::Result {
         }
         writeln!(out)?;
     }
+    let callable = callable(program);
     for (n, task) in program.tasks.iter().enumerate() {
-        write_task(out, program, TaskId::from(n), task)?;
+        write_task(out, program, &callable, TaskId::from(n), task)?;
         writeln!(out)?;
     }
     write_queues(out, &program.queues)
@@ -139,11 +142,11 @@ fn write_shape(out: &mut String, shape: &[u32]) -> fmt::Result {
 /// The line of a task.
 pub(crate) fn task_text(program: &Program, id: TaskId, task: &Task) -> String {
     let mut text = String::new();
-    let _ = write_task(&mut text, program, id, task);
+    let _ = write_task(&mut text, program, &callable(program), id, task);
     text
 }
 
-fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> fmt::Result {
+fn write_task(out: &mut String, program: &Program, callable: &HashSet<&str>, id: TaskId, task: &Task) -> fmt::Result {
     write!(out, "task {id}")?;
     if let Some(op) = task.op {
         write!(out, " {op}")?;
@@ -151,7 +154,7 @@ fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> f
     write!(out, ":")?;
     for (n, call) in task.calls.iter().enumerate() {
         write!(out, "{}", if n == 0 { " " } else { " then " })?;
-        write_call(out, program, call)?;
+        write_call(out, program, callable, call)?;
     }
     for (n, wait) in task.waits.iter().enumerate() {
         write!(out, "{}", if n == 0 { " wait " } else { ", " })?;
@@ -173,8 +176,12 @@ fn write_task(out: &mut String, program: &Program, id: TaskId, task: &Task) -> f
     Ok(())
 }
 
-fn write_call(out: &mut String, program: &Program, call: &Call) -> fmt::Result {
-    write!(out, "{}(", call_name(program, call.instruction))?;
+fn write_call(out: &mut String, program: &Program, callable: &HashSet<&str>, call: &Call) -> fmt::Result {
+    let name = program.instructions.get(call.instruction.index()).map(|instruction| instruction.name.as_str());
+    match name.filter(|name| callable.contains(name)) {
+        Some(name) => write!(out, "{name}(")?,
+        None => write!(out, "{}(", call.instruction)?,
+    }
     let split = first_trailing_write(call.operands.iter().map(|o| o.access));
     let (left, right) = call.operands.split_at(split);
     write_list(out, left, |out, o| write_marked_operand(out, program, o, access_mark(o.access)))?;
@@ -186,21 +193,22 @@ fn write_call(out: &mut String, program: &Program, call: &Call) -> fmt::Result {
     }
     if !call.params.is_empty() {
         write!(out, " {{")?;
-        write_list(out, &call.params, write_param)?;
+        write_list(out, &call.params, |out, param| write!(out, "{}", param_text(param)))?;
         write!(out, "}}")?;
     }
     Ok(())
 }
 
-/// The unique name of the instruction, else its id.
-fn call_name(program: &Program, id: InstructionId) -> String {
-    let named = program.instructions.get(id.index()).map(|i| i.name.as_str());
-    match named {
-        Some(name) if is_call_word(name) && program.instructions.iter().filter(|i| i.name == name).count() == 1 => {
-            name.to_owned()
+/// The names by which instructions are called: others are called by their ids.
+fn callable(program: &Program) -> HashSet<&str> {
+    let (mut names, mut twice) = (HashSet::new(), HashSet::new());
+    for instruction in program.instructions.iter().filter(|instruction| is_call_word(&instruction.name)) {
+        if !names.insert(instruction.name.as_str()) {
+            twice.insert(instruction.name.as_str());
         }
-        _ => id.to_string(),
     }
+    names.retain(|name| !twice.contains(name));
+    names
 }
 
 /// Whether a call can stand with this name: not taken for a keyword or an id.
@@ -270,8 +278,11 @@ pub(crate) fn index_text(shape: &[u32], index: u32) -> String {
     text
 }
 
-/// Writes the place of an element of this shape: an index for each dimension, or else the row-major index.
+/// Writes the place of an element of this shape: an index for each dimension where there are few, or else the row-major index.
 pub(super) fn write_index(out: &mut String, shape: &[u32], index: u32) -> fmt::Result {
+    // A text is as long as its program: with more dimensions each element would take as many numbers.
+    const MOST_INDICES: usize = 8;
+    let shape = if shape.len() > MOST_INDICES { &[] } else { shape };
     let len = shape.iter().try_fold(1u64, |len, &extent| len.checked_mul(extent.into()));
     match len.filter(|&len| shape.len() > 1 && u64::from(index) < len) {
         Some(mut stride) => {
@@ -288,13 +299,14 @@ pub(super) fn write_index(out: &mut String, shape: &[u32], index: u32) -> fmt::R
     }
 }
 
-fn write_param(out: &mut String, param: &Param) -> fmt::Result {
+/// A parameter as it stands in a call.
+pub(crate) fn param_text(param: &Param) -> String {
     match param {
-        Param::F32(x) if x.is_nan() => write!(out, "nan"),
+        Param::F32(x) if x.is_nan() => "nan".to_owned(),
         // `Debug` of a float is the shortest text that reads back, with a `.` or an `e`.
-        Param::F32(x) => write!(out, "{x:?}"),
-        Param::U32(n) => write!(out, "{n}"),
-        Param::Pos => write!(out, "pos"),
+        Param::F32(x) => format!("{x:?}"),
+        Param::U32(n) => n.to_string(),
+        Param::Pos => "pos".to_owned(),
     }
 }
 
@@ -346,7 +358,7 @@ fn operand_name(name: &str) -> String {
 }
 
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    format!("\"{}\"", Shown(text))
 }
 
 /// The name of a kind in the text format.

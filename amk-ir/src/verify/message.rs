@@ -40,7 +40,8 @@ impl Violation {
     pub fn message(&self, program: &Program) -> Message {
         const WIDEST: usize = 90;
         let (mut headline, notes, help) = self.words(Names::of(program, 60));
-        for longest in [24, 16, 10] {
+        // A name that a user may well have written stays whole, whatever the width.
+        for longest in [40, 30] {
             if headline.chars().count() > WIDEST {
                 (headline, _, _) = self.words(Names::of(program, longest));
             }
@@ -63,7 +64,9 @@ impl Violation {
             | Self::Repeated { .. }
             | Self::Packet { .. }
             | Self::TooMany { .. }
-            | Self::TooMuch(_) => structure(self, names),
+            | Self::TooMuch(_)
+            | Self::EarlyWrite { .. }
+            | Self::NotFinite { .. } => structure(self, names),
             Self::Unsatisfiable { .. } | Self::Deadlock { .. } | Self::TicketOrder { .. } | Self::NoWorkers { .. } => {
                 deadlock(self, names)
             }
@@ -84,11 +87,13 @@ impl Violation {
             Self::Call { task, .. }
             | Self::Queued { task, .. }
             | Self::Repeated { task, .. }
+            | Self::NotFinite { task, .. }
             | Self::Unsatisfiable { task, .. }
             | Self::TableNotRead { task, .. } => vec![*task],
             Self::OutOfBounds { site, .. }
             | Self::EmptyTile { site, .. }
             | Self::ReadOnly { site }
+            | Self::EarlyWrite { site }
             | Self::RoutedTile { site, .. }
             | Self::Uninitialised { site, .. } => vec![site.task],
             Self::Capacity(Capacity::Local { task, .. }) => vec![*task],
@@ -192,6 +197,17 @@ fn structure(violation: &Violation, names: Names<'_>) -> Words {
             "split the program".into(),
         ),
         Violation::TooMuch(what) => too_much(*what, names),
+        Violation::EarlyWrite { site } => {
+            let headline = format!("early write to {} in {}", names.site(*site), names.call(*site));
+            let note = "only what is read and not written can be there before the task's waits".into();
+            (headline, vec![note], format!("drop `early` in `{}`", site.task))
+        }
+        Violation::NotFinite { task, call, param } => {
+            let (name, callee) = (names.param_name(*task, *call, *param), names.callee(*task, *call));
+            let headline = format!("parameter {name} of {callee} in `{task}` is {}", names.param(*task, *call, *param));
+            let note = "a parameter is a finite number of 32 bits, at most `3.4028235e38`".into();
+            (headline, vec![note], format!("give {name} a finite number"))
+        }
         _ => (String::new(), Vec::new(), String::new()),
     }
 }

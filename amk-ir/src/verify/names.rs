@@ -2,7 +2,7 @@
 
 use super::routing::Given;
 use super::violation::{Link, Party, Site, WaitsOn};
-use crate::text::{index_text, interval_text, kind_name, operands_text};
+use crate::text::{clipped, index_text, interval_text, kind_name, operands_text, param_text};
 use crate::{
     Access, BufferId, Element, EventId, Operand, Program, Queues, Region, Routed, TableId, TaskId, Wait, WorkerId,
 };
@@ -22,14 +22,7 @@ impl<'a> Names<'a> {
     }
 
     fn clip(self, name: &str) -> String {
-        let chars = name.chars().count();
-        if chars <= self.longest {
-            return name.to_owned();
-        }
-        // The end of a path says more than its start.
-        let head = self.longest / 4;
-        let tail = self.longest.saturating_sub(head + 2);
-        name.chars().take(head).chain("..".chars()).chain(name.chars().skip(chars - tail)).collect()
+        clipped(name, self.longest)
     }
 
     fn buffer_name(self, id: BufferId) -> String {
@@ -142,7 +135,22 @@ impl<'a> Names<'a> {
         let call = self.program.tasks.get(task.index()).and_then(|task| task.calls.get(call as usize));
         let instruction = call.and_then(|call| self.program.instructions.get(call.instruction.index()));
         let spec = instruction.and_then(|instruction| instruction.operands.get(operand as usize));
-        spec.map_or_else(|| operand.to_string(), |spec| spec.name.clone())
+        spec.map_or_else(|| operand.to_string(), |spec| self.clip(&spec.name))
+    }
+
+    /// A parameter by its name in the declaration.
+    pub(super) fn param_name(self, task: TaskId, call: u32, param: u32) -> String {
+        let call = self.program.tasks.get(task.index()).and_then(|task| task.calls.get(call as usize));
+        let instruction = call.and_then(|call| self.program.instructions.get(call.instruction.index()));
+        let name = instruction.and_then(|instruction| instruction.params.get(param as usize));
+        format!("`{}`", name.map_or_else(|| param.to_string(), |name| self.clip(name)))
+    }
+
+    /// What a call gives for a parameter, as in the text format.
+    pub(super) fn param(self, task: TaskId, call: u32, param: u32) -> String {
+        let call = self.program.tasks.get(task.index()).and_then(|task| task.calls.get(call as usize));
+        let param = call.and_then(|call| call.params.get(param as usize));
+        format!("`{}`", param.map_or_else(String::new, param_text))
     }
 
     /// The declaration of what a call calls, as in the text format.
@@ -270,5 +278,19 @@ impl<'a> Names<'a> {
     /// Nothing where all positions are alike.
     pub(super) fn at_position(self, position: u32) -> String {
         if self.program.positions > 1 { format!(" (at position {position})") } else { String::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_cut_between_their_parts() {
+        let program = Program::default();
+        let clip = |name: &str| Names::of(&program, 30).clip(name);
+        assert_eq!(clip("mem.layers[0].k"), "mem.layers[0].k");
+        assert_eq!(clip("weights.decoder.layers[17].attention.output"), "weights..attention.output");
+        assert_eq!(clip(&"x".repeat(40)), format!("{}..{}", "x".repeat(7), "x".repeat(21)));
     }
 }

@@ -1,7 +1,7 @@
 //! The report on a program that is refused.
 
 use super::violation::{Code, Violation};
-use crate::text::task_text;
+use crate::text::{Shown, task_text};
 use crate::{Program, TaskId};
 use core::fmt;
 
@@ -26,7 +26,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, program: &Program, violations: &
         }
     }
     let plural = if violations.len() == 1 { "" } else { "s" };
-    write!(f, "{} violation{plural} in `{}`; `amk explain CODE` tells more", violations.len(), program.name)
+    write!(f, "{} violation{plural} in `{}`; `amk explain CODE` tells more", violations.len(), Shown(&program.name))
 }
 
 fn write_one(f: &mut fmt::Formatter<'_>, program: &Program, violation: &Violation) -> fmt::Result {

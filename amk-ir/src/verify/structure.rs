@@ -6,8 +6,8 @@ use super::found::Found;
 use super::routing;
 use super::violation::{Capacity, Mismatch, NoPacket, Reference, Shaped, Site, Violation};
 use crate::{
-    Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Program, Queues,
-    Task, TaskId,
+    Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Param, Program,
+    Queues, Task, TaskId,
 };
 
 /// Reusable memory of the family.
@@ -52,6 +52,7 @@ impl Structure {
                     found.push(Violation::Missing { from: Some(id), what: Reference::Instruction(call.instruction) })
                 }
             }
+            params(id, n as u32, call, found);
             for (k, operand) in call.operands.iter().enumerate() {
                 let site = Site { task: id, call: n as u32, operand: k as u32 };
                 let Some(buffer) = program.buffers.get(operand.buffer.index()) else {
@@ -60,6 +61,9 @@ impl Structure {
                 };
                 if let Some(routed) = operand.routed {
                     routing::reference(program, id, routed.table(), found);
+                }
+                if operand.early && operand.access.writes() {
+                    found.push(Violation::EarlyWrite { site });
                 }
                 if operand.access.writes() && matches!(buffer.kind, BufferKind::Weight | BufferKind::Input) {
                     found.push(Violation::ReadOnly { site });
@@ -224,6 +228,15 @@ fn signature(task: TaskId, n: u32, call: &Call, instruction: &Instruction, found
     let (expected, given) = (instruction.params.len() as u32, call.params.len() as u32);
     if expected != given {
         mismatch(Mismatch::Params { expected, found: given });
+    }
+}
+
+/// A program computes with finite numbers: what becomes of others is each instruction's own affair, and JSON has none.
+fn params(task: TaskId, n: u32, call: &Call, found: &mut Found) {
+    for (k, param) in call.params.iter().enumerate() {
+        if matches!(param, Param::F32(value) if !value.is_finite()) {
+            found.push(Violation::NotFinite { task, call: n, param: k as u32 });
+        }
     }
 }
 

@@ -162,6 +162,20 @@ pub enum Violation {
     },
     /// AMK0114: a check that would take too long.
     TooMuch(TooMuch),
+    /// AMK0115: what is written is marked `early`.
+    EarlyWrite {
+        /// The access.
+        site: Site,
+    },
+    /// AMK0116: a parameter that is infinite or not a number.
+    NotFinite {
+        /// The task.
+        task: TaskId,
+        /// The call's place in the task.
+        call: u32,
+        /// The parameter's place in the call.
+        param: u32,
+    },
     /// AMK0201: a wait that can never hold, or that always holds.
     Unsatisfiable {
         /// The task.
@@ -590,6 +604,8 @@ impl Violation {
             Self::Packet { .. } => 112,
             Self::TooMany { .. } => 113,
             Self::TooMuch(_) => 114,
+            Self::EarlyWrite { .. } => 115,
+            Self::NotFinite { .. } => 116,
             Self::Unsatisfiable { .. } => 201,
             Self::Deadlock { .. } => 202,
             Self::TicketOrder { .. } => 203,

@@ -27,7 +27,7 @@ pub(crate) fn callee(called: &Expr) -> Option<&ExprPath> {
 }
 
 /// The path as a macro's: without generic arguments.
-fn macro_path(path: &Path) -> TokenStream {
+pub(crate) fn macro_path(path: &Path) -> TokenStream {
     let mut path = path.clone();
     for segment in &mut path.segments {
         segment.arguments = syn::PathArguments::None;

@@ -58,6 +58,7 @@ pub(crate) fn companion(
             (@amk1 $key:tt { $($done:tt)* } { $nkey:tt [$($np:tt)*] $($rest:tt)* } $payload:tt) => {
                 $($np)* ! { @amk1 $nkey { $($done)* { $key #word #content } } { $($rest)* } $payload }
             };
+            (@amk1 { $($found:tt)* }) => { $($found)* };
             ($($t:tt)*) => { ::core::compile_error! { #misuse } };
         }
         #[doc(hidden)]

@@ -18,6 +18,9 @@
 //! embed! { @amk1 "embed" {} { "linear" [linear] "$end" [::amk::__private::stage2] } { [attribute] fn decode(..) {..} } }
 //! ```
 //!
+//! A path without a companion breaks the chain, and rustc only says that there is no such macro. So each companion is also asked
+//! for itself, `linear! { @amk1 { items } }`, and gives the items back: constants beside the chain tell which ones did not.
+//!
 //! A record must not name anything itself, for it is read at the place of use. What depends on other records (a layout with
 //! layouts in it) therefore runs the same chain where it is declared, and its companion holds the result.
 

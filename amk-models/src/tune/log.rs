@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// A trial.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Row {
     /// What was compared with: the best schedule so far.
     pub incumbent: DeviceSchedule,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// A schedule that was found, and what it was worth.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Saved {
     /// The schedule.
     pub schedule: DeviceSchedule,

@@ -1,5 +1,6 @@
 //! Why a weight file was refused: file, byte offset, cause.
 
+use amk::ir::text::{OneLine, Shown};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -90,10 +91,10 @@ pub enum FormatCause {
         code: u32,
     },
     /// A header that is not the JSON it must be.
-    #[error("invalid JSON header: {0}")]
+    #[error("invalid JSON header: {}", OneLine(&_0.to_string()))]
     Json(serde_json::Error),
     /// Two entries of one name.
-    #[error("{what} `{name}` appears twice")]
+    #[error("{what} `{}` appears twice", Shown(name))]
     Duplicate {
         /// Which kind of entry.
         what: &'static str,
@@ -101,7 +102,7 @@ pub enum FormatCause {
         name: String,
     },
     /// A tensor whose extent contradicts its shape and type, or leaves the file.
-    #[error("tensor `{name}`: {reason}")]
+    #[error("tensor `{}`: {reason}", Shown(name))]
     BadTensor {
         /// Its name.
         name: String,
@@ -109,7 +110,7 @@ pub enum FormatCause {
         reason: String,
     },
     /// A metadata entry of the wrong type or value.
-    #[error("metadata `{key}`: {reason}")]
+    #[error("metadata `{}`: {reason}", Shown(key))]
     BadMetadata {
         /// Its key.
         key: String,

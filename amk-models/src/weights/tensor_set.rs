@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Encoding, StoredTensor};
+use amk::ir::text::Shown;
 
 /// Suffixes of tensors that older exporters wrote and no implementation reads: the rotary frequencies, which follow from the
 /// config (transformers computes them, too, and ignores these).
@@ -72,7 +73,7 @@ fn count(tensors: usize) -> String {
 }
 
 fn listed(names: &[String]) -> String {
-    let shown: Vec<_> = names.iter().take(LISTED_NAMES).map(|name| format!("`{name}`")).collect();
+    let shown: Vec<_> = names.iter().take(LISTED_NAMES).map(|name| format!("`{}`", Shown(name))).collect();
     match names.len().saturating_sub(LISTED_NAMES) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),

@@ -26,3 +26,61 @@ fn a_program_has_neither_graph_nor_expansion_and_an_expansion_one_format() {
     let (code, error) = refusal(&["dump", "expansion", "--format", "json"]);
     assert_eq!((code, error.contains("leave out --format")), (Some(1), true), "{error}");
 }
+
+/// Exit code and standard output of `amk check` on a program of one task.
+fn check(instruction: &str, call: &str, options: &[&str]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("p.amk");
+    let text = format!(
+        "program @\"p\\naccepted \\u001b[2Kq\"\ninstruction i0 {instruction}\nbuffer b0 @x input f32[8]\nbuffer b1 @w weight f32[16, 8]\n\
+         buffer b2 @y output f32[16]\nbuffer b3 @long output f32[9999]\ntask t0: {call}\nworker w0: t0\n"
+    );
+    let unused = if call.contains("b3") { "buffer b2 @y output" } else { "buffer b3 @long output" };
+    std::fs::write(&file, text.replace(unused, &unused.replace("output", "activation"))).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_amk")).arg("check").arg(&file).args(options).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn calls_are_compared_with_the_linked_functions() {
+    let linear = "\"amk_kernels::linear\" linear(x, w) -> (y)";
+    let (code, said) = check(linear, "linear(b0[..], b1[..]) -> (b2[..])", &["--strict"]);
+    assert_eq!((code, said.lines().count()), (Some(0), 1), "{said}");
+    assert!(said.starts_with(r"accepted p\naccepted \u001b[2Kq: 1 tasks on 1 workers"), "{said}");
+    let norm = "\"amk_kernels::rms_norm\" rms_norm(x, w) -> (y)";
+    let gone = "\"amk_kernels::no_such_thing\" f(x) -> (y)";
+    let add = "\"amk_kernels::add\" add(x, y) -> (z)";
+    for (instruction, call, headline) in [
+        (
+            linear,
+            "linear(b0[0..4], b1[..]) -> (b2[..])",
+            "AMK0704: dimension 1 of `w` of `linear` in `t0` is `8`, expected `4`",
+        ),
+        (
+            add,
+            "add(b0[0..4], b0[4..8]) -> (b3[..])",
+            "AMK0704: dimension 0 of `z` of `add` in `t0` is `9999`, expected `4`",
+        ),
+        (norm, "rms_norm(b0[..], b0[..]) -> (b2[..])", "AMK0702: `rms_norm` is declared otherwise than its function"),
+        (
+            gone,
+            "f(b0[..]) -> (b2[..])",
+            "AMK0701: crate `amk_kernels` registers no instruction `amk_kernels::no_such_thing`; it has: ",
+        ),
+    ] {
+        let (code, said) = check(instruction, call, &[]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.starts_with(&format!("error: {headline}")), "{said}");
+        assert!(said.ends_with("1 tasks on 1 workers, 4 buffers; 1 violation\n"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_not_linked_is_said_and_refused_where_it_is_asked_for() {
+    let (instruction, call) = ("\"x::y\" y(x) -> (y)", "y(b0[..]) -> (b2[..])");
+    let (code, said) = check(instruction, call, &[]);
+    assert_eq!((code, said.lines().next()), (Some(0), Some("note: not linked: `x::y`; shapes not checked")), "{said}");
+    let (code, said) = check(instruction, call, &["--strict"]);
+    assert_eq!(code, Some(1));
+    assert!(said.starts_with("error: AMK0701: instruction `x::y` is not linked into this program"), "{said}");
+}

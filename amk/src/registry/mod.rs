@@ -4,10 +4,13 @@
 //! uses its crate, also by no more than `use that_crate as _;`.
 
 mod frame;
+mod link;
 
 pub use frame::{Argument, Frame, Handle, Output};
+pub use link::{Function, Linked};
 
 use amk_ir::signature::Signature;
+use amk_ir::text::Shown;
 use std::collections::BTreeMap;
 
 /// What `#[instruction]` registers.
@@ -28,7 +31,11 @@ inventory::collect!(Entry);
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RegistryError {
     /// No linked crate registers it.
-    #[error("instruction `{path}` is not linked into this program; add `use {crate_name} as _;` to it")]
+    #[error(
+        "instruction `{}` is not linked into this program; add `use {} as _;` to it",
+        Shown(path),
+        Shown(crate_name)
+    )]
     NotLinked {
         /// The instruction's path.
         path: String,
@@ -36,7 +43,7 @@ pub enum RegistryError {
         crate_name: String,
     },
     /// The crate is linked, but registers no such instruction.
-    #[error("crate `{crate_name}` registers no instruction `{path}`; it has: {known}")]
+    #[error("crate `{}` registers no instruction `{}`; it has: {known}", Shown(crate_name), Shown(path))]
     Unknown {
         /// The instruction's path.
         path: String,

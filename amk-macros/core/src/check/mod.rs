@@ -39,7 +39,8 @@ pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, 
     }
 }
 
-/// The user's tokens that a finding is about: an argument, a signal or wait, a call, an instruction in the schedule, or the instance.
+/// The user's tokens that a finding is about: an assignment, an argument, a signal or wait, a call, a clause of the schedule, or
+/// the instance.
 fn tokens_of(
     error: &GraphError,
     attribute: &KernelAttribute,
@@ -47,6 +48,9 @@ fn tokens_of(
     lowered: &LoweredFunction,
 ) -> TokenStream {
     if let Some(site) = error.site.and_then(|site| lowered.sites.get(site as usize)) {
+        if let Some(assignment) = site.assignment.as_ref().filter(|_| error.code == "AMK0605") {
+            return assignment.clone();
+        }
         let arg = error.arg.and_then(|arg| site.args.get(arg as usize));
         let named = |event: &&EventSite| error.headline.contains(&format!("`{}`", event.name));
         let event = site.events.iter().find(named).or(site.events.first());
@@ -54,9 +58,9 @@ fn tokens_of(
         return arg.or(event).unwrap_or(&site.callee).clone();
     }
     let schedule = instance.and_then(|instance| instance.schedule.as_ref()).unwrap_or(&attribute.schedule);
-    let named = schedule.instructions.iter().find(|name| error.headline.contains(&format!("`{name}`")));
+    let named = schedule.clauses.iter().find(|clause| error.headline.contains(&format!("`{}`", clause.instruction)));
     match (named, instance) {
-        (Some(name), _) => name.to_token_stream(),
+        (Some(clause), _) => clause.tokens.clone(),
         (None, Some(instance)) => instance.name.to_token_stream(),
         (None, None) => schedule.tokens.clone(),
     }

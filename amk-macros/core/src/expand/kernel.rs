@@ -1,21 +1,23 @@
 //! `#[megakernel]`: the function as it stands, and in a second stage, after a chain through the records of all it names, its
 //! graph as a `static`.
 
-use crate::chain::{self, End, callee, key};
+use crate::chain::{self, End, key};
 use crate::check::check;
 use crate::diag::{Diagnostic, Diagnostics};
+use crate::expand::asked::asked;
 use crate::expand::strip::Strip;
 use crate::lower::{LoweredFunction, lower};
 use crate::parse::attribute::{crate_path, settings};
+use crate::parse::callee::functions;
 use crate::parse::function::{check_form, parameters};
 use crate::parse::kernel::{KEYS, KernelAttribute, parse};
 use proc_macro2::{Group, TokenStream};
 use quote::{format_ident, quote};
+use std::collections::HashSet;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::visit::{self, Visit};
 use syn::visit_mut::VisitMut;
-use syn::{ExprCall, ItemFn, Path};
+use syn::{ItemFn, Path};
 
 /// Emits the function, without the attributes that Rust does not know, and the chain to the second stage.
 pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStream {
@@ -29,7 +31,11 @@ pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStr
         }
     };
     check_form(&function, "megakernel", &mut diagnostics);
-    let paths = paths(&function, &mut diagnostics);
+    let types = parameters(&function, &mut diagnostics).unwrap_or_default();
+    let mut types: Vec<Path> = types.into_iter().map(|parameter| parameter.ty.path.clone()).collect();
+    let mut seen = HashSet::new();
+    types.retain(|path| seen.insert(key(path)));
+    let functions = functions(&function);
     let mut plain = function.clone();
     Strip::default().visit_item_fn_mut(&mut plain);
     if !diagnostics.is_empty() {
@@ -39,8 +45,10 @@ pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStr
     // Only the path of the crate is needed here; what else is wrong with the attribute the second stage says.
     let named = syn::parse2::<CrateArgument>(attribute.clone()).map(|argument| argument.0);
     let krate = named.unwrap_or_else(|_| syn::parse_quote!(::amk));
+    let asked = asked(&types, &functions);
+    let paths = [types, functions].concat();
     let chain = chain::start(&paths, &quote!(#krate::__private::stage2), &quote!([#attribute] #function));
-    quote!(#plain #chain)
+    quote!(#plain #asked #chain)
 }
 
 /// The `crate = path` among the arguments, whatever the others are.
@@ -53,26 +61,6 @@ impl Parse for CrateArgument {
         let all = all.map_err(|_| input.error("not readable"))?;
         crate_path(&all).map(Self).map_err(|_| input.error("not a path"))
     }
-}
-
-/// The paths whose records lowering needs: the types of the parameters, and what the body calls.
-fn paths(function: &ItemFn, diagnostics: &mut Diagnostics) -> Vec<Path> {
-    struct Calls(Vec<Path>);
-    impl<'ast> Visit<'ast> for Calls {
-        fn visit_expr_call(&mut self, call: &'ast ExprCall) {
-            self.0.extend(callee(&call.func).map(|callee| callee.path.clone()));
-            visit::visit_expr_call(self, call);
-        }
-
-        // What is in an item has a scope of its own; the item itself is refused.
-        fn visit_item(&mut self, _: &'ast syn::Item) {}
-    }
-    let types = parameters(function, diagnostics).unwrap_or_default();
-    let mut calls = Calls(types.iter().map(|parameter| parameter.ty.path.clone()).collect());
-    calls.visit_block(&function.block);
-    let mut seen = std::collections::HashSet::new();
-    calls.0.retain(|path| seen.insert(key(path)));
-    calls.0
 }
 
 /// The end of the chain: lowers, checks, and emits the graph.

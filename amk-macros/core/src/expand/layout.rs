@@ -14,6 +14,9 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{DeriveInput, LitInt, LitStr, Path};
 
+/// Fields of a layout with those of the layouts in it, each of which is there as often as a field has it.
+const MOST_FIELDS: usize = 65_536;
+
 /// Expands the derive: at once, or after a chain through the records of the structs in the struct.
 pub(crate) fn derive(origin: &Origin, item: TokenStream) -> TokenStream {
     let input: DeriveInput = match syn::parse2(item) {
@@ -91,7 +94,25 @@ pub(crate) fn layout(
     diagnostics: &mut Diagnostics,
 ) -> Option<Layout> {
     let fields: Option<Vec<Field>> = item.fields.iter().map(|field| record_of(field, records, diagnostics)).collect();
-    Some(Layout { name: input.ident.unraw().to_string(), declared_at: origin.declared_at(), fields: fields? })
+    let layout = Layout { name: input.ident.unraw().to_string(), declared_at: origin.declared_at(), fields: fields? };
+    let fields = count(&layout);
+    if fields > MOST_FIELDS {
+        let headline =
+            format!("`{}` has {fields} fields with those of the structs in it, over {MOST_FIELDS}", layout.name);
+        let help = "hold structs of one type in a `Vec`, with `#[list(LENGTH)]`";
+        diagnostics.push(Diagnostic::new("AMK0909", &input.ident, headline, help));
+        return None;
+    }
+    Some(layout)
+}
+
+/// The fields of a layout and of those in it.
+fn count(layout: &Layout) -> usize {
+    let inner = layout.fields.iter().map(|field| match &field.kind {
+        FieldKind::List { layout, .. } | FieldKind::Struct(layout) => count(layout),
+        _ => 0,
+    });
+    inner.fold(layout.fields.len(), usize::saturating_add)
 }
 
 /// The field's record; `None` where the record of the struct in it is missing or an error.

@@ -1,8 +1,9 @@
 //! Calls of instructions.
 
 use super::item::{Dest, Item};
-use super::{Lowering, Site};
+use super::{Lowering, refuse};
 use crate::chain::{Record, callee, key};
+use crate::parse::callee::Callee;
 use amk_ir::graph::{Arg, CallNode, Node};
 use amk_ir::signature::Signature;
 use amk_ir::{DType, ValueId};
@@ -15,39 +16,46 @@ impl Lowering<'_> {
             return self.report(
                 "AMK0911",
                 &call.func,
-                "a call of something else than an instruction",
-                "call it by its path",
+                "the graph cannot see what this expression calls",
+                "call an instruction by its name: `linear(&x, &w.up)`",
             );
         };
         let dests = self.one_by_one(&call.args);
         let args: Vec<Option<Arg>> = call.args.iter().zip(&dests).map(|(arg, dest)| self.argument(arg, dest)).collect();
         let records = self.records;
-        let signature = match records.get(&key(&callee.path)) {
-            Some(Record::Instruction(signature)) => signature,
-            Some(Record::Layout(_) | Record::Input(_)) => {
-                let headline = format!("`{}` is a type, not an instruction", key(&callee.path));
-                return self.report("AMK0911", callee, headline, "call an instruction");
-            }
-            Some(Record::Error) | None => return Item::Unknown,
+        let signature = match (self.callee(callee), records.get(&key(&callee.path))) {
+            (Callee::Function, Some(Record::Instruction(signature))) => signature,
+            (Callee::Function, Some(Record::Error)) => return Item::Unknown,
+            (kind, _) => return self.uncallable(kind, callee),
         };
         let Some(args) = args.into_iter().collect::<Option<Vec<Arg>>>() else { return Item::Unknown };
         let Some(number) = self.signature(callee, signature) else { return Item::Unknown };
-        let site = self.sites.len();
-        let results = self.targets(signature, dest, site);
-        self.sites.push(Site {
-            callee: callee.to_token_stream(),
-            args: call.args.iter().map(ToTokens::to_token_stream).collect(),
-            events: Vec::new(),
-        });
+        let site = self.site(callee, call.args.iter().map(ToTokens::to_token_stream).collect());
+        let results = self.targets(signature, dest);
         let item = match results.as_slice() {
             [] => Item::Unit,
             [value] => Item::Value(*value),
             several => Item::Tuple(several.iter().map(|value| Item::Value(*value)).collect()),
         };
         let (signals, waits) = (Vec::new(), Vec::new());
-        let site = site as u32;
         self.nodes.push(Node::Call(CallNode { site, signature: number, args, results, signals, waits }));
         item
+    }
+
+    /// What the called path is here.
+    fn callee(&self, callee: &ExprPath) -> Callee {
+        let variable = |name: &str| self.scopes.iter().any(|scope| scope.contains_key(name));
+        Callee::of(&callee.path, &self.function, variable)
+    }
+
+    /// Reports the call of what has no signature.
+    fn uncallable(&mut self, kind: Callee, callee: &ExprPath) -> Item {
+        if kind == Callee::Variable && matches!(self.name(callee), Item::Unknown) {
+            // What it was bound to was reported.
+            return Item::Unknown;
+        }
+        self.diagnostics.push(refuse::callee(kind, &callee.path));
+        Item::Unknown
     }
 
     fn argument(&mut self, arg: &Expr, dest: &Dest) -> Option<Arg> {
@@ -66,8 +74,9 @@ impl Lowering<'_> {
         }
     }
 
-    fn targets(&mut self, signature: &Signature, dest: &Dest, site: usize) -> Vec<ValueId> {
-        let name = format!("{}.{site}", signature.name);
+    fn targets(&mut self, signature: &Signature, dest: &Dest) -> Vec<ValueId> {
+        let name = format!("{}.{}", signature.name, self.calls);
+        self.calls += 1;
         let results = signature.results.iter();
         if let [result] = signature.results.as_slice() {
             return vec![self.target(dest, &name, result.dtype)];

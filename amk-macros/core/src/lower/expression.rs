@@ -51,7 +51,8 @@ impl Lowering<'_> {
             (Item::Value(from), Dest::Named(_) | Dest::Value(_) | Dest::Join(_)) => {
                 let dtype = self.values[from.index()].dtype;
                 let to = self.target(dest, "", dtype);
-                self.nodes.push(Node::Bind { to, from });
+                let site = self.site(expr, Vec::new());
+                self.nodes.push(Node::Bind { site, to, from });
                 Item::Value(to)
             }
             (Item::Tuple(items), Dest::Tuple(_) | Dest::Join(_)) => match self.elements(dest, items.len()) {

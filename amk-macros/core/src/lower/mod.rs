@@ -31,12 +31,15 @@ use join::Join;
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use syn::ext::IdentExt;
 use syn::{Attribute, ItemFn, ReturnType};
 
-/// The tokens of a call.
+/// The tokens of a call, or of an assignment of what is there already.
 pub(crate) struct Site {
-    /// The path that is called.
+    /// The path that is called, or the value that is assigned.
     pub(crate) callee: TokenStream,
+    /// The assignment around it: a variable's further value.
+    pub(crate) assignment: Option<TokenStream>,
     /// The arguments.
     pub(crate) args: Vec<TokenStream>,
     /// Its signals and waits that are written by hand.
@@ -57,7 +60,7 @@ pub(crate) struct EventSite {
 pub(crate) struct LoweredFunction {
     /// The graph.
     pub(crate) graph: Graph,
-    /// The calls by [`amk_ir::graph::CallNode::site`].
+    /// The calls and assignments by [`amk_ir::graph::CallNode::site`].
     pub(crate) sites: Vec<Site>,
     /// Dims that the body uses as values: they have to be constants in scope, for the function is also run as it stands.
     pub(crate) used_dims: BTreeMap<String, Ident>,
@@ -70,7 +73,7 @@ pub(crate) fn lower(
     records: &BTreeMap<String, Record>,
     diagnostics: &mut Diagnostics,
 ) -> Option<LoweredFunction> {
-    let mut lowering = Lowering::new(attribute, records, diagnostics);
+    let mut lowering = Lowering::new(function, attribute, records, diagnostics);
     let params = lowering.parameters(function);
     let results = match function.sig.output {
         ReturnType::Default => {
@@ -125,6 +128,12 @@ struct Lowering<'a> {
     nodes: Vec<Node>,
     signatures: Vec<Signature>,
     sites: Vec<Site>,
+    /// How many of the sites are calls.
+    calls: usize,
+    /// The assignment that is read.
+    assignment: Option<TokenStream>,
+    /// The annotated function's name.
+    function: String,
     /// The signals and waits that statements have read, by where they are in the function.
     read: HashSet<*const Attribute>,
     used_dims: BTreeMap<String, Ident>,
@@ -132,6 +141,7 @@ struct Lowering<'a> {
 
 impl<'a> Lowering<'a> {
     fn new(
+        function: &ItemFn,
         attribute: &'a KernelAttribute,
         records: &'a BTreeMap<String, Record>,
         diagnostics: &'a mut Diagnostics,
@@ -148,6 +158,9 @@ impl<'a> Lowering<'a> {
             nodes: Vec::new(),
             signatures: Vec::new(),
             sites: Vec::new(),
+            calls: 0,
+            assignment: None,
+            function: function.sig.ident.unraw().to_string(),
             read: HashSet::new(),
             used_dims: BTreeMap::new(),
         }
@@ -162,6 +175,13 @@ impl<'a> Lowering<'a> {
     ) -> Item {
         self.diagnostics.push(Diagnostic::new(code, tokens, headline, help));
         Item::Unknown
+    }
+
+    /// The number of a new site.
+    fn site(&mut self, callee: impl ToTokens, args: Vec<TokenStream>) -> u32 {
+        let assignment = self.assignment.clone();
+        self.sites.push(Site { callee: callee.to_token_stream(), assignment, args, events: Vec::new() });
+        self.sites.len() as u32 - 1
     }
 
     /// A new value; a name that is taken gets a number.

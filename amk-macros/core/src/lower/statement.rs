@@ -5,6 +5,7 @@ use super::refuse;
 use super::{EventSite, Lowering};
 use crate::parse::event;
 use amk_ir::graph::{Node, SignalMap, WaitMap};
+use quote::quote;
 use syn::{Attribute, Block, Expr, Local, Pat, Stmt};
 
 impl Lowering<'_> {
@@ -107,7 +108,9 @@ impl Lowering<'_> {
         match expr {
             Expr::Assign(assign) => {
                 if let Some(value) = self.assigned(&assign.left) {
+                    let around = self.assignment.replace(quote!(#assign));
                     self.expression(&assign.right, &Dest::Value(value));
+                    self.assignment = around;
                 }
                 self.attributes(attributes_of(&assign.left), &assign.right, before);
                 self.attributes(&assign.attrs, &assign.right, before);

@@ -503,10 +503,63 @@ fn what_a_graph_does_not_have_is_refused() {
         ("AMK0910", "add(x, #[cfg(test)] x)"),
         ("AMK0910", "#[cfg(test)] for l in 0..L { append(&mut kv.last.s, x, H, pos); } add(x, x)"),
         ("AMK0911", "<Ops as Trait>::add(x, x)"),
+        ("AMK0911", "let g = |a: &Tensor| plain(a); g(x)"),
+        ("AMK0911", "let add = add(x, x); add(&add, x)"),
+        ("AMK0911", "x(x)"),
+        ("AMK0911", "f(x, pos, w, kv)"),
+        ("AMK0911", "Some(add(x, x))"),
+        ("AMK0911", "Layer(add(x, x))"),
+        ("AMK0911", "Tensor::zeros(x)"),
+        ("AMK0923", "plain(x)"),
     ];
     for (code, body) in cases {
         assert_eq!(codes(body.parse().expect("tokens")), [code], "{body}");
     }
+}
+
+#[test]
+fn every_headline_is_more_than_the_name_of_a_construct() {
+    let bodies = ["return x;", "match x {}", "let f = || x; x", "w.h as f32", "[x]", "unsafe { x }", "'a: { x }", "x?"];
+    for body in bodies {
+        let messages = lowered(quote!(), body.parse().expect("tokens")).err().expect(body);
+        let headline = messages[0].lines().next().unwrap_or_default();
+        assert!(headline.split_whitespace().count() > 4, "{headline}");
+    }
+}
+
+#[test]
+fn equalities_of_equalities_stay_short() {
+    let dims: Vec<proc_macro2::Ident> = (0..40).map(|n| quote::format_ident!("D{n}")).collect();
+    let doubled = dims.windows(2).map(|pair| {
+        let (less, more) = (&pair[0], &pair[1]);
+        quote!(#more == #less + #less)
+    });
+    let doubled: Vec<TokenStream> = doubled.rev().collect();
+    let attribute = quote!(dims(H, #(#dims),*), inputs(x: [H]), where(#(#doubled),*));
+    let function = quote!(
+        fn f(x: &Tensor) -> Tensor {
+            add(x, x)
+        }
+    );
+    let messages = messages(attribute, function, &records());
+    assert!(messages.len() == 1 && messages[0].starts_with("AMK0933: `D39` has over 4096 names"), "{messages:#?}");
+}
+
+#[test]
+fn layouts_of_layouts_stay_small() {
+    let mut records = BTreeMap::new();
+    add_layout(&mut records, syn::parse_quote! { struct L0 { #[param] a: f32 } });
+    let refused = (1..40).find_map(|n| {
+        let (name, inner) = (quote::format_ident!("L{n}"), quote::format_ident!("L{}", n - 1));
+        let input: syn::DeriveInput = syn::parse_quote! { struct #name { #[layout] a: #inner, #[layout] b: #inner } };
+        let mut diagnostics = Diagnostics::default();
+        let item = parse::layout::parse(&input, &mut diagnostics).expect("a layout");
+        let found = layout(&origin(), &input, &item, &records, &mut diagnostics);
+        found.map(|found| records.insert(name.to_string(), Record::Layout(found)));
+        diagnostics.messages().pop()
+    });
+    let message = refused.expect("a message");
+    assert!(message.starts_with("AMK0909: `L15` has 98302 fields"), "{message}");
 }
 
 #[test]

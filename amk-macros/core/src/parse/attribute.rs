@@ -3,7 +3,7 @@
 use crate::diag::Diagnostic;
 use crate::names::suggestion;
 use proc_macro2::{Ident, TokenStream, TokenTree};
-use quote::ToTokens;
+use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
@@ -52,6 +52,17 @@ pub(crate) fn up_to_comma(input: ParseStream) -> syn::Result<TokenStream> {
         tokens.extend([input.parse::<TokenTree>()?]);
     }
     Ok(tokens)
+}
+
+impl ToTokens for Setting {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        let key = &self.key;
+        tokens.extend(match &self.value {
+            SettingValue::Equals(value) => quote!(#key = #value),
+            SettingValue::List(list) => quote!(#key (#list)),
+            SettingValue::Nothing => quote!(#key),
+        });
+    }
 }
 
 impl Setting {

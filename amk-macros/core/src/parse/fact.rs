@@ -10,6 +10,9 @@ use syn::Token;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 
+/// Names and operations of a dim with all equalities put in.
+const MOST_OF_EQUALITIES: usize = 4096;
+
 /// `KV == KV_HEADS * HEAD_DIM`
 pub(crate) struct Equality {
     /// The dim.
@@ -46,7 +49,26 @@ pub(crate) fn facts(setting: &Setting, dims: &[Ident], diagnostics: &mut Diagnos
             }
         }
     }
+    diagnostics.keep(short(&equalities, setting));
     (multiples, equalities)
+}
+
+/// What each equality puts in may be put into by a later one: all together have to stay short.
+fn short(equalities: &[Equality], setting: &Setting) -> Result<(), Diagnostic> {
+    let long = equalities.iter().find(|first| {
+        let put_in = |value: Expr, next: &Equality| {
+            let value = value.substitute(&|name| (name == next.dim).then(|| next.value.clone()));
+            (value.size() <= MOST_OF_EQUALITIES).then_some(value)
+        };
+        equalities.iter().try_fold(Expr::name(&first.dim), put_in).is_none()
+    });
+    long.map_or(Ok(()), |equality| {
+        let headline = format!(
+            "`{}` has over {MOST_OF_EQUALITIES} names and operations when the other equalities are put in",
+            equality.dim
+        );
+        Err(Diagnostic::new("AMK0933", &setting.key, headline, "declare fewer equalities of equalities"))
+    })
 }
 
 /// The factors of a product.

@@ -2,7 +2,7 @@
 
 use crate::diag::{Diagnostic, Diagnostics};
 use quote::ToTokens;
-use syn::{FnArg, Ident, ItemFn, Pat, ReturnType, Safety, Type, TypePath};
+use syn::{FnArg, GenericParam, Ident, ItemFn, Pat, ReturnType, Safety, Type, TypePath};
 
 /// A parameter with its name.
 pub(crate) struct Parameter<'f> {
@@ -32,15 +32,17 @@ impl Parameter<'_> {
     }
 }
 
-/// Reports what a plain function has not: generics, `async`, `unsafe`, `extern`, variadics, `self`.
+/// Reports what a plain function has not: type and const parameters, `async`, `unsafe`, `extern`, variadics, `self`.
 pub(crate) fn check_form(function: &ItemFn, attribute: &str, diagnostics: &mut Diagnostics) {
     let signature = &function.sig;
     let mut refuse = |tokens: &dyn ToTokens, what: &str, help: &str| {
         let headline = format!("`{}` is {what}; `#[{attribute}]` takes a plain function", signature.ident);
         diagnostics.push(Diagnostic::new("AMK0901", tokens.to_token_stream(), headline, help));
     };
-    if !signature.generics.params.is_empty() {
-        refuse(&signature.generics, "generic", "name the dims in the attribute and write the types out");
+    // A lifetime leaves the function what it is.
+    let mut sizes = signature.generics.params.iter().filter(|param| !matches!(param, GenericParam::Lifetime(_)));
+    if let Some(parameter) = sizes.next() {
+        refuse(parameter, "generic", "name the dims in the attribute and write the types out");
     }
     if let Some(token) = &signature.asyncness {
         refuse(token, "async", "remove `async`");

@@ -7,7 +7,7 @@ use amk_ir::expr::Expr;
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Data, DeriveInput, Fields, LitStr, Path, Token, Type};
+use syn::{Attribute, Data, DeriveInput, Fields, GenericParam, LitStr, Path, Token, Type};
 
 const ATTRIBUTES: [&str; 8] = ["weight", "state", "table", "param", "dim", "flag", "list", "layout"];
 
@@ -71,9 +71,13 @@ impl LayoutField {
 
 /// Reads the struct; `None` where something was reported.
 pub(crate) fn parse(input: &DeriveInput, diagnostics: &mut Diagnostics) -> Option<LayoutItem> {
-    if !input.generics.params.is_empty() {
-        let headline = format!("`{}` is generic; a layout is a plain struct", input.ident);
-        diagnostics.push(Diagnostic::new("AMK0909", &input.generics, headline, "write the types out"));
+    if let Some(parameter) = input.generics.params.first() {
+        let (what, help) = match parameter {
+            GenericParam::Lifetime(_) => ("borrows", "let it own its tensors: `Weight`, `State`, `Vec<Layer>`"),
+            GenericParam::Type(_) | GenericParam::Const(_) => ("is generic", "write the types out"),
+        };
+        let headline = format!("`{}` {what}; a layout is a plain struct that owns its tensors", input.ident);
+        diagnostics.push(Diagnostic::new("AMK0909", &input.generics, headline, help));
     }
     let fields = match &input.data {
         Data::Struct(data) => match &data.fields {

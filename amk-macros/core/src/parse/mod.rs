@@ -1,6 +1,7 @@
 //! From tokens to what they say. The files mirror those of `expand`.
 
 pub(crate) mod attribute;
+pub(crate) mod callee;
 pub(crate) mod clause;
 pub(crate) mod event;
 pub(crate) mod fact;

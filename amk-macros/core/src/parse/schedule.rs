@@ -10,15 +10,30 @@ use quote::ToTokens;
 
 const KEYS: [&str; 7] = ["workers", "tile", "queue", "steps", "assign", "fuse", "limits"];
 
-/// A schedule, and the instruction names in it to point at.
+/// A schedule, and the clauses in it to point at.
 #[derive(Default)]
 pub(crate) struct ScheduleArgument {
     /// The schedule.
     pub(crate) schedule: Schedule,
-    /// Names of instructions, which must be called in the function.
-    pub(crate) instructions: Vec<Ident>,
+    /// What it says of instructions, which must be called in the function.
+    pub(crate) clauses: Vec<Clause>,
     /// The whole, to point at.
     pub(crate) tokens: TokenStream,
+}
+
+/// `linear = 16` of an instruction.
+pub(crate) struct Clause {
+    /// The instruction.
+    pub(crate) instruction: Ident,
+    /// The whole, to point at.
+    pub(crate) tokens: TokenStream,
+}
+
+impl Clause {
+    fn of(entry: Setting) -> Self {
+        let tokens = entry.to_token_stream();
+        Self { instruction: entry.key, tokens }
+    }
 }
 
 /// Reads a schedule; what is wrong is reported and left at its default.
@@ -54,14 +69,14 @@ impl ScheduleArgument {
                 for entry in entries(setting, "tile(linear = 16, silu_mul = whole)")? {
                     let tile = tile(&entry)?;
                     self.schedule.tiles.insert(entry.key.to_string(), tile);
-                    self.instructions.push(entry.key);
+                    self.clauses.push(Clause::of(entry));
                 }
             }
             "fuse" => {
                 for entry in entries(setting, "fuse(silu_mul = producer, rms_norm = consumers)")? {
                     let into = choice(&entry, &[("producer", FuseInto::Producer), ("consumers", FuseInto::Consumers)])?;
                     self.schedule.fuse.push(Fusion { op: entry.key.to_string(), into });
-                    self.instructions.push(entry.key);
+                    self.clauses.push(Clause::of(entry));
                 }
             }
             _ => self.limits(setting)?,

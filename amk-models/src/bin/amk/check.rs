@@ -1,31 +1,41 @@
 //! `amk check`.
 
 use super::options::{GREEN, InstanceArgs, RED, paint, print};
-use amk::ir::verify::{Rejected, verify};
-use amk::ir::{Program, text};
+use amk::ir::Program;
+use amk::ir::text::{self, Shown};
+use amk::ir::verify::{Message, verify};
+use amk::registry::{Registry, RegistryError};
 use amk_models::model::{all_instances, find_instance};
 use anyhow::{Context as _, Result};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// Lower a model, or read a program, and verify it.
 ///
-/// Without arguments every declared instance is checked. Exit code 1 says that a program was rejected.
+/// Its calls are compared with the functions that are linked into this binary, too. Without arguments every declared instance
+/// is checked. Exit code 1 says that a program was rejected.
 #[derive(clap::Args)]
 pub(crate) struct Check {
     /// A program: `.amk` text or JSON.
     #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers"])]
     program: Option<PathBuf>,
+    /// Reject programs whose instructions are of crates that this binary does not link.
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     instance: InstanceArgs,
 }
+
+/// At most this many calls that do not fit are printed.
+const PRINTED: usize = 20;
 
 impl Check {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut accepted = true;
         if let Some(path) = &self.program {
-            accepted = report(read_program(path)?)?;
+            accepted = report(read_program(path)?, self.strict)?;
             return Ok(exit(accepted));
         }
         let instances = match &self.instance.instance {
@@ -35,7 +45,7 @@ impl Check {
         for (family, instance) in instances {
             let schedule = self.instance.schedule(&family, &instance)?;
             let lowered = family.kernel.lower(&instance, Some(&schedule))?;
-            accepted &= report(lowered.program)?;
+            accepted &= report(lowered.program, self.strict)?;
         }
         Ok(exit(accepted))
     }
@@ -55,28 +65,57 @@ pub(crate) fn read_program(path: &Path) -> Result<Program> {
     text::parse(&source).with_context(|| format!("{} is no program", path.display()))
 }
 
-fn report(program: Program) -> Result<bool> {
+fn report(program: Program, strict: bool) -> Result<bool> {
     let size = format!(
         "{} tasks on {} workers, {} buffers",
         program.tasks.len(),
         program.queues.workers(),
         program.buffers.len()
     );
-    let name = program.name.clone();
+    let name = Shown(&program.name).to_string();
+    let (compared, unfit) = compare(&program, strict)?;
     let start = Instant::now();
     let verdict = verify(program);
     let time = start.elapsed().as_secs_f64() * 1e3;
-    match verdict {
-        Ok(_) => {
-            print(&format!("{} {name}: {size}; verified in {time:.1} ms\n", paint("accepted", GREEN)))?;
-            Ok(true)
-        }
-        Err(rejected) => {
-            let Rejected { violations, .. } = &rejected;
-            let plural = if violations.len() == 1 { "" } else { "s" };
-            let verdict = paint("rejected", RED);
-            print(&format!("{rejected}\n{verdict} {name}: {size}; {} violation{plural}\n", violations.len()))?;
-            Ok(false)
+    let (rejected, violations) = match verdict {
+        Ok(_) => (String::new(), unfit),
+        Err(rejected) => (format!("{rejected}\n"), unfit + rejected.violations.len()),
+    };
+    let summary = match violations {
+        0 => format!("{} {name}: {size}; verified in {time:.1} ms", paint("accepted", GREEN)),
+        1 => format!("{} {name}: {size}; 1 violation", paint("rejected", RED)),
+        _ => format!("{} {name}: {size}; {violations} violations", paint("rejected", RED)),
+    };
+    print(&format!("{rejected}{compared}{summary}\n"))?;
+    Ok(violations == 0)
+}
+
+/// How the program fits the linked functions, in words, and how often it does not.
+fn compare(program: &Program, strict: bool) -> Result<(String, usize)> {
+    let linked = Registry::linked()?.link(program);
+    let (mut text, mut unfit) = (String::new(), linked.unfit.len());
+    for missing in &linked.missing {
+        match missing {
+            RegistryError::NotLinked { path, .. } if !strict => {
+                let _ = writeln!(text, "note: not linked: `{}`; shapes not checked", Shown(path));
+            }
+            refused => {
+                unfit += 1;
+                let _ = writeln!(text, "error: AMK0701: {refused}\n");
+            }
         }
     }
+    for unfit in linked.unfit.iter().take(PRINTED) {
+        let Message { code, headline, notes, help } = unfit.message(program);
+        let _ = writeln!(text, "error: {code}: {headline}");
+        for note in notes {
+            let _ = writeln!(text, "  note: {note}");
+        }
+        let _ = writeln!(text, "  help: {help}\n");
+    }
+    let more = linked.unfit.len().saturating_sub(PRINTED);
+    if more > 0 {
+        let _ = writeln!(text, "error: and {more} more calls that do not fit\n");
+    }
+    Ok((text, unfit))
 }

@@ -2,6 +2,7 @@
 
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
+use amk::ir::text::read_json;
 use amk::vm::cuda::{self, DeviceSchedule, Precision, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::model::{Family, Model, WeightFormat};
@@ -11,6 +12,8 @@ use clap::ValueEnum;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Row, Table};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -131,10 +134,13 @@ impl ScheduleArg {
             Some(path) => {
                 let fail = || format!("{} is no device schedule", path.display());
                 let text = std::fs::read_to_string(path).with_context(fail)?;
+                let form: BTreeMap<String, IgnoredAny> = read_json(&text).with_context(fail)?;
                 // What `amk tune` writes, or the schedule alone.
-                let saved = serde_json::from_str::<Saved>(&text).map(|saved| saved.schedule);
-                let schedule = saved.or_else(|_| serde_json::from_str(&text)).with_context(fail)?;
-                Ok((Some(schedule), path.display().to_string()))
+                let schedule = match form.contains_key("schedule") {
+                    true => read_json::<Saved>(&text).map(|saved| saved.schedule),
+                    false => read_json(&text),
+                };
+                Ok((Some(schedule.with_context(fail)?), path.display().to_string()))
             }
             None => {
                 let store = Store::at(Cache::from_env()?.schedules());
@@ -170,7 +176,7 @@ pub(crate) fn cuda_vm(
 /// Reads a schedule from a JSON file.
 pub(crate) fn read_schedule(path: &Path) -> Result<Schedule> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the schedule {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is no schedule", path.display()))
+    read_json(&text).with_context(|| format!("{} is no schedule", path.display()))
 }
 
 /// A declared instance: `llama.smollm2_135m`.

@@ -7,6 +7,7 @@ use super::plan::{Plan, WaitPlan};
 use super::task::{self, TaskFailure};
 use crate::registry::Frame;
 use crate::tensor::{Cells, Pos, Token};
+use amk_ir::text::Shown;
 use amk_ir::verify::Verified;
 use amk_ir::{Program, Queues, Steps, TaskId, WorkerId};
 use core::ptr::NonNull;
@@ -249,9 +250,9 @@ impl Engine {
         for event in &self.program().events {
             if rest < event.len() {
                 return if event.len() == 1 {
-                    format!("event `{}`", event.name)
+                    format!("event `{}`", Shown(&event.name))
                 } else {
-                    format!("event `{}[{rest}]`", event.name)
+                    format!("event `{}[{rest}]`", Shown(&event.name))
                 };
             }
             rest -= event.len();

@@ -2,6 +2,8 @@
 
 use crate::registry::RegistryError;
 use crate::vm::OtherConstant;
+use amk_ir::text::Shown;
+use amk_ir::verify::Message;
 use amk_ir::{TaskId, WorkerId};
 use core::fmt;
 use core::time::Duration;
@@ -12,36 +14,27 @@ pub enum VmError {
     /// An instruction of the program is not linked.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The linked instruction is not the one the program was made for.
-    #[error("instruction `{path}` does not fit the program: {why}; lower the program with this version of its crate")]
-    Unfit {
-        /// The instruction's path.
-        path: String,
-        /// What differs.
-        why: String,
-    },
-    /// An operand is none that the instruction's function takes.
-    #[error("{task} calls `{instruction}` with `{buffer}` as `{operand}`: {why}")]
-    Operand {
-        /// The task.
-        task: TaskId,
-        /// The instruction's name.
-        instruction: String,
-        /// The operand's name.
-        operand: String,
+    /// The program does not call a function as it is.
+    #[error("{0}")]
+    Unfit(Box<Message>),
+    /// A buffer is none that this VM can use so.
+    #[error("`{}` cannot be {role}: {why}", Shown(buffer))]
+    Buffer {
         /// The buffer's name.
         buffer: String,
-        /// What does not fit.
+        /// As what it is used.
+        role: Role,
+        /// Why it cannot be.
         why: &'static str,
     },
     /// No tensor is bound to a weight buffer.
-    #[error("nothing is bound to weight `{buffer}`; add the layout or the weight to the bindings")]
+    #[error("nothing is bound to weight `{}`; add the layout or the weight to the bindings", Shown(buffer))]
     Unbound {
         /// The buffer's name.
         buffer: String,
     },
     /// What is bound to a buffer has another shape.
-    #[error("`{buffer}` has shape {expected:?}, but shape {found:?} is bound to it")]
+    #[error("`{}` has shape {expected:?}, but shape {found:?} is bound to it", Shown(buffer))]
     Misshaped {
         /// The buffer's name.
         buffer: String,
@@ -54,7 +47,7 @@ pub enum VmError {
     #[error(transparent)]
     Constant(#[from] OtherConstant),
     /// The buffers do not fit into memory.
-    #[error("no memory for {bytes} bytes of `{buffer}`; choose a shorter context")]
+    #[error("no memory for {bytes} bytes of `{}`; choose a shorter context", Shown(buffer))]
     Memory {
         /// The buffer's name.
         buffer: String,
@@ -68,7 +61,7 @@ pub enum VmError {
         cause: String,
     },
     /// The program has no input of this name, or it takes something else.
-    #[error("the program has no {wanted} input `{input}`")]
+    #[error("the program has no {wanted} input `{}`", Shown(input))]
     Input {
         /// The name.
         input: String,
@@ -98,7 +91,7 @@ pub enum VmError {
     #[error(transparent)]
     Stalled(#[from] Box<Stall>),
     /// An instruction panicked.
-    #[error("{worker} in {task} ({label}): the instruction panicked: {message}")]
+    #[error("{worker} in {task} ({}): the instruction panicked: {message}", Shown(label))]
     Panicked {
         /// The worker.
         worker: WorkerId,
@@ -110,7 +103,7 @@ pub enum VmError {
         message: String,
     },
     /// An instruction returned something else than its signature says.
-    #[error("{worker} in {task} ({label}): result {result} should be {expected}, but is {found}")]
+    #[error("{worker} in {task} ({}): result {result} should be {expected}, but is {found}", Shown(label))]
     Result {
         /// The worker.
         worker: WorkerId,
@@ -126,7 +119,7 @@ pub enum VmError {
         found: String,
     },
     /// A table does not keep its contract.
-    #[error("table `{table}`, row {row}, entry {column} is {value}, {breach}")]
+    #[error("table `{}`, row {row}, entry {column} is {value}, {breach}", Shown(table))]
     Table {
         /// The table's name.
         table: String,
@@ -142,6 +135,24 @@ pub enum VmError {
     /// An earlier step failed, so states and counters are undefined.
     #[error("an earlier step of this VM failed; make a new one")]
     Poisoned,
+}
+
+/// As what a buffer is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// An operand of a task.
+    Operand(TaskId),
+    /// What holds a table.
+    Table,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Operand(task) => write!(f, "an operand of {task}"),
+            Self::Table => f.write_str("a table"),
+        }
+    }
 }
 
 /// How an entry of a table breaks the contract that the program was verified for.
@@ -199,7 +210,7 @@ impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.worker)?;
         match self.task {
-            Some(task) => write!(f, " with {task} ({})", self.label)?,
+            Some(task) => write!(f, " with {task} ({})", Shown(&self.label))?,
             None => write!(f, " at the end of a step")?,
         }
         let Self { on, wanted, found, .. } = self;

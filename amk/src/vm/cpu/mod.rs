@@ -9,14 +9,13 @@
 //! annotated function gives when it is called.
 //!
 //! Safety: workers share memory without locks. That nobody writes what another reads or writes at the same time is what
-//! [`Verified`] says, for any program whose instructions keep to their region clauses; the plan checks that operands have
-//! the classes and types of the linked functions, and states check their regions row by row.
+//! [`Verified`] says, for any program whose instructions keep to their region clauses; [`Registry::link`] checks that operands have
+//! the classes and extents that the linked functions take, and states check their regions row by row.
 //! One thing is left to the author of an instruction: its body must not move a state out of the `&mut State` it was given.
 
 mod area;
 mod engine;
 mod error;
-mod fit;
 mod memory;
 mod packets;
 mod plan;
@@ -28,11 +27,12 @@ mod task;
 mod worker;
 
 pub use engine::Step;
-pub use error::{Breach, Stall, VmError};
+pub use error::{Breach, Role, Stall, VmError};
 
 use super::Bindings;
 use crate::registry::{Output, Registry};
 use crate::tensor::{Pos, State, Tensor, Token};
+use amk_ir::text::Shown;
 use amk_ir::verify::Verified;
 use amk_ir::{BufferId, BufferKind, Program};
 use area::{Area, Moment};
@@ -97,7 +97,7 @@ impl Vm {
     /// A VM for a program with the linked instructions.
     ///
     /// # Errors
-    /// When an instruction is not linked or is another than the program's, a weight is not bound or has another shape, a bound
+    /// When an instruction is not linked or is called otherwise than its function takes, a weight is not bound or has another shape, a bound
     /// float or flag is not the program's, or there is not enough memory.
     pub fn new(verified: impl Into<Arc<Verified>>, bindings: &Bindings) -> Result<Self, VmError> {
         Self::with(verified, bindings, &Registry::linked()?, Options::default())
@@ -246,7 +246,7 @@ impl Vm {
 impl core::fmt::Debug for Vm {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let program = self.program();
-        write!(f, "Vm({}: {} tasks, {} workers)", program.name, program.tasks.len(), program.queues.workers())
+        write!(f, "Vm({}: {} tasks, {} workers)", Shown(&program.name), program.tasks.len(), program.queues.workers())
     }
 }
 

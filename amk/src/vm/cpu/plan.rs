@@ -1,16 +1,17 @@
 //! The program made ready to run: functions instead of paths, memory instead of buffers, counters instead of events.
 
 use super::area::Area;
-use super::error::VmError;
-use super::fit::{Fit, Slot};
+use super::error::{Role, VmError};
 use super::memory::{Bound, Memory};
 use super::packets::Packets;
 use super::table::{PickedWeight, RoutedArea, RoutedTask, Table};
-use crate::registry::{Frame, Registry};
+use crate::registry::{Frame, Function, Registry};
 use crate::tensor::{State, Weight};
 use crate::vm::Bindings;
+use amk_ir::callee::{Argument, Place};
+use amk_ir::signature::TensorClass;
 use amk_ir::{Call, InstructionId, Operand, Param, Program, Region, TaskId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the workers execute.
@@ -74,7 +75,7 @@ pub(super) enum ResultPlan {
 
 impl Plan {
     pub(super) fn new(program: &Program, bindings: &Bindings, registry: &Registry) -> Result<Self, VmError> {
-        let fits = fits(program, registry)?;
+        let functions = functions(program, registry)?;
         let memory = Memory::new(program, bindings)?;
         let packets = Packets::new(program);
         let (bases, counters) = program.counter_bases();
@@ -85,8 +86,7 @@ impl Plan {
         for (index, task) in program.tasks.iter().enumerate() {
             let id = TaskId::from(index);
             let operands = Operands { program, memory: &memory, tables: &tables };
-            let calls =
-                task.calls.iter().map(|call| call_plan(id, call, &operands, &fits)).collect::<Result<_, _>>()?;
+            let calls = task.calls.iter().map(|call| operands.call(id, call, &functions)).collect::<Result<_, _>>()?;
             let written = packets.counter_of(id).map(|number| counters as usize + number);
             let signals: Vec<usize> = task.signals.iter().map(|&element| counter(element)).chain(written).collect();
             signals.iter().for_each(|&signal| fan_in[signal] += 1);
@@ -103,12 +103,16 @@ impl Plan {
     }
 }
 
-/// The linked instructions that the program calls.
-fn fits(program: &Program, registry: &Registry) -> Result<BTreeMap<InstructionId, Fit>, VmError> {
-    let called: BTreeSet<InstructionId> =
-        program.tasks.iter().flat_map(|task| &task.calls).map(|call| call.instruction).collect();
-    let fit = |id: InstructionId| Ok((id, Fit::new(&program.instructions[id.index()], registry)?));
-    called.into_iter().map(fit).collect()
+/// The functions that the program calls.
+fn functions(program: &Program, registry: &Registry) -> Result<BTreeMap<InstructionId, Function>, VmError> {
+    let linked = registry.link(program);
+    if let Some(missing) = linked.missing.into_iter().next() {
+        return Err(missing.into());
+    }
+    match linked.unfit.first() {
+        Some(unfit) => Err(VmError::Unfit(Box::new(unfit.message(program)))),
+        None => Ok(linked.functions),
+    }
 }
 
 /// What operands are made of.
@@ -119,6 +123,60 @@ struct Operands<'a> {
 }
 
 impl Operands<'_> {
+    fn call(
+        &self,
+        task: TaskId,
+        call: &Call,
+        functions: &BTreeMap<InstructionId, Function>,
+    ) -> Result<CallPlan, VmError> {
+        let Function { run, callee } = &functions[&call.instruction];
+        let argument = |argument: &Argument| match *argument {
+            Argument::Operand(place) => self.argument(place, &call.operands[place.number], task),
+            // Of the types that the function takes: linking has compared them.
+            Argument::Float(number) | Argument::Dim(number) | Argument::Pos(number) => Ok(match call.params[number] {
+                Param::F32(value) => ArgumentPlan::Float(value),
+                Param::U32(value) => ArgumentPlan::Dim(value as usize),
+                Param::Pos => ArgumentPlan::Pos,
+            }),
+        };
+        let arguments = callee.arguments().iter().map(argument).collect::<Result<_, _>>()?;
+        let results = callee.results().iter().map(|&place| self.result(place, &call.operands[place.number], task));
+        Ok(CallPlan { run: *run, arguments, results: results.collect::<Result<_, _>>()? })
+    }
+
+    fn argument(&self, place: Place, operand: &Operand, task: TaskId) -> Result<ArgumentPlan, VmError> {
+        let plan = match place.class {
+            TensorClass::Tensor => self.tensor(operand),
+            TensorClass::Weight => self.weight(operand),
+            TensorClass::State => match self.memory.bound(operand.buffer) {
+                Bound::State(state) => Ok(ArgumentPlan::State { state: state.handle(), region: operand.region }),
+                _ => Err("it is no state"),
+            },
+            TensorClass::Token => match self.memory.bound(operand.buffer) {
+                Bound::TokenInput(input) => Ok(ArgumentPlan::TokenInput(*input)),
+                _ => self.memory.word(self.program, operand).map(ArgumentPlan::Token),
+            },
+        };
+        plan.map_err(|why| self.refuse(operand, task, why))
+    }
+
+    fn result(&self, place: Place, operand: &Operand, task: TaskId) -> Result<ResultPlan, VmError> {
+        let plan = match (place.class, operand.routed) {
+            (TensorClass::Token, _) => self.memory.word(self.program, operand).map(ResultPlan::Token),
+            (_, None) => self.memory.area(self.program, operand).map(ResultPlan::Tensor),
+            (_, Some(routed)) => {
+                let area = self.memory.area(self.program, operand);
+                area.map(|area| ResultPlan::RoutedTensor(RoutedArea::new(area, self.tables, routed)))
+            }
+        };
+        plan.map_err(|why| self.refuse(operand, task, why))
+    }
+
+    fn refuse(&self, operand: &Operand, task: TaskId, why: &'static str) -> VmError {
+        let buffer = self.program.buffers[operand.buffer.index()].name.clone();
+        VmError::Buffer { buffer, role: Role::Operand(task), why }
+    }
+
     fn tensor(&self, operand: &Operand) -> Result<ArgumentPlan, &'static str> {
         let area = self.memory.area(self.program, operand)?;
         Ok(match operand.routed {
@@ -127,88 +185,20 @@ impl Operands<'_> {
         })
     }
 
-    fn result(&self, operand: &Operand) -> Result<ResultPlan, &'static str> {
-        let area = self.memory.area(self.program, operand)?;
-        Ok(match operand.routed {
-            Some(routed) => ResultPlan::RoutedTensor(RoutedArea::new(area, self.tables, routed)),
-            None => ResultPlan::Tensor(area),
-        })
-    }
-}
-
-fn call_plan(
-    task: TaskId,
-    call: &Call,
-    operands: &Operands<'_>,
-    fits: &BTreeMap<InstructionId, Fit>,
-) -> Result<CallPlan, VmError> {
-    let &Operands { program, memory, .. } = operands;
-    let fit = &fits[&call.instruction];
-    let instruction = &program.instructions[call.instruction.index()];
-    let refuse = |operand: usize, why: &'static str| {
-        let buffer =
-            call.operands.get(operand).map_or("nothing", |operand| &program.buffers[operand.buffer.index()].name);
-        VmError::Operand {
-            task,
-            instruction: instruction.name.clone(),
-            operand: instruction.operands.get(operand).map(|spec| spec.name.clone()).unwrap_or_default(),
-            buffer: buffer.to_owned(),
-            why,
+    /// The tile of a weight; a dimension that moves with the position is whole.
+    fn weight(&self, operand: &Operand) -> Result<ArgumentPlan, &'static str> {
+        let Bound::Weight(weight) = self.memory.bound(operand.buffer) else { return Err("it is no weight") };
+        if let Some(routed) = operand.routed {
+            let picked = PickedWeight::new(weight, self.tables, operand, routed);
+            return picked.map(ArgumentPlan::PickedWeight).ok_or("a weight is picked by an entry, and does not move");
         }
-    };
-    let argument = |slot: &Slot| {
-        let operand = |number: usize| call.operands.get(number).ok_or_else(|| refuse(number, "it is missing"));
-        let param = |number: usize| call.params.get(number);
-        match *slot {
-            Slot::Tensor(number) => operands.tensor(operand(number)?).map_err(|why| refuse(number, why)),
-            Slot::Weight(number) => weight(operands, operand(number)?).map_err(|why| refuse(number, why)),
-            Slot::State(number) => match memory.bound(operand(number)?.buffer) {
-                Bound::State(state) => {
-                    Ok(ArgumentPlan::State { state: state.handle(), region: operand(number)?.region })
-                }
-                _ => Err(refuse(number, "it is no state")),
-            },
-            Slot::Token(number) => match memory.bound(operand(number)?.buffer) {
-                Bound::TokenInput(input) => Ok(ArgumentPlan::TokenInput(*input)),
-                _ => memory.word(program, operand(number)?).map(ArgumentPlan::Token).map_err(|why| refuse(number, why)),
-            },
-            Slot::Float(number) => match param(number) {
-                Some(&Param::F32(value)) => Ok(ArgumentPlan::Float(value)),
-                _ => Err(fit.unfit(instruction, "a parameter is no float")),
-            },
-            Slot::Dim(number) => match param(number) {
-                Some(&Param::U32(value)) => Ok(ArgumentPlan::Dim(value as usize)),
-                _ => Err(fit.unfit(instruction, "a parameter is no unsigned integer")),
-            },
-            Slot::Pos => Ok(ArgumentPlan::Pos),
-        }
-    };
-    let arguments = fit.arguments.iter().map(argument).collect::<Result<_, _>>()?;
-    let result = |&(number, token): &(usize, bool)| {
-        let operand = call.operands.get(number).ok_or_else(|| refuse(number, "it is missing"))?;
-        let area = if token { memory.word(program, operand).map(ResultPlan::Token) } else { operands.result(operand) };
-        area.map_err(|why| refuse(number, why))
-    };
-    let results = fit.results.iter().map(result).collect::<Result<_, _>>()?;
-    Ok(CallPlan { run: fit.run, arguments, results })
-}
-
-/// The tile of a weight; a dimension that moves with the position is whole.
-fn weight(operands: &Operands<'_>, operand: &Operand) -> Result<ArgumentPlan, &'static str> {
-    let Bound::Weight(weight) = operands.memory.bound(operand.buffer) else { return Err("it is no weight") };
-    if let Some(routed) = operand.routed {
-        let picked = PickedWeight::new(weight, operands.tables, operand, routed);
-        return picked.map(ArgumentPlan::PickedWeight).ok_or("a weight is picked by an entry, and does not move");
+        let intervals = operand.region.intervals().iter().zip(weight.shape());
+        let ranges: Vec<_> = intervals
+            .map(|(interval, &extent)| match interval.lo.pos || interval.hi.pos {
+                true => 0..extent,
+                false => interval.lo.base as usize..interval.hi.base as usize,
+            })
+            .collect();
+        Ok(ArgumentPlan::Weight(weight.slice(&ranges)))
     }
-    let ranges: Vec<_> = operand
-        .region
-        .intervals()
-        .iter()
-        .zip(weight.shape())
-        .map(|(interval, &extent)| match interval.lo.pos || interval.hi.pos {
-            true => 0..extent,
-            false => interval.lo.base as usize..interval.hi.base as usize,
-        })
-        .collect();
-    Ok(ArgumentPlan::Weight(weight.slice(&ranges)))
 }

@@ -2,7 +2,7 @@
 //! counters.
 
 use super::area::{Area, Moment};
-use super::error::{Breach, VmError};
+use super::error::{Breach, Role, VmError};
 use super::memory::Memory;
 use crate::tensor::Weight;
 use amk_ir::{EventId, Holds, Interval, Operand, Program, Routed, RoutedWait, TableId, Task};
@@ -31,8 +31,8 @@ impl Table {
                 early: false,
                 routed: None,
             };
-            let unfit = |why| VmError::Unfit { path: table.name.clone(), why: format!("as a table: {why}") };
-            let area = memory.area(program, &operand).map_err(unfit)?;
+            let refuse = |why| VmError::Buffer { buffer: table.name.clone(), role: Role::Table, why };
+            let area = memory.area(program, &operand).map_err(refuse)?;
             let signals = program.tasks.iter().flat_map(|task| &task.routed_signals);
             let mut events: Vec<EventId> =
                 signals.filter(|signal| signal.table == TableId::from(n)).map(|signal| signal.event).collect();

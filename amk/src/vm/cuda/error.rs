@@ -4,6 +4,7 @@ use super::plan::Unsupported;
 use super::schedule::ScheduleError;
 use crate::megakernel::MegakernelError;
 use crate::vm::OtherConstant;
+use amk_ir::text::Shown;
 use amk_ir::verify::Rejected;
 use cudarc::driver::DriverError;
 
@@ -75,10 +76,10 @@ pub enum CudaError {
     #[error(transparent)]
     Constant(#[from] OtherConstant),
     /// A weight is missing.
-    #[error("nothing is bound to the weight `{0}`")]
+    #[error("nothing is bound to the weight `{}`", Shown(_0))]
     Unbound(String),
     /// A weight has another number of elements than its buffer.
-    #[error("the weight bound to `{name}` has {found} elements, expected {expected}")]
+    #[error("the weight bound to `{}` has {found} elements, expected {expected}", Shown(name))]
     Misshapen {
         /// The buffer.
         name: String,

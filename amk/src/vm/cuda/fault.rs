@@ -2,6 +2,7 @@
 
 use super::error::Stuck;
 use super::image::Events;
+use amk_ir::text::Shown;
 use amk_ir::{BufferId, DType, Exchange, Program};
 use std::collections::HashMap;
 
@@ -46,7 +47,7 @@ pub(super) fn decode(
             Some(event) => {
                 wanted = wanted.wrapping_mul(event.arrivals);
                 let buffer = program.buffers.get(event.buffer.index());
-                format!("the counter of `{}`", buffer.map_or("?", |buffer| buffer.name.as_str()))
+                format!("the counter of `{}`", Shown(buffer.map_or("?", |buffer| buffer.name.as_str())))
             }
             None => packet(program, packet_at, place),
         },
@@ -54,7 +55,7 @@ pub(super) fn decode(
         RING_EMPTY => format!("ring slot {place} to be read"),
         _ => format!("an event of unknown kind {kind}"),
     };
-    let task = format!("t{task} ({})", op.map_or("?", String::as_str));
+    let task = format!("t{task} ({})", Shown(op.map_or("?", String::as_str)));
     Some(Stuck { worker, task, event, wanted, found, step })
 }
 
@@ -79,7 +80,7 @@ fn packet(program: &Program, packet_at: &HashMap<BufferId, u32>, place: u32) -> 
         element /= extent.max(1);
     }
     index.reverse();
-    format!("`{}[{}]`", buffer.name, index.join(", "))
+    format!("`{}[{}]`", Shown(&buffer.name), index.join(", "))
 }
 
 #[cfg(test)]

@@ -1,0 +1,129 @@
+//! What of a call its function sees.
+
+use crate::expr::{Expr, Op};
+use crate::signature::TensorClass;
+use crate::{Buffer, BufferKind, Call, DType, Interval, Operand, Param, Program, Routed, TableId};
+
+/// What of a call its function sees: the same for most calls of an instruction.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Form {
+    /// `None` where the program has no such buffer.
+    pub(super) operands: Vec<Option<Tile>>,
+    pub(super) params: Vec<Given>,
+}
+
+impl Form {
+    /// The form of a call.
+    pub fn of(program: &Program, call: &Call) -> Self {
+        let tile = |operand: &Operand| Some(Tile::of(program.buffers.get(operand.buffer.index())?, operand));
+        Self { operands: call.operands.iter().map(tile).collect(), params: call.params.iter().map(Given::of).collect() }
+    }
+}
+
+/// A parameter, as far as it can be wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Given {
+    Float,
+    Dim(u32),
+    Pos,
+}
+
+impl Given {
+    fn of(param: &Param) -> Self {
+        match *param {
+            Param::F32(_) => Self::Float,
+            Param::U32(value) => Self::Dim(value),
+            Param::Pos => Self::Pos,
+        }
+    }
+
+    pub(super) const fn described(self) -> &'static str {
+        match self {
+            Self::Float => "a float",
+            Self::Dim(_) => "an unsigned integer",
+            Self::Pos => "the position",
+        }
+    }
+}
+
+/// The tile of an operand.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Tile {
+    /// What a function can take it as, or the elements for which it can take it as nothing.
+    pub(super) class: Result<TensorClass, DType>,
+    lengths: Vec<Length>,
+}
+
+impl Tile {
+    fn of(buffer: &Buffer, operand: &Operand) -> Self {
+        let dims = operand.region.intervals().iter().zip(&buffer.shape);
+        let mut lengths: Vec<Length> = dims.map(|(&interval, &whole)| Length::of(interval, whole)).collect();
+        if let (Some(first), Some(routed)) = (lengths.first_mut(), operand.routed) {
+            *first = match routed {
+                Routed::Pick { .. } | Routed::Row { .. } => Length::Fixed(1),
+                Routed::Group { table, group } => Length::Rows(table, group),
+            };
+        }
+        Self { class: class(buffer), lengths }
+    }
+
+    /// The extents that a function gets.
+    pub(super) fn argument(&self) -> impl ExactSizeIterator<Item = Expr> {
+        self.lengths.iter().map(|length| match *length {
+            Length::Moving { whole, .. } => Expr::Const(whole.into()),
+            other => other.exact(),
+        })
+    }
+
+    /// The extents that a function has to give.
+    pub(super) fn result(&self) -> impl ExactSizeIterator<Item = Expr> {
+        self.lengths.iter().map(|length| length.exact())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Length {
+    Fixed(u32),
+    /// A bound moves with the position.
+    Moving {
+        interval: Interval,
+        whole: u32,
+    },
+    /// The rows of a group.
+    Rows(TableId, u32),
+}
+
+impl Length {
+    fn of(interval: Interval, whole: u32) -> Self {
+        match interval.lo.pos || interval.hi.pos {
+            true => Self::Moving { interval, whole },
+            false => Self::Fixed(interval.hi.base.saturating_sub(interval.lo.base)),
+        }
+    }
+
+    fn exact(self) -> Expr {
+        match self {
+            Self::Fixed(length) => Expr::Const(length.into()),
+            Self::Moving { interval: Interval { lo, hi }, .. } => {
+                let base = Expr::Const(i64::from(hi.base) - i64::from(lo.base));
+                match (lo.pos, hi.pos) {
+                    (false, true) => Expr::binary(Op::Add, Expr::name("pos"), base),
+                    (true, false) => Expr::binary(Op::Sub, base, Expr::name("pos")),
+                    _ => base,
+                }
+            }
+            // Not a name that a signature can have.
+            Self::Rows(table, group) => Expr::name(format!("rows {table}[{group}]")),
+        }
+    }
+}
+
+fn class(buffer: &Buffer) -> Result<TensorClass, DType> {
+    match (buffer.kind, buffer.dtype) {
+        (BufferKind::Weight, _) => Ok(TensorClass::Weight),
+        (BufferKind::State, DType::F32) => Ok(TensorClass::State),
+        (_, DType::F32) => Ok(TensorClass::Tensor),
+        (_, DType::U32) if buffer.len() == 1 => Ok(TensorClass::Token),
+        (_, other) => Err(other),
+    }
+}

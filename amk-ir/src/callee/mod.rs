@@ -1,0 +1,184 @@
+//! What a call calls: the function behind an instruction of a program, as its signature has it.
+//!
+//! A task is a call of the function on its tiles. An argument has the extents of its tile, but is whole where the tile moves
+//! with the position; a result has those of the tile at the position. They meet the function's shape clause at every
+//! position and for every routing: `pos` and the rows of a group are names in them.
+
+mod form;
+mod unfit;
+
+pub use form::Form;
+pub use unfit::{Misdeclared, Misfit, Unfit};
+
+use crate::expr::Expr;
+use crate::signature::{ParamKind, Signature, TensorClass};
+use crate::unify::{Extent, broken_multiples, unify};
+use crate::{Access, DType, Instruction};
+use form::Given;
+
+/// A function, and where its arguments come from and its results go in calls of an instruction.
+#[derive(Clone, Debug)]
+pub struct Callee {
+    signature: Signature,
+    arguments: Vec<Argument>,
+    results: Vec<Place>,
+}
+
+/// Where an argument comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Argument {
+    /// An operand.
+    Operand(Place),
+    /// A parameter that is a float, by its number in the call.
+    Float(usize),
+    /// A parameter that is an unsigned integer, by its number in the call.
+    Dim(usize),
+    /// The position, which is a parameter of the call too.
+    Pos(usize),
+}
+
+/// An operand of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its number in the call.
+    pub number: usize,
+    /// What the function takes or gives there.
+    pub class: TensorClass,
+}
+
+impl Callee {
+    /// The function behind an instruction. Operands and parameters are found by name.
+    ///
+    /// # Errors
+    /// Where the instruction is declared with other operands, accesses or parameters than the function has.
+    pub fn new(instruction: &Instruction, signature: Signature) -> Result<Self, Misdeclared> {
+        match places(instruction, &signature) {
+            Some((arguments, results)) => Ok(Self { signature, arguments, results }),
+            None => Err(Misdeclared::new(instruction, &signature)),
+        }
+    }
+
+    /// The function's signature.
+    pub fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    /// Where the arguments come from, by parameter of the function.
+    pub fn arguments(&self) -> &[Argument] {
+        &self.arguments
+    }
+
+    /// Where the results go.
+    pub fn results(&self) -> &[Place] {
+        &self.results
+    }
+
+    /// Whether a call gives the function what it takes: classes of operands, types of parameters, extents that meet the shape
+    /// clause. What a call lacks or has too much of is the verifier's to refuse.
+    ///
+    /// # Errors
+    /// The first thing that the function does not take.
+    pub fn check(&self, form: &Form) -> Result<(), Misfit> {
+        let mut extents = Vec::new();
+        for (position, argument) in self.arguments.iter().enumerate() {
+            match *argument {
+                Argument::Operand(place) => self.operand(form, position, place, &mut extents)?,
+                Argument::Float(number) => self.param(form, position, number, Given::Float)?,
+                Argument::Pos(number) => self.param(form, position, number, Given::Pos)?,
+                Argument::Dim(number) => self.dim(form, position, number, &mut extents)?,
+            }
+        }
+        for (position, &place) in (self.arguments.len()..).zip(&self.results) {
+            self.operand(form, position, place, &mut extents)?;
+        }
+        let (bound, unequal) = unify(extents);
+        if let Some(unequal) = unequal.into_iter().next() {
+            let because = unequal.because.into_iter().map(|(dim, value, at)| (dim, value, self.name(at).to_owned()));
+            return Err(Misfit::Extent {
+                operand: self.name(unequal.extent.position).to_owned(),
+                dim: unequal.extent.dim,
+                found: unequal.extent.have,
+                expected: unequal.expected,
+                because: because.collect(),
+            });
+        }
+        match broken_multiples(&self.signature, &bound, &[]).next() {
+            Some((rule, found)) => Err(Misfit::Multiple { rule: rule.clone(), found }),
+            None => Ok(()),
+        }
+    }
+
+    /// An operand of the function by its place, results last.
+    fn name(&self, position: usize) -> &str {
+        let params = self.signature.params.iter().map(|param| param.name.as_str());
+        let results = self.signature.results.iter().map(|result| result.name.as_str());
+        params.chain(results).nth(position).unwrap_or_default()
+    }
+
+    fn operand(&self, form: &Form, position: usize, place: Place, out: &mut Vec<Extent>) -> Result<(), Misfit> {
+        let Some(Some(tile)) = form.operands.get(place.number) else { return Ok(()) };
+        let operand = || self.name(position).to_owned();
+        if tile.class != Ok(place.class) {
+            let (expected, found) = (place.class, tile.class);
+            return Err(Misfit::Class { operand: operand(), number: place.number, expected, found });
+        }
+        let result = position.checked_sub(self.arguments.len()).and_then(|number| self.signature.results.get(number));
+        let (shape, extents): (&[Expr], Vec<Expr>) = match (result, self.signature.params.get(position)) {
+            (Some(result), _) => (&result.shape, tile.result().collect()),
+            (None, Some(param)) => match &param.kind {
+                ParamKind::Tensor { shape, .. } => (shape, tile.argument().collect()),
+                ParamKind::Float | ParamKind::Dim(_) | ParamKind::Pos => return Ok(()),
+            },
+            (None, None) => return Ok(()),
+        };
+        if shape.len() != extents.len() {
+            return Err(Misfit::Rank { operand: operand(), found: extents.len(), expected: shape.to_vec() });
+        }
+        let pairs = shape.iter().cloned().zip(extents).enumerate();
+        out.extend(pairs.map(|(dim, (want, have))| Extent { position, dim: Some(dim), want, have }));
+        Ok(())
+    }
+
+    fn dim(&self, form: &Form, position: usize, number: usize, out: &mut Vec<Extent>) -> Result<(), Misfit> {
+        match (form.params.get(number), self.signature.params.get(position).map(|param| &param.kind)) {
+            (Some(&Given::Dim(value)), Some(ParamKind::Dim(want))) => {
+                out.push(Extent { position, dim: None, want: want.clone(), have: Expr::Const(value.into()) });
+                Ok(())
+            }
+            _ => self.param(form, position, number, Given::Dim(0)),
+        }
+    }
+
+    fn param(&self, form: &Form, position: usize, number: usize, expected: Given) -> Result<(), Misfit> {
+        let found = form.params.get(number).copied().unwrap_or(expected);
+        if found == expected {
+            return Ok(());
+        }
+        let (expected, found) = (expected.described(), found.described());
+        Err(Misfit::Param { param: self.name(position).to_owned(), expected, found })
+    }
+}
+
+/// Where arguments come from and results go; `None` where something has no place, another access, or is left over.
+fn places(instruction: &Instruction, signature: &Signature) -> Option<(Vec<Argument>, Vec<Place>)> {
+    let operand = |name: &str, access: Access, class: TensorClass| {
+        let number = instruction.operands.iter().position(|operand| operand.name == name)?;
+        (instruction.operands[number].access == access).then_some(Place { number, class })
+    };
+    let scalar = |name: &str| instruction.params.iter().position(|param| param == name);
+    let argument = |param: &crate::signature::ParamSig| {
+        Some(match &param.kind {
+            ParamKind::Tensor { class, access, .. } => Argument::Operand(operand(&param.name, *access, *class)?),
+            ParamKind::Float => Argument::Float(scalar(&param.name)?),
+            ParamKind::Dim(_) => Argument::Dim(scalar(&param.name)?),
+            ParamKind::Pos => Argument::Pos(scalar(&param.name)?),
+        })
+    };
+    let arguments: Vec<Argument> = signature.params.iter().map(argument).collect::<Option<_>>()?;
+    let class = |dtype| if dtype == DType::U32 { TensorClass::Token } else { TensorClass::Tensor };
+    let results = signature.results.iter().map(|result| operand(&result.name, Access::Write, class(result.dtype)));
+    let results: Vec<Place> = results.collect::<Option<_>>()?;
+    let operands = arguments.iter().filter(|argument| matches!(argument, Argument::Operand(_))).count();
+    let all = (operands + results.len(), arguments.len() - operands);
+    ((instruction.operands.len(), instruction.params.len()) == all).then_some((arguments, results))
+}

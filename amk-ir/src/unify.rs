@@ -1,0 +1,69 @@
+//! A signature's own dims, bound by the extents of what a call gives it: extents over a function's dims for a graph, numbers
+//! for a program.
+
+use crate::expr::Expr;
+use crate::shapes::{Bindings, is_multiple, substitute};
+use crate::signature::Signature;
+
+/// An extent of an operand, or the value of a dim parameter.
+pub(crate) struct Extent {
+    /// The operand's place; that of a result comes after the parameters.
+    pub(crate) position: usize,
+    /// The dimension; `None` for a dim parameter.
+    pub(crate) dim: Option<usize>,
+    /// What the signature says.
+    pub(crate) want: Expr,
+    /// What the call gives.
+    pub(crate) have: Expr,
+}
+
+/// An extent that is another one than the signature says.
+pub(crate) struct Unequal {
+    pub(crate) extent: Extent,
+    /// What the signature says, with the dims that are bound.
+    pub(crate) expected: Expr,
+    /// Dims in it: the name, what it is bound to, and the place of the operand that bound it.
+    pub(crate) because: Vec<(String, Expr, usize)>,
+}
+
+/// Binds a signature's dims to the extents of a call, and compares what is left.
+pub(crate) fn unify(mut extents: Vec<Extent>) -> (Bindings, Vec<Unequal>) {
+    let mut bound = Bindings::new();
+    let mut origins: Vec<(String, usize)> = Vec::new();
+    let mut unequal = Vec::new();
+    // Bare names bind first, so that compound extents can be compared whatever the order of the parameters.
+    extents.sort_by_key(|extent| !matches!(extent.want, Expr::Name(_)));
+    for extent in extents {
+        if let Expr::Name(name) = &extent.want
+            && !bound.contains_key(name)
+        {
+            bound.insert(name.clone(), extent.have);
+            origins.push((name.clone(), extent.position));
+            continue;
+        }
+        let expected = substitute(&extent.want, &bound);
+        if !expected.same(&extent.have) {
+            let mut because = Vec::new();
+            extent.want.names(&mut |name| {
+                let origin = origins.iter().find(|(known, _)| known == name);
+                if let (Some(value), Some((_, position))) = (bound.get(name), origin) {
+                    because.push((name.to_owned(), value.clone(), *position));
+                }
+            });
+            unequal.push(Unequal { extent, expected, because });
+        }
+    }
+    (bound, unequal)
+}
+
+/// The multiples of a signature that do not follow from what its dims are bound to and what is `declared`: as the signature
+/// has them, and as they are bound.
+pub(crate) fn broken_multiples<'s>(
+    signature: &'s Signature,
+    bound: &Bindings,
+    declared: &[(Expr, Expr)],
+) -> impl Iterator<Item = (&'s (Expr, Expr), (Expr, Expr))> {
+    let multiples = signature.multiples.iter();
+    let multiples = multiples.map(|rule| (rule, (substitute(&rule.0, bound), substitute(&rule.1, bound))));
+    multiples.filter(|(_, (of, by))| !is_multiple(declared, of, by))
+}
