@@ -1,12 +1,17 @@
-//! The checker of certificates against the oracle, on certificates that no verifier has made.
+//! The checker of certificates against the oracle, on certificates that no verifier has made, and on those of the verifier.
 
 use amk_checker::{Refusal, check};
+use amk_ir::certificate::Certificate;
+use amk_ir::verify::{certify, verify};
 use amk_ir::{Program, text};
-use amk_tests::generate::Size;
+use amk_tests::generate::{self, Rng, Size};
+use amk_tests::mutate::{self, Class};
 use amk_tests::naive;
 use amk_tests::oracle::{Explorer, Reason, Verdict};
 use amk_tests::soundness::{draw, opinion};
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
 
 /// What the checker says of a program with the certificate that no verifier has made.
 fn judge(program: &Program) -> Result<(), Refusal> {
@@ -38,4 +43,60 @@ fn the_checker_accepts_what_is_safe() {
     for kind in ["safe", "race", "deadlock", "uninitialised", "clobbered", "early", "rewritten", "overlap"] {
         assert!(verdicts.get(kind).is_some_and(|&count| count > 3), "{verdicts:?}");
     }
+}
+
+/// The certificate that the verifier writes of a program, if it accepts it.
+fn certified(program: &Program) -> Option<Certificate> {
+    verify(program.clone()).ok().map(|verified| certify(&verified).expect("a small program without tables"))
+}
+
+#[test]
+fn the_checker_accepts_what_the_verifier_certifies() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut accepted = 0;
+    for folder in ["filetests/accepted", "corpus", "ratchet"] {
+        for file in fs::read_dir(root.join(folder)).expect("a folder") {
+            let path = file.expect("a file").path();
+            let program = text::parse(&fs::read_to_string(&path).expect("text")).expect("a program");
+            if !program.tables.is_empty() {
+                assert_eq!(check(&program, &Certificate::default()), Err(Refusal::Tables));
+            } else if let Some(certificate) = certified(&program) {
+                assert_eq!(check(&program, &certificate), Ok(()), "{}", path.display());
+                accepted += 1;
+            }
+        }
+    }
+    for (size, programs) in [(Size::SMALL, 3_000), (Size::LARGE, 100)] {
+        for number in 0..programs {
+            let (_, program) = draw(size, 17, number);
+            if let Some(certificate) = certified(&program) {
+                assert_eq!(check(&program, &certificate), Ok(()), "{number}\n{}", text::print(&program));
+                accepted += 1;
+            }
+        }
+    }
+    assert!(accepted > 1_000, "{accepted}");
+}
+
+/// A certificate of a safe program, held against what a mutation has made unsafe.
+#[test]
+fn a_certificate_of_another_program_shows_nothing() {
+    let mut explorer = Explorer::default();
+    let (mut mutants, mut harmless) = (0, 0);
+    for number in 0..60 {
+        let program = generate::program(&mut Rng::new(19, number), Size::SMALL);
+        let Some(certificate) = certified(&program) else { continue };
+        for mutation in Class::ALL.iter().flat_map(|&class| mutate::sites(&program, class)) {
+            let mutant = mutation.apply(&program);
+            if check(&mutant, &certificate).is_err() {
+                mutants += 1;
+                continue;
+            }
+            harmless += 1;
+            let oracle = opinion(&mut explorer, &mutant, true);
+            let is_covered = !matches!(oracle, Verdict::Unsafe(Reason::Structure(_) | Reason::Text(_)));
+            assert!(!is_covered || oracle.is_safe(), "{number}: {oracle}\n{}", text::print(&mutant));
+        }
+    }
+    assert!(mutants > 500 && harmless > 100, "{mutants} refused, {harmless} not");
 }

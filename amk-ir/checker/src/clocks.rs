@@ -101,17 +101,33 @@ impl<'a> Clocks<'a> {
         for step in 0..self.steps() {
             let mut shown = Shown { clocks: self, step, kept: HashMap::new(), numbers: 0 };
             for task in self.launch.tasks() {
-                let length = self.written(task, step).len();
-                budget.take(1 + length as u64, "checking clocks")?;
-                let own = self.place(task, step).map(|(chain, _)| chain).filter(|&chain| chain >= length);
-                for chain in (0..length).chain(own) {
-                    let claimed = self.before(task, step, chain);
-                    let shown = shown.shown(task, chain, claimed, budget)?;
-                    if shown < claimed {
-                        let position = self.proof.starts.first;
-                        return Err(Refusal::Clock { position, task, step, chain, claimed, shown });
-                    }
-                }
+                self.check_instance(task, &mut shown, budget)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_instance(&self, task: TaskId, shown: &mut Shown<'_, '_>, budget: &mut Budget) -> Result<(), Refusal> {
+        let step = shown.step;
+        let length = self.written(task, step).len();
+        budget.take(1 + length as u64, "checking clocks")?;
+        let own = self.place(task, step).map(|(chain, _)| chain).filter(|&chain| chain >= length);
+        let mut waited_for = None;
+        for chain in (0..length).chain(own) {
+            let claimed = self.before(task, step, chain);
+            let by_queue = shown.by_queue(task, chain);
+            if by_queue >= claimed {
+                continue;
+            }
+            let waited_for = match &waited_for {
+                Some(waited_for) => waited_for,
+                None => waited_for.insert(shown.waited_for(task, budget)?),
+            };
+            budget.take(waited_for.len() as u64, "checking clocks")?;
+            let shown = waited_for.iter().map(|numbers| numbers[chain]).fold(by_queue, u64::max);
+            if shown < claimed {
+                let position = self.proof.starts.first;
+                return Err(Refusal::Clock { position, task, step, chain, claimed, shown });
             }
         }
         Ok(())
@@ -180,25 +196,14 @@ struct Shown<'c, 'a> {
 }
 
 impl Shown<'_, '_> {
-    /// The most that is shown of a chain when the task starts, or `claimed` where it is as much.
-    fn shown(&mut self, task: TaskId, chain: usize, claimed: u64, budget: &mut Budget) -> Result<u64, Refusal> {
+    /// By chain, what each wait and each read of packets of a task shows.
+    fn waited_for(&mut self, task: TaskId, budget: &mut Budget) -> Result<Vec<Rc<[u64]>>, Refusal> {
         let launch = self.clocks.launch;
-        let mut most = self.by_queue(task, chain);
-        if most >= claimed {
-            return Ok(claimed);
-        }
         let waits = launch.waits[task.index()].iter();
         let waits = waits.filter(|&&(counter, _)| self.clocks.keeps_steps_apart(counter));
         let waits = waits.map(|&(counter, threshold)| By::Wait(counter, threshold));
         let packets = launch.packets[task.index()].iter().map(|&source| By::Packets(source));
-        for by in waits.chain(packets) {
-            budget.take(1, "checking clocks")?;
-            most = most.max(self.numbers(by, budget)?[chain]);
-            if most >= claimed {
-                return Ok(claimed);
-            }
-        }
-        Ok(most)
+        waits.chain(packets).map(|by| self.numbers(by, budget)).collect()
     }
 
     /// What the instance before it in its queue shows.
