@@ -5,3 +5,4 @@ mod dump;
 mod errors;
 mod generate;
 mod measure;
+mod readme;
