@@ -6,3 +6,4 @@ mod errors;
 mod generate;
 mod measure;
 mod readme;
+mod refusals;

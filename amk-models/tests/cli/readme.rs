@@ -54,7 +54,10 @@ fn the_model_is_the_one_that_generates() {
 fn the_race_is_told_as_rustc_tells_it() {
     let case = "ui-tests/fail/amk0302_partial_wait";
     let (code, told) = (file(&format!("{case}.rs")), file(&format!("{case}.stderr")));
-    assert!(plain(&code).contains(&plain(&block("#[wait(up_done == 3)]           //"))), "{case}.rs has another kernel");
+    assert!(
+        plain(&code).contains(&plain(&block("#[wait(up_done == 3)]           //"))),
+        "{case}.rs has another kernel"
+    );
     assert_eq!(
         block("AMK0302: race").trim_end(),
         told.replace(&format!("{}.rs", &case[9..]), "src/model.rs").trim_end()

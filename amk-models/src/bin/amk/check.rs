@@ -5,6 +5,7 @@ use amk::ir::verify::{Rejected, verify};
 use amk::ir::{Program, text};
 use amk_models::model::{all_instances, find_instance};
 use anyhow::{Context as _, Result};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use std::time::Instant;
 /// Without arguments every declared instance is checked. Exit code 1 says that a program was rejected.
 #[derive(clap::Args)]
 pub(crate) struct Check {
-    /// A program: `.amk` text or JSON.
+    /// A program, `.amk` text or JSON; `-` reads it from standard input.
     #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers"])]
     program: Option<PathBuf>,
     #[command(flatten)]
@@ -45,14 +46,24 @@ fn exit(accepted: bool) -> ExitCode {
     if accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Reads a program from `.amk` text or, where the file's name ends so, from JSON.
+/// Reads a program from a file, or from standard input where the path is `-`: `.amk` text or, where the file's name ends so or the
+/// input starts so, JSON.
 pub(crate) fn read_program(path: &Path) -> Result<Program> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let source = String::from_utf8(bytes).with_context(|| format!("{} is no text", path.display()))?;
-    if path.extension().is_some_and(|extension| extension == "json") {
-        return Program::from_json(&source).with_context(|| format!("{} is no program", path.display()));
-    }
-    text::parse(&source).with_context(|| format!("{} is no program", path.display()))
+    let input = path == Path::new("-");
+    let name = if input { "standard input".into() } else { path.display().to_string() };
+    let mut bytes = Vec::new();
+    let read = match input {
+        true => std::io::stdin().read_to_end(&mut bytes),
+        false => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.with_context(|| format!("cannot read {name}"))?;
+    let source = String::from_utf8(bytes).with_context(|| format!("{name} is no text"))?;
+    let json = match input {
+        true => source.trim_start().starts_with('{'),
+        false => path.extension().is_some_and(|extension| extension == "json"),
+    };
+    let not_one = || format!("{name} is no program");
+    if json { Program::from_json(&source).with_context(not_one) } else { text::parse(&source).with_context(not_one) }
 }
 
 fn report(program: Program) -> Result<bool> {
