@@ -1,6 +1,7 @@
 //! The `amk` binary as a user runs it, on tiny checkpoints.
 
 mod amk;
+mod cache;
 mod dump;
 mod errors;
 mod generate;

@@ -96,7 +96,7 @@ pub(crate) struct Generate {
     threads: ThreadsArg,
     #[command(flatten)]
     schedule: ScheduleArg,
-    /// Print nothing but the text.
+    /// Print nothing but the text, errors and the progress of a download.
     #[arg(short, long)]
     quiet: bool,
 }

@@ -4,10 +4,11 @@ use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
 use amk::vm::cuda::{self, DeviceSchedule, Precision, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
-use amk_models::checkpoint::{Checkpoint, CheckpointError};
+use amk_models::chain::Chain;
+use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Family, Model, WeightFormat};
 use amk_models::tune::{Saved, Store};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use clap::ValueEnum;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Row, Table};
@@ -84,8 +85,16 @@ pub(crate) struct AllowArg {
 
 impl AllowArg {
     /// Opens a checkpoint that may have these fields.
-    pub(crate) fn open(&self, path: &Path) -> Result<Checkpoint, CheckpointError> {
-        Checkpoint::open_allowing(path, &self.allow_unknown.iter().cloned().collect())
+    pub(crate) fn open(&self, path: &Path) -> Result<Checkpoint> {
+        let opened = Checkpoint::open_allowing(path, &self.allow_unknown.iter().cloned().collect());
+        let fetched = || Cache::from_env().ok()?.fetched(path);
+        opened.map_err(|error| match fetched() {
+            Some(folder) => {
+                let again = format!("delete {} to have the model fetched again", folder.display());
+                anyhow!("{}; {again}", Chain(&error))
+            }
+            None => error.into(),
+        })
     }
 }
 
