@@ -23,10 +23,10 @@ use std::process::ExitCode;
 /// Positions of the KV cache where the user asks for no number and the model has more.
 const DEFAULT_CONTEXT: usize = 2048;
 
-/// Temperature where neither the user nor the model says one.
-const DEFAULT_TEMPERATURE: f32 = 0.8;
+/// Temperature where neither the user nor the model says one: what Llama 3 recommends, as for top-p.
+const DEFAULT_TEMPERATURE: f32 = 0.6;
 /// Top-p where neither the user nor the model says how to sample.
-const DEFAULT_TOP_P: f32 = 0.95;
+const DEFAULT_TOP_P: f32 = 0.9;
 
 /// Write text with a model.
 ///
@@ -56,13 +56,13 @@ pub(crate) struct Generate {
     /// Always take the likeliest token, after the repetition penalty.
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
     greedy: bool,
-    /// Divides the logits; 0 is greedy [default: the model's, else 0.8].
+    /// Divides the logits; 0 is greedy [default: the model's, else 0.6].
     #[arg(short, long, value_name = "T")]
     temperature: Option<f32>,
     /// Keep this many of the likeliest tokens; 0 keeps all [default: the model's].
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32))]
     top_k: Option<u32>,
-    /// Keep the likeliest tokens that together reach this probability [default: the model's; 0.95 where it recommends no sampling].
+    /// Keep the likeliest tokens that together reach this probability [default: the model's; 0.9 where it recommends no sampling].
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
     /// Keep tokens with this probability relative to the likeliest [default: the model's].
