@@ -55,6 +55,11 @@ impl Row {
 const ABOVE_CEILING: &str = "more than 100%: the ceiling is the rate of memory, and weights that stay in the processor's caches \
 from step to step are read faster; or something else slowed the machine down while the ceiling was measured\n";
 
+/// What the table of these rows needs to be said.
+fn note(rows: &[Row]) -> &'static str {
+    if rows.iter().any(|row| row.percent_of_ceiling() > 100.0) { ABOVE_CEILING } else { "" }
+}
+
 impl Bench {
     pub(super) fn cpu(&self) -> Result<()> {
         self.refuse_gpu_options()?;
@@ -79,9 +84,7 @@ impl Bench {
             table.add_row(row.cells());
         });
         if self.shows_text() {
-            let above = rows.iter().any(|row| row.percent_of_ceiling() > 100.0);
-            let why = if above { ABOVE_CEILING } else { "" };
-            print(&format!("the logits equal the annotated function's\n{table}\n{why}"))?;
+            print(&format!("the logits equal the annotated function's\n{table}\n{}", note(&rows)))?;
         }
         write_json(self.json.as_deref(), &rows)
     }
@@ -150,4 +153,24 @@ fn cache_bytes(program: &Program, position: u32) -> usize {
     let states = program.buffers.iter().filter(|buffer| buffer.kind == BufferKind::State);
     let bytes: u64 = states.map(|state| state.bytes()).sum();
     (bytes * u64::from(position) / u64::from(program.positions.max(1))) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_ceiling_is_explained() {
+        // 1000 bytes in `us` microseconds are 1 / us GB/s.
+        let row = |us| Row {
+            model: "m".into(),
+            threads: 1,
+            position: 0,
+            bytes: 1000,
+            us: Quantiles { p10: us, median: us, p90: us },
+            ceiling_gb_per_s: 0.5,
+        };
+        assert_eq!(note(&[row(2.1), row(1.9)]), ABOVE_CEILING);
+        assert_eq!(note(&[row(2.1), row(2.0)]), "");
+    }
 }
