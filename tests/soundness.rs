@@ -6,7 +6,7 @@
 use amk_ir::{Program, text};
 use amk_tests::generate::Size;
 use amk_tests::mutate::{self, Class};
-use amk_tests::oracle::{self, Explorer};
+use amk_tests::oracle;
 use amk_tests::shrink::shrink;
 use amk_tests::soundness::{Count, Label, Tally, codes, draw, opinion};
 use std::fmt::Write;
@@ -55,7 +55,6 @@ fn a_wrong_verifier_is_found_out() {
 /// All mutants of safe programs, not one drawn of each.
 #[test]
 fn every_mutant_is_rejected_or_harmless() {
-    let mut explorer = Explorer::default();
     let (mut mutants, mut harmless, mut bases) = (0, 0, 0);
     for number in 0..150 {
         let (label, program) = draw(Size::SMALL, 3, number);
@@ -67,7 +66,7 @@ fn every_mutant_is_rejected_or_harmless() {
             let mutant = mutation.apply(&program);
             assert!(mutant != program, "{mutation} changes nothing");
             let found = codes(&mutant);
-            let verdict = opinion(&mut explorer, &mutant, true);
+            let verdict = opinion(&mutant, true);
             assert_eq!(
                 found.is_empty(),
                 verdict.is_safe(),
@@ -85,7 +84,7 @@ fn every_mutant_is_rejected_or_harmless() {
 /// A program that deadlocks, down to what deadlocks.
 #[test]
 fn shrinking_keeps_what_is_asked_for() {
-    let deadlocks = |program: &Program| opinion(&mut Explorer::default(), program, true).kind() == "deadlock";
+    let deadlocks = |program: &Program| opinion(program, true).kind() == "deadlock";
     let drawn = (0..).map(|number| draw(Size::SMALL, 5, number).1);
     let large = drawn.into_iter().find(|program| program.tasks.len() > 5 && deadlocks(program)).expect("some deadlock");
     let small = shrink(large.clone(), deadlocks);

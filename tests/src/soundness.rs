@@ -2,7 +2,7 @@
 
 use crate::generate::{self, Rng, Size};
 use crate::mutate::{self, Class};
-use crate::oracle::{Explorer, Horizon, Reason, Verdict, read, withhold};
+use crate::oracle::{self, Horizon, Verdict};
 use amk_ir::{Access, Buffer, Element, Exchange, Operand, Program, Queues, Steps, Wait, text, verify};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -120,8 +120,6 @@ pub struct Tally {
     pub codes: BTreeMap<String, u64>,
     /// The first programs on which they differ.
     pub differences: Vec<Difference>,
-    /// States the oracle visited.
-    pub states: u64,
     /// Time in the verifier.
     pub verifying: Duration,
     /// Time in the oracle, with its reading of the text.
@@ -138,11 +136,9 @@ impl Tally {
     /// Compares a verifier, given by the codes it reports, with the oracle on some programs of a seed.
     pub fn run(verifier: Verifier, size: Size, seed: u64, numbers: impl IntoIterator<Item = u64>) -> Self {
         let mut tally = Self::default();
-        let mut explorer = Explorer::default();
         for number in numbers {
-            tally.judge(verifier, &mut explorer, draw(size, seed, number), number);
+            tally.judge(verifier, draw(size, seed, number), number);
         }
-        tally.states = explorer.states;
         tally
     }
 
@@ -165,7 +161,6 @@ impl Tally {
         self.differences.extend(other.differences);
         self.differences.sort_by_key(|difference| difference.number);
         self.differences.truncate(KEPT);
-        self.states += other.states;
         self.verifying += other.verifying;
         self.exploring += other.exploring;
     }
@@ -181,13 +176,12 @@ impl Tally {
         })
     }
 
-    fn judge(&mut self, verifier: Verifier, explorer: &mut Explorer, (label, program): (Label, Program), number: u64) {
+    fn judge(&mut self, verifier: Verifier, (label, program): (Label, Program), number: u64) {
         let started = Instant::now();
         let codes = verifier(&program);
         self.verifying += started.elapsed();
         let started = Instant::now();
-        let deep = !codes.is_empty() || number.is_multiple_of(8);
-        let verdict = opinion(explorer, &program, deep);
+        let verdict = opinion(&program, !codes.is_empty());
         self.exploring += started.elapsed();
 
         let count = self.labels.entry(label).or_default();
@@ -217,21 +211,12 @@ pub fn codes(program: &Program) -> Vec<String> {
     verify::check(program).iter().map(|violation| violation.code().to_string()).collect()
 }
 
-/// Programs of more tasks are judged by one execution a task, not by every interleaving.
-const EXPLORED: usize = 8;
-
-/// The oracle's verdict; `deep`: before it calls a program safe it looks as many steps ahead as it can.
-pub fn opinion(explorer: &mut Explorer, program: &Program, deep: bool) -> Verdict {
+/// The oracle's verdict; `deep`: before it calls a program safe it looks many steps ahead.
+pub fn opinion(program: &Program, deep: bool) -> Verdict {
     let text = text::print(program);
-    if program.tasks.len() > EXPLORED {
-        return match read::read(&text) {
-            Ok(source) => withhold::judge(&source, Horizon::default()),
-            Err(why) => Verdict::Unsafe(Reason::Text(why)),
-        };
-    }
-    let verdict = explorer.judge(&text, Horizon::default());
-    if deep && verdict.is_safe() && program.steps == Steps::Pipelined {
-        return explorer.judge(&text, Horizon { steps: 16 });
+    let verdict = oracle::judge(&text);
+    if deep && verdict.is_safe() && program.steps == Steps::Pipelined && program.positions == 1 {
+        return oracle::judge_within(&text, Horizon { steps: 24 });
     }
     verdict
 }

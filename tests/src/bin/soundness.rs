@@ -1,7 +1,6 @@
 //! Draws random programs and compares the verifier with the oracle: `soundness --programs 1000000 --seed 1`.
 
 use amk_tests::generate::Size;
-use amk_tests::oracle::Explorer;
 use amk_tests::routed::{Count, compare, mutate::Class};
 use amk_tests::shrink::shrink;
 use amk_tests::soundness::{Difference, Tally, codes, draw, opinion};
@@ -155,7 +154,7 @@ fn table(args: &Args, tally: &Tally, seconds: f64) {
     for (feature, (programs, safe)) in &tally.features {
         println!("{programs:>9} programs with {feature}, {safe} safe");
     }
-    println!("oracle {:?}, {} states", tally.verdicts, tally.states);
+    println!("oracle {:?}", tally.verdicts);
     println!("verifier {:?}", tally.codes);
     let (verifying, exploring) = (tally.verifying.as_secs_f64(), tally.exploring.as_secs_f64());
     println!(
@@ -169,7 +168,7 @@ fn json(args: &Args, tally: &Tally, seconds: f64) {
         tally.labels.iter().map(|(label, count)| (format!("{label:?}"), serde_json::json!(count))).collect();
     let summary = serde_json::json!({
         "programs": args.programs, "seed": args.seed, "seconds": seconds, "total": tally.total(), "classes": labels,
-        "features": tally.features, "oracle": tally.verdicts, "verifier": tally.codes, "states": tally.states,
+        "features": tally.features, "oracle": tally.verdicts, "verifier": tally.codes,
     });
     println!("{summary:#}");
 }
@@ -177,7 +176,7 @@ fn json(args: &Args, tally: &Tally, seconds: f64) {
 fn show(size: Size, seed: u64, number: u64) {
     let (label, program) = draw(size, seed, number);
     println!("; {label:?}\n{}", amk_ir::text::print(&program));
-    let verdict = opinion(&mut Explorer::default(), &program, true);
+    let verdict = opinion(&program, true);
     println!("; oracle: {verdict}");
     for violation in amk_ir::verify::check(&program) {
         println!("; verifier: {} {violation:?}", violation.code());
@@ -187,10 +186,10 @@ fn show(size: Size, seed: u64, number: u64) {
 fn explain(difference: &Difference) {
     let accepted = difference.codes.is_empty();
     let differs = |program: &amk_ir::Program| {
-        codes(program).is_empty() == accepted && opinion(&mut Explorer::default(), program, true).is_safe() != accepted
+        codes(program).is_empty() == accepted && opinion(program, true).is_safe() != accepted
     };
     let small = shrink(difference.program.clone(), differs);
-    let verdict = opinion(&mut Explorer::default(), &small, true);
+    let verdict = opinion(&small, true);
     println!("\n; program {}: oracle: {verdict}; verifier: {:?}", difference.number, codes(&small));
     for violation in amk_ir::verify::check(&small) {
         println!("; {violation:?}");
