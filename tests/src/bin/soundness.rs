@@ -2,10 +2,12 @@
 
 use amk_tests::routed::{Count, compare, mutate::Class};
 use amk_tests::shrink::shrink;
+use amk_tests::soundness::guided::Guided;
 use amk_tests::soundness::{Difference, Family, Tally, cause, codes, draw, opinion};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -31,6 +33,12 @@ struct Args {
     /// Prints that many of the programs on which they differ, shrunk; false accepts first.
     #[arg(long, default_value_t = 3)]
     differences: usize,
+    /// Keeps programs that show something new and changes those further.
+    #[arg(long)]
+    guided: bool,
+    /// Where a guided search writes accepted programs that an edit makes unsafe.
+    #[arg(long, requires = "guided")]
+    keep: Option<PathBuf>,
     /// Programs with tables, each routing judged as a program of its own.
     #[arg(long)]
     routed: bool,
@@ -63,13 +71,19 @@ fn main() -> ExitCode {
     let bar = bar(args.programs);
     let mut sum = Tally::default();
     let mut tallies = Vec::new();
+    if args.guided {
+        let started = Instant::now();
+        sum = guided(&args, &bar);
+        tallies.push(("guided".to_owned(), sum.clone(), started.elapsed().as_secs_f64()));
+        args.class.clear();
+    }
     for (n, &family) in (0..).zip(&args.class) {
         let families = args.class.len() as u64;
         let programs = args.programs / families + u64::from(n < args.programs % families);
         let started = Instant::now();
         let tally = run(&args, family, programs, &bar);
         sum.add(tally.clone());
-        tallies.push((family, tally, started.elapsed().as_secs_f64()));
+        tallies.push((family.to_string(), tally, started.elapsed().as_secs_f64()));
     }
     bar.finish_and_clear();
     if args.json {
@@ -80,7 +94,7 @@ fn main() -> ExitCode {
     let mut left = args.differences;
     for (family, tally, _) in &tallies {
         for difference in tally.differences.iter().take(left) {
-            explain(*family, difference);
+            explain(family, difference);
             left -= 1;
         }
     }
@@ -139,6 +153,35 @@ fn run(args: &Args, family: Family, programs: u64, bar: &ProgressBar) -> Tally {
     threads(args.threads, work)
 }
 
+/// A guided search on every thread, each on its own.
+fn guided(args: &Args, bar: &ProgressBar) -> Tally {
+    let (next, each) = (AtomicU64::new(0), args.programs / args.threads.max(1));
+    threads(args.threads, || {
+        let thread = next.fetch_add(1, Ordering::Relaxed);
+        let mut search = Guided::new(codes, &args.class, args.seed + (thread << 32));
+        let mut judged = 0;
+        while judged < each {
+            search.run(CHUNK);
+            let now = search.tally.total().programs;
+            bar.inc(now - judged);
+            judged = now;
+        }
+        let tally = search.tally.clone();
+        if let Some(folder) = args.keep.as_ref().filter(|_| thread == 0) {
+            for (n, miss) in search.near_misses(NEAR_MISSES).into_iter().enumerate() {
+                let path = folder.join(format!("{n:02}.amk"));
+                if let Err(error) = std::fs::write(&path, miss.print()) {
+                    eprintln!("{}: {error}", path.display());
+                }
+            }
+        }
+        tally
+    })
+}
+
+/// As many near misses are kept.
+const NEAR_MISSES: usize = 40;
+
 /// Runs some work on every thread, and adds up what they counted.
 fn threads(threads: u64, work: impl Fn() -> Tally + Sync) -> Tally {
     let mut sum = Tally::default();
@@ -154,7 +197,7 @@ fn threads(threads: u64, work: impl Fn() -> Tally + Sync) -> Tally {
     sum
 }
 
-fn table(args: &Args, tallies: &[(Family, Tally, f64)], sum: &Tally) {
+fn table(args: &Args, tallies: &[(String, Tally, f64)], sum: &Tally) {
     for (label, count) in &sum.labels {
         let label = format!("{label:?}");
         let label = label.trim_start_matches("Mutant(").trim_end_matches(')');
@@ -173,7 +216,7 @@ fn table(args: &Args, tallies: &[(Family, Tally, f64)], sum: &Tally) {
         "class", "programs", "unsafe", "false acc", "false rej", "undecided", "a second"
     );
     let all = tallies.iter().map(|(_, _, seconds)| seconds).sum();
-    let rows = tallies.iter().map(|(family, tally, seconds)| (family.to_string(), tally, *seconds));
+    let rows = tallies.iter().map(|(family, tally, seconds)| (family.clone(), tally, *seconds));
     for (name, tally, seconds) in rows.chain([("all".to_owned(), sum, all)]) {
         let count = tally.total();
         let speed = count.programs as f64 / seconds;
@@ -210,7 +253,7 @@ fn show(family: Family, seed: u64, number: u64) {
     }
 }
 
-fn explain(family: Family, difference: &Difference) {
+fn explain(family: &str, difference: &Difference) {
     let accepted = difference.codes.is_empty();
     let differs = |program: &amk_ir::Program| {
         codes(program).is_empty() == accepted && opinion(program, true).is_safe() != accepted

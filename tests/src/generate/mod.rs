@@ -5,10 +5,12 @@
 
 pub mod attack;
 mod buffers;
+mod grow;
 mod rng;
 mod sync;
 mod tasks;
 
+pub use grow::grow;
 pub use rng::Rng;
 
 use amk_ir::{Access, Instruction, OperandSpec, Program, Queues, Region, Steps, TaskId};

@@ -39,6 +39,28 @@ pub fn judge(source: &Source, horizon: Horizon) -> Verdict {
     checked.err().unwrap_or(Verdict::Safe)
 }
 
+/// How far a safe program goes: the most steps by which an instance runs ahead of one that has not ended, and the most
+/// steps between two that conflict. `None` where it is too large.
+pub fn distances(source: &Source, horizon: Horizon) -> Option<(u64, u64)> {
+    let steps = if source.pipelined { horizon.of(source) } else { 1 };
+    let cells = Cells::new(source).filter(|_| source.tasks.len() as u64 * steps <= INSTANCES)?;
+    let launch = Launch::new(source, &cells, 0, steps);
+    let workers = if let Order::Ticket(_, workers) = launch.order { workers } else { 0 };
+    let (mut ahead, mut apart) = (0, 0);
+    for word in 0..launch.words {
+        let ended = launch.without(word, 0, workers);
+        for (later, ended) in ended.iter().enumerate() {
+            let distance = |earlier: u64| match earlier {
+                0 => 0,
+                set => (later / launch.tasks).saturating_sub((word * 64 + set.trailing_zeros() as usize) / launch.tasks),
+            };
+            ahead = ahead.max(distance(*ended));
+            apart = apart.max(distance(launch.before[later * launch.words + word]));
+        }
+    }
+    Some((ahead as u64, apart as u64))
+}
+
 /// The most task instances of a launch; a [`Number`] holds their count.
 const INSTANCES: u64 = 4095;
 
@@ -165,9 +187,7 @@ impl Launch {
     /// Runs the longest launch once without each instance.
     fn races(&self, first: usize, workers: u64) -> Result<(), Reason> {
         for word in first * self.tasks / 64..self.words {
-            let kept = |number: usize| if number / 64 == word { 1 << (number % 64) } else { 0 };
-            let ended = Executions::run(self, first, workers, |number| !kept(number));
-            for (later, ended) in ended.iter().enumerate().skip(first * self.tasks) {
+            for (later, ended) in self.without(word, first, workers).iter().enumerate().skip(first * self.tasks) {
                 let raced = ended & self.before[later * self.words + word];
                 let earlier = word * 64 + raced.trailing_zeros() as usize;
                 if raced != 0 && earlier >= first * self.tasks {
@@ -177,6 +197,12 @@ impl Launch {
             }
         }
         Ok(())
+    }
+
+    /// Of each instance: without the end of which ones of a word it ends.
+    fn without(&self, word: usize, first: usize, workers: u64) -> Vec<u64> {
+        let kept = |number: usize| if number / 64 == word { 1 << (number % 64) } else { 0 };
+        Executions::run(self, first, workers, |number| !kept(number))
     }
 
     fn instance(&self, number: usize) -> Instance {

@@ -45,6 +45,10 @@ pub enum Label {
     Several,
     /// With random waits and signals.
     Scrambled,
+    /// One that showed something new, with one to three mutations.
+    Guided,
+    /// An accepted one with an edit.
+    Edit,
 }
 
 /// The `n`-th program of a seed.

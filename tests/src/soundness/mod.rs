@@ -1,8 +1,10 @@
-//! The verifier against the oracle on random programs: [`draw()`], [`Tally`], and a search that is guided by what it finds, [`guided`].
+//! The verifier against the oracle on random programs: [`draw()`], [`Tally`], and a search that is guided by what it finds, [`guided`], which keeps
+//! what is nearly unsafe, [`near`].
 
 mod draw;
 mod features;
-// pub mod guided;
+pub mod guided;
+pub mod near;
 mod tally;
 
 pub use draw::{Family, Label, draw};
