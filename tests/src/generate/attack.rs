@@ -25,14 +25,16 @@ pub enum Aim {
     States,
     /// Moving tiles of buffers that share bytes.
     Shared,
+    /// Chains that order two tasks across steps.
+    Relay,
     /// A little of all.
     Mixed,
 }
 
 impl Aim {
     /// All aims.
-    pub const ALL: [Self; 7] =
-        [Self::Moving, Self::Packets, Self::Ahead, Self::Deep, Self::States, Self::Shared, Self::Mixed];
+    pub const ALL: [Self; 8] =
+        [Self::Moving, Self::Packets, Self::Ahead, Self::Deep, Self::States, Self::Shared, Self::Relay, Self::Mixed];
 
     fn positions(self, rng: &mut Rng) -> u32 {
         match self {
@@ -48,7 +50,7 @@ impl Aim {
             Self::Moving => (25, 20, 5),
             Self::Packets => (80, 5, 5),
             Self::Ahead => (60, 20, 0),
-            Self::Deep | Self::Mixed => (40, 30, 5),
+            Self::Deep | Self::Relay | Self::Mixed => (40, 30, 5),
             Self::States => (20, 70, 0),
             Self::Shared => (5, 5, 0),
         };
@@ -68,6 +70,10 @@ pub fn program(rng: &mut Rng, aim: Aim) -> Program {
     let steps = if rng.chance(97) { Steps::Pipelined } else { Steps::Barrier };
     let program = Program { name: "drawn".into(), positions, steps, ..Program::default() };
     let mut draft = Draft { rng, program, written: Vec::new(), size: Size::SMALL, careless };
+    if aim == Aim::Relay {
+        draft.relay();
+        return draft.program;
+    }
     for _ in 0..draft.rng.between(1, if aim == Aim::Mixed { 4 } else { 3 }) {
         draft.stage(aim);
     }
@@ -82,7 +88,7 @@ pub fn program(rng: &mut Rng, aim: Aim) -> Program {
     draft.queues(ticket, workers);
     let closing = [Closing::Open, Closing::Whole, Closing::Fences, Closing::Fences, Closing::Fences];
     let closing = *draft.rng.pick(&closing).unwrap_or(&Closing::Fences);
-    draft.synchronise(closing);
+    draft.synchronise(closing, &[]);
     draft.program
 }
 
@@ -120,7 +126,7 @@ impl Draft<'_> {
     }
 
     /// Cuts `0..extent` where some bounds follow the position; of a state not all pieces have a writer.
-    fn pieces(&mut self, extent: u32, state: bool) -> Vec<Interval> {
+    pub(super) fn pieces(&mut self, extent: u32, state: bool) -> Vec<Interval> {
         let mut cuts = vec![Bound::fixed(0)];
         for _ in 0..self.rng.below(4) {
             let cut = self.bound(extent);
@@ -147,7 +153,7 @@ impl Draft<'_> {
     }
 
     /// An interval of `0..extent` that is not empty at some position: mostly one element or all before it.
-    fn moving(&mut self, extent: u32) -> Interval {
+    pub(super) fn moving(&mut self, extent: u32) -> Interval {
         let positions = self.program.positions;
         let offset = self.rng.below(extent + 1 - positions);
         for _ in 0..8 {
@@ -167,7 +173,7 @@ impl Draft<'_> {
         Interval::fixed(0, extent)
     }
 
-    fn operand(&self, buffer: BufferId, first: Interval, access: Access) -> Operand {
+    pub(super) fn operand(&self, buffer: BufferId, first: Interval, access: Access) -> Operand {
         let mut region = Region::full(&self.program.buffers[buffer.index()].shape);
         region.intervals_mut().iter_mut().take(1).for_each(|interval| *interval = first);
         Operand { buffer, region, access, early: false, routed: None }

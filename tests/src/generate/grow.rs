@@ -2,7 +2,8 @@
 
 use super::{Rng, instruction};
 use amk_ir::{
-    Access, Bound, BufferId, Call, Element, EventId, EventTensor, Interval, Operand, Program, Queues, Region, Task, TaskId, Wait,
+    Access, Bound, BufferId, Call, Element, EventId, EventTensor, Interval, Operand, Program, Queues, Region, Task,
+    TaskId, Wait,
 };
 
 /// Adds a call, a wait between two tasks, or a task that only waits.

@@ -6,6 +6,7 @@
 pub mod attack;
 mod buffers;
 mod grow;
+mod relay;
 mod rng;
 mod sync;
 mod tasks;
@@ -65,7 +66,7 @@ pub fn program(rng: &mut Rng, size: Size) -> Program {
     draft.tasks(tasks);
     draft.share_memory();
     draft.queues(ticket, workers);
-    draft.synchronise(if closed { sync::Closing::Whole } else { sync::Closing::Open });
+    draft.synchronise(if closed { sync::Closing::Whole } else { sync::Closing::Open }, &[]);
     draft.program
 }
 

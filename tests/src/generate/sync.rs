@@ -32,7 +32,8 @@ pub(super) enum Closing {
 }
 
 impl Draft<'_> {
-    pub(super) fn synchronise(&mut self, closing: Closing) {
+    /// Waits for all conflicts that nothing else orders, and of the second task of each link for the first.
+    pub(super) fn synchronise(&mut self, closing: Closing, links: &[(TaskId, TaskId)]) {
         let mut counters = Counters::default();
         let tasks = self.program.tasks.len();
         let mut ordered: Vec<Set> = Vec::new();
@@ -55,6 +56,9 @@ impl Draft<'_> {
                 self.wait_for(&mut counters, task, &producers);
             }
             ordered.push(before);
+        }
+        for (from, to) in links {
+            self.wait_for(&mut counters, to.index(), &[from.index()]);
         }
         self.spare(&mut counters);
         match closing {

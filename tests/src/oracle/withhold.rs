@@ -52,7 +52,9 @@ pub fn distances(source: &Source, horizon: Horizon) -> Option<(u64, u64)> {
         for (later, ended) in ended.iter().enumerate() {
             let distance = |earlier: u64| match earlier {
                 0 => 0,
-                set => (later / launch.tasks).saturating_sub((word * 64 + set.trailing_zeros() as usize) / launch.tasks),
+                set => {
+                    (later / launch.tasks).saturating_sub((word * 64 + set.trailing_zeros() as usize) / launch.tasks)
+                }
             };
             ahead = ahead.max(distance(*ended));
             apart = apart.max(distance(launch.before[later * launch.words + word]));

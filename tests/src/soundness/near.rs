@@ -88,9 +88,7 @@ impl NearMiss {
         let classes: Vec<Class> = self.edits.keys().copied().collect();
         let of = |program: &Program| Self::of(program, |edited| opinion(edited, false));
         let keeps = |program: &Program| {
-            codes(program).is_empty()
-                && opinion(program, true).is_safe()
-                && of(program).edits.keys().eq(&classes)
+            codes(program).is_empty() && opinion(program, true).is_safe() && of(program).edits.keys().eq(&classes)
         };
         of(&crate::shrink::shrink(self.program, keeps))
     }
