@@ -15,7 +15,11 @@ impl Draft<'_> {
         let rows = self.buffer_of(BufferKind::State, positions + ahead, Exchange::Counter);
         let row = |offset| Interval { lo: Bound::at_pos(offset), hi: Bound::at_pos(offset + 1) };
         let write = self.operand(rows, row(ahead), Access::Write);
-        let mut links = Vec::new();
+        let (mut links, mut late) = (Vec::new(), Vec::new());
+        if self.rng.chance(50) {
+            // What this task signals, it signals in the step after the write.
+            self.task(&mut queues[0], Vec::new());
+        }
         let first = self.task(&mut queues[0], vec![write]);
         let mut last = first;
         for worker in 1..workers {
@@ -23,8 +27,12 @@ impl Draft<'_> {
                 last = self.packets(&mut queues, worker);
             } else {
                 let from = *self.rng.pick(&queues[worker - 1]).unwrap_or(&first);
-                last = self.task(&mut queues[worker], Vec::new());
-                links.push((from, last));
+                if worker + 1 < workers && self.rng.chance(60) {
+                    late.push((from, worker));
+                } else {
+                    last = self.task(&mut queues[worker], Vec::new());
+                    links.push((from, last));
+                }
             }
         }
         let read = self.operand(rows, row(0), Access::Read);
@@ -34,6 +42,9 @@ impl Draft<'_> {
             self.program.tasks[last.index()].calls = calls;
         } else {
             last = self.task(&mut queues[workers - 1], vec![read]);
+        }
+        for (from, worker) in late {
+            links.push((from, self.task(&mut queues[worker], Vec::new())));
         }
         for worker in 0..workers - 1 {
             let from = if self.rng.chance(60) { Some(&last) } else { self.rng.pick(&queues[worker + 1]) };
