@@ -73,12 +73,12 @@ pub enum Reason {
         earlier: Instance,
         /// Later in eager order, and started.
         later: Instance,
-        /// Tasks that ran before it did, in order.
+        /// Tasks that ran before it did, in order; only [`explore`] tells.
         trace: Vec<Instance>,
     },
     /// Tasks are left and none can run.
     Deadlock {
-        /// Tasks that ran, in order.
+        /// Tasks that ran, in order; only [`explore`] tells.
         trace: Vec<Instance>,
         /// Tasks that are next on their workers.
         stuck: Vec<Instance>,
@@ -156,10 +156,19 @@ impl fmt::Display for Reason {
             }
             Self::Unwritten { buffer } | Self::Lost { buffer } => write!(f, "{kind}: b{buffer}"),
             Self::Race { earlier, later, trace } => {
-                write!(f, "{kind}: {later} starts before {earlier} ends, after {trace:?}")
+                write!(f, "{kind}: {later} starts before {earlier} ends{}", After(trace))
             }
-            Self::Deadlock { trace, stuck } => write!(f, "{kind}: {stuck:?} wait for ever, after {trace:?}"),
+            Self::Deadlock { trace, stuck } => write!(f, "{kind}: {stuck:?} wait for ever{}", After(trace)),
         }
+    }
+}
+
+/// What ran before, if it is told.
+struct After<'a>(&'a [Instance]);
+
+impl fmt::Display for After<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ", after {:?}", self.0) }
     }
 }
 

@@ -5,9 +5,9 @@ pub mod instance;
 pub mod mutate;
 
 use crate::generate::Rng;
-use crate::oracle::Verdict;
+use crate::oracle::{Reason, Verdict};
 use crate::soundness::opinion;
-use amk_ir::Program;
+use amk_ir::{Program, Steps};
 use core::fmt;
 use instance::{instance, routings};
 use mutate::Class;
@@ -39,6 +39,9 @@ pub fn draw(seed: u64, n: u64) -> (Class, Program) {
 
 /// The oracle's opinion: of the first routing that is not safe, if there is one.
 pub fn judge(program: &Program) -> (Verdict, Option<instance::Routing>) {
+    if program.steps == Steps::Pipelined {
+        return (Verdict::Unsafe(Reason::Structure("tables in a pipelined program".into())), None);
+    }
     for routing in routings(program) {
         let verdict = opinion(&instance(program, &routing), false);
         if !verdict.is_safe() {
