@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Each crate may use those before it.
-const ORDER: [&str; 9] = [
+const ORDER: [&str; 10] = [
     "amk-ir",
+    "amk-checker",
     "amk-macros-core",
     "amk-macros",
     "amk",

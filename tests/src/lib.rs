@@ -1,8 +1,10 @@
 //! What tests programs: an independent [`oracle`], random programs ([`generate`]), their mutations ([`mutate`]), and the
-//! comparison of verifier and oracle on them ([`soundness`], [`shrink`]); the same for programs with tables ([`routed`]).
+//! comparison of verifier and oracle on them ([`soundness`], [`shrink`]); the same for programs with tables ([`routed`]);
+//! certificates that need no verifier ([`naive`]).
 
 pub mod generate;
 pub mod mutate;
+pub mod naive;
 pub mod oracle;
 pub mod routed;
 pub mod shrink;

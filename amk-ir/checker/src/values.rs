@@ -1,0 +1,313 @@
+//! C3: in eager order, what is read has been written, and what has to be kept is kept.
+//!
+//! One step decides: at its end states, weights and inputs hold their own, as at its start.
+
+use crate::budget::Budget;
+use crate::bytes::Bytes;
+use crate::refusal::Refusal;
+use crate::uses::Use;
+use amk_ir::certificate::Period;
+use amk_ir::{Buffer, BufferId, BufferKind, Program, Region};
+use std::collections::{BTreeMap, HashSet};
+
+/// In each dimension, from one element to before another.
+type Box4 = [(u64, u64); amk_ir::MAX_RANK];
+
+fn box_at(region: &Region, position: u32) -> Box4 {
+    let mut found = [(0, 1); amk_ir::MAX_RANK];
+    for (own, interval) in found.iter_mut().zip(region.intervals()) {
+        *own = (interval.lo.at(position.into()), interval.hi.at(position.into()));
+    }
+    found
+}
+
+fn is_empty(of: &Box4) -> bool {
+    of.iter().any(|(lo, hi)| lo >= hi)
+}
+
+/// Adds what of `from` is outside of `minus` to `rest`, in boxes.
+fn subtract(mut from: Box4, minus: &Box4, rest: &mut Vec<Box4>) {
+    if from.iter().zip(minus).any(|(a, b)| a.0.max(b.0) >= a.1.min(b.1)) {
+        rest.push(from);
+        return;
+    }
+    for n in 0..from.len() {
+        let ((lo, hi), (from_lo, to_hi)) = (minus[n], from[n]);
+        for side in [(from_lo, lo), (hi, to_hi)] {
+            if side.0 < side.1 {
+                let mut piece = from;
+                piece[n] = side;
+                rest.push(piece);
+            }
+        }
+        from[n] = (from_lo.max(lo), to_hi.min(hi));
+    }
+}
+
+/// What has been written of a buffer that shares no bytes, in a step at one position.
+#[derive(Default)]
+struct Written {
+    boxes: Vec<Box4>,
+    covered: HashSet<Box4>,
+}
+
+impl Written {
+    fn add(&mut self, of: Box4) {
+        if self.covered.insert(of) {
+            self.boxes.push(of);
+        }
+    }
+
+    /// Whether every element of a box has been written.
+    fn covers(&mut self, of: Box4, budget: &mut Budget) -> Result<bool, Refusal> {
+        if is_empty(&of) || self.covered.contains(&of) {
+            return Ok(true);
+        }
+        let mut open = vec![of];
+        for written in &self.boxes {
+            budget.take(open.len() as u64, "following what is written")?;
+            let mut rest = Vec::with_capacity(open.len());
+            for piece in open {
+                subtract(piece, written, &mut rest);
+            }
+            open = rest;
+            if open.is_empty() {
+                self.covered.insert(of);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Whether the values of a buffer that shares no bytes are defined, in the first step of each period.
+pub(crate) fn check_buffer(
+    program: &Program,
+    id: BufferId,
+    uses: &[Use<'_>],
+    periods: &[Period],
+    budget: &mut Budget,
+) -> Result<(), Refusal> {
+    let buffer = &program.buffers[id.index()];
+    if matches!(buffer.kind, BufferKind::Weight | BufferKind::Input | BufferKind::State) {
+        return Ok(());
+    }
+    if !uses.iter().any(Use::moves) {
+        return check_at(buffer, id, uses, 0, budget);
+    }
+    let bounds = Bounds::of(buffer, uses);
+    for &period in periods {
+        bounds.keep_their_order(id, period, budget)?;
+        check_at(buffer, id, uses, period.first, budget)?;
+    }
+    Ok(())
+}
+
+fn check_at(
+    buffer: &Buffer,
+    id: BufferId,
+    uses: &[Use<'_>],
+    position: u32,
+    budget: &mut Budget,
+) -> Result<(), Refusal> {
+    let mut written = Written::default();
+    for call in uses.chunk_by(|a, b| a.call() == b.call()) {
+        budget.take(call.len() as u64, "following what is written")?;
+        for read in call.iter().filter(|one| one.reads()) {
+            if !written.covers(box_at(&read.operand.region, position), budget)? {
+                return Err(Refusal::Undefined { at: Box::new(read.at), position });
+            }
+        }
+        for write in call.iter().filter(|one| one.writes()) {
+            written.add(box_at(&write.operand.region, position));
+        }
+    }
+    let whole = box_at(&Region::full(&buffer.shape), position);
+    if buffer.kind == BufferKind::Output && !written.covers(whole, budget)? {
+        return Err(Refusal::NotKept { buffer: id, position });
+    }
+    Ok(())
+}
+
+/// By dimension, the fixed bounds of a buffer's tiles, in order, and what is added to the position in those that move.
+struct Bounds {
+    fixed: Vec<Vec<u64>>,
+    moving: Vec<HashSet<u64>>,
+}
+
+impl Bounds {
+    fn of(buffer: &Buffer, uses: &[Use<'_>]) -> Self {
+        let mut fixed: Vec<Vec<u64>> = buffer.shape.iter().map(|&extent| vec![0, extent.into()]).collect();
+        let mut moving = vec![HashSet::new(); fixed.len()];
+        for one in uses {
+            for (n, interval) in one.operand.region.intervals().iter().enumerate() {
+                for bound in [interval.lo, interval.hi] {
+                    if bound.pos {
+                        moving[n].insert(bound.base.into());
+                    } else {
+                        fixed[n].push(bound.base.into());
+                    }
+                }
+            }
+        }
+        for fixed in &mut fixed {
+            fixed.sort_unstable();
+            fixed.dedup();
+        }
+        Self { fixed, moving }
+    }
+
+    /// L7: no moving bound is at a fixed one within the period, unless the period is that position alone.
+    fn keep_their_order(&self, buffer: BufferId, period: Period, budget: &mut Budget) -> Result<(), Refusal> {
+        let Period { first, last } = period;
+        if first == last {
+            return Ok(());
+        }
+        for (dimension, (fixed, moving)) in self.fixed.iter().zip(&self.moving).enumerate() {
+            budget.take(moving.len() as u64, "comparing the bounds of a period")?;
+            for &offset in moving {
+                let next = fixed.partition_point(|&fixed| fixed < offset + u64::from(first));
+                if fixed.get(next).is_some_and(|&fixed| fixed <= offset + u64::from(last)) {
+                    return Err(Refusal::Period { first, last, buffer, dimension });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the values of buffers that share bytes are defined and kept, at each position.
+pub(crate) fn check_shared(
+    program: &Program,
+    group: &[BufferId],
+    uses: &[Bytes<'_>],
+    budget: &mut Budget,
+) -> Result<(), Refusal> {
+    let moves = uses.iter().any(|bytes| bytes.of.moves());
+    for position in 0..if moves { program.positions } else { 1 } {
+        let mut owners = Owners::default();
+        let own = |id: BufferId| crate::structure::bytes(&program.buffers[id.index()]).unwrap_or(0..0);
+        let kept = |kinds: &[BufferKind]| {
+            let of_kind = |id: &&BufferId| kinds.contains(&program.buffers[id.index()].kind);
+            group.iter().filter(of_kind).map(|&id| (id, own(id))).collect::<Vec<_>>()
+        };
+        let from_the_start = [BufferKind::Weight, BufferKind::Input, BufferKind::State];
+        for (id, bytes) in kept(&from_the_start) {
+            owners.set(bytes.start, bytes.end, id);
+        }
+        for call in uses.chunk_by(|a, b| a.of.call() == b.of.call()) {
+            let runs = |one: &Bytes<'_>| one.at(position.into()).to_vec();
+            for read in call.iter().filter(|one| one.of.reads()) {
+                for run in runs(read) {
+                    if !owners.are(run.start, run.end, read.of.at.buffer, budget)? {
+                        return Err(Refusal::Undefined { at: Box::new(read.of.at), position });
+                    }
+                }
+            }
+            for write in call.iter().filter(|one| one.of.writes()) {
+                for run in runs(write) {
+                    budget.take(1, "following shared bytes")?;
+                    owners.set(run.start, run.end, write.of.at.buffer);
+                }
+            }
+        }
+        for (buffer, bytes) in kept(&[from_the_start.as_slice(), &[BufferKind::Output]].concat()) {
+            if !owners.are(bytes.start, bytes.end, buffer, budget)? {
+                return Err(Refusal::NotKept { buffer, position });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Who has last written each byte, if anybody has: ends and owners by the first byte.
+#[derive(Default)]
+struct Owners {
+    runs: BTreeMap<u64, (u64, BufferId)>,
+}
+
+impl Owners {
+    fn set(&mut self, start: u64, end: u64, owner: BufferId) {
+        for at in [start, end] {
+            self.cut(at);
+        }
+        let inside: Vec<u64> = self.runs.range(start..end).map(|(&at, _)| at).collect();
+        for at in inside {
+            self.runs.remove(&at);
+        }
+        self.runs.insert(start, (end, owner));
+    }
+
+    /// Makes one run two.
+    fn cut(&mut self, at: u64) {
+        if let Some((_, run)) = self.runs.range_mut(..at).next_back()
+            && run.0 > at
+        {
+            let rest = (run.0, run.1);
+            run.0 = at;
+            self.runs.insert(at, rest);
+        }
+    }
+
+    fn are(&self, start: u64, end: u64, owner: BufferId, budget: &mut Budget) -> Result<bool, Refusal> {
+        if start >= end {
+            return Ok(true);
+        }
+        let mut next = start;
+        let before = self.runs.range(..=start).next_back();
+        for (&at, &(until, by)) in before.into_iter().chain(self.runs.range(start + 1..end)) {
+            budget.take(1, "following shared bytes")?;
+            if until <= next {
+                continue;
+            }
+            if at > next || by != owner {
+                return Ok(false);
+            }
+            next = until;
+        }
+        Ok(next >= end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boxes_less_boxes_are_what_is_left() {
+        let interval = || (0..4).flat_map(|lo| (lo..4).map(move |hi| (lo, hi)));
+        let boxes: Vec<Box4> = interval().flat_map(|a| interval().map(move |b| [a, b, (0, 1), (0, 1)])).collect();
+        let has = |of: &Box4, x: u64, y: u64| (of[0].0..of[0].1).contains(&x) && (of[1].0..of[1].1).contains(&y);
+        for from in &boxes {
+            for minus in &boxes {
+                let mut rest = Vec::new();
+                subtract(*from, minus, &mut rest);
+                for (x, y) in (0..4).flat_map(|x| (0..4).map(move |y| (x, y))) {
+                    let left = rest.iter().filter(|piece| has(piece, x, y)).count();
+                    let wanted = has(from, x, y) && !has(minus, x, y);
+                    assert_eq!(left, usize::from(wanted), "{from:?} - {minus:?} at {x}, {y}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn owners_are_the_last_writers() {
+        let mut owners = Owners::default();
+        let mut plain = [None; 8];
+        let mut state = 1u64;
+        for _ in 0..2000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (start, length, owner) = (state >> 40 & 7, state >> 44 & 7, BufferId((state >> 50) as u32 & 1));
+            let end = (start + length).min(8);
+            if start < end {
+                owners.set(start, end, owner);
+                plain[start as usize..end as usize].fill(Some(owner));
+            }
+            for (lo, hi) in (0..8).flat_map(|lo| (lo..=8).map(move |hi| (lo, hi))) {
+                let wanted = plain[lo as usize..hi as usize].iter().all(|&by| by == Some(owner));
+                assert_eq!(owners.are(lo, hi, owner, &mut Budget::new()), Ok(wanted));
+            }
+        }
+    }
+}
