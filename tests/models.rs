@@ -163,11 +163,11 @@ fn a_prompt_beyond_the_context_is_refused_and_a_full_context_ends_the_text() {
     let tokenizer = checkpoint.tokenizer().expect("it should have a tokenizer");
     let model = load(&path, 8);
     let mut vm = vm(&model, &Schedule { workers: 2, ..Schedule::default() }, Mode::Threads);
-    let refused =
-        generate(&mut vm, tokenizer, &[1; 9], Request::default(), &mut |_| {}).expect_err("9 tokens should not fit");
+    let refused = generate(&mut vm, tokenizer, &[1; 9], Request::default(), &mut |_| Ok(()))
+        .expect_err("9 tokens should not fit");
     assert!(refused.to_string().contains("9 tokens, but the context has 8 positions"), "{refused}");
     for prompt in [2, 8] {
-        let generated = generate(&mut vm, tokenizer, &vec![1; prompt], Request::default(), &mut |_| {});
+        let generated = generate(&mut vm, tokenizer, &vec![1; prompt], Request::default(), &mut |_| Ok(()));
         let tokens = generated.expect("it should fit").tokens.len();
         assert_eq!(tokens, 9 - prompt, "the prompt's last position and those behind it each give a token");
     }

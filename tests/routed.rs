@@ -3,7 +3,6 @@
 //! The large run is `cargo run --release -p amk-tests --bin soundness -- --routed --programs 300000`.
 
 use amk_ir::{Program, text};
-use amk_tests::oracle::Explorer;
 use amk_tests::routed::{self, compare, mutate::Class};
 use amk_tests::soundness::codes;
 use std::fmt::Write;
@@ -20,7 +19,7 @@ fn every_routing_of_random_programs() {
         assert_eq!(count.undecided, 0);
         if let Some(&number) = count.false_accepts.first() {
             let (_, program) = routed::draw(1, number);
-            let (verdict, routing) = routed::judge(&mut Explorer::default(), &program);
+            let (verdict, routing) = routed::judge(&program);
             panic!("{class:?} {number}: {verdict} for {routing:?}\n{}", text::print(&program));
         }
     }

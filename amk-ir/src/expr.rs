@@ -86,8 +86,6 @@ impl EvalError {
     }
 }
 
-/// Names, numbers and parentheses of an expression at most: what walks it needs a stack of its depth.
-const MOST_ATOMS: u32 = 256;
 /// Terms of a normal form at most.
 const MOST_TERMS: usize = 4096;
 

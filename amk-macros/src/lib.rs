@@ -74,7 +74,7 @@ pub fn weight_layout(item: TokenStream) -> TokenStream {
 /// |---|---|
 /// | `dims(A, B)` | the names of the sizes |
 /// | `where(A % B, C == A * B)` | what holds of them |
-/// | `instances(tiny(A = 64, B = 8, w.tied = true, schedule(..)))` | values for which the program is made and verified here |
+/// | `instances(tiny(A = 64, B = 8, w.tied = true, w.cap = 2.0, schedule(..)))` | values for which the program is made and verified here |
 /// | `schedule(workers = 8, tile(linear = 16), queue = ticket, steps = pipelined, assign = balanced, fuse(..), limits(..))` | how |
 /// | `events(e[A / 32])` | event tensors for `#[signal(e[n / 2])]` and `#[wait(e[n] == 2)]` on statements |
 /// | `inputs(x: [A])` | the shapes of `&Tensor` parameters |

@@ -1,10 +1,11 @@
 //! Text from a model, token by token.
 
-use crate::sampler::{Sampler, SamplerConfig, SamplerError, StopStrings};
+use crate::sampler::{Sampler, SamplerConfig, SamplerError, StopStrings, Stopped};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use amk::vm::cpu::{Vm, VmError};
 use amk::vm::cuda;
 use amk::{Pos, Token};
+use std::io;
 use std::time::{Duration, Instant};
 
 /// Computes logits, one step after the other.
@@ -54,6 +55,8 @@ pub struct Request {
     pub stop_tokens: Vec<u32>,
     /// Strings that end the text.
     pub stop_strings: Vec<String>,
+    /// Whether special tokens are part of the text that is seen, that which ends it too.
+    pub show_special: bool,
 }
 
 /// Why a text ended.
@@ -132,22 +135,28 @@ pub enum GenerateError {
     /// A token could not be decoded.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// Who sees the text cannot take more of it.
+    #[error("the text cannot be written")]
+    Write(#[source] io::Error),
 }
+
+/// Sees new text. An error ends the generation.
+pub type See<'s> = dyn FnMut(&str) -> io::Result<()> + 's;
 
 /// Generates text after `prompt`; `see` gets it piece by piece, each as soon as its characters are complete.
 ///
 /// # Errors
-/// An empty prompt or one longer than the context; a failing VM; logits that are no numbers.
+/// An empty prompt or one longer than the context; a failing VM; logits that are no numbers; what `see` gives.
 pub fn generate(
     decoder: &mut dyn Decoder,
     tokenizer: &Tokenizer,
     prompt: &[u32],
     request: Request,
-    see: &mut dyn FnMut(&str),
+    see: &mut See<'_>,
 ) -> Result<Generated, GenerateError> {
     let positions = decoder.positions();
     let (last, before) = checked(prompt, positions)?;
-    let mut sampler = Sampler::new(request.sampler)?;
+    let mut sampler = Sampler::new(request.sampler.clone())?;
     let start = Instant::now();
     for (pos, &token) in before.iter().enumerate() {
         step(decoder, token, pos)?;
@@ -155,7 +164,7 @@ pub fn generate(
     let prompt_time = start.elapsed();
     let start = Instant::now();
     let mut history = prompt.to_vec();
-    let mut text = Text::new(tokenizer, request.stop_strings, request.stop_tokens, 0);
+    let mut text = Text::new(tokenizer, &request, 0);
     let limit = request.max_tokens.unwrap_or(usize::MAX);
     let mut token = last;
     let full = loop {
@@ -201,14 +210,14 @@ pub fn generate_on_device(
     tokenizer: &Tokenizer,
     prompt: &[u32],
     request: Request,
-    see: &mut dyn FnMut(&str),
+    see: &mut See<'_>,
 ) -> Result<Generated, GenerateError> {
     let positions = vm.positions();
     let (_, before) = checked(prompt, positions)?;
     Sampler::new(request.sampler.clone())?;
     let room = positions - prompt.len() + 1;
     let wanted = request.max_tokens.unwrap_or(room).min(room);
-    let mut text = Text::new(tokenizer, request.stop_strings, request.stop_tokens.clone(), before.len());
+    let mut text = Text::new(tokenizer, &request, before.len());
     let start = Instant::now();
     let (mut prompt_time, mut failed) = (None, None);
     // Tokens of the next launch and the position of the first.
@@ -227,7 +236,7 @@ pub fn generate_on_device(
         });
         let run = run.map_err(|error| GenerateError::Decoder { pos, source: Box::new(error) })?;
         if let Some(error) = failed {
-            return Err(error.into());
+            return Err(error);
         }
         let Some(logits) = run.undecided else { break };
         let mut sampler = Sampler::after(request.sampler.clone(), text.tokens.len() as u64)?;
@@ -262,6 +271,7 @@ fn run_options(sampler: &SamplerConfig, stops: &[u32], draws: usize) -> cuda::Ru
 /// The text of new tokens, up to what ends it.
 struct Text<'t> {
     stream: crate::tokenizer::TokenStream<'t>,
+    show_special: bool,
     stops: StopStrings,
     stop_tokens: Vec<u32>,
     /// Steps of the prompt that are still to come; what they choose is not part of the text.
@@ -271,34 +281,46 @@ struct Text<'t> {
 }
 
 impl<'t> Text<'t> {
-    fn new(tokenizer: &'t Tokenizer, stops: Vec<String>, stop_tokens: Vec<u32>, before: usize) -> Self {
-        let stops = StopStrings::new(stops);
-        Self { stream: tokenizer.stream(), stops, stop_tokens, before, tokens: Vec::new(), ended: None }
+    fn new(tokenizer: &'t Tokenizer, request: &Request, before: usize) -> Self {
+        let show_special = request.show_special;
+        Self {
+            stream: if show_special { tokenizer.stream().with_special() } else { tokenizer.stream() },
+            show_special,
+            stops: StopStrings::new(request.stop_strings.iter().cloned()),
+            stop_tokens: request.stop_tokens.clone(),
+            before,
+            tokens: Vec::new(),
+            ended: None,
+        }
     }
 
-    fn push(&mut self, token: u32, see: &mut dyn FnMut(&str)) -> Result<(), TokenizerError> {
+    fn push(&mut self, token: u32, see: &mut See<'_>) -> Result<(), GenerateError> {
         if self.before > 0 {
             self.before -= 1;
         } else if self.ended.is_none() && self.stop_tokens.contains(&token) {
             self.ended = Some(Ended::StopToken);
+            if self.show_special {
+                let ending = self.stream.push(token)?;
+                see(&self.stops.push(&ending).text).map_err(GenerateError::Write)?;
+            }
         } else if self.ended.is_none() {
             self.tokens.push(token);
             let piece = self.stops.push(&self.stream.push(token)?);
-            see(&piece.text);
             if piece.stopped {
                 self.ended = Some(Ended::StopString);
             }
+            see(&piece.text).map_err(GenerateError::Write)?;
         }
         Ok(())
     }
 
-    fn finish(mut self, see: &mut dyn FnMut(&str)) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
+    fn finish(mut self, see: &mut See<'_>) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
         if self.ended != Some(Ended::StopString) {
-            let rest = self.stops.push(&self.stream.finish()?);
-            see(&rest.text);
-            if !rest.stopped {
-                see(&self.stops.finish());
+            let Stopped { mut text, stopped } = self.stops.push(&self.stream.finish()?);
+            if !stopped {
+                text.push_str(&self.stops.finish());
             }
+            see(&text).map_err(GenerateError::Write)?;
         }
         Ok((self.tokens, self.ended))
     }

@@ -217,8 +217,7 @@ impl Model {
         source: &mut dyn Source,
     ) -> Result<Self, ModelError> {
         let Parts { bindings, eager } = (family.load)(&dims, source)?;
-        let (floats, flags) = (bindings.floats().clone(), bindings.flags().clone());
-        let instance = Instance { name: name.to_owned(), dims, flags, floats, schedule: None };
+        let instance = bindings.complete(&Instance { name: name.to_owned(), dims, ..Instance::default() });
         Ok(Self { family, instance, bindings, eager })
     }
 }

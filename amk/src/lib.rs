@@ -8,6 +8,48 @@
 //! fn decode(..) ──#[megakernel]──► Megakernel ──lower──► Program ──verify──► Verified ──► vm::cpu::Vm
 //!    └── called directly: the eager function, which the VM agrees with bit for bit
 //! ```
+//!
+//! A crate needs nothing but this one to write a megakernel and run it on the CPU VM:
+//!
+//! ```
+//! use amk::prelude::*;
+//! use amk::vm::{Bindings, cpu::Vm};
+//!
+//! #[instruction(op = "softcap", shape = "x: [N] -> y: [N]", tile = "T = 4", task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]")]
+//! pub fn softcap(x: &Tensor, cap: f32) -> Tensor {
+//!     x.data().iter().map(|x| cap * (x / cap).tanh()).collect()
+//! }
+//!
+//! #[instruction(op = "scale", shape = "x: [N], w: [N] -> y: [N]", tile = "T = 4", task = "n in 0..N step T: y[n..n+T] <- x[n..n+T], w[n..n+T]")]
+//! pub fn scale(x: &Tensor, w: &Weight) -> Tensor {
+//!     x.data().iter().zip(w.to_f32()).map(|(x, w)| x * w).collect()
+//! }
+//!
+//! #[derive(WeightLayout)]
+//! pub struct Head {
+//!     #[weight("head.scale", [HIDDEN])]
+//!     pub scale: Weight,
+//!     #[param]
+//!     pub cap: f32,
+//! }
+//!
+//! #[megakernel(dims(HIDDEN), inputs(x: [HIDDEN]), instances(tiny(HIDDEN = 16)))]
+//! pub fn head(x: &Tensor, w: &Head) -> Tensor {
+//!     softcap(&scale(x, &w.scale), w.cap)
+//! }
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let w = Head { scale: Weight::f32(&[16], vec![0.5; 16])?, cap: 2.0 };
+//!     let x: Tensor = (0..16).map(|i| i as f32).collect();
+//!
+//!     let mut vm = Vm::of(&HEAD, HEAD.instance("tiny")?, &Bindings::new().layout("w", &w))?;
+//!     vm.set_input("x", &x)?;
+//!     let y = vm.step(Token(0), Pos(0))?; // ignored: this function takes neither
+//!
+//!     assert_eq!(y.data(), head(&x, &w).data()); // bit for bit
+//!     Ok(())
+//! }
+//! ```
 
 mod companions;
 pub mod formula;

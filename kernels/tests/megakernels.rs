@@ -25,7 +25,7 @@ struct Norm {
     n: usize,
 }
 
-#[megakernel(dims(N), inputs(x: [N]), instances(tiny(N = 4)))]
+#[megakernel(dims(N), inputs(x: [N]), instances(tiny(N = 4), closed(N = 4, w.eps = 100.0, w.residual = true)))]
 fn normed(x: &Tensor, w: &Norm) -> Tensor {
     let mut h = rms_norm(x, &w.norm, w.eps);
     if w.residual {
@@ -48,19 +48,35 @@ fn bound(instance: &Instance, w: &Norm) -> Result<Vm, VmError> {
 fn constants_of_a_layout_are_those_of_the_program() {
     let declared = NORMED.instance("tiny").unwrap();
     let refused = bound(declared, &norm(100.0, false)).unwrap_err().to_string();
-    assert!(refused.contains("`w.eps` is 0 in the program, but 100 is bound to it"), "{refused}");
+    assert!(refused.contains("`w.eps` is 0.0 in the program, but 100.0 is bound to it"), "{refused}");
+    // The edits that it names are those of `what_an_instance_leaves_out_is_taken_from_the_layout`.
+    assert!(refused.contains("`bindings.complete(instance)`") && refused.contains("`w.eps = 100.0`"), "{refused}");
     let refused = bound(declared, &norm(0.0, true)).unwrap_err().to_string();
     assert!(refused.contains("`w.residual` is false in the program, but true is bound to it"), "{refused}");
 
     let x = Tensor::from([1.0, 2.0, 3.0, 4.0].as_slice());
     for (eps, residual) in [(0.0, false), (100.0, false), (100.0, true)] {
         let w = norm(eps, residual);
-        let bindings = Bindings::new().layout("w", &w);
-        let (floats, flags) = (bindings.floats().clone(), bindings.flags().clone());
-        let mut vm = bound(&Instance { floats, flags, ..declared.clone() }, &w).unwrap();
+        let mut vm = bound(&Bindings::new().layout("w", &w).complete(declared), &w).unwrap();
         vm.set_input("x", &x).unwrap();
         assert_eq!(vm.step(Token(0), Pos(0)).unwrap().data(), normed(&x, &w).data(), "{eps} {residual}");
     }
+}
+
+#[test]
+fn what_an_instance_leaves_out_is_taken_from_the_layout() {
+    let vm =
+        |instance: &str, w: &Norm| Vm::of(&NORMED, NORMED.instance(instance).unwrap(), &Bindings::new().layout("w", w));
+    let x = Tensor::from([1.0, 2.0, 3.0, 4.0].as_slice());
+    for (instance, eps, residual) in [("tiny", 100.0, true), ("tiny", 1.0, false), ("closed", 100.0, true)] {
+        let w = norm(eps, residual);
+        let mut vm = vm(instance, &w).unwrap();
+        vm.set_input("x", &x).unwrap();
+        assert_eq!(vm.step(Token(0), Pos(0)).unwrap().data(), normed(&x, &w).data(), "{instance} {eps}");
+    }
+    // What it declares is not overridden.
+    let refused = vm("closed", &norm(1.0, true)).unwrap_err().to_string();
+    assert!(refused.starts_with("`w.eps` is 100.0 in the program, but 1.0 is bound to it"), "{refused}");
 }
 
 #[megakernel(dims(N), inputs(x: [N]), instances(tiny(N = 4)))]

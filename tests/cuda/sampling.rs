@@ -152,8 +152,8 @@ fn texts_of_one_launch_are_those_of_the_host() {
         let sampler = SamplerConfig { temperature, top_k, top_p, seed: 5, ..SamplerConfig::default() };
         let request = Request { sampler, max_tokens: Some(60), stop_tokens: vec![2], ..Request::default() };
         let prompt = [504, 260, 3575];
-        let host = generate(&mut vm, tokenizer, &prompt, request.clone(), &mut |_| {}).expect("a text");
-        let device = generate_on_device(&mut vm, tokenizer, &prompt, request, &mut |_| {}).expect("a text");
+        let host = generate(&mut vm, tokenizer, &prompt, request.clone(), &mut |_| Ok(())).expect("a text");
+        let device = generate_on_device(&mut vm, tokenizer, &prompt, request, &mut |_| Ok(())).expect("a text");
         assert_eq!((device.tokens, device.ended), (host.tokens, host.ended));
     }
 }

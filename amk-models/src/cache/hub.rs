@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::partial::PartialFolder;
-use super::storage::{Storage, copy, progress};
+use super::storage::{Progress, Storage, copy};
 use super::{FetchError, HubFile};
 
 const ENDPOINT: &str = "https://huggingface.co";
@@ -40,9 +40,9 @@ pub(super) fn fetch(
         };
         let body = response.into_body();
         let expected = body.content_length();
-        let bar = progress(file.name, expected);
-        let copied = copy(&mut body.into_reader(), &partial.model().join(file.name), storage, &bar)?;
-        bar.finish_and_clear();
+        let mut progress = Progress::new(&format!("fetching {}", file.name), expected);
+        let copied = copy(&mut body.into_reader(), &partial.model().join(file.name), storage, &mut progress)?;
+        progress.finish();
         if let Some(expected) = expected.filter(|&expected| expected != copied) {
             let reason = format!("{}: the connection ended after {copied} of {expected} bytes", file.name);
             return Err(FetchError::Unavailable(reason));

@@ -167,12 +167,21 @@ impl Cache {
         Some(self.folder(model).join(source.folder())).filter(|path| path.is_dir())
     }
 
-    /// A folder with a checkpoint of the model, from the cache or else from the first source that answers. Shows progress on a
-    /// terminal.
+    /// The folder to delete so that a checkpoint at `path` is fetched anew, if it was fetched.
+    pub fn fetched(&self, path: &Path) -> Option<PathBuf> {
+        let models = self.root.join("models");
+        let mut parts = path.strip_prefix(&models).ok()?.components();
+        let folder = models.join(parts.next()?).join(parts.next()?);
+        (!folder.ends_with(LOCAL)).then_some(folder)
+    }
+
+    /// A folder with a checkpoint of the model, from the cache or else from the first source that answers. Shows progress on
+    /// standard error. What killed downloads left is removed.
     ///
     /// # Errors
     /// [`CacheError`]; nothing half-written stays behind.
     pub fn resolve(&self, model: &PublishedModel) -> Result<PathBuf, CacheError> {
+        partial::remove_abandoned(&self.folder(model));
         match self.find(model) {
             Some(found) => Ok(found),
             None => self.fetch(model, model.sources, &Disk),
@@ -184,6 +193,7 @@ impl Cache {
     /// # Errors
     /// As [`Self::resolve`].
     pub fn resolve_from(&self, model: &PublishedModel, source: &Source) -> Result<PathBuf, CacheError> {
+        partial::remove_abandoned(&self.folder(model));
         match self.find_from(model, source) {
             Some(found) => Ok(found),
             None => self.fetch(model, std::slice::from_ref(source), &Disk),

@@ -1,5 +1,6 @@
 //! A folder that appears under its final name only when it is whole.
 
+use std::fs::{DirEntry, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,24 +8,29 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const PREFIX: &str = ".partial-";
-/// A temporary folder of this age was left by a process that was killed.
+/// Where folders cannot be locked, one of this age was left by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A temporary folder beside the final place of what is made in it; removed unless it is published.
+/// A temporary folder beside the final place of what is made in it; removed unless it is published. It is locked while its process
+/// lives.
 pub(super) struct PartialFolder {
     scratch: TempDir,
     model: PathBuf,
+    _lock: Option<File>,
 }
 
 impl PartialFolder {
     /// A new one in `folder`, which is created.
     pub(super) fn new(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
-        remove_abandoned(folder);
+        // Nobody takes the new folder for abandoned before it is locked.
+        let all = lock(folder);
         let scratch = tempfile::Builder::new().prefix(PREFIX).tempdir_in(folder)?;
+        let own = lock(scratch.path());
+        drop(all);
         let model = scratch.path().join("model");
         std::fs::create_dir(&model)?;
-        Ok(Self { scratch, model })
+        Ok(Self { scratch, model, _lock: own })
     }
 
     /// For files that are only needed on the way.
@@ -48,14 +54,48 @@ impl PartialFolder {
     }
 }
 
-/// Removes what killed processes left. Failing to is no reason not to go on.
-fn remove_abandoned(folder: &Path) {
+/// The folder, locked for this process; `None` where that is not possible.
+fn lock(folder: &Path) -> Option<File> {
+    File::open(folder).ok().filter(|folder| folder.lock().is_ok())
+}
+
+/// Removes what killed processes left in `folder`, if there is such a folder. Failing to is no reason not to go on.
+pub(super) fn remove_abandoned(folder: &Path) {
+    let _all = lock(folder);
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
-        let is_partial = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        let age = entry.metadata().and_then(|metadata| metadata.modified()).map(|modified| modified.elapsed());
-        if is_partial && age.is_ok_and(|age| age.is_ok_and(|age| age > ABANDONED)) {
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_abandoned(&entry) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+/// Whether nobody holds the lock of a partial folder, or else whether it is old.
+fn is_abandoned(entry: &DirEntry) -> bool {
+    match File::open(entry.path()).map(|folder| folder.try_lock()) {
+        Ok(Ok(())) => true,
+        Ok(Err(TryLockError::WouldBlock)) => false,
+        Ok(Err(TryLockError::Error(_))) | Err(_) => {
+            let modified = entry.metadata().and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > ABANDONED))
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_process_left_is_removed_and_what_a_living_one_makes_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join(".partial-left");
+        std::fs::create_dir_all(left.join("model")).unwrap();
+        std::fs::write(left.join("model/model.safetensors"), b"half").unwrap();
+        let living = PartialFolder::new(folder.path()).unwrap();
+        remove_abandoned(folder.path());
+        assert!(!left.exists() && living.model().exists());
+        drop(living);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use super::FetchError;
 
@@ -36,7 +38,7 @@ pub(super) fn copy(
     reader: &mut dyn Read,
     path: &Path,
     storage: &dyn Storage,
-    progress: &ProgressBar,
+    progress: &mut Progress,
 ) -> Result<u64, FetchError> {
     let write_error = |error| FetchError::write(path, error);
     let mut writer = storage.create(path).map_err(write_error)?;
@@ -51,18 +53,97 @@ pub(super) fn copy(
         };
         writer.write_all(&chunk[..read]).map_err(write_error)?;
         copied += read as u64;
-        progress.set_position(copied);
+        progress.set(copied);
     }
     writer.flush().map_err(write_error)?;
     Ok(copied)
 }
 
-/// A bar over `total` bytes, a counter where the total is unknown; shown only on a terminal.
-pub(super) fn progress(what: &str, total: Option<u64>) -> ProgressBar {
-    let (bar, template) = match total {
-        Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} ({bytes_per_sec}, {eta})"),
-        None => (ProgressBar::new_spinner(), "{msg} {spinner} {bytes} ({bytes_per_sec})"),
-    };
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.with_style(style.progress_chars("=> ")).with_message(what.to_owned())
+/// How often progress is told where there is no terminal.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// The progress of a transfer, on standard error: a bar on a terminal, or else a line now and then.
+pub(super) struct Progress {
+    what: String,
+    total: Option<u64>,
+    bar: ProgressBar,
+    next_line: Instant,
+}
+
+impl Progress {
+    /// Of what is done (`fetching config.json`), which has `total` bytes where that is known.
+    pub(super) fn new(what: &str, total: Option<u64>) -> Self {
+        let (bar, template) = match total {
+            Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} ({bytes_per_sec}, {eta})"),
+            None => (ProgressBar::new_spinner(), "{msg} {spinner} {bytes} ({bytes_per_sec})"),
+        };
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = bar.with_style(style.progress_chars("=> ")).with_message(what.to_owned());
+        let progress = Self { what: what.to_owned(), total, bar, next_line: Instant::now() + TELL_EVERY };
+        progress.tell(None);
+        progress
+    }
+
+    /// Says how many bytes are there.
+    pub(super) fn set(&mut self, bytes: u64) {
+        self.bar.set_position(bytes);
+        if Instant::now() >= self.next_line {
+            self.tell(Some(bytes));
+            self.next_line = Instant::now() + TELL_EVERY;
+        }
+    }
+
+    /// Moves what shows that the transfer is alive.
+    pub(super) fn tick(&self) {
+        self.bar.tick();
+    }
+
+    /// Ends it.
+    pub(super) fn finish(self) {
+        self.bar.finish_and_clear();
+    }
+
+    /// A line, where there is no bar.
+    fn tell(&self, bytes: Option<u64>) {
+        if self.bar.is_hidden() {
+            let _ = writeln!(io::stderr(), "{}", line(&self.what, self.total, bytes));
+        }
+    }
+}
+
+/// What is told of a transfer with so many bytes there; `None`: it starts.
+fn line(what: &str, total: Option<u64>, bytes: Option<u64>) -> String {
+    match (bytes, total) {
+        (None, None) => what.to_owned(),
+        (None, Some(total)) => format!("{what}: {}", HumanBytes(total)),
+        (Some(bytes), None) => format!("{what}: {} so far", HumanBytes(bytes)),
+        (Some(bytes), Some(total)) => {
+            let percent = 100 * bytes / total.max(1);
+            format!("{what}: {} of {} ({percent}%)", HumanBytes(bytes), HumanBytes(total))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_a_transfer_is() {
+        let of = |total, bytes| line("fetching m.gguf", total, bytes);
+        assert_eq!(of(Some(3 << 20), None), "fetching m.gguf: 3.00 MiB");
+        assert_eq!(of(Some(3 << 20), Some(1 << 20)), "fetching m.gguf: 1.00 MiB of 3.00 MiB (33%)");
+        assert_eq!(of(None, Some(1 << 20)), "fetching m.gguf: 1.00 MiB so far");
+    }
+
+    #[test]
+    fn a_slow_transfer_is_told_again_and_again() {
+        let mut progress = Progress::new("m.gguf", None);
+        let first = progress.next_line;
+        progress.set(1);
+        assert_eq!(progress.next_line, first);
+        progress.next_line = Instant::now();
+        progress.set(2);
+        assert!(progress.next_line >= first);
+    }
 }

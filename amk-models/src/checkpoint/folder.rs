@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::chat::{ChatTemplate, TokenTexts};
-use crate::config::ModelConfig;
+use crate::config::{AllowedFields, ModelConfig};
 use crate::tokenizer::Tokenizer;
 
 use super::{Checkpoint, CheckpointError, GenerationDefaults, json_error, read_if_present, read_json, shards};
@@ -17,10 +17,10 @@ pub(super) fn is_hugging_face(folder: &Path) -> bool {
     folder.join(CONFIG).exists()
 }
 
-pub(super) fn open(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+pub(super) fn open(folder: &Path, allowed: &AllowedFields) -> Result<Checkpoint, CheckpointError> {
     let path = folder.join(CONFIG);
     // It was there a moment ago; an empty text is refused as JSON.
-    let config = ModelConfig::from_json(&path, &read_if_present(&path)?.unwrap_or_default())?;
+    let config = ModelConfig::from_json_allowing(&path, &read_if_present(&path)?.unwrap_or_default(), allowed)?;
     let generation = generation(folder, &config)?;
     Ok(Checkpoint {
         path: folder.to_owned(),

@@ -28,6 +28,12 @@ pub struct GenerationDefaults {
 }
 
 impl GenerationDefaults {
+    /// Whether they say how to sample.
+    pub fn recommend_sampling(&self) -> bool {
+        let Self { temperature, top_k, top_p, min_p, .. } = self;
+        top_k.is_some() || [temperature, top_p, min_p].into_iter().any(Option::is_some)
+    }
+
     /// Reads a `generation_config.json`; fields it does not know steer other ways of generating and are left alone.
     pub(super) fn read(path: &Path, config: &Map<String, Value>) -> Result<Self, CheckpointError> {
         let number = |field: &str, lowest: f64| match config.get(field) {

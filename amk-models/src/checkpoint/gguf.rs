@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::chat::{ChatTemplate, TokenTexts};
-use crate::config::{Architecture, GgufTensors, ModelConfig};
+use crate::config::{AllowedFields, Architecture, GgufTensors, ModelConfig};
 use crate::tokenizer::Tokenizer;
 use crate::weights::gguf::{GgufFile, MAGIC, Metadata};
 use crate::weights::{Encoding, FormatCause, FormatError, RowOrder};
@@ -47,10 +47,10 @@ pub(super) fn only_file(folder: &Path) -> Result<Option<PathBuf>, CheckpointErro
     Ok(files.pop())
 }
 
-pub(super) fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
+pub(super) fn open(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, CheckpointError> {
     let file = GgufFile::open(path)?;
     check_quantization_version(&file.metadata)?;
-    let config = ModelConfig::from_gguf(path, &file.metadata, about_tensors(path, &file)?)?;
+    let config = ModelConfig::from_gguf(path, &file.metadata, about_tensors(path, &file)?, allowed)?;
     let tokenizer = tokenizer(path, &file.metadata)?;
     let chat_template = chat_template(&file.metadata)?;
     let generation = GenerationDefaults { eos: config.eos.clone(), ..GenerationDefaults::default() };

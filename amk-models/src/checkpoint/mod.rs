@@ -20,7 +20,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::chat::ChatTemplate;
-use crate::config::{ConfigError, ModelConfig};
+use crate::config::{AllowedFields, ConfigError, ModelConfig};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use crate::weights::{FormatError, TensorSet};
 
@@ -93,19 +93,21 @@ impl Checkpoint {
     /// # Errors
     /// [`CheckpointError`] for anything that is missing, damaged or not modelled.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
+        Self::open_allowing(path, &AllowedFields::default())
+    }
+
+    /// As [`Self::open`], with fields of the config that nothing here knows.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_allowing(path: &Path, allowed: &AllowedFields) -> Result<Self, CheckpointError> {
         let mut checkpoint = if path.is_dir() {
-            open_folder(path)?
+            open_folder(path, allowed)?
+        } else if gguf::is_one(path) {
+            gguf::open(path, allowed)?
         } else {
-            match gguf::is_one(path) {
-                true => gguf::open(path)?,
-                false => {
-                    let reason = match path.exists() {
-                        true => "is neither a folder nor a GGUF file",
-                        false => "does not exist",
-                    };
-                    return Err(CheckpointError::NotACheckpoint { path: path.to_owned(), reason: reason.to_owned() });
-                }
-            }
+            let reason = not_a_checkpoint(path);
+            return Err(CheckpointError::NotACheckpoint { path: path.to_owned(), reason });
         };
         if let Some(tokenizer) = &mut checkpoint.tokenizer {
             tokenizer.limit_to_vocabulary(checkpoint.config.vocab_size);
@@ -122,14 +124,45 @@ impl Checkpoint {
     }
 }
 
-fn open_folder(path: &Path) -> Result<Checkpoint, CheckpointError> {
+/// Why there is no checkpoint at a path, and what to give instead.
+fn not_a_checkpoint(path: &Path) -> String {
+    if path.extension().is_some_and(|extension| extension == "safetensors") {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        return format!("has weights alone; give the folder with config.json beside them: {}", folder.display());
+    }
+    if path.exists() {
+        return "is neither a folder nor a GGUF file".to_owned();
+    }
+    match repository(path) {
+        Some(name) => format!(
+            "does not exist; for the Hugging Face repository of this name, download it first and give the folder: \
+             `hf download {} --local-dir {name}`",
+            path.display()
+        ),
+        None => {
+            "does not exist; give a folder with config.json, safetensors and tokenizer.json, or a GGUF file".to_owned()
+        }
+    }
+}
+
+/// The last part of a path that could be the name of a repository, `owner/name`.
+fn repository(path: &Path) -> Option<&str> {
+    let (owner, name) = path.to_str()?.split_once('/')?;
+    let is_name = |part: &str| {
+        let legal = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
+        part.starts_with(|char: char| char.is_ascii_alphanumeric()) && part.chars().all(legal)
+    };
+    (is_name(owner) && is_name(name)).then_some(name)
+}
+
+fn open_folder(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, CheckpointError> {
     if folder::is_hugging_face(path) && shards::are_in(path) {
-        return folder::open(path);
+        return folder::open(path, allowed);
     }
     match gguf::only_file(path)? {
-        Some(file) => gguf::open(&file),
+        Some(file) => gguf::open(&file, allowed),
         // Refused for want of weights, after its config.
-        None if folder::is_hugging_face(path) => folder::open(path),
+        None if folder::is_hugging_face(path) => folder::open(path, allowed),
         None => {
             let reason = "has neither a config.json nor a .gguf file".to_owned();
             Err(CheckpointError::NotACheckpoint { path: path.to_owned(), reason })

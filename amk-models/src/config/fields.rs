@@ -22,8 +22,12 @@ impl Fields {
 
     /// Records a refusal of `field`.
     pub(super) fn refuse(&mut self, field: &str, value: &Value, reason: impl Into<String>) {
-        let shown = if value.is_null() { String::new() } else { value.to_string() };
-        self.refusals.push(Refusal::new(format!("{}{field}", self.prefix), shown, reason));
+        self.refusals.push(Refusal::new(format!("{}{field}", self.prefix), shown(value), reason));
+    }
+
+    /// Records that `field` is one that nothing here knows.
+    pub(super) fn refuse_unknown(&mut self, field: &str, value: &Value, reason: &str) {
+        self.refusals.push(Refusal::unknown(format!("{}{field}", self.prefix), shown(value), reason));
     }
 
     /// Adds the refusals of a nested object.
@@ -116,6 +120,11 @@ impl Fields {
     pub(super) fn token_ids(&mut self, field: &str) -> Vec<u32> {
         self.read(field, "a token id or a list of them", token_ids).unwrap_or_default()
     }
+}
+
+/// A value as a refusal shows it.
+fn shown(value: &Value) -> String {
+    if value.is_null() { String::new() } else { value.to_string() }
 }
 
 /// Token ids as configs write them: one number or a list of numbers.

@@ -11,7 +11,8 @@ use crate::weights::gguf::{Metadata, Value};
 
 use super::rope::yarn_attention_factor;
 use super::{
-    Activation, Architecture, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling,
+    Activation, AllowedFields, Architecture, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope,
+    RopeScaling,
 };
 
 const ARCHITECTURES: [(&str, Architecture); 3] =
@@ -93,16 +94,18 @@ impl ModelConfig {
     ///
     /// # Errors
     /// [`ConfigError`] with every key that cannot be accepted.
-    pub(crate) fn from_gguf(path: &Path, metadata: &Metadata, tensors: GgufTensors) -> Result<Self, ConfigError> {
+    pub(crate) fn from_gguf(
+        path: &Path,
+        metadata: &Metadata,
+        tensors: GgufTensors,
+        allowed: &AllowedFields,
+    ) -> Result<Self, ConfigError> {
         let refused = |refusals| ConfigError { path: path.to_owned(), refusals };
         let (prefix, architecture) = architecture(metadata).map_err(|refusal| refused(vec![refusal]))?;
         let mut keys = Keys { metadata, prefix, refusals: Vec::new() };
         let config = read(&mut keys, architecture, tensors);
         keys.account_for_the_rest();
-        if keys.refusals.is_empty() {
-            keys.refusals = config.contradictions();
-        }
-        if keys.refusals.is_empty() { Ok(config) } else { Err(refused(keys.refusals)) }
+        allowed.judge(path, config, keys.refusals)
     }
 }
 
@@ -285,29 +288,28 @@ impl Keys<'_> {
     fn account_for_the_rest(&mut self) {
         for (key, value) in self.metadata.iter() {
             let own = key.strip_prefix(self.prefix).and_then(|rest| rest.strip_prefix('.'));
-            let reason = match (own, key) {
-                (Some(own), _) => self.unacceptable(own, value),
-                (None, "general.type") if !self.metadata.is_text(key, "model") => Some("this file holds no model"),
+            let refuse = |reason| Some(Refusal::new(key, value.to_string(), reason));
+            let refusal = match (own, key) {
+                (Some(own), _) => unacceptable(key, own, value),
+                (None, "general.type") if !self.metadata.is_text(key, "model") => refuse("this file holds no model"),
                 (None, "split.count") if !matches!(value, Value::Unsigned(0 | 1)) => {
-                    Some("this file is one part of a model; join the parts into one file first")
+                    refuse("this file is one part of a model; join the parts into one file first")
                 }
                 (None, _) => None,
             };
-            if let Some(reason) = reason {
-                self.refusals.push(Refusal::new(key, value.to_string(), reason));
-            }
+            self.refusals.extend(refusal);
         }
     }
+}
 
-    /// Why the key `own` under the architecture's prefix cannot be accepted with this value.
-    fn unacceptable(&self, own: &str, value: &Value) -> Option<&'static str> {
-        if MODELLED.contains(&own) || HARMLESS.contains(&own) {
-            return None;
-        }
-        match MUST_BE_OFF.iter().find(|(known, _)| *known == own) {
-            Some(_) if matches!(value, Value::Unsigned(0) | Value::Bool(false)) => None,
-            Some((_, reason)) => Some(reason),
-            None => Some("this key is unknown and may change what the model computes"),
-        }
+/// Why `key`, which is `own` under the architecture's prefix, cannot be accepted with this value.
+fn unacceptable(key: &str, own: &str, value: &Value) -> Option<Refusal> {
+    if MODELLED.contains(&own) || HARMLESS.contains(&own) {
+        return None;
+    }
+    match MUST_BE_OFF.iter().find(|(known, _)| *known == own) {
+        Some(_) if matches!(value, Value::Unsigned(0) | Value::Bool(false)) => None,
+        Some((_, reason)) => Some(Refusal::new(key, value.to_string(), *reason)),
+        None => Some(Refusal::unknown(key, value.to_string(), "this key is unknown")),
     }
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::hugging_face_rope::rope;
-use super::known_fields::{HARMLESS, MUST_BE_NEUTRAL};
-use super::{Activation, Architecture, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal};
+use super::known_fields::{HARMLESS, MUST_BE_NEUTRAL, is_bookkeeping};
+use super::{Activation, AllowedFields, Architecture, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal};
 
 /// A `model_type` of transformers and how its models differ.
 struct ModelType {
@@ -71,6 +71,14 @@ impl ModelConfig {
     /// # Errors
     /// [`ConfigError`] with every field that cannot be accepted.
     pub fn from_json(path: &Path, text: &[u8]) -> Result<Self, ConfigError> {
+        Self::from_json_allowing(path, text, &AllowedFields::default())
+    }
+
+    /// As [`Self::from_json`], with fields that nothing here knows.
+    ///
+    /// # Errors
+    /// As [`Self::from_json`].
+    pub fn from_json_allowing(path: &Path, text: &[u8], allowed: &AllowedFields) -> Result<Self, ConfigError> {
         let refused = |refusals| ConfigError { path: path.to_owned(), refusals };
         let object = match serde_json::from_slice(text) {
             Ok(Value::Object(object)) => object,
@@ -82,13 +90,7 @@ impl ModelConfig {
         let model_type = model_type(&mut fields).map_err(|refusal| refused(vec![refusal]))?;
         let config = read(&mut fields, model_type);
         account_for_the_rest(&mut fields);
-        if fields.is_accepted() {
-            fields.refuse_all(config.contradictions());
-        }
-        match fields.into_refusals() {
-            refusals if refusals.is_empty() => Ok(config),
-            refusals => Err(refused(refusals)),
-        }
+        allowed.judge(path, config, fields.into_refusals())
     }
 }
 
@@ -200,13 +202,13 @@ fn activation(fields: &mut Fields) -> Activation {
 
 fn account_for_the_rest(fields: &mut Fields) {
     for (field, value) in fields.take_rest() {
-        if HARMLESS.contains(&field.as_str()) {
+        if HARMLESS.contains(&field.as_str()) || is_bookkeeping(&field, &value) {
             continue;
         }
         match MUST_BE_NEUTRAL.iter().find(|(known, ..)| *known == field) {
             Some((_, neutral, _)) if neutral.holds(&value) => {}
             Some((_, _, reason)) => fields.refuse(&field, &value, *reason),
-            None => fields.refuse(&field, &value, "this field is unknown and may change what the model computes"),
+            None => fields.refuse_unknown(&field, &value, "this field is unknown"),
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn rope(config: &mut Fields, head_dim: usize, context_len: usize) -> 
     let original_context = original.or(inner_original).unwrap_or(context_len) as f64;
     let scaling = scaling(&mut inner, original_context, context_len as f64);
     for (key, value) in inner.take_rest() {
-        inner.refuse(&key, &value, "this parameter is not one of the scaling's and may change what the model computes");
+        inner.refuse_unknown(&key, &value, "this parameter is not one of the scaling's");
     }
     config.refuse_all(inner.into_refusals());
     rope_of(theta, head_dim, scaling)

@@ -115,23 +115,38 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("v_head_dim", Neutral::Null, LATENT_ATTENTION),
 ];
 
+/// Types of plain numbers, in which a file or a computation may be.
+const PLAIN_DTYPES: [&str; 4] = ["bfloat16", "float16", "float32", "float64"];
+
+/// Whether a field keeps account of a config's origin or of how Python runs the model, by its name and the kind of its value:
+/// a private attribute of transformers' classes (`_name_or_path`, `_attn_implementation_autoset`), a version, a name or path, an
+/// implementation, or a type of plain numbers. A number or a list says something else whatever the name
+/// (`_sliding_window_pattern`).
+pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) => field.starts_with('_'),
+        Value::String(text) => {
+            let ends = ["version", "name_or_path", "_implementation"].iter().any(|end| field.ends_with(end));
+            let dtype = field.ends_with("dtype") && PLAIN_DTYPES.contains(&text.trim_start_matches("torch."));
+            field.starts_with('_') || ends || dtype
+        }
+        Value::Number(_) | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
 /// Fields without effect on what a trained decoder computes: training, bookkeeping, the Python implementation, other tasks,
 /// and defaults of text generation, which come from `generation_config.json`.
-pub(super) const HARMLESS: [&str; 71] = [
-    // Bookkeeping.
-    "_name_or_path",
+pub(super) const HARMLESS: [&str; 60] = [
+    // Bookkeeping, beside [`is_bookkeeping`].
     "finetuning_task",
     "is_llama_config",
-    "name_or_path",
     "pad_token_id",
     "prefix",
     "sep_token_id",
     "tokenizer_class",
     "transformers.js_config",
-    "transformers_version",
     "unk_token_id",
     "unsloth_fixed",
-    "unsloth_version",
     // Training.
     "attention_dropout",
     "attn_pdrop",
@@ -141,11 +156,6 @@ pub(super) const HARMLESS: [&str; 71] = [
     "resid_pdrop",
     "router_aux_loss_coef",
     // The Python implementation.
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_flash_attn_2_enabled",
-    "_experts_implementation",
-    "attn_implementation",
     "gradient_checkpointing",
     "is_decoder",
     "output_attentions",
@@ -190,9 +200,7 @@ pub(super) const HARMLESS: [&str; 71] = [
     "top_k",
     "top_p",
     "typical_p",
-    "cache_implementation",
     "keys_to_ignore_at_inference",
     "ignore_keys_at_rope_validation",
-    "original_torch_dtype",
     "model_max_length",
 ];

@@ -15,7 +15,7 @@ mod rope;
 
 pub(crate) use fields::token_ids;
 pub(crate) use gguf::GgufTensors;
-pub use refusal::{ConfigError, Refusal};
+pub use refusal::{AllowedFields, ConfigError, Refusal};
 pub use rope::{Rope, RopeFrequencies, RopeScaling};
 
 /// Largest accepted value of any dimension: far above real models, low enough that products of three fit 64 bits.

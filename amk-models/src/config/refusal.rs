@@ -1,7 +1,10 @@
 //! Why a config was refused.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use super::ModelConfig;
 
 /// Longest value shown in a message, in characters.
 const SHOWN_CHARS: usize = 60;
@@ -15,6 +18,8 @@ pub struct Refusal {
     pub value: String,
     /// Why.
     pub reason: String,
+    /// Whether nothing here knows the field, so that [`AllowedFields`] may have it.
+    pub unknown: bool,
 }
 
 impl Refusal {
@@ -24,7 +29,14 @@ impl Refusal {
             Some((at, _)) => format!("{}..", &value[..at]),
             None => value,
         };
-        Self { field: field.into(), value: shortened, reason: reason.into() }
+        Self { field: field.into(), value: shortened, reason: reason.into(), unknown: false }
+    }
+
+    /// The refusal of a field that nothing here knows.
+    pub(super) fn unknown(field: impl Into<String>, value: impl Into<String>, reason: &str) -> Self {
+        let field = field.into();
+        let reason = format!("{reason} and may change what the model computes; --allow-unknown {field} ignores it");
+        Self { unknown: true, ..Self::new(field, value, reason) }
     }
 }
 
@@ -34,6 +46,33 @@ impl fmt::Display for Refusal {
             "" => write!(f, "`{}`: {}", self.field, self.reason),
             value => write!(f, "`{}` is {value}: {}", self.field, self.reason),
         }
+    }
+}
+
+/// Fields that a user takes for harmless although nothing here knows them, by their names in refusals. A field that is known to
+/// change the mathematics is refused all the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowedFields(BTreeSet<String>);
+
+impl FromIterator<String> for AllowedFields {
+    fn from_iter<T: IntoIterator<Item = String>>(fields: T) -> Self {
+        Self(fields.into_iter().collect())
+    }
+}
+
+impl AllowedFields {
+    /// The config, if no refusals remain and nothing in it contradicts itself.
+    pub(super) fn judge(
+        &self,
+        path: &Path,
+        config: ModelConfig,
+        mut refusals: Vec<Refusal>,
+    ) -> Result<ModelConfig, ConfigError> {
+        refusals.retain(|refusal| !(refusal.unknown && self.0.contains(&refusal.field)));
+        if refusals.is_empty() {
+            refusals = config.contradictions();
+        }
+        if refusals.is_empty() { Ok(config) } else { Err(ConfigError { path: path.to_owned(), refusals }) }
     }
 }
 

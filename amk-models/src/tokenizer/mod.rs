@@ -115,7 +115,12 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::Decode`].
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
-        guarded(|| self.inner.decode(ids, true)).map_err(TokenizerError::Decode)
+        self.text(ids, false)
+    }
+
+    /// The text of `ids`, with special tokens or without.
+    fn text(&self, ids: &[u32], special: bool) -> Result<String, TokenizerError> {
+        guarded(|| self.inner.decode(ids, !special)).map_err(TokenizerError::Decode)
     }
 
     /// Decodes token after token.

@@ -17,11 +17,19 @@ pub struct TokenStream<'a> {
     window: Vec<u32>,
     /// How many tokens of the window were given out.
     given_out: usize,
+    /// Whether special tokens have text.
+    special: bool,
 }
 
 impl<'a> TokenStream<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
-        Self { tokenizer, window: Vec::new(), given_out: 0 }
+        Self { tokenizer, window: Vec::new(), given_out: 0, special: false }
+    }
+
+    /// The same with the text of special tokens.
+    #[must_use]
+    pub fn with_special(self) -> Self {
+        Self { special: true, ..self }
     }
 
     /// Takes the next token; returns the text that is complete now, often none.
@@ -51,8 +59,8 @@ impl<'a> TokenStream<'a> {
 
     /// The text of the tokens held back.
     fn held_back(&self) -> Result<String, TokenizerError> {
-        let before = self.tokenizer.decode(&self.window[..self.given_out])?;
-        let all = self.tokenizer.decode(&self.window)?;
+        let before = self.tokenizer.text(&self.window[..self.given_out], self.special)?;
+        let all = self.tokenizer.text(&self.window, self.special)?;
         Ok(all.get(before.len()..).unwrap_or_default().to_owned())
     }
 }

@@ -33,6 +33,11 @@ pub fn read(path: &Path) -> Result<Vec<StoredTensor>, FormatError> {
     let file = Arc::new(MappedFile::open(path)?);
     let (header, data_start) = header(&file)?;
     let data_len = file.bytes().len() - data_start;
+    let needed = header.tensors.iter().map(|(_, info)| info.data_offsets[1]).max().unwrap_or(0);
+    if needed > data_len as u64 {
+        let cause = FormatCause::Truncated { what: "the tensors' data", needed, available: data_len as u64 };
+        return Err(file.error(data_start, cause));
+    }
     let mut tensors = header
         .tensors
         .into_iter()
@@ -79,11 +84,10 @@ fn tensor(
     name: String,
     info: TensorInfo,
 ) -> Result<StoredTensor, FormatError> {
-    let data_len = file.bytes().len() - data_start;
     let [begin, end] = info.data_offsets;
     let refuse = |name: String, reason: String| Err(file.error(data_start, FormatCause::BadTensor { name, reason }));
-    if begin > end || end > data_len as u64 {
-        return refuse(name, format!("offsets {begin}..{end} leave the {data_len} bytes of data"));
+    if begin > end {
+        return refuse(name, format!("it ends at byte {end}, before it begins at {begin}"));
     }
     if info.shape.len() > MAX_RANK {
         return refuse(name, format!("{} dimensions, more than {MAX_RANK}", info.shape.len()));

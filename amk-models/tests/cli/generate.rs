@@ -2,12 +2,20 @@
 
 use crate::amk::{fails, run_with, succeeds, tiny_llama, write_json};
 use serde_json::json;
+use tempfile::TempDir;
 
 const PROMPT: &str = "the cat";
 
 /// The text of some tokens after [`PROMPT`].
-fn text(model: &tempfile::TempDir, arguments: &[&str]) -> String {
-    succeeds("generate", model, &[&[PROMPT, "-q", "-n", "24", "--ignore-eos"], arguments].concat())
+fn text(model: &TempDir, arguments: &[&str]) -> String {
+    succeeds("generate", model, &[&[PROMPT, "--raw", "-q", "-n", "24", "--ignore-eos"], arguments].concat())
+}
+
+/// What a run tells beside the text.
+fn told(model: &TempDir, arguments: &[&str]) -> String {
+    let output = run_with("", "generate", model, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stderr).unwrap()
 }
 
 #[test]
@@ -25,22 +33,131 @@ fn every_greedy_way_has_the_repetition_penalty() {
 #[test]
 fn a_rate_stands_only_beside_what_was_timed() {
     let model = tiny_llama();
-    let summary = |arguments: &[&str]| {
-        let output = run_with("", "generate", &model, arguments);
-        String::from_utf8(output.stderr).unwrap()
-    };
     // An empty text is one token, that of the beginning.
-    let one = summary(&["", "--greedy", "-n", "3"]);
-    assert!(one.starts_with("[1 prompt tokens; 3 new tokens, "), "{one}");
-    let none = summary(&[PROMPT, "--greedy", "-n", "0"]);
-    assert!(none.contains(" tokens/s; 0 new tokens; MaxTokens]"), "{none}");
+    let one = told(&model, &["", "--raw", "--greedy", "-n", "3"]);
+    assert!(one.starts_with("[prompt: 1 token; text: 3 tokens at "), "{one}");
+    let none = told(&model, &[PROMPT, "--raw", "--greedy", "-n", "0"]);
+    assert!(none.starts_with("[prompt: 7 tokens at ") && none.contains(" a second; text: 0 tokens; "), "{none}");
+}
+
+#[test]
+fn why_a_text_ended_is_told_in_words() {
+    let model = tiny_llama();
+    let why = |arguments: &[&str]| {
+        let told = told(&model, &[&[PROMPT, "--raw", "--greedy"], arguments].concat());
+        told.trim_end().trim_end_matches(']').rsplit_once("; text: ").unwrap().1.split_once("; ").unwrap().1.to_owned()
+    };
+    assert_eq!(why(&["-n", "5", "--ignore-eos"]), "stopped at the limit of 5 tokens; -n raises it");
+    assert_eq!(why(&["-c", "9", "--ignore-eos"]), "stopped at the end of the context of 9 positions; -c raises it");
+    // Every text of one token or more has the first character of the greedy one.
+    let first = text(&model, &["--greedy"]).chars().next().unwrap().to_string();
+    assert_eq!(why(&["--stop", &first]), "stopped at a --stop text");
+    let ends = json!({"do_sample": false, "eos_token_id": (0..320).collect::<Vec<u32>>()});
+    write_json(&model, "generation_config.json", &ends);
+    assert_eq!(why(&[]), "the model ended the text");
+}
+
+#[test]
+fn a_model_with_a_chat_template_is_prompted_by_it_unless_it_is_raw() {
+    let model = tiny_llama();
+    let prompt = |arguments: &[&str]| told(&model, &[&[PROMPT, "--greedy", "-n", "4"], arguments].concat());
+    let chat = prompt(&[]);
+    assert!(chat.starts_with("[the model answers the prompt by its chat template; --raw goes on"), "{chat}");
+    assert!(chat.contains("[prompt: 25 tokens "), "{chat}");
+    assert!(prompt(&["--chat"]).starts_with("[prompt: 25 tokens "));
+    assert!(prompt(&["--raw"]).starts_with("[prompt: 7 tokens "));
+    assert!(!prompt(&["--system", "Be brief."]).contains("prompt: 25 tokens "));
+
+    std::fs::remove_file(model.path().join("tokenizer_config.json")).unwrap();
+    assert!(prompt(&[]).starts_with("[prompt: 7 tokens "));
+    let refused = |option: &[&str]| fails("generate", &model, &[&[PROMPT], option].concat());
+    assert!(refused(&["--chat"]).ends_with(" has no chat template; leave out --chat"));
+    assert!(refused(&["--system", "Be brief."]).ends_with(" has no chat template; leave out --system"));
+}
+
+#[test]
+fn a_seed_that_nobody_chose_is_another_each_time_and_told() {
+    let model = tiny_llama();
+    let seed = |arguments: &[&str]| {
+        let output =
+            run_with("", "generate", &model, &[&[PROMPT, "--raw", "-n", "24", "--ignore-eos"], arguments].concat());
+        let told = String::from_utf8(output.stderr).unwrap();
+        let seed = told.strip_prefix("[--seed ").and_then(|rest| rest.split_once(" writes this text again]\n"));
+        (seed.map(|(seed, _)| seed.to_owned()), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (one, text) = seed(&[]);
+    let one = one.expect("a seed");
+    assert_ne!(seed(&[]).0.as_ref(), Some(&one));
+    assert_eq!(seed(&["--seed", &one]), (None, text));
+    assert_eq!(seed(&["--greedy"]).0, None);
+}
+
+#[test]
+fn where_the_model_recommends_no_sampling_the_tail_is_cut() {
+    let model = tiny_llama();
+    let of = |arguments: &[&str]| text(&model, &[&["--seed", "3", "-n", "200"], arguments].concat());
+    write_json(&model, "generation_config.json", &json!({}));
+    assert_eq!(of(&[]), of(&["--temperature", "0.6", "--top-p", "0.9"]));
+    assert_ne!(of(&[]), of(&["--top-p", "1"]));
+    write_json(&model, "generation_config.json", &json!({"temperature": 1.3}));
+    assert_eq!(of(&[]), of(&["--temperature", "1.3", "--top-p", "1"]));
+}
+
+#[test]
+fn an_unknown_field_is_allowed_by_its_name() {
+    let model = tiny_llama();
+    let plain = text(&model, &["--greedy"]);
+    let config = std::fs::read_to_string(model.path().join("config.json")).unwrap();
+    let more = config.replacen('{', r#"{"some_new_trick": 3, "another": 4,"#, 1);
+    std::fs::write(model.path().join("config.json"), more).unwrap();
+    let refused = fails("generate", &model, &[PROMPT, "--allow-unknown", "another"]);
+    assert!(refused.ends_with("; --allow-unknown some_new_trick ignores it"), "{refused}");
+    let both = ["--allow-unknown", "another", "--allow-unknown", "some_new_trick"];
+    assert_eq!(text(&model, &[&["--greedy"], &both[..]].concat()), plain);
+    succeeds("bench", &model, &[&["-n", "2", "--threads", "1"], &both[..]].concat());
+}
+
+#[test]
+fn the_last_of_repeated_options_counts() {
+    let model = tiny_llama();
+    assert_eq!(text(&model, &["--greedy", "-n", "3", "-n", "5"]), text(&model, &["--greedy", "-n", "5"]));
+}
+
+#[test]
+fn special_tokens_are_shown_where_they_are_asked_for() {
+    let model = tiny_llama();
+    let tokenizer = std::fs::read_to_string(model.path().join("tokenizer.json")).unwrap();
+    let end = "<|end_of_text|>";
+    assert!(tokenizer.contains(end));
+    // Seeds whose texts end before the limit show the token that ended them.
+    let of = |seed: &str, arguments: &[&str]| {
+        succeeds("generate", &model, &[&[PROMPT, "--raw", "-q", "--seed", seed, "-t", "2"], arguments].concat())
+    };
+    let shown =
+        (0..50).map(|seed| of(&seed.to_string(), &["--show-special"])).find(|text| text.ends_with(&format!("{end}\n")));
+    assert!(shown.is_some(), "no text ended");
+    assert!((0..5).all(|seed| !of(&seed.to_string(), &[]).contains(end)));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_ends_the_text_at_once() {
+    use std::process::{Command, Stdio};
+    let model = tiny_llama();
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));
+    amk.args(["generate", "-q", "--ignore-eos", "-n", "200", PROMPT, "-m"]).arg(model.path());
+    let output = amk.stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("error: the text cannot be written: No space left on device"), "{error}");
 }
 
 #[test]
 fn one_newline_at_the_end_of_standard_input_is_not_of_the_prompt() {
     let model = tiny_llama();
     let read = |input: &str| {
-        let output = run_with(input, "generate", &model, &["-", "--greedy", "-q", "-n", "24", "--ignore-eos"]);
+        let output = run_with(input, "generate", &model, &["-", "--raw", "--greedy", "-q", "-n", "24", "--ignore-eos"]);
         String::from_utf8(output.stdout).unwrap()
     };
     let plain = text(&model, &["--greedy"]);
@@ -54,12 +171,9 @@ fn one_newline_at_the_end_of_standard_input_is_not_of_the_prompt() {
 fn a_prompt_may_fill_the_context() {
     let model = tiny_llama();
     // Seven tokens.
-    let of = |context: &str| {
-        let output = run_with("", "generate", &model, &[PROMPT, "--greedy", "--ignore-eos", "-c", context]);
-        String::from_utf8(output.stderr).unwrap()
-    };
-    assert!(of("8").contains("; 2 new tokens, ") && of("7").contains("; 1 new tokens, "), "{}", of("7"));
-    let longer = fails("generate", &model, &[PROMPT, "-c", "6"]);
+    let of = |context: &str| told(&model, &[PROMPT, "--raw", "--greedy", "--ignore-eos", "-c", context]);
+    assert!(of("8").contains("; text: 2 tokens at ") && of("7").contains("; text: 1 token at "), "{}", of("7"));
+    let longer = fails("generate", &model, &[PROMPT, "--raw", "-c", "6"]);
     assert!(longer.starts_with("the prompt has 7 tokens, but the context has 6 positions"), "{longer}");
 }
 

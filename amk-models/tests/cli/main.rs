@@ -1,7 +1,10 @@
 //! The `amk` binary as a user runs it, on tiny checkpoints.
 
 mod amk;
+mod cache;
 mod dump;
 mod errors;
 mod generate;
 mod measure;
+mod readme;
+mod refusals;

@@ -9,8 +9,12 @@ fn positions_and_steps_that_do_not_fit_are_refused_by_the_name_of_their_option()
     assert_eq!(fails("trace", &model, &["--position", "256"]), past);
     assert!(fails("trace", &model, &["--position", "4294967295"]).starts_with("--position is 4294967295"));
     let bench = |arguments: &[&str]| fails("bench", &model, arguments);
-    assert_eq!(bench(&["-n", "249"]), "--steps is 249, but the model's context has room for 248");
-    assert_eq!(bench(&["-n", "4294967295"]), "--steps is 4294967295, but the model's context has room for 248");
+    assert_eq!(bench(&["-n", "257"]), "--steps is 257, but the model's context has room for 256");
+    assert_eq!(bench(&["-n", "4294967295"]), "--steps is 4294967295, but the model's context has room for 256");
+    assert_eq!(
+        bench(&["-n", "6", "--positions", "251"]),
+        "none of --positions fits the model's context; use at most 250"
+    );
 }
 
 #[test]
@@ -28,7 +32,7 @@ fn tune_looks_at_the_context_before_it_looks_for_a_gpu() {
 
 #[test]
 fn the_whole_context_can_be_timed() {
-    assert!(succeeds("bench", &tiny_llama(), &["-n", "248", "--threads", "1"]).contains("tokens/s"));
+    assert!(succeeds("bench", &tiny_llama(), &["-n", "256", "--threads", "1"]).contains("tokens/s"));
 }
 
 #[test]
@@ -39,9 +43,23 @@ fn a_model_without_a_tokenizer_is_timed() {
 }
 
 #[test]
-fn no_threads_are_refused_as_by_generate() {
+fn a_cpu_times_the_positions_that_it_is_asked_for() {
     let model = tiny_llama();
-    let refused = "--threads is 0; use at least 1";
-    assert_eq!(fails("bench", &model, &["--threads", "0"]), refused);
-    assert_eq!(fails("generate", &model, &["a", "--threads", "0"]), refused);
+    let json = succeeds("bench", &model, &["-n", "4", "--positions", "0,100,300", "--json", "-", "--threads", "1"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    let of = |field: &str| rows.iter().map(|row| row[field].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(of("position"), [0, 100]);
+    // Keys and values of two layers with two heads of 16, in f32, for each position.
+    assert_eq!(of("bytes")[1] - of("bytes")[0], 100 * 2 * 2 * 2 * 16 * 4);
+    let table = succeeds("bench", &model, &["-n", "4", "--positions", "0,300", "--threads", "1"]);
+    assert!(table.contains(": position 300 is outside the model's context\n"), "{table}");
+}
+
+#[test]
+fn a_cpu_refuses_what_only_a_gpu_has_a_use_for() {
+    let model = tiny_llama();
+    for option in [&["--ablate"][..], &["--peers", "none"], &["--samples", "3"], &["--svg", "r.svg"]] {
+        assert_eq!(fails("bench", &model, option), format!("{} is for a GPU; add --device cuda", option[0]));
+    }
+    assert!(!std::path::Path::new("r.svg").exists());
 }

@@ -164,7 +164,7 @@ fn what_is_no_checkpoint_is_named() {
         other => panic!("{other:?}"),
     };
     assert!(message(empty.path()).ends_with("has neither a config.json nor a .gguf file"));
-    assert!(message(&empty.path().join("gone")).ends_with("does not exist"));
+    assert!(message(&empty.path().join("gone")).contains("does not exist; give a folder with config.json"));
     std::fs::write(empty.path().join("a.gguf"), b"").unwrap();
     std::fs::write(empty.path().join("b.gguf"), b"").unwrap();
     assert!(message(empty.path()).ends_with("has 2 .gguf files (a.gguf, b.gguf); name one of them"));

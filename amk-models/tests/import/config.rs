@@ -186,6 +186,53 @@ fn the_same_fields_are_accepted_when_they_are_off() {
 }
 
 #[test]
+fn bookkeeping_is_known_by_name_and_kind_of_value() {
+    let bookkeeping = json!({
+        "_model_name_or_path": "model.gguf", "_name_or_path": "a/b", "base_model_name_or_path": "c/d", "_commit_hash": null,
+        "_attn_implementation_autoset": true, "experts_implementation": "eager", "some_tool_version": "2026.1",
+        "original_dtype": "torch.bfloat16", "_some_switch": false,
+    });
+    read(&with(tiny_config(), bookkeeping)).unwrap();
+    for (field, value) in [
+        ("_sliding_window_pattern", json!(6)),
+        ("_layers", json!(["full_attention"])),
+        ("rope_version", json!(2)),
+        ("cache_dtype", json!("fp8_e4m3")),
+        ("norm_name", json!("layer")),
+    ] {
+        refused(&with(tiny_config(), json!({ field: value })), field, "unknown");
+    }
+}
+
+#[test]
+fn a_field_that_is_merely_unknown_can_be_allowed_by_its_name() {
+    let allowing = |config: &Value, fields: &[&str]| {
+        let allowed = fields.iter().map(|&field| field.to_owned()).collect();
+        ModelConfig::from_json_allowing(Path::new("config.json"), config.to_string().as_bytes(), &allowed)
+    };
+    let two = with(tiny_config(), json!({"some_new_trick": 3, "another": [1]}));
+    let error = allowing(&two, &["some_new_trick"]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "config.json: `another` is [1]: this field is unknown and may change what the model computes; \
+         --allow-unknown another ignores it"
+    );
+    assert_eq!(allowing(&two, &["some_new_trick", "another"]).unwrap(), read(&tiny_config()).unwrap());
+    let scaled = |more: Value| with(json!({"type": "linear", "factor": 2.0}), more);
+    let nested = with(tiny_config(), json!({"rope_scaling": scaled(json!({"mrope_section": [1]}))}));
+    let plain = with(tiny_config(), json!({"rope_scaling": scaled(json!({}))}));
+    assert_eq!(allowing(&nested, &["rope_scaling.mrope_section"]).unwrap(), read(&plain).unwrap());
+    // What is known to change the mathematics is not unknown; and what remains must not contradict itself.
+    let known = allowing(&with(tiny_config(), json!({"mlp_bias": true})), &["mlp_bias"]).unwrap_err();
+    assert!(known.to_string().ends_with("biases on the feed-forward network are not modelled"), "{known}");
+    let odd = with(
+        tiny_config(),
+        json!({"some_new_trick": 3, "num_key_value_heads": 2, "num_attention_heads": 3, "head_dim": 4}),
+    );
+    assert!(allowing(&odd, &["some_new_trick"]).unwrap_err().to_string().contains("does not divide"));
+}
+
+#[test]
 fn scalings_that_are_not_modelled_are_refused() {
     let scaling = |scaling: Value| with(tiny_config(), json!({"rope_scaling": scaling}));
     for name in ["dynamic", "longrope", "su", "mrope", "proportional"] {

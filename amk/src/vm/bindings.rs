@@ -3,6 +3,7 @@
 use crate::layout::{Leaf, WeightLayout, visit};
 use crate::tensor::{State, Weight};
 use amk_ir::Constants;
+use amk_ir::graph::Instance;
 use core::fmt;
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ pub struct Bindings {
 /// A bound layout has another constant than the program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{path}` is {program} in the program, but {bound} is bound to it; lower the program with the values of the layout"
+    "`{path}` is {program} in the program, but {bound} is bound to it; lower the program for `bindings.complete(instance)`, \
+     which takes what the instance leaves out from the layout, or write `{path} = {bound}` in `instances(..)`"
 )]
 pub struct OtherConstant {
     /// The field's path.
@@ -91,6 +93,19 @@ impl Bindings {
         &self.flags
     }
 
+    /// The instance with the bound floats and flags where it names none: a program lowered for it is one that these bindings fit.
+    #[must_use]
+    pub fn complete(&self, instance: &Instance) -> Instance {
+        let mut complete = instance.clone();
+        for (path, &value) in &self.floats {
+            complete.floats.entry(path.clone()).or_insert(value);
+        }
+        for (path, &value) in &self.flags {
+            complete.flags.entry(path.clone()).or_insert(value);
+        }
+        complete
+    }
+
     /// Compares the bound floats and flags with those of a program.
     pub(super) fn check(&self, constants: &Constants) -> Result<(), OtherConstant> {
         compare(&constants.floats, &self.floats, |a, b| a.to_bits() == b.to_bits())?;
@@ -98,7 +113,7 @@ impl Bindings {
     }
 }
 
-fn compare<T: fmt::Display>(
+fn compare<T: fmt::Debug>(
     program: &BTreeMap<String, T>,
     bound: &BTreeMap<String, T>,
     same: fn(&T, &T) -> bool,
@@ -107,7 +122,7 @@ fn compare<T: fmt::Display>(
     match pairs.find(|(_, program, bound)| !same(program, bound)) {
         None => Ok(()),
         Some((path, program, bound)) => {
-            Err(OtherConstant { path: path.clone(), program: program.to_string(), bound: bound.to_string() })
+            Err(OtherConstant { path: path.clone(), program: format!("{program:?}"), bound: format!("{bound:?}") })
         }
     }
 }

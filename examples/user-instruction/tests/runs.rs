@@ -60,12 +60,11 @@ struct Model {
 
 impl Model {
     fn new(name: &str) -> Self {
-        let mut instance = DECODE.instance(name).expect("a declared instance").clone();
+        let instance = DECODE.instance(name).expect("a declared instance");
         let weights: Decoder = build(&instance.dims, &mut Random).expect("weights");
         let bindings = Bindings::new().layout("w", &weights);
-        instance.floats = bindings.floats().clone();
         let cache = zeroed(&instance.dims).expect("a cache");
-        Self { instance, weights, cache, bindings }
+        Self { instance: bindings.complete(instance), weights, cache, bindings }
     }
 
     fn eager(&mut self, token: u32, pos: u32) -> Tensor {

@@ -1,13 +1,13 @@
 //! Draws random programs and compares the verifier with the oracle: `soundness --programs 1000000 --seed 1`.
 
-use amk_tests::generate::Size;
-use amk_tests::oracle::Explorer;
 use amk_tests::routed::{Count, compare, mutate::Class};
 use amk_tests::shrink::shrink;
-use amk_tests::soundness::{Difference, Tally, codes, draw, opinion};
+use amk_tests::soundness::guided::Guided;
+use amk_tests::soundness::{Difference, Family, Tally, cause, codes, draw, opinion};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use std::time::Instant;
 /// Compares the verifier with an exhaustive oracle on random programs.
 #[derive(Parser)]
 struct Args {
-    /// How many programs are drawn.
+    /// How many programs are drawn, of all families together.
     #[arg(long, default_value_t = 100_000)]
     programs: u64,
     /// The seed they are drawn from.
@@ -24,59 +24,86 @@ struct Args {
     /// Threads.
     #[arg(long, default_value_t = 2)]
     threads: u64,
-    /// Prints the `n`-th program and what is said of it, and nothing else.
+    /// Families of programs: small, large, moving, packets, ahead, deep, states, shared, relay, mixed; all but `large` if none is named.
+    #[arg(long, value_delimiter = ',', value_parser = family)]
+    class: Vec<Family>,
+    /// Prints the `n`-th program of a family and what is said of it, and nothing else.
     #[arg(long)]
     show: Option<u64>,
-    /// Prints that many of the programs on which they differ, shrunk.
+    /// Prints that many of the programs on which they differ, shrunk; false accepts first.
     #[arg(long, default_value_t = 3)]
     differences: usize,
-    /// Programs of up to 80 tasks, judged by one execution a task and not by every interleaving.
+    /// Keeps programs that show something new and changes those further.
     #[arg(long)]
-    large: bool,
+    guided: bool,
+    /// Where a guided search writes accepted programs that an edit makes unsafe.
+    #[arg(long, requires = "guided")]
+    keep: Option<PathBuf>,
     /// Programs with tables, each routing judged as a program of its own.
     #[arg(long)]
     routed: bool,
-    /// Prints a JSON summary instead of a table.
+    /// Prints a JSON summary instead of tables.
     #[arg(long)]
     json: bool,
 }
 
-impl Args {
-    fn size(&self) -> Size {
-        if self.large { Size::LARGE } else { Size::SMALL }
-    }
+fn family(name: &str) -> Result<Family, String> {
+    let known = || Family::small().into_iter().chain([Family::Large]);
+    let names = || known().map(|family| family.to_string()).collect::<Vec<_>>().join(", ");
+    known().find(|family| family.to_string() == name).ok_or_else(|| format!("one of {}", names()))
 }
 
 /// Programs a thread takes at a time.
 const CHUNK: u64 = 100;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let mut args = Args::parse();
+    if args.class.is_empty() {
+        args.class = Family::small();
+    }
     if let Some(number) = args.show {
-        show(args.size(), args.seed, number);
+        args.class.iter().for_each(|&family| show(family, args.seed, number));
         return ExitCode::SUCCESS;
     }
     if args.routed {
         return routed(&args);
     }
-    let started = Instant::now();
-    let tally = run(&args);
-    let seconds = started.elapsed().as_secs_f64();
+    let bar = bar(args.programs);
+    let mut sum = Tally::default();
+    let mut tallies = Vec::new();
+    if args.guided {
+        let started = Instant::now();
+        sum = guided(&args, &bar);
+        tallies.push(("guided".to_owned(), sum.clone(), started.elapsed().as_secs_f64()));
+        args.class.clear();
+    }
+    for (n, &family) in (0..).zip(&args.class) {
+        let families = args.class.len() as u64;
+        let programs = args.programs / families + u64::from(n < args.programs % families);
+        let started = Instant::now();
+        let tally = run(&args, family, programs, &bar);
+        sum.add(tally.clone());
+        tallies.push((family.to_string(), tally, started.elapsed().as_secs_f64()));
+    }
+    bar.finish_and_clear();
     if args.json {
-        json(&args, &tally, seconds)
+        json(&args, &sum);
     } else {
-        table(&args, &tally, seconds)
+        table(&args, &tallies, &sum);
     }
-    for difference in tally.differences.iter().take(args.differences) {
-        explain(difference);
+    let mut left = args.differences;
+    for (family, tally, _) in &tallies {
+        for difference in tally.differences.iter().take(left) {
+            explain(family, difference);
+            left -= 1;
+        }
     }
-    let total = tally.total();
-    if total.false_accepts + total.false_rejects == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if sum.total().false_accepts == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn bar(programs: u64) -> ProgressBar {
     let bar = ProgressBar::new(programs);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} programs, {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {human_pos}/{human_len} programs, {msg}{eta} left") {
         bar.set_style(style);
     }
     bar
@@ -108,24 +135,58 @@ fn routed(args: &Args) -> ExitCode {
     if total.false_accepts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run(args: &Args) -> Tally {
-    let bar = bar(args.programs);
+/// Compares the programs of a family, on all threads.
+fn run(args: &Args, family: Family, programs: u64, bar: &ProgressBar) -> Tally {
     let next = AtomicU64::new(0);
     let work = || {
         let mut tally = Tally::default();
         loop {
             let first = next.fetch_add(CHUNK, Ordering::Relaxed);
-            if first >= args.programs {
+            if first >= programs {
                 return tally;
             }
-            let last = (first + CHUNK).min(args.programs);
-            tally.add(Tally::run(codes, args.size(), args.seed, first..last));
+            let last = (first + CHUNK).min(programs);
+            tally.add(Tally::run(codes, family, args.seed, first..last));
             bar.inc(last - first);
         }
     };
+    threads(args.threads, work)
+}
+
+/// A guided search on every thread, each on its own.
+fn guided(args: &Args, bar: &ProgressBar) -> Tally {
+    let (next, each) = (AtomicU64::new(0), args.programs / args.threads.max(1));
+    threads(args.threads, || {
+        let thread = next.fetch_add(1, Ordering::Relaxed);
+        let mut search = Guided::new(codes, &args.class, args.seed + (thread << 32));
+        let mut judged = 0;
+        while judged < each {
+            search.run(CHUNK);
+            let now = search.tally.total().programs;
+            bar.inc(now - judged);
+            judged = now;
+        }
+        let tally = search.tally.clone();
+        if let Some(folder) = args.keep.as_ref().filter(|_| thread == 0) {
+            for (n, miss) in search.near_misses(NEAR_MISSES).into_iter().enumerate() {
+                let path = folder.join(format!("{n:02}.amk"));
+                if let Err(error) = std::fs::write(&path, miss.print()) {
+                    eprintln!("{}: {error}", path.display());
+                }
+            }
+        }
+        tally
+    })
+}
+
+/// As many near misses are kept.
+const NEAR_MISSES: usize = 40;
+
+/// Runs some work on every thread, and adds up what they counted.
+fn threads(threads: u64, work: impl Fn() -> Tally + Sync) -> Tally {
     let mut sum = Tally::default();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..args.threads.max(1)).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(&work)).collect();
         for thread in threads {
             match thread.join() {
                 Ok(tally) => sum.add(tally),
@@ -133,65 +194,73 @@ fn run(args: &Args) -> Tally {
             }
         }
     });
-    bar.finish_and_clear();
     sum
 }
 
-fn table(args: &Args, tally: &Tally, seconds: f64) {
-    println!(
-        "{:<18} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "class", "programs", "unsafe", "false acc", "false rej", "undecided"
-    );
-    let total = tally.total();
-    let labels = tally.labels.iter().map(|(label, count)| (format!("{label:?}"), count));
-    for (label, count) in labels.chain([("all".to_owned(), &total)]) {
+fn table(args: &Args, tallies: &[(String, Tally, f64)], sum: &Tally) {
+    for (label, count) in &sum.labels {
+        let label = format!("{label:?}");
         let label = label.trim_start_matches("Mutant(").trim_end_matches(')');
-        let (wrong, rejected) = (count.false_accepts, count.false_rejects);
+        println!("{:>9} {label}: {} unsafe", count.programs, count.unsafe_programs);
+    }
+    for (feature, (programs, safe)) in &sum.features {
+        println!("{programs:>9} with {feature}: {safe} safe");
+    }
+    println!("oracle {:?}", sum.verdicts);
+    println!("verifier {:?}", sum.codes);
+    for (cause, (programs, number)) in &sum.rejects {
+        println!("{programs:>9} safe, but {cause} (as {number})");
+    }
+    println!(
+        "\n{:<10} {:>10} {:>10} {:>9} {:>9} {:>9} {:>9}",
+        "class", "programs", "unsafe", "false acc", "false rej", "undecided", "a second"
+    );
+    let all = tallies.iter().map(|(_, _, seconds)| seconds).sum();
+    let rows = tallies.iter().map(|(family, tally, seconds)| (family.clone(), tally, *seconds));
+    for (name, tally, seconds) in rows.chain([("all".to_owned(), sum, all)]) {
+        let count = tally.total();
+        let speed = count.programs as f64 / seconds;
         println!(
-            "{label:<18} {:>9} {:>9} {wrong:>9} {rejected:>9} {:>9}",
-            count.programs, count.unsafe_programs, count.undecided
+            "{name:<10} {:>10} {:>10} {:>9} {:>9} {:>9} {speed:>9.0}",
+            count.programs, count.unsafe_programs, count.false_accepts, count.false_rejects, count.undecided
         );
     }
-    for (feature, (programs, safe)) in &tally.features {
-        println!("{programs:>9} programs with {feature}, {safe} safe");
-    }
-    println!("oracle {:?}, {} states", tally.verdicts, tally.states);
-    println!("verifier {:?}", tally.codes);
-    let (verifying, exploring) = (tally.verifying.as_secs_f64(), tally.exploring.as_secs_f64());
+    let (verifying, exploring) = (sum.verifying.as_secs_f64(), sum.exploring.as_secs_f64());
+    let (slowest, number) = (sum.slowest.0.as_secs_f64(), sum.slowest.1);
     println!(
-        "seed {}, {seconds:.1} s: verifier {verifying:.1} s, oracle {exploring:.1} s of {} threads",
+        "seed {}, {all:.1} s: verifier {verifying:.1} s, oracle {exploring:.1} s of {} threads; the verifier took {slowest:.4} s for {number}",
         args.seed, args.threads
     );
 }
 
-fn json(args: &Args, tally: &Tally, seconds: f64) {
+fn json(args: &Args, tally: &Tally) {
     let labels: serde_json::Map<_, _> =
         tally.labels.iter().map(|(label, count)| (format!("{label:?}"), serde_json::json!(count))).collect();
     let summary = serde_json::json!({
-        "programs": args.programs, "seed": args.seed, "seconds": seconds, "total": tally.total(), "classes": labels,
-        "features": tally.features, "oracle": tally.verdicts, "verifier": tally.codes, "states": tally.states,
+        "programs": args.programs, "seed": args.seed, "total": tally.total(), "classes": labels,
+        "features": tally.features, "oracle": tally.verdicts, "verifier": tally.codes, "false rejects": tally.rejects,
     });
     println!("{summary:#}");
 }
 
-fn show(size: Size, seed: u64, number: u64) {
-    let (label, program) = draw(size, seed, number);
-    println!("; {label:?}\n{}", amk_ir::text::print(&program));
-    let verdict = opinion(&mut Explorer::default(), &program, true);
+fn show(family: Family, seed: u64, number: u64) {
+    let (label, program) = draw(family, seed, number);
+    println!("; {family} {label:?}\n{}", amk_ir::text::print(&program));
+    let verdict = opinion(&program, true);
     println!("; oracle: {verdict}");
     for violation in amk_ir::verify::check(&program) {
-        println!("; verifier: {} {violation:?}", violation.code());
+        println!("; verifier: {}\n; {violation:?}", cause(&violation));
     }
 }
 
-fn explain(difference: &Difference) {
+fn explain(family: &str, difference: &Difference) {
     let accepted = difference.codes.is_empty();
     let differs = |program: &amk_ir::Program| {
-        codes(program).is_empty() == accepted && opinion(&mut Explorer::default(), program, true).is_safe() != accepted
+        codes(program).is_empty() == accepted && opinion(program, true).is_safe() != accepted
     };
     let small = shrink(difference.program.clone(), differs);
-    let verdict = opinion(&mut Explorer::default(), &small, true);
-    println!("\n; program {}: oracle: {verdict}; verifier: {:?}", difference.number, codes(&small));
+    let verdict = opinion(&small, true);
+    println!("\n; {family} {}: oracle: {verdict}; verifier: {:?}", difference.number, codes(&small));
     for violation in amk_ir::verify::check(&small) {
         println!("; {violation:?}");
     }

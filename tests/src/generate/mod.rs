@@ -3,11 +3,15 @@
 //! [`program()`] draws buffers, then tasks that mostly read what is written, then queues, then counters for every conflict that the queues do
 //! not order. A pipelined program mostly gets closing tasks that keep a worker from overtaking the others by a step.
 
+pub mod attack;
 mod buffers;
+mod grow;
+mod relay;
 mod rng;
 mod sync;
 mod tasks;
 
+pub use grow::grow;
 pub use rng::Rng;
 
 use amk_ir::{Access, Instruction, OperandSpec, Program, Queues, Region, Steps, TaskId};
@@ -62,7 +66,7 @@ pub fn program(rng: &mut Rng, size: Size) -> Program {
     draft.tasks(tasks);
     draft.share_memory();
     draft.queues(ticket, workers);
-    draft.synchronise(closed);
+    draft.synchronise(if closed { sync::Closing::Whole } else { sync::Closing::Open }, &[]);
     draft.program
 }
 
@@ -71,7 +75,7 @@ impl Draft<'_> {
     fn queues(&mut self, ticket: bool, workers: u32) {
         let tasks = self.program.tasks.len() as u32;
         let mut order: Vec<TaskId> = (0..tasks).map(TaskId).collect();
-        if self.careless && self.rng.chance(30) {
+        if tasks > 1 && self.careless && self.rng.chance(30) {
             let at = self.rng.below(tasks - 1) as usize;
             order.swap(at, at + 1);
         }

@@ -20,8 +20,20 @@ struct Counters {
     progress: Vec<Option<usize>>,
 }
 
+/// What keeps workers from overtaking others by a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// Nothing.
+    Open,
+    /// Every worker waits for all.
+    Whole,
+    /// Some workers wait for some.
+    Fences,
+}
+
 impl Draft<'_> {
-    pub(super) fn synchronise(&mut self, closed: bool) {
+    /// Waits for all conflicts that nothing else orders, and of the second task of each link for the first.
+    pub(super) fn synchronise(&mut self, closing: Closing, links: &[(TaskId, TaskId)]) {
         let mut counters = Counters::default();
         let tasks = self.program.tasks.len();
         let mut ordered: Vec<Set> = Vec::new();
@@ -45,9 +57,14 @@ impl Draft<'_> {
             }
             ordered.push(before);
         }
+        for (from, to) in links {
+            self.wait_for(&mut counters, to.index(), &[from.index()]);
+        }
         self.spare(&mut counters);
-        if closed {
-            self.close(&mut counters);
+        match closing {
+            Closing::Open => {}
+            Closing::Whole => self.close(&mut counters),
+            Closing::Fences => self.fences(&mut counters),
         }
         self.lay_out(&counters);
     }
@@ -144,6 +161,51 @@ impl Draft<'_> {
             if let Queues::Static(queues) = &mut self.program.queues {
                 queues[worker as usize].push(task);
             }
+        }
+    }
+
+    /// Tasks without calls, mostly the last of their queues, that wait for some tasks of other workers.
+    fn fences(&mut self, counters: &mut Counters) {
+        let Queues::Static(queues) = self.program.queues.clone() else { return };
+        let (ring, all) = (self.rng.chance(30), self.rng.chance(30));
+        for worker in (0..queues.len()).filter(|_| queues.len() > 1) {
+            if self.rng.chance(if self.careless { 25 } else { 8 }) {
+                continue;
+            }
+            let mut arrivals: Set = 0;
+            for (other, queue) in queues.iter().enumerate() {
+                let next = other == (worker + 1) % queues.len();
+                let chosen = if ring { next } else { other != worker && (all || self.rng.chance(60)) };
+                let last = if self.rng.chance(75) { queue.last() } else { self.rng.pick(queue) };
+                arrivals |= last.filter(|_| chosen).map_or(0, |task| 1 << task.0);
+            }
+            if arrivals != 0 {
+                self.fence(counters, worker, arrivals);
+            }
+        }
+        if self.rng.chance(15)
+            && let Some((task, counter, threshold)) = self.rng.pick(&counters.waits).copied()
+        {
+            counters.signals.push(counters.signals[counter]);
+            counters.waits.push((task, counters.signals.len() - 1, threshold));
+        }
+    }
+
+    fn fence(&mut self, counters: &mut Counters, worker: usize, arrivals: Set) {
+        let known = counters.signals.iter().position(|&signals| signals == arrivals).filter(|_| self.rng.chance(50));
+        let counter = known.unwrap_or_else(|| {
+            counters.signals.push(arrivals);
+            counters.signals.len() - 1
+        });
+        let task = TaskId::from(self.program.tasks.len());
+        let threshold = self.rng.chance(10).then(|| self.rng.between(1, arrivals.count_ones()));
+        self.program.tasks.push(Task::default());
+        counters.waits.push((task.index(), counter, threshold));
+        if let Queues::Static(queues) = &mut self.program.queues {
+            let queue = &mut queues[worker];
+            let last = queue.len() as u32;
+            let at = if self.rng.chance(90) { last } else { self.rng.below(last + 1) };
+            queue.insert(at as usize, task);
         }
     }
 

@@ -82,7 +82,7 @@ impl Draft<'_> {
         self.push(calls, operands);
     }
 
-    fn push(&mut self, calls: &mut Vec<Call>, mut operands: Vec<Operand>) {
+    pub(super) fn push(&mut self, calls: &mut Vec<Call>, mut operands: Vec<Operand>) {
         operands.sort_by_key(|operand| match operand.access {
             Access::Read => 0,
             Access::Update => 1,

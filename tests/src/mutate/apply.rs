@@ -71,6 +71,9 @@ fn change(program: &mut Program, class: Class, site: Site) -> Option<()> {
 fn whole(program: &mut Program, class: Class) -> Option<()> {
     match class {
         Class::Pipeline => program.steps = Steps::Pipelined,
+        Class::Barrier => program.steps = Steps::Barrier,
+        Class::FewerPositions => program.positions = program.positions.saturating_sub(1),
+        Class::MorePositions => program.positions = program.positions.saturating_add(1),
         Class::NoWorkers => match &mut program.queues {
             Queues::Static(queues) => queues.clear(),
             Queues::Ticket { workers, .. } => *workers = 0,
@@ -119,6 +122,9 @@ fn signal(task: &mut Task, class: Class, n: usize, to: Option<Element>) -> Optio
 }
 
 fn entry(queues: &mut Queues, class: Class, worker: usize, at: usize, to: usize) -> Option<()> {
+    if let (Queues::Static(queues), Class::SplitWorker) = (&mut *queues, class) {
+        queues.push(Vec::new());
+    }
     let mut lists: Vec<&mut Vec<TaskId>> = match queues {
         Queues::Static(queues) => queues.iter_mut().collect(),
         Queues::Ticket { order, .. } => vec![order],
@@ -194,6 +200,8 @@ fn bounds(operand: &mut Operand, class: Class, dim: usize, up: bool) -> Option<(
         (Class::WidenTile, false) => shift(lo, false),
         (Class::NarrowTile, true) => shift(hi, false),
         (Class::NarrowTile, false) => shift(lo, true),
+        (Class::FollowBound, true) => hi.pos = !hi.pos,
+        (Class::FollowBound, false) => lo.pos = !lo.pos,
         _ => {
             lo.pos = !lo.pos;
             hi.pos = lo.pos;
@@ -223,6 +231,10 @@ fn buffer(program: &mut Program, class: Class, id: BufferId) -> Option<()> {
     match class {
         Class::FewerSlots => match &mut buffer.exchange {
             Exchange::Packet { slots } => *slots = slots.saturating_sub(1),
+            Exchange::Counter => return None,
+        },
+        Class::MoreSlots => match &mut buffer.exchange {
+            Exchange::Packet { slots } => *slots = slots.saturating_add(1),
             Exchange::Counter => return None,
         },
         Class::PacketToCounter => buffer.exchange = Exchange::Counter,

@@ -38,6 +38,8 @@ pub enum Class {
     SwapQueue,
     /// A task moves to another worker.
     MoveTask,
+    /// A task moves to a worker of its own.
+    SplitWorker,
     /// A task is in no queue.
     DropEntry,
     /// A task is queued twice.
@@ -56,18 +58,28 @@ pub enum Class {
     NarrowTile,
     /// A tile follows the position.
     FollowPosition,
+    /// A bound of a tile follows the position, or no longer does.
+    FollowBound,
     /// Two buffers share memory.
     Alias,
     /// An operand is read before the waits.
     Early,
     /// A packet buffer has one slot less.
     FewerSlots,
+    /// A packet buffer has one slot more.
+    MoreSlots,
     /// A packet buffer becomes an ordinary one.
     PacketToCounter,
     /// An ordinary buffer becomes a packet buffer.
     CounterToPacket,
     /// Steps are no longer separated by a barrier.
     Pipeline,
+    /// Steps are separated by a barrier.
+    Barrier,
+    /// There is one position less.
+    FewerPositions,
+    /// There is one position more.
+    MorePositions,
     /// A written buffer becomes read only.
     ReadOnly,
     /// A state becomes undefined at the start of a step.
@@ -104,7 +116,7 @@ pub enum Class {
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 49] = [
         Self::DropWait,
         Self::LowerWait,
         Self::RaiseWait,
@@ -117,6 +129,7 @@ impl Class {
         Self::RepeatSignal,
         Self::SwapQueue,
         Self::MoveTask,
+        Self::SplitWorker,
         Self::DropEntry,
         Self::RepeatEntry,
         Self::StaticToTicket,
@@ -126,12 +139,17 @@ impl Class {
         Self::WidenTile,
         Self::NarrowTile,
         Self::FollowPosition,
+        Self::FollowBound,
         Self::Alias,
         Self::Early,
         Self::FewerSlots,
+        Self::MoreSlots,
         Self::PacketToCounter,
         Self::CounterToPacket,
         Self::Pipeline,
+        Self::Barrier,
+        Self::FewerPositions,
+        Self::MorePositions,
         Self::ReadOnly,
         Self::ForgetState,
         Self::MakeLocal,

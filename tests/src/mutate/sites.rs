@@ -18,12 +18,17 @@ pub fn sites(program: &Program, class: Class) -> Vec<Mutation> {
         Class::WaitForLater | Class::WaitForSelf => new_waits(program, class == Class::WaitForLater),
         Class::DropSignal | Class::RedirectSignal | Class::RepeatSignal => signals(program, class),
         Class::SwapQueue | Class::MoveTask | Class::DropEntry | Class::RepeatEntry => entries(program, class),
+        Class::SplitWorker => own_workers(program),
         Class::StaticToTicket => only(matches!(program.queues, Queues::Static(_))),
         Class::FewerResident => only(matches!(&program.queues, Queues::Static(queues) if queues.len() > 1)),
         Class::Pipeline => only(program.steps == Steps::Barrier),
+        Class::Barrier => only(program.steps == Steps::Pipelined),
+        Class::FewerPositions => only(program.positions > 1),
+        Class::MorePositions => only(program.positions > 1),
         Class::SwapEager => pairs(program),
         Class::ShiftTile | Class::WidenTile | Class::NarrowTile => tiles(program, |_| true, &[false, true]),
-        Class::FollowPosition if program.positions < 2 => Vec::new(),
+        Class::FollowPosition | Class::FollowBound if program.positions < 2 => Vec::new(),
+        Class::FollowBound => tiles(program, |_| true, &[false, true]),
         Class::FollowPosition => tiles(program, |_| true, &[true]),
         Class::Early => operands(program, |operand| operand.access == Access::Read && !operand.early),
         Class::DropOperand | Class::ChangeAccess | Class::UnknownBuffer => operands(program, |_| true),
@@ -126,6 +131,13 @@ fn entries(program: &Program, class: Class) -> Vec<Site> {
     sites
 }
 
+/// Entries that are not alone in their queues; each would go to one more worker.
+fn own_workers(program: &Program) -> Vec<Site> {
+    let Queues::Static(queues) = &program.queues else { return Vec::new() };
+    let entries = queues.iter().enumerate().filter(|(_, queue)| queue.len() > 1);
+    entries.flat_map(|(worker, queue)| (0..queue.len()).map(move |at| Site::Entry(worker, at, queues.len()))).collect()
+}
+
 /// Neighbours in eager order of which one writes what the other touches.
 fn pairs(program: &Program) -> Vec<Site> {
     let operands = |task: usize| program.tasks[task].calls.iter().flat_map(|call| &call.operands);
@@ -170,6 +182,7 @@ fn applies(class: Class, buffer: &Buffer) -> bool {
     let written = matches!(buffer.kind, BufferKind::Activation | BufferKind::State | BufferKind::Output);
     match class {
         Class::FewerSlots => matches!(buffer.exchange, Exchange::Packet { slots } if slots > 0),
+        Class::MoreSlots => matches!(buffer.exchange, Exchange::Packet { slots } if slots < u8::MAX),
         Class::PacketToCounter => buffer.exchange != Exchange::Counter,
         Class::CounterToPacket => buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter,
         Class::ReadOnly => written,

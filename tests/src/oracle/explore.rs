@@ -6,9 +6,9 @@
 //! is slow) or, with tickets, sits drawn in its worker's hands. Hence the check at each start: everything that conflicts with the task
 //! and is earlier in eager order has ended. [`super::fine`] explores starts and ends apart, and a test compares the two.
 
-use super::launch::{Horizon, Instance, Launch, MOST, Order, Set};
+use super::launch::{Horizon, Instance, Launch, Order, Set};
 use super::source::Source;
-use super::{Reason, Verdict, read, stages};
+use super::{Reason, Verdict, eager, sequential};
 use rustc_hash::FxHashMap;
 
 /// Explores programs one after the other, reusing its memory.
@@ -29,20 +29,20 @@ struct State {
 }
 
 impl Explorer {
-    /// Judges the program of a text.
-    pub fn judge(&mut self, text: &str, horizon: Horizon) -> Verdict {
-        match read::read(text) {
-            Ok(source) => self.judge_source(&source, horizon),
-            Err(why) => Verdict::Unsafe(Reason::Text(why)),
-        }
-    }
-
-    /// Judges a program.
-    pub fn judge_source(&mut self, source: &Source, horizon: Horizon) -> Verdict {
-        stages(source, horizon, MOST, |cells, first, steps| {
-            let launch = Launch::new(source, cells, first, steps).ok_or(Verdict::TooLarge)?;
-            self.explore(&launch).map_err(Verdict::Unsafe)
-        })
+    /// Judges a program by launches from every position and of every length, each on its own.
+    pub fn judge(&mut self, source: &Source, horizon: Horizon) -> Verdict {
+        let longest = if source.pipelined { horizon.of(source) } else { 1 };
+        let launches = (0..source.positions).flat_map(|first| (1..=longest).map(move |steps| (first, steps)));
+        let judged = sequential(source, horizon).and_then(|cells| {
+            launches.filter(|(first, steps)| source.positions == 1 || first + steps <= source.positions).try_for_each(
+                |(first, steps)| {
+                    eager::run(source, &cells, first, steps).map_err(Verdict::Unsafe)?;
+                    let launch = Launch::new(source, &cells, first, steps).ok_or(Verdict::TooLarge)?;
+                    self.explore(&launch).map_err(Verdict::Unsafe)
+                },
+            )
+        });
+        judged.err().unwrap_or(Verdict::Safe)
     }
 
     /// Visits every reachable state of a launch.

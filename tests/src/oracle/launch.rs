@@ -5,10 +5,10 @@ use super::eager::position;
 use super::source::{Kind, Queues, Source};
 use core::fmt;
 
-/// How many steps of a pipelined launch are explored.
+/// How many steps of a pipelined launch are looked at, where any number of them is at position 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Horizon {
-    /// At least this many, where the positions allow it.
+    /// At least this many.
     pub steps: u64,
 }
 
@@ -20,13 +20,20 @@ impl Default for Horizon {
 }
 
 impl Horizon {
-    /// Steps of a pipelined launch to explore: signals of a step may stand in for those of earlier ones, at most a fan-in of them.
-    pub fn of(self, source: &Source, instances: usize) -> u64 {
+    /// Steps of the longest launch: as many as there are positions, or so many that signals of a step can stand in for
+    /// those of earlier ones (at most a fan-in of them), slots come round, and workers are ahead of each other.
+    pub fn of(self, source: &Source) -> u64 {
+        if source.positions > 1 {
+            return source.positions;
+        }
         let fan_in = |counter| source.tasks.iter().filter(|task| task.signals.contains(counter)).count() as u64;
         let widest = source.tasks.iter().flat_map(|task| &task.signals).map(fan_in).max().unwrap_or(0);
         let slots = source.buffers.iter().filter_map(|buffer| buffer.slots).max().unwrap_or(0);
-        let fits = (instances / source.tasks.len().max(1)) as u64;
-        self.steps.max(widest + 1).max(slots + 1).min(fits)
+        let workers = match &source.queues {
+            Queues::Static(queues) => queues.len() as u64,
+            Queues::Ticket { workers, .. } => *workers,
+        };
+        self.steps.max(widest + 1).max(slots + workers.min(8))
     }
 }
 

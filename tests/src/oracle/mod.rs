@@ -6,11 +6,12 @@
 //! 1. [`structure`]: what has no meaning at all (references, arities, regions outside of their buffers, queues, thresholds).
 //! 2. [`eager`]: tasks one after the other, in memory whose every cell knows who wrote it last: reads of what nobody wrote, outputs
 //!    not written, values clobbered through an alias.
-//! 3. [`explore`]: all interleavings. Two accesses of a cell, one of them a write, where some execution starts the later one (in
-//!    eager order) before the earlier has ended, are a race; a state without a next event and with tasks left is a deadlock.
+//! 3. [`withhold`]: all interleavings. Two accesses of a cell, one of them a write, where some execution starts the later one
+//!    (in eager order) before the earlier has ended, are a race; tasks that are left when none can run are a deadlock.
 //!
-//! Counters run on from step to step. A barrier step is explored alone at every position; a pipelined launch for as many steps as
-//! [`Horizon`] says, from every position. Workers may be arbitrarily slow, so everything that fewer steps show is in it too.
+//! Counters run on from step to step. A barrier step is looked at alone, at every position; a pipelined program in launches from
+//! every position and of every length, up to [`Horizon`] where any number of steps is at position 0. [`explore`] and [`fine`]
+//! visit every state of a launch, slowly, and tests compare the three.
 
 pub mod cells;
 pub mod eager;
@@ -72,12 +73,12 @@ pub enum Reason {
         earlier: Instance,
         /// Later in eager order, and started.
         later: Instance,
-        /// Tasks that ran before it did, in order.
+        /// Tasks that ran before it did, in order; only [`explore`] tells.
         trace: Vec<Instance>,
     },
     /// Tasks are left and none can run.
     Deadlock {
-        /// Tasks that ran, in order.
+        /// Tasks that ran, in order; only [`explore`] tells.
         trace: Vec<Instance>,
         /// Tasks that are next on their workers.
         stuck: Vec<Instance>,
@@ -155,45 +156,44 @@ impl fmt::Display for Reason {
             }
             Self::Unwritten { buffer } | Self::Lost { buffer } => write!(f, "{kind}: b{buffer}"),
             Self::Race { earlier, later, trace } => {
-                write!(f, "{kind}: {later} starts before {earlier} ends, after {trace:?}")
+                write!(f, "{kind}: {later} starts before {earlier} ends{}", After(trace))
             }
-            Self::Deadlock { trace, stuck } => write!(f, "{kind}: {stuck:?} wait for ever, after {trace:?}"),
+            Self::Deadlock { trace, stuck } => write!(f, "{kind}: {stuck:?} wait for ever{}", After(trace)),
         }
+    }
+}
+
+/// What ran before, if it is told.
+struct After<'a>(&'a [Instance]);
+
+impl fmt::Display for After<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ", after {:?}", self.0) }
     }
 }
 
 /// Judges the program of a text.
 pub fn judge(text: &str) -> Verdict {
-    Explorer::default().judge(text, Horizon::default())
+    judge_within(text, Horizon::default())
 }
 
-/// The stages: structure, eager order, and then `explore` for the steps of a launch from a position, at every position.
+/// Judges the program of a text, with launches of so many steps where it allows any number.
+pub fn judge_within(text: &str, horizon: Horizon) -> Verdict {
+    match read::read(text) {
+        Ok(source) => withhold::judge(&source, horizon),
+        Err(why) => Verdict::Unsafe(Reason::Text(why)),
+    }
+}
+
+/// The first stages: structure and eager order.
 ///
-/// At most `instances` of tasks are explored at a time.
-fn stages(
-    source: &Source,
-    horizon: Horizon,
-    instances: usize,
-    mut explore: impl FnMut(&cells::Cells, u64, u64) -> Result<(), Verdict>,
-) -> Verdict {
-    if let Err(why) = structure::check(source) {
-        return Verdict::Unsafe(Reason::Structure(why));
-    }
-    let Some(cells) = cells::Cells::new(source) else { return Verdict::TooLarge };
-    if let Err(reason) = eager::early_reads(source, &cells) {
-        return Verdict::Unsafe(reason);
-    }
-    let steps = if source.pipelined { horizon.of(source, instances) } else { 1 };
-    for first in 0..source.positions {
-        let left = source.positions - first;
-        let kept = if source.positions == 1 { horizon.steps } else { left };
-        if let Err(reason) = eager::run(source, &cells, first, kept) {
-            return Verdict::Unsafe(reason);
-        }
-        let steps = if source.positions == 1 { steps } else { steps.min(left) };
-        if let Err(verdict) = explore(&cells, first, steps) {
-            return verdict;
-        }
-    }
-    Verdict::Safe
+/// A launch from a later position is looked at as the rest of one from position 0: at the end of a step all that the next
+/// may rely on is as it was before.
+fn sequential(source: &Source, horizon: Horizon) -> Result<cells::Cells, Verdict> {
+    structure::check(source).map_err(|why| Verdict::Unsafe(Reason::Structure(why)))?;
+    let cells = cells::Cells::new(source).ok_or(Verdict::TooLarge)?;
+    let steps = if source.positions == 1 { horizon.steps } else { source.positions };
+    let checked = eager::early_reads(source, &cells).and_then(|()| eager::run(source, &cells, 0, steps));
+    checked.map_err(Verdict::Unsafe)?;
+    Ok(cells)
 }

@@ -1,7 +1,7 @@
 //! Small changes of programs with tables, which mostly make them wrong.
 
 use crate::generate::Rng;
-use amk_ir::{Element, Holds, Operand, Program, Queues, Routed, RoutedWait};
+use amk_ir::{Element, Holds, Operand, Program, Queues, Routed, RoutedWait, Steps};
 
 /// The kind of a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,13 +34,15 @@ pub enum Class {
     SwapQueue,
     /// Entries of a row need no longer differ.
     DropDistinct,
+    /// Steps are no longer separated by a barrier, as tables want them to be.
+    Pipeline,
     /// Several changes.
     Several,
 }
 
 impl Class {
     /// The classes of one change.
-    pub const SINGLE: [Self; 13] = [
+    pub const SINGLE: [Self; 14] = [
         Self::DropWait,
         Self::LowerWait,
         Self::DropRoutedWait,
@@ -54,6 +56,7 @@ impl Class {
         Self::ForgetTable,
         Self::SwapQueue,
         Self::DropDistinct,
+        Self::Pipeline,
     ];
 }
 
@@ -75,6 +78,10 @@ pub fn apply(rng: &mut Rng, program: &mut Program, class: Class) -> bool {
     let task = &mut program.tasks[rng.below(count) as usize];
     match class {
         Class::Drawn | Class::Several => true,
+        Class::Pipeline => {
+            program.steps = Steps::Pipelined;
+            true
+        }
         Class::DropWait => take(rng, &mut task.waits).is_some(),
         Class::LowerWait => {
             let wait = task.waits.iter_mut().find(|wait| wait.threshold > 1);

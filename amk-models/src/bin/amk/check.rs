@@ -8,6 +8,7 @@ use amk::registry::{Registry, RegistryError};
 use amk_models::model::{all_instances, find_instance};
 use anyhow::{Context as _, Result};
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -18,7 +19,7 @@ use std::time::Instant;
 /// is checked. Exit code 1 says that a program was rejected.
 #[derive(clap::Args)]
 pub(crate) struct Check {
-    /// A program: `.amk` text or JSON.
+    /// A program, `.amk` text or JSON; `-` reads it from standard input.
     #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers"])]
     program: Option<PathBuf>,
     /// Reject programs whose instructions are of crates that this binary does not link.
@@ -55,14 +56,24 @@ fn exit(accepted: bool) -> ExitCode {
     if accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Reads a program from `.amk` text or, where the file's name ends so, from JSON.
+/// Reads a program from a file, or from standard input where the path is `-`: `.amk` text or, where the file's name ends so or the
+/// input starts so, JSON.
 pub(crate) fn read_program(path: &Path) -> Result<Program> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let source = String::from_utf8(bytes).with_context(|| format!("{} is no text", path.display()))?;
-    if path.extension().is_some_and(|extension| extension == "json") {
-        return Program::from_json(&source).with_context(|| format!("{} is no program", path.display()));
-    }
-    text::parse(&source).with_context(|| format!("{} is no program", path.display()))
+    let input = path == Path::new("-");
+    let name = if input { "standard input".into() } else { path.display().to_string() };
+    let mut bytes = Vec::new();
+    let read = match input {
+        true => std::io::stdin().read_to_end(&mut bytes),
+        false => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
+    };
+    read.with_context(|| format!("cannot read {name}"))?;
+    let source = String::from_utf8(bytes).with_context(|| format!("{name} is no text"))?;
+    let json = match input {
+        true => source.trim_start().starts_with('{'),
+        false => path.extension().is_some_and(|extension| extension == "json"),
+    };
+    let not_one = || format!("{name} is no program");
+    if json { Program::from_json(&source).with_context(not_one) } else { text::parse(&source).with_context(not_one) }
 }
 
 fn report(program: Program, strict: bool) -> Result<bool> {

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 pub(crate) struct Dump {
     /// What to print.
     what: What,
-    /// A program in `.amk` text or JSON instead of an instance.
+    /// A program in `.amk` text or JSON instead of an instance; `-` reads it from standard input.
     #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers"])]
     program: Option<PathBuf>,
     #[command(flatten)]

@@ -14,12 +14,12 @@ mod trace;
 mod tune;
 mod verify_kernels;
 
-use clap::{Parser, Subcommand};
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Megakernels from annotated Rust functions: verified, and run on the CPU or a GPU.
 #[derive(Parser)]
-#[command(name = "amk", version, propagate_version = true)]
+#[command(name = "amk", version, propagate_version = true, args_override_self = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -49,10 +49,22 @@ enum Command {
     VerifyKernels(verify_kernels::VerifyKernels),
 }
 
+impl Cli {
+    /// The command line of this process. A number may be negative, so that what refuses it is its range.
+    fn of_process() -> Self {
+        let signed = |argument: Arg| {
+            let takes_values = argument.get_action().takes_values();
+            argument.allow_negative_numbers(takes_values)
+        };
+        let command = Self::command().mut_subcommands(|command| command.mut_args(signed));
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+}
+
 /// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own).
 fn main() -> ExitCode {
     amk_kernels::link();
-    let done = match Cli::parse().command {
+    let done = match Cli::of_process().command {
         Command::Generate(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Dump(command) => command.run(),

@@ -5,9 +5,11 @@ use amk::ir::schedule::Schedule;
 use amk::ir::text::read_json;
 use amk::vm::cuda::{self, DeviceSchedule, Precision, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::chain::Chain;
+use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Family, Model, WeightFormat};
 use amk_models::tune::{Saved, Store};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow};
 use clap::ValueEnum;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Row, Table};
@@ -61,12 +63,47 @@ impl Weights {
     }
 }
 
-/// Threads that compute: as many as `--threads` says, or else one a core.
-pub(crate) fn threads(named: Option<u32>) -> Result<u32> {
-    match named {
-        Some(0) => bail!("--threads is 0; use at least 1"),
-        named => Ok(named.unwrap_or_else(default_threads)),
+/// Threads of a CPU that compute.
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct ThreadsArg {
+    /// CPU threads [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
+}
+
+impl ThreadsArg {
+    /// How many there are.
+    pub(crate) fn count(self) -> u32 {
+        self.threads.unwrap_or_else(default_threads)
     }
+}
+
+/// Fields that a model may have although nothing here knows them.
+#[derive(Clone, clap::Args)]
+pub(crate) struct AllowArg {
+    /// Ignore this field of the model's config, which is unknown here; may be given several times.
+    #[arg(long, value_name = "FIELD")]
+    allow_unknown: Vec<String>,
+}
+
+impl AllowArg {
+    /// Opens a checkpoint that may have these fields.
+    pub(crate) fn open(&self, path: &Path) -> Result<Checkpoint> {
+        let opened = Checkpoint::open_allowing(path, &self.allow_unknown.iter().cloned().collect());
+        let fetched = || Cache::from_env().ok()?.fetched(path);
+        opened.map_err(|error| match fetched() {
+            Some(folder) => {
+                let again = format!("delete {} to have the model fetched again", folder.display());
+                anyhow!("{}; {again}", Chain(&error))
+            }
+            None => error.into(),
+        })
+    }
+}
+
+/// Reads a seed.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
 
 /// Threads that compute where the user names no number: one a core.
@@ -74,13 +111,23 @@ pub(crate) fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
 }
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no error: nobody waits for the rest.
-pub(crate) fn print(text: &str) -> Result<()> {
+/// Writes to standard output at once. A reader that has gone away (`| head`) is no error: nobody waits for the rest.
+pub(crate) fn write(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
-        done => done.context("cannot write to standard output"),
+        done => done,
     }
+}
+
+/// As [`write`], of all that a command has to say.
+pub(crate) fn print(text: &str) -> Result<()> {
+    write(text).context("cannot write to standard output")
+}
+
+/// Writes a line to standard error; nobody is told where that fails.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// An empty table, as all commands draw them.
@@ -91,12 +138,9 @@ pub(crate) fn table_of(header: impl Into<Row>) -> Table {
     table
 }
 
-/// The model that the user names, or the default one from the cache, fetched where it is not there yet.
-pub(crate) fn model_path(named: Option<&PathBuf>) -> Result<PathBuf> {
-    match named {
-        Some(path) => Ok(path.clone()),
-        None => Ok(Cache::from_env()?.resolve(&SMOLLM2_135M_INSTRUCT)?),
-    }
+/// The default model from the cache, fetched where it is not there yet.
+pub(crate) fn default_model() -> Result<PathBuf> {
+    Ok(Cache::from_env()?.resolve(&SMOLLM2_135M_INSTRUCT)?)
 }
 
 /// A progress bar in percent, hidden where nobody looks.
@@ -118,6 +162,16 @@ pub(crate) enum Device {
     Cuda,
 }
 
+impl Device {
+    /// Refuses one that this machine does not have.
+    pub(crate) fn require(self) -> Result<()> {
+        match self {
+            Self::Cpu => Ok(()),
+            Self::Cuda => Ok(cuda::probe().map(drop)?),
+        }
+    }
+}
+
 /// The schedule on a GPU.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct ScheduleArg {
@@ -127,22 +181,56 @@ pub(crate) struct ScheduleArg {
 }
 
 impl ScheduleArg {
-    /// The schedule, and where it comes from; `None`: the GPU's own.
-    pub(crate) fn find(&self, model: &Model) -> Result<(Option<DeviceSchedule>, String)> {
-        match &self.schedule {
-            Some(path) if path == Path::new("default") => Ok((None, "default".into())),
+    /// The schedule on a CPU: the file's, with as many workers as `threads` says, where it does.
+    pub(crate) fn for_cpu(&self, threads: ThreadsArg) -> Result<Schedule> {
+        let named = self.schedule.as_deref().map(read_schedule).transpose()?;
+        let workers = match &named {
+            Some(schedule) => threads.threads.unwrap_or(schedule.workers),
+            None => threads.count(),
+        };
+        Ok(Schedule { workers, ..named.unwrap_or_default() })
+    }
+
+    /// The schedule on the GPU, which has to be there.
+    pub(crate) fn for_gpu(&self) -> Result<GpuSchedule> {
+        let schedule = match &self.schedule {
+            Some(path) if path == Path::new("default") => GpuSchedule::Own,
             Some(path) => {
+                let text = read_text(path)?;
                 let fail = || format!("{} is no device schedule", path.display());
-                let text = std::fs::read_to_string(path).with_context(fail)?;
                 let form: BTreeMap<String, IgnoredAny> = read_json(&text).with_context(fail)?;
                 // What `amk tune` writes, or the schedule alone.
                 let schedule = match form.contains_key("schedule") {
                     true => read_json::<Saved>(&text).map(|saved| saved.schedule),
                     false => read_json(&text),
                 };
-                Ok((Some(schedule.with_context(fail)?), path.display().to_string()))
+                GpuSchedule::Named(schedule.with_context(fail)?, path.display().to_string())
             }
-            None => {
+            None => GpuSchedule::Tuned,
+        };
+        Device::Cuda.require()?;
+        Ok(schedule)
+    }
+}
+
+/// A schedule on a GPU that is there.
+#[derive(Clone)]
+pub(crate) enum GpuSchedule {
+    /// The GPU's own.
+    Own,
+    /// One from a file, and the file's name.
+    Named(DeviceSchedule, String),
+    /// What `amk tune` found for the model, or else the GPU's own.
+    Tuned,
+}
+
+impl GpuSchedule {
+    /// The schedule for a model, and where it comes from; `None`: the GPU's own.
+    fn find(&self, model: &Model) -> Result<(Option<DeviceSchedule>, String)> {
+        match self {
+            Self::Own => Ok((None, "default".into())),
+            Self::Named(schedule, name) => Ok((Some(*schedule), name.clone())),
+            Self::Tuned => {
                 let store = Store::at(Cache::from_env()?.schedules());
                 let path = store.file(model, cuda::probe()?, amk_kernels::cuda::DEVICE);
                 let saved = Store::load(&path)?;
@@ -157,7 +245,7 @@ impl ScheduleArg {
 /// The model on the first GPU, and which schedule it runs by: that of `options`, which this fills in.
 pub(crate) fn cuda_vm(
     model: &Model,
-    schedule: &ScheduleArg,
+    schedule: &GpuSchedule,
     options: VmOptions,
     quiet: bool,
 ) -> Result<(cuda::Vm, String)> {
@@ -175,8 +263,11 @@ pub(crate) fn cuda_vm(
 
 /// Reads a schedule from a JSON file.
 pub(crate) fn read_schedule(path: &Path) -> Result<Schedule> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the schedule {}", path.display()))?;
-    read_json(&text).with_context(|| format!("{} is no schedule", path.display()))
+    read_json(&read_text(path)?).with_context(|| format!("{} is no schedule", path.display()))
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read the schedule {}", path.display()))
 }
 
 /// A declared instance: `llama.smollm2_135m`.

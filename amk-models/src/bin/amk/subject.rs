@@ -1,6 +1,6 @@
 //! What is measured: checkpoints, or declared instances over random weights.
 
-use super::options::model_path;
+use super::options::{AllowArg, Device, default_model};
 use amk_models::bench::fixed_tokens;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat, find_instance};
@@ -17,12 +17,14 @@ pub(crate) struct SubjectArgs {
     /// Declared instances over random weights, as in `llama.llama_3_2_1b` (see `amk models`).
     #[arg(long, value_name = "MODEL.INSTANCE", value_delimiter = ',')]
     random: Vec<String>,
+    #[command(flatten)]
+    allow: AllowArg,
 }
 
 /// One of them.
 pub(crate) enum Which {
-    /// A checkpoint.
-    Checkpoint(PathBuf),
+    /// A checkpoint, with unknown fields that it may have.
+    Checkpoint(PathBuf, AllowArg),
     /// A declared instance.
     Random(String),
 }
@@ -48,16 +50,20 @@ pub(crate) struct Subject {
 const GATE_TOKENS: usize = 8;
 
 impl SubjectArgs {
-    /// All of them.
-    pub(crate) fn all(&self) -> Result<Vec<Which>> {
-        let checkpoints = self.model.iter().cloned().map(Which::Checkpoint);
+    /// All of them, for a device: where there is no such device, nothing is fetched.
+    pub(crate) fn all(&self, device: Device) -> Result<Vec<Which>> {
+        let checkpoints = self.model.iter().cloned().map(|path| Which::Checkpoint(path, self.allow.clone()));
         let all: Vec<Which> = checkpoints.chain(self.random.iter().cloned().map(Which::Random)).collect();
-        if all.is_empty() { Ok(vec![Which::Checkpoint(model_path(None)?)]) } else { Ok(all) }
+        if !all.is_empty() {
+            return Ok(all);
+        }
+        device.require()?;
+        Ok(vec![Which::Checkpoint(default_model()?, self.allow.clone())])
     }
 
-    /// The one that there may be.
+    /// The one that there may be, for a GPU.
     pub(crate) fn one(&self) -> Result<Which> {
-        let mut all = self.all()?;
+        let mut all = self.all(Device::Cuda)?;
         match all.pop() {
             Some(which) if all.is_empty() => Ok(which),
             _ => bail!("one model is looked at here; name one"),
@@ -69,9 +75,9 @@ impl Which {
     /// Opens it; a declared instance is made when it is loaded.
     pub(crate) fn open(&self) -> Result<Opened> {
         match self {
-            Self::Checkpoint(path) => {
+            Self::Checkpoint(path, allow) => {
                 let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
-                Ok(Opened { name: name.into_owned(), checkpoint: Some(Checkpoint::open(path)?) })
+                Ok(Opened { name: name.into_owned(), checkpoint: Some(allow.open(path)?) })
             }
             Self::Random(name) => Ok(Opened { name: name.clone(), checkpoint: None }),
         }
@@ -79,6 +85,11 @@ impl Which {
 }
 
 impl Opened {
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Positions that it was made for; random weights are for any number.
     pub(crate) fn positions(&self) -> u32 {
         let made_for = |checkpoint: &Checkpoint| u32::try_from(checkpoint.config.context_len).unwrap_or(u32::MAX);

@@ -47,9 +47,10 @@ impl Trace {
             }
             given => given.unwrap_or(DEFAULT_POSITION.min(limit.saturating_sub(1))),
         };
+        let schedule = self.schedule.for_gpu()?;
         let subject = opened.load(position + 1, WeightFormat::BF16)?;
         let options = VmOptions { trace: true, ..VmOptions::default() };
-        let (mut vm, schedule) = cuda_vm(&subject.model, &self.schedule, options, false)?;
+        let (mut vm, schedule) = cuda_vm(&subject.model, &schedule, options, false)?;
         let before = self.warm_up.min(position);
         let mut traces = Vec::new();
         for _ in 0..self.launches {

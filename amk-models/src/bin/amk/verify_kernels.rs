@@ -1,6 +1,6 @@
 //! `amk verify-kernels`.
 
-use super::options::{Device, print, progress_bar, table_of};
+use super::options::{Device, print, progress_bar, seed, table_of};
 use amk::ir::DType;
 use amk::registry::Entry;
 use amk::vm::cuda::TARGETS;
@@ -27,7 +27,7 @@ pub(crate) struct VerifyKernels {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     cases: u16,
     /// Seed of sizes and operands.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
     seed: u64,
     /// Only instructions and decoders whose path contains this.
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -49,6 +49,7 @@ enum Subject {
 impl VerifyKernels {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let cache = Cache::from_env()?.compiled();
+        self.device.require()?;
         // A function panics on sizes that it does not take; other sizes are tried then, and nobody wants to read of it.
         std::panic::set_hook(Box::new(|_| {}));
         let subjects = self.subjects()?;

@@ -152,7 +152,9 @@ fn extent(
     let start = data_start.checked_add(offset);
     match start.and_then(|start| Some((start, start.checked_add(len)?))) {
         Some((start, end)) if end <= file_len => Ok((start, end)),
-        _ => Err(format!("{len} bytes at data offset {offset} leave the file of {file_len} bytes")),
+        _ => Err(format!(
+            "{len} bytes at data offset {offset} leave the file of {file_len} bytes, which may be truncated"
+        )),
     }
 }
 

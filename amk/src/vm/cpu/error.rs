@@ -1,5 +1,6 @@
 //! What can go wrong in the CPU VM.
 
+use crate::megakernel::MegakernelError;
 use crate::registry::RegistryError;
 use crate::vm::OtherConstant;
 use amk_ir::text::Shown;
@@ -11,6 +12,9 @@ use core::time::Duration;
 /// Why the VM cannot be made or cannot go on.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum VmError {
+    /// The function gives no program for the instance.
+    #[error(transparent)]
+    Megakernel(#[from] MegakernelError),
     /// An instruction of the program is not linked.
     #[error(transparent)]
     Registry(#[from] RegistryError),

@@ -30,8 +30,10 @@ pub use engine::Step;
 pub use error::{Breach, Role, Stall, VmError};
 
 use super::Bindings;
+use crate::megakernel::Megakernel;
 use crate::registry::{Output, Registry};
 use crate::tensor::{Pos, State, Tensor, Token};
+use amk_ir::graph::Instance;
 use amk_ir::text::Shown;
 use amk_ir::verify::Verified;
 use amk_ir::{BufferId, BufferKind, Program};
@@ -94,6 +96,15 @@ enum Runner {
 }
 
 impl Vm {
+    /// A VM for an instance of an annotated function, by the instance's own schedule: floats and flags that the instance leaves
+    /// out are those of the bindings.
+    ///
+    /// # Errors
+    /// When the function has no safe program for the instance, and as [`Self::new`].
+    pub fn of(kernel: &Megakernel, instance: &Instance, bindings: &Bindings) -> Result<Self, VmError> {
+        Self::new(kernel.verified(&bindings.complete(instance), None)?, bindings)
+    }
+
     /// A VM for a program with the linked instructions.
     ///
     /// # Errors

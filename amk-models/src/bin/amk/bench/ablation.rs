@@ -2,7 +2,7 @@
 
 use super::cuda::Timed;
 use super::{Bench, write_json};
-use crate::options::{print, progress_bar};
+use crate::options::{Device, print, progress_bar};
 use amk_kernels::cuda::DEVICE;
 use amk_models::bench::{AblationReport, AblationRow, Reference, ablations, in_turn};
 use amk_models::cache::Cache;
@@ -10,14 +10,11 @@ use anyhow::{Result, bail};
 
 impl Bench {
     pub(super) fn ablate(&self) -> Result<()> {
-        let mut report = AblationReport {
-            target: String::new(),
-            steps: self.steps,
-            samples: usize::from(self.samples),
-            rows: Vec::new(),
-        };
-        for which in self.subjects.all()? {
-            let mut timed = Timed::new(self, &which)?;
+        let schedule = self.schedule.for_gpu()?;
+        let mut report =
+            AblationReport { target: String::new(), steps: self.steps, samples: self.samples(), rows: Vec::new() };
+        for which in self.subjects.all(Device::Cuda)? {
+            let mut timed = Timed::new(self, &which, &schedule)?;
             report.target = timed.vm.target().name.to_owned();
             timed.ablate(self, &mut report.rows)?;
         }
@@ -56,8 +53,7 @@ impl Timed {
                     continue;
                 }
             };
-            let [before, after] =
-                in_turn([&mut self.vm, &mut vm], &self.positions, bench.steps, usize::from(bench.samples))?;
+            let [before, after] = in_turn([&mut self.vm, &mut vm], &self.positions, bench.steps, bench.samples())?;
             for ((&position, before), after) in self.positions.iter().zip(before).zip(after) {
                 rows.push(AblationRow::timed(&self.name, position, changes.clone(), [before, after]));
             }

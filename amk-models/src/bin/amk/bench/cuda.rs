@@ -1,11 +1,10 @@
 //! Decode steps on a GPU, and peers beside them.
 
 use super::{Bench, write_json};
-use crate::options::{cuda_vm, print};
-use crate::positions::last_start;
+use crate::options::{Device, GpuSchedule, cuda_vm, print};
 use crate::subject::{Subject, Which};
 use amk::vm::cuda::{Ceiling, CostModel, RunOptions, Vm, VmOptions};
-use amk_models::bench::peers::{self, PEERS, Shapes};
+use amk_models::bench::peers::{self, Shapes};
 use amk_models::bench::{Gate, PeerTimes, Quantiles, Report, Row, roofline};
 use amk_models::cache::Cache;
 use amk_models::model::Model;
@@ -18,11 +17,12 @@ const LARGE_GATE_STEPS: usize = 2;
 
 impl Bench {
     pub(super) fn cuda(&self) -> Result<()> {
+        let schedule = self.schedule.for_gpu()?;
         let ceiling = Ceiling::new(amk_kernels::cuda::CEILING, &Cache::from_env()?.compiled())?;
         let (mut rates, mut rows, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
         let mut target = "";
-        for which in self.subjects.all()? {
-            let mut bench = Timed::new(self, &which)?;
+        for which in self.subjects.all(Device::Cuda)? {
+            let mut bench = Timed::new(self, &which, &schedule)?;
             target = bench.vm.target().name;
             rows.extend(bench.rows(self, &ceiling, &mut rates)?);
             shapes.push(bench.shapes()?);
@@ -33,7 +33,7 @@ impl Bench {
             target: target.to_owned(),
             ceiling_gb_per_s: median / 1e9,
             steps: self.steps,
-            samples: usize::from(self.samples),
+            samples: self.samples(),
             no_peers: Vec::new(),
             rows,
         };
@@ -42,8 +42,7 @@ impl Bench {
     }
 
     fn add_peers(&self, report: &mut Report, shapes: &[Shapes]) {
-        let asked: Vec<_> =
-            PEERS.into_iter().filter(|peer| self.peers.iter().any(|of| of.all().contains(peer))).collect();
+        let asked = self.peers();
         if asked.is_empty() {
             return;
         }
@@ -87,19 +86,16 @@ pub(super) struct Timed {
 }
 
 impl Timed {
-    pub(super) fn new(bench: &Bench, which: &Which) -> Result<Self> {
+    pub(super) fn new(bench: &Bench, which: &Which, schedule: &GpuSchedule) -> Result<Self> {
         let opened = which.open()?;
         let limit = opened.positions();
-        let room = last_start(bench.steps, limit)?;
-        let positions: Vec<u32> = bench.positions.iter().copied().filter(|&position| position <= room).collect();
-        let Some(last) = positions.iter().copied().max() else {
-            bail!("none of --positions fits the model's context; use at most {room}");
-        };
+        let positions = bench.positions(opened.name(), limit)?;
+        let last = positions.iter().copied().max().unwrap_or(0);
         let context = (last + bench.steps).max(bench.gate_positions()).min(limit);
         let precision = bench.weights.precision();
         let Subject { name, mut model, mut gate } = opened.load(context, precision.into())?;
         let options = VmOptions { precision, ..VmOptions::default() };
-        let (mut vm, schedule) = cuda_vm(&model, &bench.schedule, options, !bench.shows_text())?;
+        let (mut vm, schedule) = cuda_vm(&model, schedule, options, !bench.shows_text())?;
         if vm.weight_bytes() > LARGE {
             gate.truncate(LARGE_GATE_STEPS);
         }
@@ -113,16 +109,13 @@ impl Timed {
         }
         if bench.shows_text() {
             print(&said)?;
-            for position in bench.positions.iter().filter(|position| !positions.contains(position)) {
-                print(&format!("{name}: position {position} is outside the model's context\n"))?;
-            }
         }
         Ok(Self { name, model, vm, schedule, gate, positions })
     }
 
     fn rows(&mut self, bench: &Bench, ceiling: &Ceiling, rates: &mut Vec<f64>) -> Result<Vec<Row>> {
         let mut times = vec![Vec::new(); self.positions.len()];
-        for _ in 0..bench.samples {
+        for _ in 0..bench.samples() {
             for (&position, times) in self.positions.iter().zip(&mut times) {
                 let run = self.vm.run(&[1], position, bench.steps, &RunOptions::default(), &mut |_| {})?;
                 times.push(run.time.as_secs_f64() * 1e6 / f64::from(bench.steps));

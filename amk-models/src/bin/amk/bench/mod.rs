@@ -4,7 +4,8 @@ mod ablation;
 mod cpu;
 mod cuda;
 
-use super::options::{Device, ScheduleArg, Weights, print};
+use super::options::{Device, ScheduleArg, ThreadsArg, Weights, print};
+use super::positions::last_start;
 use super::subject::SubjectArgs;
 use amk_models::bench::peers::PEERS;
 use amk_models::bench::{Peer, Reference};
@@ -28,24 +29,23 @@ pub(crate) struct Bench {
     /// Where to run.
     #[arg(long, default_value = "cpu")]
     device: Device,
-    /// Positions to time, on a GPU; those that do not fit a model's context are told and left out.
+    /// Positions to time; those that do not fit a model's context are told and left out.
     #[arg(long, value_name = "P", value_delimiter = ',', default_value = "0")]
     positions: Vec<u32>,
-    /// Launches timed at each position, on a GPU.
-    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]
-    samples: u16,
+    /// Launches timed at each position, on a GPU [default: 15].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    samples: Option<u16>,
     #[command(flatten)]
     schedule: ScheduleArg,
     /// Time the schedule without each of its parts, in turn with the whole: counters and barriers instead of packets, no pace,
     /// shallower rings, one split, no fusion. On a GPU; no peers, no picture.
     #[arg(long, conflicts_with_all = ["peers", "svg"])]
     ablate: bool,
-    /// What to time beside it, on a GPU.
-    #[arg(long, value_delimiter = ',', default_value = "cublas")]
+    /// What to time beside it, on a GPU [default: cublas].
+    #[arg(long, value_delimiter = ',')]
     peers: Vec<Peers>,
-    /// CPU threads [default: all cores].
-    #[arg(long, value_name = "N")]
-    threads: Option<u32>,
+    #[command(flatten)]
+    threads: ThreadsArg,
     /// How weights are held in memory; on a GPU f32 computes in f32 by generic tasks, else it is bf16.
     #[arg(long, default_value = "auto")]
     weights: Weights,
@@ -90,12 +90,51 @@ const GATE_STEPS: u32 = 8;
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.device {
-            Device::Cpu if self.ablate => bail!("--ablate is of schedules on a GPU; add --device cuda"),
             Device::Cpu => self.cpu()?,
             Device::Cuda if self.ablate => self.ablate()?,
             Device::Cuda => self.cuda()?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Refuses what only a GPU has a use for.
+    fn refuse_gpu_options(&self) -> Result<()> {
+        let given = [
+            ("--ablate", self.ablate),
+            ("--peers", !self.peers.is_empty()),
+            ("--samples", self.samples.is_some()),
+            ("--svg", self.svg.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) => bail!("{option} is for a GPU; add --device cuda"),
+            None => Ok(()),
+        }
+    }
+
+    /// Launches timed at each position.
+    fn samples(&self) -> usize {
+        self.samples.unwrap_or(15).into()
+    }
+
+    /// Peers to time beside a model.
+    fn peers(&self) -> Vec<Peer> {
+        let asked = if self.peers.is_empty() { &[Peers::Cublas] } else { &self.peers[..] };
+        PEERS.into_iter().filter(|peer| asked.iter().any(|of| of.all().contains(peer))).collect()
+    }
+
+    /// Those of the positions from which the steps end within `limit` positions; the others are told.
+    fn positions(&self, name: &str, limit: u32) -> Result<Vec<u32>> {
+        let last = last_start(self.steps, limit)?;
+        let (positions, outside): (Vec<u32>, Vec<u32>) = self.positions.iter().partition(|&&position| position <= last);
+        if positions.is_empty() {
+            bail!("none of --positions fits the model's context; use at most {last}");
+        }
+        if self.shows_text() {
+            for position in outside {
+                print(&format!("{name}: position {position} is outside the model's context\n"))?;
+            }
+        }
+        Ok(positions)
     }
 
     /// Positions that gates take.

@@ -1,0 +1,223 @@
+//! Programs as somebody writes them who looks for the case that was forgotten: pipelined, with tiles that move across those of several
+//! writers, and workers that run ahead of one another.
+//!
+//! Buffers are cut into pieces by bounds of which some follow the position, and every piece has its writer; so whatever a later task
+//! reads is written, but by other tasks at other positions. Fences keep some workers from overtaking some others.
+
+use super::sync::Closing;
+use super::{Draft, Rng, Size};
+use amk_ir::{
+    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Exchange, Interval, Operand, Program, Region, Steps, Task,
+};
+
+/// The case that is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Aim {
+    /// Tiles that move across those of several writers.
+    Moving,
+    /// The same of packets, of 1 to 3 slots.
+    Packets,
+    /// Chains of workers, each ahead of the next.
+    Ahead,
+    /// Up to 12 positions.
+    Deep,
+    /// States with tiles at other offsets in each task.
+    States,
+    /// Moving tiles of buffers that share bytes.
+    Shared,
+    /// Chains that order two tasks across steps.
+    Relay,
+    /// A little of all.
+    Mixed,
+}
+
+impl Aim {
+    /// All aims.
+    pub const ALL: [Self; 8] =
+        [Self::Moving, Self::Packets, Self::Ahead, Self::Deep, Self::States, Self::Shared, Self::Relay, Self::Mixed];
+
+    fn positions(self, rng: &mut Rng) -> u32 {
+        match self {
+            Self::Ahead if rng.chance(50) => 1,
+            Self::Deep => rng.between(5, 12),
+            _ => rng.between(2, 5),
+        }
+    }
+
+    /// The kind of a buffer, and whether it is exchanged by packets.
+    fn buffer(self, rng: &mut Rng) -> (BufferKind, bool) {
+        let (packets, states, outputs) = match self {
+            Self::Moving => (25, 20, 5),
+            Self::Packets => (80, 5, 5),
+            Self::Ahead => (60, 20, 0),
+            Self::Deep | Self::Relay | Self::Mixed => (40, 30, 5),
+            Self::States => (20, 70, 0),
+            Self::Shared => (5, 5, 0),
+        };
+        match rng.below(100) {
+            n if n < packets => (BufferKind::Activation, true),
+            n if n < packets + states => (BufferKind::State, false),
+            n if n < packets + states + outputs => (BufferKind::Output, rng.chance(30)),
+            _ => (BufferKind::Activation, false),
+        }
+    }
+}
+
+/// Draws a program.
+pub fn program(rng: &mut Rng, aim: Aim) -> Program {
+    let careless = rng.chance(30);
+    let positions = aim.positions(rng);
+    let steps = if rng.chance(97) { Steps::Pipelined } else { Steps::Barrier };
+    let program = Program { name: "drawn".into(), positions, steps, ..Program::default() };
+    let mut draft = Draft { rng, program, written: Vec::new(), size: Size::SMALL, careless };
+    if aim == Aim::Relay {
+        draft.relay();
+        return draft.program;
+    }
+    for _ in 0..draft.rng.between(1, if aim == Aim::Mixed { 4 } else { 3 }) {
+        draft.stage(aim);
+    }
+    if aim == Aim::Shared || draft.rng.chance(10) {
+        draft.share_memory();
+    }
+    if draft.program.tasks.is_empty() {
+        draft.program.tasks.push(Task::default());
+    }
+    let workers = if aim == Aim::Ahead { draft.rng.between(3, 6) } else { draft.rng.between(2, 4) };
+    let ticket = draft.rng.chance(8);
+    draft.queues(ticket, workers);
+    let closing = [Closing::Open, Closing::Whole, Closing::Fences, Closing::Fences, Closing::Fences];
+    let closing = *draft.rng.pick(&closing).unwrap_or(&Closing::Fences);
+    draft.synchronise(closing, &[]);
+    draft.program
+}
+
+impl Draft<'_> {
+    /// A buffer, the tasks that write it, and tasks that read it.
+    fn stage(&mut self, aim: Aim) {
+        let (kind, packet) = aim.buffer(self.rng);
+        let extent = self.program.positions + self.rng.below(3) + u32::from(aim == Aim::Ahead);
+        let mut shape = vec![extent];
+        if self.rng.chance(12) {
+            shape.push(self.rng.between(1, 2));
+        }
+        let slots = *self.rng.pick(&[1, 1, 1, 2, 2, 3]).unwrap_or(&1);
+        let exchange = if packet { Exchange::Packet { slots } } else { Exchange::Counter };
+        let dtype = *self.rng.pick(&[DType::F32, DType::F32, DType::F16, DType::U8]).unwrap_or(&DType::F32);
+        let buffer = self.add(Buffer { name: String::new(), kind, dtype, shape, exchange, place: None });
+        let state = kind == BufferKind::State;
+        for piece in self.pieces(extent, state) {
+            self.write(buffer, piece);
+        }
+        for _ in 0..self.rng.between(u32::from(kind != BufferKind::Output), 2) {
+            let tile = self.moving(extent);
+            let read = self.operand(buffer, tile, Access::Read);
+            let early = state && self.rng.chance(12);
+            let before = state && self.rng.chance(50);
+            self.anywhere(Operand { early, ..read }, before);
+        }
+        if !packet && self.rng.chance(15) {
+            let tile = self.moving(extent);
+            let access = if self.rng.chance(60) { Access::Write } else { Access::Update };
+            let again = self.operand(buffer, tile, access);
+            let before = state && self.rng.chance(50);
+            self.anywhere(again, before);
+        }
+    }
+
+    /// Cuts `0..extent` where some bounds follow the position; of a state not all pieces have a writer.
+    pub(super) fn pieces(&mut self, extent: u32, state: bool) -> Vec<Interval> {
+        let mut cuts = vec![Bound::fixed(0)];
+        for _ in 0..self.rng.below(4) {
+            let cut = self.bound(extent);
+            if cuts.last().is_some_and(|last| ordered(*last, cut, self.program.positions)) {
+                cuts.push(cut);
+            }
+        }
+        cuts.push(Bound::fixed(extent));
+        let mut pieces: Vec<Interval> = cuts.windows(2).map(|pair| Interval { lo: pair[0], hi: pair[1] }).collect();
+        let last = u64::from(self.program.positions - 1);
+        pieces.retain(|piece| piece.len_at(0) + piece.len_at(last) > 0);
+        let keep = |_: &Interval| !(state && self.rng.chance(40)) && !(self.careless && self.rng.chance(4));
+        pieces.retain(keep);
+        pieces
+    }
+
+    fn bound(&mut self, extent: u32) -> Bound {
+        let ahead = extent + 1 - self.program.positions;
+        if self.rng.chance(60) {
+            Bound::at_pos(self.rng.below(ahead + 1))
+        } else {
+            Bound::fixed(self.rng.below(extent))
+        }
+    }
+
+    /// An interval of `0..extent` that is not empty at some position: mostly one element or all before it.
+    pub(super) fn moving(&mut self, extent: u32) -> Interval {
+        let positions = self.program.positions;
+        let offset = self.rng.below(extent + 1 - positions);
+        for _ in 0..8 {
+            let interval = match self.rng.below(100) {
+                0..40 => Interval { lo: Bound::at_pos(offset), hi: Bound::at_pos(offset + 1) },
+                40..55 => Interval { lo: Bound::fixed(0), hi: Bound::at_pos(offset + 1) },
+                55..65 => Interval { lo: Bound::at_pos(offset), hi: Bound::fixed(extent) },
+                65..72 => Interval { lo: Bound::fixed(0), hi: Bound::at_pos(0) },
+                72..80 => Interval::fixed(0, extent),
+                _ => Interval { lo: self.bound(extent), hi: self.bound(extent) },
+            };
+            let lengths = interval.len_at(0) + interval.len_at(u64::from(positions - 1));
+            if ordered(interval.lo, interval.hi, positions) && lengths > 0 {
+                return interval;
+            }
+        }
+        Interval::fixed(0, extent)
+    }
+
+    pub(super) fn operand(&self, buffer: BufferId, first: Interval, access: Access) -> Operand {
+        let mut region = Region::full(&self.program.buffers[buffer.index()].shape);
+        region.intervals_mut().iter_mut().take(1).for_each(|interval| *interval = first);
+        Operand { buffer, region, access, early: false, routed: None }
+    }
+
+    /// A task that writes a piece of a buffer; now and then the last task does, and often it reads something first.
+    fn write(&mut self, buffer: BufferId, piece: Interval) {
+        let write = self.operand(buffer, piece, Access::Write);
+        let mut calls = if self.rng.chance(20) { self.program.tasks.pop() } else { None }.unwrap_or_default().calls;
+        let mut operands = Vec::new();
+        if buffer.0 > 0 && self.rng.chance(55) {
+            let earlier = BufferId(self.rng.below(buffer.0));
+            let extent = self.program.buffers[earlier.index()].shape[0];
+            let tile = self.moving(extent);
+            let read = self.operand(earlier, tile, Access::Read);
+            if self.rng.chance(30) {
+                self.push(&mut calls, vec![read]);
+            } else {
+                operands.push(read);
+            }
+        }
+        operands.push(write);
+        self.push(&mut calls, operands);
+        self.program.tasks.push(Task { calls, ..Task::default() });
+    }
+
+    /// A task of its own, or a call of the last one; `early`: anywhere among the tasks, not behind them.
+    fn anywhere(&mut self, operand: Operand, early: bool) {
+        let mut calls: Vec<Call> = Vec::new();
+        if early {
+            self.push(&mut calls, vec![operand]);
+            let at = self.rng.below(self.program.tasks.len() as u32 + 1) as usize;
+            self.program.tasks.insert(at, Task { calls, ..Task::default() });
+            return;
+        }
+        if self.rng.chance(25) {
+            calls = self.program.tasks.pop().unwrap_or_default().calls;
+        }
+        self.push(&mut calls, vec![operand]);
+        self.program.tasks.push(Task { calls, ..Task::default() });
+    }
+}
+
+/// Whether one bound is not behind another at any position.
+fn ordered(lo: Bound, hi: Bound, positions: u32) -> bool {
+    [0, u64::from(positions - 1)].into_iter().all(|at| lo.at(at) <= hi.at(at))
+}

@@ -1,0 +1,33 @@
+//! The verifier against the oracle on random programs: [`draw()`], [`Tally`], and a search that is guided by what it finds, [`guided`], which keeps
+//! what is nearly unsafe, [`near`].
+
+mod draw;
+mod features;
+pub mod guided;
+pub mod near;
+mod tally;
+
+pub use draw::{Family, Label, draw};
+pub use features::{cause, features};
+pub use tally::{Count, Difference, Tally};
+
+use crate::oracle::{self, Horizon, Verdict};
+use amk_ir::{Program, Steps, text, verify};
+
+/// A verifier, as the codes it reports.
+pub type Verifier = fn(&Program) -> Vec<String>;
+
+/// The verifier's codes; none where it accepts.
+pub fn codes(program: &Program) -> Vec<String> {
+    verify::check(program).iter().map(|violation| violation.code().to_string()).collect()
+}
+
+/// The oracle's verdict; `deep`: before it calls a program safe it looks many steps ahead.
+pub fn opinion(program: &Program, deep: bool) -> Verdict {
+    let text = text::print(program);
+    let verdict = oracle::judge(&text);
+    if deep && verdict.is_safe() && program.steps == Steps::Pipelined && program.positions == 1 {
+        return oracle::judge_within(&text, Horizon { steps: 24 });
+    }
+    verdict
+}
