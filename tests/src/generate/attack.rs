@@ -138,8 +138,8 @@ impl Draft<'_> {
         let mut pieces: Vec<Interval> = cuts.windows(2).map(|pair| Interval { lo: pair[0], hi: pair[1] }).collect();
         let last = u64::from(self.program.positions - 1);
         pieces.retain(|piece| piece.len_at(0) + piece.len_at(last) > 0);
-        let keep = |_: &Interval| !(state && self.rng.chance(40)) && !(self.careless && self.rng.chance(4));
-        pieces.retain(keep);
+        let forgotten = if state { 40 } else { 4 * u32::from(self.careless) };
+        pieces.retain(|_| !self.rng.chance(forgotten));
         pieces
     }
 
