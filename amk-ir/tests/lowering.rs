@@ -211,7 +211,7 @@ fn more_tasks_than_a_program_may_have_are_refused_before_they_are_made() {
     refused_at_once(graph(), 1 << 20, 100, &workers);
     let pairs = Schedule { tiles: of_one(&["linear", "add"]), ..Schedule::default() };
     let pairs = refused_at_once(graph(), 16_384, 1, &pairs);
-    assert_eq!(pairs.headline, "finding what tasks depend on takes over 67108864 comparisons of tiles");
+    assert_eq!(pairs.headline, "finding what tasks depend on takes over 33554432 comparisons of tiles");
 }
 
 /// Each result is twice as long as what it is made of, so its extent is an expression twice as long.

@@ -30,7 +30,7 @@ impl<'a> Names<'a> {
         let head = self.longest / 4;
         let tail = self.longest.saturating_sub(head + 2);
         let name: Vec<char> = name.chars().collect();
-        let between = |at: &usize| !name[*at].is_alphanumeric();
+        let between = |at: &usize| matches!(name[*at], '.' | '_' | ':' | ' ');
         let to = (1..=head).rev().find(between).unwrap_or(head);
         let from = (chars - tail..chars).find(|at| between(&(at - 1))).unwrap_or(chars - tail);
         [&name[..to], &['.', '.'], &name[from..]].concat().into_iter().collect()
