@@ -229,7 +229,9 @@ fn an_extent_that_grows_with_each_call_is_refused() {
     };
     grown.body = (0..40).map(call).collect();
     let found = amk_ir::shapes::check(&mut grown);
-    assert_eq!(found.iter().map(|error| (error.code, error.site)).collect::<Vec<_>>(), [("AMK0616", Some(11))]);
+    // Behind each of them the shape is not known, and grows anew.
+    assert_eq!(found.iter().map(|error| error.site).collect::<Vec<_>>(), [Some(11), Some(23), Some(35)]);
+    assert!(found.iter().all(|error| error.code == "AMK0616"), "{found:?}");
 }
 
 #[test]
