@@ -190,7 +190,8 @@ fn wording_keeps_the_rules_of_the_house() {
             let message = violation.message(&rejected.program);
             let place = format!("{}: {message}", file.display());
             headlines += 1;
-            assert!(message.headline.chars().count() <= 90, "{} columns: {place}", message.headline.chars().count());
+            // 90 where names are short: one that a user may well have written stays whole.
+            assert!(message.headline.chars().count() <= 120, "{} columns: {place}", message.headline.chars().count());
             let first = message.headline.chars().next();
             assert!(first.is_some_and(|c| c.is_lowercase() || c.is_ascii_digit() || c == '`'), "{place}");
             assert!(!message.headline.ends_with('.') && !message.help.ends_with('.'), "{place}");

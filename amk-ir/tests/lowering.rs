@@ -211,7 +211,7 @@ fn more_tasks_than_a_program_may_have_are_refused_before_they_are_made() {
     refused_at_once(graph(), 1 << 20, 100, &workers);
     let pairs = Schedule { tiles: of_one(&["linear", "add"]), ..Schedule::default() };
     let pairs = refused_at_once(graph(), 16_384, 1, &pairs);
-    assert_eq!(pairs.headline, "finding what tasks depend on takes over 67108864 comparisons of tiles");
+    assert_eq!(pairs.headline, "finding what tasks depend on takes over 33554432 comparisons of tiles");
 }
 
 /// Each result is twice as long as what it is made of, so its extent is an expression twice as long.
@@ -229,7 +229,9 @@ fn an_extent_that_grows_with_each_call_is_refused() {
     };
     grown.body = (0..40).map(call).collect();
     let found = amk_ir::shapes::check(&mut grown);
-    assert_eq!(found.iter().map(|error| (error.code, error.site)).collect::<Vec<_>>(), [("AMK0616", Some(11))]);
+    // Behind each of them the shape is not known, and grows anew.
+    assert_eq!(found.iter().map(|error| error.site).collect::<Vec<_>>(), [Some(11), Some(23), Some(35)]);
+    assert!(found.iter().all(|error| error.code == "AMK0616"), "{found:?}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A graph ends.
 
+#![allow(unconditional_recursion)]
+
 use amk::prelude::*;
 use amk_kernels::add;
 

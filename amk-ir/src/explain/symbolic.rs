@@ -103,7 +103,7 @@ that is handed back, a value that is returned twice, or one that has no value in
         title: "a program that is too large",
         text: r#"A graph is small however large its dims are, but its program has a task for every tile of every call of every round. How many there
 will be is counted before any is made, and refused over these limits: 65536 calls and assignments of all rounds, 524288 calls of
-all tasks, 256 calls in one task, 1048576 counters in `events(..)`, 2^26 pairs of tasks whose tiles are compared, and 4096 names
+all tasks, 256 calls in one task, 1048576 counters in `events(..)`, 2^25 pairs of tasks whose tiles are compared, and 4096 names
 and operations in an extent.
 
     instances(deep(DEPTH = 3_000_000))                  // AMK0616 where a loop runs to `DEPTH`

@@ -18,7 +18,7 @@ pub(super) const MOST_FUSED: usize = 256;
 /// Counters of hand-written event tensors.
 const MOST_COUNTERS: u64 = 1_048_576;
 /// Pairs of tasks whose tiles are compared for overlap.
-const MOST_PAIRS: u64 = 1 << 26;
+const MOST_PAIRS: u64 = 1 << 25;
 
 /// Refuses an instance whose loops unroll to more statements than a program may have.
 pub(super) fn statements(graph: &Graph, instance: &str, dims: &BTreeMap<String, i64>) -> Result<(), GraphError> {

@@ -10,6 +10,7 @@ use crate::events::{derive, overlaps};
 use crate::graph_error::GraphError;
 use crate::program::{BufferKind, Element, EventTensor, Program, Wait};
 use crate::{Access, BufferId, EventId, Region};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Entries of the known order that are looked at while implied dependencies are left out.
@@ -22,11 +23,11 @@ struct Touch {
     regions: Vec<Region>,
 }
 
-/// The producer tasks each task of an op depends on, by producer op.
-type Dependencies = BTreeMap<usize, Vec<BTreeSet<u32>>>;
+/// The producer tasks each task of an op depends on, ascending, by producer op.
+type Dependencies = BTreeMap<usize, Vec<Vec<u32>>>;
 
 /// Producer op, consumer op, and the producer tasks of each consumer task.
-type Edge = (usize, usize, Vec<BTreeSet<u32>>);
+type Edge = (usize, usize, Vec<Vec<u32>>);
 /// The producer tasks of each task of one consumer op.
 type Consumer = (usize, Vec<Vec<u32>>);
 
@@ -42,9 +43,9 @@ pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explici
         let touches = touches(program, op, number);
         pairs = pairs.saturating_add(compared(&history, &touches));
         bound::pairs(pairs, &op.label, op.site)?;
-        let mut dependencies = depend(program, ops, &history, &touches, op.tasks.len());
+        let mut dependencies = depend(program, ops, &history, &touches);
         let full =
-            |dependency: usize, sets: &[BTreeSet<u32>]| sets.iter().all(|set| set.len() == ops[dependency].tasks.len());
+            |dependency: usize, sets: &[Vec<u32>]| sets.iter().all(|set| set.len() == ops[dependency].tasks.len());
         let by_all = dependencies.iter().filter(|(_, sets)| sets.iter().all(|set| !set.is_empty()));
         let brought: Brought = by_all.map(|(&dependency, sets)| (dependency, full(dependency, sets))).collect();
         dependencies.retain(|&dependency, _| !known.implied(&brought, dependency));
@@ -130,7 +131,6 @@ fn depend(
     ops: &[TiledOp],
     history: &BTreeMap<BufferId, Vec<Touch>>,
     touches: &[(BufferId, Touch)],
-    tasks: usize,
 ) -> Dependencies {
     let mut dependencies = Dependencies::new();
     for (buffer, touch) in touches {
@@ -142,9 +142,15 @@ fn depend(
             if found.iter().all(Vec::is_empty) {
                 continue;
             }
-            let sets = dependencies.entry(earlier.op).or_insert_with(|| vec![BTreeSet::new(); tasks]);
-            for (set, producers) in sets.iter_mut().zip(found) {
-                set.extend(producers);
+            match dependencies.entry(earlier.op) {
+                Entry::Vacant(vacant) => drop(vacant.insert(found)),
+                Entry::Occupied(mut sets) => {
+                    for (set, producers) in sets.get_mut().iter_mut().zip(found) {
+                        set.extend(producers);
+                        set.sort_unstable();
+                        set.dedup();
+                    }
+                }
             }
         }
     }
@@ -156,11 +162,11 @@ fn depend(
 fn add_events(program: &mut Program, ops: &[TiledOp], edges: Vec<Edge>) {
     let mut by_producer: BTreeMap<usize, Vec<Consumer>> = BTreeMap::new();
     for (producer, consumer, sets) in edges {
-        let lists = sets.into_iter().map(|set| set.into_iter().collect()).collect();
-        by_producer.entry(producer).or_default().push((consumer, lists));
+        by_producer.entry(producer).or_default().push((consumer, sets));
     }
     for (producer, consumers) in by_producer {
-        let all: Vec<Vec<u32>> = consumers.iter().flat_map(|(_, lists)| lists.iter().cloned()).collect();
+        let waiting: Vec<usize> = consumers.iter().flat_map(|(consumer, _)| ops[*consumer].tasks.clone()).collect();
+        let all: Vec<Vec<u32>> = consumers.into_iter().flat_map(|(_, lists)| lists).collect();
         let derived = derive(ops[producer].tasks.len(), &all);
         let event = EventId::from(program.events.len());
         let extent = u32::try_from(derived.fan_in.len()).unwrap_or(u32::MAX);
@@ -170,8 +176,7 @@ fn add_events(program: &mut Program, ops: &[TiledOp], edges: Vec<Edge>) {
             let elements = counters.iter().map(|&index| Element { event, index });
             program.tasks[task].signals.extend(elements);
         }
-        let waiting = consumers.iter().flat_map(|(consumer, _)| ops[*consumer].tasks.clone());
-        for (task, waits) in waiting.zip(&derived.waits) {
+        for (task, waits) in waiting.into_iter().zip(&derived.waits) {
             let waits = waits.iter().map(|&(index, threshold)| Wait { on: Element { event, index }, threshold });
             program.tasks[task].waits.extend(waits);
         }

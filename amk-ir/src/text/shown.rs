@@ -57,7 +57,7 @@ pub(crate) fn clipped(name: &str, longest: usize) -> String {
     let mut start = pieces(name.chars(), room);
     let mut end = pieces(name.chars().rev(), longest.saturating_sub(room + 2));
     // Between its parts, where it has some.
-    let ends_part = |piece: &String| !piece.starts_with(char::is_alphanumeric);
+    let ends_part = |piece: &String| matches!(piece.as_str(), "." | "_" | ":" | " ");
     if let Some(at) = (1..start.len()).rev().find(|&at| ends_part(&start[at])) {
         start.truncate(at);
     }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_name_is_cut_between_characters() {
         assert_eq!(clipped("w.layers[3].attn.q", 40), "w.layers[3].attn.q");
-        assert_eq!(clipped("w.layers[3].attn.query", 20), "w..].attn.query");
+        assert_eq!(clipped("w.layers[3].attn.query", 20), "w..attn.query");
         assert_eq!(clipped(&"\u{1b}".repeat(1 << 20), 20), r"..\u001b\u001b");
         assert_eq!(clipped(&"\n".repeat(6), 10), r"\n..\n\n\n");
     }

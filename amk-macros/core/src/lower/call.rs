@@ -20,14 +20,15 @@ impl Lowering<'_> {
                 "call an instruction by its name: `linear(&x, &w.up)`",
             );
         };
-        let dests = self.one_by_one(&call.args);
-        let args: Vec<Option<Arg>> = call.args.iter().zip(&dests).map(|(arg, dest)| self.argument(arg, dest)).collect();
         let records = self.records;
         let signature = match (self.callee(callee), records.get(&key(&callee.path))) {
-            (Callee::Function, Some(Record::Instruction(signature))) => signature,
-            (Callee::Function, Some(Record::Error)) => return Item::Unknown,
+            (Callee::Function, Some(Record::Instruction(signature))) => Some(signature),
+            (Callee::Function, Some(Record::Error)) => None,
             (kind, _) => return self.uncallable(kind, callee),
         };
+        let dests = self.one_by_one(&call.args);
+        let args: Vec<Option<Arg>> = call.args.iter().zip(&dests).map(|(arg, dest)| self.argument(arg, dest)).collect();
+        let Some(signature) = signature else { return Item::Unknown };
         let Some(args) = args.into_iter().collect::<Option<Vec<Arg>>>() else { return Item::Unknown };
         let Some(number) = self.signature(callee, signature) else { return Item::Unknown };
         let site = self.site(callee, call.args.iter().map(ToTokens::to_token_stream).collect());
