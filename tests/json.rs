@@ -8,20 +8,28 @@ use amk_ir::{Param, Program};
 use amk_models::model::FAMILIES;
 use amk_models::tune::Saved;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 const BOGUS: &str = "stpe";
 
-/// The value with a bogus field in one of its objects, for each of them.
+/// The value with a bogus field in one of its objects, for each of them; of the elements of a list the first of each form will do.
 fn with_a_bogus_field(value: &Value) -> Vec<Value> {
-    let mut out = Vec::new();
+    let (mut out, mut seen) = (Vec::new(), BTreeSet::new());
     let mut paths = vec![String::new()];
     while let Some(path) = paths.pop() {
         match value.pointer(&path) {
             Some(Value::Object(fields)) => {
+                let form: Vec<&str> =
+                    path.split('/').map(|step| if step.parse::<usize>().is_ok() { "*" } else { step }).collect();
+                let keys: Vec<String> = fields.keys().cloned().collect();
+                let is_new = seen.insert((form.join("/"), keys));
                 // Names of fields have no character that JSON pointers escape, but names of flags and tiles may have.
                 paths.extend(fields.keys().map(|key| format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))));
+                if !is_new {
+                    continue;
+                }
                 let mut changed = value.clone();
                 if let Some(Value::Object(fields)) = changed.pointer_mut(&path) {
                     fields.insert(BOGUS.to_owned(), Value::Null);
@@ -72,7 +80,7 @@ fn every_object_of_a_program_knows_its_fields() {
         program.tasks.iter_mut().flat_map(|task| &mut task.calls).for_each(|call| call.params.push(Param::F32(0.5)));
         objects += each_object_refuses(&serde_json::from_str(&program.to_json().unwrap()).unwrap(), read);
     }
-    assert!(objects > 1000, "{objects}");
+    assert!(objects > 500, "{objects}");
 }
 
 #[test]
@@ -96,7 +104,7 @@ fn every_object_of_a_graph_knows_its_fields() {
             serde_json::from_str::<Graph>(text).map(drop).map_err(|error| error.to_string())
         });
     }
-    assert!(objects > 300, "{objects}");
+    assert!(objects > 100, "{objects}");
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Callee {
     ///
     /// # Errors
     /// The first thing that the function does not take.
-    pub fn check(&self, form: &Form) -> Result<(), Misfit> {
+    pub fn check(&self, form: &Form) -> Result<(), Box<Misfit>> {
         let mut extents = Vec::new();
         for (position, argument) in self.arguments.iter().enumerate() {
             match *argument {
@@ -94,16 +94,16 @@ impl Callee {
         let (bound, unequal) = unify(extents);
         if let Some(unequal) = unequal.into_iter().next() {
             let because = unequal.because.into_iter().map(|(dim, value, at)| (dim, value, self.name(at).to_owned()));
-            return Err(Misfit::Extent {
+            return Err(Box::new(Misfit::Extent {
                 operand: self.name(unequal.extent.position).to_owned(),
                 dim: unequal.extent.dim,
                 found: unequal.extent.have,
                 expected: unequal.expected,
                 because: because.collect(),
-            });
+            }));
         }
         match broken_multiples(&self.signature, &bound, &[]).next() {
-            Some((rule, found)) => Err(Misfit::Multiple { rule: rule.clone(), found }),
+            Some((rule, found)) => Err(Box::new(Misfit::Multiple { rule: rule.clone(), found })),
             None => Ok(()),
         }
     }
@@ -115,12 +115,12 @@ impl Callee {
         params.chain(results).nth(position).unwrap_or_default()
     }
 
-    fn operand(&self, form: &Form, position: usize, place: Place, out: &mut Vec<Extent>) -> Result<(), Misfit> {
+    fn operand(&self, form: &Form, position: usize, place: Place, out: &mut Vec<Extent>) -> Result<(), Box<Misfit>> {
         let Some(Some(tile)) = form.operands.get(place.number) else { return Ok(()) };
         let operand = || self.name(position).to_owned();
         if tile.class != Ok(place.class) {
             let (expected, found) = (place.class, tile.class);
-            return Err(Misfit::Class { operand: operand(), number: place.number, expected, found });
+            return Err(Box::new(Misfit::Class { operand: operand(), number: place.number, expected, found }));
         }
         let result = position.checked_sub(self.arguments.len()).and_then(|number| self.signature.results.get(number));
         let (shape, extents): (&[Expr], Vec<Expr>) = match (result, self.signature.params.get(position)) {
@@ -132,14 +132,14 @@ impl Callee {
             (None, None) => return Ok(()),
         };
         if shape.len() != extents.len() {
-            return Err(Misfit::Rank { operand: operand(), found: extents.len(), expected: shape.to_vec() });
+            return Err(Box::new(Misfit::Rank { operand: operand(), found: extents.len(), expected: shape.to_vec() }));
         }
         let pairs = shape.iter().cloned().zip(extents).enumerate();
         out.extend(pairs.map(|(dim, (want, have))| Extent { position, dim: Some(dim), want, have }));
         Ok(())
     }
 
-    fn dim(&self, form: &Form, position: usize, number: usize, out: &mut Vec<Extent>) -> Result<(), Misfit> {
+    fn dim(&self, form: &Form, position: usize, number: usize, out: &mut Vec<Extent>) -> Result<(), Box<Misfit>> {
         match (form.params.get(number), self.signature.params.get(position).map(|param| &param.kind)) {
             (Some(&Given::Dim(value)), Some(ParamKind::Dim(want))) => {
                 out.push(Extent { position, dim: None, want: want.clone(), have: Expr::Const(value.into()) });
@@ -149,13 +149,13 @@ impl Callee {
         }
     }
 
-    fn param(&self, form: &Form, position: usize, number: usize, expected: Given) -> Result<(), Misfit> {
+    fn param(&self, form: &Form, position: usize, number: usize, expected: Given) -> Result<(), Box<Misfit>> {
         let found = form.params.get(number).copied().unwrap_or(expected);
         if found == expected {
             return Ok(());
         }
         let (expected, found) = (expected.described(), found.described());
-        Err(Misfit::Param { param: self.name(position).to_owned(), expected, found })
+        Err(Box::new(Misfit::Param { param: self.name(position).to_owned(), expected, found }))
     }
 }
 

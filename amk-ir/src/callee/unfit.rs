@@ -28,7 +28,7 @@ pub enum Unfit {
         /// The function's shape clause and where it stands.
         function: String,
         /// What it does not take.
-        why: Misfit,
+        why: Box<Misfit>,
     },
 }
 
@@ -104,7 +104,7 @@ pub enum Misfit {
 
 impl Unfit {
     /// An unfit call.
-    pub fn call(task: TaskId, call: u32, callee: &Callee, why: Misfit) -> Self {
+    pub fn call(task: TaskId, call: u32, callee: &Callee, why: Box<Misfit>) -> Self {
         let Signature { declared_at, .. } = callee.signature();
         let function = format!("`{}` at {declared_at}", shape_clause(callee.signature()));
         Self::Call { task, call, alike: 1, function, why }
@@ -114,9 +114,11 @@ impl Unfit {
     pub fn code(&self) -> Code {
         Code(match self {
             Self::Declaration { .. } => 702,
-            Self::Call { why: Misfit::Class { .. } | Misfit::Param { .. }, .. } => 703,
-            Self::Call { why: Misfit::Rank { .. } | Misfit::Extent { .. }, .. } => 704,
-            Self::Call { why: Misfit::Multiple { .. }, .. } => 705,
+            Self::Call { why, .. } => match **why {
+                Misfit::Class { .. } | Misfit::Param { .. } => 703,
+                Misfit::Rank { .. } | Misfit::Extent { .. } => 704,
+                Misfit::Multiple { .. } => 705,
+            },
         })
     }
 
@@ -140,7 +142,7 @@ impl Unfit {
                 let found = program.tasks.get(task.index()).and_then(|task| task.calls.get(*call as usize));
                 let callee = found.map_or_else(String::new, |call| instruction_name(program, call.instruction));
                 let (headline, mut notes, help) = why.words(&format!("{callee} in `{task}`"));
-                if let (Misfit::Class { number, .. }, Some(call)) = (why, found) {
+                if let (Misfit::Class { number, .. }, Some(call)) = (&**why, found) {
                     let buffer = call.operands.get(*number).map(|operand| operand.buffer);
                     let buffer = buffer.and_then(|buffer| program.buffers.get(buffer.index()));
                     notes.extend(buffer.map(|buffer| format!("it is of buffer `{}`", Shown(&buffer.name))));
