@@ -247,7 +247,7 @@ fn json(args: &Args, tally: &Tally) {
 fn show(family: Family, seed: u64, number: u64) {
     let (label, program) = draw(family, seed, number);
     println!("; {family} {label:?}\n{}", amk_ir::text::print(&program));
-    let verdict = opinion(&program, true);
+    let verdict = opinion(&program);
     println!("; oracle: {verdict}");
     for violation in amk_ir::verify::check(&program) {
         println!("; verifier: {}\n; {violation:?}", cause(&violation));
@@ -256,11 +256,10 @@ fn show(family: Family, seed: u64, number: u64) {
 
 fn explain(family: &str, difference: &Difference) {
     let accepted = difference.codes.is_empty();
-    let differs = |program: &amk_ir::Program| {
-        codes(program).is_empty() == accepted && opinion(program, true).is_safe() != accepted
-    };
+    let differs =
+        |program: &amk_ir::Program| codes(program).is_empty() == accepted && opinion(program).is_safe() != accepted;
     let small = shrink(difference.program.clone(), differs);
-    let verdict = opinion(&small, true);
+    let verdict = opinion(&small);
     println!("\n; {family} {}: oracle: {verdict}; verifier: {:?}", difference.number, codes(&small));
     for violation in amk_ir::verify::check(&small) {
         println!("; {violation:?}");
