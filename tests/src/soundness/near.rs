@@ -87,7 +87,7 @@ impl NearMiss {
     /// A smaller program that is accepted, and that edits of the same classes make unsafe.
     pub fn shrink(self) -> Self {
         let classes: Vec<Class> = self.edits.keys().copied().collect();
-        let of = |program: &Program| Self::of(program, |edited| opinion(edited));
+        let of = |program: &Program| Self::of(program, opinion);
         let keeps = |program: &Program| {
             codes(program).is_empty() && opinion(program).is_safe() && of(program).edits.keys().eq(&classes)
         };
