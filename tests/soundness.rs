@@ -105,7 +105,7 @@ fn every_mutant_is_rejected_or_harmless() {
             let mutant = mutation.apply(&program);
             assert!(mutant != program, "{mutation} changes nothing");
             let found = codes(&mutant);
-            let verdict = opinion(&mutant, true);
+            let verdict = opinion(&mutant);
             assert_eq!(
                 found.is_empty(),
                 verdict.is_safe(),
@@ -123,7 +123,7 @@ fn every_mutant_is_rejected_or_harmless() {
 /// A program that deadlocks, down to what deadlocks.
 #[test]
 fn shrinking_keeps_what_is_asked_for() {
-    let deadlocks = |program: &Program| opinion(program, true).kind() == "deadlock";
+    let deadlocks = |program: &Program| opinion(program).kind() == "deadlock";
     let drawn = (0..).map(|number| draw(Family::Small, 5, number).1);
     let large = drawn.into_iter().find(|program| program.tasks.len() > 5 && deadlocks(program)).expect("some deadlock");
     let small = shrink(large.clone(), deadlocks);

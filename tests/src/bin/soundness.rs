@@ -110,6 +110,17 @@ fn bar(programs: u64) -> ProgressBar {
     bar
 }
 
+/// Moves the bar; where no terminal shows it, a line tells of every twentieth part.
+fn advance(bar: &ProgressBar, programs: u64) {
+    let part = || bar.position() * 20 / bar.length().unwrap_or(0).max(1);
+    let before = part();
+    bar.inc(programs);
+    if bar.is_hidden() && part() != before {
+        let (seconds, position) = (bar.eta().as_secs(), bar.position());
+        eprintln!("{position} of {} programs, {seconds} s left", bar.length().unwrap_or(0));
+    }
+}
+
 /// Programs with tables, by class.
 fn routed(args: &Args) -> ExitCode {
     let bar = bar(args.programs);
@@ -148,7 +159,7 @@ fn run(args: &Args, family: Family, programs: u64, bar: &ProgressBar) -> Tally {
             }
             let last = (first + CHUNK).min(programs);
             tally.add(Tally::run(codes, family, args.seed, first..last));
-            bar.inc(last - first);
+            advance(bar, last - first);
         }
     };
     threads(args.threads, work)
@@ -164,7 +175,7 @@ fn guided(args: &Args, bar: &ProgressBar) -> Tally {
         while judged < each {
             search.run(CHUNK);
             let now = search.tally.total().programs;
-            bar.inc(now - judged);
+            advance(bar, now - judged);
             judged = now;
         }
         let tally = search.tally.clone();
@@ -247,7 +258,7 @@ fn json(args: &Args, tally: &Tally) {
 fn show(family: Family, seed: u64, number: u64) {
     let (label, program) = draw(family, seed, number);
     println!("; {family} {label:?}\n{}", amk_ir::text::print(&program));
-    let verdict = opinion(&program, true);
+    let verdict = opinion(&program);
     println!("; oracle: {verdict}");
     for violation in amk_ir::verify::check(&program) {
         println!("; verifier: {}\n; {violation:?}", cause(&violation));
@@ -256,11 +267,10 @@ fn show(family: Family, seed: u64, number: u64) {
 
 fn explain(family: &str, difference: &Difference) {
     let accepted = difference.codes.is_empty();
-    let differs = |program: &amk_ir::Program| {
-        codes(program).is_empty() == accepted && opinion(program, true).is_safe() != accepted
-    };
+    let differs =
+        |program: &amk_ir::Program| codes(program).is_empty() == accepted && opinion(program).is_safe() != accepted;
     let small = shrink(difference.program.clone(), differs);
-    let verdict = opinion(&small, true);
+    let verdict = opinion(&small);
     println!("\n; {family} {}: oracle: {verdict}; verifier: {:?}", difference.number, codes(&small));
     for violation in amk_ir::verify::check(&small) {
         println!("; {violation:?}");

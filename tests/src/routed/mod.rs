@@ -43,7 +43,7 @@ pub fn judge(program: &Program) -> (Verdict, Option<instance::Routing>) {
         return (Verdict::Unsafe(Reason::Structure("tables in a pipelined program".into())), None);
     }
     for routing in routings(program) {
-        let verdict = opinion(&instance(program, &routing), false);
+        let verdict = opinion(&instance(program, &routing));
         if !verdict.is_safe() {
             return (verdict, Some(routing));
         }

@@ -12,7 +12,7 @@ pub use features::{cause, features};
 pub use tally::{Count, Difference, Tally};
 
 use crate::oracle::{self, Horizon, Verdict};
-use amk_ir::{Program, Steps, text, verify};
+use amk_ir::{Program, text, verify};
 
 /// A verifier, as the codes it reports.
 pub type Verifier = fn(&Program) -> Vec<String>;
@@ -32,12 +32,7 @@ pub fn codes(program: &Program) -> Vec<String> {
     refused.map(|refusal| format!("certificate refused: {refusal}")).into_iter().collect()
 }
 
-/// The oracle's verdict; `deep`: before it calls a program safe it looks many steps ahead.
-pub fn opinion(program: &Program, deep: bool) -> Verdict {
-    let text = text::print(program);
-    let verdict = oracle::judge(&text);
-    if deep && verdict.is_safe() && program.steps == Steps::Pipelined && program.positions == 1 {
-        return oracle::judge_within(&text, Horizon { steps: 24 });
-    }
-    verdict
+/// The oracle's verdict.
+pub fn opinion(program: &Program) -> Verdict {
+    oracle::judge_within(&text::print(program), Horizon { steps: 16 })
 }

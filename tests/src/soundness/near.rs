@@ -67,7 +67,7 @@ impl NearMiss {
     /// What is not as it was.
     pub fn replay(verifier: Verifier, printed: &str) -> Result<(), String> {
         let program = text::parse(printed).map_err(|error| error.to_string())?;
-        let (codes, verdict) = (verifier(&program), opinion(&program, true));
+        let (codes, verdict) = (verifier(&program), opinion(&program));
         if !codes.is_empty() || !verdict.is_safe() {
             return Err(format!("the program: {verdict}, {codes:?}"));
         }
@@ -76,7 +76,7 @@ impl NearMiss {
             let mut sites = EDITS.into_iter().flat_map(|class| mutate::sites(&program, class));
             let mutation = sites.find(|site| site.to_string() == edit).ok_or_else(|| format!("no place: `{edit}`"))?;
             let edited = mutation.apply(&program);
-            let (codes, verdict) = (verifier(&edited), opinion(&edited, true));
+            let (codes, verdict) = (verifier(&edited), opinion(&edited));
             if codes.is_empty() || verdict.kind() != kind {
                 return Err(format!("{edit}: {verdict}, {codes:?}"));
             }
@@ -87,9 +87,9 @@ impl NearMiss {
     /// A smaller program that is accepted, and that edits of the same classes make unsafe.
     pub fn shrink(self) -> Self {
         let classes: Vec<Class> = self.edits.keys().copied().collect();
-        let of = |program: &Program| Self::of(program, |edited| opinion(edited, false));
+        let of = |program: &Program| Self::of(program, opinion);
         let keeps = |program: &Program| {
-            codes(program).is_empty() && opinion(program, true).is_safe() && of(program).edits.keys().eq(&classes)
+            codes(program).is_empty() && opinion(program).is_safe() && of(program).edits.keys().eq(&classes)
         };
         of(&crate::shrink::shrink(self.program, keeps))
     }
