@@ -20,8 +20,6 @@ type Point = (String, Coord);
 #[serde(deny_unknown_fields)]
 struct Case {
     name: String,
-    #[serde(rename = "note")]
-    _note: String,
     grids: BTreeMap<String, Coord>,
     events: BTreeMap<String, Event>,
     notify: Vec<(String, Coord, String, Coord)>,
@@ -42,8 +40,6 @@ struct Case {
 #[serde(deny_unknown_fields)]
 struct Event {
     shape: Coord,
-    #[serde(rename = "scope")]
-    _scope: Option<String>,
     wait: serde_json::Value,
     /// Of counters that several GPUs share; in one program they are like others.
     #[serde(rename = "scope")]

@@ -4,8 +4,9 @@
 //! headline; a text that cannot be read says `; error: ` and a part of the cause. A file without such a comment is accepted.
 //! `AMK_BLESS=1 cargo test -p amk-tests --test filetests` writes the comments anew.
 
+use amk_ir::Program;
 use amk_ir::explain::pages;
-use amk_ir::text::{Lines, parse, parse_with_lines, print};
+use amk_ir::text::{JsonError, Lines, parse, parse_with_lines, print};
 use amk_ir::verify::{Capacity, Reference, Shaped, Violation, check, verify};
 use std::collections::BTreeSet;
 use std::fs;
@@ -145,9 +146,13 @@ fn files_read_back() {
     for file in files() {
         let Ok(program) = parse(&fs::read_to_string(&file).unwrap()) else { continue };
         let printed = print(&program);
-        assert_eq!(parse(&printed).unwrap(), program, "{}", file.display());
+        // A parameter that is not a number is not equal to itself.
+        assert!(parse(&printed).unwrap() == program || printed.contains("nan"), "{}", file.display());
         assert_eq!(print(&parse(&printed).unwrap()), printed, "{}", file.display());
-        assert_eq!(amk_ir::Program::from_json(&program.to_json().unwrap()).unwrap(), program, "{}", file.display());
+        match program.to_json() {
+            Ok(json) => assert_eq!(Program::from_json(&json).unwrap(), program, "{}", file.display()),
+            Err(error) => assert!(matches!(error, JsonError::NotFinite), "{}: {error}", file.display()),
+        }
     }
 }
 

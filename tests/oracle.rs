@@ -235,7 +235,8 @@ fn whole_tasks_show_all_that_starts_and_ends_show() {
     assert!(safe > 100 && race > 100 && wrong_value > 100 && deadlock > 20, "{counts:?}");
 }
 
-/// One execution a task instance, or every interleaving of each launch on its own: the same verdicts.
+/// One execution a task instance, or every interleaving of each launch on its own: the same
+/// verdicts.
 #[test]
 fn keeping_one_task_back_shows_every_race() {
     let (mut explorer, mut counts) = (oracle::Explorer::default(), [0; 3]);
@@ -258,7 +259,8 @@ fn keeping_one_task_back_shows_every_race() {
     assert!(counts.iter().all(|&count| count > 200), "{counts:?}");
 }
 
-/// A wait that only a later step makes up for: whoever looks at the longest launch alone calls it safe.
+/// A wait that only a later step makes up for: whoever looks at the longest launch alone calls it
+/// safe.
 #[test]
 fn a_launch_that_ends_early_can_deadlock() {
     let text = include_str!("corpus/deadlock_of_a_short_launch.amk");

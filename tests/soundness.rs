@@ -1,7 +1,7 @@
 //! Verifier and oracle agree on random programs, and the comparison can tell when they do not.
 //!
-//! The large run is `cargo run --release -p amk-tests --bin soundness -- --programs 1000000 --seed 1`, with `--class large` for
-//! programs of up to 80 tasks.
+//! The large run is `cargo run --release -p amk-tests --bin soundness -- --programs 1000000`, with
+//! `--class large` for programs of up to 80 tasks, with `--guided` for a search.
 
 use amk_ir::{Program, text};
 use amk_tests::generate::attack::Aim;
@@ -64,7 +64,8 @@ fn attacks() {
     }
 }
 
-/// A verifier that forgets one of its rules is found out by programs that were changed step by step.
+/// A verifier that forgets one of its rules is found out by programs that were changed step by
+/// step.
 #[test]
 fn a_guided_search_finds_what_is_forgotten() {
     let forgets = |program: &Program| codes(program).into_iter().filter(|code| code != "AMK0502").collect();
@@ -150,8 +151,8 @@ fn corpus() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// `corpus/near/*.amk`: accepted programs and edits that make them unsafe, as a guided search found them:
-/// `soundness --guided --programs 1000000 --seed 1 --keep tests/corpus/near`.
+/// `corpus/near/*.amk`: accepted programs and edits that make them unsafe, as a search found them:
+/// `soundness --guided --programs 200000 --seed 1 --threads 1 --keep tests/corpus/near`.
 #[test]
 fn near_misses() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/near");

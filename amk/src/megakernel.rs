@@ -5,7 +5,7 @@ use amk_ir::graph_error::GraphError;
 use amk_ir::lower::unroll::{Unrolled, unroll};
 use amk_ir::lower::{Lowered, lower, lower_with};
 use amk_ir::schedule::Schedule;
-use amk_ir::verify::{Rejected, Verified, verify};
+use amk_ir::verify::{Rejected, Verified, certify, verify};
 use std::sync::OnceLock;
 
 /// An annotated function as data: its graph, from which programs are made.
@@ -129,6 +129,21 @@ impl Megakernel {
             kernel: self.name.to_owned(),
             rejected: Box::new(rejected),
         })?;
+        if cfg!(debug_assertions) {
+            second_opinion(&verified);
+        }
         Ok(verified.with_constants(constants))
+    }
+}
+
+/// Checks the certificate of a program, where it has one that is small enough to check.
+///
+/// # Panics
+/// If the checker refuses it: then the verifier has accepted what it cannot prove.
+fn second_opinion(verified: &Verified) {
+    let Ok(certificate) = certify(verified) else { return };
+    match amk_checker::check(verified.program(), &certificate) {
+        Ok(()) | Err(amk_checker::Refusal::TooLarge { .. }) => {}
+        Err(refusal) => panic!("the certificate of `{}` is refused: {refusal}", verified.program().name),
     }
 }

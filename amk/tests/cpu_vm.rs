@@ -292,7 +292,13 @@ fn what_does_not_fit_is_refused_before_anything_runs() {
         "crate `cpu_vm` registers no instruction `cpu_vm::gone`"
     );
     let weight = CHAIN.replace("CALL(b2[..])", "double(b1[..])");
-    assert_eq!(refused(&weight), "t1 calls `double` with `w` as `x`: it is a weight, not a tensor of the step");
+    let kind =
+        "AMK0703: `x` of `double` in `t1` is a weight, expected a tensor of this step\nnote: it is of buffer `w`\n";
+    assert!(refused(&weight).starts_with(kind), "{}", refused(&weight));
+    let halves = CHAIN.replace("CALL(b2[..])", "double(b2[0..2])");
+    let shape =
+        "AMK0704: dimension 0 of `y` of `double` in `t1` is `4`, expected `2`\nnote: `N` is `2` because of `x`\n";
+    assert!(refused(&halves).starts_with(shape), "{}", refused(&halves));
     let unbound =
         CHAIN.replace("CALL(b2[..])", "shift(b2[..], b4[..])").replace("event", "buffer b4 @v weight f32[4]\nevent");
     assert_eq!(refused(&unbound), "nothing is bound to weight `v`; add the layout or the weight to the bindings");

@@ -3,11 +3,12 @@
 //! Runs first: what it accepts can be indexed freely, so the other families need no checks of references.
 
 use super::found::Found;
+use super::meet::Meet;
 use super::routing;
 use super::violation::{Capacity, Mismatch, NoPacket, Reference, Shaped, Site, Violation};
 use crate::{
     Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Param, Program,
-    Queues, Task, TaskId,
+    Queues, Region, Task, TaskId,
 };
 
 /// Reusable memory of the family.
@@ -262,6 +263,14 @@ fn tile(program: &Program, site: Site, buffer: &Buffer, intervals: &[Interval], 
         } else if interval.len_at(0) == 0 && interval.len_at(last) == 0 {
             found.push(Violation::EmptyTile { site, dim, crosses_at: None });
         }
+    }
+    // Two dimensions that are empty in turn leave no element either.
+    let sometimes_empty = |interval: &&Interval| interval.len_at(0) == 0 || interval.len_at(last) == 0;
+    let mut empty = intervals.iter().enumerate().filter(|(_, interval)| sometimes_empty(interval));
+    if let (Some((dim, _)), Some(_), Some(region)) = (empty.next(), empty.next(), Region::new(intervals))
+        && Meet::of(&region, &region, program.positions).within(0, 0).is_none()
+    {
+        found.push(Violation::EmptyTile { site, dim: dim as u32, crosses_at: None });
     }
 }
 

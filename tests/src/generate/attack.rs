@@ -1,8 +1,9 @@
-//! Programs as somebody writes them who looks for the case that was forgotten: pipelined, with tiles that move across those of several
-//! writers, and workers that run ahead of one another.
+//! Programs as somebody writes them who looks for the case that was forgotten: pipelined, with
+//! tiles that move across those of several writers, and workers that run ahead of one another.
 //!
-//! Buffers are cut into pieces by bounds of which some follow the position, and every piece has its writer; so whatever a later task
-//! reads is written, but by other tasks at other positions. Fences keep some workers from overtaking some others.
+//! Buffers are cut into pieces by bounds of which some follow the position, and every piece has its
+//! writer; so whatever a later task reads is written, but by other tasks at other positions. Fences
+//! keep some workers from overtaking some others.
 
 use super::sync::Closing;
 use super::{Draft, Rng, Size};
@@ -125,7 +126,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Cuts `0..extent` where some bounds follow the position; of a state not all pieces have a writer.
+    /// Cuts `0..extent` where some bounds follow the position; of a state not all pieces have a
+    /// writer.
     pub(super) fn pieces(&mut self, extent: u32, state: bool) -> Vec<Interval> {
         let mut cuts = vec![Bound::fixed(0)];
         for _ in 0..self.rng.below(4) {
@@ -138,8 +140,8 @@ impl Draft<'_> {
         let mut pieces: Vec<Interval> = cuts.windows(2).map(|pair| Interval { lo: pair[0], hi: pair[1] }).collect();
         let last = u64::from(self.program.positions - 1);
         pieces.retain(|piece| piece.len_at(0) + piece.len_at(last) > 0);
-        let keep = |_: &Interval| !(state && self.rng.chance(40)) && !(self.careless && self.rng.chance(4));
-        pieces.retain(keep);
+        let forgotten = if state { 40 } else { 4 * u32::from(self.careless) };
+        pieces.retain(|_| !self.rng.chance(forgotten));
         pieces
     }
 
@@ -152,7 +154,8 @@ impl Draft<'_> {
         }
     }
 
-    /// An interval of `0..extent` that is not empty at some position: mostly one element or all before it.
+    /// An interval of `0..extent` that is not empty at some position: mostly one element or all
+    /// before it.
     pub(super) fn moving(&mut self, extent: u32) -> Interval {
         let positions = self.program.positions;
         let offset = self.rng.below(extent + 1 - positions);
@@ -179,7 +182,8 @@ impl Draft<'_> {
         Operand { buffer, region, access, early: false, routed: None }
     }
 
-    /// A task that writes a piece of a buffer; now and then the last task does, and often it reads something first.
+    /// A task that writes a piece of a buffer; now and then the last task does, and often it reads
+    /// something first.
     fn write(&mut self, buffer: BufferId, piece: Interval) {
         let write = self.operand(buffer, piece, Access::Write);
         let mut calls = if self.rng.chance(20) { self.program.tasks.pop() } else { None }.unwrap_or_default().calls;
@@ -200,7 +204,8 @@ impl Draft<'_> {
         self.program.tasks.push(Task { calls, ..Task::default() });
     }
 
-    /// A task of its own, or a call of the last one; `early`: anywhere among the tasks, not behind them.
+    /// A task of its own, or a call of the last one; `early`: anywhere among the tasks, not behind
+    /// them.
     fn anywhere(&mut self, operand: Operand, early: bool) {
         let mut calls: Vec<Call> = Vec::new();
         if early {

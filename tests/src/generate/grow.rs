@@ -15,7 +15,8 @@ pub fn grow(rng: &mut Rng, program: &mut Program) {
     }
 }
 
-/// A task waits for another, by a counter of their own or by one that the other signals beside those who do already.
+/// A task waits for another, by a counter of their own or by one that the other signals beside
+/// those who do already.
 fn order(rng: &mut Rng, program: &mut Program) {
     let tasks = program.tasks.len() as u32;
     let (from, to) = (rng.below(tasks) as usize, rng.below(tasks) as usize);

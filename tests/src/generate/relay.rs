@@ -1,12 +1,13 @@
-//! Chains that order two tasks across steps: a row is written some positions before it is read, and only packets, waits and queues of
-//! the steps between say that the one comes before the other.
+//! Chains that order two tasks across steps: a row is written some positions before it is read, and
+//! only packets, waits and queues of the steps between say that the one comes before the other.
 
 use super::Draft;
 use super::sync::Closing;
 use amk_ir::{Access, Bound, Buffer, BufferKind, DType, Exchange, Interval, Queues, Task, TaskId};
 
 impl Draft<'_> {
-    /// The tasks, on two to four workers: the first writes ahead, the last reads, and each hands on to the next.
+    /// The tasks, on two to four workers: the first writes ahead, the last reads, and each hands on
+    /// to the next.
     pub(super) fn relay(&mut self) {
         let workers = self.rng.between(2, 4) as usize;
         let mut queues: Vec<Vec<TaskId>> = vec![Vec::new(); workers];

@@ -32,7 +32,8 @@ pub(super) enum Closing {
 }
 
 impl Draft<'_> {
-    /// Waits for all conflicts that nothing else orders, and of the second task of each link for the first.
+    /// Waits for all conflicts that nothing else orders, and of the second task of each link for
+    /// the first.
     pub(super) fn synchronise(&mut self, closing: Closing, links: &[(TaskId, TaskId)]) {
         let mut counters = Counters::default();
         let tasks = self.program.tasks.len();
@@ -164,7 +165,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Tasks without calls, mostly the last of their queues, that wait for some tasks of other workers.
+    /// Tasks without calls, mostly the last of their queues, that wait for some tasks of other
+    /// workers.
     fn fences(&mut self, counters: &mut Counters) {
         let Queues::Static(queues) = self.program.queues.clone() else { return };
         let (ring, all) = (self.rng.chance(30), self.rng.chance(30));

@@ -20,8 +20,9 @@ impl Default for Horizon {
 }
 
 impl Horizon {
-    /// Steps of the longest launch: as many as there are positions, or so many that signals of a step can stand in for
-    /// those of earlier ones (at most a fan-in of them), slots come round, and workers are ahead of each other.
+    /// Steps of the longest launch: as many as there are positions, or so many that signals of a
+    /// step can stand in for those of earlier ones (at most a fan-in of them), slots come round,
+    /// and workers are ahead of each other.
     pub fn of(self, source: &Source) -> u64 {
         if source.positions > 1 {
             return source.positions;

@@ -9,9 +9,10 @@
 //! 3. [`withhold`]: all interleavings. Two accesses of a cell, one of them a write, where some execution starts the later one
 //!    (in eager order) before the earlier has ended, are a race; tasks that are left when none can run are a deadlock.
 //!
-//! Counters run on from step to step. A barrier step is looked at alone, at every position; a pipelined program in launches from
-//! every position and of every length, up to [`Horizon`] where any number of steps is at position 0. [`explore`] and [`fine`]
-//! visit every state of a launch, slowly, and tests compare the three.
+//! Counters run on from step to step. A barrier step is looked at alone, at every position; a
+//! pipelined program in launches from every position and of every length, up to [`Horizon`] where
+//! any number of steps is at position 0. [`explore`] and [`fine`] visit every state of a launch,
+//! slowly, and tests compare the three.
 
 pub mod cells;
 pub mod eager;
@@ -187,8 +188,8 @@ pub fn judge_within(text: &str, horizon: Horizon) -> Verdict {
 
 /// The first stages: structure and eager order.
 ///
-/// A launch from a later position is looked at as the rest of one from position 0: at the end of a step all that the next
-/// may rely on is as it was before.
+/// A launch from a later position is looked at as the rest of one from position 0: at the end of a
+/// step all that the next may rely on is as it was before.
 fn sequential(source: &Source, horizon: Horizon) -> Result<cells::Cells, Verdict> {
     structure::check(source).map_err(|why| Verdict::Unsafe(Reason::Structure(why)))?;
     let cells = cells::Cells::new(source).ok_or(Verdict::TooLarge)?;

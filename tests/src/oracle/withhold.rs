@@ -1,16 +1,18 @@
-//! All interleavings at the price of a few: one execution a task instance, in which that instance never ends.
+//! All interleavings at the price of a few: one execution a task instance, in which that instance
+//! never ends.
 //!
-//! Whatever ends can only help others to run: counters grow, packets stay, queues go on, and tickets are drawn in a
-//! fixed order. So of all executions that keep an instance back there is one that runs the most, and running greedily
-//! finds it. An instance that conflicts with the one kept back, is later in eager order and runs nevertheless is a race;
-//! there is no other kind. What is left when nothing is kept back is a deadlock. Signals of later steps can make up for
-//! missing ones, so a launch that ends early is an execution of its own.
+//! Whatever ends can only help others to run: counters grow, packets stay, queues go on, and
+//! tickets are drawn in a fixed order. So of all executions that keep an instance back there is one
+//! that runs the most, and running greedily finds it. An instance that conflicts with the one kept
+//! back, is later in eager order and runs nevertheless is a race; there is no other kind. What is
+//! left when nothing is kept back is a deadlock. Signals of later steps can make up for missing
+//! ones, so a launch that ends early is an execution of its own.
 //!
-//! A launch from a later position is one from position 0 whose first steps are over: counters have had all their
-//! signals, and whether two steps share a slot depends on their distance alone.
+//! A launch from a later position is one from position 0 whose first steps are over: counters have
+//! had all their signals, and whether two steps share a slot depends on their distance alone.
 //!
-//! The executions run side by side, 64 in a word. A test compares this with [`super::explore`], which knows nothing of
-//! the argument.
+//! The executions run side by side, 64 in a word. A test compares this with [`super::explore`],
+//! which knows nothing of the argument.
 
 use super::cells::{Cells, footprint};
 use super::eager::position;
@@ -39,8 +41,8 @@ pub fn judge(source: &Source, horizon: Horizon) -> Verdict {
     checked.err().unwrap_or(Verdict::Safe)
 }
 
-/// How far a safe program goes: the most steps by which an instance runs ahead of one that has not ended, and the most
-/// steps between two that conflict. `None` where it is too large.
+/// How far a safe program goes: the most steps by which an instance runs ahead of one that has not
+/// ended, and the most steps between two that conflict. `None` where it is too large.
 pub fn distances(source: &Source, horizon: Horizon) -> Option<(u64, u64)> {
     let steps = if source.pipelined { horizon.of(source) } else { 1 };
     let cells = Cells::new(source).filter(|_| source.tasks.len() as u64 * steps <= INSTANCES)?;
@@ -128,7 +130,8 @@ impl Launch {
         launch
     }
 
-    /// Finds for each instance the earlier ones that touch a cell that it touches, where one of the two writes.
+    /// Finds for each instance the earlier ones that touch a cell that it touches, where one of the
+    /// two writes.
     fn conflicts(&mut self, source: &Source, cells: &Cells, first: u64) {
         let words = self.words;
         let mut touched = vec![0; cells.count as usize * words];
@@ -244,7 +247,8 @@ struct Executions<'a> {
 type Number = [u64; 12];
 
 impl<'a> Executions<'a> {
-    /// Runs the steps from `first` with so many workers drawing tickets; an instance ends only in the executions that `allowed` says.
+    /// Runs the steps from `first` with so many workers drawing tickets; an instance ends only in
+    /// the executions that `allowed` says.
     fn run(launch: &'a Launch, first: usize, workers: u64, allowed: impl Fn(usize) -> u64) -> Vec<u64> {
         let ended = vec![0; launch.steps * launch.tasks];
         let mut run = Self { launch, first, ended, counters: vec![[0; 12]; launch.fan_in.len()] };

@@ -67,14 +67,16 @@ fn offsets(program: &Program) -> usize {
     offsets.len()
 }
 
-/// A violation's code, and the words in it that tell one case of the code from another: `AMK0503 AcrossSteps Read Write NoPath`.
+/// A violation's code, and the words in it that tell one case of the code from another:
+/// `AMK0503 AcrossSteps Read Write NoPath`.
 pub fn cause(violation: &Violation) -> String {
     let text = format!("{violation:?}");
     let mut cause = violation.code().to_string();
     for (at, _) in text.match_indices(": ") {
         let rest = &text[at + 2..];
         let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
-        // A capital is a variant; a struct's name is followed by its fields, and names of buffers are in quotes.
+        // A capital is a variant; a struct's name is followed by its fields, and names of buffers
+        // are in quotes.
         if rest.starts_with(char::is_uppercase) && !rest[end..].starts_with(" {") && &rest[..end] != "None" {
             cause.push(' ');
             cause.push_str(&rest[..end]);

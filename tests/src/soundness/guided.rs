@@ -1,7 +1,9 @@
-//! A search that goes on from what it has not seen before: programs that show something new are kept and changed further.
+//! A search that goes on from what it has not seen before: programs that show something new are
+//! kept and changed further.
 //!
-//! What is new is a pair of words said of a program: what is in it, how far its workers run ahead, the oracle's verdict, the verifier's
-//! reasons. Accepted programs are preferred, and each that is new is taken to pieces by all its single edits.
+//! What is new is a pair of words said of a program: what is in it, how far its workers run ahead,
+//! the oracle's verdict, the verifier's reasons. Accepted programs are preferred, and each that is
+//! new is taken to pieces by all its single edits.
 
 use super::near::NearMiss;
 use super::{Family, Label, Tally, Verifier, cause, draw, features};
@@ -134,7 +136,8 @@ impl Guided {
         new
     }
 
-    /// Judges all single edits, and keeps the program if they show more than those of another with the same in it.
+    /// Judges all single edits, and keeps the program if they show more than those of another with
+    /// the same in it.
     fn take_to_pieces(&mut self, program: &Program) {
         let miss = NearMiss::of(program, |edited| {
             let (accepted, verdict) = self.judge(Label::Edit, edited);
@@ -150,7 +153,8 @@ impl Guided {
         }
     }
 
-    /// Near misses that together show what all of them show, at most so many, smaller than they were found.
+    /// Near misses that together show what all of them show, at most so many, smaller than they
+    /// were found.
     pub fn near_misses(self, most: usize) -> Vec<NearMiss> {
         let mut left: Vec<NearMiss> = self.near.into_values().filter(|miss| !miss.edits.is_empty()).collect();
         left.sort_by_key(|miss| text::print(&miss.program));

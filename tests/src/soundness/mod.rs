@@ -1,5 +1,5 @@
-//! The verifier against the oracle on random programs: [`draw()`], [`Tally`], and a search that is guided by what it finds, [`guided`], which keeps
-//! what is nearly unsafe, [`near`].
+//! The verifier against the oracle on random programs: [`draw()`], [`Tally`], and a search that is
+//! guided by what it finds, [`guided`], which keeps what is nearly unsafe, [`near`].
 
 mod draw;
 mod features;
@@ -17,9 +17,19 @@ use amk_ir::{Program, Steps, text, verify};
 /// A verifier, as the codes it reports.
 pub type Verifier = fn(&Program) -> Vec<String>;
 
-/// The verifier's codes; none where it accepts.
+/// The verifier's codes; none where it accepts, and the checker accepts its certificate.
 pub fn codes(program: &Program) -> Vec<String> {
-    verify::check(program).iter().map(|violation| violation.code().to_string()).collect()
+    let verified = match verify::verify(program.clone()) {
+        Ok(verified) => verified,
+        Err(rejected) => return rejected.violations.iter().map(|violation| violation.code().to_string()).collect(),
+    };
+    let certificate = match verify::certify(&verified) {
+        Ok(certificate) => certificate,
+        Err(verify::NoCertificate::Tables) => return Vec::new(),
+        Err(other) => return vec![format!("no certificate: {other}")],
+    };
+    let refused = amk_checker::check(program, &certificate).err();
+    refused.map(|refusal| format!("certificate refused: {refusal}")).into_iter().collect()
 }
 
 /// The oracle's verdict; `deep`: before it calls a program safe it looks many steps ahead.

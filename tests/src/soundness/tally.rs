@@ -46,7 +46,8 @@ pub struct Tally {
     pub verdicts: BTreeMap<&'static str, u64>,
     /// Programs by the first code the verifier reports.
     pub codes: BTreeMap<String, u64>,
-    /// Safe programs that the verifier rejects: how many by its first violation, and the number of one.
+    /// Safe programs that the verifier rejects: how many by its first violation, and the number of
+    /// one.
     pub rejects: BTreeMap<String, (u64, u64)>,
     /// The longest time the verifier took, and the number of the program.
     pub slowest: (Duration, u64),
@@ -62,7 +63,8 @@ pub struct Tally {
 const KEPT: usize = 100;
 
 impl Tally {
-    /// Compares a verifier, given by the codes it reports, with the oracle on some programs of a seed.
+    /// Compares a verifier, given by the codes it reports, with the oracle on some programs of a
+    /// seed.
     pub fn run(verifier: Verifier, family: Family, seed: u64, numbers: impl IntoIterator<Item = u64>) -> Self {
         let mut tally = Self::default();
         for number in numbers {

@@ -549,7 +549,7 @@ fn equalities_of_equalities_stay_short() {
 fn layouts_of_layouts_stay_small() {
     let mut records = BTreeMap::new();
     add_layout(&mut records, syn::parse_quote! { struct L0 { #[param] a: f32 } });
-    let refused = (1..40).find_map(|n| {
+    let refused = (1..40u32).find_map(|n| {
         let (name, inner) = (quote::format_ident!("L{n}"), quote::format_ident!("L{}", n - 1));
         let input: syn::DeriveInput = syn::parse_quote! { struct #name { #[layout] a: #inner, #[layout] b: #inner } };
         let mut diagnostics = Diagnostics::default();

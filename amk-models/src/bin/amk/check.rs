@@ -2,8 +2,9 @@
 
 use super::options::{GREEN, InstanceArgs, RED, paint, print};
 use amk::ir::Program;
+use amk::ir::certificate::Proof;
 use amk::ir::text::{self, Shown};
-use amk::ir::verify::{Message, verify};
+use amk::ir::verify::{Message, Verified, certify, verify};
 use amk::registry::{Registry, RegistryError};
 use amk_models::model::{all_instances, find_instance};
 use anyhow::{Context as _, Result};
@@ -25,6 +26,12 @@ pub(crate) struct Check {
     /// Reject programs whose instructions are of crates that this binary does not link.
     #[arg(long)]
     strict: bool,
+    /// Check each accepted program once more, by its certificate and with none of the verifier's code.
+    #[arg(long)]
+    certify: bool,
+    /// Write the certificate of an accepted program to a file, as JSON; checks it as `--certify` does.
+    #[arg(long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
     #[command(flatten)]
     instance: InstanceArgs,
 }
@@ -36,7 +43,7 @@ impl Check {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut accepted = true;
         if let Some(path) = &self.program {
-            accepted = report(read_program(path)?, self.strict)?;
+            accepted = self.report(read_program(path)?)?;
             return Ok(exit(accepted));
         }
         let instances = match &self.instance.instance {
@@ -46,9 +53,37 @@ impl Check {
         for (family, instance) in instances {
             let schedule = self.instance.schedule(&family, &instance)?;
             let lowered = family.kernel.lower(&instance, Some(&schedule))?;
-            accepted &= report(lowered.program, self.strict)?;
+            accepted &= self.report(lowered.program)?;
         }
         Ok(exit(accepted))
+    }
+
+    fn report(&self, program: Program) -> Result<bool> {
+        let size = format!(
+            "{} tasks on {} workers, {} buffers",
+            program.tasks.len(),
+            program.queues.workers(),
+            program.buffers.len()
+        );
+        let name = Shown(&program.name).to_string();
+        let (compared, unfit) = compare(&program, self.strict)?;
+        let start = Instant::now();
+        let verdict = verify(program);
+        let time = start.elapsed().as_secs_f64() * 1e3;
+        let (rejected, violations) = match &verdict {
+            Ok(_) => (String::new(), unfit),
+            Err(rejected) => (format!("{rejected}\n"), unfit + rejected.violations.len()),
+        };
+        let summary = match violations {
+            0 => format!("{} {name}: {size}; verified in {time:.1} ms", paint("accepted", GREEN)),
+            1 => format!("{} {name}: {size}; 1 violation", paint("rejected", RED)),
+            _ => format!("{} {name}: {size}; {violations} violations", paint("rejected", RED)),
+        };
+        print(&format!("{rejected}{compared}{summary}\n"))?;
+        if let (Ok(verified), true) = (&verdict, self.certify || self.certificate.is_some()) {
+            print(&format!("         {}\n", certificate(verified, self.certificate.as_deref())?))?;
+        }
+        Ok(violations == 0)
     }
 }
 
@@ -76,29 +111,30 @@ pub(crate) fn read_program(path: &Path) -> Result<Program> {
     if json { Program::from_json(&source).with_context(not_one) } else { text::parse(&source).with_context(not_one) }
 }
 
-fn report(program: Program, strict: bool) -> Result<bool> {
-    let size = format!(
-        "{} tasks on {} workers, {} buffers",
-        program.tasks.len(),
-        program.queues.workers(),
-        program.buffers.len()
-    );
-    let name = Shown(&program.name).to_string();
-    let (compared, unfit) = compare(&program, strict)?;
+/// What the certificate of an accepted program rests on, in words; or why there is none, or it does not hold.
+fn certificate(verified: &Verified, file: Option<&Path>) -> Result<String> {
+    let certificate = certify(verified)?;
+    if let Some(file) = file {
+        let json = serde_json::to_string(&certificate)?;
+        std::fs::write(file, json).with_context(|| format!("cannot write {}", file.display()))?;
+    }
     let start = Instant::now();
-    let verdict = verify(program);
+    amk_checker::check(verified.program(), &certificate).context("the checker refuses the certificate")?;
     let time = start.elapsed().as_secs_f64() * 1e3;
-    let (rejected, violations) = match verdict {
-        Ok(_) => (String::new(), unfit),
-        Err(rejected) => (format!("{rejected}\n"), unfit + rejected.violations.len()),
-    };
-    let summary = match violations {
-        0 => format!("{} {name}: {size}; verified in {time:.1} ms", paint("accepted", GREEN)),
-        1 => format!("{} {name}: {size}; 1 violation", paint("rejected", RED)),
-        _ => format!("{} {name}: {size}; {violations} violations", paint("rejected", RED)),
-    };
-    print(&format!("{rejected}{compared}{summary}\n"))?;
-    Ok(violations == 0)
+    let count = |of: fn(&Proof) -> usize| certificate.proofs.iter().map(of).sum::<usize>();
+    let (clocks, traps) = (count(|proof| proof.clocks.len()), count(|proof| proof.traps.len()));
+    let [proofs, periods] = [certificate.proofs.len(), certificate.periods.len()];
+    Ok(format!(
+        "certificate: {} of {} and {}, {}; checked in {time:.1} ms",
+        plural(proofs, "proof"),
+        plural(clocks, "clock"),
+        plural(traps, "trap"),
+        plural(periods, "period"),
+    ))
+}
+
+fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
 /// How the program fits the linked functions, in words, and how often it does not.
