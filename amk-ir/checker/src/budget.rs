@@ -23,7 +23,7 @@ impl Budget {
 
     /// Takes `steps` for `what`.
     pub(crate) fn take(&mut self, steps: u64, what: &'static str) -> Result<(), Refusal> {
-        self.left = self.left.checked_sub(steps).ok_or_else(|| Refusal::TooLarge { what, most: self.most })?;
+        self.left = self.left.checked_sub(steps).ok_or(Refusal::TooLarge { what, most: self.most })?;
         Ok(())
     }
 }

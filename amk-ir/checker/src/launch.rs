@@ -8,6 +8,9 @@ use amk_ir::certificate::Period;
 use amk_ir::{Element, Exchange, Program, Queues, Region, Steps, TaskId};
 use std::collections::HashMap;
 
+/// The most writers of packets that are kept, over all reads.
+const KEPT: u64 = 1 << 23;
+
 /// Where a task stands in the queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
@@ -93,9 +96,10 @@ impl<'p> Launch<'p> {
             packets: vec![Vec::new(); program.tasks.len()],
         };
         launch.count();
+        let mut kept = Budget::of(KEPT);
         for (buffer, uses) in program.buffers.iter().zip(uses) {
             if buffer.exchange != Exchange::Counter {
-                launch.exchange(uses, budget)?;
+                launch.exchange(uses, budget, &mut kept)?;
             }
         }
         Ok(launch)
@@ -125,7 +129,7 @@ impl<'p> Launch<'p> {
     }
 
     /// What the reads of a packet buffer wait for: reads of one tile after the same writes share it.
-    fn exchange(&mut self, uses: &[Use<'_>], budget: &mut Budget) -> Result<(), Refusal> {
+    fn exchange(&mut self, uses: &[Use<'_>], budget: &mut Budget, kept: &mut Budget) -> Result<(), Refusal> {
         if let Some(one) = uses.iter().find(|one| one.moves())
             && self.drawing.is_some()
             && self.is_pipelined()
@@ -143,7 +147,9 @@ impl<'p> Launch<'p> {
                 Some(&source) => source,
                 None => {
                     budget.take(before as u64, "finding the writers of packets")?;
-                    self.sources.push(self.source(&writes[..before], read));
+                    let source = self.source(&writes[..before], read);
+                    kept.take(source.len() as u64, "finding the writers of packets")?;
+                    self.sources.push(source);
                     known.insert(key, self.sources.len() - 1);
                     self.sources.len() - 1
                 }

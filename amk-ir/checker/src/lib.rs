@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | C1 | an order in which one step runs (L1) | `order` |
 //! | C2 | all conflicting pairs, at the least distance (L8), in order by a clock (L6) or a trap (L5) | `pairs`, `clocks`, `trap` |
-//! | C3 | one step at the first position of each period (L7) | `values` |
+//! | C3 | one step at the first position of each period (L7) | `values`, `owners` |
 //!
 //! Neither the program nor the certificate is trusted: every reference is checked, and what would take more than a fixed
 //! budget of work is refused. Programs with tables are refused.
@@ -19,6 +19,7 @@ mod clocks;
 mod launch;
 mod meet;
 mod order;
+mod owners;
 mod pairs;
 mod refusal;
 mod structure;
@@ -70,11 +71,11 @@ pub fn check(program: &Program, certificate: &Certificate) -> Result<(), Refusal
     for group in bytes::groups(program) {
         let shared = Bytes::of_group(program, &uses, &group, pairs.budget)?;
         pairs.check_shared(&shared)?;
-        values::check_shared(program, &group, &shared, pairs.budget)?;
+        owners::check(program, &group, &shared, pairs.budget)?;
         group.iter().for_each(|id| alone[id.index()] = false);
     }
     for (id, uses) in (0..).map(amk_ir::BufferId).zip(&uses).filter(|(id, _)| alone[id.index()]) {
-        values::check_buffer(program, id, uses, &certificate.periods, pairs.budget)?;
+        values::check(program, id, uses, &certificate.periods, pairs.budget)?;
     }
     Ok(())
 }
@@ -85,7 +86,7 @@ fn orders<'a>(launch: &'a Launch<'a>, proof: &'a Proof, budget: &mut Budget) -> 
     let horizon = proof.traps.iter().map(|trap| u64::from(trap.horizon)).max().unwrap_or(1);
     let steps = horizon.min(launch.steps(proof.starts.first)).max(clocks.steps()).max(1);
     launch.same_writers(proof.starts, steps, budget)?;
-    order::check(launch, proof)?;
+    order::check(launch, proof, budget)?;
     clocks.check(budget)?;
     let traps = Traps::check(launch, proof, budget)?;
     Ok(Orders { starts: proof.starts, clocks, traps })

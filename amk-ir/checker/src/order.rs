@@ -1,5 +1,6 @@
 //! C1: the order of a proof runs each task when what it waits for has run. One step decides (L1).
 
+use crate::budget::Budget;
 use crate::launch::Launch;
 use crate::meet::Span;
 use crate::refusal::{Ill, Missing, Refusal};
@@ -9,7 +10,7 @@ use amk_ir::certificate::Proof;
 /// Whether the tasks of one step can run in the order of the proof, from each of its start positions.
 ///
 /// Of tickets this asks for the order of the list, so that one worker is enough.
-pub(crate) fn check(launch: &Launch<'_>, proof: &Proof) -> Result<(), Refusal> {
+pub(crate) fn check(launch: &Launch<'_>, proof: &Proof, budget: &mut Budget) -> Result<(), Refusal> {
     let mut signals = vec![0u64; launch.counters.len()];
     let mut next = vec![0; launch.queues.len()];
     let mut finished = vec![false; launch.places.len()];
@@ -21,6 +22,9 @@ pub(crate) fn check(launch: &Launch<'_>, proof: &Proof) -> Result<(), Refusal> {
         if finished.get(task.index()) != Some(&false) {
             return Err(Ill::Order.into());
         }
+        let sources = &launch.packets[task.index()];
+        let writers: usize = sources.iter().map(|&source| launch.sources[source].len()).sum();
+        budget.take(writers as u64, "running a step")?;
         if let Some(missing) = missing(launch, task, starts, &signals, &next, &finished) {
             return Err(Refusal::NotEnabled { position: proof.starts.first, task, missing });
         }

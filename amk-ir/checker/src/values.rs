@@ -3,12 +3,14 @@
 //! One step decides: at its end states, weights and inputs hold their own, as at its start.
 
 use crate::budget::Budget;
-use crate::bytes::Bytes;
 use crate::refusal::Refusal;
 use crate::uses::Use;
 use amk_ir::certificate::Period;
 use amk_ir::{Buffer, BufferId, BufferKind, Program, Region};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
+
+/// The most boxes that what is left of one falls into.
+const PIECES: usize = 1 << 20;
 
 /// In each dimension, from one element to before another.
 type Box4 = [(u64, u64); amk_ir::MAX_RANK];
@@ -70,6 +72,9 @@ impl Written {
             for piece in open {
                 subtract(piece, written, &mut rest);
             }
+            if rest.len() > PIECES {
+                return Err(Refusal::TooLarge { what: "following what is written", most: PIECES as u64 });
+            }
             open = rest;
             if open.is_empty() {
                 self.covered.insert(of);
@@ -81,7 +86,7 @@ impl Written {
 }
 
 /// Whether the values of a buffer that shares no bytes are defined, in the first step of each period.
-pub(crate) fn check_buffer(
+pub(crate) fn check(
     program: &Program,
     id: BufferId,
     uses: &[Use<'_>],
@@ -176,99 +181,6 @@ impl Bounds {
     }
 }
 
-/// Whether the values of buffers that share bytes are defined and kept, at each position.
-pub(crate) fn check_shared(
-    program: &Program,
-    group: &[BufferId],
-    uses: &[Bytes<'_>],
-    budget: &mut Budget,
-) -> Result<(), Refusal> {
-    let moves = uses.iter().any(|bytes| bytes.of.moves());
-    for position in 0..if moves { program.positions } else { 1 } {
-        let mut owners = Owners::default();
-        let own = |id: BufferId| crate::structure::bytes(&program.buffers[id.index()]).unwrap_or(0..0);
-        let kept = |kinds: &[BufferKind]| {
-            let of_kind = |id: &&BufferId| kinds.contains(&program.buffers[id.index()].kind);
-            group.iter().filter(of_kind).map(|&id| (id, own(id))).collect::<Vec<_>>()
-        };
-        let from_the_start = [BufferKind::Weight, BufferKind::Input, BufferKind::State];
-        for (id, bytes) in kept(&from_the_start) {
-            owners.set(bytes.start, bytes.end, id);
-        }
-        for call in uses.chunk_by(|a, b| a.of.call() == b.of.call()) {
-            let runs = |one: &Bytes<'_>| one.at(position.into()).to_vec();
-            for read in call.iter().filter(|one| one.of.reads()) {
-                for run in runs(read) {
-                    if !owners.are(run.start, run.end, read.of.at.buffer, budget)? {
-                        return Err(Refusal::Undefined { at: Box::new(read.of.at), position });
-                    }
-                }
-            }
-            for write in call.iter().filter(|one| one.of.writes()) {
-                for run in runs(write) {
-                    budget.take(1, "following shared bytes")?;
-                    owners.set(run.start, run.end, write.of.at.buffer);
-                }
-            }
-        }
-        for (buffer, bytes) in kept(&[from_the_start.as_slice(), &[BufferKind::Output]].concat()) {
-            if !owners.are(bytes.start, bytes.end, buffer, budget)? {
-                return Err(Refusal::NotKept { buffer, position });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Who has last written each byte, if anybody has: ends and owners by the first byte.
-#[derive(Default)]
-struct Owners {
-    runs: BTreeMap<u64, (u64, BufferId)>,
-}
-
-impl Owners {
-    fn set(&mut self, start: u64, end: u64, owner: BufferId) {
-        for at in [start, end] {
-            self.cut(at);
-        }
-        let inside: Vec<u64> = self.runs.range(start..end).map(|(&at, _)| at).collect();
-        for at in inside {
-            self.runs.remove(&at);
-        }
-        self.runs.insert(start, (end, owner));
-    }
-
-    /// Makes one run two.
-    fn cut(&mut self, at: u64) {
-        if let Some((_, run)) = self.runs.range_mut(..at).next_back()
-            && run.0 > at
-        {
-            let rest = (run.0, run.1);
-            run.0 = at;
-            self.runs.insert(at, rest);
-        }
-    }
-
-    fn are(&self, start: u64, end: u64, owner: BufferId, budget: &mut Budget) -> Result<bool, Refusal> {
-        if start >= end {
-            return Ok(true);
-        }
-        let mut next = start;
-        let before = self.runs.range(..=start).next_back();
-        for (&at, &(until, by)) in before.into_iter().chain(self.runs.range(start + 1..end)) {
-            budget.take(1, "following shared bytes")?;
-            if until <= next {
-                continue;
-            }
-            if at > next || by != owner {
-                return Ok(false);
-            }
-            next = until;
-        }
-        Ok(next >= end)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,26 +199,6 @@ mod tests {
                     let wanted = has(from, x, y) && !has(minus, x, y);
                     assert_eq!(left, usize::from(wanted), "{from:?} - {minus:?} at {x}, {y}");
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn owners_are_the_last_writers() {
-        let mut owners = Owners::default();
-        let mut plain = [None; 8];
-        let mut state = 1u64;
-        for _ in 0..2000 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let (start, length, owner) = (state >> 40 & 7, state >> 44 & 7, BufferId((state >> 50) as u32 & 1));
-            let end = (start + length).min(8);
-            if start < end {
-                owners.set(start, end, owner);
-                plain[start as usize..end as usize].fill(Some(owner));
-            }
-            for (lo, hi) in (0..8).flat_map(|lo| (lo..=8).map(move |hi| (lo, hi))) {
-                let wanted = plain[lo as usize..hi as usize].iter().all(|&by| by == Some(owner));
-                assert_eq!(owners.are(lo, hi, owner, &mut Budget::new()), Ok(wanted));
             }
         }
     }

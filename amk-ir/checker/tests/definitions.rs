@@ -266,6 +266,25 @@ fn a_trap_holds_for_all_later_steps() {
 }
 
 #[test]
+fn a_trap_holds_in_launches_from_its_start_on() {
+    // The tiles meet at position 2 and later.
+    let body = "buffer b0 @x state f32[8]
+event e0 @done
+task t0: fill() -> (b0[2]) signal e0
+task t1: use(b0[0..pos+1]) wait e0 >= 1
+worker w0: t0
+worker w1: t1";
+    let moving = program("positions 4\n", body);
+    let from = |from: u32| {
+        let held = Trap { from, ..trap(0, 1, &[(1, 0)]) };
+        with(&moving, |certificate, n| certificate.proofs[n].traps = vec![held])
+    };
+    assert_eq!((from(0), from(1), from(2)), (Ok(()), Ok(()), Ok(())));
+    assert!(matches!(from(3), Err(Refusal::Unordered { .. })));
+    assert_eq!(from(4), Err(Refusal::Certificate(Ill::From { task: TaskId(0), from: 4 })));
+}
+
+#[test]
 fn periods_keep_the_order_of_bounds() {
     let body = "buffer b0 @x activation f32[4]
 task t0: fill() -> (b0[0..pos+1])
