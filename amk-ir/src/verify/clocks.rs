@@ -52,6 +52,8 @@ pub(super) struct Clocks {
     settled: bool,
     /// Numbers that `data` may hold.
     most: usize,
+    /// Numbers that partial waits have looked at.
+    partial_work: u64,
     /// The last task of each chain, for tickets; and chains with their last task then, those that were longest ago first.
     tails: Vec<u32>,
     idle: VecDeque<(u32, u32)>,
@@ -73,6 +75,8 @@ struct Join {
 
 const NO_JOIN: Join = Join { clock: NONE, last: NONE, signals: 0, next_tail: 0 };
 const MEMO: usize = 64;
+/// Numbers that the partial waits of a program may look at.
+const MOST_PARTIAL_WORK: u64 = 1 << 26;
 
 impl Clocks {
     /// Takes every counter to keep its steps apart, until `compute` finds that one does not.
@@ -95,6 +99,7 @@ impl Clocks {
     pub(super) fn compute(&mut self, order: Order<'_>, copies: u32, simulation: &mut Simulation, most: usize) {
         self.tasks = order.sync.tasks;
         self.most = most;
+        self.partial_work = 0;
         self.topological.clear();
         match order.sync.mode {
             Mode::Queues => {
@@ -348,10 +353,11 @@ impl Clocks {
     }
 
     /// What a wait for `threshold` signals brings: in each component the `threshold`-th smallest over the signallers. One
-    /// that has not been reached yet counts as bringing nothing.
+    /// that has not been reached yet counts as bringing nothing, and so does a wait beyond the work that all may take.
     fn partial(&mut self, signallers: &[u32], threshold: u32, step: u32) -> Option<ClockId> {
         let rank = (threshold as usize).checked_sub(1)?;
-        if rank >= signallers.len() {
+        self.partial_work += signallers.len() as u64 * u64::from(self.chains);
+        if rank >= signallers.len() || self.partial_work > MOST_PARTIAL_WORK {
             return None;
         }
         let clock = self.allocate();
@@ -394,6 +400,10 @@ impl Clocks {
 
     /// Whether all tasks of step 0 have finished whenever one of them starts in step 1.
     fn steps_apart(&mut self, tasks: &[u32]) -> bool {
+        // What a circle of waits keeps from running has no place.
+        if tasks.iter().any(|&task| self.place(task, 0).chain == NONE) {
+            return false;
+        }
         let mut last = std::mem::take(&mut self.column);
         last.clear();
         last.resize(self.chains as usize, NONE);

@@ -215,6 +215,11 @@ impl<'a> Judge<'a> {
     /// What has to run so that `b` starts, in an execution in which `a` never finishes.
     fn witness(&mut self, a: u32, b: u32, distance: u32, copies: u32) -> Vec<Occurrence> {
         const LONGEST: usize = 16;
+        const PER_TASK: u64 = 200;
+        let work = u64::from(self.order.sync.tasks) * u64::from(copies) * PER_TASK;
+        if !self.budget.spend(work, TooMuch::Orders { task: task(a) }) {
+            return Vec::new();
+        }
         let order = self.order;
         let mut ran: HashMap<(u32, u32), usize> = HashMap::new();
         let mut when = 0;

@@ -13,7 +13,7 @@
 //! *Structure* (AMK01xx, `structure`): every reference exists; calls have the operands, accesses and parameters of their
 //! instructions; shapes are possible; tiles have the rank of their buffer, lie in it and do not cross, at every position;
 //! weights and inputs are not written; locals belong to one task; each task is queued once; no counter is named twice by a
-//! task; the target's capacities hold; outputs are covered (in `race`).
+//! task; the target's capacities hold; outputs are covered (in `race`); only reads are early; float parameters are finite.
 //!
 //! *Deadlock* (AMK02xx, `deadlock`): thresholds are in 1 to the fan-in; a run of one step that lets every worker go as far
 //! as it can reaches every task. Waits are monotone (no signal makes a wait fail), so if one such run reaches a task, every
@@ -43,6 +43,8 @@
 //! on an entry reads it. Deadlock and races then as below.
 //!
 //! # Why this implies the statement
+//!
+//! `docs/proofs.md` has definitions, proofs and the code that relies on each; in short:
 //!
 //! By races every read of an element is ordered after the writes before it in eager order and before those after it, so it
 //! finds the last write before it; by values that write is the one whose value the eager order reads.
@@ -80,7 +82,7 @@
 //!   packet waits of a task before its first call, and packets are published when what the task wrote before them is visible
 //!   and what it read is no longer needed.
 //! * That the workers of static queues are resident, and that positions are consecutive: the launch asserts both.
-//! * Names, dims, op labels and values of parameters.
+//! * Names, dims and op labels.
 //! * That tables keep their contracts: the VM asserts it in each step.
 //! * After an aborted launch the host starts counters and epochs from a base beyond all that it can have counted.
 //!
@@ -88,9 +90,9 @@
 //!
 //! * Buffers that have values before a step share no bytes, nor packet buffers with any; locals have no place.
 //! * Shared bytes are followed position by position: up to 4096 where tiles move, in tiles of up to 2^14 rows.
-//! * How far workers run ahead of each other is followed for 16 steps, and orders that the clocks cannot prove within a
-//!   budget of simulated tasks (2^28); beyond either an order counts as not proven. No lowering comes near.
-//! * Fixed and moving bounds of a dimension of a buffer, other than a state, meet in up to 2^16 pairs.
+//! * How far workers run ahead of each other is followed for 16 steps; beyond that an order counts as not proven.
+//! * Work beyond the budget (`budget`), in proportion to the program's size: AMK0114. No lowering comes near.
+//! * Packets whose tiles move, in pipelined tickets of several workers (AMK0505).
 //! * A bound that crosses at some position is refused even where the tile would be empty.
 //! * Tables need `steps barrier`, rows that a table decides no packets, no place, no state and three dimensions. Counts are
 //!   those of the contract, entry by entry, even if other signals would do; and reads of a table are explicit operands, which

@@ -114,7 +114,8 @@ impl Replay {
         if group.is_none() || operand.access.writes() {
             self.grid.ranges(instance as usize, &mut self.ranges);
             let visits: u64 = self.ranges.iter().map(|&(start, end)| u64::from(end - start)).sum();
-            if !judge.budget.spend(visits * PER_CELL, TooMuch::Pairs { buffer }) {
+            let what = if scene.storage.shared { TooMuch::Runs { buffer } } else { TooMuch::Pairs { buffer } };
+            if !judge.budget.spend(visits * PER_CELL, what) {
                 return;
             }
         }
