@@ -12,6 +12,7 @@
 use super::simulate::{Run, Simulation};
 use super::sync::{Mode, Order, Sync};
 use crate::TaskId;
+use crate::certificate::Proof;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
@@ -454,26 +455,26 @@ impl Clocks {
         (0..).zip(&self.confusable).filter(|(_, mixed)| **mixed).map(|(counter, _)| counter)
     }
 
-    /// Chains, clocks, and the clock of each task in each step, as a certificate has them.
-    pub(super) fn write_down(&self, copies: u32) -> (Vec<Vec<TaskId>>, Vec<Vec<u32>>, Vec<Vec<u32>>) {
-        let mut chains: Vec<Vec<TaskId>> = vec![Vec::new(); self.chains as usize];
+    /// Writes chains, clocks, and the clock of each task in each of `copies` steps into a proof.
+    pub(super) fn write_down(&self, copies: u32, proof: &mut Proof) {
+        proof.chains.resize(self.chains as usize, Vec::new());
         let mut places: Vec<(Place, u32)> = (0..self.tasks).map(|id| (self.place(id, 0), id)).collect();
         places.sort_unstable_by_key(|(place, _)| (place.chain, place.position));
         for (place, id) in places {
-            if let Some(chain) = chains.get_mut(place.chain as usize) {
+            if let Some(chain) = proof.chains.get_mut(place.chain as usize) {
                 chain.push(TaskId(id));
             }
         }
         let mut numbers = HashMap::new();
-        let mut clocks = Vec::new();
         let mut number = |clock: ClockId| {
             *numbers.entry(clock).or_insert_with(|| {
-                clocks.push(self.clock(clock).to_vec());
-                clocks.len() as u32 - 1
+                proof.clocks.push(self.clock(clock).to_vec());
+                proof.clocks.len() as u32 - 1
             })
         };
-        let steps = (0..copies).map(|step| (0..self.tasks).map(|id| number(self.base(id, step))).collect()).collect();
-        (chains, clocks, steps)
+        for step in 0..copies {
+            proof.steps.push((0..self.tasks).map(|id| number(self.base(id, step))).collect());
+        }
     }
 }
 

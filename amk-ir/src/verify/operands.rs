@@ -8,6 +8,9 @@ use super::storage::{Access, MOST_SHARED_POSITIONS, Storages, bytes};
 use super::violation::{Site, TooMuch, Violation};
 use crate::{Operand, Program, TaskId};
 
+/// Runs of bytes, in order.
+type Runs = Vec<(u64, u64)>;
+
 /// Units of work for a run of bytes.
 const PER_RUN: u64 = 10;
 
@@ -78,7 +81,7 @@ fn overlap(program: &Program, storages: &Storages, pair: &[Access; 2], budget: &
 
 /// The runs of bytes that an access touches at one position or another, in order; `None` beyond the budget. Storages of
 /// shared bytes with more positions are refused as a whole.
-fn runs_at_all_positions(program: &Program, access: &Access, budget: &mut Budget) -> Option<Vec<(u64, u64)>> {
+fn runs_at_all_positions(program: &Program, access: &Access, budget: &mut Budget) -> Option<Runs> {
     let moves = access.operand.region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
     let positions = if moves { program.positions.min(MOST_SHARED_POSITIONS) } else { 1 };
     let buffer = &program.buffers[access.operand.buffer.index()];
@@ -92,7 +95,7 @@ fn runs_at_all_positions(program: &Program, access: &Access, budget: &mut Budget
         }
     }
     runs.sort_unstable();
-    let mut merged: Vec<(u64, u64)> = Vec::new();
+    let mut merged: Runs = Vec::new();
     for run in runs {
         match merged.last_mut() {
             Some(last) if run.0 <= last.1 => last.1 = last.1.max(run.1),
@@ -111,7 +114,7 @@ pub(super) fn check_early(program: &Program, storages: &Storages, storage: usize
     }
     let writes: Vec<&Access> = accesses.iter().filter(|access| access.operand.access.writes()).collect();
     // Runs of the writes, where one of another buffer is early.
-    let mut runs: Vec<Option<Option<Vec<(u64, u64)>>>> = vec![None; writes.len()];
+    let mut runs: Vec<Option<Option<Runs>>> = vec![None; writes.len()];
     for read in accesses.iter().filter(is_early) {
         let mut own = None;
         const PER_PAIR: u64 = 20;
