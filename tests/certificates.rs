@@ -27,7 +27,7 @@ fn the_checker_accepts_what_is_safe() {
     let mut verdicts: BTreeMap<&str, u32> = BTreeMap::new();
     for number in 0..3_000 {
         let (_, program) = draw(Family::Small, 17, number);
-        let oracle = opinion(&program, true);
+        let oracle = opinion(&program);
         let checker = judge(&program);
         *verdicts.entry(oracle.kind()).or_default() += 1;
         let agree = match oracle {
@@ -91,7 +91,7 @@ fn a_certificate_of_another_program_shows_nothing() {
                 continue;
             }
             harmless += 1;
-            let oracle = opinion(&mutant, true);
+            let oracle = opinion(&mutant);
             let is_covered = !matches!(oracle, Verdict::Unsafe(Reason::Structure(_) | Reason::Text(_)));
             assert!(!is_covered || oracle.is_safe(), "{number}: {oracle}\n{}", text::print(&mutant));
         }
