@@ -133,6 +133,7 @@ impl<'p> Launch<'p> {
         if let Some(one) = uses.iter().find(|one| one.moves())
             && self.drawing.is_some()
             && self.is_pipelined()
+            && self.program.positions > 1
         {
             return Err(Refusal::MovingTickets(one.at));
         }

@@ -11,15 +11,18 @@ pub use form::Form;
 pub use unfit::{Misdeclared, Misfit, Unfit};
 
 use crate::expr::Expr;
-use crate::signature::{ParamKind, Signature, TensorClass};
+use crate::signature::{ParamKind, Signature, Span, TensorClass};
 use crate::unify::{Extent, broken_multiples, unify};
 use crate::{Access, DType, Instruction};
 use form::Given;
+use std::collections::BTreeSet;
 
 /// A function, and where its arguments come from and its results go in calls of an instruction.
 #[derive(Clone, Debug)]
 pub struct Callee {
     signature: Signature,
+    /// Dims of which some operand of a task has a part.
+    cut: BTreeSet<String>,
     arguments: Vec<Argument>,
     results: Vec<Place>,
 }
@@ -53,7 +56,7 @@ impl Callee {
     /// Where the instruction is declared with other operands, accesses or parameters than the function has.
     pub fn new(instruction: &Instruction, signature: Signature) -> Result<Self, Misdeclared> {
         match places(instruction, &signature) {
-            Some((arguments, results)) => Ok(Self { signature, arguments, results }),
+            Some((arguments, results)) => Ok(Self { cut: cut_dims(&signature), signature, arguments, results }),
             None => Err(Misdeclared::new(instruction, &signature)),
         }
     }
@@ -123,20 +126,35 @@ impl Callee {
             return Err(Box::new(Misfit::Class { operand: operand(), number: place.number, expected, found }));
         }
         let result = position.checked_sub(self.arguments.len()).and_then(|number| self.signature.results.get(number));
-        let (shape, extents): (&[Expr], Vec<Expr>) = match (result, self.signature.params.get(position)) {
-            (Some(result), _) => (&result.shape, tile.result().collect()),
-            (None, Some(param)) => match &param.kind {
-                ParamKind::Tensor { shape, .. } => (shape, tile.argument().collect()),
-                ParamKind::Float | ParamKind::Dim(_) | ParamKind::Pos => return Ok(()),
-            },
-            (None, None) => return Ok(()),
-        };
+        let (shape, region, extents): (&[Expr], &[Span], Vec<Expr>) =
+            match (result, self.signature.params.get(position)) {
+                (Some(result), _) => (&result.shape, &result.region, tile.result().collect()),
+                (None, Some(param)) => match &param.kind {
+                    ParamKind::Tensor { shape, region, .. } => (shape, region, tile.argument().collect()),
+                    ParamKind::Float | ParamKind::Dim(_) | ParamKind::Pos => return Ok(()),
+                },
+                (None, None) => return Ok(()),
+            };
         if shape.len() != extents.len() {
             return Err(Box::new(Misfit::Rank { operand: operand(), found: extents.len(), expected: shape.to_vec() }));
         }
-        let pairs = shape.iter().cloned().zip(extents).enumerate();
-        out.extend(pairs.map(|(dim, (want, have))| Extent { position, dim: Some(dim), want, have }));
+        for (dim, (want, have)) in shape.iter().zip(extents).enumerate() {
+            let is_full = matches!(region.get(dim), None | Some(Span::Full));
+            let want = if is_full { self.whole(want) } else { Some(want.clone()) };
+            out.extend(want.map(|want| Extent { position, dim: Some(dim), want, have }));
+        }
         Ok(())
+    }
+
+    /// The extent of a dimension that a task has whole: a dim that tasks cut elsewhere is another one there. `None` where it
+    /// is only a part of the extent, which then is not compared.
+    fn whole(&self, want: &Expr) -> Option<Expr> {
+        let mut cut = false;
+        want.names(&mut |name| cut |= self.cut.contains(name));
+        match want {
+            Expr::Name(name) if cut => Some(Expr::name(format!("whole {name}"))),
+            _ => (!cut).then(|| want.clone()),
+        }
     }
 
     fn dim(&self, form: &Form, position: usize, number: usize, out: &mut Vec<Extent>) -> Result<(), Box<Misfit>> {
@@ -157,6 +175,22 @@ impl Callee {
         let (expected, found) = (expected.described(), found.described());
         Err(Box::new(Misfit::Param { param: self.name(position).to_owned(), expected, found }))
     }
+}
+
+fn cut_dims(signature: &Signature) -> BTreeSet<String> {
+    let params = signature.params.iter().filter_map(|param| match &param.kind {
+        ParamKind::Tensor { shape, region, .. } => Some((shape, region)),
+        ParamKind::Float | ParamKind::Dim(_) | ParamKind::Pos => None,
+    });
+    let operands = params.chain(signature.results.iter().map(|result| (&result.shape, &result.region)));
+    let dims = operands.flat_map(|(shape, region)| shape.iter().zip(region));
+    let mut cut = BTreeSet::new();
+    for (extent, span) in dims {
+        if let (Expr::Name(name), Span::Range { .. }) = (extent, span) {
+            cut.insert(name.clone());
+        }
+    }
+    cut
 }
 
 /// Where arguments come from and results go; `None` where something has no place, another access, or is left over.

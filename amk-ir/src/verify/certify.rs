@@ -77,11 +77,18 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
             (1, vec![0])
         }
     };
-    let mut proofs = Vec::new();
-    for starts in periods(program, starts) {
-        let packets = verifier.edges(program, starts.first, window).ok_or(NoCertificate::TooLarge)?;
-        proofs.push(verifier.prove(program, starts, copies, &packets, moving));
+    let starts = periods(program, starts);
+    let mut packets = Vec::new();
+    for starts in &starts {
+        packets.push(verifier.edges(program, starts.first, window).ok_or(NoCertificate::TooLarge)?);
     }
+    // A counter that mixes steps in launches from one position is mixed in all proofs.
+    for packets in packets.iter().filter(|_| moving) {
+        let order = Order { sync: &verifier.sync, packets };
+        verifier.clocks.compute(order, copies, &mut verifier.simulation, budget.clocks);
+    }
+    let proofs = starts.into_iter().zip(&packets);
+    let proofs = proofs.map(|(starts, packets)| verifier.prove(program, starts, copies, packets, moving)).collect();
     Ok(Certificate { periods: periods(program, firsts), proofs })
 }
 
@@ -211,8 +218,9 @@ fn meetings(
     if first.operand.buffer != second.operand.buffer {
         let [a, b] = [first, second].map(|access| bytes(&program.buffers[access.operand.buffer.index()]));
         if a.start < b.end && b.start < a.end {
-            meetings.extend(before.then_some((0, 0)));
-            meetings.extend([1, 2].into_iter().filter(|_| pipelined).map(|distance| (0, distance)));
+            let from = start.unwrap_or(0);
+            meetings.extend(before.then_some((from, 0)));
+            meetings.extend([1, 2].into_iter().filter(|_| pipelined).map(|distance| (from, distance)));
         }
         return meetings;
     }

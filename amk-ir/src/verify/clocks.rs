@@ -48,9 +48,8 @@ pub(super) struct Clocks {
     topological: Vec<u32>,
     /// Per counter, then per packet set: what its signals bring, of the copy in work.
     joins: Vec<Join>,
-    /// Counters whose signals of two steps can mix, and whether that is settled for all positions.
+    /// Counters whose signals of two steps can mix.
     confusable: Vec<bool>,
-    settled: bool,
     /// Numbers that `data` may hold.
     most: usize,
     /// Numbers that partial waits have looked at.
@@ -84,15 +83,13 @@ impl Clocks {
     pub(super) fn trust_counters(&mut self, sync: &Sync) {
         self.confusable.clear();
         self.confusable.resize(sync.counters() as usize, false);
-        self.settled = false;
     }
 
-    /// Settles which counters keep their steps apart, by waits and queues alone: packets may differ from step to step.
+    /// Finds counters that do not keep their steps apart by waits and queues alone: packets may differ from step to step.
     pub(super) fn distrust_by_steps(&mut self, sync: &Sync, copies: u32, simulation: &mut Simulation, most: usize) {
         self.trust_counters(sync);
         let packets = [Rc::default()];
         self.compute(Order { sync, packets: &packets }, copies, simulation, most);
-        self.settled = true;
     }
 
     /// Computes the clocks of `copies` consecutive steps, in at most `most` numbers. Several ticket workers keep no order from
@@ -113,7 +110,7 @@ impl Clocks {
         // Dropping the order of one counter can make another one confusable. Long chains of that are cut short.
         const ROUNDS: u32 = 8;
         for round in 0.. {
-            if self.settled || copies == 1 || order.sync.mode != Mode::Queues || !self.mark_confusable(order) {
+            if copies == 1 || order.sync.mode != Mode::Queues || !self.mark_confusable(order) {
                 break;
             }
             if round == ROUNDS {

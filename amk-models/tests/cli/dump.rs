@@ -28,9 +28,9 @@ fn a_program_comes_from_standard_input_too() {
         String::from_utf8(run.wait_with_output().unwrap().stdout).unwrap()
     };
     let program = "program @p\ninstruction i0 \"t::w\" w() -> (y)\nbuffer b0 @y output f32[4]\ntask t0: w() -> (b0[..])\nworker w0: t0\n";
-    assert!(through(program, &["check", "-"]).starts_with("accepted p: 1 tasks on 1 workers"));
+    assert!(through(program, &["check", "-"]).contains("accepted p: 1 tasks on 1 workers"));
     let json = through(program, &["dump", "program", "-", "--format", "json"]);
-    assert!(through(&json, &["check", "-"]).starts_with("accepted p: 1 tasks on 1 workers"));
+    assert!(through(&json, &["check", "-"]).contains("accepted p: 1 tasks on 1 workers"));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn check(instruction: &str, call: &str, options: &[&str]) -> (Option<i32>, Strin
 #[test]
 fn calls_are_compared_with_the_linked_functions() {
     let linear = "\"amk_kernels::linear\" linear(x, w) -> (y)";
-    let (code, said) = check(linear, "linear(b0[..], b1[..]) -> (b2[..])", &["--strict"]);
+    let (code, said) = check(linear, "linear(b0[..], b1[.., ..]) -> (b2[..])", &["--strict"]);
     assert_eq!((code, said.lines().count()), (Some(0), 1), "{said}");
     assert!(said.starts_with(r"accepted p\naccepted \u001b[2Kq: 1 tasks on 1 workers"), "{said}");
     let norm = "\"amk_kernels::rms_norm\" rms_norm(x, w) -> (y)";
@@ -69,7 +69,7 @@ fn calls_are_compared_with_the_linked_functions() {
     for (instruction, call, headline) in [
         (
             linear,
-            "linear(b0[0..4], b1[..]) -> (b2[..])",
+            "linear(b0[0..4], b1[.., ..]) -> (b2[..])",
             "AMK0704: dimension 1 of `w` of `linear` in `t0` is `8`, expected `4`",
         ),
         (
