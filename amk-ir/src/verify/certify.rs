@@ -10,7 +10,7 @@ use super::sync::{Mode, Order, task};
 use super::{Verified, Verifier};
 use crate::certificate::{Certificate, Period, Proof, Trap};
 use crate::verify::budget::Budget;
-use crate::verify::meet::{Meet, position_after};
+use crate::verify::meet::{Meet, periods, position_after};
 use crate::{Program, Steps};
 use core::fmt;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ impl fmt::Display for NoCertificate {
 impl std::error::Error for NoCertificate {}
 
 /// Pairs of accesses that are compared.
-const MOST_PAIRS: u64 = 1 << 28;
+const MOST_PAIRS: u64 = 1 << 26;
 
 /// The certificate of an accepted program, in an order that depends on nothing else.
 ///
@@ -78,6 +78,9 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
         }
     };
     let starts = periods(program, starts);
+    if budget.is_spent() || pairs.saturating_mul(starts.len() as u64) > MOST_PAIRS {
+        return Err(NoCertificate::TooLarge);
+    }
     let mut packets = Vec::new();
     for starts in &starts {
         packets.push(verifier.edges(program, starts.first, window).ok_or(NoCertificate::TooLarge)?);
@@ -90,14 +93,6 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
     let proofs = starts.into_iter().zip(&packets);
     let proofs = proofs.map(|(starts, packets)| verifier.prove(program, starts, copies, packets, moving)).collect();
     Ok(Certificate { periods: periods(program, firsts), proofs })
-}
-
-/// Periods that start at the given positions.
-fn periods(program: &Program, mut firsts: Vec<u32>) -> Vec<Period> {
-    firsts.sort_unstable();
-    firsts.dedup();
-    let ends = firsts.iter().skip(1).map(|next| next - 1).chain([program.positions - 1]);
-    firsts.iter().zip(ends).map(|(&first, last)| Period { first, last }).collect()
 }
 
 impl Verifier {
@@ -132,7 +127,7 @@ impl Verifier {
         }
         self.clocks.compute(order, copies, &mut self.simulation, Budget::of(program).clocks);
         let mixed = self.clocks.mixed().map(|counter| self.sync.element(counter)).collect();
-        let traps = self.traps(program, packets, copies, moving.then_some(starts.first));
+        let traps = self.traps(program, packets, copies, moving.then_some(starts));
         let (chains, clocks, steps) = Default::default();
         let mut proof = Proof { starts, order: tasks, chains, clocks, steps, mixed, traps };
         self.clocks.write_down(copies, &mut proof);
@@ -140,7 +135,13 @@ impl Verifier {
     }
 
     /// A trap for each pair that may conflict and that the clocks leave open.
-    fn traps(&mut self, program: &Program, packets: &[Rc<PacketEdges>], copies: u32, start: Option<u32>) -> Vec<Trap> {
+    fn traps(
+        &mut self,
+        program: &Program,
+        packets: &[Rc<PacketEdges>],
+        copies: u32,
+        starts: Option<Period>,
+    ) -> Vec<Trap> {
         let mut open: BTreeMap<(u32, u32), Vec<(u32, u32)>> = BTreeMap::new();
         for storage in 0..self.storages.kinds.len() {
             let kind = self.storages.kinds[storage];
@@ -150,7 +151,7 @@ impl Verifier {
                     if kind.local || !conflict(first, second) {
                         continue;
                     }
-                    for (from, distance) in meetings(program, [first, second], n < k, kind.stride, start) {
+                    for (from, distance) in meetings(program, [first, second], n < k, kind.stride, starts) {
                         let (a, b) = (first.task(), second.task());
                         let known = distance.min(copies - 1);
                         if (distance > 0 || a != b) && !self.clocks.before(a, 0, b, known) {
@@ -211,23 +212,24 @@ fn meetings(
     [first, second]: [&Access; 2],
     before: bool,
     stride: u32,
-    start: Option<u32>,
+    starts: Option<Period>,
 ) -> Vec<(u32, u32)> {
     let mut meetings = Vec::new();
     let pipelined = program.steps == Steps::Pipelined;
     if first.operand.buffer != second.operand.buffer {
         let [a, b] = [first, second].map(|access| bytes(&program.buffers[access.operand.buffer.index()]));
         if a.start < b.end && b.start < a.end {
-            let from = start.unwrap_or(0);
+            let from = starts.map_or(0, |starts| starts.first);
             meetings.extend(before.then_some((from, 0)));
             meetings.extend([1, 2].into_iter().filter(|_| pipelined).map(|distance| (from, distance)));
         }
         return meetings;
     }
-    let meet = Meet::of(&first.operand.region, &second.operand.region, program.positions).with_first_at(start);
-    meetings.extend(meet.within(0, 0).filter(|_| before).map(|(position, _)| (position, 0)));
-    if pipelined && let Some((distance, position)) = least_distance(program, [first, second], stride, start) {
-        meetings.push((position, distance));
+    let meet = Meet::of(&first.operand.region, &second.operand.region, program.positions).with_first_in(starts);
+    let from = |position| starts.map_or(position, |starts: Period| starts.first);
+    meetings.extend(meet.within(0, 0).filter(|_| before).map(|(position, _)| (from(position), 0)));
+    if pipelined && let Some((distance, position)) = least_distance(program, [first, second], stride, starts) {
+        meetings.push((from(position), distance));
     }
     meetings
 }

@@ -83,6 +83,7 @@ impl Clocks {
     pub(super) fn trust_counters(&mut self, sync: &Sync) {
         self.confusable.clear();
         self.confusable.resize(sync.counters() as usize, false);
+        self.partial_work = 0;
     }
 
     /// Finds counters that do not keep their steps apart by waits and queues alone: packets may differ from step to step.
@@ -97,7 +98,6 @@ impl Clocks {
     pub(super) fn compute(&mut self, order: Order<'_>, copies: u32, simulation: &mut Simulation, most: usize) {
         self.tasks = order.sync.tasks;
         self.most = most;
-        self.partial_work = 0;
         self.topological.clear();
         match order.sync.mode {
             Mode::Queues => {

@@ -7,7 +7,7 @@ use super::found::{Found, KEPT_PER_CODE};
 use super::simulate::{Run, Simulation};
 use super::sync::{Order, Sync, task};
 use super::violation::{Link, Violation, WaitsOn};
-use crate::{Program, Queues, Wait};
+use crate::{Program, Queues, Steps, Wait};
 use std::collections::VecDeque;
 
 /// Thresholds and fan-in.
@@ -22,15 +22,17 @@ pub(super) fn check_thresholds(program: &Program, sync: &Sync, found: &mut Found
     }
     for counter in 0..sync.counters() {
         let fan_in = u64::from(sync.fan_in(counter));
-        if wraps(fan_in) {
+        if wraps(fan_in, program) {
             found.push(Violation::WrapAround { element: sync.element(counter), fan_in });
         }
     }
 }
 
-/// Counts are compared by their wrapping difference, which two steps of signals must not fill.
-fn wraps(fan_in: u64) -> bool {
-    fan_in * 2 >= 1 << 31
+/// Counts are compared by their wrapping difference, which the signals of a launch must not fill; where its steps wait for each
+/// other, or their number is the VM's to bound, those of two steps.
+fn wraps(fan_in: u64, program: &Program) -> bool {
+    let steps = if program.steps == Steps::Pipelined { program.positions.max(2) } else { 2 };
+    fan_in.saturating_mul(steps.into()) >= 1 << 31
 }
 
 /// Reusable memory of the family.
@@ -108,8 +110,7 @@ impl Deadlock {
         };
         for wait in sync.waits.row(id) {
             let signallers = sync.signallers.row(wait.counter);
-            let come = || signallers.iter().filter(|&&t| self.ran[t as usize]).count() as u32;
-            if !expanded[wait.counter as usize] && come() < wait.threshold {
+            if !expanded[wait.counter as usize] && self.signalled[wait.counter as usize] < wait.threshold {
                 expanded[wait.counter as usize] = true;
                 add(WaitsOn::Counter(Wait { on: sync.element(wait.counter), threshold: wait.threshold }), signallers);
             }
@@ -213,10 +214,14 @@ fn backtrack(reached: &[Option<Link>], start: u32, closing: Link) -> Vec<Link> {
 #[cfg(test)]
 mod tests {
     use super::wraps;
+    use crate::{Program, Steps};
 
     #[test]
-    fn two_steps_of_signals_stay_below_half_of_the_range() {
-        assert!(!wraps((1 << 30) - 1));
-        assert!(wraps(1 << 30));
+    fn signals_of_a_launch_stay_below_half_of_the_range() {
+        let program = |positions, steps| Program { positions, steps, ..Program::default() };
+        let (barrier, pipelined) = (program(4096, Steps::Barrier), program(4096, Steps::Pipelined));
+        assert!(!wraps((1 << 30) - 1, &barrier) && wraps(1 << 30, &barrier));
+        assert!(!wraps((1 << 19) - 1, &pipelined) && wraps(1 << 19, &pipelined));
+        assert!(wraps(1 << 30, &program(1, Steps::Pipelined)));
     }
 }

@@ -235,7 +235,11 @@ impl<'a> Judge<'a> {
             let signallers = order.sync.waits.row(task).iter().flat_map(|w| order.sync.signallers.row(w.counter));
             let packets = order.packets(step);
             let writers = packets.reads.row(task).iter().flat_map(|&set| packets.writers.row(set));
-            let same_step = signallers.chain(writers).map(|&t| (t, step));
+            let same_step: Vec<(u32, u32)> = signallers.chain(writers).map(|&t| (t, step)).collect();
+            const PER_SIGNAL: u64 = 40;
+            if !self.budget.spend(same_step.len() as u64 * PER_SIGNAL, TooMuch::Orders { task: self::task(a) }) {
+                break;
+            }
             for next in before.filter(|_| order.sync.mode == Mode::Queues).into_iter().chain(same_step) {
                 if let Some(&when) = ran.get(&next)
                     && when < ran.get(&(task, step)).copied().unwrap_or(usize::MAX)

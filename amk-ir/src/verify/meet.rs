@@ -1,5 +1,6 @@
 //! Where two tiles meet, for all pairs of positions at once.
 
+use crate::certificate::Period;
 use crate::{Bound, Program, Region, Steps};
 
 /// The position of the step `step` steps after one at `position`; `None` where no launch has it. Positions advance by one
@@ -18,6 +19,14 @@ pub(super) fn longest_launch(program: &Program, position: u32) -> u32 {
         (Steps::Pipelined, 1) => u32::MAX,
         (Steps::Pipelined, positions) => positions.saturating_sub(position),
     }
+}
+
+/// Periods that start at the given positions.
+pub(super) fn periods(program: &Program, mut firsts: Vec<u32>) -> Vec<Period> {
+    firsts.sort_unstable();
+    firsts.dedup();
+    let ends = firsts.iter().skip(1).map(|next| next - 1).chain([program.positions - 1]);
+    firsts.iter().zip(ends).map(|(&first, last)| Period { first, last }).collect()
 }
 
 /// The positions `p` of one tile and `q` of another at which they have an element in common: all with `p` and `q` in their
@@ -80,10 +89,10 @@ impl Meet {
         }
     }
 
-    /// The same where the first is at one position, or at any.
-    pub(super) fn with_first_at(mut self, position: Option<u32>) -> Self {
-        if let Some(position) = position.map(i64::from) {
-            self.p = (self.p.0.max(position), self.p.1.min(position));
+    /// The same where the first is at one of some positions, or at any.
+    pub(super) fn with_first_in(mut self, positions: Option<Period>) -> Self {
+        if let Some(Period { first, last }) = positions {
+            self.p = (self.p.0.max(first.into()), self.p.1.min(last.into()));
         }
         self
     }

@@ -219,6 +219,11 @@ fn too_much(what: TooMuch, names: Names<'_>) -> Words {
             format!("every order of their bounds is checked, at {positions} positions"),
             "cut the buffer in fewer tiles, lower `positions`, or split the buffer".to_owned(),
         ),
+        TooMuch::Slots { buffer } => (
+            format!("packets of {} move with the position, beside packets of many slots", names.buffer(buffer)),
+            "steps between two uses of a slot are followed one by one, up to 15".into(),
+            "use up to 15 slots, or tiles that do not move".into(),
+        ),
         TooMuch::Pairs { buffer } => (
             format!("too many tiles of {} to compare pair by pair", names.buffer(buffer)),
             "they overlap in too many ways to be cut into cells".into(),

@@ -130,13 +130,14 @@ pub use violation::{
     Unordered, Violation, WaitsOn,
 };
 
+use crate::certificate::Period;
 use crate::{BufferId, Constants, Program, Steps};
 use budget::Budget;
 use core::fmt;
 use found::Found;
 use grid::Step;
 use judge::Judge;
-use meet::{longest_launch, position_after};
+use meet::{longest_launch, periods, position_after};
 use packets::PacketEdges;
 use race::Scene;
 use routing::Routing;
@@ -257,12 +258,18 @@ impl Verifier {
                 return found.push(Violation::MovingTickets { buffer });
             }
             let window = if program.steps == Steps::Pipelined { judge::MOST_COPIES } else { 1 };
-            let starts = self.starts(program, window, &mut budget);
+            let starts = periods(program, self.starts(program, window, &mut budget));
+            // What is looked at together has to lie within the steps in which launches of a class are alike.
+            let few = copies <= judge::MOST_COPIES;
+            if !few || budget.is_spent() {
+                budget.spend(u64::MAX, TooMuch::Slots { buffer });
+                return budget.report(found);
+            }
             self.clocks.distrust_by_steps(&self.sync, copies, &mut self.simulation, budget.clocks);
             let mut edges = BTreeMap::new();
-            for start in starts {
-                edges = edges.split_off(&start);
-                let order = (window, copies, Some(start));
+            for starts in starts {
+                edges = edges.split_off(&starts.first);
+                let order = (window, copies, Some(starts));
                 self.check_order(program, order, &mut edges, routing.as_deref_mut(), &mut budget, found);
             }
         } else {
@@ -278,12 +285,18 @@ impl Verifier {
     /// Start positions that stand for all, where the order of packets in `window` steps depends on the position.
     fn starts(&self, program: &Program, window: u32, budget: &mut Budget) -> Vec<u32> {
         let mut starts = Vec::new();
-        for storage in (0..self.storages.kinds.len()).filter(|&n| self.storages.kinds[n].moves) {
-            starts.extend(self.storages.positions(program, storage, window, budget).unwrap_or_default());
-        }
-        starts.sort_unstable();
-        starts.dedup();
         let buffer = self.storages.moving_packets().unwrap_or(BufferId(0));
+        for storage in (0..self.storages.kinds.len()).filter(|&n| self.storages.kinds[n].moves) {
+            let more = self.storages.positions(program, storage, window, budget);
+            let positions = more.as_ref().map_or(u64::MAX, |more| more.len() as u64);
+            const PER_POSITION: u64 = 80;
+            if !budget.spend(positions.saturating_mul(PER_POSITION), TooMuch::Positions { buffer, positions }) {
+                return Vec::new();
+            }
+            starts.extend(more.unwrap_or_default());
+            starts.sort_unstable();
+            starts.dedup();
+        }
         let (positions, tasks) = (starts.len() as u64, u64::from(self.sync.tasks));
         const PER_TASK: u64 = 500;
         let units = positions * tasks * u64::from(window.min(4)) * PER_TASK;
@@ -304,13 +317,13 @@ impl Verifier {
     fn check_order(
         &mut self,
         program: &Program,
-        (window, copies, position): (u32, u32, Option<u32>),
+        (window, copies, starts): (u32, u32, Option<Period>),
         edges: &mut BTreeMap<u32, Rc<PacketEdges>>,
         routing: Option<&mut Routing>,
         budget: &mut Budget,
         found: &mut Found,
     ) {
-        let start = position.unwrap_or(0);
+        let start = starts.map_or(0, |starts| starts.first);
         let mut packets = Vec::new();
         for step in 0..window {
             let Some(position) = position_after(program, start, step) else { break };
@@ -331,9 +344,13 @@ impl Verifier {
         if !self.deadlock.check(program, most, &mut self.simulation, start, found) {
             return;
         }
-        self.clocks.compute(order, copies, &mut self.simulation, budget.clocks);
-        if self.clocks.is_full() {
-            let (workers, counters) = (self.clocks.chains(), self.sync.counters());
+        // A place and a clock for each task of each step, before any of the clocks' own numbers.
+        let places = 3 * self.sync.tasks as usize * copies as usize;
+        if places <= budget.clocks {
+            self.clocks.compute(order, copies, &mut self.simulation, budget.clocks);
+        }
+        if places > budget.clocks || self.clocks.is_full() {
+            let (workers, counters) = (program.queues.workers(), self.sync.counters());
             budget.spend(u64::MAX, TooMuch::Clocks { workers, counters });
             return;
         }
@@ -344,7 +361,7 @@ impl Verifier {
             simulation: &mut self.simulation,
             found,
             budget,
-            routing: routing.map(|routing| &mut routing.order),
+            routing: routing.map(|routing| routing.order.of_other_clocks()),
             longest: 1,
             clock_copies: copies,
             runs: HashMap::new(),
@@ -354,7 +371,7 @@ impl Verifier {
         operands::check_calls(program, &self.storages, &mut judge);
         for storage in 0..self.storages.kinds.len() {
             operands::check_early(program, &self.storages, storage, &mut judge);
-            check_storage(&self.storages, &mut self.replay, storage, position, &mut judge);
+            check_storage(&self.storages, &mut self.replay, storage, starts, &mut judge);
         }
     }
 }
@@ -364,7 +381,7 @@ fn check_storage(
     storages: &Storages,
     replay: &mut race::Replay,
     n: usize,
-    position: Option<u32>,
+    starts: Option<Period>,
     judge: &mut Judge<'_>,
 ) {
     let (program, storage) = (judge.program, storages.kinds[n]);
@@ -372,8 +389,8 @@ fn check_storage(
     let pipelined = program.steps == Steps::Pipelined;
     let all_steps = Scene { storage, buffers, accesses, steps: &[] };
     let all;
-    let positions = match position {
-        Some(ref position) => std::slice::from_ref(position),
+    let positions = match starts {
+        Some(Period { ref first, .. }) => std::slice::from_ref(first),
         None if storage.moves => match storages.positions(program, n, judge.clock_copies, judge.budget) {
             // What is defined from the start needs no replay, and pairs know all positions at once.
             None if !storage.shared && storage.kept => return pairs::compare(&all_steps, judge, None),
@@ -386,7 +403,7 @@ fn check_storage(
         None => &[0],
     };
     if !storage.shared && storage.kept && positions.len() > accesses.len() {
-        return pairs::compare(&all_steps, judge, position);
+        return pairs::compare(&all_steps, judge, starts);
     }
     if storage.shared && storage.moves && program.positions > MOST_SHARED_POSITIONS {
         judge.budget.spend(u64::MAX, TooMuch::Runs { buffer: buffers[0] });
@@ -414,10 +431,11 @@ fn check_storage(
         }
         pairs::cover(&scene, judge, position);
         if !storage.local {
-            pairs::compare(&scene, judge, Some(position).filter(|_| storage.moves));
+            let at = Period { first: position, last: position };
+            pairs::compare(&scene, judge, starts.or(Some(at).filter(|_| storage.moves)));
         }
     }
     if pipelined && storage.moves && !storage.local && program.positions > 2 {
-        pairs::across_steps(&all_steps, judge, position, 1);
+        pairs::across_steps(&all_steps, judge, starts, 1);
     }
 }

@@ -7,13 +7,14 @@ use super::meet::{Meet, longest_launch};
 use super::race::Scene;
 use super::storage::Access;
 use super::violation::{TooMuch, Violation};
+use crate::certificate::Period;
 use crate::{BufferId, BufferKind, Program, Routed, Steps};
 
 /// Start and end in each dimension.
 type Elements = Vec<(u64, u64)>;
 
 /// Compares all pairs, within a step and across steps; at one position of the first step, or at all.
-pub(super) fn compare(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<u32>) {
+pub(super) fn compare(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<Period>) {
     if !spend_pairs(scene, judge) {
         return;
     }
@@ -51,7 +52,7 @@ pub(super) fn conflict(first: &Access, second: &Access) -> bool {
     writes && !apart
 }
 
-fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Access; 2], at: Option<u32>) {
+fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Access; 2], at: Option<Period>) {
     let same_task = first.site.task == second.site.task;
     let what = TooMuch::Pairs { buffer: first.operand.buffer };
     let compared = conflict(first, second) && (!same_task || scene.storage.packet);
@@ -59,7 +60,7 @@ fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Acce
         return;
     }
     // Where tiles meet at several positions, the first leaves the longest launch.
-    let meet = Meet::of(&first.operand.region, &second.operand.region, judge.program.positions).with_first_at(at);
+    let meet = Meet::of(&first.operand.region, &second.operand.region, judge.program.positions).with_first_in(at);
     let Some((position, _)) = meet.within(0, 0) else { return };
     let both_write = first.operand.access.writes() && second.operand.access.writes();
     if scene.storage.packet && both_write {
@@ -71,7 +72,7 @@ fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Acce
 }
 
 /// Compares accesses of different steps, where the least distance at which they meet is more than `known` strides.
-pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<u32>, known: u32) {
+pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<Period>, known: u32) {
     let stride = scene.storage.stride;
     if !spend_pairs(scene, judge) {
         return;
@@ -84,15 +85,20 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<
             if !judge.budget.spend(PER_MEETING, TooMuch::Pairs { buffer: first.operand.buffer }) {
                 return;
             }
-            judge.longest = longest_launch(judge.program, at.unwrap_or(0));
-            let meets = match first.operand.buffer == second.operand.buffer {
+            // Bytes of two buffers, and packets that move, are asked for order in the launch from the first position.
+            let from = at.map_or(0, |at| at.first);
+            judge.longest = longest_launch(judge.program, from);
+            let same_buffer = first.operand.buffer == second.operand.buffer;
+            let meets = match same_buffer {
                 true => least_distance(judge.program, [first, second], stride, at),
                 // What is ordered two steps apart is so further apart.
                 false if judge.longest < 3 || judge.is_ordered(first, second, 2) => None,
                 false => least_byte_distance(judge, [first, second], at),
             };
             if let Some((distance, position)) = meets.filter(|(distance, _)| *distance > stride.saturating_mul(known)) {
-                judge.longest = longest_launch(judge.program, position);
+                if same_buffer && at.is_none() {
+                    judge.longest = longest_launch(judge.program, position);
+                }
                 judge.require(Event { access: first, step: 0 }, Event { access: second, step: distance }, position);
             }
         }
@@ -104,13 +110,13 @@ pub(super) fn least_distance(
     program: &Program,
     [first, second]: [&Access; 2],
     stride: u32,
-    at: Option<u32>,
+    at: Option<Period>,
 ) -> Option<(u32, u32)> {
     let meet = Meet::of(&first.operand.region, &second.operand.region, program.positions);
     if program.positions == 1 {
         return meet.ever().map(|(p, _)| (stride, p));
     }
-    let (meet, stride) = (meet.with_first_at(at), i64::from(stride));
+    let (meet, stride) = (meet.with_first_in(at), i64::from(stride));
     let (p, q) = meet.within(stride, i64::MAX)?;
     let least = i64::from(q) - i64::from(p);
     let next = least + (stride - least % stride) % stride;
@@ -119,12 +125,12 @@ pub(super) fn least_distance(
 }
 
 /// As `least_distance`, for two buffers that share bytes, and from a distance of 2.
-fn least_byte_distance(judge: &mut Judge<'_>, [first, second]: [&Access; 2], at: Option<u32>) -> Option<(u32, u32)> {
+fn least_byte_distance(judge: &mut Judge<'_>, [first, second]: [&Access; 2], at: Option<Period>) -> Option<(u32, u32)> {
     let program = judge.program;
     let buffer = |access: &Access| &program.buffers[access.operand.buffer.index()];
     let what = TooMuch::Runs { buffer: first.operand.buffer };
     for distance in 2..program.positions {
-        let starts = at.map_or(0..program.positions - distance, |at| at..at + 1);
+        let starts = at.map_or(0..program.positions - distance, |at| at.first..at.last + 1);
         for p in starts.filter(|p| p + distance < program.positions) {
             let (mut a, mut b) = (Vec::new(), Vec::new());
             let known =

@@ -499,6 +499,12 @@ pub enum TooMuch {
         /// Positions to look at.
         positions: u64,
     },
+    /// Packets move with the position, and there are so many slots that more steps than are followed lie between two
+    /// uses of one.
+    Slots {
+        /// The buffer whose packets move.
+        buffer: BufferId,
+    },
     /// Tiles of a buffer are compared pair by pair, and there are too many.
     Pairs {
         /// The buffer.

@@ -102,6 +102,13 @@ impl RoutedOrder {
         Self { tasks, tables, counts, fixed, is_table, successors: HashMap::new(), after: HashMap::new() }
     }
 
+    /// The same for other clocks: what came after a task by the last ones is forgotten.
+    pub(in crate::verify) fn of_other_clocks(&mut self) -> &mut Self {
+        self.successors.clear();
+        self.after.clear();
+        self
+    }
+
     /// Whether `first` has finished when `second` starts, for every routing in which they touch the same elements. If not, a
     /// value for which no order is known, where it matters.
     pub(in crate::verify) fn holds(
