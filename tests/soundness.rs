@@ -3,6 +3,7 @@
 //! The large run is `cargo run --release -p amk-tests --bin soundness -- --programs 1000000`, with
 //! `--class large` for programs of up to 80 tasks, with `--guided` for a search.
 
+use amk_ir::verify::{Bounds, Verifier};
 use amk_ir::{Program, text};
 use amk_tests::generate::attack::Aim;
 use amk_tests::mutate::{self, Class};
@@ -138,6 +139,23 @@ fn shrinking_keeps_what_is_asked_for() {
     let large = drawn.into_iter().find(|program| program.tasks.len() > 5 && deadlocks(program)).expect("some deadlock");
     let small = shrink(large.clone(), deadlocks);
     assert!(deadlocks(&small) && small.tasks.len() < large.tasks.len(), "{}", text::print(&small));
+}
+
+/// The verifier's bounds on steps and positions against larger ones.
+#[test]
+fn larger_bounds_decide_alike() {
+    let mut usual = Verifier::default();
+    let mut further = Verifier::with_bounds(Bounds { horizon: 24, every_position: true });
+    let mut accepted = 0;
+    for family in Family::small() {
+        for number in 0..600 {
+            let (_, program) = draw(family, 23, number);
+            let verdicts = [&mut usual, &mut further].map(|verifier| verifier.check(&program).is_empty());
+            assert_eq!(verdicts[0], verdicts[1], "{family} {number}\n{}", text::print(&program));
+            accepted += u32::from(verdicts[0]);
+        }
+    }
+    assert!(accepted > 500, "{accepted}");
 }
 
 /// `corpus/*.amk`: programs that once told the two apart, or are worth keeping; the first line says `; safe` or why not.

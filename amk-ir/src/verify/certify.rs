@@ -1,6 +1,5 @@
 //! Writes down what the acceptance of a program rests on.
 
-use super::judge::MOST_COPIES;
 use super::meet::longest_launch;
 use super::packets::PacketEdges;
 use super::pairs::{conflict, least_distance};
@@ -51,7 +50,7 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
     }
     let mut verifier = Verifier::default();
     verifier.sync.compile(program);
-    verifier.storages.compile(program);
+    verifier.storages.compile(program, verifier.bounds.every_position);
     let storages = 0..verifier.storages.kinds.len();
     let pairs = storages.clone().map(|n| (verifier.storages.accesses(n).len() as u64).pow(2)).sum::<u64>();
     if pairs > MOST_PAIRS {
@@ -68,7 +67,7 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
     let copies = verifier.copies(program);
     let (window, starts) = match moving {
         true => {
-            let window = if pipelined { MOST_COPIES } else { 1 };
+            let window = if pipelined { verifier.bounds.horizon } else { 1 };
             verifier.clocks.distrust_by_steps(&verifier.sync, copies, &mut verifier.simulation, budget.clocks);
             (window, verifier.starts(program, window, &mut budget))
         }
@@ -155,7 +154,7 @@ impl Verifier {
                         let (a, b) = (first.task(), second.task());
                         let known = distance.min(copies - 1);
                         if (distance > 0 || a != b) && !self.clocks.before(a, 0, b, known) {
-                            open.entry((a, from)).or_default().push((b, distance.min(MOST_COPIES - 2)));
+                            open.entry((a, from)).or_default().push((b, distance.min(self.bounds.horizon - 2)));
                         }
                     }
                 }
@@ -183,7 +182,7 @@ impl Verifier {
         let mut horizon = 1;
         while !behind.is_empty() {
             let furthest = behind.iter().map(|&(_, distance)| distance + 2).max().unwrap_or(1);
-            horizon = if longest == 1 { 1 } else { furthest.max(horizon).min(longest).min(MOST_COPIES) };
+            horizon = if longest == 1 { 1 } else { furthest.max(horizon).min(longest).min(self.bounds.horizon) };
             let run = Run { copies: horizon, endless: longest > horizon, avoid: Some((a, 0)) };
             let mut ran = vec![false; (self.sync.tasks * horizon) as usize];
             let at = |id: u32, step: u32| (step * self.sync.tasks + id) as usize;
@@ -197,7 +196,7 @@ impl Verifier {
                 let stuck = stuck.map(|(id, step)| (task(id), step)).collect();
                 traps.push(Trap { from, task: task(a), horizon, stuck });
             }
-            if horizon >= MOST_COPIES.min(longest) {
+            if horizon >= self.bounds.horizon.min(longest) {
                 return;
             }
             horizon *= 2;

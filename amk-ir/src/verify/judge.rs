@@ -14,10 +14,6 @@ use std::collections::{HashMap, HashSet};
 
 /// After so many races a program is wrong enough.
 const MOST_RACES: usize = 64;
-/// Copies of the step that a simulation may take to see how far workers run ahead.
-pub(super) const MOST_COPIES: u32 = 16;
-/// Steps that are further apart are taken to be as far apart as this: what is ordered then is so later.
-const FURTHEST: u32 = MOST_COPIES - 2;
 /// An access in a step of the launch.
 #[derive(Clone, Copy)]
 pub(super) struct Event<'a> {
@@ -39,12 +35,19 @@ pub(super) struct Judge<'a> {
     pub(super) longest: u32,
     pub(super) runs: HashMap<Run, Vec<(u32, u32)>>,
     pub(super) seen: HashSet<[u32; 8]>,
+    /// Copies of the step that a simulation may take to see how far workers run ahead.
+    pub(super) horizon: u32,
     /// Copies of the step that the clocks know.
     pub(super) clock_copies: u32,
     pub(super) races: usize,
 }
 
 impl<'a> Judge<'a> {
+    /// Steps that are further apart are taken to be as far apart as this: what is ordered then is so later (L4).
+    fn furthest(&self) -> u32 {
+        self.horizon.saturating_sub(2).max(1)
+    }
+
     /// Whether enough races have been found to stop looking, or the budget is spent.
     pub(super) fn is_done(&self) -> bool {
         self.races >= MOST_RACES || self.budget.is_spent()
@@ -75,7 +78,7 @@ impl<'a> Judge<'a> {
                 Some(Err(given)) => given,
                 None => None,
             };
-        let simulated = distance.min(FURTHEST);
+        let simulated = distance.min(self.furthest());
         let (s, t) = (first.access.site, second.access.site);
         if !self.seen.insert([0, s.task.0, s.call, s.operand, t.task.0, t.call, t.operand, distance]) {
             return;
@@ -139,10 +142,10 @@ impl<'a> Judge<'a> {
     ///
     /// The first step of a launch decides for all: an execution of later steps, without those before, is one of the first.
     fn fails(&mut self, a: u32, b: u32, distance: u32) -> Option<u32> {
-        let distance = distance.min(FURTHEST);
+        let distance = distance.min(self.furthest());
         // A worker can be ahead of another by at most one step for each worker between them, or without bound.
         let workers = self.order.sync.queues.rows();
-        let most = workers.saturating_add(2).min(MOST_COPIES).max(distance + 2).min(self.longest);
+        let most = workers.saturating_add(2).min(self.horizon).max(distance + 2).min(self.longest);
         let pipelined = self.longest > 1;
         let mut copies = if pipelined { (distance + 2).min(most) } else { 1 };
         loop {

@@ -44,7 +44,7 @@
 //!
 //! # Why this implies the statement
 //!
-//! `docs/proofs.md` has definitions, proofs and the code that relies on each; in short:
+//! `docs/verifier.md` has definitions, proofs and the code that relies on each; in short:
 //!
 //! By races every read of an element is ordered after the writes before it in eager order and before those after it, so it
 //! finds the last write before it; by values that write is the one whose value the eager order reads.
@@ -100,6 +100,7 @@
 //! * An order that only several entries give together, or tickets that wait for counts, counts as not proven.
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
 
+mod bounds;
 mod budget;
 mod certify;
 mod clocks;
@@ -122,6 +123,7 @@ mod structure;
 mod sync;
 mod violation;
 
+pub use bounds::Bounds;
 pub use certify::{NoCertificate, certify};
 pub use message::Message;
 pub use routing::{Given, NoTable, NoTile, Uncounted};
@@ -214,6 +216,7 @@ pub fn check(program: &Program) -> Vec<Violation> {
 /// The verifier with its memory, for callers that check many programs.
 #[derive(Default)]
 pub struct Verifier {
+    bounds: Bounds,
     structure: structure::Structure,
     sync: sync::Sync,
     storages: Storages,
@@ -225,6 +228,11 @@ pub struct Verifier {
 }
 
 impl Verifier {
+    /// One that looks further than it has to.
+    pub fn with_bounds(bounds: Bounds) -> Self {
+        Self { bounds, ..Self::default() }
+    }
+
     /// As [`check`].
     pub fn check(&mut self, program: &Program) -> Vec<Violation> {
         let mut found = Found::default();
@@ -249,7 +257,7 @@ impl Verifier {
         if !found.is_empty() {
             return;
         }
-        self.storages.compile(program);
+        self.storages.compile(program, self.bounds.every_position);
         let copies = self.copies(program);
         let mut budget = Budget::of(program);
         if let Some(buffer) = self.storages.moving_packets().filter(|_| program.positions > 1) {
@@ -257,10 +265,10 @@ impl Verifier {
             if program.steps == Steps::Pipelined && matches!(self.sync.mode, Mode::Tickets(_)) {
                 return found.push(Violation::MovingTickets { buffer });
             }
-            let window = if program.steps == Steps::Pipelined { judge::MOST_COPIES } else { 1 };
+            let window = if program.steps == Steps::Pipelined { self.bounds.horizon } else { 1 };
             let starts = periods(program, self.starts(program, window, &mut budget));
             // What is looked at together has to lie within the steps in which launches of a class are alike.
-            let few = copies <= judge::MOST_COPIES;
+            let few = copies <= self.bounds.horizon;
             if !few || budget.is_spent() {
                 budget.spend(u64::MAX, TooMuch::Slots { buffer });
                 return budget.report(found);
@@ -364,6 +372,7 @@ impl Verifier {
             routing: routing.map(|routing| routing.order.of_other_clocks()),
             longest: 1,
             clock_copies: copies,
+            horizon: self.bounds.horizon,
             runs: HashMap::new(),
             seen: HashSet::new(),
             races: 0,

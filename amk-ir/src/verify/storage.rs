@@ -55,6 +55,7 @@ pub(super) struct Storage {
 /// Reusable memory of the accesses.
 #[derive(Default)]
 pub(super) struct Storages {
+    every_position: bool,
     /// The storage of each buffer, `NONE` where no order matters.
     of: Vec<u32>,
     pub(super) kinds: Vec<Storage>,
@@ -74,7 +75,8 @@ const MOST_MEETINGS: usize = 1 << 16;
 pub(super) const MOST_SHARED_POSITIONS: u32 = 4096;
 
 impl Storages {
-    pub(super) fn compile(&mut self, program: &Program) {
+    pub(super) fn compile(&mut self, program: &Program, every_position: bool) {
+        self.every_position = every_position;
         self.group_buffers(program);
         self.starts.clear();
         self.starts.resize(self.kinds.len() + 1, 0);
@@ -190,7 +192,7 @@ impl Storages {
         budget: &mut Budget,
     ) -> Option<Vec<u32>> {
         let last = program.positions - 1;
-        if self.kinds[storage].shared {
+        if self.kinds[storage].shared || self.every_position {
             return Some((0..program.positions.min(MOST_SHARED_POSITIONS)).collect());
         }
         let steps = if program.positions > 1 { steps } else { 1 };
