@@ -84,10 +84,8 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
     for starts in &starts {
         packets.push(verifier.edges(program, starts.first, window).ok_or(NoCertificate::TooLarge)?);
     }
-    // A counter that mixes steps in launches from one position is mixed in all proofs.
-    for packets in packets.iter().filter(|_| moving) {
-        let order = Order { sync: &verifier.sync, packets };
-        verifier.clocks.compute(order, copies, &mut verifier.simulation, budget.clocks);
+    if moving {
+        verifier.mix_alike(&packets, copies, budget.clocks);
     }
     let proofs = starts.into_iter().zip(&packets);
     let proofs = proofs.map(|(starts, packets)| verifier.prove(program, starts, copies, packets, moving)).collect();
@@ -95,6 +93,19 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
 }
 
 impl Verifier {
+    /// Marks a counter that mixes steps in launches from one position as mixed in all proofs. That weakens
+    /// their clocks, by which further counters may mix.
+    fn mix_alike(&mut self, packets: &[Vec<Rc<PacketEdges>>], copies: u32, most: usize) {
+        let mut mixed = None;
+        while mixed != Some(self.clocks.mixed().count()) {
+            mixed = Some(self.clocks.mixed().count());
+            for packets in packets {
+                let order = Order { sync: &self.sync, packets };
+                self.clocks.compute(order, copies, &mut self.simulation, most);
+            }
+        }
+    }
+
     /// The order of packets in each step of a launch.
     fn edges(&mut self, program: &Program, start: u32, window: u32) -> Option<Vec<Rc<PacketEdges>>> {
         let positions = (0..window).map_while(|step| position_after(program, start, step));
