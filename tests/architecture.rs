@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Each crate may use those before it.
-const ORDER: [&str; 10] = [
+const ORDER: [&str; 11] = [
     "amk-ir",
     "amk-checker",
     "amk-macros-core",
     "amk-macros",
     "amk",
+    "amk-cuda",
     "amk-kernels",
     "amk-user-instruction",
     "amk-models",
@@ -123,5 +124,6 @@ fn programs_know_nothing_of_syntax_and_devices() {
     assert_eq!(foreign("amk-ir"), [""; 0]);
     // The check itself: a crate that does link them is found.
     assert!(foreign("amk-macros-core").contains(&"syn".to_owned()));
-    assert!(foreign("amk").contains(&"cudarc".to_owned()));
+    assert_eq!(foreign("amk"), ["inventory"]);
+    assert!(foreign("amk-cuda").contains(&"cudarc".to_owned()));
 }

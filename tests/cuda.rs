@@ -12,7 +12,7 @@ mod smollm2;
 
 use amk::ir::TaskId;
 use amk::ir::verify::verify;
-use amk::vm::cuda::{
+use amk_cuda::{
     CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, compile, plan_for, source,
 };
 use amk_kernels::cuda::DEVICE;
@@ -32,7 +32,7 @@ fn target(name: &str) -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == name).expect("the target should have a record")
 }
 
-fn plan_of(family: &str, instance: &str, target: &GpuTarget) -> amk::vm::cuda::plan::Plan {
+fn plan_of(family: &str, instance: &str, target: &GpuTarget) -> amk_cuda::plan::Plan {
     let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
     let instance = kernel.instance(instance).expect("the instance");
     plan_for(kernel, instance, &target.schedule, Precision::default()).expect("it should be planned")
@@ -54,12 +54,9 @@ fn an_image_of_another_program_is_refused() {
     let mut plan = plan_of("llama", "smollm2_135m", target("h200"));
     let verified = verify(plan.program.clone()).expect("it should be safe");
     // The task's record would compute other rows than the verified task.
-    let at = plan
-        .tasks
-        .iter()
-        .position(|(_, _, work)| matches!(work, amk::vm::cuda::plan::Work::Rows(_)))
-        .expect("a projection");
-    if let amk::vm::cuda::plan::Work::Rows(rows) = &mut plan.tasks[at].2 {
+    let at =
+        plan.tasks.iter().position(|(_, _, work)| matches!(work, amk_cuda::plan::Work::Rows(_))).expect("a projection");
+    if let amk_cuda::plan::Work::Rows(rows) = &mut plan.tasks[at].2 {
         *rows = rows.start + 8..rows.end + 8;
     }
     assert!(matches!(Image::build(&verified, &plan), Err(CudaError::Image { .. })));

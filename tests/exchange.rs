@@ -1,8 +1,8 @@
 //! How tasks wait for one another: images with counters and barriers are those of verified programs, and the device code has them.
 
 use amk::ir::verify::verify;
-use amk::vm::cuda::plan::{Phase, Plan};
-use amk::vm::cuda::{
+use amk_cuda::plan::{Phase, Plan};
+use amk_cuda::{
     CudaError, DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for,
     source,
 };

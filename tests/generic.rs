@@ -7,8 +7,8 @@ use amk::layout::{Source, SourceError, WeightRequest, build};
 use amk::prelude::*;
 use amk::vm::Bindings;
 use amk::vm::cpu;
-use amk::vm::cuda::plan::{Phase, Plan};
-use amk::vm::cuda::{
+use amk_cuda::plan::{Phase, Plan};
+use amk_cuda::{
     CudaError, DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions,
     compile, plan_for, source,
 };
@@ -282,7 +282,7 @@ fn smollm2(context: usize) -> Result<Model, String> {
 #[test]
 fn smollm2_in_f32_gives_the_tokens_of_the_cpu_vm() {
     // Whether there is a GPU is known before a checkpoint is looked for.
-    if let Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) = amk::vm::cuda::probe() {
+    if let Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) = amk_cuda::probe() {
         return println!("skipped: {error}");
     }
     let model = match smollm2(512) {

@@ -1,6 +1,6 @@
 //! JSON that users write: a field that there is not is an error that names it.
 
-use amk::vm::cuda::TARGETS;
+use amk_cuda::TARGETS;
 use amk_ir::graph::Graph;
 use amk_ir::schedule::{FuseInto, Fusion, Schedule, Tile};
 use amk_ir::text::{parse, read_json};

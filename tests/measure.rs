@@ -1,7 +1,7 @@
 //! What is measured on a GPU: traces, schedules that are exchanged, the read ceiling. Says "skipped" without one.
 
-use amk::vm::cuda::{Ceiling, CudaError, DeviceExchange, DeviceSchedule, RunOptions, Vm, VmOptions, probe};
-use amk_kernels::cuda::{CEILING, DEVICE};
+use amk_cuda::{Ceiling, CudaError, DeviceExchange, DeviceSchedule, RunOptions, Vm, VmOptions, probe};
+use amk_kernels::cuda::DEVICE;
 use amk_models::bench::relative_error;
 use amk_models::model::{FAMILIES, Model};
 use std::path::PathBuf;
@@ -106,7 +106,7 @@ fn another_schedule_gives_the_same_logits() {
 
 #[test]
 fn the_read_ceiling_is_near_the_datasheet() {
-    let ceiling = match Ceiling::new(CEILING, &cubins()) {
+    let ceiling = match Ceiling::new(&cubins()) {
         Ok(ceiling) => ceiling,
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => return println!("skipped: {error}"),
         Err(error) => panic!("{error}"),

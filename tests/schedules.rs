@@ -1,8 +1,8 @@
 //! Device schedules: every legal one gives a safe program, and the cost model keeps to what cannot be otherwise.
 
 use amk::ir::verify::verify;
-use amk::vm::cuda::plan::{Phase, Plan, SLICE, Work};
-use amk::vm::cuda::{
+use amk_cuda::plan::{Phase, Plan, SLICE, Work};
+use amk_cuda::{
     CostModel, CudaError, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source,
 };
 use amk_kernels::cuda::DEVICE;

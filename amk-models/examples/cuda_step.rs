@@ -6,8 +6,8 @@
 
 use amk::ir::schedule::Schedule;
 use amk::vm::cpu;
-use amk::vm::cuda::{Precision, RunOptions, Vm, VmOptions};
 use amk::{Pos, Token};
+use amk_cuda::{Precision, RunOptions, Vm, VmOptions};
 use amk_models::bench::{fixed_tokens, relative_error};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, find_instance};

@@ -5,7 +5,7 @@
 //! TOKENS.json is a list of ids; at a `null` no step is taken, and the caches hold zeros there. OUT gets a row of little-endian f32
 //! `[VOCAB]` for each position. `tests/device/transformers_check.py` compares them.
 
-use amk::vm::cuda::{Precision, RunOptions, Vm, VmOptions};
+use amk_cuda::{Precision, RunOptions, Vm, VmOptions};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::Model;
 use anyhow::{Context as _, Result};

@@ -4,7 +4,7 @@
 //!
 //! Warps wait where they would only arrive, which racecheck does not know (see `VmOptions::no_arrivals`); with `arrivals` they do not.
 
-use amk::vm::cuda::{RunOptions, Vm, VmOptions};
+use amk_cuda::{RunOptions, Vm, VmOptions};
 use amk_models::model::{Model, find_instance};
 use anyhow::Result;
 use std::time::Instant;

@@ -3,8 +3,8 @@
 use crate::sampler::{Sampler, SamplerConfig, SamplerError, StopStrings, Stopped};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use amk::vm::cpu::{Vm, VmError};
-use amk::vm::cuda;
 use amk::{Pos, Token};
+use amk_cuda as cuda;
 use std::io;
 use std::time::{Duration, Instant};
 

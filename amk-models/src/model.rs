@@ -9,8 +9,8 @@ use amk::ir::DType;
 use amk::ir::graph::Instance;
 use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed};
 use amk::vm::Bindings;
-use amk::vm::cuda::Precision;
 use amk::{Megakernel, Pos, Tensor, Token, Weight, WeightLayout};
+use amk_cuda::Precision;
 use std::collections::{BTreeMap, HashMap};
 
 /// An annotated model and the architecture it computes.

@@ -1,5 +1,5 @@
 // Sums, element by element.
-#include "../vm/task.cuh"
+#include "../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void add(Task& t, In x, In y, Out z) {
     for (u32 i = t.thread(); i < z.len(); i += t.threads()) z.set(i, x[i] + y[i]);

@@ -1,5 +1,5 @@
 // The first of the largest elements; what is no number is never chosen.
-#include "../vm/task.cuh"
+#include "../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void argmax(Task& t, In x, Choice token) {
     float* values = t.shared();

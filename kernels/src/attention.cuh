@@ -5,7 +5,7 @@
 // The cache of a (layer, kv head) is a list of blocks of 64 positions; a block is four groups of 16 positions; a group is the
 // A fragments of K (16 positions x 16 dims a tile), then those of V transposed (16 dims x 16 positions a tile).
 #pragma once
-#include "../vm/loader.cuh"
+#include "../../amk/cuda/device/loader.cuh"
 #include "turns.cuh"
 
 // One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. It is asked for as soon as the task begins.

@@ -1,5 +1,5 @@
 // Gated activations of an MLP.
-#include "../vm/task.cuh"
+#include "../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void silu_mul(Task& t, In gate, In up, Out y) {
     for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, gate[i] / (1.0f + expf(-gate[i])) * up[i]);

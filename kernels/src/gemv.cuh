@@ -8,7 +8,7 @@
 // specialised by depth (input tiles a warp holds in registers) alone, and only where that matters: a layer's code stays in the
 // instruction cache (32 KiB), or every phase waits for some of it.
 #pragma once
-#include "../vm/loader.cuh"
+#include "../../amk/cuda/device/loader.cuh"
 
 enum GemvOutput { OUT_STORE, OUT_RESIDUAL, OUT_GATED, OUT_LOGITS };
 enum GemvInput { IN_PACKETS, IN_EMBEDDING };

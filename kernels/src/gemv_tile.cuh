@@ -1,5 +1,5 @@
 // Matrix times vector on tiles of any size: a warp a row. The fast path is gemv.cuh.
-#include "../vm/task.cuh"
+#include "../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void linear(Task& t, In x, Weight w, Out y) {
     for (u32 n = t.warp(); n < y.len(); n += t.warps()) {

@@ -1,5 +1,5 @@
 // The heads of this position, into the cache.
-#include "../vm/task.cuh"
+#include "../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void kv_append(Task& t, State cache, In x, u32 pos) {
     const u32 dim = cache.dim(2);

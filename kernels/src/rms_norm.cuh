@@ -1,5 +1,5 @@
 // Root-mean-square norms.
-#include "../vm/task.cuh"
+#include "../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void norm_of_head(Task& t, In x, Weight w, float eps, Out y, u32 first, u32 len) {
     float squares = 0;

@@ -1,5 +1,5 @@
 // Rotary position embedding: pairs (j, j + half) of each head; what is past 2 * half stays.
-#include "../vm/task.cuh"
+#include "../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void rope(Task& t, In x, Weight freqs, u32 head_dim, float scale, u32 pos, Out y) {
     const u32 half = freqs.len();

@@ -2,7 +2,7 @@
 // every worker reads every worker's best and so knows the next token at once. Between them, where tokens are taken out before the
 // draw, probes: each tells what of the worker's rows is above some levels and reads what all tell, see search.cuh.
 #pragma once
-#include "../vm/worker.cuh"
+#include "../../amk/cuda/device/worker.cuh"
 
 AMK_DEVICE void embed(Worker& w, const Record& r) {
     const Elem* row = w.p.embedding + (u64)w.s.token * w.p.hidden;

@@ -1,7 +1,7 @@
 // Who attends to what: the splits of a key head's cache, the chunks of a split as they come through the ring, and the groups of 16
 // positions that each warp has in turn. Plain C++, so that a test can run it without a GPU.
 #pragma once
-#include "../vm/loader.cuh"
+#include "../../amk/cuda/device/loader.cuh"
 
 template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_> struct Attention {
     static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_, SPLITS = SPLITS_, RUN = RUN_;

@@ -2,7 +2,7 @@
 
 use super::smollm2;
 use amk::ir::{Access, Exchange, TaskId};
-use amk::vm::cuda::{CudaError, DeviceExchange, DeviceSchedule, Faults, RunOptions, Stuck, Vm, VmOptions, compile};
+use amk_cuda::{CudaError, DeviceExchange, DeviceSchedule, Faults, RunOptions, Stuck, Vm, VmOptions, compile};
 use cudarc::driver::LaunchConfig;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Teacher-forced perplexity over 2,000 tokens against transformers (`golden/make_perplexity.py`).
 
 use super::smollm2;
-use amk::vm::cuda::{Faults, RunOptions};
+use amk_cuda::{Faults, RunOptions};
 
 #[derive(serde::Deserialize)]
 struct Golden {

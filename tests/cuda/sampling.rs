@@ -2,7 +2,7 @@
 
 use super::smollm2;
 use amk::Weight;
-use amk::vm::cuda::{CudaError, Faults, RunOptions, Vm, VmOptions};
+use amk_cuda::{CudaError, Faults, RunOptions, Vm, VmOptions};
 use amk_models::generate::{Request, generate, generate_on_device};
 use amk_models::sampler::{Sampler, SamplerConfig};
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! SmolLM2-135M-Instruct on the GPU, or why not.
 
-use amk::vm::cuda::{CudaError, Faults, Vm, VmOptions};
+use amk_cuda::{CudaError, Faults, Vm, VmOptions};
 use amk_kernels::cuda::DEVICE;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chain::Chain;

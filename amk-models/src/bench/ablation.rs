@@ -1,7 +1,7 @@
 //! What each part of a schedule is worth: the schedule without it, timed in turn with the whole.
 
 use super::report::Quantiles;
-use amk::vm::cuda::{DeviceExchange, DeviceSchedule};
+use amk_cuda::{DeviceExchange, DeviceSchedule};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use serde::Serialize;
@@ -114,7 +114,7 @@ impl AblationReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amk::vm::cuda::{GpuTarget, TARGETS};
+    use amk_cuda::{GpuTarget, TARGETS};
 
     #[test]
     fn ablations_are_legal_and_leave_out_one_part_each() {

@@ -1,8 +1,8 @@
 //! The gate: logits of the VM against those of the annotated function.
 
 use crate::model::Model;
-use amk::vm::cuda::{CudaError, Precision, Vm};
 use amk::{Pos, Token};
+use amk_cuda::{CudaError, Precision, Vm};
 
 /// Relative error of the logits that bf16 activations may cause.
 pub(super) const BF16_TOLERANCE: f64 = 0.05;

@@ -150,7 +150,7 @@ fn parse(text: &str) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amk::vm::cuda::{CudaError, compile};
+    use amk_cuda::{CudaError, compile};
 
     #[test]
     fn lines_of_the_script_are_read() {

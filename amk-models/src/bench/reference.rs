@@ -3,7 +3,7 @@
 use super::gate::{BF16_TOLERANCE, fixed_tokens, relative_error};
 use super::turns::by_schedule;
 use crate::model::Model;
-use amk::vm::cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm};
+use amk_cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm};
 use std::path::Path;
 
 /// Steps that are fed before logits are compared: more than one run of a cache's split.
@@ -95,7 +95,7 @@ fn logits(vm: &mut Vm) -> Result<Vec<f32>, CudaError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amk::vm::cuda::{DeviceExchange, TARGETS};
+    use amk_cuda::{DeviceExchange, TARGETS};
 
     #[test]
     fn what_changes_only_when_tasks_run_changes_no_bit() {

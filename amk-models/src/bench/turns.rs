@@ -2,7 +2,7 @@
 
 use super::report::Quantiles;
 use crate::model::Model;
-use amk::vm::cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm, VmOptions};
+use amk_cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm, VmOptions};
 use std::path::Path;
 
 /// A VM of the model by another schedule than that of `vm`: over its weights where that schedule has them at the same places, else with

@@ -5,7 +5,7 @@ use super::*;
 use crate::model::FAMILIES;
 use amk::formula::Operands;
 use amk::prelude::*;
-use amk::vm::cuda::{Image, TARGETS, compile, plan_for, source};
+use amk_cuda::{Image, TARGETS, compile, plan_for, source};
 
 /// `y = 2 x`. Its device body rounds.
 #[instruction(

@@ -1,5 +1,5 @@
 // Bodies that are wrong: one rounds what it reads to bf16, one forgets its last element.
-#include "../vm/task.cuh"
+#include "../../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void narrowed(Task& t, In x, Out y) {
     for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, bf16_low(pack_bf16(x[i], 0.0f)) + x[i]);

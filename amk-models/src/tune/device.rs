@@ -5,8 +5,8 @@ use super::search::{Measure, Outcome};
 use super::space::neighbours;
 use crate::bench::{Reference, by_schedule, in_turn};
 use crate::model::Model;
-use amk::vm::cuda::plan::Plan;
-use amk::vm::cuda::{CudaError, DeviceCode, DeviceSchedule, GpuTarget, Vm, VmOptions, plan_for};
+use amk_cuda::plan::Plan;
+use amk_cuda::{CudaError, DeviceCode, DeviceSchedule, GpuTarget, Vm, VmOptions, plan_for};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

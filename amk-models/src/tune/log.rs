@@ -1,6 +1,6 @@
 //! The log of trials: a line of JSON each, so that a search that was stopped goes on where it was.
 
-use amk::vm::cuda::DeviceSchedule;
+use amk_cuda::DeviceSchedule;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -2,7 +2,7 @@
 
 use super::log::{Log, LogError, Row};
 use super::space::changed;
-use amk::vm::cuda::DeviceSchedule;
+use amk_cuda::DeviceSchedule;
 
 /// How much faster a schedule must be to be kept: 1%.
 pub const GAIN: f64 = 0.01;

@@ -1,6 +1,6 @@
 //! What a search proposes.
 
-use amk::vm::cuda::{DeviceSchedule, GpuTarget};
+use amk_cuda::{DeviceSchedule, GpuTarget};
 
 /// Values of a field that are worth a trial on a GPU.
 type Values = (fn(&GpuTarget) -> Vec<u32>, fn(&mut DeviceSchedule) -> &mut u32);

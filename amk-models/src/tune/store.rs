@@ -1,7 +1,7 @@
 //! Schedules that a search found, kept for later runs.
 
 use crate::model::Model;
-use amk::vm::cuda::{DeviceCode, DeviceSchedule, GpuTarget};
+use amk_cuda::{DeviceCode, DeviceSchedule, GpuTarget};
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -49,7 +49,7 @@ impl Store {
         let mut hash = DefaultHasher::new();
         let dims = model.instance.dims.iter().filter(|(name, _)| *name != "CONTEXT");
         dims.for_each(|dim| dim.hash(&mut hash));
-        code.files.hash(&mut hash);
+        code.all().for_each(|file| file.hash(&mut hash));
         self.folder.join(format!("{}-{}-{:016x}.json", target.name, model.family.name, hash.finish()))
     }
 

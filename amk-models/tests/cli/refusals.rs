@@ -50,7 +50,7 @@ fn a_missing_schedule_is_refused_on_either_device() {
 
 #[test]
 fn a_gpu_that_is_not_there_is_refused() {
-    let Err(why) = amk::vm::cuda::probe() else { return println!("skipped: there is a GPU") };
+    let Err(why) = amk_cuda::probe() else { return println!("skipped: there is a GPU") };
     for arguments in [&["generate", "a"][..], &["bench"], &["bench", "--ablate"]] {
         assert_eq!(refusal(&[arguments, &["--device", "cuda"]].concat()), (Some(1), format!("error: {why}")));
     }

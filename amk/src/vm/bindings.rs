@@ -106,8 +106,11 @@ impl Bindings {
         complete
     }
 
-    /// Compares the bound floats and flags with those of a program.
-    pub(super) fn check(&self, constants: &Constants) -> Result<(), OtherConstant> {
+    /// Compares the bound floats and flags with the constants of a program.
+    ///
+    /// # Errors
+    /// The first bound constant that the program was lowered with another value of.
+    pub fn check(&self, constants: &Constants) -> Result<(), OtherConstant> {
         compare(&constants.floats, &self.floats, |a, b| a.to_bits() == b.to_bits())?;
         compare(&constants.flags, &self.flags, bool::eq)
     }

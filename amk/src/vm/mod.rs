@@ -2,6 +2,5 @@
 
 mod bindings;
 pub mod cpu;
-pub mod cuda;
 
 pub use bindings::{Bindings, OtherConstant};

@@ -7,10 +7,8 @@ use amk::layout::{Source, SourceError, WeightRequest, build, zeroed};
 use amk::prelude::*;
 use amk::vm::Bindings;
 use amk::vm::cpu;
-use amk::vm::cuda::plan::{Phase, Plan};
-use amk::vm::cuda::{
-    CudaError, Faults, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source,
-};
+use amk_cuda::plan::{Phase, Plan};
+use amk_cuda::{CudaError, Faults, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source};
 use amk_kernels::cuda::DEVICE;
 use amk_user_instruction::{Caches, DECODE, Decoder, decode};
 use half::bf16;

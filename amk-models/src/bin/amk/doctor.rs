@@ -3,7 +3,7 @@
 use super::options::{GREEN, RED, default_threads, paint, print};
 use amk::measure::read_bandwidth;
 use amk::registry::Registry;
-use amk::vm::cuda;
+use amk_cuda as cuda;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use anyhow::Result;
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ use super::options::{
 };
 use amk::ir::schedule::Schedule;
 use amk::vm::cpu::Vm;
-use amk::vm::cuda;
+use amk_cuda as cuda;
 use amk_models::chat::{ChatOptions, ChatTemplate, Message};
 use amk_models::checkpoint::{Checkpoint, GenerationDefaults};
 use amk_models::generate::{Ended, Generated, Request, generate, generate_on_device, on_device};

@@ -3,7 +3,7 @@
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
 use amk::ir::text::read_json;
-use amk::vm::cuda::{self, DeviceSchedule, Precision, VmOptions};
+use amk_cuda::{self as cuda, DeviceSchedule, Precision, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;

@@ -2,7 +2,7 @@
 
 use super::options::{ScheduleArg, cuda_vm, print, table_of};
 use super::subject::SubjectArgs;
-use amk::vm::cuda::{self, LoaderWaits, Parts, Summary, VmOptions};
+use amk_cuda::{self as cuda, LoaderWaits, Parts, Summary, VmOptions};
 use amk_models::model::WeightFormat;
 use anyhow::{Context as _, Result, bail};
 use std::fs::File;

@@ -3,7 +3,7 @@
 use super::options::{ScheduleArg, cuda_vm, print, progress_bar};
 use super::positions::{last_start, starts};
 use super::subject::{Subject, SubjectArgs};
-use amk::vm::cuda::VmOptions;
+use amk_cuda::VmOptions;
 use amk_kernels::cuda::DEVICE;
 use amk_models::bench::{Gate, Reference};
 use amk_models::cache::Cache;

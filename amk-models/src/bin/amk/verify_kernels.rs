@@ -3,7 +3,7 @@
 use super::options::{Device, print, progress_bar, seed, table_of};
 use amk::ir::DType;
 use amk::registry::Entry;
-use amk::vm::cuda::TARGETS;
+use amk_cuda::TARGETS;
 use amk_models::cache::Cache;
 use amk_models::kernel_check::{
     CheckError, Checked, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, instructions, on_cpu, on_cuda, path,

@@ -1,6 +1,6 @@
 use super::super::space::neighbours;
 use super::*;
-use amk::vm::cuda::GpuTarget;
+use amk_cuda::GpuTarget;
 
 /// Times that depend on the pace and the ring alone; a pace of 0 fails a gate.
 struct Fake {

@@ -3,7 +3,7 @@
 use super::{Bench, write_json};
 use crate::options::{Device, GpuSchedule, cuda_vm, print};
 use crate::subject::{Subject, Which};
-use amk::vm::cuda::{Ceiling, CostModel, RunOptions, Vm, VmOptions};
+use amk_cuda::{Ceiling, CostModel, RunOptions, Vm, VmOptions};
 use amk_models::bench::peers::{self, Shapes};
 use amk_models::bench::{Gate, PeerTimes, Quantiles, Report, Row, roofline};
 use amk_models::cache::Cache;
@@ -18,7 +18,7 @@ const LARGE_GATE_STEPS: usize = 2;
 impl Bench {
     pub(super) fn cuda(&self) -> Result<()> {
         let schedule = self.schedule.for_gpu()?;
-        let ceiling = Ceiling::new(amk_kernels::cuda::CEILING, &Cache::from_env()?.compiled())?;
+        let ceiling = Ceiling::new(&Cache::from_env()?.compiled())?;
         let (mut rates, mut rows, mut shapes) = (Vec::new(), Vec::new(), Vec::new());
         let mut target = "";
         for which in self.subjects.all(Device::Cuda)? {

@@ -2,8 +2,8 @@
 
 use super::UNIT;
 use super::flow::Flow;
-use crate::vm::cuda::schedule::DeviceSchedule;
-use crate::vm::cuda::source::TILE_K;
+use crate::schedule::DeviceSchedule;
+use crate::source::TILE_K;
 use amk_ir::BufferId;
 use amk_ir::program::BufferKind;
 use std::collections::HashSet;

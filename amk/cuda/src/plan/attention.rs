@@ -1,7 +1,7 @@
 //! The attention of a layer: head norms, rotary embeddings, the appends and the attention itself.
 
 use super::flow::Flow;
-use crate::vm::cuda::schedule::DeviceSchedule;
+use crate::schedule::DeviceSchedule;
 use amk_ir::BufferId;
 use amk_ir::program::BufferKind;
 

@@ -1,10 +1,11 @@
 //! The rate at which a GPU reads its memory at best: what every time of a step is compared with.
 
+use super::code;
 use super::device::{check_room, open};
 use super::error::CudaError;
 use super::memory::address;
 use super::nvrtc::kernel;
-use super::source::{CHUNK, DeviceCode};
+use super::source::CHUNK;
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys};
 use std::path::Path;
 use std::sync::Arc;
@@ -30,14 +31,14 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
-    /// Compiles `code`, which has the kernel `amk_ceiling`, and fills memory with random bytes.
+    /// Compiles the kernel `amk_ceiling` and fills memory with random bytes.
     ///
     /// # Errors
     /// No GPU, no NVRTC, too little memory, and those of the driver.
-    pub fn new(code: DeviceCode, cache: &Path) -> Result<Self, CudaError> {
+    pub fn new(cache: &Path) -> Result<Self, CudaError> {
         let (context, target) = open()?;
         let (workers, slots) = (target.multiprocessors, target.schedule.ring_slots);
-        let function = kernel(&context, target, &code.text(), cache, "amk_ceiling", slots * CHUNK)?;
+        let function = kernel(&context, target, &code::CEILING.text(), cache, "amk_ceiling", slots * CHUNK)?;
         check_room(&context, BYTES)?;
         let chunks = (BYTES / u64::from(workers) / u64::from(CHUNK)) as u32;
         let stream = context.new_stream()?;

@@ -1,6 +1,6 @@
 //! Generic tasks in the image: the tiles of a call's operands, then its parameters. Mirrors `Tile` of `vm/task.cuh`.
 
-use crate::vm::cuda::plan::{Body, Generic, Phase, Plan, Work};
+use crate::plan::{Body, Generic, Phase, Plan, Work};
 use amk_ir::program::{BufferKind, Param};
 use amk_ir::signature::ParamKind;
 use amk_ir::{Bound, BufferId, Call, DType, Exchange, Interval, Operand, Region};

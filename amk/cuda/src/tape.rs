@@ -2,7 +2,7 @@
 
 use super::plan::{Gemv, Output, UNIT};
 use super::source::{GROUP_UNITS, TILE, TILE_K, WARPS, cut};
-use crate::tensor::{Row, Weight};
+use amk::tensor::{Row, Weight};
 use half::bf16;
 use std::borrow::Cow;
 use std::ops::Range;

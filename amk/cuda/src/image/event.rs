@@ -1,9 +1,9 @@
 //! What tasks wait for besides packets: counters behind the packets. Mirrors `vm/exchange.cuh`.
 
 use super::{ALIGN, Image, Record};
-use crate::vm::cuda::error::CudaError;
-use crate::vm::cuda::plan::{Phase, Plan};
-use crate::vm::cuda::schedule::DeviceExchange;
+use crate::error::CudaError;
+use crate::plan::{Phase, Plan};
+use crate::schedule::DeviceExchange;
 use amk_ir::{Access, BufferId, Exchange, Operand, Program};
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub struct Events {
     /// In the order of the phases.
     pub list: Vec<Event>,
     /// By phase: the last phase before it whose counter tells of packets that it reads.
-    pub(in crate::vm::cuda) awaited: HashMap<usize, Event>,
+    pub(crate) awaited: HashMap<usize, Event>,
 }
 
 impl Events {
@@ -59,7 +59,7 @@ impl Events {
     }
 
     /// The event whose counter is at a packet offset.
-    pub(in crate::vm::cuda) fn at(&self, place: u32) -> Option<&Event> {
+    pub(crate) fn at(&self, place: u32) -> Option<&Event> {
         self.list.iter().find(|event| event.at == place)
     }
 

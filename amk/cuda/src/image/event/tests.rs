@@ -1,8 +1,8 @@
 use super::*;
-use crate::vm::cuda::choose::Choosing;
-use crate::vm::cuda::plan::{Precision, Sizes, Work};
-use crate::vm::cuda::schedule::DeviceSchedule;
-use crate::vm::cuda::target::TARGETS;
+use crate::choose::Choosing;
+use crate::plan::{Precision, Sizes, Work};
+use crate::schedule::DeviceSchedule;
+use crate::target::TARGETS;
 use amk_ir::{Buffer, BufferKind, Call, Constants, DType, InstructionId, OpId, Region, Task};
 
 /// Packets of each buffer, all of which the counters are behind.

@@ -14,7 +14,7 @@ use super::attention::{Attention, Turn, attention_at};
 use super::flow::Flow;
 use super::product::{Delivered, Product, Products};
 use super::{Precision, UNIT};
-use crate::vm::cuda::schedule::DeviceSchedule;
+use crate::schedule::DeviceSchedule;
 use amk_ir::lower::parts::{Cut, parts};
 use amk_ir::program::BufferKind;
 use amk_ir::{Access, BufferId};

@@ -2,8 +2,8 @@
 
 use super::plan::Unsupported;
 use super::schedule::ScheduleError;
-use crate::megakernel::MegakernelError;
-use crate::vm::OtherConstant;
+use amk::MegakernelError;
+use amk::vm::OtherConstant;
 use amk_ir::text::Shown;
 use amk_ir::verify::Rejected;
 use cudarc::driver::DriverError;

@@ -1,25 +1,12 @@
 //! The generated source: the device VM and the dispatch of the program's instructions, with shapes as constants.
 
-use super::body::{self, bodies, own_lines};
+use super::body::{self, bodies};
 use super::choose::{LEVELS, ROUNDS, SEARCH};
+use super::code::DeviceCode;
 use super::options::VmOptions;
 use super::plan::{Gemv, Plan};
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The device code of an instruction set: file names and texts, in the order in which they include one another.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceCode {
-    /// Name and text of each file.
-    pub files: &'static [(&'static str, &'static str)],
-}
-
-impl DeviceCode {
-    /// The files in order, whole: their includes are for readers and editors.
-    pub(super) fn text(&self) -> String {
-        self.files.iter().flat_map(|(_, text)| own_lines(text)).flat_map(|line| [line, "\n"]).collect()
-    }
-}
 
 /// Consumer warps of a worker.
 pub const WARPS: u32 = 16;
@@ -120,7 +107,7 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
     out.push_str("struct Feed;\n");
     out.push_str("template <class L> __device__ __forceinline__ void dispatch_feed(L&, const Record&, Feed&);\n");
-    out.push_str(&code.text());
+    out.push_str(&code.whole());
     out.push_str(&bodies(plan));
     let attention = (!plan.layers.is_empty()).then(|| attention(plan));
     let mut gemvs = BTreeMap::<String, BTreeSet<u32>>::new();
@@ -206,7 +193,7 @@ fn attention(plan: &Plan) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vm::cuda::plan::{Input, Output};
+    use crate::plan::{Input, Output};
     use amk_ir::BufferId;
 
     #[test]

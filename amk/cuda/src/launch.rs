@@ -1,5 +1,6 @@
 //! The VM: launches and what comes back.
 
+use super::code::DeviceCode;
 use super::device::open;
 use super::error::CudaError;
 use super::fault;
@@ -11,11 +12,11 @@ use super::params::Params;
 use super::plan::{Phase, Plan, Precision, plan};
 use super::run::{Run, RunOptions};
 use super::schedule::DeviceSchedule;
-use super::source::{CHUNK, DeviceCode, generate};
+use super::source::{CHUNK, generate};
 use super::target::GpuTarget;
 use super::trace::{self, Trace};
-use crate::megakernel::Megakernel;
-use crate::vm::Bindings;
+use amk::Megakernel;
+use amk::vm::Bindings;
 use amk_ir::DType;
 use amk_ir::graph::Instance;
 use amk_ir::schedule::Schedule;

@@ -70,7 +70,7 @@ pub(super) fn writes(program: &Program, task: TaskId) -> String {
 }
 
 /// Bytes of a task's weight matrices.
-pub(in crate::vm::cuda) fn weight_bytes(program: &Program, task: TaskId) -> u64 {
+pub(crate) fn weight_bytes(program: &Program, task: TaskId) -> u64 {
     let operands =
         program.tasks.get(task.index()).into_iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
     let bytes = |operand: &Operand| {

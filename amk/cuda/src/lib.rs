@@ -4,13 +4,14 @@
 //! Graph ─unroll─► calls ─group, plan─► Program ─verify─► Verified ─image─► records, tapes ─► one cooperative launch
 //! ```
 //!
-//! The device code comes as text from the crate of the instruction set ([`DeviceCode`]); it is specialised for the program by the
-//! generated `dispatch` ([`source`]), compiled by NVRTC and cached ([`nvrtc`]). Nothing of CUDA is needed to build this module; at
+//! The device code is text: the VM's own and that of the instruction set ([`DeviceCode`]). It is specialised for the program by the
+//! generated `dispatch` ([`source`]), compiled by NVRTC and cached ([`nvrtc`]). Nothing of CUDA is needed to build this crate; at
 //! run time the driver and NVRTC are loaded, and their absence is an error that says what to install.
 
 mod body;
 mod ceiling;
 pub mod choose;
+mod code;
 mod cost;
 mod device;
 mod error;
@@ -37,11 +38,11 @@ pub use error::{CudaError, Stuck};
 pub use image::Image;
 pub use launch::{Vm, plan_for};
 
+pub use code::DeviceCode;
 pub use nvrtc::{Cubin, compile};
 pub use options::{Faults, VmOptions};
 pub use plan::{Precision, Unsupported};
 pub use run::{Run, RunOptions};
 pub use schedule::{DeviceExchange, DeviceSchedule, ScheduleError};
-pub use source::DeviceCode;
 pub use target::{GpuTarget, Refused, TARGETS};
 pub use trace::{LoaderWaits, OpSummary, Parts, Summary, TaskTrace, Trace};

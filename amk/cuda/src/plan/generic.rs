@@ -5,7 +5,7 @@ use super::group::{Group, Groups};
 use super::operand::read;
 use super::planner::Planner;
 use super::{Phase, UNIT, Unsupported, Work};
-use crate::registry::Registry;
+use amk::registry::Registry;
 use amk_ir::lower::{self, parts::Cut, parts::parts};
 use amk_ir::program::BufferKind;
 use amk_ir::signature::Signature;

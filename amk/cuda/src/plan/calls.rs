@@ -5,7 +5,7 @@
 use super::instruction::Op;
 use super::operand::{early, operand, read, write};
 use super::{Gemv, Input, LayerBuffers, Output, Phase, Plan, SLICE, Sizes, Work};
-use crate::vm::cuda::choose::{Choosing, FIELDS, LEVELS, ROUNDS, SEARCH, SHARES};
+use crate::choose::{Choosing, FIELDS, LEVELS, ROUNDS, SEARCH, SHARES};
 use amk_ir::{Access, Buffer, BufferId, BufferKind, Call, DType, Exchange, InstructionId, Operand, Param};
 use std::ops::Range;
 use std::slice::from_ref;
@@ -223,7 +223,7 @@ impl Calls<'_> {
 
 impl Plan {
     /// The calls of a worker's part of a phase; adds their local buffers to the program.
-    pub(in crate::vm::cuda) fn calls(&mut self, phase: usize, worker: u32, work: &Work) -> Vec<Call> {
+    pub(crate) fn calls(&mut self, phase: usize, worker: u32, work: &Work) -> Vec<Call> {
         if let (Some(Phase::Generic(generic)), &Work::Tile(tile)) = (self.phases.get(phase), work) {
             return generic.tiles.get(tile as usize).cloned().into_iter().collect();
         }
@@ -233,7 +233,7 @@ impl Plan {
     }
 
     /// Whether two lists of calls are the same but for the ids of their local buffers, which must have the same shapes.
-    pub(in crate::vm::cuda) fn same_calls(&self, other: &Self, theirs: &[Call], ours: &[Call]) -> bool {
+    pub(crate) fn same_calls(&self, other: &Self, theirs: &[Call], ours: &[Call]) -> bool {
         let same = |a: &Operand, b: &Operand| {
             let local =
                 self.buffer_kind(a.buffer) == BufferKind::Local && other.buffer_kind(b.buffer) == BufferKind::Local;
@@ -249,7 +249,7 @@ impl Plan {
             })
     }
 
-    pub(in crate::vm::cuda) fn shape(&self, buffer: BufferId) -> &[u32] {
+    pub(crate) fn shape(&self, buffer: BufferId) -> &[u32] {
         self.program.buffers.get(buffer.index()).map_or(&[], |buffer| &buffer.shape)
     }
 
@@ -258,7 +258,7 @@ impl Plan {
     }
 
     /// Elements of a buffer of rank 1, rows of a matrix.
-    pub(in crate::vm::cuda) fn extent(&self, buffer: BufferId) -> u32 {
+    pub(crate) fn extent(&self, buffer: BufferId) -> u32 {
         self.shape(buffer).first().copied().unwrap_or(0)
     }
 
