@@ -1,5 +1,8 @@
 //! The crates depend on each other one way, and `amk-ir` on next to nothing: read from `cargo metadata`.
 
+mod book;
+mod manifests;
+
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -1,15 +1,12 @@
 //! The CUDA VM. What needs no GPU runs everywhere: plans of the declared models pass the verifier, their images mean the same
 //! tasks, and the device code compiles for every target where NVRTC is there. The rest says "skipped" without a GPU.
 
-#[path = "cuda/faults.rs"]
 mod faults;
-#[path = "cuda/perplexity.rs"]
 mod perplexity;
-#[path = "cuda/sampling.rs"]
 mod sampling;
-#[path = "cuda/smollm2.rs"]
 mod smollm2;
 
+use crate::gpu;
 use amk::ir::TaskId;
 use amk::ir::verify::verify;
 use amk_cuda::{
@@ -149,6 +146,7 @@ struct Case {
 /// bf16 on the GPU against transformers in fp32: fed the golden tokens, the choice is the same but where two logits are close.
 #[test]
 fn smollm2_on_the_gpu_gives_the_tokens_of_transformers() {
+    let _alone = gpu::alone();
     let mut vm = match smollm2::vm(512, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
@@ -169,6 +167,7 @@ fn smollm2_on_the_gpu_gives_the_tokens_of_transformers() {
 
 #[test]
 fn every_run_gives_the_same_bits_and_the_host_does_nothing_between_tokens() {
+    let _alone = gpu::alone();
     let mut vm = match smollm2::vm(512, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
@@ -191,6 +190,7 @@ fn every_run_gives_the_same_bits_and_the_host_does_nothing_between_tokens() {
 
 #[test]
 fn a_launch_past_its_deadline_ends_with_an_error_and_the_next_one_works() {
+    let _alone = gpu::alone();
     let mut vm = match smollm2::vm(512, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
@@ -205,6 +205,7 @@ fn a_launch_past_its_deadline_ends_with_an_error_and_the_next_one_works() {
 
 #[test]
 fn positions_outside_the_context_are_refused() {
+    let _alone = gpu::alone();
     let mut vm = match smollm2::vm(64, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),

@@ -2,7 +2,7 @@
 //!
 //! `; error: AMK0302 race on ..` at the end of a line expects a violation of that code at the line, with that text in its
 //! headline; a text that cannot be read says `; error: ` and a part of the cause. A file without such a comment is accepted.
-//! `AMK_BLESS=1 cargo test -p amk-tests --test filetests` writes the comments anew.
+//! `AMK_BLESS=1 cargo test -p amk-tests filetests::` writes the comments anew.
 
 use amk_ir::Program;
 use amk_ir::explain::pages;

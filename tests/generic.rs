@@ -1,6 +1,7 @@
 //! Generic tasks on the GPU: every call by its instruction's own device body. Plans, images and device code need no GPU; the rest
 //! says "skipped" without one.
 
+use crate::gpu;
 use amk::ir::graph::Instance;
 use amk::ir::verify::verify;
 use amk::layout::{Source, SourceError, WeightRequest, build};
@@ -161,27 +162,29 @@ proptest! {
 
 /// An instruction without a device body.
 #[instruction(op = "negate", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]")]
-pub fn negate(x: &Tensor) -> Tensor {
+fn negate(x: &Tensor) -> Tensor {
     x.data().iter().map(|x| -x).collect()
 }
 
 /// A table that is also the head.
 #[derive(WeightLayout)]
-pub struct Table {
+struct Table {
     /// `[VOCAB, HIDDEN]`.
     #[weight("table", [VOCAB, HIDDEN])]
-    pub table: Weight,
+    table: Weight,
 }
 
 /// Calls it.
 #[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 64, HIDDEN = 32)))]
-pub fn negated(token: Token, w: &Table) -> Tensor {
+#[expect(dead_code, reason = "only its graph is planned")]
+fn negated(token: Token, w: &Table) -> Tensor {
     linear(&negate(&embed(&w.table, token)), &w.table)
 }
 
 /// Gives two results.
 #[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 64, HIDDEN = 32)))]
-pub fn chosen(token: Token, w: &Table) -> (Tensor, Token) {
+#[expect(dead_code, reason = "only its graph is planned")]
+fn chosen(token: Token, w: &Table) -> (Tensor, Token) {
     let logits = linear(&embed(&w.table, token), &w.table);
     let next = argmax(&logits);
     (logits, next)
@@ -189,13 +192,14 @@ pub fn chosen(token: Token, w: &Table) -> (Tensor, Token) {
 
 /// Gives a number of logits that is no multiple of 8.
 #[megakernel(dims(VOCAB, HIDDEN), instances(odd(VOCAB = 63, HIDDEN = 32)))]
-pub fn uneven(token: Token, w: &Table) -> Tensor {
+#[expect(dead_code, reason = "only its graph is planned")]
+fn uneven(token: Token, w: &Table) -> Tensor {
     linear(&embed(&w.table, token), &w.table)
 }
 
 /// Looks up a token that it has chosen itself.
 #[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 1024, HIDDEN = 48)))]
-pub fn twice(token: Token, w: &Table) -> Tensor {
+fn twice(token: Token, w: &Table) -> Tensor {
     let x = embed(&w.table, token);
     let next = argmax(&linear(&x, &w.table));
     linear(&gelu_mul(&embed(&w.table, next), &x), &w.table)
@@ -238,6 +242,7 @@ fn a_token_chosen_within_the_function_is_a_packet_like_any_other() {
     }
     let weights: Table = build(&instance.dims, &mut Rows).expect("weights");
     let bindings = Bindings::new().layout("w", &weights);
+    let _alone = gpu::alone();
     let cubins = std::env::temp_dir().join("amk-test-cubins");
     let mut vm = match Vm::new(&TWICE, instance, &bindings, DEVICE, &cubins, &options, &mut |_| {}) {
         Ok(vm) => vm,
@@ -260,7 +265,7 @@ fn what_cannot_run_is_named_with_the_call() {
         plan.expect_err("it should be refused").to_string()
     };
     let error = refused(&NEGATED);
-    assert!(error.contains("`generic::negate` has no device body") && error.contains("= negate("), "{error}");
+    assert!(error.contains("`all::negate` has no device body") && error.contains("= negate("), "{error}");
     let error = refused(&CHOSEN);
     assert!(error.contains("one result, the logits"), "{error}");
     let error = refused(&UNEVEN);
@@ -281,9 +286,9 @@ fn smollm2(context: usize) -> Result<Model, String> {
 
 #[test]
 fn smollm2_in_f32_gives_the_tokens_of_the_cpu_vm() {
-    // Whether there is a GPU is known before a checkpoint is looked for.
-    if let Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) = amk_cuda::probe() {
-        return println!("skipped: {error}");
+    let _alone = gpu::alone();
+    if let Err(why) = gpu::present() {
+        return println!("skipped: {why}");
     }
     let model = match smollm2(512) {
         Ok(model) => model,

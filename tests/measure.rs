@@ -1,5 +1,6 @@
 //! What is measured on a GPU: traces, schedules that are exchanged, the read ceiling. Says "skipped" without one.
 
+use crate::gpu;
 use amk_cuda::{Ceiling, CudaError, DeviceExchange, DeviceSchedule, RunOptions, Vm, VmOptions, probe};
 use amk_kernels::cuda::DEVICE;
 use amk_models::bench::relative_error;
@@ -29,6 +30,7 @@ fn vm(model: &Model, options: VmOptions) -> Result<Vm, String> {
 
 #[test]
 fn the_critical_path_of_a_traced_step_is_the_step() {
+    let _alone = gpu::alone();
     let model = model();
     let mut vm = match vm(&model, VmOptions { trace: true, ..VmOptions::default() }) {
         Ok(vm) => vm,
@@ -51,6 +53,7 @@ fn the_critical_path_of_a_traced_step_is_the_step() {
 
 #[test]
 fn a_vm_without_time_stamps_has_no_trace() {
+    let _alone = gpu::alone();
     let model = model();
     match vm(&model, VmOptions::default()) {
         Ok(mut vm) => assert!(matches!(vm.trace(0, 4), Err(CudaError::Trace(_)))),
@@ -60,6 +63,7 @@ fn a_vm_without_time_stamps_has_no_trace() {
 
 #[test]
 fn another_schedule_gives_the_same_logits() {
+    let _alone = gpu::alone();
     let model = model();
     let mut vm = match vm(&model, VmOptions::default()) {
         Ok(vm) => vm,
@@ -106,6 +110,7 @@ fn another_schedule_gives_the_same_logits() {
 
 #[test]
 fn the_read_ceiling_is_near_the_datasheet() {
+    let _alone = gpu::alone();
     let ceiling = match Ceiling::new(&cubins()) {
         Ok(ceiling) => ceiling,
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => return println!("skipped: {error}"),

@@ -1,6 +1,6 @@
 //! Mutations of the models' own lowerings: every mutant is rejected, or the oracle and the CPU VM in adversarial orders find it harmless.
 //!
-//! The fast test draws some mutants of each class; `cargo test --release -p amk-tests --test mutations -- --ignored` makes them all.
+//! The fast test draws some mutants of each class; `cargo test --release -p amk-tests mutations:: -- --ignored` makes them all.
 
 use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule};
 use amk::ir::verify::verify;

@@ -1,6 +1,6 @@
 //! Nothing that comes from outside makes the readers or the verifier panic.
 //!
-//! Each test takes some tens of thousands of inputs; `AMK_RUNS=1000000 cargo test --release -p amk-tests --test robustness`
+//! Each test takes some tens of thousands of inputs; `AMK_RUNS=1000000 cargo test --release -p amk-tests robustness::`
 //! takes as many as it says.
 
 use amk_ir::dot;

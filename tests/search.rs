@@ -1,8 +1,7 @@
 //! The device's search for a draw (`vm/search.cuh`), compiled for this machine, against the CPU's sampler: the same token, or none where
 //! the rounds did not decide it. Without a C++ compiler it says "skipped".
 
-mod native;
-
+use crate::native;
 use amk_models::sampler::{Sampler, SamplerConfig, philox};
 use core::fmt::Write as _;
 use std::io::Write as _;

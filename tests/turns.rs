@@ -1,7 +1,6 @@
 //! How attention deals out positions to warps (`turns.cuh`), compiled for this machine. Without a C++ compiler it says "skipped".
 
-mod native;
-
+use crate::native;
 use std::process::Command;
 
 #[test]

@@ -1,7 +1,7 @@
 //! Certificates: what the acceptance of a program rests on, in a form that is checked without a search.
 //!
 //! [`crate::verify::certify`] makes one; the crate `amk-checker`, which shares no code with the verifier, checks it
-//! against the definitions of `docs/verifier.md`. A certificate holds nothing that the checker takes on trust.
+//! against the definitions of `docs/src/internals/verifier.md`. A certificate holds nothing that the checker takes on trust.
 
 use crate::{Element, TaskId};
 use serde::{Deserialize, Serialize};

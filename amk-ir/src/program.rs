@@ -279,7 +279,7 @@ pub struct Operand {
     /// The read may start before the task's waits (tape, prefetch).
     #[serde(default)]
     pub early: bool,
-    /// What of the first dimension it has, where a table decides.
+    /// The part of the first dimension that a table selects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routed: Option<Routed>,
 }

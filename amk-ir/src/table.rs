@@ -106,7 +106,8 @@ impl Holds {
     }
 }
 
-/// What of the first dimension of a buffer an operand has, where a table decides. Its region has all of that dimension.
+/// The part of a buffer's first dimension that an operand covers where a table selects it. The
+/// operand's region spans that whole dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Routed {

@@ -70,16 +70,16 @@ fn fail(x: &Tensor) -> Tensor {
 const HEAD: &str = r#"
 program @test
 positions 4
-instruction i0 "cpu_vm::double" double(x) -> (y)
-instruction i1 "cpu_vm::shift" shift(x, w) -> (y)
-instruction i2 "cpu_vm::spread" spread(table, token) -> (y)
-instruction i3 "cpu_vm::stray" stray(x) -> (s) { pos }
-instruction i4 "cpu_vm::keep" keep(x) -> (s) { pos }
-instruction i5 "cpu_vm::slow" slow(x) -> (y)
-instruction i6 "cpu_vm::short" short(x) -> (y)
-instruction i7 "cpu_vm::fail" fail(x) -> (y)
-instruction i8 "cpu_vm::negate" negate(x) -> (y)
-instruction i9 "cpu_vm::gone" gone(x) -> (y)
+instruction i0 "all::double" double(x) -> (y)
+instruction i1 "all::shift" shift(x, w) -> (y)
+instruction i2 "all::spread" spread(table, token) -> (y)
+instruction i3 "all::stray" stray(x) -> (s) { pos }
+instruction i4 "all::keep" keep(x) -> (s) { pos }
+instruction i5 "all::slow" slow(x) -> (y)
+instruction i6 "all::short" short(x) -> (y)
+instruction i7 "all::fail" fail(x) -> (y)
+instruction i8 "all::negate" negate(x) -> (y)
+instruction i9 "all::gone" gone(x) -> (y)
 buffer b0 @token input u32[1]
 buffer b1 @w weight f32[4]
 "#;
@@ -289,7 +289,7 @@ fn what_does_not_fit_is_refused_before_anything_runs() {
     let refused = |lines: &str| threads(lines).err().map(|error| error.to_string()).unwrap_or_default();
     assert_eq!(
         refused(&CHAIN.replace("CALL", "gone")).split(';').next().unwrap(),
-        "crate `cpu_vm` registers no instruction `cpu_vm::gone`"
+        "crate `all` registers no instruction `all::gone`"
     );
     let weight = CHAIN.replace("CALL(b2[..])", "double(b1[..])");
     let kind =

@@ -25,11 +25,11 @@ fn turn(x: &Tensor, freqs: &Weight, head_dim: usize, scale: f32, pos: Pos) -> Te
 
 /// Writes a row of each head.
 #[instruction(
-    op = "keep",
+    op = "append",
     shape = "cache: [G, C, D], x: [G * D]",
     task = "g in 0..G step 1: cache[g..g+1, pos..pos+1, ..] <- x[g*D..(g+1)*D]"
 )]
-fn keep(cache: &mut State, x: &Tensor, pos: Pos) {
+fn append(cache: &mut State, x: &Tensor, pos: Pos) {
     cache.row_mut([0, pos.index()]).copy_from_slice(x.data());
 }
 
@@ -49,11 +49,11 @@ fn rows(x: &Tensor, of: &Tensor) -> Tensor {
 const HEAD: &str = r#"
 program @test
 positions 8
-instruction i0 "link::copy" copy(x) -> (y)
-instruction i1 "link::turn" turn(x, freqs) -> (y) { head_dim, scale, pos }
-instruction i2 "link::keep" keep(out cache, x) { pos }
-instruction i3 "link::pick" pick(table, token) -> (y)
-instruction i4 "link::rows" rows(x, of) -> (y)
+instruction i0 "all::copy" copy(x) -> (y)
+instruction i1 "all::turn" turn(x, freqs) -> (y) { head_dim, scale, pos }
+instruction i2 "all::append" append(out cache, x) { pos }
+instruction i3 "all::pick" pick(table, token) -> (y)
+instruction i4 "all::rows" rows(x, of) -> (y)
 buffer b0 @x activation f32[8]
 buffer b1 @y activation f32[9999]
 buffer b2 @freqs weight bf16[2]
@@ -91,8 +91,8 @@ fn calls_that_a_function_takes_fit() {
         "copy(b0[..]) -> (b1[0..8])",
         "copy(b0[2..4]) -> (b1[7..9])",
         "turn(b0[0..8], b2[..]) -> (b1[8..16]) {4, 1.0, pos}",
-        "keep(out b3[1, pos, ..], b0[0..4]) {pos}",
-        "keep(out b3[.., pos, ..], b0[..]) {pos}",
+        "append(out b3[1, pos, ..], b0[0..4]) {pos}",
+        "append(out b3[.., pos, ..], b0[..]) {pos}",
         "pick(b4[.., 2..4], b5[..]) -> (b0[0..2])",
         // An argument that moves is whole; a result of one row has one row.
         "copy(b0[0..pos+1]) -> (b1[0..8])",
@@ -112,8 +112,8 @@ fn tiles_meet_the_shape_clause() {
         ("copy(b7[..,..]) -> (b1[0..64])", "AMK0704: `x` of `copy` in `t0` has 2 dimensions, expected 1"),
         ("copy(b0[..]) -> (b1[0..pos+1])", "AMK0704: dimension 0 of `y` of `copy` in `t0` is `pos + 1`, expected `8`"),
         (
-            "keep(out b3[.., pos, ..], b0[0..4]) {pos}",
-            "AMK0704: dimension 0 of `x` of `keep` in `t0` is `4`, expected `8`",
+            "append(out b3[.., pos, ..], b0[0..4]) {pos}",
+            "AMK0704: dimension 0 of `x` of `append` in `t0` is `4`, expected `8`",
         ),
         (
             "turn(b0[0..6], b2[..]) -> (b1[0..6]) {4, 1.0, pos}",
@@ -168,7 +168,7 @@ fn operands_and_parameters_are_of_the_kinds_that_a_function_takes() {
 #[test]
 fn a_declaration_is_the_functions() {
     let text =
-        "program @p\ninstruction i0 \"link::DECLARED\nbuffer b0 @x activation f32[8]\ntask t0: CALL\nworker w0: t0\n";
+        "program @p\ninstruction i0 \"all::DECLARED\nbuffer b0 @x activation f32[8]\ntask t0: CALL\nworker w0: t0\n";
     for (declared, call) in [
         ("copy\" copy(x) -> (z)", "copy(b0[0..4]) -> (b0[4..8])"),
         ("copy\" copy(x, y)", "copy(b0[0..4], b0[4..8])"),
@@ -193,7 +193,7 @@ fn a_declaration_is_the_functions() {
 
 #[test]
 fn a_function_that_is_not_there_is_missing_if_it_is_called() {
-    let head = "program @p\ninstruction i0 \"link::gone\" gone()\ninstruction i1 \"far::off\" off()\n";
+    let head = "program @p\ninstruction i0 \"all::gone\" gone()\ninstruction i1 \"far::off\" off()\n";
     let missing = |tasks: &str| {
         let linked = Registry::linked().unwrap().link(&parse(&format!("{head}{tasks}")).unwrap());
         linked.missing.iter().map(|error| error.to_string().split(';').next().unwrap().to_owned()).collect::<Vec<_>>()
@@ -201,10 +201,7 @@ fn a_function_that_is_not_there_is_missing_if_it_is_called() {
     assert_eq!(missing("task t0:\n"), Vec::<String>::new());
     assert_eq!(
         missing("task t0: off() then gone()\ntask t1: off()\n"),
-        [
-            "instruction `far::off` is not linked into this program",
-            "crate `link` registers no instruction `link::gone`"
-        ]
+        ["instruction `far::off` is not linked into this program", "crate `all` registers no instruction `all::gone`"]
     );
 }
 

@@ -56,10 +56,10 @@ fn times(row: &[f32], w: &[f32]) -> Vec<f32> {
 
 const PROGRAM: &str = r#"
 program @moe
-instruction i0 "routed::route" route(x) -> (topk)
-instruction i1 "routed::pack" pack(x, topk) -> (y)
-instruction i2 "routed::expert" expert(x, topk, w) -> (y)
-instruction i3 "routed::combine" combine(a, b, topk, w) -> (y)
+instruction i0 "all::route" route(x) -> (topk)
+instruction i1 "all::pack" pack(x, topk) -> (y)
+instruction i2 "all::expert" expert(x, topk, w) -> (y)
+instruction i3 "all::combine" combine(a, b, topk, w) -> (y)
 buffer b0 @x input f32[2, 3]
 buffer b1 @topk activation f32[2, 2]
 buffer b2 @packed activation f32[4, 3]
@@ -184,8 +184,8 @@ fn tell(x: &Tensor, splits: &Tensor) -> Tensor {
 
 const RAGGED: &str = r#"
 program @ragged
-instruction i0 "routed::split" split(x) -> (y)
-instruction i1 "routed::tell" tell(x, splits) -> (y)
+instruction i0 "all::split" split(x) -> (y)
+instruction i1 "all::tell" tell(x, splits) -> (y)
 buffer b0 @indptr input f32[4]
 buffer b1 @splits activation f32[4]
 buffer b2 @x input f32[5]

@@ -1,6 +1,7 @@
 //! What the VM makes of faults: each ends in an error that says what is wrong, and the next launch or the next VM works.
 
 use super::smollm2;
+use crate::gpu;
 use amk::ir::{Access, Exchange, TaskId};
 use amk_cuda::{CudaError, DeviceExchange, DeviceSchedule, Faults, RunOptions, Stuck, Vm, VmOptions, compile};
 use cudarc::driver::LaunchConfig;
@@ -31,6 +32,7 @@ fn publisher(vm: &Vm, op: &str) -> (TaskId, u32, String) {
 
 #[test]
 fn a_packet_that_never_comes_is_named_at_the_deadline_and_the_next_launch_works() {
+    let _alone = gpu::alone();
     let Ok((_, model)) = smollm2::load(64) else { return println!("skipped: no checkpoint") };
     let mut vm = match smollm2::vm(64, Faults::default()) {
         Ok(vm) => vm,
@@ -59,6 +61,7 @@ fn a_packet_that_never_comes_is_named_at_the_deadline_and_the_next_launch_works(
 
 #[test]
 fn a_counter_that_is_never_full_is_named_at_the_deadline_and_the_next_launch_works() {
+    let _alone = gpu::alone();
     let Ok((_, model)) = smollm2::load(64) else { return println!("skipped: no checkpoint") };
     let vm = match smollm2::vm(64, Faults::default()) {
         Ok(vm) => vm,
@@ -83,6 +86,7 @@ fn a_counter_that_is_never_full_is_named_at_the_deadline_and_the_next_launch_wor
 
 #[test]
 fn random_delays_change_no_bit() {
+    let _alone = gpu::alone();
     let mut vm = match smollm2::vm(512, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
@@ -114,6 +118,7 @@ const KILL: &str = "AMK_KILL_CONTEXT";
 /// The driver refuses every new context to a process that lost one: so the test is a process of its own, and this one goes on.
 #[test]
 fn a_dead_context_is_reported_and_another_process_goes_on() {
+    let _alone = gpu::alone();
     if std::env::var_os(KILL).is_some() {
         return kill_context();
     }
@@ -121,10 +126,15 @@ fn a_dead_context_is_reported_and_another_process_goes_on() {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
     };
-    let test = ["--exact", "faults::a_dead_context_is_reported_and_another_process_goes_on", "--nocapture"];
+    // The name of a test has no crate in front.
+    let (_, module) = module_path!().split_once("::").expect("a module of the tests");
+    let test = format!("{module}::a_dead_context_is_reported_and_another_process_goes_on");
     let process = std::env::current_exe().expect("this program");
-    let killed = std::process::Command::new(process).args(test).env(KILL, "1").output().expect("it should start");
+    let mut process = std::process::Command::new(process);
+    process.args(["--exact", &test, "--nocapture"]).env(KILL, "1");
+    let killed = process.output().expect("it should start");
     let text = String::from_utf8_lossy(&killed.stdout);
+    assert!(text.contains("1 passed") || !killed.status.success(), "no test has this name: {text}");
     text.lines().filter(|line| line.contains("context died")).for_each(|line| println!("{line}"));
     assert!(killed.status.success(), "{text}{}", String::from_utf8_lossy(&killed.stderr));
     assert_eq!(eight(&mut vm, Duration::from_secs(5)).expect("it should work").len(), 8);
@@ -154,6 +164,7 @@ fn kill_context() {
 
 #[test]
 fn too_little_memory_is_an_error_that_says_how_much() {
+    let _alone = gpu::alone();
     let vm = match smollm2::vm(64, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),

@@ -1,6 +1,7 @@
 //! Teacher-forced perplexity over 2,000 tokens against transformers (`golden/make_perplexity.py`).
 
 use super::smollm2;
+use crate::gpu;
 use amk_cuda::{Faults, RunOptions};
 
 #[derive(serde::Deserialize)]
@@ -24,6 +25,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 
 #[test]
 fn perplexity_of_smollm2_is_as_near_to_fp32_as_that_of_transformers_in_bf16() {
+    let _alone = gpu::alone();
     let mut vm = match smollm2::vm(2048, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),

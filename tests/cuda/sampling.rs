@@ -1,6 +1,7 @@
 //! Drawn tokens: the device's choices are those of the CPU's sampler on the same logits, in one launch.
 
 use super::smollm2;
+use crate::gpu;
 use amk::Weight;
 use amk_cuda::{CudaError, Faults, RunOptions, Vm, VmOptions};
 use amk_models::generate::{Request, generate, generate_on_device};
@@ -26,6 +27,7 @@ const FILTERS: [(usize, f32, f32); 9] = [
 
 #[test]
 fn draws_on_the_device_are_those_of_the_cpus_sampler() {
+    let _alone = gpu::alone();
     let mut vm = match smollm2::vm(512, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
@@ -68,6 +70,7 @@ fn draws_on_the_device_are_those_of_the_cpus_sampler() {
 /// Draws of one step under other seeds against the exact probabilities of what top-k and top-p leave: Pearson's chi-square.
 #[test]
 fn frequencies_of_draws_on_the_device_follow_the_probabilities() {
+    let _alone = gpu::alone();
     let mut vm = match smollm2::vm(64, Faults::default()) {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
@@ -114,6 +117,7 @@ fn frequencies_of_draws_on_the_device_follow_the_probabilities() {
 /// Where all logits are equal, the looks find no level between them.
 #[test]
 fn a_draw_that_is_not_decided_is_said() {
+    let _alone = gpu::alone();
     let (_, mut model) = match smollm2::load(64) {
         Ok(loaded) => loaded,
         Err(why) => return println!("skipped: {why}"),
@@ -139,6 +143,7 @@ fn a_draw_that_is_not_decided_is_said() {
 /// One launch gives the text that sampling on the host gives, token by token.
 #[test]
 fn texts_of_one_launch_are_those_of_the_host() {
+    let _alone = gpu::alone();
     let (checkpoint, _) = match smollm2::load(64) {
         Ok(model) => model,
         Err(why) => return println!("skipped: {why}"),

@@ -1,5 +1,6 @@
 //! SmolLM2-135M-Instruct on the GPU, or why not.
 
+use crate::gpu;
 use amk_cuda::{CudaError, Faults, Vm, VmOptions};
 use amk_kernels::cuda::DEVICE;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
@@ -7,8 +8,10 @@ use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
 
-/// The model's text and weights in bf16, with a cache of `context` positions. `AMK_SMOLLM2` names another file than the cache's.
+/// The model's text and weights in bf16, with a cache of `context` positions, where there is a GPU.
+/// `AMK_SMOLLM2` names another file than the cache's.
 pub(crate) fn load(context: usize) -> Result<(Checkpoint, Model), String> {
+    gpu::present()?;
     let cached = || Cache::from_env().and_then(|cache| cache.resolve(&SMOLLM2_135M_INSTRUCT));
     let path = match std::env::var_os("AMK_SMOLLM2") {
         Some(path) => path.into(),

@@ -1,4 +1,5 @@
-//! A second opinion: checks the certificate of a program by the definitions of `docs/verifier.md`.
+//! A second opinion: checks the certificate of a program by the definitions of
+//! `docs/src/internals/verifier.md`.
 //!
 //! The crate knows the data of programs and certificates, and nothing of how they were made. What it accepts is safe: in
 //! every launch, in every maximal execution, every instance finishes, and every word that is read has the value that the

@@ -1,6 +1,7 @@
 //! What the verifier looks at in place of infinitely or very many steps and positions.
 
-/// Finite bounds, each with a lemma in `docs/verifier.md`. Larger ones decide alike, more slowly: a test compares them.
+/// Finite bounds, each with a lemma in `docs/src/internals/verifier.md`. Larger ones decide alike,
+/// more slowly: a test compares them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// Steps that a simulation takes to see how far workers run ahead of each other (L5, L9); at least 2.

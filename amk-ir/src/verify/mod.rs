@@ -44,7 +44,7 @@
 //!
 //! # Why this implies the statement
 //!
-//! `docs/verifier.md` has definitions, proofs and the code that relies on each; in short:
+//! `docs/src/internals/verifier.md` has definitions, proofs and the code that relies on each; in short:
 //!
 //! By races every read of an element is ordered after the writes before it in eager order and before those after it, so it
 //! finds the last write before it; by values that write is the one whose value the eager order reads.

@@ -1,6 +1,6 @@
 //! The default model, fetched from a hub of our own into a cache of our own.
 
-use crate::amk::tiny_llama;
+use super::amk::tiny_llama;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::Path;

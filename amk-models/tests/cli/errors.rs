@@ -1,6 +1,6 @@
 //! An error's line: what failed and why, each once.
 
-use crate::amk::{fails, tiny_llama};
+use super::amk::{fails, tiny_llama};
 use tempfile::TempDir;
 
 fn error(model: &TempDir) -> String {

@@ -1,6 +1,6 @@
 //! `generate`: what the options and the model's defaults do to the text.
 
-use crate::amk::{fails, run_with, succeeds, tiny_llama, write_json};
+use super::amk::{fails, run_with, succeeds, tiny_llama, write_json};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -1,6 +1,6 @@
 //! `bench`, `trace` and `tune`: what is refused before a GPU is looked for, and steps on the CPU.
 
-use crate::amk::{fails, succeeds, tiny_llama};
+use super::amk::{fails, succeeds, tiny_llama};
 
 #[test]
 fn positions_and_steps_that_do_not_fit_are_refused_by_the_name_of_their_option() {

@@ -6,7 +6,7 @@ use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
 use serde_json::Value;
 
-use crate::support::{GgufBuilder, golden, golden_json, written};
+use super::support::{GgufBuilder, golden, golden_json, written};
 
 /// Renders every golden case and encodes the result.
 fn check(name: &str, checkpoint: &Checkpoint, cases: &Value) {

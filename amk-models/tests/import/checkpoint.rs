@@ -7,7 +7,7 @@ use amk_models::checkpoint::{Checkpoint, CheckpointError};
 use amk_models::weights::{Encoding, TensorError};
 use serde_json::json;
 
-use crate::support::{GgufBuilder, TestTensor, golden, golden_json, layout, safetensors_file, tiny_config, written};
+use super::support::{GgufBuilder, TestTensor, golden, golden_json, layout, safetensors_file, tiny_config, written};
 
 /// A folder with the tiny llama, after `change` had its way with its tensors.
 fn folder(change: impl FnOnce(&mut Vec<(String, TestTensor)>)) -> tempfile::TempDir {

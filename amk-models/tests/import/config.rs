@@ -5,7 +5,7 @@ use std::path::Path;
 use amk_models::config::{Activation, Architecture, ConfigError, ModelConfig, RopeScaling};
 use serde_json::{Value, json};
 
-use crate::support::tiny_config;
+use super::support::tiny_config;
 
 fn read(config: &Value) -> Result<ModelConfig, ConfigError> {
     ModelConfig::from_json(Path::new("config.json"), config.to_string().as_bytes())

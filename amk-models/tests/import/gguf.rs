@@ -7,7 +7,7 @@ use amk_models::config::{Architecture, RopeScaling};
 use amk_models::tokenizer::{SpecialTokens, Tokenizer};
 use amk_models::weights::gguf::{Array, GgufFile, Value};
 
-use crate::support::{GgufBuilder, golden, layout, written};
+use super::support::{GgufBuilder, golden, layout, written};
 
 fn open(file: &GgufBuilder) -> Result<Checkpoint, String> {
     open_bytes(&file.build())

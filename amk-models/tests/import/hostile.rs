@@ -11,7 +11,7 @@ use amk_models::tokenizer::{SpecialTokens, Tokenizer};
 use amk_models::weights::safetensors;
 use proptest::prelude::*;
 
-use crate::support::{GgufBuilder, safetensors_file, tiny_config, written};
+use super::support::{GgufBuilder, safetensors_file, tiny_config, written};
 
 /// Largest single allocation that a file of a few kilobytes justifies: tables of the tokenizer and the regular expressions it
 /// compiles are the largest.

@@ -5,7 +5,7 @@ use std::path::Path;
 use amk_models::config::{ModelConfig, Rope};
 use serde_json::{Value, json};
 
-use crate::support::{golden_json, tiny_config};
+use super::support::{golden_json, tiny_config};
 
 /// The rotary embedding of a golden case. The one with partly rotated heads is of a model that GGUF files alone describe.
 fn rope(parameters: &Value) -> Rope {

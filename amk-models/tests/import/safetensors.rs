@@ -3,7 +3,7 @@
 use ::safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use amk_models::weights::{FormatCause, FormatError, safetensors};
 
-use crate::support::{with_header, written};
+use super::support::{with_header, written};
 
 fn read(bytes: &[u8]) -> Result<Vec<(String, Vec<usize>)>, FormatError> {
     let (_folder, path) = written("m.safetensors", bytes);

@@ -5,7 +5,7 @@ use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
 use serde_json::Value;
 
-use crate::support::{GgufBuilder, golden, golden_json, written};
+use super::support::{GgufBuilder, golden, golden_json, written};
 
 fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()

@@ -128,7 +128,7 @@ pub(crate) fn multiples(text: &str) -> Result<Vec<(Expr, Expr)>> {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
-    /// The names of the list that is read: of two with one name only the first would count.
+    /// Names seen in the current list: a second entry of the same name would be ignored.
     named: HashSet<&'a str>,
 }
 

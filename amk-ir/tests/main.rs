@@ -1,0 +1,5 @@
+//! The tests of this crate from outside, in one binary: a file is a module of it.
+
+mod explain;
+mod lowering;
+mod text;

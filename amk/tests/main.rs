@@ -1,0 +1,5 @@
+//! The tests of this crate from outside, in one binary: a file is a module of it.
+
+mod cpu_vm;
+mod link;
+mod routed;

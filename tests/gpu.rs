@@ -1,0 +1,22 @@
+//! The GPU, of which there is one for all tests of this process.
+
+use amk_cuda::{CudaError, probe};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static GPU: Mutex<()> = Mutex::new(());
+
+/// Waits until no other test uses the GPU: tests fill its memory, measure times and run into
+/// deadlines. Without a GPU nobody waits.
+pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
+    present().ok()?;
+    // A test that failed leaves nothing behind: its VM is dropped.
+    Some(GPU.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Why there is no GPU, known before a checkpoint is loaded.
+pub(crate) fn present() -> Result<(), String> {
+    match probe() {
+        Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
