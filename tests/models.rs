@@ -47,13 +47,33 @@ fn read_golden(path: &Path) -> Golden {
     serde_json::from_str(&text).expect("the golden file should have cases")
 }
 
-fn tiny() -> Vec<PathBuf> {
-    let folder = golden_folder().join("tiny");
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder).expect("tiny checkpoints").flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    assert!(paths.len() >= 7, "all tiny checkpoints should be there");
-    paths
+/// Declares the tests of each tiny checkpoint.
+macro_rules! tiny_checkpoints {
+    ($($name:ident),* $(,)?) => { paste::paste! {
+        const TINY: &[&str] = &[$(stringify!($name)),*];
+
+        $(
+            #[test]
+            fn [<tiny_ $name _gives_the_tokens_and_logits_of_transformers>]() {
+                gives_the_tokens_and_logits(&golden_folder().join("tiny").join(stringify!($name)));
+            }
+
+            #[test]
+            fn [<the_function_and_the_vm_agree_bit_for_bit_on_tiny_ $name>]() {
+                agree_bit_for_bit(&golden_folder().join("tiny").join(stringify!($name)));
+            }
+        )*
+    } };
+}
+
+tiny_checkpoints!(llama, llama_rope_linear, llama_rope_llama3, llama_rope_yarn, qwen2, qwen3, qwen3_rope_parameters,);
+
+#[test]
+fn every_tiny_checkpoint_has_its_tests() {
+    let folder = std::fs::read_dir(golden_folder().join("tiny")).expect("tiny checkpoints");
+    let mut names: Vec<String> = folder.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    assert_eq!(names, TINY);
 }
 
 fn load(path: &Path, context: usize) -> Model {
@@ -88,14 +108,10 @@ fn compare(vm: &mut Vm, case: &Case) {
     }
 }
 
-#[test]
-fn tiny_checkpoints_give_the_tokens_and_logits_of_transformers() {
-    for path in tiny() {
-        println!("{}", path.display());
-        let model = load(&path, 128);
-        for case in read_golden(&path.join("golden.json")).cases {
-            compare(&mut vm(&model, &Schedule { workers: 2, ..Schedule::default() }, Mode::Threads), &case);
-        }
+fn gives_the_tokens_and_logits(path: &Path) {
+    let model = load(path, 128);
+    for case in read_golden(&path.join("golden.json")).cases {
+        compare(&mut vm(&model, &Schedule { workers: 2, ..Schedule::default() }, Mode::Threads), &case);
     }
 }
 
@@ -137,21 +153,17 @@ fn same_bits(vm: &mut Vm, expected: &[Vec<f32>]) {
     }
 }
 
-#[test]
-fn the_function_and_the_vm_agree_bit_for_bit() {
-    for path in tiny() {
-        println!("{}", path.display());
-        let mut model = load(&path, 8);
-        let expected: Vec<Vec<f32>> =
-            (0..6).map(|pos| (model.eager)(Token(7 * pos + 3), Pos(pos)).data().to_vec()).collect();
-        for schedule in schedules() {
-            same_bits(&mut vm(&model, &schedule, Mode::Threads), &expected);
-            for seed in 0..25 {
-                same_bits(&mut vm(&model, &schedule, Mode::Shuffled { seed }), &expected);
-            }
-            for seed in 0..2 {
-                same_bits(&mut vm(&model, &schedule, Mode::Delayed { seed }), &expected);
-            }
+fn agree_bit_for_bit(path: &Path) {
+    let mut model = load(path, 8);
+    let expected: Vec<Vec<f32>> =
+        (0..6).map(|pos| (model.eager)(Token(7 * pos + 3), Pos(pos)).data().to_vec()).collect();
+    for schedule in schedules() {
+        same_bits(&mut vm(&model, &schedule, Mode::Threads), &expected);
+        for seed in 0..25 {
+            same_bits(&mut vm(&model, &schedule, Mode::Shuffled { seed }), &expected);
+        }
+        for seed in 0..2 {
+            same_bits(&mut vm(&model, &schedule, Mode::Delayed { seed }), &expected);
         }
     }
 }

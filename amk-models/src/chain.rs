@@ -24,8 +24,11 @@ mod tests {
         let path = "a.json".into();
         let unreadable = CheckpointError::Io { path, source: std::io::ErrorKind::FileTooLarge.into() };
         let reason = FetchError::Unusable(unreadable);
-        assert_eq!(Chain(&reason).to_string(), "what it gave is unusable: cannot read a.json: file too large");
+        assert_eq!(
+            Chain(&reason).to_string(),
+            "the downloaded files cannot be used: cannot read a.json: file too large"
+        );
         let attempt = Attempt { source: "hub".into(), reason };
-        assert_eq!(attempt.to_string(), "hub: what it gave is unusable: cannot read a.json: file too large");
+        assert_eq!(attempt.to_string(), "hub: the downloaded files cannot be used: cannot read a.json: file too large");
     }
 }

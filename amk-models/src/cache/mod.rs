@@ -98,7 +98,7 @@ pub enum FetchError {
     /// It does not answer, or not with the file.
     #[error("{0}")]
     Unavailable(String),
-    /// What it gave cannot be written.
+    /// A downloaded file cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
         /// The file.
@@ -106,8 +106,8 @@ pub enum FetchError {
         /// Why.
         source: io::Error,
     },
-    /// What it gave is no checkpoint that can be opened.
-    #[error("what it gave is unusable")]
+    /// The downloaded files are not a checkpoint that can be opened.
+    #[error("the downloaded files cannot be used")]
     Unusable(#[source] CheckpointError),
 }
 

@@ -25,8 +25,9 @@ fn check(field: &InstanceField, params: &[KernelParam], instance: &Instance) -> 
     let mut layout = Some(root(field, params)?);
     let mut kind = None;
     for step in &field.steps {
-        let within =
-            layout.ok_or_else(|| wrong(step, format!("`{step}` of what has no fields"), "end the path before it"))?;
+        let within = layout.ok_or_else(|| {
+            wrong(step, format!("`{step}` follows a value that has no fields"), "end the path before it")
+        })?;
         let found = member(within, step)?;
         layout = inner(found, step, instance)?;
         kind = Some(&found.kind);

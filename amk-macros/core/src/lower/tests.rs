@@ -405,7 +405,7 @@ fn fields_of_instances_are_looked_up() {
         ("x.tied = true", Some("`x` is no parameter")),
         ("w.eps = true", Some("a number is neither true nor false")),
         ("w.tied = 2.5", Some("a flag is not a number")),
-        ("w.eps.y = 1.0", Some("`y` of what has no fields")),
+        ("w.eps.y = 1.0", Some("`y` follows a value that has no fields")),
         ("w.last.w = 1.0", Some("this field is neither")),
         ("w.tied = true, w.tied = false", Some("instance `tiny` gives `w.tied` twice")),
     ];
