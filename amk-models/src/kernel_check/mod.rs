@@ -17,7 +17,9 @@ mod exact;
 mod function;
 mod measure;
 
-pub use decoder::{MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda, path};
+pub use decoder::{
+    Decoder, Expected, Logits, MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda, path,
+};
 pub use measure::{Checked, Oracle};
 
 use amk::formula::Exact;
