@@ -157,8 +157,12 @@ const FAULTS: [Fault; 9] = [
         });
         change(p, "combine_splits", |_| {});
     }),
-    ("runs of another length", |p| {
-        change(p, "attention_split", |call| call.params[1] = Param::U32(64));
+    ("a split has runs of another length", |p| {
+        change(p, "attention_split", |call| {
+            if call.params[3] == Param::U32(1) {
+                call.params[1] = Param::U32(64);
+            }
+        });
     }),
     ("a split that is not the last takes another's turn", |p| {
         change(p, "attention_split", |call| {
