@@ -135,7 +135,7 @@ impl Decoder {
 
     /// The annotated function in f32, at the first positions. At the last it would add up a thousand equal shares, whose roundings go in one
     /// direction.
-    fn eager(&mut self) -> Logits<f32> {
+    pub fn eager(&mut self) -> Logits<f32> {
         let steps: Vec<_> = self.steps().take(self.near()).collect();
         steps.into_iter().map(|(pos, token)| (self.model.eager)(Token(token), Pos(pos)).into_vec()).collect()
     }
