@@ -1,7 +1,9 @@
-//! The programs of the device on the CPU: what the workers of a GPU compute, task by task, without a GPU.
+//! The programs of the device on the CPU: what the workers of a GPU compute, task by task, without
+//! a GPU.
 //!
-//! A plan is right where its program gives what the annotated function gives, within what rounding its packets to bf16 does; and where
-//! any order that its waits and packets allow gives the bits of its calls one after the other.
+//! A plan is right where its program gives what the annotated function gives, within what rounding
+//! its packets to bf16 does; and where any order that its waits and packets allow gives the bits of
+//! its calls one after the other.
 
 use amk::ir::verify::verify;
 use amk::ir::{Access, BufferKind, DType, Interval, Param, Program, Queues, TaskId};
@@ -35,7 +37,8 @@ fn tiny() -> Dims {
     ])
 }
 
-/// Six workers, three splits of a key head's cache, in runs of two blocks: the first split ends at position 128.
+/// Six workers, three splits of a key head's cache, in runs of two blocks: the first split ends at
+/// position 128.
 fn schedule() -> DeviceSchedule {
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
     DeviceSchedule { workers: 6, run: 2, ..target.schedule }
@@ -140,15 +143,21 @@ fn moved(operand: &mut amk::ir::Operand, by: i64) {
     *first = Interval::fixed(add(first.lo.base), add(first.hi.base));
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     ("keys and values exchanged", |p| change(p, "attention_split", |call| call.operands.swap(1, 2))),
-    ("the caches exchanged", |p| {
+    ("two workers keep the same part of a cache", |p| {
         change(p, "attention_split", |call| {
-            let (keys, values) = (call.operands[4].buffer, call.operands[5].buffer);
-            (call.operands[4].buffer, call.operands[5].buffer) = (values, keys);
-            call.operands.swap(1, 2);
+            call.operands[3..6].iter_mut().filter(|operand| operand.access == Access::Update).for_each(|operand| {
+                operand.region.intervals_mut()[1] = Interval::fixed(0, 1);
+            });
         });
-        change(p, "combine_splits", |_| {});
+    }),
+    ("a split is left out of the sum", |p| {
+        change(p, "combine_splits", |call| {
+            call.operands[..2].iter_mut().for_each(|operand| {
+                operand.region.intervals_mut()[1] = Interval::fixed(0, 2);
+            });
+        });
     }),
     ("a split has runs of another length", |p| {
         change(p, "attention_split", |call| {

@@ -37,7 +37,8 @@ fn programs_of_one_layer() {
     }
 }
 
-/// What a GPU runs, on two workers. Of two layers, the least that attention in splits needs, the second looks as the first does.
+/// What a GPU runs, on two workers. Of two layers, the least that attention in splits needs, the
+/// second looks as the first does.
 #[test]
 fn device_programs_of_a_layer() {
     for family in FAMILIES {
@@ -54,7 +55,9 @@ fn device_programs_of_a_layer() {
             ("CONTEXT", 256),
         ];
         let dims = dims.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
-        let instance = Instance { name: "two_layers".into(), dims, ..graph.instances[0].clone() };
+        let floats = [("w.eps", 1e-5), ("w.score_scale", 0.125), ("w.rotary.scale", 1.0)];
+        let floats = floats.map(|(path, value)| (path.to_owned(), value)).into();
+        let instance = Instance { name: "two_layers".into(), dims, floats, ..graph.instances[0].clone() };
         let schedule = DeviceSchedule { workers: 2, run: 2, ..TARGETS[5].schedule };
         let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16).expect("a plan");
         assert_eq!(plan.layers.len(), 2, "attention in splits");

@@ -1,16 +1,18 @@
 //! The choice of a token by several workers, each of which has some rows of the logits.
 //!
-//! Every worker publishes the [`best`] of its rows, reads everybody's and so [`choose`]s the same token. Between the two a device that
-//! draws tokens by top-k, top-p or min-p looks through the logits in rounds, [`first_probe`] and [`probe`]. These references choose
-//! greedily: what a draw depends on (seed, temperature and filters) comes with a launch of the device and is not in its program, so here
-//! the probes find nothing and nobody reads what they say.
+//! Every worker publishes the [`best`] of its rows, reads everybody's and so [`choose`]s the same
+//! token. Between the two a device that draws tokens by top-k, top-p or min-p looks through the
+//! logits in rounds, [`first_probe`] and [`probe`]. These references choose greedily: what a draw
+//! depends on (seed, temperature and filters) comes with a launch of the device and is not in its
+//! program, so here the probes find nothing and nobody reads what they say.
 //!
-//! A token stands for itself among the numbers of a tensor, in which all integers up to 2^24 are exact. A worker without rows, or without
-//! a row that is a number, has token infinity.
+//! A token stands for itself among the numbers of a tensor, in which all integers up to 2^24 are
+//! exact. A worker without rows, or without a row that is a number, has token infinity.
 
 use amk::prelude::*;
 
-/// What a worker tells of its best row beside it: its logit, the highest logit, and the probability of all rows relative to that.
+/// What a worker tells of its best row beside it: its logit, the highest logit, and the probability
+/// of all rows relative to that.
 const SHARES: usize = 3;
 /// Levels of a look, and what a worker tells of each.
 const FOUND: [usize; 2] = [8, 5];
@@ -19,10 +21,11 @@ const SEARCH: usize = 30;
 /// Tokens that f32 tells apart.
 const MOST_TOKENS: usize = 1 << 24;
 
-/// The largest of a worker's logits and its token, the lowest of several; elements that are no numbers are never chosen.
+/// The largest of a worker's logits and its token, the lowest of several; elements that are no
+/// numbers are never chosen.
 ///
-/// `logits: [N]` f32, of the tokens `first..first + N`; `best: [1, 2]`, the logit and the token; `shares: [1, 3]`, which a greedy choice
-/// does not read: 0.
+/// `logits: [N]` f32, of the tokens `first..first + N`; `best: [1, 2]`, the logit and the token;
+/// `shares: [1, 3]`, which a greedy choice does not read: 0.
 ///
 /// # Panics
 /// When a token is 2^24 or more.
@@ -46,8 +49,8 @@ pub fn no_best() -> (Tensor, Tensor) {
 
 /// The first look, from what all workers say of their best: greedily there is nothing to look for.
 ///
-/// `logits: [N]`, the worker's rows; `best: [W, 2]`, `shares: [W, 3]` of all workers; `found: [1, 8, 5]`, what the look found, and
-/// `search: [1, 30]`, what the worker knows then: 0.
+/// `logits: [N]`, the worker's rows; `best: [W, 2]`, `shares: [W, 3]` of all workers;
+/// `found: [1, 8, 5]`, what the look found, and `search: [1, 30]`, what the worker knows then: 0.
 #[instruction(
     op = "probe",
     shape = "logits: [N], best: [W, 2], shares: [W, 3] -> (found: [1, 8, 5], search: [1, 30])",
@@ -67,10 +70,12 @@ pub fn no_first_probe(best: &Tensor, shares: &Tensor) -> (Tensor, Tensor) {
     nothing(&[best, shares])
 }
 
-/// A further look, from what all workers found in the one before: greedily there is nothing to look for.
+/// A further look, from what all workers found in the one before: greedily there is nothing to look
+/// for.
 ///
-/// `logits: [N]`, the worker's rows; `before: [W, 8, 5]`, what all workers found; `search: [1, 30]`, what this one knew;
-/// `found: [1, 8, 5]`, what this look found, and `narrowed: [1, 30]`, what the worker knows then: 0.
+/// `logits: [N]`, the worker's rows; `before: [W, 8, 5]`, what all workers found;
+/// `search: [1, 30]`, what this one knew; `found: [1, 8, 5]`, what this look found, and
+/// `narrowed: [1, 30]`, what the worker knows then: 0.
 #[instruction(
     op = "probe",
     shape = "logits: [N], before: [W, 8, 5], search: [1, 30] -> (found: [1, 8, 5], narrowed: [1, 30])",
@@ -90,9 +95,11 @@ pub fn no_probe(before: &Tensor, search: &Tensor) -> (Tensor, Tensor) {
     nothing(&[before, search])
 }
 
-/// The token of the next step: that of the largest logit of all workers, the lowest of several; 0 where no logit is a number.
+/// The token of the next step: that of the largest logit of all workers, the lowest of several; 0
+/// where no logit is a number.
 ///
-/// `best: [W, 2]` of all workers; `found: [W, 8, 5]` and `search: [1, 30]` of the last look, which a greedy choice does not read.
+/// `best: [W, 2]` of all workers; `found: [W, 8, 5]` and `search: [1, 30]` of the last look, which
+/// a greedy choice does not read.
 #[instruction(
     op = "choose",
     shape = "best: [W, 2], found: [W, 8, 5], search: [1, 30] -> token: [1]",

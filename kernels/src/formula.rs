@@ -149,13 +149,14 @@ fn adopt(o: &mut Operands) -> Vec<Exact> {
     o.data(0).iter().map(|&x| Exact::copied(x)).collect()
 }
 
-/// The positions `0..=pos` that a split has, each with its row there: position `t` is the split's where `t / run % splits` is its number, and
-/// the rows are in their order.
+/// The positions `0..=pos` that a split has, each with its row there: position `t` is the split's
+/// where `t / run % splits` is its number, and the rows are in their order.
 fn dealt(split: usize, run: usize, splits: usize, pos: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..=pos).filter(move |t| t / run % splits == split).enumerate().map(|(row, t)| (t, row))
 }
 
-/// [`attention`] over the positions of each split, after rope and append, and the logarithm of the sum of its exponentials.
+/// [`attention`] over the positions of each split, after rope and append, and the logarithm of the
+/// sum of its exponentials.
 fn attention_split(o: &mut Operands) -> Vec<Exact> {
     let [groups, here, rows, dim] = o.tensor(4).shape[..] else { return Vec::new() };
     let [group, run, splits, first] = o.dims[..] else { return Vec::new() };
@@ -192,7 +193,8 @@ fn attention_split(o: &mut Operands) -> Vec<Exact> {
     [outputs, sums].concat()
 }
 
-/// `log(sum over t of exp(scale * q . k[t]))`. An error of a score counts by its share; the logarithm of the sum is rounded, too.
+/// `log(sum over t of exp(scale * q . k[t]))`. An error of a score counts by its share; the
+/// logarithm of the sum is rounded, too.
 fn log_sum_exp(q: &[f64], k: &[f64], scale: f64) -> Exact {
     let rows = k.chunks_exact(q.len());
     let scores: Vec<Exact> = rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect();
@@ -244,7 +246,8 @@ fn combine_splits(o: &mut Operands) -> Vec<Exact> {
     (0..heads * dim).map(|i| element(i / dim, i % dim)).collect()
 }
 
-/// The first of the largest logits with its token; then three zeros. Without a number among them, the token is infinity.
+/// The first of the largest logits with its token; then three zeros. Without a number among them,
+/// the token is infinity.
 fn best(o: &mut Operands) -> Vec<Exact> {
     let (logits, first) = (o.data(0), o.dims[0]);
     let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);

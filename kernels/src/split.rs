@@ -1,4 +1,5 @@
-//! Attention in splits of the cache, which several workers attend to at once, and what joins their results.
+//! Attention in splits of the cache, which several workers attend to at once, and what joins their
+//! results.
 
 use crate::dot::{combine, products};
 use crate::{head_norm, rope};
@@ -9,11 +10,14 @@ use core::ops::Range;
 /// The log-sum-exp of a split without positions: its share of any sum is 0.
 const NOTHING: f32 = f32::MIN;
 
-/// Grouped-query attention over some of the splits of a cache, with the rotary embedding of query and key and the append.
+/// Grouped-query attention over some of the splits of a cache, with the rotary embedding of query
+/// and key and the append.
 ///
-/// The positions of a cache are dealt to its `splits` splits in runs of `run`: position `t` belongs to split `t / run % splits`, where it
-/// is row `t / (run * splits) * run + t % run`. The operands have the splits `split..split + S`. Key and value of this position are written
-/// to the split that owns it. Then, for each query head and each split, with `t` in the split's positions up to this one,
+/// The positions of a cache are dealt to its `splits` splits in runs of `run`: position `t` belongs
+/// to split `t / run % splits`, where it is row `t / (run * splits) * run + t % run`. The operands
+/// have the splits `split..split + S`. Key and value of this position are written to the split that
+/// owns it. Then, for each query head and each split, with `t` in the split's positions up to this
+/// one,
 ///
 /// ```text
 /// s[t]       = score_scale * sum over d of rope(q)[h, d] * keys[t, d]
@@ -21,14 +25,16 @@ const NOTHING: f32 = f32::MIN;
 /// partial[h] = sum over t of exp(s[t] - lse[h]) * values[t]
 /// ```
 ///
-/// and 0 and the least finite f32 where the split has no position yet. [`combine_splits`] joins them.
+/// and 0 and the least finite f32 where the split has no position yet. [`combine_splits`] joins
+/// them.
 ///
-/// `q: [G * P * D]`, `k: [G * D]`, `v: [G * D]` f32 of `G` key/value heads with `group = P` query heads each; `freqs: [R]` and `rope_scale`
-/// as for [`rope`]; `keys`, `values`: `[G, S, C, D]`; `partial: [G * P, S, D]`, `lse: [G * P, S]` f32. Source: Dao et al., Flash-Decoding,
-/// 2023.
+/// `q: [G * P * D]`, `k: [G * D]`, `v: [G * D]` f32 of `G` key/value heads with `group = P` query
+/// heads each; `freqs: [R]` and `rope_scale` as for [`rope`]; `keys`, `values`: `[G, S, C, D]`;
+/// `partial: [G * P, S, D]`, `lse: [G * P, S]` f32. Source: Dao et al., Flash-Decoding, 2023.
 ///
 /// # Panics
-/// When the shapes do not fit, `run` is 0, `split + S` is more than `splits`, or a position is outside its split's rows.
+/// When the shapes do not fit, `run` is 0, `split + S` is more than `splits`, or a position is
+/// outside its split's rows.
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], freqs: [R], keys: [G, S, C, D], values: [G, S, C, D], group: P, run: RUN, \
@@ -59,7 +65,8 @@ pub fn attention_split(
     splits.attend(&turned(q), keys, values, score_scale, pos)
 }
 
-/// [`attention_split`] of queries and keys that are normalised first, head by head, as by [`head_norm`].
+/// [`attention_split`] of queries and keys that are normalised first, head by head, as by
+/// [`head_norm`].
 ///
 /// `q_norm`, `k_norm`: `[D]` f32, f16 or bf16; the rest as there.
 ///
@@ -102,7 +109,8 @@ pub fn normed_attention_split(
 /// y[h, d] = sum over s of exp(lse[h, s]) * partial[h, s, d] / sum over s of exp(lse[h, s])
 /// ```
 ///
-/// `partial: [H, S, D]`, `lse: [H, S]` f32; `y: [H * D]` f32. Any part of the dims can be joined by itself.
+/// `partial: [H, S, D]`, `lse: [H, S]` f32; `y: [H * D]` f32. Any part of the dims can be joined by
+/// itself.
 ///
 /// # Panics
 /// When the shapes do not fit.
@@ -124,7 +132,8 @@ pub fn combine_splits(partial: &Tensor, lse: &Tensor) -> Tensor {
     Tensor::from(y)
 }
 
-/// Replaces scores by their shares of the sum of their exponentials; gives the logarithm of the sum.
+/// Replaces scores by their shares of the sum of their exponentials; gives the logarithm of the
+/// sum.
 fn softmax(scores: &mut [f32]) -> f32 {
     let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
@@ -253,7 +262,8 @@ mod tests {
         }
     }
 
-    /// Steps of attention over `splits` splits, `here` a call, joined; and of the whole functions one after the other.
+    /// Steps of attention over `splits` splits, `here` a call, joined; and of the whole functions
+    /// one after the other.
     fn both(
         groups: usize,
         group: usize,

@@ -119,8 +119,8 @@ impl Length {
     }
 }
 
-/// What a function can take a tile as; `single`: the tile is one element. Functions compute in f32: a VM rounds what they write to a
-/// buffer of bf16.
+/// What a function can take a tile as; `single`: the tile is one element. Functions compute in f32:
+/// a VM rounds what they write to a buffer of bf16.
 fn class(buffer: &Buffer, single: bool) -> Result<TensorClass, DType> {
     match (buffer.kind, buffer.dtype) {
         (BufferKind::Weight, _) => Ok(TensorClass::Weight),

@@ -44,7 +44,8 @@ const MOST_QUERY: u32 = 3072;
 /// Tries to find sizes of which the device fuses all.
 const TRIES: usize = 200;
 
-/// A decoder over random weights, a schedule by which a device runs it, and the tokens that it is fed.
+/// A decoder over random weights, a schedule by which a device runs it, and the tokens that it is
+/// fed.
 pub struct Decoder {
     pub(super) model: Model,
     pub(super) schedule: DeviceSchedule,
@@ -83,7 +84,8 @@ impl Decoder {
         Err(CheckError::NoShape(path(family)))
     }
 
-    /// A decoder of these dims, for `steps` steps from position 0 on and some at the end of its context, which is longer.
+    /// A decoder of these dims, for `steps` steps from position 0 on and some at the end of its
+    /// context, which is longer.
     ///
     /// # Errors
     /// [`CheckError::Model`] where a shape does not fit.
@@ -157,8 +159,8 @@ impl Decoder {
         Ok(logits)
     }
 
-    /// The logits of a device program on the CPU, its tasks in some order. No number where a worker chooses another token than that of the
-    /// largest logit.
+    /// The logits of a device program on the CPU, its tasks in some order. No number where a worker
+    /// chooses another token than that of the largest logit.
     ///
     /// # Errors
     /// [`CheckError::Rejected`] or [`CheckError::Cpu`].

@@ -8,9 +8,11 @@ use half::bf16;
 use std::alloc::{Layout, handle_alloc_error};
 use std::sync::Arc;
 
-/// A tensor that is kept from step to step, at most 4 dimensions; a KV cache is `[kv_heads, context, head_dim]`.
+/// A tensor that is kept from step to step, at most 4 dimensions; a KV cache is
+/// `[kv_heads, context, head_dim]`.
 ///
-/// Its elements are f32. A program may keep them in bf16: then what is written is rounded to the nearest bf16, and read as f32.
+/// Its elements are f32. A program may keep them in bf16: then what is written is rounded to the
+/// nearest bf16, and read as f32.
 /// It is read and written by rows, the runs of the last dimension. In a VM an instruction gets a view whose fixed dimensions
 /// are cut to the task's tile and whose dimension that moves with the position is whole; rows outside the tile's region
 /// panic there, so a body that does not keep to its region clause is found. A clone owns its elements.
@@ -26,7 +28,8 @@ pub struct State {
     dtype: DType,
 }
 
-/// A row of a [`State`] for writing. When it is dropped, its elements are rounded to the state's element type.
+/// A row of a [`State`] for writing. When it is dropped, its elements are rounded to the state's
+/// element type.
 #[derive(Debug)]
 pub struct RowMut<'a> {
     elements: &'a mut [f32],
@@ -65,7 +68,8 @@ impl State {
         Ok(Self::whole(Arc::new(cells(shape)), 0, shape, DType::F32))
     }
 
-    /// The row-major state of this shape from f32 number `offset` of `cells`, which must have as many as elements; rounded to `dtype`.
+    /// The row-major state of this shape from f32 number `offset` of `cells`, which must have as
+    /// many as elements; rounded to `dtype`.
     pub(crate) fn whole(cells: Arc<Cells>, offset: usize, shape: Shape, dtype: DType) -> Self {
         assert!((offset + shape.elements()) * size_of::<f32>() <= cells.bytes(), "a state should lie in its memory");
         let mut window = [(0, 0); MAX_RANK];

@@ -76,7 +76,8 @@ fn ranges(region: &Region, whole: Shape, pos: Pos) -> [(usize, usize); MAX_RANK]
 }
 
 impl Area {
-    /// The tile `region` of a buffer of f32, bf16 or u32 with these extents; the region lies in the buffer at all positions.
+    /// The tile `region` of a buffer of f32, bf16 or u32 with these extents; the region lies in the
+    /// buffer at all positions.
     pub(super) fn new(home: Home, dtype: DType, whole: Shape, region: Region) -> Self {
         let element = if dtype == DType::BF16 { Element::BF16 } else { Element::Word };
         Self::of(home, element, whole, region)
@@ -112,7 +113,8 @@ impl Area {
         self.home.first(moment).cast()
     }
 
-    /// The tile as a tensor: a view where it is one run of f32, else a copy. A dimension that moves with the position is whole, and
+    /// The tile as a tensor: a view where it is one run of f32, else a copy. A dimension that moves
+    /// with the position is whole, and
     /// elements outside the region are 0.
     ///
     /// # Safety
@@ -138,9 +140,11 @@ impl Area {
     /// `len` elements from element `from` of the buffer on.
     ///
     /// # Safety
-    /// They are in the region and of this type, and nobody writes one of them while the slice exists.
+    /// They are in the region and of this type, and nobody writes one of them while the slice
+    /// exists.
     unsafe fn row<T>(&self, moment: Moment, from: usize, len: usize) -> &[T] {
-        // SAFETY: the region lies in the buffer, the buffer in its memory; the rest is as the caller promises.
+        // SAFETY: the region lies in the buffer, the buffer in its memory; the rest is as the
+        // caller promises.
         unsafe { core::slice::from_raw_parts(self.first::<T>(moment).as_ptr().add(from), len) }
     }
 
@@ -151,8 +155,9 @@ impl Area {
         extents
     }
 
-    /// Writes the region: `data` are its elements in row-major order, as many as [`Self::extents_at`] says. To a buffer of bf16 each goes
-    /// as the nearest one, of two the even.
+    /// Writes the region: `data` are its elements in row-major order, as many as
+    /// [`Self::extents_at`] says. To a buffer of bf16 each goes as the nearest one, of two the
+    /// even.
     ///
     /// # Safety
     /// Nobody else touches an element of the region meanwhile.

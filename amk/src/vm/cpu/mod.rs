@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A task is a call of the instruction's own function on views of the task's tiles, so a step gives bit for bit what the
-//! annotated function gives when it is called.
+//! annotated function gives when it is called. Buffers of bf16, which a GPU's programs have, round
+//! what is written to them.
 //!
 //! Safety: workers share memory without locks. That nobody writes what another reads or writes at the same time is what
 //! [`Verified`] says, for any program whose instructions keep to their region clauses; [`Registry::link`] checks that operands have
@@ -241,13 +242,13 @@ impl Vm {
         Ok(())
     }
 
-    /// Sets a state of tokens, as that of a program that feeds back the tokens it chooses: one for each element.
+    /// Sets a state of tokens, as that of a program that feeds back the tokens it chooses: one for
+    /// each element.
     ///
     /// # Errors
     /// When the program has no such state, or one of another number of tokens.
     pub fn set_tokens(&mut self, name: &str, tokens: &[Token]) -> Result<(), VmError> {
-        let unknown = || VmError::Input { input: name.to_owned(), wanted: "state of tokens" };
-        let (buffer, area) = self.tokens_of(name).ok_or_else(unknown)?;
+        let (buffer, area) = self.tokens_of(name).ok_or_else(|| VmError::NoTokens { state: name.to_owned() })?;
         memory::misshaped(buffer, &[tokens.len()])?;
         let words: Vec<u32> = tokens.iter().map(|token| token.0).collect();
         // SAFETY: no worker runs now.

@@ -26,7 +26,8 @@ pub(super) enum Op {
     NoProbe,
 }
 
-/// The table of instructions: those that the instruction set registers under these paths, so that a CPU runs them, too.
+/// The table of instructions: those that the instruction set registers under these paths, so that a
+/// CPU runs them, too.
 pub(super) fn instructions() -> Vec<Instruction> {
     use Access::{Read, Update, Write};
     let instruction = |name: &str, operands: &[(&str, Access)], params: &[&str]| Instruction {

@@ -208,7 +208,8 @@ pub struct LayerBuffers {
     pub caches: [BufferId; 2],
     /// The splits' outputs.
     pub partial: BufferId,
-    /// The splits' log-sum-exps. They have no packets of their own: one is in the packet of each two dims of an output.
+    /// The splits' log-sum-exps. They have no packets of their own: one is in the packet of each
+    /// two dims of an output.
     pub lse: BufferId,
     /// The attention's result.
     pub attended: BufferId,
