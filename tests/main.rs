@@ -6,6 +6,7 @@ mod bounded;
 mod cases;
 mod certificates;
 mod cuda;
+mod device_programs;
 mod exchange;
 mod filetests;
 mod formulas;

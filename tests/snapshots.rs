@@ -3,6 +3,7 @@
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
 use amk::ir::text;
+use amk_cuda::{DeviceSchedule, Precision, TARGETS, plan_for};
 use amk_models::model::FAMILIES;
 
 #[test]
@@ -34,4 +35,45 @@ fn programs_of_one_layer() {
         let program = family.kernel.lower(&instance, Some(&schedule)).expect("it should lower").program;
         insta::assert_snapshot!(format!("program_{}", family.name), text::print(&program));
     }
+}
+
+/// What a GPU runs, on two workers. Of two layers, the least that attention in splits needs, the
+/// second looks as the first does.
+#[test]
+fn device_programs_of_a_layer() {
+    for family in FAMILIES {
+        let graph = family.kernel.graph().expect("the graph should parse");
+        let dims = [
+            ("VOCAB", 32),
+            ("HIDDEN", 32),
+            ("LAYERS", 2),
+            ("HEADS", 2),
+            ("KV_HEADS", 1),
+            ("HEAD_DIM", 64),
+            ("ROTARY", 64),
+            ("FFN", 64),
+            ("CONTEXT", 256),
+        ];
+        let dims = dims.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+        let floats = [("w.eps", 1e-5), ("w.score_scale", 0.125), ("w.rotary.scale", 1.0)];
+        let floats = floats.map(|(path, value)| (path.to_owned(), value)).into();
+        let instance = Instance { name: "two_layers".into(), dims, floats, ..graph.instances[0].clone() };
+        let schedule = DeviceSchedule { workers: 2, run: 2, ..TARGETS[5].schedule };
+        let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16).expect("a plan");
+        assert_eq!(plan.layers.len(), 2, "attention in splits");
+        insta::assert_snapshot!(format!("device_program_{}", family.name), one_layer(&text::print(&plan.program)));
+    }
+}
+
+/// A program's text without the tasks of the second layer, and its queues.
+fn one_layer(text: &str) -> String {
+    let ops: Vec<&str> = text.lines().filter(|line| line.starts_with("op ")).collect();
+    let begins = |op: &&str| op.contains("\"project\"");
+    let second = ops.iter().skip_while(|op| !begins(op)).skip(1).skip_while(|op| !begins(op));
+    let second = second.take_while(|op| !op.contains("\"head\"")).filter_map(|op| op.split(' ').nth(1));
+    let second: Vec<String> = second.map(|op| format!(" {op}: ")).collect();
+    let kept = |line: &&str| {
+        !line.starts_with("worker ") && !(line.starts_with("task ") && second.iter().any(|op| line.contains(op)))
+    };
+    text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
 }

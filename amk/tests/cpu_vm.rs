@@ -61,6 +61,12 @@ fn negate(x: &Tensor) -> Tensor {
     Tensor::new(x.shape(), x.data().iter().map(|x| -x).collect()).unwrap()
 }
 
+/// The token after a token.
+#[instruction(op = "following", shape = "token: [1] -> next: [1]", task = "next[..] <- token[..]")]
+fn following(token: Token) -> Token {
+    Token(token.0 + 1)
+}
+
 /// Fails.
 #[instruction(op = "fail", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]")]
 fn fail(x: &Tensor) -> Tensor {
@@ -80,6 +86,7 @@ instruction i6 "all::short" short(x) -> (y)
 instruction i7 "all::fail" fail(x) -> (y)
 instruction i8 "all::negate" negate(x) -> (y)
 instruction i9 "all::gone" gone(x) -> (y)
+instruction i10 "all::following" following(token) -> (next)
 buffer b0 @token input u32[1]
 buffer b1 @w weight f32[4]
 "#;
@@ -116,6 +123,43 @@ task t1: CALL(b2[..]) -> (b3[..]) wait e0 >= 1
 worker w0: t0
 worker w1: t1
 ";
+
+#[test]
+fn what_a_task_hands_on_in_bf16_is_rounded() {
+    let lines = r"
+buffer b2 @x activation bf16[4] packet 1
+buffer b3 @y output f32[4]
+task t0: spread(b1[..], b0[..]) -> (b2[..])
+task t1: double(b2[0..4]) -> (b3[..])
+worker w0: t0
+worker w1: t1
+";
+    let mut vm = threads(lines).unwrap();
+    // 258, 259, 260 and 261: from 256 on every second integer is a bf16, and of two equally near
+    // ones the even is taken.
+    assert_eq!(tensor(vm.run(vec![step(257, 0)]).unwrap()), [516.0, 520.0, 520.0, 520.0]);
+}
+
+#[test]
+fn a_state_of_tokens_is_set_kept_and_read() {
+    let lines = r"
+buffer b2 @next state u32[3]
+buffer b3 @y output f32[4]
+task t0: following(b2[1]) -> (b2[2])
+task t1: following(b2[2]) -> (b2[0])
+task t2: spread(b1[..], b2[0]) -> (b3[..])
+worker w0: t0 t1 t2
+";
+    let mut vm = threads(lines).unwrap();
+    vm.set_tokens("next", &[0, 7, 0].map(Token)).unwrap();
+    assert_eq!(tensor(vm.run(vec![step(0, 0)]).unwrap()), [10.0, 11.0, 12.0, 13.0]);
+    assert_eq!(vm.tokens("next"), Some([9, 7, 8].map(Token).to_vec()));
+    let error = vm.set_tokens("next", &[Token(1)]).unwrap_err().to_string();
+    assert_eq!(error, "`next` has shape [3], but shape [1] is bound to it");
+    let error = vm.set_tokens("y", &[Token(1)]).unwrap_err().to_string();
+    assert_eq!(error, "the program keeps no tokens in a state `y`");
+    assert_eq!(vm.tokens("w"), None);
+}
 
 #[test]
 fn packets_in_two_slots_carry_each_step() {

@@ -60,7 +60,7 @@ buffer b2 @freqs weight bf16[2]
 buffer b3 @cache state f32[2, 8, 4]
 buffer b4 @table weight f32[16, 8]
 buffer b5 @token input u32[1]
-buffer b6 @half activation bf16[8]
+buffer b6 @half activation f16[8]
 buffer b7 @m activation f32[8, 8]
 buffer b8 @route activation f32[8]
 table r0 @route b8 routes 4
@@ -138,7 +138,7 @@ fn operands_and_parameters_are_of_the_kinds_that_a_function_takes() {
         ("copy(b2[..]) -> (b0[0..2])", "AMK0703: `x` of `copy` in `t0` is a weight, expected a tensor of this step"),
         (
             "copy(b6[..]) -> (b0[..])",
-            "AMK0703: `x` of `copy` in `t0` has elements of `bf16`, expected a tensor of this step",
+            "AMK0703: `x` of `copy` in `t0` has elements of `f16`, expected a tensor of this step",
         ),
         (
             "pick(b4[.., ..], b0[0]) -> (b0[..])",

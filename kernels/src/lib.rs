@@ -9,14 +9,18 @@
 //! | MLP | [`silu_mul`], [`gelu_mul`] |
 //! | residual | [`add`] |
 //! | choice | [`argmax`] |
+//! | attention in splits of the cache | [`attention_split`], [`normed_attention_split`], [`combine_splits`] |
+//! | what several workers exchange | [`adopt`], [`best`], [`first_probe`], [`probe`], [`choose`] and what workers without rows do |
 //!
 //! An instruction is an ordinary function over whole tensors. A task of a program is a call of it on the task's tiles, so each
 //! computes an element the same way in any tile, with f32 accumulation. Functions panic when shapes do not fit: `#[megakernel]`
 //! has checked them before.
 
 mod add;
+mod adopt;
 mod argmax;
 mod attention;
+mod choose;
 pub mod cuda;
 mod dot;
 mod embed;
@@ -26,18 +30,22 @@ mod gemv_tile;
 mod kv_append;
 mod rms_norm;
 mod rope;
+mod split;
 #[cfg(test)]
 mod testing;
 
 pub use add::{add, add_bias};
+pub use adopt::adopt;
 pub use argmax::argmax;
 pub use attention::attention;
+pub use choose::{best, choose, first_probe, no_best, no_first_probe, no_probe, probe};
 pub use embed::embed;
 pub use gate::{gelu_mul, silu_mul};
 pub use gemv_tile::linear;
 pub use kv_append::kv_append;
 pub use rms_norm::{head_norm, rms_norm};
 pub use rope::rope;
+pub use split::{attention_split, combine_splits, normed_attention_split};
 
 /// Keeps this crate, and with it its instructions, in a binary that names none of them.
 pub fn link() {}

@@ -102,7 +102,7 @@ fn poke(s: &mut State, x: &Tensor) {
     task = "n in 0..N step T: s[n..n+T], y[n..n+T] <- s[n..n+T], x[n..n+T]"
 )]
 fn bump(s: &mut State, x: &Tensor) -> Tensor {
-    let row = s.row_mut([]);
+    let mut row = s.row_mut([]);
     row.iter_mut().zip(x.data()).for_each(|(s, x)| *s = 0.5 * *s + x);
     row.iter().copied().collect()
 }

@@ -64,7 +64,8 @@ impl Tile {
                 Routed::Group { table, group } => Length::Rows(table, group),
             };
         }
-        Self { class: class(buffer), lengths }
+        let single = lengths.iter().all(|&length| matches!(length, Length::Fixed(1)));
+        Self { class: class(buffer, single), lengths }
     }
 
     /// The extents that a function gets.
@@ -118,12 +119,14 @@ impl Length {
     }
 }
 
-fn class(buffer: &Buffer) -> Result<TensorClass, DType> {
+/// What a function can take a tile as; `single`: the tile is one element. Functions compute in f32:
+/// a VM rounds what they write to a buffer of bf16.
+fn class(buffer: &Buffer, single: bool) -> Result<TensorClass, DType> {
     match (buffer.kind, buffer.dtype) {
         (BufferKind::Weight, _) => Ok(TensorClass::Weight),
-        (BufferKind::State, DType::F32) => Ok(TensorClass::State),
-        (_, DType::F32) => Ok(TensorClass::Tensor),
-        (_, DType::U32) if buffer.len() == 1 => Ok(TensorClass::Token),
+        (BufferKind::State, DType::F32 | DType::BF16) => Ok(TensorClass::State),
+        (_, DType::F32 | DType::BF16) => Ok(TensorClass::Tensor),
+        (_, DType::U32) if single => Ok(TensorClass::Token),
         (_, other) => Err(other),
     }
 }

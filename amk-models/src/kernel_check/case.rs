@@ -262,10 +262,10 @@ fn names(signature: &Signature) -> BTreeSet<String> {
     names
 }
 
-/// The dims that positions run over: the second of a state with rows.
+/// The dims that positions run over: the last but one of a state with rows.
 fn contexts(signature: &Signature) -> BTreeSet<String> {
     let context = |kind: &ParamKind| match kind {
-        ParamKind::Tensor { class: TensorClass::State, shape, .. } => match shape.get(1) {
+        ParamKind::Tensor { class: TensorClass::State, shape, .. } => match shape.iter().nth_back(1) {
             Some(Expr::Name(name)) if function::takes_pos(signature) => Some(name.clone()),
             _ => None,
         },

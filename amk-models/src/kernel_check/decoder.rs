@@ -11,10 +11,14 @@ use super::exact::Machine;
 use super::measure::{Checked, Oracle, largest};
 use crate::model::{Family, Model};
 use amk::formula::Exact;
-use amk::ir::DType;
 use amk::ir::graph::Instance;
+use amk::ir::verify::{Rejected, verify};
+use amk::ir::{Buffer, BufferKind, DType, Program};
 use amk::layout::{Source, SourceError, WeightRequest};
+use amk::registry::Registry;
+use amk::vm::cpu;
 use amk::{Pos, Token, Weight};
+use amk_cuda::plan::Plan;
 use amk_cuda::{self as cuda, CudaError, DeviceSchedule, GpuTarget, Precision, RunOptions, Vm, VmOptions, plan_for};
 use half::bf16;
 use std::collections::BTreeMap;
@@ -40,21 +44,23 @@ const MOST_QUERY: u32 = 3072;
 /// Tries to find sizes of which the device fuses all.
 const TRIES: usize = 200;
 
-/// A decoder of random sizes.
-pub(super) struct Decoder {
+/// A decoder over random weights, a schedule by which a device runs it, and the tokens that it is
+/// fed.
+pub struct Decoder {
     pub(super) model: Model,
     pub(super) schedule: DeviceSchedule,
+    /// Those of the first positions, then of the last [`FAR`].
     tokens: Vec<u32>,
 }
 
 /// What a decoder should give: the logits, and the deviation of those of each step.
-pub(super) struct Expected {
+pub struct Expected {
     exact: Logits<Exact>,
     deviations: Vec<f64>,
 }
 
 /// The logits of each step.
-type Logits<T> = Vec<Vec<T>>;
+pub type Logits<T> = Vec<Vec<T>>;
 
 impl Decoder {
     /// Random sizes, weights and schedule. `whole`: the device fuses all; else some calls are tasks of their own among the fused ones.
@@ -72,19 +78,57 @@ impl Decoder {
             let instance = Instance { name: "decoder".into(), dims, flags, floats, schedule: None };
             let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16)?;
             if (plan.layers.len() == instance.dims["LAYERS"] as usize && plan.bodies.is_empty()) == whole {
-                let vocab = instance.dims["VOCAB"];
-                let model = Model::build(family, "decoder", instance.dims, &mut Drawn { draw })?;
-                let tokens = (0..NEAR + FAR).map(|_| draw.below(vocab)).collect();
-                return Ok(Self { model, schedule, tokens });
+                return Self::drawn(family, instance.dims, schedule, NEAR, draw);
             }
         }
         Err(CheckError::NoShape(path(family)))
     }
 
+    /// A decoder of these dims, for `steps` steps from position 0 on and some at the end of its
+    /// context, which is longer.
+    ///
+    /// # Errors
+    /// [`CheckError::Model`] where a shape does not fit.
+    pub fn new(
+        family: Family,
+        dims: BTreeMap<String, u32>,
+        schedule: DeviceSchedule,
+        steps: u32,
+        seed: u64,
+    ) -> Result<Self, CheckError> {
+        Self::drawn(family, dims, schedule, steps, &mut Draw::new(seed))
+    }
+
+    fn drawn(
+        family: Family,
+        dims: BTreeMap<String, u32>,
+        schedule: DeviceSchedule,
+        steps: u32,
+        draw: &mut Draw,
+    ) -> Result<Self, CheckError> {
+        let vocab = dims.get("VOCAB").copied().unwrap_or(1);
+        let model = Model::build(family, "decoder", dims, &mut Drawn { draw })?;
+        let tokens = (0..steps + FAR).map(|_| draw.below(vocab)).collect();
+        Ok(Self { model, schedule, tokens })
+    }
+
+    /// The device's plan.
+    ///
+    /// # Errors
+    /// [`CheckError::Cuda`].
+    pub fn plan(&self, precision: Precision) -> Result<Plan, CheckError> {
+        Ok(plan_for(self.model.family.kernel, &self.model.instance, &self.schedule, precision)?)
+    }
+
     /// First position and tokens of each launch.
     fn launches(&self) -> [(u32, &[u32]); 2] {
-        let (near, far) = self.tokens.split_at(NEAR as usize);
+        let (near, far) = self.tokens.split_at(self.near());
         [(0, near), (self.model.instance.dims["CONTEXT"] - FAR, far)]
+    }
+
+    /// Steps from position 0 on.
+    fn near(&self) -> usize {
+        self.tokens.len() - FAR as usize
     }
 
     fn steps(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
@@ -93,8 +137,8 @@ impl Decoder {
 
     /// The annotated function in f32, at the first positions. At the last it would add up a thousand equal shares, whose roundings go in one
     /// direction.
-    fn eager(&mut self) -> Logits<f32> {
-        let steps: Vec<_> = self.steps().take(NEAR as usize).collect();
+    pub fn eager(&mut self) -> Logits<f32> {
+        let steps: Vec<_> = self.steps().take(self.near()).collect();
         steps.into_iter().map(|(pos, token)| (self.model.eager)(Token(token), Pos(pos)).into_vec()).collect()
     }
 
@@ -109,17 +153,47 @@ impl Decoder {
             let run = vm.run(tokens, first, tokens.len() as u32, &options, &mut |_| {})?;
             for (n, row) in run.logits.chunks(instance.dims["VOCAB"] as usize).enumerate() {
                 let token = run.tokens.get(n).copied().unwrap_or(u32::MAX);
-                let chosen = row.get(token as usize).copied().unwrap_or(f32::NAN);
-                let first = row.iter().position(|&x| x >= chosen) == Some(token as usize);
-                let largest = first && row.iter().all(|&x| x <= chosen);
-                logits.push(if largest { row.to_vec() } else { vec![f32::NAN; row.len()] });
+                logits.push(if is_argmax(row, token) { row.to_vec() } else { vec![f32::NAN; row.len()] });
             }
         }
         Ok(logits)
     }
 
-    /// `None` where an instruction has no formula.
-    pub(super) fn expected(&self, seed: u64) -> Result<Option<Expected>, CheckError> {
+    /// The logits of a device program on the CPU, its tasks in some order. No number where a worker
+    /// chooses another token than that of the largest logit.
+    ///
+    /// # Errors
+    /// [`CheckError::Rejected`] or [`CheckError::Cpu`].
+    pub fn on_program(&self, program: Program, mode: cpu::Mode) -> Result<Logits<f32>, CheckError> {
+        let holds_tokens = |buffer: &&Buffer| (buffer.kind, buffer.dtype) == (BufferKind::State, DType::U32);
+        let token = program.buffers.iter().find(holds_tokens);
+        let (name, workers) = token.map_or((String::new(), 0), |token| (token.name.clone(), token.len() as usize));
+        let rejected = |report: Rejected| CheckError::Rejected {
+            path: path(self.model.family),
+            shapes: self.sizes(),
+            report: report.to_string(),
+        };
+        let verified = verify(program).map_err(rejected)?;
+        let options = cpu::Options { mode, ..cpu::Options::default() };
+        let mut vm = cpu::Vm::with(verified, &self.model.bindings, &Registry::linked()?, options)?;
+        let mut logits = Logits::new();
+        for (pos, token) in self.steps() {
+            vm.set_tokens(&name, &vec![Token(token); workers])?;
+            let mut row = vm.step(Token(token), Pos(pos))?.data().to_vec();
+            let tokens = vm.tokens(&name).unwrap_or_default();
+            if !tokens.iter().all(|token| is_argmax(&row, token.0)) {
+                row.fill(f32::NAN);
+            }
+            logits.push(row);
+        }
+        Ok(logits)
+    }
+
+    /// What the formulas give; `None` where an instruction has no formula.
+    ///
+    /// # Errors
+    /// [`CheckError::Formula`] or [`CheckError::Unbound`].
+    pub fn expected(&self, seed: u64) -> Result<Option<Expected>, CheckError> {
         let Some(machine) = self.machine()? else { return Ok(None) };
         let steps: Vec<_> = self.steps().collect();
         let run = |mut machine: Machine| -> Result<Logits<Exact>, CheckError> {
@@ -176,7 +250,7 @@ impl Decoder {
 
 impl Expected {
     /// The largest error of the logits of the first steps in deviations, and the number of its step.
-    pub(super) fn error(&self, found: &Logits<f32>) -> (f64, usize) {
+    pub fn error(&self, found: &Logits<f32>) -> (f64, usize) {
         let of_step = |((exact, deviation), found): ((&Vec<Exact>, &f64), &Vec<f32>)| {
             let off = |(exact, &found): (&Exact, &f32)| (f64::from(found) - exact.value).abs() / deviation;
             if exact.len() == found.len() { largest(exact.iter().zip(found).map(off)) } else { f64::INFINITY }
@@ -185,6 +259,12 @@ impl Expected {
         let error = if errors.is_empty() { f64::INFINITY } else { largest(errors.iter().copied()) };
         (error, errors.iter().position(|other| other.total_cmp(&error).is_eq()).unwrap_or(0))
     }
+}
+
+/// Whether a token is that of the largest logit, the lowest of several.
+fn is_argmax(logits: &[f32], token: u32) -> bool {
+    let chosen = logits.get(token as usize).copied().unwrap_or(f32::NAN);
+    logits.iter().position(|&x| x >= chosen) == Some(token as usize) && logits.iter().all(|&x| x <= chosen)
 }
 
 /// The last call of a decoder makes the logits.

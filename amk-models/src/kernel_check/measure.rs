@@ -76,7 +76,8 @@ pub(super) fn from_exact(exact: &[Exact], found: &[f32]) -> f64 {
         return f64::INFINITY;
     }
     largest(exact.iter().zip(found).map(|(exact, &found)| {
-        let off = (f64::from(found) - exact.value).abs();
+        // An infinity, too, is equal to itself.
+        let off = if f64::from(found) == exact.value { 0.0 } else { (f64::from(found) - exact.value).abs() };
         let unit = exact.magnitude.max(f64::from(f32::MIN_POSITIVE)) * f64::from(f32::EPSILON);
         if off == 0.0 { 0.0 } else { off / unit }
     }))
@@ -107,6 +108,8 @@ mod tests {
         assert!(from_exact(&exact, &[1.0, 3.0 + f32::EPSILON * 2.0]) > 1e30, "a copy has no error");
         assert!(from_exact(&exact, &[f32::NAN, 3.0]).is_nan());
         assert_eq!(from_exact(&exact, &[1.0]), f64::INFINITY);
+        assert_eq!(from_exact(&[Exact::copied(f64::INFINITY)], &[f32::INFINITY]), 0.0);
+        assert_eq!(from_exact(&[Exact::copied(f64::INFINITY)], &[f32::NEG_INFINITY]), f64::INFINITY);
         assert_eq!(from_function(&[1.0, -2.0], &[1.0 + 4.0 * f32::EPSILON, -2.0]), 2.0);
         assert_eq!((same(&[0.0], &[0.0]), same(&[0.0], &[-0.0])), (0.0, f64::INFINITY));
     }

@@ -17,7 +17,9 @@ mod exact;
 mod function;
 mod measure;
 
-pub use decoder::{MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda, path};
+pub use decoder::{
+    Decoder, Expected, Logits, MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda, path,
+};
 pub use measure::{Checked, Oracle};
 
 use amk::formula::Exact;
@@ -153,10 +155,10 @@ fn run_on_cpu(case: &Case, workers: u32, tile: Tile) -> Result<Seen, CheckError>
 }
 
 /// What a case gives in exact arithmetic: the results of each step, and the states after the last.
-type Expected = (Vec<Vec<Exact>>, Vec<Exact>);
+type ExactCase = (Vec<Vec<Exact>>, Vec<Exact>);
 
 /// `None` where the instruction has no formula.
-fn exact(case: &Case) -> Result<Option<Expected>, CheckError> {
+fn exact(case: &Case) -> Result<Option<ExactCase>, CheckError> {
     let bindings = case.bindings(false)?;
     let Some(mut machine) = Machine::new(&case.kernel, &case.instance, &bindings, case.weights)? else {
         return Ok(None);
@@ -175,7 +177,7 @@ fn exact(case: &Case) -> Result<Option<Expected>, CheckError> {
 }
 
 /// The largest error of results and states.
-fn distance((results, states): &Expected, seen: &Seen) -> f64 {
+fn distance((results, states): &ExactCase, seen: &Seen) -> f64 {
     let of_results = results.iter().zip(&seen.results).map(|(exact, found)| from_exact(exact, found));
     largest(of_results.chain([from_exact(states, &seen.states)]))
 }

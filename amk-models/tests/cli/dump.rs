@@ -43,6 +43,43 @@ fn a_program_has_neither_graph_nor_expansion_and_an_expansion_one_format() {
     assert_eq!((code, error.contains("leave out --format")), (Some(1), true), "{error}");
 }
 
+/// The standard output of a run that succeeds.
+fn output(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_amk")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_program_of_a_gpu_is_printed_and_calls_what_is_linked() {
+    let dump = ["dump", "program", "--device", "cuda", "--instance", "llama.smollm2_135m"];
+    let text = output(&dump);
+    assert!(text.starts_with("program @decode.cuda\n") && text.contains("limits workers 132"), "{}", &text[..200]);
+    let other = output(&[&dump[..], &["--target", "l4", "--workers", "50"]].concat());
+    assert!(other.contains("limits workers 50"), "{}", &other[..200]);
+    let folder = tempfile::tempdir().unwrap();
+    for (name, format) in [("p.amk", "amk"), ("p.json", "json")] {
+        let file = folder.path().join(name);
+        std::fs::write(&file, output(&[&dump[..], &["--format", format]].concat())).unwrap();
+        let said = output(&["check", "--strict", file.to_str().unwrap()]);
+        assert!(said.starts_with("accepted decode.cuda: ") && said.lines().count() == 1, "{said}");
+    }
+    assert!(output(&[&dump[..], &["--workers", "20", "--format", "dot"]].concat()).starts_with("digraph"));
+}
+
+#[test]
+fn gpus_that_nobody_knows_and_options_that_say_nothing_are_refused() {
+    let cuda = ["dump", "program", "--device", "cuda"];
+    let (code, error) = refusal(&[&cuda[..], &["--target", "h300"]].concat());
+    assert!(code == Some(1) && error.contains("there is no GPU `h300`; known ones: a100, a10g, "), "{error}");
+    let (code, error) = refusal(&["dump", "program", "--target", "h200"]);
+    assert!(code == Some(1) && error.contains("add --device cuda"), "{error}");
+    let (code, error) = refusal(&["dump", "graph", "--device", "cuda"]);
+    assert!(code == Some(1) && error.contains("leave out --device"), "{error}");
+    let (code, error) = refusal(&["dump", "program", "p.amk", "--device", "cuda"]);
+    assert!(code == Some(2) && error.contains("cannot be used with"), "{error}");
+}
+
 /// Exit code and standard output of `amk check` on a program of one task.
 fn check(instruction: &str, call: &str, options: &[&str]) -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();

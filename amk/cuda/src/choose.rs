@@ -36,7 +36,8 @@ pub const SEARCH: u32 = 30;
 /// Rows of the head that a worker can look through: their noise lies in its scratch memory.
 pub(super) const MOST_ROWS: u32 = 4352;
 
-/// The buffers by which a token is chosen.
+/// The buffers by which a token is chosen. In the program they are of f32, in which a token or a
+/// count stands for itself; the device has these as u32 in the same words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choosing {
     /// The workers' best `[workers, 2]`: value and token.

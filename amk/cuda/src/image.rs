@@ -149,6 +149,9 @@ impl Image {
     fn place_packets(&mut self, plan: &Plan) {
         for (id, buffer) in plan.program.buffers.iter().enumerate() {
             let Exchange::Packet { slots } = buffer.exchange else { continue };
+            if plan.travels(BufferId::from(id)) {
+                continue;
+            }
             let words = buffer.len() as u32 / if buffer.dtype == DType::BF16 { 2 } else { 1 };
             self.packet_at.insert(BufferId::from(id), self.packets);
             self.packets += (words * u32::from(slots)).next_multiple_of(ALIGN);

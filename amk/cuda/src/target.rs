@@ -105,6 +105,11 @@ pub(super) const REFUSED: [Refused; 1] = [Refused {
 }];
 
 impl GpuTarget {
+    /// The target with this name, as in `h200`.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        TARGETS.iter().find(|target| target.name == name)
+    }
+
     /// The target of a device by the name that the driver gives.
     ///
     /// # Errors

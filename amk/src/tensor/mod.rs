@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Tensor`] | what an instruction computed, or an input | f32 |
 //! | [`Weight`] | a checkpoint's tensor, shared and read-only | f32, f16 or bf16 |
-//! | [`State`] | what is kept from step to step: a KV cache | f32 |
+//! | [`State`] | what is kept from step to step: a KV cache | f32, perhaps rounded to bf16 |
 //! | [`Token`] | a token id | u32 |
 //!
 //! All are row-major and have at most [`amk_ir::MAX_RANK`] dimensions. In a VM an instruction gets *views* of these types on
@@ -21,6 +21,6 @@ pub(crate) use cells::Cells;
 pub use dense::Tensor;
 pub(crate) use shape::Shape;
 pub use shape::ShapeError;
-pub use state::State;
+pub use state::{RowMut, State};
 pub use token::{Pos, Token};
 pub use weight::{Row, Weight, WeightError, WeightOwner};

@@ -1,14 +1,18 @@
 //! What is kept from step to step.
 
 use super::{Cells, Pos, Shape, ShapeError};
-use amk_ir::{Bound, MAX_RANK, Region};
+use amk_ir::{Bound, DType, MAX_RANK, Region};
 use core::fmt;
-use core::ops::Range;
+use core::ops::{Deref, DerefMut, Range};
+use half::bf16;
 use std::alloc::{Layout, handle_alloc_error};
 use std::sync::Arc;
 
-/// A tensor of f32 that is kept from step to step, at most 4 dimensions; a KV cache is `[kv_heads, context, head_dim]`.
+/// A tensor that is kept from step to step, at most 4 dimensions; a KV cache is
+/// `[kv_heads, context, head_dim]`.
 ///
+/// Its elements are f32. A program may keep them in bf16: then what is written is rounded to the
+/// nearest bf16, and read as f32.
 /// It is read and written by rows, the runs of the last dimension. In a VM an instruction gets a view whose fixed dimensions
 /// are cut to the task's tile and whose dimension that moves with the position is whole; rows outside the tile's region
 /// panic there, so a body that does not keep to its region clause is found. A clone owns its elements.
@@ -20,6 +24,38 @@ pub struct State {
     strides: Shape,
     /// The rows that may be touched: a range of each dimension.
     window: [(usize, usize); MAX_RANK],
+    /// F32, or BF16 where the f32 elements in `cells` are rounded to it.
+    dtype: DType,
+}
+
+/// A row of a [`State`] for writing. When it is dropped, its elements are rounded to the state's
+/// element type.
+#[derive(Debug)]
+pub struct RowMut<'a> {
+    elements: &'a mut [f32],
+    dtype: DType,
+}
+
+impl Deref for RowMut<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        self.elements
+    }
+}
+
+impl DerefMut for RowMut<'_> {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        self.elements
+    }
+}
+
+impl Drop for RowMut<'_> {
+    fn drop(&mut self) {
+        if self.dtype == DType::BF16 {
+            self.elements.iter_mut().for_each(|element| *element = bf16::from_f32(*element).to_f32());
+        }
+    }
 }
 
 impl State {
@@ -29,17 +65,18 @@ impl State {
     /// When there are more than 4 dimensions or more elements than the address space has.
     pub fn zeros(shape: &[usize]) -> Result<Self, ShapeError> {
         let shape = Shape::new(shape)?;
-        Ok(Self::whole(Arc::new(cells(shape)), 0, shape))
+        Ok(Self::whole(Arc::new(cells(shape)), 0, shape, DType::F32))
     }
 
-    /// The row-major state of this shape from element `offset` of `cells`, which must have the elements.
-    pub(crate) fn whole(cells: Arc<Cells>, offset: usize, shape: Shape) -> Self {
+    /// The row-major state of this shape from f32 number `offset` of `cells`, which must have as
+    /// many as elements; rounded to `dtype`.
+    pub(crate) fn whole(cells: Arc<Cells>, offset: usize, shape: Shape, dtype: DType) -> Self {
         assert!((offset + shape.elements()) * size_of::<f32>() <= cells.bytes(), "a state should lie in its memory");
         let mut window = [(0, 0); MAX_RANK];
         for (range, &extent) in window.iter_mut().zip(shape.iter()) {
             *range = (0, extent);
         }
-        Self { cells, offset, shape, strides: shape.strides(), window }
+        Self { cells, offset, shape, strides: shape.strides(), window, dtype }
     }
 
     /// A second handle on the same elements, for [`Self::view`] only.
@@ -50,6 +87,7 @@ impl State {
             shape: self.shape,
             strides: self.strides,
             window: self.window,
+            dtype: self.dtype,
         }
     }
 
@@ -74,9 +112,10 @@ impl State {
         view
     }
 
-    /// Copies the elements of a state of the same shape.
+    /// Copies the elements of a state of the same shape, rounded to this one's element type.
     pub(crate) fn copy_from(&mut self, other: &Self) {
-        let elements = other.to_vec();
+        let mut elements = other.to_vec();
+        drop(RowMut { elements: &mut elements, dtype: self.dtype });
         assert_eq!(self.shape, other.shape, "states should have the same shape");
         assert_eq!(self.strides, self.shape.strides(), "a state should be whole");
         // SAFETY: a whole row-major state lies in its cells from `offset` on; `&mut self` is the only access to it.
@@ -140,10 +179,12 @@ impl State {
     ///
     /// # Panics
     /// As [`Self::row`].
-    pub fn row_mut<const N: usize>(&mut self, at: [usize; N]) -> &mut [f32] {
+    pub fn row_mut<const N: usize>(&mut self, at: [usize; N]) -> RowMut<'_> {
         let first = self.element(&at);
+        let row = self.cells.first().cast::<f32>();
         // SAFETY: as in `row`; `&mut self` and the promise to `State::view` make the access exclusive.
-        unsafe { core::slice::from_raw_parts_mut(self.cells.first().cast::<f32>().as_ptr().add(first), self.shape[N]) }
+        let elements = unsafe { core::slice::from_raw_parts_mut(row.as_ptr().add(first), self.shape[N]) };
+        RowMut { elements, dtype: self.dtype }
     }
 
     /// All elements in row-major order.
@@ -191,7 +232,7 @@ impl State {
 
 impl Clone for State {
     fn clone(&self) -> Self {
-        let mut copy = Self::whole(Arc::new(cells(self.shape)), 0, self.shape);
+        let mut copy = Self::whole(Arc::new(cells(self.shape)), 0, self.shape, self.dtype);
         copy.copy_from(self);
         copy
     }
@@ -206,7 +247,7 @@ fn cells(shape: Shape) -> Cells {
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "State(f32 {:?})", self.shape)
+        write!(f, "State({} {:?})", self.dtype, self.shape)
     }
 }
 
@@ -229,6 +270,21 @@ mod tests {
         assert_eq!(view.row([0, 1]), [3.0, 4.0]);
         assert!(std::panic::catch_unwind(|| view.row([0, 2]).len()).is_err(), "a row after the region");
         assert!(std::panic::catch_unwind(|| view.rows([0], 0..3).len()).is_err(), "rows after the region");
+    }
+
+    #[test]
+    fn what_is_written_to_a_narrow_state_is_rounded() {
+        let shape = Shape::new(&[2, 2]).unwrap();
+        let mut state = State::whole(Arc::new(cells(shape)), 0, shape, DType::BF16);
+        // Half a unit above 1 goes to the even neighbour, which is 1; a little more goes up.
+        let (tie, above) = (1.0 + 2f32.powi(-8), 1.0 + 2f32.powi(-8) + 2f32.powi(-20));
+        state.row_mut([1]).copy_from_slice(&[tie, above]);
+        assert_eq!(state.row([1]), [1.0, 1.0 + 2f32.powi(-7)]);
+        let mut first = State::zeros(&[2, 2]).unwrap();
+        first.row_mut([0]).copy_from_slice(&[above, tie]);
+        state.copy_from(&first);
+        assert_eq!(state.clone().to_vec(), [1.0 + 2f32.powi(-7), 1.0, 0.0, 0.0]);
+        assert_eq!(format!("{state:?}"), "State(bf16 [2, 2])");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `amk dump`.
 
 use super::check::read_program;
-use super::options::{InstanceArgs, print};
+use super::options::{Device, InstanceArgs, print, read_device_schedule};
+use amk::ir::graph::Instance;
 use amk::ir::{Program, dot, text};
-use amk_models::model::find_instance;
-use anyhow::{Result, bail};
+use amk_cuda::{DeviceSchedule, GpuTarget, Precision, TARGETS, plan_for};
+use amk_models::model::{Family, find_instance};
+use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,10 +17,16 @@ pub(crate) struct Dump {
     /// What to print.
     what: What,
     /// A program in `.amk` text or JSON instead of an instance; `-` reads it from standard input.
-    #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers"])]
+    #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers", "device", "target"])]
     program: Option<PathBuf>,
     #[command(flatten)]
     instance: InstanceArgs,
+    /// Whose program: the tasks of a CPU's threads, or those of a GPU, which need not be there.
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    /// The GPU, with `--device cuda` [default: h200].
+    #[arg(long, value_name = "GPU")]
+    target: Option<String>,
     /// The format; `dot` is a picture for Graphviz.
     #[arg(long, default_value = "amk")]
     format: Format,
@@ -44,8 +52,14 @@ enum Format {
     Dot,
 }
 
+/// The GPU where none is named: the one that the VM has been run on.
+const DEFAULT_TARGET: &str = "h200";
+
 impl Dump {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        if self.target.is_some() && self.device == Device::Cpu {
+            bail!("--target names a GPU; add --device cuda");
+        }
         match self.what {
             What::Program => self.print_program()?,
             What::Graph | What::Expansion => self.print_graph()?,
@@ -58,8 +72,26 @@ impl Dump {
             return read_program(path);
         }
         let (family, instance) = find_instance(self.instance_name())?;
-        let schedule = self.instance.schedule(&family, &instance)?;
-        Ok(family.kernel.lower(&instance, Some(&schedule))?.program)
+        match self.device {
+            Device::Cpu => {
+                let schedule = self.instance.schedule(&family, &instance)?;
+                Ok(family.kernel.lower(&instance, Some(&schedule))?.program)
+            }
+            Device::Cuda => self.device_program(&family, &instance),
+        }
+    }
+
+    /// The program that a GPU runs, by its own schedule where none is named.
+    fn device_program(&self, family: &Family, instance: &Instance) -> Result<Program> {
+        let name = self.target.as_deref().unwrap_or(DEFAULT_TARGET);
+        let known = || TARGETS.map(|target| target.name).join(", ");
+        let target =
+            GpuTarget::named(name).ok_or_else(|| anyhow!("there is no GPU `{name}`; known ones: {}", known()))?;
+        let schedule = self.instance.schedule.as_deref().map(read_device_schedule).transpose()?;
+        let schedule = schedule.unwrap_or(target.schedule);
+        let schedule = DeviceSchedule { workers: self.instance.workers.unwrap_or(schedule.workers), ..schedule };
+        schedule.check(target)?;
+        Ok(plan_for(family.kernel, instance, &schedule, Precision::BF16)?.program)
     }
 
     fn instance_name(&self) -> &str {
@@ -78,6 +110,9 @@ impl Dump {
     fn print_graph(&self) -> Result<()> {
         if let Some(path) = &self.program {
             bail!("{} is a program, which has no graph; name a model with --instance", path.display());
+        }
+        if self.device == Device::Cuda {
+            bail!("a graph is the same for all devices; leave out --device");
         }
         let (family, _) = find_instance(self.instance_name())?;
         let graph = family.kernel.graph()?;

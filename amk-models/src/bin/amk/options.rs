@@ -195,17 +195,7 @@ impl ScheduleArg {
     pub(crate) fn for_gpu(&self) -> Result<GpuSchedule> {
         let schedule = match &self.schedule {
             Some(path) if path == Path::new("default") => GpuSchedule::Own,
-            Some(path) => {
-                let text = read_text(path)?;
-                let fail = || format!("{} is no device schedule", path.display());
-                let form: BTreeMap<String, IgnoredAny> = read_json(&text).with_context(fail)?;
-                // What `amk tune` writes, or the schedule alone.
-                let schedule = match form.contains_key("schedule") {
-                    true => read_json::<Saved>(&text).map(|saved| saved.schedule),
-                    false => read_json(&text),
-                };
-                GpuSchedule::Named(schedule.with_context(fail)?, path.display().to_string())
-            }
+            Some(path) => GpuSchedule::Named(read_device_schedule(path)?, path.display().to_string()),
             None => GpuSchedule::Tuned,
         };
         Device::Cuda.require()?;
@@ -266,6 +256,18 @@ pub(crate) fn read_schedule(path: &Path) -> Result<Schedule> {
     read_json(&read_text(path)?).with_context(|| format!("{} is no schedule", path.display()))
 }
 
+/// Reads a device schedule from a JSON file: what `amk tune` writes, or the schedule alone.
+pub(crate) fn read_device_schedule(path: &Path) -> Result<DeviceSchedule> {
+    let text = read_text(path)?;
+    let fail = || format!("{} is no device schedule", path.display());
+    let form: BTreeMap<String, IgnoredAny> = read_json(&text).with_context(fail)?;
+    let schedule = match form.contains_key("schedule") {
+        true => read_json::<Saved>(&text).map(|saved| saved.schedule),
+        false => read_json(&text),
+    };
+    schedule.with_context(fail)
+}
+
 fn read_text(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read the schedule {}", path.display()))
 }
@@ -276,7 +278,7 @@ pub(crate) struct InstanceArgs {
     /// A model's instance, as in `llama.smollm2_135m` (see `amk models`).
     #[arg(long, value_name = "MODEL.INSTANCE")]
     pub(crate) instance: Option<String>,
-    /// A schedule in JSON instead of the instance's own.
+    /// A schedule in JSON instead of the instance's own; of a GPU's program, a device schedule.
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
     /// Workers instead of the schedule's number.

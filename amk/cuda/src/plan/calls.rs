@@ -4,7 +4,7 @@
 
 use super::instruction::Op;
 use super::operand::{early, operand, read, write};
-use super::{Gemv, Input, LayerBuffers, Output, Phase, Plan, SLICE, Sizes, Work};
+use super::{BLOCK, Gemv, Input, LayerBuffers, Output, Phase, Plan, SLICE, Sizes, Work};
 use crate::choose::{Choosing, FIELDS, LEVELS, ROUNDS, SEARCH, SHARES};
 use amk_ir::{Access, Buffer, BufferId, BufferKind, Call, DType, Exchange, InstructionId, Operand, Param};
 use std::ops::Range;
@@ -31,9 +31,12 @@ impl Calls<'_> {
                 let Choosing { best, shares, .. } = self.plan.choosing;
                 let own = worker..worker + 1;
                 let mut operands = self.rows(rows);
-                let op = if operands.is_empty() { Op::NoBest } else { Op::Best };
+                let (op, params) = match operands.is_empty() {
+                    true => (Op::NoBest, Vec::new()),
+                    false => (Op::Best, vec![Param::U32(rows.start)]),
+                };
                 operands.extend([write(best, &[own.clone(), 0..2]), write(shares, &[own, 0..SHARES])]);
-                self.call(op, operands, Vec::new());
+                self.call(op, operands, params);
             }
             (Phase::Probe { round }, Work::Rows(rows)) => self.probe(round, worker, rows),
             (Phase::Choose, _) => {
@@ -164,38 +167,45 @@ impl Calls<'_> {
     }
 
     fn attend(&mut self, layer: usize, head: u32, split: u32) {
-        let Sizes { heads, kv_heads, head_dim, .. } = self.plan.sizes;
+        let Sizes { heads, kv_heads, head_dim, splits, .. } = self.plan.sizes;
         let group = heads / kv_heads;
         let (queries, share) = (head * group..(head + 1) * group, self.plan.share(layer));
         let (Some(freqs), Some(buffers)) = (self.plan.freqs, self.plan.layers.get(layer).cloned()) else {
             return;
         };
-        let LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, head_norms, .. } = buffers;
+        let LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, lse, head_norms, .. } = buffers;
         let own = head * head_dim..(head + 1) * head_dim;
         let cache =
             |buffer| operand(buffer, &[head..head + 1, split..split + 1, 0..share, 0..head_dim], Access::Update, false);
-        let operands = vec![
+        let mut operands = vec![
             read(q, &[queries.start * head_dim..queries.end * head_dim]),
             read(k, std::slice::from_ref(&own)),
             read(v, &[own]),
+        ];
+        operands.extend(head_norms.into_iter().flatten().map(|norm| early(norm, &[0..head_dim])));
+        operands.extend([
             early(freqs, &[0..head_dim / 2]),
             cache(keys),
             cache(values),
-            write(partial, &[queries, split..split + 1, 0..head_dim]),
-        ];
-        let Some(norms) = head_norms else { return self.call(Op::Attend, operands, vec![Param::Pos]) };
-        let operands = norms.into_iter().map(|norm| early(norm, &[0..head_dim])).chain(operands).collect();
-        self.call(Op::AttendNormed, operands, vec![Param::Pos]);
+            write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
+            write(lse, &[queries, split..split + 1]),
+        ]);
+        let mut params = [group, BLOCK * self.plan.schedule.run, splits, split].map(Param::U32).to_vec();
+        let (eps, rope_scale, score_scale) = (self.plan.eps, self.plan.rope_scale, self.plan.score_scale);
+        params.extend(head_norms.map(|_| Param::F32(eps)));
+        params.extend([Param::F32(rope_scale), Param::F32(score_scale), Param::Pos]);
+        self.call(if head_norms.is_some() { Op::AttendNormed } else { Op::Attend }, operands, params);
     }
 
     fn combine(&mut self, layer: usize, slices: &Range<u32>) {
         let Sizes { head_dim, splits, .. } = self.plan.sizes;
-        let Some(LayerBuffers { partial, attended, .. }) = self.plan.layers.get(layer).cloned() else { return };
+        let Some(LayerBuffers { partial, lse, attended, .. }) = self.plan.layers.get(layer).cloned() else { return };
         let each = head_dim / SLICE;
         for slice in slices.clone() {
             let (head, d) = (slice / each, slice % each * SLICE);
             let operands = vec![
                 read(partial, &[head..head + 1, 0..splits, d..d + SLICE]),
+                read(lse, &[head..head + 1, 0..splits]),
                 write(attended, &[slice * SLICE..(slice + 1) * SLICE]),
             ];
             self.call(Op::Combine, operands, Vec::new());

@@ -26,55 +26,49 @@ pub(super) enum Op {
     NoProbe,
 }
 
-/// The table of instructions.
+/// The table of instructions: those that the instruction set registers under these paths, so that a
+/// CPU runs them, too.
 pub(super) fn instructions() -> Vec<Instruction> {
     use Access::{Read, Update, Write};
-    let instruction = |path: &str, operands: &[(&str, Access)], params: &[&str]| Instruction {
-        name: path.rsplit(':').next().unwrap_or(path).to_owned(),
-        path: path.to_owned(),
+    let instruction = |name: &str, operands: &[(&str, Access)], params: &[&str]| Instruction {
+        name: name.to_owned(),
+        path: format!("amk_kernels::{name}"),
         operands: operands.iter().map(|&(name, access)| OperandSpec { name: name.to_owned(), access }).collect(),
         params: params.iter().map(|&name| name.to_owned()).collect(),
     };
-    let attention =
-        [("q", Read), ("k", Read), ("v", Read), ("freqs", Read), ("keys", Update), ("values", Update), ("y", Write)];
-    let normed: Vec<_> = [("q_norm", Read), ("k_norm", Read)].into_iter().chain(attention).collect();
+    let [q, k, v, freqs] = ["q", "k", "v", "freqs"].map(|name| (name, Read));
+    let [q_norm, k_norm] = ["q_norm", "k_norm"].map(|name| (name, Read));
+    let [keys, values] = ["keys", "values"].map(|name| (name, Update));
+    let [partial, lse] = ["partial", "lse"].map(|name| (name, Write));
+    let (logits, best, shares) = (("logits", Read), ("best", Read), ("shares", Read));
+    let (before, search) = (("before", Read), ("search", Read));
+    let [bests, told] = [("best", Write), ("shares", Write)];
+    let [found, knows, narrowed] = [("found", Write), ("search", Write), ("narrowed", Write)];
     vec![
-        instruction("amk_kernels::embed", &[("table", Read), ("token", Read), ("y", Write)], &[]),
-        instruction("amk::vm::cuda::adopt", &[("x", Read), ("y", Write)], &[]),
-        instruction("amk_kernels::rms_norm", &[("x", Read), ("w", Read), ("y", Write)], &["eps"]),
-        instruction("amk_kernels::linear", &[("x", Read), ("w", Read), ("y", Write)], &[]),
-        instruction("amk_kernels::add_bias", &[("x", Read), ("w", Read), ("y", Write)], &[]),
-        instruction("amk_kernels::add", &[("a", Read), ("b", Read), ("y", Write)], &[]),
-        instruction("amk_kernels::silu_mul", &[("gate", Read), ("up", Read), ("y", Write)], &[]),
-        instruction("amk::vm::cuda::attention_split", &attention, &["pos"]),
-        instruction("amk::vm::cuda::normed_attention_split", &normed, &["pos"]),
-        instruction("amk::vm::cuda::combine_splits", &[("partial", Read), ("y", Write)], &[]),
-        instruction("amk::vm::cuda::best", &[("logits", Read), ("best", Write), ("shares", Write)], &[]),
+        instruction("embed", &[("table", Read), ("token", Read), ("y", Write)], &[]),
+        instruction("adopt", &[("x", Read), ("y", Write)], &[]),
+        instruction("rms_norm", &[("x", Read), ("w", Read), ("y", Write)], &["eps"]),
+        instruction("linear", &[("x", Read), ("w", Read), ("y", Write)], &[]),
+        instruction("add_bias", &[("x", Read), ("bias", Read), ("y", Write)], &[]),
+        instruction("add", &[("x", Read), ("y", Read), ("z", Write)], &[]),
+        instruction("silu_mul", &[("gate", Read), ("up", Read), ("y", Write)], &[]),
         instruction(
-            "amk::vm::cuda::first_probe",
-            &[("logits", Read), ("best", Read), ("shares", Read), ("found", Write), ("search", Write)],
-            &[],
+            "attention_split",
+            &[q, k, v, freqs, keys, values, partial, lse],
+            &["group", "run", "splits", "split", "rope_scale", "score_scale", "pos"],
         ),
         instruction(
-            "amk::vm::cuda::probe",
-            &[("logits", Read), ("before", Read), ("search", Read), ("found", Write), ("narrowed", Write)],
-            &[],
+            "normed_attention_split",
+            &[q, k, v, q_norm, k_norm, freqs, keys, values, partial, lse],
+            &["group", "run", "splits", "split", "eps", "rope_scale", "score_scale", "pos"],
         ),
-        instruction(
-            "amk::vm::cuda::choose",
-            &[("best", Read), ("found", Read), ("search", Read), ("token", Write)],
-            &[],
-        ),
-        instruction("amk::vm::cuda::no_best", &[("best", Write), ("shares", Write)], &[]),
-        instruction(
-            "amk::vm::cuda::no_first_probe",
-            &[("best", Read), ("shares", Read), ("found", Write), ("search", Write)],
-            &[],
-        ),
-        instruction(
-            "amk::vm::cuda::no_probe",
-            &[("before", Read), ("search", Read), ("found", Write), ("narrowed", Write)],
-            &[],
-        ),
+        instruction("combine_splits", &[("partial", Read), ("lse", Read), ("y", Write)], &[]),
+        instruction("best", &[logits, bests, told], &["first"]),
+        instruction("first_probe", &[logits, best, shares, found, knows], &[]),
+        instruction("probe", &[logits, before, search, found, narrowed], &[]),
+        instruction("choose", &[best, ("found", Read), search, ("token", Write)], &[]),
+        instruction("no_best", &[bests, told], &[]),
+        instruction("no_first_probe", &[best, shares, found, knows], &[]),
+        instruction("no_probe", &[before, search, found, narrowed], &[]),
     ]
 }

@@ -206,8 +206,11 @@ pub struct LayerBuffers {
     pub qkv: [BufferId; 3],
     /// The caches, one slice a split.
     pub caches: [BufferId; 2],
-    /// The splits' outputs; with each two dims in a packet the split's log-sum-exp.
+    /// The splits' outputs.
     pub partial: BufferId,
+    /// The splits' log-sum-exps. They have no packets of their own: one is in the packet of each
+    /// two dims of an output.
+    pub lse: BufferId,
     /// The attention's result.
     pub attended: BufferId,
     /// Head norms of queries and keys.
@@ -305,6 +308,11 @@ impl Plan {
     /// The projections, in the order of their phases.
     pub(super) fn projections(&self) -> impl Iterator<Item = &Gemv> {
         self.phases.iter().filter_map(|phase| if let Phase::Gemv(gemv) = phase { Some(gemv) } else { None })
+    }
+
+    /// Whether a buffer has no packets of its own: its elements travel in those of another.
+    pub(super) fn travels(&self, buffer: BufferId) -> bool {
+        self.layers.iter().any(|layer| layer.lse == buffer)
     }
 
     /// Whether a step takes every slot of the ring at least once: then the loader cannot fetch a cache block of the next step

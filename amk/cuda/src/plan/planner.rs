@@ -111,13 +111,13 @@ impl<'a> Planner<'a> {
 
     fn choosing(&mut self, workers: u32) -> Choosing {
         let (kind, slots) = (BufferKind::Activation, Exchange::Packet { slots: 2 });
-        let best = self.buffer("best", kind, DType::U32, &[workers, 2], slots);
+        let best = self.buffer("best", kind, DType::F32, &[workers, 2], slots);
         let shares = self.packets("shares", DType::F32, &[workers, SHARES]);
         let found = core::array::from_fn(|round| {
-            self.packets(&format!("found.{round}"), DType::U32, &[workers, LEVELS, FIELDS])
+            self.packets(&format!("found.{round}"), DType::F32, &[workers, LEVELS, FIELDS])
         });
         let search = core::array::from_fn(|round| {
-            self.activation(&format!("search.{round}"), DType::U32, &[workers, SEARCH], Exchange::Counter)
+            self.activation(&format!("search.{round}"), DType::F32, &[workers, SEARCH], Exchange::Counter)
         });
         Choosing { best, shares, found, search }
     }
@@ -238,6 +238,7 @@ impl<'a> Planner<'a> {
             qkv: attention.qkv.map(|value| self.known(value)),
             caches,
             partial: self.packets(&name("partial"), DType::F32, &[heads, splits, head_dim]),
+            lse: self.packets(&name("lse"), DType::F32, &[heads, splits]),
             attended: self.value(attention.result, DType::BF16),
             head_norms: attention.head_norms.map(|norms| norms.map(|norm| self.known(norm))),
         };

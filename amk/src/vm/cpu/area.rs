@@ -1,8 +1,10 @@
 //! The memory of a tile: from a region of a buffer to a tensor and back.
 
 use crate::tensor::{Cells, Pos, Shape, Tensor};
-use amk_ir::{MAX_RANK, Region};
+use amk_ir::{DType, MAX_RANK, Region};
 use core::ptr::NonNull;
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
 use std::sync::Arc;
 
 /// What the memory of a task depends on besides the task.
@@ -39,10 +41,11 @@ impl Home {
     }
 }
 
-/// A tile of a buffer of 4-byte elements.
+/// A tile of a buffer whose elements are words, or bf16 that instructions see as f32.
 #[derive(Clone)]
 pub(super) struct Area {
     home: Home,
+    element: Element,
     /// The buffer's extents.
     whole: Shape,
     region: Region,
@@ -50,6 +53,15 @@ pub(super) struct Area {
     cut: Shape,
     /// Index of the first element where the region is one run of elements at every position.
     run: Option<usize>,
+}
+
+/// An element in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Element {
+    /// f32, or u32.
+    Word,
+    /// Rounded when it is written.
+    BF16,
 }
 
 /// The ranges of a region at a position, clipped to the buffer.
@@ -64,8 +76,14 @@ fn ranges(region: &Region, whole: Shape, pos: Pos) -> [(usize, usize); MAX_RANK]
 }
 
 impl Area {
-    /// The tile `region` of a buffer with these extents; the region lies in the buffer at all positions.
-    pub(super) fn new(home: Home, whole: Shape, region: Region) -> Self {
+    /// The tile `region` of a buffer of f32, bf16 or u32 with these extents; the region lies in the
+    /// buffer at all positions.
+    pub(super) fn new(home: Home, dtype: DType, whole: Shape, region: Region) -> Self {
+        let element = if dtype == DType::BF16 { Element::BF16 } else { Element::Word };
+        Self::of(home, element, whole, region)
+    }
+
+    fn of(home: Home, element: Element, whole: Shape, region: Region) -> Self {
         let fixed = ranges(&region, whole, Pos(0));
         let (mut cut, mut moving) = (whole, false);
         for (dim, interval) in region.intervals().iter().enumerate() {
@@ -79,7 +97,7 @@ impl Area {
         let several = cut.iter().position(|&extent| extent != 1).unwrap_or(cut.len());
         let is_run = !moving && (several + 1..cut.len()).all(|dim| cut[dim] == whole[dim]);
         let first = whole.strides().iter().zip(fixed).map(|(stride, (lo, _))| stride * lo).sum();
-        Self { home, whole, region, cut, run: is_run.then_some(first) }
+        Self { home, element, whole, region, cut, run: is_run.then_some(first) }
     }
 
     /// The tile with these rows: a range of the first dimension.
@@ -88,31 +106,46 @@ impl Area {
         if let Some(first) = region.intervals_mut().first_mut() {
             *first = amk_ir::Interval::fixed(rows.start as u32, rows.end as u32);
         }
-        Self::new(self.home.clone(), self.whole, region)
+        Self::of(self.home.clone(), self.element, self.whole, region)
     }
 
-    fn first(&self, moment: Moment) -> NonNull<f32> {
+    fn first<T>(&self, moment: Moment) -> NonNull<T> {
         self.home.first(moment).cast()
     }
 
-    /// The tile as a tensor: a view where it is one run, else a copy. A dimension that moves with the position is whole, and
+    /// The tile as a tensor: a view where it is one run of f32, else a copy. A dimension that moves
+    /// with the position is whole, and
     /// elements outside the region are 0.
     ///
     /// # Safety
     /// Nobody writes an element of the region before the tensor is dropped.
     pub(super) unsafe fn tensor(&self, moment: Moment) -> Tensor {
-        let first = self.first(moment);
-        if let Some(run) = self.run {
+        if let (Some(run), Element::Word) = (self.run, self.element) {
             // SAFETY: the region lies in the buffer, the buffer in its memory; unwritten as the caller promises.
-            return unsafe { Tensor::view(first.add(run), self.cut) };
+            return unsafe { Tensor::view(self.first::<f32>(moment).add(run), self.cut) };
         }
         let mut copy = vec![0.0; self.cut.elements()];
         self.runs(moment.pos, |from, to, len| {
+            let copy = &mut copy[to..to + len];
             // SAFETY: a row of the region, as above.
-            let row = unsafe { core::slice::from_raw_parts(first.as_ptr().add(from), len) };
-            copy[to..to + len].copy_from_slice(row);
+            match self.element {
+                Element::Word => copy.copy_from_slice(unsafe { self.row::<f32>(moment, from, len) }),
+                // SAFETY: likewise.
+                Element::BF16 => unsafe { self.row::<bf16>(moment, from, len) }.convert_to_f32_slice(copy),
+            }
         });
         Tensor::new(&self.cut, copy).unwrap_or_else(|_| Tensor::from([]))
+    }
+
+    /// `len` elements from element `from` of the buffer on.
+    ///
+    /// # Safety
+    /// They are in the region and of this type, and nobody writes one of them while the slice
+    /// exists.
+    unsafe fn row<T>(&self, moment: Moment, from: usize, len: usize) -> &[T] {
+        // SAFETY: the region lies in the buffer, the buffer in its memory; the rest is as the
+        // caller promises.
+        unsafe { core::slice::from_raw_parts(self.first::<T>(moment).as_ptr().add(from), len) }
     }
 
     /// Extents of the region at a position.
@@ -122,13 +155,30 @@ impl Area {
         extents
     }
 
-    /// Writes the region: `data` are its elements in row-major order, as many as [`Self::extents_at`] says.
+    /// Writes the region: `data` are its elements in row-major order, as many as
+    /// [`Self::extents_at`] says. To a buffer of bf16 each goes as the nearest one, of two the
+    /// even.
     ///
     /// # Safety
     /// Nobody else touches an element of the region meanwhile.
     pub(super) unsafe fn store(&self, moment: Moment, data: &[f32]) {
-        let first = self.first(moment);
-        let mut data = data;
+        match self.element {
+            // SAFETY: as the caller promises.
+            Element::Word => unsafe { self.store_all(moment, data) },
+            Element::BF16 => {
+                let rounded: Vec<bf16> = data.iter().copied().map(bf16::from_f32).collect();
+                // SAFETY: as the caller promises.
+                unsafe { self.store_all(moment, &rounded) };
+            }
+        }
+    }
+
+    /// Writes the region, of elements that are `T` in memory.
+    ///
+    /// # Safety
+    /// As [`Self::store`].
+    pub(super) unsafe fn store_all<T: Copy>(&self, moment: Moment, data: &[T]) {
+        let (first, mut data) = (self.first::<T>(moment), data);
         self.runs(moment.pos, |to, _, len| {
             let (row, rest) = data.split_at(len.min(data.len()));
             data = rest;
@@ -143,7 +193,7 @@ impl Area {
     /// As [`Self::tensor`].
     pub(super) unsafe fn load_word(&self, moment: Moment) -> u32 {
         // SAFETY: the region has an element, in the buffer; unwritten as the caller promises.
-        unsafe { self.first(moment).cast::<u32>().add(self.run.unwrap_or(0)).read() }
+        unsafe { self.first::<u32>(moment).add(self.run.unwrap_or(0)).read() }
     }
 
     /// Writes the first word.
@@ -152,7 +202,18 @@ impl Area {
     /// As [`Self::store`].
     pub(super) unsafe fn store_word(&self, moment: Moment, word: u32) {
         // SAFETY: the region has an element, in the buffer; nobody else touches it, as the caller promises.
-        unsafe { self.first(moment).cast::<u32>().add(self.run.unwrap_or(0)).write(word) }
+        unsafe { self.first::<u32>(moment).add(self.run.unwrap_or(0)).write(word) }
+    }
+
+    /// All words of the region.
+    ///
+    /// # Safety
+    /// As [`Self::tensor`].
+    pub(super) unsafe fn load_words(&self, moment: Moment) -> Vec<u32> {
+        let mut words = Vec::new();
+        // SAFETY: rows of the region; unwritten as the caller promises.
+        self.runs(moment.pos, |from, _, len| words.extend_from_slice(unsafe { self.row::<u32>(moment, from, len) }));
+        words
     }
 
     /// Each run of the last dimension of the region: its first element in the buffer and in the cut tensor, and its length.
@@ -195,7 +256,7 @@ mod tests {
             unsafe { cells.first().cast::<f32>().add(i).write(i as f32) };
         }
         let home = Home::Shared { cells, offset: 0, slots: 1, slot_bytes: bytes };
-        Area::new(home, whole, Region::new(intervals).unwrap())
+        Area::new(home, DType::F32, whole, Region::new(intervals).unwrap())
     }
 
     fn moment(pos: u32) -> Moment {
@@ -230,8 +291,27 @@ mod tests {
         // SAFETY: one thread; the view is made after the store.
         let all = unsafe {
             area.store(moment(0), &[-1.0, -2.0, -3.0, -4.0]);
-            Area::new(area.home.clone(), area.whole, Region::full(&[3, 4])).tensor(moment(0))
+            Area::new(area.home.clone(), DType::F32, area.whole, Region::full(&[3, 4])).tensor(moment(0))
         };
         assert_eq!(all.data(), [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0, 7.0, 8.0, -3.0, -4.0, 11.0]);
+    }
+    #[test]
+    fn elements_of_bf16_are_rounded_and_take_two_bytes() {
+        let whole = Shape::new(&[2, 2]).unwrap();
+        let cells = Arc::new(Cells::zeroed(8).unwrap());
+        let home = Home::Shared { cells, offset: 0, slots: 1, slot_bytes: 8 };
+        let all = |rows| {
+            let region = Region::new(&[rows, Interval::fixed(0, 2)]).unwrap();
+            Area::new(home.clone(), DType::BF16, whole, region)
+        };
+        // Halfway between two of them goes to the even one.
+        let tie = 1.0 + 2f32.powi(-8);
+        // SAFETY: one thread.
+        let (second, both) = unsafe {
+            all(Interval::fixed(1, 2)).store(moment(0), &[tie, 3.0 * tie]);
+            (all(Interval::fixed(1, 2)).tensor(moment(0)), all(Interval::fixed(0, 2)).tensor(moment(0)))
+        };
+        assert_eq!(second.data(), [1.0, 3.0 + 2f32.powi(-6)]);
+        assert_eq!(both.data(), [0.0, 0.0, 1.0, 3.0 + 2f32.powi(-6)]);
     }
 }

@@ -72,6 +72,12 @@ pub enum VmError {
         /// What was given.
         wanted: &'static str,
     },
+    /// The program has no state of tokens of this name.
+    #[error("the program keeps no tokens in a state `{}`", Shown(state))]
+    NoTokens {
+        /// The name.
+        state: String,
+    },
     /// A step gives another number of tokens than the program takes.
     #[error("a step takes {expected} tokens, {found} were given")]
     Tokens {

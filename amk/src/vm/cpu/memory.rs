@@ -4,7 +4,7 @@ use super::area::{Area, Home};
 use super::error::VmError;
 use crate::tensor::{Cells, Shape, State, Weight};
 use crate::vm::Bindings;
-use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Operand, Program};
+use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Operand, Program, Region};
 use std::sync::Arc;
 
 /// What each buffer is bound to.
@@ -40,14 +40,12 @@ impl Memory {
                     Bound::TokenInput(memory.token_inputs.len() - 1)
                 }
                 BufferKind::Local => Bound::Home(Home::Local { offset: locals[index] }),
-                kind => {
+                BufferKind::State if matches!(buffer.dtype, DType::F32 | DType::BF16) => {
+                    Bound::State(state(buffer, bindings, arena.as_ref())?)
+                }
+                _ => {
                     let (cells, offset, slots) = cells(buffer, arena.as_ref())?;
-                    match kind {
-                        BufferKind::State if buffer.dtype == DType::F32 => {
-                            Bound::State(state(buffer, bindings, cells, offset)?)
-                        }
-                        _ => Bound::Home(Home::Shared { cells, offset, slots, slot_bytes: buffer.bytes() as usize }),
-                    }
+                    Bound::Home(Home::Shared { cells, offset, slots, slot_bytes: buffer.bytes() as usize })
                 }
             };
             memory.bound.push(bound);
@@ -63,10 +61,11 @@ impl Memory {
     pub(super) fn area(&self, program: &Program, operand: &Operand) -> Result<Area, &'static str> {
         let buffer = &program.buffers[operand.buffer.index()];
         match self.bound(operand.buffer) {
-            Bound::Home(home) if buffer.dtype == DType::F32 => {
-                Ok(Area::new(home.clone(), shape(buffer).ok_or("it does not fit into memory")?, operand.region))
+            Bound::Home(home) if matches!(buffer.dtype, DType::F32 | DType::BF16) => {
+                let whole = shape(buffer).ok_or("it does not fit into memory")?;
+                Ok(Area::new(home.clone(), buffer.dtype, whole, operand.region))
             }
-            Bound::Home(_) | Bound::TokenInput(_) => Err("its elements are not f32"),
+            Bound::Home(_) | Bound::TokenInput(_) => Err("its elements are neither f32 nor bf16"),
             Bound::Weight(_) => Err("it is a weight, not a tensor of the step"),
             Bound::State(_) => Err("it is a state, not a tensor of the step"),
         }
@@ -76,12 +75,21 @@ impl Memory {
     pub(super) fn word(&self, program: &Program, operand: &Operand) -> Result<Area, &'static str> {
         let buffer = &program.buffers[operand.buffer.index()];
         match self.bound(operand.buffer) {
-            Bound::Home(home) if buffer.dtype == DType::U32 && buffer.len() == 1 => {
-                Ok(Area::new(home.clone(), shape(buffer).ok_or("it does not fit into memory")?, operand.region))
+            Bound::Home(home) if buffer.dtype == DType::U32 && is_single(&operand.region) => {
+                let whole = shape(buffer).ok_or("it does not fit into memory")?;
+                Ok(Area::new(home.clone(), buffer.dtype, whole, operand.region))
             }
             _ => Err("it is no token"),
         }
     }
+}
+
+/// Whether a region is one element, the same at all positions.
+fn is_single(region: &Region) -> bool {
+    region.intervals().iter().all(|interval| {
+        let moves = interval.lo.pos || interval.hi.pos;
+        !moves && interval.hi.base.checked_sub(interval.lo.base) == Some(1)
+    })
 }
 
 fn out_of_memory(buffer: &str, bytes: u64) -> VmError {
@@ -161,9 +169,15 @@ fn bound_weight(buffer: &Buffer, bindings: &Bindings) -> Result<Weight, VmError>
     Ok(weight.clone())
 }
 
-fn state(buffer: &Buffer, bindings: &Bindings, cells: Arc<Cells>, offset: usize) -> Result<State, VmError> {
+/// A state. One of bf16 holds its elements as f32, in memory of its own: nothing else may share a
+/// state's bytes.
+fn state(buffer: &Buffer, bindings: &Bindings, arena: Option<&Arc<Cells>>) -> Result<State, VmError> {
     let shape = shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, buffer.bytes()))?;
-    let mut state = State::whole(cells, offset / size_of::<f32>(), shape);
+    let (cells, offset) = match buffer.dtype {
+        DType::F32 => cells(buffer, arena).map(|(cells, offset, _)| (cells, offset))?,
+        _ => (allocate(&buffer.name, buffer.len().saturating_mul(size_of::<f32>() as u64))?, 0),
+    };
+    let mut state = State::whole(cells, offset / size_of::<f32>(), shape, buffer.dtype);
     if let Some(first) = bindings.states().get(&buffer.name) {
         misshaped(buffer, first.shape())?;
         state.copy_from(first);

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A task is a call of the instruction's own function on views of the task's tiles, so a step gives bit for bit what the
-//! annotated function gives when it is called.
+//! annotated function gives when it is called. Buffers of bf16, which a GPU's programs have, round
+//! what is written to them.
 //!
 //! Safety: workers share memory without locks. That nobody writes what another reads or writes at the same time is what
 //! [`Verified`] says, for any program whose instructions keep to their region clauses; [`Registry::link`] checks that operands have
@@ -36,8 +37,8 @@ use crate::tensor::{Pos, State, Tensor, Token};
 use amk_ir::graph::Instance;
 use amk_ir::text::Shown;
 use amk_ir::verify::Verified;
-use amk_ir::{BufferId, BufferKind, Program};
-use area::{Area, Moment};
+use amk_ir::{Buffer, BufferId, BufferKind, DType, Program, Region};
+use area::{Area, Home, Moment};
 use core::ptr::NonNull;
 use core::time::Duration;
 use engine::{Engine, Launch};
@@ -207,14 +208,14 @@ impl Vm {
     fn read_outputs(&self, last: Moment) -> Vec<Output> {
         let program = self.program();
         let outputs = program.buffers.iter().enumerate().filter(|(_, buffer)| buffer.kind == BufferKind::Output);
-        let read = |(index, buffer): (usize, &amk_ir::Buffer)| {
+        let read = |(index, buffer): (usize, &Buffer)| {
             let Bound::Home(home) = self.engine.plan.memory.bound(BufferId::from(index)) else { return None };
-            let area = Area::new(home.clone(), memory::shape(buffer)?, amk_ir::Region::full(&buffer.shape));
+            let area = whole(home, buffer)?;
             match buffer.dtype {
                 // SAFETY: no worker runs before the next launch, which drops the view first.
-                amk_ir::DType::F32 => Some(Output::Tensor(unsafe { area.tensor(last) })),
+                DType::F32 | DType::BF16 => Some(Output::Tensor(unsafe { area.tensor(last) })),
                 // SAFETY: no worker runs now.
-                amk_ir::DType::U32 => Some(Output::Token(Token(unsafe { area.load_word(last) }))),
+                DType::U32 => Some(Output::Token(Token(unsafe { area.load_word(last) }))),
                 _ => None,
             }
         };
@@ -232,15 +233,43 @@ impl Vm {
         let (index, buffer) = index.and_then(|index| Some((index, program.buffers.get(index)?))).ok_or_else(unknown)?;
         memory::misshaped(buffer, tensor.shape())?;
         let Bound::Home(home) = self.engine.plan.memory.bound(BufferId::from(index)) else { return Err(unknown()) };
-        if buffer.dtype != amk_ir::DType::F32 {
+        if buffer.dtype != DType::F32 {
             return Err(unknown());
         }
-        let area =
-            Area::new(home.clone(), memory::shape(buffer).ok_or_else(unknown)?, amk_ir::Region::full(&buffer.shape));
-        let moment = Moment { step: 0, pos: Pos(0), locals: NonNull::dangling() };
+        let area = whole(home, buffer).ok_or_else(unknown)?;
         // SAFETY: no worker runs now, and no view of an input is kept.
-        unsafe { area.store(moment, tensor.data()) };
+        unsafe { area.store(REST, tensor.data()) };
         Ok(())
+    }
+
+    /// Sets a state of tokens, as that of a program that feeds back the tokens it chooses: one for
+    /// each element.
+    ///
+    /// # Errors
+    /// When the program has no such state, or one of another number of tokens.
+    pub fn set_tokens(&mut self, name: &str, tokens: &[Token]) -> Result<(), VmError> {
+        let (buffer, area) = self.tokens_of(name).ok_or_else(|| VmError::NoTokens { state: name.to_owned() })?;
+        memory::misshaped(buffer, &[tokens.len()])?;
+        let words: Vec<u32> = tokens.iter().map(|token| token.0).collect();
+        // SAFETY: no worker runs now.
+        unsafe { area.store_all(REST, &words) };
+        Ok(())
+    }
+
+    /// A state of tokens as it is now.
+    pub fn tokens(&self, name: &str) -> Option<Vec<Token>> {
+        // SAFETY: no worker runs now.
+        self.tokens_of(name).map(|(_, area)| unsafe { area.load_words(REST) }.into_iter().map(Token).collect())
+    }
+
+    fn tokens_of(&self, name: &str) -> Option<(&Buffer, Area)> {
+        let buffers = &self.program().buffers;
+        let holds_tokens = |buffer: &Buffer| (buffer.kind, buffer.dtype) == (BufferKind::State, DType::U32);
+        let index = buffers.iter().position(|buffer| buffer.name == name && holds_tokens(buffer))?;
+        match self.engine.plan.memory.bound(BufferId::from(index)) {
+            Bound::Home(home) => Some((&buffers[index], whole(home, &buffers[index])?)),
+            _ => None,
+        }
     }
 
     /// A copy of a state as it is now: `kv.layers[3].k`.
@@ -259,6 +288,14 @@ impl core::fmt::Debug for Vm {
         let program = self.program();
         write!(f, "Vm({}: {} tasks, {} workers)", Shown(&program.name), program.tasks.len(), program.queues.workers())
     }
+}
+
+/// The memory of buffers with one slot while no worker runs.
+const REST: Moment = Moment { step: 0, pos: Pos(0), locals: NonNull::dangling() };
+
+/// All of a buffer.
+fn whole(home: &Home, buffer: &Buffer) -> Option<Area> {
+    Some(Area::new(home.clone(), buffer.dtype, memory::shape(buffer)?, Region::full(&buffer.shape)))
 }
 
 /// Whether a region moves with the position.

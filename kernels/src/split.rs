@@ -1,0 +1,345 @@
+//! Attention in splits of the cache, which several workers attend to at once, and what joins their
+//! results.
+
+use crate::dot::{combine, products};
+use crate::{head_norm, rope};
+use amk::prelude::*;
+use amk::tensor::Row;
+use core::ops::Range;
+
+/// The log-sum-exp of a split without positions: its share of any sum is 0.
+const NOTHING: f32 = f32::MIN;
+
+/// Grouped-query attention over some of the splits of a cache, with the rotary embedding of query
+/// and key and the append.
+///
+/// The positions of a cache are dealt to its `splits` splits in runs of `run`: position `t` belongs
+/// to split `t / run % splits`, where it is row `t / (run * splits) * run + t % run`. The operands
+/// have the splits `split..split + S`. Key and value of this position are written to the split that
+/// owns it. Then, for each query head and each split, with `t` in the split's positions up to this
+/// one,
+///
+/// ```text
+/// s[t]       = score_scale * sum over d of rope(q)[h, d] * keys[t, d]
+/// lse[h]     = log(sum over t of exp(s[t]))
+/// partial[h] = sum over t of exp(s[t] - lse[h]) * values[t]
+/// ```
+///
+/// and 0 and the least finite f32 where the split has no position yet, or there is no such split.
+/// [`combine_splits`] joins them.
+///
+/// `q: [G * P * D]`, `k: [G * D]`, `v: [G * D]` f32 of `G` key/value heads with `group = P` query
+/// heads each; `freqs: [R]` and `rope_scale` as for [`rope`]; `keys`, `values`: `[G, S, C, D]`;
+/// `partial: [G * P, S, D]`, `lse: [G * P, S]` f32. Source: Dao et al., Flash-Decoding, 2023.
+///
+/// # Panics
+/// When the shapes do not fit, `run` or `splits` is 0, or a position is outside its split's rows.
+#[instruction(
+    op = "attention_split",
+    shape = "q: [G*P*D], k: [G*D], v: [G*D], freqs: [R], keys: [G, S, C, D], values: [G, S, C, D], group: P, run: RUN, \
+             splits: SPLITS, split: SPLIT -> (partial: [G*P, S, D], lse: [G*P, S])",
+    task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..], keys[g..g+1, .., .., ..], \
+            values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], freqs[..], \
+            keys[g..g+1, .., .., ..], values[g..g+1, .., .., ..]"
+)]
+#[allow(clippy::too_many_arguments, reason = "a task's operands and what it needs to know of its part")]
+pub fn attention_split(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    freqs: &Weight,
+    keys: &mut State,
+    values: &mut State,
+    group: usize,
+    run: usize,
+    splits: usize,
+    split: usize,
+    rope_scale: f32,
+    score_scale: f32,
+    pos: Pos,
+) -> (Tensor, Tensor) {
+    let splits = Splits::new(keys, values, [q, k, v], group, Deal { run, splits, first: split });
+    let turned = |x| rope(x, freqs, splits.dim, rope_scale, pos);
+    splits.append(&turned(k), v, keys, values, pos);
+    splits.attend(&turned(q), keys, values, score_scale, pos)
+}
+
+/// [`attention_split`] of queries and keys that are normalised first, head by head, as by
+/// [`head_norm`].
+///
+/// `q_norm`, `k_norm`: `[D]` f32, f16 or bf16; the rest as there.
+///
+/// # Panics
+/// As there.
+#[instruction(
+    op = "attention_split",
+    shape = "q: [G*P*D], k: [G*D], v: [G*D], q_norm: [D], k_norm: [D], freqs: [R], keys: [G, S, C, D], \
+             values: [G, S, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT -> (partial: [G*P, S, D], lse: [G*P, S])",
+    task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..], keys[g..g+1, .., .., ..], \
+            values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], q_norm[..], k_norm[..], \
+            freqs[..], keys[g..g+1, .., .., ..], values[g..g+1, .., .., ..]"
+)]
+#[allow(clippy::too_many_arguments, reason = "a task's operands and what it needs to know of its part")]
+pub fn normed_attention_split(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    q_norm: &Weight,
+    k_norm: &Weight,
+    freqs: &Weight,
+    keys: &mut State,
+    values: &mut State,
+    group: usize,
+    run: usize,
+    splits: usize,
+    split: usize,
+    eps: f32,
+    rope_scale: f32,
+    score_scale: f32,
+    pos: Pos,
+) -> (Tensor, Tensor) {
+    let (q, k) = (head_norm(q, q_norm, eps), head_norm(k, k_norm, eps));
+    attention_split(&q, &k, v, freqs, keys, values, group, run, splits, split, rope_scale, score_scale, pos)
+}
+
+/// The attention over a whole cache from what [`attention_split`] gives for all of its splits:
+///
+/// ```text
+/// y[h, d] = sum over s of exp(lse[h, s]) * partial[h, s, d] / sum over s of exp(lse[h, s])
+/// ```
+///
+/// `partial: [H, S, D]`, `lse: [H, S]` f32; `y: [H * D]` f32. Any part of the dims can be joined by
+/// itself.
+///
+/// # Panics
+/// When the shapes do not fit.
+#[instruction(
+    op = "combine_splits",
+    shape = "partial: [H, S, D], lse: [H, S] -> y: [H*D]",
+    task = "h in 0..H step 1: y[h*D..(h+1)*D] <- partial[h..h+1, .., ..], lse[h..h+1, ..]"
+)]
+pub fn combine_splits(partial: &Tensor, lse: &Tensor) -> Tensor {
+    let &[heads, splits, dim] = partial.shape() else { panic!("`combine_splits` of {:?}", partial.shape()) };
+    assert_eq!(lse.shape(), [heads, splits], "`combine_splits` of partial: {:?}", partial.shape());
+    let mut y = vec![0.0; heads * dim];
+    let heads = partial.data().chunks_exact(splits * dim).zip(lse.data().chunks_exact(splits));
+    for ((partial, lse), y) in heads.zip(y.chunks_exact_mut(dim)) {
+        let mut shares = lse.to_vec();
+        softmax(&mut shares);
+        combine(&shares, partial, y);
+    }
+    Tensor::from(y)
+}
+
+/// Replaces scores by their shares of the sum of their exponentials; gives the logarithm of the
+/// sum.
+fn softmax(scores: &mut [f32]) -> f32 {
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for score in &mut *scores {
+        *score = (*score - max).exp();
+        sum += *score;
+    }
+    // At least 1: the largest score gives exp(0).
+    let norm = 1.0 / sum;
+    scores.iter_mut().for_each(|score| *score *= norm);
+    max + sum.ln()
+}
+
+/// Who has which position.
+#[derive(Clone, Copy)]
+struct Deal {
+    /// Positions of a run.
+    run: usize,
+    /// Splits of the whole cache.
+    splits: usize,
+    /// Number of the first split that is here.
+    first: usize,
+}
+
+impl Deal {
+    /// The split and the row in it that a position has.
+    fn place(self, pos: usize) -> (usize, usize) {
+        let round = self.run * self.splits;
+        (pos / self.run % self.splits, pos / round * self.run + pos % self.run)
+    }
+
+    /// The rows of a split that hold the first `positions` positions.
+    fn rows(self, split: usize, positions: usize) -> Range<usize> {
+        if split >= self.splits {
+            return 0..0;
+        }
+        let round = self.run * self.splits;
+        let last = (positions % round).saturating_sub(split * self.run).min(self.run);
+        0..positions / round * self.run + last
+    }
+}
+
+/// The splits of a call.
+struct Splits {
+    deal: Deal,
+    /// Splits that are here.
+    here: usize,
+    /// Query heads of a key head.
+    group: usize,
+    dim: usize,
+}
+
+impl Splits {
+    fn new(keys: &State, values: &State, [q, k, v]: [&Tensor; 3], group: usize, deal: Deal) -> Self {
+        let &[heads, here, _, dim] = keys.shape() else { panic!("`attention_split` over {:?}", keys.shape()) };
+        assert!(
+            keys.shape() == values.shape()
+                && (q.len(), k.len(), v.len()) == (heads * group * dim, heads * dim, heads * dim),
+            "`attention_split` of q: [{}], k: [{}], v: [{}] over {:?} and {:?} with {group} heads each",
+            q.len(),
+            k.len(),
+            v.len(),
+            keys.shape(),
+            values.shape()
+        );
+        assert!(deal.run > 0 && deal.splits > 0, "`attention_split` of {} splits in runs of {}", deal.splits, deal.run);
+        Self { deal, here, group, dim }
+    }
+
+    /// Writes key and value of a position, where a split that is here has it.
+    fn append(&self, k: &Tensor, v: &Tensor, keys: &mut State, values: &mut State, pos: Pos) {
+        let (split, row) = self.deal.place(pos.index());
+        let Some(split) = split.checked_sub(self.deal.first).filter(|&split| split < self.here) else { return };
+        for (cache, x) in [(keys, k), (values, v)] {
+            for (head, x) in x.data().chunks_exact(self.dim).enumerate() {
+                cache.row_mut([head, split, row]).copy_from_slice(x);
+            }
+        }
+    }
+
+    fn attend(&self, q: &Tensor, keys: &State, values: &State, scale: f32, pos: Pos) -> (Tensor, Tensor) {
+        let heads = q.len() / self.dim;
+        let (mut partial, mut lse) = (vec![0.0; heads * self.here * self.dim], vec![NOTHING; heads * self.here]);
+        let outputs = partial.chunks_exact_mut(self.dim).zip(&mut lse).enumerate();
+        for (at, (y, lse)) in outputs {
+            let (head, split) = (at / self.here, at % self.here);
+            let rows = self.deal.rows(self.deal.first + split, pos.index() + 1);
+            if rows.is_empty() {
+                continue;
+            }
+            let (place, mut scores) = ([head / self.group, split], vec![0.0; rows.len()]);
+            let q = &q.data()[head * self.dim..][..self.dim];
+            products(q, Row::F32(keys.rows(place, rows.clone())), self.dim, &mut scores);
+            scores.iter_mut().for_each(|score| *score *= scale);
+            *lse = softmax(&mut scores);
+            combine(&scores, values.rows(place, rows), y);
+        }
+        let shape = [heads, self.here, self.dim];
+        let tensor = |shape: &[usize], data| Tensor::new(shape, data).unwrap_or_else(|error| panic!("{error}"));
+        (tensor(&shape, partial), tensor(&shape[..2], lse))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{close, random};
+    use crate::{attention, kv_append};
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_position_has_one_row_of_one_split() {
+        for (run, splits) in [(1, 1), (1, 5), (64, 1), (4, 3), (128, 7)] {
+            let deal = Deal { run, splits, first: 0 };
+            let mut next = vec![0; splits];
+            for pos in 0..2000 {
+                let (split, row) = deal.place(pos);
+                assert_eq!(row, next[split], "rows of a split are in the order of the positions");
+                next[split] += 1;
+                let rows: Vec<usize> = (0..splits).map(|split| deal.rows(split, pos + 1).end).collect();
+                assert_eq!(rows, next, "{run} x {splits} at {pos}");
+            }
+        }
+    }
+
+    /// Steps of attention over `splits` splits, `here` a call, joined; and of the whole functions
+    /// one after the other.
+    fn both(
+        groups: usize,
+        group: usize,
+        run: usize,
+        splits: usize,
+        here: usize,
+        normed: bool,
+    ) -> Vec<(Vec<f32>, Vec<f32>)> {
+        let (dim, half, steps) = (8, 3, 3 * run * splits + 2);
+        let share = steps.div_ceil(run * splits) * run;
+        let (scale, rope_scale, eps) = (0.4, 1.25, 1e-5);
+        let freqs = Weight::f32(&[half], vec![1.0, 0.3, 0.01]).unwrap();
+        let norms = [3, 4].map(|seed| Weight::f32(&[dim], random(seed, dim)).unwrap());
+        let [mut k, mut v] = [0; 2].map(|_| State::zeros(&[groups, steps, dim]).unwrap());
+        let mut caches: Vec<[State; 2]> =
+            (0..splits / here).map(|_| [0; 2].map(|_| State::zeros(&[groups, here, share, dim]).unwrap())).collect();
+        let step = |pos: usize| {
+            let seed = 10 + 3 * pos as u64;
+            let query = Tensor::from(random(seed, groups * group * dim));
+            let [key, value] = [1, 2].map(|more| Tensor::from(random(seed + more, groups * dim)));
+            let at = Pos(pos as u32);
+            let normal = |x: &Tensor, w| if normed { head_norm(x, w, eps) } else { x.clone() };
+            let turned = |x: &Tensor, w| rope(&normal(x, w), &freqs, dim, rope_scale, at);
+            kv_append(&mut k, &turned(&key, &norms[1]), at);
+            kv_append(&mut v, &value, at);
+            let whole = attention(&turned(&query, &norms[0]), &k, &v, scale, at);
+            let (mut partial, mut lse) = (vec![0.0; groups * group * splits * dim], vec![0.0; groups * group * splits]);
+            for (n, [keys, values]) in caches.iter_mut().enumerate() {
+                let (q, first) = (&query, n * here);
+                let (part, its) = match normed {
+                    true => normed_attention_split(
+                        q, &key, &value, &norms[0], &norms[1], &freqs, keys, values, group, run, splits, first, eps,
+                        rope_scale, scale, at,
+                    ),
+                    false => attention_split(
+                        q, &key, &value, &freqs, keys, values, group, run, splits, first, rope_scale, scale, at,
+                    ),
+                };
+                for head in 0..groups * group {
+                    let (to, len) = (head * splits + first, here * dim);
+                    partial[to * dim..][..len].copy_from_slice(&part.data()[head * len..][..len]);
+                    lse[to..][..here].copy_from_slice(&its.data()[head * here..][..here]);
+                }
+            }
+            let partial = Tensor::new(&[groups * group, splits, dim], partial).unwrap();
+            let lse = Tensor::new(&[groups * group, splits], lse).unwrap();
+            (combine_splits(&partial, &lse).into_vec(), whole.into_vec())
+        };
+        (0..steps).map(step).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn splits_joined_are_the_attention_over_the_cache(
+            (groups, group) in (1usize..3, 1usize..4), run in 1usize..6, splits in 1usize..5, alone in any::<bool>(), normed in any::<bool>(),
+        ) {
+            for (joined, whole) in both(groups, group, run, splits, if alone { 1 } else { splits }, normed) {
+                let exact: Vec<f64> = whole.into_iter().map(f64::from).collect();
+                close(&joined, &exact, 1e-5);
+            }
+        }
+    }
+
+    #[test]
+    fn one_split_with_positions_is_the_result_itself() {
+        for (at, (joined, whole)) in both(1, 2, 4, 3, 1, false).into_iter().enumerate().take(4) {
+            assert_eq!(
+                joined.iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
+                whole.iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
+                "{at}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_split_that_there_is_not_has_no_positions() {
+        let x = Tensor::from([1.0; 2]);
+        let [mut keys, mut values] = [0; 2].map(|_| State::zeros(&[1, 1, 1, 2]).unwrap());
+        let freqs = Weight::f32(&[1], vec![1.0]).unwrap();
+        let (partial, lse) = attention_split(&x, &x, &x, &freqs, &mut keys, &mut values, 1, 1, 4, 4, 1.0, 1.0, Pos(0));
+        assert_eq!((partial.data(), lse.data(), keys.to_vec()), (&[0.0; 2][..], &[NOTHING][..], vec![0.0; 2]));
+    }
+}

@@ -1,0 +1,301 @@
+//! The programs of the device on the CPU: what the workers of a GPU compute, task by task, without
+//! a GPU.
+//!
+//! A plan is right where its program gives what the annotated function gives, within what rounding
+//! its packets to bf16 does; and where any order that its waits and packets allow gives the bits of
+//! its calls one after the other.
+
+use amk::ir::verify::verify;
+use amk::ir::{Access, BufferKind, DType, Interval, Param, Program, Queues, TaskId};
+use amk::registry::Registry;
+use amk::vm::cpu::Mode;
+use amk_cuda::plan::{Phase, Plan};
+use amk_cuda::{DeviceExchange, DeviceSchedule, Image, Precision, TARGETS};
+use amk_models::kernel_check::{Decoder, MOST_DEVIATIONS, Oracle, on_cpu};
+use amk_models::model::{FAMILIES, Family};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+type Dims = BTreeMap<String, u32>;
+
+fn dims(values: &[(&str, u32)]) -> Dims {
+    values.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A decoder of two layers of which the device fuses all.
+fn tiny() -> Dims {
+    dims(&[
+        ("VOCAB", 96),
+        ("HIDDEN", 96),
+        ("LAYERS", 2),
+        ("HEADS", 4),
+        ("KV_HEADS", 2),
+        ("HEAD_DIM", 64),
+        ("ROTARY", 64),
+        ("FFN", 160),
+        ("CONTEXT", 400),
+    ])
+}
+
+/// Six workers, three splits of a key head's cache, in runs of two blocks: the first split ends at
+/// position 128.
+fn schedule() -> DeviceSchedule {
+    let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+    DeviceSchedule { workers: 6, run: 2, ..target.schedule }
+}
+
+/// The same calls by one worker, one after the other in eager order.
+fn eager(program: &Program) -> Program {
+    let mut eager = program.clone();
+    eager.queues = Queues::Static(vec![(0..program.tasks.len()).map(TaskId::from).collect()]);
+    eager.limits.workers = 1;
+    eager
+}
+
+fn bits(logits: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    logits.iter().map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+/// The logits of a decoder's device program, which are the same in all of these orders.
+fn in_any_order(decoder: &Decoder, plan: &Plan, modes: &[Mode]) -> Vec<Vec<f32>> {
+    let expected = decoder.on_program(eager(&plan.program), Mode::Threads).expect("the calls one after the other");
+    for &mode in modes {
+        let found = decoder.on_program(plan.program.clone(), mode).expect("the device program");
+        assert_eq!(bits(&found), bits(&expected), "{mode:?}");
+    }
+    expected
+}
+
+/// The largest error in deviations: of what rounding every value to bf16 does to a logit.
+fn error(decoder: &Decoder, logits: &[Vec<f32>]) -> f64 {
+    let expected = decoder.expected(1).expect("bindings").expect("formulas");
+    let (error, step) = expected.error(&logits.to_vec());
+    println!("{error:.2} deviations at step {step}");
+    error
+}
+
+fn decoder(family: Family, steps: u32) -> Decoder {
+    Decoder::new(family, tiny(), schedule(), steps, 3).expect("a decoder")
+}
+
+fn check_family(family: Family) {
+    let decoder = decoder(family, 270);
+    let plan = decoder.plan(Precision::BF16).expect("a plan");
+    assert!(plan.bodies.is_empty() && plan.layers.len() == 2, "the device fuses all of it");
+    let modes = [Mode::Shuffled { seed: 1 }, Mode::Shuffled { seed: 2 }, Mode::Delayed { seed: 3 }];
+    let logits = in_any_order(&decoder, &plan, &modes);
+    let error = error(&decoder, &logits);
+    assert!(error < MOST_DEVIATIONS, "{}: {error} deviations", family.name);
+}
+
+#[test]
+fn llamas_device_program_computes_the_function() {
+    check_family(FAMILIES[0]);
+}
+
+#[test]
+fn qwen2s_device_program_computes_the_function() {
+    check_family(FAMILIES[1]);
+}
+
+#[test]
+fn qwen3s_device_program_computes_the_function() {
+    check_family(FAMILIES[2]);
+}
+
+/// Of the first position: nothing bounds the others where an instruction is called by itself.
+#[test]
+fn what_only_device_programs_call_keeps_to_its_formulas() {
+    let registry = Registry::linked().expect("the registry");
+    for name in ["adopt", "attention_split", "normed_attention_split", "combine_splits", "best", "choose"] {
+        let entry = registry.get(&format!("amk_kernels::{name}")).expect("the instruction");
+        let checked = on_cpu(entry, DType::BF16, 20, 5).unwrap_or_else(|error| panic!("{name}: {error}"));
+        println!("{name}: {:.2} epsilons with {}", checked.error, checked.worst);
+        assert!(checked.ok && checked.oracle == Oracle::F64, "{checked:?}");
+    }
+}
+
+/// The plans of declared instances for every target call only what is linked, as it is.
+#[test]
+fn device_programs_call_linked_functions_as_they_are() {
+    let registry = Registry::linked().expect("the registry");
+    for family in FAMILIES {
+        for instance in &family.kernel.graph().expect("a graph").instances {
+            for precision in [Precision::BF16, Precision::F32] {
+                let plan = amk_cuda::plan_for(family.kernel, instance, &TARGETS[5].schedule, precision);
+                let program = plan.expect("a plan").program;
+                let linked = registry.link(&program);
+                assert!(linked.missing.is_empty(), "{:?}", linked.missing);
+                let unfit: Vec<String> = linked.unfit.iter().map(|unfit| unfit.message(&program).to_string()).collect();
+                assert!(unfit.is_empty(), "{}.{}: {}", family.name, instance.name, unfit[0]);
+            }
+        }
+    }
+}
+
+/// What a planner might do wrong, in every task where it can.
+type Fault = (&'static str, fn(&mut Program));
+
+/// Calls `change` on the operands and parameters of each call of an instruction.
+fn change(program: &mut Program, name: &str, change: impl Fn(&mut amk::ir::Call)) {
+    let names: Vec<String> = program.instructions.iter().map(|instruction| instruction.name.clone()).collect();
+    let calls = program.tasks.iter_mut().flat_map(|task| &mut task.calls);
+    let mut changed = 0;
+    for call in calls.filter(|call| names[call.instruction.index()] == name) {
+        change(call);
+        changed += 1;
+    }
+    assert!(changed > 0, "the program calls `{name}`");
+}
+
+/// Moves the first interval of an operand.
+fn moved(operand: &mut amk::ir::Operand, by: i64) {
+    let first = &mut operand.region.intervals_mut()[0];
+    let add = |base: u32| (i64::from(base) + by) as u32;
+    *first = Interval::fixed(add(first.lo.base), add(first.hi.base));
+}
+
+const FAULTS: [Fault; 10] = [
+    ("keys and values exchanged", |p| change(p, "attention_split", |call| call.operands.swap(1, 2))),
+    ("two workers keep the same part of a cache", |p| {
+        change(p, "attention_split", |call| {
+            call.operands[3..6].iter_mut().filter(|operand| operand.access == Access::Update).for_each(|operand| {
+                operand.region.intervals_mut()[1] = Interval::fixed(0, 1);
+            });
+        });
+    }),
+    ("a split is left out of the sum", |p| {
+        change(p, "combine_splits", |call| {
+            call.operands[..2].iter_mut().for_each(|operand| {
+                operand.region.intervals_mut()[1] = Interval::fixed(1, 3);
+            });
+        });
+    }),
+    ("a split has runs of another length", |p| {
+        change(p, "attention_split", |call| {
+            if call.params[3] == Param::U32(1) {
+                call.params[1] = Param::U32(64);
+            }
+        });
+    }),
+    ("two splits have one split's positions", |p| {
+        change(p, "attention_split", |call| {
+            if call.params[3] == Param::U32(1) {
+                call.params[3] = Param::U32(0);
+            }
+        });
+    }),
+    ("another scale", |p| change(p, "attention_split", |call| call.params[5] = Param::F32(0.3))),
+    ("rows of a weight off by one", |p| {
+        change(p, "linear", |call| {
+            let w = &mut call.operands[1];
+            if w.region.intervals()[0].lo.base > 0 {
+                moved(w, -1);
+            }
+        });
+    }),
+    ("a key head's queries are another's", |p| {
+        change(p, "attention_split", |call| {
+            let lo = call.operands[0].region.intervals()[0].lo.base;
+            moved(&mut call.operands[0], if lo == 0 { 128 } else { -128 });
+        });
+    }),
+    ("gate and up exchanged", |p| change(p, "silu_mul", |call| call.operands.swap(0, 1))),
+    ("tokens counted from another row", |p| {
+        change(p, "best", |call| {
+            if let Param::U32(first @ 1..) = call.params[0] {
+                call.params[0] = Param::U32(first - 1);
+            }
+        });
+    }),
+];
+
+/// Whether a program is refused, or gives something else than the function.
+fn found(decoder: &Decoder, program: Program) -> bool {
+    let registry = Registry::linked().expect("the registry");
+    if verify(program.clone()).is_err() || !registry.link(&program).unfit.is_empty() {
+        return true;
+    }
+    let logits = decoder.on_program(program, Mode::Shuffled { seed: 5 }).expect("it should run");
+    let error = error(decoder, &logits);
+    error.is_nan() || error >= MOST_DEVIATIONS
+}
+
+#[test]
+fn wrong_plans_are_found_without_a_gpu() {
+    let decoder = decoder(FAMILIES[0], 200);
+    let plan = decoder.plan(Precision::BF16).expect("a plan");
+    assert!(!found(&decoder, plan.program.clone()), "the right one");
+    for (fault, change) in FAULTS {
+        let mut program = plan.program.clone();
+        change(&mut program);
+        assert_ne!(program, plan.program);
+        println!("{fault}:");
+        assert!(found(&decoder, program), "{fault}");
+    }
+}
+
+#[test]
+fn a_dropped_write_is_refused() {
+    let decoder = decoder(FAMILIES[0], 1);
+    let plan = decoder.plan(Precision::BF16).expect("a plan");
+    let is_published = |program: &Program, buffer: amk::ir::BufferId| {
+        let buffer = &program.buffers[buffer.index()];
+        buffer.kind == BufferKind::Activation && buffer.dtype == DType::BF16
+    };
+    let mut dropped = 0;
+    for task in 0..plan.program.tasks.len() {
+        let mut program = plan.program.clone();
+        let calls = program.tasks[task].calls.clone();
+        let writes = |call: &amk::ir::Call| {
+            let published = |o: &amk::ir::Operand| o.access == Access::Write && is_published(&plan.program, o.buffer);
+            call.operands.iter().any(published)
+        };
+        program.tasks[task].calls.retain(|call| !writes(call));
+        if program.tasks[task].calls.len() == calls.len() || program.tasks[task].calls.is_empty() {
+            continue;
+        }
+        assert!(verify(program).is_err(), "task {task} publishes nothing");
+        dropped += 1;
+    }
+    assert!(dropped > 10, "{dropped}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(12) })]
+
+    #[test]
+    fn random_decoders_by_random_schedules(
+        family in 0..3usize,
+        (workers, run, splits) in (1..9u32, prop_oneof![Just(2u32), Just(4)], 1..6u32),
+        (fusion, f32) in (prop::bool::weighted(0.8), prop::bool::weighted(0.2)),
+        exchange in prop_oneof![Just(DeviceExchange::Packets), Just(DeviceExchange::Counters), Just(DeviceExchange::Barrier)],
+        (kv_heads, group) in (1..3u32, 1..4u32),
+        (head, partial) in (prop_oneof![4 => Just(64u32), 1 => Just(128), 1 => Just(48)], prop::bool::weighted(0.15)),
+        (hidden, ffn, vocab, layers) in (4..8u32, 4..9u32, 12..20u32, prop_oneof![1 => Just(1u32), 4 => Just(2)]),
+        (odd, seed) in (prop::bool::weighted(0.2), any::<u64>()),
+    ) {
+        let rotary = if partial { head / 2 } else { head };
+        let dims = dims(&[
+            ("VOCAB", 8 * vocab), ("HIDDEN", 32 * hidden), ("LAYERS", layers), ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
+            ("HEAD_DIM", head), ("ROTARY", rotary), ("FFN", 32 * ffn + if odd { 8 } else { 0 }), ("CONTEXT", 400),
+        ]);
+        let schedule = DeviceSchedule { workers, run, splits, fusion, exchange, ..schedule() };
+        let precision = if f32 { Precision::F32 } else { Precision::BF16 };
+        let mut decoder = Decoder::new(FAMILIES[family], dims, schedule, 140, seed).expect("a decoder");
+        let plan = decoder.plan(precision).expect("a plan");
+        let generic = plan.phases.iter().filter(|phase| matches!(phase, Phase::Generic(_))).count();
+        let (name, phases, layers) = (FAMILIES[family].name, plan.phases.len(), plan.layers.len());
+        println!("{name} {precision:?} {workers} workers: {generic} of {phases} phases generic, {layers} layers of splits");
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+        prop_assert!(Image::build(&verified, &plan).is_ok());
+        let logits = in_any_order(&decoder, &plan, &[Mode::Shuffled { seed }]);
+        if f32 {
+            let function = decoder.eager();
+            prop_assert_eq!(bits(&logits[..function.len()]), bits(&function), "nothing is rounded");
+        } else {
+            let error = error(&decoder, &logits);
+            prop_assert!(error < MOST_DEVIATIONS, "{} deviations", error);
+        }
+    }
+}
