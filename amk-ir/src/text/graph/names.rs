@@ -163,6 +163,10 @@ impl Declared {
         self.by_name.entry(name.to_owned()).and_modify(|known| *known = None).or_insert(Some(value));
     }
 
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
     /// The value of this name, if there is one.
     pub(super) fn get(&self, start: &Cursor<'_>, name: &str) -> Parsed<Option<ValueId>> {
         match self.by_name.get(name) {

@@ -448,11 +448,21 @@ impl Reader {
         }
         let from = self.declared.known(cursor)?;
         let mut targets = targets.into_iter();
-        let (Some(to), None) = (targets.next(), targets.next()) else {
+        let (Some(mut to), None) = (targets.next(), targets.next()) else {
             return start.expected("one value on the left of a value");
         };
+        if to.of.is_none() && !self.is_declared(&to.value) {
+            to.of = self.graph.values.get(from.index()).map(|from| (from.dtype, from.shape.clone()));
+        }
         let to = self.target(to)?;
         Ok(Node::Bind { site: self.site(cursor)?, to, from })
+    }
+
+    fn is_declared(&self, value: &Reference) -> bool {
+        match value {
+            Reference::Name(name) => self.declared.has(name),
+            Reference::Number(value) => value.index() < self.graph.values.len(),
+        }
     }
 
     fn target(&mut self, Target { start, value, of }: Target<'_>) -> Parsed<ValueId> {

@@ -150,7 +150,10 @@ impl<'g> Function<'g> {
                 write_site(out, call.site, site)
             }
             Node::Bind { site: own, to, from } => {
-                self.write_target(out, *to)?;
+                match self.value_type(*to) == self.value_type(*from) {
+                    true => write!(out, "{}", self.names.value(*to))?,
+                    false => self.write_target(out, *to)?,
+                }
                 write!(out, " = {}", self.names.value(*from))?;
                 write_site(out, *own, site)
             }
