@@ -1,5 +1,7 @@
 //! `amk dump`.
 
+mod schedule;
+
 use super::check::read_program;
 use super::options::{InstanceArgs, print};
 use amk::ir::{Program, dot, text};
@@ -22,6 +24,9 @@ pub(crate) struct Dump {
     /// The format; `dot` is a picture for Graphviz.
     #[arg(long, default_value = "amk")]
     format: Format,
+    /// Say of a schedule why calls are not fused.
+    #[arg(long)]
+    why: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -30,6 +35,8 @@ enum What {
     Graph,
     /// The tasks, events and queues of an instance.
     Program,
+    /// Which calls run in one task, and how they are cut; of an instance or of a graph's text.
+    Schedule,
     /// What `#[megakernel]` emits beside the function.
     Expansion,
 }
@@ -48,6 +55,7 @@ impl Dump {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.what {
             What::Program => self.print_program()?,
+            What::Schedule => self.print_schedule()?,
             What::Graph | What::Expansion => self.print_graph()?,
         }
         Ok(ExitCode::SUCCESS)
