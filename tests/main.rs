@@ -12,6 +12,7 @@ mod filetests;
 mod formulas;
 mod generic;
 mod gpu;
+mod graphs;
 mod json;
 mod linked;
 mod measure;

@@ -188,13 +188,21 @@ impl Expr {
 
     /// Reads an expression: names, numbers, `+ - * / /^ %` and parentheses.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
-        let mut cursor = Cursor { text, at: 0, room: LARGEST };
+        let mut cursor = Cursor { text, at: 0, room: LARGEST, folds: true };
         let expr = cursor.sum()?;
         cursor.space();
         if cursor.at < text.len() {
             return Err(cursor.error("expected an operator"));
         }
         Ok(expr)
+    }
+
+    /// Reads the expression at the start of a text as it is written, with no constants folded:
+    /// the inverse of printing. Also returns its length in bytes.
+    pub(crate) fn parse_prefix(text: &str) -> Result<(Self, usize), ParseError> {
+        let mut cursor = Cursor { text, at: 0, room: LARGEST, folds: false };
+        let expr = cursor.sum()?;
+        Ok((expr, cursor.at))
     }
 }
 
@@ -219,6 +227,8 @@ struct Cursor<'a> {
     at: usize,
     /// Operations and parentheses that may still come.
     room: u32,
+    /// Whether operations on constants are replaced by their value.
+    folds: bool,
 }
 
 impl Cursor<'_> {
@@ -234,13 +244,21 @@ impl Cursor<'_> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
+    /// Takes `token` and the space before it, if it comes next.
     fn eat(&mut self, token: &str) -> bool {
-        self.space();
-        let found = self.rest().starts_with(token);
+        let rest = self.rest();
+        let found = rest.trim_start().starts_with(token);
         if found {
-            self.at += token.len();
+            self.at += rest.len() - rest.trim_start().len() + token.len();
         }
         found
+    }
+
+    fn binary(&self, op: Op, left: Expr, right: Expr) -> Expr {
+        match self.folds {
+            true => Expr::binary(op, left, right),
+            false => Expr::Binary(op, Box::new(left), Box::new(right)),
+        }
     }
 
     fn deeper(&mut self) -> Result<(), ParseError> {
@@ -254,13 +272,14 @@ impl Cursor<'_> {
         loop {
             let op = if self.eat("+") {
                 Op::Add
-            } else if self.eat("-") {
+            } else if !self.rest().trim_start().starts_with("->") && self.eat("-") {
                 Op::Sub
             } else {
                 return Ok(left);
             };
             self.deeper()?;
-            left = Expr::binary(op, left, self.product()?);
+            let right = self.product()?;
+            left = self.binary(op, left, right);
         }
     }
 
@@ -279,7 +298,8 @@ impl Cursor<'_> {
                 return Ok(left);
             };
             self.deeper()?;
-            left = Expr::binary(op, left, self.atom()?);
+            let right = self.atom()?;
+            left = self.binary(op, left, right);
         }
     }
 
@@ -290,18 +310,22 @@ impl Cursor<'_> {
             return if self.eat(")") { Ok(inner) } else { Err(self.error("expected `)`")) };
         }
         self.space();
-        let word: String = self.rest().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-        let Some(first) = word.chars().next() else {
-            return Err(self.error("expected a dim, an index or a number"));
-        };
-        if first.is_ascii_digit() {
-            let digits = word.replace('_', "");
-            let value = digits.parse().map_err(|_| self.error(&format!("`{word}` is not a number")))?;
-            self.at += word.len();
-            return Ok(Expr::Const(value));
+        let sign = if self.rest().starts_with('-') { "-" } else { "" };
+        let after = &self.rest()[sign.len()..];
+        let word: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        match word.chars().next() {
+            Some(first) if first.is_ascii_digit() => {
+                let digits = format!("{sign}{}", word.replace('_', ""));
+                let value = digits.parse().map_err(|_| self.error(&format!("`{sign}{word}` is not a number")))?;
+                self.at += sign.len() + word.len();
+                Ok(Expr::Const(value))
+            }
+            Some(_) if sign.is_empty() => {
+                self.at += word.len();
+                Ok(Expr::Name(word))
+            }
+            _ => Err(self.error("expected a dim, an index or a number")),
         }
-        self.at += word.len();
-        Ok(Expr::Name(word))
     }
 }
 
@@ -469,8 +493,23 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["16 * n + 16", "(A + 1) * B", "A - (B - C)", "h * G / Q", "N /^ 16", "h / (Q / G)"] {
+        for text in ["16 * n + 16", "(A + 1) * B", "A - (B - C)", "h * G / Q", "N /^ 16", "h / (Q / G)", "A + (-1)"] {
             assert_eq!(parse(text).to_string(), text);
+        }
+        assert_eq!(parse("-9223372036854775808"), Expr::Const(i64::MIN));
+        assert!(Expr::parse("-A").is_err() && Expr::parse("-").is_err());
+    }
+
+    #[test]
+    fn a_prefix_is_read_as_it_is_written() {
+        for (text, printed, rest) in [
+            ("N step T", "N", " step T"),
+            ("h+D] <- x", "h + D", "] <- x"),
+            ("2*3 - (1 + 1) -> y", "2 * 3 - (1 + 1)", " -> y"),
+            ("A % 2 == 0", "A % 2", " == 0"),
+        ] {
+            let (expr, length) = Expr::parse_prefix(text).expect(text);
+            assert_eq!((expr.to_string().as_str(), &text[length..]), (printed, rest));
         }
     }
 

@@ -18,7 +18,6 @@ pub mod explain;
 pub mod expr;
 pub mod graph;
 pub mod graph_error;
-mod graph_text;
 pub mod layout;
 pub mod lower;
 pub mod program;

@@ -7,6 +7,7 @@
 
 use super::bound;
 use super::tile::free_tile;
+use super::unfused::{Refused, Unfused};
 use super::unroll::{PlannedCall, PlannedOperand, Unrolled};
 use crate::expr::{Expr, Op};
 use crate::graph::Graph;
@@ -34,25 +35,54 @@ pub(super) struct Member {
     pub(super) local: Vec<BufferId>,
 }
 
-pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> Result<Vec<Group>, GraphError> {
-    let fusion = |call: &PlannedCall| {
+/// The groups of calls, and the fusions that were asked for or possible and not done.
+pub(super) struct Fused {
+    pub(super) groups: Vec<Group>,
+    pub(super) refused: Vec<Refused>,
+}
+
+pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> Result<Fused, GraphError> {
+    let asked = |call: &PlannedCall| {
         let name = graph.signatures.get(call.signature).map(|signature| signature.name.as_str());
-        let hand_written = !call.signals.is_empty() || !call.waits.is_empty();
-        schedule.fuse.iter().find(|fusion| !hand_written && Some(fusion.op.as_str()) == name).map(|fusion| fusion.into)
+        schedule.fuse.iter().find(|fusion| Some(fusion.op.as_str()) == name).map(|fusion| fusion.into)
     };
     let uses = Uses::of(unrolled);
     let mut prologues: HashMap<BufferId, usize> = HashMap::new();
-    let mut grouped = Grouped { graph, unrolled, uses: &uses, group_of: HashMap::new(), groups: Vec::new() };
+    let mut grouped = Grouped {
+        graph,
+        unrolled,
+        uses: &uses,
+        group_of: HashMap::new(),
+        groups: Vec::new(),
+        prologues: BTreeSet::new(),
+        refused: Vec::new(),
+    };
     for (index, call) in unrolled.calls.iter().enumerate() {
-        match fusion(call) {
-            Some(FuseInto::Consumers) if uses.repeatable(unrolled, index) => {
-                prologues.extend(uses.written(unrolled, index).map(|buffer| (buffer, index)));
+        match asked(call) {
+            Some(into) if has_events(call) => {
+                grouped.refuse(index, into, Unfused::HandWritten);
+                grouped.add(vec![index]);
             }
+            Some(FuseInto::Consumers) => match grouped.repeatable(index) {
+                Ok(()) => {
+                    prologues.extend(uses.written(unrolled, index).map(|buffer| (buffer, index)));
+                    grouped.prologues.insert(index);
+                }
+                Err(because) => {
+                    grouped.refuse(index, FuseInto::Consumers, because);
+                    grouped.add(vec![index]);
+                }
+            },
             Some(FuseInto::Producer) => grouped.add_to_producers(index),
-            _ => grouped.add(vec![index]),
+            None => {
+                if let Some(into) = grouped.possible(index) {
+                    grouped.refuse(index, into, Unfused::NotAsked);
+                }
+                grouped.add(vec![index]);
+            }
         }
     }
-    let mut groups = grouped.groups;
+    let (mut groups, refused) = (grouped.groups, grouped.refused);
     groups.retain(|group| !group.is_empty());
     groups.sort_by_key(|group| group.last().copied());
     let mut members = 0;
@@ -62,7 +92,12 @@ pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> R
         bound::grouped(graph, members, unrolled.calls[calls[0]].site)?;
         Ok(group)
     });
-    counted.collect()
+    Ok(Fused { groups: counted.collect::<Result<_, _>>()?, refused })
+}
+
+/// Whether a call has hand-written signals or waits.
+fn has_events(call: &PlannedCall) -> bool {
+    !call.signals.is_empty() || !call.waits.is_empty()
 }
 
 /// The calls as a group, with the repeated calls that they need.
@@ -119,15 +154,6 @@ impl Uses {
     fn written<'a>(&self, unrolled: &'a Unrolled, call: usize) -> impl Iterator<Item = BufferId> + 'a {
         unrolled.calls[call].operands.iter().filter(|operand| operand.access.writes()).map(|operand| operand.buffer)
     }
-
-    /// Whether a call may be repeated: it writes activations only, and nothing it reads is written again.
-    fn repeatable(&self, unrolled: &Unrolled, call: usize) -> bool {
-        unrolled.calls[call].operands.iter().all(|operand| match operand.access {
-            Access::Write => unrolled.buffers[operand.buffer.index()].kind == BufferKind::Activation,
-            Access::Read => self.writers(operand.buffer).iter().all(|&writer| writer < call),
-            Access::Update => false,
-        })
-    }
 }
 
 /// The calls that run tile by tile, grouped so far.
@@ -138,6 +164,9 @@ struct Grouped<'a> {
     group_of: HashMap<usize, usize>,
     /// The calls of each group in eager order; none where they went into another group.
     groups: Vec<Vec<usize>>,
+    /// Calls that are repeated in the tasks of their consumers.
+    prologues: BTreeSet<usize>,
+    refused: Vec<Refused>,
 }
 
 impl Grouped<'_> {
@@ -146,70 +175,168 @@ impl Grouped<'_> {
         self.groups.push(calls);
     }
 
-    /// A call with those of its producers' groups that it may join, the last ones first: they may stand between it and the others.
+    fn refuse(&mut self, call: usize, into: FuseInto, because: Unfused) {
+        self.refused.push(Refused { call, op: self.op(call), into, because });
+    }
+
+    /// A call with those of its producers' groups that it may join, the last ones first: they may
+    /// stand between it and the others.
     fn add_to_producers(&mut self, call: usize) {
         let mut calls = vec![call];
-        let mut producers = self.producers(call);
+        let (mut producers, mut refused) = self.producers(call);
         producers.sort_by_key(|&producer| self.groups[producer].last().copied());
         for producer in producers.into_iter().rev() {
-            let mut joined = [self.groups[producer].as_slice(), &calls].concat();
-            joined.sort_unstable();
-            if joined.len() <= bound::MOST_FUSED && self.keeps_tiles(&joined) && self.keeps_order(&joined) {
-                self.groups[producer].clear();
-                calls = joined;
+            match self.joined(producer, &calls) {
+                Ok(joined) => {
+                    self.groups[producer].clear();
+                    calls = joined;
+                }
+                Err(because) => refused.push(because),
             }
         }
+        refused.into_iter().for_each(|because| self.refuse(call, FuseInto::Producer, because));
         self.add(calls);
     }
 
-    /// The groups that make the tiles an element-wise call works on; none where its tiles are not theirs.
-    fn producers(&self, call: usize) -> Vec<usize> {
-        let mut found = Vec::new();
+    /// The calls with the ones of a producer's group, where these may run in one task.
+    fn joined(&self, producer: usize, calls: &[usize]) -> Result<Vec<usize>, Unfused> {
+        let mut joined = [self.groups[producer].as_slice(), calls].concat();
+        joined.sort_unstable();
+        if joined.len() > bound::MOST_FUSED {
+            return Err(Unfused::TooLong { calls: joined.len(), most: bound::MOST_FUSED });
+        }
+        self.keeps_tiles(&joined)?;
+        self.keeps_order(&joined)?;
+        Ok(joined)
+    }
+
+    /// The fusion of a call that could be done.
+    fn possible(&self, call: usize) -> Option<FuseInto> {
+        if has_events(&self.unrolled.calls[call]) {
+            return None;
+        }
+        let one_task = self.signature(call).is_some_and(|signature| signature.grid.is_empty());
+        let computes = |operand: &PlannedOperand| !self.uses.writers(operand.buffer).is_empty();
+        let read = || self.uses.written(self.unrolled, call).any(|buffer| !self.uses.readers(buffer).is_empty());
+        let from_calls = self.unrolled.calls[call].operands.iter().any(|o| o.access == Access::Read && computes(o));
+        if one_task && from_calls && read() && self.repeatable(call).is_ok() {
+            return Some(FuseInto::Consumers);
+        }
+        let (producers, _) = self.producers(call);
+        producers.iter().any(|&producer| self.joined(producer, &[call]).is_ok()).then_some(FuseInto::Producer)
+    }
+
+    /// The groups that make the tiles an element-wise call works on, and why others do not.
+    fn producers(&self, call: usize) -> (Vec<usize>, Vec<Unfused>) {
+        let (mut found, mut refused) = (Vec::new(), Vec::new());
         let Some(extent) = self.signature(call).filter(|s| element_wise(s)).and_then(|_| self.grid_extent(call)) else {
-            return found;
+            return (found, vec![Unfused::NotElementWise]);
         };
         for operand in self.unrolled.calls[call].operands.iter().filter(|operand| operand.access == Access::Read) {
-            let ([writer], [_]) = (self.uses.writers(operand.buffer), self.uses.readers(operand.buffer)) else {
-                continue;
-            };
-            let Some(&group) = self.group_of.get(writer) else { continue };
-            let Some(&lead) = self.groups[group].first() else { continue };
-            let tiled = self.signature(lead).is_some_and(|signature| signature.grid.len() == 1);
-            let planned = &self.unrolled.calls[lead];
-            let no_events = planned.signals.is_empty() && planned.waits.is_empty();
-            if tiled && no_events && self.grid_extent(lead) == Some(extent) && !found.contains(&group) {
-                found.push(group);
+            match self.producer(operand, extent) {
+                Some(Ok(group)) if !found.contains(&group) => found.push(group),
+                Some(Err(because)) if !refused.contains(&because) => refused.push(because),
+                _ => {}
             }
         }
-        found
+        if found.is_empty() && refused.is_empty() {
+            refused.push(Unfused::NoProducer);
+        }
+        (found, refused)
+    }
+
+    /// The group that makes an operand's tiles, if a call makes them and no other needs them.
+    fn producer(&self, operand: &PlannedOperand, extent: i64) -> Option<Result<usize, Unfused>> {
+        let (writers, readers) = (self.uses.writers(operand.buffer), self.uses.readers(operand.buffer));
+        let value = || self.value(operand.buffer);
+        let ops = |calls: &[usize]| calls.iter().map(|&call| self.op(call)).collect();
+        let writer = match (writers, readers) {
+            ([], _) => return None,
+            (&[writer], [_]) => writer,
+            ([_], _) => return Some(Err(Unfused::Shared { value: value(), readers: ops(readers) })),
+            _ => return Some(Err(Unfused::Rewritten { value: value(), writers: ops(writers) })),
+        };
+        if self.prologues.contains(&writer) {
+            return Some(Err(Unfused::Repeated { producer: self.op(writer) }));
+        }
+        let &group = self.group_of.get(&writer)?;
+        let &lead = self.groups[group].first()?;
+        let producer = || self.op(lead);
+        Some(if !self.signature(lead).is_some_and(|signature| signature.grid.len() == 1) {
+            Err(Unfused::NoTiles { producer: producer() })
+        } else if has_events(&self.unrolled.calls[lead]) {
+            Err(Unfused::ProducerEvents { producer: producer() })
+        } else if self.grid_extent(lead) != Some(extent) {
+            Err(Unfused::Extents { producer: producer(), theirs: self.grid_extent(lead), own: extent })
+        } else {
+            Ok(group)
+        })
+    }
+
+    /// Whether a call may be repeated: it writes activations only, and nothing it reads is written again.
+    fn repeatable(&self, call: usize) -> Result<(), Unfused> {
+        for operand in &self.unrolled.calls[call].operands {
+            let kind = self.unrolled.buffers[operand.buffer.index()].kind;
+            let value = || self.value(operand.buffer);
+            match operand.access {
+                Access::Write if kind == BufferKind::Activation => {}
+                Access::Write => return Err(Unfused::Kept { value: value(), kind }),
+                Access::Read => {
+                    if let Some(&by) = self.uses.writers(operand.buffer).iter().find(|&&writer| writer >= call) {
+                        return Err(Unfused::Overwritten { value: value(), by: self.op(by) });
+                    }
+                }
+                Access::Update => return Err(Unfused::Updates { value: value() }),
+            }
+        }
+        Ok(())
     }
 
     /// Whether a task may have one tile of each call: what they exchange is cut by the tile alone, which is the first call's.
-    fn keeps_tiles(&self, calls: &[usize]) -> bool {
-        let cut = |&call: &usize| {
-            let exchanged = |operand: &PlannedOperand| {
-                self.uses.conflicting(operand).any(|other| other != call && calls.binary_search(&other).is_ok())
-            };
-            let by_tile = |operand: &PlannedOperand| {
-                self.signature(call).and_then(tile).is_some_and(|tile| operand.spans == [tile])
-            };
-            self.unrolled.calls[call].operands.iter().all(|operand| !exchanged(operand) || by_tile(operand))
+    fn keeps_tiles(&self, calls: &[usize]) -> Result<(), Unfused> {
+        let within = |call: usize, operand: &PlannedOperand| {
+            self.uses.conflicting(operand).any(|other| other != call && calls.binary_search(&other).is_ok())
         };
+        for &call in calls {
+            let tile = self.signature(call).and_then(tile);
+            let by_tile = |operand: &PlannedOperand| tile.as_ref().is_some_and(|tile| operand.spans == [tile.clone()]);
+            let operands = &self.unrolled.calls[call].operands;
+            if let Some(other) = operands.iter().find(|operand| within(call, operand) && !by_tile(operand)) {
+                return Err(Unfused::TilesDisagree { call: self.op(call), value: self.value(other.buffer) });
+            }
+        }
         let free = |&call: &usize| {
             self.signature(call).is_some_and(|s| s.grid.first().is_some_and(|grid| free_tile(s, grid).is_some()))
         };
-        calls.iter().all(cut) && calls.iter().skip(1).all(free)
+        match calls.iter().skip(1).find(|call| !free(call)) {
+            Some(&call) => Err(Unfused::FixedTile { call: self.op(call) }),
+            None => Ok(()),
+        }
     }
 
     /// Whether the calls may run where the last one does: no other call from the first on writes what one before it uses, or
     /// uses what one before it writes.
-    fn keeps_order(&self, calls: &[usize]) -> bool {
-        let Some(&last) = calls.last() else { return true };
-        calls.iter().all(|&call| {
-            let mut conflicting =
-                self.unrolled.calls[call].operands.iter().flat_map(|operand| self.uses.conflicting(operand));
-            !conflicting.any(|other| call < other && other < last && calls.binary_search(&other).is_err())
-        })
+    fn keeps_order(&self, calls: &[usize]) -> Result<(), Unfused> {
+        let Some(&last) = calls.last() else { return Ok(()) };
+        for &call in calls {
+            let between = |other: usize| call < other && other < last && calls.binary_search(&other).is_err();
+            for operand in &self.unrolled.calls[call].operands {
+                if let Some(other) = self.uses.conflicting(operand).find(|&other| between(other)) {
+                    return Err(Unfused::Between { call: self.op(other), value: self.value(operand.buffer) });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of a call's instruction.
+    fn op(&self, call: usize) -> String {
+        self.signature(call).map_or(String::new(), |signature| signature.name.clone())
+    }
+
+    /// The name of a value.
+    fn value(&self, buffer: BufferId) -> String {
+        self.unrolled.buffers[buffer.index()].name.clone()
     }
 
     fn signature(&self, call: usize) -> Option<&Signature> {

@@ -9,11 +9,16 @@
 mod assign;
 mod bound;
 mod connect;
+mod decided;
 mod explicit;
 mod fuse;
 pub mod parts;
 mod tile;
+mod unfused;
 pub mod unroll;
+
+pub use decided::{Decided, DecidedCall, DecidedOp, TileCut};
+pub use unfused::{Refused, Unfused};
 
 use crate::graph::{Graph, Instance};
 use crate::graph_error::GraphError;
@@ -34,6 +39,8 @@ pub struct Lowered {
     pub op_sites: Vec<u32>,
     /// The floats and flags it was made with.
     pub constants: Constants,
+    /// What was decided on the way.
+    pub decided: Decided,
 }
 
 /// Lowers a graph that passed [`crate::shapes::check`] for an instance, by its own schedule or the graph's.
@@ -46,7 +53,7 @@ pub fn lower(graph: &Graph, instance: &Instance) -> Result<Lowered, Vec<GraphErr
 pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Lowered, Vec<GraphError>> {
     check_schedule(graph, schedule)?;
     let unrolled = unroll::unroll(graph, instance, schedule)?;
-    let groups = fuse::fuse(graph, &unrolled, schedule).map_err(|error| vec![error])?;
+    let fuse::Fused { groups, refused } = fuse::fuse(graph, &unrolled, schedule).map_err(|error| vec![error])?;
     let tiled = tile::tile(graph, &unrolled, &groups, schedule)?;
     let mut program = Program {
         name: format!("{}.{}", graph.name, instance.name),
@@ -66,7 +73,8 @@ pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Re
     connect::connect(&mut program, &tiled.ops, &explicit).map_err(|error| vec![error])?;
     program.queues = assign::assign(&program, &tiled.ops, schedule);
     let op_sites = tiled.ops.iter().map(|op| op.site).collect();
-    Ok(Lowered { program, op_sites, constants: unrolled.constants })
+    let decided = Decided::of(graph, &unrolled, &groups, tiled.ops, refused);
+    Ok(Lowered { program, op_sites, constants: unrolled.constants, decided })
 }
 
 /// The program's record of an instruction: tensor operands in order, results last; then the scalar parameters.

@@ -29,6 +29,8 @@ pub(super) struct TiledOp {
     pub(super) tasks: Range<usize>,
     /// Tile numbers of each task in the lead call's grid, by grid variable.
     pub(super) coordinates: Vec<BTreeMap<String, i64>>,
+    /// How each grid variable of the lead call is cut.
+    pub(super) axes: Vec<Vec<Range<i64>>>,
 }
 
 /// A tile: the value of each grid variable and of its step's name.
@@ -89,6 +91,7 @@ fn tile_group(
         call: lead.call,
         tasks: first..out.tasks.len(),
         coordinates,
+        axes,
     });
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A cursor over one line of the text format.
 
 use super::error::{ParseCause, ParseError};
+use crate::expr::Expr;
 
 /// Reads one line from left to right; a comment ends it.
 #[derive(Clone)]
@@ -125,6 +126,11 @@ impl<'a> Cursor<'a> {
             return self.expected("a name that starts with `@`");
         }
         self.at += 1;
+        self.bare_name(brackets)
+    }
+
+    /// A name without `@`, or a quoted string.
+    pub(super) fn bare_name(&mut self, brackets: bool) -> Parsed<String> {
         let rest = self.rest();
         if rest.starts_with('"') {
             return self.quoted();
@@ -149,6 +155,38 @@ impl<'a> Cursor<'a> {
             }
             _ => self.expected("a string in double quotes"),
         }
+    }
+
+    /// Whether `symbol` stands here.
+    pub(super) fn at_symbol(&self, symbol: &str) -> bool {
+        self.rest().starts_with(symbol)
+    }
+
+    /// Takes a dot and digits, as in `x.2`, if they stand here as a whole.
+    pub(super) fn eat_numbered(&mut self) -> bool {
+        let Some(after) = self.rest().strip_prefix('.') else { return false };
+        let digits = after.find(|c: char| !is_word(c)).unwrap_or(after.len());
+        let found = is_digits(after.get(..digits).unwrap_or(""));
+        if found {
+            self.advance(1 + digits);
+        }
+        found
+    }
+
+    /// An expression over dims and indices.
+    pub(super) fn expr(&mut self) -> Parsed<Expr> {
+        let read = Expr::parse_prefix(self.rest());
+        let (expr, bytes) = read.map_err(|error| {
+            self.at += error.at;
+            self.error(ParseCause::Expression { why: error.message })
+        })?;
+        self.advance(bytes);
+        Ok(expr)
+    }
+
+    /// The text up to the cursor's end from where `start` stands.
+    pub(super) fn since(&self, start: &Self) -> &'a str {
+        self.text.get(start.at..self.at).unwrap_or("").trim_end()
     }
 
     /// Whether a number stands here.
@@ -192,13 +230,37 @@ impl<'a> Cursor<'a> {
     /// Characters up to one of the delimiters of a parameter list.
     pub(super) fn scalar(&mut self) -> Parsed<&'a str> {
         let rest = self.rest();
-        let end = rest.find(|c: char| matches!(c, ',' | '}' | ';') || c.is_whitespace()).unwrap_or(rest.len());
+        let end = rest.find(|c: char| matches!(c, ',' | ')' | '}' | ';') || c.is_whitespace()).unwrap_or(rest.len());
         let scalar = rest.get(..end).unwrap_or("");
         if scalar.is_empty() {
             return self.expected("a parameter");
         }
         self.advance(end);
         Ok(scalar)
+    }
+}
+
+/// A list with commas between its items.
+pub(super) fn list(
+    cursor: &mut Cursor<'_>,
+    open: &'static str,
+    close: &'static str,
+    mut item: impl FnMut(&mut Cursor<'_>) -> Parsed<()>,
+) -> Parsed<()> {
+    let (opening, closing) = match open {
+        "(" => ("`(`", "`,` or `)`"),
+        "[" => ("`[`", "`,` or `]`"),
+        _ => ("`{`", "`,` or `}`"),
+    };
+    cursor.expect(open, opening)?;
+    if cursor.eat(close) {
+        return Ok(());
+    }
+    loop {
+        item(cursor)?;
+        if !cursor.eat(",") {
+            return cursor.expect(close, closing);
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Errors of the reader of the text format.
 
-use super::shown::clipped;
+use super::shown::{OneLine, clipped};
 use core::fmt;
 
-/// Why a text is not a program, and where.
+/// Why a text is not a program or not a graph, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
     /// The line, from 1.
@@ -50,8 +50,10 @@ pub enum ParseCause {
         /// The name.
         name: String,
     },
-    /// The name stands for several instructions.
+    /// The name stands for several instructions or values.
     Ambiguous {
+        /// The entities, in the plural.
+        kind: &'static str,
         /// The name.
         name: String,
     },
@@ -80,11 +82,48 @@ pub enum ParseCause {
     MixedQueues,
     /// The text has no `program` line.
     NoProgram,
+    /// The text has no `graph` line.
+    NoGraph,
+    /// What stands here is not an expression over dims and indices.
+    Expression {
+        /// What was expected.
+        why: String,
+    },
+    /// The text ends within a block.
+    Open {
+        /// The first word of the block's first line.
+        block: &'static str,
+    },
+    /// Blocks within blocks, or lists of layouts within lists.
+    TooDeep {
+        /// Blocks that may be within each other.
+        most: usize,
+    },
+    /// A value has one type here and another one above.
+    Retyped {
+        /// The value's name.
+        name: String,
+        /// The type above.
+        before: String,
+    },
+    /// The `task` clause of an instruction has no region for a tensor on the side where it belongs.
+    NoRegion {
+        /// The tensor's name.
+        name: String,
+        /// Left or right of the arrow.
+        side: &'static str,
+    },
 }
 
 /// A piece of the text in backticks, which stays short on long input.
 pub(super) fn tick(text: &str) -> String {
     format!("`{}`", clipped(text, 40))
+}
+
+/// A message that quotes the text: on one line, and short.
+fn clipped_line(message: &str) -> String {
+    const LONGEST: usize = 120;
+    OneLine(message).to_string().chars().take(LONGEST).collect()
 }
 
 impl fmt::Display for ParseCause {
@@ -98,12 +137,18 @@ impl fmt::Display for ParseCause {
             Self::OutOfOrder { expected, found } => write!(f, "expected {}, found {}", tick(expected), tick(found)),
             Self::Repeated { what } => write!(f, "{} is given twice", tick(what)),
             Self::NotDeclared { kind, name } => write!(f, "{kind} {} is not declared above", tick(name)),
-            Self::Ambiguous { name } => write!(f, "several instructions are named {}", tick(name)),
+            Self::Ambiguous { kind, name } => write!(f, "several {kind} are named {}", tick(name)),
             Self::TooLarge { number, max } => write!(f, "{} is too large, at most {max} fits", tick(number)),
             Self::Rank { found, max } => write!(f, "{found} dimensions where at most {max} are possible"),
             Self::EventIndex { index, extent } => write!(f, "index {index} is outside of extent {extent}"),
             Self::MixedQueues => write!(f, "both `worker` and `ticket` lines"),
             Self::NoProgram => write!(f, "no `program` line"),
+            Self::NoGraph => write!(f, "no `graph` line"),
+            Self::Expression { why } => f.write_str(&clipped_line(why)),
+            Self::Open { block } => write!(f, "the text ends within a block of `{block}`"),
+            Self::TooDeep { most } => write!(f, "more than {most} blocks within each other"),
+            Self::Retyped { name, before } => write!(f, "{} is {} above", tick(name), tick(before)),
+            Self::NoRegion { name, side } => write!(f, "no region of {} {side} of the arrow", tick(name)),
         }
     }
 }

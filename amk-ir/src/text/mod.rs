@@ -1,4 +1,4 @@
-//! The text format `.amk`, and JSON.
+//! The text format `.amk` of programs and graphs, and JSON.
 //!
 //! ```text
 //! program @decode.tiny
@@ -34,9 +34,12 @@
 //!
 //! `print(&parse(text)?)` is a fixed point of both, and `parse(&print(&program))` is the program again; NaN parameters
 //! keep being NaN.
+//!
+//! A text whose first line starts with `graph` is a graph; [`graph`] describes its lines.
 
 mod cursor;
 mod error;
+pub mod graph;
 mod json;
 mod parse;
 mod print;
@@ -44,6 +47,7 @@ mod shown;
 mod table;
 
 pub use error::{ParseCause, ParseError};
+pub use graph::{GraphLines, is_graph, parse_graph, parse_graph_with_lines};
 pub use json::{FormError, JSON_VERSION, JsonError, read_json};
 pub use parse::{Lines, parse, parse_with_lines};
 pub use print::print;

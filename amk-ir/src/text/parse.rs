@@ -1,6 +1,6 @@
 //! The reader of the text format.
 
-use super::cursor::{Cursor, Parsed, is_digits};
+use super::cursor::{Cursor, Parsed, is_digits, list};
 use super::error::{ParseCause, ParseError, tick};
 use super::print::{EVENT, KINDS, dtype_of};
 use super::table::at_routed;
@@ -312,7 +312,7 @@ impl Parser {
         match self.by_name.get(word) {
             Some(Some(id)) => Ok(*id),
             Some(None) => {
-                let mut error = start.error(ParseCause::Ambiguous { name: word.to_owned() });
+                let mut error = start.error(ParseCause::Ambiguous { kind: "instructions", name: word.to_owned() });
                 error.help = Some("call it by its id, as `i0(..)`".to_owned());
                 Err(error)
             }
@@ -457,30 +457,6 @@ pub(super) fn next_id(cursor: &mut Cursor<'_>, prefix: &str, next: usize, expect
     Err(error)
 }
 
-/// A list with commas between its items.
-fn list(
-    cursor: &mut Cursor<'_>,
-    open: &'static str,
-    close: &'static str,
-    mut item: impl FnMut(&mut Cursor<'_>) -> Parsed<()>,
-) -> Parsed<()> {
-    let (opening, closing) = match open {
-        "(" => ("`(`", "`,` or `)`"),
-        "[" => ("`[`", "`,` or `]`"),
-        _ => ("`{`", "`,` or `}`"),
-    };
-    cursor.expect(open, opening)?;
-    if cursor.eat(close) {
-        return Ok(());
-    }
-    loop {
-        item(cursor)?;
-        if !cursor.eat(",") {
-            return cursor.expect(close, closing);
-        }
-    }
-}
-
 fn buffer_kind(cursor: &mut Cursor<'_>) -> Parsed<BufferKind> {
     let word = cursor.peek_word();
     match KINDS.iter().find(|(_, name)| *name == word) {
@@ -489,7 +465,8 @@ fn buffer_kind(cursor: &mut Cursor<'_>) -> Parsed<BufferKind> {
     }
 }
 
-fn dtype(cursor: &mut Cursor<'_>) -> Parsed<DType> {
+/// An element type.
+pub(super) fn dtype(cursor: &mut Cursor<'_>) -> Parsed<DType> {
     match dtype_of(cursor.peek_word()) {
         Some(dtype) => cursor.word("an element type").map(|_| dtype),
         None => cursor.expected("an element type, as `f32` or `bf16`"),

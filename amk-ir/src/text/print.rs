@@ -81,7 +81,8 @@ fn first_trailing_write(accesses: impl DoubleEndedIterator<Item = Access> + Exac
     len - accesses.rev().take_while(|&access| access == Access::Write).count()
 }
 
-fn access_mark(access: Access) -> &'static str {
+/// The mark of an access in front of an operand.
+pub(super) fn access_mark(access: Access) -> &'static str {
     match access {
         Access::Read => "",
         Access::Write => "out ",
@@ -332,7 +333,12 @@ fn write_queues(out: &mut String, queues: &Queues) -> fmt::Result {
     }
 }
 
-fn write_list<T>(out: &mut String, items: &[T], mut write: impl FnMut(&mut String, &T) -> fmt::Result) -> fmt::Result {
+/// The items with commas between them.
+pub(super) fn write_list<T>(
+    out: &mut String,
+    items: &[T],
+    mut write: impl FnMut(&mut String, &T) -> fmt::Result,
+) -> fmt::Result {
     for (n, item) in items.iter().enumerate() {
         if n > 0 {
             write!(out, ", ")?;
@@ -348,16 +354,17 @@ pub(super) fn name(name: &str, brackets: bool) -> String {
 }
 
 /// A word, in quotes where it must be.
-fn word(name: &str) -> String {
+pub(super) fn word(name: &str) -> String {
     if is_plain_word(name) { name.to_owned() } else { quoted(name) }
 }
 
 /// A word that is not taken for an access.
-fn operand_name(name: &str) -> String {
+pub(super) fn operand_name(name: &str) -> String {
     if matches!(name, "mut" | "out" | "early") { quoted(name) } else { word(name) }
 }
 
-fn quoted(text: &str) -> String {
+/// A string in double quotes.
+pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", Shown(text))
 }
 

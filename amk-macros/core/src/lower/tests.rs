@@ -277,13 +277,13 @@ fn flags_choose_statements_and_values() {
     });
     let expected = [
         "if w.tied {",
-        "z: f32[H] = add(x, x)",
+        "z: f32[H] = add(x, x) site 1",
         "y = z",
         "} else {",
-        "y: f32[H] = linear(x, w.last.w)",
+        "y: f32[H] = linear(x, w.last.w) site 0",
         "}",
         "if w.tied {",
-        "y: f32[H] = add(y, x)",
+        "y: f32[H] = add(y, x) site 3",
         "}",
         "return y",
         "}",

@@ -94,21 +94,29 @@ fn exit(accepted: bool) -> ExitCode {
 /// Reads a program from a file, or from standard input where the path is `-`: `.amk` text or, where the file's name ends so or the
 /// input starts so, JSON.
 pub(crate) fn read_program(path: &Path) -> Result<Program> {
-    let input = path == Path::new("-");
-    let name = if input { "standard input".into() } else { path.display().to_string() };
+    let source = read_source(path)?;
+    let json = match path == Path::new("-") {
+        true => source.trim_start().starts_with('{'),
+        false => path.extension().is_some_and(|extension| extension == "json"),
+    };
+    let not_one = || format!("{} is no program", source_name(path));
+    if json { Program::from_json(&source).with_context(not_one) } else { text::parse(&source).with_context(not_one) }
+}
+
+fn source_name(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".into() } else { path.display().to_string() }
+}
+
+/// Reads a text from a file, or from standard input where the path is `-`.
+pub(crate) fn read_source(path: &Path) -> Result<String> {
+    let name = source_name(path);
     let mut bytes = Vec::new();
-    let read = match input {
+    let read = match path == Path::new("-") {
         true => std::io::stdin().read_to_end(&mut bytes),
         false => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
     };
     read.with_context(|| format!("cannot read {name}"))?;
-    let source = String::from_utf8(bytes).with_context(|| format!("{name} is no text"))?;
-    let json = match input {
-        true => source.trim_start().starts_with('{'),
-        false => path.extension().is_some_and(|extension| extension == "json"),
-    };
-    let not_one = || format!("{name} is no program");
-    if json { Program::from_json(&source).with_context(not_one) } else { text::parse(&source).with_context(not_one) }
+    String::from_utf8(bytes).with_context(|| format!("{name} is no text"))
 }
 
 /// What the certificate of an accepted program rests on, in words; or why there is none, or it does not hold.

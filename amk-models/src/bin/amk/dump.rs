@@ -1,5 +1,7 @@
 //! `amk dump`.
 
+mod schedule;
+
 use super::check::read_program;
 use super::options::{Device, InstanceArgs, print, read_device_schedule};
 use amk::ir::graph::Instance;
@@ -30,6 +32,9 @@ pub(crate) struct Dump {
     /// The format; `dot` is a picture for Graphviz.
     #[arg(long, default_value = "amk")]
     format: Format,
+    /// Say of a schedule why calls are not fused.
+    #[arg(long)]
+    why: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -38,6 +43,8 @@ enum What {
     Graph,
     /// The tasks, events and queues of an instance.
     Program,
+    /// Which calls run in one task, and how they are cut; of an instance or of a graph's text.
+    Schedule,
     /// What `#[megakernel]` emits beside the function.
     Expansion,
 }
@@ -62,6 +69,7 @@ impl Dump {
         }
         match self.what {
             What::Program => self.print_program()?,
+            What::Schedule => self.print_schedule()?,
             What::Graph | What::Expansion => self.print_graph()?,
         }
         Ok(ExitCode::SUCCESS)
