@@ -127,8 +127,8 @@ impl Area {
         let mut copy = vec![0.0; self.cut.elements()];
         self.runs(moment.pos, |from, to, len| {
             let copy = &mut copy[to..to + len];
-            // SAFETY: a row of the region, as above.
             match self.element {
+                // SAFETY: a row of the region, as above.
                 Element::Word => copy.copy_from_slice(unsafe { self.row::<f32>(moment, from, len) }),
                 // SAFETY: likewise.
                 Element::BF16 => unsafe { self.row::<bf16>(moment, from, len) }.convert_to_f32_slice(copy),
