@@ -2,9 +2,9 @@
 //! entry of every table, changed to another plausible value, is refused by name. And the C++ form
 //! of the ABI is up to date.
 
-use amk::ir::verify::{Verified, verify};
 use amk::ir::BufferId;
 use amk::ir::graph::Instance;
+use amk::ir::verify::{Verified, verify};
 use amk::vm::cuda::image::{Record, abi};
 use amk::vm::cuda::plan::Plan;
 use amk::vm::cuda::{DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, plan_for};
@@ -45,9 +45,9 @@ impl Case {
     ) -> Self {
         let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
         let mut sized: Instance = kernel.instance(instance).expect("the instance").clone();
-        let dims = [("LAYERS", 3)].iter().chain(dims).map(|&(dim, value)| (dim.to_owned(), value));
+        let dims = [("LAYERS", 2)].iter().chain(dims).map(|&(dim, value)| (dim.to_owned(), value));
         sized.dims.extend(dims);
-        let schedule = DeviceSchedule { exchange, ..h200().schedule };
+        let schedule = DeviceSchedule { exchange, workers: 40, ..h200().schedule };
         let plan = plan_for(kernel, &sized, &schedule, precision).expect("it should be planned");
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{instance}: {rejected}"));
         let image = Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{instance}: {error}"));
@@ -80,22 +80,21 @@ impl Case {
 }
 
 /// Without biases and norms of heads, with norms of heads, with biases.
-const FUSED: [(&str, &str); 3] =
-    [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
-const EXCHANGES: [DeviceExchange; 3] = [DeviceExchange::Packets, DeviceExchange::Counters, DeviceExchange::Barrier];
+const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
+/// Rows that are no multiple of 32: the residual is adopted from generic tasks.
+const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
+/// Heads that fused attention does not compute.
+const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 96), ("ROTARY", 96)];
 
 /// Fused and generic tasks, with each exchange.
 fn cases() -> Vec<Case> {
+    use DeviceExchange::{Barrier, Counters, Packets};
     let (bf16, f32) = (Precision::BF16, Precision::F32);
-    let mut cases = Vec::new();
-    for exchange in EXCHANGES {
-        cases.extend(FUSED.map(|model| Case::new(model, &[], exchange, bf16)));
-        // Rows that are no multiple of 32: the residual is adopted from generic tasks.
-        cases.push(Case::new(("llama", "llama_3_2_1b"), &[("FFN", 8200)], exchange, bf16));
-    }
-    let heads = [("HEAD_DIM", 96), ("ROTARY", 96)];
-    cases.push(Case::new(("llama", "llama_3_2_1b"), &heads, DeviceExchange::Counters, bf16));
-    cases.push(Case::new(FUSED[1], &[], DeviceExchange::Packets, f32));
+    let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
+    cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
+    cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
+    cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
+    cases.push(Case::new(FUSED[1], &[], Packets, f32));
     cases
 }
 
@@ -117,24 +116,24 @@ fn others(case: &Case, at: usize, (name, get, _): &Field) -> BTreeSet<u32> {
     let (image, record) = (&case.image, &case.image.records[at]);
     let value = get(record);
     let mut others: BTreeSet<u32> =
-        [1, 2, 8, 16, 512].iter().flat_map(|&by| [value.wrapping_add(by), value.wrapping_sub(by)]).collect();
+        [1, 8, 512].iter().flat_map(|&by| [value.wrapping_add(by), value.wrapping_sub(by)]).collect();
     others.insert(0);
     // Of its neighbours, of others of its kind, of the same buffer elsewhere.
     let near = at.saturating_sub(3)..(at + 4).min(image.records.len());
     others.extend(image.records[near].iter().map(get));
     let alike: Vec<u32> =
         image.records.iter().filter(|other| Case::kind(other) == Case::kind(record)).map(get).collect();
-    others.extend(alike.iter().step_by(alike.len().div_ceil(24)));
+    others.extend(alike.iter().step_by(alike.len().div_ceil(8)));
     match *name {
         "input" | "output" | "partial" | "signal" | "wait" => {
             let packets: BTreeSet<u32> = image.packet_at.values().chain(&image.events).copied().collect();
-            others.extend(packets.iter().step_by(packets.len().div_ceil(48)));
+            others.extend(packets.iter().step_by(packets.len().div_ceil(12)));
             let next = packets.range(value + 1..).next();
             others.extend(packets.range(..value).next_back().into_iter().chain(next));
         }
         "norm" | "bias" => others.extend(image.constants.iter().map(|(_, at)| at)),
         "shape" => others.extend((0..32).map(|bit| value ^ 1 << bit)),
-        "op" => others.extend(0..24),
+        "op" => others.extend(0..18),
         _ => {}
     }
     let most = if matches!(*name, "op" | "units") { u32::from(u16::MAX) } else { u32::MAX };
@@ -172,18 +171,13 @@ fn every_changed_field_of_every_kind_of_record_is_refused_by_name() {
     assert!(unnamed.is_empty(), "{} not by name:\n{}", unnamed.len(), some(&unnamed));
 }
 
-/// Whether a refusal names the field, or says what the program has instead.
+/// Whether a refusal names the field, perhaps with others that mean something together.
 fn names(said: &str, field: &str) -> bool {
-    let related: &[&str] = match field {
-        // What is of no use to an instruction, the first field that it is of no use to says.
-        "op" | "shape" => return said.contains('`'),
-        // The rows of a record are given by both.
-        "units" => &["units", "row", "tape"],
-        "output" => &["output", "row"],
-        "wait" => &["wait", "arrivals"],
-        _ => &[],
-    };
-    related.iter().chain([&field]).any(|name| said.contains(&format!("`{name}`")))
+    match field {
+        // Of another instruction or form, the first field that does not fit is named.
+        "op" | "shape" => said.contains('`'),
+        _ => said.split('`').any(|quoted| quoted.split(", ").any(|name| name == field)),
+    }
 }
 
 /// A change of an image.
@@ -293,7 +287,7 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
         change("kv_blocks", |image| image.fixed.kv_blocks -= 1),
         change("rotary", |image| image.fixed.rotary += 1),
         change("rope_scale", |image| image.fixed.rope_scale += 0.5),
-        change("score_scale", |image| image.fixed.score_scale *= 2.0),
+        change("score_scale", |image| image.fixed.score_scale += 0.5),
         change("eps", |image| image.fixed.eps += 1e-3),
         change("logits", |image| image.fixed.logits.0 += 1),
         change("token", |image| image.fixed.token.0 += 1),
@@ -347,7 +341,7 @@ fn changes_of_generic_tasks(case: &Case) -> Vec<Change> {
             }
         }
     }
-    all.push(change("words", |image| drop(image.plain.words.pop())));
+    all.push(change("words", |image| image.plain.words.truncate(1)));
     all.push(change("words", |image| image.plain.words.push(0)));
     all.push(change("scratch", |image| image.plain.scratch -= 4));
     all.push(change("scratch", |image| image.plain.scratch += 1));
@@ -393,6 +387,6 @@ fn a_refusal_says_what_the_record_has_and_what_the_program_has() {
     insta::assert_snapshot!(said.expect("it should be refused"));
     let said = case.refusal(|image| image.records[find(abi::OP_GEMV)].norm += 576);
     insta::assert_snapshot!(said.expect("it should be refused"));
-    let said = case.refusal(|image| image.pieces[0][0].parts[0].rows = 64..80);
+    let said = case.refusal(|image| image.pieces[0][0].parts[0].rows = 320..328);
     insta::assert_snapshot!(said.expect("it should be refused"));
 }

@@ -1,4 +1,4 @@
-// What the schedule and the options of a VM set, and what records and traces are made of beside the ABI.
+// What the schedule and the options of a VM set, beside the ABI.
 #pragma once
 #include "abi.cuh"
 #include "ptx.cuh"
@@ -33,6 +33,4 @@
 #else
 #define AMK_BLOCK_WARPS (AMK_WARPS + 3)
 #endif
-constexpr int HOT_WORDS = 8; // of a record, those that a projection reads
-static_assert(__builtin_offsetof(Record, task) == 4 * HOT_WORDS - 4, "a projection reads these");
-#define AMK_USED_WORDS (AMK_EXCHANGE ? RECORD_WORDS : 11) // by consumers
+#define AMK_USED_WORDS (AMK_EXCHANGE ? RECORD_WORDS : COLD_WORDS) // of a record, by consumers

@@ -1,7 +1,7 @@
 //! Generic device bodies in the generated source: their texts, and a function for each that makes its views, calls it and delivers.
 
-use super::plan::{Body, Plan};
 use super::image::abi::FIRST_BODY;
+use super::plan::{Body, Plan};
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
 use core::fmt::Write as _;
 

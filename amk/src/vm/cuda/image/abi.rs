@@ -118,18 +118,20 @@ constants! {
     SCRATCH_FLOATS = 4352 => "constexpr int SCRATCH_FLOATS =";
     /// Elements of an attention head at most.
     MAX_HEAD_DIM = 128 => "constexpr int MAX_HEAD_DIM =";
-    /// Number of the first generic body; the others follow.
-    FIRST_BODY = 16 => "constexpr u32 FIRST_BODY =";
     /// Words of a record.
     RECORD_WORDS = 16 => "constexpr int RECORD_WORDS =";
+    /// The first words of a record, which are all that a projection reads.
+    HOT_WORDS = 8 => "constexpr int HOT_WORDS =";
+    /// Those that consumers read where no task waits for a counter.
+    COLD_WORDS = 11 => "constexpr int COLD_WORDS =";
     /// Words of a tile in the arguments of a generic task.
     OPERAND_WORDS = 16 => "constexpr int OPERAND_WORDS =";
     /// Dimensions of a tile at most.
     MAX_RANK = 4 => "constexpr u32 MAX_RANK =";
     /// Words of a record that the consumers write into a trace; the loader writes the others.
-    TRACE_OF_TASK = 8 => "constexpr u32 TRACE_OF_TASK =";
+    TRACE_OF_TASK = 8 => "#define TRACE_OF_TASK";
     /// Words of a worker in a trace: its clock and the timer at the end.
-    TRACE_WORKER_WORDS = 2 => "constexpr u32 TRACE_WORKER_WORDS =";
+    TRACE_WORKER_WORDS = 2 => "#define TRACE_WORKER_WORDS";
     /// Of a projection's shape: the bits of its input length.
     GEMV_K = 0xfffff => "constexpr u32 GEMV_K =";
     /// Of a projection's shape: the first of two bits, a `GemvInput`.
@@ -213,7 +215,7 @@ enumerations! {
 structs! {
     /// One task of one worker. Packet offsets count packets, constant offsets count elements.
     struct Record {
-        /// A `DeviceOp`, or a generic body from FIRST_BODY on.
+        /// A `DeviceOp`, or a generic body from 16 on.
         op: u16,
         /// Units of 8 rows; of a combination, slices of 32 elements.
         units: u16,
@@ -370,6 +372,11 @@ structs! {
     }
 }
 
+/// The number of the first generic body in a record; the others follow.
+pub const FIRST_BODY: u32 = 16;
+
+const _: () = assert!(core::mem::offset_of!(Record, layer) == HOT_WORDS as usize * 4);
+const _: () = assert!(core::mem::offset_of!(Record, tape) == COLD_WORDS as usize * 4);
 const _: () = assert!(size_of::<Record>() == RECORD_WORDS as usize * 4);
 const _: () = assert!(size_of::<TileWords>() == OPERAND_WORDS as usize * 4);
 const _: () = assert!(core::mem::offset_of!(TileWords, hi) == (3 + MAX_RANK as usize) * 4);
@@ -445,9 +452,8 @@ mod tests {
     #[test]
     fn fields_are_declared_as_the_device_has_them() {
         let structs = |name| STRUCTS.iter().find(|known| known.name == name).expect("a struct");
-        let declared = |of, name| {
-            declaration(structs(of).fields.iter().find(|field| field.name == name).expect("a field"))
-        };
+        let declared =
+            |of, name| declaration(structs(of).fields.iter().find(|field| field.name == name).expect("a field"));
         assert_eq!(declared("Record", "op"), "u16 op");
         assert_eq!(declared("Params", "eps"), "float eps");
         assert_eq!(declared("Params", "stops"), "u32 stops[8]");

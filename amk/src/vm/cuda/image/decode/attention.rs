@@ -21,13 +21,14 @@ fn results(record: &Record, places: &Places<'_>, form: AttentionForm) -> Result<
     let combined = places.combined(partial);
     if combined != Some(attended) {
         let expected = combined.map_or("nothing".to_owned(), |id| places.name(id));
-        let what = format!("points at {}, {} is combined into {expected}", places.name(attended), places.name(partial));
-        return Err(Refusal::new("output", what));
+        let what =
+            format!("point at {}, but {} is combined into {expected}", places.name(attended), places.name(partial));
+        return Err(Refusal::new("output, partial", what));
     }
     let layer = places.layer(partial);
     if layer != Some(record.layer) {
         let what = format!("is {}, {} is of layer {layer:?}", record.layer, places.name(partial));
-        return Err(Refusal::new("layer", what));
+        return Err(Refusal::new("layer, partial", what));
     }
     Ok([partial, attended])
 }
@@ -54,13 +55,13 @@ pub(super) fn attend<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<Dec
     // Queries, keys and values lie one behind the other, head by head.
     let heads = |first: u32, len: u32| {
         let at = record.input.saturating_add(first * head_dim / PER_PACKET);
-        let (place, elements) = places.elements("input", at, len * head_dim, Format::Pairs)?;
-        Ok(read("input", place, &[elements]))
+        let (place, elements) = places.elements("input, row", at, len * head_dim, Format::Pairs)?;
+        Ok(read("input, row", place, &[elements]))
     };
     let queries = kv_heads * group;
     let cache = |buffer| {
         let share = places.shape(buffer).get(2).copied().unwrap_or(0);
-        update("layer", Place::Buffer(buffer), &[head..head + 1, split..split + 1, 0..share, 0..head_dim])
+        update("row, layer, aux", Place::Buffer(buffer), &[head..head + 1, split..split + 1, 0..share, 0..head_dim])
     };
     let mut operands = vec![
         heads(head * group, group)?,
@@ -69,7 +70,11 @@ pub(super) fn attend<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<Dec
         early("freqs", Place::Buffer(freqs), &[0..head_dim / 2]),
         cache(keys),
         cache(values),
-        write("partial", Place::Buffer(partial), &[head * group..(head + 1) * group, split..split + 1, 0..head_dim]),
+        write(
+            "partial, row, aux",
+            Place::Buffer(partial),
+            &[head * group..(head + 1) * group, split..split + 1, 0..head_dim],
+        ),
     ];
     let norms = [("norm", record.norm), ("bias", record.bias)];
     let path = if form.normed {
@@ -92,13 +97,13 @@ pub(super) fn combine<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<De
     let each = form.head_dim / SLICE;
     let slices = rows(record, 1)?;
     if slices.is_empty() || slices.end > form.kv_heads * form.group * each {
-        return Err(Refusal::new("units", format!("give the slices {slices:?}, which there are not")));
+        return Err(Refusal::new("units, row", format!("give the slices {slices:?}, which there are not")));
     }
     let call = |slice: u32| {
         let (head, first) = (slice / each, slice % each * SLICE);
         let operands = vec![
-            read("partial", Place::Buffer(partial), &[head..head + 1, 0..form.splits, first..first + SLICE]),
-            write("row", Place::Buffer(attended), &[slice * SLICE..(slice + 1) * SLICE]),
+            read("partial, row", Place::Buffer(partial), &[head..head + 1, 0..form.splits, first..first + SLICE]),
+            write("output, row", Place::Buffer(attended), &[slice * SLICE..(slice + 1) * SLICE]),
         ];
         DecodedCall::new("amk::vm::cuda::combine_splits", operands)
     };

@@ -62,19 +62,12 @@ impl<'p> DecodedCall<'p> {
 }
 
 pub(super) fn region(ranges: &[Range<u32>]) -> Region {
-    let intervals: Vec<Interval> = ranges
-        .iter()
-        .map(|range| Interval { lo: Bound::fixed(range.start), hi: Bound::fixed(range.end) })
-        .collect();
+    let intervals: Vec<Interval> =
+        ranges.iter().map(|range| Interval { lo: Bound::fixed(range.start), hi: Bound::fixed(range.end) }).collect();
     Region::new(&intervals).unwrap_or(Region::full(&[]))
 }
 
-fn operand(
-    field: &'static str,
-    place: Place,
-    ranges: &[Range<u32>],
-    access: Access,
-) -> DecodedOperand {
+fn operand(field: &'static str, place: Place, ranges: &[Range<u32>], access: Access) -> DecodedOperand {
     DecodedOperand { field, place, region: region(ranges), access, early: false }
 }
 

@@ -20,8 +20,8 @@ pub(super) fn calls(
         comparison.call(number, decoded, expected)?;
     }
     if decoded.len() != expected.len() {
-        let what = format!("means {} calls, the program has {}", decoded.len(), expected.len());
-        return Err(Refusal::new("op", what));
+        let what = format!("mean {} calls, the program has {}", decoded.len(), expected.len());
+        return Err(Refusal::new("op, units", what));
     }
     let Comparison { residual, search, .. } = comparison;
     state.residual = residual.or(state.residual);
@@ -71,7 +71,7 @@ impl Comparison<'_, '_> {
         if holds && same && expected.routed.is_none() {
             return Ok(());
         }
-        let what = format!("is {}, the program has {}{region}", self.shown(decoded), self.places.name(buffer));
+        let what = format!("means {}, the program has {}{region}", self.shown(decoded), self.places.name(buffer));
         Err(Refusal::new(decoded.field, what))
     }
 
@@ -88,13 +88,14 @@ impl Comparison<'_, '_> {
     fn keep(&mut self, place: Place, buffer: BufferId, region: Region) -> bool {
         let held = if place == Place::Residual { &mut self.residual } else { &mut self.search };
         *held = Some((buffer, region));
-        self.places.buffer(buffer).is_some_and(|buffer| {
-            buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter
-        })
+        self.places
+            .buffer(buffer)
+            .is_some_and(|buffer| buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter)
     }
 
     fn shown(&self, DecodedOperand { place, region, .. }: &DecodedOperand) -> String {
-        let held = |held: Held| held.map_or("nothing".to_owned(), |(id, region)| self.places.name(id) + &region.to_string());
+        let held =
+            |held: Held| held.map_or("nothing".to_owned(), |(id, region)| self.places.name(id) + &region.to_string());
         match *place {
             Place::Buffer(id) => format!("{}{region}", self.places.name(id)),
             Place::Residual => format!("{region} of the worker's residual, which holds {}", held(self.state.residual)),

@@ -163,7 +163,8 @@ impl<'p> Gemv<'_, 'p> {
         if row == Some(self.record.row) {
             return Ok(());
         }
-        Err(Refusal::new("row", format!("is {}, the output is that of row {row:?}", self.record.row)))
+        let what = format!("are not of one row: {} and {row:?}", self.record.row);
+        Err(Refusal::new("row, output", what))
     }
 
     /// One result for each weight, with its bias.

@@ -63,12 +63,7 @@ impl Image {
         Ok(())
     }
 
-    fn check_worker(
-        &self,
-        places: &Places<'_>,
-        state: &mut WorkerState,
-        queue: &[TaskId],
-    ) -> Result<(), CudaError> {
+    fn check_worker(&self, places: &Places<'_>, state: &mut WorkerState, queue: &[TaskId]) -> Result<(), CudaError> {
         let worker = state.worker as usize;
         let bounds = self.record_at[worker] as usize..self.record_at[worker + 1] as usize;
         for (record, &id) in self.records[bounds].iter().zip(queue) {
@@ -79,12 +74,7 @@ impl Image {
     }
 }
 
-fn check_task(
-    places: &Places<'_>,
-    state: &mut WorkerState,
-    record: &Record,
-    id: TaskId,
-) -> Result<(), Refusal> {
+fn check_task(places: &Places<'_>, state: &mut WorkerState, record: &Record, id: TaskId) -> Result<(), Refusal> {
     if record.task != id.0 {
         return Err(Refusal::new("task", format!("is t{}", record.task)));
     }
@@ -100,11 +90,7 @@ fn check_task(
 }
 
 /// The calls that the device runs for a record.
-fn decode<'p>(
-    record: &Record,
-    places: &Places<'p>,
-    state: &mut WorkerState,
-) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     match u32::from(record.op) {
         OP_EMBED => residual::embed(record, places, state),
         OP_ADOPT => residual::adopt(record, places),

@@ -83,9 +83,7 @@ impl<'p> Places<'p> {
                 }
                 let written = call.operands.iter().filter(|operand| operand.access.writes());
                 let at = written.filter_map(|operand| self.image.packet_at.get(&operand.buffer)).min().copied();
-                if let (Some(at), Some(first)) =
-                    (at, task.op.and_then(|op| self.first.get_mut(op.index())))
-                {
+                if let (Some(at), Some(first)) = (at, task.op.and_then(|op| self.first.get_mut(op.index()))) {
                     *first = Some(first.map_or(at, |first| first.min(at)));
                 }
             }
@@ -170,12 +168,7 @@ impl<'p> Places<'p> {
     }
 
     /// The constant and its elements behind `len` elements from element `at` on.
-    pub(super) fn constant(
-        &self,
-        field: &'static str,
-        at: u32,
-        len: u32,
-    ) -> Result<(Place, Range<u32>), Refusal> {
+    pub(super) fn constant(&self, field: &'static str, at: u32, len: u32) -> Result<(Place, Range<u32>), Refusal> {
         let after = self.constants.partition_point(|&(first, _)| first <= at);
         let nowhere = || Refusal::new(field, format!("points at constant {at}, which no buffer has"));
         let &(start, id) = after.checked_sub(1).and_then(|before| self.constants.get(before)).ok_or_else(nowhere)?;

@@ -46,8 +46,8 @@ pub(super) fn adopt<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<Deco
         shape => return Err(Refusal::new("shape", format!("is {shape}, expected 0 or 1"))),
     };
     let at = record.input.saturating_add(own.start / each);
-    let (from, elements) = places.elements("input", at, own.end - own.start, format)?;
-    let operands = vec![read("input", from, &[elements]), write("row", Place::Residual, &[own])];
+    let (from, elements) = places.elements("input, row", at, own.end - own.start, format)?;
+    let operands = vec![read("input, row", from, &[elements]), write("row", Place::Residual, &[own])];
     Ok(vec![DecodedCall::new("amk::vm::cuda::adopt", operands)])
 }
 
@@ -55,5 +55,9 @@ pub(super) fn adopt<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<Deco
 fn own_rows(record: &Record) -> Result<Range<u32>, Refusal> {
     let own = rows(record, UNIT)?;
     let fits = record.units > 0 && own.end - own.start <= MAX_OWN_ROWS && own.start.is_multiple_of(UNIT);
-    if fits { Ok(own) } else { Err(Refusal::new("units", format!("give the rows {own:?}, which a worker cannot hold"))) }
+    if fits {
+        Ok(own)
+    } else {
+        Err(Refusal::new("units, row", format!("give the rows {own:?}, which a worker cannot hold")))
+    }
 }

@@ -29,16 +29,7 @@ pub(super) struct WorkerState {
 
 impl WorkerState {
     pub(super) fn new(worker: u32, arguments: u32) -> Self {
-        Self {
-            worker,
-            residual: None,
-            search: None,
-            pieces: 0,
-            tape: 0,
-            arguments,
-            logits: Vec::new(),
-            probes: None,
-        }
+        Self { worker, residual: None, search: None, pieces: 0, tape: 0, arguments, logits: Vec::new(), probes: None }
     }
 
     /// The worker's own row of a buffer that has one for each.
@@ -69,8 +60,8 @@ impl WorkerState {
             [computed] => computed == rows,
             _ => false,
         };
-        let what = || format!("gives the logits {}, the worker has {:?}", region(&[rows.clone()]), self.logits);
-        if same { Ok(()) } else { Err(Refusal::new("row", what())) }
+        let what = || format!("give the logits {}, the worker has {:?}", region(&[rows.clone()]), self.logits);
+        if same { Ok(()) } else { Err(Refusal::new("units, row", what())) }
     }
 
     /// Checks that probes follow the best logit at once, all of them: an unfiltered step skips

@@ -22,11 +22,7 @@ pub(super) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) fn new(
-        plan: &'a Plan,
-        packet_at: &HashMap<BufferId, u32>,
-        constants: &[(BufferId, u32)],
-    ) -> Self {
+    pub(super) fn new(plan: &'a Plan, packet_at: &HashMap<BufferId, u32>, constants: &[(BufferId, u32)]) -> Self {
         Self { plan, packet_at: packet_at.clone(), constants: constants.iter().copied().collect() }
     }
 
