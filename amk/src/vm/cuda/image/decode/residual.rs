@@ -13,7 +13,7 @@ pub(super) fn embed<'p>(
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row"])?;
     let own = own_rows(record)?;
-    let call = lookup(places, state, "row", own.clone(), Place::Residual, own)?;
+    let call = lookup(places, state, "units, row", own.clone(), Place::Residual, own)?;
     Ok(vec![call])
 }
 
@@ -46,8 +46,8 @@ pub(super) fn adopt<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<Deco
         shape => return Err(Refusal::new("shape", format!("is {shape}, expected 0 or 1"))),
     };
     let at = record.input.saturating_add(own.start / each);
-    let (from, elements) = places.elements("input, row", at, own.end - own.start, format)?;
-    let operands = vec![read("input, row", from, &[elements]), write("row", Place::Residual, &[own])];
+    let (from, elements) = places.elements("input, units, row", at, own.end - own.start, format)?;
+    let operands = vec![read("input, units, row", from, &[elements]), write("units, row", Place::Residual, &[own])];
     Ok(vec![DecodedCall::new("amk::vm::cuda::adopt", operands)])
 }
 
