@@ -379,7 +379,10 @@ fn every_changed_entry_of_every_table_is_refused() {
 #[test]
 fn a_refusal_says_what_the_record_has_and_what_the_program_has() {
     let case = Case::new(FUSED[0], &[], DeviceExchange::Packets, Precision::BF16);
-    let find = |op: u32| case.image.records.iter().position(|record| u32::from(record.op) == op).expect("a record");
+    let find = |op: u32| {
+        let first = |record: &Record| u32::from(record.op) == op && record.layer == 0;
+        case.image.records.iter().position(first).expect("a record")
+    };
     let packets = |name: &str| {
         let id = case.plan.program.buffers.iter().position(|buffer| buffer.name == name).expect("a buffer");
         case.image.packet_at[&BufferId::from(id)]
