@@ -17,7 +17,10 @@ pub(super) fn check(record: &Record, places: &Places<'_>, task: &Task) -> Result
     // The device waits for so many arrivals a step: for all of the counter's.
     let fan_in = on.map_or(0, |on| places.fan_in.get(on.event.index()).copied().unwrap_or(0));
     if threshold != fan_in {
-        return Err(Refusal::new("arrivals", format!("is {threshold}, the counter has {fan_in} signals in a step")));
+        return Err(Refusal::new(
+            "wait, arrivals",
+            format!("is {threshold} where the counter has {fan_in} signals a step"),
+        ));
     }
     if task.waits != wait.as_slice() {
         return Err(Refusal::new("wait", format!("is {}, the program has another", shown(places, on))));
