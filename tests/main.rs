@@ -13,6 +13,7 @@ mod formulas;
 mod generic;
 mod gpu;
 mod graphs;
+mod image;
 mod json;
 mod linked;
 mod measure;

@@ -157,7 +157,7 @@ template <class A> struct Stage {
         : query(w.warp < A::GROUP), key(w.warp == KEY_WARP), due(any(query) || appends(w, owns)) {
         constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
         const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + (w.warp - KEY_WARP) * A::KV_HEADS + r.row;
-        if (due) vector.issue(w, r.in + head * PER_HEAD, A::NORM && (query || key), key ? r.bias : r.norm);
+        if (due) vector.issue(w, r.input + head * PER_HEAD, A::NORM && (query || key), key ? r.bias : r.norm);
     }
     AMK_DEVICE void store(Worker& w) {
         if (!due) return;
@@ -229,7 +229,7 @@ template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const R
         for (int from = 0; from < MOST; from++)
             if (share[from].y > 0) m.join(share[from].x, share[from].y, its[from]);
         const float scale = __fdividef(1.0f, m.sum);
-        if (whole) w.publish(r.out + query * PER_HEAD + pair, pack_bf16(m.o.x * scale, m.o.y * scale));
+        if (whole) w.publish(r.output + query * PER_HEAD + pair, pack_bf16(m.o.x * scale, m.o.y * scale));
         else w.publish_wide(r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair, __float_as_uint(m.o.x * scale), __float_as_uint(m.o.y * scale), __float_as_uint(m.top + __log2f(m.sum)));
     }
 }
@@ -348,7 +348,7 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
             else if (rank == 0) gather_team<AMK_WARPS>(w, AMK_WARPS, m);
         }
         const float scale = __fdividef(1.0f, m.sum);
-        if (rank == 0 && unit < r.units && !half) w.publish(r.out + (query * A::HEAD_DIM + d) / 2, pack_bf16(m.o.x * scale, m.o.y * scale));
+        if (rank == 0 && unit < r.units && !half) w.publish(r.output + (query * A::HEAD_DIM + d) / 2, pack_bf16(m.o.x * scale, m.o.y * scale));
         if (bits) w.sync(); // the scratch belongs to the next slice, or task
     }
 }

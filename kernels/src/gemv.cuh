@@ -10,15 +10,14 @@
 #pragma once
 #include "../../amk/cuda/device/loader.cuh"
 
-enum GemvOutput { OUT_STORE, OUT_RESIDUAL, OUT_GATED, OUT_LOGITS };
-enum GemvInput { IN_PACKETS, IN_EMBEDDING };
-constexpr u32 GEMV_NORM = 1, GEMV_BIAS = 2, GEMV_INPUT = GEMV_NORM << 28 | 0xfffff;
+constexpr u32 GEMV_INPUT = GEMV_NORM << GEMV_FLAGS_BIT | GEMV_K; // what decides which function computes
 
 struct GemvShape {
     u32 k, input, output, flags;
     u32 depth; // input tiles that a warp multiplies in one pass
     AMK_DEVICE explicit GemvShape(u32 word)
-        : k(word & 0xfffff), input(word >> 20 & 3), output(word >> 22 & 3), flags(word >> 28), depth(word >> 24 & 15) {}
+        : k(word & GEMV_K), input(word >> GEMV_INPUT_BIT & 3), output(word >> GEMV_OUTPUT_BIT & 3), flags(word >> GEMV_FLAGS_BIT),
+          depth(word >> GEMV_DEPTH_BIT & 15) {}
     AMK_DEVICE u32 tiles() const { return k / AMK_TILE_K; }
 };
 
@@ -42,7 +41,7 @@ template <int HELD> struct Pending {
         const auto left = [&](u32 from) { return EVEN ? depth : min(g.tiles() - min(g.tiles(), from), depth); };
         const u32 mine = left(first), next = left(first + DEPTH * AMK_WARPS); // of this pass, of the one behind it
         const u32 asked = g.input == IN_PACKETS ? mine : 0, beyond = g.input == IN_PACKETS ? next : 0;
-        packets = w.p.packets + (r.in + k0 / AMK_PER_PACKET);
+        packets = w.p.packets + (r.input + k0 / AMK_PER_PACKET);
         asm volatile("" : "+l"(packets)); // worked out once, not for each tile
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
@@ -134,7 +133,7 @@ struct Delivery {
         row = first_unit * AMK_UNIT + 2 * pair;
         partial = shared_address(w.partial() + quarter * (AMK_WARPS / 4) * PARTIAL_PITCH + 2 * pair);
         squares = shared_address(w.s.squares[w.buffer] + quarter * (AMK_WARPS / 2));
-        to = w.p.packets + (r.out + (g.output == OUT_GATED ? row / 2 : row) / AMK_PER_PACKET);
+        to = w.p.packets + (r.output + (g.output == OUT_GATED ? row / 2 : row) / AMK_PER_PACKET);
         before = make_float2(0, 0);
         if (g.output == OUT_RESIDUAL) before = *(const float2*)(w.s.residual + row);
         else if (g.flags & GEMV_BIAS) before = make_float2(constant(w.p.constants, r.bias + row), constant(w.p.constants, r.bias + row + 1));

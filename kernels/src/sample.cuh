@@ -18,8 +18,8 @@ AMK_DEVICE void best_of_warp(float& value, u32& index) {
 // Two slots by the parity of the epoch: a worker may publish the next step's best while another still reads this one's.
 AMK_DEVICE u32 best_slot(const Worker& w, u32 offset) { return offset + (w.epoch & 1) * gridDim.x * 2; }
 
-static_assert(sizeof(Search) == AMK_SEARCH * 4 && sizeof(Found) == FOUND_WORDS * 4 && AMK_LEVELS * 2 <= AMK_WARPS, "as the host counts");
-constexpr u32 SHARES = 3, LOOK_WORDS = AMK_LEVELS * FOUND_WORDS;
+static_assert(sizeof(Search) == AMK_SEARCH * 4 && sizeof(Found) == AMK_FIELDS * 4 && FOUND_WORDS == AMK_FIELDS && AMK_LEVELS * 2 <= AMK_WARPS, "as the host counts");
+constexpr u32 LOOK_WORDS = AMK_LEVELS * FOUND_WORDS;
 
 AMK_DEVICE Filter filter(const Worker& w) { return {w.p.top_k, w.p.top_p, w.p.min_log, 1.0f / w.p.inv_temperature}; }
 
@@ -74,7 +74,7 @@ AMK_DEVICE void best(Worker& w, const Record& r) {
         for (u32 top = w.lane; top < TOPS; top += 32) better(share.value, share.index, w.s.top_value[top], w.s.top_index[top]);
     best_of_warp(share.value, share.index);
     if (w.lane != 0) return;
-    const u32 to = best_slot(w, r.out) + 2 * blockIdx.x, also = r.partial + SHARES * blockIdx.x;
+    const u32 to = best_slot(w, r.output) + 2 * blockIdx.x, also = r.partial + SHARES * blockIdx.x;
     w.publish(to, __float_as_uint(share.value)), w.publish(to + 1, share.index);
     if (!w.filtering()) return;
     w.publish(also, __float_as_uint(share.index == NOBODY ? -INFINITY : w.logits()[share.index]));
@@ -92,7 +92,7 @@ AMK_DEVICE Found found_by_warp(Found f) {
 // Everybody's best and shares: the search begins.
 __device__ __noinline__ void search_begin(Worker w, Record r) {
     if (any(w.warp == 0)) {
-        const u32 slot = best_slot(w, r.in);
+        const u32 slot = best_slot(w, r.input);
         Found all = nothing_found(); // its mass is relative to `highest`
         float highest = -INFINITY;
         for (u32 first = 0; first < gridDim.x; first += 32) {
@@ -159,7 +159,7 @@ __device__ __noinline__ void look(Worker w, Record r) {
         Found f = w.s.found[of];
         join(f, w.s.found[of + AMK_LEVELS]);
         const u32 word = field == 0 ? f.count : field == 4 ? f.winner.token : __float_as_uint(field == 1 ? f.mass : field == 2 ? f.value : f.winner.logit);
-        w.publish(r.out + blockIdx.x * LOOK_WORDS + w.thread(), word);
+        w.publish(r.output + blockIdx.x * LOOK_WORDS + w.thread(), word);
     }
     w.sync();
 }
@@ -167,7 +167,7 @@ __device__ __noinline__ void look(Worker w, Record r) {
 AMK_DEVICE void probe(Worker& w, const Record& r) {
     if (any(!w.filtering() || (r.layer != 0 && w.s.search.token != NOBODY))) return;
     if (r.layer == 0) search_begin(w, r);
-    else search_narrow(w, r.in);
+    else search_narrow(w, r.input);
     if (any(w.s.search.token == NOBODY)) look(w, r);
 }
 
@@ -206,7 +206,7 @@ AMK_DEVICE void choose(Worker& w, const Record& r) {
     const bool filtering = w.filtering();
     if (any(filtering && w.s.search.token == NOBODY)) search_narrow(w, r.partial);
     if (any(w.warp == 0)) {
-        u32 index = filtering ? w.s.search.token : best_of_all(w, best_slot(w, r.in));
+        u32 index = filtering ? w.s.search.token : best_of_all(w, best_slot(w, r.input));
         if (w.lane == 0) {
             bool leave = w.s.gone;
             // NOBODY + 1 is 0, which means "not yet": the host is told by the highest word.

@@ -1,16 +1,14 @@
-// How tasks wait for one another besides the packets, which say themselves whether they are there. With counters a task adds one to
-// its phase's counter when it has published, and a task begins when the counter of the last phase it reads is full: what earlier ones
-// published it still looks for as packets. With barriers all workers meet after every phase that publishes, and each packet is there at
-// the first look.
+// How tasks wait for one another besides the packets, which carry their epochs. Where the program has events, a task waits until
+// the counter in its record is full, and adds one to its own when it has published; both are 0 where it has none. The program says
+// which: with counters a task waits for the last phase that it reads from, with barriers for the last phase that publishes. What
+// other phases published it still waits for as packets.
 //
 // Counters lie behind the packets. They are never cleared: epoch n is the n-th step since the packets were cleared, so in it a counter is
-// full at n times its arrivals. The looks of a filtered draw are left out by most steps; they keep to packets.
+// full at n times its arrivals. The probes of a filtered draw are left out by most steps; they keep to packets.
 #pragma once
 #include "worker.cuh"
 
 #if AMK_EXCHANGE
-constexpr u32 COUNTER_STRIDE = 16; // packets: a line of the L2 each
-
 AMK_DEVICE u32 load_acquire(const u64* p) {
     u32 v;
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
@@ -39,16 +37,13 @@ AMK_DEVICE void await_full(Worker& w, u32 counter, u32 arrivals) {
 #endif
 
 AMK_DEVICE void before_task(Worker& w, const Record& r) {
-#if AMK_EXCHANGE == AMK_COUNTERS
+#if AMK_EXCHANGE
     if (r.wait) await_full(w, r.wait, r.arrivals);
-#elif AMK_EXCHANGE == AMK_BARRIER
-    if (r.wait)
-        for (u32 counter = r.signal; counter <= r.wait; counter += COUNTER_STRIDE) arrive(w, counter), await_full(w, counter, r.arrivals);
 #endif
 }
 
 AMK_DEVICE void after_task(Worker& w, const Record& r) {
-#if AMK_EXCHANGE == AMK_COUNTERS
+#if AMK_EXCHANGE
     if (r.signal && !w.dropped()) arrive(w, r.signal);
 #endif
 }

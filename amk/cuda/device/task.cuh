@@ -10,18 +10,8 @@
 #pragma once
 #include "worker.cuh"
 
-constexpr int OPERAND_WORDS = 16;
-constexpr u32 MAX_RANK = 4;
-
-enum OperandKind { PACKETS_F32, PACKETS_BF16, PACKETS_U32, PLAIN_F32, PLAIN_BF16, STATE_F32, TOKEN, LOGITS };
-
 // A tile of a buffer, as the image has it: `at` is where the buffer begins, in its packets or in bytes of the plain memory.
-struct Tile {
-    u32 at_low, at_high;
-    u32 form;              // kind | rank << 8 | bounds that move with the position: lower << 16, upper << 20, a bit a dimension
-    u32 lo[MAX_RANK], hi[MAX_RANK], stride[MAX_RANK]; // in elements
-    u32 outermost;         // extent of the whole buffer's first dimension
-
+struct Tile : TileWords {
     AMK_DEVICE u64 at() const { return (u64)at_high << 32 | at_low; }
     AMK_DEVICE u32 kind() const { return form & 255; }
     AMK_DEVICE u32 rank() const { return form >> 8 & 255; }
@@ -42,7 +32,7 @@ struct Tile {
         return at;
     }
 };
-static_assert(sizeof(Tile) == OPERAND_WORDS * 4, "the host mirrors this layout");
+static_assert(sizeof(Tile) == sizeof(TileWords), "only methods are added");
 
 AMK_DEVICE float no_number() { return __uint_as_float(0x7fc00000u); }
 
@@ -230,7 +220,7 @@ struct Task {
 
     // The task before has delivered what lies in the scratch.
     AMK_DEVICE Task(Worker& w, const Record& r, u32 operands)
-        : w(w), words(w.p.arguments + r.in), operands(operands), next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len) {
+        : w(w), words(w.p.arguments + r.input), operands(operands), next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len) {
         w.sync();
     }
     AMK_DEVICE Tile tile(u32 n) const {
@@ -332,7 +322,7 @@ struct Task {
 AMK_DEVICE void adopt(Worker& w, const Record& r) {
     const bool pairs = r.shape;
     w.for_own_rows(r, [&](u32 i, bool own) {
-        const u32 at = r.row + i, v = w.read(r.in + (pairs ? at / 2 : at));
+        const u32 at = r.row + i, v = w.read(r.input + (pairs ? at / 2 : at));
         if (own) w.s.residual[i] = !pairs ? __uint_as_float(v) : at % 2 ? bf16_high(v) : bf16_low(v);
     });
     w.stamp(TRACE_INPUTS);

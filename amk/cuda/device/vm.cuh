@@ -54,13 +54,13 @@ AMK_DEVICE void consume(Worker& w) {
 #pragma unroll
             for (int k = 0; k < HOT_WORDS; k++) r.word[k] = __shfl_sync(~0u, w.next, k);
             w.record = end - left;
-            const bool gemv = r.record.op == AMK_OP_GEMV;
+            const bool gemv = r.record.op == OP_GEMV;
             u32 records = 1;
             if (AMK_EXCHANGE || !gemv) {
 #pragma unroll
                 for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, w.next, k);
                 // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
-                if (!AMK_TRACE && r.record.op == AMK_OP_BEST && !w.filtering()) records += AMK_ROUNDS;
+                if (!AMK_TRACE && r.record.op == OP_BEST && !w.filtering()) records += AMK_ROUNDS;
             }
             // A projection of more units than a group takes another turn of this loop.
             const bool more = gemv && r.record.units > w.first + AMK_GROUP_UNITS;

@@ -6,9 +6,7 @@
 
 constexpr int PARTIAL_PITCH = AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
 constexpr u32 TOPS = AMK_GROUP_UNITS * AMK_UNIT / 2;
-constexpr int MAX_OWN_ROWS = 512;
-constexpr int SCRATCH_FLOATS = 4352; // union of the GEMV partials and the attention partials: 8 warps of 8 heads of 64 + 4
-constexpr int MAX_HEAD_DIM = 128;
+// SCRATCH_FLOATS: union of the GEMV partials and the attention partials, 8 warps of 8 heads of 64 + 4.
 constexpr int QUERY_PITCH = MAX_HEAD_DIM + 16; // the fragments of four heads lie in all banks
 
 struct Shared {
@@ -70,7 +68,7 @@ AMK_DEVICE void confess(const Params& p, const Shared& s) {
         if ((first.x & 3) == FAULT_NONE || now < then || (now == then && (w.x & 3) == FAULT_PACKET)) first = w;
     }
     Fault& to = p.fault[1 + blockIdx.x];
-    to.kind = first.x & 3, to.step = first.x >> 2, to.task = first.y, to.where = first.z, to.got = first.w;
+    to.kind = first.x & 3, to.step = first.x >> 2, to.task = first.y, to.place = first.z, to.got = first.w;
 }
 
 // The watchdog warp: ends the launch at the deadline, or when another worker has, and says who waited for what.

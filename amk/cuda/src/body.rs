@@ -1,7 +1,7 @@
 //! Generic device bodies in the generated source: their texts, and a function for each that makes its views, calls it and delivers.
 
+use super::image::abi::FIRST_BODY;
 use super::plan::{Body, Plan};
-use super::source::FIRST_BODY;
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
 use core::fmt::Write as _;
 
@@ -34,7 +34,7 @@ pub(super) fn own_lines(text: &str) -> impl Iterator<Item = &str> {
 /// The cases of `dispatch`. The bodies get copies: a worker that a function takes by reference would no longer be kept in registers.
 pub(super) fn cases(plan: &Plan) -> String {
     let case = |number: usize| {
-        let op = usize::from(FIRST_BODY) + number;
+        let op = FIRST_BODY as usize + number;
         format!("    case {op}: task_{number}(w, r); break;\n")
     };
     (0..plan.bodies.len()).map(case).collect()

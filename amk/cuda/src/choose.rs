@@ -21,20 +21,15 @@
 //! Without a filter, and once a draw is decided, all workers alike leave out the tasks that look: neither their packets are written nor
 //! waited for. What keeps one step's packets from being overwritten by the next is that every worker reads every worker's best.
 
+use super::image::abi;
 use amk_ir::BufferId;
 
+pub use super::image::abi::{FIELDS, LEVELS, SEARCH, SHARES};
+
 /// Rounds of looks in a step.
-pub const ROUNDS: usize = 6;
-/// Levels of a look.
-pub const LEVELS: u32 = 8;
-/// What a worker tells of a level: tokens above it, their probability, and value, token and logit of the winner there.
-pub const FIELDS: u32 = 5;
-/// What a worker tells beside its best: its logit, the worker's highest logit, its probability relative to that.
-pub const SHARES: u32 = 3;
-/// Words of what a worker knows.
-pub const SEARCH: u32 = 30;
+pub const ROUNDS: usize = abi::ROUNDS as usize;
 /// Rows of the head that a worker can look through: their noise lies in its scratch memory.
-pub(super) const MOST_ROWS: u32 = 4352;
+pub(super) const MOST_ROWS: u32 = abi::SCRATCH_FLOATS;
 
 /// The buffers by which a token is chosen. In the program they are of f32, in which a token or a
 /// count stands for itself; the device has these as u32 in the same words.

@@ -65,12 +65,12 @@ pub enum CudaError {
     #[error("the verifier refused the device's program:\n{0}")]
     Rejected(Box<Rejected>),
     /// The image does not mean the verified program.
-    #[error("the device image differs from the verified program at task {task}: {what}")]
+    #[error("the device image is not the verified program: {at}: {what}")]
     Image {
-        /// The task.
-        task: u32,
-        /// What differs.
-        what: &'static str,
+        /// The task, the worker or the table.
+        at: String,
+        /// The field and what is wrong with it.
+        what: String,
     },
     /// A bound layout has another constant than the program.
     #[error(transparent)]

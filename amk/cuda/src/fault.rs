@@ -1,17 +1,13 @@
 //! What the watchdogs tell of a launch that was abandoned.
 
 use super::error::Stuck;
-use super::image::Events;
+use super::image::abi::{FAULT_PACKET, FAULT_RING_EMPTY, FAULT_RING_FULL, Fault};
 use amk_ir::text::Shown;
 use amk_ir::{BufferId, DType, Exchange, Program};
 use std::collections::HashMap;
 
-/// Words of `Fault` in `vm/image.cuh`: the launch's, then one for each worker.
-pub(super) const FAULT_WORDS: usize = 8;
-
-const PACKET: u32 = 1;
-const RING_FULL: u32 = 2;
-const RING_EMPTY: u32 = 3;
+/// Words of a fault: the launch's, then one for each worker.
+pub(super) const FAULT_WORDS: usize = size_of::<Fault>() / 4;
 
 /// Who waited for what, where the launch was abandoned. Of all workers that one is named whose task comes first: what later tasks
 /// waited for follows from that. `epoch` is that of the launch's first step.
@@ -19,7 +15,7 @@ pub(super) fn decode(
     words: &[u32],
     program: &Program,
     packet_at: &HashMap<BufferId, u32>,
-    events: &Events,
+    events: &[u32],
     epoch: u32,
 ) -> Option<Stuck> {
     let mut told = words.chunks_exact(FAULT_WORDS);
@@ -28,7 +24,7 @@ pub(super) fn decode(
     }
     let workers = (0u32..).zip(told).filter_map(|(worker, words)| {
         let &[_, kind, step, task, place, found, ..] = words else { return None };
-        (kind != 0).then_some((step, task, kind != PACKET, worker, kind, place, found))
+        (kind != 0).then_some((step, task, kind != FAULT_PACKET, worker, kind, place, found))
     });
     let Some((step, task, _, worker, kind, place, found)) = workers.min() else {
         return Some(Stuck {
@@ -43,20 +39,26 @@ pub(super) fn decode(
     let op = program.tasks.get(task as usize).and_then(|task| task.op).and_then(|op| program.ops.get(op.index()));
     let mut wanted = epoch + step;
     let event = match kind {
-        PACKET => match events.at(place) {
+        FAULT_PACKET => match events.iter().position(|&at| at == place) {
             Some(event) => {
-                wanted = wanted.wrapping_mul(event.arrivals);
-                let buffer = program.buffers.get(event.buffer.index());
-                format!("the counter of `{}`", Shown(buffer.map_or("?", |buffer| buffer.name.as_str())))
+                wanted = wanted.wrapping_mul(signals(program, event));
+                let event = program.events.get(event);
+                format!("the counter of `{}`", Shown(event.map_or("?", |event| event.name.as_str())))
             }
             None => packet(program, packet_at, place),
         },
-        RING_FULL => format!("ring slot {place} to be filled"),
-        RING_EMPTY => format!("ring slot {place} to be read"),
+        FAULT_RING_FULL => format!("ring slot {place} to be filled"),
+        FAULT_RING_EMPTY => format!("ring slot {place} to be read"),
         _ => format!("an event of unknown kind {kind}"),
     };
     let task = format!("t{task} ({})", Shown(op.map_or("?", String::as_str)));
     Some(Stuck { worker, task, event, wanted, found, step })
+}
+
+/// Signals of an event in a step.
+fn signals(program: &Program, event: usize) -> u32 {
+    let signals = program.tasks.iter().flat_map(|task| &task.signals);
+    signals.filter(|signal| signal.event.index() == event).count() as u32
 }
 
 /// The element of a packet buffer at a place: `mlp.3[64]`.
@@ -85,9 +87,8 @@ fn packet(program: &Program, packet_at: &HashMap<BufferId, u32>, place: u32) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::image::Event;
     use super::*;
-    use amk_ir::{Buffer, BufferKind, Task};
+    use amk_ir::{Buffer, BufferKind, Element, EventId, EventTensor, Task};
 
     fn program() -> (Program, HashMap<BufferId, u32>) {
         let buffer = |name: &str, dtype, shape: &[u32], slots| Buffer {
@@ -109,33 +110,33 @@ mod tests {
     #[test]
     fn the_first_task_of_all_workers_is_named_with_its_element() {
         let (program, at) = program();
-        let events = Events::default();
         let mut words = vec![0; FAULT_WORDS * 4];
-        assert_eq!(decode(&words, &program, &at, &events, 5), None);
+        assert_eq!(decode(&words, &program, &at, &[], 5), None);
         words[0] = 1;
         // Worker 0 waits at its ring in step 1, worker 1 for a packet in step 0, worker 2 for one of a later task.
-        words[8..14].copy_from_slice(&[0, RING_FULL, 1, 2, 3, 0]);
-        words[16..22].copy_from_slice(&[0, PACKET, 0, 7, 17, 4]);
-        words[24..30].copy_from_slice(&[0, PACKET, 0, 8, 45, 4]);
-        let stuck = decode(&words, &program, &at, &events, 5).expect("it was abandoned");
+        words[8..14].copy_from_slice(&[0, FAULT_RING_FULL, 1, 2, 3, 0]);
+        words[16..22].copy_from_slice(&[0, FAULT_PACKET, 0, 7, 17, 4]);
+        words[24..30].copy_from_slice(&[0, FAULT_PACKET, 0, 8, 45, 4]);
+        let stuck = decode(&words, &program, &at, &[], 5).expect("it was abandoned");
         assert_eq!(
             (stuck.worker, stuck.task.as_str(), stuck.event.as_str(), stuck.wanted, stuck.found, stuck.step),
             (1, "t7 (?)", "`x[34]`", 5, 4, 0)
         );
         words[17] = 0;
         // The second slot of `best`: element 5 of 8.
-        assert_eq!(decode(&words, &program, &at, &events, 5).expect("it was abandoned").event, "`best[2, 1]`");
+        assert_eq!(decode(&words, &program, &at, &[], 5).expect("it was abandoned").event, "`best[2, 1]`");
     }
 
     #[test]
     fn a_counter_is_named_by_what_it_counts_and_wanted_as_often_as_there_were_steps() {
-        let (program, at) = program();
-        let event = Event { phase: 0, buffer: BufferId(0), at: 64, arrivals: 7 };
-        let events = Events { list: vec![event], ..Events::default() };
+        let (mut program, at) = program();
+        program.events.push(EventTensor { name: "x".into(), shape: Vec::new() });
+        let signal = Element { event: EventId(0), index: 0 };
+        program.tasks[..7].iter_mut().for_each(|task| task.signals.push(signal));
         let mut words = vec![0; FAULT_WORDS * 2];
         words[0] = 1;
-        words[8..14].copy_from_slice(&[0, PACKET, 2, 7, 64, 48]);
-        let stuck = decode(&words, &program, &at, &events, 5).expect("it was abandoned");
+        words[8..14].copy_from_slice(&[0, FAULT_PACKET, 2, 7, 64, 48]);
+        let stuck = decode(&words, &program, &at, &[64], 5).expect("it was abandoned");
         assert_eq!((stuck.event.as_str(), stuck.wanted, stuck.found), ("the counter of `x`", 49, 48));
     }
 }

@@ -98,7 +98,7 @@ impl Vm {
         let params = Params {
             tokens: tokens.as_ptr()? as u64,
             trace: trace.as_ref().map_or(0, |trace| address(trace, &stream)),
-            ..memory.params(&plan, &stream)
+            ..memory.params(&image, &stream)
         };
         stream.synchronize()?;
         Ok(Self {

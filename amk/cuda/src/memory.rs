@@ -6,13 +6,14 @@ use super::fault::FAULT_WORDS;
 use super::image::{Image, Record};
 use super::params::Params;
 use super::plain;
-use super::plan::{BLOCK, Phase, Plan};
-use super::tape;
+use super::plan::Plan;
+use super::tape::{self, WeightRows};
 use amk::tensor::{Row, Weight};
 use amk::vm::Bindings;
 use amk_ir::BufferId;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr};
 use half::bf16;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -54,13 +55,9 @@ impl Resident {
         bindings: &Bindings,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
-        let sizes = plan.sizes;
-        let kv_bytes = plan.layers.len() as u64
-            * u64::from(sizes.kv_heads)
-            * u64::from(kv_blocks(plan))
-            * u64::from(BLOCK * sizes.head_dim * 4);
+        let kv_bytes = image.fixed.kv_bytes();
         let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
-        let table = plan.embedding.map(|table| bound(plan, bindings, table)).transpose()?;
+        let table = image.fixed.embedding.map(|table| bound(plan, bindings, table)).transpose()?;
         let table_bytes = table.map_or(0, |table| table.len() as u64 * 2);
         check_room(context, kv_bytes + tape_bytes + table_bytes + image.plain.bytes + Memory::bytes(plan, image))?;
         let weight = |id: BufferId| bound(plan, bindings, id);
@@ -69,7 +66,7 @@ impl Resident {
             let values = to_bf16(weight(id)?);
             constants[at as usize..at as usize + values.len()].copy_from_slice(&values);
         }
-        let freqs = plan.freqs.map(|freqs| bound(plan, bindings, freqs)).transpose()?;
+        let freqs = image.fixed.freqs.map(|freqs| bound(plan, bindings, freqs)).transpose()?;
         Ok(Self {
             tape: upload_tapes(stream, plan, image, bindings, progress)?,
             plain: plain::upload(stream, plan, image, bindings, progress)?,
@@ -129,8 +126,8 @@ impl Memory {
     }
 
     /// The parameters that are the same in every launch.
-    pub(super) fn params(&self, plan: &Plan, stream: &CudaStream) -> Params {
-        let sizes = plan.sizes;
+    pub(super) fn params(&self, image: &Image, stream: &CudaStream) -> Params {
+        let fixed = &image.fixed;
         let Resident { tape, constants, embedding, kv, freqs, plain } = &*self.resident;
         Params {
             tape: address(tape, stream),
@@ -148,13 +145,13 @@ impl Memory {
             scratch_len: self.scratch_len,
             fault: address(&self.fault, stream),
             epoch: 1,
-            hidden: sizes.hidden,
-            vocab: sizes.vocab,
-            kv_blocks: kv_blocks(plan),
-            rope_scale: plan.rope_scale,
-            eps: plan.eps,
-            score_scale: plan.score_scale,
-            rotary: sizes.head_dim / 2,
+            hidden: fixed.hidden,
+            vocab: fixed.vocab,
+            kv_blocks: fixed.kv_blocks,
+            rope_scale: fixed.rope_scale,
+            eps: fixed.eps,
+            score_scale: fixed.score_scale,
+            rotary: fixed.rotary,
             ..Params::default()
         }
     }
@@ -167,11 +164,6 @@ pub(super) fn copied<T: DeviceRepr + Default>(
 ) -> Result<CudaSlice<T>, CudaError> {
     let none = [T::default()];
     Ok(stream.clone_htod(if values.is_empty() { &none[..] } else { values })?)
-}
-
-/// Blocks of a key head's cache in a layer.
-fn kv_blocks(plan: &Plan) -> u32 {
-    plan.sizes.context.div_ceil(BLOCK) + 1
 }
 
 pub(super) fn address<T>(slice: &CudaSlice<T>, stream: &CudaStream) -> u64 {
@@ -203,20 +195,17 @@ fn upload_tapes(
     progress: &mut dyn FnMut(f64),
 ) -> Result<CudaSlice<u8>, CudaError> {
     let workers = plan.schedule.workers as usize;
-    let mut weights = Vec::new();
-    for phase in &plan.phases {
-        let Phase::Gemv(gemv) = phase else {
-            weights.push(Vec::new());
-            continue;
-        };
-        weights.push(gemv.weights.iter().map(|&id| bound(plan, bindings, id)).collect::<Result<Vec<&Weight>, _>>()?);
+    let mut weights: HashMap<BufferId, &Weight> = HashMap::new();
+    for WeightRows { weight, .. } in image.pieces.iter().flatten().flat_map(|piece| &piece.parts) {
+        if !weights.contains_key(weight) {
+            weights.insert(*weight, bound(plan, bindings, *weight)?);
+        }
     }
     let pack = |worker: usize| {
         let mut out = Vec::new();
         for piece in &image.pieces[worker] {
-            if let Some(Phase::Gemv(gemv)) = plan.phases.get(piece.phase) {
-                tape::pack(gemv, &weights[piece.phase], piece.units.clone(), &mut out);
-            }
+            let of_parts: Vec<&Weight> = piece.parts.iter().map(|part| weights[&part.weight]).collect();
+            tape::pack(piece, &of_parts, &mut out);
         }
         out
     };
@@ -243,7 +232,8 @@ fn upload_tapes(
             // SAFETY: bf16 has no padding and every byte of the vector is initialised.
             let bytes = unsafe { core::slice::from_raw_parts(packed.as_ptr().cast::<u8>(), packed.len() * 2) };
             if bytes.len() != end - start {
-                return Err(CudaError::Image { task: 0, what: "a tape has other bytes than its records" });
+                let (at, what) = (format!("worker {worker}"), "has a tape of other bytes than its records".to_owned());
+                return Err(CudaError::Image { at, what });
             }
             stream.memcpy_htod(bytes, &mut tape.slice_mut(start..end))?;
             stream.synchronize()?;

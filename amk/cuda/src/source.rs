@@ -1,30 +1,23 @@
 //! The generated source: the device VM and the dispatch of the program's instructions, with shapes as constants.
 
-use super::body::{self, bodies};
-use super::choose::{LEVELS, ROUNDS, SEARCH};
+use super::body::{self, bodies, own_lines};
 use super::code::DeviceCode;
+use super::image::AttentionForm;
+use super::image::abi::{
+    self, GEMV_FLAGS_BIT, GEMV_NORM, MOST_DEPTH, OP_ADOPT, OP_ATTEND, OP_BEST, OP_CHOOSE, OP_COMBINE, OP_EMBED,
+    OP_GEMV, OP_PROBE,
+};
 use super::options::VmOptions;
 use super::plan::{Gemv, Plan};
 use core::fmt::Write as _;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Consumer warps of a worker.
-pub const WARPS: u32 = 16;
-/// Bytes of a ring slot.
-pub const CHUNK: u32 = 32768;
-/// Bytes of a weight tile: 8 rows of 32 elements.
-pub const TILE: u32 = 512;
-/// Input elements of a weight tile.
-pub const TILE_K: u32 = 32;
-/// Units whose sums are reduced together.
-pub const GROUP_UNITS: u32 = 16;
-/// Input tiles a warp holds in registers at most.
-const MOST_DEPTH: u32 = 4;
+pub use super::image::abi::{CHUNK, GROUP_UNITS, TILE, TILE_K, WARPS};
 
 /// Input tiles a warp holds at most where it reads its input in two passes but waits for it once.
 const MOST_HELD: u32 = 6;
 
-/// How a projection's input is read: tiles a warp holds of a block of weights, and passes. Mirrors `GemvCut` of `src/gemv.cuh`.
+/// How a projection's input is read: tiles a warp holds of a block of weights, and passes.
 pub fn cut(k: u32) -> (u32, u32) {
     let tiles = k.div_ceil(TILE_K).div_ceil(WARPS).max(1);
     let passes = tiles.div_ceil(MOST_DEPTH);
@@ -32,9 +25,9 @@ pub fn cut(k: u32) -> (u32, u32) {
 }
 
 /// What a record's shape says of a projection's input, as far as it decides which function computes: its elements, and whether it is
-/// normed. Mirrors `GEMV_INPUT` of `src/gemv.cuh`.
+/// normed.
 pub(super) fn input_shape(gemv: &Gemv) -> u32 {
-    gemv.k | u32::from(gemv.norm.is_some()) << 28
+    gemv.k | if gemv.norm.is_some() { GEMV_NORM << GEMV_FLAGS_BIT } else { 0 }
 }
 
 /// How often a projection waits for its input: once where the registers hold all of it, else before every pass.
@@ -60,32 +53,14 @@ fn gemv(gemv: &Gemv) -> String {
     }
 }
 
-/// Numbers of the device's instructions in the generated `dispatch`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub(super) enum DeviceOp {
-    Embed,
-    Attend,
-    Combine,
-    Best,
-    Probe,
-    Gemv,
-    Choose,
-    Adopt,
-}
-
-/// Number of the first generic body; the others follow.
-pub(super) const FIRST_BODY: u16 = 16;
-
 /// The source of a plan.
 pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
-    let mut out = String::new();
-    let _ = writeln!(out, "#define AMK_WARPS {WARPS}\n#define AMK_DEPTH {MOST_DEPTH}");
+    let mut out: String = own_lines(&abi::text()).flat_map(|line| [line, "\n"]).collect();
     out.push_str(&inputs(&plan.projections().collect::<Vec<_>>()));
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
-    let _ = writeln!(out, "#define AMK_EXCHANGE {}", plan.schedule.exchange as u32);
+    let _ = writeln!(out, "#define AMK_EXCHANGE {}", u32::from(!plan.program.events.is_empty()));
     let _ = writeln!(out, "#define AMK_LOOKAHEAD {}", plan.schedule.lookahead << 10);
     if let Some((task, position)) = options.faults.drop {
         let _ = writeln!(out, "#define AMK_DROP_TASK {}\n#define AMK_DROP_POSITION {position}", task.0);
@@ -99,36 +74,33 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
     if options.no_arrivals {
         out.push_str("#define AMK_NO_ARRIVALS 1\n");
     }
-    let _ = writeln!(out, "#define AMK_LEVELS {LEVELS}\n#define AMK_SEARCH {SEARCH}\n#define AMK_ROUNDS {ROUNDS}");
-    let _ =
-        writeln!(out, "#define AMK_OP_BEST {}\n#define AMK_OP_GEMV {}", DeviceOp::Best as u16, DeviceOp::Gemv as u16);
-    out.push_str("struct Worker;\nstruct Record;\n");
+    out.push_str("struct Worker;\n");
     out.push_str("__device__ __forceinline__ void project(Worker&, const Record&);\n");
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
     out.push_str("struct Feed;\n");
     out.push_str("template <class L> __device__ __forceinline__ void dispatch_feed(L&, const Record&, Feed&);\n");
     out.push_str(&code.whole());
     out.push_str(&bodies(plan));
-    let attention = (!plan.layers.is_empty()).then(|| attention(plan));
+    let attention = AttentionForm::of(plan).map(attention);
     let mut gemvs = BTreeMap::<String, BTreeSet<u32>>::new();
     for of in plan.projections() {
         gemvs.entry(gemv(of)).or_default().insert(input_shape(of));
     }
     let mut cases = vec![
-        (DeviceOp::Embed, "embed(w, r)".to_owned()),
-        (DeviceOp::Adopt, "adopt(w, r)".to_owned()),
-        (DeviceOp::Best, "best(w, r)".to_owned()),
-        (DeviceOp::Probe, "probe(w, r)".to_owned()),
-        (DeviceOp::Choose, "choose(w, r)".to_owned()),
+        (OP_EMBED, "embed(w, r)".to_owned()),
+        (OP_ADOPT, "adopt(w, r)".to_owned()),
+        (OP_BEST, "best(w, r)".to_owned()),
+        (OP_PROBE, "probe(w, r)".to_owned()),
+        (OP_CHOOSE, "choose(w, r)".to_owned()),
     ];
     let mut feeds = Vec::new();
     if let Some(attention) = attention {
-        cases.push((DeviceOp::Attend, format!("attention<{attention}>(w, r)")));
-        cases.push((DeviceOp::Combine, format!("combine<{attention}>(w, r)")));
-        feeds.push((DeviceOp::Attend, format!("attention_feed<{attention}>(l, r, feed)")));
+        cases.push((OP_ATTEND, format!("attention<{attention}>(w, r)")));
+        cases.push((OP_COMBINE, format!("combine<{attention}>(w, r)")));
+        feeds.push((OP_ATTEND, format!("attention_feed<{attention}>(l, r, feed)")));
     }
     if !gemvs.is_empty() {
-        feeds.push((DeviceOp::Gemv, "gemv_feed(r, feed)".to_owned()));
+        feeds.push((OP_GEMV, "gemv_feed(r, feed)".to_owned()));
     }
     let _ = writeln!(
         out,
@@ -159,8 +131,8 @@ fn inputs(gemvs: &[&Gemv]) -> String {
 }
 
 /// The cases of a switch over the records' `op`.
-fn by_op(calls: &[(DeviceOp, String)]) -> String {
-    calls.iter().map(|(op, call)| format!("    case {}: {call}; break;\n", *op as u16)).collect()
+fn by_op(calls: &[(u32, String)]) -> String {
+    calls.iter().map(|(op, call)| format!("    case {op}: {call}; break;\n")).collect()
 }
 
 /// The calls of projections, each for the shapes of input that it computes, the last for those that are left. Votes: see `vm/ptx.cuh`.
@@ -176,18 +148,10 @@ fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
     gemvs.iter().enumerate().map(case).collect()
 }
 
-/// The form of the attentions, all of which are alike.
-fn attention(plan: &Plan) -> String {
-    let sizes = plan.sizes;
-    format!(
-        "Attention<{}, {}, {}, {}, {}, {}>",
-        sizes.head_dim,
-        sizes.heads / sizes.kv_heads,
-        sizes.kv_heads,
-        sizes.splits,
-        plan.schedule.run,
-        plan.layers.iter().any(|layer| layer.head_norms.is_some()),
-    )
+/// The type of the attentions, all of which are alike.
+fn attention(form: AttentionForm) -> String {
+    let AttentionForm { head_dim, group, kv_heads, splits, run, normed } = form;
+    format!("Attention<{head_dim}, {group}, {kv_heads}, {splits}, {run}, {normed}>")
 }
 
 #[cfg(test)]

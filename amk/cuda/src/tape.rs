@@ -1,14 +1,65 @@
 //! Tapes: a worker's weights for a step in the order in which its warps consume them, in the tile order of the tensor cores.
 
-use super::plan::{Gemv, Output, UNIT};
 use super::source::{GROUP_UNITS, TILE, TILE_K, WARPS, cut};
 use amk::tensor::{Row, Weight};
+use amk_ir::BufferId;
 use half::bf16;
 use std::borrow::Cow;
 use std::ops::Range;
 
 /// Elements of a tile.
 const TILE_LEN: usize = (TILE / 2) as usize;
+/// Rows of a tile.
+const UNIT: u32 = super::plan::UNIT;
+
+/// A part of a tape: what one projection takes from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Elements of a row.
+    pub k: u32,
+    /// Whether the parts give a row each in turn; else they lie one below the other.
+    pub in_turn: bool,
+    /// The rows.
+    pub parts: Vec<WeightRows>,
+}
+
+/// Rows of a weight matrix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightRows {
+    /// The matrix.
+    pub weight: BufferId,
+    /// The rows.
+    pub rows: Range<u32>,
+}
+
+impl Piece {
+    /// Rows of all parts.
+    pub fn rows(&self) -> u32 {
+        self.parts.iter().map(|part| part.rows.end.saturating_sub(part.rows.start)).sum()
+    }
+
+    /// Bytes on the tape.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.rows()) * u64::from(self.k) * 2
+    }
+
+    /// Part and row of the weight behind row `n` of the piece.
+    fn row(&self, n: u32) -> Option<(usize, u32)> {
+        if self.in_turn {
+            let parts = self.parts.len() as u32;
+            let part = n.checked_rem(parts)? as usize;
+            return Some((part, self.parts[part].rows.start + n / parts));
+        }
+        let mut n = n;
+        for (part, WeightRows { rows, .. }) in self.parts.iter().enumerate() {
+            if n < rows.end - rows.start {
+                return Some((part, rows.start + n));
+            }
+            n -= rows.end - rows.start;
+        }
+        None
+    }
+}
 
 /// A row as bf16.
 fn row(weight: &Weight, at: usize) -> Cow<'_, [bf16]> {
@@ -18,22 +69,6 @@ fn row(weight: &Weight, at: usize) -> Cow<'_, [bf16]> {
     }
 }
 
-/// The weight and its row behind row `n` of a projection's output as the device counts it: weights one below the other, or
-/// (gated) row by row in turn.
-pub(super) fn source_row<'w>(gemv: &Gemv, weights: &[&'w Weight], n: usize) -> Option<(&'w Weight, usize)> {
-    if matches!(gemv.output, Output::Gated(_)) {
-        return weights.get(n % 2).map(|weight| (*weight, n / 2));
-    }
-    let mut n = n;
-    for weight in weights {
-        if n < weight.rows() {
-            return Some((weight, n));
-        }
-        n -= weight.rows();
-    }
-    None
-}
-
 /// Offset in a tile of element `k` (0..32) of row `r` (0..8): the A fragment of `mma.m16n8k16` whose rows 0-7 hold the even half
 /// of k and rows 8-15 the odd half; a lane's 16 bytes are (k, k+1) of both halves, then (k+2, k+3) of both.
 fn place(r: usize, k: usize) -> usize {
@@ -41,18 +76,19 @@ fn place(r: usize, k: usize) -> usize {
     (r * 4 + quad) * 8 + pair * 4 + half * 2 + element
 }
 
-/// Appends the units `units` of a projection: groups of units, in each the passes over k, in each the units, in each the tiles.
-pub(super) fn pack(gemv: &Gemv, weights: &[&Weight], units: Range<u32>, out: &mut Vec<bf16>) {
-    let tiles = gemv.k / TILE_K;
-    let pass_tiles = cut(gemv.k).0 * WARPS;
+/// Appends a piece, whose parts are rows of `weights`: groups of units, in each the passes over k, in each the units, in each
+/// the tiles.
+pub(super) fn pack(piece: &Piece, weights: &[&Weight], out: &mut Vec<bf16>) {
+    let tiles = piece.k / TILE_K;
+    let pass_tiles = cut(piece.k).0 * WARPS;
+    let units = piece.rows() / UNIT;
     let mut rows: Vec<Vec<Cow<'_, [bf16]>>> = Vec::new();
-    for first in units.clone().step_by(GROUP_UNITS as usize) {
-        let group = first..(first + GROUP_UNITS).min(units.end);
+    for first in (0..units).step_by(GROUP_UNITS as usize) {
+        let group = first..(first + GROUP_UNITS).min(units);
         rows.clear();
         rows.extend(group.map(|unit| {
-            let first = (unit * UNIT) as usize;
-            (first..first + UNIT as usize)
-                .filter_map(|n| source_row(gemv, weights, n).map(|(weight, at)| row(weight, at)))
+            (unit * UNIT..(unit + 1) * UNIT)
+                .filter_map(|n| piece.row(n).map(|(part, at)| row(weights[part], at as usize)))
                 .collect()
         }));
         for pass in (0..tiles).step_by(pass_tiles as usize) {
@@ -71,11 +107,6 @@ pub(super) fn pack(gemv: &Gemv, weights: &[&Weight], units: Range<u32>, out: &mu
     }
 }
 
-/// Bytes that [`pack`] appends.
-pub(super) fn packed_bytes(k: u32, units: u32) -> u32 {
-    units * (k / TILE_K) * TILE
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +122,19 @@ mod tests {
         assert!(seen.iter().all(|&n| n == 1));
         // Lane 5 = row 1, quad 1: its first pair is k = 4, 5 of the even half, its second k = 20, 21 of the odd half.
         assert_eq!([place(1, 4), place(1, 5), place(1, 20), place(1, 6)], [40, 41, 42, 44]);
+    }
+
+    fn piece(in_turn: bool) -> Piece {
+        let parts = [(3, 8..12), (5, 20..24)];
+        let parts = parts.map(|(weight, rows)| WeightRows { weight: BufferId(weight), rows }).to_vec();
+        Piece { k: 32, in_turn, parts }
+    }
+
+    #[test]
+    fn the_rows_of_a_piece_are_those_of_its_parts_in_order_or_in_turn() {
+        let rows = |piece: Piece| (0..8).filter_map(|n| piece.row(n)).collect::<Vec<_>>();
+        assert_eq!(rows(piece(false)), [(0, 8), (0, 9), (0, 10), (0, 11), (1, 20), (1, 21), (1, 22), (1, 23)]);
+        assert_eq!(rows(piece(true)), [(0, 8), (1, 20), (0, 9), (1, 21), (0, 10), (1, 22), (0, 11), (1, 23)]);
+        assert_eq!((piece(true).rows(), piece(true).bytes(), piece(false).row(8)), (8, 512, None));
     }
 }

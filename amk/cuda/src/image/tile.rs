@@ -1,30 +1,15 @@
-//! Generic tasks in the image: the tiles of a call's operands, then its parameters. Mirrors `Tile` of `vm/task.cuh`.
+//! Generic tasks in the image: the tiles of a call's operands, then its parameters.
 
-use crate::plan::{Body, Generic, Phase, Plan, Work};
+use super::abi::{
+    LOGITS, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16, PLAIN_F32, STATE_F32, TOKEN, TileWords,
+};
+use crate::plan::{Generic, Phase, Plan, Work};
 use amk_ir::program::{BufferKind, Param};
-use amk_ir::signature::ParamKind;
-use amk_ir::{Bound, BufferId, Call, DType, Exchange, Interval, Operand, Region};
+use amk_ir::{BufferId, Call, DType, Exchange, Operand, Region};
 use std::collections::HashMap;
 
-/// Words of a tile.
-const TILE_WORDS: usize = 16;
 /// Bytes at whose multiples buffers begin in the plain memory.
 const ALIGN: u64 = 256;
-const RANK: usize = 4;
-
-/// Where a tile's buffer is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u32)]
-enum Kind {
-    PacketsF32,
-    PacketsBF16,
-    PacketsU32,
-    PlainF32,
-    PlainBF16,
-    State,
-    Token,
-    Logits,
-}
 
 /// What generic tasks read and write, and where.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +22,8 @@ pub struct Plain {
     pub bytes: u64,
     /// Floats that a task lays out its inputs and outputs in, at most.
     pub scratch: u32,
-    places: HashMap<BufferId, (Kind, u64)>,
-    known: HashMap<(Kind, u64), BufferId>,
+    /// By buffer: the kind of its memory, and where it begins there.
+    places: HashMap<BufferId, (u32, u64)>,
 }
 
 impl Plain {
@@ -63,19 +48,19 @@ impl Plain {
         let place = match (buffer.exchange, buffer.kind) {
             (Exchange::Packet { .. }, _) => {
                 let kind = match buffer.dtype {
-                    DType::BF16 => Kind::PacketsBF16,
-                    DType::U32 => Kind::PacketsU32,
-                    _ => Kind::PacketsF32,
+                    DType::BF16 => PACKETS_BF16,
+                    DType::U32 => PACKETS_U32,
+                    _ => PACKETS_F32,
                 };
                 (kind, u64::from(packet_at.get(&id).copied().unwrap_or(u32::MAX)))
             }
-            (_, BufferKind::Output) => (Kind::Logits, 0),
-            _ if id == plan.token => (Kind::Token, 0),
+            (_, BufferKind::Output) => (LOGITS, 0),
+            _ if id == plan.token => (TOKEN, 0),
             (_, kind) => {
                 let kind = match (kind, buffer.dtype) {
-                    (BufferKind::State, _) => Kind::State,
-                    (_, DType::BF16) => Kind::PlainBF16,
-                    _ => Kind::PlainF32,
+                    (BufferKind::State, _) => STATE_F32,
+                    (_, DType::BF16) => PLAIN_BF16,
+                    _ => PLAIN_F32,
                 };
                 let at = self.bytes;
                 self.bytes = (at + buffer.bytes()).next_multiple_of(ALIGN);
@@ -84,10 +69,9 @@ impl Plain {
             }
         };
         self.places.insert(id, place);
-        self.known.insert(place, id);
     }
 
-    fn kind(&self, id: BufferId) -> Option<Kind> {
+    fn kind(&self, id: BufferId) -> Option<u32> {
         self.places.get(&id).map(|(kind, _)| *kind)
     }
 
@@ -95,7 +79,7 @@ impl Plain {
     fn scratch_of(&self, call: &Call) -> u32 {
         let laid_out = |operand: &&Operand| {
             let kind = self.kind(operand.buffer);
-            matches!(kind, Some(Kind::PacketsF32 | Kind::PacketsBF16 | Kind::PacketsU32 | Kind::Logits))
+            matches!(kind, Some(PACKETS_F32 | PACKETS_BF16 | PACKETS_U32 | LOGITS))
         };
         call.operands.iter().filter(laid_out).map(|o| (o.region.len_at(0) as u32).next_multiple_of(4)).sum()
     }
@@ -119,69 +103,20 @@ impl Plain {
         at
     }
 
-    fn tile(&self, plan: &Plan, id: BufferId, region: &Region) -> [u32; TILE_WORDS] {
-        let mut words = [0; TILE_WORDS];
-        let Some(&(kind, at)) = self.places.get(&id) else { return words };
+    fn tile(&self, plan: &Plan, id: BufferId, region: &Region) -> [u32; OPERAND_WORDS as usize] {
+        let mut tile = TileWords::default();
+        let Some(&(kind, at)) = self.places.get(&id) else { return words(&tile) };
         let shape = plan.shape(id);
-        (words[0], words[1]) = (at as u32, (at >> 32) as u32);
-        words[2] = kind as u32 | (shape.len() as u32) << 8;
+        (tile.at_low, tile.at_high) = (at as u32, (at >> 32) as u32);
+        tile.form = kind | (shape.len() as u32) << 8;
         let mut stride = 1;
         for (d, (interval, &extent)) in region.intervals().iter().zip(shape).enumerate().rev() {
-            words[2] |= u32::from(interval.lo.pos) << (16 + d) | u32::from(interval.hi.pos) << (20 + d);
-            (words[3 + d], words[3 + RANK + d]) = (interval.lo.base, interval.hi.base);
-            words[3 + 2 * RANK + d] = stride;
+            tile.form |= u32::from(interval.lo.pos) << (16 + d) | u32::from(interval.hi.pos) << (20 + d);
+            (tile.lo[d], tile.hi[d], tile.stride[d]) = (interval.lo.base, interval.hi.base, stride);
             stride *= extent;
         }
-        words[15] = shape.first().copied().unwrap_or(0);
-        words
-    }
-
-    /// The call that a body computes on the tiles at word `at`; `None` where they are none.
-    pub(super) fn decode(&self, plan: &Plan, body: &Body, at: u32) -> Option<Call> {
-        let specs = &plan.program.instructions.get(body.instruction.index())?.operands;
-        let mut words = self.words.get(at as usize..)?;
-        let mut operands = Vec::with_capacity(specs.len());
-        for spec in specs {
-            let (tile, rest) = words.split_at_checked(TILE_WORDS)?;
-            words = rest;
-            let (buffer, region) = self.decode_tile(plan, tile)?;
-            let early = plan.program.buffers.get(buffer.index())?.kind == BufferKind::Weight;
-            operands.push(Operand { buffer, region, access: spec.access, early, routed: None });
-        }
-        let scalars = body.signature.params.iter().filter(|param| !matches!(param.kind, ParamKind::Tensor { .. }));
-        let params = scalars
-            .zip(words)
-            .map(|(param, &word)| match param.kind {
-                ParamKind::Float => Param::F32(f32::from_bits(word)),
-                ParamKind::Pos => Param::Pos,
-                _ => Param::U32(word),
-            })
-            .collect();
-        Some(Call { instruction: body.instruction, operands, params })
-    }
-
-    fn decode_tile(&self, plan: &Plan, words: &[u32]) -> Option<(BufferId, Region)> {
-        const KINDS: [Kind; 8] = [
-            Kind::PacketsF32,
-            Kind::PacketsBF16,
-            Kind::PacketsU32,
-            Kind::PlainF32,
-            Kind::PlainBF16,
-            Kind::State,
-            Kind::Token,
-            Kind::Logits,
-        ];
-        let form = words[2];
-        let kind = *KINDS.get((form & 255) as usize)?;
-        let id = *self.known.get(&(kind, u64::from(words[1]) << 32 | u64::from(words[0])))?;
-        let rank = (form >> 8 & 255) as usize;
-        let bound = |at: usize, bit: usize| Bound { base: words[at], pos: form >> bit & 1 == 1 };
-        let intervals: Vec<Interval> = (0..rank.min(RANK))
-            .map(|d| Interval { lo: bound(3 + d, 16 + d), hi: bound(3 + RANK + d, 20 + d) })
-            .collect();
-        let region = Region::new(&intervals)?;
-        // Strides and extents are the buffer's.
-        (self.tile(plan, id, &region) == words).then_some((id, region))
+        tile.outermost = shape.first().copied().unwrap_or(0);
+        words(&tile)
     }
 
     /// Bytes of weights that the generic tasks of a step read; of a table from which a token takes a row, that row.
@@ -197,6 +132,17 @@ impl Plain {
         };
         plan.phases.iter().map(|phase| if let Phase::Generic(generic) = phase { of(generic) } else { 0 }).sum()
     }
+}
+
+/// A tile as the words of the arguments.
+fn words(tile: &TileWords) -> [u32; OPERAND_WORDS as usize] {
+    let mut words = [0; OPERAND_WORDS as usize];
+    (words[0], words[1], words[2]) = (tile.at_low, tile.at_high, tile.form);
+    words[3..7].copy_from_slice(&tile.lo);
+    words[7..11].copy_from_slice(&tile.hi);
+    words[11..15].copy_from_slice(&tile.stride);
+    words[15] = tile.outermost;
+    words
 }
 
 /// The call of a generic task.

@@ -233,30 +233,13 @@ impl Calls<'_> {
 
 impl Plan {
     /// The calls of a worker's part of a phase; adds their local buffers to the program.
-    pub(crate) fn calls(&mut self, phase: usize, worker: u32, work: &Work) -> Vec<Call> {
+    pub(super) fn calls(&mut self, phase: usize, worker: u32, work: &Work) -> Vec<Call> {
         if let (Some(Phase::Generic(generic)), &Work::Tile(tile)) = (self.phases.get(phase), work) {
             return generic.tiles.get(tile as usize).cloned().into_iter().collect();
         }
         let mut calls = Calls { plan: self, calls: Vec::new() };
         calls.of(phase, worker, work);
         calls.calls
-    }
-
-    /// Whether two lists of calls are the same but for the ids of their local buffers, which must have the same shapes.
-    pub(crate) fn same_calls(&self, other: &Self, theirs: &[Call], ours: &[Call]) -> bool {
-        let same = |a: &Operand, b: &Operand| {
-            let local =
-                self.buffer_kind(a.buffer) == BufferKind::Local && other.buffer_kind(b.buffer) == BufferKind::Local;
-            let buffers = if local { self.shape(a.buffer) == other.shape(b.buffer) } else { a.buffer == b.buffer };
-            buffers && (a.region, a.access, a.early) == (b.region, b.access, b.early)
-        };
-        ours.len() == theirs.len()
-            && ours.iter().zip(theirs).all(|(a, b)| {
-                a.instruction == b.instruction
-                    && a.params == b.params
-                    && a.operands.len() == b.operands.len()
-                    && a.operands.iter().zip(&b.operands).all(|(a, b)| same(a, b))
-            })
     }
 
     pub(crate) fn shape(&self, buffer: BufferId) -> &[u32] {

@@ -23,6 +23,7 @@
 
 mod attention;
 mod calls;
+mod exchange;
 mod flow;
 mod generic;
 mod group;
@@ -278,7 +279,8 @@ pub fn plan(
     let mut without = HashSet::new();
     loop {
         let groups = group(&flow, &schedule, precision, &without);
-        let plan = Planner::run(&flow, &groups, logits, schedule, precision)?;
+        let mut plan = Planner::run(&flow, &groups, logits, schedule, precision)?;
+        plan.exchange();
         if plan.layers.is_empty() || plan.fills_the_ring() {
             return Ok(plan);
         }

@@ -11,16 +11,17 @@ mod summary;
 
 pub use summary::{OpSummary, Parts, Summary};
 
+use super::image::abi;
 use amk_ir::{Program, Queues, TaskId};
 use names::Names;
 pub(super) use names::weight_bytes;
 
-/// Words of a record; mirrors `TRACE_WORDS` of `vm/image.cuh`.
-const WORDS: usize = 12;
-/// Which of them is the timer at the start; mirrors `TRACE_TIMER`.
-const TIMER: usize = 7;
-/// Words of a worker; mirrors `TRACE_WORKER_WORDS`.
-const WORKER_WORDS: usize = 2;
+/// Words of a record.
+const WORDS: usize = abi::TRACE_WORDS as usize;
+/// Which of them is the timer at the start.
+const TIMER: usize = abi::TRACE_TIMER as usize;
+/// Words of a worker.
+const WORKER_WORDS: usize = abi::TRACE_WORKER_WORDS as usize;
 /// Samples of a clock of which one point is made at least.
 const SAMPLES: usize = 16;
 

@@ -1,0 +1,464 @@
+//! What the host and the device code both know: structs, numbers and limits, each written once.
+//!
+//! The macros below make the Rust items, and [`text`] gives the same items as C++. The generated
+//! source begins with that text; `amk/cuda/device/abi.cuh` is a copy of it for whoever reads or edits
+//! the device code, and a test keeps the copy up to date.
+
+use core::fmt::Write as _;
+
+/// A C++ constant: what stands before its value, and the value.
+struct Constant {
+    doc: &'static [&'static str],
+    form: &'static str,
+    value: u32,
+}
+
+/// A C++ enumeration.
+struct Enumeration {
+    doc: &'static [&'static str],
+    name: &'static str,
+    variants: &'static [&'static str],
+}
+
+/// A C++ struct and its size in bytes.
+struct Struct {
+    doc: &'static [&'static str],
+    name: &'static str,
+    fields: &'static [Field],
+    bytes: usize,
+}
+
+/// A field of a struct; `pointer` is its C++ type where Rust only has an address.
+struct Field {
+    doc: &'static [&'static str],
+    name: &'static str,
+    rust: &'static str,
+    pointer: &'static [&'static str],
+}
+
+macro_rules! constants {
+    ($($(#[doc = $doc:literal])* $name:ident = $value:literal => $form:literal;)*) => {
+        $($(#[doc = $doc])* pub const $name: u32 = $value;)*
+        const CONSTANTS: &[Constant] =
+            &[$(Constant { doc: &[$($doc),*], form: $form, value: $value }),*];
+    };
+}
+
+macro_rules! enumerations {
+    ($($(#[doc = $doc:literal])* enum $name:ident { $($variant:ident,)* })*) => {
+        $($(#[doc = $doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u32)]
+        #[allow(non_camel_case_types, missing_docs, reason = "the names of the device code")]
+        pub enum $name { $($variant),* }
+        $(
+            #[doc = concat!("The number of [`", stringify!($name), "::", stringify!($variant), "`].")]
+            pub const $variant: u32 = $name::$variant as u32;
+        )*)*
+        const ENUMERATIONS: &[Enumeration] = &[$(Enumeration {
+            doc: &[$($doc),*],
+            name: stringify!($name),
+            variants: &[$(stringify!($variant)),*],
+        }),*];
+    };
+}
+
+macro_rules! structs {
+    ($($(#[doc = $doc:literal])* struct $name:ident {
+        $($(#[doc = $note:literal])* $field:ident: $rust:ty $(as $pointer:literal)?,)*
+    })*) => {
+        $($(#[doc = $doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        #[repr(C)]
+        pub struct $name { $($(#[doc = $note])* pub $field: $rust,)* })*
+        const STRUCTS: &[Struct] = &[$(Struct {
+            doc: &[$($doc),*],
+            name: stringify!($name),
+            fields: &[$(Field {
+                doc: &[$($note),*],
+                name: stringify!($field),
+                rust: stringify!($rust),
+                pointer: &[$($pointer)?],
+            }),*],
+            bytes: size_of::<$name>(),
+        }),*];
+    };
+}
+
+constants! {
+    /// Consumer warps of a worker.
+    WARPS = 16 => "#define AMK_WARPS";
+    /// Input tiles that a warp multiplies in one pass at most.
+    MOST_DEPTH = 4 => "#define AMK_DEPTH";
+    /// Bytes of a ring slot.
+    CHUNK = 32768 => "#define AMK_CHUNK";
+    /// Bytes of a weight tile: 16 for each lane of a warp.
+    TILE = 512 => "#define AMK_TILE";
+    /// Input elements of a weight tile.
+    TILE_K = 32 => "#define AMK_TILE_K";
+    /// Output rows of a weight tile: a unit.
+    UNIT = 8 => "#define AMK_UNIT";
+    /// Units that are reduced together across the warps.
+    GROUP_UNITS = 16 => "#define AMK_GROUP_UNITS";
+    /// bf16 elements of a packet.
+    PER_PACKET = 2 => "#define AMK_PER_PACKET";
+    /// Rounds of probes in a filtered draw.
+    ROUNDS = 6 => "#define AMK_ROUNDS";
+    /// Levels of a probe.
+    LEVELS = 8 => "#define AMK_LEVELS";
+    /// Words that a worker publishes about a level.
+    FIELDS = 5 => "#define AMK_FIELDS";
+    /// Words of the search state of a worker.
+    SEARCH = 30 => "#define AMK_SEARCH";
+    /// Words that a worker publishes with its best logit where tokens are filtered.
+    SHARES = 3 => "constexpr u32 SHARES =";
+    /// Rows of the residual that a worker owns at most.
+    MAX_OWN_ROWS = 512 => "constexpr int MAX_OWN_ROWS =";
+    /// Floats of a worker's shared scratch memory.
+    SCRATCH_FLOATS = 4352 => "constexpr int SCRATCH_FLOATS =";
+    /// Elements of an attention head at most.
+    MAX_HEAD_DIM = 128 => "constexpr int MAX_HEAD_DIM =";
+    /// Words of a record.
+    RECORD_WORDS = 16 => "constexpr int RECORD_WORDS =";
+    /// The first words of a record, which are all that a projection reads.
+    HOT_WORDS = 8 => "constexpr int HOT_WORDS =";
+    /// Those that consumers read where no task waits for a counter.
+    COLD_WORDS = 11 => "constexpr int COLD_WORDS =";
+    /// Words of a tile in the arguments of a generic task.
+    OPERAND_WORDS = 16 => "constexpr int OPERAND_WORDS =";
+    /// Dimensions of a tile at most.
+    MAX_RANK = 4 => "constexpr u32 MAX_RANK =";
+    /// Words of a record that the consumers write into a trace; the loader writes the others.
+    TRACE_OF_TASK = 8 => "#define TRACE_OF_TASK";
+    /// Words of a worker in a trace: its clock and the timer at the end.
+    TRACE_WORKER_WORDS = 2 => "#define TRACE_WORKER_WORDS";
+    /// Of a projection's shape: the bits of its input length.
+    GEMV_K = 0xfffff => "constexpr u32 GEMV_K =";
+    /// Of a projection's shape: the first of two bits, a `GemvInput`.
+    GEMV_INPUT_BIT = 20 => "constexpr u32 GEMV_INPUT_BIT =";
+    /// Of a projection's shape: the first of two bits, a `GemvOutput`.
+    GEMV_OUTPUT_BIT = 22 => "constexpr u32 GEMV_OUTPUT_BIT =";
+    /// Of a projection's shape: the first of four bits, the input tiles of a warp in one pass.
+    GEMV_DEPTH_BIT = 24 => "constexpr u32 GEMV_DEPTH_BIT =";
+    /// Of a projection's shape: the first of four flags.
+    GEMV_FLAGS_BIT = 28 => "constexpr u32 GEMV_FLAGS_BIT =";
+    /// Flag of a projection: its input is normed.
+    GEMV_NORM = 1 => "constexpr u32 GEMV_NORM =";
+    /// Flag of a projection: a bias is added.
+    GEMV_BIAS = 2 => "constexpr u32 GEMV_BIAS =";
+}
+
+enumerations! {
+    /// The fused instructions, by the number in a record.
+    enum DeviceOp {
+        OP_EMBED,
+        OP_ATTEND,
+        OP_COMBINE,
+        OP_BEST,
+        OP_PROBE,
+        OP_GEMV,
+        OP_CHOOSE,
+        OP_ADOPT,
+    }
+    /// Where a projection's input comes from.
+    enum GemvInput {
+        IN_PACKETS,
+        IN_EMBEDDING,
+    }
+    /// How a projection delivers its output.
+    enum GemvOutput {
+        OUT_STORE,
+        OUT_RESIDUAL,
+        OUT_GATED,
+        OUT_LOGITS,
+    }
+    /// Where the buffer of a generic task's tile lies, and in which format.
+    enum OperandKind {
+        PACKETS_F32,
+        PACKETS_BF16,
+        PACKETS_U32,
+        PLAIN_F32,
+        PLAIN_BF16,
+        STATE_F32,
+        TOKEN,
+        LOGITS,
+    }
+    /// Which wait did not end.
+    enum FaultKind {
+        FAULT_NONE,
+        FAULT_PACKET,
+        FAULT_RING_FULL,
+        FAULT_RING_EMPTY,
+    }
+    /// The words of a record in a trace of a launch's last step. Times are clocks of the worker's
+    /// multiprocessor, except for the timer, which counts nanoseconds that all share. The first are
+    /// explained at `Worker::stamp`. STARVED and LATE: clocks that the first warp waited since
+    /// INPUTS, for more blocks and for more inputs. FULL, LANDING and PACED: clocks that the loader
+    /// waited for a free slot, for memory and for its pace. ISSUED: it has asked for all bytes.
+    enum TraceWord {
+        TRACE_START,
+        TRACE_INPUTS,
+        TRACE_PRODUCT,
+        TRACE_GATHERED,
+        TRACE_END,
+        TRACE_STARVED,
+        TRACE_LATE,
+        TRACE_TIMER,
+        TRACE_FULL,
+        TRACE_LANDING,
+        TRACE_PACED,
+        TRACE_ISSUED,
+        TRACE_WORDS,
+    }
+}
+
+structs! {
+    /// One task of one worker. Packet offsets count packets, constant offsets count elements.
+    struct Record {
+        /// A `DeviceOp`, or a generic body from 16 on.
+        op: u16,
+        /// Units of 8 rows; of a combination, slices of 32 elements.
+        units: u16,
+        /// Packet offset of what is read; of a generic task, the first word of its tiles.
+        input: u32,
+        /// Packet offset of what is written.
+        output: u32,
+        /// Of a projection: `GEMV_K` and the fields after it; of an adoption, 1 where packets are
+        /// pairs.
+        shape: u32,
+        /// First output row, first slice, or kv head.
+        row: u32,
+        /// Constant offset of the norm's weight; of an attention, that of the query norm.
+        norm: u32,
+        /// Constant offset of the bias; of an attention, that of the key norm.
+        bias: u32,
+        /// The task in the verified program.
+        task: u32,
+        /// The layer of an attention, the round of a probe.
+        layer: u32,
+        /// The split of an attention.
+        aux: u32,
+        /// Packet offset of split results; of a draw, of what else it reads or writes.
+        partial: u32,
+        /// Bytes of the tape that the task consumes.
+        tape: u32,
+        /// Packet offset of the counter that the task signals; 0: none.
+        signal: u32,
+        /// Packet offset of the counter that the task waits for; 0: none.
+        wait: u32,
+        /// Signals in a step of the counter that the task waits for.
+        arrivals: u32,
+        /// Zero.
+        reserved: u32,
+    }
+    /// A tile of a buffer as a generic task has it.
+    struct TileWords {
+        /// Where the buffer begins: its packet, or its byte in the plain memory.
+        at_low: u32,
+        /// The upper half of that.
+        at_high: u32,
+        /// kind | rank << 8 | bounds that move with the position, a bit a dimension: lower << 16,
+        /// upper << 20.
+        form: u32,
+        /// Lower bounds.
+        lo: [u32; 4],
+        /// Upper bounds.
+        hi: [u32; 4],
+        /// Elements from one index to the next.
+        stride: [u32; 4],
+        /// Extent of the whole buffer's first dimension.
+        outermost: u32,
+    }
+    /// Why a launch ended early. The launch's own says whether, and every watchdog polls it; one
+    /// for each worker says what it waited for.
+    struct Fault {
+        /// Not 0: the launch is abandoned.
+        abort: u32,
+        /// A `FaultKind`.
+        kind: u32,
+        /// The step of the launch.
+        step: u32,
+        /// The task in the verified program.
+        task: u32,
+        /// The packet offset or the ring slot.
+        place: u32,
+        /// The epoch or the count that was found there.
+        got: u32,
+        /// Zero.
+        reserved: [u32; 2],
+    }
+    /// The parameters of a launch.
+    struct Params {
+        /// The workers' tapes.
+        tape: u64 as "const u8*",
+        /// First byte of each worker's tape `[workers + 1]`.
+        tape_at: u64 as "const u64*",
+        /// The records, and one more.
+        records: u64 as "const Record*",
+        /// First record of each worker `[workers + 1]`.
+        record_at: u64 as "const u32*",
+        /// The packets, and the counters behind them.
+        packets: u64 as "u64*",
+        /// Norms and biases.
+        constants: u64 as "const Elem*",
+        /// The embedding table `[.., hidden]`.
+        embedding: u64 as "const Elem*",
+        /// The caches of fused attention.
+        kv: u64 as "u8*",
+        /// Rotary frequencies `[rotary]`.
+        inv_freq: u64 as "const float*",
+        /// Tokens of the first steps `[forced_count]`.
+        forced: u64 as "const u32*",
+        /// Mapped host memory `[steps]`: token + 1, zero until there is one.
+        tokens: u64 as "u32*",
+        /// Logits of step n at n * logit_stride, or null.
+        logits: u64 as "float*",
+        /// `[1 + workers]`
+        fault: u64 as "Fault*",
+        /// See `TraceWord`; null where nothing is traced.
+        trace: u64 as "u64*",
+        /// Tiles and parameters of generic tasks, see task.cuh.
+        arguments: u64 as "const u32*",
+        /// Their weights, inputs and states.
+        plain: u64 as "u8*",
+        /// Where they lay out operands `[workers, scratch_len]`.
+        scratch: u64 as "float*",
+        /// Nanoseconds until the watchdogs abandon the launch.
+        budget_ns: u64,
+        /// Of the draws.
+        seed: u64,
+        /// Of step 0; it grows from launch to launch.
+        epoch: u32,
+        /// Position of step 0.
+        pos: u32,
+        /// Steps of the launch.
+        steps: u32,
+        /// Steps whose token is given.
+        forced_count: u32,
+        /// Elements of a row of the embedding table.
+        hidden: u32,
+        /// Logits.
+        vocab: u32,
+        /// Blocks of 64 positions of a kv head's cache in a layer.
+        kv_blocks: u32,
+        /// Factor on rotated values.
+        rope_scale: f32,
+        /// 0: greedy.
+        inv_temperature: f32,
+        /// Epsilon of every RMSNorm of a fused task.
+        eps: f32,
+        /// Factor on attention scores.
+        score_scale: f32,
+        /// Entries of inv_freq.
+        rotary: u32,
+        /// Tokens that end the launch.
+        stop_count: u32,
+        /// `[stop_count]`
+        stops: [u32; 8],
+        /// Number of the draw of step 0; it wraps.
+        draw: u32,
+        /// `vocab`, or 0: every step's logits take the place of the last one's.
+        logit_stride: u32,
+        /// 1: tokens are filtered before a draw, and `logits` is not null.
+        filter: u32,
+        /// Tokens that the filter leaves; 0: all.
+        top_k: u32,
+        /// Probability that the filter leaves.
+        top_p: f32,
+        /// Logarithm of min-p, see search.cuh.
+        min_log: f32,
+        /// Floats of a worker's part of `scratch`, a multiple of 4.
+        scratch_len: u32,
+    }
+}
+
+/// The number of the first generic body in a record; the others follow.
+pub const FIRST_BODY: u32 = 16;
+
+const _: () = assert!(core::mem::offset_of!(Record, layer) == HOT_WORDS as usize * 4);
+const _: () = assert!(core::mem::offset_of!(Record, tape) == COLD_WORDS as usize * 4);
+const _: () = assert!(size_of::<Record>() == RECORD_WORDS as usize * 4);
+const _: () = assert!(size_of::<TileWords>() == OPERAND_WORDS as usize * 4);
+const _: () = assert!(core::mem::offset_of!(TileWords, hi) == (3 + MAX_RANK as usize) * 4);
+
+/// The head of [`text`].
+const HEAD: &str = "\
+// The ABI that the device shares with the host, generated from `image/abi.rs` of the CUDA VM. Do
+// not edit: `AMK_BLESS=1 cargo test -p amk-tests --test image` writes it.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef u16 Elem;
+";
+
+/// The ABI as C++.
+pub fn text() -> String {
+    let mut out = HEAD.to_owned();
+    out.push('\n');
+    for Constant { doc, form, value } in CONSTANTS {
+        comment(&mut out, "", doc);
+        let end = if form.starts_with('#') { "" } else { ";" };
+        let _ = writeln!(out, "{form} {value}{end}");
+    }
+    for Enumeration { doc, name, variants } in ENUMERATIONS {
+        out.push('\n');
+        comment(&mut out, "", doc);
+        let _ = writeln!(out, "enum {name} {{");
+        variants.iter().for_each(|variant| {
+            let _ = writeln!(out, "    {variant},");
+        });
+        out.push_str("};\n");
+    }
+    for Struct { doc, name, fields, bytes } in STRUCTS {
+        out.push('\n');
+        comment(&mut out, "", doc);
+        let _ = writeln!(out, "struct {name} {{");
+        for field in *fields {
+            comment(&mut out, "    ", field.doc);
+            let _ = writeln!(out, "    {};", declaration(field));
+        }
+        let _ = writeln!(out, "}};\nstatic_assert(sizeof({name}) == {bytes}, \"as the host has it\");");
+    }
+    out
+}
+
+fn comment(out: &mut String, indent: &str, lines: &[&str]) {
+    for line in lines {
+        let _ = writeln!(out, "{indent}//{line}");
+    }
+}
+
+/// A field as C++ declares it.
+fn declaration(Field { name, rust, pointer, .. }: &Field) -> String {
+    if let Some(pointer) = pointer.first() {
+        return format!("{pointer} {name}");
+    }
+    let array = rust.strip_prefix('[').and_then(|rust| rust.strip_suffix(']'));
+    let (element, extent) = match array.and_then(|array| array.split_once("; ")) {
+        Some((element, extent)) => (element, format!("[{extent}]")),
+        None => (*rust, String::new()),
+    };
+    let element = if element == "f32" { "float" } else { element };
+    format!("{element} {name}{extent}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_declared_as_the_device_has_them() {
+        let structs = |name| STRUCTS.iter().find(|known| known.name == name).expect("a struct");
+        let declared =
+            |of, name| declaration(structs(of).fields.iter().find(|field| field.name == name).expect("a field"));
+        assert_eq!(declared("Record", "op"), "u16 op");
+        assert_eq!(declared("Params", "eps"), "float eps");
+        assert_eq!(declared("Params", "stops"), "u32 stops[8]");
+        assert_eq!(declared("Params", "records"), "const Record* records");
+        assert!(structs("Params").fields.iter().all(|field| field.pointer.is_empty() || field.rust == "u64"));
+        assert_eq!([structs("Params").bytes, structs("Fault").bytes], [264, 32]);
+    }
+}

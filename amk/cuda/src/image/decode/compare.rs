@@ -1,0 +1,106 @@
+//! Decoded calls against those of the verified task.
+
+use super::call::{DecodedCall, DecodedOperand, Place, Refusal};
+use super::places::Places;
+use super::worker::{Held, WorkerState};
+use amk_ir::{Access, BufferId, BufferKind, Call, Exchange, Operand, Region};
+
+/// Compares the calls of a task, and keeps what its worker holds afterwards.
+///
+/// What a worker holds is read as it was when the task began: a projection has the residual in
+/// registers before it writes the new one.
+pub(super) fn calls(
+    places: &Places<'_>,
+    state: &mut WorkerState,
+    decoded: &[DecodedCall<'_>],
+    expected: &[Call],
+) -> Result<(), Refusal> {
+    let mut comparison = Comparison { places, state, locals: Vec::new(), residual: None, search: None };
+    for (number, (decoded, expected)) in decoded.iter().zip(expected).enumerate() {
+        comparison.call(number, decoded, expected)?;
+    }
+    if decoded.len() != expected.len() {
+        let what = format!("mean {} calls, the program has {}", decoded.len(), expected.len());
+        return Err(Refusal::new("op, units", what));
+    }
+    let Comparison { residual, search, .. } = comparison;
+    state.residual = residual.or(state.residual);
+    state.search = search.or(state.search);
+    Ok(())
+}
+
+struct Comparison<'c, 'p> {
+    places: &'c Places<'p>,
+    state: &'c WorkerState,
+    /// The buffers of the task's locals, by number.
+    locals: Vec<BufferId>,
+    /// What the task leaves in the worker's memory.
+    residual: Held,
+    search: Held,
+}
+
+impl Comparison<'_, '_> {
+    fn call(&mut self, number: usize, decoded: &DecodedCall<'_>, expected: &Call) -> Result<(), Refusal> {
+        let instruction = self.places.program.instructions.get(expected.instruction.index());
+        let path = instruction.map_or("?", |instruction| instruction.path.as_str());
+        if decoded.path != path || decoded.operands.len() != expected.operands.len() {
+            let what = format!("means `{}` as call {number}, the program has `{path}`", decoded.path);
+            return Err(Refusal::new("op", what));
+        }
+        for (decoded, expected) in decoded.operands.iter().zip(&expected.operands) {
+            self.operand(decoded, expected)?;
+        }
+        if decoded.params != expected.params {
+            let what = format!("are {:?} of `{path}`, the program has {:?}", decoded.params, expected.params);
+            return Err(Refusal::new("params", what));
+        }
+        Ok(())
+    }
+
+    fn operand(&mut self, decoded: &DecodedOperand, expected: &Operand) -> Result<(), Refusal> {
+        let (Operand { buffer, region, .. }, writes) = (*expected, expected.access == Access::Write);
+        let holds = match decoded.place {
+            Place::Buffer(known) => known == buffer,
+            Place::Local(number) if writes => self.begin_local(number, buffer, region),
+            Place::Local(number) => self.locals.get(number) == Some(&buffer),
+            Place::Residual | Place::Search if writes => self.keep(decoded.place, buffer, region),
+            Place::Residual => self.state.residual == Some((buffer, region)),
+            Place::Search => self.state.search == Some((buffer, region)),
+        };
+        let same = (decoded.region, decoded.access, decoded.early) == (region, expected.access, expected.early);
+        if holds && same && expected.routed.is_none() {
+            return Ok(());
+        }
+        let what = format!("means {}, the program has {}{region}", self.shown(decoded), self.places.name(buffer));
+        Err(Refusal::new(decoded.field, what))
+    }
+
+    /// A local is written, for the first time, as a whole.
+    fn begin_local(&mut self, number: usize, buffer: BufferId, region: Region) -> bool {
+        let local = self.places.buffer(buffer).filter(|local| local.kind == BufferKind::Local);
+        let whole = local.is_some_and(|local| Region::full(&local.shape) == region);
+        let new = number == self.locals.len() && !self.locals.contains(&buffer);
+        self.locals.push(buffer);
+        whole && new
+    }
+
+    /// The worker keeps a value that no other worker can read.
+    fn keep(&mut self, place: Place, buffer: BufferId, region: Region) -> bool {
+        let held = if place == Place::Residual { &mut self.residual } else { &mut self.search };
+        *held = Some((buffer, region));
+        self.places
+            .buffer(buffer)
+            .is_some_and(|buffer| buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter)
+    }
+
+    fn shown(&self, DecodedOperand { place, region, .. }: &DecodedOperand) -> String {
+        let held =
+            |held: Held| held.map_or("nothing".to_owned(), |(id, region)| self.places.name(id) + &region.to_string());
+        match *place {
+            Place::Buffer(id) => format!("{}{region}", self.places.name(id)),
+            Place::Residual => format!("{region} of the worker's residual, which holds {}", held(self.state.residual)),
+            Place::Search => format!("{region} of the worker's search, which holds {}", held(self.state.search)),
+            Place::Local(number) => format!("local {number}{region}"),
+        }
+    }
+}

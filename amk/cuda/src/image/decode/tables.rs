@@ -1,0 +1,199 @@
+//! What lies where, and the numbers that all tasks share.
+
+use super::call::Refusal;
+use super::places::travelling;
+use super::worker::WorkerState;
+use crate::image::{Fixed, Image, LINE};
+use crate::plan::{BLOCK, Plan};
+use crate::schedule::MOST_RING_SLOTS;
+use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Program};
+use std::collections::HashSet;
+
+/// Checks the tables of an image for a program.
+pub(super) fn check(image: &Image, program: &Program, plan: &Plan, workers: usize) -> Result<(), Refusal> {
+    check_records(image, program, workers)?;
+    let end = check_packets(image, program)?;
+    check_events(image, program, end)?;
+    check_constants(image, program)?;
+    check_plain(image, program)?;
+    check_fixed(&image.fixed, program, plan)?;
+    let streams = |pieces: &Vec<_>| pieces.len() >= MOST_RING_SLOTS as usize;
+    if !image.fixed.caches.is_empty() && !image.pieces.iter().all(streams) {
+        return Err(Refusal::new("pieces", "of a worker are fewer than the slots of the ring"));
+    }
+    Ok(())
+}
+
+/// The bytes of a worker's tape are those that its records take.
+pub(super) fn check_tape(image: &Image, state: &WorkerState) -> Result<(), Refusal> {
+    let worker = state.worker as usize;
+    let len = image.tape_at[worker + 1].checked_sub(image.tape_at[worker]);
+    if image.pieces[worker].len() != state.pieces || len != Some(state.tape) {
+        let what = format!("is {len:?} for worker {worker}, whose tasks take {} bytes", state.tape);
+        return Err(Refusal::new("tape_at", what));
+    }
+    Ok(())
+}
+
+/// Every worker has as many records as tasks, and its own tape.
+fn check_records(image: &Image, program: &Program, workers: usize) -> Result<(), Refusal> {
+    let amk_ir::Queues::Static(queues) = &program.queues else {
+        return Err(Refusal::new("queues", "are not static"));
+    };
+    let mut next = 0;
+    let starts = queues.iter().map(|queue| {
+        next += queue.len();
+        next as u32
+    });
+    if !image.record_at.iter().copied().eq([0].into_iter().chain(starts)) || image.records.len() != next {
+        return Err(Refusal::new("record_at", "does not give every worker as many records as tasks"));
+    }
+    if image.tape_at.len() != workers + 1 || image.tape_at[0] != 0 || image.pieces.len() != workers {
+        return Err(Refusal::new("tape_at", "does not give every worker a tape"));
+    }
+    Ok(())
+}
+
+fn buffer(program: &Program, id: BufferId) -> Option<&Buffer> {
+    program.buffers.get(id.index())
+}
+
+/// Checks that ranges, each a start and a length, lie apart; gives the end of the last.
+fn apart(field: &'static str, mut ranges: Vec<(u64, u64)>) -> Result<u64, Refusal> {
+    ranges.sort_unstable();
+    let mut end = 0;
+    for (start, len) in ranges {
+        if start < end {
+            return Err(Refusal::new(field, format!("has two things at {start}")));
+        }
+        end = start + len;
+    }
+    Ok(end)
+}
+
+/// Every packet buffer has packets of its own, but for log-sum-exps; gives the end of all.
+fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
+    let mut ranges = Vec::new();
+    let travelling: HashSet<BufferId> = travelling(program).into_values().collect();
+    for (id, buffer) in program.buffers.iter().enumerate() {
+        let at = image.packet_at.get(&BufferId::from(id));
+        match (buffer.exchange, at) {
+            (Exchange::Packet { slots }, Some(&at)) => {
+                let words = buffer.len().div_ceil(if buffer.dtype == DType::BF16 { 2 } else { 1 });
+                ranges.push((u64::from(at), words * u64::from(slots)));
+            }
+            (Exchange::Counter, None) => {}
+            (Exchange::Packet { slots: 1 }, None) if travelling.contains(&BufferId::from(id)) => {}
+            _ => return Err(Refusal::new("packet_at", format!("is wrong about whether `{}` is packets", buffer.name))),
+        }
+    }
+    if image.packet_at.len() != ranges.len() {
+        return Err(Refusal::new("packet_at", "has buffers that there are not"));
+    }
+    let end = apart("packet_at", ranges)?;
+    if end > u64::from(image.packets) {
+        return Err(Refusal::new("packets", format!("are {}, the buffers have {end}", image.packets)));
+    }
+    Ok(end)
+}
+
+/// Every event has a counter behind the packets, a line of the L2 each.
+fn check_events(image: &Image, program: &Program, end: u64) -> Result<(), Refusal> {
+    if image.events.len() != program.events.len() {
+        return Err(Refusal::new("events", "are more or less than the program's"));
+    }
+    let all_fit = image.events.iter().all(|&at| {
+        at.is_multiple_of(LINE) && u64::from(at) >= end && u64::from(at) + u64::from(LINE) <= u64::from(image.packets)
+    });
+    if !all_fit || program.events.iter().any(|event| event.len() != 1) {
+        return Err(Refusal::new("events", "have a counter that lies elsewhere than behind the packets"));
+    }
+    apart("events", image.events.iter().map(|&at| (u64::from(at), u64::from(LINE))).collect())?;
+    Ok(())
+}
+
+/// Constants are weights, each in its own place.
+fn check_constants(image: &Image, program: &Program) -> Result<(), Refusal> {
+    let mut ranges = Vec::new();
+    for &(id, at) in &image.constants {
+        let weight = buffer(program, id).filter(|buffer| buffer.kind == BufferKind::Weight);
+        let weight = weight.ok_or_else(|| Refusal::new("constants", "hold what is no weight"))?;
+        ranges.push((u64::from(at), weight.len()));
+    }
+    let end = apart("constants", ranges)?;
+    if end != u64::from(image.constant_len) {
+        return Err(Refusal::new("constant_len", format!("is {}, the constants have {end}", image.constant_len)));
+    }
+    Ok(())
+}
+
+/// Plain buffers lie apart, within their memory.
+fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
+    let plain = &image.plain;
+    let bytes = |id| buffer(program, id).map_or(0, Buffer::bytes);
+    let end = apart("plain", plain.buffers.iter().map(|&(id, at)| (at, bytes(id))).collect())?;
+    if end > plain.bytes || !plain.scratch.is_multiple_of(4) || plain.buffers.iter().any(|(_, at)| at % 16 != 0) {
+        return Err(Refusal::new("plain", "has buffers that do not fit or are not aligned"));
+    }
+    Ok(())
+}
+
+/// The parameters of a launch that are the same in all launches.
+fn check_fixed(fixed: &Fixed, program: &Program, plan: &Plan) -> Result<(), Refusal> {
+    let shape = |id| buffer(program, id).map_or(&[][..], |buffer: &Buffer| &buffer.shape);
+    let head_dim = fixed.attention.map_or(0, |form| form.head_dim);
+    let hidden = fixed.embedding.map_or(0, |table| shape(table).get(1).copied().unwrap_or(0));
+    let numbers = [
+        ("hidden", fixed.hidden, hidden),
+        ("vocab", fixed.vocab, shape(fixed.logits).first().copied().unwrap_or(0)),
+        ("kv_blocks", fixed.kv_blocks, program.positions.div_ceil(BLOCK) + 1),
+        ("rotary", fixed.rotary, head_dim / 2),
+        ("run", fixed.attention.map_or(0, |form| form.run), fixed.attention.map_or(0, |_| plan.schedule.run)),
+    ];
+    for (field, value, expected) in numbers {
+        if value != expected {
+            return Err(Refusal::new(field, format!("is {value}, the program's buffers have {expected}")));
+        }
+    }
+    // The program's instructions have no such parameters: the plan took them from the function.
+    let factors = [
+        ("rope_scale", fixed.rope_scale, plan.rope_scale),
+        ("score_scale", fixed.score_scale, plan.score_scale),
+        ("eps", fixed.eps, plan.eps),
+    ];
+    for (field, value, expected) in factors {
+        if value.to_bits() != expected.to_bits() {
+            return Err(Refusal::new(field, format!("is {value}, the plan has {expected}")));
+        }
+    }
+    check_caches(fixed, program)
+}
+
+/// Caches `[kv_heads, splits, share, head_dim]` whose splits have room for all their positions.
+fn check_caches(fixed: &Fixed, program: &Program) -> Result<(), Refusal> {
+    let Some(form) = fixed.attention else {
+        return match fixed.caches.is_empty() {
+            true => Ok(()),
+            false => Err(Refusal::new("caches", "are there without an attention")),
+        };
+    };
+    let run = form.run * BLOCK;
+    let mut seen = Vec::new();
+    for &id in fixed.caches.iter().flatten() {
+        let cache = buffer(program, id).filter(|cache| (cache.kind, cache.dtype) == (BufferKind::State, DType::BF16));
+        let fits = cache.is_some_and(|cache| match cache.shape[..] {
+            [kv_heads, splits, share, head_dim] => {
+                (kv_heads, splits, head_dim) == (form.kv_heads, form.splits, form.head_dim)
+                    && share.is_multiple_of(run)
+                    && u64::from(share) * u64::from(splits) >= u64::from(program.positions)
+            }
+            _ => false,
+        });
+        if !fits || seen.contains(&id) {
+            let name = cache.map_or("?", |cache| cache.name.as_str());
+            return Err(Refusal::new("caches", format!("have `{name}`, which is not one of the attention's form")));
+        }
+        seen.push(id);
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! What tasks wait for besides packets: an event for each phase that publishes.
+
+use super::{Phase, Plan};
+use crate::schedule::DeviceExchange;
+use amk_ir::program::{Element, EventTensor, Wait};
+use amk_ir::{BufferId, EventId, Exchange, Operand};
+use std::collections::HashMap;
+
+impl Plan {
+    /// Adds the events that the schedule's exchange asks for, and their signals and waits.
+    ///
+    /// A task that publishes signals its phase's event. With counters, a task waits until the
+    /// last phase that it reads from has published; with barriers, until the last phase before
+    /// its own has. The probes of a filtered draw neither signal nor wait: most steps skip them.
+    pub(super) fn exchange(&mut self) {
+        let mut events = Events::default();
+        for phase in 0..self.phases.len() {
+            if self.schedule.exchange == DeviceExchange::Packets || matches!(self.phases[phase], Phase::Probe { .. }) {
+                continue;
+            }
+            let tasks: Vec<usize> = (0..self.tasks.len()).filter(|&task| self.tasks[task].0 == phase).collect();
+            let awaited: Vec<Option<Wait>> = tasks.iter().map(|&task| self.awaited(&events, task)).collect();
+            events.publish(self, &tasks);
+            for (&task, wait) in tasks.iter().zip(awaited) {
+                self.program.tasks[task].waits.extend(wait);
+            }
+        }
+    }
+
+    /// What a task waits for, of the phases before its own.
+    fn awaited(&self, events: &Events, task: usize) -> Option<Wait> {
+        let event = match self.schedule.exchange {
+            DeviceExchange::Packets => None,
+            DeviceExchange::Counters => {
+                let read = self.operands(task).filter(|operand| operand.access.reads());
+                read.filter_map(|operand| events.publishers.get(&operand.buffer)).max().copied()
+            }
+            DeviceExchange::Barrier => events.last,
+        }?;
+        let threshold = events.signals.get(event.index()).copied()?;
+        Some(Wait { on: Element { event, index: 0 }, threshold })
+    }
+
+    fn operands(&self, task: usize) -> impl Iterator<Item = &Operand> {
+        self.program.tasks[task].calls.iter().flat_map(|call| &call.operands)
+    }
+
+    /// The buffers that a task publishes.
+    fn published(&self, task: usize) -> impl Iterator<Item = BufferId> {
+        let packets = |buffer: BufferId| self.program.buffers[buffer.index()].exchange != Exchange::Counter;
+        let written = self.operands(task).filter(|operand| operand.access.writes());
+        written.map(|operand| operand.buffer).filter(move |&buffer| packets(buffer))
+    }
+}
+
+/// The events of the phases so far.
+#[derive(Default)]
+struct Events {
+    /// The last event that publishes each buffer.
+    publishers: HashMap<BufferId, EventId>,
+    /// Tasks that signal each event.
+    signals: Vec<u32>,
+    last: Option<EventId>,
+}
+
+impl Events {
+    /// Adds the event of a phase with these tasks, if one of them publishes.
+    fn publish(&mut self, plan: &mut Plan, tasks: &[usize]) {
+        let written: Vec<BufferId> = tasks.iter().flat_map(|&task| plan.published(task)).collect();
+        let Some(first) = written.first() else { return };
+        let event = EventId::from(plan.program.events.len());
+        let name = plan.program.buffers[first.index()].name.clone();
+        plan.program.events.push(EventTensor { name, shape: Vec::new() });
+        let publishers: Vec<usize> =
+            tasks.iter().copied().filter(|&task| plan.published(task).next().is_some()).collect();
+        for &task in &publishers {
+            plan.program.tasks[task].signals.push(Element { event, index: 0 });
+        }
+        self.publishers.extend(written.into_iter().map(|buffer| (buffer, event)));
+        self.signals.push(publishers.len() as u32);
+        self.last = Some(event);
+    }
+}

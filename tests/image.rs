@@ -1,0 +1,400 @@
+//! The device image against its verified program: every field of every kind of record, and every
+//! entry of every table, changed to another plausible value, is refused by name. And the C++ form
+//! of the ABI is up to date.
+
+use amk::ir::BufferId;
+use amk::ir::graph::Instance;
+use amk::ir::verify::{Verified, verify};
+use amk_cuda::image::{Record, abi};
+use amk_cuda::plan::Plan;
+use amk_cuda::{DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, plan_for};
+use amk_models::model::FAMILIES;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+#[test]
+fn the_cpp_form_of_the_abi_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../amk/cuda/device/abi.cuh");
+    let text = abi::text();
+    if std::env::var_os("AMK_BLESS").is_some() {
+        std::fs::write(&path, &text).expect("it should be written");
+    }
+    let found = std::fs::read_to_string(&path).expect("it should be there");
+    assert!(found == text, "amk/cuda/device/abi.cuh is out of date; AMK_BLESS=1 writes it anew");
+    assert!(text.lines().all(|line| line.len() <= 100));
+}
+
+fn h200() -> &'static GpuTarget {
+    TARGETS.iter().find(|target| target.name == "h200").expect("the target should have a record")
+}
+
+/// A program and its image.
+struct Case {
+    name: String,
+    plan: Plan,
+    verified: Verified,
+    image: Image,
+}
+
+impl Case {
+    fn new(
+        (family, instance): (&str, &str),
+        dims: &[(&str, u32)],
+        exchange: DeviceExchange,
+        precision: Precision,
+    ) -> Self {
+        let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+        let mut sized: Instance = kernel.instance(instance).expect("the instance").clone();
+        let dims = [("LAYERS", 2)].iter().chain(dims).map(|&(dim, value)| (dim.to_owned(), value));
+        sized.dims.extend(dims);
+        let schedule = DeviceSchedule { exchange, workers: 40, ..h200().schedule };
+        let plan = plan_for(kernel, &sized, &schedule, precision).expect("it should be planned");
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{instance}: {rejected}"));
+        let image = Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{instance}: {error}"));
+        Self { name: format!("{instance} {exchange:?} {precision:?}"), plan, verified, image }
+    }
+
+    /// What the check says of a changed image; `None` where it accepts it.
+    fn refusal(&self, change: impl FnOnce(&mut Image)) -> Option<String> {
+        let mut image = self.image.clone();
+        change(&mut image);
+        image.check(&self.verified, &self.plan).err().map(|error| error.to_string())
+    }
+
+    /// The kind of a record: its instruction, with what it makes of its output.
+    fn kind(record: &Record) -> (u32, u32) {
+        let op = u32::from(record.op);
+        (op, if op == abi::OP_GEMV { record.shape >> abi::GEMV_OUTPUT_BIT & 3 } else { 0 })
+    }
+
+    /// A first, a middle and a last record of each kind.
+    fn samples(&self) -> Vec<usize> {
+        let mut kinds: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();
+        for (at, record) in self.image.records.iter().enumerate() {
+            kinds.entry(Self::kind(record)).or_default().push(at);
+        }
+        let some = |all: &Vec<usize>| [all[0], all[all.len() / 2], all[all.len() - 1]];
+        let samples: BTreeSet<usize> = kinds.values().flat_map(some).collect();
+        samples.into_iter().collect()
+    }
+}
+
+/// Without biases and norms of heads, with norms of heads, with biases.
+const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
+/// Rows that are no multiple of 32: the residual is adopted from generic tasks.
+const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
+/// Heads that fused attention does not compute.
+const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 96), ("ROTARY", 96)];
+
+/// Fused and generic tasks, with each exchange.
+fn cases() -> Vec<Case> {
+    use DeviceExchange::{Barrier, Counters, Packets};
+    let (bf16, f32) = (Precision::BF16, Precision::F32);
+    let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
+    cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
+    cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
+    cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
+    cases.push(Case::new(FUSED[1], &[], Packets, f32));
+    cases
+}
+
+type Field = (&'static str, fn(&Record) -> u32, fn(&mut Record, u32));
+
+macro_rules! fields {
+    ($($name:ident: $type:ty),*) => {
+        [$((stringify!($name), |record| u32::from(record.$name), |record, value| record.$name = value as $type)),*]
+    };
+}
+
+const FIELDS: [Field; 16] = fields![
+    op: u16, units: u16, input: u32, output: u32, shape: u32, row: u32, norm: u32, bias: u32, task: u32, layer: u32,
+    aux: u32, partial: u32, tape: u32, signal: u32, wait: u32, arrivals: u32
+];
+
+/// Other values that a field might have.
+fn others(case: &Case, at: usize, (name, get, _): &Field) -> BTreeSet<u32> {
+    let (image, record) = (&case.image, &case.image.records[at]);
+    let value = get(record);
+    let mut others: BTreeSet<u32> =
+        [1, 8, 512].iter().flat_map(|&by| [value.wrapping_add(by), value.wrapping_sub(by)]).collect();
+    others.insert(0);
+    // Of its neighbours, of others of its kind, of the same buffer elsewhere.
+    let near = at.saturating_sub(3)..(at + 4).min(image.records.len());
+    others.extend(image.records[near].iter().map(get));
+    let alike: Vec<u32> =
+        image.records.iter().filter(|other| Case::kind(other) == Case::kind(record)).map(get).collect();
+    others.extend(alike.iter().step_by(alike.len().div_ceil(8)));
+    match *name {
+        "input" | "output" | "partial" | "signal" | "wait" => {
+            let packets: BTreeSet<u32> = image.packet_at.values().chain(&image.events).copied().collect();
+            others.extend(packets.iter().step_by(packets.len().div_ceil(12)));
+            let next = packets.range(value + 1..).next();
+            others.extend(packets.range(..value).next_back().into_iter().chain(next));
+        }
+        "norm" | "bias" => others.extend(image.constants.iter().map(|(_, at)| at)),
+        "shape" => others.extend((0..32).map(|bit| value ^ 1 << bit)),
+        "op" => others.extend(0..18),
+        _ => {}
+    }
+    let most = if matches!(*name, "op" | "units") { u32::from(u16::MAX) } else { u32::MAX };
+    others.into_iter().filter(|&other| other != value && other <= most).collect()
+}
+
+#[test]
+fn every_changed_field_of_every_kind_of_record_is_refused_by_name() {
+    let mut accepted = Vec::new();
+    let mut unnamed = Vec::new();
+    for case in cases() {
+        let (samples, mut changes) = (case.samples(), 0);
+        let kinds: BTreeSet<u32> = samples.iter().map(|&at| Case::kind(&case.image.records[at]).0).collect();
+        for &at in &samples {
+            for field in &FIELDS {
+                for other in others(&case, at, field) {
+                    changes += 1;
+                    let said = case.refusal(|image| (field.2)(&mut image.records[at], other));
+                    let record = case.image.records[at];
+                    let what = || format!("{}: {} {} -> {other} in {record:?}", case.name, field.0, (field.1)(&record));
+                    match said {
+                        None => accepted.push(what()),
+                        Some(said) if names(&said, field.0) => {}
+                        Some(said) => unnamed.push(format!("{}: {said}", what())),
+                    }
+                }
+            }
+            let said = case.refusal(|image| image.records[at].reserved = 1);
+            assert!(said.is_some_and(|said| said.contains("`reserved`")), "{}", case.name);
+        }
+        println!("{}: {} records of the instructions {kinds:?}, {changes} changes", case.name, samples.len());
+    }
+    let some = |all: &[String]| all[..all.len().min(12)].join("\n");
+    assert!(accepted.is_empty(), "{} accepted:\n{}", accepted.len(), some(&accepted));
+    assert!(unnamed.is_empty(), "{} not by name:\n{}", unnamed.len(), some(&unnamed));
+}
+
+/// Whether a refusal names the field, perhaps with others that mean something together, or says
+/// what the program has instead of what they mean.
+fn names(said: &str, field: &str) -> bool {
+    match field {
+        // Of another instruction or form, the first field that does not fit is named.
+        "op" | "shape" => said.contains('`'),
+        _ if said.contains("the program has") => true,
+        _ => said.split('`').any(|quoted| quoted.split(", ").any(|name| name == field)),
+    }
+}
+
+/// A change of an image.
+type Change = (String, Box<dyn Fn(&mut Image)>);
+
+fn change(name: impl Into<String>, change: impl Fn(&mut Image) + 'static) -> Change {
+    (name.into(), Box::new(change))
+}
+
+/// A first, a middle and a last of so many.
+fn some(len: usize) -> BTreeSet<usize> {
+    if len == 0 { BTreeSet::new() } else { [0, len / 2, len - 1].into() }
+}
+
+fn changes_of_places(case: &Case) -> Vec<Change> {
+    let image = &case.image;
+    let mut all = Vec::new();
+    for at in some(image.record_at.len()) {
+        all.push(change("record_at", move |image| image.record_at[at] = image.record_at[at].wrapping_add(1)));
+        all.push(change("record_at", move |image| image.record_at[at] = image.record_at[at].wrapping_sub(1)));
+    }
+    for at in some(image.tape_at.len()) {
+        all.push(change("tape_at", move |image| image.tape_at[at] = image.tape_at[at].wrapping_add(512)));
+        all.push(change("tape_at", move |image| image.tape_at[at] = image.tape_at[at].wrapping_sub(512)));
+    }
+    let packets: BTreeMap<u32, BufferId> = image.packet_at.iter().map(|(&id, &at)| (at, id)).collect();
+    let packets: Vec<BufferId> = packets.into_values().collect();
+    for at in 0..packets.len() {
+        let (id, other) = (packets[at], packets[(at + 1) % packets.len()]);
+        for by in [1, 16, u32::MAX] {
+            all.push(change(format!("packet_at {id} + {by}"), move |image| {
+                *image.packet_at.get_mut(&id).expect("a buffer") = image.packet_at[&id].wrapping_add(by);
+            }));
+        }
+        all.push(change(format!("packet_at {id} {other}"), move |image| {
+            let [a, b] = [image.packet_at[&id], image.packet_at[&other]];
+            image.packet_at.extend([(id, b), (other, a)]);
+        }));
+        all.push(change("packet_at", move |image| {
+            image.packet_at.remove(&id);
+        }));
+    }
+    all.push(change("packets", |image| image.packets -= 16));
+    for at in 0..image.constants.len() {
+        let next = (at + 1) % image.constants.len();
+        all.push(change("constants", move |image| image.constants[at].1 += 1));
+        all.push(change("constants", move |image| image.constants[at].0 = BufferId(u32::MAX)));
+        if next != at {
+            all.push(change(format!("constants {at}"), move |image| {
+                let [a, b] = [image.constants[at].0, image.constants[next].0];
+                (image.constants[at].0, image.constants[next].0) = (b, a);
+            }));
+        }
+    }
+    if !image.constants.is_empty() {
+        all.push(change("constant_len", |image| image.constant_len -= 1));
+        all.push(change("constant_len", |image| image.constant_len += 1));
+    }
+    for at in some(image.events.len()) {
+        let next = (at + 1) % image.events.len();
+        all.push(change("events", move |image| image.events.swap(at, next)));
+        all.push(change("events", move |image| image.events[at] += 16));
+        all.push(change("events", move |image| image.events[at] += 1));
+        all.push(change("events", move |image| image.events[at] = 16));
+    }
+    all
+}
+
+fn changes_of_tapes(case: &Case) -> Vec<Change> {
+    let mut all = Vec::new();
+    for worker in some(case.image.pieces.len()) {
+        let pieces = &case.image.pieces[worker];
+        for at in some(pieces.len()) {
+            all.push(change("a piece is missing", move |image| drop(image.pieces[worker].remove(at))));
+            all.push(change("a piece comes twice", move |image| {
+                let piece = image.pieces[worker][at].clone();
+                image.pieces[worker].insert(at, piece);
+            }));
+            if pieces.len() > 1 && pieces[at] != pieces[(at + 1) % pieces.len()] {
+                let next = (at + 1) % pieces.len();
+                all.push(change("pieces are swapped", move |image| image.pieces[worker].swap(at, next)));
+            }
+            all.push(change("k", move |image| image.pieces[worker][at].k *= 2));
+            all.push(change("in_turn", move |image| image.pieces[worker][at].in_turn ^= true));
+            for part in 0..pieces[at].parts.len() {
+                all.push(change("weight", move |image| image.pieces[worker][at].parts[part].weight.0 += 1));
+                all.push(change("weight", move |image| image.pieces[worker][at].parts[part].weight.0 ^= 1));
+                all.push(change("rows", move |image| {
+                    let rows = &mut image.pieces[worker][at].parts[part].rows;
+                    (rows.start, rows.end) = (rows.start + 8, rows.end + 8);
+                }));
+                all.push(change("rows", move |image| image.pieces[worker][at].parts[part].rows.end += 8));
+            }
+            if pieces[at].parts.len() > 1 {
+                all.push(change("parts are swapped", move |image| image.pieces[worker][at].parts.swap(0, 1)));
+            }
+        }
+    }
+    all
+}
+
+fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
+    let fixed = &case.image.fixed;
+    let mut all = vec![
+        change("vocab", |image| image.fixed.vocab += 1),
+        change("hidden", |image| image.fixed.hidden += 32),
+        change("kv_blocks", |image| image.fixed.kv_blocks -= 1),
+        change("rotary", |image| image.fixed.rotary += 1),
+        change("rope_scale", |image| image.fixed.rope_scale += 0.5),
+        change("score_scale", |image| image.fixed.score_scale += 0.5),
+        change("eps", |image| image.fixed.eps += 1e-3),
+        change("logits", |image| image.fixed.logits.0 += 1),
+        change("token", |image| image.fixed.token.0 += 1),
+    ];
+    if fixed.embedding.is_some() {
+        all.push(change("embedding", |image| image.fixed.embedding = None));
+        all.push(change("embedding", |image| image.fixed.embedding = Some(image.fixed.logits)));
+    }
+    if fixed.attention.is_none() {
+        return all;
+    }
+    all.push(change("freqs", |image| image.fixed.freqs = None));
+    all.push(change("freqs", |image| image.fixed.freqs = image.fixed.freqs.map(|id| BufferId(id.0 + 1))));
+    for at in some(fixed.caches.len()) {
+        all.push(change("caches", move |image| image.fixed.caches[at].swap(0, 1)));
+        let next = (at + 1) % fixed.caches.len();
+        all.push(change("caches", move |image| image.fixed.caches.swap(at, next)));
+        all.push(change("caches", move |image| image.fixed.caches[at][0] = image.fixed.caches[next][0]));
+    }
+    all.push(change("attention", |image| image.fixed.attention = None));
+    let forms: [fn(&mut amk_cuda::image::AttentionForm); 6] = [
+        |form| form.head_dim = 192 - form.head_dim,
+        |form| form.group += 1,
+        |form| form.kv_heads -= 1,
+        |form| form.splits -= 1,
+        |form| form.run += 2,
+        |form| form.normed ^= true,
+    ];
+    for form in forms {
+        all.push(change("attention", move |image| image.fixed.attention.iter_mut().for_each(form)));
+    }
+    all
+}
+
+fn changes_of_generic_tasks(case: &Case) -> Vec<Change> {
+    let plain = &case.image.plain;
+    let mut all = Vec::new();
+    if plain.words.is_empty() {
+        return all;
+    }
+    let generic = |at: &usize| u32::from(case.image.records[*at].op) >= abi::FIRST_BODY;
+    let calls = case.samples().into_iter().filter(generic).map(|at| case.image.records[at].input as usize);
+    for call in calls {
+        let end = case.image.records.iter().map(|record| record.input as usize).filter(|&next| next > call);
+        let words = call..end.min().unwrap_or(plain.words.len()).min(plain.words.len());
+        for at in words {
+            for by in [1, 8, 1 << 8, 1 << 16, 1 << 20, u32::MAX] {
+                all.push(change(format!("word {} of a call + {by}", at - call), move |image| {
+                    image.plain.words[at] = image.plain.words[at].wrapping_add(by);
+                }));
+            }
+        }
+    }
+    all.push(change("words", |image| image.plain.words.truncate(1)));
+    all.push(change("words", |image| image.plain.words.push(0)));
+    all.push(change("scratch", |image| image.plain.scratch -= 4));
+    all.push(change("scratch", |image| image.plain.scratch += 1));
+    all.push(change("bytes", |image| image.plain.bytes /= 2));
+    for at in some(plain.buffers.len()) {
+        let next = (at + 1) % plain.buffers.len();
+        all.push(change("plain.buffers", move |image| image.plain.buffers[at].1 += 256));
+        all.push(change("plain.buffers", move |image| {
+            let [a, b] = [image.plain.buffers[at].0, image.plain.buffers[next].0];
+            (image.plain.buffers[at].0, image.plain.buffers[next].0) = (b, a);
+        }));
+    }
+    all
+}
+
+#[test]
+fn every_changed_entry_of_every_table_is_refused() {
+    let mut accepted = Vec::new();
+    for case in cases() {
+        let groups = [changes_of_places, changes_of_tapes, changes_of_what_is_shared, changes_of_generic_tasks];
+        let changes: Vec<Change> = groups.iter().flat_map(|group| group(&case)).collect();
+        for (name, change) in &changes {
+            match case.refusal(change) {
+                None => accepted.push(format!("{}: {name}", case.name)),
+                Some(said) => assert!(said.contains('`'), "{}: {name}: {said}", case.name),
+            }
+        }
+        println!("{}: {} changes", case.name, changes.len());
+    }
+    assert!(accepted.is_empty(), "{} accepted:\n{}", accepted.len(), accepted.join("\n"));
+}
+
+#[test]
+fn a_refusal_says_what_the_record_has_and_what_the_program_has() {
+    let case = Case::new(FUSED[0], &[], DeviceExchange::Packets, Precision::BF16);
+    let find = |op: u32| {
+        let first = |record: &Record| u32::from(record.op) == op && record.layer == 0;
+        case.image.records.iter().position(first).expect("a record")
+    };
+    let packets = |name: &str| {
+        let id = case.plan.program.buffers.iter().position(|buffer| buffer.name == name).expect("a buffer");
+        case.image.packet_at[&BufferId::from(id)]
+    };
+    let partial = packets("partial.1");
+    let said = case.refusal(|image| image.records[find(abi::OP_COMBINE)].partial = partial);
+    insta::assert_snapshot!(said.expect("it should be refused"));
+    let said = case.refusal(|image| image.records[find(abi::OP_GEMV)].norm += 576);
+    insta::assert_snapshot!(said.expect("it should be refused"));
+    let said = case.refusal(|image| {
+        let rows = &mut image.pieces[0][0].parts[0].rows;
+        (rows.start, rows.end) = (rows.start + 8, rows.end + 8);
+    });
+    insta::assert_snapshot!(said.expect("it should be refused"));
+}
