@@ -68,7 +68,7 @@ pub(super) fn best<'p>(
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row", "output", "partial"])?;
     let published = Published::new(places);
-    let names = ["amk_kernels::best", "amk_cuda::no_best"];
+    let names = ["amk_kernels::best", "amk_kernels::no_best"];
     let (path, mut operands) = logits(record, places, state, names)?;
     let best = published.best("output", record.output)?;
     let shares = published.shares(record.partial)?;
@@ -91,7 +91,7 @@ pub(super) fn probe<'p>(
     state.probes = Some(round + 1);
     let published = Published::new(places);
     let (path, operands) = if round == 0 {
-        let names = ["amk_kernels::first_probe", "amk_cuda::no_first_probe"];
+        let names = ["amk_kernels::first_probe", "amk_kernels::no_first_probe"];
         let (path, mut operands) = logits(record, places, state, names)?;
         let best = published.best("input", record.input)?;
         let shares = published.shares(record.partial)?;
@@ -100,7 +100,7 @@ pub(super) fn probe<'p>(
         (path, operands)
     } else {
         only(record, &["units", "row", "input", "output", "layer"])?;
-        let names = ["amk_kernels::probe", "amk_cuda::no_probe"];
+        let names = ["amk_kernels::probe", "amk_kernels::no_probe"];
         let (path, mut operands) = logits(record, places, state, names)?;
         let found = published.found("input", record.input)?;
         operands.push(published.all("input", found, &[LEVELS, FIELDS]));

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// The instructions of which the program says what an attention leaves to the image.
 const COMBINE: &str = "amk_kernels::combine_splits";
-const ATTEND: [&str; 2] = ["amk_kernels::attention_split", "amk_cuda::normed_attention_split"];
+const ATTEND: [&str; 2] = ["amk_kernels::attention_split", "amk_kernels::normed_attention_split"];
 
 /// How a record's code reads packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
