@@ -5,7 +5,7 @@ use amk_ir::graph_error::GraphError;
 use amk_ir::lower::unroll::{Unrolled, unroll};
 use amk_ir::lower::{Lowered, lower, lower_with};
 use amk_ir::schedule::Schedule;
-use amk_ir::verify::{Rejected, Verified, certify, verify};
+use amk_ir::verify::{Rejected, Verified, certify, verify_with};
 use std::sync::OnceLock;
 
 /// An annotated function as data: its graph, from which programs are made.
@@ -125,14 +125,14 @@ impl Megakernel {
     /// [`MegakernelError::Lower`] or [`MegakernelError::Rejected`].
     pub fn verified(&self, instance: &Instance, schedule: Option<&Schedule>) -> Result<Verified, MegakernelError> {
         let Lowered { program, constants, .. } = self.lower(instance, schedule)?;
-        let verified = verify(program).map_err(|rejected| MegakernelError::Rejected {
+        let verified = verify_with(program, constants).map_err(|rejected| MegakernelError::Rejected {
             kernel: self.name.to_owned(),
             rejected: Box::new(rejected),
         })?;
         if cfg!(debug_assertions) {
             second_opinion(&verified);
         }
-        Ok(verified.with_constants(constants))
+        Ok(verified)
     }
 }
 

@@ -161,12 +161,6 @@ impl Verified {
         &self.program
     }
 
-    /// The same with the constants that it was lowered with.
-    #[must_use]
-    pub fn with_constants(self, constants: Constants) -> Self {
-        Self { constants, ..self }
-    }
-
     /// The constants it was lowered with, as far as they are known: a program that was read from a file has none.
     pub fn constants(&self) -> &Constants {
         &self.constants
@@ -200,9 +194,17 @@ impl std::error::Error for Rejected {}
 /// # Errors
 /// [`Rejected`] with all violations that were found and the program itself.
 pub fn verify(program: Program) -> Result<Verified, Rejected> {
+    verify_with(program, Constants::default())
+}
+
+/// As [`verify`], for a program that was lowered with these floats and flags.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_with(program: Program, constants: Constants) -> Result<Verified, Rejected> {
     let violations = check(&program);
     if violations.is_empty() {
-        Ok(Verified { program, constants: Constants::default() })
+        Ok(Verified { program, constants })
     } else {
         Err(Rejected { program: Box::new(program), violations })
     }

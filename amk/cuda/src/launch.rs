@@ -20,7 +20,7 @@ use amk::vm::Bindings;
 use amk_ir::DType;
 use amk_ir::graph::Instance;
 use amk_ir::schedule::Schedule;
-use amk_ir::verify::{Verified, verify};
+use amk_ir::verify::{Verified, verify_with};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
 };
@@ -377,7 +377,7 @@ impl Ready {
         let plan = plan_for(kernel, instance, &schedule, options.precision)?;
         let verified = match known.filter(|known| *known.program() == plan.program) {
             Some(known) => known.clone(),
-            None => verify(plan.program.clone()).map_err(Box::new)?.with_constants(plan.constants.clone()),
+            None => verify_with(plan.program.clone(), plan.constants.clone()).map_err(Box::new)?,
         };
         let image = Image::build(&verified, &plan)?;
         Ok(Self { plan, verified, image })
