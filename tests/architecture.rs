@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Each crate may use those before it.
-const ORDER: [&str; 11] = [
+const ORDER: [&str; 14] = [
     "amk-ir",
     "amk-checker",
     "amk-macros-core",
@@ -18,6 +18,9 @@ const ORDER: [&str; 11] = [
     "amk-kernels",
     "amk-user-instruction",
     "amk-models",
+    "amk-run",
+    "amk-bench",
+    "amk-cli",
     "amk-tests",
     "amk-ui-tests",
 ];

@@ -1,7 +1,7 @@
 //! Instructions of another crate, against the formulas that it registers.
 
 use amk::registry::Registry;
-use amk_models::kernel_check::{Oracle, dtypes, on_cpu};
+use amk_bench::kernel_check::{Oracle, dtypes, on_cpu};
 use amk_user_instruction as _;
 
 #[test]

@@ -1,12 +1,12 @@
 //! JSON that users write: a field that there is not is an error that names it.
 
+use amk_bench::tune::Saved;
 use amk_cuda::TARGETS;
 use amk_ir::graph::Graph;
 use amk_ir::schedule::{FuseInto, Fusion, Schedule, Tile};
 use amk_ir::text::{parse, read_json};
 use amk_ir::{Param, Program};
 use amk_models::model::FAMILIES;
-use amk_models::tune::Saved;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;

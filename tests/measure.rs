@@ -1,9 +1,9 @@
 //! What is measured on a GPU: traces, schedules that are exchanged, the read ceiling. Says "skipped" without one.
 
 use crate::gpu;
+use amk_bench::relative_error;
 use amk_cuda::{Ceiling, CudaError, DeviceExchange, DeviceSchedule, RunOptions, Vm, VmOptions, probe};
 use amk_kernels::cuda::DEVICE;
-use amk_models::bench::relative_error;
 use amk_models::model::{FAMILIES, Model};
 use std::path::PathBuf;
 

@@ -9,8 +9,8 @@ use amk::{Pos, Token};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT, Source};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::generate::{Request, generate};
 use amk_models::model::{Model, WeightFormat};
+use amk_run::generate::{Request, generate};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 

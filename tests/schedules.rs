@@ -1,13 +1,13 @@
 //! Device schedules: every legal one gives a safe program, and the cost model keeps to what cannot be otherwise.
 
 use amk::ir::verify::verify;
+use amk_bench::tune::neighbours;
 use amk_cuda::plan::{Phase, Plan, SLICE, Work};
 use amk_cuda::{
     CostModel, CudaError, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source,
 };
 use amk_kernels::cuda::DEVICE;
 use amk_models::model::FAMILIES;
-use amk_models::tune::neighbours;
 
 fn h200() -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == "h200").expect("the target should have a record")

@@ -2,7 +2,7 @@
 //! the rounds did not decide it. Without a C++ compiler it says "skipped".
 
 use crate::native;
-use amk_models::sampler::{Sampler, SamplerConfig, philox};
+use amk_run::sampler::{Sampler, SamplerConfig, philox};
 use core::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};

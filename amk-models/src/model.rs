@@ -10,7 +10,6 @@ use amk::ir::graph::Instance;
 use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed};
 use amk::vm::Bindings;
 use amk::{Megakernel, Pos, Tensor, Token, Weight, WeightLayout};
-use amk_cuda::Precision;
 use std::collections::{BTreeMap, HashMap};
 
 /// An annotated model and the architecture it computes.
@@ -102,16 +101,6 @@ pub enum WeightFormat {
     F32,
     /// bf16, rounded to nearest even.
     BF16,
-}
-
-/// Weights for a GPU that computes in such numbers.
-impl From<Precision> for WeightFormat {
-    fn from(precision: Precision) -> Self {
-        match precision {
-            Precision::BF16 => Self::BF16,
-            Precision::F32 => Self::F32,
-        }
-    }
 }
 
 /// A model ready for a VM.
@@ -210,7 +199,7 @@ impl Model {
     ///
     /// # Errors
     /// When a shape does not fit, or the source has no such weight.
-    pub(crate) fn build(
+    pub fn build(
         family: Family,
         name: &str,
         dims: BTreeMap<String, u32>,

@@ -1,4 +1,4 @@
-// Counter-based random numbers (Philox 4x32-10, Salmon et al., SC 2011), the same words as `amk_models::sampler::philox`: the noise of
+// Counter-based random numbers (Philox 4x32-10, Salmon et al., SC 2011), the same words as `amk_run::sampler::philox`: the noise of
 // a token in a draw depends on the seed alone, not on which worker asks.
 #pragma once
 #include "ptx.cuh"

@@ -1,0 +1,75 @@
+//! The gate: logits of the VM against those of the annotated function.
+
+use amk::{Pos, Token};
+use amk_cuda::{CudaError, Precision, Vm};
+use amk_models::model::Model;
+
+/// Relative error of the logits that bf16 activations may cause.
+pub(super) const BF16_TOLERANCE: f64 = 0.05;
+/// Relative error of the logits in f32, where sums are taken in another order.
+const F32_TOLERANCE: f64 = 1e-4;
+
+/// What the gate found.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Gate {
+    /// Steps compared.
+    pub steps: usize,
+    /// The largest relative error of their logits.
+    pub error: f64,
+    /// What it may be.
+    pub tolerance: f64,
+}
+
+impl Gate {
+    /// Feeds `tokens` from position 0 on to a GPU and to the annotated function, which holds the same
+    /// weights.
+    ///
+    /// # Errors
+    /// Those of the GPU.
+    pub fn of(vm: &mut Vm, model: &mut Model, tokens: &[u32]) -> Result<Self, CudaError> {
+        let mut error = 0.0f64;
+        for (pos, &token) in (0..).zip(tokens) {
+            let expected = (model.eager)(Token(token), Pos(pos));
+            // `max` would drop a NaN.
+            let found = relative_error(vm.step(token, pos)?, expected.data());
+            error = if found.is_nan() { found } else { error.max(found) };
+        }
+        let tolerance = match vm.precision() {
+            Precision::BF16 => BF16_TOLERANCE,
+            Precision::F32 => F32_TOLERANCE,
+        };
+        Ok(Self { steps: tokens.len(), error, tolerance })
+    }
+
+    /// Whether times may be shown.
+    pub fn passed(&self) -> bool {
+        self.error <= self.tolerance
+    }
+}
+
+/// Tokens of no text, below `vocab`, far apart.
+pub fn fixed_tokens(count: u32, vocab: u32) -> Vec<u32> {
+    (0..count).map(|n| (17 + 91 * n) % vocab).collect()
+}
+
+/// `|found - expected| / |expected|`.
+pub fn relative_error(found: &[f32], expected: &[f32]) -> f64 {
+    let square = |x: f64| x * x;
+    let difference: f64 = found.iter().zip(expected).map(|(a, b)| square(f64::from(a - b))).sum();
+    let norm: f64 = expected.iter().map(|&b| square(f64::from(b))).sum();
+    (difference / norm).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_that_are_no_numbers_do_not_pass() {
+        let gate = |error| Gate { steps: 1, error, tolerance: BF16_TOLERANCE };
+        assert!(gate(0.01).passed());
+        assert!(!gate(0.06).passed());
+        assert!(!gate(relative_error(&[f32::NAN, 1.0], &[1.0, 1.0])).passed());
+        assert_eq!(relative_error(&[1.0, 2.0], &[1.0, 2.0]), 0.0);
+    }
+}

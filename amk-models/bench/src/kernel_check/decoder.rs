@@ -1,0 +1,403 @@
+//! The device's fused bodies, in decoders of random sizes: an annotated function of two layers, in bf16, against its formulas in f64.
+//!
+//! What bf16 does to a result is measured, not guessed: the function runs in f64 several times with every value that a call hands on
+//! rounded to one of its two bf16 neighbours at random, the nearer more often. The root mean square of what that changes is the unit of
+//! the error. Such a rounding deviates by half again as much as one to nearest, and a fused body rounds fewer values; what it rounds besides
+//! (the shares of a softmax) is averaged over positions.
+
+use super::CheckError;
+use super::draw::Draw;
+use super::exact::Machine;
+use super::measure::{Checked, Oracle, largest};
+use amk::formula::Exact;
+use amk::ir::graph::Instance;
+use amk::ir::verify::{Rejected, verify};
+use amk::ir::{Buffer, BufferKind, DType, Program};
+use amk::layout::{Source, SourceError, WeightRequest};
+use amk::registry::Registry;
+use amk::vm::cpu;
+use amk::{Pos, Token, Weight};
+use amk_cuda::plan::Plan;
+use amk_cuda::{self as cuda, CudaError, DeviceSchedule, GpuTarget, Precision, RunOptions, Vm, VmOptions, plan_for};
+use amk_models::model::{Family, Model};
+use half::bf16;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The largest error of a logit in deviations. A normal error of a hundred thousand logits is within five; but the deviation is that of a few
+/// runs, and of all logits of a step.
+pub const MOST_DEVIATIONS: f64 = 8.0;
+/// The same in f32: there every term of a sum is rounded, not the sum alone.
+pub const MOST_DEVIATIONS_OF_F32: f64 = 32.0;
+/// Runs with random roundings that the deviation is taken from.
+const ROUNDED: u64 = 5;
+/// How much smaller a rounding to f32 is than one to bf16.
+const F32_PER_BF16: f64 = 65536.0;
+/// Steps from position 0 on: past three blocks of a cache.
+const NEAR: u32 = 201;
+/// Steps at the end of the context. The positions between are never written, so they hold 0.
+const FAR: u32 = 2;
+/// Layers at most. With one a step has hardly more chunks than the ring has slots: what it appends to a cache is soon asked for.
+const LAYERS: u32 = 2;
+/// Elements of a query at most.
+const MOST_QUERY: u32 = 3072;
+/// Tries to find sizes of which the device fuses all.
+const TRIES: usize = 200;
+
+/// A decoder over random weights, a schedule by which a device runs it, and the tokens that it is
+/// fed.
+pub struct Decoder {
+    pub(super) model: Model,
+    pub(super) schedule: DeviceSchedule,
+    /// Those of the first positions, then of the last [`FAR`].
+    tokens: Vec<u32>,
+}
+
+/// What a decoder should give: the logits, and the deviation of those of each step.
+pub struct Expected {
+    exact: Logits<Exact>,
+    deviations: Vec<f64>,
+}
+
+/// The logits of each step.
+pub type Logits<T> = Vec<Vec<T>>;
+
+impl Decoder {
+    /// Random sizes, weights and schedule. `whole`: the device fuses all; else some calls are tasks of their own among the fused ones.
+    ///
+    /// # Errors
+    /// [`CheckError::NoShape`] where no such sizes were found.
+    pub(super) fn random(family: Family, target: &GpuTarget, whole: bool, draw: &mut Draw) -> Result<Self, CheckError> {
+        for _ in 0..TRIES {
+            let dims = dims(draw, whole);
+            let schedule = schedule(draw, target, &dims);
+            if dims["KV_HEADS"] > schedule.workers || dims["HEADS"] * dims["HEAD_DIM"] > MOST_QUERY {
+                continue;
+            }
+            let (flags, floats) = (BTreeMap::new(), BTreeMap::new());
+            let instance = Instance { name: "decoder".into(), dims, flags, floats, schedule: None };
+            let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16)?;
+            if (plan.layers.len() == instance.dims["LAYERS"] as usize && plan.bodies.is_empty()) == whole {
+                return Self::drawn(family, instance.dims, schedule, NEAR, draw);
+            }
+        }
+        Err(CheckError::NoShape(path(family)))
+    }
+
+    /// A decoder of these dims, for `steps` steps from position 0 on and some at the end of its
+    /// context, which is longer.
+    ///
+    /// # Errors
+    /// [`CheckError::Model`] where a shape does not fit.
+    pub fn new(
+        family: Family,
+        dims: BTreeMap<String, u32>,
+        schedule: DeviceSchedule,
+        steps: u32,
+        seed: u64,
+    ) -> Result<Self, CheckError> {
+        Self::drawn(family, dims, schedule, steps, &mut Draw::new(seed))
+    }
+
+    fn drawn(
+        family: Family,
+        dims: BTreeMap<String, u32>,
+        schedule: DeviceSchedule,
+        steps: u32,
+        draw: &mut Draw,
+    ) -> Result<Self, CheckError> {
+        let vocab = dims.get("VOCAB").copied().unwrap_or(1);
+        let model = Model::build(family, "decoder", dims, &mut Drawn { draw })?;
+        let tokens = (0..steps + FAR).map(|_| draw.below(vocab)).collect();
+        Ok(Self { model, schedule, tokens })
+    }
+
+    /// The device's plan.
+    ///
+    /// # Errors
+    /// [`CheckError::Cuda`].
+    pub fn plan(&self, precision: Precision) -> Result<Plan, CheckError> {
+        Ok(plan_for(self.model.family.kernel, &self.model.instance, &self.schedule, precision)?)
+    }
+
+    /// First position and tokens of each launch.
+    fn launches(&self) -> [(u32, &[u32]); 2] {
+        let (near, far) = self.tokens.split_at(self.near());
+        [(0, near), (self.model.instance.dims["CONTEXT"] - FAR, far)]
+    }
+
+    /// Steps from position 0 on.
+    fn near(&self) -> usize {
+        self.tokens.len() - FAR as usize
+    }
+
+    fn steps(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.launches().into_iter().flat_map(|(first, tokens)| (first..).zip(tokens.iter().copied()))
+    }
+
+    /// The annotated function in f32, at the first positions. At the last it would add up a thousand equal shares, whose roundings go in one
+    /// direction.
+    pub fn eager(&mut self) -> Logits<f32> {
+        let steps: Vec<_> = self.steps().take(self.near()).collect();
+        steps.into_iter().map(|(pos, token)| (self.model.eager)(Token(token), Pos(pos)).into_vec()).collect()
+    }
+
+    /// The fused bodies in bf16. A token that is not the largest logit is no number.
+    fn on_cuda(&self, cache: &Path) -> Result<Logits<f32>, CudaError> {
+        let options = VmOptions { schedule: Some(self.schedule), ..VmOptions::default() };
+        let (Model { family, instance, bindings, .. }, code) = (&self.model, amk_kernels::cuda::DEVICE);
+        let mut vm = Vm::new(family.kernel, instance, bindings, code, cache, &options, &mut |_| {})?;
+        let mut logits = Logits::new();
+        for (first, tokens) in self.launches() {
+            let options = RunOptions { logits: true, ..RunOptions::default() };
+            let run = vm.run(tokens, first, tokens.len() as u32, &options, &mut |_| {})?;
+            for (n, row) in run.logits.chunks(instance.dims["VOCAB"] as usize).enumerate() {
+                let token = run.tokens.get(n).copied().unwrap_or(u32::MAX);
+                logits.push(if is_argmax(row, token) { row.to_vec() } else { vec![f32::NAN; row.len()] });
+            }
+        }
+        Ok(logits)
+    }
+
+    /// The logits of a device program on the CPU, its tasks in some order. No number where a worker
+    /// chooses another token than that of the largest logit.
+    ///
+    /// # Errors
+    /// [`CheckError::Rejected`] or [`CheckError::Cpu`].
+    pub fn on_program(&self, program: Program, mode: cpu::Mode) -> Result<Logits<f32>, CheckError> {
+        let holds_tokens = |buffer: &&Buffer| (buffer.kind, buffer.dtype) == (BufferKind::State, DType::U32);
+        let token = program.buffers.iter().find(holds_tokens);
+        let (name, workers) = token.map_or((String::new(), 0), |token| (token.name.clone(), token.len() as usize));
+        let rejected = |report: Rejected| CheckError::Rejected {
+            path: path(self.model.family),
+            shapes: self.sizes(),
+            report: report.to_string(),
+        };
+        let verified = verify(program).map_err(rejected)?;
+        let options = cpu::Options { mode, ..cpu::Options::default() };
+        let mut vm = cpu::Vm::with(verified, &self.model.bindings, &Registry::linked()?, options)?;
+        let mut logits = Logits::new();
+        for (pos, token) in self.steps() {
+            vm.set_tokens(&name, &vec![Token(token); workers])?;
+            let mut row = vm.step(Token(token), Pos(pos))?.data().to_vec();
+            let tokens = vm.tokens(&name).unwrap_or_default();
+            if !tokens.iter().all(|token| is_argmax(&row, token.0)) {
+                row.fill(f32::NAN);
+            }
+            logits.push(row);
+        }
+        Ok(logits)
+    }
+
+    /// What the formulas give; `None` where an instruction has no formula.
+    ///
+    /// # Errors
+    /// [`CheckError::Formula`] or [`CheckError::Unbound`].
+    pub fn expected(&self, seed: u64) -> Result<Option<Expected>, CheckError> {
+        let Some(machine) = self.machine()? else { return Ok(None) };
+        let steps: Vec<_> = self.steps().collect();
+        let run = |mut machine: Machine| -> Result<Logits<Exact>, CheckError> {
+            steps.iter().map(|&(pos, token)| logits(&mut machine, token, pos)).collect()
+        };
+        let machines = (0..ROUNDED).map(|n| machine.rounding(seed + n)).chain([machine.clone()]);
+        let mut runs: Vec<Logits<Exact>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = machines.map(|machine| scope.spawn(|| run(machine))).collect();
+            let failed = |_| Err(CheckError::Formula(path(self.model.family)));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(failed)).collect::<Result<_, _>>()
+        })?;
+        let exact = runs.pop().unwrap_or_default();
+        let deviation = |step: usize| {
+            let errors = runs.iter().flat_map(|run| run[step].iter().zip(&exact[step]));
+            let (sum, count) = errors.fold((0.0, 0.0), |(sum, count), (rounded, exact)| {
+                (sum + (rounded.value - exact.value).powi(2), count + 1.0)
+            });
+            f64::sqrt(sum / count)
+        };
+        let deviations = (0..exact.len()).map(deviation).collect();
+        Ok(Some(Expected { exact, deviations }))
+    }
+
+    pub(super) fn machine(&self) -> Result<Option<Machine>, CheckError> {
+        let Model { family, instance, bindings, .. } = &self.model;
+        Machine::new(family.kernel, instance, bindings, DType::BF16)
+    }
+
+    /// The logits of a machine.
+    #[cfg(test)]
+    pub(super) fn run(&self, mut machine: Machine) -> Logits<f32> {
+        let narrow = |exact: Vec<Exact>| exact.iter().map(|exact| exact.value as f32).collect();
+        let step = |(pos, token)| narrow(logits(&mut machine, token, pos).expect("formulas"));
+        self.steps().map(step).collect()
+    }
+
+    /// The sizes, and what of the schedule decides which bodies run.
+    fn sizes(&self) -> String {
+        let dim = |name: &str| self.model.instance.dims[name];
+        let DeviceSchedule { workers, run, splits, .. } = self.schedule;
+        format!(
+            "HIDDEN = {}, FFN = {}, VOCAB = {}, {} x {} heads of {}, {} turned; {workers} workers, {} splits, runs of {run}",
+            dim("HIDDEN"),
+            dim("FFN"),
+            dim("VOCAB"),
+            dim("KV_HEADS"),
+            dim("HEADS") / dim("KV_HEADS"),
+            dim("HEAD_DIM"),
+            dim("ROTARY"),
+            splits.min(workers / dim("KV_HEADS")),
+        )
+    }
+}
+
+impl Expected {
+    /// The largest error of the logits of the first steps in deviations, and the number of its step.
+    pub fn error(&self, found: &Logits<f32>) -> (f64, usize) {
+        let of_step = |((exact, deviation), found): ((&Vec<Exact>, &f64), &Vec<f32>)| {
+            let off = |(exact, &found): (&Exact, &f32)| (f64::from(found) - exact.value).abs() / deviation;
+            if exact.len() == found.len() { largest(exact.iter().zip(found).map(off)) } else { f64::INFINITY }
+        };
+        let errors: Vec<f64> = self.exact.iter().zip(&self.deviations).zip(found).map(of_step).collect();
+        let error = if errors.is_empty() { f64::INFINITY } else { largest(errors.iter().copied()) };
+        (error, errors.iter().position(|other| other.total_cmp(&error).is_eq()).unwrap_or(0))
+    }
+}
+
+/// Whether a token is that of the largest logit, the lowest of several.
+fn is_argmax(logits: &[f32], token: u32) -> bool {
+    let chosen = logits.get(token as usize).copied().unwrap_or(f32::NAN);
+    logits.iter().position(|&x| x >= chosen) == Some(token as usize) && logits.iter().all(|&x| x <= chosen)
+}
+
+/// The last call of a decoder makes the logits.
+fn logits(machine: &mut Machine, token: u32, pos: u32) -> Result<Vec<Exact>, CheckError> {
+    Ok(machine.step(token, pos)?.pop().unwrap_or_default())
+}
+
+/// Checks an annotated function on the CPU, in f32: a deviation is 2^-16 of what roundings to bf16 make.
+///
+/// # Errors
+/// Any [`CheckError`].
+pub fn decoder_on_cpu(family: Family, target: &GpuTarget, cases: usize, seed: u64) -> Result<Checked, CheckError> {
+    let checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS_OF_F32);
+    check(checked, family, target, cases, seed, |decoder, expected| {
+        let (error, step) = expected.error(&decoder.eager());
+        Ok((error * F32_PER_BF16, step))
+    })
+}
+
+/// Checks the fused bodies of the first GPU. `cache` keeps compiled device code.
+///
+/// # Errors
+/// Any [`CheckError`].
+pub fn decoder_on_cuda(family: Family, cases: usize, seed: u64, cache: &Path) -> Result<Checked, CheckError> {
+    let target = cuda::probe()?;
+    let checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS);
+    check(checked, family, target, cases, seed, |decoder, expected| Ok(expected.error(&decoder.on_cuda(cache)?)))
+}
+
+/// Every fourth decoder has a form of which the device fuses a part only.
+fn check(
+    mut checked: Checked,
+    family: Family,
+    target: &GpuTarget,
+    cases: usize,
+    seed: u64,
+    mut error: impl FnMut(&mut Decoder, &Expected) -> Result<(f64, usize), CheckError>,
+) -> Result<Checked, CheckError> {
+    let mut draw = Draw::new(seed);
+    for case in 0..cases {
+        let mut decoder = Decoder::random(family, target, case % 4 != 3, &mut draw)?;
+        let Some(expected) = decoder.expected(seed)? else {
+            checked.skipped = Some("an instruction has no formula");
+            return Ok(checked);
+        };
+        let (error, step) = error(&mut decoder, &expected)?;
+        let pos = decoder.steps().nth(step).map_or(0, |(pos, _)| pos);
+        checked.note(&format!("{}; at {pos}", decoder.sizes()), error);
+    }
+    Ok(checked)
+}
+
+/// What an annotated function is called in tables.
+pub fn path(family: Family) -> String {
+    format!("amk_models::{}::decode", family.name)
+}
+
+fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
+    let (kv_heads, group) = (1 + draw.below(8), 1 + draw.below(8));
+    let mut head_dim = draw.of(&[64, 128]);
+    // An input that is read in one pass; more rarely one of two passes behind one wait, or behind a wait each.
+    let mut ffn =
+        if draw.below(4) == 0 { draw.of(&[2080, 3104]) + 32 * draw.below(15) } else { 32 * (8 + draw.below(32)) };
+    let mut rotary = head_dim;
+    if !whole {
+        match draw.below(3) {
+            0 => (head_dim, rotary) = (96, 96),
+            1 => rotary = head_dim / 2,
+            _ => ffn += 8,
+        }
+    }
+    let dims = [
+        ("VOCAB", 8 * (32 + draw.below(96))),
+        ("HIDDEN", 32 * (8 + draw.below(16))),
+        ("LAYERS", 1 + draw.below(LAYERS)),
+        ("HEADS", kv_heads * group),
+        ("KV_HEADS", kv_heads),
+        ("HEAD_DIM", head_dim),
+        ("ROTARY", rotary),
+        ("FFN", ffn),
+        ("CONTEXT", 1000 + draw.below(200)),
+    ];
+    dims.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// A schedule by which every worker has a part of every projection, as fused attention wants it.
+fn schedule(draw: &mut Draw, target: &GpuTarget, dims: &BTreeMap<String, u32>) -> DeviceSchedule {
+    let own = target.schedule;
+    let most = own.workers.min(dims["HIDDEN"] / 8).min(dims["VOCAB"] / 8);
+    DeviceSchedule {
+        workers: 8 + draw.below(most.saturating_sub(7)),
+        run: draw.of(&[2, 4]),
+        splits: draw.of(&[1, 2, 3, own.workers]),
+        in_flight: 1 + draw.below(own.ring_slots),
+        lookahead: draw.of(&[0, 64]),
+        ..own
+    }
+}
+
+/// Weights that keep activations near 1, so that scores, gates and residuals all count.
+struct Drawn<'d> {
+    draw: &'d mut Draw,
+}
+
+impl Source for Drawn<'_> {
+    fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {
+        let (least, most) = match *request.shape {
+            // The terms of a product add up to a deviation of 1: a uniform number's is its range over the root of 12.
+            [_, k] if !request.name.contains("embed_tokens") => {
+                let most = f64::sqrt(3.0 / k as f64);
+                (-most, most)
+            }
+            [_] if !request.name.ends_with("bias") => (0.5, 1.5),
+            _ => (-1.0, 1.0),
+        };
+        let draw = |_| bf16::from_f64(least + (most - least) * self.draw.unit());
+        Ok(Weight::bf16(request.shape, (0..request.shape.iter().product()).map(draw).collect())?)
+    }
+
+    fn table(&mut self, _: &str, shape: &[usize]) -> Result<Weight, SourceError> {
+        let len: usize = shape.iter().product();
+        Ok(Weight::f32(shape, (0..len).map(|j| 10_000f32.powf(-(j as f32) / len as f32)).collect())?)
+    }
+
+    fn param(&mut self, path: &str) -> Result<f32, SourceError> {
+        Ok(match path {
+            "eps" => self.draw.of(&[1e-5, 1e-6]),
+            "score_scale" => self.draw.of(&[0.125, 0.2]),
+            _ => self.draw.of(&[1.0, 1.25]),
+        })
+    }
+
+    fn flag(&mut self, _: &str) -> Result<bool, SourceError> {
+        Ok(false)
+    }
+}

@@ -1,0 +1,267 @@
+//! What the checks find, and that what a GPU would run is planned, verified, encoded and compiled.
+
+use super::decoder::Decoder;
+use super::*;
+use amk::formula::Operands;
+use amk::prelude::*;
+use amk_cuda::{Image, TARGETS, compile, plan_for, source};
+use amk_models::model::FAMILIES;
+
+/// `y = 2 x`. Its device body rounds.
+#[instruction(
+    op = "narrowed",
+    shape = "x: [N] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]",
+    cuda = "wrong.cuh"
+)]
+fn narrowed(x: &Tensor) -> Tensor {
+    x.data().iter().map(|x| x + x).collect()
+}
+
+/// `kept[g, pos, d] = x[g * D + d]`. Its device body leaves out an element.
+#[instruction(
+    op = "cut_short",
+    shape = "kept: [G, C, D], x: [G * D]",
+    task = "g in 0..G step 1: kept[g..g+1, pos..pos+1, ..] <- x[g*D..(g+1)*D]",
+    cuda = "wrong.cuh"
+)]
+fn cut_short(kept: &mut State, x: &Tensor, pos: Pos) {
+    amk_kernels::kv_append(kept, x, pos);
+}
+
+/// `y = x^2 + x`. The function loses what follows the first 12 bits of its result.
+#[instruction(op = "blurred", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]")]
+fn blurred(x: &Tensor) -> Tensor {
+    x.data().iter().map(|x| f32::from_bits((x * x + x).to_bits() & !0xfff)).collect()
+}
+
+/// `y = x - mean(x)`. Its `task` says that tiles of it are independent, which they are not.
+#[instruction(
+    op = "centred",
+    shape = "x: [N] -> y: [N]",
+    tile = "T = 8",
+    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]"
+)]
+fn centred(x: &Tensor) -> Tensor {
+    let mean = x.data().iter().sum::<f32>() / x.len() as f32;
+    x.data().iter().map(|x| x - mean).collect()
+}
+
+amk::formula!("amk_bench::narrowed", |o: &mut Operands| {
+    o.data(0).iter().map(|x| Exact::product(2.0 * x)).collect()
+});
+amk::formula!("amk_bench::blurred", |o: &mut Operands| { o.data(0).iter().map(|x| Exact::sum([x * x, *x])).collect() });
+
+fn entry(name: &str) -> &'static Entry {
+    let path = format!("amk_bench::{name}");
+    Registry::linked().and_then(|registry| registry.get(&path)).expect("the instruction")
+}
+
+/// The instruction set, without the wrong ones above.
+fn kernels() -> Vec<&'static Entry> {
+    amk_kernels::link();
+    let mut entries = instructions().expect("the registry");
+    entries.retain(|entry| entry.path.starts_with("amk_kernels"));
+    assert!(entries.len() >= 12);
+    entries
+}
+
+fn target() -> &'static GpuTarget {
+    TARGETS.iter().find(|target| target.name == "h200").expect("a record")
+}
+
+/// Whether there is no GPU; says so.
+fn no_gpu() -> bool {
+    let missing = cuda::probe().err();
+    missing.inspect(|error| println!("skipped: {error}")).is_some()
+}
+
+fn cubins() -> std::path::PathBuf {
+    std::env::temp_dir().join("amk-test-cubins")
+}
+
+#[test]
+fn tiles_give_the_bits_of_the_function_and_the_function_keeps_to_its_formula() {
+    for entry in kernels() {
+        for &dtype in dtypes(entry, false).expect("a signature") {
+            let checked = on_cpu(entry, dtype, 60, 11).unwrap_or_else(|error| panic!("{}: {error}", entry.path));
+            println!("{} {dtype:?}: {:.2} epsilons with {}", checked.path, checked.error, checked.worst);
+            assert!(checked.ok && checked.oracle == Oracle::F64, "{checked:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_function_and_wrong_tiles_are_found() {
+    let blurred = on_cpu(entry("blurred"), DType::F32, 8, 1).expect("cases");
+    assert!(!blurred.ok && blurred.error.is_finite() && blurred.error > 100.0, "{blurred:?}");
+    let centred = on_cpu(entry("centred"), DType::F32, 8, 1).expect("cases");
+    assert!(!centred.ok && centred.error.is_infinite() && centred.oracle == Oracle::Function, "{centred:?}");
+}
+
+#[test]
+fn calls_are_made_around_the_first_block_and_far_beyond_it() {
+    for name in ["rope", "attention", "kv_append"] {
+        let entry = kernels().into_iter().find(|entry| entry.path.ends_with(name)).expect("the instruction");
+        let mut draw = Draw::new(2);
+        let mut seen = Vec::new();
+        for _ in 0..16 {
+            seen.extend(Case::random(entry, &mut draw, DType::F32, 1).expect("a case").positions);
+        }
+        assert!(
+            [0, 63, 64].iter().all(|pos| seen.contains(pos)) && seen.iter().any(|&pos| pos > 128),
+            "{name}: {seen:?}"
+        );
+    }
+}
+
+/// Every case that a GPU would run: planned, verified and encoded; one of each instruction compiled for one target.
+#[test]
+fn cases_for_a_gpu_are_planned_and_compiled() {
+    let wrong = ["narrowed", "cut_short"].map(entry);
+    for entry in kernels().into_iter().filter(|entry| entry.cuda.is_some()).chain(wrong) {
+        assert_eq!(not_on_device(entry).expect("a signature"), None, "{}", entry.path);
+        for &dtype in dtypes(entry, true).expect("a signature") {
+            let mut draw = Draw::new(3);
+            for number in 0..6 {
+                let case = Case::random(entry, &mut draw, dtype, 8).expect("a case");
+                let options = device_options(target(), dtype, &mut draw);
+                let schedule = options.schedule.unwrap_or(target().schedule);
+                let plan = plan_for(&case.kernel, &case.instance, &schedule, options.precision)
+                    .unwrap_or_else(|error| panic!("{} with {}: {error}", entry.path, case.shapes()));
+                let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{}: {report}", entry.path));
+                Image::build(&verified, &plan).expect("the image should be the program");
+                // The same code serves weights of both types.
+                if number == 0 && dtype == DType::F32 {
+                    compiles(entry.path, &source::generate(amk_kernels::cuda::DEVICE, &plan, &options));
+                }
+            }
+        }
+    }
+}
+
+fn compiles(what: &str, code: &str) {
+    match compile(code, target().architecture) {
+        Ok(cubin) => println!("{what}: {} bytes", cubin.bytes.len()),
+        Err(CudaError::NoNvrtc) => println!("{what} is not compiled: no NVRTC"),
+        Err(error) => panic!("{what}: {error}"),
+    }
+}
+
+#[test]
+fn device_bodies_keep_to_the_formulas() {
+    if no_gpu() {
+        return;
+    }
+    for entry in kernels() {
+        for &dtype in dtypes(entry, true).expect("a signature") {
+            let checked =
+                on_cuda(entry, dtype, 4, 5, &cubins()).unwrap_or_else(|error| panic!("{}: {error}", entry.path));
+            println!("{} {dtype:?}: {:.2} epsilons with {}", checked.path, checked.error, checked.worst);
+            assert!(checked.ok && checked.oracle == Oracle::F64, "{checked:?}");
+        }
+    }
+}
+
+#[test]
+fn wrong_device_bodies_are_found() {
+    if no_gpu() {
+        return;
+    }
+    for name in ["narrowed", "cut_short"] {
+        let checked = on_cuda(entry(name), DType::F32, 4, 1, &cubins()).expect("cases");
+        println!("{}: {:.2e}", checked.path, checked.error);
+        assert!(!checked.ok, "{checked:?}");
+    }
+}
+
+#[test]
+fn fused_bodies_keep_to_the_formulas() {
+    if no_gpu() {
+        return;
+    }
+    for family in FAMILIES {
+        let checked = decoder_on_cuda(family, 4, 7, &cubins()).expect("cases");
+        println!("{}: {:.2} deviations with {}", checked.path, checked.error, checked.worst);
+        assert!(checked.ok, "{checked:?}");
+    }
+}
+
+#[test]
+fn annotated_functions_keep_to_the_formulas() {
+    for family in FAMILIES {
+        let checked = decoder_on_cpu(family, target(), 1, 7).expect("a case");
+        println!("{}: {:.2} deviations with {}", checked.path, checked.error, checked.worst);
+        assert!(checked.ok, "{checked:?}");
+    }
+}
+
+/// The formula that a fault changes.
+fn right(path: &str, o: &mut Operands) -> Vec<Exact> {
+    (amk::formula::Formula::of(path).expect("a formula").run)(o)
+}
+
+/// What a fused body might do wrong: a fault by the instruction, where it shows and what it is.
+type Fault = (&'static str, &'static str, fn(&mut Operands) -> Vec<Exact>);
+
+const FAULTS: [Fault; 6] = [
+    ("the position before", "amk_kernels::rope", |o| {
+        o.pos = o.pos.saturating_sub(1);
+        right("amk_kernels::rope", o)
+    }),
+    ("not the newest", "amk_kernels::attention", |o| {
+        o.pos = o.pos.saturating_sub(1);
+        right("amk_kernels::attention", o)
+    }),
+    ("the last of a block lost", "amk_kernels::kv_append", |o| {
+        if o.pos != 63 { right("amk_kernels::kv_append", o) } else { Vec::new() }
+    }),
+    ("one row wrong", "amk_kernels::linear", |o| {
+        let mut y = right("amk_kernels::linear", o);
+        let last = y.len() - 1;
+        y[last].value = y[last - 1].value;
+        y
+    }),
+    ("weights of another head", "amk_kernels::head_norm", |o| {
+        std::sync::Arc::make_mut(&mut o.tensors[1]).data.rotate_left(2);
+        right("amk_kernels::head_norm", o)
+    }),
+    ("no residual for one element", "amk_kernels::add", |o| {
+        let mut y = right("amk_kernels::add", o);
+        y[5].value = o.data(1)[5];
+        y
+    }),
+];
+
+/// Without a GPU: what only rounds to bf16 is right, and a call that is wrong in one place is found.
+#[test]
+fn roundings_are_told_from_faults() {
+    let decoder = Decoder::random(FAMILIES[2], target(), true, &mut Draw::new(4)).expect("a decoder");
+    let machine = || decoder.machine().expect("bindings").expect("formulas");
+    let expected = decoder.expected(1).expect("bindings").expect("formulas");
+    let (error, _) = expected.error(&decoder.run(machine().rounding(100)));
+    println!("roundings: {error:.2} deviations");
+    assert!(error > 1.0 && error < MOST_DEVIATIONS, "{error}");
+    for (fault, path, run) in FAULTS {
+        let (error, step) = expected.error(&decoder.run(machine().with(path, run).rounding(100)));
+        println!("{path}, {fault}: {error:.2} deviations at step {step}");
+        assert!(error > MOST_DEVIATIONS, "{path}, {fault}: {error}");
+    }
+}
+
+#[test]
+fn decoders_for_a_gpu_are_planned_and_compiled() {
+    for family in FAMILIES {
+        let mut draw = Draw::new(9);
+        for whole in [true, false] {
+            let decoder = Decoder::random(family, target(), whole, &mut draw).expect("a decoder");
+            let (instance, schedule) = (&decoder.model.instance, decoder.schedule);
+            schedule.check(target()).expect("a legal schedule");
+            let plan = plan_for(family.kernel, instance, &schedule, Precision::BF16).expect("a plan");
+            let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{report}"));
+            Image::build(&verified, &plan).expect("the image should be the program");
+            compiles(family.name, &source::generate(amk_kernels::cuda::DEVICE, &plan, &VmOptions::default()));
+        }
+    }
+}

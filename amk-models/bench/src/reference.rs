@@ -1,0 +1,108 @@
+//! The gate of further schedules: logits against those of a schedule that has passed its own.
+
+use super::gate::{BF16_TOLERANCE, fixed_tokens, relative_error};
+use super::turns::by_schedule;
+use amk_cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm};
+use amk_models::model::Model;
+use std::path::Path;
+
+/// Steps that are fed before logits are compared: more than one run of a cache's split.
+const FED: u32 = 300;
+/// Steps whose logits are compared.
+const COMPARED: u32 = 4;
+/// Relative difference of logits whose sums were taken in another order: that of the bf16 between the phases.
+const REORDERED: f64 = 0.03;
+
+/// Logits of a schedule that was compared with the annotated function.
+#[derive(Debug)]
+pub struct Reference {
+    schedule: DeviceSchedule,
+    logits: Vec<f32>,
+}
+
+impl Reference {
+    /// Positions that the context must have.
+    pub const POSITIONS: u32 = FED + COMPARED;
+
+    /// That of a VM, from position 0 on.
+    ///
+    /// # Errors
+    /// Those of a launch.
+    pub fn of(vm: &mut Vm) -> Result<Self, CudaError> {
+        Ok(Self { schedule: vm.schedule(), logits: logits(vm)? })
+    }
+
+    /// A VM of the model by another schedule than that of `vm`, whose times may be shown; else why not: what this schedule alone cannot do,
+    /// or other logits. `cache` keeps compiled device code.
+    ///
+    /// # Errors
+    /// What ends every other VM, too: those of the driver, and of a launch.
+    pub fn admit(
+        &self,
+        model: &Model,
+        vm: &Vm,
+        code: DeviceCode,
+        cache: &Path,
+        schedule: DeviceSchedule,
+    ) -> Result<Result<Vm, String>, CudaError> {
+        let mut vm = match by_schedule(model, vm, code, cache, schedule) {
+            Ok(vm) => vm,
+            Err(error @ (CudaError::Driver(_) | CudaError::Dead(_))) => return Err(error),
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        Ok(match self.refuses(&mut vm)? {
+            Some(why) => Err(why),
+            None => Ok(vm),
+        })
+    }
+
+    /// Why no time of another schedule's VM may be shown: its logits are others, or a wait did not end. `None` where they may.
+    ///
+    /// # Errors
+    /// Those of a launch but [`CudaError::Stuck`].
+    fn refuses(&self, vm: &mut Vm) -> Result<Option<String>, CudaError> {
+        let found = match logits(vm) {
+            Err(CudaError::Stuck(stuck)) => return Ok(Some(stuck.to_string())),
+            found => found?,
+        };
+        let schedule = vm.schedule();
+        let Some(tolerance) = tolerance(&schedule, &self.schedule) else {
+            let same = found.iter().map(|x| x.to_bits()).eq(self.logits.iter().map(|x| x.to_bits()));
+            return Ok((!same).then(|| "the logits are not bit for bit those of the first schedule".to_owned()));
+        };
+        let error = relative_error(&found, &self.logits);
+        let near = error <= tolerance;
+        Ok((!near).then(|| format!("the logits are {error:.4} away from those of the first schedule")))
+    }
+}
+
+/// How far the logits of two schedules may be apart; `None`: not by a bit. Fusion decides what is rounded to bf16; workers, runs and
+/// splits decide who adds up what; all else is when.
+fn tolerance(a: &DeviceSchedule, b: &DeviceSchedule) -> Option<f64> {
+    let order = |schedule: &DeviceSchedule| [schedule.workers, schedule.run, schedule.splits];
+    if a.fusion != b.fusion { Some(BF16_TOLERANCE) } else { (order(a) != order(b)).then_some(REORDERED) }
+}
+
+/// Logits of some steps after others from position 0 on, so that they depend on nothing that ran before.
+fn logits(vm: &mut Vm) -> Result<Vec<f32>, CudaError> {
+    let tokens = fixed_tokens(FED + COMPARED, vm.plan().sizes.tokens);
+    let (before, after) = tokens.split_at(FED as usize);
+    vm.run(before, 0, FED, &RunOptions::default(), &mut |_| {})?;
+    let options = RunOptions { logits: true, ..RunOptions::default() };
+    Ok(vm.run(after, FED, COMPARED, &options, &mut |_| {})?.logits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amk_cuda::{DeviceExchange, TARGETS};
+
+    #[test]
+    fn what_changes_only_when_tasks_run_changes_no_bit() {
+        let own = TARGETS[0].schedule;
+        let exchange = DeviceExchange::Counters;
+        assert_eq!(tolerance(&DeviceSchedule { pace: 7, ring_slots: 2, exchange, ..own }, &own), None);
+        assert_eq!(tolerance(&DeviceSchedule { splits: 1, ..own }, &own), Some(REORDERED));
+        assert_eq!(tolerance(&DeviceSchedule { splits: 1, fusion: false, ..own }, &own), Some(BF16_TOLERANCE));
+    }
+}

@@ -1,0 +1,158 @@
+//! `amk bench`.
+
+mod ablation;
+mod cpu;
+mod cuda;
+
+use super::options::{Device, ScheduleArg, ThreadsArg, Weights, print};
+use super::positions::last_start;
+use super::subject::SubjectArgs;
+use amk_bench::peers::PEERS;
+use amk_bench::{Peer, Reference};
+use anyhow::{Context as _, Result, bail};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Time decode steps.
+///
+/// No time is shown before the VM's logits equal those of the annotated function: on the CPU bit for bit, on a GPU within what
+/// bf16 allows. On a GPU every time stands beside the read ceiling, which a bare ring of the same copies reaches in the same run,
+/// beside what the cost model says, and beside peers on the same shapes where PyTorch is installed.
+#[derive(clap::Args)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    subjects: SubjectArgs,
+    /// Steps to time; on a GPU, steps of a launch.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    steps: u32,
+    /// Where to run.
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    /// Positions to time; those that do not fit a model's context are told and left out.
+    #[arg(long, value_name = "P", value_delimiter = ',', default_value = "0")]
+    positions: Vec<u32>,
+    /// Launches timed at each position, on a GPU [default: 15].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    samples: Option<u16>,
+    #[command(flatten)]
+    schedule: ScheduleArg,
+    /// Time the schedule without each of its parts, in turn with the whole: counters and barriers instead of packets, no pace,
+    /// shallower rings, one split, no fusion. On a GPU; no peers, no picture.
+    #[arg(long, conflicts_with_all = ["peers", "svg"])]
+    ablate: bool,
+    /// What to time beside it, on a GPU [default: cublas].
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<Peers>,
+    #[command(flatten)]
+    threads: ThreadsArg,
+    /// How weights are held in memory; on a GPU f32 computes in f32 by generic tasks, else it is bf16.
+    #[arg(long, default_value = "auto")]
+    weights: Weights,
+    /// Write JSON; `-` writes it to standard output instead of the table.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a picture: percent of the ceiling, on a GPU.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// What to time beside a model on a GPU.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Peers {
+    /// Nothing.
+    None,
+    /// PyTorch with the step in a CUDA graph.
+    Cublas,
+    /// Kernels chained by programmatic dependent launch in a CUDA graph, where they compute what PyTorch does.
+    Pdl,
+    /// torch.compile with max-autotune, which takes minutes.
+    Compiled,
+    /// All of them.
+    All,
+}
+
+impl Peers {
+    fn all(self) -> &'static [Peer] {
+        match self {
+            Self::None => &[],
+            Self::Cublas => &[Peer::Cublas],
+            Self::Pdl => &[Peer::Pdl],
+            Self::Compiled => &[Peer::Compiled],
+            Self::All => &PEERS,
+        }
+    }
+}
+
+/// Steps whose logits are compared before any is timed, at most.
+const GATE_STEPS: u32 = 8;
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.device {
+            Device::Cpu => self.cpu()?,
+            Device::Cuda if self.ablate => self.ablate()?,
+            Device::Cuda => self.cuda()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Refuses what only a GPU has a use for.
+    fn refuse_gpu_options(&self) -> Result<()> {
+        let given = [
+            ("--ablate", self.ablate),
+            ("--peers", !self.peers.is_empty()),
+            ("--samples", self.samples.is_some()),
+            ("--svg", self.svg.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((option, _)) => bail!("{option} is for a GPU; add --device cuda"),
+            None => Ok(()),
+        }
+    }
+
+    /// Launches timed at each position.
+    fn samples(&self) -> usize {
+        self.samples.unwrap_or(15).into()
+    }
+
+    /// Peers to time beside a model.
+    fn peers(&self) -> Vec<Peer> {
+        let asked = if self.peers.is_empty() { &[Peers::Cublas] } else { &self.peers[..] };
+        PEERS.into_iter().filter(|peer| asked.iter().any(|of| of.all().contains(peer))).collect()
+    }
+
+    /// Those of the positions from which the steps end within `limit` positions; the others are told.
+    fn positions(&self, name: &str, limit: u32) -> Result<Vec<u32>> {
+        let last = last_start(self.steps, limit)?;
+        let (positions, outside): (Vec<u32>, Vec<u32>) = self.positions.iter().partition(|&&position| position <= last);
+        if positions.is_empty() {
+            bail!("none of --positions fits the model's context; use at most {last}");
+        }
+        if self.shows_text() {
+            for position in outside {
+                print(&format!("{name}: position {position} is outside the model's context\n"))?;
+            }
+        }
+        Ok(positions)
+    }
+
+    /// Positions that gates take.
+    fn gate_positions(&self) -> u32 {
+        if self.ablate { Reference::POSITIONS } else { GATE_STEPS }
+    }
+
+    /// Whether standard output is for people.
+    fn shows_text(&self) -> bool {
+        self.json.as_deref() != Some(Path::new("-"))
+    }
+}
+
+fn write_json(path: Option<&Path>, what: &impl Serialize) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = format!("{}\n", serde_json::to_string_pretty(what)?);
+    if path == Path::new("-") {
+        return print(&text);
+    }
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,270 @@
+//! `amk generate`.
+
+use super::options::{
+    AllowArg, DIM, Device, GpuSchedule, ScheduleArg, ThreadsArg, Weights, cuda_vm, default_model, paint, print,
+    progress_bar, seed, tell, write,
+};
+use amk::ir::schedule::Schedule;
+use amk::vm::cpu::Vm;
+use amk_cuda as cuda;
+use amk_models::chat::{ChatOptions, ChatTemplate, Message};
+use amk_models::checkpoint::{Checkpoint, GenerationDefaults};
+use amk_models::model::Model;
+use amk_models::tokenizer::SpecialTokens;
+use amk_run::generate::{Ended, Generated, Request, generate, generate_on_device, on_device};
+use amk_run::sampler::{Sampler, SamplerConfig};
+use anyhow::{Context as _, Result, bail};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Positions of the KV cache where the user asks for no number and the model has more.
+const DEFAULT_CONTEXT: usize = 2048;
+
+/// Temperature where neither the user nor the model says one: what Llama 3 recommends, as for top-p.
+const DEFAULT_TEMPERATURE: f32 = 0.6;
+/// Top-p where neither the user nor the model says how to sample.
+const DEFAULT_TOP_P: f32 = 0.9;
+
+/// Write text with a model.
+///
+/// Without `--model` it uses SmolLM2-135M-Instruct, fetched once into the cache folder. A model with a chat template answers the
+/// prompt as a message; with `--raw`, or without a template, it goes on from the prompt.
+#[derive(clap::Args)]
+pub(crate) struct Generate {
+    /// The message, or the text to go on from; `-` reads standard input, without the newline at its end.
+    prompt: String,
+    /// A Hugging Face folder or a GGUF file.
+    #[arg(short, long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    #[command(flatten)]
+    allow: AllowArg,
+    /// Go on from the prompt as it is, without the model's chat template.
+    #[arg(long, conflicts_with_all = ["chat", "system"])]
+    raw: bool,
+    /// Refuse a model without a chat template.
+    #[arg(long)]
+    chat: bool,
+    /// The system message.
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// New tokens at most.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32))]
+    max_tokens: u32,
+    /// Always take the likeliest token, after the repetition penalty.
+    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
+    greedy: bool,
+    /// Divides the logits; 0 is greedy [default: the model's, else 0.6].
+    #[arg(short, long, value_name = "T")]
+    temperature: Option<f32>,
+    /// Keep this many of the likeliest tokens; 0 keeps all [default: the model's].
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32))]
+    top_k: Option<u32>,
+    /// Keep the likeliest tokens that together reach this probability [default: the model's; 0.9 where it recommends no sampling].
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Keep tokens with this probability relative to the likeliest [default: the model's].
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Above 1 makes repetitions less likely [default: the model's].
+    #[arg(long, value_name = "F")]
+    repetition_penalty: Option<f32>,
+    /// Same seed, same text [default: a random one, which is told].
+    #[arg(long, value_name = "N", value_parser = seed)]
+    seed: Option<u64>,
+    /// A text that ends the answer; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Go on after the model's end-of-text token.
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Show the text of special tokens, that which ends the text too.
+    #[arg(long)]
+    show_special: bool,
+    /// Positions of the KV cache [default: the model's, at most 2048].
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    context: Option<u32>,
+    /// How weights are held in memory.
+    #[arg(long, default_value = "auto")]
+    weights: Weights,
+    /// Where to run.
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    #[command(flatten)]
+    threads: ThreadsArg,
+    #[command(flatten)]
+    schedule: ScheduleArg,
+    /// Print nothing but the text, errors and the progress of a download.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Where to run, once it is known that it can.
+enum Place {
+    Cpu(Schedule),
+    Cuda(GpuSchedule),
+}
+
+impl Generate {
+    pub(crate) fn run(mut self) -> Result<ExitCode> {
+        // Whatever can be refused without the model is.
+        let place = match self.device {
+            Device::Cpu => Place::Cpu(self.schedule.for_cpu(self.threads)?),
+            Device::Cuda => Place::Cuda(self.schedule.for_gpu()?),
+        };
+        Sampler::new(self.sampler(&GenerationDefaults::default()))?;
+        let path = self.model.take().map_or_else(default_model, Ok)?;
+        let mut checkpoint = self.allow.open(&path)?;
+        let prompt = self.prompt(&checkpoint)?;
+        let request = self.request(&checkpoint)?;
+        let context = self.context.map_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len), |named| named as usize);
+        let model = self.load(&mut checkpoint, context)?;
+        let tokenizer = checkpoint.tokenizer()?;
+        let generated = match place {
+            Place::Cpu(schedule) => {
+                let verified = model.family.kernel.verified(&model.instance, Some(&schedule))?;
+                generate(&mut Vm::new(verified, &model.bindings)?, tokenizer, &prompt, request, &mut write)?
+            }
+            Place::Cuda(schedule) => {
+                let mut vm = self.cuda(&model, &schedule)?;
+                match on_device(&request.sampler) {
+                    true => generate_on_device(&mut vm, tokenizer, &prompt, request, &mut write)?,
+                    false => generate(&mut vm, tokenizer, &prompt, request, &mut write)?,
+                }
+            }
+        };
+        print("\n")?;
+        self.tell(&summary(&generated, context));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says something beside the text.
+    fn tell(&self, what: &str) {
+        if !self.quiet {
+            tell(&paint(&format!("[{what}]"), DIM));
+        }
+    }
+
+    fn prompt(&self, checkpoint: &Checkpoint) -> Result<Vec<u32>> {
+        let mut text = self.prompt.clone();
+        if text == "-" {
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
+            text = String::from_utf8(bytes).context("the prompt on standard input is not UTF-8")?;
+            // Editors and `echo` end the last line; a model would go on from the empty line after it.
+            if let Some(line) = text.strip_suffix('\n') {
+                text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
+            }
+        }
+        let tokenizer = checkpoint.tokenizer()?;
+        let Some(template) = self.template(checkpoint)? else {
+            return Ok(tokenizer.encode(&text, SpecialTokens::Add)?);
+        };
+        let system = self.system.iter().map(|system| Message::new("system", system));
+        let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
+        let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
+        let rendered = template.render(&messages, &options).with_context(|| checkpoint.path.display().to_string())?;
+        if !self.chat && self.system.is_none() {
+            self.tell("the model answers the prompt by its chat template; --raw goes on from the prompt itself");
+        }
+        Ok(tokenizer.encode(&rendered, SpecialTokens::AsWritten)?)
+    }
+
+    /// The chat template to prompt the model by, if it is prompted by one.
+    fn template<'c>(&self, checkpoint: &'c Checkpoint) -> Result<Option<&'c ChatTemplate>> {
+        let template = checkpoint.chat_template.as_ref().filter(|_| !self.raw);
+        if template.is_none() && (self.chat || self.system.is_some()) {
+            let option = if self.chat { "--chat" } else { "--system" };
+            bail!("{} has no chat template; leave out {option}", checkpoint.path.display());
+        }
+        Ok(template)
+    }
+
+    fn request(&self, checkpoint: &Checkpoint) -> Result<Request> {
+        let defaults = &checkpoint.generation;
+        let mut stop_tokens =
+            if self.ignore_eos { Vec::new() } else { [&defaults.eos[..], &checkpoint.config.eos].concat() };
+        stop_tokens.sort_unstable();
+        stop_tokens.dedup();
+        let mut sampler = self.sampler(defaults);
+        if self.seed.is_none() && sampler.temperature > 0.0 {
+            sampler.seed = random_seed();
+            self.tell(&format!("--seed {} writes this text again", sampler.seed));
+        }
+        // What the user gave was not refused: the rest is the model's.
+        Sampler::new(sampler.clone())
+            .with_context(|| format!("{}: the model's generation_config.json", checkpoint.path.display()))?;
+        Ok(Request {
+            sampler,
+            max_tokens: Some(self.max_tokens as usize),
+            stop_tokens,
+            stop_strings: self.stop.clone(),
+            show_special: self.show_special,
+        })
+    }
+
+    fn sampler(&self, defaults: &GenerationDefaults) -> SamplerConfig {
+        let not_sampled = self.temperature.is_none() && defaults.do_sample == Some(false);
+        let temperature =
+            if self.greedy || not_sampled { Some(0.0) } else { self.temperature.or(defaults.temperature) };
+        let temperature = temperature.unwrap_or(DEFAULT_TEMPERATURE);
+        // Greedy decoding looks at none of the filters.
+        let greedy = temperature == 0.0;
+        let top_p = if greedy || defaults.recommend_sampling() { 1.0 } else { DEFAULT_TOP_P };
+        let top_k = self.top_k.map(|top_k| top_k as usize);
+        SamplerConfig {
+            temperature,
+            top_k: top_k.or(defaults.top_k.filter(|_| !greedy)).unwrap_or(0),
+            top_p: self.top_p.or(defaults.top_p.filter(|_| !greedy)).unwrap_or(top_p),
+            min_p: self.min_p.or(defaults.min_p.filter(|_| !greedy)).unwrap_or(0.0),
+            repetition_penalty: self.repetition_penalty.or(defaults.repetition_penalty).unwrap_or(1.0),
+            seed: self.seed.unwrap_or(0),
+        }
+    }
+
+    fn load(&self, checkpoint: &mut Checkpoint, context: usize) -> Result<Model> {
+        let bar = progress_bar("loading weights", self.quiet);
+        let tensors = std::mem::take(&mut checkpoint.tensors);
+        let model = Model::load(&checkpoint.config, tensors, context, self.weights.into(), &mut |done| {
+            bar.set_position((done * 100.0) as u64);
+        });
+        bar.finish_and_clear();
+        Ok(model?)
+    }
+
+    fn cuda(&self, model: &Model, schedule: &GpuSchedule) -> Result<cuda::Vm> {
+        let options = cuda::VmOptions { precision: self.weights.precision(), ..cuda::VmOptions::default() };
+        let (vm, schedule) = cuda_vm(model, schedule, options, self.quiet)?;
+        if schedule != "default" {
+            self.tell(&format!("schedule: {schedule}"));
+        }
+        Ok(vm)
+    }
+}
+
+/// A seed that nobody chose, short enough to be typed.
+fn random_seed() -> u64 {
+    RandomState::new().build_hasher().finish() >> 32
+}
+
+/// How much was written, how fast, and why it ended.
+fn summary(generated: &Generated, context: usize) -> String {
+    let tokens = |count: usize, rate: Option<f64>| {
+        let plural = if count == 1 { "" } else { "s" };
+        let rate = rate.map_or_else(String::new, |rate| format!(" at {rate:.1} a second"));
+        format!("{count} token{plural}{rate}")
+    };
+    let ended = match generated.ended {
+        Ended::StopToken => "the model ended the text".to_owned(),
+        Ended::StopString => "stopped at a --stop text".to_owned(),
+        Ended::MaxTokens => format!("stopped at the limit of {}; -n raises it", tokens(generated.tokens.len(), None)),
+        Ended::ContextFull => format!("stopped at the end of the context of {context} positions; -c raises it"),
+    };
+    format!(
+        "prompt: {}; text: {}; {ended}",
+        tokens(generated.prompt_tokens, generated.prompt_steps_per_second()),
+        tokens(generated.tokens.len(), generated.tokens_per_second()),
+    )
+}

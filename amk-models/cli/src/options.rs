@@ -1,0 +1,302 @@
+//! Options that several commands share.
+
+use amk::ir::graph::Instance;
+use amk::ir::schedule::Schedule;
+use amk::ir::text::read_json;
+use amk_bench::tune::{Saved, Store};
+use amk_cuda::{self as cuda, DeviceSchedule, Precision, VmOptions};
+use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::chain::Chain;
+use amk_models::checkpoint::Checkpoint;
+use amk_models::model::{Family, Model, WeightFormat};
+use anyhow::{Context as _, Result, anyhow};
+use clap::ValueEnum;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{Row, Table};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::de::IgnoredAny;
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// The terminal's code for red.
+pub(crate) const RED: &str = "31";
+/// The terminal's code for green.
+pub(crate) const GREEN: &str = "32";
+/// The terminal's code for dim text.
+pub(crate) const DIM: &str = "2";
+
+/// The text in a colour where standard error is a terminal and `NO_COLOR` is not set.
+pub(crate) fn paint(text: &str, colour: &str) -> String {
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// How weights are held in memory.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Weights {
+    /// As in the file where that is f32, f16 or bf16, else f32.
+    Auto,
+    /// f32.
+    F32,
+    /// bf16.
+    Bf16,
+}
+
+impl From<Weights> for WeightFormat {
+    fn from(weights: Weights) -> Self {
+        match weights {
+            Weights::Auto => Self::Auto,
+            Weights::F32 => Self::F32,
+            Weights::Bf16 => Self::BF16,
+        }
+    }
+}
+
+impl Weights {
+    /// In what numbers a GPU computes with such weights.
+    pub(crate) fn precision(self) -> Precision {
+        match self {
+            Self::F32 => Precision::F32,
+            Self::Auto | Self::Bf16 => Precision::BF16,
+        }
+    }
+}
+
+/// Threads of a CPU that compute.
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct ThreadsArg {
+    /// CPU threads [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    threads: Option<u32>,
+}
+
+impl ThreadsArg {
+    /// How many there are.
+    pub(crate) fn count(self) -> u32 {
+        self.threads.unwrap_or_else(default_threads)
+    }
+}
+
+/// Fields that a model may have although nothing here knows them.
+#[derive(Clone, clap::Args)]
+pub(crate) struct AllowArg {
+    /// Ignore this field of the model's config, which is unknown here; may be given several times.
+    #[arg(long, value_name = "FIELD")]
+    allow_unknown: Vec<String>,
+}
+
+impl AllowArg {
+    /// Opens a checkpoint that may have these fields.
+    pub(crate) fn open(&self, path: &Path) -> Result<Checkpoint> {
+        let opened = Checkpoint::open_allowing(path, &self.allow_unknown.iter().cloned().collect());
+        let fetched = || Cache::from_env().ok()?.fetched(path);
+        opened.map_err(|error| match fetched() {
+            Some(folder) => {
+                let again = format!("delete {} to have the model fetched again", folder.display());
+                anyhow!("{}; {again}", Chain(&error))
+            }
+            None => error.into(),
+        })
+    }
+}
+
+/// Reads a seed.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
+}
+
+/// Threads that compute where the user names no number: one a core.
+pub(crate) fn default_threads() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
+}
+
+/// Writes to standard output at once. A reader that has gone away (`| head`) is no error: nobody waits for the rest.
+pub(crate) fn write(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        done => done,
+    }
+}
+
+/// As [`write`], of all that a command has to say.
+pub(crate) fn print(text: &str) -> Result<()> {
+    write(text).context("cannot write to standard output")
+}
+
+/// Writes a line to standard error; nobody is told where that fails.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// An empty table, as all commands draw them.
+pub(crate) fn table_of(header: impl Into<Row>) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_BORDERS_ONLY);
+    table.set_header(header);
+    table
+}
+
+/// The default model from the cache, fetched where it is not there yet.
+pub(crate) fn default_model() -> Result<PathBuf> {
+    Ok(Cache::from_env()?.resolve(&SMOLLM2_135M_INSTRUCT)?)
+}
+
+/// A progress bar in percent, hidden where nobody looks.
+pub(crate) fn progress_bar(what: &'static str, quiet: bool) -> ProgressBar {
+    if quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{msg} {bar:40} {percent}%").unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(100).with_style(style).with_message(what)
+}
+
+/// Where to run.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// Threads of this machine.
+    Cpu,
+    /// The first NVIDIA GPU.
+    Cuda,
+}
+
+impl Device {
+    /// Refuses one that this machine does not have.
+    pub(crate) fn require(self) -> Result<()> {
+        match self {
+            Self::Cpu => Ok(()),
+            Self::Cuda => Ok(cuda::probe().map(drop)?),
+        }
+    }
+}
+
+/// The schedule on a GPU.
+#[derive(Clone, Default, clap::Args)]
+pub(crate) struct ScheduleArg {
+    /// A schedule in JSON; on a GPU a device schedule, or `default` [default there: what `amk tune` found, else the GPU's own].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schedule: Option<PathBuf>,
+}
+
+impl ScheduleArg {
+    /// The schedule on a CPU: the file's, with as many workers as `threads` says, where it does.
+    pub(crate) fn for_cpu(&self, threads: ThreadsArg) -> Result<Schedule> {
+        let named = self.schedule.as_deref().map(read_schedule).transpose()?;
+        let workers = match &named {
+            Some(schedule) => threads.threads.unwrap_or(schedule.workers),
+            None => threads.count(),
+        };
+        Ok(Schedule { workers, ..named.unwrap_or_default() })
+    }
+
+    /// The schedule on the GPU, which has to be there.
+    pub(crate) fn for_gpu(&self) -> Result<GpuSchedule> {
+        let schedule = match &self.schedule {
+            Some(path) if path == Path::new("default") => GpuSchedule::Own,
+            Some(path) => GpuSchedule::Named(read_device_schedule(path)?, path.display().to_string()),
+            None => GpuSchedule::Tuned,
+        };
+        Device::Cuda.require()?;
+        Ok(schedule)
+    }
+}
+
+/// A schedule on a GPU that is there.
+#[derive(Clone)]
+pub(crate) enum GpuSchedule {
+    /// The GPU's own.
+    Own,
+    /// One from a file, and the file's name.
+    Named(DeviceSchedule, String),
+    /// What `amk tune` found for the model, or else the GPU's own.
+    Tuned,
+}
+
+impl GpuSchedule {
+    /// The schedule for a model, and where it comes from; `None`: the GPU's own.
+    fn find(&self, model: &Model) -> Result<(Option<DeviceSchedule>, String)> {
+        match self {
+            Self::Own => Ok((None, "default".into())),
+            Self::Named(schedule, name) => Ok((Some(*schedule), name.clone())),
+            Self::Tuned => {
+                let store = Store::at(Cache::from_env()?.schedules());
+                let path = store.file(model, cuda::probe()?, amk_kernels::cuda::DEVICE);
+                let saved = Store::load(&path)?;
+                Ok(saved.map_or((None, "default".into()), |saved| {
+                    (Some(saved.schedule), format!("tuned ({:+.1}%)", 100.0 * saved.gain))
+                }))
+            }
+        }
+    }
+}
+
+/// The model on the first GPU, and which schedule it runs by: that of `options`, which this fills in.
+pub(crate) fn cuda_vm(
+    model: &Model,
+    schedule: &GpuSchedule,
+    options: VmOptions,
+    quiet: bool,
+) -> Result<(cuda::Vm, String)> {
+    let (schedule, name) = schedule.find(model)?;
+    let options = VmOptions { schedule, ..options };
+    let compiled = Cache::from_env()?.compiled();
+    let bar = progress_bar("packing weights", quiet);
+    let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
+    let code = amk_kernels::cuda::DEVICE;
+    let vm =
+        cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &compiled, &options, &mut progress);
+    bar.finish_and_clear();
+    Ok((vm?, name))
+}
+
+/// Reads a schedule from a JSON file.
+pub(crate) fn read_schedule(path: &Path) -> Result<Schedule> {
+    read_json(&read_text(path)?).with_context(|| format!("{} is no schedule", path.display()))
+}
+
+/// Reads a device schedule from a JSON file: what `amk tune` writes, or the schedule alone.
+pub(crate) fn read_device_schedule(path: &Path) -> Result<DeviceSchedule> {
+    let text = read_text(path)?;
+    let fail = || format!("{} is no device schedule", path.display());
+    let form: BTreeMap<String, IgnoredAny> = read_json(&text).with_context(fail)?;
+    let schedule = match form.contains_key("schedule") {
+        true => read_json::<Saved>(&text).map(|saved| saved.schedule),
+        false => read_json(&text),
+    };
+    schedule.with_context(fail)
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read the schedule {}", path.display()))
+}
+
+/// A declared instance: `llama.smollm2_135m`.
+#[derive(Clone, clap::Args)]
+pub(crate) struct InstanceArgs {
+    /// A model's instance, as in `llama.smollm2_135m` (see `amk models`).
+    #[arg(long, value_name = "MODEL.INSTANCE")]
+    pub(crate) instance: Option<String>,
+    /// A schedule in JSON instead of the instance's own; of a GPU's program, a device schedule.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schedule: Option<PathBuf>,
+    /// Workers instead of the schedule's number.
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<u32>,
+}
+
+impl InstanceArgs {
+    /// The schedule: the file's or the instance's, with the number of workers replaced where it is given.
+    pub(crate) fn schedule(&self, family: &Family, instance: &Instance) -> Result<Schedule> {
+        let mut schedule = match (&self.schedule, &instance.schedule) {
+            (Some(path), _) => read_schedule(path)?,
+            (None, Some(own)) => own.clone(),
+            (None, None) => family.kernel.graph()?.schedule.clone(),
+        };
+        if let Some(workers) = self.workers {
+            schedule.workers = workers;
+        }
+        Ok(schedule)
+    }
+}

@@ -1,0 +1,125 @@
+//! What is measured: checkpoints, or declared instances over random weights.
+
+use super::options::{AllowArg, Device, default_model};
+use amk_bench::fixed_tokens;
+use amk_models::checkpoint::Checkpoint;
+use amk_models::model::{Model, WeightFormat, find_instance};
+use amk_models::tokenizer::SpecialTokens;
+use anyhow::{Result, bail};
+use std::path::PathBuf;
+
+/// What is measured.
+#[derive(Clone, clap::Args)]
+pub(crate) struct SubjectArgs {
+    /// A Hugging Face folder or a GGUF file; may be given several times [default: SmolLM2-135M-Instruct].
+    #[arg(short, long, value_name = "PATH")]
+    model: Vec<PathBuf>,
+    /// Declared instances over random weights, as in `llama.llama_3_2_1b` (see `amk models`).
+    #[arg(long, value_name = "MODEL.INSTANCE", value_delimiter = ',')]
+    random: Vec<String>,
+    #[command(flatten)]
+    allow: AllowArg,
+}
+
+/// One of them.
+pub(crate) enum Which {
+    /// A checkpoint, with unknown fields that it may have.
+    Checkpoint(PathBuf, AllowArg),
+    /// A declared instance.
+    Random(String),
+}
+
+/// One that was opened, and not loaded.
+pub(crate) struct Opened {
+    name: String,
+    /// None of a declared instance.
+    checkpoint: Option<Checkpoint>,
+}
+
+/// A model to measure.
+pub(crate) struct Subject {
+    /// What it is called.
+    pub(crate) name: String,
+    /// The model.
+    pub(crate) model: Model,
+    /// Tokens to compare logits with before any time is shown.
+    pub(crate) gate: Vec<u32>,
+}
+
+/// Tokens to compare logits with.
+const GATE_TOKENS: usize = 8;
+
+impl SubjectArgs {
+    /// All of them, for a device: where there is no such device, nothing is fetched.
+    pub(crate) fn all(&self, device: Device) -> Result<Vec<Which>> {
+        let checkpoints = self.model.iter().cloned().map(|path| Which::Checkpoint(path, self.allow.clone()));
+        let all: Vec<Which> = checkpoints.chain(self.random.iter().cloned().map(Which::Random)).collect();
+        if !all.is_empty() {
+            return Ok(all);
+        }
+        device.require()?;
+        Ok(vec![Which::Checkpoint(default_model()?, self.allow.clone())])
+    }
+
+    /// The one that there may be, for a GPU.
+    pub(crate) fn one(&self) -> Result<Which> {
+        let mut all = self.all(Device::Cuda)?;
+        match all.pop() {
+            Some(which) if all.is_empty() => Ok(which),
+            _ => bail!("one model is looked at here; name one"),
+        }
+    }
+}
+
+impl Which {
+    /// Opens it; a declared instance is made when it is loaded.
+    pub(crate) fn open(&self) -> Result<Opened> {
+        match self {
+            Self::Checkpoint(path, allow) => {
+                let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+                Ok(Opened { name: name.into_owned(), checkpoint: Some(allow.open(path)?) })
+            }
+            Self::Random(name) => Ok(Opened { name: name.clone(), checkpoint: None }),
+        }
+    }
+}
+
+impl Opened {
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Positions that it was made for; random weights are for any number.
+    pub(crate) fn positions(&self) -> u32 {
+        let made_for = |checkpoint: &Checkpoint| u32::try_from(checkpoint.config.context_len).unwrap_or(u32::MAX);
+        self.checkpoint.as_ref().map_or(u32::MAX, made_for)
+    }
+
+    /// Loads it for a context of `context` positions; random weights are bf16 whatever the format.
+    pub(crate) fn load(self, context: u32, format: WeightFormat) -> Result<Subject> {
+        let Self { name, checkpoint } = self;
+        let Some(checkpoint) = checkpoint else {
+            let (family, instance) = find_instance(&name)?;
+            let model = Model::random(family, &instance, context)?;
+            let gate = no_text(&model);
+            return Ok(Subject { name, model, gate });
+        };
+        // Ordinary text: special tokens, which a text starts with at most, have activations far outside the usual range.
+        let text = "The gate compares logits of a few words before any time is shown.";
+        let words = checkpoint
+            .tokenizer()
+            .ok()
+            .map(|tokenizer| tokenizer.encode(text, SpecialTokens::AsWritten))
+            .transpose()?;
+        let model = Model::load(&checkpoint.config, checkpoint.tensors, context as usize, format, &mut |_| {})?;
+        let mut gate = words.unwrap_or_else(|| no_text(&model));
+        gate.truncate(GATE_TOKENS);
+        Ok(Subject { name, model, gate })
+    }
+}
+
+/// Tokens for a model without a tokenizer.
+fn no_text(model: &Model) -> Vec<u32> {
+    fixed_tokens(GATE_TOKENS as u32, model.instance.dims.get("VOCAB").copied().unwrap_or(u32::MAX))
+}

@@ -1,0 +1,131 @@
+//! `amk verify-kernels`.
+
+use super::options::{Device, print, progress_bar, seed, table_of};
+use amk::ir::DType;
+use amk::registry::Entry;
+use amk_bench::kernel_check::{
+    CheckError, Checked, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, instructions, on_cpu, on_cuda, path,
+};
+use amk_cuda::TARGETS;
+use amk_models::cache::Cache;
+use amk_models::model::{FAMILIES, Family};
+use anyhow::{Context as _, Result, bail};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Check every instruction by itself against its Rust function and its formula in f64.
+///
+/// Calls on operands of random sizes, cut into tiles, at several positions. On the CPU tiles on several workers must give the bits of the
+/// whole function. On a GPU the device bodies run, those of fused calls in decoders of random sizes. Exit code 1 says that something was
+/// wrong.
+#[derive(clap::Args)]
+pub(crate) struct VerifyKernels {
+    /// Where to run.
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    /// Random cases of each instruction and type; of decoders a quarter as many.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    cases: u16,
+    /// Seed of sizes and operands.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
+    seed: u64,
+    /// Only instructions and decoders whose path contains this.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print the outcome alone.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// What is checked: a row of the table.
+enum Subject {
+    Instruction(&'static Entry, DType),
+    Decoder(Family),
+}
+
+impl VerifyKernels {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let cache = Cache::from_env()?.compiled();
+        self.device.require()?;
+        // A function panics on sizes that it does not take; other sizes are tried then, and nobody wants to read of it.
+        std::panic::set_hook(Box::new(|_| {}));
+        let subjects = self.subjects()?;
+        let bar = progress_bar("checking", self.quiet);
+        let mut rows = Vec::new();
+        for (done, subject) in subjects.iter().enumerate() {
+            bar.set_position(100 * done as u64 / subjects.len() as u64);
+            rows.push(self.check(subject, &cache).with_context(|| format!("`{}`", subject.path()))?);
+        }
+        bar.finish_and_clear();
+        if self.json {
+            print(&format!("{}\n", serde_json::to_string_pretty(&rows)?))?;
+        } else {
+            let header = ["instruction", "dtype", "cases", "largest error", "bound", "", "at"];
+            let mut table = table_of(header);
+            rows.iter().for_each(|checked| {
+                table.add_row(row(checked));
+            });
+            print(&format!("{table}\n{UNITS}"))?;
+        }
+        Ok(if rows.iter().all(|checked| checked.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn subjects(&self) -> Result<Vec<Subject>> {
+        let mut subjects = Vec::new();
+        for entry in instructions()? {
+            let dtypes = dtypes(entry, self.device == Device::Cuda)?;
+            subjects.extend(dtypes.iter().map(|&dtype| Subject::Instruction(entry, dtype)));
+        }
+        subjects.extend(FAMILIES.map(Subject::Decoder));
+        subjects.retain(|subject| subject.path().contains(&self.only));
+        if subjects.is_empty() {
+            bail!("no path of an instruction or a decoder contains `{}`; without `--only` all are listed", self.only);
+        }
+        Ok(subjects)
+    }
+
+    fn check(&self, subject: &Subject, cache: &Path) -> Result<Checked, CheckError> {
+        let cases = usize::from(self.cases);
+        let decoders = cases.div_ceil(4);
+        match (subject, self.device) {
+            (Subject::Instruction(entry, dtype), Device::Cpu) => on_cpu(entry, *dtype, cases, self.seed),
+            (Subject::Instruction(entry, dtype), Device::Cuda) => on_cuda(entry, *dtype, cases, self.seed, cache),
+            // Any GPU's record says which sizes are fused.
+            (Subject::Decoder(family), Device::Cpu) => decoder_on_cpu(*family, &TARGETS[0], decoders, self.seed),
+            (Subject::Decoder(family), Device::Cuda) => decoder_on_cuda(*family, decoders, self.seed, cache),
+        }
+    }
+}
+
+impl Subject {
+    fn path(&self) -> String {
+        match self {
+            Self::Instruction(entry, _) => entry.path.to_owned(),
+            Self::Decoder(family) => path(*family),
+        }
+    }
+}
+
+const UNITS: &str = "eps: epsilons of f32, relative to the sum of the magnitudes of an element's terms, against f64; eps': relative to the \
+largest element,\nagainst the Rust function; dev: what roundings to the type change in a logit, root mean square, against f64\n";
+
+fn row(checked: &Checked) -> [String; 7] {
+    let Checked { path, dtype, oracle, cases, error, bound, worst, skipped, ok } = checked;
+    let unit = match oracle {
+        Oracle::F64 => "eps",
+        Oracle::Function => "eps'",
+        Oracle::Deviation => "dev",
+    };
+    let (error, bound) = (format!("{error:.2} {unit}"), format!("{bound} {unit}"));
+    let (path, dtype) = (path.clone(), dtype.to_string());
+    match skipped {
+        Some(why) => [path, dtype, "-".into(), "-".into(), "-".into(), "skipped".into(), (*why).to_owned()],
+        None => {
+            let verdict = if *ok { "ok" } else { "WRONG" };
+            [path, dtype, cases.to_string(), error, bound, verdict.into(), worst.clone()]
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Text from a model, token by token.
+
+use crate::sampler::{Sampler, SamplerConfig, SamplerError, StopStrings, Stopped};
+use amk::vm::cpu::{Vm, VmError};
+use amk::{Pos, Token};
+use amk_cuda as cuda;
+use amk_models::tokenizer::{Tokenizer, TokenizerError};
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Computes logits, one step after the other.
+pub trait Decoder {
+    /// Positions it was made for.
+    fn positions(&self) -> usize;
+
+    /// The logits `[VOCAB]` of the token after `token` at position `pos`. Positions are taken in order from 0.
+    ///
+    /// # Errors
+    /// When the VM fails.
+    fn step(&mut self, token: Token, pos: Pos) -> Result<&[f32], DecoderError>;
+}
+
+/// Why a VM failed.
+pub type DecoderError = Box<dyn core::error::Error + Send + Sync>;
+
+impl Decoder for Vm {
+    fn positions(&self) -> usize {
+        self.program().positions as usize
+    }
+
+    fn step(&mut self, token: Token, pos: Pos) -> Result<&[f32], DecoderError> {
+        let logits = Self::step(self, token, pos).map_err(|error: VmError| Box::new(error))?;
+        Ok(logits.data())
+    }
+}
+
+impl Decoder for cuda::Vm {
+    fn positions(&self) -> usize {
+        Self::positions(self)
+    }
+
+    fn step(&mut self, token: Token, pos: Pos) -> Result<&[f32], DecoderError> {
+        Ok(Self::step(self, token.0, pos.0)?)
+    }
+}
+
+/// What to generate.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// How tokens are chosen.
+    pub sampler: SamplerConfig,
+    /// New tokens at most; `None`: up to the end of the context.
+    pub max_tokens: Option<usize>,
+    /// Token ids that end the text.
+    pub stop_tokens: Vec<u32>,
+    /// Strings that end the text.
+    pub stop_strings: Vec<String>,
+    /// Whether special tokens are part of the text that is seen, that which ends it too.
+    pub show_special: bool,
+}
+
+/// Why a text ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// A stop token came.
+    StopToken,
+    /// A stop string came.
+    StopString,
+    /// The requested number of tokens is there.
+    MaxTokens,
+    /// The context is full.
+    ContextFull,
+}
+
+/// What was generated, and how fast.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// The new tokens, without the stop token.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub ended: Ended,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Steps of the prompt alone: all its tokens but the last, whose step gives the first new one.
+    pub prompt_steps: usize,
+    /// Time for them.
+    pub prompt_time: Duration,
+    /// Time for the new tokens.
+    pub decode_time: Duration,
+}
+
+impl Generated {
+    /// Steps of the prompt a second; `None` where none was made.
+    pub fn prompt_steps_per_second(&self) -> Option<f64> {
+        rate(self.prompt_steps, self.prompt_time)
+    }
+
+    /// New tokens a second; `None` where there are none.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        rate(self.tokens.len(), self.decode_time)
+    }
+}
+
+fn rate(count: usize, time: Duration) -> Option<f64> {
+    (count > 0).then(|| count as f64 / time.as_secs_f64().max(1e-9))
+}
+
+/// Why nothing, or not all, was generated.
+#[derive(Debug, thiserror::Error)]
+pub enum GenerateError {
+    /// There is nothing to go on from.
+    #[error("the prompt has no tokens; write a few words")]
+    EmptyPrompt,
+    /// The prompt is longer than the context.
+    #[error(
+        "the prompt has {tokens} tokens, but the context has {positions} positions; shorten the prompt or raise --context"
+    )]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// Positions of the context.
+        positions: usize,
+    },
+    /// The VM failed.
+    #[error("the step at position {pos} failed")]
+    Decoder {
+        /// The position.
+        pos: usize,
+        /// Why.
+        source: DecoderError,
+    },
+    /// No token could be chosen.
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+    /// A token could not be decoded.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// Who sees the text cannot take more of it.
+    #[error("the text cannot be written")]
+    Write(#[source] io::Error),
+}
+
+/// Sees new text. An error ends the generation.
+pub type See<'s> = dyn FnMut(&str) -> io::Result<()> + 's;
+
+/// Generates text after `prompt`; `see` gets it piece by piece, each as soon as its characters are complete.
+///
+/// # Errors
+/// An empty prompt or one longer than the context; a failing VM; logits that are no numbers; what `see` gives.
+pub fn generate(
+    decoder: &mut dyn Decoder,
+    tokenizer: &Tokenizer,
+    prompt: &[u32],
+    request: Request,
+    see: &mut See<'_>,
+) -> Result<Generated, GenerateError> {
+    let positions = decoder.positions();
+    let (last, before) = checked(prompt, positions)?;
+    let mut sampler = Sampler::new(request.sampler.clone())?;
+    let start = Instant::now();
+    for (pos, &token) in before.iter().enumerate() {
+        step(decoder, token, pos)?;
+    }
+    let prompt_time = start.elapsed();
+    let start = Instant::now();
+    let mut history = prompt.to_vec();
+    let mut text = Text::new(tokenizer, &request, 0);
+    let limit = request.max_tokens.unwrap_or(usize::MAX);
+    let mut token = last;
+    let full = loop {
+        let pos = history.len() - 1;
+        if text.ended.is_some() || text.tokens.len() >= limit {
+            break Ended::MaxTokens;
+        }
+        if pos >= positions {
+            break Ended::ContextFull;
+        }
+        token = sampler.sample(step(decoder, token, pos)?, &history)?;
+        history.push(token);
+        text.push(token, see)?;
+    };
+    let (tokens, ended) = text.finish(see)?;
+    let ended = ended.unwrap_or(full);
+    let (prompt_tokens, prompt_steps) = (prompt.len(), before.len());
+    Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time: start.elapsed() })
+}
+
+/// The last token of the prompt and those before it, where the context has room for them: the last one's step gives a new token.
+fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateError> {
+    let (&last, before) = prompt.split_last().ok_or(GenerateError::EmptyPrompt)?;
+    if prompt.len() > positions {
+        return Err(GenerateError::PromptTooLong { tokens: prompt.len(), positions });
+    }
+    Ok((last, before))
+}
+
+/// Whether the device chooses such tokens itself, so that one launch makes the whole text.
+pub fn on_device(sampler: &SamplerConfig) -> bool {
+    sampler.repetition_penalty == 1.0
+}
+
+/// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler must be one for which
+/// [`on_device`] holds; stop strings end what is seen, not the launch. The tokens are those that [`Sampler`] draws from the same
+/// logits; should the device's search leave a draw undecided ([`cuda::choose`]), it is made here and a new launch goes on.
+///
+/// # Errors
+/// As [`generate`].
+pub fn generate_on_device(
+    vm: &mut cuda::Vm,
+    tokenizer: &Tokenizer,
+    prompt: &[u32],
+    request: Request,
+    see: &mut See<'_>,
+) -> Result<Generated, GenerateError> {
+    let positions = vm.positions();
+    let (_, before) = checked(prompt, positions)?;
+    Sampler::new(request.sampler.clone())?;
+    let room = positions - prompt.len() + 1;
+    let wanted = request.max_tokens.unwrap_or(room).min(room);
+    let mut text = Text::new(tokenizer, &request, before.len());
+    let start = Instant::now();
+    let (mut prompt_time, mut failed) = (None, None);
+    // Tokens of the next launch and the position of the first.
+    let (mut given, mut pos) = (prompt.to_vec(), 0);
+    while text.ended.is_none() && text.tokens.len() < wanted {
+        let draws = text.tokens.len();
+        let options = run_options(&request.sampler, &request.stop_tokens, draws);
+        let steps = u32::try_from(given.len() - 1 + wanted - draws).unwrap_or(u32::MAX);
+        let run = vm.run(&given, u32::try_from(pos).unwrap_or(u32::MAX), steps, &options, &mut |token| {
+            if text.before == 1 {
+                prompt_time = Some(start.elapsed());
+            }
+            if failed.is_none() {
+                failed = text.push(token, see).err();
+            }
+        });
+        let run = run.map_err(|error| GenerateError::Decoder { pos, source: Box::new(error) })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let Some(logits) = run.undecided else { break };
+        let mut sampler = Sampler::after(request.sampler.clone(), text.tokens.len() as u64)?;
+        let token = sampler.sample(&logits, &[])?;
+        pos += run.tokens.len() + 1;
+        given = vec![token];
+        text.push(token, see)?;
+    }
+    let full = if wanted == room { Ended::ContextFull } else { Ended::MaxTokens };
+    let (tokens, ended) = text.finish(see)?;
+    let prompt_steps = if prompt_time.is_some() { before.len() } else { 0 };
+    let prompt_time = prompt_time.unwrap_or_default();
+    let decode_time = start.elapsed().saturating_sub(prompt_time);
+    let (prompt_tokens, ended) = (prompt.len(), ended.unwrap_or(full));
+    Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time })
+}
+
+/// What a launch is asked for: `draws` tokens were drawn before it.
+fn run_options(sampler: &SamplerConfig, stops: &[u32], draws: usize) -> cuda::RunOptions {
+    cuda::RunOptions {
+        temperature: sampler.temperature,
+        top_k: u32::try_from(sampler.top_k).unwrap_or(u32::MAX),
+        top_p: sampler.top_p,
+        min_p: sampler.min_p,
+        seed: sampler.seed,
+        draw: u32::try_from(draws).unwrap_or(u32::MAX),
+        stops: stops.to_vec(),
+        ..cuda::RunOptions::default()
+    }
+}
+
+/// The text of new tokens, up to what ends it.
+struct Text<'t> {
+    stream: amk_models::tokenizer::TokenStream<'t>,
+    show_special: bool,
+    stops: StopStrings,
+    stop_tokens: Vec<u32>,
+    /// Steps of the prompt that are still to come; what they choose is not part of the text.
+    before: usize,
+    tokens: Vec<u32>,
+    ended: Option<Ended>,
+}
+
+impl<'t> Text<'t> {
+    fn new(tokenizer: &'t Tokenizer, request: &Request, before: usize) -> Self {
+        let show_special = request.show_special;
+        Self {
+            stream: if show_special { tokenizer.stream().with_special() } else { tokenizer.stream() },
+            show_special,
+            stops: StopStrings::new(request.stop_strings.iter().cloned()),
+            stop_tokens: request.stop_tokens.clone(),
+            before,
+            tokens: Vec::new(),
+            ended: None,
+        }
+    }
+
+    fn push(&mut self, token: u32, see: &mut See<'_>) -> Result<(), GenerateError> {
+        if self.before > 0 {
+            self.before -= 1;
+        } else if self.ended.is_none() && self.stop_tokens.contains(&token) {
+            self.ended = Some(Ended::StopToken);
+            if self.show_special {
+                let ending = self.stream.push(token)?;
+                see(&self.stops.push(&ending).text).map_err(GenerateError::Write)?;
+            }
+        } else if self.ended.is_none() {
+            self.tokens.push(token);
+            let piece = self.stops.push(&self.stream.push(token)?);
+            if piece.stopped {
+                self.ended = Some(Ended::StopString);
+            }
+            see(&piece.text).map_err(GenerateError::Write)?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, see: &mut See<'_>) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
+        if self.ended != Some(Ended::StopString) {
+            let Stopped { mut text, stopped } = self.stops.push(&self.stream.finish()?);
+            if !stopped {
+                text.push_str(&self.stops.finish());
+            }
+            see(&text).map_err(GenerateError::Write)?;
+        }
+        Ok((self.tokens, self.ended))
+    }
+}
+
+fn step(decoder: &mut dyn Decoder, token: u32, pos: usize) -> Result<&[f32], GenerateError> {
+    let at = u32::try_from(pos).unwrap_or(u32::MAX);
+    decoder.step(Token(token), Pos(at)).map_err(|source| GenerateError::Decoder { pos, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_those_of_the_steps_that_were_timed() {
+        let of = |prompt_steps, tokens: usize| Generated {
+            tokens: vec![0; tokens],
+            ended: Ended::MaxTokens,
+            prompt_tokens: prompt_steps + 1,
+            prompt_steps,
+            prompt_time: Duration::from_secs(2),
+            decode_time: Duration::from_secs(4),
+        };
+        let rates = |of: Generated| (of.prompt_steps_per_second(), of.tokens_per_second());
+        assert_eq!(rates(of(4, 2)), (Some(2.0), Some(0.5)));
+        assert_eq!(rates(of(0, 0)), (None, None));
+    }
+}
