@@ -214,3 +214,28 @@ fn predictions_are_near_what_was_measured() {
         }
     }
 }
+
+/// Microseconds a token at positions, none of which the costs were fitted to.
+const HELD_OUT: [(&str, &str, &str, &[(u32, f64)]); 5] = [
+    ("h200", "llama", "smollm2_135m", &[(512, 215.0), (2048, 230.2), (4096, 232.9), (16_384, 291.9)]),
+    ("h200", "qwen3", "qwen3_0_6b", &[(256, 376.8), (2048, 408.1), (4096, 435.3)]),
+    ("h200", "qwen2", "qwen2_5_0_5b", &[(0, 296.2), (1024, 319.6), (32_768, 404.0)]),
+    ("h100", "llama", "smollm2_135m", &[(0, 185.4), (1024, 223.3), (4096, 240.2)]),
+    ("h100", "qwen3", "qwen3_0_6b", &[(0, 425.8), (1024, 482.1), (8192, 729.8)]),
+];
+
+#[test]
+fn predictions_hold_where_nothing_was_fitted() {
+    for (gpu, family, instance, measured) in HELD_OUT {
+        let target = GpuTarget::named(gpu).expect("the target should have a record");
+        let plan = plan_of(family, instance, &target.schedule);
+        for &(position, measured) in measured {
+            let predicted = target.cost.predict(&plan, position + 32).step / 1e3;
+            let error = 100.0 * (predicted / measured - 1.0);
+            println!(
+                "{gpu}, {instance} at {position}: {predicted:.0} us predicted, {measured:.0} measured, {error:+.1}%"
+            );
+            assert!(error.abs() < 10.0, "{gpu}, {instance} at {position}: {predicted} us, not {measured}");
+        }
+    }
+}

@@ -89,7 +89,8 @@ pub const TARGETS: [GpuTarget; 9] = [
     target("a10g", SM_86, 80, 99, 600.0, 2),
     target("l40s", SM_89, 142, 99, 864.0, 2),
     target("l4", SM_89, 58, 99, 300.0, 2),
-    target("h100", SM_90, 132, 227, 3350.0, 6),
+    // The bare ring's rate was measured: 3.09 TB/s.
+    GpuTarget { cost: cost::H100, ..target("h100", SM_90, 132, 227, 3350.0, 6) },
     // The pace was measured: 1980 MHz, 4.69 TB/s over 132 workers are 228 cycles; a little more than that is asked for.
     GpuTarget { cost: cost::H200, ..paced(205, target("h200", SM_90, 132, 227, 4800.0, 6)) },
     target("b200", SM_100, 148, 227, 8000.0, 6),
