@@ -264,7 +264,7 @@ fn instance(draw: &mut Draw) -> Instance {
 }
 
 fn float(draw: &mut Draw) -> f32 {
-    if draw.chance(2) { f32::from_bits(draw.next() as u32) } else { draw.one_of(&[0.0, -0.0, 1.0, 1e-5, 1e20]) }
+    if draw.chance(2) { f32::from_bits(draw.bits() as u32) } else { draw.one_of(&[0.0, -0.0, 1.0, 1e-5, 1e20]) }
 }
 
 fn path(draw: &mut Draw) -> FieldPath {

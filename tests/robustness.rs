@@ -57,7 +57,7 @@ fn arbitrary_bytes_are_read_or_refused() {
     let mut draw = Draw(1);
     for _ in 0..runs(50_000) {
         let length = draw.below(80);
-        let bytes: Vec<u8> = (0..length).map(|_| draw.next() as u8).collect();
+        let bytes: Vec<u8> = (0..length).map(|_| draw.bits() as u8).collect();
         let text = String::from_utf8_lossy(&bytes);
         assert!(parse(&text).is_err());
         assert!(Program::from_json(&text).is_err());
@@ -285,7 +285,7 @@ fn program(draw: &mut Draw) -> Program {
         dims: draw.list(2, |draw| (name(draw), draw.number())).into_iter().collect(),
         positions: draw.number(),
         steps: draw.one_of(&[Steps::Barrier, Steps::Pipelined]),
-        limits: Limits { workers: draw.number(), local_bytes: u64::MAX, memory_bytes: draw.next() },
+        limits: Limits { workers: draw.number(), local_bytes: u64::MAX, memory_bytes: draw.bits() },
         instructions: draw.list(4, |draw| Instruction {
             name: name(draw),
             path: name(draw),

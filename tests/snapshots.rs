@@ -82,7 +82,7 @@ fn one_layer(text: &str) -> String {
     let second = second.take_while(|op| !op.contains("\"head\"")).filter_map(|op| op.split(' ').nth(1));
     let second: Vec<String> = second.map(|op| format!(" {op}: ")).collect();
     let kept = |line: &&str| {
-        !line.starts_with("worker ") && !(line.starts_with("task ") && second.iter().any(|op| line.contains(op)))
+        !(line.starts_with("worker ") || line.starts_with("task ") && second.iter().any(|op| line.contains(op)))
     };
     text.lines().filter(kept).map(|line| format!("{line}\n")).collect()
 }

@@ -5,7 +5,7 @@ pub struct Draw(pub u64);
 
 impl Draw {
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -15,7 +15,7 @@ impl Draw {
 
     /// A number below `n`.
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
+        (self.bits() % n.max(1) as u64) as usize
     }
 
     /// True once in so many times.
@@ -29,7 +29,7 @@ impl Draw {
             0 => u32::MAX,
             1 => u32::MAX - 1,
             2 => 1 << 31,
-            3 => self.next() as u32,
+            3 => self.bits() as u32,
             _ => self.below(6) as u32,
         }
     }
@@ -59,7 +59,7 @@ pub fn mutate(text: &str, draw: &mut Draw) -> String {
         }
         let at = draw.below(bytes.len());
         match draw.below(6) {
-            0 => bytes[at] = draw.next() as u8,
+            0 => bytes[at] = draw.bits() as u8,
             1 => {
                 bytes.remove(at);
             }

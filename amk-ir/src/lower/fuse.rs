@@ -262,7 +262,7 @@ impl Grouped<'_> {
         let &group = self.group_of.get(&writer)?;
         let &lead = self.groups[group].first()?;
         let producer = || self.op(lead);
-        Some(if !self.signature(lead).is_some_and(|signature| signature.grid.len() == 1) {
+        Some(if self.signature(lead).is_none_or(|signature| signature.grid.len() != 1) {
             Err(Unfused::NoTiles { producer: producer() })
         } else if has_events(&self.unrolled.calls[lead]) {
             Err(Unfused::ProducerEvents { producer: producer() })

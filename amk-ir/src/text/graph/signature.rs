@@ -95,9 +95,9 @@ fn write_task(out: &mut String, signature: &Signature) -> fmt::Result {
         write!(out, "{} in 0..{} step {}", word(&grid.var), grid.extent, grid.step)
     })?;
     write!(out, "{}", if signature.grid.is_empty() { "" } else { ": " })?;
-    write_list(out, &written, |out, region| write_region(out, region))?;
+    write_list(out, &written, write_region)?;
     write!(out, "{}<-{}", if written.is_empty() { "" } else { " " }, if read.is_empty() { "" } else { " " })?;
-    write_list(out, &read, |out, region| write_region(out, region))?;
+    write_list(out, &read, write_region)?;
     writeln!(out)
 }
 

@@ -1,6 +1,8 @@
 //! The instructions of the device's fused tasks.
 
-use amk_ir::{Access, Instruction, OperandSpec};
+use amk::registry::{Registry, RegistryError};
+use amk_ir::Instruction;
+use amk_ir::lower::instruction;
 
 /// Instructions of the device's program, in the order of [`instructions`].
 #[derive(Clone, Copy)]
@@ -26,49 +28,33 @@ pub(super) enum Op {
     NoProbe,
 }
 
-/// The table of instructions: those that the instruction set registers under these paths, so that a
-/// CPU runs them, too.
-pub(super) fn instructions() -> Vec<Instruction> {
-    use Access::{Read, Update, Write};
-    let instruction = |name: &str, operands: &[(&str, Access)], params: &[&str]| Instruction {
-        name: name.to_owned(),
-        path: format!("amk_kernels::{name}"),
-        operands: operands.iter().map(|&(name, access)| OperandSpec { name: name.to_owned(), access }).collect(),
-        params: params.iter().map(|&name| name.to_owned()).collect(),
-    };
-    let [q, k, v, freqs] = ["q", "k", "v", "freqs"].map(|name| (name, Read));
-    let [q_norm, k_norm] = ["q_norm", "k_norm"].map(|name| (name, Read));
-    let [keys, values] = ["keys", "values"].map(|name| (name, Update));
-    let [partial, lse] = ["partial", "lse"].map(|name| (name, Write));
-    let (logits, best, shares) = (("logits", Read), ("best", Read), ("shares", Read));
-    let (before, search) = (("before", Read), ("search", Read));
-    let [bests, told] = [("best", Write), ("shares", Write)];
-    let [found, knows, narrowed] = [("found", Write), ("search", Write), ("narrowed", Write)];
-    vec![
-        instruction("embed", &[("table", Read), ("token", Read), ("y", Write)], &[]),
-        instruction("adopt", &[("x", Read), ("y", Write)], &[]),
-        instruction("rms_norm", &[("x", Read), ("w", Read), ("y", Write)], &["eps"]),
-        instruction("linear", &[("x", Read), ("w", Read), ("y", Write)], &[]),
-        instruction("add_bias", &[("x", Read), ("bias", Read), ("y", Write)], &[]),
-        instruction("add", &[("x", Read), ("y", Read), ("z", Write)], &[]),
-        instruction("silu_mul", &[("gate", Read), ("up", Read), ("y", Write)], &[]),
-        instruction(
-            "attention_split",
-            &[q, k, v, freqs, keys, values, partial, lse],
-            &["group", "run", "splits", "split", "rope_scale", "score_scale", "pos"],
-        ),
-        instruction(
-            "normed_attention_split",
-            &[q, k, v, q_norm, k_norm, freqs, keys, values, partial, lse],
-            &["group", "run", "splits", "split", "eps", "rope_scale", "score_scale", "pos"],
-        ),
-        instruction("combine_splits", &[("partial", Read), ("lse", Read), ("y", Write)], &[]),
-        instruction("best", &[logits, bests, told], &["first"]),
-        instruction("first_probe", &[logits, best, shares, found, knows], &[]),
-        instruction("probe", &[logits, before, search, found, narrowed], &[]),
-        instruction("choose", &[best, ("found", Read), search, ("token", Write)], &[]),
-        instruction("no_best", &[bests, told], &[]),
-        instruction("no_first_probe", &[best, shares, found, knows], &[]),
-        instruction("no_probe", &[before, search, found, narrowed], &[]),
-    ]
+/// The paths of these instructions, in the same order.
+const PATHS: [&str; 17] = [
+    "amk_kernels::embed",
+    "amk_kernels::adopt",
+    "amk_kernels::rms_norm",
+    "amk_kernels::linear",
+    "amk_kernels::add_bias",
+    "amk_kernels::add",
+    "amk_kernels::silu_mul",
+    "amk_kernels::attention_split",
+    "amk_kernels::normed_attention_split",
+    "amk_kernels::combine_splits",
+    "amk_kernels::best",
+    "amk_kernels::first_probe",
+    "amk_kernels::probe",
+    "amk_kernels::choose",
+    "amk_kernels::no_best",
+    "amk_kernels::no_first_probe",
+    "amk_kernels::no_probe",
+];
+
+/// The table of instructions, from the signatures that the instruction set registers: the CPU VM runs
+/// the same functions.
+///
+/// # Errors
+/// An instruction is not linked.
+pub(super) fn instructions() -> Result<Vec<Instruction>, RegistryError> {
+    let registry = Registry::linked()?;
+    PATHS.iter().map(|path| Ok(instruction(&registry.get(path)?.signature()?))).collect()
 }

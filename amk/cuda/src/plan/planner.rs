@@ -49,7 +49,7 @@ impl<'a> Planner<'a> {
         let mut planner = Self {
             flow,
             groups,
-            plan: empty(flow, groups, schedule, precision),
+            plan: empty(flow, groups, schedule, precision)?,
             load: vec![0; workers],
             last: vec![0; workers],
             queues: vec![Vec::new(); workers],
@@ -357,7 +357,14 @@ impl<'a> Planner<'a> {
     }
 }
 
-fn empty(flow: &Flow<'_>, groups: &Groups, schedule: DeviceSchedule, precision: Precision) -> Plan {
+fn empty(
+    flow: &Flow<'_>,
+    groups: &Groups,
+    schedule: DeviceSchedule,
+    precision: Precision,
+) -> Result<Plan, Unsupported> {
+    let name = &flow.graph.name;
+    let instructions = instructions().map_err(|error| Unsupported { what: error.to_string(), at: name.clone() })?;
     let none = BufferId(u32::MAX);
     let context = flow.unrolled.positions;
     let logits = flow.unrolled.buffers.iter().find(|buffer| buffer.kind == BufferKind::Output);
@@ -371,13 +378,13 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: DeviceSchedule, precision: 
         let splits = (schedule.workers / kv_heads).min(schedule.splits);
         sizes = Sizes { heads: turn.heads, kv_heads, head_dim, splits, ..sizes };
     }
-    Plan {
+    Ok(Plan {
         program: Program {
-            name: format!("{}.cuda", flow.graph.name),
+            name: format!("{name}.cuda"),
             positions: context,
             steps: Steps::Pipelined,
             limits: Limits { workers: schedule.workers, ..Limits::default() },
-            instructions: instructions(),
+            instructions,
             ..Program::default()
         },
         constants: flow.unrolled.constants.clone(),
@@ -396,5 +403,5 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: DeviceSchedule, precision: 
         eps: groups.eps,
         rope_scale: groups.turn.map_or(1.0, |turn| turn.rope_scale),
         score_scale: groups.turn.map_or(1.0, |turn| turn.score_scale),
-    }
+    })
 }

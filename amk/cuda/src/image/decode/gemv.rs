@@ -11,6 +11,7 @@ use crate::image::abi::{
 };
 use crate::tape::{Piece, WeightRows};
 use amk_ir::Param;
+use std::slice::from_ref;
 
 /// A record's shape.
 struct Shape {
@@ -206,8 +207,8 @@ impl<'p> Gemv<'_, 'p> {
         self.linear(x, part, write("piece", y, &[0..len]));
         let held = row..row + len;
         let published = self.published(0, len)?;
-        for to in [write("row", Place::Residual, &[held.clone()]), published] {
-            let operands = vec![read("row", Place::Residual, &[held.clone()]), read("piece", y, &[0..len]), to];
+        for to in [write("row", Place::Residual, from_ref(&held)), published] {
+            let operands = vec![read("row", Place::Residual, from_ref(&held)), read("piece", y, &[0..len]), to];
             self.call("amk_kernels::add", operands);
         }
         Ok(())

@@ -12,6 +12,8 @@
 //! | `counters` | the waits and signals of every record |
 //! | `tables` | what lies where, and the numbers that all tasks share |
 
+#![allow(clippy::single_range_in_vec_init, reason = "a region is a list of ranges, one a dimension")]
+
 mod attention;
 mod call;
 mod compare;

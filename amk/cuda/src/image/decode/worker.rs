@@ -60,7 +60,8 @@ impl WorkerState {
             [computed] => computed == rows,
             _ => false,
         };
-        let what = || format!("give the logits {}, the worker has {:?}", region(&[rows.clone()]), self.logits);
+        let what =
+            || format!("give the logits {}, the worker has {:?}", region(std::slice::from_ref(rows)), self.logits);
         if same { Ok(()) } else { Err(Refusal::new("units, row", what())) }
     }
 
