@@ -52,10 +52,11 @@ pub struct CostModel {
     pub choose: f64,
 }
 
-/// The H200, fitted to the times of SmolLM2-135M, Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B at positions 0, 128, 1024, 8192 and
-/// 32768 and to what a pace is worth to them: at most 4.4% off, 1.5% in the mean. Held out were the other positions between 0 and
-/// 32768 and TinyLlama-1.1B, Qwen2.5-0.5B, Qwen2.5-7B and Qwen3-8B: at most 8.7% off, 2.1% in the mean. `slowest`, `latency`, `pass`
-/// and `choose` were kept as they were: these times do not tell them.
+/// The H200, fitted to the times of SmolLM2-135M, Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B at
+/// positions 0, 128, 1024, 8192 and 32768 and to what a pace is worth to them: at most 4.4% off, 1.5%
+/// in the mean. Held out were the other positions between 0 and 32768 and TinyLlama-1.1B,
+/// Qwen2.5-0.5B, Qwen2.5-7B and Qwen3-8B: at most 8.7% off, 2.1% in the mean. These times do not
+/// determine `slowest`, `latency`, `pass` and `choose`, which were set by hand.
 pub(super) const H200: CostModel = CostModel {
     read: 4579.0,
     slowest: 0.985,
@@ -225,7 +226,7 @@ fn slots(k: u32, units: u32) -> u32 {
     let (tiles, most) = (k.div_ceil(TILE_K), depth * WARPS);
     let of_pass = |units: u32, pass: u32| {
         let block = (tiles.saturating_sub(pass * most)).min(most) * TILE;
-        if block == 0 { 0 } else { units.div_ceil((CHUNK / block).max(1)) }
+        CHUNK.checked_div(block).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
     };
     let of_group = |units: u32| (0..passes).map(|pass| of_pass(units, pass)).sum::<u32>();
     units / GROUP_UNITS * of_group(GROUP_UNITS) + of_group(units % GROUP_UNITS)
