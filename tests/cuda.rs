@@ -12,7 +12,6 @@ use amk::ir::verify::verify;
 use amk_cuda::{
     CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, compile, plan_for, source,
 };
-use amk_kernels::cuda::DEVICE;
 use amk_models::model::FAMILIES;
 use object::{Object as _, ObjectSection as _};
 use std::time::Duration;
@@ -67,7 +66,7 @@ fn the_device_code_compiles_for_every_target() {
     for target in &TARGETS {
         // The shape of the work depends on the model: heads of 64 and of 128 elements, 3, 8 and 2 queries a key head.
         for (family, instance) in [KNOWN[0], KNOWN[1], KNOWN[4]] {
-            let code = source::generate(DEVICE, &plan_of(family, instance, target), &VmOptions::default());
+            let code = source::generate(&plan_of(family, instance, target), &VmOptions::default());
             match compile(&code, target.architecture) {
                 Ok(cubin) => {
                     let (resources, yields) = (resources(&cubin.log), yields(&cubin.bytes));
@@ -97,7 +96,7 @@ fn faults_compile_into_the_device_code() {
     let target = target("h200");
     let plan = plan_of("llama", "smollm2_135m", target);
     let faults = Faults { drop: Some((TaskId(17), 3)), delay_ns: 5000 };
-    let code = source::generate(DEVICE, &plan, &VmOptions { faults, ..VmOptions::default() });
+    let code = source::generate(&plan, &VmOptions { faults, ..VmOptions::default() });
     match compile(&code, target.architecture) {
         Ok(cubin) => assert!(!cubin.bytes.is_empty()),
         Err(CudaError::NoNvrtc) => println!("skipped: no NVRTC"),

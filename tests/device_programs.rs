@@ -10,8 +10,9 @@ use amk::ir::{Access, BufferKind, DType, Interval, Param, Program, Queues, TaskI
 use amk::registry::Registry;
 use amk::vm::cpu::Mode;
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS, Oracle, on_cpu};
-use amk_cuda::plan::{Phase, Plan};
+use amk_cuda::plan::Plan;
 use amk_cuda::{DeviceExchange, DeviceSchedule, Image, Precision, TARGETS};
+use amk_kernels::fused::Decoder as Fused;
 use amk_models::model::{FAMILIES, Family};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -81,7 +82,7 @@ fn decoder(family: Family, steps: u32) -> Decoder {
 fn check_family(family: Family) {
     let decoder = decoder(family, 270);
     let plan = decoder.plan(Precision::BF16).expect("a plan");
-    assert!(plan.bodies.is_empty() && plan.layers.len() == 2, "the device fuses all of it");
+    assert!(plan.bodies.is_empty() && Fused::layers(&plan).len() == 2, "the device fuses all of it");
     let modes = [Mode::Shuffled { seed: 1 }, Mode::Shuffled { seed: 2 }, Mode::Delayed { seed: 3 }];
     let logits = in_any_order(&decoder, &plan, &modes);
     let error = error(&decoder, &logits);
@@ -284,8 +285,8 @@ proptest! {
         let precision = if f32 { Precision::F32 } else { Precision::BF16 };
         let mut decoder = Decoder::new(FAMILIES[family], dims, schedule, 140, seed).expect("a decoder");
         let plan = decoder.plan(precision).expect("a plan");
-        let generic = plan.phases.iter().filter(|phase| matches!(phase, Phase::Generic(_))).count();
-        let (name, phases, layers) = (FAMILIES[family].name, plan.phases.len(), plan.layers.len());
+        let generic = plan.phases.iter().filter(|phase| phase.generic().is_some()).count();
+        let (name, phases, layers) = (FAMILIES[family].name, plan.phases.len(), Fused::layers(&plan).len());
         println!("{name} {precision:?} {workers} workers: {generic} of {phases} phases generic, {layers} layers of splits");
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
         prop_assert!(Image::build(&verified, &plan).is_ok());

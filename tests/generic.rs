@@ -13,7 +13,7 @@ use amk_cuda::{
     CudaError, DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions,
     compile, plan_for, source,
 };
-use amk_kernels::cuda::DEVICE;
+use amk_kernels::fused::{Decoder, Gemv};
 use amk_kernels::{argmax, embed, gelu_mul, linear};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chain::Chain;
@@ -41,7 +41,7 @@ fn plans(precision: Precision) -> impl Iterator<Item = (String, Plan)> {
 fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks() {
     for precision in [Precision::BF16, Precision::F32] {
         for (name, plan) in plans(precision) {
-            let generic = plan.phases.iter().filter(|phase| matches!(phase, Phase::Generic(_))).count();
+            let generic = plan.phases.iter().filter(|phase| phase.generic().is_some()).count();
             println!(
                 "{name} {precision:?}: {} tasks, {generic} of {} phases generic",
                 plan.tasks.len(),
@@ -64,10 +64,10 @@ fn an_image_with_another_tile_is_refused() {
     let (_, mut plan) = plans(Precision::F32).next().expect("an instance");
     let verified = verify(plan.program.clone()).expect("it should be safe");
     for phase in &mut plan.phases {
-        if let Phase::Generic(generic) = phase
-            && generic.tiles.len() > 1
-        {
-            generic.tiles.swap(0, 1);
+        if let Some(generic) = phase.generic().filter(|generic| generic.tiles.len() > 1) {
+            let mut swapped = generic.clone();
+            swapped.tiles.swap(0, 1);
+            *phase = Phase::new(swapped);
             break;
         }
     }
@@ -77,7 +77,7 @@ fn an_image_with_another_tile_is_refused() {
 #[test]
 fn generic_device_code_compiles_for_every_target() {
     let (name, plan) = plans(Precision::F32).find(|(name, _)| name.starts_with("qwen3")).expect("qwen3");
-    let code = source::generate(DEVICE, &plan, &VmOptions { precision: Precision::F32, ..VmOptions::default() });
+    let code = source::generate(&plan, &VmOptions { precision: Precision::F32, ..VmOptions::default() });
     for target in &TARGETS {
         match compile(&code, target.architecture) {
             Ok(cubin) => println!("{name} on {}: {} bytes", target.name, cubin.bytes.len()),
@@ -91,7 +91,7 @@ fn generic_device_code_compiles_for_every_target() {
 fn generic(plan: &Plan) -> Vec<&str> {
     let mut labels: Vec<&str> = Vec::new();
     for phase in &plan.phases {
-        if let Phase::Generic(generic) = phase {
+        if let Some(generic) = phase.generic() {
             let name = generic.label.split(' ').next().unwrap_or_default();
             if !labels.contains(&name) {
                 labels.push(name);
@@ -115,18 +115,18 @@ fn what_the_fast_code_does_not_compute_becomes_generic_tasks_and_the_rest_stays_
         let (kernel, instance) = changed(family, instance, dims);
         plan_for(kernel, &instance, &target("h200").schedule, Precision::BF16).expect("it should be planned")
     };
-    let fast = |plan: &Plan| plan.phases.iter().filter(|phase| matches!(phase, Phase::Gemv(_))).count();
+    let fast = |plan: &Plan| plan.phases.iter().filter(|phase| phase.as_kind::<Gemv>().is_some()).count();
     // Heads of 96 elements: the projections do not know of heads.
     let heads = plan("llama", "llama_3_2_1b", &[("HEAD_DIM", 96), ("ROTARY", 96), ("LAYERS", 2)]);
     assert_eq!(generic(&heads), ["rope", "kv_append", "attention"]);
-    assert_eq!((heads.layers.len(), fast(&heads)), (0, 2 * 6 + 1));
+    assert_eq!((Decoder::layers(&heads).len(), fast(&heads)), (0, 2 * 6 + 1));
     // Half of a head is turned.
     let partial = plan("qwen3", "qwen3_0_6b", &[("ROTARY", 64), ("LAYERS", 2)]);
     assert_eq!(generic(&partial), ["head_norm", "rope", "kv_append", "attention"]);
     // Rows that are no multiple of 32: only what reads other rows is fast.
     let rows = plan("llama", "llama_3_2_1b", &[("FFN", 8200), ("LAYERS", 2)]);
     assert_eq!(generic(&rows), ["linear", "add"]);
-    assert_eq!((rows.layers.len(), fast(&rows)), (2, 2 * 3 + 1));
+    assert_eq!((Decoder::layers(&rows).len(), fast(&rows)), (2, 2 * 3 + 1));
 }
 
 proptest! {
@@ -235,7 +235,7 @@ fn a_token_chosen_within_the_function_is_a_packet_like_any_other() {
     let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
     Image::build(&verified, &plan).expect("the image should be the program");
     let options = VmOptions { precision: Precision::F32, ..VmOptions::default() };
-    match compile(&source::generate(DEVICE, &plan, &options), "sm_90a") {
+    match compile(&source::generate(&plan, &options), "sm_90a") {
         Ok(_) => {}
         Err(CudaError::NoNvrtc) => println!("not compiled: no NVRTC"),
         Err(error) => panic!("{error}"),
@@ -244,7 +244,7 @@ fn a_token_chosen_within_the_function_is_a_packet_like_any_other() {
     let bindings = Bindings::new().layout("w", &weights);
     let _alone = gpu::alone();
     let cubins = std::env::temp_dir().join("amk-test-cubins");
-    let mut vm = match Vm::new(&TWICE, instance, &bindings, DEVICE, &cubins, &options, &mut |_| {}) {
+    let mut vm = match Vm::new(&TWICE, instance, &bindings, &cubins, &options, &mut |_| {}) {
         Ok(vm) => vm,
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => return println!("skipped: {error}"),
         Err(error) => panic!("{error}"),
@@ -296,8 +296,8 @@ fn smollm2_in_f32_gives_the_tokens_of_the_cpu_vm() {
     };
     let options = VmOptions { precision: Precision::F32, ..VmOptions::default() };
     let cubins = std::env::temp_dir().join("amk-test-cubins");
-    let mut vm = Vm::new(model.family.kernel, &model.instance, &model.bindings, DEVICE, &cubins, &options, &mut |_| {})
-        .expect("a VM");
+    let mut vm =
+        Vm::new(model.family.kernel, &model.instance, &model.bindings, &cubins, &options, &mut |_| {}).expect("a VM");
     let mut tokens = vec![504, 2365, 282, 260];
     let prompt = tokens.len();
     let steps = prompt - 1 + 256;

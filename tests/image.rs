@@ -7,25 +7,41 @@ use amk::ir::graph::Instance;
 use amk::ir::verify::{Verified, verify};
 use amk_cuda::image::{Record, abi};
 use amk_cuda::plan::Plan;
-use amk_cuda::{DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, plan_for};
+use amk_cuda::set::kind_number;
+use amk_cuda::{DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, plan_for, source};
+use amk_kernels::fused::{AttentionForm, GEMV_OUTPUT_BIT, Shared};
 use amk_models::model::FAMILIES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 #[test]
-fn the_cpp_form_of_the_abi_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../amk/cuda/device/abi.cuh");
-    let text = abi::text();
-    if std::env::var_os("AMK_BLESS").is_some() {
-        std::fs::write(&path, &text).expect("it should be written");
+fn the_cpp_forms_of_the_abi_are_up_to_date() {
+    let of_bodies = format!("{BODIES_HEAD}{}", source::registered_abi());
+    for (file, text) in [("amk/cuda/device/abi.cuh", abi::text()), ("kernels/src/abi.cuh", of_bodies)] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+        if std::env::var_os("AMK_BLESS").is_some() {
+            std::fs::write(&path, &text).expect("it should be written");
+        }
+        let found = std::fs::read_to_string(&path).expect("it should be there");
+        assert!(found == text, "{file} is out of date; AMK_BLESS=1 writes it anew");
+        assert!(text.lines().all(|line| line.len() <= 100));
     }
-    let found = std::fs::read_to_string(&path).expect("it should be there");
-    assert!(found == text, "amk/cuda/device/abi.cuh is out of date; AMK_BLESS=1 writes it anew");
-    assert!(text.lines().all(|line| line.len() <= 100));
 }
+
+/// The head of the copy of what the built-in bodies and their records agree on.
+const BODIES_HEAD: &str = "\
+// What the records of the built-in bodies and their code agree on, generated from `abi.rs` here. Do
+// not edit: `AMK_BLESS=1 cargo test -p amk-tests image::` writes it.
+#pragma once
+
+";
 
 fn h200() -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == "h200").expect("the target should have a record")
+}
+
+fn op(kind: &str) -> u32 {
+    u32::from(kind_number(kind).expect("a registered kind"))
 }
 
 /// A program and its image.
@@ -63,8 +79,8 @@ impl Case {
 
     /// The kind of a record: its instruction, with what it makes of its output.
     fn kind(record: &Record) -> (u32, u32) {
-        let op = u32::from(record.op);
-        (op, if op == abi::OP_GEMV { record.shape >> abi::GEMV_OUTPUT_BIT & 3 } else { 0 })
+        let kind = u32::from(record.op);
+        (kind, if kind == op("GEMV") { record.shape >> GEMV_OUTPUT_BIT & 3 } else { 0 })
     }
 
     /// A first, a middle and a last record of each kind.
@@ -281,36 +297,43 @@ fn changes_of_tapes(case: &Case) -> Vec<Change> {
     all
 }
 
+fn shared(image: &mut Image) -> &mut Shared {
+    image.shared.get_mut().expect("what the fused tasks share")
+}
+
 fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
-    let fixed = &case.image.fixed;
+    let fixed = Shared::of(&case.image);
     let mut all = vec![
-        change("vocab", |image| image.fixed.vocab += 1),
-        change("hidden", |image| image.fixed.hidden += 32),
-        change("kv_blocks", |image| image.fixed.kv_blocks -= 1),
-        change("rotary", |image| image.fixed.rotary += 1),
-        change("rope_scale", |image| image.fixed.rope_scale += 0.5),
-        change("score_scale", |image| image.fixed.score_scale += 0.5),
-        change("eps", |image| image.fixed.eps += 1e-3),
-        change("logits", |image| image.fixed.logits.0 += 1),
-        change("token", |image| image.fixed.token.0 += 1),
+        change("vocab", |image| image.vocab += 1),
+        change("hidden", |image| shared(image).hidden += 32),
+        change("kv_blocks", |image| shared(image).kv_blocks -= 1),
+        change("rotary", |image| shared(image).rotary += 1),
+        change("rope_scale", |image| shared(image).rope_scale += 0.5),
+        change("score_scale", |image| shared(image).score_scale += 0.5),
+        change("eps", |image| shared(image).eps += 1e-3),
+        change("logits", |image| image.logits.0 += 1),
+        change("token", |image| image.token.0 += 1),
     ];
     if fixed.embedding.is_some() {
-        all.push(change("embedding", |image| image.fixed.embedding = None));
-        all.push(change("embedding", |image| image.fixed.embedding = Some(image.fixed.logits)));
+        all.push(change("embedding", |image| shared(image).embedding = None));
+        all.push(change("embedding", |image| shared(image).embedding = Some(image.logits)));
     }
     if fixed.attention.is_none() {
         return all;
     }
-    all.push(change("freqs", |image| image.fixed.freqs = None));
-    all.push(change("freqs", |image| image.fixed.freqs = image.fixed.freqs.map(|id| BufferId(id.0 + 1))));
+    all.push(change("freqs", |image| shared(image).freqs = None));
+    all.push(change("freqs", |image| shared(image).freqs = shared(image).freqs.map(|id| BufferId(id.0 + 1))));
     for at in some(fixed.caches.len()) {
-        all.push(change("caches", move |image| image.fixed.caches[at].swap(0, 1)));
+        all.push(change("caches", move |image| shared(image).caches[at].swap(0, 1)));
         let next = (at + 1) % fixed.caches.len();
-        all.push(change("caches", move |image| image.fixed.caches.swap(at, next)));
-        all.push(change("caches", move |image| image.fixed.caches[at][0] = image.fixed.caches[next][0]));
+        all.push(change("caches", move |image| shared(image).caches.swap(at, next)));
+        all.push(change("caches", move |image| {
+            let caches = &mut shared(image).caches;
+            caches[at][0] = caches[next][0];
+        }));
     }
-    all.push(change("attention", |image| image.fixed.attention = None));
-    let forms: [fn(&mut amk_cuda::image::AttentionForm); 6] = [
+    all.push(change("attention", |image| shared(image).attention = None));
+    let forms: [fn(&mut AttentionForm); 6] = [
         |form| form.head_dim = 192 - form.head_dim,
         |form| form.group += 1,
         |form| form.kv_heads -= 1,
@@ -319,7 +342,7 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
         |form| form.normed ^= true,
     ];
     for form in forms {
-        all.push(change("attention", move |image| image.fixed.attention.iter_mut().for_each(form)));
+        all.push(change("attention", move |image| shared(image).attention.iter_mut().for_each(form)));
     }
     all
 }
@@ -388,9 +411,9 @@ fn a_refusal_says_what_the_record_has_and_what_the_program_has() {
         case.image.packet_at[&BufferId::from(id)]
     };
     let partial = packets("partial.1");
-    let said = case.refusal(|image| image.records[find(abi::OP_COMBINE)].partial = partial);
+    let said = case.refusal(|image| image.records[find(op("COMBINE"))].partial = partial);
     insta::assert_snapshot!(said.expect("it should be refused"));
-    let said = case.refusal(|image| image.records[find(abi::OP_GEMV)].norm += 576);
+    let said = case.refusal(|image| image.records[find(op("GEMV"))].norm += 576);
     insta::assert_snapshot!(said.expect("it should be refused"));
     let said = case.refusal(|image| {
         let rows = &mut image.pieces[0][0].parts[0].rows;

@@ -3,7 +3,7 @@
 use crate::gpu;
 use amk_bench::relative_error;
 use amk_cuda::{Ceiling, CudaError, DeviceExchange, DeviceSchedule, RunOptions, Vm, VmOptions, probe};
-use amk_kernels::cuda::DEVICE;
+use amk_kernels::fused::Decoder;
 use amk_models::model::{FAMILIES, Model};
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ fn model() -> Model {
 /// A GPU's VM, or why there is none.
 fn vm(model: &Model, options: VmOptions) -> Result<Vm, String> {
     let (kernel, instance) = (model.family.kernel, &model.instance);
-    match Vm::new(kernel, instance, &model.bindings, DEVICE, &cubins(), &options, &mut |_| {}) {
+    match Vm::new(kernel, instance, &model.bindings, &cubins(), &options, &mut |_| {}) {
         Ok(vm) => Ok(vm),
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error.to_string()),
         Err(error) => panic!("{error}"),
@@ -84,7 +84,7 @@ fn another_schedule_gives_the_same_logits() {
         DeviceSchedule { exchange: DeviceExchange::Counters, ..own },
         DeviceSchedule { exchange: DeviceExchange::Barrier, ..own },
     ] {
-        let beside = vm.beside(kernel, instance, DEVICE, &cubins(), schedule).expect("it should compile");
+        let beside = vm.beside(kernel, instance, &cubins(), schedule).expect("it should compile");
         let mut beside = beside.expect("the weights stay where they are");
         assert_eq!(beside.schedule(), schedule);
         // Again with counters that have counted, after a launch that ended early.
@@ -99,12 +99,15 @@ fn another_schedule_gives_the_same_logits() {
         assert_eq!(draw(&mut beside), draw(&mut vm), "{schedule:?}: filtered draws");
     }
     let split = DeviceSchedule { splits: 2, ..own };
-    let other = vm.beside(kernel, instance, DEVICE, &cubins(), split).expect("it should compile");
+    let other = vm.beside(kernel, instance, &cubins(), split).expect("it should compile");
     let mut other = other.expect("splits move no weights");
     let plain = DeviceSchedule { fusion: false, ..own };
-    assert!(vm.beside(kernel, instance, DEVICE, &cubins(), plain).expect("it should compile").is_none());
+    assert!(vm.beside(kernel, instance, &cubins(), plain).expect("it should compile").is_none());
     let error = relative_error(&logits(&mut other), &expected);
-    println!("two splits instead of {}: logits {error:.2e} away", vm.plan().sizes.splits);
+    println!(
+        "two splits instead of {}: logits {error:.2e} away",
+        Decoder::of(vm.plan()).expect("fused attention").splits
+    );
     assert!(error < 0.03, "{error}");
 }
 

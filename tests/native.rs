@@ -1,6 +1,6 @@
 //! Parts of the device code that are plain C++, compiled for this machine.
 
-use amk_kernels::cuda::DEVICE;
+use amk_cuda::source;
 use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 /// compiler. The folder holds the program.
 pub(crate) fn build(file: &str, name: &str, defines: &[&str]) -> Option<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().expect("a folder");
-    let text = DEVICE.all().find(|(known, _)| *known == file).expect("the file").1;
+    let text = source::files().find(|(known, _)| *known == file).expect("the file").1;
     let plain: String =
         text.lines().filter(|line| !line.starts_with("#include")).map(|line| format!("{line}\n")).collect();
     std::fs::write(folder.path().join(name).with_extension("inc"), plain).expect("it should be written");

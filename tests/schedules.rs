@@ -2,15 +2,19 @@
 
 use amk::ir::verify::verify;
 use amk_bench::tune::neighbours;
-use amk_cuda::plan::{Phase, Plan, SLICE, Work};
+use amk_cuda::plan::{Plan, Work};
 use amk_cuda::{
     CostModel, CudaError, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source,
 };
-use amk_kernels::cuda::DEVICE;
+use amk_kernels::fused::{Attend, Combine, Decoder, SLICE};
 use amk_models::model::FAMILIES;
 
 fn h200() -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == "h200").expect("the target should have a record")
+}
+
+fn decoder(plan: &Plan) -> Decoder {
+    Decoder::of(plan).cloned().unwrap_or_default()
 }
 
 fn plan_of(family: &str, instance: &str, schedule: &DeviceSchedule) -> Plan {
@@ -40,9 +44,9 @@ fn schedules_that_make_another_program_are_safe_too() {
         let plan = plan_of("llama", "smollm2_135m", &schedule);
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{schedule:?}: {rejected}"));
         Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{schedule:?}: {error}"));
-        let generic = plan.phases.iter().any(|phase| matches!(phase, Phase::Generic(_)));
+        let generic = plan.phases.iter().any(|phase| phase.generic().is_some());
         assert_eq!(generic, !schedule.fusion, "without fusion every call is a task of its own");
-        assert_eq!(plan.sizes.splits, if schedule.fusion { schedule.splits.min(schedule.workers / 3) } else { 0 });
+        assert_eq!(decoder(&plan).splits, if schedule.fusion { schedule.splits.min(schedule.workers / 3) } else { 0 });
     }
 }
 
@@ -64,18 +68,18 @@ fn tokens_are_below_the_rows_of_the_table() {
 fn the_first_splits_go_to_workers_that_have_least_to_do_before() {
     for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b")] {
         let plan = plan_of(family, instance, &h200().schedule);
-        for attend in (0..plan.phases.len()).filter(|&at| matches!(plan.phases[at], Phase::Attend { .. })) {
+        for attend in (0..plan.phases.len()).filter(|&at| plan.phases[at].as_kind::<Attend>().is_some()) {
             let mut rows = vec![0; plan.schedule.workers as usize];
             let mut attending = vec![false; rows.len()];
             for (phase, worker, work) in &plan.tasks {
                 match work {
                     Work::Rows(of) if phase + 1 == attend => rows[*worker as usize] += of.end - of.start,
-                    Work::Split { split: 0, .. } if *phase == attend => attending[*worker as usize] = true,
+                    Work::Cell { column: 0, .. } if *phase == attend => attending[*worker as usize] = true,
                     _ => {}
                 }
             }
             let all = || rows.iter().zip(&attending);
-            assert_eq!(all().filter(|(_, attends)| **attends).count(), plan.sizes.kv_heads as usize);
+            assert_eq!(all().filter(|(_, attends)| **attends).count(), decoder(&plan).heads()[0] as usize);
             let busiest = all().filter(|(_, attends)| **attends).map(|(rows, _)| rows).max();
             let idlest = all().filter(|(_, attends)| !**attends).map(|(rows, _)| rows).min();
             assert!(busiest <= idlest, "{instance}, phase {attend}: {busiest:?} rows, others have {idlest:?}");
@@ -86,11 +90,11 @@ fn the_first_splits_go_to_workers_that_have_least_to_do_before() {
 #[test]
 fn a_worker_with_a_first_split_has_no_rows_of_the_residual_where_others_can_have_them() {
     let plan = plan_of("llama", "smollm2_135m", &h200().schedule); // 72 units of 8 rows, 132 workers
-    for attend in (0..plan.phases.len()).filter(|&at| matches!(plan.phases[at], Phase::Attend { .. })) {
+    for attend in (0..plan.phases.len()).filter(|&at| plan.phases[at].as_kind::<Attend>().is_some()) {
         let residual = attend + 2; // behind the merge
         let has = |at: usize, of: u32| plan.tasks.iter().any(|(phase, worker, _)| *phase == at && *worker == of);
         for (_, worker, work) in plan.tasks.iter().filter(|(phase, ..)| *phase == attend) {
-            let first = matches!(work, Work::Split { split: 0, .. });
+            let first = matches!(work, Work::Cell { column: 0, .. });
             assert!(!first || !has(residual, *worker), "phase {attend}: worker {worker}");
         }
     }
@@ -100,10 +104,10 @@ fn a_worker_with_a_first_split_has_no_rows_of_the_residual_where_others_can_have
 fn who_merges_does_not_attend_while_others_can_merge() {
     let plan = plan_of("llama", "smollm2_135m", &h200().schedule);
     let active = 8192 / (64 * plan.schedule.run) + 1; // of 44 splits
-    for combine in (0..plan.phases.len()).filter(|&at| matches!(plan.phases[at], Phase::Combine { .. })) {
+    for combine in (0..plan.phases.len()).filter(|&at| plan.phases[at].as_kind::<Combine>().is_some()) {
         let of = |at: usize| plan.tasks.iter().filter(move |(phase, ..)| *phase == at);
         for (_, worker, _) in of(combine) {
-            let attends = |work: &Work| matches!(work, Work::Split { split, .. } if *split < active);
+            let attends = |work: &Work| matches!(work, Work::Cell { column, .. } if *column < active);
             let busy = of(combine - 1).any(|(_, other, work)| other == worker && attends(work));
             assert!(!busy, "phase {combine}: worker {worker} merges and attends at 8192");
         }
@@ -114,18 +118,18 @@ fn who_merges_does_not_attend_while_others_can_merge() {
 fn workers_with_the_first_splits_merge_nothing() {
     for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b")] {
         let plan = plan_of(family, instance, &h200().schedule);
-        for combine in (0..plan.phases.len()).filter(|&at| matches!(plan.phases[at], Phase::Combine { .. })) {
+        for combine in (0..plan.phases.len()).filter(|&at| plan.phases[at].as_kind::<Combine>().is_some()) {
             let mut slices = 0;
             for (_, worker, work) in plan.tasks.iter().filter(|(phase, ..)| *phase == combine) {
                 let Work::Rows(part) = work else { panic!("{work:?} in a merge") };
                 slices += part.end - part.start;
                 let early = |(phase, of, work): &(usize, u32, Work)| {
-                    let first = matches!(work, Work::Split { split, .. } if split < &(plan.sizes.splits / 4));
+                    let first = matches!(work, Work::Cell { column, .. } if column < &(decoder(&plan).splits / 4));
                     phase + 1 == combine && of == worker && first
                 };
                 assert!(!plan.tasks.iter().any(early), "{instance}: worker {worker} attends early and merges");
             }
-            assert_eq!(slices, plan.sizes.heads * plan.sizes.head_dim / SLICE);
+            assert_eq!(slices, decoder(&plan).heads()[1] * decoder(&plan).heads()[2] / SLICE);
         }
     }
 }
@@ -137,7 +141,7 @@ fn the_device_code_compiles_by_other_schedules() {
         DeviceSchedule { run: 8, splits: 5, ring_slots: 4, in_flight: 1, pace: 0, lookahead: 128, ..own },
         DeviceSchedule { fusion: false, ..own },
     ] {
-        let code = source::generate(DEVICE, &plan_of("llama", "smollm2_135m", &schedule), &VmOptions::default());
+        let code = source::generate(&plan_of("llama", "smollm2_135m", &schedule), &VmOptions::default());
         match compile(&code, h200().architecture) {
             Ok(cubin) => assert!(!cubin.bytes.is_empty()),
             Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),

@@ -1,13 +1,13 @@
-//! The device code of the instruction set.
+//! The device code of the built-in fused bodies.
 
 use amk_cuda::DeviceCode;
 
-/// The instructions' fused CUDA bodies, in the order in which they include one another.
-pub const DEVICE: DeviceCode = DeviceCode {
+/// The fused CUDA bodies, in the order in which they include one another.
+pub(crate) const DEVICE: DeviceCode = DeviceCode {
     files: &[
-        ("gemv.cuh", include_str!("gemv.cuh")),
-        ("sample.cuh", include_str!("sample.cuh")),
-        ("turns.cuh", include_str!("turns.cuh")),
-        ("attention.cuh", include_str!("attention.cuh")),
+        ("linear/fused.cuh", include_str!("linear/fused.cuh")),
+        ("choose/fused.cuh", include_str!("choose/fused.cuh")),
+        ("attention/turns.cuh", include_str!("attention/turns.cuh")),
+        ("attention/fused.cuh", include_str!("attention/fused.cuh")),
     ],
 };

@@ -16,36 +16,35 @@
 //! computes an element the same way in any tile, with f32 accumulation. Functions panic when shapes do not fit: `#[megakernel]`
 //! has checked them before.
 
+mod abi;
 mod add;
-mod adopt;
 mod argmax;
 mod attention;
 mod choose;
-pub mod cuda;
+mod cuda;
 mod dot;
 mod embed;
-mod formula;
+pub mod fused;
 mod gate;
-mod gemv_tile;
 mod kv_append;
+mod linear;
+mod residual;
 mod rms_norm;
 mod rope;
-mod split;
 #[cfg(test)]
 mod testing;
 
 pub use add::{add, add_bias};
-pub use adopt::adopt;
 pub use argmax::argmax;
-pub use attention::attention;
+pub use attention::{attention, attention_split, combine_splits, normed_attention_split};
 pub use choose::{best, choose, first_probe, no_best, no_first_probe, no_probe, probe};
 pub use embed::embed;
 pub use gate::{gelu_mul, silu_mul};
-pub use gemv_tile::linear;
 pub use kv_append::kv_append;
+pub use linear::linear;
+pub use residual::adopt;
 pub use rms_norm::{head_norm, rms_norm};
 pub use rope::rope;
-pub use split::{attention_split, combine_splits, normed_attention_split};
 
 /// Keeps this crate, and with it its instructions, in a binary that names none of them.
 pub fn link() {}

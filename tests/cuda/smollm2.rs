@@ -2,7 +2,6 @@
 
 use crate::gpu;
 use amk_cuda::{CudaError, Faults, Vm, VmOptions};
-use amk_kernels::cuda::DEVICE;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
@@ -26,7 +25,7 @@ pub(crate) fn load(context: usize) -> Result<(Checkpoint, Model), String> {
 /// The model on the GPU.
 pub(crate) fn start(model: &Model, options: &VmOptions) -> Result<Vm, CudaError> {
     let cubins = std::env::temp_dir().join("amk-test-cubins");
-    Vm::new(model.family.kernel, &model.instance, &model.bindings, DEVICE, &cubins, options, &mut |_| {})
+    Vm::new(model.family.kernel, &model.instance, &model.bindings, &cubins, options, &mut |_| {})
 }
 
 /// The model on the GPU, with faults in the device code; without a GPU the reason to skip a test.

@@ -91,8 +91,7 @@ fn main() -> Result<()> {
     let start = Instant::now();
     let cache = std::env::temp_dir().join("amk-cubins");
     let options = VmOptions { precision, ..VmOptions::default() };
-    let code = amk_kernels::cuda::DEVICE;
-    let mut vm = Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &cache, &options, &mut |_| {})?;
+    let mut vm = Vm::new(model.family.kernel, &model.instance, &model.bindings, &cache, &options, &mut |_| {})?;
     let (tasks, target) = (vm.verified().program().tasks.len(), vm.target().name);
     println!("  {tasks} tasks verified and loaded on {target} in {:.1} s", start.elapsed().as_secs_f64());
     compare(&mut model, &mut vm, steps, tolerance)?;

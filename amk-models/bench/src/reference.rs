@@ -2,7 +2,7 @@
 
 use super::gate::{BF16_TOLERANCE, fixed_tokens, relative_error};
 use super::turns::by_schedule;
-use amk_cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm};
+use amk_cuda::{CudaError, DeviceSchedule, RunOptions, Vm};
 use amk_models::model::Model;
 use std::path::Path;
 
@@ -41,11 +41,10 @@ impl Reference {
         &self,
         model: &Model,
         vm: &Vm,
-        code: DeviceCode,
         cache: &Path,
         schedule: DeviceSchedule,
     ) -> Result<Result<Vm, String>, CudaError> {
-        let mut vm = match by_schedule(model, vm, code, cache, schedule) {
+        let mut vm = match by_schedule(model, vm, cache, schedule) {
             Ok(vm) => vm,
             Err(error @ (CudaError::Driver(_) | CudaError::Dead(_))) => return Err(error),
             Err(error) => return Ok(Err(error.to_string())),

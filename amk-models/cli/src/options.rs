@@ -222,7 +222,7 @@ impl GpuSchedule {
             Self::Named(schedule, name) => Ok((Some(*schedule), name.clone())),
             Self::Tuned => {
                 let store = Store::at(Cache::from_env()?.schedules());
-                let path = store.file(model, cuda::probe()?, amk_kernels::cuda::DEVICE);
+                let path = store.file(model, cuda::probe()?);
                 let saved = Store::load(&path)?;
                 Ok(saved.map_or((None, "default".into()), |saved| {
                     (Some(saved.schedule), format!("tuned ({:+.1}%)", 100.0 * saved.gain))
@@ -244,9 +244,7 @@ pub(crate) fn cuda_vm(
     let compiled = Cache::from_env()?.compiled();
     let bar = progress_bar("packing weights", quiet);
     let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
-    let code = amk_kernels::cuda::DEVICE;
-    let vm =
-        cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, code, &compiled, &options, &mut progress);
+    let vm = cuda::Vm::new(model.family.kernel, &model.instance, &model.bindings, &compiled, &options, &mut progress);
     bar.finish_and_clear();
     Ok((vm?, name))
 }

@@ -6,7 +6,6 @@ use super::subject::{Subject, SubjectArgs};
 use amk_bench::tune::{Device, Log, Row, Saved, Store, search};
 use amk_bench::{Gate, Reference};
 use amk_cuda::VmOptions;
-use amk_kernels::cuda::DEVICE;
 use amk_models::cache::Cache;
 use amk_models::model::WeightFormat;
 use anyhow::{Result, bail};
@@ -71,10 +70,10 @@ impl Tune {
         }
         let cache = Cache::from_env()?;
         let (target, start) = (vm.target(), vm.schedule());
-        let file = Store::at(cache.schedules()).file(&model, target, DEVICE);
+        let file = Store::at(cache.schedules()).file(&model, target);
         let mut log = Log::open(self.log.as_ref().unwrap_or(&file.with_extension("jsonl")))?;
         let samples = usize::from(self.samples);
-        let mut device = Device::new(&model, vm, DEVICE, &cache.compiled(), &positions, self.steps, samples)?;
+        let mut device = Device::new(&model, vm, &cache.compiled(), &positions, self.steps, samples)?;
         let bar = progress_bar("searching", self.quiet);
         let found = search(start, &mut device, &mut log, self.trials, &mut |row, before| {
             bar.set_position(100 * (before as u64 + 1) / self.trials.max(1) as u64);

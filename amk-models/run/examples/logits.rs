@@ -32,8 +32,8 @@ fn main() -> Result<()> {
     let model = Model::load(&checkpoint.config, checkpoint.tensors, last + 1, weight_format(precision), &mut |_| {})?;
     let cubins = std::env::temp_dir().join("amk-cubins");
     let options = VmOptions { precision, ..VmOptions::default() };
-    let (kernel, code) = (model.family.kernel, amk_kernels::cuda::DEVICE);
-    let mut vm = Vm::new(kernel, &model.instance, &model.bindings, code, &cubins, &options, &mut |_| {})?;
+    let kernel = model.family.kernel;
+    let mut vm = Vm::new(kernel, &model.instance, &model.bindings, &cubins, &options, &mut |_| {})?;
     let loaded = start.elapsed();
     let mut out = std::io::BufWriter::new(std::fs::File::create(out)?);
     let (mut pos, mut count, mut time) = (0, 0, Duration::ZERO);

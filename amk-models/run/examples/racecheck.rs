@@ -21,8 +21,7 @@ fn main() -> Result<()> {
     let model = Model::random(family, &instance, context)?;
     let cache = std::env::temp_dir().join("amk-cubins");
     let options = VmOptions { no_arrivals, ..VmOptions::default() };
-    let code = amk_kernels::cuda::DEVICE;
-    let mut vm = Vm::new(family.kernel, &model.instance, &model.bindings, code, &cache, &options, &mut |_| {})?;
+    let mut vm = Vm::new(family.kernel, &model.instance, &model.bindings, &cache, &options, &mut |_| {})?;
     for pos in positions.split(',') {
         let start = Instant::now();
         let run = vm.run(&[1], pos.parse()?, steps, &RunOptions::default(), &mut |_| {})?;

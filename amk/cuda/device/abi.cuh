@@ -1,5 +1,5 @@
 // The ABI that the device shares with the host, generated from `image/abi.rs` of the CUDA VM. Do
-// not edit: `AMK_BLESS=1 cargo test -p amk-tests --test image` writes it.
+// not edit: `AMK_BLESS=1 cargo test -p amk-tests image::` writes it.
 #pragma once
 
 typedef unsigned char u8;
@@ -54,46 +54,6 @@ constexpr u32 MAX_RANK = 4;
 #define TRACE_OF_TASK 8
 // Words of a worker in a trace: its clock and the timer at the end.
 #define TRACE_WORKER_WORDS 2
-// Of a projection's shape: the bits of its input length.
-constexpr u32 GEMV_K = 1048575;
-// Of a projection's shape: the first of two bits, a `GemvInput`.
-constexpr u32 GEMV_INPUT_BIT = 20;
-// Of a projection's shape: the first of two bits, a `GemvOutput`.
-constexpr u32 GEMV_OUTPUT_BIT = 22;
-// Of a projection's shape: the first of four bits, the input tiles of a warp in one pass.
-constexpr u32 GEMV_DEPTH_BIT = 24;
-// Of a projection's shape: the first of four flags.
-constexpr u32 GEMV_FLAGS_BIT = 28;
-// Flag of a projection: its input is normed.
-constexpr u32 GEMV_NORM = 1;
-// Flag of a projection: a bias is added.
-constexpr u32 GEMV_BIAS = 2;
-
-// The fused instructions, by the number in a record.
-enum DeviceOp {
-    OP_EMBED,
-    OP_ATTEND,
-    OP_COMBINE,
-    OP_BEST,
-    OP_PROBE,
-    OP_GEMV,
-    OP_CHOOSE,
-    OP_ADOPT,
-};
-
-// Where a projection's input comes from.
-enum GemvInput {
-    IN_PACKETS,
-    IN_EMBEDDING,
-};
-
-// How a projection delivers its output.
-enum GemvOutput {
-    OUT_STORE,
-    OUT_RESIDUAL,
-    OUT_GATED,
-    OUT_LOGITS,
-};
 
 // Where the buffer of a generic task's tile lies, and in which format.
 enum OperandKind {
@@ -138,7 +98,7 @@ enum TraceWord {
 
 // One task of one worker. Packet offsets count packets, constant offsets count elements.
 struct Record {
-    // A `DeviceOp`, or a generic body from 16 on.
+    // A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
     u16 op;
     // Units of 8 rows; of a combination, slices of 32 elements.
     u16 units;

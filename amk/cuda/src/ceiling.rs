@@ -3,9 +3,9 @@
 use super::code;
 use super::device::{check_room, open};
 use super::error::CudaError;
+use super::image::abi::CHUNK;
 use super::memory::address;
 use super::nvrtc::kernel;
-use super::source::CHUNK;
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys};
 use std::path::Path;
 use std::sync::Arc;

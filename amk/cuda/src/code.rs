@@ -1,8 +1,8 @@
-//! Device code as text: the VM's own files around those of an instruction set.
+//! Device code as text: the VM's own files around those of the registered bodies.
 
 use super::body::own_lines;
 
-/// The device code of an instruction set: names and texts of its files, in the order in which they
+/// Device code: names and texts of its files, in the order in which they
 /// include one another.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceCode {
@@ -17,7 +17,7 @@ macro_rules! files {
 }
 
 /// What the bodies of instructions build on.
-const BELOW: DeviceCode = DeviceCode {
+pub(super) const BELOW: DeviceCode = DeviceCode {
     files: files![
         "ptx.cuh",
         "image.cuh",
@@ -31,28 +31,18 @@ const BELOW: DeviceCode = DeviceCode {
 };
 
 /// The kernel, which calls the generated dispatch.
-const ABOVE: DeviceCode = DeviceCode { files: files!["vm.cuh"] };
+pub(super) const ABOVE: DeviceCode = DeviceCode { files: files!["vm.cuh"] };
 
 /// The bare ring, whose rate every time of a step is compared with.
 pub(crate) const CEILING: DeviceCode = DeviceCode { files: files!["ptx.cuh", "ceiling.cuh"] };
 
 impl DeviceCode {
-    /// All files of a VM with this instruction set, in order: name and text.
-    pub fn all(self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        [BELOW, self, ABOVE].into_iter().flat_map(|code| code.files).copied()
-    }
-
-    /// The whole text. The files follow one another, so their includes, which are for editors, are left out.
-    pub(crate) fn whole(self) -> String {
-        self.all().map(|(_, text)| joined(text)).collect()
-    }
-
     /// The text of these files alone.
     pub(crate) fn text(self) -> String {
         self.files.iter().map(|(_, text)| joined(text)).collect()
     }
 }
 
-fn joined(text: &str) -> String {
+pub(super) fn joined(text: &str) -> String {
     own_lines(text).flat_map(|line| [line, "\n"]).collect()
 }

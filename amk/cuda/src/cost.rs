@@ -5,9 +5,9 @@
 //! on a worker when its own task before is done and, one hop after the last of the others, their results are there; it ends when it
 //! has computed and its last bytes have come. The chain of hops and what the streams could not bring ahead is the time of a step.
 
-use super::plan::{BLOCK, Gemv, Output, Phase, Plan, UNIT, Work};
+use super::image::abi::CHUNK;
+use super::plan::{Phase, Plan};
 use super::schedule::DeviceSchedule;
-use super::source::{CHUNK, GROUP_UNITS, TILE, TILE_K, WARPS, cut, waits};
 use super::trace::weight_bytes;
 use amk_ir::TaskId;
 use std::collections::VecDeque;
@@ -30,26 +30,8 @@ pub struct CostModel {
     pub hop: f64,
     /// KiB before a packet in the memory's queue for a slot in flight, while all streams read and no pace holds them back.
     pub crowd: f64,
-    /// A projection beside its units: fragments of the input, the warps' sums, delivering.
-    pub project: f64,
-    /// Eight rows of a projection beside their bytes.
-    pub unit: f64,
-    /// Rate at which a worker computes products.
-    pub product: f64,
-    /// Each further wait for a part of a long input.
-    pub pass: f64,
-    /// Attention beside its cache, and for each 256 elements of a head's queries.
-    pub attend: [f64; 2],
-    /// A turn of attention: each warp takes 16 positions, for each 64 elements of a head.
-    pub turn: f64,
-    /// Joining the outputs of all warps; with less than a block in the cache there are only few.
-    pub gather: f64,
-    /// Publishing a split's share in place of a result.
-    pub partial: f64,
-    /// Merging splits, the warps of a slice meeting where it takes more than one, and for each of these.
-    pub combine: [f64; 3],
-    /// Choosing a token.
-    pub choose: f64,
+    /// What a task takes beside its load, where its body does not say.
+    pub task: f64,
 }
 
 /// The H200, fitted to the times of SmolLM2-135M, Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B at
@@ -65,16 +47,7 @@ pub(super) const H200: CostModel = CostModel {
     tail: 2344.7,
     hop: 338.6,
     crowd: 27.8,
-    project: 112.2,
-    unit: 92.6,
-    product: 138.4,
-    pass: 345.0,
-    attend: [343.4, 153.3],
-    turn: 1682.6,
-    gather: 232.2,
-    partial: 63.5,
-    combine: [747.0, 70.7, 127.4],
-    choose: 6000.0,
+    task: 112.2,
 };
 
 /// The H100: the H200 with the rate of its own bare ring. All of its steps were held out: at most 11.9% off (Qwen2.5-0.5B at 128,
@@ -83,9 +56,6 @@ pub(super) const H100: CostModel = CostModel { read: 3090.0, ..H200 };
 
 /// Share of the datasheet's rate that a bare ring reaches: that of the H200.
 const REACHED: f64 = 0.954;
-
-/// Warps of a team that merges a slice look at this many splits each.
-const LOOK: u32 = 8;
 
 /// What a step is predicted to cost, nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -106,23 +76,33 @@ pub(super) const fn unmeasured(datasheet_gb_per_s: f32) -> CostModel {
 /// A phase as the simulation sees it.
 struct Stage {
     /// By worker: what it does, if it has a part.
-    parts: Vec<Option<Part>>,
+    parts: Vec<Option<Load>>,
     /// Whether it needs the results of other workers.
     hops: bool,
     /// What every task takes beside its part.
     fixed: f64,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Part {
+/// A worker's part of a phase as the simulation sees it. Times are nanoseconds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Load {
     /// Bytes that the stream brings.
-    bytes: f64,
+    pub bytes: f64,
     /// Slots of the ring that they take.
-    slots: f64,
+    pub slots: f64,
     /// Bytes that the task reads itself.
-    unasked: f64,
+    pub unasked: f64,
     /// Time with all bytes there.
-    busy: f64,
+    pub busy: f64,
+}
+
+/// What every task of a phase takes beside its load.
+#[derive(Clone, Copy, Debug)]
+pub struct Overhead {
+    /// Whether it needs the results of other workers.
+    pub hops: bool,
+    /// Nanoseconds.
+    pub fixed: f64,
 }
 
 impl CostModel {
@@ -147,101 +127,27 @@ impl CostModel {
             if let (Some(kind), Some(of_phase)) = (plan.phases.get(*phase), parts.get_mut(*phase))
                 && let Some(part) = of_phase.get_mut(*worker as usize)
             {
-                *part = self.part(plan, kind, work, pos).map(|part| self.reading(plan, kind, task, part));
+                let load = kind.kind().load(self, plan, work, pos);
+                *part = load.map(|part| self.reading(plan, kind, task, part));
             }
         }
         let with_parts = plan.phases.iter().zip(parts).filter(|(_, parts)| parts.iter().any(Option::is_some));
         let stage = |(phase, parts): (&Phase, _)| {
-            let (hops, fixed) = match phase {
-                Phase::Gemv(_) => (true, self.project),
-                Phase::Attend { .. } => (true, self.attend[0]),
-                Phase::Combine { .. } => (true, self.combine[0]),
-                Phase::Choose => (true, self.choose),
-                Phase::Embed { .. } | Phase::Best => (false, 0.0),
-                _ => (true, self.project),
-            };
+            let Overhead { hops, fixed } = phase.kind().overhead(self);
             Stage { parts, hops, fixed }
         };
         with_parts.map(stage).collect()
     }
 
-    /// A worker's part of a phase; `None` where it has nothing to do at this position.
-    fn part(&self, plan: &Plan, phase: &Phase, work: &Work, pos: u32) -> Option<Part> {
-        let active = splits_in_use(plan, pos);
-        match (phase, work) {
-            (Phase::Gemv(gemv), Work::Rows(rows)) => Some(self.product(gemv, rows.end - rows.start)),
-            (Phase::Attend { .. }, &Work::Split { split, .. }) => {
-                let cached = cached_positions(plan, pos, split);
-                (split < active).then(|| self.attention(plan, cached, active == 1))
-            }
-            (Phase::Combine { .. }, Work::Rows(slices)) => {
-                (active > 1).then(|| Part { busy: self.merge(active, slices.end - slices.start), ..Part::default() })
-            }
-            // Only filters look at levels; a prediction is of greedy steps.
-            (Phase::Probe { .. }, _) => None,
-            _ => Some(Part::default()),
-        }
-    }
-
     /// A generic task reads its weights itself when its turn has come: nothing is brought ahead.
-    fn reading(&self, plan: &Plan, phase: &Phase, task: u32, part: Part) -> Part {
-        let Phase::Generic(_) = phase else { return part };
+    fn reading(&self, plan: &Plan, phase: &Phase, task: u32, part: Load) -> Load {
+        if phase.generic().is_none() {
+            return part;
+        }
         let unasked = weight_bytes(&plan.program, TaskId(task)) as f64;
         let share = self.read / f64::from(plan.schedule.workers.max(1));
-        Part { unasked, busy: part.busy + unasked / share, ..part }
+        Load { unasked, busy: part.busy + unasked / share, ..part }
     }
-
-    fn product(&self, gemv: &Gemv, elements: u32) -> Part {
-        let fold = if matches!(gemv.output, Output::Gated(_)) { 2 } else { 1 };
-        let units = elements * fold / UNIT;
-        let bytes = f64::from(units) * f64::from(UNIT * gemv.k) * 2.0;
-        let further = f64::from(waits(gemv) - 1);
-        let busy = f64::from(units) * self.unit + bytes / self.product + further * self.pass;
-        Part { bytes, slots: f64::from(slots(gemv.k, units)), busy, unasked: 0.0 }
-    }
-
-    /// A split's part of attention with that many positions in the cache. All warps take turns, so time grows by whole turns.
-    fn attention(&self, plan: &Plan, cached: u32, whole: bool) -> Part {
-        let sizes = plan.sizes;
-        let bytes = f64::from(cached) * f64::from(sizes.head_dim) * 4.0;
-        let queries = f64::from(sizes.heads / sizes.kv_heads.max(1) * sizes.head_dim) / 256.0;
-        let turns = f64::from(cached.div_ceil(16 * WARPS).max(1)) * f64::from(sizes.head_dim) / 64.0;
-        let gather = if cached < BLOCK { 0.0 } else { self.gather };
-        let partial = if whole { 0.0 } else { self.partial };
-        let busy = queries * self.attend[1] + turns * self.turn + gather + partial;
-        Part { bytes, slots: (bytes / f64::from(CHUNK)).ceil(), busy, unasked: 0.0 }
-    }
-
-    /// Merges slices of the outputs of `active` splits, a team of warps a slice.
-    fn merge(&self, active: u32, slices: u32) -> f64 {
-        let team = (active.div_ceil(LOOK)).next_power_of_two().min(WARPS);
-        let meet = if team > 1 { self.combine[1] } else { 0.0 };
-        f64::from(slices.div_ceil(WARPS / team)) * (meet + self.combine[2] * f64::from(team))
-    }
-}
-
-/// Slots of the ring that units of a projection take: a slot has whole blocks of one pass over a group.
-fn slots(k: u32, units: u32) -> u32 {
-    let (depth, passes) = cut(k);
-    let (tiles, most) = (k.div_ceil(TILE_K), depth * WARPS);
-    let of_pass = |units: u32, pass: u32| {
-        let block = (tiles.saturating_sub(pass * most)).min(most) * TILE;
-        CHUNK.checked_div(block).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
-    };
-    let of_group = |units: u32| (0..passes).map(|pass| of_pass(units, pass)).sum::<u32>();
-    units / GROUP_UNITS * of_group(GROUP_UNITS) + of_group(units % GROUP_UNITS)
-}
-
-/// Splits of a head's cache that have a position at or before `pos`.
-fn splits_in_use(plan: &Plan, pos: u32) -> u32 {
-    (pos / (BLOCK * plan.schedule.run) + 1).min(plan.sizes.splits)
-}
-
-/// Positions before `pos` that a split has in the cache.
-fn cached_positions(plan: &Plan, pos: u32, split: u32) -> u32 {
-    let run = BLOCK * plan.schedule.run;
-    let (rounds, rest) = (pos / (run * plan.sizes.splits.max(1)), pos % (run * plan.sizes.splits.max(1)));
-    rounds * run + rest.saturating_sub(split * run).min(run)
 }
 
 /// The workers of a simulated launch.
@@ -340,14 +246,6 @@ mod tests {
         let late = run(&mut Worker::default(), &[(40.0, 0.0), (40.0, 200.0), (40.0, 210.0), (40.0, 220.0)]);
         // Tasks 2 and 3 come while task 1 is waited for, up to byte 40 + 100; the rest from 200 on.
         assert_eq!(late, [20.0, 40.0, 60.0, 210.0]);
-    }
-
-    #[test]
-    fn a_slot_has_whole_blocks_of_one_pass() {
-        assert_eq!(slots(896, 1), 1, "a block of 14 KiB has a slot of its own");
-        assert_eq!(slots(896, 10), 5, "two blocks a slot");
-        assert_eq!(slots(4864, 1), 3, "a block in three passes");
-        assert_eq!(slots(4864, 0), 0);
     }
 
     #[test]

@@ -2,22 +2,23 @@
 //! back without the encoder's help and compares it with the verified program.
 
 pub mod abi;
-mod decode;
+pub mod declare;
+pub mod decode;
 mod encode;
 mod event;
-mod fixed;
 mod tile;
 
 pub use abi::Record;
-pub use fixed::{AttentionForm, Fixed};
+pub use encode::Encoder;
 pub use tile::Plain;
 
 use super::error::CudaError;
 use super::plan::Plan;
 use super::tape::Piece;
+use crate::extensions::Extensions;
+use crate::set::body_sets;
 use amk_ir::verify::Verified;
 use amk_ir::{BufferId, DType, Exchange};
-use encode::Encoder;
 use std::collections::HashMap;
 
 /// What the device reads of a program.
@@ -43,8 +44,14 @@ pub struct Image {
     pub plain: Plain,
     /// Packet offsets of the events' counters.
     pub events: Vec<u32>,
-    /// What all tasks share.
-    pub fixed: Fixed,
+    /// Logits.
+    pub vocab: u32,
+    /// The logits.
+    pub logits: BufferId,
+    /// The tokens, one a worker.
+    pub token: BufferId,
+    /// What the fused tasks share.
+    pub shared: Extensions,
 }
 
 /// Packets at whose multiples buffers and counters begin: a line of the L2.
@@ -64,23 +71,25 @@ impl Image {
             return Err(other("has queues that are not static"));
         };
         let mut image = Self::places(plan);
-        let encoder = Encoder::new(plan, &image.packet_at, &image.constants);
+        let plain = std::mem::take(&mut image.plain);
+        let mut encoder = Encoder::new(plan, &image.packet_at, &image.constants, plain);
         for queue in queues {
             let mut tape = 0u64;
             let mut pieces = Vec::new();
             for &id in queue {
                 let Some((phase, _, work)) = plan.tasks.get(id.index()) else { continue };
-                let mut record = encoder.encode(&mut image.plain, *phase, work);
+                let mut record = encoder.encode(*phase, work);
                 record.task = id.0;
                 encode::counters(&image.events, &plan.program.tasks[id.index()], &mut record);
                 tape += u64::from(record.tape);
-                pieces.extend(encode::piece(plan, *phase, work));
+                pieces.extend(plan.phases[*phase].kind().piece(plan, work));
                 image.records.push(record);
             }
             image.pieces.push(pieces);
             image.record_at.push(image.records.len() as u32);
             image.tape_at.push(image.tape_at.last().copied().unwrap_or(0) + tape);
         }
+        image.plain = encoder.finish();
         image.check(verified, plan)?;
         Ok(image)
     }
@@ -90,6 +99,8 @@ impl Image {
         let (packet_at, mut packets) = place_packets(plan);
         let events = event::place(&plan.program, &mut packets);
         let (constants, constant_len) = place_constants(plan);
+        let mut shared = Extensions::default();
+        body_sets().into_iter().for_each(|set| set.shared.place(plan, &mut shared));
         Self {
             records: Vec::new(),
             record_at: vec![0],
@@ -101,7 +112,10 @@ impl Image {
             constant_len,
             pieces: Vec::new(),
             events,
-            fixed: Fixed::of(plan),
+            vocab: plan.sizes.vocab,
+            logits: plan.logits,
+            token: plan.token,
+            shared,
         }
     }
 
@@ -116,9 +130,10 @@ impl Image {
 fn place_packets(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
     let mut placed = HashMap::new();
     let mut packets = 0;
+    let carried = plan.carried();
     for (id, buffer) in plan.program.buffers.iter().enumerate() {
         let Exchange::Packet { slots } = buffer.exchange else { continue };
-        if plan.travels(BufferId::from(id)) {
+        if carried.contains(&BufferId::from(id)) {
             continue;
         }
         let words = buffer.len() as u32 / if buffer.dtype == DType::BF16 { 2 } else { 1 };
@@ -128,13 +143,11 @@ fn place_packets(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
     (placed, packets)
 }
 
-/// Offsets of norms and biases, and the elements of all; the biases of one projection follow one another.
+/// Offsets of the weights of rank 1 that records name, and the elements of all; those of one phase follow one another.
 fn place_constants(plan: &Plan) -> (Vec<(BufferId, u32)>, u32) {
     let mut constants: Vec<(BufferId, u32)> = Vec::new();
     let mut next = 0;
-    let of_gemvs = plan.projections().flat_map(|gemv| gemv.norm.iter().chain(gemv.biases.iter().flatten()));
-    let heads = plan.layers.iter().flat_map(|layer| layer.head_norms.iter().flatten());
-    for &id in of_gemvs.chain(heads) {
+    for id in plan.phases.iter().flat_map(|phase| phase.kind().constants(plan)) {
         if constants.iter().all(|&(known, _)| known != id) {
             constants.push((id, next));
             next += plan.extent(id);

@@ -1,18 +1,19 @@
 //! The VM: launches and what comes back.
 
-use super::code::DeviceCode;
 use super::device::open;
 use super::error::CudaError;
 use super::fault;
-use super::image::{Image, Plain};
+use super::image::Image;
+use super::image::abi::CHUNK;
 use super::memory::{Memory, Resident, address};
 use super::nvrtc::kernel;
 use super::options::VmOptions;
 use super::params::Params;
-use super::plan::{Phase, Plan, Precision, plan};
+use super::plan::{Plan, Precision, plan};
 use super::run::{Run, RunOptions};
 use super::schedule::DeviceSchedule;
-use super::source::{CHUNK, generate};
+use super::set::body_sets;
+use super::source::generate;
 use super::target::GpuTarget;
 use super::trace::{self, Trace};
 use amk::Megakernel;
@@ -59,7 +60,6 @@ impl Vm {
         kernel: &Megakernel,
         instance: &Instance,
         bindings: &Bindings,
-        code: DeviceCode,
         cache: &Path,
         options: &VmOptions,
         progress: &mut dyn FnMut(f64),
@@ -69,7 +69,7 @@ impl Vm {
         bindings.check(ready.verified.constants())?;
         // SAFETY: memory is used on one stream alone, by VMs that share it on the same.
         unsafe { context.disable_event_tracking() };
-        let function = load(&context, target, &ready.plan, code, cache, options)?;
+        let function = load(&context, target, &ready.plan, cache, options)?;
         let stream = context.new_stream()?;
         let resident = Resident::upload(&context, &stream, &ready.plan, &ready.image, bindings, progress)?;
         Self::start(context, stream, target, function, ready, Arc::new(resident), *options)
@@ -128,7 +128,6 @@ impl Vm {
         &self,
         kernel: &Megakernel,
         instance: &Instance,
-        code: DeviceCode,
         cache: &Path,
         schedule: DeviceSchedule,
     ) -> Result<Option<Self>, CudaError> {
@@ -137,7 +136,7 @@ impl Vm {
         if ready.plan.phases != self.plan.phases || !ready.image.places_as(&self.image) {
             return Ok(None);
         }
-        let function = load(&self.context, self.target, &ready.plan, code, cache, &options)?;
+        let function = load(&self.context, self.target, &ready.plan, cache, &options)?;
         let resident = self.memory.resident.clone();
         Self::start(self.context.clone(), self.stream.clone(), self.target, function, ready, resident, options)
             .map(Some)
@@ -175,20 +174,13 @@ impl Vm {
 
     /// Bytes of weights that a step reads.
     pub fn weight_bytes(&self) -> u64 {
-        let Self { plan, .. } = self;
-        let of = |phase: &Phase| match phase {
-            Phase::Gemv(gemv) => {
-                gemv.weights.iter().map(|&weight| u64::from(plan.extent(weight)) * u64::from(gemv.k) * 2).sum()
-            }
-            _ => 0,
-        };
-        plan.phases.iter().map(of).sum::<u64>() + Plain::weight_bytes(plan)
+        let of_phases = self.plan.phases.iter().map(|phase| phase.kind().weight_bytes(&self.plan));
+        of_phases.sum()
     }
 
     /// Bytes of the cache that a step at `pos` reads.
     pub fn cache_bytes(&self, pos: u32) -> u64 {
-        let sizes = self.plan.sizes;
-        self.plan.layers.len() as u64 * u64::from(sizes.kv_heads) * u64::from(sizes.head_dim) * 4 * u64::from(pos)
+        body_sets().iter().map(|set| set.shared.state_bytes(&self.plan, pos)).sum()
     }
 
     /// One step: the logits `[VOCAB]` of the token after `token` at `pos`.
@@ -389,11 +381,10 @@ fn load(
     context: &Arc<CudaContext>,
     target: &GpuTarget,
     plan: &Plan,
-    code: DeviceCode,
     cache: &Path,
     options: &VmOptions,
 ) -> Result<CudaFunction, CudaError> {
-    let source = generate(code, plan, options);
+    let source = generate(plan, options);
     kernel(context, target, &source, cache, "amk_vm", plan.schedule.ring_slots * CHUNK)
 }
 

@@ -4,17 +4,18 @@
 //! Graph ─unroll─► calls ─group, plan─► Program ─verify─► Verified ─image─► records, tapes ─► one cooperative launch
 //! ```
 //!
-//! The device code is text: the VM's own and that of the instruction set ([`DeviceCode`]). It is specialised for the program by the
+//! The VM knows no instruction: crates register fused bodies, their records and their device code
+//! ([`set::BodySet`]). It is specialised for the program by the
 //! generated `dispatch` ([`source`]), compiled by NVRTC and cached ([`nvrtc`]). Nothing of CUDA is needed to build this crate; at
 //! run time the driver and NVRTC are loaded, and their absence is an error that says what to install.
 
 mod body;
 mod ceiling;
-pub mod choose;
 mod code;
-mod cost;
+pub mod cost;
 mod device;
 mod error;
+mod extensions;
 mod fault;
 pub mod image;
 mod launch;
@@ -26,8 +27,9 @@ mod plain;
 pub mod plan;
 mod run;
 mod schedule;
+pub mod set;
 pub mod source;
-mod tape;
+pub mod tape;
 mod target;
 mod trace;
 
@@ -35,7 +37,9 @@ pub use ceiling::Ceiling;
 pub use cost::{CostModel, Prediction};
 pub use device::probe;
 pub use error::{CudaError, Stuck};
+pub use extensions::Extensions;
 pub use image::Image;
+pub use inventory;
 pub use launch::{Vm, plan_for};
 
 pub use code::DeviceCode;
@@ -43,6 +47,6 @@ pub use nvrtc::{Cubin, compile};
 pub use options::{Faults, VmOptions};
 pub use plan::{Precision, Unsupported};
 pub use run::{Run, RunOptions};
-pub use schedule::{DeviceExchange, DeviceSchedule, ScheduleError};
+pub use schedule::{DeviceExchange, DeviceSchedule, MOST_RING_SLOTS, ScheduleError};
 pub use target::{GpuTarget, Refused, TARGETS};
 pub use trace::{LoaderWaits, OpSummary, Parts, Summary, TaskTrace, Trace};

@@ -7,6 +7,7 @@ use super::image::{Image, Record};
 use super::params::Params;
 use super::plain;
 use super::plan::Plan;
+use super::set::{SharedForm, SharedMemory, body_sets};
 use super::tape::{self, WeightRows};
 use amk::tensor::{Row, Weight};
 use amk::vm::Bindings;
@@ -21,9 +22,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Resident {
     tape: CudaSlice<u8>,
     constants: CudaSlice<bf16>,
-    embedding: CudaSlice<bf16>,
-    kv: CudaSlice<u8>,
-    freqs: CudaSlice<f32>,
+    /// What the fused bodies share, in the order of the registered sets.
+    shared: Vec<CudaSlice<u8>>,
     plain: CudaSlice<u8>,
 }
 
@@ -55,25 +55,23 @@ impl Resident {
         bindings: &Bindings,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
-        let kv_bytes = image.fixed.kv_bytes();
+        let memories: Vec<SharedMemory> = body_sets().iter().flat_map(|set| set.shared.memories(image)).collect();
+        let shared_bytes: u64 = memories.iter().map(|memory| memory.bytes).sum();
         let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
-        let table = image.fixed.embedding.map(|table| bound(plan, bindings, table)).transpose()?;
-        let table_bytes = table.map_or(0, |table| table.len() as u64 * 2);
-        check_room(context, kv_bytes + tape_bytes + table_bytes + image.plain.bytes + Memory::bytes(plan, image))?;
+        check_room(context, shared_bytes + tape_bytes + image.plain.bytes + Memory::bytes(plan, image))?;
         let weight = |id: BufferId| bound(plan, bindings, id);
         let mut constants = vec![bf16::ZERO; image.constant_len as usize];
         for &(id, at) in &image.constants {
             let values = to_bf16(weight(id)?);
             constants[at as usize..at as usize + values.len()].copy_from_slice(&values);
         }
-        let freqs = image.fixed.freqs.map(|freqs| bound(plan, bindings, freqs)).transpose()?;
+        let shared =
+            memories.iter().map(|memory| upload_shared(stream, plan, bindings, memory)).collect::<Result<_, _>>()?;
         Ok(Self {
             tape: upload_tapes(stream, plan, image, bindings, progress)?,
             plain: plain::upload(stream, plan, image, bindings, progress)?,
             constants: copied(stream, &constants)?,
-            embedding: copied(stream, &table.map(to_bf16).unwrap_or_default())?,
-            kv: stream.alloc_zeros::<u8>(kv_bytes.max(1) as usize)?,
-            freqs: copied(stream, &freqs.map(|freqs| freqs.to_f32()).unwrap_or_default())?,
+            shared,
         })
     }
 }
@@ -127,33 +125,30 @@ impl Memory {
 
     /// The parameters that are the same in every launch.
     pub(super) fn params(&self, image: &Image, stream: &CudaStream) -> Params {
-        let fixed = &image.fixed;
-        let Resident { tape, constants, embedding, kv, freqs, plain } = &*self.resident;
-        Params {
+        let Resident { tape, constants, shared, plain } = &*self.resident;
+        let mut params = Params {
             tape: address(tape, stream),
             tape_at: address(&self.tape_at, stream),
             records: address(&self.records, stream),
             record_at: address(&self.record_at, stream),
             packets: address(&self.packets, stream),
             constants: address(constants, stream),
-            embedding: address(embedding, stream),
-            kv: address(kv, stream),
-            inv_freq: address(freqs, stream),
             arguments: address(&self.arguments, stream),
             plain: address(plain, stream),
             scratch: address(&self.scratch, stream),
             scratch_len: self.scratch_len,
             fault: address(&self.fault, stream),
             epoch: 1,
-            hidden: fixed.hidden,
-            vocab: fixed.vocab,
-            kv_blocks: fixed.kv_blocks,
-            rope_scale: fixed.rope_scale,
-            eps: fixed.eps,
-            score_scale: fixed.score_scale,
-            rotary: fixed.rotary,
+            vocab: image.vocab,
             ..Params::default()
+        };
+        let mut addresses = shared.iter().map(|memory| address(memory, stream));
+        for set in body_sets() {
+            let count = set.shared.memories(image).len();
+            let at: Vec<u64> = addresses.by_ref().take(count).collect();
+            set.shared.bind(image, &at, &mut params);
         }
+        params
     }
 }
 
@@ -184,6 +179,30 @@ pub(super) fn to_bf16(weight: &Weight) -> Vec<bf16> {
         }
     }
     out
+}
+
+/// A memory that tasks share, with its weight or zeros.
+fn upload_shared(
+    stream: &Arc<CudaStream>,
+    plan: &Plan,
+    bindings: &Bindings,
+    memory: &SharedMemory,
+) -> Result<CudaSlice<u8>, CudaError> {
+    let mut bytes = stream.alloc_zeros::<u8>(memory.bytes.max(1) as usize)?;
+    if let Some((id, form)) = memory.content {
+        let weight = bound(plan, bindings, id)?;
+        let content: Vec<u8> = match form {
+            SharedForm::BF16 => to_bf16(weight).into_iter().flat_map(bf16::to_le_bytes).collect(),
+            SharedForm::F32 => weight.to_f32().iter().flat_map(|value| value.to_le_bytes()).collect(),
+        };
+        if content.len() as u64 != memory.bytes {
+            let name = plan.program.buffers[id.index()].name.clone();
+            let (expected, found) = (plan.program.buffers[id.index()].len(), weight.len() as u64);
+            return Err(CudaError::Misshapen { name, expected, found });
+        }
+        stream.memcpy_htod(&content, &mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 /// Packs the workers' tapes on all cores and copies each to the device.

@@ -1,6 +1,6 @@
 //! The schedule of a decoder on a GPU: data, never code. It cannot change results, only speed.
 
-use super::source::CHUNK;
+use super::image::abi::CHUNK;
 use super::target::GpuTarget;
 use serde::{Deserialize, Serialize};
 
@@ -82,7 +82,7 @@ const BESIDE_THE_RING: u32 = 33 << 10;
 /// KiB that the L2 cache holds for a worker at most.
 const MOST_LOOKAHEAD: u32 = 512;
 /// The deepest ring: every tape has at least as many pieces, which `Image::build` checks.
-pub(super) const MOST_RING_SLOTS: u32 = 6;
+pub const MOST_RING_SLOTS: u32 = 6;
 
 impl DeviceSchedule {
     /// Checks every field against a GPU.

@@ -1,6 +1,6 @@
 //! Tapes: a worker's weights for a step in the order in which its warps consume them, in the tile order of the tensor cores.
 
-use super::source::{GROUP_UNITS, TILE, TILE_K, WARPS, cut};
+use super::image::abi::{GROUP_UNITS, MOST_DEPTH, TILE, TILE_K, WARPS};
 use amk::tensor::{Row, Weight};
 use amk_ir::BufferId;
 use half::bf16;
@@ -59,6 +59,13 @@ impl Piece {
         }
         None
     }
+}
+
+/// How a projection's input is read: tiles a warp holds of a block of weights, and passes.
+pub fn cut(k: u32) -> (u32, u32) {
+    let tiles = k.div_ceil(TILE_K).div_ceil(WARPS).max(1);
+    let passes = tiles.div_ceil(MOST_DEPTH);
+    (tiles.div_ceil(passes), passes)
 }
 
 /// A row as bf16.

@@ -9,7 +9,7 @@ use amk::vm::Bindings;
 use amk::vm::cpu;
 use amk_cuda::plan::{Phase, Plan};
 use amk_cuda::{CudaError, Faults, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source};
-use amk_kernels::cuda::DEVICE;
+use amk_kernels::fused::{Adopt, Decoder as Fused};
 use amk_user_instruction::{Caches, DECODE, Decoder, decode};
 use half::bf16;
 
@@ -80,8 +80,7 @@ impl Model {
 }
 
 fn generic<'p>(plan: &'p Plan) -> Vec<&'p str> {
-    let label =
-        |phase: &'p Phase| if let Phase::Generic(generic) = phase { Some(generic.label.as_str()) } else { None };
+    let label = |phase: &'p Phase| phase.generic().map(|generic| generic.label.as_str());
     plan.phases.iter().filter_map(label).collect()
 }
 
@@ -106,8 +105,8 @@ fn on_the_gpu_its_own_calls_are_tasks_of_their_own_among_the_fast_ones() {
     let own = ["relu_squared_mul 0", "scale_by 0", "relu_squared_mul 1", "scale_by 1"];
     assert_eq!(generic(&plan), own);
     // The residual that `scale_by` made comes back to the workers that own its rows.
-    let adopted = plan.phases.iter().filter(|phase| matches!(phase, Phase::Adopt { .. })).count();
-    assert_eq!((plan.layers.len(), adopted), (2, 1));
+    let adopted = plan.phases.iter().filter(|phase| phase.as_kind::<Adopt>().is_some()).count();
+    assert_eq!((Fused::layers(&plan).len(), adopted), (2, 1));
 }
 
 #[test]
@@ -125,11 +124,8 @@ fn every_plan_is_safe_and_its_image_means_the_same_tasks() {
 #[test]
 fn the_device_code_compiles() {
     for (name, precision) in [("small", Precision::BF16), ("tiny", Precision::BF16), ("tiny", Precision::F32)] {
-        let code = source::generate(
-            DEVICE,
-            &Model::new(name).plan(precision),
-            &VmOptions { precision, ..VmOptions::default() },
-        );
+        let code =
+            source::generate(&Model::new(name).plan(precision), &VmOptions { precision, ..VmOptions::default() });
         assert!(code.contains("AMK_DEVICE void scale_by(Task& t, In x, Weight w, Out y)"));
         match compile(&code, "sm_90a") {
             Ok(cubin) => println!("{name} {precision:?}: {} bytes", cubin.bytes.len()),
@@ -142,7 +138,7 @@ fn the_device_code_compiles() {
 /// A VM on the GPU, or why there is none.
 fn vm(model: &Model, options: &VmOptions) -> Result<Vm, CudaError> {
     let cubins = std::env::temp_dir().join("amk-test-cubins");
-    match Vm::new(&DECODE, &model.instance, &model.bindings, DEVICE, &cubins, options, &mut |_| {}) {
+    match Vm::new(&DECODE, &model.instance, &model.bindings, &cubins, options, &mut |_| {}) {
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error),
         made => Ok(made.expect("a VM")),
     }

@@ -19,6 +19,7 @@ use amk::vm::cpu;
 use amk::{Pos, Token, Weight};
 use amk_cuda::plan::Plan;
 use amk_cuda::{self as cuda, CudaError, DeviceSchedule, GpuTarget, Precision, RunOptions, Vm, VmOptions, plan_for};
+use amk_kernels::fused::Decoder as Fused;
 use amk_models::model::{Family, Model};
 use half::bf16;
 use std::collections::BTreeMap;
@@ -77,7 +78,7 @@ impl Decoder {
             let (flags, floats) = (BTreeMap::new(), BTreeMap::new());
             let instance = Instance { name: "decoder".into(), dims, flags, floats, schedule: None };
             let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16)?;
-            if (plan.layers.len() == instance.dims["LAYERS"] as usize && plan.bodies.is_empty()) == whole {
+            if (Fused::layers(&plan).len() == instance.dims["LAYERS"] as usize && plan.bodies.is_empty()) == whole {
                 return Self::drawn(family, instance.dims, schedule, NEAR, draw);
             }
         }
@@ -145,8 +146,8 @@ impl Decoder {
     /// The fused bodies in bf16. A token that is not the largest logit is no number.
     fn on_cuda(&self, cache: &Path) -> Result<Logits<f32>, CudaError> {
         let options = VmOptions { schedule: Some(self.schedule), ..VmOptions::default() };
-        let (Model { family, instance, bindings, .. }, code) = (&self.model, amk_kernels::cuda::DEVICE);
-        let mut vm = Vm::new(family.kernel, instance, bindings, code, cache, &options, &mut |_| {})?;
+        let Model { family, instance, bindings, .. } = &self.model;
+        let mut vm = Vm::new(family.kernel, instance, bindings, cache, &options, &mut |_| {})?;
         let mut logits = Logits::new();
         for (first, tokens) in self.launches() {
             let options = RunOptions { logits: true, ..RunOptions::default() };

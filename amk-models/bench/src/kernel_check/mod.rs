@@ -221,9 +221,8 @@ fn device_options(target: &GpuTarget, weights: DType, draw: &mut Draw) -> VmOpti
 }
 
 fn run_on_cuda(case: &Case, options: &VmOptions, cache: &Path) -> Result<Seen, CheckError> {
-    let code = amk_kernels::cuda::DEVICE;
     let bindings = case.bindings(true)?;
-    let mut vm = cuda::Vm::new(&case.kernel, &case.instance, &bindings, code, cache, options, &mut |_| {})?;
+    let mut vm = cuda::Vm::new(&case.kernel, &case.instance, &bindings, cache, options, &mut |_| {})?;
     let run = RunOptions { logits: true, ..RunOptions::default() };
     let mut results = Vec::new();
     for &pos in &case.positions {

@@ -134,7 +134,7 @@ fn cases_for_a_gpu_are_planned_and_compiled() {
                 Image::build(&verified, &plan).expect("the image should be the program");
                 // The same code serves weights of both types.
                 if number == 0 && dtype == DType::F32 {
-                    compiles(entry.path, &source::generate(amk_kernels::cuda::DEVICE, &plan, &options));
+                    compiles(entry.path, &source::generate(&plan, &options));
                 }
             }
         }
@@ -261,7 +261,7 @@ fn decoders_for_a_gpu_are_planned_and_compiled() {
             let plan = plan_for(family.kernel, instance, &schedule, Precision::BF16).expect("a plan");
             let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{report}"));
             Image::build(&verified, &plan).expect("the image should be the program");
-            compiles(family.name, &source::generate(amk_kernels::cuda::DEVICE, &plan, &VmOptions::default()));
+            compiles(family.name, &source::generate(&plan, &VmOptions::default()));
         }
     }
 }

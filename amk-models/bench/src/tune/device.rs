@@ -5,7 +5,7 @@ use super::search::{Measure, Outcome};
 use super::space::neighbours;
 use crate::{Reference, by_schedule, in_turn};
 use amk_cuda::plan::Plan;
-use amk_cuda::{CudaError, DeviceCode, DeviceSchedule, GpuTarget, Vm, VmOptions, plan_for};
+use amk_cuda::{CudaError, DeviceSchedule, GpuTarget, Vm, VmOptions, plan_for};
 use amk_models::model::Model;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,6 @@ pub enum TuneError {
 /// The GPU as a measurer.
 pub struct Device<'m> {
     model: &'m Model,
-    code: DeviceCode,
     cache: PathBuf,
     target: &'static GpuTarget,
     positions: Vec<u32>,
@@ -58,7 +57,6 @@ impl<'m> Device<'m> {
     pub fn new(
         model: &'m Model,
         mut vm: Vm,
-        code: DeviceCode,
         cache: &Path,
         positions: &[u32],
         steps: u32,
@@ -72,7 +70,6 @@ impl<'m> Device<'m> {
         let reference = Reference::of(&mut vm)?;
         Ok(Self {
             model,
-            code,
             cache: cache.to_owned(),
             target: vm.target(),
             positions: positions.to_vec(),
@@ -122,13 +119,13 @@ impl Measure for Device<'_> {
         if self.incumbent.schedule() != *incumbent {
             self.incumbent = match self.candidate.take() {
                 Some(vm) if vm.schedule() == *incumbent => vm,
-                _ => by_schedule(self.model, &self.incumbent, self.code, &self.cache, *incumbent)?,
+                _ => by_schedule(self.model, &self.incumbent, &self.cache, *incumbent)?,
             };
         }
         // Its memory goes first.
         self.candidate = None;
         // A dead context ends the search; what this schedule alone cannot do does not.
-        let mut vm = match self.reference.admit(self.model, &self.incumbent, self.code, &self.cache, *candidate)? {
+        let mut vm = match self.reference.admit(self.model, &self.incumbent, &self.cache, *candidate)? {
             Ok(vm) => vm,
             Err(why) => return Ok(Outcome::Refused(why)),
         };

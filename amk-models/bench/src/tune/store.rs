@@ -1,6 +1,6 @@
 //! Schedules that a search found, kept for later runs.
 
-use amk_cuda::{DeviceCode, DeviceSchedule, GpuTarget};
+use amk_cuda::{DeviceSchedule, GpuTarget, source};
 use amk_models::model::Model;
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -45,11 +45,20 @@ impl Store {
 
     /// The file of a model on a GPU. Its name depends on the dims but for the context, on the GPU and on the device code: a schedule that
     /// was found with other code is none.
-    pub fn file(&self, model: &Model, target: &GpuTarget, code: DeviceCode) -> PathBuf {
+    pub fn file(&self, model: &Model, target: &GpuTarget) -> PathBuf {
+        self.file_for(model, target, source::files())
+    }
+
+    fn file_for<'c>(
+        &self,
+        model: &Model,
+        target: &GpuTarget,
+        code: impl Iterator<Item = (&'c str, &'c str)>,
+    ) -> PathBuf {
         let mut hash = DefaultHasher::new();
         let dims = model.instance.dims.iter().filter(|(name, _)| *name != "CONTEXT");
         dims.for_each(|dim| dim.hash(&mut hash));
-        code.all().for_each(|file| file.hash(&mut hash));
+        code.for_each(|file| file.hash(&mut hash));
         self.folder.join(format!("{}-{}-{:016x}.json", target.name, model.family.name, hash.finish()))
     }
 
@@ -94,8 +103,7 @@ mod tests {
         let model = |context| Model::random(FAMILIES[0], &instance, context).expect("a model");
         let target = |name| GpuTarget::of_device(name).expect("a record");
         let (h200, l4) = (target("NVIDIA H200"), target("NVIDIA L4"));
-        let (code, other) = (DeviceCode { files: &[("a.cuh", "1")] }, DeviceCode { files: &[("a.cuh", "2")] });
-        let path = store.file(&model(64), h200, code);
+        let path = store.file(&model(64), h200);
         assert_eq!(Store::load(&path).expect("nothing fails"), None);
         let saved = Saved {
             schedule: DeviceSchedule { pace: 190, ..h200.schedule },
@@ -105,9 +113,9 @@ mod tests {
         };
         Store::save(&path, &saved).expect("it should be written");
         assert_eq!(Store::load(&path).expect("nothing fails"), Some(saved));
-        assert_eq!(store.file(&model(128), h200, code), path, "the context does not matter");
-        assert_ne!(store.file(&model(64), l4, code), path);
-        assert_ne!(store.file(&model(64), h200, other), path);
+        assert_eq!(store.file(&model(128), h200), path, "the context does not matter");
+        assert_ne!(store.file(&model(64), l4), path);
+        assert_ne!(store.file_for(&model(64), h200, [("a.cuh", "2")].into_iter()), path);
         std::fs::write(&path, "{").expect("it should be written");
         assert!(Store::load(&path).is_err());
     }

@@ -4,7 +4,6 @@ use super::cuda::Timed;
 use super::{Bench, write_json};
 use crate::options::{Device, print, progress_bar};
 use amk_bench::{AblationReport, AblationRow, Reference, ablations, in_turn};
-use amk_kernels::cuda::DEVICE;
 use amk_models::cache::Cache;
 use anyhow::{Result, bail};
 
@@ -46,7 +45,7 @@ impl Timed {
         for (done, schedule) in all.iter().enumerate() {
             bar.set_position((100 * done / all.len()) as u64);
             let changes = schedule.changes(&whole);
-            let mut vm = match reference.admit(&self.model, &self.vm, DEVICE, &cache, *schedule)? {
+            let mut vm = match reference.admit(&self.model, &self.vm, &cache, *schedule)? {
                 Ok(vm) => vm,
                 Err(why) => {
                     rows.push(AblationRow::refused(&self.name, changes, why));

@@ -4,21 +4,9 @@
 //! source begins with that text; `amk/cuda/device/abi.cuh` is a copy of it for whoever reads or edits
 //! the device code, and a test keeps the copy up to date.
 
+use super::declare::{comment, items};
+use crate::{device_constants, device_enumerations};
 use core::fmt::Write as _;
-
-/// A C++ constant: what stands before its value, and the value.
-struct Constant {
-    doc: &'static [&'static str],
-    form: &'static str,
-    value: u32,
-}
-
-/// A C++ enumeration.
-struct Enumeration {
-    doc: &'static [&'static str],
-    name: &'static str,
-    variants: &'static [&'static str],
-}
 
 /// A C++ struct and its size in bytes.
 struct Struct {
@@ -34,33 +22,6 @@ struct Field {
     name: &'static str,
     rust: &'static str,
     pointer: &'static [&'static str],
-}
-
-macro_rules! constants {
-    ($($(#[doc = $doc:literal])* $name:ident = $value:literal => $form:literal;)*) => {
-        $($(#[doc = $doc])* pub const $name: u32 = $value;)*
-        const CONSTANTS: &[Constant] =
-            &[$(Constant { doc: &[$($doc),*], form: $form, value: $value }),*];
-    };
-}
-
-macro_rules! enumerations {
-    ($($(#[doc = $doc:literal])* enum $name:ident { $($variant:ident,)* })*) => {
-        $($(#[doc = $doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[repr(u32)]
-        #[allow(non_camel_case_types, missing_docs, reason = "the names of the device code")]
-        pub enum $name { $($variant),* }
-        $(
-            #[doc = concat!("The number of [`", stringify!($name), "::", stringify!($variant), "`].")]
-            pub const $variant: u32 = $name::$variant as u32;
-        )*)*
-        const ENUMERATIONS: &[Enumeration] = &[$(Enumeration {
-            doc: &[$($doc),*],
-            name: stringify!($name),
-            variants: &[$(stringify!($variant)),*],
-        }),*];
-    };
 }
 
 macro_rules! structs {
@@ -85,7 +46,7 @@ macro_rules! structs {
     };
 }
 
-constants! {
+device_constants! {
     /// Consumer warps of a worker.
     WARPS = 16 => "#define AMK_WARPS";
     /// Input tiles that a warp multiplies in one pass at most.
@@ -132,46 +93,9 @@ constants! {
     TRACE_OF_TASK = 8 => "#define TRACE_OF_TASK";
     /// Words of a worker in a trace: its clock and the timer at the end.
     TRACE_WORKER_WORDS = 2 => "#define TRACE_WORKER_WORDS";
-    /// Of a projection's shape: the bits of its input length.
-    GEMV_K = 0xfffff => "constexpr u32 GEMV_K =";
-    /// Of a projection's shape: the first of two bits, a `GemvInput`.
-    GEMV_INPUT_BIT = 20 => "constexpr u32 GEMV_INPUT_BIT =";
-    /// Of a projection's shape: the first of two bits, a `GemvOutput`.
-    GEMV_OUTPUT_BIT = 22 => "constexpr u32 GEMV_OUTPUT_BIT =";
-    /// Of a projection's shape: the first of four bits, the input tiles of a warp in one pass.
-    GEMV_DEPTH_BIT = 24 => "constexpr u32 GEMV_DEPTH_BIT =";
-    /// Of a projection's shape: the first of four flags.
-    GEMV_FLAGS_BIT = 28 => "constexpr u32 GEMV_FLAGS_BIT =";
-    /// Flag of a projection: its input is normed.
-    GEMV_NORM = 1 => "constexpr u32 GEMV_NORM =";
-    /// Flag of a projection: a bias is added.
-    GEMV_BIAS = 2 => "constexpr u32 GEMV_BIAS =";
 }
 
-enumerations! {
-    /// The fused instructions, by the number in a record.
-    enum DeviceOp {
-        OP_EMBED,
-        OP_ATTEND,
-        OP_COMBINE,
-        OP_BEST,
-        OP_PROBE,
-        OP_GEMV,
-        OP_CHOOSE,
-        OP_ADOPT,
-    }
-    /// Where a projection's input comes from.
-    enum GemvInput {
-        IN_PACKETS,
-        IN_EMBEDDING,
-    }
-    /// How a projection delivers its output.
-    enum GemvOutput {
-        OUT_STORE,
-        OUT_RESIDUAL,
-        OUT_GATED,
-        OUT_LOGITS,
-    }
+device_enumerations! {
     /// Where the buffer of a generic task's tile lies, and in which format.
     enum OperandKind {
         PACKETS_F32,
@@ -215,7 +139,7 @@ enumerations! {
 structs! {
     /// One task of one worker. Packet offsets count packets, constant offsets count elements.
     struct Record {
-        /// A `DeviceOp`, or a generic body from 16 on.
+        /// A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
         op: u16,
         /// Units of 8 rows; of a combination, slices of 32 elements.
         units: u16,
@@ -384,7 +308,7 @@ const _: () = assert!(core::mem::offset_of!(TileWords, hi) == (3 + MAX_RANK as u
 /// The head of [`text`].
 const HEAD: &str = "\
 // The ABI that the device shares with the host, generated from `image/abi.rs` of the CUDA VM. Do
-// not edit: `AMK_BLESS=1 cargo test -p amk-tests --test image` writes it.
+// not edit: `AMK_BLESS=1 cargo test -p amk-tests image::` writes it.
 #pragma once
 
 typedef unsigned char u8;
@@ -398,20 +322,7 @@ typedef u16 Elem;
 pub fn text() -> String {
     let mut out = HEAD.to_owned();
     out.push('\n');
-    for Constant { doc, form, value } in CONSTANTS {
-        comment(&mut out, "", doc);
-        let end = if form.starts_with('#') { "" } else { ";" };
-        let _ = writeln!(out, "{form} {value}{end}");
-    }
-    for Enumeration { doc, name, variants } in ENUMERATIONS {
-        out.push('\n');
-        comment(&mut out, "", doc);
-        let _ = writeln!(out, "enum {name} {{");
-        variants.iter().for_each(|variant| {
-            let _ = writeln!(out, "    {variant},");
-        });
-        out.push_str("};\n");
-    }
+    out.push_str(&items(CONSTANTS, ENUMERATIONS));
     for Struct { doc, name, fields, bytes } in STRUCTS {
         out.push('\n');
         comment(&mut out, "", doc);
@@ -423,12 +334,6 @@ pub fn text() -> String {
         let _ = writeln!(out, "}};\nstatic_assert(sizeof({name}) == {bytes}, \"as the host has it\");");
     }
     out
-}
-
-fn comment(out: &mut String, indent: &str, lines: &[&str]) {
-    for line in lines {
-        let _ = writeln!(out, "{indent}//{line}");
-    }
 }
 
 /// A field as C++ declares it.

@@ -3,7 +3,7 @@
 use super::abi::{
     LOGITS, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16, PLAIN_F32, STATE_F32, TOKEN, TileWords,
 };
-use crate::plan::{Generic, Phase, Plan, Work};
+use crate::plan::{Generic, Plan};
 use amk_ir::program::{BufferKind, Param};
 use amk_ir::{BufferId, Call, DType, Exchange, Operand, Region};
 use std::collections::HashMap;
@@ -30,8 +30,7 @@ impl Plain {
     /// Places for every buffer that a generic task of the plan touches.
     pub(super) fn place(plan: &Plan, packet_at: &HashMap<BufferId, u32>) -> Self {
         let mut plain = Self::default();
-        let phases = plan.phases.iter().filter_map(|phase| if let Phase::Generic(g) = phase { Some(g) } else { None });
-        for call in phases.flat_map(|generic| &generic.tiles) {
+        for call in plan.phases_of::<Generic>().flat_map(|generic| &generic.tiles) {
             for operand in &call.operands {
                 plain.place_buffer(plan, packet_at, operand.buffer);
             }
@@ -118,20 +117,6 @@ impl Plain {
         tile.outermost = shape.first().copied().unwrap_or(0);
         words(&tile)
     }
-
-    /// Bytes of weights that the generic tasks of a step read; of a table from which a token takes a row, that row.
-    pub fn weight_bytes(plan: &Plan) -> u64 {
-        let of = |generic: &Generic| -> u64 {
-            let gathers = generic.tiles.iter().any(|call| call.operands.iter().any(|o| o.buffer == plan.token));
-            let bytes = |operand: &&Operand| {
-                let dtype = plan.program.buffers[operand.buffer.index()].dtype;
-                operand.region.len_at(0) * u64::from(dtype.bytes())
-            };
-            let weights = generic.tiles.iter().flat_map(|call| &call.operands).filter(|operand| operand.early);
-            if gathers { 0 } else { weights.map(|operand| bytes(&operand)).sum() }
-        };
-        plan.phases.iter().map(|phase| if let Phase::Generic(generic) = phase { of(generic) } else { 0 }).sum()
-    }
 }
 
 /// A tile as the words of the arguments.
@@ -143,12 +128,4 @@ fn words(tile: &TileWords) -> [u32; OPERAND_WORDS as usize] {
     words[11..15].copy_from_slice(&tile.stride);
     words[15] = tile.outermost;
     words
-}
-
-/// The call of a generic task.
-pub(super) fn call_of<'p>(plan: &'p Plan, phase: usize, work: &Work) -> Option<(usize, &'p Call)> {
-    match (plan.phases.get(phase)?, work) {
-        (Phase::Generic(generic), &Work::Tile(tile)) => Some((generic.body, generic.tiles.get(tile as usize)?)),
-        _ => None,
-    }
 }

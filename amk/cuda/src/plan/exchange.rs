@@ -1,6 +1,6 @@
 //! What tasks wait for besides packets: an event for each phase that publishes.
 
-use super::{Phase, Plan};
+use super::Plan;
 use crate::schedule::DeviceExchange;
 use amk_ir::program::{Element, EventTensor, Wait};
 use amk_ir::{BufferId, EventId, Exchange, Operand};
@@ -11,11 +11,12 @@ impl Plan {
     ///
     /// A task that publishes signals its phase's event. With counters, a task waits until the
     /// last phase that it reads from has published; with barriers, until the last phase before
-    /// its own has. The probes of a filtered draw neither signal nor wait: most steps skip them.
+    /// its own has. Phases that most steps
+    /// skip neither signal nor wait.
     pub(super) fn exchange(&mut self) {
         let mut events = Events::default();
         for phase in 0..self.phases.len() {
-            if self.schedule.exchange == DeviceExchange::Packets || matches!(self.phases[phase], Phase::Probe { .. }) {
+            if self.schedule.exchange == DeviceExchange::Packets || self.phases[phase].kind().skipped() {
                 continue;
             }
             let tasks: Vec<usize> = (0..self.tasks.len()).filter(|&task| self.tasks[task].0 == phase).collect();

@@ -8,9 +8,11 @@ use amk_ir::program::{Buffer, BufferKind, Param};
 use amk_ir::signature::Signature;
 
 /// Who makes and who reads each buffer. Calls are numbered in eager order; buffers are those of the unrolled function.
-pub(super) struct Flow<'a> {
-    pub(super) graph: &'a Graph,
-    pub(super) unrolled: &'a Unrolled,
+pub struct Flow<'a> {
+    /// The function.
+    pub graph: &'a Graph,
+    /// Its calls and buffers.
+    pub unrolled: &'a Unrolled,
     /// The call that makes each activation or output.
     writer: Vec<Option<usize>>,
     /// The calls that use each buffer in another way, in order.
@@ -18,7 +20,7 @@ pub(super) struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    pub(super) fn new(graph: &'a Graph, unrolled: &'a Unrolled) -> Self {
+    pub(crate) fn new(graph: &'a Graph, unrolled: &'a Unrolled) -> Self {
         let len = unrolled.buffers.len();
         let mut flow = Self { graph, unrolled, writer: vec![None; len], users: vec![Vec::new(); len] };
         for (at, call) in unrolled.calls.iter().enumerate() {
@@ -35,72 +37,78 @@ impl<'a> Flow<'a> {
         flow
     }
 
-    pub(super) fn call(&self, at: usize) -> &'a PlannedCall {
+    /// A call.
+    pub fn call(&self, at: usize) -> &'a PlannedCall {
         &self.unrolled.calls[at]
     }
 
-    pub(super) fn signature(&self, at: usize) -> Option<&'a Signature> {
+    /// The signature of a call's instruction.
+    pub fn signature(&self, at: usize) -> Option<&'a Signature> {
         self.graph.signatures.get(self.call(at).signature)
     }
 
-    pub(super) fn path(&self, at: usize) -> &'a str {
+    /// The path of a call's instruction.
+    pub fn path(&self, at: usize) -> &'a str {
         self.signature(at).map_or("", |signature| signature.path.as_str())
     }
 
-    pub(super) fn buffer(&self, id: BufferId) -> &'a Buffer {
+    /// A buffer.
+    pub fn buffer(&self, id: BufferId) -> &'a Buffer {
         &self.unrolled.buffers[id.index()]
     }
 
-    pub(super) fn kind(&self, id: BufferId) -> BufferKind {
+    /// The kind of a buffer.
+    pub fn kind(&self, id: BufferId) -> BufferKind {
         self.buffer(id).kind
     }
 
-    pub(super) fn shape(&self, id: BufferId) -> &'a [u32] {
+    /// The shape of a buffer.
+    pub fn shape(&self, id: BufferId) -> &'a [u32] {
         &self.buffer(id).shape
     }
 
     /// Operand `number` of a call.
-    pub(super) fn operand(&self, at: usize, number: usize) -> Option<BufferId> {
+    pub fn operand(&self, at: usize, number: usize) -> Option<BufferId> {
         self.call(at).operands.get(number).map(|operand| operand.buffer)
     }
 
     /// The result of a call with one result.
-    pub(super) fn result(&self, at: usize) -> Option<BufferId> {
+    pub fn result(&self, at: usize) -> Option<BufferId> {
         self.call(at).operands.last().map(|operand| operand.buffer)
     }
 
     /// The call that makes a buffer.
-    pub(super) fn writer(&self, buffer: BufferId) -> Option<usize> {
+    pub fn writer(&self, buffer: BufferId) -> Option<usize> {
         self.writer[buffer.index()]
     }
 
     /// The call that makes a buffer, if it is one of the instruction `path`.
-    pub(super) fn made_by(&self, buffer: BufferId, path: &str) -> Option<usize> {
+    pub fn made_by(&self, buffer: BufferId, path: &str) -> Option<usize> {
         self.writer(buffer).filter(|&at| self.path(at) == path)
     }
 
     /// The calls that read a buffer or update it.
-    pub(super) fn users(&self, buffer: BufferId) -> &[usize] {
+    pub fn users(&self, buffer: BufferId) -> &[usize] {
         &self.users[buffer.index()]
     }
 
     /// Whether a value is used by one call alone, and not given back by the function.
-    pub(super) fn only_for(&self, buffer: BufferId, at: usize) -> bool {
+    pub fn only_for(&self, buffer: BufferId, at: usize) -> bool {
         self.users(buffer) == [at] && self.kind(buffer) == BufferKind::Activation
     }
 
     /// The first float parameter of a call.
-    pub(super) fn float(&self, at: usize) -> Option<f32> {
+    pub fn float(&self, at: usize) -> Option<f32> {
         self.call(at).params.iter().find_map(|param| if let Param::F32(value) = param { Some(*value) } else { None })
     }
 
     /// The first unsigned parameter of a call.
-    pub(super) fn number(&self, at: usize) -> Option<u32> {
+    pub fn number(&self, at: usize) -> Option<u32> {
         self.call(at).params.iter().find_map(|param| if let Param::U32(value) = param { Some(*value) } else { None })
     }
 
     /// An error about a call.
-    pub(super) fn refuse(&self, at: usize, what: impl Into<String>) -> Unsupported {
+    pub fn refuse(&self, at: usize, what: impl Into<String>) -> Unsupported {
         Unsupported { what: what.into(), at: self.call(at).label.clone() }
     }
 }

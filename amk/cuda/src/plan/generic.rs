@@ -3,8 +3,10 @@
 use super::flow::Flow;
 use super::group::{Group, Groups};
 use super::operand::read;
+use super::phase::same;
 use super::planner::Planner;
-use super::{Phase, UNIT, Unsupported, Work};
+use super::{Phase, PhaseKind, Plan, TaskCalls, UNIT, Unsupported, Work};
+use crate::image::{Encoder, Record};
 use amk::registry::Registry;
 use amk_ir::lower::{self, parts::Cut, parts::parts};
 use amk_ir::program::BufferKind;
@@ -33,6 +35,43 @@ pub struct Body {
     pub instruction: InstructionId,
     /// CUDA C++ text that defines a function of the instruction's name.
     pub text: &'static str,
+}
+
+impl PhaseKind for Generic {
+    fn label(&self) -> String {
+        self.label.clone()
+    }
+
+    fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
+        self.call(work).cloned().into_iter().for_each(|call| task.push(call));
+    }
+
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
+        self.call(work).map_or(Record::default(), |call| encoder.generic(self.body, call))
+    }
+
+    fn weight_bytes(&self, plan: &Plan) -> u64 {
+        let gathers = self.tiles.iter().any(|call| call.operands.iter().any(|o| o.buffer == plan.token));
+        let bytes = |operand: &Operand| {
+            let dtype = plan.program.buffers[operand.buffer.index()].dtype;
+            operand.region.len_at(0) * u64::from(dtype.bytes())
+        };
+        let weights = self.tiles.iter().flat_map(|call| &call.operands).filter(|operand| operand.early);
+        // Of a table from which a token takes a row, that row.
+        if gathers { 0 } else { weights.map(bytes).sum() }
+    }
+
+    fn same(&self, other: &dyn PhaseKind) -> bool {
+        same(self, other)
+    }
+}
+
+impl Generic {
+    /// The call of a task.
+    fn call(&self, work: &Work) -> Option<&Call> {
+        let &Work::Tile(tile) = work else { return None };
+        self.tiles.get(tile as usize)
+    }
 }
 
 /// The tiles of a generic call, over the buffers of the unrolled function, and the worker of each.
@@ -107,7 +146,7 @@ impl Planner<'_> {
             call.instruction = self.plan.bodies[body].instruction;
             tiles.push(call);
         }
-        let phase = self.begin_phase(Phase::Generic(Generic { body, label, tiles }));
+        let phase = self.begin_phase(Phase::new(Generic { body, label, tiles }));
         for (tile, &worker) in (0..).zip(&workers) {
             self.task(phase, worker as usize, Work::Tile(tile));
         }
@@ -135,7 +174,7 @@ impl Planner<'_> {
                     state
                 }
             },
-            (BufferKind::Activation, DType::F32) if self.groups.narrow.contains(&operand.buffer) => {
+            (BufferKind::Activation, DType::F32) if self.groups.packed.contains(&operand.buffer) => {
                 self.value(operand.buffer, DType::BF16)
             }
             (BufferKind::Activation, dtype @ (DType::F32 | DType::U32)) => self.value(operand.buffer, dtype),

@@ -1,152 +1,188 @@
 //! Grouping: which calls of a function the device computes together, found by following the data.
 //!
-//! | group | calls |
-//! |---|---|
-//! | product | `linear` with the norm of its input, its bias, the residual or the gate that takes its result; q, k and v together |
-//! | attention | `attention` with head norms, rotary embeddings and appends |
-//! | embed | the `embed` whose result only products read |
-//! | call | any other call: tasks of its own with the instruction's generic device body |
-//!
-//! A group is formed where its calls, shapes and constants are what the fast device code computes and what passes between them is
-//! read by nothing else. A group that cannot get what it reads is given up, and the rest is grouped again without it.
+//! Registered fusions take calls into groups where their calls, shapes and constants are what a
+//! body computes and what passes between them is read by nothing else. Any other call becomes tasks
+//! of its own with the instruction's generic device body. A group that cannot get what it reads is
+//! given up, and the rest is grouped again without it.
 
-use super::attention::{Attention, Turn, attention_at};
 use super::flow::Flow;
-use super::product::{Delivered, Product, Products};
-use super::{Precision, UNIT};
+use super::{Planner, Precision, UNIT, Unsupported};
+use crate::extensions::Extensions;
 use crate::schedule::DeviceSchedule;
+use crate::set::body_sets;
 use amk_ir::lower::parts::{Cut, parts};
 use amk_ir::program::BufferKind;
 use amk_ir::{Access, BufferId};
+use core::any::Any;
+use core::fmt::Debug;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
-/// The instruction that looks a token up.
-pub(super) const EMBED: &str = "amk_kernels::embed";
+/// Calls that a fused body computes together.
+pub trait FusedGroup: Any + Debug + Send + Sync {
+    /// The calls; the first leads.
+    fn calls(&self) -> &[usize];
+    /// The values that its code reads as packets of bf16 pairs.
+    fn packed(&self) -> Vec<BufferId> {
+        Vec::new()
+    }
+    /// The value that it leaves with the workers and publishes to none.
+    fn unpublished(&self) -> Option<BufferId> {
+        None
+    }
+    /// Whether it finds an unpublished value by itself.
+    fn finds(&self, _value: BufferId) -> bool {
+        false
+    }
+    /// Whether it keeps a state that the loader reads ahead: a step must take every slot of the
+    /// ring then.
+    fn keeps_state(&self) -> bool {
+        false
+    }
+    /// Checks that the group can come here in the order of all; `seen` is what the groups before
+    /// it left.
+    ///
+    /// # Errors
+    /// The call that leads a group which must be given up.
+    fn check(&self, _flow: &Flow<'_>, _seen: &mut Extensions) -> Result<(), usize> {
+        Ok(())
+    }
+    /// Adds the buffers that must have their place before any phase of the program.
+    fn begin(&self, _planner: &mut Planner<'_>) {}
+    /// Adds its phases.
+    ///
+    /// # Errors
+    /// [`Unsupported`].
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported>;
+}
 
 /// Calls that the device computes together.
 #[derive(Clone, Debug)]
 pub(super) enum Group {
     /// One call, by its generic device body.
     Call(usize),
-    /// The embedding of the token.
-    Embed(usize),
-    /// A projection.
-    Product(Product),
-    /// The attention of a layer.
-    Attention(Attention),
+    /// Calls of a fused body.
+    Fused(Arc<dyn FusedGroup>),
 }
 
-/// The groups in the order in which the device computes them, and the constants that all of them share.
+/// The groups in the order in which the device computes them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     pub(super) list: Vec<Group>,
-    /// Epsilon of all norms.
-    pub(super) eps: f32,
-    /// What all attentions turn by.
-    pub(super) turn: Option<Turn>,
-    /// Values that fast device code reads: packets of bf16 pairs.
-    pub(super) narrow: HashSet<BufferId>,
+    /// What the fusions know of the whole function.
+    pub(super) shared: Extensions,
+    /// Values that fused code reads: packets of bf16 pairs.
+    pub(super) packed: HashSet<BufferId>,
 }
 
 impl Group {
     /// The call by which the group is known.
     fn lead(&self) -> usize {
-        match self {
-            Self::Call(at) | Self::Embed(at) => *at,
-            Self::Product(product) => product.calls[0],
-            Self::Attention(attention) => attention.calls[0],
-        }
+        self.calls()[0]
     }
 
     fn calls(&self) -> &[usize] {
         match self {
-            Self::Call(at) | Self::Embed(at) => core::slice::from_ref(at),
-            Self::Product(product) => &product.calls,
-            Self::Attention(attention) => &attention.calls,
+            Self::Call(at) => core::slice::from_ref(at),
+            Self::Fused(group) => group.calls(),
         }
     }
 
-    /// The values that the fast code of the group reads as packets of pairs.
-    fn narrow(&self) -> Vec<BufferId> {
+    fn packed(&self) -> Vec<BufferId> {
         match self {
-            Self::Call(_) | Self::Embed(_) => Vec::new(),
-            Self::Product(product) => vec![product.input],
-            Self::Attention(attention) => attention.qkv.to_vec(),
+            Self::Call(_) => Vec::new(),
+            Self::Fused(group) => group.packed(),
         }
     }
 }
 
-/// Groups the calls of a function; `without` are calls that lead no group of fast code.
+impl Groups {
+    /// The calls that lead groups which keep states.
+    pub(super) fn keeping_states(&self) -> Vec<usize> {
+        let keeps = |group: &&Group| matches!(group, Group::Fused(fused) if fused.keeps_state());
+        self.list.iter().filter(keeps).map(Group::lead).collect()
+    }
+}
+
+/// The calls of a function while fusions take them into groups.
+pub struct Grouping<'a> {
+    /// The data flow.
+    pub flow: &'a Flow<'a>,
+    /// What was chosen.
+    pub schedule: &'a DeviceSchedule,
+    /// What the fusions know of the whole function.
+    pub shared: Extensions,
+    excluded: &'a HashSet<usize>,
+    taken: Vec<bool>,
+    groups: Vec<Arc<dyn FusedGroup>>,
+}
+
+impl Grouping<'_> {
+    /// The numbers of all calls.
+    pub fn calls(&self) -> std::ops::Range<usize> {
+        0..self.taken.len()
+    }
+
+    /// Whether a call is in no group.
+    pub fn free(&self, at: usize) -> bool {
+        !self.taken[at]
+    }
+
+    /// Whether a call may lead a group: one that had to be given up may not.
+    pub fn may_lead(&self, at: usize) -> bool {
+        !self.excluded.contains(&at)
+    }
+
+    /// Takes a call that every group which reads its result computes by itself.
+    pub fn take(&mut self, at: usize) {
+        self.taken[at] = true;
+    }
+
+    /// Adds a group, and takes its calls.
+    pub fn push(&mut self, group: impl FusedGroup) {
+        group.calls().iter().for_each(|&at| self.taken[at] = true);
+        self.groups.push(Arc::new(group));
+    }
+
+    /// The groups of a kind so far.
+    pub fn groups<T: FusedGroup>(&self) -> impl Iterator<Item = &T> {
+        self.groups.iter().filter_map(|group| (&**group as &dyn Any).downcast_ref())
+    }
+}
+
+/// Groups the calls of a function; those in `excluded` lead no group of fused code.
 pub(super) fn group(
     flow: &Flow<'_>,
     schedule: &DeviceSchedule,
     precision: Precision,
-    without: &HashSet<usize>,
+    excluded: &HashSet<usize>,
 ) -> Groups {
-    let mut without = without.clone();
+    let mut excluded = excluded.clone();
     if precision == Precision::F32 || !schedule.fusion {
         let list = (0..flow.unrolled.calls.len()).map(Group::Call).collect();
         return Groups { list, ..Groups::default() };
     }
     loop {
-        let groups = form(flow, schedule, &without);
+        let groups = form(flow, schedule, &excluded);
         match ordered(flow, groups) {
             Ok(groups) => return groups,
-            Err(given_up) => without.insert(given_up),
+            Err(given_up) => excluded.insert(given_up),
         };
     }
 }
 
-fn form(flow: &Flow<'_>, schedule: &DeviceSchedule, without: &HashSet<usize>) -> Groups {
-    let norms = ["amk_kernels::rms_norm", "amk_kernels::head_norm"];
-    let all = 0..flow.unrolled.calls.len();
-    let eps = all.clone().find(|&at| norms.contains(&flow.path(at))).and_then(|at| flow.float(at)).unwrap_or(0.0);
-    let mut products = Products::new(flow, schedule, eps, without);
-    let mut groups = Groups { eps, ..Groups::default() };
-    for at in all.clone().filter(|at| !without.contains(at)) {
-        if let Some(attention) = attention_at(flow, schedule, at, eps, groups.turn) {
-            groups.turn = Some(attention.turn);
-            products.take(&attention.calls);
-            products.together(&attention.qkv);
-            groups.list.push(Group::Attention(attention));
-        }
+fn form(flow: &Flow<'_>, schedule: &DeviceSchedule, excluded: &HashSet<usize>) -> Groups {
+    let taken = vec![false; flow.unrolled.calls.len()];
+    let shared = Extensions::default();
+    let mut grouping = Grouping { flow, schedule, shared, excluded, taken, groups: Vec::new() };
+    for fusion in body_sets().into_iter().flat_map(|set| set.fusions) {
+        fusion.group(&mut grouping);
     }
-    all.clone().for_each(|at| products.gated(at));
-    all.clone().for_each(|at| products.residual(at));
-    all.clone().for_each(|at| products.single(at));
-    products.inline_norms();
-    let Products { list, mut taken, .. } = products;
-    groups.list.extend(list.into_iter().map(Group::Product));
-    if let Some(at) = embed(flow, &groups, &taken, without) {
-        taken[at] = true;
-        groups.list.push(Group::Embed(at));
-    }
-    groups.list.extend(all.filter(|&at| !taken[at]).map(Group::Call));
-    groups.narrow = groups.list.iter().flat_map(Group::narrow).collect();
-    groups
-}
-
-/// The embedding that every product which needs it looks up by itself.
-fn embed(flow: &Flow<'_>, groups: &Groups, taken: &[bool], without: &HashSet<usize>) -> Option<usize> {
-    let calls = flow.unrolled.calls.len();
-    let at = (0..calls).find(|&at| flow.path(at) == EMBED && !taken[at] && !without.contains(&at))?;
-    let value = flow.result(at)?;
-    let token = flow.operand(at, 1)?;
-    let shape = flow.shape(value);
-    let products = || groups.list.iter().filter_map(|group| if let Group::Product(p) = group { Some(p) } else { None });
-    // Norms of it that products take in are read by nothing else.
-    let fits = |user: usize| {
-        let of_product = |product: &Product| {
-            product.calls.contains(&user)
-                || (product.input == value && product.norm.is_some() && flow.path(user) == "amk_kernels::rms_norm")
-        };
-        taken[user] && products().any(of_product)
-    };
-    let holds = flow.kind(token) == BufferKind::Input
-        && flow.kind(value) == BufferKind::Activation
-        && shape[0].is_multiple_of(32)
-        && flow.users(value).iter().all(|&user| fits(user));
-    holds.then_some(at)
+    let Grouping { shared, taken, groups, .. } = grouping;
+    let mut list: Vec<Group> = groups.into_iter().map(Group::Fused).collect();
+    list.extend((0..taken.len()).filter(|&at| !taken[at]).map(Group::Call));
+    let packed = list.iter().flat_map(Group::packed).collect();
+    Groups { list, shared, packed }
 }
 
 /// The groups in the order of their data, or the call that leads a group that must be given up.
@@ -155,34 +191,20 @@ fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, usize> {
     groups.list = order.into_iter().map(|at| groups.list[at].clone()).collect();
     let generic: HashSet<usize> =
         groups.list.iter().filter_map(|group| if let Group::Call(at) = group { Some(*at) } else { None }).collect();
-    let embed = groups.list.iter().find_map(|group| if let Group::Embed(at) = group { Some(*at) } else { None });
-    let embedded = embed.and_then(|at| flow.result(at));
-    let mut held = None;
-    for group in &groups.list {
-        for value in group.narrow() {
-            let whole = match flow.writer(value) {
-                None => false,
-                Some(at) if generic.contains(&at) => pairs(flow, at),
-                Some(_) => embedded != Some(value) || matches!(group, Group::Product(_)),
-            };
-            if !whole {
-                return Err(group.lead());
-            }
+    let fused =
+        || groups.list.iter().filter_map(|group| if let Group::Fused(fused) = group { Some(fused) } else { None });
+    let unpublished: HashSet<BufferId> = fused().filter_map(|fused| fused.unpublished()).collect();
+    let mut seen = Extensions::default();
+    for fused in fused() {
+        let reachable = |value: BufferId| match flow.writer(value) {
+            None => false,
+            Some(at) if generic.contains(&at) => pairs(flow, at),
+            Some(_) => !unpublished.contains(&value) || fused.finds(value),
+        };
+        if !fused.packed().into_iter().all(reachable) {
+            return Err(fused.calls()[0]);
         }
-        match group {
-            Group::Embed(_) => held = embedded,
-            Group::Product(Product { output: Delivered::Residual { before, after }, .. }) => {
-                // The embedding exists as the residual that the workers hold, and as nothing else.
-                if let Some(at) = embed.filter(|_| embedded == Some(*before) && held != embedded) {
-                    return Err(at);
-                }
-                if flow.writer(*before).is_none() {
-                    return Err(group.lead());
-                }
-                held = Some(*after);
-            }
-            _ => {}
-        }
+        fused.check(flow, &mut seen)?;
     }
     Ok(groups)
 }

@@ -6,13 +6,15 @@ use core::fmt;
 use std::ops::Range;
 
 /// Why an image is not the verified program.
-pub(crate) struct Refusal {
+#[derive(Debug)]
+pub struct Refusal {
     field: &'static str,
     what: String,
 }
 
 impl Refusal {
-    pub(crate) fn new(field: &'static str, what: impl Into<String>) -> Self {
+    /// A refusal that names a field: `{field}` {what}.
+    pub fn new(field: &'static str, what: impl Into<String>) -> Self {
         Self { field, what: what.into() }
     }
 }
@@ -25,43 +27,50 @@ impl fmt::Display for Refusal {
 
 /// Where an operand lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub enum Place {
     /// In memory of its own.
     Buffer(BufferId),
-    /// In the worker's shared memory: the residual of the rows that it owns.
-    Residual,
-    /// Likewise: the state of its search for a token.
-    Search,
+    /// In memory of the worker's own, which it keeps from task to task: the place of this name.
+    Kept(&'static str),
     /// In registers or shared memory, between two calls of the task.
     Local(usize),
 }
 
 /// An operand, and the field of the record that says where it is.
 #[derive(Clone, Debug)]
-pub(super) struct DecodedOperand {
-    pub(super) field: &'static str,
-    pub(super) place: Place,
-    pub(super) region: Region,
-    pub(super) access: Access,
-    pub(super) early: bool,
+pub struct DecodedOperand {
+    /// The field.
+    pub field: &'static str,
+    /// Where it lies.
+    pub place: Place,
+    /// Its elements.
+    pub region: Region,
+    /// What the call does with them.
+    pub access: Access,
+    /// Whether they may be read before the waits.
+    pub early: bool,
 }
 
 /// A call that the device runs.
 #[derive(Clone, Debug)]
-pub(super) struct DecodedCall<'p> {
+pub struct DecodedCall<'p> {
     /// The path of the instruction.
-    pub(super) path: &'p str,
-    pub(super) operands: Vec<DecodedOperand>,
-    pub(super) params: Vec<Param>,
+    pub path: &'p str,
+    /// The operands in order.
+    pub operands: Vec<DecodedOperand>,
+    /// The parameters in order.
+    pub params: Vec<Param>,
 }
 
 impl<'p> DecodedCall<'p> {
-    pub(super) fn new(path: &'p str, operands: Vec<DecodedOperand>) -> Self {
+    /// A call without parameters.
+    pub fn new(path: &'p str, operands: Vec<DecodedOperand>) -> Self {
         Self { path, operands, params: Vec::new() }
     }
 }
 
-pub(super) fn region(ranges: &[Range<u32>]) -> Region {
+/// A region of fixed ranges, one a dimension.
+pub fn region(ranges: &[Range<u32>]) -> Region {
     let intervals: Vec<Interval> =
         ranges.iter().map(|range| Interval { lo: Bound::fixed(range.start), hi: Bound::fixed(range.end) }).collect();
     Region::new(&intervals).unwrap_or(Region::full(&[]))
@@ -71,25 +80,31 @@ fn operand(field: &'static str, place: Place, ranges: &[Range<u32>], access: Acc
     DecodedOperand { field, place, region: region(ranges), access, early: false }
 }
 
-pub(super) fn read(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
+/// A read.
+pub fn read(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
     operand(field, place, ranges, Access::Read)
 }
 
-pub(super) fn write(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
+/// A write of every element.
+pub fn write(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
     operand(field, place, ranges, Access::Write)
 }
 
-pub(super) fn update(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
+/// An update.
+pub fn update(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
     operand(field, place, ranges, Access::Update)
 }
 
 /// A read of what no task writes: a tape, a constant.
-pub(super) fn early(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
+pub fn early(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
     DecodedOperand { early: true, ..read(field, place, ranges) }
 }
 
 /// Refuses fields that the device does not read for a kind of record but are not 0.
-pub(super) fn only(record: &Record, used: &[&str]) -> Result<(), Refusal> {
+///
+/// # Errors
+/// The first such field.
+pub fn only(record: &Record, used: &[&str]) -> Result<(), Refusal> {
     let Record { op: _, units, input, output, shape, row, norm, bias, layer, aux, partial, tape, .. } = *record;
     let fields = [
         ("units", u32::from(units)),
@@ -110,8 +125,11 @@ pub(super) fn only(record: &Record, used: &[&str]) -> Result<(), Refusal> {
     }
 }
 
-/// Rows of 8 that a record's units stand for, from its first row on.
-pub(super) fn rows(record: &Record, each: u32) -> Result<Range<u32>, Refusal> {
+/// Rows that a record's units of `each` rows stand for, from its first row on.
+///
+/// # Errors
+/// They overflow.
+pub fn rows(record: &Record, each: u32) -> Result<Range<u32>, Refusal> {
     let end = record.row.checked_add(u32::from(record.units) * each);
     end.map(|end| record.row..end).ok_or_else(|| Refusal::new("row", format!("is {}, out of range", record.row)))
 }

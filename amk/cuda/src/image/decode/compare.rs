@@ -15,7 +15,7 @@ pub(super) fn calls(
     decoded: &[DecodedCall<'_>],
     expected: &[Call],
 ) -> Result<(), Refusal> {
-    let mut comparison = Comparison { places, state, locals: Vec::new(), residual: None, search: None };
+    let mut comparison = Comparison { places, state, locals: Vec::new(), kept: Vec::new() };
     for (number, (decoded, expected)) in decoded.iter().zip(expected).enumerate() {
         comparison.call(number, decoded, expected)?;
     }
@@ -23,9 +23,8 @@ pub(super) fn calls(
         let what = format!("mean {} calls, the program has {}", decoded.len(), expected.len());
         return Err(Refusal::new("op, units", what));
     }
-    let Comparison { residual, search, .. } = comparison;
-    state.residual = residual.or(state.residual);
-    state.search = search.or(state.search);
+    let kept = comparison.kept;
+    state.kept.extend(kept);
     Ok(())
 }
 
@@ -35,8 +34,7 @@ struct Comparison<'c, 'p> {
     /// The buffers of the task's locals, by number.
     locals: Vec<BufferId>,
     /// What the task leaves in the worker's memory.
-    residual: Held,
-    search: Held,
+    kept: Vec<(&'static str, (BufferId, Region))>,
 }
 
 impl Comparison<'_, '_> {
@@ -63,9 +61,8 @@ impl Comparison<'_, '_> {
             Place::Buffer(known) => known == buffer,
             Place::Local(number) if writes => self.begin_local(number, buffer, region),
             Place::Local(number) => self.locals.get(number) == Some(&buffer),
-            Place::Residual | Place::Search if writes => self.keep(decoded.place, buffer, region),
-            Place::Residual => self.state.residual == Some((buffer, region)),
-            Place::Search => self.state.search == Some((buffer, region)),
+            Place::Kept(name) if writes => self.keep(name, buffer, region),
+            Place::Kept(name) => self.held(name) == Some((buffer, region)),
         };
         let same = (decoded.region, decoded.access, decoded.early) == (region, expected.access, expected.early);
         if holds && same && expected.routed.is_none() {
@@ -85,12 +82,15 @@ impl Comparison<'_, '_> {
     }
 
     /// The worker keeps a value that no other worker can read.
-    fn keep(&mut self, place: Place, buffer: BufferId, region: Region) -> bool {
-        let held = if place == Place::Residual { &mut self.residual } else { &mut self.search };
-        *held = Some((buffer, region));
+    fn keep(&mut self, name: &'static str, buffer: BufferId, region: Region) -> bool {
+        self.kept.push((name, (buffer, region)));
         self.places
             .buffer(buffer)
             .is_some_and(|buffer| buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter)
+    }
+
+    fn held(&self, name: &str) -> Held {
+        self.state.kept.get(name).copied()
     }
 
     fn shown(&self, DecodedOperand { place, region, .. }: &DecodedOperand) -> String {
@@ -98,8 +98,7 @@ impl Comparison<'_, '_> {
             |held: Held| held.map_or("nothing".to_owned(), |(id, region)| self.places.name(id) + &region.to_string());
         match *place {
             Place::Buffer(id) => format!("{}{region}", self.places.name(id)),
-            Place::Residual => format!("{region} of the worker's residual, which holds {}", held(self.state.residual)),
-            Place::Search => format!("{region} of the worker's search, which holds {}", held(self.state.search)),
+            Place::Kept(name) => format!("{region} of the worker's {name}, which holds {}", held(self.held(name))),
             Place::Local(number) => format!("local {number}{region}"),
         }
     }

@@ -116,7 +116,7 @@ fn operand(
     let fixed = |interval: &Interval| interval.lo.base..interval.hi.base;
     match (tile.form & 255, region.intervals()) {
         // The device has one token and does not look where in the buffer it is.
-        (TOKEN, [own]) if fixed(own) != state.own() => {
+        (TOKEN, [own]) if fixed(own) != state.row() => {
             return Err(Refusal::new("tile", format!("is the token of {own}, expected the worker's own")));
         }
         (LOGITS, [rows]) => state.computed(fixed(rows)),
@@ -139,8 +139,8 @@ fn buffer(places: &Places<'_>, tile: &TileWords) -> Result<BufferId, Refusal> {
         PACKETS_BF16 => packets(Format::Pairs)?,
         PACKETS_F32 | PACKETS_U32 => packets(Format::Words)?,
         PLAIN_F32 | PLAIN_BF16 | STATE_F32 => plain().ok_or_else(nowhere)?,
-        TOKEN if at == 0 => places.fixed().token,
-        LOGITS if at == 0 => places.fixed().logits,
+        TOKEN if at == 0 => places.image.token,
+        LOGITS if at == 0 => places.image.logits,
         _ => return Err(nowhere()),
     };
     let known = places.buffer(id).ok_or_else(nowhere)?;

@@ -1,20 +1,18 @@
 //! Which program buffer lies where on the device.
 
 use super::call::{Place, Refusal};
-use crate::image::{Fixed, Image};
+use crate::extensions::Extensions;
+use crate::image::Image;
 use crate::plan::Body;
+use crate::set::{RecordKind, record_kinds};
 use amk_ir::text::Shown;
-use amk_ir::{Buffer, BufferId, Call, DType, Exchange, Program};
+use amk_ir::{Buffer, BufferId, DType, Exchange, Program};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The instructions of which the program says what an attention leaves to the image.
-const COMBINE: &str = "amk_kernels::combine_splits";
-const ATTEND: [&str; 2] = ["amk_kernels::attention_split", "amk_kernels::normed_attention_split"];
-
 /// How a record's code reads packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub enum Format {
     /// Two bf16 elements.
     Pairs,
     /// One element of 32 bits.
@@ -24,36 +22,42 @@ pub(super) enum Format {
 }
 
 /// Which program buffer lies where.
-pub(super) struct Places<'p> {
-    pub(super) image: &'p Image,
-    pub(super) program: &'p Program,
+pub struct Places<'p> {
+    /// The image.
+    pub image: &'p Image,
+    /// The verified program.
+    pub program: &'p Program,
+    /// What its calls say of it as a whole.
+    pub survey: Survey,
+    pub(super) kinds: Vec<&'static dyn RecordKind>,
     pub(super) bodies: &'p [Body],
     /// First packets of buffers, ascending.
     packets: Vec<(u32, BufferId)>,
     /// First elements of constants, ascending.
     constants: Vec<(u32, BufferId)>,
-    /// By the buffer of split results: what they are combined into.
-    combined: HashMap<BufferId, BufferId>,
-    /// By the buffer of split results: their log-sum-exps, which travel in its packets.
-    lse: HashMap<BufferId, BufferId>,
-    /// By the buffer of split results: the keys of the attention.
-    keys: HashMap<BufferId, BufferId>,
     /// By op: the first packet that its tasks publish.
     first: Vec<Option<u32>>,
     /// By event: signals in a step.
     pub(super) fan_in: Vec<u32>,
 }
 
-/// The log-sum-exps of each buffer of split results: they have no packets of their own, but travel
-/// in those of the results, one for two dims.
-pub(super) fn travelling(program: &Program) -> HashMap<BufferId, BufferId> {
-    let path = |call: &Call| program.instructions.get(call.instruction.index()).map_or("", |known| &known.path);
-    let attentions = program.tasks.iter().flat_map(|task| &task.calls).filter(|call| ATTEND.contains(&path(call)));
-    let pairs = attentions.filter_map(|call| match &call.operands[..] {
-        [.., partial, lse] => Some((partial.buffer, lse.buffer)),
-        _ => None,
-    });
-    pairs.collect()
+/// What the calls of a program say of it as a whole, noted by the kinds of records.
+#[derive(Default)]
+pub struct Survey {
+    /// Buffers without packets of their own, each with the one in whose packets its elements
+    /// travel.
+    pub carried: HashMap<BufferId, BufferId>,
+    /// Anything else.
+    pub notes: Extensions,
+}
+
+impl Survey {
+    /// The survey of all registered kinds.
+    pub(super) fn new(program: &Program) -> Self {
+        let mut survey = Self::default();
+        record_kinds().into_iter().for_each(|kind| kind.survey(program, &mut survey));
+        survey
+    }
 }
 
 impl<'p> Places<'p> {
@@ -68,9 +72,8 @@ impl<'p> Places<'p> {
             bodies,
             packets,
             constants,
-            combined: HashMap::new(),
-            lse: travelling(program),
-            keys: HashMap::new(),
+            survey: Survey::new(program),
+            kinds: record_kinds(),
             first: vec![None; program.ops.len()],
             fan_in: vec![0; program.events.len()],
         };
@@ -86,16 +89,6 @@ impl<'p> Places<'p> {
                 }
             }
             for call in &task.calls {
-                let path = self.program.instructions.get(call.instruction.index()).map_or("", |known| &known.path);
-                match (&call.operands[..], ATTEND.contains(&path)) {
-                    ([partial, _, attended], _) if path == COMBINE => {
-                        self.combined.insert(partial.buffer, attended.buffer);
-                    }
-                    ([.., keys, _, partial, _], true) => {
-                        self.keys.insert(partial.buffer, keys.buffer);
-                    }
-                    _ => {}
-                }
                 let written = call.operands.iter().filter(|operand| operand.access.writes());
                 let at = written.filter_map(|operand| self.image.packet_at.get(&operand.buffer)).min().copied();
                 if let (Some(at), Some(first)) = (at, task.op.and_then(|op| self.first.get_mut(op.index()))) {
@@ -105,19 +98,18 @@ impl<'p> Places<'p> {
         }
     }
 
-    pub(super) fn fixed(&self) -> &'p Fixed {
-        &self.image.fixed
-    }
-
-    pub(super) fn buffer(&self, id: BufferId) -> Option<&'p Buffer> {
+    /// A buffer of the program.
+    pub fn buffer(&self, id: BufferId) -> Option<&'p Buffer> {
         self.program.buffers.get(id.index())
     }
 
-    pub(super) fn name(&self, id: BufferId) -> String {
+    /// A buffer as messages name it.
+    pub fn name(&self, id: BufferId) -> String {
         self.buffer(id).map_or("a buffer that does not exist".to_owned(), |buffer| format!("`{}`", Shown(&buffer.name)))
     }
 
-    pub(super) fn shape(&self, id: BufferId) -> &'p [u32] {
+    /// The shape of a buffer.
+    pub fn shape(&self, id: BufferId) -> &'p [u32] {
         self.buffer(id).map_or(&[], |buffer| &buffer.shape)
     }
 
@@ -141,7 +133,10 @@ impl<'p> Places<'p> {
     }
 
     /// The buffer and its elements behind `len` elements from packet `at` on.
-    pub(super) fn elements(
+    ///
+    /// # Errors
+    /// There is none; names the field.
+    pub fn elements(
         &self,
         field: &'static str,
         at: u32,
@@ -159,7 +154,10 @@ impl<'p> Places<'p> {
     }
 
     /// The buffer that begins at packet `at`.
-    pub(super) fn begins(&self, field: &'static str, at: u32, format: Format) -> Result<BufferId, Refusal> {
+    ///
+    /// # Errors
+    /// There is none; names the field.
+    pub fn begins(&self, field: &'static str, at: u32, format: Format) -> Result<BufferId, Refusal> {
         match self.holder(field, at, format)? {
             (id, 0) => Ok(id),
             (id, packet) => Err(Refusal::new(field, format!("points at packet {packet} of {}", self.name(id)))),
@@ -167,13 +165,10 @@ impl<'p> Places<'p> {
     }
 
     /// The buffer of a shape that begins at packet `at`.
-    pub(super) fn whole(
-        &self,
-        field: &'static str,
-        at: u32,
-        shape: &[u32],
-        format: Format,
-    ) -> Result<BufferId, Refusal> {
+    ///
+    /// # Errors
+    /// There is none; names the field.
+    pub fn whole(&self, field: &'static str, at: u32, shape: &[u32], format: Format) -> Result<BufferId, Refusal> {
         let id = self.begins(field, at, format)?;
         if self.shape(id) != shape {
             let what = format!("points at {}{:?}, expected a buffer {shape:?}", self.name(id), self.shape(id));
@@ -183,7 +178,10 @@ impl<'p> Places<'p> {
     }
 
     /// The constant and its elements behind `len` elements from element `at` on.
-    pub(super) fn constant(&self, field: &'static str, at: u32, len: u32) -> Result<(Place, Range<u32>), Refusal> {
+    ///
+    /// # Errors
+    /// There is none; names the field.
+    pub fn constant(&self, field: &'static str, at: u32, len: u32) -> Result<(Place, Range<u32>), Refusal> {
         let after = self.constants.partition_point(|&(first, _)| first <= at);
         let nowhere = || Refusal::new(field, format!("points at constant {at}, which no buffer has"));
         let &(start, id) = after.checked_sub(1).and_then(|before| self.constants.get(before)).ok_or_else(nowhere)?;
@@ -195,26 +193,8 @@ impl<'p> Places<'p> {
         Ok((Place::Buffer(id), first..first + len))
     }
 
-    /// What the program combines split results into.
-    pub(super) fn combined(&self, partial: BufferId) -> Option<BufferId> {
-        self.combined.get(&partial).copied()
-    }
-
-    /// The log-sum-exps of split results.
-    pub(super) fn lse(&self, partial: BufferId) -> Result<BufferId, Refusal> {
-        let none =
-            || Refusal::new("partial", format!("points at {}, whose log-sum-exps no task writes", self.name(partial)));
-        self.lse.get(&partial).copied().ok_or_else(none)
-    }
-
-    /// The layer of the attention that gives split results, in the order of the caches.
-    pub(super) fn layer(&self, partial: BufferId) -> Option<u32> {
-        let keys = self.keys.get(&partial)?;
-        self.fixed().caches.iter().position(|[known, _]| known == keys).map(|layer| layer as u32)
-    }
-
     /// The first packet that the tasks of the same op as a task publish.
-    pub(super) fn first(&self, task: u32) -> Option<u32> {
+    pub fn first(&self, task: u32) -> Option<u32> {
         let op = self.program.tasks.get(task as usize)?.op?;
         self.first.get(op.index()).copied().flatten()
     }

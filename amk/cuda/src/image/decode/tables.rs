@@ -1,11 +1,11 @@
 //! What lies where, and the numbers that all tasks share.
 
 use super::call::Refusal;
-use super::places::travelling;
+use super::places::Survey;
 use super::worker::WorkerState;
-use crate::image::{Fixed, Image, LINE};
-use crate::plan::{BLOCK, Plan};
-use crate::schedule::MOST_RING_SLOTS;
+use crate::image::{Image, LINE};
+use crate::plan::Plan;
+use crate::set::body_sets;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Program};
 use std::collections::HashSet;
 
@@ -16,10 +16,9 @@ pub(super) fn check(image: &Image, program: &Program, plan: &Plan, workers: usiz
     check_events(image, program, end)?;
     check_constants(image, program)?;
     check_plain(image, program)?;
-    check_fixed(&image.fixed, program, plan)?;
-    let streams = |pieces: &Vec<_>| pieces.len() >= MOST_RING_SLOTS as usize;
-    if !image.fixed.caches.is_empty() && !image.pieces.iter().all(streams) {
-        return Err(Refusal::new("pieces", "of a worker are fewer than the slots of the ring"));
+    check_results(image, program)?;
+    for set in body_sets() {
+        set.shared.check(image, program, plan)?;
     }
     Ok(())
 }
@@ -74,7 +73,7 @@ fn apart(field: &'static str, mut ranges: Vec<(u64, u64)>) -> Result<u64, Refusa
 /// Every packet buffer has packets of its own, but for log-sum-exps; gives the end of all.
 fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
     let mut ranges = Vec::new();
-    let travelling: HashSet<BufferId> = travelling(program).into_values().collect();
+    let carried: HashSet<BufferId> = Survey::new(program).carried.into_keys().collect();
     for (id, buffer) in program.buffers.iter().enumerate() {
         let at = image.packet_at.get(&BufferId::from(id));
         match (buffer.exchange, at) {
@@ -83,7 +82,7 @@ fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
                 ranges.push((u64::from(at), words * u64::from(slots)));
             }
             (Exchange::Counter, None) => {}
-            (Exchange::Packet { slots: 1 }, None) if travelling.contains(&BufferId::from(id)) => {}
+            (Exchange::Packet { slots: 1 }, None) if carried.contains(&BufferId::from(id)) => {}
             _ => return Err(Refusal::new("packet_at", format!("is wrong about whether `{}` is packets", buffer.name))),
         }
     }
@@ -138,62 +137,12 @@ fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The parameters of a launch that are the same in all launches.
-fn check_fixed(fixed: &Fixed, program: &Program, plan: &Plan) -> Result<(), Refusal> {
-    let shape = |id| buffer(program, id).map_or(&[][..], |buffer: &Buffer| &buffer.shape);
-    let head_dim = fixed.attention.map_or(0, |form| form.head_dim);
-    let hidden = fixed.embedding.map_or(0, |table| shape(table).get(1).copied().unwrap_or(0));
-    let numbers = [
-        ("hidden", fixed.hidden, hidden),
-        ("vocab", fixed.vocab, shape(fixed.logits).first().copied().unwrap_or(0)),
-        ("kv_blocks", fixed.kv_blocks, program.positions.div_ceil(BLOCK) + 1),
-        ("rotary", fixed.rotary, head_dim / 2),
-        ("run", fixed.attention.map_or(0, |form| form.run), fixed.attention.map_or(0, |_| plan.schedule.run)),
-    ];
-    for (field, value, expected) in numbers {
-        if value != expected {
-            return Err(Refusal::new(field, format!("is {value}, the program's buffers have {expected}")));
-        }
-    }
-    // The program's instructions have no such parameters: the plan took them from the function.
-    let factors = [
-        ("rope_scale", fixed.rope_scale, plan.rope_scale),
-        ("score_scale", fixed.score_scale, plan.score_scale),
-        ("eps", fixed.eps, plan.eps),
-    ];
-    for (field, value, expected) in factors {
-        if value.to_bits() != expected.to_bits() {
-            return Err(Refusal::new(field, format!("is {value}, the plan has {expected}")));
-        }
-    }
-    check_caches(fixed, program)
-}
-
-/// Caches `[kv_heads, splits, share, head_dim]` whose splits have room for all their positions.
-fn check_caches(fixed: &Fixed, program: &Program) -> Result<(), Refusal> {
-    let Some(form) = fixed.attention else {
-        return match fixed.caches.is_empty() {
-            true => Ok(()),
-            false => Err(Refusal::new("caches", "are there without an attention")),
-        };
-    };
-    let run = form.run * BLOCK;
-    let mut seen = Vec::new();
-    for &id in fixed.caches.iter().flatten() {
-        let cache = buffer(program, id).filter(|cache| (cache.kind, cache.dtype) == (BufferKind::State, DType::BF16));
-        let fits = cache.is_some_and(|cache| match cache.shape[..] {
-            [kv_heads, splits, share, head_dim] => {
-                (kv_heads, splits, head_dim) == (form.kv_heads, form.splits, form.head_dim)
-                    && share.is_multiple_of(run)
-                    && u64::from(share) * u64::from(splits) >= u64::from(program.positions)
-            }
-            _ => false,
-        });
-        if !fits || seen.contains(&id) {
-            let name = cache.map_or("?", |cache| cache.name.as_str());
-            return Err(Refusal::new("caches", format!("have `{name}`, which is not one of the attention's form")));
-        }
-        seen.push(id);
+/// The logits are the program's only output; the tokens are a state with one for each worker.
+fn check_results(image: &Image, program: &Program) -> Result<(), Refusal> {
+    let logits = buffer(program, image.logits).filter(|logits| logits.kind == BufferKind::Output);
+    let vocab = logits.and_then(|logits| logits.shape.first().copied());
+    if vocab != Some(image.vocab) {
+        return Err(Refusal::new("vocab", format!("is {}, the logits have {vocab:?}", image.vocab)));
     }
     Ok(())
 }

@@ -1,0 +1,91 @@
+//! Phases: what all workers do side by side, and the trait behind each.
+
+use super::{Generic, Plan, TaskCalls, Work};
+use crate::cost::{CostModel, Load, Overhead};
+use crate::image::{Encoder, Record};
+use crate::tape::Piece;
+use amk_ir::BufferId;
+use core::any::Any;
+use core::fmt::Debug;
+use std::sync::Arc;
+
+/// What the workers do in a phase.
+#[derive(Clone, Debug)]
+pub struct Phase(Arc<dyn PhaseKind>);
+
+/// The kind of a phase: how a worker's part of it becomes calls, a record and a piece of a tape.
+pub trait PhaseKind: Any + Debug + Send + Sync {
+    /// What programs and traces call it.
+    fn label(&self) -> String;
+    /// Adds the calls of a worker's part to its task.
+    fn calls(&self, task: &mut TaskCalls<'_>, worker: u32, work: &Work);
+    /// The record of a worker's part, without the task's number and what it waits for.
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record;
+    /// What a worker's part takes from its tape; `None` where it takes nothing.
+    fn piece(&self, _plan: &Plan, _work: &Work) -> Option<Piece> {
+        None
+    }
+    /// Weights of rank 1 that its records name by where they lie among the constants.
+    fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
+        Vec::new()
+    }
+    /// Buffers that it writes and that have no packets of their own.
+    fn carried(&self, _plan: &Plan) -> Vec<BufferId> {
+        Vec::new()
+    }
+    /// Whether every worker has a task, also one without rows.
+    fn everyone(&self) -> bool {
+        false
+    }
+    /// Whether most steps skip it: its tasks neither signal nor wait for counters.
+    fn skipped(&self) -> bool {
+        false
+    }
+    /// Bytes of weights that all workers read in a step.
+    fn weight_bytes(&self, _plan: &Plan) -> u64 {
+        0
+    }
+    /// What a worker's part costs at position `pos`; `None` where there is nothing to do then.
+    fn load(&self, _cost: &CostModel, _plan: &Plan, _work: &Work, _pos: u32) -> Option<Load> {
+        Some(Load::default())
+    }
+    /// What every task of the phase takes beside its load.
+    fn overhead(&self, cost: &CostModel) -> Overhead {
+        Overhead { hops: true, fixed: cost.task }
+    }
+    /// Whether another phase is the same.
+    fn same(&self, other: &dyn PhaseKind) -> bool;
+}
+
+impl Phase {
+    /// A phase of a kind.
+    pub fn new(kind: impl PhaseKind) -> Self {
+        Self(Arc::new(kind))
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> &dyn PhaseKind {
+        &*self.0
+    }
+
+    /// Its kind where it is a `T`.
+    pub fn as_kind<T: PhaseKind>(&self) -> Option<&T> {
+        (self.kind() as &dyn Any).downcast_ref()
+    }
+
+    /// Whether it is of calls by their generic bodies.
+    pub fn generic(&self) -> Option<&Generic> {
+        self.as_kind()
+    }
+}
+
+impl PartialEq for Phase {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind().same(other.kind())
+    }
+}
+
+/// Whether `kind` is `other`, for [`PhaseKind::same`].
+pub fn same<T: PhaseKind + PartialEq>(kind: &T, other: &dyn PhaseKind) -> bool {
+    (other as &dyn Any).downcast_ref::<T>() == Some(kind)
+}

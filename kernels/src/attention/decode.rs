@@ -1,0 +1,230 @@
+//! A split of an attention, and the combination of splits.
+
+use super::phase::{Attend, BLOCK, SLICE};
+use crate::fused::{AttentionForm, Shared};
+use amk::ir::{BufferId, Call, Param, Program};
+use amk_cuda::image::Record;
+use amk_cuda::image::abi::PER_PACKET;
+use amk_cuda::image::decode::{
+    DecodedCall, Format, Place, Places, Refusal, Survey, WorkerState, early, only, read, rows, update, write,
+};
+use amk_cuda::plan::Plan;
+use amk_cuda::set::RecordKind;
+use std::collections::HashMap;
+
+/// The instructions of which the program says what an attention leaves to the image.
+const COMBINE: &str = "amk_kernels::combine_splits";
+const ATTEND: [&str; 2] = ["amk_kernels::attention_split", "amk_kernels::normed_attention_split"];
+
+/// Records of splits.
+pub(crate) struct AttendRecord;
+
+/// Records that join splits.
+pub(crate) struct CombineRecord;
+
+/// By the buffer of split results, what a program says of it.
+#[derive(Clone, Debug, Default)]
+struct Splits {
+    /// What they are combined into.
+    combined: HashMap<BufferId, BufferId>,
+    /// Their log-sum-exps: these have no packets of their own, but travel in those of the results,
+    /// one for two dims.
+    lse: HashMap<BufferId, BufferId>,
+    /// The keys of the attention.
+    keys: HashMap<BufferId, BufferId>,
+}
+
+impl RecordKind for AttendRecord {
+    fn name(&self) -> &'static str {
+        "ATTEND"
+    }
+
+    fn decode<'p>(
+        &self,
+        record: &Record,
+        places: &Places<'p>,
+        _state: &mut WorkerState,
+    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+        attend(record, places)
+    }
+
+    fn dispatch(&self, plan: &Plan) -> Option<String> {
+        plan.phases_of::<Attend>().next()?;
+        AttentionForm::of(plan).map(|form| format!("attention<{}>(w, r)", form.cpp()))
+    }
+
+    fn feed(&self, plan: &Plan) -> Option<String> {
+        AttentionForm::of(plan).map(|form| format!("attention_feed<{}>(l, r, feed)", form.cpp()))
+    }
+
+    fn survey(&self, program: &Program, survey: &mut Survey) {
+        let path = |call: &Call| program.instructions.get(call.instruction.index()).map_or("", |known| &known.path);
+        let mut splits = Splits::default();
+        for call in program.tasks.iter().flat_map(|task| &task.calls) {
+            match (&call.operands[..], ATTEND.contains(&path(call))) {
+                ([partial, _, attended], _) if path(call) == COMBINE => {
+                    splits.combined.insert(partial.buffer, attended.buffer);
+                }
+                ([.., keys, _, partial, lse], true) => {
+                    splits.keys.insert(partial.buffer, keys.buffer);
+                    splits.lse.insert(partial.buffer, lse.buffer);
+                }
+                _ => {}
+            }
+        }
+        survey.carried.extend(splits.lse.iter().map(|(&partial, &lse)| (lse, partial)));
+        survey.notes.set(splits);
+    }
+}
+
+impl RecordKind for CombineRecord {
+    fn name(&self) -> &'static str {
+        "COMBINE"
+    }
+
+    fn decode<'p>(
+        &self,
+        record: &Record,
+        places: &Places<'p>,
+        _state: &mut WorkerState,
+    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+        combine(record, places)
+    }
+
+    fn dispatch(&self, plan: &Plan) -> Option<String> {
+        AttentionForm::of(plan).map(|form| format!("combine<{}>(w, r)", form.cpp()))
+    }
+}
+
+/// What the program says of some split results.
+fn noted<'n>(places: &'n Places<'_>) -> Result<&'n Splits, Refusal> {
+    places.survey.notes.get().ok_or_else(|| Refusal::new("op", "is an attention, and the program was not surveyed"))
+}
+
+/// The log-sum-exps of split results.
+fn lse(places: &Places<'_>, partial: BufferId) -> Result<BufferId, Refusal> {
+    let none =
+        || Refusal::new("partial", format!("points at {}, whose log-sum-exps no task writes", places.name(partial)));
+    noted(places)?.lse.get(&partial).copied().ok_or_else(none)
+}
+
+/// The layer of the attention that gives split results, in the order of the caches.
+fn layer(places: &Places<'_>, partial: BufferId) -> Result<Option<u32>, Refusal> {
+    let keys = noted(places)?.keys.get(&partial);
+    let caches = &Shared::of(places.image).caches;
+    Ok(caches.iter().position(|[known, _]| Some(known) == keys).map(|layer| layer as u32))
+}
+
+fn form(places: &Places<'_>) -> Result<AttentionForm, Refusal> {
+    Shared::of(places.image).attention.ok_or_else(|| Refusal::new("op", "is an attention, and none is compiled"))
+}
+
+/// Split results `[heads, splits, head_dim]`, and what the program combines them into.
+fn results(record: &Record, places: &Places<'_>, form: AttentionForm) -> Result<[BufferId; 2], Refusal> {
+    let heads = form.kv_heads * form.group;
+    let shape = [heads, form.splits, form.head_dim];
+    let partial = places.whole("partial", record.partial, &shape, Format::Words)?;
+    let attended = places.whole("output", record.output, &[heads * form.head_dim], Format::Pairs)?;
+    // With one active split the attention itself writes the result.
+    let combined = noted(places)?.combined.get(&partial).copied();
+    if combined != Some(attended) {
+        let expected = combined.map_or("nothing".to_owned(), |id| places.name(id));
+        let what =
+            format!("point at {}, but {} is combined into {expected}", places.name(attended), places.name(partial));
+        return Err(Refusal::new("output, partial", what));
+    }
+    let layer = layer(places, partial)?;
+    if layer != Some(record.layer) {
+        let what = format!("is {}, {} is of layer {layer:?}", record.layer, places.name(partial));
+        return Err(Refusal::new("layer, partial", what));
+    }
+    Ok([partial, attended])
+}
+
+fn attend<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "row", "norm", "bias", "layer", "aux", "partial"])?;
+    let form = form(places)?;
+    let AttentionForm { head_dim, group, kv_heads, splits, .. } = form;
+    let (head, split) = (record.row, record.aux);
+    for (field, value, most) in [("row", head, kv_heads), ("aux", split, splits)] {
+        if value >= most {
+            return Err(Refusal::new(field, format!("is {value}, there are {most}")));
+        }
+    }
+    if record.units != 1 {
+        return Err(Refusal::new("units", format!("is {}, expected 1", record.units)));
+    }
+    let [partial, _] = results(record, places, form)?;
+    let shared = Shared::of(places.image);
+    let Some(freqs) = shared.freqs else {
+        return Err(Refusal::new("op", "is an attention, and there are no frequencies"));
+    };
+    let caches = shared.caches.get(record.layer as usize);
+    let &[keys, values] = caches.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))?;
+    // Queries, keys and values lie one behind the other, head by head.
+    let heads = |first: u32, len: u32| {
+        let at = record.input.saturating_add(first * head_dim / PER_PACKET);
+        let (place, elements) = places.elements("input, row", at, len * head_dim, Format::Pairs)?;
+        Ok(read("input, row", place, &[elements]))
+    };
+    let queries = kv_heads * group;
+    let cache = |buffer| {
+        let share = places.shape(buffer).get(2).copied().unwrap_or(0);
+        update("row, layer, aux", Place::Buffer(buffer), &[head..head + 1, split..split + 1, 0..share, 0..head_dim])
+    };
+    let mut operands = vec![
+        heads(head * group, group)?,
+        heads(queries + head, 1)?,
+        heads(queries + kv_heads + head, 1)?,
+        early("freqs", Place::Buffer(freqs), &[0..head_dim / 2]),
+        cache(keys),
+        cache(values),
+        write(
+            "partial, row, aux",
+            Place::Buffer(partial),
+            &[head * group..(head + 1) * group, split..split + 1, 0..head_dim],
+        ),
+        write(
+            "partial, row, aux",
+            Place::Buffer(lse(places, partial)?),
+            &[head * group..(head + 1) * group, split..split + 1],
+        ),
+    ];
+    let mut params = [group, form.run * BLOCK, splits, split].map(Param::U32).to_vec();
+    let norms = [("norm", record.norm), ("bias", record.bias)];
+    let path = if form.normed {
+        for (nth, (field, at)) in norms.into_iter().enumerate() {
+            let (norm, elements) = places.constant(field, at, head_dim)?;
+            operands.insert(3 + nth, early(field, norm, &[elements]));
+        }
+        params.push(Param::F32(shared.eps));
+        "amk_kernels::normed_attention_split"
+    } else {
+        only(record, &["units", "input", "output", "row", "layer", "aux", "partial"])?;
+        "amk_kernels::attention_split"
+    };
+    params.extend([Param::F32(shared.rope_scale), Param::F32(shared.score_scale), Param::Pos]);
+    Ok(vec![DecodedCall { params, ..DecodedCall::new(path, operands) }])
+}
+
+fn combine<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "output", "row", "layer", "partial"])?;
+    let form = form(places)?;
+    let [partial, attended] = results(record, places, form)?;
+    let lse = lse(places, partial)?;
+    let each = form.head_dim / SLICE;
+    let slices = rows(record, 1)?;
+    if slices.is_empty() || slices.end > form.kv_heads * form.group * each {
+        return Err(Refusal::new("units, row", format!("give the slices {slices:?}, which there are not")));
+    }
+    let call = |slice: u32| {
+        let (head, first) = (slice / each, slice % each * SLICE);
+        let operands = vec![
+            read("partial, row", Place::Buffer(partial), &[head..head + 1, 0..form.splits, first..first + SLICE]),
+            read("partial, row", Place::Buffer(lse), &[head..head + 1, 0..form.splits]),
+            write("output, row", Place::Buffer(attended), &[slice * SLICE..(slice + 1) * SLICE]),
+        ];
+        DecodedCall::new("amk_kernels::combine_splits", operands)
+    };
+    Ok(slices.map(call).collect())
+}

@@ -1,0 +1,145 @@
+//! Formulas in f64 of attention, whole and in splits, from their definitions.
+
+use crate::rms_norm::formula::norm;
+use crate::rope::formula::rope;
+use amk::formula;
+use amk::formula::{Exact, Operands};
+
+formula!("amk_kernels::attention", attention);
+formula!("amk_kernels::attention_split", attention_split);
+formula!("amk_kernels::combine_splits", combine_splits);
+formula!("amk_kernels::normed_attention_split", normed_attention_split);
+
+/// `y = sum over t <= pos of p[t] * v[t]` with `p` the softmax of `scale * q . k[t]`, for each query head.
+fn attention(o: &mut Operands) -> Vec<Exact> {
+    let [groups, positions, dim] = o.tensor(1).shape[..] else { return Vec::new() };
+    let (q, k, v) = (o.data(0), o.data(1), o.data(2));
+    let heads = q.len() / dim;
+    let head = |h: usize| {
+        let rows = h * groups / heads * positions * dim..;
+        let rows = rows.start..rows.start + (o.pos + 1) * dim;
+        attend(&q[h * dim..][..dim], &k[rows.clone()], &v[rows], o.floats[0])
+    };
+    (0..heads).flat_map(head).collect()
+}
+
+/// One head. An error of a score moves weight between `v[t]` and the result, so it counts times their distance. The sum over positions may
+/// be long: its partial sums, in order, are rounded too, each by chance.
+fn attend(q: &[f64], k: &[f64], v: &[f64], scale: f64) -> Vec<Exact> {
+    let rows = k.chunks_exact(q.len());
+    let scores: Vec<Exact> = rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect();
+    let largest = scores.iter().map(|score| score.value).fold(f64::NEG_INFINITY, f64::max);
+    let total: f64 = scores.iter().map(|score| (score.value - largest).exp()).sum();
+    let shares: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp() / total).collect();
+    let element = |d: usize| {
+        let column = || v.iter().skip(d).step_by(q.len());
+        let mut y = Exact::sum(shares.iter().zip(column()).map(|(share, v)| share * v));
+        let moved = |((share, v), score): ((&f64, &f64), &Exact)| share * (v - y.value).abs() * score.magnitude;
+        y.magnitude += shares.iter().zip(column()).zip(&scores).map(moved).sum::<f64>();
+        let mut partial = 0.0;
+        let squares = shares.iter().zip(column()).map(|(share, v)| {
+            partial += share * v;
+            partial * partial
+        });
+        y.magnitude += squares.sum::<f64>().sqrt();
+        y
+    };
+    (0..q.len()).map(element).collect()
+}
+
+/// The positions `0..=pos` that a split has, each with its row there: position `t` is the split's
+/// where `t / run % splits` is its number, and the rows are in their order.
+fn dealt(split: usize, run: usize, splits: usize, pos: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..=pos).filter(move |t| t / run % splits == split).enumerate().map(|(row, t)| (t, row))
+}
+
+/// [`attention`] over the positions of each split, after rope and append, and the logarithm of the
+/// sum of its exponentials.
+fn attention_split(o: &mut Operands) -> Vec<Exact> {
+    let [groups, here, rows, dim] = o.tensor(4).shape[..] else { return Vec::new() };
+    let [group, run, splits, first] = o.dims[..] else { return Vec::new() };
+    let (turn, scale) = (o.floats[0], o.floats[1]);
+    let (freqs, pos) = (o.tensors[3].clone(), o.pos);
+    let turned = |x: &std::sync::Arc<amk::formula::Array>| {
+        let tensors = vec![x.clone(), freqs.clone()];
+        rope(&mut Operands { tensors, floats: vec![turn], dims: vec![dim], pos })
+    };
+    let (q, k, v) = (turned(&o.tensors[0]), turned(&o.tensors[1]), o.tensors[2].clone());
+    let at = |g: usize, s: usize, row: usize| ((g * here + s) * rows + row) * dim;
+    for (g, s) in (0..groups).flat_map(|g| (0..here).map(move |s| (g, s))) {
+        if let Some((_, row)) = dealt(first + s, run, splits, pos).last().filter(|(t, _)| *t == pos) {
+            for d in 0..dim {
+                o.state(4).data[at(g, s, row) + d] = k[g * dim + d].value;
+                o.state(5).data[at(g, s, row) + d] = v.data[g * dim + d];
+            }
+        }
+    }
+    let (mut outputs, mut sums) = (Vec::new(), Vec::new());
+    for (h, s) in (0..groups * group).flat_map(|h| (0..here).map(move |s| (h, s))) {
+        let count = dealt(first + s, run, splits, pos).count();
+        let held = at(h / group, s, 0)..at(h / group, s, count);
+        let q: Vec<f64> = q[h * dim..][..dim].iter().map(|q| q.value).collect();
+        let (keys, values) = (&o.data(4)[held.clone()], &o.data(5)[held]);
+        if count == 0 {
+            outputs.extend(vec![Exact::copied(0.0); dim]);
+            sums.push(Exact::copied(f64::from(f32::MIN)));
+        } else {
+            outputs.extend(attend(&q, keys, values, scale));
+            sums.push(log_sum_exp(&q, keys, scale));
+        }
+    }
+    [outputs, sums].concat()
+}
+
+/// `log(sum over t of exp(scale * q . k[t]))`. An error of a score counts by its share; the
+/// logarithm of the sum is rounded, too.
+fn log_sum_exp(q: &[f64], k: &[f64], scale: f64) -> Exact {
+    let rows = k.chunks_exact(q.len());
+    let scores: Vec<Exact> = rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect();
+    let largest = scores.iter().map(|score| score.value).fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = scores.iter().map(|score| (score.value - largest).exp()).sum();
+    let share = |score: &Exact| (score.value - largest).exp() / sum * (score.magnitude + (score.value - largest).abs());
+    let magnitude = scores.iter().map(share).sum::<f64>() + largest.abs() + sum.ln() + 1.0;
+    Exact { value: largest + sum.ln(), magnitude }
+}
+
+/// [`attention_split`] after [`norm`] of queries and keys.
+fn normed_attention_split(o: &mut Operands) -> Vec<Exact> {
+    let normed = |x: usize, w: usize| {
+        let tensors = vec![o.tensors[x].clone(), o.tensors[w].clone()];
+        let x = norm(&mut Operands { tensors, floats: vec![o.floats[0]], ..Operands::default() });
+        let data: Vec<f64> = x.iter().map(|x| x.value).collect();
+        std::sync::Arc::new(amk::formula::Array { shape: vec![data.len()], data })
+    };
+    let (q, k) = (normed(0, 3), normed(1, 4));
+    let [v, freqs] = [2, 5].map(|at| o.tensors[at].clone());
+    let [keys, values] = [6, 7].map(|at| std::mem::take(&mut o.tensors[at]));
+    let tensors = vec![q, k, v, freqs, keys, values];
+    let mut bare = Operands { tensors, floats: o.floats[1..].to_vec(), dims: o.dims.clone(), pos: o.pos };
+    let mut results = attention_split(&mut bare);
+    // The norms are rounded before anything else is.
+    results.iter_mut().for_each(|result| result.magnitude *= 3.0);
+    for (at, from) in [(6, 4), (7, 5)] {
+        o.tensors[at] = std::mem::take(&mut bare.tensors[from]);
+    }
+    results
+}
+
+/// `y[h, d] = sum over s of exp(lse[h, s]) * partial[h, s, d] / sum over s of exp(lse[h, s])`.
+fn combine_splits(o: &mut Operands) -> Vec<Exact> {
+    let [heads, splits, dim] = o.tensor(0).shape[..] else { return Vec::new() };
+    let (partial, lse) = (o.data(0), o.data(1));
+    let element = |h: usize, d: usize| {
+        let lse = &lse[h * splits..][..splits];
+        let largest = lse.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = lse.iter().map(|lse| (lse - largest).exp()).sum();
+        // An exponent is rounded, and so is what it is the exponent of.
+        let term = |s: usize| {
+            let value = (lse[s] - largest).exp() / sum * partial[(h * splits + s) * dim + d];
+            Exact { value, magnitude: value.abs() * (2.0 + (lse[s] - largest).abs()) }
+        };
+        let terms = (0..splits).map(term);
+        terms.fold(Exact::copied(0.0), |a, b| Exact { value: a.value + b.value, magnitude: a.magnitude + b.magnitude })
+    };
+    (0..heads * dim).map(|i| element(i / dim, i % dim)).collect()
+}

@@ -1,0 +1,175 @@
+//! The attention of a layer: head norms, rotary embeddings, the appends and the attention itself.
+
+use super::phase;
+use crate::fused::Decoder;
+use crate::linear::group::together;
+use amk::ir::program::BufferKind;
+use amk::ir::{BufferId, DType};
+use amk_cuda::DeviceSchedule;
+use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
+use amk_cuda::set::Fusion;
+
+const ATTENTION: &str = "amk_kernels::attention";
+
+/// Attention as the fast device code computes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Attention {
+    /// The calls; `attention` leads.
+    pub(crate) calls: Vec<usize>,
+    /// Query, key and value before norm and rotary embedding.
+    pub(crate) qkv: [BufferId; 3],
+    /// Norms of queries and keys, head by head.
+    pub(crate) head_norms: Option<[BufferId; 2]>,
+    /// The result.
+    pub(crate) result: BufferId,
+    /// Constants and sizes.
+    pub(crate) rotary: Rotary,
+}
+
+/// What all attentions of a function share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rotary {
+    /// Rotary frequencies, radians a position.
+    pub(crate) freqs: BufferId,
+    /// Factor on rotated values.
+    pub(crate) rope_scale: f32,
+    /// Factor on the attention scores.
+    pub(crate) score_scale: f32,
+    /// Query heads.
+    pub(crate) heads: u32,
+    /// Key heads, positions and elements of a head: the shape of a cache.
+    pub(crate) cache: [u32; 3],
+    /// Whether heads are normalised.
+    pub(crate) normed: bool,
+}
+
+/// Finds the attentions of a function, and the projections of their queries, keys and values.
+pub(crate) struct Attentions;
+
+impl Fusion for Attentions {
+    fn group(&self, grouping: &mut Grouping<'_>) {
+        let flow = grouping.flow;
+        let norms = ["amk_kernels::rms_norm", "amk_kernels::head_norm"];
+        let mut of_norms = grouping.calls().filter(|&at| norms.contains(&flow.path(at)));
+        let eps = of_norms.next().and_then(|at| flow.float(at)).unwrap_or(0.0);
+        grouping.shared.entry::<Decoder>().eps = eps;
+        for at in grouping.calls().filter(|&at| grouping.may_lead(at)).collect::<Vec<_>>() {
+            let known = grouping.shared.entry::<Decoder>().rotary;
+            if let Some(attention) = attention_at(flow, grouping.schedule, at, eps, known) {
+                grouping.shared.entry::<Decoder>().rotary = Some(attention.rotary);
+                let qkv = attention.qkv;
+                grouping.push(attention);
+                together(grouping, &qkv);
+            }
+        }
+    }
+}
+
+impl FusedGroup for Attention {
+    fn calls(&self) -> &[usize] {
+        &self.calls
+    }
+
+    fn packed(&self) -> Vec<BufferId> {
+        self.qkv.to_vec()
+    }
+
+    fn keeps_state(&self) -> bool {
+        true
+    }
+
+    /// Queries, keys and values lie one behind the other.
+    fn begin(&self, planner: &mut Planner<'_>) {
+        for value in self.qkv {
+            planner.value(value, DType::BF16);
+        }
+        let freqs = planner.known(self.rotary.freqs);
+        let most = planner.plan.schedule.splits;
+        let workers = planner.plan.schedule.workers;
+        let decoder = planner.plan.shared.entry::<Decoder>();
+        decoder.freqs = Some(freqs);
+        decoder.splits = (workers / self.rotary.cache[0]).min(most);
+    }
+
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
+        phase::plan(self, planner);
+        Ok(())
+    }
+}
+
+/// The attention of which call `at` is the last, where it is of a form that the fast code computes and shares its constants with
+/// those found before.
+fn attention_at(
+    flow: &Flow<'_>,
+    schedule: &DeviceSchedule,
+    at: usize,
+    eps: f32,
+    known: Option<Rotary>,
+) -> Option<Attention> {
+    if flow.path(at) != ATTENTION {
+        return None;
+    }
+    let mut calls = vec![at];
+    let caches = [flow.operand(at, 1)?, flow.operand(at, 2)?];
+    // The caches are for this attention alone: their layout is its own.
+    let appends = caches.map(|cache| match flow.users(cache) {
+        [append, user] if *user == at && flow.path(*append) == "amk_kernels::kv_append" => Some(*append),
+        _ => None,
+    });
+    let [key_append, value_append] = [appends[0]?, appends[1]?];
+    calls.extend([key_append, value_append]);
+    let rotated = [(flow.operand(at, 0)?, at), (flow.operand(key_append, 1)?, key_append)];
+    let mut ropes = Vec::new();
+    let mut bare = Vec::new();
+    let mut norms = Vec::new();
+    for (value, user) in rotated {
+        let rope = flow.made_by(value, "amk_kernels::rope").filter(|_| flow.only_for(value, user))?;
+        ropes.push(rope);
+        let mut from = flow.operand(rope, 0)?;
+        if let Some(norm) = flow.made_by(from, "amk_kernels::head_norm") {
+            if !flow.only_for(from, rope) || flow.float(norm) != Some(eps) {
+                return None;
+            }
+            norms.push(flow.operand(norm, 1)?);
+            calls.push(norm);
+            from = flow.operand(norm, 0)?;
+        }
+        bare.push(from);
+    }
+    calls.extend(&ropes);
+    let (&[query_rope, key_rope], &[q, k]) = (&ropes[..], &bare[..]) else { return None };
+    let v = flow.operand(value_append, 1)?;
+    let head_norms = match norms[..] {
+        [] => None,
+        [q, k] => Some([q, k]),
+        _ => return None,
+    };
+    let &[kv_heads, positions, head_dim] = flow.shape(caches[0]) else { return None };
+    let freqs = flow.operand(key_rope, 1)?;
+    let rotary = Rotary {
+        freqs,
+        rope_scale: flow.float(key_rope)?,
+        score_scale: flow.float(at)?,
+        heads: flow.shape(q)[0] / head_dim,
+        cache: [kv_heads, positions, head_dim],
+        normed: head_norms.is_some(),
+    };
+    let result = flow.result(at)?;
+    let alike = flow.operand(query_rope, 1) == Some(freqs)
+        && flow.call(query_rope).params == flow.call(key_rope).params
+        && flow.number(key_rope) == Some(head_dim)
+        && flow.shape(caches[1]) == flow.shape(caches[0])
+        && q != k
+        && k != v
+        && q != v;
+    let computed = (head_dim == 64 || head_dim == 128)
+        && flow.shape(freqs) == [head_dim / 2]
+        && (1..=8).contains(&(rotary.heads / kv_heads))
+        && rotary.heads.is_multiple_of(kv_heads)
+        && kv_heads <= schedule.workers
+        && positions == flow.unrolled.positions
+        && flow.kind(result) == BufferKind::Activation
+        && [q, k, v].iter().all(|&value| flow.kind(value) == BufferKind::Activation);
+    let shared = known.is_none_or(|known| known == rotary);
+    (alike && computed && shared).then_some(Attention { calls, qkv: [q, k, v], head_norms, result, rotary })
+}

@@ -1,0 +1,305 @@
+//! Phases of attention: who attends to which split of the cache, and who joins the splits.
+
+use super::group::Attention;
+use crate::fused::Decoder;
+use crate::linear::phase::{LastRows, owned};
+use amk::ir::program::BufferKind;
+use amk::ir::{Access, BufferId, DType, Exchange, Param};
+use amk_cuda::cost::{CostModel, Load, Overhead};
+use amk_cuda::image::abi::{CHUNK, WARPS};
+use amk_cuda::image::{Encoder, Record};
+use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, even, operand, read, rotated, same, write};
+use std::cmp::Reverse;
+use std::ops::Range;
+
+/// Positions of a cache block.
+pub const BLOCK: u32 = 64;
+/// Dims of a head that one warp combines.
+pub const SLICE: u32 = 32;
+/// Splits that a warp of a team that joins a slice looks at.
+const LOOK: u32 = 8;
+
+/// Attention of a layer: a worker has one kv head over one split of the cache.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attend {
+    /// The layer.
+    pub layer: usize,
+}
+
+/// The splits' results, joined by their log-sum-exp in slices of 32 dims of a head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Combine {
+    /// The layer.
+    pub layer: usize,
+}
+
+/// The buffers of a layer that attention works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerBuffers {
+    /// Query, key and value packets.
+    pub qkv: [BufferId; 3],
+    /// The caches, one slice a split.
+    pub caches: [BufferId; 2],
+    /// The splits' outputs.
+    pub partial: BufferId,
+    /// The splits' log-sum-exps. They have no packets of their own: one is in the packet of each
+    /// two dims of an output.
+    pub lse: BufferId,
+    /// The attention's result.
+    pub attended: BufferId,
+    /// Head norms of queries and keys.
+    pub head_norms: Option<[BufferId; 2]>,
+}
+
+/// Adds the phases of an attention.
+pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
+    let (context, run) = (planner.plan.sizes.context, BLOCK * planner.plan.schedule.run);
+    let decoder = planner.plan.shared.entry::<Decoder>().clone();
+    let Decoder { splits, ref layers, .. } = decoder;
+    let (layer, [kv_heads, heads, head_dim]) = (layers.len(), decoder.heads());
+    let name = |what: &str| format!("{what}.{layer}");
+    let share = context.div_ceil(run * splits) * run;
+    let shape = [kv_heads, splits, share, head_dim];
+    let caches = ["keys", "values"]
+        .map(|what| planner.buffer(&name(what), BufferKind::State, DType::BF16, &shape, Exchange::Counter));
+    let buffers = LayerBuffers {
+        qkv: attention.qkv.map(|value| planner.known(value)),
+        caches,
+        partial: planner.packets(&name("partial"), DType::F32, &[heads, splits, head_dim]),
+        lse: planner.packets(&name("lse"), DType::F32, &[heads, splits]),
+        attended: planner.value(attention.result, DType::BF16),
+        head_norms: attention.head_norms.map(|norms| norms.map(|norm| planner.known(norm))),
+    };
+    planner.plan.shared.entry::<Decoder>().layers.push(buffers);
+    let mut works = vec![Work::Rows(0..0); planner.load.len()];
+    for (n, worker) in (0..kv_heads * splits).zip(attending(&planner.plan, layer)) {
+        works[worker] = Work::Cell { row: n % kv_heads, column: n / kv_heads };
+    }
+    let slices = merging(&planner.plan, layer, &works);
+    planner.phase(Attend { layer }, works);
+    planner.phase(Combine { layer }, slices.into_iter().map(Work::Rows).collect());
+}
+
+/// The workers for the splits of a layer's heads, in the order in which these become active; others in each layer.
+///
+/// All wait for the first ones at every position, so these have least to do right before (of the projection) and right after it (of
+/// the residual). The others' shares are merged before the residual: those without rows of it are left free for that.
+fn attending(plan: &Plan, layer: usize) -> Vec<usize> {
+    let Some(decoder) = plan.shared.get::<Decoder>() else { return Vec::new() };
+    let owned = owned(plan, decoder.hidden);
+    let last = plan.shared.get::<LastRows>().map_or(&[][..], |last| &last.0);
+    let before = |worker: usize| last.get(worker).copied().unwrap_or(0);
+    let mut order = rotated((0..owned.len()).collect(), layer * 17);
+    order.sort_by_key(|&worker| (before(worker), owned[worker].len()));
+    if let Some(others) = order.get_mut(decoder.heads()[0] as usize..) {
+        others.sort_by_key(|&worker| (before(worker), Reverse(owned[worker].len())));
+    }
+    order
+}
+
+/// Who merges which slices of a layer's heads: who has the last splits, as long as these are not active. A worker that has nothing
+/// else to do looks for the shares when they come; one that attends asks for them afterwards. Of about equal ones, who has no rows of
+/// the residual, which comes next.
+fn merging(plan: &Plan, layer: usize, works: &[Work]) -> Vec<Range<u32>> {
+    let Some(decoder) = plan.shared.get::<Decoder>() else { return Vec::new() };
+    let (splits, [_, heads, head_dim]) = (decoder.splits, decoder.heads());
+    let owned = owned(plan, decoder.hidden);
+    let split = |worker: usize| match works[worker] {
+        Work::Cell { column, .. } => column,
+        _ => splits,
+    };
+    let quarter = |worker: usize| split(worker) * 4 / splits.max(1);
+    let mut order = rotated((0..works.len()).collect(), layer * 29);
+    order.retain(|&worker| split(worker) >= splits / 4); // the others attend from short contexts on
+    order.sort_by_key(|&worker| (Reverse(quarter(worker)), owned[worker].len(), Reverse(split(worker))));
+    let slices = heads * head_dim / SLICE;
+    order.truncate(slices as usize);
+    let mut parts = vec![0..0; works.len()];
+    for (&worker, part) in order.iter().zip(even(slices, order.len() as u32)) {
+        parts[worker] = part;
+    }
+    parts
+}
+
+impl PhaseKind for Attend {
+    fn label(&self) -> String {
+        format!("attend {}", self.layer)
+    }
+
+    fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
+        let (Some(decoder), &Work::Cell { row: head, column: split }) = (Decoder::of(task.plan).cloned(), work) else {
+            return;
+        };
+        let (splits, [kv_heads, heads, head_dim]) = (decoder.splits, decoder.heads());
+        let group = heads / kv_heads;
+        let (Some(freqs), Some(buffers)) = (decoder.freqs, decoder.layers.get(self.layer)) else { return };
+        let &LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, lse, head_norms, .. } = buffers;
+        let queries = head * group..(head + 1) * group;
+        let share = task.plan.shape(keys).get(2).copied().unwrap_or(0);
+        let own = head * head_dim..(head + 1) * head_dim;
+        let cache =
+            |buffer| operand(buffer, &[head..head + 1, split..split + 1, 0..share, 0..head_dim], Access::Update, false);
+        let mut operands = vec![
+            read(q, &[queries.start * head_dim..queries.end * head_dim]),
+            read(k, std::slice::from_ref(&own)),
+            read(v, &[own]),
+        ];
+        operands.extend(head_norms.into_iter().flatten().map(|norm| early(norm, &[0..head_dim])));
+        operands.extend([
+            early(freqs, &[0..head_dim / 2]),
+            cache(keys),
+            cache(values),
+            write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
+            write(lse, &[queries, split..split + 1]),
+        ]);
+        let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
+        params.extend(head_norms.map(|_| Param::F32(decoder.eps)));
+        let [rope_scale, score_scale] = decoder.scales();
+        params.extend([Param::F32(rope_scale), Param::F32(score_scale), Param::Pos]);
+        let path = match head_norms {
+            Some(_) => "amk_kernels::normed_attention_split",
+            None => "amk_kernels::attention_split",
+        };
+        task.call(path, operands, params);
+    }
+
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
+        let (Some(buffers), &Work::Cell { row, column }) = (Decoder::layer(encoder.plan, self.layer), work) else {
+            return Record::default();
+        };
+        Record {
+            op: encoder.op("ATTEND"),
+            units: 1,
+            input: encoder.packet(buffers.qkv[0]),
+            output: encoder.packet(buffers.attended),
+            row,
+            norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
+            bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
+            layer: self.layer as u32,
+            aux: column,
+            partial: encoder.packet(buffers.partial),
+            ..Record::default()
+        }
+    }
+
+    fn constants(&self, plan: &Plan) -> Vec<BufferId> {
+        Decoder::layer(plan, self.layer).and_then(|layer| layer.head_norms).into_iter().flatten().collect()
+    }
+
+    fn carried(&self, plan: &Plan) -> Vec<BufferId> {
+        Decoder::layer(plan, self.layer).map(|layer| layer.lse).into_iter().collect()
+    }
+
+    /// A split's part of attention at a position. All warps take turns, so time grows by whole turns.
+    fn load(&self, _cost: &CostModel, plan: &Plan, work: &Work, pos: u32) -> Option<Load> {
+        let (decoder, &Work::Cell { column: split, .. }) = (Decoder::of(plan)?, work) else { return None };
+        let active = splits_in_use(plan, pos);
+        if split >= active {
+            return None;
+        }
+        let [kv_heads, heads, head_dim] = decoder.heads();
+        let cached = cached_positions(plan, pos, split);
+        let bytes = f64::from(cached) * f64::from(head_dim) * 4.0;
+        let queries = f64::from(heads / kv_heads.max(1) * head_dim) / 256.0;
+        let turns = f64::from(cached.div_ceil(16 * WARPS).max(1)) * f64::from(head_dim) / 64.0;
+        let gather = if cached < BLOCK { 0.0 } else { times::GATHER };
+        let partial = if active == 1 { 0.0 } else { times::PARTIAL };
+        let busy = queries * times::ATTEND[1] + turns * times::TURN + gather + partial;
+        Some(Load { bytes, slots: (bytes / f64::from(CHUNK)).ceil(), busy, unasked: 0.0 })
+    }
+
+    fn overhead(&self, _cost: &CostModel) -> Overhead {
+        Overhead { hops: true, fixed: times::ATTEND[0] }
+    }
+
+    fn same(&self, other: &dyn PhaseKind) -> bool {
+        same(self, other)
+    }
+}
+
+impl PhaseKind for Combine {
+    fn label(&self) -> String {
+        format!("combine {}", self.layer)
+    }
+
+    fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
+        let (Some(decoder), Work::Rows(slices)) = (Decoder::of(task.plan).cloned(), work) else { return };
+        let (splits, [_, _, head_dim]) = (decoder.splits, decoder.heads());
+        let Some(&LayerBuffers { partial, lse, attended, .. }) = decoder.layers.get(self.layer) else { return };
+        let each = head_dim / SLICE;
+        for slice in slices.clone() {
+            let (head, d) = (slice / each, slice % each * SLICE);
+            let operands = vec![
+                read(partial, &[head..head + 1, 0..splits, d..d + SLICE]),
+                read(lse, &[head..head + 1, 0..splits]),
+                write(attended, &[slice * SLICE..(slice + 1) * SLICE]),
+            ];
+            task.call("amk_kernels::combine_splits", operands, Vec::new());
+        }
+    }
+
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
+        let (Some(buffers), Work::Rows(slices)) = (Decoder::layer(encoder.plan, self.layer), work) else {
+            return Record::default();
+        };
+        Record {
+            op: encoder.op("COMBINE"),
+            units: (slices.end - slices.start) as u16,
+            output: encoder.packet(buffers.attended),
+            row: slices.start,
+            layer: self.layer as u32,
+            partial: encoder.packet(buffers.partial),
+            ..Record::default()
+        }
+    }
+
+    /// Merges slices of the outputs of the splits in use, a team of warps a slice.
+    fn load(&self, _cost: &CostModel, plan: &Plan, work: &Work, pos: u32) -> Option<Load> {
+        let (active, Work::Rows(slices)) = (splits_in_use(plan, pos), work) else { return None };
+        if active == 1 {
+            return None;
+        }
+        let team = (active.div_ceil(LOOK)).next_power_of_two().min(WARPS);
+        let meet = if team > 1 { times::COMBINE[1] } else { 0.0 };
+        let slices = slices.end - slices.start;
+        let busy = f64::from(slices.div_ceil(WARPS / team)) * (meet + times::COMBINE[2] * f64::from(team));
+        Some(Load { busy, ..Load::default() })
+    }
+
+    fn overhead(&self, _cost: &CostModel) -> Overhead {
+        Overhead { hops: true, fixed: times::COMBINE[0] }
+    }
+
+    fn same(&self, other: &dyn PhaseKind) -> bool {
+        same(self, other)
+    }
+}
+
+/// Splits of a head's cache that have a position at or before `pos`.
+fn splits_in_use(plan: &Plan, pos: u32) -> u32 {
+    let splits = Decoder::of(plan).map_or(0, |decoder| decoder.splits);
+    (pos / (BLOCK * plan.schedule.run) + 1).min(splits)
+}
+
+/// Positions before `pos` that a split has in the cache.
+fn cached_positions(plan: &Plan, pos: u32, split: u32) -> u32 {
+    let splits = Decoder::of(plan).map_or(0, |decoder| decoder.splits);
+    let run = BLOCK * plan.schedule.run;
+    let (rounds, rest) = (pos / (run * splits.max(1)), pos % (run * splits.max(1)));
+    rounds * run + rest.saturating_sub(split * run).min(run)
+}
+
+/// What attention costs, nanoseconds, fitted on an H200.
+mod times {
+    /// Beside the cache, and for each 256 elements of a head's queries.
+    pub(super) const ATTEND: [f64; 2] = [343.4, 153.3];
+    /// A turn: each warp takes 16 positions, for each 64 elements of a head.
+    pub(super) const TURN: f64 = 1682.6;
+    /// Joining the outputs of all warps; with less than a block in the cache there are only few.
+    pub(super) const GATHER: f64 = 232.2;
+    /// Publishing a split's share in place of a result.
+    pub(super) const PARTIAL: f64 = 63.5;
+    /// Merging splits, the warps of a slice meeting where it takes more than one, and for each of
+    /// these.
+    pub(super) const COMBINE: [f64; 3] = [747.0, 70.7, 127.4];
+}

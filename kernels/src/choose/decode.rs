@@ -1,0 +1,194 @@
+//! The choice of a token.
+
+use amk::ir::Param;
+use amk_cuda::image::Record;
+use amk_cuda::image::abi::{FIELDS, LEVELS, ROUNDS, SEARCH, SHARES, UNIT};
+use amk_cuda::image::decode::{
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, only, read, rows, write,
+};
+use amk_cuda::plan::Plan;
+use amk_cuda::set::RecordKind;
+use std::ops::Range;
+
+/// Records of a worker's best logit.
+pub(crate) struct BestRecord;
+
+/// Records of looks at what is above some levels.
+pub(crate) struct ProbeRecord;
+
+/// Records that choose the token.
+pub(crate) struct ChooseRecord;
+
+macro_rules! record_kind {
+    ($kind:ident, $name:literal, $decode:ident, $dispatch:literal) => {
+        impl RecordKind for $kind {
+            fn name(&self) -> &'static str {
+                $name
+            }
+
+            fn decode<'p>(
+                &self,
+                record: &Record,
+                places: &Places<'p>,
+                state: &mut WorkerState,
+            ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+                $decode(record, places, state)
+            }
+
+            fn dispatch(&self, _plan: &Plan) -> Option<String> {
+                Some($dispatch.to_owned())
+            }
+        }
+    };
+}
+
+record_kind!(BestRecord, "BEST", best, "best(w, r)");
+record_kind!(ProbeRecord, "PROBE", probe, "probe(w, r)");
+record_kind!(ChooseRecord, "CHOOSE", choose, "choose(w, r)");
+
+/// Probes since the best logit was published; `None` before that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Probes(Option<u32>);
+
+fn probes(state: &WorkerState) -> Option<u32> {
+    state.own.get::<Probes>().and_then(|probes| probes.0)
+}
+
+/// Checks that probes follow the best logit at once, all of them: an unfiltered step skips so many
+/// records.
+pub(super) fn check_order(state: &mut WorkerState, kind: Option<&str>) -> Result<(), Refusal> {
+    let due = probes(state).is_some_and(|probes| probes < ROUNDS);
+    if due != (kind == Some("PROBE")) {
+        let found = kind.unwrap_or("another");
+        return Err(Refusal::new("op", format!("is {found}: {ROUNDS} probes follow the best logit")));
+    }
+    if kind == Some("BEST") && state.own.entry::<Probes>().0.replace(0).is_some() {
+        return Err(Refusal::new("op", "is another best logit of a step"));
+    }
+    Ok(())
+}
+
+/// Checks that a queue ends where a step may end.
+pub(super) fn check_end(state: &WorkerState) -> Result<(), Refusal> {
+    match probes(state) {
+        Some(ROUNDS) => Ok(()),
+        _ => Err(Refusal::new("op", "the queue ends before a token is chosen")),
+    }
+}
+
+/// What the workers publish, a row each, `[workers, ..]`.
+struct Published<'c, 'p> {
+    places: &'c Places<'p>,
+    workers: u32,
+}
+
+impl<'c, 'p> Published<'c, 'p> {
+    fn new(places: &'c Places<'p>) -> Self {
+        Self { places, workers: places.program.queues.workers() }
+    }
+
+    fn place(&self, field: &'static str, at: u32, each: &[u32], format: Format) -> Result<Place, Refusal> {
+        let shape: Vec<u32> = [self.workers].iter().chain(each).copied().collect();
+        self.places.whole(field, at, &shape, format).map(Place::Buffer)
+    }
+
+    fn best(&self, field: &'static str, at: u32) -> Result<Place, Refusal> {
+        self.place(field, at, &[2], Format::TwoSlots)
+    }
+
+    fn shares(&self, at: u32) -> Result<Place, Refusal> {
+        self.place("partial", at, &[SHARES], Format::Words)
+    }
+
+    fn found(&self, field: &'static str, at: u32) -> Result<Place, Refusal> {
+        self.place(field, at, &[LEVELS, FIELDS], Format::Words)
+    }
+
+    /// A read of a row of some words from every worker.
+    fn all(&self, field: &'static str, place: Place, words: &[u32]) -> DecodedOperand {
+        read(field, place, &ranges(0..self.workers, words))
+    }
+}
+
+/// Some rows, and all of the dimensions in them.
+fn ranges(rows: Range<u32>, words: &[u32]) -> Vec<Range<u32>> {
+    [rows].into_iter().chain(words.iter().map(|&words| 0..words)).collect()
+}
+
+/// The worker's rows of the logits, where it has some, and the instruction for either case.
+fn logits<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    state: &WorkerState,
+    [with, without]: [&'p str; 2],
+) -> Result<(&'p str, Vec<DecodedOperand>), Refusal> {
+    let own = rows(record, UNIT)?;
+    state.check_logits(&own)?;
+    if own.is_empty() {
+        return Ok((without, Vec::new()));
+    }
+    Ok((with, vec![read("row", Place::Buffer(places.image.logits), &[own])]))
+}
+
+fn best<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "row", "output", "partial"])?;
+    let published = Published::new(places);
+    let names = ["amk_kernels::best", "amk_kernels::no_best"];
+    let (path, mut operands) = logits(record, places, state, names)?;
+    let best = published.best("output", record.output)?;
+    let shares = published.shares(record.partial)?;
+    operands.push(write("output", best, &ranges(state.row(), &[2])));
+    operands.push(write("partial", shares, &ranges(state.row(), &[SHARES])));
+    let params = (record.units > 0).then_some(Param::U32(record.row)).into_iter().collect();
+    Ok(vec![DecodedCall { params, ..DecodedCall::new(path, operands) }])
+}
+
+fn probe<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "row", "input", "output", "partial", "layer"])?;
+    let round = probes(state).unwrap_or(0);
+    if record.layer != round {
+        return Err(Refusal::new("layer", format!("is {}, expected round {round}", record.layer)));
+    }
+    state.own.set(Probes(Some(round + 1)));
+    let published = Published::new(places);
+    let (path, operands) = if round == 0 {
+        let names = ["amk_kernels::first_probe", "amk_kernels::no_first_probe"];
+        let (path, mut operands) = logits(record, places, state, names)?;
+        let best = published.best("input", record.input)?;
+        let shares = published.shares(record.partial)?;
+        operands.push(published.all("input", best, &[2]));
+        operands.push(published.all("partial", shares, &[SHARES]));
+        (path, operands)
+    } else {
+        only(record, &["units", "row", "input", "output", "layer"])?;
+        let names = ["amk_kernels::probe", "amk_kernels::no_probe"];
+        let (path, mut operands) = logits(record, places, state, names)?;
+        let found = published.found("input", record.input)?;
+        operands.push(published.all("input", found, &[LEVELS, FIELDS]));
+        operands.push(read("search", Place::Kept("search"), &ranges(state.row(), &[SEARCH])));
+        (path, operands)
+    };
+    let found = published.found("output", record.output)?;
+    let written = [
+        write("output", found, &ranges(state.row(), &[LEVELS, FIELDS])),
+        write("search", Place::Kept("search"), &ranges(state.row(), &[SEARCH])),
+    ];
+    Ok(vec![DecodedCall::new(path, operands.into_iter().chain(written).collect())])
+}
+
+fn choose<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["input", "partial"])?;
+    if probes(state) != Some(ROUNDS) {
+        return Err(Refusal::new("op", "is a choice before the best logit is known"));
+    }
+    let published = Published::new(places);
+    let best = published.best("input", record.input)?;
+    let found = published.found("partial", record.partial)?;
+    let operands = vec![
+        published.all("input", best, &[2]),
+        published.all("partial", found, &[LEVELS, FIELDS]),
+        read("search", Place::Kept("search"), &ranges(state.row(), &[SEARCH])),
+        write("token", Place::Buffer(places.image.token), &[state.row()]),
+    ];
+    Ok(vec![DecodedCall::new("amk_kernels::choose", operands)])
+}

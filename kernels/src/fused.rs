@@ -1,0 +1,330 @@
+//! The built-in fused bodies as a set: what they know of a whole plan, and what their tasks share on
+//! the device. They use nothing that a crate from outside cannot use.
+
+pub use crate::abi::GEMV_OUTPUT_BIT;
+use crate::attention::group::Rotary;
+pub use crate::attention::{Attend, BLOCK, Combine, LayerBuffers, SLICE};
+use crate::attention::{AttendRecord, Attentions, CombineRecord};
+pub use crate::choose::{Best, Choose, Probe};
+use crate::choose::{BestRecord, Choice, ChooseRecord, ProbeRecord};
+use crate::cuda::DEVICE;
+use crate::linear::GemvRecord;
+use crate::linear::group::Projections;
+use crate::linear::source;
+pub use crate::linear::{Gemv, Input, Output};
+pub use crate::residual::{Adopt, Embed};
+use crate::residual::{AdoptRecord, EmbedRecord, Embedding};
+use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
+use amk_cuda::image::Image;
+use amk_cuda::image::abi::Params;
+use amk_cuda::image::decode::Refusal;
+use amk_cuda::plan::Plan;
+use amk_cuda::set::{BodySet, SharedForm, SharedMemory, SharedState};
+use amk_cuda::{Extensions, MOST_RING_SLOTS};
+
+amk_cuda::inventory::submit! {
+    BodySet {
+        name: "amk_kernels",
+        code: DEVICE,
+        abi: crate::abi::text,
+        instructions: &[
+            "amk_kernels::embed",
+            "amk_kernels::adopt",
+            "amk_kernels::rms_norm",
+            "amk_kernels::linear",
+            "amk_kernels::add_bias",
+            "amk_kernels::add",
+            "amk_kernels::silu_mul",
+            "amk_kernels::attention_split",
+            "amk_kernels::normed_attention_split",
+            "amk_kernels::combine_splits",
+            "amk_kernels::best",
+            "amk_kernels::first_probe",
+            "amk_kernels::probe",
+            "amk_kernels::choose",
+            "amk_kernels::no_best",
+            "amk_kernels::no_first_probe",
+            "amk_kernels::no_probe",
+        ],
+        kinds: &[
+            &EmbedRecord,
+            &AttendRecord,
+            &CombineRecord,
+            &BestRecord,
+            &ProbeRecord,
+            &GemvRecord,
+            &ChooseRecord,
+            &AdoptRecord,
+        ],
+        fusions: &[&Attentions, &Projections, &Embedding],
+        sampling: Some(&Choice),
+        shared: &DecoderState,
+    }
+}
+
+/// What the fused bodies know of a whole plan.
+#[derive(Clone, Debug, Default)]
+pub struct Decoder {
+    /// Epsilon of all norms in fused tasks.
+    pub eps: f32,
+    /// Elements of a row of the embedding table that fused tasks read.
+    pub hidden: u32,
+    /// The embedding table that fused tasks read.
+    pub embedding: Option<BufferId>,
+    /// Rotary frequencies of fused attention.
+    pub freqs: Option<BufferId>,
+    /// Splits of a kv head's cache.
+    pub splits: u32,
+    /// The layers' buffers, of fused attention.
+    pub layers: Vec<LayerBuffers>,
+    pub(crate) rotary: Option<Rotary>,
+}
+
+impl Decoder {
+    /// What the fused bodies know of a plan.
+    pub fn of(plan: &Plan) -> Option<&Self> {
+        plan.shared.get()
+    }
+
+    /// The layers of a plan whose attention is fused.
+    pub fn layers(plan: &Plan) -> &[LayerBuffers] {
+        Self::of(plan).map_or(&[], |decoder| &decoder.layers)
+    }
+
+    /// A layer of a plan.
+    pub(crate) fn layer(plan: &Plan, layer: usize) -> Option<&LayerBuffers> {
+        Self::layers(plan).get(layer)
+    }
+
+    /// Key/value heads, query heads and elements of a head; 0 without fused attention.
+    pub fn heads(&self) -> [u32; 3] {
+        self.rotary.map_or([0; 3], |Rotary { cache: [kv_heads, _, head_dim], heads, .. }| [kv_heads, heads, head_dim])
+    }
+
+    /// Factors on rotated values and on attention scores.
+    pub(crate) fn scales(&self) -> [f32; 2] {
+        self.rotary.map_or([1.0; 2], |rotary| [rotary.rope_scale, rotary.score_scale])
+    }
+}
+
+/// What the fused tasks of an image share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shared {
+    /// The embedding table that fused tasks read.
+    pub embedding: Option<BufferId>,
+    /// Rotary frequencies of fused attention.
+    pub freqs: Option<BufferId>,
+    /// Keys and values of each layer of fused attention, in the order of their memory.
+    pub caches: Vec<[BufferId; 2]>,
+    /// The constants of fused attention, where there is one.
+    pub attention: Option<AttentionForm>,
+    /// Elements of a row of the embedding table.
+    pub hidden: u32,
+    /// Its rows.
+    pub tokens: u32,
+    /// Blocks of a kv head's cache in a layer.
+    pub kv_blocks: u32,
+    /// Rotary frequencies.
+    pub rotary: u32,
+    /// Factor on rotated values.
+    pub rope_scale: f32,
+    /// Epsilon of every RMSNorm of a fused task.
+    pub eps: f32,
+    /// Factor on attention scores.
+    pub score_scale: f32,
+}
+
+/// The constants with which fused attention is compiled: the arguments of `Attention` in
+/// `turns.cuh`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionForm {
+    /// Elements of a head.
+    pub head_dim: u32,
+    /// Query heads of a kv head.
+    pub group: u32,
+    /// Key/value heads.
+    pub kv_heads: u32,
+    /// Splits of a kv head's cache.
+    pub splits: u32,
+    /// Blocks that a split takes before the next takes its turn.
+    pub run: u32,
+    /// Whether queries and keys are normed head by head.
+    pub normed: bool,
+}
+
+/// Places, checks and binds [`Shared`].
+struct DecoderState;
+
+impl SharedState for DecoderState {
+    fn defines(&self, plan: &Plan) -> String {
+        source::defines(plan)
+    }
+
+    fn functions(&self, plan: &Plan) -> String {
+        source::project(plan)
+    }
+
+    fn place(&self, plan: &Plan, to: &mut Extensions) {
+        to.set(Shared::new(plan));
+    }
+
+    fn check(&self, image: &Image, program: &Program, plan: &Plan) -> Result<(), Refusal> {
+        let shared = image.shared.get::<Shared>().ok_or_else(|| Refusal::new("shared", "is missing"))?;
+        shared.check(program, plan)?;
+        let streams = |pieces: &Vec<_>| pieces.len() >= MOST_RING_SLOTS as usize;
+        if !shared.caches.is_empty() && !image.pieces.iter().all(streams) {
+            return Err(Refusal::new("pieces", "of a worker are fewer than the slots of the ring"));
+        }
+        Ok(())
+    }
+
+    fn memories(&self, image: &Image) -> Vec<SharedMemory> {
+        let shared = Shared::of(image);
+        let (table, head_dim) = (u64::from(shared.hidden) * 2, u64::from(shared.rotary) * 4);
+        let rows = u64::from(shared.tokens);
+        vec![
+            SharedMemory { bytes: rows * table, content: shared.embedding.map(|table| (table, SharedForm::BF16)) },
+            SharedMemory { bytes: shared.kv_bytes(), content: None },
+            SharedMemory { bytes: head_dim, content: shared.freqs.map(|freqs| (freqs, SharedForm::F32)) },
+        ]
+    }
+
+    fn bind(&self, image: &Image, at: &[u64], params: &mut Params) {
+        let shared = Shared::of(image);
+        if let &[embedding, kv, inv_freq] = at {
+            (params.embedding, params.kv, params.inv_freq) = (embedding, kv, inv_freq);
+        }
+        (params.hidden, params.kv_blocks, params.rotary) = (shared.hidden, shared.kv_blocks, shared.rotary);
+        (params.rope_scale, params.score_scale, params.eps) = (shared.rope_scale, shared.score_scale, shared.eps);
+    }
+
+    fn state_bytes(&self, plan: &Plan, pos: u32) -> u64 {
+        let Some(decoder) = Decoder::of(plan) else { return 0 };
+        let [kv_heads, _, head_dim] = decoder.heads();
+        decoder.layers.len() as u64 * u64::from(kv_heads) * u64::from(head_dim) * 4 * u64::from(pos)
+    }
+}
+
+impl Shared {
+    /// What the tasks of a plan share.
+    fn new(plan: &Plan) -> Self {
+        let decoder = Decoder::of(plan).cloned().unwrap_or_default();
+        let ([_, _, head_dim], [rope_scale, score_scale]) = (decoder.heads(), decoder.scales());
+        Self {
+            embedding: decoder.embedding,
+            freqs: decoder.freqs,
+            caches: decoder.layers.iter().map(|layer| layer.caches).collect(),
+            attention: AttentionForm::of(plan),
+            hidden: decoder.hidden,
+            tokens: decoder.embedding.map_or(0, |table| plan.extent(table)),
+            kv_blocks: plan.sizes.context.div_ceil(BLOCK) + 1,
+            rotary: head_dim / 2,
+            rope_scale,
+            eps: decoder.eps,
+            score_scale,
+        }
+    }
+
+    /// What the fused tasks of an image share.
+    ///
+    /// # Panics
+    /// When the image was not built by the VM, which places it.
+    pub fn of(image: &Image) -> &Self {
+        image.shared.get().expect("every image has what the fused tasks share")
+    }
+
+    /// Bytes of the caches of fused attention.
+    fn kv_bytes(&self) -> u64 {
+        let of_layer = self.attention.map_or(0, |form| {
+            u64::from(form.kv_heads) * u64::from(self.kv_blocks) * u64::from(BLOCK * form.head_dim * 4)
+        });
+        self.caches.len() as u64 * of_layer
+    }
+
+    /// The parameters of a launch that are the same in all launches.
+    fn check(&self, program: &Program, plan: &Plan) -> Result<(), Refusal> {
+        let shape = |id: BufferId| program.buffers.get(id.index()).map_or(&[][..], |buffer: &Buffer| &buffer.shape);
+        let head_dim = self.attention.map_or(0, |form| form.head_dim);
+        let hidden = self.embedding.map_or(0, |table| shape(table).get(1).copied().unwrap_or(0));
+        let numbers = [
+            ("hidden", self.hidden, hidden),
+            ("tokens", self.tokens, self.embedding.map_or(0, |table| shape(table).first().copied().unwrap_or(0))),
+            ("kv_blocks", self.kv_blocks, program.positions.div_ceil(BLOCK) + 1),
+            ("rotary", self.rotary, head_dim / 2),
+            ("run", self.attention.map_or(0, |form| form.run), self.attention.map_or(0, |_| plan.schedule.run)),
+        ];
+        for (field, value, expected) in numbers {
+            if value != expected {
+                return Err(Refusal::new(field, format!("is {value}, the program's buffers have {expected}")));
+            }
+        }
+        // Where no instruction of the program has such a parameter, the plan took it from the function.
+        let ([rope_scale, score_scale], eps) =
+            Decoder::of(plan).map_or(([1.0; 2], 0.0), |decoder| (decoder.scales(), decoder.eps));
+        let factors = [
+            ("rope_scale", self.rope_scale, rope_scale),
+            ("score_scale", self.score_scale, score_scale),
+            ("eps", self.eps, eps),
+        ];
+        for (field, value, expected) in factors {
+            if value.to_bits() != expected.to_bits() {
+                return Err(Refusal::new(field, format!("is {value}, the plan has {expected}")));
+            }
+        }
+        self.check_caches(program)
+    }
+
+    /// Caches `[kv_heads, splits, share, head_dim]` whose splits have room for all their positions.
+    fn check_caches(&self, program: &Program) -> Result<(), Refusal> {
+        let Some(form) = self.attention else {
+            return match self.caches.is_empty() {
+                true => Ok(()),
+                false => Err(Refusal::new("caches", "are there without an attention")),
+            };
+        };
+        let run = form.run * BLOCK;
+        let mut seen = Vec::new();
+        for &id in self.caches.iter().flatten() {
+            let cache = program
+                .buffers
+                .get(id.index())
+                .filter(|cache| (cache.kind, cache.dtype) == (BufferKind::State, DType::BF16));
+            let fits = cache.is_some_and(|cache| match cache.shape[..] {
+                [kv_heads, splits, share, head_dim] => {
+                    (kv_heads, splits, head_dim) == (form.kv_heads, form.splits, form.head_dim)
+                        && share.is_multiple_of(run)
+                        && u64::from(share) * u64::from(splits) >= u64::from(program.positions)
+                }
+                _ => false,
+            });
+            if !fits || seen.contains(&id) {
+                let name = cache.map_or("?", |cache| cache.name.as_str());
+                return Err(Refusal::new("caches", format!("have `{name}`, which is not one of the attention's form")));
+            }
+            seen.push(id);
+        }
+        Ok(())
+    }
+}
+
+impl AttentionForm {
+    /// The form of a plan's attentions, all of which are alike.
+    pub(crate) fn of(plan: &Plan) -> Option<Self> {
+        let decoder = Decoder::of(plan).filter(|decoder| !decoder.layers.is_empty())?;
+        let [kv_heads, heads, head_dim] = decoder.heads();
+        Some(Self {
+            head_dim,
+            group: heads / kv_heads,
+            kv_heads,
+            splits: decoder.splits,
+            run: plan.schedule.run,
+            normed: decoder.layers.iter().any(|layer| layer.head_norms.is_some()),
+        })
+    }
+
+    /// Its C++ type.
+    pub(crate) fn cpp(self) -> String {
+        let Self { head_dim, group, kv_heads, splits, run, normed } = self;
+        format!("Attention<{head_dim}, {group}, {kv_heads}, {splits}, {run}, {normed}>")
+    }
+}

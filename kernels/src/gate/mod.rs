@@ -1,0 +1,73 @@
+//! Gated activations of an MLP.
+
+mod formula;
+
+use amk::prelude::*;
+
+/// `y = silu(gate) * up` with `silu(x) = x / (1 + exp(-x))`.
+///
+/// `gate: [N]`, `up: [N]`, `y: [N]`, all f32. Source: Shazeer, GLU Variants Improve Transformer, 2020 (SwiGLU); `LlamaMLP`.
+///
+/// # Panics
+/// When the lengths differ.
+#[instruction(
+    op = "silu_mul",
+    shape = "gate: [N], up: [N] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- gate[n..n+T], up[n..n+T]",
+    cuda = "body.cuh"
+)]
+pub fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
+    gated(gate, up, |x| x / (1.0 + (-x).exp()))
+}
+
+/// `y = gelu(gate) * up` with `gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
+///
+/// `gate: [N]`, `up: [N]`, `y: [N]`, all f32. Source: Hendrycks and Gimpel, Gaussian Error Linear Units, 2016, section 2;
+/// `gelu_pytorch_tanh`.
+///
+/// # Panics
+/// When the lengths differ.
+#[instruction(
+    op = "gelu_mul",
+    shape = "gate: [N], up: [N] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- gate[n..n+T], up[n..n+T]",
+    cuda = "body.cuh"
+)]
+pub fn gelu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
+    const FACTOR: f32 = core::f32::consts::FRAC_2_SQRT_PI * core::f32::consts::FRAC_1_SQRT_2;
+    gated(gate, up, |x| 0.5 * x * (1.0 + (FACTOR * (x + 0.044_715 * x * x * x)).tanh()))
+}
+
+fn gated(gate: &Tensor, up: &Tensor, activation: impl Fn(f32) -> f32) -> Tensor {
+    assert_eq!(gate.shape(), up.shape(), "a gate and a value of different shapes");
+    gate.data().iter().zip(up.data()).map(|(gate, up)| activation(*gate) * up).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{close, random};
+
+    fn check(function: fn(&Tensor, &Tensor) -> Tensor, activation: fn(f64) -> f64) {
+        let (gate, up) = (random(1, 500), random(2, 500));
+        let gate: Vec<f32> = gate.into_iter().map(|x| 8.0 * x).chain([0.0, -100.0, 100.0]).collect();
+        let up: Vec<f32> = up.into_iter().chain([1.0; 3]).collect();
+        let exact: Vec<f64> =
+            gate.iter().zip(&up).map(|(&gate, &up)| activation(f64::from(gate)) * f64::from(up)).collect();
+        close(function(&Tensor::from(gate), &Tensor::from(up)).data(), &exact, 1e-5);
+    }
+
+    #[test]
+    fn silu_equals_the_formula_in_f64() {
+        check(silu_mul, |x| x / (1.0 + (-x).exp()));
+    }
+
+    #[test]
+    fn gelu_equals_the_formula_in_f64() {
+        check(gelu_mul, |x| {
+            0.5 * x * (1.0 + ((2.0 / core::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
+        });
+    }
+}

@@ -1,0 +1,267 @@
+//! Projections.
+
+use crate::abi::{
+    GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_INPUT_BIT, GEMV_K, GEMV_NORM, GEMV_OUTPUT_BIT, IN_EMBEDDING,
+    IN_PACKETS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
+};
+use crate::fused::Shared;
+use crate::linear::phase::Gemv as Phase;
+use crate::residual::lookup;
+use amk::ir::Param;
+use amk_cuda::image::Record;
+use amk_cuda::image::abi::{MAX_OWN_ROWS, MOST_DEPTH, PER_PACKET, TILE_K, UNIT, WARPS};
+use amk_cuda::image::decode::{
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
+};
+use amk_cuda::plan::Plan;
+use amk_cuda::set::RecordKind;
+use amk_cuda::tape::{Piece, WeightRows};
+use std::slice::from_ref;
+
+/// Records of projections.
+pub(crate) struct GemvRecord;
+
+impl RecordKind for GemvRecord {
+    fn name(&self) -> &'static str {
+        "GEMV"
+    }
+
+    fn decode<'p>(
+        &self,
+        record: &Record,
+        places: &Places<'p>,
+        state: &mut WorkerState,
+    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+        decode(record, places, state)
+    }
+
+    fn feed(&self, plan: &Plan) -> Option<String> {
+        plan.phases_of::<Phase>().next().map(|_| "gemv_feed(r, feed)".to_owned())
+    }
+}
+
+/// A record's shape.
+struct Shape {
+    k: u32,
+    input: u32,
+    output: u32,
+    norm: bool,
+    bias: bool,
+}
+
+impl Shape {
+    fn new(record: &Record) -> Result<Self, Refusal> {
+        let word = record.shape;
+        let (k, flags) = (word & GEMV_K, word >> GEMV_FLAGS_BIT);
+        let depth = word >> GEMV_DEPTH_BIT & 15;
+        let fail = |what: String| Err(Refusal::new("shape", what));
+        if k == 0 || !k.is_multiple_of(TILE_K) {
+            return fail(format!("has an input of {k} elements, expected a multiple of {TILE_K}"));
+        }
+        // The tiles of a warp in one pass, as the device's loader counts them.
+        let deep = (k / TILE_K).div_ceil(WARPS);
+        let passes = deep.div_ceil(MOST_DEPTH);
+        if depth != deep.div_ceil(passes) {
+            return fail(format!("has {depth} tiles a pass, the device {}", deep.div_ceil(passes)));
+        }
+        if flags & !(GEMV_NORM | GEMV_BIAS) != 0 {
+            return fail(format!("has the flags {flags}"));
+        }
+        let (input, output) = (word >> GEMV_INPUT_BIT & 3, word >> GEMV_OUTPUT_BIT & 3);
+        let shape = Self { k, input, output, norm: flags & GEMV_NORM != 0, bias: flags & GEMV_BIAS != 0 };
+        if shape.bias && output != OUT_STORE {
+            return fail("has a bias, which only stored results get".to_owned());
+        }
+        Ok(shape)
+    }
+}
+
+fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "tape"])?;
+    let shape = Shape::new(record)?;
+    let piece = state.take(&places.image.pieces)?;
+    check_piece(record, &shape, piece)?;
+    let mut gemv = Gemv { record, places, shape, piece, calls: Vec::new(), locals: 0 };
+    let x = gemv.input(state)?;
+    match gemv.shape.output {
+        OUT_STORE => gemv.store(&x)?,
+        OUT_RESIDUAL => gemv.residual(&x)?,
+        OUT_GATED => gemv.gated(&x)?,
+        OUT_LOGITS => {
+            gemv.logits(&x)?;
+            state.computed(record.row..record.row + piece.rows());
+        }
+        output => return Err(Refusal::new("shape", format!("has the output {output}"))),
+    }
+    Ok(gemv.calls)
+}
+
+/// The piece is what the consumers and the loader take: as many units of as long rows.
+fn check_piece(record: &Record, shape: &Shape, piece: &Piece) -> Result<(), Refusal> {
+    let units = u32::from(record.units);
+    if units == 0 || units * UNIT != piece.rows() {
+        return Err(Refusal::new("units", format!("is {units}, the tape has {} rows", piece.rows())));
+    }
+    if piece.k != shape.k {
+        let what = format!("has an input of {} elements, the rows of the tape have {}", shape.k, piece.k);
+        return Err(Refusal::new("shape", what));
+    }
+    if u64::from(record.tape) != piece.bytes() {
+        return Err(Refusal::new("tape", format!("is {} bytes, the piece has {}", record.tape, piece.bytes())));
+    }
+    let in_turn = shape.output == OUT_GATED;
+    if piece.in_turn != in_turn {
+        return Err(Refusal::new("piece", "weaves rows of several weights where the record does not, or does not"));
+    }
+    Ok(())
+}
+
+struct Gemv<'c, 'p> {
+    record: &'c Record,
+    places: &'c Places<'p>,
+    shape: Shape,
+    piece: &'p Piece,
+    calls: Vec<DecodedCall<'p>>,
+    locals: usize,
+}
+
+impl<'p> Gemv<'_, 'p> {
+    fn local(&mut self) -> Place {
+        self.locals += 1;
+        Place::Local(self.locals - 1)
+    }
+
+    fn call(&mut self, path: &'p str, operands: Vec<DecodedOperand>) {
+        self.calls.push(DecodedCall::new(path, operands));
+    }
+
+    /// The input as products read it.
+    fn input(&mut self, state: &WorkerState) -> Result<DecodedOperand, Refusal> {
+        let k = self.shape.k;
+        let mut x = match self.shape.input {
+            IN_PACKETS => {
+                let (place, elements) = self.places.elements("input", self.record.input, k, Format::Pairs)?;
+                read("input", place, &[elements])
+            }
+            IN_EMBEDDING if self.record.input == 0 => {
+                let to = self.local();
+                self.calls.push(lookup(self.places, state, "shape", 0..k, to, 0..k)?);
+                read("shape", to, &[0..k])
+            }
+            IN_EMBEDDING => return Err(Refusal::new("input", "is not 0, and the input is the embedding")),
+            input => return Err(Refusal::new("shape", format!("has the input {input}"))),
+        };
+        if self.shape.norm {
+            let (weight, elements) = self.places.constant("norm", self.record.norm, k)?;
+            let h = self.local();
+            let operands = vec![x, early("norm", weight, &[elements]), write("shape", h, &[0..k])];
+            let params = vec![Param::F32(Shared::of(self.places.image).eps)];
+            self.calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::rms_norm", operands) });
+            x = read("shape", h, &[0..k]);
+        } else if self.record.norm != 0 {
+            return Err(Refusal::new("norm", "is not 0, and the input is not normed"));
+        }
+        if !self.shape.bias && self.record.bias != 0 {
+            return Err(Refusal::new("bias", "is not 0, and there is no bias"));
+        }
+        Ok(x)
+    }
+
+    fn linear(&mut self, x: &DecodedOperand, WeightRows { weight, rows }: &WeightRows, to: DecodedOperand) {
+        let weight = early("piece", Place::Buffer(*weight), &[rows.clone(), 0..self.shape.k]);
+        self.call("amk_kernels::linear", vec![x.clone(), weight, to]);
+    }
+
+    /// The `len` output elements after the first `before` of the task.
+    fn published(&self, before: u32, len: u32) -> Result<DecodedOperand, Refusal> {
+        let at = self.record.output.saturating_add(before / PER_PACKET);
+        let (place, elements) = self.places.elements("output", at, len, Format::Pairs)?;
+        Ok(write("output", place, &[elements]))
+    }
+
+    /// The device has no use for the row of what it publishes; traces and messages do.
+    fn check_row(&self) -> Result<(), Refusal> {
+        let first = self.places.first(self.record.task);
+        let row = first.and_then(|first| self.record.output.checked_sub(first)).map(|packet| packet * PER_PACKET);
+        if row == Some(self.record.row) {
+            return Ok(());
+        }
+        let what = format!("are not of one row: {} and {row:?}", self.record.row);
+        Err(Refusal::new("row, output", what))
+    }
+
+    /// One result for each weight, with its bias.
+    fn store(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+        self.check_row()?;
+        let mut before = 0;
+        for part in &self.piece.parts {
+            let len = part.rows.end - part.rows.start;
+            let to = self.published(before, len)?;
+            if self.shape.bias {
+                let (bias, elements) = self.places.constant("bias", self.record.bias + before, len)?;
+                let y = self.local();
+                self.linear(x, part, write("piece", y, &[0..len]));
+                let operands = vec![read("piece", y, &[0..len]), early("bias", bias, &[elements]), to];
+                self.call("amk_kernels::add_bias", operands);
+            } else {
+                self.linear(x, part, to);
+            }
+            before += len;
+        }
+        Ok(())
+    }
+
+    fn only_part(&self) -> Result<&'p WeightRows, Refusal> {
+        match &self.piece.parts[..] {
+            [part] => Ok(part),
+            parts => Err(Refusal::new("piece", format!("has {} parts, expected one", parts.len()))),
+        }
+    }
+
+    /// Added to the residual that the worker holds, which is published as well.
+    fn residual(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+        self.check_row()?;
+        let (part, len, row) = (self.only_part()?, self.piece.rows(), self.record.row);
+        if len > MAX_OWN_ROWS {
+            return Err(Refusal::new("units", format!("give {len} rows, which a worker cannot hold")));
+        }
+        let y = self.local();
+        self.linear(x, part, write("piece", y, &[0..len]));
+        let held = row..row + len;
+        let published = self.published(0, len)?;
+        for to in [write("row", Place::Kept("residual"), from_ref(&held)), published] {
+            let operands = vec![read("row", Place::Kept("residual"), from_ref(&held)), read("piece", y, &[0..len]), to];
+            self.call("amk_kernels::add", operands);
+        }
+        Ok(())
+    }
+
+    /// Gate and up row by row in turn.
+    fn gated(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+        self.check_row()?;
+        let [gate, up] = &self.piece.parts[..] else {
+            return Err(Refusal::new("piece", format!("has {} parts, expected two", self.piece.parts.len())));
+        };
+        let len = self.piece.rows() / 2;
+        let mut operands = Vec::new();
+        for part in [gate, up] {
+            let y = self.local();
+            self.linear(x, part, write("piece", y, &[0..len]));
+            operands.push(read("piece", y, &[0..len]));
+        }
+        operands.push(self.published(0, len)?);
+        self.call("amk_kernels::silu_mul", operands);
+        Ok(())
+    }
+
+    fn logits(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+        if self.record.output != 0 {
+            return Err(Refusal::new("output", "is not 0, and the output is the logits"));
+        }
+        let (part, row) = (self.only_part()?, self.record.row);
+        let end = row.checked_add(self.piece.rows()).ok_or_else(|| Refusal::new("row", "is out of range"))?;
+        let to = write("row", Place::Buffer(self.places.image.logits), &[row..end]);
+        self.linear(x, part, to);
+        Ok(())
+    }
+}

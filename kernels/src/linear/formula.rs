@@ -1,0 +1,12 @@
+//! Formulas in f64 of projections, from their definitions.
+
+use amk::formula;
+use amk::formula::{Exact, Operands};
+
+formula!("amk_kernels::linear", linear);
+
+/// `y[n] = sum over k of w[n, k] * x[k]`.
+fn linear(o: &mut Operands) -> Vec<Exact> {
+    let (x, w) = (o.data(0), o.data(1));
+    w.chunks_exact(x.len()).map(|row| Exact::sum(row.iter().zip(x).map(|(w, x)| w * x))).collect()
+}

@@ -1,0 +1,251 @@
+//! Projections with what surrounds them.
+
+use super::phase;
+use crate::fused::Decoder;
+use crate::residual::{Held, Lookup};
+use amk::ir::BufferId;
+use amk::ir::program::BufferKind;
+use amk_cuda::Extensions;
+use amk_cuda::image::abi::{MAX_OWN_ROWS, TILE_K, UNIT};
+use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
+use amk_cuda::set::Fusion;
+
+const LINEAR: &str = "amk_kernels::linear";
+
+/// A projection, or several of one input, with the norm of the input, biases and what takes the result.
+#[derive(Clone, Debug)]
+pub(crate) struct Product {
+    /// The calls, without the norm; the first leads.
+    pub(crate) calls: Vec<usize>,
+    /// What comes in, before the norm.
+    pub(crate) input: BufferId,
+    /// Weight of the norm.
+    pub(crate) norm: Option<BufferId>,
+    /// Elements of the input.
+    pub(crate) k: u32,
+    /// The weights `[N, K]`.
+    pub(crate) weights: Vec<BufferId>,
+    /// Their biases.
+    pub(crate) biases: Vec<Option<BufferId>>,
+    /// What happens to the products.
+    pub(crate) output: Delivered,
+}
+
+/// What happens to the products.
+#[derive(Clone, Debug)]
+pub(crate) enum Delivered {
+    /// They are values, one a weight.
+    Store(Vec<BufferId>),
+    /// `after = before + product`.
+    Residual {
+        /// The residual before.
+        before: BufferId,
+        /// The residual after.
+        after: BufferId,
+    },
+    /// `silu(gate) * up`.
+    Gated(BufferId),
+    /// The function's result.
+    Logits,
+}
+
+/// `linear`, perhaps with a bias.
+struct Linear {
+    calls: Vec<usize>,
+    x: BufferId,
+    weight: BufferId,
+    bias: Option<BufferId>,
+}
+
+/// Finds the projections of a function.
+pub(crate) struct Projections;
+
+impl Fusion for Projections {
+    fn group(&self, grouping: &mut Grouping<'_>) {
+        let mut products = Products(grouping);
+        let all = products.0.calls();
+        all.clone().for_each(|at| products.gated(at));
+        all.clone().for_each(|at| products.residual(at));
+        all.for_each(|at| products.single(at));
+        products.inline_norms();
+    }
+}
+
+impl FusedGroup for Product {
+    fn calls(&self) -> &[usize] {
+        &self.calls
+    }
+
+    fn packed(&self) -> Vec<BufferId> {
+        vec![self.input]
+    }
+
+    fn finds(&self, _value: BufferId) -> bool {
+        true
+    }
+
+    fn check(&self, flow: &Flow<'_>, seen: &mut Extensions) -> Result<(), usize> {
+        let Delivered::Residual { before, after } = self.output else { return Ok(()) };
+        // The embedding exists as the residual that the workers hold, and as nothing else.
+        if let Some(at) = seen.get::<Lookup>().and_then(|lookup| lookup.given_up_for(before, seen)) {
+            return Err(at);
+        }
+        if flow.writer(before).is_none() {
+            return Err(self.calls[0]);
+        }
+        seen.set(Held(after));
+        Ok(())
+    }
+
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
+        phase::plan(self, planner);
+        Ok(())
+    }
+}
+
+/// The values as products of one input, so that one pass reads it.
+pub(crate) fn together(grouping: &mut Grouping<'_>, values: &[BufferId]) {
+    Products(grouping).together(values);
+}
+
+/// Takes products into groups; each call goes into one at most.
+struct Products<'g, 'a>(&'g mut Grouping<'a>);
+
+impl<'a> Products<'_, 'a> {
+    fn flow(&self) -> &'a Flow<'a> {
+        self.0.flow
+    }
+
+    fn together(&mut self, values: &[BufferId]) {
+        let linears: Vec<Linear> = values.iter().filter_map(|&value| self.linear(value)).collect();
+        let biased = linears.iter().filter(|linear| linear.bias.is_some()).count();
+        let same = linears.windows(2).all(|pair| pair[0].x == pair[1].x);
+        // Their packets follow one another without a gap.
+        let whole = linears.iter().all(|linear| self.flow().shape(linear.weight)[0].is_multiple_of(32));
+        if linears.len() == values.len() && same && whole && (biased == 0 || biased == linears.len()) {
+            self.add(linears, Delivered::Store(values.to_vec()), None);
+        }
+    }
+
+    /// `silu_mul` of two products of one input.
+    fn gated(&mut self, at: usize) {
+        if !self.0.free(at) || self.flow().path(at) != "amk_kernels::silu_mul" {
+            return;
+        }
+        let linear = |number| {
+            self.flow().operand(at, number).filter(|&y| self.flow().only_for(y, at)).and_then(|y| self.linear(y))
+        };
+        let (Some(gate), Some(up), Some(result)) = (linear(0), linear(1), self.flow().result(at)) else { return };
+        let rows = |linear: &Linear| self.flow().shape(linear.weight)[0];
+        let fits = gate.x == up.x && rows(&gate) == rows(&up) && gate.bias.is_none() && up.bias.is_none();
+        if fits && self.flow().kind(result) == BufferKind::Activation {
+            self.add(vec![gate, up], Delivered::Gated(result), Some(at));
+        }
+    }
+
+    /// `add` of a value and a product.
+    fn residual(&mut self, at: usize) {
+        if !self.0.free(at) || self.flow().path(at) != "amk_kernels::add" {
+            return;
+        }
+        let (Some(before), Some(y), Some(after)) =
+            (self.flow().operand(at, 0), self.flow().operand(at, 1), self.flow().result(at))
+        else {
+            return;
+        };
+        let Some(linear) = self.linear(y).filter(|linear| linear.bias.is_none()) else { return };
+        let rows = self.flow().shape(linear.weight)[0];
+        let owned = (rows / UNIT).div_ceil(self.0.schedule.workers) * UNIT;
+        let values = [before, after].map(|value| self.flow().kind(value));
+        if self.flow().only_for(y, at) && owned <= MAX_OWN_ROWS && values == [BufferKind::Activation; 2] {
+            self.add(vec![linear], Delivered::Residual { before, after }, Some(at));
+        }
+    }
+
+    /// Any other `linear`, with its bias.
+    fn single(&mut self, at: usize) {
+        if !self.0.free(at) || self.flow().path(at) != LINEAR {
+            return;
+        }
+        let Some(y) = self.flow().result(at) else { return };
+        let biased = match self.flow().users(y) {
+            [user] if self.flow().path(*user) == "amk_kernels::add_bias" => self.flow().result(*user),
+            _ => None,
+        };
+        let value = biased.unwrap_or(y);
+        let Some(linear) = self.linear(value).or_else(|| self.linear(y)) else { return };
+        let value = if linear.bias.is_some() { value } else { y };
+        match self.flow().kind(value) {
+            BufferKind::Output if linear.bias.is_none() => self.add(vec![linear], Delivered::Logits, None),
+            BufferKind::Activation => self.add(vec![linear], Delivered::Store(vec![value]), None),
+            _ => {}
+        }
+    }
+
+    /// Norms that nothing but products reads are computed by these.
+    fn inline_norms(&mut self) {
+        for at in self.0.calls() {
+            let Some(result) = self.flow().result(at) else { continue };
+            let users = self.flow().users(result);
+            if self.0.free(at)
+                && self.flow().kind(result) == BufferKind::Activation
+                && !users.is_empty()
+                && self.normed(result).is_some()
+                && users.iter().all(|user| self.0.groups::<Product>().any(|product| product.calls.contains(user)))
+                && users.iter().all(|&user| self.flow().path(user) == LINEAR)
+            {
+                self.0.take(at);
+            }
+        }
+    }
+
+    /// Adds a group of some projections, and of the call `last` that takes their results.
+    fn add(&mut self, linears: Vec<Linear>, output: Delivered, last: Option<usize>) {
+        let Some(first) = linears.first() else { return };
+        let normed = self.normed(first.x);
+        let (input, norm) = normed.map_or((first.x, None), |(input, weight)| (input, Some(weight)));
+        let calls: Vec<usize> = linears.iter().flat_map(|linear| linear.calls.iter().copied()).chain(last).collect();
+        let product = Product {
+            calls,
+            input,
+            norm,
+            k: self.flow().shape(first.weight)[1],
+            weights: linears.iter().map(|linear| linear.weight).collect(),
+            biases: linears.iter().map(|linear| linear.bias).collect(),
+            output,
+        };
+        self.0.push(product);
+    }
+
+    /// Epsilon of the norms that fused code computes.
+    fn eps(&self) -> Option<f32> {
+        self.0.shared.get::<Decoder>().map(|decoder| decoder.eps)
+    }
+
+    /// Input and weight of the norm that makes a value, where it is one that products compute.
+    fn normed(&self, value: BufferId) -> Option<(BufferId, BufferId)> {
+        let at = self.flow().made_by(value, "amk_kernels::rms_norm")?;
+        let ours = self.flow().float(at) == self.eps() && self.flow().kind(value) == BufferKind::Activation;
+        ours.then_some((self.flow().operand(at, 0)?, self.flow().operand(at, 1)?))
+    }
+
+    /// The projection that makes a value, where it is free and of a shape that the fast code computes.
+    fn linear(&self, value: BufferId) -> Option<Linear> {
+        let free = |at: usize| self.0.free(at) && self.0.may_lead(at);
+        let mut biased = None;
+        let mut y = value;
+        if let Some(at) = self.flow().made_by(value, "amk_kernels::add_bias").filter(|&at| free(at)) {
+            y = self.flow().operand(at, 0).filter(|&y| self.flow().only_for(y, at))?;
+            biased = Some(at);
+        }
+        let at = self.flow().made_by(y, LINEAR).filter(|&at| free(at))?;
+        let (x, weight) = (self.flow().operand(at, 0)?, self.flow().operand(at, 1)?);
+        let &[rows, k] = self.flow().shape(weight) else { return None };
+        let fits = rows.is_multiple_of(UNIT) && k.is_multiple_of(TILE_K) && k < 1 << 20;
+        let bias = biased.and_then(|at| self.flow().operand(at, 1));
+        // The biases of one projection lie side by side, so each belongs to one.
+        let alone = bias.is_none_or(|bias| self.flow().users(bias).len() == 1);
+        let calls = [Some(at), biased].into_iter().flatten().collect();
+        (fits && alone).then_some(Linear { calls, x, weight, bias })
+    }
+}

@@ -1,0 +1,79 @@
+//! Matrix times vector: the instruction, and the fused projections of the device.
+
+mod decode;
+mod formula;
+pub(crate) mod group;
+pub(crate) mod phase;
+pub(crate) mod source;
+
+pub(crate) use decode::GemvRecord;
+pub use phase::{Gemv, Input, Output};
+
+use crate::dot::products;
+use amk::prelude::*;
+
+/// `y = w x`: `y[n] = sum over k of w[n, k] * x[k]`, accumulated in f32, in an order that does not depend on the tile.
+///
+/// `x: [K]` f32, `w: [N, K]` f32, f16 or bf16; `y: [N]` f32. Source: `torch.nn.Linear` without bias.
+///
+/// # Panics
+/// When `w` is no matrix of rows of `x`'s length.
+#[instruction(
+    op = "gemv_tile",
+    shape = "x: [K], w: [N, K] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]",
+    cuda = "body.cuh"
+)]
+pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
+    let x = x.data();
+    assert!(matches!(w.shape(), [_, k] if *k == x.len()), "`linear` of x: [{}] and w: {:?}", x.len(), w.shape());
+    let mut y = vec![0.0; w.rows()];
+    let (rows, stride) = w.matrix();
+    products(x, rows, stride, &mut y);
+    Tensor::from(y)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{close, random};
+    use half::{bf16, f16};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn equals_the_sum_in_f64(rows in 1usize..20, columns in 1usize..300, seed in 0u64..1000) {
+            let (x, w) = (random(seed, columns), random(seed + 1, rows * columns));
+            let naive = |w: &[f32]| -> Vec<f64> {
+                w.chunks(columns).map(|row| row.iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum()).collect()
+            };
+            let input = Tensor::from(x.as_slice());
+            let half: Vec<f16> = w.iter().map(|&w| f16::from_f32(w)).collect();
+            let narrow: Vec<bf16> = w.iter().map(|&w| bf16::from_f32(w)).collect();
+            for weight in [
+                Weight::f32(&[rows, columns], w).unwrap(),
+                Weight::f16(&[rows, columns], half).unwrap(),
+                Weight::bf16(&[rows, columns], narrow).unwrap(),
+            ] {
+                close(linear(&input, &weight).data(), &naive(&weight.to_f32()), 1e-5);
+            }
+        }
+
+        #[test]
+        fn a_tile_gives_the_bits_of_the_whole(rows in 1usize..20, columns in 1usize..200, at in 0usize..20) {
+            let at = at % (rows + 1);
+            let w = Weight::f32(&[rows, columns], random(1, rows * columns)).unwrap();
+            let x = Tensor::from(random(2, columns));
+            let whole = linear(&x, &w).into_vec();
+            let parts = [0..at, at..rows].map(|part| linear(&x, &w.slice(&[part, 0..columns])).into_vec());
+            prop_assert_eq!(whole, parts.concat());
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "`linear` of x: [3] and w: [2, 4]")]
+    fn shapes_must_agree() {
+        linear(&Tensor::from([0.0; 3]), &Weight::f32(&[2, 4], vec![0.0; 8]).unwrap());
+    }
+}

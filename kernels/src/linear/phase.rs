@@ -1,0 +1,353 @@
+//! Phases of projections: how rows are dealt to the workers, the calls of a task, its record, and
+//! what it takes from a tape.
+
+use super::group::{Delivered, Product};
+use super::source::{cut, input_shape, waits};
+use crate::abi::{
+    GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_EMBEDDING, IN_PACKETS, OUT_GATED,
+    OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
+};
+use crate::fused::Decoder;
+use crate::residual;
+use amk::ir::{BufferId, DType, Exchange, Operand, Param};
+use amk_cuda::cost::{CostModel, Load};
+use amk_cuda::image::abi::{CHUNK, GROUP_UNITS, TILE, TILE_K, UNIT, WARPS};
+use amk_cuda::image::{Encoder, Record};
+use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, even, level, read, same, write};
+use amk_cuda::tape::{Piece, WeightRows};
+use std::ops::Range;
+use std::slice::from_ref;
+
+/// A projection phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gemv {
+    /// What comes in.
+    pub input: Input,
+    /// Weight of the norm of the input.
+    pub norm: Option<BufferId>,
+    /// Elements of the input.
+    pub k: u32,
+    /// The weights, one below the other; gate and up row by row in turn.
+    pub weights: Vec<BufferId>,
+    /// Their biases.
+    pub biases: Vec<Option<BufferId>>,
+    /// What happens to the product.
+    pub output: Output,
+}
+
+/// What comes into a projection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The row of the embedding table.
+    Embedding,
+    /// A packet buffer.
+    Packets(BufferId),
+}
+
+/// What happens to a product.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Published, one buffer a weight.
+    Store(Vec<BufferId>),
+    /// Added to the residual and published.
+    Residual {
+        /// The residual before.
+        before: BufferId,
+        /// The residual after.
+        after: BufferId,
+        /// Its packets.
+        packets: BufferId,
+    },
+    /// `silu(gate) * up`, published.
+    Gated(BufferId),
+    /// The logits.
+    Logits(BufferId),
+}
+
+/// Rows of each worker in the last projection that is not a residual's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastRows(pub(crate) Vec<u32>);
+
+/// The rows of a vector that each worker owns.
+pub(crate) fn owned(plan: &Plan, rows: u32) -> Vec<Range<u32>> {
+    let units = even(rows / UNIT, plan.schedule.workers);
+    units.iter().map(|units| units.start * UNIT..units.end * UNIT).collect()
+}
+
+/// Adds the phase of a product.
+pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
+    let input = match residual::embedded(&planner.plan) == Some(product.input) {
+        true => Input::Embedding,
+        false => Input::Packets(planner.known(product.input)),
+    };
+    let weights: Vec<BufferId> = product.weights.iter().map(|&weight| planner.known(weight)).collect();
+    let rows: u32 = weights.iter().map(|&weight| planner.plan.extent(weight)).sum();
+    let gemv = |planner: &Planner<'_>, output| Gemv {
+        input,
+        norm: product.norm.map(|norm| planner.known(norm)),
+        k: product.k,
+        weights: weights.clone(),
+        biases: product.biases.iter().map(|bias| bias.map(|bias| planner.known(bias))).collect(),
+        output,
+    };
+    match &product.output {
+        Delivered::Store(values) => {
+            let outputs = values.iter().map(|&value| planner.value(value, DType::BF16)).collect();
+            let gemv = gemv(planner, Output::Store(outputs));
+            spread(planner, gemv, rows, 1);
+        }
+        &Delivered::Gated(value) => {
+            let to = planner.value(value, DType::BF16);
+            let gemv = gemv(planner, Output::Gated(to));
+            spread(planner, gemv, rows, 2);
+        }
+        Delivered::Logits => {
+            let gemv = gemv(planner, Output::Logits(planner.plan.logits));
+            planner.rows = spread(planner, gemv, rows, 1);
+        }
+        &Delivered::Residual { before, after } => {
+            let before = residual::held(planner, before, rows);
+            let name = format!("residual.{}", planner.flow.buffer(after).name);
+            let held = planner.activation(&name, DType::F32, &[rows], Exchange::Counter);
+            let packets = planner.value(after, DType::BF16);
+            residual::hold(&mut planner.plan, after, held);
+            let gemv = gemv(planner, Output::Residual { before, after: held, packets });
+            let owned = owned(&planner.plan, rows);
+            stream(planner, &owned, product.k);
+            planner.phase(gemv, owned.into_iter().map(Work::Rows).collect());
+        }
+    }
+}
+
+/// A projection of `rows` rows, spread so that the bytes of the tapes stay level; `fold` rows give
+/// one element. Returns the parts.
+fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Range<u32>> {
+    let hidden = planner.plan.shared.entry::<Decoder>().hidden;
+    let owned = owned(&planner.plan, hidden);
+    // An attention may come next: who has no rows of the residual after it has it, so nothing to do before it, either.
+    let spared = |worker: usize| matches!(gemv.output, Output::Store(_)) && owned[worker].is_empty();
+    let mut order: Vec<usize> = (0..planner.load.len()).collect();
+    order.sort_by_key(|&worker| (spared(worker), planner.load[worker]));
+    let units = level(rows / UNIT, &order);
+    let rows: Vec<Range<u32>> = units.into_iter().map(|units| units.start * UNIT..units.end * UNIT).collect();
+    stream(planner, &rows, gemv.k);
+    let parts: Vec<Range<u32>> = rows.into_iter().map(|rows| rows.start / fold..rows.end / fold).collect();
+    planner.plan.shared.set(LastRows(parts.iter().map(|rows| rows.end - rows.start).collect()));
+    planner.phase(gemv, parts.iter().cloned().map(Work::Rows).collect());
+    parts
+}
+
+/// Adds a projection's rows of `k` weights to the tapes' bytes.
+fn stream(planner: &mut Planner<'_>, rows: &[Range<u32>], k: u32) {
+    for (rows, load) in rows.iter().zip(&mut planner.load) {
+        *load += u64::from(rows.end - rows.start) * u64::from(k) * 2;
+    }
+}
+
+impl PhaseKind for Gemv {
+    fn label(&self) -> String {
+        match self.output {
+            Output::Store(_) => "project",
+            Output::Residual { .. } => "residual",
+            Output::Gated(_) => "gated",
+            Output::Logits(_) => "head",
+        }
+        .into()
+    }
+
+    fn calls(&self, task: &mut TaskCalls<'_>, worker: u32, work: &Work) {
+        if let Work::Rows(rows) = work {
+            let x = self.input(task, worker);
+            self.products(task, x, rows);
+        }
+    }
+
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
+        let Work::Rows(rows) = work else { return Record::default() };
+        let units = self.units(rows);
+        let (kind, to) = match &self.output {
+            Output::Store(outputs) => (OUT_STORE, outputs.first().copied()),
+            Output::Residual { packets, .. } => (OUT_RESIDUAL, Some(*packets)),
+            Output::Gated(to) => (OUT_GATED, Some(*to)),
+            Output::Logits(_) => (OUT_LOGITS, None),
+        };
+        let (input, from) = match self.input {
+            Input::Packets(buffer) => (encoder.packet(buffer), IN_PACKETS),
+            Input::Embedding => (0, IN_EMBEDDING),
+        };
+        let has_bias = self.biases.iter().all(Option::is_some);
+        let flags = if has_bias { GEMV_BIAS } else { 0 };
+        let shape = input_shape(self) | from << GEMV_INPUT_BIT | kind << GEMV_OUTPUT_BIT;
+        Record {
+            op: encoder.op("GEMV"),
+            units: units as u16,
+            input,
+            output: to.map_or(0, |to| encoder.packet(to) + rows.start / 2),
+            row: rows.start,
+            norm: encoder.constant(self.norm),
+            bias: if has_bias { encoder.constant(self.biases[0]) + rows.start } else { 0 },
+            tape: units * UNIT * self.k * 2,
+            shape: shape | cut(self.k).0 << GEMV_DEPTH_BIT | flags << GEMV_FLAGS_BIT,
+            ..Record::default()
+        }
+    }
+
+    fn piece(&self, plan: &Plan, work: &Work) -> Option<Piece> {
+        let Work::Rows(rows) = work else { return None };
+        let in_turn = matches!(self.output, Output::Gated(_));
+        let mut before = 0;
+        let mut parts = Vec::new();
+        for &weight in &self.weights {
+            if in_turn {
+                parts.push(WeightRows { weight, rows: rows.clone() });
+                continue;
+            }
+            let extent = plan.extent(weight);
+            let part = rows.start.max(before)..rows.end.min(before + extent);
+            if !part.is_empty() {
+                parts.push(WeightRows { weight, rows: part.start - before..part.end - before });
+            }
+            before += extent;
+        }
+        Some(Piece { k: self.k, in_turn, parts })
+    }
+
+    fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
+        self.norm.iter().chain(self.biases.iter().flatten()).copied().collect()
+    }
+
+    fn weight_bytes(&self, plan: &Plan) -> u64 {
+        self.weights.iter().map(|&weight| u64::from(plan.extent(weight)) * u64::from(self.k) * 2).sum()
+    }
+
+    fn load(&self, _cost: &CostModel, _plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
+        let Work::Rows(rows) = work else { return None };
+        let units = self.units(rows);
+        let bytes = f64::from(units) * f64::from(UNIT * self.k) * 2.0;
+        let further = f64::from(waits(self) - 1);
+        let busy = f64::from(units) * times::UNIT + bytes / times::PRODUCT + further * times::PASS;
+        Some(Load { bytes, slots: f64::from(slots(self.k, units)), busy, unasked: 0.0 })
+    }
+
+    fn same(&self, other: &dyn PhaseKind) -> bool {
+        same(self, other)
+    }
+}
+
+impl Gemv {
+    /// Units behind the elements `rows` of the output.
+    fn units(&self, rows: &Range<u32>) -> u32 {
+        let fold = if matches!(self.output, Output::Gated(_)) { 2 } else { 1 };
+        (rows.end - rows.start) * fold / UNIT
+    }
+
+    /// The input as products read it.
+    fn input(&self, task: &mut TaskCalls<'_>, worker: u32) -> Operand {
+        let k = self.k;
+        let mut x = match self.input {
+            Input::Packets(buffer) => buffer,
+            Input::Embedding => {
+                let x = task.local(k);
+                residual::look_up(task, worker, 0..k, x);
+                x
+            }
+        };
+        if let Some(weight) = self.norm {
+            let h = task.local(k);
+            let eps = Param::F32(task.plan.shared.entry::<Decoder>().eps);
+            let operands = vec![read(x, &[0..k]), early(weight, &[0..k]), write(h, &[0..k])];
+            task.call("amk_kernels::rms_norm", operands, vec![eps]);
+            x = h;
+        }
+        read(x, &[0..k])
+    }
+
+    fn products(&self, task: &mut TaskCalls<'_>, x: Operand, rows: &Range<u32>) {
+        let n = rows.end - rows.start;
+        match &self.output {
+            Output::Store(outputs) => self.store(task, x, rows, outputs),
+            &Output::Residual { before, after, packets } => {
+                let y = task.local(n);
+                self.linear(task, x, 0, rows.clone(), write(y, &[0..n]));
+                for to in [after, packets] {
+                    let operands = vec![read(before, from_ref(rows)), read(y, &[0..n]), write(to, from_ref(rows))];
+                    task.call("amk_kernels::add", operands, Vec::new());
+                }
+            }
+            &Output::Gated(to) => {
+                let [gate, up] = [0, 1].map(|part| {
+                    let y = task.local(n);
+                    self.linear(task, x, part, rows.clone(), write(y, &[0..n]));
+                    y
+                });
+                let operands = vec![read(gate, &[0..n]), read(up, &[0..n]), write(to, from_ref(rows))];
+                task.call("amk_kernels::silu_mul", operands, Vec::new());
+            }
+            &Output::Logits(to) => self.linear(task, x, 0, rows.clone(), write(to, from_ref(rows))),
+        }
+    }
+
+    /// One result for each weight, with its bias.
+    fn store(&self, task: &mut TaskCalls<'_>, x: Operand, rows: &Range<u32>, outputs: &[BufferId]) {
+        let mut before = 0;
+        for (number, (&bias, &to)) in self.biases.iter().zip(outputs).enumerate() {
+            let extent = task.plan.extent(to);
+            let part =
+                rows.start.max(before).saturating_sub(before)..rows.end.min(before + extent).saturating_sub(before);
+            before += extent;
+            if part.is_empty() {
+                continue;
+            }
+            let Some(bias) = bias else {
+                self.linear(task, x, number, part.clone(), write(to, &[part]));
+                continue;
+            };
+            let len = part.end - part.start;
+            let y = task.local(len);
+            self.linear(task, x, number, part.clone(), write(y, &[0..len]));
+            let operands = vec![read(y, &[0..len]), early(bias, from_ref(&part)), write(to, &[part])];
+            task.call("amk_kernels::add_bias", operands, Vec::new());
+        }
+    }
+
+    /// Rows of the product with one of the weights.
+    fn linear(&self, task: &mut TaskCalls<'_>, x: Operand, number: usize, rows: Range<u32>, to: Operand) {
+        let weight = early(self.weights[number], &[rows, 0..self.k]);
+        task.call("amk_kernels::linear", vec![x, weight, to], Vec::new());
+    }
+}
+
+/// What projections cost, nanoseconds and bytes a nanosecond, fitted on an H200.
+mod times {
+    /// Eight rows beside their bytes.
+    pub(super) const UNIT: f64 = 92.6;
+    /// Rate at which a worker computes products.
+    pub(super) const PRODUCT: f64 = 138.4;
+    /// Each further wait for a part of a long input.
+    pub(super) const PASS: f64 = 345.0;
+}
+
+/// Slots of the ring that units of a projection take: a slot has whole blocks of one pass over a group.
+fn slots(k: u32, units: u32) -> u32 {
+    let (depth, passes) = cut(k);
+    let (tiles, most) = (k.div_ceil(TILE_K), depth * WARPS);
+    let of_pass = |units: u32, pass: u32| {
+        let block = (tiles.saturating_sub(pass * most)).min(most) * TILE;
+        CHUNK.checked_div(block).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
+    };
+    let of_group = |units: u32| (0..passes).map(|pass| of_pass(units, pass)).sum::<u32>();
+    units / GROUP_UNITS * of_group(GROUP_UNITS) + of_group(units % GROUP_UNITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_has_whole_blocks_of_one_pass() {
+        assert_eq!(slots(896, 1), 1, "a block of 14 KiB has a slot of its own");
+        assert_eq!(slots(896, 10), 5, "two blocks a slot");
+        assert_eq!(slots(4864, 1), 3, "a block in three passes");
+        assert_eq!(slots(4864, 0), 0);
+    }
+}

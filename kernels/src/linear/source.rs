@@ -1,0 +1,128 @@
+//! The functions that compute projections, specialised for a plan.
+
+use super::phase::Gemv;
+use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM};
+use amk_cuda::image::abi::{TILE_K, WARPS};
+use amk_cuda::plan::Plan;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) use amk_cuda::tape::cut;
+
+/// Input tiles a warp holds at most where it reads its input in two passes but waits for it once.
+const MOST_HELD: u32 = 6;
+
+/// What a record's shape says of a projection's input, as far as it decides which function computes: its elements, and whether it is
+/// normed.
+pub(super) fn input_shape(gemv: &Gemv) -> u32 {
+    gemv.k | if gemv.norm.is_some() { GEMV_NORM << GEMV_FLAGS_BIT } else { 0 }
+}
+
+/// How often a projection waits for its input: once where the registers hold all of it, else before every pass.
+pub(super) fn waits(gemv: &Gemv) -> u32 {
+    let (depth, passes) = cut(gemv.k);
+    let whole = passes == 1 || (gemv.norm.is_none() && passes == 2 && depth * passes <= MOST_HELD);
+    if whole { 1 } else { passes }
+}
+
+/// Whether every warp has tiles in all of its places.
+fn even(gemv: &Gemv) -> bool {
+    (gemv.k / TILE_K).is_multiple_of(cut(gemv.k).0 * WARPS)
+}
+
+/// The device's function for a projection. There is one for each depth, not for each shape: more would not stay in the instruction
+/// cache. In an even one every warp has tiles in all of its places.
+fn gemv(gemv: &Gemv) -> String {
+    let ((depth, passes), even) = (cut(gemv.k), even(gemv));
+    if waits(gemv) == 1 {
+        format!("multiply<{depth}, {passes}, {even}>(w, r, group, prepare)")
+    } else {
+        format!("multiply<{depth}, 0, {even}>(w, r, group, prepare)")
+    }
+}
+
+/// What the inputs of a plan's projections have in common, as macros.
+pub(crate) fn defines(plan: &Plan) -> String {
+    inputs(&plan.phases_of().collect::<Vec<_>>())
+}
+
+/// `project`, which runs the record of a projection.
+pub(crate) fn project(plan: &Plan) -> String {
+    let mut gemvs = BTreeMap::<String, BTreeSet<u32>>::new();
+    for of in plan.phases_of() {
+        gemvs.entry(gemv(of)).or_default().insert(input_shape(of));
+    }
+    format!(
+        "AMK_DEVICE void project(Worker& w, const Record& r) {{\n    const u32 input = r.shape & GEMV_INPUT;\n    gemv(w, r, [&](Group& group, auto prepare) {{ {} }});\n}}\n",
+        by_input(&gemvs)
+    )
+}
+
+/// What the inputs of all projections have in common: the most tiles that a warp has in a pass, whether the request for them is code for
+/// all shapes, and whether all are even. The request is shared where depths differ by one at most and no input is held for two passes:
+/// else every task would pay for the registers of the deepest.
+fn inputs(gemvs: &[&Gemv]) -> String {
+    let depths = || gemvs.iter().map(|gemv| cut(gemv.k).0);
+    let (least, most) = (depths().min().unwrap_or(1), depths().max().unwrap_or(1));
+    let shared = most <= least + 1 && gemvs.iter().all(|gemv| waits(gemv) > 1 || cut(gemv.k).1 == 1);
+    let even = gemvs.iter().all(|gemv| even(gemv));
+    format!("#define AMK_MOST {most}\n#define AMK_SHARED {}\n#define AMK_EVEN {}\n", u32::from(shared), u32::from(even))
+}
+
+/// The calls of projections, each for the shapes of input that it computes, the last for those that are left. Votes: see `vm/ptx.cuh`.
+fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
+    let case = |(nth, (call, shapes)): (usize, (&String, &BTreeSet<u32>))| {
+        let these: Vec<String> = shapes.iter().map(|shape| format!("input == {shape}")).collect();
+        if nth + 1 < gemvs.len() {
+            format!("if (any({})) {call}; else ", these.join(" || "))
+        } else {
+            format!("{call};")
+        }
+    };
+    gemvs.iter().enumerate().map(case).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linear::phase::{Input, Output};
+    use amk::ir::BufferId;
+    use amk_cuda::image::abi::{CHUNK, MOST_DEPTH, TILE};
+
+    #[test]
+    fn every_tile_of_an_input_has_a_warp_and_a_pass_and_a_block_fits_a_slot() {
+        for k in (TILE_K..40_000).step_by(TILE_K as usize) {
+            let (depth, passes) = cut(k);
+            let tiles = k / TILE_K;
+            assert!((1..=MOST_DEPTH).contains(&depth) && depth * WARPS * TILE <= CHUNK, "{k}");
+            assert!((depth * WARPS * (passes - 1)..=depth * WARPS * passes).contains(&tiles), "{k}");
+        }
+    }
+
+    fn reading(k: u32, norm: Option<BufferId>) -> Gemv {
+        let output = Output::Store(Vec::new());
+        let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
+        Gemv { input, norm, k, weights, biases, output }
+    }
+
+    #[test]
+    fn the_request_is_shared_where_inputs_are_alike() {
+        let of = |ks: &[u32]| {
+            let gemvs: Vec<Gemv> = ks.iter().map(|&k| reading(k, None)).collect();
+            inputs(&gemvs.iter().collect::<Vec<_>>()).replace("#define AMK_", "").replace('\n', ", ")
+        };
+        assert_eq!(of(&[576, 1536]), "MOST 3, SHARED 1, EVEN 0, ");
+        assert_eq!(of(&[1024, 2048]), "MOST 4, SHARED 0, EVEN 1, ");
+        assert_eq!(of(&[2048, 3072]), "MOST 4, SHARED 0, EVEN 1, ", "held for two passes");
+        assert_eq!(of(&[4096, 14336]), "MOST 4, SHARED 1, EVEN 1, ");
+        assert_eq!(of(&[]), "MOST 1, SHARED 1, EVEN 1, ");
+    }
+
+    #[test]
+    fn an_input_is_waited_for_once_where_the_registers_hold_it() {
+        let waits_of = |k, norm| waits(&reading(k, norm));
+        let norm = Some(BufferId(1));
+        assert_eq!([576, 2048, 3072, 4096, 8192].map(|k| waits_of(k, None)), [1, 1, 1, 2, 4]);
+        // The norm's weights take registers, too.
+        assert_eq!([576, 2048, 3072, 4096].map(|k| waits_of(k, norm)), [1, 1, 2, 2]);
+    }
+}

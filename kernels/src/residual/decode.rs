@@ -1,0 +1,109 @@
+//! The residual from the embedding or from packets.
+
+use crate::fused::Shared;
+use amk_cuda::image::Record;
+use amk_cuda::image::abi::{MAX_OWN_ROWS, UNIT};
+use amk_cuda::image::decode::{
+    DecodedCall, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
+};
+use amk_cuda::plan::Plan;
+use amk_cuda::set::RecordKind;
+use std::ops::Range;
+
+/// Records that look a residual up.
+pub(crate) struct EmbedRecord;
+
+/// Records that take a residual over.
+pub(crate) struct AdoptRecord;
+
+impl RecordKind for EmbedRecord {
+    fn name(&self) -> &'static str {
+        "EMBED"
+    }
+
+    fn decode<'p>(
+        &self,
+        record: &Record,
+        places: &Places<'p>,
+        state: &mut WorkerState,
+    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+        embed(record, places, state)
+    }
+
+    fn dispatch(&self, _plan: &Plan) -> Option<String> {
+        Some("embed(w, r)".to_owned())
+    }
+}
+
+impl RecordKind for AdoptRecord {
+    fn name(&self) -> &'static str {
+        "ADOPT"
+    }
+
+    fn decode<'p>(
+        &self,
+        record: &Record,
+        places: &Places<'p>,
+        _state: &mut WorkerState,
+    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+        adopt(record, places)
+    }
+
+    fn dispatch(&self, _plan: &Plan) -> Option<String> {
+        Some("adopt(w, r)".to_owned())
+    }
+}
+
+fn embed<'p>(record: &Record, places: &Places<'p>, state: &WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "row"])?;
+    let own = own_rows(record)?;
+    let call = lookup(places, state, "units, row", own.clone(), Place::Kept("residual"), own)?;
+    Ok(vec![call])
+}
+
+/// The columns of the token's row of the embedding table.
+pub(crate) fn lookup<'p>(
+    places: &Places<'p>,
+    state: &WorkerState,
+    field: &'static str,
+    columns: Range<u32>,
+    to: Place,
+    written: Range<u32>,
+) -> Result<DecodedCall<'p>, Refusal> {
+    let table = Shared::of(places.image)
+        .embedding
+        .ok_or_else(|| Refusal::new(field, "needs an embedding table, and there is none"))?;
+    let tokens = places.shape(table).first().copied().unwrap_or(0);
+    let operands = vec![
+        early(field, Place::Buffer(table), &[0..tokens, columns]),
+        read("token", Place::Buffer(places.image.token), &[state.row()]),
+        write(field, to, &[written]),
+    ];
+    Ok(DecodedCall::new("amk_kernels::embed", operands))
+}
+
+fn adopt<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "row", "input", "shape"])?;
+    let own = own_rows(record)?;
+    let (format, each) = match record.shape {
+        0 => (Format::Words, 1),
+        1 => (Format::Pairs, 2),
+        shape => return Err(Refusal::new("shape", format!("is {shape}, expected 0 or 1"))),
+    };
+    let at = record.input.saturating_add(own.start / each);
+    let (from, elements) = places.elements("input, units, row", at, own.end - own.start, format)?;
+    let operands =
+        vec![read("input, units, row", from, &[elements]), write("units, row", Place::Kept("residual"), &[own])];
+    Ok(vec![DecodedCall::new("amk_kernels::adopt", operands)])
+}
+
+/// The rows of the residual that a record gives its worker.
+fn own_rows(record: &Record) -> Result<Range<u32>, Refusal> {
+    let own = rows(record, UNIT)?;
+    let fits = record.units > 0 && own.end - own.start <= MAX_OWN_ROWS && own.start.is_multiple_of(UNIT);
+    if fits {
+        Ok(own)
+    } else {
+        Err(Refusal::new("units, row", format!("give the rows {own:?}, which a worker cannot hold")))
+    }
+}

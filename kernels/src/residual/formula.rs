@@ -1,0 +1,11 @@
+//! Formulas in f64 of adoption, from their definitions.
+
+use amk::formula;
+use amk::formula::{Exact, Operands};
+
+formula!("amk_kernels::adopt", adopt);
+
+/// `y[i] = x[i]`.
+fn adopt(o: &mut Operands) -> Vec<Exact> {
+    o.data(0).iter().map(|&x| Exact::copied(x)).collect()
+}

@@ -1,0 +1,96 @@
+//! The embedding that begins a residual: every projection which needs it looks it up by itself.
+
+use super::phase::{self, Embed};
+use crate::fused::Decoder;
+use crate::linear::group::Product;
+use amk::ir::program::BufferKind;
+use amk::ir::{BufferId, DType, Exchange};
+use amk_cuda::Extensions;
+use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported, Work};
+use amk_cuda::set::Fusion;
+
+const EMBED: &str = "amk_kernels::embed";
+
+/// Finds the embedding of the token, which only projections may read.
+pub(crate) struct Embedding;
+
+/// The embedding of the token.
+#[derive(Clone, Debug)]
+struct EmbedGroup {
+    call: usize,
+    value: BufferId,
+    table: BufferId,
+}
+
+/// The value that the workers hold as the residual, in the order of the groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held(pub(crate) BufferId);
+
+/// The call that looks a token up, and its value.
+#[derive(Clone, Debug)]
+pub(crate) struct Lookup {
+    call: usize,
+    value: BufferId,
+}
+
+impl Lookup {
+    /// The call, where a group needs its value as the residual and the workers hold another.
+    pub(crate) fn given_up_for(&self, before: BufferId, seen: &Extensions) -> Option<usize> {
+        (self.value == before && seen.get() != Some(&Held(self.value))).then_some(self.call)
+    }
+}
+
+impl Fusion for Embedding {
+    fn group(&self, grouping: &mut Grouping<'_>) {
+        if let Some(group) = find(grouping) {
+            grouping.push(group);
+        }
+    }
+}
+
+fn find(grouping: &Grouping<'_>) -> Option<EmbedGroup> {
+    let flow = grouping.flow;
+    let call = grouping.calls().find(|&at| flow.path(at) == EMBED && grouping.free(at) && grouping.may_lead(at))?;
+    let (value, table, token) = (flow.result(call)?, flow.operand(call, 0)?, flow.operand(call, 1)?);
+    // Norms of it that products take in are read by nothing else.
+    let fits = |user: usize| {
+        let of_product = |product: &Product| {
+            product.calls.contains(&user)
+                || (product.input == value && product.norm.is_some() && flow.path(user) == "amk_kernels::rms_norm")
+        };
+        !grouping.free(user) && grouping.groups::<Product>().any(of_product)
+    };
+    let holds = flow.kind(token) == BufferKind::Input
+        && flow.kind(value) == BufferKind::Activation
+        && flow.shape(value)[0].is_multiple_of(32)
+        && flow.users(value).iter().all(|&user| fits(user));
+    holds.then_some(EmbedGroup { call, value, table })
+}
+
+impl FusedGroup for EmbedGroup {
+    fn calls(&self) -> &[usize] {
+        std::slice::from_ref(&self.call)
+    }
+
+    fn unpublished(&self) -> Option<BufferId> {
+        Some(self.value)
+    }
+
+    fn check(&self, _flow: &Flow<'_>, seen: &mut Extensions) -> Result<(), usize> {
+        seen.set(Lookup { call: self.call, value: self.value });
+        seen.set(Held(self.value));
+        Ok(())
+    }
+
+    fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
+        let hidden = planner.flow.shape(self.value)[0];
+        let embedding = planner.known(self.table);
+        let decoder = planner.plan.shared.entry::<Decoder>();
+        (decoder.hidden, decoder.embedding) = (hidden, Some(embedding));
+        let to = planner.activation("residual", DType::F32, &[hidden], Exchange::Counter);
+        phase::begin(&mut planner.plan, self.value, to);
+        let owned = crate::linear::phase::owned(&planner.plan, hidden);
+        planner.phase(Embed { to }, owned.into_iter().map(Work::Rows).collect());
+        Ok(())
+    }
+}

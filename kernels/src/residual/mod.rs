@@ -1,0 +1,37 @@
+//! The residual: an instruction that takes a value over from other workers, and what begins a
+//! residual on the device.
+
+mod decode;
+mod formula;
+mod group;
+mod phase;
+
+pub(crate) use decode::{AdoptRecord, EmbedRecord, lookup};
+pub(crate) use group::{Embedding, Held, Lookup};
+pub use phase::{Adopt, Embed};
+pub(crate) use phase::{embedded, held, hold, look_up};
+
+use amk::prelude::*;
+
+/// `y = x`: what others computed, kept in memory of one's own.
+///
+/// `x: [N]`, `y: [N]` f32.
+#[instruction(
+    op = "adopt",
+    shape = "x: [N] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]"
+)]
+pub fn adopt(x: &Tensor) -> Tensor {
+    x.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gives_what_it_gets() {
+        assert_eq!(adopt(&Tensor::from([1.0, -2.0])).data(), [1.0, -2.0]);
+    }
+}

@@ -1,0 +1,133 @@
+//! The residual that the workers hold, each the rows it owns: from the embedding or from packets.
+
+use crate::fused::Decoder;
+use crate::linear::phase::owned;
+use amk::ir::program::BufferKind;
+use amk::ir::{BufferId, DType, Exchange};
+use amk_cuda::cost::{CostModel, Overhead};
+use amk_cuda::image::{Encoder, Record};
+use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, read, same, write};
+use std::ops::Range;
+use std::slice::from_ref;
+
+/// The residual of the token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embed {
+    /// The residual.
+    pub to: BufferId,
+}
+
+/// A residual from packets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adopt {
+    /// The packets.
+    pub from: BufferId,
+    /// The residual.
+    pub to: BufferId,
+}
+
+/// What the workers hold while a plan is made.
+#[derive(Clone, Debug, Default)]
+struct Holding {
+    /// The value whose row of the table every reader looks up.
+    embedded: Option<BufferId>,
+    /// The residual: which value of the function, in which buffer.
+    residual: Option<(BufferId, BufferId)>,
+    adoptions: u32,
+}
+
+/// The workers look a value up, and hold it as the residual.
+pub(super) fn begin(plan: &mut Plan, value: BufferId, buffer: BufferId) {
+    let holding = plan.shared.entry::<Holding>();
+    (holding.embedded, holding.residual) = (Some(value), Some((value, buffer)));
+}
+
+/// The value whose row of the table every reader looks up.
+pub(crate) fn embedded(plan: &Plan) -> Option<BufferId> {
+    plan.shared.get::<Holding>()?.embedded
+}
+
+/// The workers hold a value in a buffer from now on.
+pub(crate) fn hold(plan: &mut Plan, value: BufferId, buffer: BufferId) {
+    plan.shared.entry::<Holding>().residual = Some((value, buffer));
+}
+
+/// The buffer in which the workers hold a residual of so many rows; they take it from its packets
+/// where they hold another.
+pub(crate) fn held(planner: &mut Planner<'_>, value: BufferId, rows: u32) -> BufferId {
+    let holding = planner.plan.shared.entry::<Holding>();
+    if let Some((held, buffer)) = holding.residual
+        && held == value
+    {
+        return buffer;
+    }
+    let number = holding.adoptions;
+    holding.adoptions += 1;
+    let from = planner.known(value);
+    let name = format!("adopted.{number}.{}", planner.flow.buffer(value).name);
+    let to = planner.activation(&name, DType::F32, &[rows], Exchange::Counter);
+    let owned = owned(&planner.plan, rows);
+    planner.phase(Adopt { from, to }, owned.into_iter().map(Work::Rows).collect());
+    to
+}
+
+/// A call that looks up columns of the token's row of the embedding table, for a worker.
+pub(crate) fn look_up(task: &mut TaskCalls<'_>, worker: u32, columns: Range<u32>, to: BufferId) {
+    let plan = &*task.plan;
+    let Some(table) = plan.shared.get::<Decoder>().and_then(|decoder| decoder.embedding) else { return };
+    let (token, vocab) = (plan.token, plan.extent(table));
+    let local = plan.program.buffers.get(to.index()).is_some_and(|buffer| buffer.kind == BufferKind::Local);
+    let to = if local { write(to, &[0..columns.end - columns.start]) } else { write(to, from_ref(&columns)) };
+    let operands = vec![early(table, &[0..vocab, columns]), read(token, &[worker..worker + 1]), to];
+    task.call("amk_kernels::embed", operands, Vec::new());
+}
+
+impl PhaseKind for Embed {
+    fn label(&self) -> String {
+        "embed".into()
+    }
+
+    fn calls(&self, task: &mut TaskCalls<'_>, worker: u32, work: &Work) {
+        if let Work::Rows(rows) = work {
+            look_up(task, worker, rows.clone(), self.to);
+        }
+    }
+
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
+        let Work::Rows(rows) = work else { return Record::default() };
+        encoder.of_rows("EMBED", rows)
+    }
+
+    fn overhead(&self, _cost: &CostModel) -> Overhead {
+        Overhead { hops: false, fixed: 0.0 }
+    }
+
+    fn same(&self, other: &dyn PhaseKind) -> bool {
+        same(self, other)
+    }
+}
+
+impl PhaseKind for Adopt {
+    fn label(&self) -> String {
+        "adopt".into()
+    }
+
+    fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
+        if let Work::Rows(rows) = work {
+            let operands = vec![read(self.from, from_ref(rows)), write(self.to, from_ref(rows))];
+            task.call("amk_kernels::adopt", operands, Vec::new());
+        }
+    }
+
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
+        let Work::Rows(rows) = work else { return Record::default() };
+        let buffer = encoder.plan.program.buffers.get(self.from.index());
+        let pairs = buffer.is_some_and(|buffer| buffer.dtype == DType::BF16);
+        let input = encoder.packet(self.from);
+        Record { input, shape: u32::from(pairs), ..encoder.of_rows("ADOPT", rows) }
+    }
+
+    fn same(&self, other: &dyn PhaseKind) -> bool {
+        same(self, other)
+    }
+}
