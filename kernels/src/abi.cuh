@@ -14,6 +14,12 @@ enum DeviceOp {
     OP_ADOPT,
 };
 
+// Rows of the residual that a worker owns at most.
+constexpr int MAX_OWN_ROWS = 512;
+// Elements of an attention head at most.
+constexpr int MAX_HEAD_DIM = 128;
+// Elements from one head's query to the next: the fragments of four heads lie in all banks.
+constexpr int QUERY_PITCH = 144;
 // Of a projection's shape: the bits of its input length.
 constexpr u32 GEMV_K = 1048575;
 // Of a projection's shape: the first of two bits, a `GemvInput`.

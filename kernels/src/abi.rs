@@ -4,6 +4,12 @@ use amk_cuda::image::declare::items;
 use amk_cuda::{device_constants, device_enumerations};
 
 device_constants! {
+    /// Rows of the residual that a worker owns at most.
+    MAX_OWN_ROWS = 512 => "constexpr int MAX_OWN_ROWS =";
+    /// Elements of an attention head at most.
+    MAX_HEAD_DIM = 128 => "constexpr int MAX_HEAD_DIM =";
+    /// Elements from one head's query to the next: the fragments of four heads lie in all banks.
+    QUERY_PITCH = 144 => "constexpr int QUERY_PITCH =";
     /// Of a projection's shape: the bits of its input length.
     GEMV_K = 0xfffff => "constexpr u32 GEMV_K =";
     /// Of a projection's shape: the first of two bits, a `GemvInput`.

@@ -5,8 +5,10 @@ use amk_cuda::DeviceCode;
 /// The fused CUDA bodies, in the order in which they include one another.
 pub(crate) const DEVICE: DeviceCode = DeviceCode {
     files: &[
+        ("residual/fused.cuh", include_str!("residual/fused.cuh")),
         ("linear/fused.cuh", include_str!("linear/fused.cuh")),
         ("choose/fused.cuh", include_str!("choose/fused.cuh")),
+        ("attention/begin.cuh", include_str!("attention/begin.cuh")),
         ("attention/turns.cuh", include_str!("attention/turns.cuh")),
         ("attention/fused.cuh", include_str!("attention/fused.cuh")),
     ],

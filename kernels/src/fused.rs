@@ -27,6 +27,9 @@ amk_cuda::inventory::submit! {
         name: "amk_kernels",
         code: DEVICE,
         abi: crate::abi::text,
+        kept: include_str!("kept.cuh"),
+        begin_launch: "begin_fresh(s);",
+        begin_step: "begin_rotation(w);",
         instructions: &[
             "amk_kernels::embed",
             "amk_kernels::adopt",

@@ -34,12 +34,8 @@ typedef u16 Elem;
 #define AMK_SEARCH 30
 // Words that a worker publishes with its best logit where tokens are filtered.
 constexpr u32 SHARES = 3;
-// Rows of the residual that a worker owns at most.
-constexpr int MAX_OWN_ROWS = 512;
 // Floats of a worker's shared scratch memory.
 constexpr int SCRATCH_FLOATS = 4352;
-// Elements of an attention head at most.
-constexpr int MAX_HEAD_DIM = 128;
 // Words of a record.
 constexpr int RECORD_WORDS = 16;
 // The first words of a record, which are all that a projection reads.

@@ -317,13 +317,3 @@ struct Task {
         if (w.thread() == 0) w.publish((u32)tile(n).at(), __float_as_uint(*choice.data));
     }
 };
-
-// A residual that came as packets becomes that of the rows this worker owns.
-AMK_DEVICE void adopt(Worker& w, const Record& r) {
-    const bool pairs = r.shape;
-    w.for_own_rows(r, [&](u32 i, bool own) {
-        const u32 at = r.row + i, v = w.read(r.input + (pairs ? at / 2 : at));
-        if (own) w.s.residual[i] = !pairs ? __uint_as_float(v) : at % 2 ? bf16_high(v) : bf16_low(v);
-    });
-    w.stamp(TRACE_INPUTS);
-}

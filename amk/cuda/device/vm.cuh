@@ -1,6 +1,9 @@
 // The kernel: every worker runs its records for `steps` steps. The generated source that includes this file defines
 //   void project(Worker&, const Record&)       the projections of the program, specialised
+//   AMK_PROJECTS(op)                           whether a record is one of these
 //   void dispatch(Worker&, const Record&)      its other instructions
+//   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this one
+//   void bodies_begin_launch(Shared&), bodies_begin_step(Worker&)
 //   void dispatch_feed(L&, const Record&, Feed&)  the next segment of what the loader and the scout fetch for them
 #pragma once
 #include "exchange.cuh"
@@ -31,11 +34,7 @@ template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
 }
 
 AMK_DEVICE void begin_step(Worker& w) {
-    if (w.thread() < w.p.rotary) {
-        float sine, cosine;
-        sincosf((float)w.pos() * w.p.inv_freq[w.thread()], &sine, &cosine);
-        w.s.rope[w.thread()] = make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
-    }
+    bodies_begin_step(w);
     if (w.thread() < TOPS) w.s.top_value[w.thread()] = -INFINITY, w.s.top_index[w.thread()] = NOBODY;
     w.sync();
 }
@@ -54,22 +53,22 @@ AMK_DEVICE void consume(Worker& w) {
 #pragma unroll
             for (int k = 0; k < HOT_WORDS; k++) r.word[k] = __shfl_sync(~0u, w.next, k);
             w.record = end - left;
-            const bool gemv = r.record.op == OP_GEMV;
+            const bool projects = AMK_PROJECTS(r.record.op);
             u32 records = 1;
-            if (AMK_EXCHANGE || !gemv) {
+            if (AMK_EXCHANGE || !projects) {
 #pragma unroll
                 for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, w.next, k);
-                // Without a filter the probes that follow have nothing to do; a trace wants their stamps.
-                if (!AMK_TRACE && r.record.op == OP_BEST && !w.filtering()) records += AMK_ROUNDS;
+                // Records that follow and have nothing to do in this step; a trace wants their stamps.
+                if (!AMK_TRACE && AMK_SKIPS(w, r.record.op)) records += AMK_SKIPPED;
             }
             // A projection of more units than a group takes another turn of this loop.
-            const bool more = gemv && r.record.units > w.first + AMK_GROUP_UNITS;
+            const bool more = projects && r.record.units > w.first + AMK_GROUP_UNITS;
             if (!more) left -= records, w.upcoming += records;
             // What the bodies derive from these must not be hoisted out of this loop, where it would only spill.
             asm volatile("" : "+r"(w.lane), "+r"(w.warp));
             w.task = r.record.task;
             if (w.first == 0) w.stamp(TRACE_START), before_task(w, r.record);
-            if (gemv) project(w, r.record);
+            if (projects) project(w, r.record);
             else w.look_ahead(), dispatch(w, r.record);
             if (!more) after_task(w, r.record), w.stamp(TRACE_END);
             w.first = more ? w.first + AMK_GROUP_UNITS : 0;
@@ -86,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
     u32 thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // else it is read anew at every task
     const u32 warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
-    for (u32 i = threadIdx.x; i < sizeof(s.fresh) / 4; i += AMK_BLOCK_WARPS * 32) ((u32*)s.fresh)[i] = 0;
+    bodies_begin_launch(s);
     if (threadIdx.x == 0) {
         for (int i = 0; i < AMK_SLOTS; i++) {
             barrier_init(shared_address(s.full + i), __CUDA_ARCH__ >= 900 ? 1 : 32);

@@ -7,25 +7,15 @@
 constexpr int PARTIAL_PITCH = AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
 constexpr u32 TOPS = AMK_GROUP_UNITS * AMK_UNIT / 2;
 // SCRATCH_FLOATS: union of the GEMV partials and the attention partials, 8 warps of 8 heads of 64 + 4.
-constexpr int QUERY_PITCH = MAX_HEAD_DIM + 16; // the fragments of four heads lie in all banks
 
-struct Shared {
+// `Kept` is generated: what the registered bodies keep in shared memory.
+struct Shared : Kept {
     u64 full[AMK_SLOTS], empty[AMK_SLOTS];
     volatile u32 gone;            // the launch is being abandoned: no wait blocks any more; behind the barriers, see `Worker::gone`
     alignas(16) float scratch[SCRATCH_FLOATS];
-    alignas(16) float squares[2][2 * AMK_WARPS];
-    float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
-    float2 rope[MAX_HEAD_DIM / 2]; // cos, sin of this step's position
-    alignas(16) u16 query[8 * QUERY_PITCH];
-    alignas(16) u8 fresh[MAX_HEAD_DIM * 64]; // the step's own key and value as a cache group; only position 0 is ever set
-    float2 running[AMK_WARPS][8]; // attention: maximum and sum, per warp and head
     float top_value[TOPS];        // running argmax of the logits: a place for each row pair of a group
     u32 top_index[TOPS];
-    float best_value[AMK_WARPS];
-    u32 best_index[AMK_WARPS];
     u32 token, leave;
-    Search search;
-    Found found[AMK_WARPS];
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was abandoned: kind and step, task, where, got
     u32 done;                     // the consumers have left; written and read atomically
     u32 appended;                 // keys, and values, that the consumers have appended to caches in this launch; likewise

@@ -16,19 +16,12 @@ macro_rules! files {
     };
 }
 
+/// What knows of no worker.
+pub(super) const BASE: DeviceCode = DeviceCode { files: files!["ptx.cuh", "image.cuh", "random.cuh", "search.cuh"] };
+
 /// What the bodies of instructions build on.
-pub(super) const BELOW: DeviceCode = DeviceCode {
-    files: files![
-        "ptx.cuh",
-        "image.cuh",
-        "random.cuh",
-        "search.cuh",
-        "worker.cuh",
-        "task.cuh",
-        "exchange.cuh",
-        "loader.cuh",
-    ],
-};
+pub(super) const BELOW: DeviceCode =
+    DeviceCode { files: files!["worker.cuh", "task.cuh", "exchange.cuh", "loader.cuh",] };
 
 /// The kernel, which calls the generated dispatch.
 pub(super) const ABOVE: DeviceCode = DeviceCode { files: files!["vm.cuh"] };
@@ -36,13 +29,12 @@ pub(super) const ABOVE: DeviceCode = DeviceCode { files: files!["vm.cuh"] };
 /// The bare ring, whose rate every time of a step is compared with.
 pub(crate) const CEILING: DeviceCode = DeviceCode { files: files!["ptx.cuh", "ceiling.cuh"] };
 
-impl DeviceCode {
-    /// The text of these files alone.
-    pub(crate) fn text(self) -> String {
-        self.files.iter().map(|(_, text)| joined(text)).collect()
-    }
+/// The text of some files. They follow one another, so their includes, which are for editors, are
+/// left out.
+pub(super) fn text(code: DeviceCode) -> String {
+    code.files.iter().map(|(_, text)| joined(text)).collect()
 }
 
-pub(super) fn joined(text: &str) -> String {
+fn joined(text: &str) -> String {
     own_lines(text).flat_map(|line| [line, "\n"]).collect()
 }

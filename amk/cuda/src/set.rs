@@ -18,6 +18,12 @@ pub struct BodySet {
     pub code: DeviceCode,
     /// What its records and code agree on, as C++.
     pub abi: fn() -> String,
+    /// Members of a C++ struct: what its code keeps in a worker's shared memory.
+    pub kept: &'static str,
+    /// C++ that begins a launch with that memory, `s`; every thread of the worker runs it.
+    pub begin_launch: &'static str,
+    /// C++ that begins a step of a worker `w`; every consumer thread runs it.
+    pub begin_step: &'static str,
     /// Paths of the instructions that its tasks call.
     pub instructions: &'static [&'static str],
     /// The kinds of records, in the order of their numbers.
@@ -80,6 +86,16 @@ pub trait RecordKind: Sync {
     }
     /// The C++ that feeds the loader `l` the next segment of a record `r` into `feed`.
     fn feed(&self, _plan: &Plan) -> Option<String> {
+        None
+    }
+    /// Whether the kernel runs it by `project`, which the set defines: its records are read by
+    /// their first words alone and take a turn for each group of units.
+    fn projects(&self) -> bool {
+        false
+    }
+    /// The C++ condition on a worker `w` under which a step skips the records after one of this
+    /// kind, and how many.
+    fn skips(&self) -> Option<(&'static str, u32)> {
         None
     }
     /// Notes what the calls of this kind say of a whole program.

@@ -6,7 +6,7 @@ use super::code::{self, DeviceCode};
 use super::image::abi;
 use super::options::VmOptions;
 use super::plan::Plan;
-use super::set::{body_sets, codes, record_kinds};
+use super::set::{BodySet, body_sets, codes, record_kinds};
 use core::fmt::Write as _;
 
 /// The source of a plan.
@@ -36,7 +36,19 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str("__device__ __forceinline__ void dispatch(Worker&, const Record&);\n");
     out.push_str("struct Feed;\n");
     out.push_str("template <class L> __device__ __forceinline__ void dispatch_feed(L&, const Record&, Feed&);\n");
-    out.push_str(&whole());
+    out.push_str("struct Shared;\n");
+    out.push_str("__device__ __forceinline__ void bodies_begin_launch(Shared&);\n");
+    out.push_str("__device__ __forceinline__ void bodies_begin_step(Worker&);\n");
+    out.push_str(&kinds_of_records());
+    out.push_str(&code::text(code::BASE));
+    let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
+    let _ = writeln!(out, "struct Kept {{\n{kept}}};");
+    out.push_str(&code::text(code::BELOW));
+    codes().for_each(|set| out.push_str(&code::text(set)));
+    let begin = |of: fn(&BodySet) -> &'static str| -> String { body_sets().into_iter().map(of).collect() };
+    let _ = writeln!(out, "AMK_DEVICE void bodies_begin_launch(Shared& s) {{ {} }}", begin(|set| set.begin_launch));
+    let _ = writeln!(out, "AMK_DEVICE void bodies_begin_step(Worker& w) {{ {} }}", begin(|set| set.begin_step));
+    out.push_str(&code::text(code::ABOVE));
     out.push_str(&bodies(plan));
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.functions(plan)));
     let kinds = || record_kinds().into_iter().zip(0..);
@@ -64,12 +76,23 @@ pub fn registered_abi() -> String {
 /// All device code in order: name and text of each file.
 pub fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
     let sets: Vec<DeviceCode> = codes().collect();
-    [code::BELOW].into_iter().chain(sets).chain([code::ABOVE]).flat_map(|code| code.files).copied()
+    [code::BASE, code::BELOW].into_iter().chain(sets).chain([code::ABOVE]).flat_map(|code| code.files).copied()
 }
 
-/// The text of all device code.
-pub fn whole() -> String {
-    files().map(|(_, text)| code::joined(text)).collect()
+/// Macros about kinds of records.
+fn kinds_of_records() -> String {
+    let kinds = record_kinds();
+    let projects = kinds.iter().filter(|kind| kind.projects()).map(|kind| format!("(op) == OP_{}", kind.name()));
+    let skips = kinds.iter().filter_map(|kind| kind.skips().map(|(when, count)| (kind.name(), when, count)));
+    let (skips, counts): (Vec<String>, Vec<u32>) =
+        skips.map(|(name, when, count)| (format!("(op) == OP_{name} && {when}"), count)).unzip();
+    let any = |of: Vec<String>| if of.is_empty() { "false".to_owned() } else { of.join(" || ") };
+    format!(
+        "#define AMK_PROJECTS(op) ({})\n#define AMK_SKIPS(w, op) ({})\n#define AMK_SKIPPED {}\n",
+        any(projects.collect()),
+        any(skips),
+        counts.first().copied().unwrap_or(0)
+    )
 }
 
 /// The cases of a switch over the records' `op`.

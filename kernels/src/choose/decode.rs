@@ -20,7 +20,7 @@ pub(crate) struct ProbeRecord;
 pub(crate) struct ChooseRecord;
 
 macro_rules! record_kind {
-    ($kind:ident, $name:literal, $decode:ident, $dispatch:literal) => {
+    ($kind:ident, $name:literal, $decode:ident, $dispatch:literal, $skips:expr) => {
         impl RecordKind for $kind {
             fn name(&self) -> &'static str {
                 $name
@@ -38,13 +38,17 @@ macro_rules! record_kind {
             fn dispatch(&self, _plan: &Plan) -> Option<String> {
                 Some($dispatch.to_owned())
             }
+
+            fn skips(&self) -> Option<(&'static str, u32)> {
+                $skips
+            }
         }
     };
 }
 
-record_kind!(BestRecord, "BEST", best, "best(w, r)");
-record_kind!(ProbeRecord, "PROBE", probe, "probe(w, r)");
-record_kind!(ChooseRecord, "CHOOSE", choose, "choose(w, r)");
+record_kind!(BestRecord, "BEST", best, "best(w, r)", Some(("!(w).filtering()", ROUNDS)));
+record_kind!(ProbeRecord, "PROBE", probe, "probe(w, r)", None);
+record_kind!(ChooseRecord, "CHOOSE", choose, "choose(w, r)", None);
 
 /// Probes since the best logit was published; `None` before that.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,16 +1,8 @@
-// embed: the step's token becomes the residual of the rows this worker owns. best, choose: argmax over all workers in one hop;
-// every worker reads every worker's best and so knows the next token at once. Between them, where tokens are taken out before the
+// best, choose: argmax over all workers in one hop; every worker reads every worker's best and so knows the next token at once. Between them, where tokens are taken out before the
 // draw, probes: each tells what of the worker's rows is above some levels and reads what all tell, see search.cuh.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/worker.cuh"
-
-AMK_DEVICE void embed(Worker& w, const Record& r) {
-    const Elem* row = w.p.embedding + (u64)w.s.token * w.p.hidden;
-    w.for_own_rows(r, [&](u32 i, bool own) {
-        if (own) w.s.residual[i] = constant(row, r.row + i);
-    });
-}
 
 AMK_DEVICE void best_of_warp(float& value, u32& index) {
 #pragma unroll

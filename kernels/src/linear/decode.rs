@@ -2,14 +2,14 @@
 
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_INPUT_BIT, GEMV_K, GEMV_NORM, GEMV_OUTPUT_BIT, IN_EMBEDDING,
-    IN_PACKETS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
+    IN_PACKETS, MAX_OWN_ROWS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
 };
 use crate::fused::Shared;
 use crate::linear::phase::Gemv as Phase;
 use crate::residual::lookup;
 use amk::ir::Param;
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::{MAX_OWN_ROWS, MOST_DEPTH, PER_PACKET, TILE_K, UNIT, WARPS};
+use amk_cuda::image::abi::{MOST_DEPTH, PER_PACKET, TILE_K, UNIT, WARPS};
 use amk_cuda::image::decode::{
     DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
 };
@@ -33,6 +33,10 @@ impl RecordKind for GemvRecord {
         state: &mut WorkerState,
     ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
         decode(record, places, state)
+    }
+
+    fn projects(&self) -> bool {
+        true
     }
 
     fn feed(&self, plan: &Plan) -> Option<String> {

@@ -1,12 +1,13 @@
 //! Projections with what surrounds them.
 
 use super::phase;
+use crate::abi::MAX_OWN_ROWS;
 use crate::fused::Decoder;
 use crate::residual::{Held, Lookup};
 use amk::ir::BufferId;
 use amk::ir::program::BufferKind;
 use amk_cuda::Extensions;
-use amk_cuda::image::abi::{MAX_OWN_ROWS, TILE_K, UNIT};
+use amk_cuda::image::abi::{TILE_K, UNIT};
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 

@@ -1,8 +1,9 @@
 //! The residual from the embedding or from packets.
 
+use crate::abi::MAX_OWN_ROWS;
 use crate::fused::Shared;
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::{MAX_OWN_ROWS, UNIT};
+use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
     DecodedCall, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
 };

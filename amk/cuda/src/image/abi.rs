@@ -73,12 +73,8 @@ device_constants! {
     SEARCH = 30 => "#define AMK_SEARCH";
     /// Words that a worker publishes with its best logit where tokens are filtered.
     SHARES = 3 => "constexpr u32 SHARES =";
-    /// Rows of the residual that a worker owns at most.
-    MAX_OWN_ROWS = 512 => "constexpr int MAX_OWN_ROWS =";
     /// Floats of a worker's shared scratch memory.
     SCRATCH_FLOATS = 4352 => "constexpr int SCRATCH_FLOATS =";
-    /// Elements of an attention head at most.
-    MAX_HEAD_DIM = 128 => "constexpr int MAX_HEAD_DIM =";
     /// Words of a record.
     RECORD_WORDS = 16 => "constexpr int RECORD_WORDS =";
     /// The first words of a record, which are all that a projection reads.
