@@ -34,6 +34,9 @@ constexpr u32 GEMV_FLAGS_BIT = 28;
 constexpr u32 GEMV_NORM = 1;
 // Flag of a projection: a bias is added.
 constexpr u32 GEMV_BIAS = 2;
+// Of a projection's flags: the first of two bits, the number of the element-wise function that
+// its results go through; 0: none.
+constexpr u32 GEMV_FUNCTION_BIT = 2;
 
 // Where a projection's input comes from.
 enum GemvInput {

@@ -24,6 +24,9 @@ device_constants! {
     GEMV_NORM = 1 => "constexpr u32 GEMV_NORM =";
     /// Flag of a projection: a bias is added.
     GEMV_BIAS = 2 => "constexpr u32 GEMV_BIAS =";
+    /// Of a projection's flags: the first of two bits, the number of the element-wise function that
+    /// its results go through; 0: none.
+    GEMV_FUNCTION_BIT = 2 => "constexpr u32 GEMV_FUNCTION_BIT =";
 }
 
 device_enumerations! {

@@ -11,7 +11,7 @@ use crate::cuda::DEVICE;
 use crate::linear::GemvRecord;
 use crate::linear::group::Projections;
 use crate::linear::source;
-pub use crate::linear::{Gemv, Input, Output};
+pub use crate::linear::{Function, Gemv, Input, Output};
 pub use crate::residual::{Adopt, Embed};
 use crate::residual::{AdoptRecord, EmbedRecord, Embedding};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
@@ -80,6 +80,8 @@ pub struct Decoder {
     pub splits: u32,
     /// The layers' buffers, of fused attention.
     pub layers: Vec<LayerBuffers>,
+    /// Element-wise calls that projections run on their results.
+    pub functions: Vec<Function>,
     pub(crate) rotary: Option<Rotary>,
 }
 
@@ -121,6 +123,8 @@ pub struct Shared {
     pub caches: Vec<[BufferId; 2]>,
     /// The constants of fused attention, where there is one.
     pub attention: Option<AttentionForm>,
+    /// Element-wise calls that projections run on their results, by their numbers less one.
+    pub functions: Vec<Function>,
     /// Elements of a row of the embedding table.
     pub hidden: u32,
     /// Its rows.
@@ -218,6 +222,7 @@ impl Shared {
             freqs: decoder.freqs,
             caches: decoder.layers.iter().map(|layer| layer.caches).collect(),
             attention: AttentionForm::of(plan),
+            functions: decoder.functions,
             hidden: decoder.hidden,
             tokens: decoder.embedding.map_or(0, |table| plan.extent(table)),
             kv_blocks: plan.sizes.context.div_ceil(BLOCK) + 1,

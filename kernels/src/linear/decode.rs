@@ -1,8 +1,8 @@
 //! Projections.
 
 use crate::abi::{
-    GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_INPUT_BIT, GEMV_K, GEMV_NORM, GEMV_OUTPUT_BIT, IN_EMBEDDING,
-    IN_PACKETS, MAX_OWN_ROWS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
+    GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_K, GEMV_NORM, GEMV_OUTPUT_BIT,
+    IN_EMBEDDING, IN_PACKETS, MAX_OWN_ROWS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
 };
 use crate::fused::Shared;
 use crate::linear::phase::Gemv as Phase;
@@ -51,6 +51,8 @@ struct Shape {
     output: u32,
     norm: bool,
     bias: bool,
+    /// The number of a function; 0: none.
+    function: u32,
 }
 
 impl Shape {
@@ -68,13 +70,21 @@ impl Shape {
         if depth != deep.div_ceil(passes) {
             return fail(format!("has {depth} tiles a pass, the device {}", deep.div_ceil(passes)));
         }
-        if flags & !(GEMV_NORM | GEMV_BIAS) != 0 {
-            return fail(format!("has the flags {flags}"));
-        }
         let (input, output) = (word >> GEMV_INPUT_BIT & 3, word >> GEMV_OUTPUT_BIT & 3);
-        let shape = Self { k, input, output, norm: flags & GEMV_NORM != 0, bias: flags & GEMV_BIAS != 0 };
+        let shape = Self {
+            k,
+            input,
+            output,
+            norm: flags & GEMV_NORM != 0,
+            bias: flags & GEMV_BIAS != 0,
+            function: flags >> GEMV_FUNCTION_BIT,
+        };
         if shape.bias && output != OUT_STORE {
             return fail("has a bias, which only stored results get".to_owned());
+        }
+        let may = [OUT_STORE, OUT_GATED].contains(&output);
+        if (shape.function != 0 && !may) || (shape.function == 0 && output == OUT_GATED) {
+            return fail(format!("has function {} of the output {output}", shape.function));
         }
         Ok(shape)
     }
@@ -88,6 +98,7 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
     let mut gemv = Gemv { record, places, shape, piece, calls: Vec::new(), locals: 0 };
     let x = gemv.input(state)?;
     match gemv.shape.output {
+        OUT_STORE if gemv.shape.function != 0 => gemv.mapped(&x)?,
         OUT_STORE => gemv.store(&x)?,
         OUT_RESIDUAL => gemv.residual(&x)?,
         OUT_GATED => gemv.gated(&x)?,
@@ -254,7 +265,34 @@ impl<'p> Gemv<'_, 'p> {
             operands.push(read("piece", y, &[0..len]));
         }
         operands.push(self.published(0, len)?);
-        self.call("amk_kernels::silu_mul", operands);
+        self.function(operands)
+    }
+
+    /// A function of each element of one product, with its bias.
+    fn mapped(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+        self.check_row()?;
+        let (part, len) = (self.only_part()?, self.piece.rows());
+        let mut y = self.local();
+        self.linear(x, part, write("piece", y, &[0..len]));
+        if self.shape.bias {
+            let (bias, elements) = self.places.constant("bias", self.record.bias, len)?;
+            let biased = self.local();
+            let to = write("piece", biased, &[0..len]);
+            self.call("amk_kernels::add_bias", vec![read("piece", y, &[0..len]), early("bias", bias, &[elements]), to]);
+            y = biased;
+        }
+        let operands = vec![read("piece", y, &[0..len]), self.published(0, len)?];
+        self.function(operands)
+    }
+
+    /// Calls the function that the record names.
+    fn function(&mut self, operands: Vec<DecodedOperand>) -> Result<(), Refusal> {
+        let functions = &Shared::of(self.places.image).functions;
+        let number = self.shape.function as usize;
+        let function = number.checked_sub(1).and_then(|at| functions.get(at));
+        let function = function.ok_or_else(|| Refusal::new("shape", format!("has function {number}")))?;
+        let params = function.params.clone();
+        self.calls.push(DecodedCall { params, ..DecodedCall::new(&function.path, operands) });
         Ok(())
     }
 

@@ -1,5 +1,5 @@
 // y = W x over rows of W that stream through the ring in tile order, with what surrounds it in a decoder folded in:
-// RMSNorm of the input, bias, and one of four ways to deliver the output.
+// RMSNorm of the input, bias, an element-wise function, and one of four ways to deliver the output.
 //
 // A bf16 tile is 8 rows x 32 k in the order of one mma A fragment: rows 0-7 hold the even half of k, rows 8-15 the odd half, so
 // B needs two columns and a row is D[r][0] + D[r+8][1]: both in one lane. Each warp has some tiles of k.
@@ -13,6 +13,10 @@
 
 constexpr u32 GEMV_INPUT = GEMV_NORM << GEMV_FLAGS_BIT | GEMV_K; // what decides which function computes
 
+// Generated: the element-wise functions of the program by their numbers, of one product and of two.
+AMK_DEVICE float map_product(u32 function, float x);
+AMK_DEVICE float gate_products(u32 function, float x, float y);
+
 struct GemvShape {
     u32 k, input, output, flags;
     u32 depth; // input tiles that a warp multiplies in one pass
@@ -20,6 +24,7 @@ struct GemvShape {
         : k(word & GEMV_K), input(word >> GEMV_INPUT_BIT & 3), output(word >> GEMV_OUTPUT_BIT & 3), flags(word >> GEMV_FLAGS_BIT),
           depth(word >> GEMV_DEPTH_BIT & 15) {}
     AMK_DEVICE u32 tiles() const { return k / AMK_TILE_K; }
+    AMK_DEVICE u32 function() const { return flags >> GEMV_FUNCTION_BIT; }
 };
 
 struct Fragment { u32 b0, b1; };
@@ -160,10 +165,13 @@ struct Delivery {
             y.x *= scale, y.y *= scale;
         }
         if (g.output == OUT_GATED) {
-            const float h = __fdividef(y.x, 1.0f + exp2_fast(-LOG2_E * y.x)) * y.y; // rows come as (gate, up) pairs
+            const float h = gate_products(g.function(), y.x, y.y); // rows come as (gate, up) pairs
             y = make_float2(h, __shfl_down_sync(~0u, h, 4));
         }
         y.x += before.x, y.y += before.y;
+#if AMK_MAPS
+        if (any(g.output == OUT_STORE && g.function())) y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
+#endif
         if (publishes) w.publish(to, pack_bf16(y.x, y.y));
         if (keeps) *(float2*)(w.s.residual + row) = y;
         if (mine && g.output == OUT_LOGITS) logits(w, r, y);

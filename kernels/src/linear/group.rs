@@ -1,6 +1,7 @@
 //! Projections with what surrounds them.
 
-use super::phase;
+use super::pointwise::Function;
+use super::{phase, pointwise};
 use crate::abi::MAX_OWN_ROWS;
 use crate::fused::Decoder;
 use crate::residual::{Held, Lookup};
@@ -37,6 +38,13 @@ pub(crate) struct Product {
 pub(crate) enum Delivered {
     /// They are values, one a weight.
     Store(Vec<BufferId>),
+    /// A function of each is a value.
+    Mapped {
+        /// The value.
+        value: BufferId,
+        /// The number of the function.
+        function: u32,
+    },
     /// `after = before + product`.
     Residual {
         /// The residual before.
@@ -44,8 +52,13 @@ pub(crate) enum Delivered {
         /// The residual after.
         after: BufferId,
     },
-    /// `silu(gate) * up`.
-    Gated(BufferId),
+    /// A function of the elements of both is a value.
+    Gated {
+        /// The value.
+        value: BufferId,
+        /// The number of the function.
+        function: u32,
+    },
     /// The function's result.
     Logits,
 }
@@ -128,20 +141,39 @@ impl<'a> Products<'_, 'a> {
         }
     }
 
-    /// `silu_mul` of two products of one input.
+    /// An element-wise function of two products of one input.
     fn gated(&mut self, at: usize) {
-        if !self.0.free(at) || self.flow().path(at) != "amk_kernels::silu_mul" {
-            return;
-        }
+        let Some(function) = self.function(at, 2) else { return };
         let linear = |number| {
             self.flow().operand(at, number).filter(|&y| self.flow().only_for(y, at)).and_then(|y| self.linear(y))
         };
         let (Some(gate), Some(up), Some(result)) = (linear(0), linear(1), self.flow().result(at)) else { return };
         let rows = |linear: &Linear| self.flow().shape(linear.weight)[0];
         let fits = gate.x == up.x && rows(&gate) == rows(&up) && gate.bias.is_none() && up.bias.is_none();
-        if fits && self.flow().kind(result) == BufferKind::Activation {
-            self.add(vec![gate, up], Delivered::Gated(result), Some(at));
+        if fits
+            && self.flow().kind(result) == BufferKind::Activation
+            && let Some(function) = self.number(function)
+        {
+            self.add(vec![gate, up], Delivered::Gated { value: result, function }, Some(at));
         }
+    }
+
+    /// The element-wise function that a free call is.
+    fn function(&self, at: usize, operands: usize) -> Option<Function> {
+        let may = self.0.free(at) && self.0.may_lead(at);
+        pointwise::function(self.flow(), at, operands).filter(|_| may)
+    }
+
+    /// The number of a function in the program.
+    fn number(&mut self, function: Function) -> Option<u32> {
+        pointwise::number(&mut self.0.shared.entry::<Decoder>().functions, function)
+    }
+
+    /// The element-wise call that alone reads a product, and its value.
+    fn mapped(&self, value: BufferId) -> Option<(usize, BufferId, Function)> {
+        let &[at] = self.flow().users(value) else { return None };
+        let result = self.flow().result(at).filter(|&result| self.flow().kind(result) == BufferKind::Activation)?;
+        (self.flow().only_for(value, at)).then_some((at, result, self.function(at, 1)?))
     }
 
     /// `add` of a value and a product.
@@ -163,7 +195,7 @@ impl<'a> Products<'_, 'a> {
         }
     }
 
-    /// Any other `linear`, with its bias.
+    /// Any other `linear`, with its bias and an element-wise function of the result.
     fn single(&mut self, at: usize) {
         if !self.0.free(at) || self.flow().path(at) != LINEAR {
             return;
@@ -178,7 +210,15 @@ impl<'a> Products<'_, 'a> {
         let value = if linear.bias.is_some() { value } else { y };
         match self.flow().kind(value) {
             BufferKind::Output if linear.bias.is_none() => self.add(vec![linear], Delivered::Logits, None),
-            BufferKind::Activation => self.add(vec![linear], Delivered::Store(vec![value]), None),
+            BufferKind::Activation => {
+                let mapped = self.mapped(value);
+                match mapped.and_then(|(at, result, function)| Some((at, result, self.number(function)?))) {
+                    Some((at, value, function)) => {
+                        self.add(vec![linear], Delivered::Mapped { value, function }, Some(at));
+                    }
+                    None => self.add(vec![linear], Delivered::Store(vec![value]), None),
+                }
+            }
             _ => {}
         }
     }

@@ -4,10 +4,12 @@ mod decode;
 mod formula;
 pub(crate) mod group;
 pub(crate) mod phase;
+mod pointwise;
 pub(crate) mod source;
 
 pub(crate) use decode::GemvRecord;
 pub use phase::{Gemv, Input, Output};
+pub use pointwise::Function;
 
 use crate::dot::products;
 use amk::prelude::*;

@@ -2,10 +2,11 @@
 //! what it takes from a tape.
 
 use super::group::{Delivered, Product};
+use super::pointwise;
 use super::source::{cut, input_shape, waits};
 use crate::abi::{
-    GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_EMBEDDING, IN_PACKETS, OUT_GATED,
-    OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
+    GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_EMBEDDING,
+    IN_PACKETS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
 };
 use crate::fused::Decoder;
 use crate::residual;
@@ -27,7 +28,7 @@ pub struct Gemv {
     pub norm: Option<BufferId>,
     /// Elements of the input.
     pub k: u32,
-    /// The weights, one below the other; gate and up row by row in turn.
+    /// The weights, one below the other; those of a function of two row by row in turn.
     pub weights: Vec<BufferId>,
     /// Their biases.
     pub biases: Vec<Option<BufferId>>,
@@ -58,8 +59,20 @@ pub enum Output {
         /// Its packets.
         packets: BufferId,
     },
-    /// `silu(gate) * up`, published.
-    Gated(BufferId),
+    /// An element-wise function of it, published.
+    Mapped {
+        /// The packets.
+        to: BufferId,
+        /// The number of the function.
+        function: u32,
+    },
+    /// An element-wise function of two products, published.
+    Gated {
+        /// The packets.
+        to: BufferId,
+        /// The number of the function.
+        function: u32,
+    },
     /// The logits.
     Logits(BufferId),
 }
@@ -96,9 +109,16 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             let gemv = gemv(planner, Output::Store(outputs));
             spread(planner, gemv, rows, 1);
         }
-        &Delivered::Gated(value) => {
+        &Delivered::Mapped { value, function } => {
             let to = planner.value(value, DType::BF16);
-            let gemv = gemv(planner, Output::Gated(to));
+            declare(planner, product);
+            let gemv = gemv(planner, Output::Mapped { to, function });
+            spread(planner, gemv, rows, 1);
+        }
+        &Delivered::Gated { value, function } => {
+            let to = planner.value(value, DType::BF16);
+            declare(planner, product);
+            let gemv = gemv(planner, Output::Gated { to, function });
             spread(planner, gemv, rows, 2);
         }
         Delivered::Logits => {
@@ -117,6 +137,12 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             planner.phase(gemv, owned.into_iter().map(Work::Rows).collect());
         }
     }
+}
+
+/// Adds the instruction of a product's function, its last call, to the program.
+fn declare(planner: &mut Planner<'_>, product: &Product) {
+    let signature = product.calls.last().and_then(|&at| planner.flow.signature(at));
+    pointwise::declare(&mut planner.plan, signature.map(amk::ir::lower::instruction));
 }
 
 /// A projection of `rows` rows, spread so that the bytes of the tapes stay level; `fold` rows give
@@ -149,7 +175,8 @@ impl PhaseKind for Gemv {
         match self.output {
             Output::Store(_) => "project",
             Output::Residual { .. } => "residual",
-            Output::Gated(_) => "gated",
+            Output::Mapped { .. } => "mapped",
+            Output::Gated { .. } => "gated",
             Output::Logits(_) => "head",
         }
         .into()
@@ -168,7 +195,8 @@ impl PhaseKind for Gemv {
         let (kind, to) = match &self.output {
             Output::Store(outputs) => (OUT_STORE, outputs.first().copied()),
             Output::Residual { packets, .. } => (OUT_RESIDUAL, Some(*packets)),
-            Output::Gated(to) => (OUT_GATED, Some(*to)),
+            Output::Mapped { to, .. } => (OUT_STORE, Some(*to)),
+            Output::Gated { to, .. } => (OUT_GATED, Some(*to)),
             Output::Logits(_) => (OUT_LOGITS, None),
         };
         let (input, from) = match self.input {
@@ -176,7 +204,7 @@ impl PhaseKind for Gemv {
             Input::Embedding => (0, IN_EMBEDDING),
         };
         let has_bias = self.biases.iter().all(Option::is_some);
-        let flags = if has_bias { GEMV_BIAS } else { 0 };
+        let flags = if has_bias { GEMV_BIAS } else { 0 } | self.function() << GEMV_FUNCTION_BIT;
         let shape = input_shape(self) | from << GEMV_INPUT_BIT | kind << GEMV_OUTPUT_BIT;
         Record {
             op: encoder.op("GEMV"),
@@ -194,7 +222,7 @@ impl PhaseKind for Gemv {
 
     fn piece(&self, plan: &Plan, work: &Work) -> Option<Piece> {
         let Work::Rows(rows) = work else { return None };
-        let in_turn = matches!(self.output, Output::Gated(_));
+        let in_turn = matches!(self.output, Output::Gated { .. });
         let mut before = 0;
         let mut parts = Vec::new();
         for &weight in &self.weights {
@@ -234,10 +262,26 @@ impl PhaseKind for Gemv {
     }
 }
 
+/// Calls the function with a number.
+fn call_function(task: &mut TaskCalls<'_>, number: u32, operands: Vec<Operand>) {
+    let functions = &task.plan.shared.entry::<Decoder>().functions;
+    if let Some(function) = functions.get(number as usize - 1).cloned() {
+        task.call(&function.path, operands, function.params);
+    }
+}
+
 impl Gemv {
+    /// The number of the function of its results; 0: none.
+    fn function(&self) -> u32 {
+        match self.output {
+            Output::Mapped { function, .. } | Output::Gated { function, .. } => function,
+            _ => 0,
+        }
+    }
+
     /// Units behind the elements `rows` of the output.
     fn units(&self, rows: &Range<u32>) -> u32 {
-        let fold = if matches!(self.output, Output::Gated(_)) { 2 } else { 1 };
+        let fold = if matches!(self.output, Output::Gated { .. }) { 2 } else { 1 };
         (rows.end - rows.start) * fold / UNIT
     }
 
@@ -274,14 +318,25 @@ impl Gemv {
                     task.call("amk_kernels::add", operands, Vec::new());
                 }
             }
-            &Output::Gated(to) => {
+            &Output::Mapped { to, function } => {
+                let mut y = task.local(n);
+                self.linear(task, x, 0, rows.clone(), write(y, &[0..n]));
+                if let Some(bias) = self.biases[0] {
+                    let biased = task.local(n);
+                    let operands = vec![read(y, &[0..n]), early(bias, from_ref(rows)), write(biased, &[0..n])];
+                    task.call("amk_kernels::add_bias", operands, Vec::new());
+                    y = biased;
+                }
+                call_function(task, function, vec![read(y, &[0..n]), write(to, from_ref(rows))]);
+            }
+            &Output::Gated { to, function } => {
                 let [gate, up] = [0, 1].map(|part| {
                     let y = task.local(n);
                     self.linear(task, x, part, rows.clone(), write(y, &[0..n]));
                     y
                 });
                 let operands = vec![read(gate, &[0..n]), read(up, &[0..n]), write(to, from_ref(rows))];
-                task.call("amk_kernels::silu_mul", operands, Vec::new());
+                call_function(task, function, operands);
             }
             &Output::Logits(to) => self.linear(task, x, 0, rows.clone(), write(to, from_ref(rows))),
         }

@@ -1,6 +1,7 @@
 //! The functions that compute projections, specialised for a plan.
 
 use super::phase::Gemv;
+use super::pointwise;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM};
 use amk_cuda::image::abi::{TILE_K, WARPS};
 use amk_cuda::plan::Plan;
@@ -42,7 +43,7 @@ fn gemv(gemv: &Gemv) -> String {
 
 /// What the inputs of a plan's projections have in common, as macros.
 pub(crate) fn defines(plan: &Plan) -> String {
-    inputs(&plan.phases_of().collect::<Vec<_>>())
+    inputs(&plan.phases_of().collect::<Vec<_>>()) + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
 }
 
 /// `project`, which runs the record of a projection.
@@ -51,8 +52,9 @@ pub(crate) fn project(plan: &Plan) -> String {
     for of in plan.phases_of() {
         gemvs.entry(gemv(of)).or_default().insert(input_shape(of));
     }
+    let functions = pointwise::calls(plan);
     format!(
-        "AMK_DEVICE void project(Worker& w, const Record& r) {{\n    const u32 input = r.shape & GEMV_INPUT;\n    gemv(w, r, [&](Group& group, auto prepare) {{ {} }});\n}}\n",
+        "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\n    const u32 input = r.shape & GEMV_INPUT;\n    gemv(w, r, [&](Group& group, auto prepare) {{ {} }});\n}}\n",
         by_input(&gemvs)
     )
 }

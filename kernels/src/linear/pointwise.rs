@@ -1,0 +1,144 @@
+//! Element-wise instructions that a projection runs on its results before they leave the registers.
+//!
+//! The rule is on the graph: any registered [`Pointwise`] instruction fuses that reads one product,
+//! or two products of one input, and is read in their place.
+
+use crate::fused::Decoder;
+use amk::ir::signature::{ParamKind, TensorClass};
+use amk::ir::{Instruction, Param};
+use amk_cuda::plan::{Flow, Plan};
+use amk_cuda::set::Pointwise;
+use core::fmt::Write as _;
+
+/// Functions that the projections of a program may have: a record has two bits for the number of
+/// one, and 0 is none.
+const MOST: usize = 3;
+
+/// An element-wise call: the instruction and its parameters, which are constants of the code.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Function {
+    /// The path of the instruction.
+    pub path: String,
+    /// Its floats.
+    pub params: Vec<Param>,
+    /// Its tensors.
+    pub operands: usize,
+}
+
+/// The registered element-wise function of an instruction.
+fn registered(path: &str) -> Option<&'static Pointwise> {
+    amk_cuda::inventory::iter::<Pointwise>.into_iter().find(|known| known.instruction == path)
+}
+
+/// The element-wise function that a call is, where it is registered and takes `operands` values of
+/// the shape of its result and floats.
+pub(super) fn function(flow: &Flow<'_>, at: usize, operands: usize) -> Option<Function> {
+    let signature = flow.signature(at)?;
+    registered(&signature.path)?;
+    let tensors = signature.params.iter().filter(|param| matches!(param.kind, ParamKind::Tensor { .. }));
+    let values = signature
+        .params
+        .iter()
+        .filter(|param| matches!(param.kind, ParamKind::Tensor { class: TensorClass::Tensor, .. }));
+    let floats = flow.call(at).params.iter().all(|param| matches!(param, Param::F32(_)));
+    let shape = flow.shape(flow.result(at)?);
+    let alike = (0..operands).all(|number| flow.operand(at, number).is_some_and(|id| flow.shape(id) == shape));
+    let fits = tensors.count() == operands && values.count() == operands && floats && alike;
+    let params = flow.call(at).params.clone();
+    fits.then(|| Function { path: signature.path.clone(), params, operands })
+}
+
+/// The number of a function among those of a program, from 1 on; `None` where there is no room for
+/// another.
+pub(super) fn number(functions: &mut Vec<Function>, function: Function) -> Option<u32> {
+    let known = functions.iter().position(|known| *known == function);
+    let at = known.or_else(|| {
+        (functions.len() < MOST).then(|| {
+            functions.push(function);
+            functions.len() - 1
+        })
+    })?;
+    Some(at as u32 + 1)
+}
+
+/// The calls that projections make of the functions of a plan, as C++.
+pub(super) fn calls(plan: &Plan) -> String {
+    let functions = Decoder::of(plan).map_or(&[][..], |decoder| &decoder.functions);
+    let mut out = String::new();
+    let mut texts: Vec<&str> = Vec::new();
+    let mut cases = [Vec::new(), Vec::new()];
+    for (function, number) in functions.iter().zip(1u32..) {
+        let Some(known) = registered(&function.path) else { continue };
+        let space = texts.iter().position(|&text| text == known.code).unwrap_or_else(|| {
+            let _ = writeln!(out, "namespace pointwise{} {{\n{}}}", texts.len(), known.code);
+            texts.push(known.code);
+            texts.len() - 1
+        });
+        let floats = function.params.iter().map(|param| match param {
+            Param::F32(value) => format!(", __uint_as_float({:#x}u)", value.to_bits()),
+            _ => String::new(),
+        });
+        let [values, of_arity] = match function.operands {
+            1 => ["x", "0"],
+            _ => ["x, y", "1"],
+        };
+        let call = format!("pointwise{space}::{}({values}{})", known.function, floats.collect::<String>());
+        cases[usize::from(of_arity == "1")].push((number, call));
+    }
+    let [maps, gates] = cases;
+    let _ = writeln!(out, "AMK_DEVICE float map_product(u32 function, float x) {{ {} }}", choice(&maps, "x"));
+    let _ =
+        writeln!(out, "AMK_DEVICE float gate_products(u32 function, float x, float y) {{ {} }}", choice(&gates, "x"));
+    out
+}
+
+/// Whether a plan has functions of one product.
+pub(super) fn maps(plan: &Plan) -> bool {
+    Decoder::of(plan).is_some_and(|decoder| decoder.functions.iter().any(|function| function.operands == 1))
+}
+
+/// Returns the call of the function with a number, the last where no other is meant.
+fn choice(calls: &[(u32, String)], other: &str) -> String {
+    let case = |(nth, (number, call)): (usize, &(u32, String))| {
+        if nth + 1 < calls.len() {
+            format!("if (any(function == {number})) return {call}; ")
+        } else {
+            format!("return {call};")
+        }
+    };
+    if calls.is_empty() { format!("return {other};") } else { calls.iter().enumerate().map(case).collect() }
+}
+
+/// Adds the instructions of a plan's functions to its table.
+pub(super) fn declare(plan: &mut Plan, instruction: Option<Instruction>) {
+    if let Some(instruction) =
+        instruction.filter(|new| plan.program.instructions.iter().all(|known| known.path != new.path))
+    {
+        plan.program.instructions.push(instruction);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(path: &str, value: f32) -> Function {
+        Function { path: path.to_owned(), params: vec![Param::F32(value)], operands: 1 }
+    }
+
+    #[test]
+    fn functions_are_numbered_by_path_and_parameters_and_there_is_room_for_three() {
+        let mut functions = Vec::new();
+        let all = [("a", 1.0), ("a", 2.0), ("a", 1.0), ("b", 1.0), ("c", 1.0), ("b", 1.0)];
+        let numbers = all.map(|(path, value)| number(&mut functions, named(path, value)));
+        assert_eq!(numbers, [Some(1), Some(2), Some(1), Some(3), None, Some(3)]);
+    }
+
+    #[test]
+    fn the_last_function_needs_no_question() {
+        let call = |number: u32| (number, format!("f{number}(x)"));
+        assert_eq!(choice(&[], "x"), "return x;");
+        assert_eq!(choice(&[call(2)], "x"), "return f2(x);");
+        assert_eq!(choice(&[call(1), call(3)], "x"), "if (any(function == 1)) return f1(x); return f3(x);");
+    }
+}
