@@ -206,7 +206,7 @@ fn twice(token: Token, w: &Table) -> Tensor {
 }
 
 /// A table whose rows differ.
-struct Rows;
+pub(crate) struct Rows;
 
 impl Source for Rows {
     fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {

@@ -22,6 +22,7 @@ mod mutations;
 mod names;
 mod native;
 mod oracle;
+mod pointwise;
 mod ratchet;
 mod robustness;
 mod routed;
