@@ -2,6 +2,7 @@
 
 mod book;
 mod manifests;
+mod vocabulary;
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
