@@ -183,12 +183,17 @@ impl CostModel {
         }
     }
 
-    /// A generic task reads its weights itself when its turn has come: nothing is brought ahead.
+    /// A generic task reads its weights itself when its turn has come: nothing is brought ahead, unless they stream.
     fn reading(&self, plan: &Plan, phase: &Phase, task: u32, part: Part) -> Part {
-        let Phase::Generic(_) = phase else { return part };
-        let unasked = weight_bytes(&plan.program, TaskId(task)) as f64;
+        let Phase::Generic(generic) = phase else { return part };
+        let bytes = weight_bytes(&plan.program, TaskId(task)) as f64;
+        if let Some(stream) = plan.sequences.get(generic.sequence).and_then(|sequence| sequence.stream) {
+            let columns = streamed_columns(plan, TaskId(task));
+            let slots = bytes / f64::from((stream.block)(columns).max(1));
+            return Part { bytes, slots, busy: part.busy + bytes / self.product, ..part };
+        }
         let share = self.read / f64::from(plan.schedule.workers.max(1));
-        Part { unasked, busy: part.busy + unasked / share, ..part }
+        Part { unasked: bytes, busy: part.busy + bytes / share, ..part }
     }
 
     fn product(&self, gemv: &Gemv, elements: u32) -> Part {
@@ -218,6 +223,13 @@ impl CostModel {
         let meet = if team > 1 { self.combine[1] } else { 0.0 };
         f64::from(slices.div_ceil(WARPS / team)) * (meet + self.combine[2] * f64::from(team))
     }
+}
+
+/// Elements of a row of the weight that a task's first call streams.
+fn streamed_columns(plan: &Plan, task: TaskId) -> u32 {
+    let call = plan.program.tasks.get(task.index()).and_then(|task| task.calls.first());
+    let mut weights = call.into_iter().flat_map(|call| &call.operands).filter(|operand| operand.early);
+    weights.find_map(|operand| operand.region.intervals().get(1)).map_or(0, |columns| columns.hi.base)
 }
 
 /// Slots of the ring that units of a projection take: a slot has whole blocks of one pass over a group.

@@ -27,6 +27,7 @@ pub mod plan;
 mod run;
 mod schedule;
 pub mod source;
+mod stream;
 mod tape;
 mod target;
 mod trace;
@@ -44,5 +45,12 @@ pub use options::{Faults, VmOptions};
 pub use plan::{Precision, Unsupported};
 pub use run::{Run, RunOptions};
 pub use schedule::{DeviceExchange, DeviceSchedule, ScheduleError};
+pub use stream::{Stream, StreamError};
 pub use target::{GpuTarget, Refused, TARGETS};
 pub use trace::{LoaderWaits, OpSummary, Parts, Summary, TaskTrace, Trace};
+
+/// For the macros of this crate.
+#[doc(hidden)]
+pub mod __private {
+    pub use inventory;
+}

@@ -115,6 +115,7 @@ pub fn generate(code: DeviceCode, plan: &Plan, options: &VmOptions) -> String {
         "template <class L> AMK_DEVICE void dispatch_feed(L& l, const Record& r, Feed& feed) {\n    switch (r.op) {\n",
     );
     out.push_str(&by_op(&feeds));
+    out.push_str(&body::feeds(plan));
     out.push_str("    }\n}\n");
     out
 }

@@ -1,9 +1,11 @@
-//! Generic tasks in the image: the tiles of a call's operands, then its parameters.
+//! Generic tasks in the image: of each call the tiles of its operands, then its parameters.
 
 use super::abi::{
-    LOGITS, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16, PLAIN_F32, STATE_F32, TOKEN, TileWords,
+    LOCAL, LOGITS, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16, PLAIN_F32, STATE_F32, STREAM,
+    TOKEN, TileWords,
 };
-use crate::plan::{Generic, Phase, Plan, Work};
+use crate::plan::{Generic, Phase, Plan, Sequence, View, Work};
+use crate::tape::{Layout, Piece, WeightRows};
 use amk_ir::program::{BufferKind, Param};
 use amk_ir::{BufferId, Call, DType, Exchange, Operand, Region};
 use std::collections::HashMap;
@@ -30,12 +32,13 @@ impl Plain {
     /// Places for every buffer that a generic task of the plan touches.
     pub(super) fn place(plan: &Plan, packet_at: &HashMap<BufferId, u32>) -> Self {
         let mut plain = Self::default();
-        let phases = plan.phases.iter().filter_map(|phase| if let Phase::Generic(g) = phase { Some(g) } else { None });
-        for call in phases.flat_map(|generic| &generic.tiles) {
-            for operand in &call.operands {
-                plain.place_buffer(plan, packet_at, operand.buffer);
+        for task in plan.phases.iter().enumerate().flat_map(|(phase, _)| tasks(plan, phase)) {
+            for (operand, view) in task.operands() {
+                if matches!(view, View::Buffer | View::Shared) {
+                    plain.place_buffer(plan, packet_at, operand.buffer);
+                }
             }
-            plain.scratch = plain.scratch.max(plain.scratch_of(call));
+            plain.scratch = plain.scratch.max(plain.locals(&task).1);
         }
         plain
     }
@@ -75,59 +78,66 @@ impl Plain {
         self.places.get(&id).map(|(kind, _)| *kind)
     }
 
-    /// Floats that the device lays out for a call: each activation on its own, in whole fours.
-    fn scratch_of(&self, call: &Call) -> u32 {
-        let laid_out = |operand: &&Operand| {
-            let kind = self.kind(operand.buffer);
-            matches!(kind, Some(PACKETS_F32 | PACKETS_BF16 | PACKETS_U32 | LOGITS))
+    /// Floats that the device lays out for an operand, in whole fours.
+    fn room(&self, operand: &Operand, view: View) -> u32 {
+        let laid_out = match view {
+            View::Buffer => {
+                matches!(self.kind(operand.buffer), Some(PACKETS_F32 | PACKETS_BF16 | PACKETS_U32 | LOGITS))
+            }
+            View::Local => operand.access.writes(),
+            View::Stream | View::Shared => false,
         };
-        call.operands.iter().filter(laid_out).map(|o| (o.region.len_at(0) as u32).next_multiple_of(4)).sum()
+        if laid_out { (operand.region.len_at(0) as u32).next_multiple_of(4) } else { 0 }
     }
 
-    /// Appends a call; gives its first word.
-    pub(super) fn encode(&mut self, plan: &Plan, call: &Call) -> u32 {
+    /// Where in its scratch a task has what its calls pass on, behind all else; and the floats of all.
+    fn locals(&self, task: &GenericTask<'_>) -> (HashMap<BufferId, u32>, u32) {
+        let of = |local: bool| task.operands().filter(move |(_, view)| (*view == View::Local) == local);
+        let mut end = of(false).map(|(operand, view)| self.room(operand, view)).sum();
+        let mut locals = HashMap::new();
+        for (operand, view) in of(true).filter(|(operand, _)| operand.access.writes()) {
+            locals.insert(operand.buffer, end);
+            end += self.room(operand, view);
+        }
+        (locals, end)
+    }
+
+    /// Appends the calls of a task; gives their first word.
+    pub(super) fn encode(&mut self, plan: &Plan, task: &GenericTask<'_>) -> u32 {
         let at = self.words.len() as u32;
-        for operand in &call.operands {
-            let tile = self.tile(plan, operand.buffer, &operand.region);
-            self.words.extend(tile);
+        let (locals, _) = self.locals(task);
+        for (call, step) in task.calls.iter().zip(&task.sequence.steps) {
+            for (operand, view) in call.operands.iter().zip(&step.views) {
+                let place = match view {
+                    View::Local => (LOCAL, locals.get(&operand.buffer).copied().unwrap_or(u32::MAX).into()),
+                    View::Stream => (STREAM, 0),
+                    View::Buffer | View::Shared => self.places.get(&operand.buffer).copied().unwrap_or((u32::MAX, 0)),
+                };
+                self.words.extend(words(&tile(place, plan.shape(operand.buffer), &operand.region)));
+            }
+            for param in &call.params {
+                self.words.push(match param {
+                    Param::F32(value) => value.to_bits(),
+                    Param::U32(value) => *value,
+                    Param::Pos => 0,
+                });
+            }
+            // The next call's tiles are read 16 bytes at a time.
+            self.words.resize(self.words.len().next_multiple_of(4), 0);
         }
-        for param in &call.params {
-            self.words.push(match param {
-                Param::F32(value) => value.to_bits(),
-                Param::U32(value) => *value,
-                Param::Pos => 0,
-            });
-        }
-        // The next call's tiles are read 16 bytes at a time.
-        self.words.resize(self.words.len().next_multiple_of(4), 0);
         at
-    }
-
-    fn tile(&self, plan: &Plan, id: BufferId, region: &Region) -> [u32; OPERAND_WORDS as usize] {
-        let mut tile = TileWords::default();
-        let Some(&(kind, at)) = self.places.get(&id) else { return words(&tile) };
-        let shape = plan.shape(id);
-        (tile.at_low, tile.at_high) = (at as u32, (at >> 32) as u32);
-        tile.form = kind | (shape.len() as u32) << 8;
-        let mut stride = 1;
-        for (d, (interval, &extent)) in region.intervals().iter().zip(shape).enumerate().rev() {
-            tile.form |= u32::from(interval.lo.pos) << (16 + d) | u32::from(interval.hi.pos) << (20 + d);
-            (tile.lo[d], tile.hi[d], tile.stride[d]) = (interval.lo.base, interval.hi.base, stride);
-            stride *= extent;
-        }
-        tile.outermost = shape.first().copied().unwrap_or(0);
-        words(&tile)
     }
 
     /// Bytes of weights that the generic tasks of a step read; of a table from which a token takes a row, that row.
     pub fn weight_bytes(plan: &Plan) -> u64 {
         let of = |generic: &Generic| -> u64 {
-            let gathers = generic.tiles.iter().any(|call| call.operands.iter().any(|o| o.buffer == plan.token));
+            let calls = || generic.tiles.iter().flatten();
+            let gathers = calls().any(|call| call.operands.iter().any(|o| o.buffer == plan.token));
             let bytes = |operand: &&Operand| {
                 let dtype = plan.program.buffers[operand.buffer.index()].dtype;
                 operand.region.len_at(0) * u64::from(dtype.bytes())
             };
-            let weights = generic.tiles.iter().flat_map(|call| &call.operands).filter(|operand| operand.early);
+            let weights = calls().flat_map(|call| &call.operands).filter(|operand| operand.early);
             if gathers { 0 } else { weights.map(|operand| bytes(&operand)).sum() }
         };
         plan.phases.iter().map(|phase| if let Phase::Generic(generic) = phase { of(generic) } else { 0 }).sum()
@@ -145,10 +155,57 @@ fn words(tile: &TileWords) -> [u32; OPERAND_WORDS as usize] {
     words
 }
 
-/// The call of a generic task.
-pub(super) fn call_of<'p>(plan: &'p Plan, phase: usize, work: &Work) -> Option<(usize, &'p Call)> {
-    match (plan.phases.get(phase)?, work) {
-        (Phase::Generic(generic), &Work::Tile(tile)) => Some((generic.body, generic.tiles.get(tile as usize)?)),
-        _ => None,
+/// The tile of a region of a buffer, of which the kind of memory and the place in it are known.
+fn tile((kind, at): (u32, u64), shape: &[u32], region: &Region) -> TileWords {
+    let mut tile = TileWords { at_low: at as u32, at_high: (at >> 32) as u32, ..TileWords::default() };
+    tile.form = kind | (shape.len() as u32) << 8;
+    let mut stride = 1;
+    for (d, (interval, &extent)) in region.intervals().iter().zip(shape).enumerate().rev() {
+        tile.form |= u32::from(interval.lo.pos) << (16 + d) | u32::from(interval.hi.pos) << (20 + d);
+        (tile.lo[d], tile.hi[d], tile.stride[d]) = (interval.lo.base, interval.hi.base, stride);
+        stride *= extent;
     }
+    tile.outermost = shape.first().copied().unwrap_or(0);
+    tile
+}
+
+/// A generic task of a plan.
+pub(super) struct GenericTask<'p> {
+    /// Number of its sequence.
+    pub(super) number: usize,
+    sequence: &'p Sequence,
+    calls: &'p [Call],
+}
+
+impl<'p> GenericTask<'p> {
+    /// The task of a phase's part; `None` of a fused one.
+    pub(super) fn of(plan: &'p Plan, phase: usize, work: &Work) -> Option<Self> {
+        match *work {
+            Work::Tile(tile) => tasks(plan, phase).nth(tile as usize),
+            _ => None,
+        }
+    }
+
+    fn operands(&self) -> impl Iterator<Item = (&'p Operand, View)> {
+        let steps = self.calls.iter().zip(&self.sequence.steps);
+        steps.flat_map(|(call, step)| call.operands.iter().zip(step.views.iter().copied()))
+    }
+
+    /// What it takes from its worker's tape.
+    pub(super) fn piece(&self) -> Option<Piece> {
+        let stream = self.sequence.stream?;
+        let (weight, _) = self.operands().find(|(_, view)| *view == View::Stream)?;
+        let &[rows, columns] = weight.region.intervals() else { return None };
+        let parts = vec![WeightRows { weight: weight.buffer, rows: rows.lo.base..rows.hi.base }];
+        Some(Piece { k: columns.hi.base, in_turn: false, layout: Layout::Registered(stream), parts })
+    }
+}
+
+/// The tasks of a phase, if they are generic.
+fn tasks(plan: &Plan, phase: usize) -> impl Iterator<Item = GenericTask<'_>> {
+    let generic = if let Some(Phase::Generic(generic)) = plan.phases.get(phase) { Some(generic) } else { None };
+    let found = generic.and_then(|generic| Some((generic, plan.sequences.get(generic.sequence)?)));
+    found.into_iter().flat_map(|(generic, sequence)| {
+        generic.tiles.iter().map(move |calls| GenericTask { number: generic.sequence, sequence, calls })
+    })
 }

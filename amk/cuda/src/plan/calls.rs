@@ -235,7 +235,7 @@ impl Plan {
     /// The calls of a worker's part of a phase; adds their local buffers to the program.
     pub(super) fn calls(&mut self, phase: usize, worker: u32, work: &Work) -> Vec<Call> {
         if let (Some(Phase::Generic(generic)), &Work::Tile(tile)) = (self.phases.get(phase), work) {
-            return generic.tiles.get(tile as usize).cloned().into_iter().collect();
+            return generic.tiles.get(tile as usize).cloned().unwrap_or_default();
         }
         let mut calls = Calls { plan: self, calls: Vec::new() };
         calls.of(phase, worker, work);

@@ -5,12 +5,13 @@
 //! | product | `linear` with the norm of its input, its bias, the residual or the gate that takes its result; q, k and v together |
 //! | attention | `attention` with head norms, rotary embeddings and appends |
 //! | embed | the `embed` whose result only products read |
-//! | call | any other call: tasks of its own with the instruction's generic device body |
+//! | chain | any other call: tasks with the instruction's generic device body, and calls that follow in them |
 //!
 //! A group is formed where its calls, shapes and constants are what the fast device code computes and what passes between them is
 //! read by nothing else. A group that cannot get what it reads is given up, and the rest is grouped again without it.
 
 use super::attention::{Attention, Turn, attention_at};
+use super::chain::{Chain, chains};
 use super::flow::Flow;
 use super::product::{Delivered, Product, Products};
 use super::{Precision, UNIT};
@@ -26,8 +27,8 @@ pub(super) const EMBED: &str = "amk_kernels::embed";
 /// Calls that the device computes together.
 #[derive(Clone, Debug)]
 pub(super) enum Group {
-    /// One call, by its generic device body.
-    Call(usize),
+    /// Calls by their generic device bodies.
+    Chain(Chain),
     /// The embedding of the token.
     Embed(usize),
     /// A projection.
@@ -48,11 +49,19 @@ pub(super) struct Groups {
     pub(super) narrow: HashSet<BufferId>,
 }
 
+impl Groups {
+    /// The calls by generic device bodies.
+    pub(super) fn chains(&self) -> impl Iterator<Item = &Chain> {
+        self.list.iter().filter_map(|group| if let Group::Chain(chain) = group { Some(chain) } else { None })
+    }
+}
+
 impl Group {
     /// The call by which the group is known.
     fn lead(&self) -> usize {
         match self {
-            Self::Call(at) | Self::Embed(at) => *at,
+            Self::Embed(at) => *at,
+            Self::Chain(chain) => chain.calls[0],
             Self::Product(product) => product.calls[0],
             Self::Attention(attention) => attention.calls[0],
         }
@@ -60,7 +69,8 @@ impl Group {
 
     fn calls(&self) -> &[usize] {
         match self {
-            Self::Call(at) | Self::Embed(at) => core::slice::from_ref(at),
+            Self::Embed(at) => core::slice::from_ref(at),
+            Self::Chain(chain) => &chain.calls,
             Self::Product(product) => &product.calls,
             Self::Attention(attention) => &attention.calls,
         }
@@ -69,7 +79,8 @@ impl Group {
     /// The values that the fast code of the group reads as packets of pairs.
     fn narrow(&self) -> Vec<BufferId> {
         match self {
-            Self::Call(_) | Self::Embed(_) => Vec::new(),
+            Self::Embed(_) => Vec::new(),
+            Self::Chain(chain) => chain.narrow.clone(),
             Self::Product(product) => vec![product.input],
             Self::Attention(attention) => attention.qkv.to_vec(),
         }
@@ -85,7 +96,7 @@ pub(super) fn group(
 ) -> Groups {
     let mut without = without.clone();
     if precision == Precision::F32 || !schedule.fusion {
-        let list = (0..flow.unrolled.calls.len()).map(Group::Call).collect();
+        let list = (0..flow.unrolled.calls.len()).map(|at| Group::Chain(Chain::of(at))).collect();
         return Groups { list, ..Groups::default() };
     }
     loop {
@@ -121,7 +132,8 @@ fn form(flow: &Flow<'_>, schedule: &DeviceSchedule, without: &HashSet<usize>) ->
         taken[at] = true;
         groups.list.push(Group::Embed(at));
     }
-    groups.list.extend(all.filter(|&at| !taken[at]).map(Group::Call));
+    let others: Vec<usize> = all.filter(|&at| !taken[at]).collect();
+    groups.list.extend(chains(flow, schedule, &others, without).into_iter().map(Group::Chain));
     groups.narrow = groups.list.iter().flat_map(Group::narrow).collect();
     groups
 }
@@ -153,8 +165,7 @@ fn embed(flow: &Flow<'_>, groups: &Groups, taken: &[bool], without: &HashSet<usi
 fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, usize> {
     let order = sorted(flow, &groups)?;
     groups.list = order.into_iter().map(|at| groups.list[at].clone()).collect();
-    let generic: HashSet<usize> =
-        groups.list.iter().filter_map(|group| if let Group::Call(at) = group { Some(*at) } else { None }).collect();
+    let generic: HashSet<usize> = groups.chains().flat_map(|chain| &chain.calls).copied().collect();
     let embed = groups.list.iter().find_map(|group| if let Group::Embed(at) = group { Some(*at) } else { None });
     let embedded = embed.and_then(|at| flow.result(at));
     let mut held = None;

@@ -16,13 +16,16 @@
 //! | probe | between them, for top-k, top-p and min-p: its share of what is above some levels, see [`super::choose`] |
 //!
 //! Any other call is a phase of its own: one task a tile of the instruction's own `task` clause, by its generic device body
-//! ([`Generic`]). With [`Precision::F32`] every call is. A state of such a call stays with one worker.
+//! ([`Generic`]). A call that takes its tiles as another leaves them joins that one's tasks (`chain.rs`), and a weight that a crate
+//! lets stream comes through the ring ([`Stream`]). With [`Precision::F32`] every call is a phase of its own. A state of such a call
+//! stays with one worker.
 //!
 //! Everything between workers is a packet; steps are pipelined. Every worker reads every worker's best before it goes on, so no
 //! packet of one step is written while another worker still reads it in the step before: the verifier decides that, not this page.
 
 mod attention;
 mod calls;
+mod chain;
 mod exchange;
 mod flow;
 mod generic;
@@ -33,10 +36,11 @@ mod planner;
 mod product;
 mod spread;
 
-pub use generic::{Body, Generic};
+pub use generic::{Body, Generic, Sequence, Step, View};
 
 use super::choose::{Choosing, MOST_ROWS};
 use super::schedule::{DeviceSchedule, MOST_RING_SLOTS};
+use super::stream::Stream;
 use amk_ir::graph::Graph;
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::{BufferId, BufferKind, Constants, DType, Program};
@@ -194,7 +198,7 @@ pub enum Work {
         /// The split.
         split: u32,
     },
-    /// A tile of a generic call.
+    /// A tile of generic calls.
     Tile(u32),
     /// The worker itself.
     Own,
@@ -233,6 +237,8 @@ pub struct Plan {
     pub layers: Vec<LayerBuffers>,
     /// Generic device bodies.
     pub bodies: Vec<Body>,
+    /// What generic tasks run of these.
+    pub sequences: Vec<Sequence>,
     /// Sizes.
     pub sizes: Sizes,
     /// What was chosen.
@@ -268,6 +274,7 @@ pub fn plan(
     precision: Precision,
 ) -> Result<Plan, Unsupported> {
     let flow = Flow::new(graph, unrolled);
+    Stream::check_linked().map_err(|error| Unsupported { what: error.to_string(), at: graph.name.clone() })?;
     let logits = logits(&flow)?;
     let vocab = flow.shape(logits)[0];
     // Every worker has a part of the logits.
@@ -317,12 +324,19 @@ impl Plan {
         self.layers.iter().any(|layer| layer.lse == buffer)
     }
 
+    /// How the weight of a phase of generic tasks streams.
+    pub(super) fn stream(&self, phase: usize) -> Option<&'static Stream> {
+        let Some(Phase::Generic(generic)) = self.phases.get(phase) else { return None };
+        self.sequences.get(generic.sequence)?.stream
+    }
+
     /// Whether a step takes every slot of the ring at least once: then the loader cannot fetch a cache block of the next step
     /// before the consumers have appended to it in this one.
     pub(super) fn fills_the_ring(&self) -> bool {
         let mut pieces = vec![0; self.schedule.workers as usize];
         for (phase, worker, _) in &self.tasks {
-            pieces[*worker as usize] += u32::from(matches!(self.phases[*phase], Phase::Gemv(_)));
+            let streams = matches!(self.phases[*phase], Phase::Gemv(_)) || self.stream(*phase).is_some();
+            pieces[*worker as usize] += u32::from(streams);
         }
         pieces.iter().all(|&pieces| pieces >= MOST_RING_SLOTS)
     }

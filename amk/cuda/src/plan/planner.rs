@@ -20,7 +20,7 @@ pub(super) struct Planner<'a> {
     pub(super) groups: &'a Groups,
     pub(super) plan: Plan,
     /// Bytes of the tape of each worker so far.
-    load: Vec<u64>,
+    pub(super) load: Vec<u64>,
     /// Rows of each worker in the last projection that is not a residual's.
     last: Vec<u32>,
     queues: Vec<Vec<TaskId>>,
@@ -67,11 +67,7 @@ impl<'a> Planner<'a> {
                 Group::Embed(at) => planner.embed(*at),
                 Group::Product(product) => planner.product(product),
                 Group::Attention(attention) => planner.attention(attention),
-                Group::Call(at) => {
-                    if let Some(tiled) = tiles.remove(at) {
-                        planner.generic(*at, tiled)?;
-                    }
-                }
+                Group::Chain(chain) => planner.chain(chain, tiles.remove(&chain.calls[0]))?,
             }
         }
         let rows: Vec<Work> = planner.rows.iter().cloned().map(Work::Rows).collect();
@@ -392,6 +388,7 @@ fn empty(
         tasks: Vec::new(),
         layers: Vec::new(),
         bodies: Vec::new(),
+        sequences: Vec::new(),
         sizes,
         schedule,
         precision,

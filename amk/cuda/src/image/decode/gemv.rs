@@ -9,7 +9,7 @@ use crate::image::abi::{
     IN_PACKETS, MAX_OWN_ROWS, MOST_DEPTH, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, PER_PACKET, Record, TILE_K,
     UNIT, WARPS,
 };
-use crate::tape::{Piece, WeightRows};
+use crate::tape::{Layout, Piece, WeightRows};
 use amk_ir::Param;
 use std::slice::from_ref;
 
@@ -86,6 +86,9 @@ fn check_piece(record: &Record, shape: &Shape, piece: &Piece) -> Result<(), Refu
     }
     if u64::from(record.tape) != piece.bytes() {
         return Err(Refusal::new("tape", format!("is {} bytes, the piece has {}", record.tape, piece.bytes())));
+    }
+    if piece.layout != Layout::Projection {
+        return Err(Refusal::new("piece", "has a tile layout that is not that of projections"));
     }
     let in_turn = shape.output == OUT_GATED;
     if piece.in_turn != in_turn {

@@ -52,7 +52,7 @@ impl Image {
             return Err(of_image(Refusal::new("queues", "are not static")));
         };
         tables::check(self, program, plan, queues.len()).map_err(of_image)?;
-        let places = Places::new(self, program, &plan.bodies).map_err(of_image)?;
+        let places = Places::new(self, program, plan).map_err(of_image)?;
         let mut arguments = 0;
         for (worker, queue) in queues.iter().enumerate() {
             let mut state = WorkerState::new(worker as u32, arguments);

@@ -2,7 +2,7 @@
 
 use super::call::{Place, Refusal};
 use crate::image::{Fixed, Image};
-use crate::plan::Body;
+use crate::plan::{Body, Plan, Sequence};
 use amk_ir::text::Shown;
 use amk_ir::{Buffer, BufferId, Call, DType, Exchange, Program};
 use std::collections::HashMap;
@@ -28,6 +28,7 @@ pub(super) struct Places<'p> {
     pub(super) image: &'p Image,
     pub(super) program: &'p Program,
     pub(super) bodies: &'p [Body],
+    pub(super) sequences: &'p [Sequence],
     /// First packets of buffers, ascending.
     packets: Vec<(u32, BufferId)>,
     /// First elements of constants, ascending.
@@ -57,7 +58,7 @@ pub(super) fn travelling(program: &Program) -> HashMap<BufferId, BufferId> {
 }
 
 impl<'p> Places<'p> {
-    pub(super) fn new(image: &'p Image, program: &'p Program, bodies: &'p [Body]) -> Result<Self, Refusal> {
+    pub(super) fn new(image: &'p Image, program: &'p Program, plan: &'p Plan) -> Result<Self, Refusal> {
         let mut packets: Vec<(u32, BufferId)> = image.packet_at.iter().map(|(&id, &at)| (at, id)).collect();
         packets.sort_unstable_by_key(|&(at, id)| (at, id.0));
         let mut constants: Vec<(u32, BufferId)> = image.constants.iter().map(|&(id, at)| (at, id)).collect();
@@ -65,7 +66,8 @@ impl<'p> Places<'p> {
         let mut places = Self {
             image,
             program,
-            bodies,
+            bodies: &plan.bodies,
+            sequences: &plan.sequences,
             packets,
             constants,
             combined: HashMap::new(),

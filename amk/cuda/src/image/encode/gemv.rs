@@ -7,7 +7,7 @@ use crate::image::abi::{
 };
 use crate::plan::{Gemv, Input, Output, Phase, Plan, UNIT, Work};
 use crate::source::{cut, input_shape};
-use crate::tape::{Piece, WeightRows};
+use crate::tape::{Layout, Piece, WeightRows};
 use std::ops::Range;
 
 pub(super) fn encode(encoder: &Encoder<'_>, gemv: &Gemv, rows: &Range<u32>) -> Record {
@@ -45,7 +45,7 @@ fn units(gemv: &Gemv, rows: &Range<u32>) -> u32 {
     (rows.end - rows.start) * fold / UNIT
 }
 
-/// What a task takes from its worker's tape; `None` where it takes nothing.
+/// What a projection takes from its worker's tape; `None` of another task.
 pub(crate) fn piece(plan: &Plan, phase: usize, work: &Work) -> Option<Piece> {
     let (Phase::Gemv(gemv), Work::Rows(rows)) = (plan.phases.get(phase)?, work) else { return None };
     let in_turn = matches!(gemv.output, Output::Gated(_));
@@ -63,5 +63,5 @@ pub(crate) fn piece(plan: &Plan, phase: usize, work: &Work) -> Option<Piece> {
         }
         before += extent;
     }
-    Some(Piece { k: gemv.k, in_turn, parts })
+    Some(Piece { k: gemv.k, in_turn, layout: Layout::Projection, parts })
 }

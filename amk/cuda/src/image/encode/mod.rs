@@ -5,11 +5,10 @@ mod draw;
 mod gemv;
 mod residual;
 
-pub(super) use gemv::piece;
-
 use super::abi::{FIRST_BODY, Record};
-use super::tile::{Plain, call_of};
+use super::tile::{GenericTask, Plain};
 use crate::plan::{Phase, Plan, UNIT, Work};
+use crate::tape::Piece;
 use amk_ir::{BufferId, EventId, Task};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -37,12 +36,15 @@ impl<'a> Encoder<'a> {
 
     /// The record of a task, without what it waits for; appends the tiles of a generic one.
     pub(super) fn encode(&self, plain: &mut Plain, phase: usize, work: &Work) -> Record {
-        match call_of(self.plan, phase, work) {
-            Some((body, call)) => {
-                let input = plain.encode(self.plan, call);
-                Record { op: FIRST_BODY as u16 + body as u16, input, ..Record::default() }
-            }
-            None => self.fused(phase, work),
+        let Some(task) = GenericTask::of(self.plan, phase, work) else { return self.fused(phase, work) };
+        let input = plain.encode(self.plan, &task);
+        let piece = task.piece();
+        Record {
+            op: FIRST_BODY as u16 + task.number as u16,
+            input,
+            tape: piece.as_ref().map_or(0, |piece| piece.bytes() as u32),
+            shape: piece.map_or(0, |piece| piece.layout.block(piece.k)),
+            ..Record::default()
         }
     }
 
@@ -57,6 +59,14 @@ impl<'a> Encoder<'a> {
             (&Phase::Probe { round }, Work::Rows(rows)) => draw::probe(self, round, rows),
             _ => draw::choose(self),
         }
+    }
+}
+
+/// What a task takes from its worker's tape; `None` where it takes nothing.
+pub(super) fn piece(plan: &Plan, phase: usize, work: &Work) -> Option<Piece> {
+    match GenericTask::of(plan, phase, work) {
+        Some(task) => task.piece(),
+        None => gemv::piece(plan, phase, work),
     }
 }
 
