@@ -26,20 +26,64 @@ pub struct Cut {
 /// A grid or a region that has no value, or more tasks than a program may have.
 pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -> Result<Vec<Call>, GraphError> {
     let signature = signature(graph, call)?;
-    let axes: Vec<_> = signature.grid.iter().map(|grid| axis(signature, grid, call, cut)).collect::<Result<_, _>>()?;
+    let axes: Vec<(_, Axis)> =
+        signature.grid.iter().map(|grid| axis(signature, grid, call, cut)).collect::<Result<_, _>>()?;
     bound::parts(call, axes.iter().map(|(_, axis)| axis.len()))?;
     let mut envs = vec![call.env.clone()];
     for (grid, (tile, axis)) in signature.grid.iter().zip(&axes) {
         let cuts = axis.cuts();
-        let tiled = |env: &BTreeMap<String, i64>, cut: &Range<i64>| {
-            let mut env = env.clone();
-            env.insert(grid.var.clone(), cut.start);
-            env.extend(tile.map(|tile| (tile.to_owned(), cut.end - cut.start)));
-            env
-        };
+        let tiled = |env: &BTreeMap<String, i64>, cut: &Range<i64>| at_cut(env, grid, *tile, cut);
         envs = envs.iter().flat_map(|env| cuts.iter().map(|cut| tiled(env, cut)).collect::<Vec<_>>()).collect();
     }
     envs.iter().map(|env| part(unrolled, signature, call, env)).collect()
+}
+
+/// How [`parts`] cuts a call whose grid is one variable that steps by a tile of free size; `None`
+/// for any other grid.
+///
+/// # Errors
+/// A grid that has no value.
+pub fn cuts(graph: &Graph, call: &PlannedCall, cut: Cut) -> Result<Option<Vec<Range<i64>>>, GraphError> {
+    let signature = signature(graph, call)?;
+    let [grid] = &signature.grid[..] else { return Ok(None) };
+    let (tile, axis) = axis(signature, grid, call, cut)?;
+    Ok(tile.map(|_| axis.cuts()))
+}
+
+/// The calls of a call's tasks, cut as given. `None` where the grid is not one variable that steps by
+/// a tile of free size, or where the cuts are not all of its extent in order.
+///
+/// # Errors
+/// A grid or a region that has no value.
+pub fn parts_at(
+    graph: &Graph,
+    unrolled: &Unrolled,
+    call: &PlannedCall,
+    cuts: &[Range<i64>],
+) -> Result<Option<Vec<Call>>, GraphError> {
+    let signature = signature(graph, call)?;
+    let [grid] = &signature.grid[..] else { return Ok(None) };
+    let Some(tile) = free_tile(signature, grid) else { return Ok(None) };
+    let mut end = 0;
+    for cut in cuts {
+        if cut.start != end || cut.is_empty() {
+            return Ok(None);
+        }
+        end = cut.end;
+    }
+    if end != grid_value(signature, call, &grid.extent)? {
+        return Ok(None);
+    }
+    let tiles = cuts.iter().map(|cut| part(unrolled, signature, call, &at_cut(&call.env, grid, Some(&tile.name), cut)));
+    tiles.collect::<Result<_, _>>().map(Some)
+}
+
+/// The values of a grid's variable and tile at a cut, besides those of `env`.
+fn at_cut(env: &BTreeMap<String, i64>, grid: &GridSig, tile: Option<&str>, cut: &Range<i64>) -> BTreeMap<String, i64> {
+    let mut env = env.clone();
+    env.insert(grid.var.clone(), cut.start);
+    env.extend(tile.map(|tile| (tile.to_owned(), cut.end - cut.start)));
+    env
 }
 
 /// The name of the tile that a grid variable steps by, where its size is free, and how the variable is cut.

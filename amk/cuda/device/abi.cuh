@@ -61,6 +61,8 @@ enum OperandKind {
     STATE_F32,
     TOKEN,
     LOGITS,
+    LOCAL,
+    STREAM,
 };
 
 // Which wait did not end.
@@ -103,7 +105,7 @@ struct Record {
     // Packet offset of what is written.
     u32 output;
     // Of a projection: `GEMV_K` and the fields after it; of an adoption, 1 where packets are
-    // pairs.
+    // pairs; of a generic task that streams, bytes of a block.
     u32 shape;
     // First output row, first slice, or kv head.
     u32 row;

@@ -223,6 +223,9 @@ struct Task {
         : w(w), words(w.p.arguments + r.input), operands(operands), next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len) {
         w.sync();
     }
+    // The next call of the same task, so many words after this one.
+    AMK_DEVICE Task(const Task& before, u32 words_before, u32 operands)
+        : w(before.w), words(before.words + words_before), operands(operands), next(before.next) {}
     AMK_DEVICE Tile tile(u32 n) const {
         union { Tile tile; uint4 words[OPERAND_WORDS / 4]; } t;
 #pragma unroll
@@ -290,6 +293,22 @@ struct Task {
         Out view;
         shape(view, t);
         view.data = room(view.count);
+        return view;
+    }
+    // What one call of the task passes to another.
+    AMK_DEVICE float* local(const Tile& t) const { return w.p.scratch + (u64)blockIdx.x * w.p.scratch_len + t.at(); }
+    AMK_DEVICE In local_in(u32 n) const {
+        const Tile t = tile(n);
+        In view;
+        shape(view, t);
+        view.data = local(t);
+        return view;
+    }
+    AMK_DEVICE Out local_out(u32 n) const {
+        const Tile t = tile(n);
+        Out view;
+        shape(view, t);
+        view.data = local(t);
         return view;
     }
     AMK_DEVICE Choice choice(u32) {

@@ -1,17 +1,25 @@
 //! Generic device bodies in the generated source: their texts, and a function for each that makes its views, calls it and delivers.
 
-use super::image::abi::FIRST_BODY;
-use super::plan::{Body, Plan};
-use amk_ir::signature::{ParamKind, Signature, TensorClass};
+use super::code::{STREAM, text};
+use super::image::abi::{FIRST_BODY, OPERAND_WORDS};
+use super::plan::{Body, Plan, Sequence, View};
+use amk_ir::signature::{ParamKind, ParamSig, Signature, TensorClass};
 use core::fmt::Write as _;
 
-/// The texts of a plan's bodies and their calls.
+/// The texts of a plan's bodies and the tasks that call them.
 pub(super) fn bodies(plan: &Plan) -> String {
     let mut out = String::new();
     // A text may define several bodies, and two crates may use the same names: a namespace a text.
     let mut texts: Vec<&str> = Vec::new();
-    for (number, body) in plan.bodies.iter().enumerate() {
-        let space = texts.iter().position(|&text| text == body.text).unwrap_or_else(|| {
+    if plan.sequences.iter().any(|sequence| sequence.stream.is_some()) {
+        out.push_str(&text(STREAM));
+    }
+    for (number, sequence) in plan.sequences.iter().enumerate() {
+        let bodies = || sequence.steps.iter().filter_map(|step| plan.bodies.get(step.body));
+        for body in bodies() {
+            if texts.contains(&body.text) {
+                continue;
+            }
             let _ = writeln!(out, "namespace body{} {{", texts.len());
             own_lines(body.text).for_each(|line| {
                 out.push_str(line);
@@ -19,9 +27,14 @@ pub(super) fn bodies(plan: &Plan) -> String {
             });
             out.push_str("}\n");
             texts.push(body.text);
-            texts.len() - 1
-        });
-        out.push_str(&function(number, space, body));
+        }
+        let space = |body: &Body| texts.iter().position(|&text| text == body.text).unwrap_or(0);
+        let calls: Vec<BodyCall<'_>> = bodies()
+            .zip(&sequence.steps)
+            .enumerate()
+            .map(|(number, (body, step))| BodyCall { number, space: space(body), body, views: &step.views })
+            .collect();
+        out.push_str(&function(number, &calls));
     }
     out
 }
@@ -32,49 +45,151 @@ pub(super) fn own_lines(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The cases of `dispatch`. The bodies get copies: a worker that a function takes by reference would no longer be kept in registers.
+/// What streams gives its place in the ring back.
 pub(super) fn cases(plan: &Plan) -> String {
-    let case = |number: usize| {
+    let case = |(number, sequence): (usize, &Sequence)| {
         let op = FIRST_BODY as usize + number;
-        format!("    case {op}: task_{number}(w, r); break;\n")
+        match sequence.stream {
+            None => format!("    case {op}: task_{number}(w, r); break;\n"),
+            Some(_) => format!("    case {op}: enter_ring(w, task_{number}(w, r)); break;\n"),
+        }
     };
-    (0..plan.bodies.len()).map(case).collect()
+    plan.sequences.iter().enumerate().map(case).collect()
 }
 
-/// `task_N`: the views, the call, the delivery.
-fn function(number: usize, space: usize, body: &Body) -> String {
-    let Signature { name, params, results, .. } = &body.signature;
-    let mut out = format!("__device__ __noinline__ void task_{number}(Worker w, const Record r) {{\n");
-    let tensors = params.iter().filter(|param| matches!(param.kind, ParamKind::Tensor { .. })).count();
-    let _ = writeln!(out, "    Task t(w, r, {});", tensors + results.len());
-    let (mut tensor, mut scalar) = (0, 0);
-    for (at, param) in params.iter().enumerate() {
-        let (view, number) = match &param.kind {
-            ParamKind::Tensor { class, .. } => {
-                let view = match class {
-                    TensorClass::Tensor => "const In {} = t.in({})",
-                    TensorClass::Weight => "const Weight {} = t.weight({})",
-                    TensorClass::State => "const State {} = t.state({})",
-                    TensorClass::Token => "const u32 {} = t.token({})",
-                };
-                (view, &mut tensor)
+/// The cases of `dispatch_feed`.
+pub(super) fn feeds(plan: &Plan) -> String {
+    let streams = |(_, sequence): &(usize, &Sequence)| sequence.stream.is_some();
+    let case = |(number, _): (usize, &Sequence)| {
+        format!("    case {}: block_feed(r, feed); break;\n", FIRST_BODY as usize + number)
+    };
+    plan.sequences.iter().enumerate().filter(streams).map(case).collect()
+}
+
+/// A body's part of a task.
+struct BodyCall<'p> {
+    /// Its place among the task's.
+    number: usize,
+    /// Number of the namespace of its text.
+    space: usize,
+    body: &'p Body,
+    views: &'p [View],
+}
+
+impl BodyCall<'_> {
+    fn tensors(&self) -> usize {
+        let params = &self.body.signature.params;
+        params.iter().filter(|param| matches!(param.kind, ParamKind::Tensor { .. })).count()
+    }
+
+    /// Tiles of its operands.
+    fn tiles(&self) -> usize {
+        self.tensors() + self.body.signature.results.len()
+    }
+
+    /// Words of its arguments, in whole fours.
+    fn words(&self) -> usize {
+        let scalars = self.body.signature.params.len() - self.tensors();
+        (self.tiles() * OPERAND_WORDS as usize + scalars).next_multiple_of(4)
+    }
+
+    /// The name of one of its variables.
+    fn name(&self, variable: &str) -> String {
+        if self.number == 0 { variable.to_owned() } else { format!("{variable}_{}", self.number) }
+    }
+
+    fn view(&self, operand: usize) -> View {
+        self.views.get(operand).copied().unwrap_or(View::Buffer)
+    }
+
+    /// A line for each view.
+    fn write_views(&self, out: &mut String) {
+        let t = self.name("t");
+        let (mut tensor, mut scalar) = (0, 0);
+        for (at, param) in self.body.signature.params.iter().enumerate() {
+            let ((class, view), number) = match &param.kind {
+                ParamKind::Tensor { class, .. } => (tensor_view(*class, self.view(tensor)), &mut tensor),
+                ParamKind::Float => (("const float", "real"), &mut scalar),
+                ParamKind::Dim(_) => (("const u32", "number"), &mut scalar),
+                ParamKind::Pos => (("const u32", "pos"), &mut scalar),
+            };
+            let made = match view {
+                "stream_of" => format!("stream_of({t}, r, {number})"),
+                "input_of" => format!("input_of({t}, {number})"),
+                view => format!("{t}.{view}({number})"),
+            };
+            let _ = writeln!(out, "    {class} {} = {made};", self.name(&format!("a{at}")));
+            *number += 1;
+        }
+        for (at, result) in self.body.signature.results.iter().enumerate() {
+            let operand = tensor + at;
+            let (class, view) = match (result.dtype, self.view(operand)) {
+                (_, View::Local) => ("Out", "local_out"),
+                (amk_ir::DType::U32, _) => ("Choice", "choice"),
+                _ => ("Out", "out"),
+            };
+            let _ = writeln!(out, "    const {class} {} = {t}.{view}({operand});", self.name(&format!("y{at}")));
+        }
+    }
+
+    /// The call of the body.
+    fn call(&self) -> String {
+        let Signature { name, params, results, .. } = &self.body.signature;
+        let of = |variable: &'static str, count: usize| (0..count).map(move |at| self.name(&format!("{variable}{at}")));
+        let args: Vec<String> = of("a", params.len()).chain(of("y", results.len())).collect();
+        format!("body{}::{name}({}, {});", self.space, self.name("t"), args.join(", "))
+    }
+
+    /// A line for each result that leaves the task.
+    fn write_deliveries(&self, out: &mut String) {
+        for at in 0..self.body.signature.results.len() {
+            let operand = self.tensors() + at;
+            if self.view(operand) != View::Local {
+                let (t, y) = (self.name("t"), self.name(&format!("y{at}")));
+                let _ = writeln!(out, "    {t}.deliver({operand}, {y});");
             }
-            ParamKind::Float => ("const float {} = t.real({})", &mut scalar),
-            ParamKind::Dim(_) => ("const u32 {} = t.number({})", &mut scalar),
-            ParamKind::Pos => ("const u32 {} = t.pos({})", &mut scalar),
+        }
+    }
+}
+
+/// The type of a tensor's view and the method that makes it.
+fn tensor_view(class: TensorClass, view: View) -> (&'static str, &'static str) {
+    match (class, view) {
+        (_, View::Stream) => ("Stream", "stream_of"),
+        (_, View::Shared) => ("const Input", "input_of"),
+        (_, View::Local) => ("const In", "local_in"),
+        (TensorClass::Tensor, _) => ("const In", "in"),
+        (TensorClass::Weight, _) => ("const Weight", "weight"),
+        (TensorClass::State, _) => ("const State", "state"),
+        (TensorClass::Token, _) => ("const u32", "token"),
+    }
+}
+
+/// `task_N`: the views, the calls with a barrier between two, the delivery.
+fn function(number: usize, calls: &[BodyCall<'_>]) -> String {
+    let stream = calls.iter().find_map(|call| {
+        let at = call.views.iter().position(|view| *view == View::Stream)?;
+        let tensor = |param: &&(usize, &ParamSig)| matches!(param.1.kind, ParamKind::Tensor { .. });
+        let (at, _) = call.body.signature.params.iter().enumerate().filter(|param| tensor(&param)).nth(at)?;
+        Some(call.name(&format!("a{at}")))
+    });
+    let result = if stream.is_some() { "u32" } else { "void" };
+    let mut out = format!("__device__ __noinline__ {result} task_{number}(Worker w, const Record r) {{\n");
+    for call in calls {
+        let (t, tiles) = (call.name("t"), call.tiles());
+        let _ = match call.number.checked_sub(1).and_then(|before| calls.get(before)) {
+            None => writeln!(out, "    Task {t}(w, r, {tiles});"),
+            Some(before) => writeln!(out, "    Task {t}({}, {}, {tiles});", before.name("t"), before.words()),
         };
-        let line = view.replacen("{}", &format!("a{at}"), 1).replacen("{}", &number.to_string(), 1);
-        let _ = writeln!(out, "    {line};");
-        *number += 1;
+        call.write_views(&mut out);
     }
-    for (at, result) in results.iter().enumerate() {
-        let (class, view) = if result.dtype == amk_ir::DType::U32 { ("Choice", "choice") } else { ("Out", "out") };
-        let _ = writeln!(out, "    const {class} y{at} = t.{view}({});", tensors + at);
-    }
-    let args: Vec<String> =
-        (0..params.len()).map(|at| format!("a{at}")).chain((0..results.len()).map(|at| format!("y{at}"))).collect();
-    let _ = writeln!(out, "    t.ready();\n    body{space}::{name}(t, {});\n    t.done();", args.join(", "));
-    for at in 0..results.len() {
-        let _ = writeln!(out, "    t.deliver({}, y{at});", tensors + at);
+    out.push_str("    t.ready();\n");
+    let bodies: Vec<String> = calls.iter().map(|call| format!("    {}\n", call.call())).collect();
+    out.push_str(&bodies.join("    t.sync();\n"));
+    out.push_str("    t.done();\n");
+    calls.iter().for_each(|call| call.write_deliveries(&mut out));
+    if let Some(stream) = stream {
+        let _ = writeln!(out, "    return {stream}.ring();");
     }
     out.push_str("}\n");
     out

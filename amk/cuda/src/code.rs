@@ -26,6 +26,9 @@ pub(super) const BELOW: DeviceCode =
 /// The kernel, which calls the generated dispatch.
 pub(super) const ABOVE: DeviceCode = DeviceCode { files: files!["vm.cuh"] };
 
+/// What bodies whose weights stream build on.
+pub(crate) const STREAM: DeviceCode = DeviceCode { files: files!["stream.cuh"] };
+
 /// The bare ring, whose rate every time of a step is compared with.
 pub(crate) const CEILING: DeviceCode = DeviceCode { files: files!["ptx.cuh", "ceiling.cuh"] };
 

@@ -30,6 +30,8 @@ pub struct CostModel {
     pub hop: f64,
     /// KiB before a packet in the memory's queue for a slot in flight, while all streams read and no pace holds them back.
     pub crowd: f64,
+    /// Rate at which a worker computes with what it streams, where its body does not say.
+    pub compute: f64,
     /// What a task takes beside its load, where its body does not say.
     pub task: f64,
 }
@@ -47,6 +49,7 @@ pub(super) const H200: CostModel = CostModel {
     tail: 2344.7,
     hop: 338.6,
     crowd: 27.8,
+    compute: 138.4,
     task: 112.2,
 };
 
@@ -139,15 +142,26 @@ impl CostModel {
         with_parts.map(stage).collect()
     }
 
-    /// A generic task reads its weights itself when its turn has come: nothing is brought ahead.
+    /// A generic task reads its weights itself when its turn has come: nothing is brought ahead,
+    /// unless they stream.
     fn reading(&self, plan: &Plan, phase: &Phase, task: u32, part: Load) -> Load {
-        if phase.generic().is_none() {
-            return part;
+        let Some(generic) = phase.generic() else { return part };
+        let bytes = weight_bytes(&plan.program, TaskId(task)) as f64;
+        if let Some(stream) = plan.sequences.get(generic.sequence).and_then(|sequence| sequence.stream) {
+            let columns = streamed_columns(plan, TaskId(task));
+            let slots = bytes / f64::from((stream.block)(columns).max(1));
+            return Load { bytes, slots, busy: part.busy + bytes / self.compute, ..part };
         }
-        let unasked = weight_bytes(&plan.program, TaskId(task)) as f64;
         let share = self.read / f64::from(plan.schedule.workers.max(1));
-        Load { unasked, busy: part.busy + unasked / share, ..part }
+        Load { unasked: bytes, busy: part.busy + bytes / share, ..part }
     }
+}
+
+/// Elements of a row of the weight that a task's first call streams.
+fn streamed_columns(plan: &Plan, task: TaskId) -> u32 {
+    let call = plan.program.tasks.get(task.index()).and_then(|task| task.calls.first());
+    let mut weights = call.into_iter().flat_map(|call| &call.operands).filter(|operand| operand.early);
+    weights.find_map(|operand| operand.region.intervals().get(1)).map_or(0, |columns| columns.hi.base)
 }
 
 /// The workers of a simulated launch.

@@ -2,6 +2,7 @@
 
 use super::plan::Unsupported;
 use super::schedule::ScheduleError;
+use super::stream::StreamError;
 use amk::MegakernelError;
 use amk::vm::OtherConstant;
 use amk_ir::text::Shown;
@@ -72,6 +73,9 @@ pub enum CudaError {
         /// The field and what is wrong with it.
         what: String,
     },
+    /// A registered stream does not keep what it is given.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
     /// A bound layout has another constant than the program.
     #[error(transparent)]
     Constant(#[from] OtherConstant),

@@ -10,6 +10,7 @@ mod tile;
 
 pub use abi::Record;
 pub use encode::Encoder;
+pub(crate) use tile::GenericTask;
 pub use tile::Plain;
 
 use super::error::CudaError;

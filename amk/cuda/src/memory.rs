@@ -8,6 +8,7 @@ use super::params::Params;
 use super::plain;
 use super::plan::Plan;
 use super::set::{SharedForm, SharedMemory, body_sets};
+use super::stream::StreamError;
 use super::tape::{self, WeightRows};
 use amk::tensor::{Row, Weight};
 use amk::vm::Bindings;
@@ -205,6 +206,9 @@ fn upload_shared(
     Ok(bytes)
 }
 
+/// A worker's tape.
+type Packed = Result<Vec<bf16>, StreamError>;
+
 /// Packs the workers' tapes on all cores and copies each to the device.
 fn upload_tapes(
     stream: &Arc<CudaStream>,
@@ -220,18 +224,18 @@ fn upload_tapes(
             weights.insert(*weight, bound(plan, bindings, *weight)?);
         }
     }
-    let pack = |worker: usize| {
+    let pack = |worker: usize| -> Packed {
         let mut out = Vec::new();
         for piece in &image.pieces[worker] {
             let of_parts: Vec<&Weight> = piece.parts.iter().map(|part| weights[&part.weight]).collect();
-            tape::pack(piece, &of_parts, &mut out);
+            tape::pack(piece, &of_parts, &mut out)?;
         }
-        out
+        Ok(out)
     };
     let mut tape = stream.alloc_zeros::<u8>(image.tape_at.last().copied().unwrap_or(0).max(1) as usize)?;
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(workers);
-    let (send, receive) = std::sync::mpsc::sync_channel::<(usize, Vec<bf16>)>(threads);
+    let (send, receive) = std::sync::mpsc::sync_channel::<(usize, Packed)>(threads);
     std::thread::scope(|scope| -> Result<(), CudaError> {
         for _ in 0..threads {
             let (send, next, pack) = (send.clone(), &next, &pack);
@@ -247,6 +251,7 @@ fn upload_tapes(
         drop(send);
         let receive = receive;
         for (done, (worker, packed)) in receive.iter().enumerate() {
+            let packed = packed?;
             let (start, end) = (image.tape_at[worker] as usize, image.tape_at[worker + 1] as usize);
             // SAFETY: bf16 has no padding and every byte of the vector is initialised.
             let bytes = unsafe { core::slice::from_raw_parts(packed.as_ptr().cast::<u8>(), packed.len() * 2) };

@@ -61,6 +61,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
         "template <class L> AMK_DEVICE void dispatch_feed(L& l, const Record& r, Feed& feed) {\n    switch (r.op) {\n",
     );
     out.push_str(&by_op(kinds().filter_map(|(kind, op)| Some((op, kind.feed(plan)?)))));
+    out.push_str(&body::feeds(plan));
     out.push_str("    }\n}\n");
     out
 }

@@ -1,6 +1,7 @@
 //! Tapes: a worker's weights for a step in the order in which its warps consume them, in the tile order of the tensor cores.
 
 use super::image::abi::{GROUP_UNITS, MOST_DEPTH, TILE, TILE_K, WARPS};
+use super::stream::{Stream, StreamError};
 use amk::tensor::{Row, Weight};
 use amk_ir::BufferId;
 use half::bf16;
@@ -19,8 +20,29 @@ pub struct Piece {
     pub k: u32,
     /// Whether the parts give a row each in turn; else they lie one below the other.
     pub in_turn: bool,
+    /// How the rows lie there.
+    pub layout: Layout,
     /// The rows.
     pub parts: Vec<WeightRows>,
+}
+
+/// How rows lie on a tape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// In the tiles of the fused projections.
+    Projection,
+    /// As a crate has registered it.
+    Registered(&'static Stream),
+}
+
+impl Layout {
+    /// Bytes of what one `acquire` of a registered layout hands out, of rows of `k` elements.
+    pub(super) fn block(self, k: u32) -> u32 {
+        match self {
+            Self::Projection => 0,
+            Self::Registered(stream) => (stream.block)(k),
+        }
+    }
 }
 
 /// Rows of a weight matrix.
@@ -83,9 +105,24 @@ fn place(r: usize, k: usize) -> usize {
     (r * 4 + quad) * 8 + pair * 4 + half * 2 + element
 }
 
-/// Appends a piece, whose parts are rows of `weights`: groups of units, in each the passes over k, in each the units, in each
-/// the tiles.
-pub(super) fn pack(piece: &Piece, weights: &[&Weight], out: &mut Vec<bf16>) {
+/// Appends a piece, whose parts are rows of `weights`.
+///
+/// # Errors
+/// Those of a registered layout that does not keep what it is given.
+pub(super) fn pack(piece: &Piece, weights: &[&Weight], out: &mut Vec<bf16>) -> Result<(), StreamError> {
+    let Layout::Registered(stream) = piece.layout else {
+        pack_projection(piece, weights, out);
+        return Ok(());
+    };
+    let rows = (0..piece.rows()).filter_map(|n| piece.row(n).map(|(part, at)| row(weights[part], at as usize)));
+    let rows: Vec<Cow<'_, [bf16]>> = rows.collect();
+    let packed = stream.packed(&rows.iter().map(|row| &**row).collect::<Vec<_>>())?;
+    out.extend(packed.as_chunks::<2>().0.iter().map(|&bytes| bf16::from_le_bytes(bytes)));
+    Ok(())
+}
+
+/// Appends groups of units, in each the passes over k, in each the units, in each the tiles.
+fn pack_projection(piece: &Piece, weights: &[&Weight], out: &mut Vec<bf16>) {
     let tiles = piece.k / TILE_K;
     let pass_tiles = cut(piece.k).0 * WARPS;
     let units = piece.rows() / UNIT;
@@ -134,7 +171,7 @@ mod tests {
     fn piece(in_turn: bool) -> Piece {
         let parts = [(3, 8..12), (5, 20..24)];
         let parts = parts.map(|(weight, rows)| WeightRows { weight: BufferId(weight), rows }).to_vec();
-        Piece { k: 32, in_turn, parts }
+        Piece { k: 32, in_turn, layout: Layout::Projection, parts }
     }
 
     #[test]

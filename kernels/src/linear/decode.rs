@@ -15,7 +15,7 @@ use amk_cuda::image::decode::{
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
-use amk_cuda::tape::{Piece, WeightRows};
+use amk_cuda::tape::{Layout, Piece, WeightRows};
 use std::slice::from_ref;
 
 /// Records of projections.
@@ -123,6 +123,9 @@ fn check_piece(record: &Record, shape: &Shape, piece: &Piece) -> Result<(), Refu
     }
     if u64::from(record.tape) != piece.bytes() {
         return Err(Refusal::new("tape", format!("is {} bytes, the piece has {}", record.tape, piece.bytes())));
+    }
+    if piece.layout != Layout::Projection {
+        return Err(Refusal::new("piece", "has a tile layout that is not that of projections"));
     }
     let in_turn = shape.output == OUT_GATED;
     if piece.in_turn != in_turn {

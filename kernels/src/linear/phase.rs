@@ -15,7 +15,7 @@ use amk_cuda::cost::{CostModel, Load};
 use amk_cuda::image::abi::{CHUNK, GROUP_UNITS, TILE, TILE_K, UNIT, WARPS};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, even, level, read, same, write};
-use amk_cuda::tape::{Piece, WeightRows};
+use amk_cuda::tape::{Layout, Piece, WeightRows};
 use std::ops::Range;
 use std::slice::from_ref;
 
@@ -237,7 +237,7 @@ impl PhaseKind for Gemv {
             }
             before += extent;
         }
-        Some(Piece { k: self.k, in_turn, parts })
+        Some(Piece { k: self.k, in_turn, layout: Layout::Projection, parts })
     }
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {

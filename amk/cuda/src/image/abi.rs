@@ -102,6 +102,8 @@ device_enumerations! {
         STATE_F32,
         TOKEN,
         LOGITS,
+        LOCAL,
+        STREAM,
     }
     /// Which wait did not end.
     enum FaultKind {
@@ -144,7 +146,7 @@ structs! {
         /// Packet offset of what is written.
         output: u32,
         /// Of a projection: `GEMV_K` and the fields after it; of an adoption, 1 where packets are
-        /// pairs.
+        /// pairs; of a generic task that streams, bytes of a block.
         shape: u32,
         /// First output row, first slice, or kv head.
         row: u32,

@@ -1,10 +1,10 @@
 //! The encoder: from the tasks of a plan to records. Nothing here is used to decode.
 
 use super::abi::{FIRST_BODY, Record};
-use super::tile::Plain;
+use super::tile::{GenericTask, Plain};
 use crate::plan::{Plan, UNIT, Work};
 use crate::set::record_kinds;
-use amk_ir::{BufferId, Call, EventId, Task};
+use amk_ir::{BufferId, EventId, Task};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -50,10 +50,17 @@ impl<'a> Encoder<'a> {
         Record { op: self.op(kind), units, row: rows.start, ..Record::default() }
     }
 
-    /// The record of a call by its generic body, whose arguments follow those before.
-    pub(crate) fn generic(&mut self, body: usize, call: &Call) -> Record {
-        let input = self.plain.encode(self.plan, call);
-        Record { op: FIRST_BODY as u16 + body as u16, input, ..Record::default() }
+    /// The record of a task of generic bodies, whose arguments follow those before.
+    pub(crate) fn generic(&mut self, task: &GenericTask<'_>) -> Record {
+        let input = self.plain.encode(self.plan, task);
+        let piece = task.piece();
+        Record {
+            op: FIRST_BODY as u16 + task.number as u16,
+            input,
+            tape: piece.as_ref().map_or(0, |piece| piece.bytes() as u32),
+            shape: piece.map_or(0, |piece| piece.layout.block(piece.k)),
+            ..Record::default()
+        }
     }
 
     /// The record of a task, without what it waits for.

@@ -1,9 +1,11 @@
-//! Generic tasks in the image: the tiles of a call's operands, then its parameters.
+//! Generic tasks in the image: of each call the tiles of its operands, then its parameters.
 
 use super::abi::{
-    LOGITS, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16, PLAIN_F32, STATE_F32, TOKEN, TileWords,
+    LOCAL, LOGITS, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16, PLAIN_F32, STATE_F32, STREAM,
+    TOKEN, TileWords,
 };
-use crate::plan::{Generic, Plan};
+use crate::plan::{Generic, Plan, Sequence, View};
+use crate::tape::{Layout, Piece, WeightRows};
 use amk_ir::program::{BufferKind, Param};
 use amk_ir::{BufferId, Call, DType, Exchange, Operand, Region};
 use std::collections::HashMap;
@@ -30,11 +32,13 @@ impl Plain {
     /// Places for every buffer that a generic task of the plan touches.
     pub(super) fn place(plan: &Plan, packet_at: &HashMap<BufferId, u32>) -> Self {
         let mut plain = Self::default();
-        for call in plan.phases_of::<Generic>().flat_map(|generic| &generic.tiles) {
-            for operand in &call.operands {
-                plain.place_buffer(plan, packet_at, operand.buffer);
+        for task in plan.phases_of::<Generic>().flat_map(|generic| tasks(plan, generic)) {
+            for (operand, view) in task.operands() {
+                if matches!(view, View::Buffer | View::Shared) {
+                    plain.place_buffer(plan, packet_at, operand.buffer);
+                }
             }
-            plain.scratch = plain.scratch.max(plain.scratch_of(call));
+            plain.scratch = plain.scratch.max(plain.locals(&task).1);
         }
         plain
     }
@@ -74,48 +78,54 @@ impl Plain {
         self.places.get(&id).map(|(kind, _)| *kind)
     }
 
-    /// Floats that the device lays out for a call: each activation on its own, in whole fours.
-    fn scratch_of(&self, call: &Call) -> u32 {
-        let laid_out = |operand: &&Operand| {
-            let kind = self.kind(operand.buffer);
-            matches!(kind, Some(PACKETS_F32 | PACKETS_BF16 | PACKETS_U32 | LOGITS))
+    /// Floats that the device lays out for an operand, in whole fours.
+    fn room(&self, operand: &Operand, view: View) -> u32 {
+        let laid_out = match view {
+            View::Buffer => {
+                matches!(self.kind(operand.buffer), Some(PACKETS_F32 | PACKETS_BF16 | PACKETS_U32 | LOGITS))
+            }
+            View::Local => operand.access.writes(),
+            View::Stream | View::Shared => false,
         };
-        call.operands.iter().filter(laid_out).map(|o| (o.region.len_at(0) as u32).next_multiple_of(4)).sum()
+        if laid_out { (operand.region.len_at(0) as u32).next_multiple_of(4) } else { 0 }
     }
 
-    /// Appends a call; gives its first word.
-    pub(super) fn encode(&mut self, plan: &Plan, call: &Call) -> u32 {
+    /// Where in its scratch a task has what its calls pass on, behind all else; and the floats of all.
+    fn locals(&self, task: &GenericTask<'_>) -> (HashMap<BufferId, u32>, u32) {
+        let of = |local: bool| task.operands().filter(move |(_, view)| (*view == View::Local) == local);
+        let mut end = of(false).map(|(operand, view)| self.room(operand, view)).sum();
+        let mut locals = HashMap::new();
+        for (operand, view) in of(true).filter(|(operand, _)| operand.access.writes()) {
+            locals.insert(operand.buffer, end);
+            end += self.room(operand, view);
+        }
+        (locals, end)
+    }
+
+    /// Appends the calls of a task; gives their first word.
+    pub(super) fn encode(&mut self, plan: &Plan, task: &GenericTask<'_>) -> u32 {
         let at = self.words.len() as u32;
-        for operand in &call.operands {
-            let tile = self.tile(plan, operand.buffer, &operand.region);
-            self.words.extend(tile);
+        let (locals, _) = self.locals(task);
+        for (call, step) in task.calls.iter().zip(&task.sequence.steps) {
+            for (operand, view) in call.operands.iter().zip(&step.views) {
+                let place = match view {
+                    View::Local => (LOCAL, locals.get(&operand.buffer).copied().unwrap_or(u32::MAX).into()),
+                    View::Stream => (STREAM, 0),
+                    View::Buffer | View::Shared => self.places.get(&operand.buffer).copied().unwrap_or((u32::MAX, 0)),
+                };
+                self.words.extend(words(&tile(place, plan.shape(operand.buffer), &operand.region)));
+            }
+            for param in &call.params {
+                self.words.push(match param {
+                    Param::F32(value) => value.to_bits(),
+                    Param::U32(value) => *value,
+                    Param::Pos => 0,
+                });
+            }
+            // The next call's tiles are read 16 bytes at a time.
+            self.words.resize(self.words.len().next_multiple_of(4), 0);
         }
-        for param in &call.params {
-            self.words.push(match param {
-                Param::F32(value) => value.to_bits(),
-                Param::U32(value) => *value,
-                Param::Pos => 0,
-            });
-        }
-        // The next call's tiles are read 16 bytes at a time.
-        self.words.resize(self.words.len().next_multiple_of(4), 0);
         at
-    }
-
-    fn tile(&self, plan: &Plan, id: BufferId, region: &Region) -> [u32; OPERAND_WORDS as usize] {
-        let mut tile = TileWords::default();
-        let Some(&(kind, at)) = self.places.get(&id) else { return words(&tile) };
-        let shape = plan.shape(id);
-        (tile.at_low, tile.at_high) = (at as u32, (at >> 32) as u32);
-        tile.form = kind | (shape.len() as u32) << 8;
-        let mut stride = 1;
-        for (d, (interval, &extent)) in region.intervals().iter().zip(shape).enumerate().rev() {
-            tile.form |= u32::from(interval.lo.pos) << (16 + d) | u32::from(interval.hi.pos) << (20 + d);
-            (tile.lo[d], tile.hi[d], tile.stride[d]) = (interval.lo.base, interval.hi.base, stride);
-            stride *= extent;
-        }
-        tile.outermost = shape.first().copied().unwrap_or(0);
-        words(&tile)
     }
 }
 
@@ -128,4 +138,54 @@ fn words(tile: &TileWords) -> [u32; OPERAND_WORDS as usize] {
     words[11..15].copy_from_slice(&tile.stride);
     words[15] = tile.outermost;
     words
+}
+
+/// The tile of a region of a buffer, of which the kind of memory and the place in it are known.
+fn tile((kind, at): (u32, u64), shape: &[u32], region: &Region) -> TileWords {
+    let mut tile = TileWords { at_low: at as u32, at_high: (at >> 32) as u32, ..TileWords::default() };
+    tile.form = kind | (shape.len() as u32) << 8;
+    let mut stride = 1;
+    for (d, (interval, &extent)) in region.intervals().iter().zip(shape).enumerate().rev() {
+        tile.form |= u32::from(interval.lo.pos) << (16 + d) | u32::from(interval.hi.pos) << (20 + d);
+        (tile.lo[d], tile.hi[d], tile.stride[d]) = (interval.lo.base, interval.hi.base, stride);
+        stride *= extent;
+    }
+    tile.outermost = shape.first().copied().unwrap_or(0);
+    tile
+}
+
+/// A generic task of a plan.
+pub(crate) struct GenericTask<'p> {
+    /// Number of its sequence.
+    pub(super) number: usize,
+    sequence: &'p Sequence,
+    calls: &'p [Call],
+}
+
+impl<'p> GenericTask<'p> {
+    /// A tile of a phase.
+    pub(crate) fn of(plan: &'p Plan, generic: &'p Generic, tile: u32) -> Option<Self> {
+        let sequence = plan.sequences.get(generic.sequence)?;
+        let calls = generic.tiles.get(tile as usize)?;
+        Some(Self { number: generic.sequence, sequence, calls })
+    }
+
+    fn operands(&self) -> impl Iterator<Item = (&'p Operand, View)> {
+        let steps = self.calls.iter().zip(&self.sequence.steps);
+        steps.flat_map(|(call, step)| call.operands.iter().zip(step.views.iter().copied()))
+    }
+
+    /// What it takes from its worker's tape.
+    pub(crate) fn piece(&self) -> Option<Piece> {
+        let stream = self.sequence.stream?;
+        let (weight, _) = self.operands().find(|(_, view)| *view == View::Stream)?;
+        let &[rows, columns] = weight.region.intervals() else { return None };
+        let parts = vec![WeightRows { weight: weight.buffer, rows: rows.lo.base..rows.hi.base }];
+        Some(Piece { k: columns.hi.base, in_turn: false, layout: Layout::Registered(stream), parts })
+    }
+}
+
+/// The tasks of a phase.
+fn tasks<'p>(plan: &'p Plan, generic: &'p Generic) -> impl Iterator<Item = GenericTask<'p>> {
+    (0..generic.tiles.len() as u32).filter_map(move |tile| GenericTask::of(plan, generic, tile))
 }

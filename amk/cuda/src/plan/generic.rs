@@ -1,29 +1,37 @@
-//! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over the workers.
+//! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over the workers; where a weight streams,
+//! its rows dealt out to all of them.
 
+use super::chain::{Chain, named};
 use super::flow::Flow;
-use super::group::{Group, Groups};
+use super::group::Groups;
 use super::operand::read;
 use super::phase::same;
 use super::planner::Planner;
+use super::spread::level;
 use super::{Phase, PhaseKind, Plan, TaskCalls, UNIT, Unsupported, Work};
-use crate::image::{Encoder, Record};
+use crate::image::{Encoder, GenericTask, Record};
+use crate::stream::{Stream, bytes};
+use crate::tape::Piece;
 use amk::registry::Registry;
-use amk_ir::lower::{self, parts::Cut, parts::parts};
+use amk_ir::graph_error::GraphError;
+use amk_ir::lower;
+use amk_ir::lower::parts::{Cut, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
-use amk_ir::signature::Signature;
+use amk_ir::signature::{ParamKind, Signature};
 use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::slice::from_ref;
 
-/// A phase of tasks by one generic device body.
+/// A phase of tasks by generic device bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generic {
-    /// Number in [`super::Plan::bodies`].
-    pub body: usize,
-    /// What it is of: the call's name and its loop index.
+    /// Number in [`super::Plan::sequences`].
+    pub sequence: usize,
+    /// The calls' names and their loop index.
     pub label: String,
-    /// The calls of the tasks, one a tile.
-    pub tiles: Vec<Call>,
+    /// The calls of the tasks, a tile of each call.
+    pub tiles: Vec<Vec<Call>>,
 }
 
 /// A generic device body.
@@ -37,27 +45,67 @@ pub struct Body {
     pub text: &'static str,
 }
 
+/// The bodies of a task, one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sequence {
+    /// The bodies and how each gets its operands.
+    pub steps: Vec<Step>,
+    /// How the first one's weight streams.
+    pub stream: Option<&'static Stream>,
+}
+
+/// A body of a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Number in [`super::Plan::bodies`].
+    pub body: usize,
+    /// How each operand comes or goes.
+    pub views: Vec<View>,
+}
+
+/// How an operand comes to a body, or goes from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// From or to its buffer.
+    Buffer,
+    /// From or to another body of the task.
+    Local,
+    /// Through the ring.
+    Stream,
+    /// As bf16 in shared memory, when the body asks for it.
+    Shared,
+}
+
 impl PhaseKind for Generic {
     fn label(&self) -> String {
         self.label.clone()
     }
 
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
-        self.call(work).cloned().into_iter().for_each(|call| task.push(call));
+        let &Work::Tile(tile) = work else { return };
+        let calls = self.tiles.get(tile as usize).into_iter().flatten();
+        calls.cloned().for_each(|call| task.push(call));
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        self.call(work).map_or(Record::default(), |call| encoder.generic(self.body, call))
+        let (plan, &Work::Tile(tile)) = (encoder.plan, work) else { return Record::default() };
+        GenericTask::of(plan, self, tile).map_or(Record::default(), |task| encoder.generic(&task))
     }
 
+    fn piece(&self, plan: &Plan, work: &Work) -> Option<Piece> {
+        let &Work::Tile(tile) = work else { return None };
+        GenericTask::of(plan, self, tile)?.piece()
+    }
+
+    /// Of a table from which a token takes a row, that row is nothing.
     fn weight_bytes(&self, plan: &Plan) -> u64 {
-        let gathers = self.tiles.iter().any(|call| call.operands.iter().any(|o| o.buffer == plan.token));
+        let calls = || self.tiles.iter().flatten();
+        let gathers = calls().any(|call| call.operands.iter().any(|o| o.buffer == plan.token));
         let bytes = |operand: &Operand| {
             let dtype = plan.program.buffers[operand.buffer.index()].dtype;
             operand.region.len_at(0) * u64::from(dtype.bytes())
         };
-        let weights = self.tiles.iter().flat_map(|call| &call.operands).filter(|operand| operand.early);
-        // Of a table from which a token takes a row, that row.
+        let weights = calls().flat_map(|call| &call.operands).filter(|operand| operand.early);
         if gathers { 0 } else { weights.map(bytes).sum() }
     }
 
@@ -66,52 +114,76 @@ impl PhaseKind for Generic {
     }
 }
 
-impl Generic {
-    /// The call of a task.
-    fn call(&self, work: &Work) -> Option<&Call> {
-        let &Work::Tile(tile) = work else { return None };
-        self.tiles.get(tile as usize)
-    }
-}
-
-/// The tiles of a generic call, over the buffers of the unrolled function, and the worker of each.
+/// The tiles of a chain's calls, over the buffers of the unrolled function, and the worker of each.
 pub(super) struct Tiled {
-    calls: Vec<Call>,
+    tiles: Vec<Vec<Call>>,
     workers: Vec<u32>,
 }
 
-/// Cuts the generic calls of a function into tiles and gives each a worker. Tiles that touch the same elements of a state have the
-/// same worker, whose queue then keeps their order.
+/// Cuts the generic calls of a function into tiles and gives each a worker, but for those that stream. Tiles that touch the same
+/// elements of a state have the same worker, whose queue then keeps their order.
 pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<HashMap<usize, Tiled>, Unsupported> {
     let mut all = HashMap::new();
     let mut owners = Owners::default();
-    let mut in_order: Vec<usize> =
-        groups.list.iter().filter_map(|group| if let Group::Call(at) = group { Some(*at) } else { None }).collect();
-    in_order.sort_unstable();
-    for &at in &in_order {
-        let cut = Cut { workers, unit: UNIT };
-        let calls =
-            parts(flow.graph, flow.unrolled, flow.call(at), cut).map_err(|error| flow.refuse(at, error.to_string()))?;
-        for (tile, call) in calls.iter().enumerate() {
-            let states = call.operands.iter().filter(|operand| flow.kind(operand.buffer) == BufferKind::State);
+    let mut in_order: Vec<&Chain> = groups.chains().filter(|chain| chain.stream.is_none()).collect();
+    in_order.sort_unstable_by_key(|chain| chain.calls[0]);
+    for chain in &in_order {
+        let at = chain.calls[0];
+        let tiles = tiles(flow, chain, workers)?;
+        for (tile, calls) in tiles.iter().enumerate() {
+            let operands = calls.iter().flat_map(|call| &call.operands);
+            let states = operands.filter(|operand| flow.kind(operand.buffer) == BufferKind::State);
             states.for_each(|operand| owners.touch((at, tile), operand.buffer, operand.region));
         }
-        all.insert(at, calls);
+        all.insert(at, tiles);
     }
     let mut placed = HashMap::new();
-    for at in in_order {
-        let Some(calls) = all.remove(&at) else { continue };
+    for chain in in_order {
+        let at = chain.calls[0];
+        let Some(tiles) = all.remove(&at) else { continue };
         // Calls that do not wait for one another should not meet on the same workers; the logits' rows stay in order.
-        let output = flow.result(at).is_some_and(|result| flow.kind(result) == BufferKind::Output);
+        let last = chain.calls.last().copied().unwrap_or(at);
+        let output = flow.result(last).is_some_and(|result| flow.kind(result) == BufferKind::Output);
         let shift = if output { 0 } else { at as u64 * 29 };
         let worker = |tile: usize| {
-            let spread = (tile as u64 * u64::from(workers) / calls.len() as u64 + shift) % u64::from(workers);
+            let spread = (tile as u64 * u64::from(workers) / tiles.len() as u64 + shift) % u64::from(workers);
             owners.of((at, tile)).map_or(spread as u32, |owner| owner % workers)
         };
-        let workers = (0..calls.len()).map(worker).collect();
-        placed.insert(at, Tiled { calls, workers });
+        let workers = (0..tiles.len()).map(worker).collect();
+        placed.insert(at, Tiled { tiles, workers });
     }
     Ok(placed)
+}
+
+/// The tiles of a chain that does not stream.
+fn tiles(flow: &Flow<'_>, chain: &Chain, workers: u32) -> Result<Vec<Vec<Call>>, Unsupported> {
+    let cut = Cut { workers, unit: UNIT };
+    let lead = chain.calls[0];
+    let refuse = |at: usize| move |error: GraphError| flow.refuse(at, error.to_string());
+    let cuts = cuts(flow.graph, flow.call(lead), cut).map_err(refuse(lead))?;
+    let mut of_calls = Vec::with_capacity(chain.calls.len());
+    for &at in &chain.calls {
+        // The first tells how the others are cut, where their tiles are of free size.
+        let as_first = match &cuts {
+            Some(cuts) if at != lead => parts_at(flow.graph, flow.unrolled, flow.call(at), cuts).map_err(refuse(at))?,
+            _ => None,
+        };
+        of_calls.push(match as_first {
+            Some(tiles) => tiles,
+            None => parts(flow.graph, flow.unrolled, flow.call(at), cut).map_err(refuse(at))?,
+        });
+    }
+    Ok(by_tile(of_calls))
+}
+
+/// From the tiles of each call to the calls of each tile.
+fn by_tile(of_calls: Vec<Vec<Call>>) -> Vec<Vec<Call>> {
+    let mut tiles: Vec<Vec<Call>> = Vec::new();
+    for calls in of_calls {
+        tiles.resize_with(calls.len(), Vec::new);
+        tiles.iter_mut().zip(calls).for_each(|(tile, call)| tile.push(call));
+    }
+    tiles
 }
 
 /// The device body of a call's instruction.
@@ -129,28 +201,101 @@ fn body(flow: &Flow<'_>, at: usize, instruction: InstructionId) -> Result<Body, 
 }
 
 impl Planner<'_> {
-    /// The phase of a generic call.
-    pub(super) fn generic(&mut self, at: usize, tiled: Tiled) -> Result<(), Unsupported> {
-        let body = self.body(at)?;
-        let name = self.flow.signature(at).map_or("", |signature| signature.name.as_str());
-        let label = match self.flow.call(at).indices.values().next() {
-            Some(layer) => format!("{name} {layer}"),
-            None => name.to_owned(),
+    /// The phase of a chain; `tiled` is there unless it streams.
+    pub(super) fn chain(&mut self, chain: &Chain, tiled: Option<Tiled>) -> Result<(), Unsupported> {
+        let Some(Tiled { tiles, workers }) = tiled.map_or_else(|| self.dealt(chain), |tiled| Ok(Some(tiled)))? else {
+            return Ok(());
         };
-        let Tiled { calls, workers } = tiled;
-        let mut tiles = Vec::with_capacity(calls.len());
-        for (mut call, &worker) in calls.into_iter().zip(&workers) {
-            for operand in &mut call.operands {
-                self.operand(at, operand, worker)?;
+        let sequence = self.sequence(chain)?;
+        let names = chain.calls.iter().filter_map(|&at| self.flow.signature(at)).map(|signature| &signature.name[..]);
+        let name = names.collect::<Vec<_>>().join("+");
+        let label = match self.flow.call(chain.calls[0]).indices.values().next() {
+            Some(layer) => format!("{name} {layer}"),
+            None => name,
+        };
+        let passed: Vec<BufferId> = passed(self.flow, chain);
+        let mut of_program = Vec::with_capacity(tiles.len());
+        for (mut calls, &worker) in tiles.into_iter().zip(&workers) {
+            let mut locals = HashMap::new();
+            for (number, (call, &at)) in calls.iter_mut().zip(&chain.calls).enumerate() {
+                for operand in &mut call.operands {
+                    match passed.contains(&operand.buffer) {
+                        true => self.local(operand, &mut locals),
+                        false => self.operand(at, operand, worker)?,
+                    }
+                }
+                call.instruction = self.plan.bodies[self.plan.sequences[sequence].steps[number].body].instruction;
             }
-            call.instruction = self.plan.bodies[body].instruction;
-            tiles.push(call);
+            of_program.push(calls);
         }
-        let phase = self.begin_phase(Phase::new(Generic { body, label, tiles }));
+        let phase = self.begin_phase(Phase::new(Generic { sequence, label, tiles: of_program }));
         for (tile, &worker) in (0..).zip(&workers) {
             self.task(phase, worker as usize, Work::Tile(tile));
         }
         Ok(())
+    }
+
+    /// Deals the rows of a chain that streams to the workers, in whole units, so that the bytes of their tapes stay level.
+    fn dealt(&mut self, chain: &Chain) -> Result<Option<Tiled>, Unsupported> {
+        let (Some(stream), at) = (chain.stream, chain.calls[0]) else { return Ok(None) };
+        let weight = named(self.flow, at, stream.operand).map_or(&[][..], |weight| self.flow.shape(weight));
+        let &[rows, columns] = weight else { return Ok(None) };
+        stream.check_shape(rows, columns).map_err(|error| self.flow.refuse(at, error.to_string()))?;
+        let mut order: Vec<usize> = (0..self.load.len()).collect();
+        order.sort_by_key(|&worker| self.load[worker]);
+        let units = level(rows / stream.unit, &order);
+        let dealt: Vec<(u32, Range<u32>)> = (0..).zip(units).filter(|(_, units)| !units.is_empty()).collect();
+        let rows = |units: &Range<u32>| i64::from(units.start * stream.unit)..i64::from(units.end * stream.unit);
+        let cuts: Vec<Range<i64>> = dealt.iter().map(|(_, units)| rows(units)).collect();
+        for (worker, units) in &dealt {
+            self.load[*worker as usize] += bytes(units.len() as u32 * stream.unit, columns);
+        }
+        let mut of_calls = Vec::with_capacity(chain.calls.len());
+        for &at in &chain.calls {
+            let tiles = parts_at(self.flow.graph, self.flow.unrolled, self.flow.call(at), &cuts);
+            let tiles = tiles.map_err(|error| self.flow.refuse(at, error.to_string()))?;
+            of_calls.push(tiles.ok_or_else(|| self.flow.refuse(at, "its tiles are not rows of a streamed weight"))?);
+        }
+        let workers = dealt.iter().map(|&(worker, _)| worker).collect();
+        Ok(Some(Tiled { tiles: by_tile(of_calls), workers }))
+    }
+
+    /// The number of the sequence of a chain's bodies.
+    fn sequence(&mut self, chain: &Chain) -> Result<usize, Unsupported> {
+        let passed = passed(self.flow, chain);
+        let mut steps = Vec::with_capacity(chain.calls.len());
+        for (number, &at) in chain.calls.iter().enumerate() {
+            let stream = chain.stream.filter(|_| number == 0);
+            let params = self.flow.signature(at).map_or(&[][..], |signature| &signature.params);
+            let mut tensors = params.iter().filter(|param| matches!(param.kind, ParamKind::Tensor { .. }));
+            let mut view = |buffer: BufferId| {
+                let name = tensors.next().map_or("", |param| param.name.as_str());
+                match stream {
+                    _ if passed.contains(&buffer) => View::Local,
+                    Some(stream) if stream.operand == name => View::Stream,
+                    Some(stream) if stream.arrives.contains(&name) => View::Shared,
+                    _ => View::Buffer,
+                }
+            };
+            let views = self.flow.call(at).operands.iter().map(|operand| view(operand.buffer)).collect();
+            steps.push(Step { body: self.body(at)?, views });
+        }
+        let sequence = Sequence { steps, stream: chain.stream };
+        let known = self.plan.sequences.iter().position(|known| *known == sequence);
+        Ok(known.unwrap_or_else(|| {
+            self.plan.sequences.push(sequence);
+            self.plan.sequences.len() - 1
+        }))
+    }
+
+    /// Makes what one call of a task leaves to the next a buffer of the task.
+    fn local(&mut self, operand: &mut Operand, locals: &mut HashMap<BufferId, BufferId>) {
+        let shape: Vec<u32> = operand.region.intervals().iter().map(|i| i.hi.base - i.lo.base).collect();
+        operand.region = Region::full(&shape);
+        operand.buffer = *locals.entry(operand.buffer).or_insert_with(|| {
+            let name = format!("local{}", self.plan.program.buffers.len());
+            self.buffer(&name, BufferKind::Local, DType::F32, &shape, Exchange::Counter)
+        });
     }
 
     /// Makes an operand one of the program.
@@ -210,6 +355,11 @@ impl Planner<'_> {
         self.plan.bodies.push(body(self.flow, at, InstructionId::from(instruction))?);
         Ok(self.plan.bodies.len() - 1)
     }
+}
+
+/// What the calls of a chain pass on: the results of all but the last.
+fn passed(flow: &Flow<'_>, chain: &Chain) -> Vec<BufferId> {
+    chain.calls[..chain.calls.len() - 1].iter().filter_map(|&at| flow.result(at)).collect()
 }
 
 /// A tile of a call.

@@ -2,9 +2,10 @@
 //!
 //! Registered fusions take calls into groups where their calls, shapes and constants are what a
 //! body computes and what passes between them is read by nothing else. Any other call becomes tasks
-//! of its own with the instruction's generic device body. A group that cannot get what it reads is
+//! with the instruction's generic device body, and calls that follow in them. A group that cannot get what it reads is
 //! given up, and the rest is grouped again without it.
 
+use super::chain::{Chain, chains};
 use super::flow::Flow;
 use super::{Planner, Precision, UNIT, Unsupported};
 use crate::extensions::Extensions;
@@ -59,8 +60,8 @@ pub trait FusedGroup: Any + Debug + Send + Sync {
 /// Calls that the device computes together.
 #[derive(Clone, Debug)]
 pub(super) enum Group {
-    /// One call, by its generic device body.
-    Call(usize),
+    /// Calls by their generic device bodies.
+    Chain(Chain),
     /// Calls of a fused body.
     Fused(Arc<dyn FusedGroup>),
 }
@@ -83,20 +84,25 @@ impl Group {
 
     fn calls(&self) -> &[usize] {
         match self {
-            Self::Call(at) => core::slice::from_ref(at),
+            Self::Chain(chain) => &chain.calls,
             Self::Fused(group) => group.calls(),
         }
     }
 
     fn packed(&self) -> Vec<BufferId> {
         match self {
-            Self::Call(_) => Vec::new(),
+            Self::Chain(chain) => chain.packed.clone(),
             Self::Fused(group) => group.packed(),
         }
     }
 }
 
 impl Groups {
+    /// The calls by generic device bodies.
+    pub(super) fn chains(&self) -> impl Iterator<Item = &Chain> {
+        self.list.iter().filter_map(|group| if let Group::Chain(chain) = group { Some(chain) } else { None })
+    }
+
     /// The calls that lead groups which keep states.
     pub(super) fn keeping_states(&self) -> Vec<usize> {
         let keeps = |group: &&Group| matches!(group, Group::Fused(fused) if fused.keeps_state());
@@ -159,7 +165,7 @@ pub(super) fn group(
 ) -> Groups {
     let mut excluded = excluded.clone();
     if precision == Precision::F32 || !schedule.fusion {
-        let list = (0..flow.unrolled.calls.len()).map(Group::Call).collect();
+        let list = (0..flow.unrolled.calls.len()).map(|at| Group::Chain(Chain::of(at))).collect();
         return Groups { list, ..Groups::default() };
     }
     loop {
@@ -180,7 +186,8 @@ fn form(flow: &Flow<'_>, schedule: &DeviceSchedule, excluded: &HashSet<usize>) -
     }
     let Grouping { shared, taken, groups, .. } = grouping;
     let mut list: Vec<Group> = groups.into_iter().map(Group::Fused).collect();
-    list.extend((0..taken.len()).filter(|&at| !taken[at]).map(Group::Call));
+    let others: Vec<usize> = (0..taken.len()).filter(|&at| !taken[at]).collect();
+    list.extend(chains(flow, schedule, &others, excluded).into_iter().map(Group::Chain));
     let packed = list.iter().flat_map(Group::packed).collect();
     Groups { list, shared, packed }
 }
@@ -189,22 +196,24 @@ fn form(flow: &Flow<'_>, schedule: &DeviceSchedule, excluded: &HashSet<usize>) -
 fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, usize> {
     let order = sorted(flow, &groups)?;
     groups.list = order.into_iter().map(|at| groups.list[at].clone()).collect();
-    let generic: HashSet<usize> =
-        groups.list.iter().filter_map(|group| if let Group::Call(at) = group { Some(*at) } else { None }).collect();
+    let generic: HashSet<usize> = groups.chains().flat_map(|chain| &chain.calls).copied().collect();
     let fused =
         || groups.list.iter().filter_map(|group| if let Group::Fused(fused) = group { Some(fused) } else { None });
     let unpublished: HashSet<BufferId> = fused().filter_map(|fused| fused.unpublished()).collect();
     let mut seen = Extensions::default();
-    for fused in fused() {
+    for group in &groups.list {
+        let fused = if let Group::Fused(fused) = group { Some(fused) } else { None };
         let reachable = |value: BufferId| match flow.writer(value) {
             None => false,
             Some(at) if generic.contains(&at) => pairs(flow, at),
-            Some(_) => !unpublished.contains(&value) || fused.finds(value),
+            Some(_) => !unpublished.contains(&value) || fused.is_some_and(|fused| fused.finds(value)),
         };
-        if !fused.packed().into_iter().all(reachable) {
-            return Err(fused.calls()[0]);
+        if !group.packed().into_iter().all(reachable) {
+            return Err(group.lead());
         }
-        fused.check(flow, &mut seen)?;
+        if let Some(fused) = fused {
+            fused.check(flow, &mut seen)?;
+        }
     }
     Ok(groups)
 }

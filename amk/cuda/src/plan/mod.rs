@@ -3,13 +3,16 @@
 //! The fusions that linked crates register ([`crate::set::Fusion`]) find groups of calls that one
 //! of their bodies computes in one task (`group.rs`); a group becomes phases, and a phase one task
 //! a worker ([`PhaseKind`]). Any other call is a phase of its own: one task a tile of the
-//! instruction's own `task` clause, by its generic device body ([`Generic`]). With
-//! [`Precision::F32`] every call is. A state of such a call stays with one worker.
+//! instruction's own `task` clause, by its generic device body ([`Generic`]). A call that
+//! takes its tiles as another leaves them joins that one's tasks (`chain.rs`), and a weight that a
+//! crate lets stream comes through the ring ([`Stream`]). With [`Precision::F32`] every call is a
+//! phase of its own. A state of such a call stays with one worker.
 //!
 //! Values go from worker to worker in packets; steps are pipelined. Behind all phases come those
 //! that choose the next token ([`crate::set::Sampling`]).
 
 mod calls;
+mod chain;
 mod exchange;
 mod flow;
 mod generic;
@@ -21,7 +24,7 @@ mod spread;
 
 pub use calls::TaskCalls;
 pub use flow::Flow;
-pub use generic::{Body, Generic};
+pub use generic::{Body, Generic, Sequence, Step, View};
 pub use group::{FusedGroup, Grouping};
 pub use operand::{early, operand, read, write};
 pub use phase::{Phase, PhaseKind, same};
@@ -31,6 +34,7 @@ pub use spread::{even, level, rotated};
 use super::extensions::Extensions;
 use super::schedule::{DeviceSchedule, MOST_RING_SLOTS};
 use super::set;
+use super::stream::Stream;
 use amk_ir::graph::Graph;
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::{BufferId, BufferKind, Constants, DType, Program};
@@ -84,7 +88,7 @@ pub enum Work {
         /// Its column.
         column: u32,
     },
-    /// A tile of a generic call.
+    /// A tile of generic calls.
     Tile(u32),
     /// The worker itself.
     Own,
@@ -103,6 +107,8 @@ pub struct Plan {
     pub tasks: Vec<(usize, u32, Work)>,
     /// Generic device bodies.
     pub bodies: Vec<Body>,
+    /// What generic tasks run of these.
+    pub sequences: Vec<Sequence>,
     /// Sizes.
     pub sizes: Sizes,
     /// What was chosen.
@@ -128,6 +134,7 @@ pub fn plan(
     precision: Precision,
 ) -> Result<Plan, Unsupported> {
     let flow = Flow::new(graph, unrolled);
+    Stream::check_linked().map_err(|error| Unsupported { what: error.to_string(), at: graph.name.clone() })?;
     let logits = logits(&flow)?;
     let vocab = flow.shape(logits)[0];
     let refuse = |what: String| Unsupported { what, at: graph.name.clone() };

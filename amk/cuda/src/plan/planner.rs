@@ -63,11 +63,7 @@ impl<'a> Planner<'a> {
         for group in &groups.list {
             match group {
                 Group::Fused(fused) => fused.plan(&mut planner)?,
-                Group::Call(at) => {
-                    if let Some(tiled) = tiles.remove(at) {
-                        planner.generic(*at, tiled)?;
-                    }
-                }
+                Group::Chain(chain) => planner.chain(chain, tiles.remove(&chain.calls[0]))?,
             }
         }
         sampling.plan(&mut planner);
@@ -187,6 +183,7 @@ fn empty(
         phases: Vec::new(),
         tasks: Vec::new(),
         bodies: Vec::new(),
+        sequences: Vec::new(),
         sizes,
         schedule,
         precision,

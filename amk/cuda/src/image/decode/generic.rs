@@ -1,13 +1,14 @@
-//! Generic tasks: the tiles of a call's operands, then its parameters.
+//! Generic tasks: of each call the tiles of its operands, then its parameters.
 
 use super::call::{DecodedCall, DecodedOperand, Place, Refusal, only};
 use super::places::{Format, Places};
 use super::worker::WorkerState;
 use crate::image::abi::{
-    FIRST_BODY, LOGITS, MAX_RANK, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16, PLAIN_F32, Record,
-    STATE_F32, TOKEN, TileWords,
+    CHUNK, FIRST_BODY, LOCAL, LOGITS, MAX_RANK, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16,
+    PLAIN_F32, Record, STATE_F32, STREAM, TOKEN, TileWords,
 };
-use crate::plan::Body;
+use crate::plan::{Body, Sequence, Step, View};
+use crate::tape::{Layout, Piece, WeightRows};
 use amk_ir::program::{BufferKind, Param};
 use amk_ir::signature::ParamKind;
 use amk_ir::{Access, Bound, BufferId, DType, Interval, Region};
@@ -20,33 +21,159 @@ pub(super) fn decode<'p>(
     places: &Places<'p>,
     state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["input"])?;
+    only(record, &["input", "shape", "tape"])?;
     let number = usize::from(record.op) - FIRST_BODY as usize;
-    let body = places.bodies.get(number).ok_or_else(|| Refusal::new("op", format!("names body {number}")))?;
-    let instruction = places.program.instructions.get(body.instruction.index());
-    let instruction = instruction.filter(|known| known.path == body.signature.path);
-    let instruction = instruction.ok_or_else(|| Refusal::new("op", "names a body of another instruction"))?;
+    let sequence = places.sequences.get(number);
+    let sequence = sequence.ok_or_else(|| Refusal::new("op", format!("names sequence {number} of bodies")))?;
+    let piece = piece(record, places, state, sequence)?;
     if record.input != state.arguments {
         let what = format!("is word {}, the next is {}", record.input, state.arguments);
         return Err(Refusal::new("input", what));
     }
-    let mut words = Words { words: &places.image.plain.words, at: record.input };
-    let mut operands = Vec::with_capacity(instruction.operands.len());
-    let mut scratch = 0;
-    for spec in &instruction.operands {
-        let tile = words.tile()?;
-        let decoded = operand(places, state, &tile, spec.access)?;
-        if matches!(tile.form & 255, PACKETS_F32 | PACKETS_BF16 | PACKETS_U32 | LOGITS) {
-            scratch += u64::from((decoded.region.len_at(0) as u32).next_multiple_of(4));
+    let words = Words { words: &places.image.plain.words, at: record.input };
+    let mut task = Task { places, piece, words, room: 0, locals: Vec::new() };
+    let calls = sequence.steps.iter().map(|step| task.call(state, step)).collect::<Result<_, _>>()?;
+    task.check_locals()?;
+    state.arguments = task.words.at;
+    Ok(calls)
+}
+
+/// What the task takes from its worker's tape: rows of one weight in the layout of its stream.
+fn piece<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    state: &mut WorkerState,
+    sequence: &Sequence,
+) -> Result<Option<&'p Piece>, Refusal> {
+    let Some(stream) = sequence.stream else {
+        only(record, &["input"])?;
+        return Ok(None);
+    };
+    let piece = state.take(&places.image.pieces)?;
+    if piece.layout != Layout::Registered(stream) || piece.in_turn || piece.parts.len() != 1 {
+        return Err(Refusal::new("piece", "is not rows of one weight in the layout of the task's stream"));
+    }
+    let (block, bytes) = ((stream.block)(piece.k), piece.bytes());
+    if record.shape != block || block == 0 || block > CHUNK || !block.is_multiple_of(16) {
+        return Err(Refusal::new("shape", format!("has blocks of {} bytes, the stream {block}", record.shape)));
+    }
+    if u64::from(record.tape) != bytes || !bytes.is_multiple_of(u64::from(block)) {
+        let what = format!("is {} bytes, the piece has {bytes} in blocks of {block}", record.tape);
+        return Err(Refusal::new("tape", what));
+    }
+    Ok(Some(piece))
+}
+
+/// A task on its way from the words of its arguments.
+struct Task<'c, 'p> {
+    places: &'c Places<'p>,
+    piece: Option<&'p Piece>,
+    words: Words<'c>,
+    /// Floats that the device lays out from the start of its scratch.
+    room: u64,
+    /// What its calls pass on: first float and elements.
+    locals: Vec<(u64, u64)>,
+}
+
+impl<'p> Task<'_, 'p> {
+    fn call(&mut self, state: &mut WorkerState, step: &Step) -> Result<DecodedCall<'p>, Refusal> {
+        let of_another = || Refusal::new("op", "names a body of another instruction");
+        let body = self.places.bodies.get(step.body).ok_or_else(of_another)?;
+        let instruction = self.places.program.instructions.get(body.instruction.index());
+        let instruction = instruction.filter(|known| known.path == body.signature.path).ok_or_else(of_another)?;
+        let mut operands = Vec::with_capacity(instruction.operands.len());
+        for (spec, view) in instruction.operands.iter().zip(&step.views) {
+            let tile = self.words.tile()?;
+            operands.push(match view {
+                View::Local => self.local(&tile, spec.access)?,
+                View::Stream => self.streamed(&tile)?,
+                View::Buffer | View::Shared => self.in_buffer(state, &tile, spec.access, *view)?,
+            });
         }
-        operands.push(decoded);
+        let params = params(&mut self.words, body)?;
+        self.words.end()?;
+        Ok(DecodedCall { path: &instruction.path, operands, params })
     }
-    if scratch > u64::from(places.image.plain.scratch) {
-        return Err(Refusal::new("scratch", format!("has no room for {scratch} floats")));
+
+    fn in_buffer(
+        &mut self,
+        state: &mut WorkerState,
+        tile: &TileWords,
+        access: Access,
+        view: View,
+    ) -> Result<DecodedOperand, Refusal> {
+        let decoded = operand(self.places, state, tile, access)?;
+        let kind = tile.form & 255;
+        if view == View::Shared {
+            let whole = Region::full(&[tile.outermost]) == decoded.region;
+            if kind != PACKETS_BF16 || !whole || !tile.outermost.is_multiple_of(8) {
+                return Err(Refusal::new("tile", "does not arrive as all elements of a vector of bf16 pairs"));
+            }
+        } else if matches!(kind, PACKETS_F32 | PACKETS_BF16 | PACKETS_U32 | LOGITS) {
+            self.room += decoded.region.len_at(0).next_multiple_of(4);
+        }
+        Ok(decoded)
     }
-    let params = params(&mut words, body)?;
-    state.arguments = words.end()?;
-    Ok(vec![DecodedCall { path: &instruction.path, operands, params }])
+
+    /// What passes from one call to another: its tile gives its first float in the scratch.
+    fn local(&mut self, tile: &TileWords, access: Access) -> Result<DecodedOperand, Refusal> {
+        if tile.form & 255 != LOCAL {
+            return Err(Refusal::new("tile", "is in memory, expected a value of the task"));
+        }
+        let extents = tile.hi.get(..(tile.form >> 8 & 255) as usize);
+        let extents = extents.ok_or_else(|| Refusal::new("tile", "of a value of the task has another rank"))?;
+        let region = region(extents, "a value of the task", tile)?;
+        if region != Region::full(extents) {
+            return Err(Refusal::new("tile", "of a value of the task is not all of it"));
+        }
+        let (at, len) = (place(tile), region.len_at(0));
+        if access.writes() {
+            self.locals.push((at, len));
+        }
+        let number = self.locals.iter().position(|local| *local == (at, len));
+        let what = || format!("reads {len} floats at {at} of the scratch, where the task has written none");
+        let number = number.ok_or_else(|| Refusal::new("tile", what()))?;
+        Ok(DecodedOperand { field: "tile", place: Place::Local(number), region, access, early: false })
+    }
+
+    /// Values of the task lie behind all that it lays out, in the order in which they are written.
+    fn check_locals(&self) -> Result<(), Refusal> {
+        let mut end = self.room;
+        for &(at, len) in &self.locals {
+            if at != end {
+                return Err(Refusal::new("tile", format!("has a value of the task at {at}, expected {end}")));
+            }
+            end += len.next_multiple_of(4);
+        }
+        if end > u64::from(self.places.image.plain.scratch) {
+            return Err(Refusal::new("scratch", format!("has no room for {end} floats")));
+        }
+        Ok(())
+    }
+
+    /// Rows of the weight that the task's part of the tape holds.
+    fn streamed(&self, tile: &TileWords) -> Result<DecodedOperand, Refusal> {
+        let Some(Piece { parts, k, .. }) = self.piece else {
+            return Err(Refusal::new("tile", "streams, and the task takes nothing from the tape"));
+        };
+        let WeightRows { weight, rows } = &parts[0];
+        if tile.form & 255 != STREAM || place(tile) != 0 {
+            return Err(Refusal::new("tile", "is in memory, expected a weight that streams"));
+        }
+        let region = region(self.places.shape(*weight), &self.places.name(*weight), tile)?;
+        let expected = [rows.clone(), 0..*k];
+        let fixed =
+            |interval: &Interval| (!interval.lo.pos && !interval.hi.pos).then_some(interval.lo.base..interval.hi.base);
+        if !region.intervals().iter().map(fixed).eq(expected.into_iter().map(Some)) {
+            return Err(Refusal::new("tile", format!("is {region}, the tape has the rows {rows:?}")));
+        }
+        Ok(DecodedOperand { field: "tile", place: Place::Buffer(*weight), region, access: Access::Read, early: true })
+    }
+}
+
+/// Where the buffer of a tile begins.
+fn place(tile: &TileWords) -> u64 {
+    u64::from(tile.at_high) << 32 | u64::from(tile.at_low)
 }
 
 fn params(words: &mut Words<'_>, body: &Body) -> Result<Vec<Param>, Refusal> {
@@ -94,14 +221,14 @@ impl Words<'_> {
         })
     }
 
-    /// The first word of the next call.
-    fn end(mut self) -> Result<u32, Refusal> {
+    /// Passes on to the first word of the next call.
+    fn end(&mut self) -> Result<(), Refusal> {
         while !self.at.is_multiple_of(ALIGN) {
             if self.next()? != 0 {
                 return Err(Refusal::new("arguments", "have a word between calls that is not 0"));
             }
         }
-        Ok(self.at)
+        Ok(())
     }
 }
 
@@ -112,7 +239,7 @@ fn operand(
     access: Access,
 ) -> Result<DecodedOperand, Refusal> {
     let id = buffer(places, tile)?;
-    let region = region(places, id, tile)?;
+    let region = region(places.shape(id), &places.name(id), tile)?;
     let fixed = |interval: &Interval| interval.lo.base..interval.hi.base;
     match (tile.form & 255, region.intervals()) {
         // The device has one token and does not look where in the buffer it is.
@@ -128,7 +255,7 @@ fn operand(
 
 /// The buffer that a tile is of.
 fn buffer(places: &Places<'_>, tile: &TileWords) -> Result<BufferId, Refusal> {
-    let (kind, at) = (tile.form & 255, u64::from(tile.at_high) << 32 | u64::from(tile.at_low));
+    let (kind, at) = (tile.form & 255, place(tile));
     let nowhere = || Refusal::new("tile", format!("begins at {at} of memory {kind}, where no buffer does"));
     let packets = |format| {
         let at = u32::try_from(at).map_err(|_| nowhere())?;
@@ -157,9 +284,8 @@ fn buffer(places: &Places<'_>, tile: &TileWords) -> Result<BufferId, Refusal> {
 }
 
 /// The region of a tile, whose strides and extent must be those of its buffer.
-fn region(places: &Places<'_>, id: BufferId, tile: &TileWords) -> Result<Region, Refusal> {
-    let shape = places.shape(id);
-    let fail = |what: &str| Err(Refusal::new("tile", format!("of {} has {what}", places.name(id))));
+fn region(shape: &[u32], name: &str, tile: &TileWords) -> Result<Region, Refusal> {
+    let fail = |what: &str| Err(Refusal::new("tile", format!("of {name} has {what}")));
     let rank = shape.len();
     if (tile.form >> 8 & 255) as usize != rank || rank > MAX_RANK as usize {
         return fail("another rank");

@@ -41,7 +41,7 @@ impl Image {
         };
         tables::check(self, program, plan, queues.len()).map_err(of_image)?;
         let sampling = sampling().ok_or_else(|| of_image(Refusal::new("op", "has no code that chooses tokens")))?;
-        let places = Places::new(self, program, &plan.bodies).map_err(of_image)?;
+        let places = Places::new(self, program, plan).map_err(of_image)?;
         let mut arguments = 0;
         for (worker, queue) in queues.iter().enumerate() {
             let mut state = WorkerState::new(worker as u32, arguments);

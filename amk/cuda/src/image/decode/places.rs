@@ -3,7 +3,7 @@
 use super::call::{Place, Refusal};
 use crate::extensions::Extensions;
 use crate::image::Image;
-use crate::plan::Body;
+use crate::plan::{Body, Plan, Sequence};
 use crate::set::{RecordKind, record_kinds};
 use amk_ir::text::Shown;
 use amk_ir::{Buffer, BufferId, DType, Exchange, Program};
@@ -31,6 +31,7 @@ pub struct Places<'p> {
     pub survey: Survey,
     pub(super) kinds: Vec<&'static dyn RecordKind>,
     pub(super) bodies: &'p [Body],
+    pub(super) sequences: &'p [Sequence],
     /// First packets of buffers, ascending.
     packets: Vec<(u32, BufferId)>,
     /// First elements of constants, ascending.
@@ -61,7 +62,7 @@ impl Survey {
 }
 
 impl<'p> Places<'p> {
-    pub(super) fn new(image: &'p Image, program: &'p Program, bodies: &'p [Body]) -> Result<Self, Refusal> {
+    pub(super) fn new(image: &'p Image, program: &'p Program, plan: &'p Plan) -> Result<Self, Refusal> {
         let mut packets: Vec<(u32, BufferId)> = image.packet_at.iter().map(|(&id, &at)| (at, id)).collect();
         packets.sort_unstable_by_key(|&(at, id)| (at, id.0));
         let mut constants: Vec<(u32, BufferId)> = image.constants.iter().map(|&(id, at)| (at, id)).collect();
@@ -69,7 +70,8 @@ impl<'p> Places<'p> {
         let mut places = Self {
             image,
             program,
-            bodies,
+            bodies: &plan.bodies,
+            sequences: &plan.sequences,
             packets,
             constants,
             survey: Survey::new(program),

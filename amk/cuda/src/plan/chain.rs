@@ -1,0 +1,164 @@
+//! Chains: calls by generic device bodies that one task computes, found by following the data.
+
+use super::UNIT;
+use super::flow::Flow;
+use crate::schedule::DeviceSchedule;
+use crate::stream::Stream;
+use amk_ir::lower::parts::{Cut, cuts, parts, parts_at};
+use amk_ir::program::BufferKind;
+use amk_ir::signature::ParamKind;
+use amk_ir::{Access, BufferId, Call, DType};
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// Calls by their generic device bodies; each but the first takes the result of the one before.
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
+    /// The calls in order.
+    pub(super) calls: Vec<usize>,
+    /// How the first one's weight streams.
+    pub(super) stream: Option<&'static Stream>,
+    /// What the first one reads as packets of bf16 pairs.
+    pub(super) packed: Vec<BufferId>,
+}
+
+impl Chain {
+    /// One call, with plain loads.
+    pub(super) fn of(at: usize) -> Self {
+        Self { calls: vec![at], stream: None, packed: Vec::new() }
+    }
+}
+
+/// The tiles of a call that may get followers.
+struct Tiles {
+    /// How its grid is cut, where its tile is free.
+    cuts: Option<Vec<Range<i64>>>,
+    calls: Vec<Call>,
+}
+
+/// Forms chains of `calls`; those of `excluded` stay alone and do not stream.
+///
+/// A call joins the task of the one before where it alone reads that one's result and where each of
+/// its tiles reads exactly what the tile before has written. A tile of free size is cut as the one
+/// before is.
+pub(super) fn chains(
+    flow: &Flow<'_>,
+    schedule: &DeviceSchedule,
+    calls: &[usize],
+    excluded: &HashSet<usize>,
+) -> Vec<Chain> {
+    let free: HashSet<usize> = calls.iter().copied().filter(|at| !excluded.contains(at)).collect();
+    let mut taken = HashSet::new();
+    let mut chains = Vec::new();
+    for &at in calls {
+        if !taken.insert(at) {
+            continue;
+        }
+        let mut chain = Chain::of(at);
+        if free.contains(&at) {
+            streamed(flow, &mut chain);
+            let mut tiles = tiles(flow, schedule, at);
+            while let Some((next, of_next)) = tiles.as_ref().and_then(|tiles| follower(flow, schedule, &chain, tiles)) {
+                if !free.contains(&next) || !taken.insert(next) {
+                    break;
+                }
+                chain.calls.push(next);
+                tiles = Some(of_next);
+            }
+        }
+        chains.push(chain);
+    }
+    chains
+}
+
+/// Lets the weight of a chain's call stream where a stream of its instruction takes it.
+fn streamed(flow: &Flow<'_>, chain: &mut Chain) {
+    let at = chain.calls[0];
+    let Some((stream, weight)) =
+        Stream::of(flow.path(at)).and_then(|stream| Some((stream, named(flow, at, stream.operand)?)))
+    else {
+        return;
+    };
+    let (buffer, shape) = (flow.buffer(weight), flow.shape(weight));
+    let packed: Option<Vec<BufferId>> = stream.arrives.iter().map(|name| named(flow, at, name)).collect();
+    let (Some(packed), &[rows, columns]) = (packed, shape) else { return };
+    let stateless = flow.call(at).operands.iter().all(|operand| flow.kind(operand.buffer) != BufferKind::State);
+    let arrives = packed.iter().all(|&value| flow.shape(value)[0].is_multiple_of(8));
+    if buffer.dtype == DType::BF16 && stateless && arrives && by_rows(flow, at, weight) && (stream.takes)(rows, columns)
+    {
+        (chain.stream, chain.packed) = (Some(stream), packed);
+    }
+}
+
+/// The buffer of a call's parameter.
+pub(super) fn named(flow: &Flow<'_>, at: usize, name: &str) -> Option<BufferId> {
+    let params = &flow.signature(at)?.params;
+    let mut tensors = params.iter().filter(|param| matches!(param.kind, ParamKind::Tensor { .. }));
+    flow.operand(at, tensors.position(|param| param.name == name)?)
+}
+
+/// Whether a call's tiles are rows of the weight and nothing else of it.
+fn by_rows(flow: &Flow<'_>, at: usize, weight: BufferId) -> bool {
+    let cut = i64::from(flow.shape(weight)[0]);
+    let halves = [0..cut / 2, cut / 2..cut];
+    let tiles = parts_at(flow.graph, flow.unrolled, flow.call(at), &halves).ok().flatten().unwrap_or_default();
+    let fits = |(call, rows): (&Call, &Range<i64>)| {
+        let mut operands = call.operands.iter().filter(|operand| operand.buffer == weight);
+        let region = operands.next().map(|operand| operand.region);
+        let fixed =
+            |region: amk_ir::Region| region.intervals().iter().map(|i| i.lo.base..i.hi.base).collect::<Vec<_>>();
+        region.map(fixed) == Some(vec![rows.start as u32..rows.end as u32, 0..flow.shape(weight)[1]])
+    };
+    tiles.len() == 2 && tiles.iter().zip(&halves).all(fits)
+}
+
+fn cut(schedule: &DeviceSchedule) -> Cut {
+    Cut { workers: schedule.workers, unit: UNIT }
+}
+
+fn tiles(flow: &Flow<'_>, schedule: &DeviceSchedule, at: usize) -> Option<Tiles> {
+    let cut = cut(schedule);
+    let cuts = cuts(flow.graph, flow.call(at), cut).ok()?;
+    Some(Tiles { cuts, calls: parts(flow.graph, flow.unrolled, flow.call(at), cut).ok()? })
+}
+
+/// The call that may follow a chain's last one, and its tiles.
+fn follower(flow: &Flow<'_>, schedule: &DeviceSchedule, chain: &Chain, before: &Tiles) -> Option<(usize, Tiles)> {
+    let last = *chain.calls.last()?;
+    let result = only_result(flow, last)?;
+    let &[next] = flow.users(result) else { return None };
+    if !flow.only_for(result, next) || flow.buffer(result).dtype != DType::F32 {
+        return None;
+    }
+    let after = match &before.cuts {
+        Some(cuts) => match parts_at(flow.graph, flow.unrolled, flow.call(next), cuts).ok()? {
+            Some(calls) => Tiles { cuts: Some(cuts.clone()), calls },
+            None => tiles(flow, schedule, next)?,
+        },
+        None => tiles(flow, schedule, next)?,
+    };
+    let states = flow.call(next).operands.iter().any(|operand| flow.kind(operand.buffer) == BufferKind::State);
+    let recut = chain.stream.is_some() && (states || after.cuts.is_none());
+    (!recut && agree(result, before, &after)).then_some((next, after))
+}
+
+/// The one thing that a call writes.
+fn only_result(flow: &Flow<'_>, at: usize) -> Option<BufferId> {
+    let mut written = flow.call(at).operands.iter().filter(|operand| operand.access == Access::Write);
+    let first = written.next()?;
+    written.next().is_none().then_some(first.buffer)
+}
+
+/// Whether each tile of one call reads of `value` exactly what the same tile of the other writes.
+fn agree(value: BufferId, before: &Tiles, after: &Tiles) -> bool {
+    let of_value = |call: &Call| -> Vec<amk_ir::Region> {
+        call.operands.iter().filter(|operand| operand.buffer == value).map(|operand| operand.region).collect()
+    };
+    let pairs = || before.calls.iter().zip(&after.calls);
+    let fixed = |region: &amk_ir::Region| region.intervals().iter().all(|i| !i.lo.pos && !i.hi.pos);
+    before.calls.len() == after.calls.len()
+        && pairs().all(|(write, read)| {
+            let written = of_value(write);
+            matches!(&written[..], [written] if fixed(written) && of_value(read).iter().all(|read| read == written))
+        })
+}

@@ -1,0 +1,242 @@
+//! Streams: which weight matrices of generic tasks come through the ring, and in which tile layout.
+//!
+//! A crate registers a [`Stream`] with [`stream!`](crate::stream!) for an operand of its instruction. The
+//! planner then deals the rows to all workers in whole units, one task a worker, and packs each
+//! task's rows into its worker's tape. The device body gets a `Stream` in place of a `Weight`.
+
+use super::image::abi::CHUNK;
+use super::plan::UNIT;
+use amk::registry::Registry;
+use amk_ir::signature::{ParamKind, Signature, TensorClass};
+use half::bf16;
+
+/// An operand that streams through the ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream {
+    /// Path of the instruction.
+    pub instruction: &'static str,
+    /// Name of the parameter: a weight `[N, K]` whose rows the instruction's `task` clause tiles.
+    pub operand: &'static str,
+    /// Rows that are dealt out together, a multiple of 8.
+    pub unit: u32,
+    /// Whether the body computes a matrix of so many rows and columns; others keep to plain loads.
+    pub takes: fn(rows: u32, columns: u32) -> bool,
+    /// Bytes of a block, of rows with so many columns: what one `acquire` hands out. A multiple of 16,
+    /// at most a ring slot of 32 KiB.
+    pub block: fn(columns: u32) -> u32,
+    /// Parameters that the body asks for as bf16 in shared memory: views `Input` in place of `In`.
+    pub arrives: &'static [&'static str],
+    /// The bytes of a task's rows in the order in which the body consumes them: whole blocks.
+    pub pack: fn(rows: &[&[bf16]]) -> Vec<u8>,
+    /// The rows of what `pack` gave, so many columns each, one after the other.
+    pub unpack: fn(packed: &[u8], columns: u32) -> Vec<bf16>,
+}
+
+inventory::collect!(Stream);
+
+/// Registers a [`Stream`].
+///
+/// ```ignore
+/// amk_cuda::stream!(Stream { instruction: "my_crate::project", operand: "w", unit: 16, .. });
+/// ```
+#[macro_export]
+macro_rules! stream {
+    ($stream:expr) => {
+        $crate::inventory::submit! { $stream }
+    };
+}
+
+/// Why a registered stream cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// The instruction is not linked.
+    #[error("the stream of `{instruction}` names an instruction that is not linked")]
+    Instruction {
+        /// Its path.
+        instruction: &'static str,
+    },
+    /// The operand is not a weight matrix.
+    #[error("the stream of `{instruction}` names `{operand}`, which is not a weight `[N, K]` of it")]
+    Operand {
+        /// The instruction's path.
+        instruction: &'static str,
+        /// The operand.
+        operand: &'static str,
+    },
+    /// An operand that is to arrive in shared memory is not a tensor of rank 1.
+    #[error("the stream of `{instruction}` lets `{operand}` arrive, which is not a tensor `[K]` of it")]
+    Arrives {
+        /// The instruction's path.
+        instruction: &'static str,
+        /// The operand.
+        operand: &'static str,
+    },
+    /// An instruction has two streams.
+    #[error("`{instruction}` has two streams, of `{first}` and of `{second}`")]
+    Twice {
+        /// The instruction's path.
+        instruction: &'static str,
+        /// The operand of one.
+        first: &'static str,
+        /// The operand of the other.
+        second: &'static str,
+    },
+    /// The unit is not a multiple of 8.
+    #[error("the stream of `{instruction}` has units of {unit} rows, expected a multiple of 8")]
+    Unit {
+        /// The instruction's path.
+        instruction: &'static str,
+        /// Rows of a unit.
+        unit: u32,
+    },
+    /// The unit does not divide the rows of a matrix that the stream takes.
+    #[error("the stream of `{instruction}` takes {rows} rows, which its units of {unit} do not divide")]
+    Rows {
+        /// The instruction's path.
+        instruction: &'static str,
+        /// Rows of the matrix.
+        rows: u32,
+        /// Rows of a unit.
+        unit: u32,
+    },
+    /// A block does not fit a ring slot, or is not in whole 16 bytes.
+    #[error("the stream of `{instruction}` has blocks of {block} bytes, expected a multiple of 16 up to {CHUNK}")]
+    Block {
+        /// The instruction's path.
+        instruction: &'static str,
+        /// Bytes of a block.
+        block: u32,
+    },
+    /// The bytes of a unit are not whole blocks.
+    #[error("the stream of `{instruction}` has blocks of {block} bytes, which do not divide a unit of {bytes}")]
+    Blocks {
+        /// The instruction's path.
+        instruction: &'static str,
+        /// Bytes of a block.
+        block: u32,
+        /// Bytes of a unit.
+        bytes: u64,
+    },
+    /// `pack` gives other bytes than two an element.
+    #[error("`pack` of the stream of `{instruction}` gives {found} bytes, expected {expected}")]
+    Packed {
+        /// The instruction's path.
+        instruction: &'static str,
+        /// Bytes that it gave.
+        found: u64,
+        /// Bytes of the rows.
+        expected: u64,
+    },
+    /// `unpack` does not give back what was packed.
+    #[error("`unpack` of the stream of `{instruction}` does not give back what `pack` was given, from row {row} on")]
+    Unpacked {
+        /// The instruction's path.
+        instruction: &'static str,
+        /// The first row that differs.
+        row: usize,
+    },
+}
+
+impl PartialEq for Stream {
+    fn eq(&self, other: &Self) -> bool {
+        (self.instruction, self.operand) == (other.instruction, other.operand)
+    }
+}
+
+impl Eq for Stream {}
+
+impl Stream {
+    /// The stream of an instruction.
+    pub fn of(instruction: &str) -> Option<&'static Self> {
+        inventory::iter::<Self>.into_iter().find(|stream| stream.instruction == instruction)
+    }
+
+    /// Checks every linked stream against its instruction's signature.
+    ///
+    /// # Errors
+    /// The first that does not fit.
+    pub fn check_linked() -> Result<(), StreamError> {
+        let mut seen: Vec<&Self> = Vec::new();
+        for stream in inventory::iter::<Self> {
+            if let Some(first) = seen.iter().find(|known| known.instruction == stream.instruction) {
+                let (instruction, first, second) = (stream.instruction, first.operand, stream.operand);
+                return Err(StreamError::Twice { instruction, first, second });
+            }
+            seen.push(stream);
+            let linked =
+                Registry::linked().ok().and_then(|registry| registry.get(stream.instruction).ok()?.signature().ok());
+            stream.check(&linked.ok_or(StreamError::Instruction { instruction: stream.instruction })?)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what depends on the instruction alone.
+    ///
+    /// # Errors
+    /// [`StreamError::Operand`], [`StreamError::Arrives`] or [`StreamError::Unit`].
+    pub fn check(&self, signature: &Signature) -> Result<(), StreamError> {
+        let &Self { instruction, operand, unit, .. } = self;
+        let class = |name: &str| {
+            let param = signature.params.iter().find(|param| param.name == name)?;
+            if let ParamKind::Tensor { class, shape, .. } = &param.kind { Some((*class, shape.len())) } else { None }
+        };
+        if class(operand) != Some((TensorClass::Weight, 2)) {
+            return Err(StreamError::Operand { instruction, operand });
+        }
+        if let Some(&operand) = self.arrives.iter().find(|name| class(name) != Some((TensorClass::Tensor, 1))) {
+            return Err(StreamError::Arrives { instruction, operand });
+        }
+        if unit == 0 || !unit.is_multiple_of(UNIT) {
+            return Err(StreamError::Unit { instruction, unit });
+        }
+        Ok(())
+    }
+
+    /// Checks what depends on the matrix: `rows` rows of `columns` bf16 elements.
+    ///
+    /// # Errors
+    /// [`StreamError::Rows`], [`StreamError::Block`] or [`StreamError::Blocks`].
+    pub fn check_shape(&self, rows: u32, columns: u32) -> Result<(), StreamError> {
+        let &Self { instruction, unit, .. } = self;
+        if unit == 0 || !rows.is_multiple_of(unit) {
+            return Err(StreamError::Rows { instruction, rows, unit });
+        }
+        let (block, bytes) = ((self.block)(columns), bytes(unit, columns));
+        if block == 0 || !block.is_multiple_of(16) || block > CHUNK {
+            return Err(StreamError::Block { instruction, block });
+        }
+        if !bytes.is_multiple_of(u64::from(block)) {
+            return Err(StreamError::Blocks { instruction, block, bytes });
+        }
+        Ok(())
+    }
+
+    /// Packs a task's rows and checks that unpacking gives them back.
+    ///
+    /// # Errors
+    /// [`StreamError::Packed`] or [`StreamError::Unpacked`].
+    pub fn packed(&self, rows: &[&[bf16]]) -> Result<Vec<u8>, StreamError> {
+        let instruction = self.instruction;
+        let columns = rows.first().map_or(0, |row| row.len());
+        let packed = (self.pack)(rows);
+        let (found, expected) = (packed.len() as u64, bytes(rows.len() as u32, columns as u32));
+        if found != expected {
+            return Err(StreamError::Packed { instruction, found, expected });
+        }
+        let back = (self.unpack)(&packed, columns as u32);
+        let same = |(row, expected): (usize, &&[bf16])| {
+            let found = back.get(row * columns..(row + 1) * columns);
+            found.is_some_and(|found| found.iter().zip(*expected).all(|(a, b)| a.to_bits() == b.to_bits()))
+        };
+        match rows.iter().enumerate().find(|&row| !same(row)) {
+            Some((row, _)) => Err(StreamError::Unpacked { instruction, row }),
+            None if back.len() != rows.len() * columns => Err(StreamError::Unpacked { instruction, row: rows.len() }),
+            None => Ok(packed),
+        }
+    }
+}
+
+/// Bytes of rows of bf16 elements.
+pub(super) fn bytes(rows: u32, columns: u32) -> u64 {
+    u64::from(rows) * u64::from(columns) * 2
+}
