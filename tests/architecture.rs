@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Each crate may use those before it.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 15] = [
     "amk-ir",
     "amk-checker",
     "amk-macros-core",
@@ -17,6 +17,7 @@ const ORDER: [&str; 14] = [
     "amk-cuda",
     "amk-kernels",
     "amk-user-instruction",
+    "amk-fast-instruction",
     "amk-models",
     "amk-run",
     "amk-bench",
