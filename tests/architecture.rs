@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Each crate may use those before it.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 15] = [
     "amk-ir",
     "amk-checker",
     "amk-macros-core",
@@ -18,6 +18,7 @@ const ORDER: [&str; 14] = [
     "amk-cuda",
     "amk-kernels",
     "amk-user-instruction",
+    "amk-fast-instruction",
     "amk-models",
     "amk-run",
     "amk-bench",

@@ -15,6 +15,8 @@
 #include "loader.cuh"
 #include "task.cuh"
 
+#define AMK_STREAMS 1 // bodies that take a `Stream` can be compiled
+
 // The rows of a weight that are the task's.
 class Stream {
     Worker& w;

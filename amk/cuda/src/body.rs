@@ -3,6 +3,7 @@
 use super::code::{STREAM, text};
 use super::image::abi::{FIRST_BODY, OPERAND_WORDS};
 use super::plan::{Body, Plan, Sequence, View};
+use super::stream::Stream;
 use amk_ir::signature::{ParamKind, ParamSig, Signature, TensorClass};
 use core::fmt::Write as _;
 
@@ -11,7 +12,7 @@ pub(super) fn bodies(plan: &Plan) -> String {
     let mut out = String::new();
     // A text may define several bodies, and two crates may use the same names: a namespace a text.
     let mut texts: Vec<&str> = Vec::new();
-    if plan.sequences.iter().any(|sequence| sequence.stream.is_some()) {
+    if plan.bodies.iter().any(|body| Stream::of(&body.signature.path).is_some()) {
         out.push_str(&text(STREAM));
     }
     for (number, sequence) in plan.sequences.iter().enumerate() {

@@ -1,0 +1,139 @@
+//! Times chains of projections of the shapes of an 8B model on the first GPU, by `capped_linear` and by `amk_kernels::linear`, in
+//! turn, and compares the logits of each with its function on the CPU.
+//!
+//! ```text
+//! chain [LAYERS] [ROUNDS] [CUBINS]      32, 15, a folder that keeps compiled device code
+//! ```
+
+use amk::ir::graph::Instance;
+use amk::layout::{Source, SourceError, WeightRequest, build, zeroed};
+use amk::prelude::*;
+use amk::vm::Bindings;
+use amk_cuda::{RunOptions, Vm, VmOptions};
+use amk_fast_instruction::{CAPPED_CHAIN, Chain, LINEAR_CHAIN, Seen, capped_chain, linear_chain};
+use half::bf16;
+use std::error::Error;
+use std::path::Path;
+
+/// Steps of a timed launch.
+const STEPS: u32 = 32;
+/// The largest relative error of logits: bf16 between some hundred projections.
+const TOLERANCE: f64 = 0.05;
+
+/// Random weights with products as large as their inputs. Layers share their elements, which lie on the device once a layer all the
+/// same.
+#[derive(Default)]
+struct Random {
+    made: Vec<(Vec<usize>, Weight)>,
+}
+
+impl Source for Random {
+    fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {
+        if let Some((_, weight)) = self.made.iter().find(|(shape, _)| shape == request.shape) {
+            return Ok(weight.clone());
+        }
+        let mut state = 0x9e37_79b9_7f4a_7c15u64 ^ self.made.len() as u64;
+        let columns = request.shape.last().copied().unwrap_or(1);
+        let scale = (3.0 / columns as f32).sqrt();
+        let mut draw = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            bf16::from_f32(scale * ((state >> 40) as f32 / (1u64 << 23) as f32 - 1.0))
+        };
+        let weight = Weight::bf16(request.shape, (0..request.shape.iter().product()).map(|_| draw()).collect())?;
+        self.made.push((request.shape.to_vec(), weight.clone()));
+        Ok(weight)
+    }
+
+    fn table(&mut self, name: &str, _: &[usize]) -> Result<Weight, SourceError> {
+        Err(format!("a chain has no table `{name}`").into())
+    }
+
+    fn param(&mut self, _: &str) -> Result<f32, SourceError> {
+        Ok(30.0)
+    }
+
+    fn flag(&mut self, _: &str) -> Result<bool, SourceError> {
+        Ok(false)
+    }
+}
+
+type Function = fn(Token, Pos, &Chain, &mut Seen) -> Tensor;
+
+/// A chain on the GPU and the times of its launches, microseconds a step.
+struct Timed {
+    name: &'static str,
+    vm: Vm,
+    times: Vec<f64>,
+}
+
+impl Timed {
+    fn new(
+        (name, kernel): (&'static str, &Megakernel),
+        instance: &Instance,
+        weights: &Chain,
+        cubins: &Path,
+    ) -> Result<Self, Box<dyn Error>> {
+        let bindings = Bindings::new().layout("w", weights);
+        let instance = bindings.complete(instance);
+        let vm = Vm::new(kernel, &instance, &bindings, cubins, &VmOptions::default(), &mut |_| {})?;
+        Ok(Self { name, vm, times: Vec::new() })
+    }
+
+    /// The relative error of the logits at position 0.
+    fn error(&mut self, function: Function, weights: &Chain, seen: &mut Seen) -> Result<f64, Box<dyn Error>> {
+        let found = self.vm.step(1, 0)?;
+        let expected = function(Token(1), Pos(0), weights, seen);
+        let sums = found.iter().zip(expected.data()).fold((0f64, 0f64), |(difference, norm), (a, b)| {
+            (difference + f64::from(a - b).powi(2), norm + f64::from(*b).powi(2))
+        });
+        Ok((sums.0 / sums.1).sqrt())
+    }
+
+    fn time(&mut self) -> Result<(), Box<dyn Error>> {
+        let run = self.vm.run(&[1], 0, STEPS, &RunOptions::default(), &mut |_| {})?;
+        self.times.push(run.time.as_secs_f64() * 1e6 / f64::from(STEPS));
+        Ok(())
+    }
+
+    fn print(&mut self, error: f64) -> f64 {
+        self.times.sort_by(f64::total_cmp);
+        let median = self.times[self.times.len() / 2];
+        let bytes = self.vm.weight_bytes() as f64;
+        println!(
+            "{:<14} {median:>9.1} us a step  fastest {:>9.1}  slowest {:>9.1}  {:>6.0} GB/s  error {error:.1e}",
+            self.name,
+            self.times[0],
+            self.times[self.times.len() - 1],
+            bytes / median / 1e3
+        );
+        median
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let layers: u32 = args.next().map_or(Ok(32), |text| text.parse())?;
+    let rounds: u32 = args.next().map_or(Ok(15), |text| text.parse())?;
+    let cubins = args.next().unwrap_or_else(|| std::env::temp_dir().join("amk-cubins").display().to_string());
+    let mut instance = CAPPED_CHAIN.instance("of_8b")?.clone();
+    instance.dims.insert("LAYERS".to_owned(), layers);
+    let weights: Chain = build(&instance.dims, &mut Random::default())?;
+    let mut seen: Seen = zeroed(&instance.dims)?;
+    let cubins = Path::new(&cubins);
+    let mut capped = Timed::new(("capped_linear", &CAPPED_CHAIN), &instance, &weights, cubins)?;
+    let mut linear = Timed::new(("linear", &LINEAR_CHAIN), &instance, &weights, cubins)?;
+    let errors = [capped.error(capped_chain, &weights, &mut seen)?, linear.error(linear_chain, &weights, &mut seen)?];
+    for _ in 0..rounds.max(1) {
+        capped.time()?;
+        linear.time()?;
+    }
+    println!("{layers} layers of 4096x4096, 14336x4096 and 4096x14336 on {}:", capped.vm.target().name);
+    let speed = linear.print(errors[1]) / capped.print(errors[0]);
+    println!("capped_linear has {:.1}% of the speed of linear", 100.0 * speed);
+    match errors.iter().all(|&error| error < TOLERANCE) {
+        true => Ok(()),
+        false => Err(format!("the relative errors {errors:?} are above {TOLERANCE}").into()),
+    }
+}

@@ -1,0 +1,22 @@
+//! A rectifier that squares.
+
+use amk::formula::{Exact, Operands};
+use amk::prelude::*;
+
+/// `y = max(x, 0)^2`, element by element.
+///
+/// `x: [N]` f32, `y: [N]` f32. Source: So et al., Primer, 2021, section 4.1.
+#[instruction(
+    op = "squared_relu",
+    shape = "x: [N] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]",
+    cuda = "squared_relu.cuh"
+)]
+pub fn squared_relu(x: &Tensor) -> Tensor {
+    x.data().iter().map(|x| x.max(0.0).powi(2)).collect()
+}
+
+amk::formula!("amk_fast_instruction::squared_relu", |o: &mut Operands| {
+    o.data(0).iter().map(|x| Exact::product(x.max(0.0).powi(2))).collect()
+});
