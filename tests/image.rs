@@ -2,6 +2,7 @@
 //! entry of every table, changed to another plausible value, is refused by name. And the C++ form
 //! of the ABI is up to date.
 
+use amk::Megakernel;
 use amk::ir::BufferId;
 use amk::ir::graph::Instance;
 use amk::ir::verify::{Verified, verify};
@@ -9,6 +10,7 @@ use amk_cuda::image::{Record, abi};
 use amk_cuda::plan::Plan;
 use amk_cuda::set::kind_number;
 use amk_cuda::{DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, plan_for, source};
+use amk_fast_instruction::DECODE;
 use amk_kernels::fused::{AttentionForm, GEMV_OUTPUT_BIT, Shared};
 use amk_models::model::FAMILIES;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +62,16 @@ impl Case {
         precision: Precision,
     ) -> Self {
         let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+        Self::of(kernel, instance, dims, exchange, precision)
+    }
+
+    fn of(
+        kernel: &Megakernel,
+        instance: &str,
+        dims: &[(&str, u32)],
+        exchange: DeviceExchange,
+        precision: Precision,
+    ) -> Self {
         let mut sized: Instance = kernel.instance(instance).expect("the instance").clone();
         let dims = [("LAYERS", 2)].iter().chain(dims).map(|&(dim, value)| (dim.to_owned(), value));
         sized.dims.extend(dims);
@@ -111,6 +123,8 @@ fn cases() -> Vec<Case> {
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
     cases.push(Case::new(FUSED[1], &[], Packets, f32));
+    // A weight that streams in the tile layout of another crate, and a call that joins its tasks.
+    cases.extend([Packets, Counters].map(|exchange| Case::of(&DECODE, "small", &[], exchange, bf16)));
     cases
 }
 

@@ -24,9 +24,9 @@ class Stream {
     u32 height, width, count, bytes;
 
   public:
-    AMK_DEVICE Stream(Worker& w, const Tile& t, u32 tape, u32 block)
+    AMK_DEVICE Stream(Worker& w, const Tile& t, u32 block)
         : w(w), data(w.data), full(w.full), slot(w.slot), parity(w.parity), height(t.extent(0)), width(t.extent(1)),
-          count(tape / block), bytes(block) {}
+          count(height * width * (u32)sizeof(Elem) / block), bytes(block) {}
     AMK_DEVICE u32 rows() const { return height; }
     AMK_DEVICE u32 columns() const { return width; }
     AMK_DEVICE u32 blocks() const { return count; }
@@ -45,7 +45,7 @@ class Stream {
     }
     AMK_DEVICE u32 ring() const { return slot << 1 | parity; }
 };
-AMK_DEVICE Stream stream_of(const Task& t, const Record& r, u32 n) { return Stream(t.w, t.tile(n), r.tape, r.shape); }
+AMK_DEVICE Stream stream_of(const Task& t, const Record& r, u32 n) { return Stream(t.w, t.tile(n), r.shape); }
 
 // The task is done with its part of the ring.
 AMK_DEVICE void enter_ring(Worker& w, u32 ring) { w.slot = ring >> 1, w.parity = ring & 1; }

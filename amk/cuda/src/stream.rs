@@ -156,16 +156,23 @@ impl Stream {
     /// # Errors
     /// The first that does not fit.
     pub fn check_linked() -> Result<(), StreamError> {
+        let registry = Registry::linked().ok();
+        let signature = |path: &str| registry.as_ref()?.get(path).ok()?.signature().ok();
+        Self::check_all(inventory::iter::<Self>, signature)
+    }
+
+    fn check_all<'s>(
+        streams: impl IntoIterator<Item = &'s Self>,
+        signature: impl Fn(&str) -> Option<Signature>,
+    ) -> Result<(), StreamError> {
         let mut seen: Vec<&Self> = Vec::new();
-        for stream in inventory::iter::<Self> {
-            if let Some(first) = seen.iter().find(|known| known.instruction == stream.instruction) {
-                let (instruction, first, second) = (stream.instruction, first.operand, stream.operand);
-                return Err(StreamError::Twice { instruction, first, second });
+        for stream in streams {
+            let instruction = stream.instruction;
+            if let Some(first) = seen.iter().find(|known| known.instruction == instruction) {
+                return Err(StreamError::Twice { instruction, first: first.operand, second: stream.operand });
             }
             seen.push(stream);
-            let linked =
-                Registry::linked().ok().and_then(|registry| registry.get(stream.instruction).ok()?.signature().ok());
-            stream.check(&linked.ok_or(StreamError::Instruction { instruction: stream.instruction })?)?;
+            stream.check(&signature(instruction).ok_or(StreamError::Instruction { instruction })?)?;
         }
         Ok(())
     }
@@ -239,4 +246,101 @@ impl Stream {
 /// Bytes of rows of bf16 elements.
 pub(super) fn bytes(rows: u32, columns: u32) -> u64 {
     u64::from(rows) * u64::from(columns) * 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amk::prelude::*;
+
+    /// A projection, with a vector besides.
+    #[instruction(
+        op = "project",
+        shape = "x: [K], w: [N, K], b: [N] -> y: [N]",
+        tile = "T = 16",
+        task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..], b[n..n+T]"
+    )]
+    fn project(x: &Tensor, w: &Weight, b: &Weight) -> Tensor {
+        let row = |n| w.row(n).to_f32().iter().zip(x.data()).map(|(w, x)| w * x).sum::<f32>() + b.to_f32()[n];
+        (0..w.rows()).map(row).collect()
+    }
+
+    const PATH: &str = "amk_cuda::project";
+
+    fn pack(rows: &[&[bf16]]) -> Vec<u8> {
+        rows.iter().copied().flatten().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    fn unpack(packed: &[u8], _: u32) -> Vec<bf16> {
+        packed.as_chunks::<2>().0.iter().map(|&bytes| bf16::from_le_bytes(bytes)).collect()
+    }
+
+    const RIGHT: Stream = Stream {
+        instruction: PATH,
+        operand: "w",
+        unit: 16,
+        takes: |_, _| true,
+        block: |columns| 32 * columns,
+        arrives: &["x"],
+        pack,
+        unpack,
+    };
+
+    fn linked(streams: &[Stream]) -> Result<(), StreamError> {
+        let registry = Registry::linked().expect("the registry");
+        Stream::check_all(streams, |path| registry.get(path).ok()?.signature().ok())
+    }
+
+    #[test]
+    fn a_stream_names_a_weight_matrix_of_a_linked_instruction_once() {
+        let instruction = PATH;
+        assert_eq!(linked(&[RIGHT]), Ok(()));
+        let of_another = Stream { instruction: "amk_cuda::nothing", ..RIGHT };
+        assert_eq!(linked(&[of_another]), Err(StreamError::Instruction { instruction: "amk_cuda::nothing" }));
+        for operand in ["x", "b", "y", "v"] {
+            let wrong = Stream { operand, ..RIGHT };
+            assert_eq!(linked(&[wrong]), Err(StreamError::Operand { instruction, operand }));
+        }
+        let wrong = Stream { arrives: &["x", "w"], ..RIGHT };
+        assert_eq!(linked(&[wrong]), Err(StreamError::Arrives { instruction, operand: "w" }));
+        assert_eq!(linked(&[Stream { unit: 12, ..RIGHT }]), Err(StreamError::Unit { instruction, unit: 12 }));
+        let twice = StreamError::Twice { instruction, first: "w", second: "w" };
+        assert_eq!(linked(&[RIGHT, RIGHT]), Err(twice.clone()));
+        assert_eq!(twice.to_string(), "`amk_cuda::project` has two streams, of `w` and of `w`");
+    }
+
+    #[test]
+    fn units_and_blocks_fit_the_matrix_and_the_ring() {
+        let instruction = PATH;
+        assert_eq!(RIGHT.check_shape(64, 512), Ok(()));
+        assert_eq!(RIGHT.check_shape(72, 512), Err(StreamError::Rows { instruction, rows: 72, unit: 16 }));
+        let block = 64 * 1024;
+        let error = RIGHT.check_shape(64, 2048).expect_err("a block of two slots");
+        assert_eq!(error, StreamError::Block { instruction, block });
+        assert!(error.to_string().contains("blocks of 65536 bytes, expected a multiple of 16 up to 32768"), "{error}");
+        let odd = Stream { block: |_| 24, ..RIGHT };
+        assert_eq!(odd.check_shape(64, 512), Err(StreamError::Block { instruction, block: 24 }));
+        let uneven = Stream { block: |_| 48, ..RIGHT };
+        let bytes = 16 * 512 * 2;
+        assert_eq!(uneven.check_shape(64, 512), Err(StreamError::Blocks { instruction, block: 48, bytes }));
+    }
+
+    #[test]
+    fn a_layout_keeps_the_rows() {
+        let instruction = PATH;
+        let rows: Vec<Vec<bf16>> = (0..16).map(|row| vec![bf16::from_f32(row as f32); 32]).collect();
+        let rows: Vec<&[bf16]> = rows.iter().map(|row| &row[..]).collect();
+        assert_eq!(RIGHT.packed(&rows), Ok(pack(&rows)));
+        let short = Stream { pack: |rows| pack(&rows[1..]), ..RIGHT };
+        assert_eq!(short.packed(&rows), Err(StreamError::Packed { instruction, found: 960, expected: 1024 }));
+        let swapped = |rows: &[&[bf16]]| {
+            let mut rows = rows.to_vec();
+            rows.swap(3, 4);
+            pack(&rows)
+        };
+        let wrong = Stream { pack: swapped, ..RIGHT };
+        assert_eq!(wrong.packed(&rows), Err(StreamError::Unpacked { instruction, row: 3 }));
+        let longer = Stream { unpack: |packed, k| [unpack(packed, k), vec![bf16::ZERO]].concat(), ..RIGHT };
+        assert_eq!(longer.packed(&rows), Err(StreamError::Unpacked { instruction, row: 16 }));
+    }
 }

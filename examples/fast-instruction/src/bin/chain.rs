@@ -2,14 +2,17 @@
 //! turn, and compares the logits of each with its function on the CPU.
 //!
 //! ```text
-//! chain [LAYERS] [ROUNDS] [CUBINS]      32, 15, a folder that keeps compiled device code
+//! chain [LAYERS] [ROUNDS] [CUBINS]        32, 15, a folder that keeps compiled device code
+//! chain compile CUBINS TARGET [LAYERS]    fills that folder for a GPU that is not here
 //! ```
 
 use amk::ir::graph::Instance;
 use amk::layout::{Source, SourceError, WeightRequest, build, zeroed};
 use amk::prelude::*;
 use amk::vm::Bindings;
-use amk_cuda::{RunOptions, Vm, VmOptions};
+use amk_cuda::nvrtc::compile_cached;
+use amk_cuda::source::generate;
+use amk_cuda::{RunOptions, TARGETS, Vm, VmOptions, plan_for};
 use amk_fast_instruction::{CAPPED_CHAIN, Chain, LINEAR_CHAIN, Seen, capped_chain, linear_chain};
 use half::bf16;
 use std::error::Error;
@@ -112,13 +115,40 @@ impl Timed {
     }
 }
 
+/// Compiles both chains for a target and prints what the compiler says of their registers.
+fn compile(mut args: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
+    let (Some(cubins), Some(name)) = (args.next(), args.next()) else {
+        return Err("`compile` needs a folder and a target".into());
+    };
+    let target = TARGETS.iter().find(|target| target.name == name).ok_or("there is no such target")?;
+    let layers: u32 = args.next().map_or(Ok(32), |text| text.parse())?;
+    for kernel in [&CAPPED_CHAIN, &LINEAR_CHAIN] {
+        let instance = Bindings::new().complete(&instance(layers)?);
+        let options = VmOptions::default();
+        let plan = plan_for(kernel, &instance, &target.schedule, options.precision)?;
+        let source = generate(&plan, &options);
+        let cubin = compile_cached(&source, target.architecture, Path::new(&cubins))?;
+        println!("{}: {} bytes\n{}", plan.program.name, cubin.bytes.len(), cubin.log);
+    }
+    Ok(())
+}
+
+/// The chain of so many layers.
+fn instance(layers: u32) -> Result<Instance, Box<dyn Error>> {
+    let mut instance = CAPPED_CHAIN.instance("of_8b")?.clone();
+    instance.dims.insert("LAYERS".to_owned(), layers);
+    Ok(instance)
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    if args.next_if(|first| first == "compile").is_some() {
+        return compile(args);
+    }
     let layers: u32 = args.next().map_or(Ok(32), |text| text.parse())?;
     let rounds: u32 = args.next().map_or(Ok(15), |text| text.parse())?;
     let cubins = args.next().unwrap_or_else(|| std::env::temp_dir().join("amk-cubins").display().to_string());
-    let mut instance = CAPPED_CHAIN.instance("of_8b")?.clone();
-    instance.dims.insert("LAYERS".to_owned(), layers);
+    let instance = instance(layers)?;
     let weights: Chain = build(&instance.dims, &mut Random::default())?;
     let mut seen: Seen = zeroed(&instance.dims)?;
     let cubins = Path::new(&cubins);
