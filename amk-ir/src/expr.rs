@@ -1,7 +1,9 @@
-//! Integer expressions over named dims and indices, with a parser, evaluation and a polynomial normal form.
+//! Integer expressions over named dims and indices, with a parser, evaluation and a polynomial
+//! normal form.
 //!
-//! Division is floor division; `a /^ b` is division rounded up. Two expressions are [`Expr::same`] when their normal forms
-//! agree: polynomials with integer coefficients whose atoms are names and quotients that do not divide out.
+//! Division is floor division; `a /^ b` is division rounded up. Two expressions are [`Expr::same`]
+//! when their normal forms agree: polynomials with integer coefficients whose atoms are names and
+//! quotients that do not divide out.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -130,7 +132,8 @@ impl Expr {
         }
     }
 
-    /// The expression as `slope * variable + base`, by the values of the other names; `None` where it is not made as one.
+    /// The expression as `slope * variable + base`, by the values of the other names; `None` where
+    /// it is not made as one.
     pub fn affine(&self, variable: &str, value: &dyn Fn(&str) -> Option<i64>) -> Result<Option<(i64, i64)>, EvalError> {
         let Self::Binary(op, a, b) = self else {
             let moves = matches!(self, Self::Name(name) if name == variable);
@@ -179,8 +182,8 @@ impl Expr {
         }
     }
 
-    /// Whether both have the same value for all values of their names, as far as the normal form shows. One of very many
-    /// terms shows nothing.
+    /// Whether both have the same value for all values of their names, as far as the normal form
+    /// shows. One of very many terms shows nothing.
     pub fn same(&self, other: &Self) -> bool {
         self == other
             || Polynomial::of(self).zip(Polynomial::of(other)).is_some_and(|(normal, of_other)| normal == of_other)

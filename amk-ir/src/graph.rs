@@ -1,6 +1,7 @@
 //! The graph: the ops of an annotated function over symbolic dims, with loops kept rolled.
 //!
-//! A value is a variable of the function (or a temporary); assigning it again, also from within a loop, keeps its shape.
+//! A value is a variable of the function (or a temporary); assigning it again, also from within a
+//! loop, keeps its shape.
 
 use crate::expr::Expr;
 use crate::layout::{FieldPath, Layout};
@@ -21,7 +22,8 @@ pub struct Graph {
     /// Declared multiples: the left side is a multiple of the right side.
     #[serde(default)]
     pub multiples: Vec<(Expr, Expr)>,
-    /// Declared equalities: a dim and what it equals. The graph has the right side wherever the function's types have the dim.
+    /// Declared equalities: a dim and what it equals. The graph has the right side wherever the
+    /// function's types have the dim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub equalities: Vec<(String, Expr)>,
     /// The signatures of the instructions it calls.
@@ -162,7 +164,8 @@ pub struct EventDecl {
     pub shape: Vec<Expr>,
 }
 
-/// `#[signal(event[coordinates])]`: over the tile numbers of the op's grid variables, loop indices and dims.
+/// `#[signal(event[coordinates])]`: over the tile numbers of the op's grid variables, loop indices
+/// and dims.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignalMap {
@@ -195,7 +198,8 @@ pub struct Instance {
     /// The flags' values, by the field's path (`w.tied`).
     #[serde(default)]
     pub flags: BTreeMap<String, bool>,
-    /// Values of float parameters by the field's path; 0 where not given (shapes and waits do not depend on them).
+    /// Values of float parameters by the field's path; 0 where not given (shapes and waits do not
+    /// depend on them).
     #[serde(default)]
     pub floats: BTreeMap<String, f32>,
     /// The schedule, where it is not the graph's.

@@ -29,7 +29,8 @@ pub struct Field {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum FieldKind {
-    /// A checkpoint's tensor. `{l}`-like parts of the names are the indices of the lists around it, outermost first.
+    /// A checkpoint's tensor. `{l}`-like parts of the names are the indices of the lists around it,
+    /// outermost first.
     Weight {
         /// The tensor's name in the checkpoint.
         source: String,
@@ -94,7 +95,8 @@ pub struct PathStep {
 }
 
 impl FieldPath {
-    /// The path's text where `value` gives the loop indices' values: `w.layers[3].wq`; also the list indices, outermost first.
+    /// The path's text where `value` gives the loop indices' values: `w.layers[3].wq`; also the
+    /// list indices, outermost first.
     pub fn resolve(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<(String, Vec<i64>), crate::expr::EvalError> {
         let (mut text, mut indices) = (self.root.clone(), Vec::new());
         for step in &self.steps {

@@ -1,13 +1,15 @@
 //! The program: concrete tasks, buffers, events and queues for given dims.
 //!
-//! Tasks are listed in *eager order*: running them one after the other by id gives the result of the annotated function.
-//! That order is the meaning of the program; waits, packets and queues only say how much of it the workers keep.
+//! Tasks are listed in *eager order*: running them one after the other by id gives the result of
+//! the annotated function. That order is the meaning of the program; waits, packets and queues only
+//! say how much of it the workers keep.
 
 use crate::{BufferId, DType, EventId, InstructionId, OpId, Region, Routed, RoutedSignal, RoutedWait, Table, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A megakernel program. See the [module](self) for its meaning and [`crate::text`] for its text format.
+/// A megakernel program. See the [module](self) for its meaning and [`crate::text`] for its text
+/// format.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
@@ -42,7 +44,8 @@ pub struct Program {
     pub queues: Queues,
 }
 
-/// How one step of a launch follows the other. Counters and packets are monotonic: nothing is reset between steps.
+/// How one step of a launch follows the other. Counters and packets are monotonic: nothing is reset
+/// between steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Steps {
@@ -182,7 +185,8 @@ pub enum Exchange {
     /// By waits on event tensors.
     #[default]
     Counter,
-    /// Each word carries its epoch; reading is waiting. `slots` copies are used in turn, one a step.
+    /// Each word carries its epoch; reading is waiting. `slots` copies are used in turn, one a
+    /// step.
     Packet {
         /// Copies of the buffer: 1, or 2 when double-buffered.
         slots: u8,
@@ -328,7 +332,8 @@ impl Queues {
 }
 
 impl Program {
-    /// Index of the first counter of each event tensor when all counters are laid out one after the other, and their number.
+    /// Index of the first counter of each event tensor when all counters are laid out one after the
+    /// other, and their number.
     pub fn counter_bases(&self) -> (Vec<u64>, u64) {
         let mut next = 0u64;
         let bases = self

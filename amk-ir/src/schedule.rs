@@ -1,4 +1,5 @@
-//! The schedule: how a graph becomes tasks on workers. Data, never code; it cannot change results, only speed.
+//! The schedule: how a graph becomes tasks on workers. Data, never code; it cannot change results,
+//! only speed.
 
 use crate::DType;
 use crate::program::{Limits, Steps};

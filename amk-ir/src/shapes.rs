@@ -1,7 +1,8 @@
 //! Shapes for all dims: every call's operands against its instruction's signature, symbolically.
 //!
-//! A signature's own dims are bound by unification with the arguments' shapes; what is left is compared by normal form.
-//! A required multiple (`Q % D`) must follow from the shapes themselves or from the function's `where(..)`.
+//! A signature's own dims are bound by unification with the arguments' shapes; what is left is
+//! compared by normal form. A required multiple (`Q % D`) must follow from the shapes themselves or
+//! from the function's `where(..)`.
 
 use crate::expr::{Expr, Op};
 use crate::graph::{Arg, CallNode, Graph, KernelParamKind, Node};
@@ -85,7 +86,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The user's name of a value: one that another value has already carries a number, as in `x.2`.
+    /// The user's name of a value: one that another value has already carries a number, as in
+    /// `x.2`.
     fn variable(&self, value: ValueId) -> &str {
         let name = self.graph.values.get(value.index()).map_or("", |value| value.name.as_str());
         let numbered = name.rsplit_once('.').filter(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));

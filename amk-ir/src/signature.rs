@@ -1,7 +1,8 @@
-//! The signature of an instruction: operands with symbolic shapes, and the tile a task reads and writes.
+//! The signature of an instruction: operands with symbolic shapes, and the tile a task reads and
+//! writes.
 //!
-//! A task is a call of the instruction's function on sub-tensors: each dimension with a fixed interval is cut to it, each
-//! dimension whose interval depends on `pos` is passed whole.
+//! A task is a call of the instruction's function on sub-tensors: each dimension with a fixed
+//! interval is cut to it, each dimension whose interval depends on `pos` is passed whole.
 
 use crate::expr::Expr;
 use crate::{Access, DType};
@@ -116,7 +117,8 @@ pub struct ResultSig {
 pub struct TileSig {
     /// The name in the task clause.
     pub name: String,
-    /// The value where the schedule says nothing; also the unit in which an extent is divided among workers.
+    /// The value where the schedule says nothing; also the unit in which an extent is divided among
+    /// workers.
     pub default: Expr,
 }
 

@@ -1,5 +1,5 @@
-//! A signature's own dims, bound by the extents of what a call gives it: extents over a function's dims for a graph, numbers
-//! for a program.
+//! A signature's own dims, bound by the extents of what a call gives it: extents over a function's
+//! dims for a graph, numbers for a program.
 
 use crate::expr::Expr;
 use crate::shapes::{Bindings, is_multiple, substitute};
@@ -31,7 +31,8 @@ pub(crate) fn unify(mut extents: Vec<Extent>) -> (Bindings, Vec<Unequal>) {
     let mut bound = Bindings::new();
     let mut origins: Vec<(String, usize)> = Vec::new();
     let mut unequal = Vec::new();
-    // Bare names bind first, so that compound extents can be compared whatever the order of the parameters.
+    // Bare names bind first, so that compound extents can be compared whatever the order of the
+    // parameters.
     extents.sort_by_key(|extent| !matches!(extent.want, Expr::Name(_)));
     for extent in extents {
         if let Expr::Name(name) = &extent.want
@@ -56,8 +57,8 @@ pub(crate) fn unify(mut extents: Vec<Extent>) -> (Bindings, Vec<Unequal>) {
     (bound, unequal)
 }
 
-/// The multiples of a signature that do not follow from what its dims are bound to and what is `declared`: as the signature
-/// has them, and as they are bound.
+/// The multiples of a signature that do not follow from what its dims are bound to and what is
+/// `declared`: as the signature has them, and as they are bound.
 pub(crate) fn broken_multiples<'s>(
     signature: &'s Signature,
     bound: &Bindings,

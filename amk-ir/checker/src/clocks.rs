@@ -45,7 +45,8 @@ impl<'a> Clocks<'a> {
         self.launch.steps(self.proof.starts.first).min(self.proof.steps.len() as u64)
     }
 
-    /// Whether the clocks show that `first` of the first step finishes before `second` starts, `distance` steps later.
+    /// Whether the clocks show that `first` of the first step finishes before `second` starts,
+    /// `distance` steps later.
     pub(crate) fn shows(&self, first: TaskId, second: TaskId, distance: u64) -> bool {
         self.chains[first.index()].is_some_and(|own| self.before(second, distance, own.queue) > own.index as u64)
     }
@@ -84,7 +85,8 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    /// Whether all signals of a step come after those of the step before, in launches from these positions.
+    /// Whether all signals of a step come after those of the step before, in launches from these
+    /// positions.
     fn keeps_steps_apart(&self, counter: usize) -> bool {
         self.launch.steps(self.proof.starts.first) == 1
             || self.claims() && !self.mixed.contains(&self.launch.counters[counter].on.0)
@@ -133,7 +135,8 @@ impl<'a> Clocks<'a> {
         Ok(())
     }
 
-    /// Whether tasks of the second step that signal a counter come after all tasks of the first that do, where it is not mixed.
+    /// Whether tasks of the second step that signal a counter come after all tasks of the first
+    /// that do, where it is not mixed.
     fn check_mixed(&self, budget: &mut Budget) -> Result<(), Refusal> {
         let position = self.proof.starts.first;
         if self.launch.steps(position) == 1 || !self.claims() {
@@ -166,7 +169,8 @@ impl<'a> Clocks<'a> {
         u64::from(later.proof.starts.first) <= reach
     }
 
-    /// A wait of a step `s` stands on launches that start `s` steps later (L6): there the counter is not mixed either.
+    /// A wait of a step `s` stands on launches that start `s` steps later (L6): there the counter
+    /// is not mixed either.
     pub(crate) fn check_later(&self, later: &Self) -> Result<(), Refusal> {
         let (position, start) = (self.proof.starts.first, later.proof.starts.first);
         let mut counters = 0..self.launch.counters.len();
@@ -236,7 +240,8 @@ impl Shown<'_, '_> {
 
     fn work_out(&self, by: By, budget: &mut Budget) -> Result<Vec<u64>, Refusal> {
         let Clocks { launch, proof, .. } = self.clocks;
-        // Of `f` numbers the `k`-th smallest is the `f - k + 1`-st largest; of packets, all are there.
+        // Of `f` numbers the `k`-th smallest is the `f - k + 1`-st largest; of packets, all are
+        // there.
         let (tasks, rank) = match by {
             By::Wait(counter, threshold) => {
                 let by = &launch.counters[counter].by;
@@ -264,7 +269,8 @@ impl Shown<'_, '_> {
     }
 }
 
-/// By task, its chain. Chains are the queues, where there are queues; else they are what the certificate says.
+/// By task, its chain. Chains are the queues, where there are queues; else they are what the
+/// certificate says.
 fn chains(launch: &Launch<'_>, proof: &Proof) -> Result<Vec<Option<Place>>, Ill> {
     if launch.drawing.is_none() {
         let are_queues = proof.chains.len() == launch.queues.len()

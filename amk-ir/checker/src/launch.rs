@@ -128,7 +128,8 @@ impl<'p> Launch<'p> {
         }
     }
 
-    /// What the reads of a packet buffer wait for: reads of one tile after the same writes share it.
+    /// What the reads of a packet buffer wait for: reads of one tile after the same writes share
+    /// it.
     fn exchange(&mut self, uses: &[Use<'_>], budget: &mut Budget, kept: &mut Budget) -> Result<(), Refusal> {
         if let Some(one) = uses.iter().find(|one| one.moves())
             && self.drawing.is_some()
@@ -141,7 +142,8 @@ impl<'p> Launch<'p> {
         let mut known: HashMap<(Region, usize, Option<TaskId>), usize> = HashMap::new();
         for read in uses.iter().filter(|one| one.reads()) {
             let before = writes.partition_point(|write| write.call() < read.call());
-            // A task does not wait for itself. Its own writes before the read are the last of those before.
+            // A task does not wait for itself. Its own writes before the read are the last of those
+            // before.
             let own = writes[..before].last().filter(|write| write.task() == read.task()).map(|write| write.task());
             let key = (read.operand.region, before, own);
             let source = match known.get(&key) {
@@ -184,7 +186,8 @@ impl<'p> Launch<'p> {
         if self.program.positions == 1 { 0 } else { i64::from(first) + i64::try_from(step).unwrap_or(i64::MAX / 2) }
     }
 
-    /// Steps of the longest launch from a position. With a barrier, a launch is as good as launches of one step.
+    /// Steps of the longest launch from a position. With a barrier, a launch is as good as launches
+    /// of one step.
     pub(crate) fn steps(&self, first: u32) -> u64 {
         match (self.program.steps, self.program.positions) {
             (Steps::Barrier, _) => 1,
@@ -193,7 +196,8 @@ impl<'p> Launch<'p> {
         }
     }
 
-    /// L9: in each of the first `steps` steps, packets have the same writers in all launches that start within `starts`.
+    /// L9: in each of the first `steps` steps, packets have the same writers in all launches that
+    /// start within `starts`.
     pub(crate) fn same_writers(&self, starts: Period, steps: u64, budget: &mut Budget) -> Result<(), Refusal> {
         let last = self.positions().last;
         let window = Span::new(starts.first, starts.last);

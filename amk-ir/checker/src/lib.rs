@@ -11,8 +11,8 @@
 //! | C2 | all conflicting pairs, at the least distance (L8), in order by a clock (L6) or a trap (L5) | `pairs`, `clocks`, `trap` |
 //! | C3 | one step at the first position of each period (L7) | `values`, `owners` |
 //!
-//! Neither the program nor the certificate is trusted: every reference is checked, and what would take more than a fixed
-//! budget of work is refused. Programs with tables are refused.
+//! Neither the program nor the certificate is trusted: every reference is checked, and what would
+//! take more than a fixed budget of work is refused. Programs with tables are refused.
 
 mod budget;
 mod bytes;

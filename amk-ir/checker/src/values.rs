@@ -85,7 +85,8 @@ impl Written {
     }
 }
 
-/// Whether the values of a buffer that shares no bytes are defined, in the first step of each period.
+/// Whether the values of a buffer that shares no bytes are defined, in the first step of each
+/// period.
 pub(crate) fn check(
     program: &Program,
     id: BufferId,
@@ -134,7 +135,8 @@ fn check_at(
     Ok(())
 }
 
-/// By dimension, the fixed bounds of a buffer's tiles, in order, and what is added to the position in those that move.
+/// By dimension, the fixed bounds of a buffer's tiles, in order, and what is added to the position
+/// in those that move.
 struct Bounds {
     fixed: Vec<Vec<u64>>,
     moving: Vec<HashSet<u64>>,
@@ -162,7 +164,8 @@ impl Bounds {
         Self { fixed, moving }
     }
 
-    /// L7: no moving bound is at a fixed one within the period, unless the period is that position alone.
+    /// L7: no moving bound is at a fixed one within the period, unless the period is that position
+    /// alone.
     fn keep_their_order(&self, buffer: BufferId, period: Period, budget: &mut Budget) -> Result<(), Refusal> {
         let Period { first, last } = period;
         if first == last {

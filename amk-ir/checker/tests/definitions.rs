@@ -244,7 +244,8 @@ fn a_trap_holds_for_all_later_steps() {
     let (program, mut certificate) = in_turns();
     let proof = &mut certificate.proofs[0];
     (proof.clocks, proof.steps) = (Vec::new(), Vec::new());
-    // While t0 of the first step has not finished, nothing starts; while t1 has not, t2 and all after it do not.
+    // While t0 of the first step has not finished, nothing starts; while t1 has not, t2 and all
+    // after it do not.
     let first = trap(0, 2, &[(1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]);
     let second = trap(1, 2, &[(2, 0), (0, 1), (1, 1), (2, 1)]);
     proof.traps = vec![first.clone(), second.clone()];

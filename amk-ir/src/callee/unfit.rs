@@ -90,7 +90,8 @@ pub enum Misfit {
         found: Expr,
         /// By the shape clause.
         expected: Expr,
-        /// The function's dims in it: the name, its value, and the operand that gives it that value.
+        /// The function's dims in it: the name, its value, and the operand that gives it that
+        /// value.
         because: Vec<(String, Expr, String)>,
     },
     /// AMK0705: an extent that is no multiple.

@@ -1,4 +1,5 @@
-//! How large a program may become: counted before anything is made, so that no value of a dim takes memory without end.
+//! How large a program may become: counted before anything is made, so that no value of a dim takes
+//! memory without end.
 
 use super::fuse::Group;
 use super::tile::Axis;

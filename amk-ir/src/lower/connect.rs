@@ -1,7 +1,8 @@
 //! Connecting: dependencies between ops become event tensors, signals and waits.
 //!
-//! For every operand of an op the earlier ops with a conflicting access to the same buffer are looked up; overlap of tiles gives
-//! the dependencies of tasks ([`crate::events`]). A dependency that another one already brings along is left out.
+//! For every operand of an op the earlier ops with a conflicting access to the same buffer are
+//! looked up; overlap of tiles gives the dependencies of tasks ([`crate::events`]). A dependency
+//! that another one already brings along is left out.
 
 use super::bound;
 use super::explicit::Explicit;
@@ -71,14 +72,16 @@ struct Known {
 }
 
 impl Known {
-    /// Whether another of the ops that are brought along runs after all tasks of the dependency, which is one of them.
+    /// Whether another of the ops that are brought along runs after all tasks of the dependency,
+    /// which is one of them.
     fn implied(&mut self, brought: &Brought, dependency: usize) -> bool {
         let later = &brought[brought.partition_point(|(other, _)| *other <= dependency)..];
         later.iter().any(|&(other, _)| self.looked_at < MOST_LOOKED_AT && self.follows(other, dependency))
     }
 
-    /// Whether each task of an op runs after all tasks of an earlier one. Ops before that are not looked at, and none after
-    /// much work: a dependency that stays although it is implied costs a wait.
+    /// Whether each task of an op runs after all tasks of an earlier one. Ops before that are not
+    /// looked at, and none after much work: a dependency that stays although it is implied costs a
+    /// wait.
     fn follows(&mut self, op: usize, earlier: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut pending = vec![op];
@@ -158,7 +161,8 @@ fn depend(
     dependencies
 }
 
-/// One event tensor an op, with the counters of all its consumers that need the same groups of tiles.
+/// One event tensor an op, with the counters of all its consumers that need the same groups of
+/// tiles.
 fn add_events(program: &mut Program, ops: &[TiledOp], edges: Vec<Edge>) {
     let mut by_producer: BTreeMap<usize, Vec<Consumer>> = BTreeMap::new();
     for (producer, consumer, sets) in edges {

@@ -1,4 +1,5 @@
-//! What lowering decided: which calls run in one task, how they are cut, and why others are not fused.
+//! What lowering decided: which calls run in one task, how they are cut, and why others are not
+//! fused.
 
 use super::fuse::{Group, Member};
 use super::tile::{TiledOp, signature};

@@ -20,7 +20,8 @@ pub struct Cut {
     pub unit: u32,
 }
 
-/// The calls of a call's tasks in the order of its grid. Instructions are numbered by [`Graph::signatures`].
+/// The calls of a call's tasks in the order of its grid. Instructions are numbered by
+/// [`Graph::signatures`].
 ///
 /// # Errors
 /// A grid or a region that has no value, or more tasks than a program may have.
@@ -42,7 +43,8 @@ pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -
     envs.iter().map(|env| part(unrolled, signature, call, env)).collect()
 }
 
-/// The name of the tile that a grid variable steps by, where its size is free, and how the variable is cut.
+/// The name of the tile that a grid variable steps by, where its size is free, and how the variable
+/// is cut.
 fn axis<'s>(
     signature: &'s Signature,
     grid: &'s GridSig,

@@ -79,7 +79,8 @@ pub enum Unfused {
         /// The call.
         call: String,
     },
-    /// A call that stands between them uses what one of them writes, or writes what one of them uses.
+    /// A call that stands between them uses what one of them writes, or writes what one of them
+    /// uses.
     Between {
         /// The call between.
         call: String,

@@ -1,4 +1,5 @@
-//! Unrolling: loops run, flags are decided, dims get their values; what is left is a list of calls on buffers.
+//! Unrolling: loops run, flags are decided, dims get their values; what is left is a list of calls
+//! on buffers.
 
 use super::bound;
 use crate::expr::Expr;
@@ -61,8 +62,8 @@ pub struct PlannedOperand {
 /// Unrolls a graph that passed [`crate::shapes::check`] for an instance.
 ///
 /// # Errors
-/// Dims or flags without a value, values that break a declared multiple or give no extent, loops that unroll to more calls
-/// than a program may have.
+/// Dims or flags without a value, values that break a declared multiple or give no extent, loops
+/// that unroll to more calls than a program may have.
 pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Unrolled, Vec<GraphError>> {
     let dims = instance_dims(graph, instance)?;
     bound::statements(graph, &instance.name, &dims).map_err(|error| vec![error])?;
@@ -83,7 +84,8 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
     Ok(Unrolled { positions: unroller.positions.unwrap_or(1), ..unroller.out })
 }
 
-/// The dims' values, checked to be complete, positive and within the declared multiples and equalities.
+/// The dims' values, checked to be complete, positive and within the declared multiples and
+/// equalities.
 fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, i64>, Vec<GraphError>> {
     let mut errors = Vec::new();
     let of = &instance.name;

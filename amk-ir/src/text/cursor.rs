@@ -17,7 +17,8 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether a name can stand without quotes after `@`; brackets only where no shape follows the name.
+/// Whether a name can stand without quotes after `@`; brackets only where no shape follows the
+/// name.
 pub(super) fn is_plain_name(name: &str, brackets: bool) -> bool {
     !name.is_empty() && name.chars().all(|c| is_name_char(c, brackets))
 }

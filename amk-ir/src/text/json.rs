@@ -115,7 +115,8 @@ impl Program {
     /// Reads what [`Program::to_json`] wrote. The program is not verified.
     ///
     /// # Errors
-    /// On text that is not JSON of that form, with a field that there is not for one, and on another version.
+    /// On text that is not JSON of that form, with a field that there is not for one, and on
+    /// another version.
     pub fn from_json(text: &str) -> Result<Self, JsonError> {
         let Version { version } = read_json(text).map_err(JsonError::Form)?;
         if version != JSON_VERSION {

@@ -35,8 +35,8 @@ pub struct Lines {
 /// Reads a program.
 ///
 /// # Errors
-/// [`ParseError`] at the first line and column that is not of the format. A program that reads well can still be wrong in
-/// every way that the verifier knows.
+/// [`ParseError`] at the first line and column that is not of the format. A program that reads well
+/// can still be wrong in every way that the verifier knows.
 pub fn parse(text: &str) -> Result<Program, ParseError> {
     parse_with_lines(text).map(|(program, _)| program)
 }

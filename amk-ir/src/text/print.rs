@@ -279,9 +279,11 @@ pub(crate) fn index_text(shape: &[u32], index: u32) -> String {
     text
 }
 
-/// Writes the place of an element of this shape: an index for each dimension where there are few, or else the row-major index.
+/// Writes the place of an element of this shape: an index for each dimension where there are few,
+/// or else the row-major index.
 pub(super) fn write_index(out: &mut String, shape: &[u32], index: u32) -> fmt::Result {
-    // A text is as long as its program: with more dimensions each element would take as many numbers.
+    // A text is as long as its program: with more dimensions each element would take as many
+    // numbers.
     const MOST_INDICES: usize = 8;
     let shape = if shape.len() > MOST_INDICES { &[] } else { shape };
     let len = shape.iter().try_fold(1u64, |len, &extent| len.checked_mul(extent.into()));

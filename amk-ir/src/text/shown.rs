@@ -2,8 +2,9 @@
 
 use core::fmt::{self, Write};
 
-/// A name as it stands between the quotes of the text format: what is not printable is escaped as in JSON, and so are quotes,
-/// backticks and backslashes. So no name ends its line, moves the cursor, or looks like the end of what quotes it.
+/// A name as it stands between the quotes of the text format: what is not printable is escaped as
+/// in JSON, and so are quotes, backticks and backslashes. So no name ends its line, moves the
+/// cursor, or looks like the end of what quotes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(pub &'a str);
 
@@ -33,7 +34,8 @@ fn on_one_line(out: &mut impl Write, c: char) -> fmt::Result {
         '\r' => out.write_str("\\r"),
         '\t' => out.write_str("\\t"),
         '"' | '\'' | '\\' => out.write_char(c),
-        // The standard library knows what is printable and joins no other character: the rest it escapes.
+        // The standard library knows what is printable and joins no other character: the rest it
+        // escapes.
         _ if c.escape_debug().len() == 1 => out.write_char(c),
         _ => escape(out, c),
     }

@@ -1,7 +1,8 @@
 //! What a check may cost, so that no input takes minutes or gigabytes.
 //!
-//! Work is counted, not timed: the same program is accepted or refused on every machine. A unit is about a nanosecond of
-//! one core of today. Work in proportion to the size of a program is always granted.
+//! Work is counted, not timed: the same program is accepted or refused on every machine. A unit is
+//! about a nanosecond of one core of today. Work in proportion to the size of a program is always
+//! granted.
 
 use super::found::Found;
 use super::violation::{TooMuch, Violation};
@@ -44,7 +45,8 @@ impl Budget {
         }
     }
 
-    /// Takes units for work of a kind; whether they were left. What is asked for first beyond the budget is remembered.
+    /// Takes units for work of a kind; whether they were left. What is asked for first beyond the
+    /// budget is remembered.
     pub(super) fn spend(&mut self, units: u64, on: TooMuch) -> bool {
         if self.exceeded.is_some() {
             return false;

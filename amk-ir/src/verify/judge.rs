@@ -43,7 +43,8 @@ pub(super) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Steps that are further apart are taken to be as far apart as this: what is ordered then is so later (L4).
+    /// Steps that are further apart are taken to be as far apart as this: what is ordered then is
+    /// so later (L4).
     fn furthest(&self) -> u32 {
         self.horizon.saturating_sub(2).max(1)
     }
@@ -138,12 +139,15 @@ impl<'a> Judge<'a> {
         self.clocks.before(a, 0, b, distance.min(self.clock_copies - 1)) || self.fails(a, b, distance).is_none()
     }
 
-    /// Whether `b` of `distance` steps later can start although `a` never finishes; the copies that show it.
+    /// Whether `b` of `distance` steps later can start although `a` never finishes; the copies that
+    /// show it.
     ///
-    /// The first step of a launch decides for all: an execution of later steps, without those before, is one of the first.
+    /// The first step of a launch decides for all: an execution of later steps, without those
+    /// before, is one of the first.
     fn fails(&mut self, a: u32, b: u32, distance: u32) -> Option<u32> {
         let distance = distance.min(self.furthest());
-        // A worker can be ahead of another by at most one step for each worker between them, or without bound.
+        // A worker can be ahead of another by at most one step for each worker between them, or
+        // without bound.
         let workers = self.order.sync.queues.rows();
         let most = workers.saturating_add(2).min(self.horizon).max(distance + 2).min(self.longest);
         let pipelined = self.longest > 1;
@@ -164,7 +168,8 @@ impl<'a> Judge<'a> {
         Some(self.run_without(a, copies)?.binary_search(&(b, distance)).is_ok())
     }
 
-    /// The tasks and steps that run although `a` of the first step never finishes, sorted; `None` beyond the budget.
+    /// The tasks and steps that run although `a` of the first step never finishes, sorted; `None`
+    /// beyond the budget.
     fn run_without(&mut self, a: u32, copies: u32) -> Option<&[(u32, u32)]> {
         let (order, simulation) = (self.order, &mut *self.simulation);
         let run = run(a, copies, self.longest);

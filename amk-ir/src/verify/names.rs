@@ -78,7 +78,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Where two tiles meet, if they are fixed tiles of one buffer; else the second. The buffer, where a table decides.
+    /// Where two tiles meet, if they are fixed tiles of one buffer; else the second. The buffer,
+    /// where a table decides.
     pub(super) fn common(self, first: &Party, second: &Party) -> String {
         let routed = [first, second].iter().any(|party| self.routed(party).is_some());
         if routed {

@@ -182,8 +182,8 @@ impl Storages {
         self.buffers.row(moving as u32).first().copied()
     }
 
-    /// Positions that stand for all launches of `steps` steps: between two of them the bounds of the storage keep their order
-    /// in each step. `None` where there are too many to look at.
+    /// Positions that stand for all launches of `steps` steps: between two of them the bounds of
+    /// the storage keep their order in each step. `None` where there are too many to look at.
     pub(super) fn positions(
         &self,
         program: &Program,
@@ -225,7 +225,8 @@ impl Storages {
         Some(positions)
     }
 
-    /// Fixed and moving bounds of a dimension of a storage of one buffer, in order; moving ones at position 0.
+    /// Fixed and moving bounds of a dimension of a storage of one buffer, in order; moving ones at
+    /// position 0.
     fn bounds(&self, program: &Program, storage: usize, dim: usize) -> (Vec<u32>, Vec<u32>) {
         let intervals = self.accesses(storage).iter().filter_map(|a| a.operand.region.intervals().get(dim));
         let mut fixed: Vec<u32> = Vec::new();

@@ -1,4 +1,5 @@
-//! What orders tasks, compiled to flat arrays: queues, counters, and packets as counters of their own.
+//! What orders tasks, compiled to flat arrays: queues, counters, and packets as counters of their
+//! own.
 
 use super::packets::PacketEdges;
 use crate::{Element, Program, Queues, TaskId, Wait};
@@ -105,7 +106,8 @@ pub(super) struct Sync {
     pub(super) waits: Rows<CounterWait>,
     /// Tasks that signal each counter.
     pub(super) signallers: Rows<u32>,
-    /// The counters that are mentioned, in order, where they are few of many; else empty and counters are as laid out.
+    /// The counters that are mentioned, in order, where they are few of many; else empty and
+    /// counters are as laid out.
     named: Vec<u64>,
     bases: Vec<u64>,
 }
@@ -217,7 +219,8 @@ fn dense(named: &[u64], bases: &[u64], element: Element) -> u32 {
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
     pub(super) sync: &'a Sync,
-    /// Of each copy of the step. One alone holds for all steps; of several, no step after the last is looked at.
+    /// Of each copy of the step. One alone holds for all steps; of several, no step after the last
+    /// is looked at.
     pub(super) packets: &'a [Rc<PacketEdges>],
 }
 

@@ -187,8 +187,8 @@ pub enum Violation {
     },
     /// AMK0202: tasks that wait for each other.
     Deadlock {
-        /// The shortest cycle: each link says what its task waits for and who would have to end that; the last leads to
-        /// the first.
+        /// The shortest cycle: each link says what its task waits for and who would have to end
+        /// that; the last leads to the first.
         cycle: Vec<Link>,
         /// Number of tasks that never run.
         stuck: u32,
@@ -222,7 +222,8 @@ pub enum Violation {
         /// Where they are in rows that a table sorts: an entry and its value.
         given: Option<Given>,
     },
-    /// AMK0302 to AMK0304, AMK0404, AMK0502 and AMK0503: two accesses, one of them a write, in no proven order.
+    /// AMK0302 to AMK0304, AMK0404, AMK0502 and AMK0503: two accesses, one of them a write, in no
+    /// proven order.
     Race(Box<Race>),
     /// AMK0305: a read before the waits of what the launch writes.
     Early {
@@ -257,7 +258,8 @@ pub enum Violation {
         buffer: BufferId,
         /// Another with the same bytes.
         other: BufferId,
-        /// The write after which they are not the buffer's at the end of a step; `None` where the two can never share.
+        /// The write after which they are not the buffer's at the end of a step; `None` where the
+        /// two can never share.
         write: Option<Party>,
         /// The position at which it is so.
         position: u32,
@@ -285,14 +287,16 @@ pub enum Violation {
         /// The position at which both write.
         position: u32,
     },
-    /// AMK0504: more signals on a counter than comparisons across the 32-bit wrap-around can tell apart.
+    /// AMK0504: more signals on a counter than comparisons across the 32-bit wrap-around can tell
+    /// apart.
     WrapAround {
         /// The counter.
         element: Element,
         /// Signals in a step.
         fan_in: u64,
     },
-    /// AMK0505: packets whose tiles move with the position, in pipelined steps of several ticket workers.
+    /// AMK0505: packets whose tiles move with the position, in pipelined steps of several ticket
+    /// workers.
     MovingTickets {
         /// The buffer.
         buffer: BufferId,
@@ -499,8 +503,8 @@ pub enum TooMuch {
         /// Positions to look at.
         positions: u64,
     },
-    /// Packets move with the position, and there are so many slots that more steps than are followed lie between two
-    /// uses of one.
+    /// Packets move with the position, and there are so many slots that more steps than are
+    /// followed lie between two uses of one.
     Slots {
         /// The buffer whose packets move.
         buffer: BufferId,
@@ -510,7 +514,8 @@ pub enum TooMuch {
         /// The buffer.
         buffer: BufferId,
     },
-    /// Tiles of a buffer that shares its bytes fall into too many runs of bytes, over all positions.
+    /// Tiles of a buffer that shares its bytes fall into too many runs of bytes, over all
+    /// positions.
     Runs {
         /// The buffer.
         buffer: BufferId,
@@ -574,7 +579,8 @@ pub enum Unordered {
     Reversed,
     /// They are in the queue of one worker, in the other order.
     QueueReversed,
-    /// The second waits for a counter that the first signals, but enough other signals can come without it.
+    /// The second waits for a counter that the first signals, but enough other signals can come
+    /// without it.
     Partial {
         /// The wait.
         wait: Wait,

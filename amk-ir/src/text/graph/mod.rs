@@ -40,8 +40,8 @@
 //! stand above the function that calls them; other lines above the function come in any order.
 //!
 //! * Where a call's results or a parameter name a value for the first time, they declare it. Its
-//!   type may be left out after that, and where it is assigned a value of the same type. A name that is not a word or a word with a number, `x.2`,
-//!   stands in quotes.
+//!   type may be left out after that, and where it is assigned a value of the same type. A name
+//!   that is not a word or a word with a number, `x.2`, stands in quotes.
 //! * A graph whose values are numbered otherwise declares them first, one a line, as in
 //!   `value %3 x: f32[HIDDEN]`. There several may have one name, and `%3` refers to one of them.
 //! * An argument is a value, a field (`w.layers[l].up`), a float, an integer over dims and loop

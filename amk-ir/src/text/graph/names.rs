@@ -1,4 +1,5 @@
-//! Names of values: which stand for themselves, which in quotes, and which values need their number.
+//! Names of values: which stand for themselves, which in quotes, and which values need their
+//! number.
 
 use super::super::cursor::{Cursor, Parsed, is_digits, is_plain_word};
 use super::super::error::ParseCause;
@@ -118,7 +119,8 @@ pub(super) fn reference(cursor: &mut Cursor<'_>) -> Parsed<Reference> {
     }
 }
 
-/// Whether a path to a field stands here: a word or a string, and then a dot that no number follows.
+/// Whether a path to a field stands here: a word or a string, and then a dot that no number
+/// follows.
 pub(super) fn at_path(cursor: &Cursor<'_>) -> bool {
     let mut ahead = cursor.clone();
     let root = !ahead.at_digit() && ahead.word_or_quoted("").is_ok();

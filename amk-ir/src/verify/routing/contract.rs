@@ -1,6 +1,7 @@
 //! AMK063x: tables, and whether what depends on them agrees with their contracts.
 //!
-//! Runs when the structure holds, so that everything but tables, entries and events of routed waits can be indexed.
+//! Runs when the structure holds, so that everything but tables, entries and events of routed waits
+//! can be indexed.
 
 use super::reason::{NoTable, NoTile, Uncounted};
 use crate::table::MOST_ROWS;
@@ -278,8 +279,8 @@ fn fixed(program: &Program, uses: &BTreeMap<EventId, Use>, found: &mut Found) {
     }
 }
 
-/// Each entry is signalled once and nothing else is: then for every routing an element has as many signals as entries name
-/// it, which is what its waiters count.
+/// Each entry is signalled once and nothing else is: then for every routing an element has as many
+/// signals as entries name it, which is what its waiters count.
 fn counted(program: &Program, event: EventId, used: &Use, found: &mut Found) {
     let Some((table, _)) = used.table else { return };
     let mut wrong = |why| found.push(Violation::RoutedCounter { event, table, why });
@@ -342,7 +343,8 @@ fn reads(program: &Program, id: TaskId, found: &mut Found) {
         let declared = &program.tables[table.index()];
         let of_table = || operands().filter(|operand| operand.buffer == declared.buffer);
         let read = of_table().any(|o| o.access.reads() && covers(program, declared, o, entry));
-        // What a task writes itself is known when its waits are over, and checked when its calls are.
+        // What a task writes itself is known when its waits are over, and checked when its calls
+        // are.
         if !read || of_table().any(|operand| operand.access.writes()) {
             found.push(Violation::TableNotRead { task: id, table, entry });
             return;

@@ -1,10 +1,11 @@
 //! What is ordered for every routing, or for every one in which an entry has a certain value.
 //!
-//! Where entry `n` of a table says `v`, the task that signals `n` finishes before those start that wait for the count of `v`;
-//! and who signals element `v` of an event finishes before those start that wait there for entry `n` and for all signals. With
-//! the order of the least program, these *edges* give what comes after a task given the value. An entry has *some* value: what
-//! comes after a task for each value of one entry comes after it for every routing; and so does what comes after it for each
-//! entry of a row that names all values.
+//! Where entry `n` of a table says `v`, the task that signals `n` finishes before those start that
+//! wait for the count of `v`; and who signals element `v` of an event finishes before those start
+//! that wait there for entry `n` and for all signals. With the order of the least program, these
+//! *edges* give what comes after a task given the value. An entry has *some* value: what comes
+//! after a task for each value of one entry comes after it for every routing; and so does what
+//! comes after it for each entry of a row that names all values.
 
 use crate::verify::Given;
 use crate::verify::budget::Budget;
@@ -50,7 +51,8 @@ pub(in crate::verify) struct RoutedOrder {
     counts: HashMap<Element, Vec<u32>>,
     /// By element: who signals it, whatever the routing.
     fixed: HashMap<Element, Vec<u32>>,
-    /// By buffer: the table it is. A task's waits read it before the waits are over, so they do not order it.
+    /// By buffer: the table it is. A task's waits read it before the waits are over, so they do not
+    /// order it.
     is_table: Vec<bool>,
     /// Tasks after a task in the least program.
     successors: HashMap<u32, Tasks>,
@@ -109,8 +111,8 @@ impl RoutedOrder {
         self
     }
 
-    /// Whether `first` has finished when `second` starts, for every routing in which they touch the same elements. If not, a
-    /// value for which no order is known, where it matters.
+    /// Whether `first` has finished when `second` starts, for every routing in which they touch the
+    /// same elements. If not, a value for which no order is known, where it matters.
     pub(in crate::verify) fn holds(
         &mut self,
         clocks: &Clocks,
@@ -134,8 +136,8 @@ impl RoutedOrder {
         Ok(())
     }
 
-    /// The values that make two operands touch the same elements: for each of them some routing does. `None` where every
-    /// routing does, or it depends on no value.
+    /// The values that make two operands touch the same elements: for each of them some routing
+    /// does. `None` where every routing does, or it depends on no value.
     fn cases(&self, first: &Access, second: &Access) -> Option<impl Iterator<Item = Given> + use<>> {
         // The elements that a picked one can be among those of an operand.
         let picked = |table: TableId, other: &Access| {

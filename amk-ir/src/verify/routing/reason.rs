@@ -34,7 +34,8 @@ pub enum NoTable {
         /// The other table.
         other: TableId,
     },
-    /// A write to a part of a row, of splits to a part of the table; or one that moves with the position.
+    /// A write to a part of a row, of splits to a part of the table; or one that moves with the
+    /// position.
     Part {
         /// The write.
         site: Site,
@@ -65,7 +66,8 @@ pub enum NoTile {
         /// As it is.
         found: u32,
     },
-    /// The kind of the buffer, packets, or a place in the arena: what a table decides is known to no one before.
+    /// The kind of the buffer, packets, or a place in the arena: what a table decides is known to
+    /// no one before.
     Buffer,
     /// The buffer has too many dimensions to follow.
     Rank,

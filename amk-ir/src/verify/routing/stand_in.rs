@@ -1,12 +1,14 @@
 //! Two programs without tables that stand in for those of all routings, and the way back from them.
 //!
-//! *Least* has no routed waits and signals: what is ordered in it is so for every routing. A buffer whose rows are sorted by
-//! routes gets the dimensions `[entries, values]` in the place of its rows: element `(n, v)` is the row of entry `n` where that
-//! says `v`. Each of them is a row for some routing, and two tiles share an element exactly if they share a row for some
-//! routing. Rows between splits get one dimension, the groups.
+//! *Least* has no routed waits and signals: what is ordered in it is so for every routing. A buffer
+//! whose rows are sorted by routes gets the dimensions `[entries, values]` in the place of its
+//! rows: element `(n, v)` is the row of entry `n` where that says `v`. Each of them is a row for
+//! some routing, and two tiles share an element exactly if they share a row for some routing. Rows
+//! between splits get one dimension, the groups.
 //!
-//! *Most* has the waits of all routings at once: each entry signals all values, and who waits for an entry's element waits for
-//! all. If all its tasks run, those of every routing do, since waits are monotone.
+//! *Most* has the waits of all routings at once: each entry signals all values, and who waits for
+//! an entry's element waits for all. If all its tasks run, those of every routing do, since waits
+//! are monotone.
 
 use crate::verify::{Given, Party, Violation};
 use crate::{
@@ -66,7 +68,8 @@ fn region(operand: &Operand, dims: &[u32]) -> Region {
     Region::new(&intervals).unwrap_or(operand.region)
 }
 
-/// The program with the waits of all routings, from the one with the least order; `None` where they are too many.
+/// The program with the waits of all routings, from the one with the least order; `None` where they
+/// are too many.
 ///
 /// Elements that entries signal all get the same signals, so the first stands for them.
 pub(super) fn most(program: &Program, least: &Program) -> Option<Program> {
