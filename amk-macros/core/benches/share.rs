@@ -1,7 +1,8 @@
 //! The macros' own share of a build: `cargo bench -p amk-macros-core`.
 //!
-//! Expands every use of the macros in the models and the instruction set, stage by stage, in this process, and sets the sum
-//! beside `cargo check -p amk-models` after a model was touched (development profile, where the macros are optimised too).
+//! Expands every use of the macros in the models and the instruction set, stage by stage, in this
+//! process, and sets the sum beside `cargo check -p amk-models` after a model was touched
+//! (development profile, where the macros are optimised too).
 
 #[path = "../tests/record/mod.rs"]
 mod record;

@@ -35,7 +35,8 @@ pub(crate) fn macro_path(path: &Path) -> TokenStream {
     path.into_token_stream()
 }
 
-/// The call of the first companion; `end` is called with all records and the payload. Each path is asked once.
+/// The call of the first companion; `end` is called with all records and the payload. Each path is
+/// asked once.
 pub(crate) fn start(paths: &[Path], end: &TokenStream, payload: &TokenStream) -> TokenStream {
     let mut links: Vec<(String, TokenStream)> = Vec::new();
     for path in paths {

@@ -1,4 +1,5 @@
-//! Companions: the declarative macro beside an item, of the same name, that hands its record on along a chain.
+//! Companions: the declarative macro beside an item, of the same name, that hands its record on
+//! along a chain.
 
 use crate::origin::Origin;
 use proc_macro2::{Ident, Span, TokenStream};
@@ -36,7 +37,8 @@ impl RecordKind {
     }
 }
 
-/// The companion of the item `name`: `content` is the record's JSON, one literal, because tokens are what a chain costs.
+/// The companion of the item `name`: `content` is the record's JSON, one literal, because tokens
+/// are what a chain costs.
 pub(crate) fn companion(
     origin: &Origin,
     visibility: &Visibility,

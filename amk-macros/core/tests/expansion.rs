@@ -1,5 +1,5 @@
-//! What the macros expand to, as a reviewer reads it. `INSTA_UPDATE=always cargo test -p amk-macros-core --test expansion`
-//! writes the snapshots anew.
+//! What the macros expand to, as a reviewer reads it.
+//! `INSTA_UPDATE=always cargo test -p amk-macros-core --test expansion` writes the snapshots anew.
 
 mod record;
 
@@ -173,7 +173,8 @@ const FUNCTION: &str = "fn up ( x : & Tensor , w : & Mlp , pos : Pos ) -> Tensor
     # [ wait ( e [ l ] == 2 ) ] y = if ! w . tied { linear ( & y , & a . up ) } else { y } ; } \
     let ( a , b ) = ( & y , 1.5 ) ; linear ( a , & w . layers [ 0 ] . up ) }";
 
-/// What is typed is rarely finished: no text with a word missing, doubled or replaced makes the macro panic.
+/// What is typed is rarely finished: no text with a word missing, doubled or replaced makes the
+/// macro panic.
 #[test]
 fn unfinished_text_is_no_panic() {
     let edits = |text: &str| -> Vec<String> {

@@ -39,8 +39,8 @@ pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, 
     }
 }
 
-/// The user's tokens that a finding is about: an assignment, an argument, a signal or wait, a call, a clause of the schedule, or
-/// the instance.
+/// The user's tokens that a finding is about: an assignment, an argument, a signal or wait, a call,
+/// a clause of the schedule, or the instance.
 fn tokens_of(
     error: &GraphError,
     attribute: &KernelAttribute,

@@ -1,7 +1,7 @@
 //! Violations of the verifier at the user's calls.
 //!
-//! The verifier speaks of tasks; a call has many. What it finds between two calls is said once, at the later call, for the
-//! first pair of tasks.
+//! The verifier speaks of tasks; a call has many. What it finds between two calls is said once, at
+//! the later call, for the first pair of tasks.
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::lower::{LoweredFunction, Site};
@@ -11,7 +11,8 @@ use amk_ir::{TaskId, Wait};
 use proc_macro2::TokenStream;
 use std::collections::HashMap;
 
-/// Reports what the verifier finds in an instance's program. `elsewhere` is pointed at where it is about no call.
+/// Reports what the verifier finds in an instance's program. `elsewhere` is pointed at where it is
+/// about no call.
 pub(super) fn check(
     lowered: &Lowered,
     function: &LoweredFunction,

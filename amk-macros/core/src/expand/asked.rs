@@ -1,5 +1,6 @@
-//! Whether every path that a body names has a companion. rustc only says `cannot find macro` where there is none, so a
-//! constant beside the chain says what is wrong: each companion that is there sets its own.
+//! Whether every path that a body names has a companion. rustc only says `cannot find macro` where
+//! there is none, so a constant beside the chain says what is wrong: each companion that is there
+//! sets its own.
 
 use crate::chain::{key, macro_path};
 use crate::diag::Diagnostic;

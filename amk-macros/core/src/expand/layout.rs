@@ -1,4 +1,5 @@
-//! `#[derive(WeightLayout)]`: the trait's implementation and the companion, after a chain through the structs in the struct.
+//! `#[derive(WeightLayout)]`: the trait's implementation and the companion, after a chain through
+//! the structs in the struct.
 
 use crate::chain::{self, End, Record, key};
 use crate::companion::{RecordKind, companion};
@@ -14,7 +15,8 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{DeriveInput, LitInt, LitStr, Path};
 
-/// Fields of a layout with those of the layouts in it, each of which is there as often as a field has it.
+/// Fields of a layout with those of the layouts in it, each of which is there as often as a field
+/// has it.
 const MOST_FIELDS: usize = 65_536;
 
 /// Expands the derive: at once, or after a chain through the records of the structs in the struct.

@@ -100,7 +100,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The number of the signature. A path is a crate and a name, so two instructions of a crate may have the same.
+    /// The number of the signature. A path is a crate and a name, so two instructions of a crate
+    /// may have the same.
     fn signature(&mut self, callee: &ExprPath, signature: &Signature) -> Option<u32> {
         let Some(at) = self.signatures.iter().position(|known| known.path == signature.path) else {
             self.signatures.push(signature.clone());

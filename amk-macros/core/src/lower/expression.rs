@@ -22,7 +22,8 @@ impl Lowering<'_> {
                 self.nodes.append(&mut nodes);
                 item
             }
-            // A reference is a copy of the variable: while it lives the variable is not assigned, but its own may be.
+            // A reference is a copy of the variable: while it lives the variable is not assigned,
+            // but its own may be.
             Expr::Reference(inner) => self.expression(&inner.expr, dest),
             other => {
                 let item = self.read(other);
@@ -77,14 +78,16 @@ impl Lowering<'_> {
         }
         let dests = match (self.elements(dest, tuple.elems.len()), dest) {
             (Some(dests), _) => dests,
-            // What is moved into the tuple stays what it is, also when its variable is assigned again.
+            // What is moved into the tuple stays what it is, also when its variable is assigned
+            // again.
             (None, Dest::Named(name)) => (0..tuple.elems.len()).map(|at| Dest::Named(format!("{name}.{at}"))).collect(),
             (None, _) => self.one_by_one(&tuple.elems),
         };
         Item::Tuple(tuple.elems.iter().zip(&dests).map(|(element, dest)| self.expression(element, dest)).collect())
     }
 
-    /// Where values go that are computed one after the other: one before an assignment keeps what it was.
+    /// Where values go that are computed one after the other: one before an assignment keeps what
+    /// it was.
     pub(super) fn one_by_one(&self, exprs: &Punctuated<Expr, Token![,]>) -> Vec<Dest> {
         let last = exprs.iter().rposition(assigns).unwrap_or(0);
         (0..exprs.len()).map(|at| if at < last { Dest::Named("kept".to_owned()) } else { Dest::Temp }).collect()

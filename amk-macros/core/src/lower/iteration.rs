@@ -116,7 +116,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A name for the loop's index that no loop around it, no dim and no tile number has: the user's where there is one.
+    /// A name for the loop's index that no loop around it, no dim and no tile number has: the
+    /// user's where there is one.
     fn fresh_index(&self, pattern: &Pat, iteration: Option<&Iteration>) -> String {
         let wanted = iteration.and_then(|iteration| index_name(pattern, iteration)).unwrap_or_else(|| "l".to_owned());
         let taken = |name: &String| {

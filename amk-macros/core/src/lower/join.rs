@@ -1,4 +1,5 @@
-//! What an `if` gives: both branches write the same values. The first that writes tells whether there is one or a tuple.
+//! What an `if` gives: both branches write the same values. The first that writes tells whether
+//! there is one or a tuple.
 
 use super::Lowering;
 use super::item::{Dest, Item};

@@ -149,7 +149,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The attributes of a statement: signals and waits of its op, the last of the calls from site `before` on.
+    /// The attributes of a statement: signals and waits of its op, the last of the calls from site
+    /// `before` on.
     fn attributes(&mut self, attributes: &[Attribute], expr: &Expr, before: usize) {
         for attribute in attributes.iter().filter(|attribute| event::is_event(attribute)) {
             self.read.insert(std::ptr::from_ref(attribute));
@@ -193,7 +194,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The expression with the loop indices that the names in it mean; other names are tile numbers and dims.
+    /// The expression with the loop indices that the names in it mean; other names are tile numbers
+    /// and dims.
     fn with_indices(&self, size: &amk_ir::expr::Expr) -> amk_ir::expr::Expr {
         size.substitute(&|name| match self.scopes.iter().rev().find_map(|scope| scope.get(name)) {
             Some(Item::Int(index)) => Some(index.clone()),

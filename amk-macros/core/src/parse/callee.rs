@@ -23,7 +23,8 @@ pub(crate) enum Callee {
 }
 
 impl Callee {
-    /// The callee of this path in `function`; `variable` tells the names that are bound at the call.
+    /// The callee of this path in `function`; `variable` tells the names that are bound at the
+    /// call.
     pub(crate) fn of(path: &Path, function: &str, variable: impl Fn(&str) -> bool) -> Self {
         let upper = |ident: &syn::Ident| ident.unraw().to_string().starts_with(char::is_uppercase);
         if let Some(name) = path.get_ident() {

@@ -256,7 +256,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Bytes of `text` before the first of `stops` outside parentheses; a word stops only as a whole word.
+/// Bytes of `text` before the first of `stops` outside parentheses; a word stops only as a whole
+/// word.
 fn extent(text: &str, stops: &[&str]) -> usize {
     let mut depth = 0usize;
     let in_word = |c: char| c.is_alphanumeric() || c == '_';

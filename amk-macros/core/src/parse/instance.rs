@@ -1,4 +1,5 @@
-//! `instances(tiny(HIDDEN = 64, w.tied = true, schedule(..)))`: values for which the program is made and verified.
+//! `instances(tiny(HIDDEN = 64, w.tied = true, schedule(..)))`: values for which the program is
+//! made and verified.
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::{list, suggestion};

@@ -1,4 +1,5 @@
-//! Names in clauses: operands have to be parameters or results, everything else has to have a value.
+//! Names in clauses: operands have to be parameters or results, everything else has to have a
+//! value.
 
 use super::Reader;
 use crate::diag::Diagnostic;
@@ -30,7 +31,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Every name in an expression has to be a dim that the operands bind, a tile, a grid variable or `pos`.
+    /// Every name in an expression has to be a dim that the operands bind, a tile, a grid variable
+    /// or `pos`.
     pub(super) fn names(&mut self, parameters: &[Parameter<'_>]) {
         let clauses = self.clauses;
         let bound = bound_dims(&clauses.shape);
