@@ -157,10 +157,12 @@ impl Family {
 }
 
 impl Model {
-    /// Loads all weights. `context` is the number of positions of the KV cache; `progress` sees the fraction of bytes done.
+    /// Loads all weights. `context` is the number of positions of the KV cache; `progress` sees the
+    /// fraction of bytes done.
     ///
     /// # Errors
-    /// When a tensor is missing, left over or misshaped, or the configuration is outside what the model computes.
+    /// When a tensor is missing, left over or misshaped, or the configuration is outside what the
+    /// model computes.
     pub fn load(
         config: &ModelConfig,
         tensors: TensorSet,

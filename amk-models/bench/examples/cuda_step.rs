@@ -1,8 +1,10 @@
-//! A decoder on the GPU against the annotated function: the error of its logits at each position, then the time of a step.
+//! A decoder on the GPU against the annotated function: the error of its logits at each position,
+//! then the time of a step.
 //!
 //!     cuda_step MODEL.INSTANCE|FILE [bf16|f32] [CONTEXT] [STEPS COMPARED] [POSITIONS TIMED,..]
 //!
-//! An instance has random weights at its true shapes. A checkpoint also gives 256 greedy tokens, by the GPU and by the CPU VM.
+//! An instance has random weights at its true shapes. A checkpoint also gives 256 greedy tokens, by
+//! the GPU and by the CPU VM.
 
 use amk::ir::schedule::Schedule;
 use amk::vm::cpu;

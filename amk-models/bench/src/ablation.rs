@@ -6,8 +6,8 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use serde::Serialize;
 
-/// The schedule without one of its parts each: other exchanges, no pace, shallower rings, one split, no fusion. Those that a schedule is
-/// without anyway are left out.
+/// The schedule without one of its parts each: other exchanges, no pace, shallower rings, one
+/// split, no fusion. Those that a schedule is without anyway are left out.
 pub fn ablations(own: &DeviceSchedule) -> Vec<DeviceSchedule> {
     let ring = |ring_slots| DeviceSchedule { ring_slots, in_flight: own.in_flight.min(ring_slots), ..*own };
     let all = [

@@ -21,8 +21,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Feeds `tokens` from position 0 on to a GPU and to the annotated function, which holds the same
-    /// weights.
+    /// Feeds `tokens` from position 0 on to a GPU and to the annotated function, which holds the
+    /// same weights.
     ///
     /// # Errors
     /// Those of the GPU.

@@ -1,4 +1,5 @@
-//! Peers: the same shapes through PyTorch, and through kernels chained by programmatic dependent launch, on the same GPU.
+//! Peers: the same shapes through PyTorch, and through kernels chained by programmatic dependent
+//! launch, on the same GPU.
 
 use super::report::Quantiles;
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,8 @@ use std::path::Path;
 const FED: u32 = 300;
 /// Steps whose logits are compared.
 const COMPARED: u32 = 4;
-/// Relative difference of logits whose sums were taken in another order: that of the bf16 between the phases.
+/// Relative difference of logits whose sums were taken in another order: that of the bf16 between
+/// the phases.
 const REORDERED: f64 = 0.03;
 
 /// Logits of a schedule that was compared with the annotated function.
@@ -32,8 +33,9 @@ impl Reference {
         Ok(Self { schedule: vm.schedule(), logits: logits(vm)? })
     }
 
-    /// A VM of the model by another schedule than that of `vm`, whose times may be shown; else why not: what this schedule alone cannot do,
-    /// or other logits. `cache` keeps compiled device code.
+    /// A VM of the model by another schedule than that of `vm`, whose times may be shown; else why
+    /// not: what this schedule alone cannot do, or other logits. `cache` keeps compiled device
+    /// code.
     ///
     /// # Errors
     /// What ends every other VM, too: those of the driver, and of a launch.
@@ -56,7 +58,8 @@ impl Reference {
         })
     }
 
-    /// Why no time of another schedule's VM may be shown: its logits are others, or a wait did not end. `None` where they may.
+    /// Why no time of another schedule's VM may be shown: its logits are others, or a wait did not
+    /// end. `None` where they may.
     ///
     /// # Errors
     /// Those of a launch but [`CudaError::Stuck`].
@@ -76,14 +79,15 @@ impl Reference {
     }
 }
 
-/// How far the logits of two schedules may be apart; `None`: not by a bit. Fusion decides what is rounded to bf16; workers, runs and
-/// splits decide who adds up what; all else is when.
+/// How far the logits of two schedules may be apart; `None`: not by a bit. Fusion decides what is
+/// rounded to bf16; workers, runs and splits decide who adds up what; all else is when.
 fn tolerance(a: &DeviceSchedule, b: &DeviceSchedule) -> Option<f64> {
     let order = |schedule: &DeviceSchedule| [schedule.workers, schedule.run, schedule.splits];
     if a.fusion != b.fusion { Some(BF16_TOLERANCE) } else { (order(a) != order(b)).then_some(REORDERED) }
 }
 
-/// Logits of some steps after others from position 0 on, so that they depend on nothing that ran before.
+/// Logits of some steps after others from position 0 on, so that they depend on nothing that ran
+/// before.
 fn logits(vm: &mut Vm) -> Result<Vec<f32>, CudaError> {
     let tokens = fixed_tokens(FED + COMPARED, vm.plan().sizes.tokens);
     let (before, after) = tokens.split_at(FED as usize);

@@ -22,7 +22,8 @@ const SERIES: [(&str, &str); 1 + PEERS.len()] = [
     ("torch.compile in a graph", "#8a8d91"),
 ];
 
-/// Bars of every model and position, with the peers that ran: percent of the ceiling and microseconds.
+/// Bars of every model and position, with the peers that ran: percent of the ceiling and
+/// microseconds.
 pub fn roofline(report: &Report) -> String {
     let mut body = String::new();
     let mut y = TOP;

@@ -5,8 +5,8 @@ use amk_cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm, VmOptions}
 use amk_models::model::Model;
 use std::path::Path;
 
-/// A VM of the model by another schedule than that of `vm`: over its weights where that schedule has them at the same places, else with
-/// weights of its own. `cache` keeps compiled device code.
+/// A VM of the model by another schedule than that of `vm`: over its weights where that schedule
+/// has them at the same places, else with weights of its own. `cache` keeps compiled device code.
 ///
 /// # Errors
 /// Those of [`Vm::new`].
@@ -25,7 +25,8 @@ pub fn by_schedule(
     Vm::new(kernel, instance, &model.bindings, code, cache, &options, &mut |_| {})
 }
 
-/// Microseconds a token of both, position by position: `samples` launches of `steps` steps each. Without a sample they are NaN.
+/// Microseconds a token of both, position by position: `samples` launches of `steps` steps each.
+/// Without a sample they are NaN.
 ///
 /// # Errors
 /// Those of a launch.
@@ -38,7 +39,8 @@ pub fn in_turn(
     let mut times = [vec![Vec::new(); positions.len()], vec![Vec::new(); positions.len()]];
     for sample in 0..samples {
         for (at, &position) in positions.iter().enumerate() {
-            // Who is first changes, so that neither always runs on what the other left in the caches.
+            // Who is first changes, so that neither always runs on what the other left in the
+            // caches.
             for turn in [sample % 2, 1 - sample % 2] {
                 let run = vms[turn].run(&[1], position, steps, &RunOptions::default(), &mut |_| {})?;
                 times[turn][at].push(run.time.as_secs_f64() * 1e6 / f64::from(steps));

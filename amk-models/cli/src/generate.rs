@@ -23,18 +23,21 @@ use std::process::ExitCode;
 /// Positions of the KV cache where the user asks for no number and the model has more.
 const DEFAULT_CONTEXT: usize = 2048;
 
-/// Temperature where neither the user nor the model says one: what Llama 3 recommends, as for top-p.
+/// Temperature where neither the user nor the model says one: what Llama 3 recommends, as for
+/// top-p.
 const DEFAULT_TEMPERATURE: f32 = 0.6;
 /// Top-p where neither the user nor the model says how to sample.
 const DEFAULT_TOP_P: f32 = 0.9;
 
 /// Write text with a model.
 ///
-/// Without `--model` it uses SmolLM2-135M-Instruct, fetched once into the cache folder. A model with a chat template answers the
-/// prompt as a message; with `--raw`, or without a template, it goes on from the prompt.
+/// Without `--model` it uses SmolLM2-135M-Instruct, fetched once into the cache folder. A model
+/// with a chat template answers the prompt as a message; with `--raw`, or without a template, it
+/// goes on from the prompt.
 #[derive(clap::Args)]
 pub(crate) struct Generate {
-    /// The message, or the text to go on from; `-` reads standard input, without the newline at its end.
+    /// The message, or the text to go on from; `-` reads standard input, without the newline at its
+    /// end.
     prompt: String,
     /// A Hugging Face folder or a GGUF file.
     #[arg(short, long, value_name = "PATH")]
@@ -62,7 +65,8 @@ pub(crate) struct Generate {
     /// Keep this many of the likeliest tokens; 0 keeps all [default: the model's].
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32))]
     top_k: Option<u32>,
-    /// Keep the likeliest tokens that together reach this probability [default: the model's; 0.9 where it recommends no sampling].
+    /// Keep the likeliest tokens that together reach this probability [default: the model's; 0.9
+    /// where it recommends no sampling].
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
     /// Keep tokens with this probability relative to the likeliest [default: the model's].
@@ -153,7 +157,8 @@ impl Generate {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
             text = String::from_utf8(bytes).context("the prompt on standard input is not UTF-8")?;
-            // Editors and `echo` end the last line; a model would go on from the empty line after it.
+            // Editors and `echo` end the last line; a model would go on from the empty line after
+            // it.
             if let Some(line) = text.strip_suffix('\n') {
                 text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
             }

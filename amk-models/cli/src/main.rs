@@ -50,7 +50,8 @@ enum Command {
 }
 
 impl Cli {
-    /// The command line of this process. A number may be negative, so that what refuses it is its range.
+    /// The command line of this process. A number may be negative, so that what refuses it is its
+    /// range.
     fn of_process() -> Self {
         let signed = |argument: Arg| {
             let takes_values = argument.get_action().takes_values();

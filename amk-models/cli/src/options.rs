@@ -111,7 +111,8 @@ pub(crate) fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
 }
 
-/// Writes to standard output at once. A reader that has gone away (`| head`) is no error: nobody waits for the rest.
+/// Writes to standard output at once. A reader that has gone away (`| head`) is no error: nobody
+/// waits for the rest.
 pub(crate) fn write(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -175,7 +176,8 @@ impl Device {
 /// The schedule on a GPU.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct ScheduleArg {
-    /// A schedule in JSON; on a GPU a device schedule, or `default` [default there: what `amk tune` found, else the GPU's own].
+    /// A schedule in JSON; on a GPU a device schedule, or `default` [default there: what `amk tune`
+    /// found, else the GPU's own].
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
 }
@@ -232,7 +234,8 @@ impl GpuSchedule {
     }
 }
 
-/// The model on the first GPU, and which schedule it runs by: that of `options`, which this fills in.
+/// The model on the first GPU, and which schedule it runs by: that of `options`, which this fills
+/// in.
 pub(crate) fn cuda_vm(
     model: &Model,
     schedule: &GpuSchedule,
@@ -287,7 +290,8 @@ pub(crate) struct InstanceArgs {
 }
 
 impl InstanceArgs {
-    /// The schedule: the file's or the instance's, with the number of workers replaced where it is given.
+    /// The schedule: the file's or the instance's, with the number of workers replaced where it is
+    /// given.
     pub(crate) fn schedule(&self, family: &Family, instance: &Instance) -> Result<Schedule> {
         let mut schedule = match (&self.schedule, &instance.schedule) {
             (Some(path), _) => read_schedule(path)?,

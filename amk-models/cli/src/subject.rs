@@ -11,7 +11,8 @@ use std::path::PathBuf;
 /// What is measured.
 #[derive(Clone, clap::Args)]
 pub(crate) struct SubjectArgs {
-    /// A Hugging Face folder or a GGUF file; may be given several times [default: SmolLM2-135M-Instruct].
+    /// A Hugging Face folder or a GGUF file; may be given several times
+    /// [default: SmolLM2-135M-Instruct].
     #[arg(short, long, value_name = "PATH")]
     model: Vec<PathBuf>,
     /// Declared instances over random weights, as in `llama.llama_3_2_1b` (see `amk models`).
@@ -105,7 +106,8 @@ impl Opened {
             let gate = no_text(&model);
             return Ok(Subject { name, model, gate });
         };
-        // Ordinary text: special tokens, which a text starts with at most, have activations far outside the usual range.
+        // Ordinary text: special tokens, which a text starts with at most, have activations far
+        // outside the usual range.
         let text = "The gate compares logits of a few words before any time is shown.";
         let words = checkpoint
             .tokenizer()

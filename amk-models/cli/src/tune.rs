@@ -18,15 +18,17 @@ const DEFAULT_POSITIONS: [u32; 2] = [0, 8192];
 
 /// Search the best schedule of a model on a GPU.
 ///
-/// Neighbours of the best schedule so far are tried, those first that the cost model likes best. A trial is verified, its logits are
-/// compared with those of the first schedule, which were compared with the annotated function's, and it is timed in turn with the best so
-/// far: 1% faster is kept. Every trial is a line of the log, so a search that was stopped goes on. The best schedule is saved, and
-/// `generate`, `bench` and `trace` take it from then on.
+/// Neighbours of the best schedule so far are tried, those first that the cost model likes best. A
+/// trial is verified, its logits are compared with those of the first schedule, which were compared
+/// with the annotated function's, and it is timed in turn with the best so far: 1% faster is kept.
+/// Every trial is a line of the log, so a search that was stopped goes on. The best schedule is
+/// saved, and `generate`, `bench` and `trace` take it from then on.
 #[derive(clap::Args)]
 pub(crate) struct Tune {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// Positions to time [default: 0,8192, or the last from which the steps fit the model's context].
+    /// Positions to time [default: 0,8192, or the last from which the steps fit the model's
+    /// context].
     #[arg(long, value_name = "P", value_delimiter = ',')]
     positions: Vec<u32>,
     /// Trials at most, those of the log with them.

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 
 /// Check every instruction by itself against its Rust function and its formula in f64.
 ///
-/// Calls on operands of random sizes, cut into tiles, at several positions. On the CPU tiles on several workers must give the bits of the
-/// whole function. On a GPU the device bodies run, those of fused calls in decoders of random sizes. Exit code 1 says that something was
-/// wrong.
+/// Calls on operands of random sizes, cut into tiles, at several positions. On the CPU tiles on
+/// several workers must give the bits of the whole function. On a GPU the device bodies run, those
+/// of fused calls in decoders of random sizes. Exit code 1 says that something was wrong.
 #[derive(clap::Args)]
 pub(crate) struct VerifyKernels {
     /// Where to run.
@@ -50,7 +50,8 @@ impl VerifyKernels {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let cache = Cache::from_env()?.compiled();
         self.device.require()?;
-        // A function panics on sizes that it does not take; other sizes are tried then, and nobody wants to read of it.
+        // A function panics on sizes that it does not take; other sizes are tried then, and nobody
+        // wants to read of it.
         std::panic::set_hook(Box::new(|_| {}));
         let subjects = self.subjects()?;
         let bar = progress_bar("checking", self.quiet);

@@ -1,4 +1,5 @@
-//! The README shows what the code does: its programs are compiled elsewhere, its outputs are those of the tools.
+//! The README shows what the code does: its programs are compiled elsewhere, its outputs are those
+//! of the tools.
 
 use std::path::Path;
 use std::process::Command;

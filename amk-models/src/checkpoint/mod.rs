@@ -1,4 +1,5 @@
-//! A checkpoint on disk: config, tensors, tokenizer, chat template and generation defaults, from one path.
+//! A checkpoint on disk: config, tensors, tokenizer, chat template and generation defaults, from
+//! one path.
 //!
 //! ```text
 //! Checkpoint::open("folder/")            config.json, model.safetensors or shards with an index, tokenizer.json,
@@ -8,8 +9,8 @@
 //! Checkpoint::open("folder with a .gguf and no safetensors/")
 //! ```
 //!
-//! Whatever the source, tensors have their Hugging Face names and shapes. Opening maps the files and reads their headers; it
-//! decodes no weights.
+//! Whatever the source, tensors have their Hugging Face names and shapes. Opening maps the files
+//! and reads their headers; it decodes no weights.
 
 mod folder;
 mod generation;
@@ -33,7 +34,8 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// The model's hyperparameters.
     pub config: ModelConfig,
-    /// All its tensors; the model claims the ones it needs and [finishes](TensorSet::finish) the set.
+    /// All its tensors; the model claims the ones it needs and [finishes](TensorSet::finish) the
+    /// set.
     pub tensors: TensorSet,
     /// What the author recommends for generating text, and the tokens that end it.
     pub generation: GenerationDefaults,
@@ -87,8 +89,8 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint at `path`: a folder of Hugging Face files, a `.gguf` file, or a folder with one `.gguf` file
-    /// and no safetensors.
+    /// Opens the checkpoint at `path`: a folder of Hugging Face files, a `.gguf` file, or a folder
+    /// with one `.gguf` file and no safetensors.
     ///
     /// # Errors
     /// [`CheckpointError`] for anything that is missing, damaged or not modelled.

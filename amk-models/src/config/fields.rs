@@ -6,8 +6,8 @@ use super::Refusal;
 
 /// The fields of an object that nobody has read yet, and the refusals so far.
 ///
-/// Each getter takes its field out. A wrong type is recorded as a refusal and a harmless stand-in returned, so that one pass
-/// reports everything that is wrong.
+/// Each getter takes its field out. A wrong type is recorded as a refusal and a harmless stand-in
+/// returned, so that one pass reports everything that is wrong.
 pub(super) struct Fields {
     map: Map<String, Value>,
     /// Path of the object inside the file, with a final dot; empty at the top.

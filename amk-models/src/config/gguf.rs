@@ -1,7 +1,8 @@
 //! Reads the hyperparameters of a GGUF file (ggml, `docs/gguf.md`, "LLM").
 //!
-//! Keys under the architecture's own prefix (`llama.`) describe the mathematics, and each must be known. Keys under other
-//! prefixes describe the file (`general.`), the tokenizer, or tools; of them `general.type` and `split.count` are checked.
+//! Keys under the architecture's own prefix (`llama.`) describe the mathematics, and each must be
+//! known. Keys under other prefixes describe the file (`general.`), the tokenizer, or tools; of
+//! them `general.type` and `split.count` are checked.
 
 use std::path::Path;
 
@@ -53,8 +54,8 @@ const MUST_BE_OFF: [(&str, &str); 5] = [
 const END_TOKENS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
-/// Control tokens that end a text, a turn or a message though no key may say so (`special_eog_ids` of llama.cpp's
-/// `llama-vocab.cpp`).
+/// Control tokens that end a text, a turn or a message though no key may say so (`special_eog_ids`
+/// of llama.cpp's `llama-vocab.cpp`).
 const END_TEXTS: [&str; 21] = [
     "</s>",
     "<EOT>",
@@ -239,7 +240,8 @@ impl Keys<'_> {
         })
     }
 
-    /// A size from 1 to `limit`. A list with one value for every layer counts where all values are equal.
+    /// A size from 1 to `limit`. A list with one value for every layer counts where all values are
+    /// equal.
     fn size(&mut self, key: &str, limit: u64) -> Option<usize> {
         let full = self.full(key);
         let value = match self.metadata.get(&full) {

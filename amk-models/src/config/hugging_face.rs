@@ -136,7 +136,8 @@ fn read(fields: &mut Fields, model_type: &ModelType) -> ModelConfig {
     }
 }
 
-/// `architectures` names the class with a causal language-model head: another one has other tensors or another output.
+/// `architectures` names the class with a causal language-model head: another one has other tensors
+/// or another output.
 fn check_class(fields: &mut Fields, model_type: &ModelType) {
     let Some(classes) = fields.take("architectures") else { return };
     let expected = Value::from(vec![model_type.class]);
@@ -145,8 +146,9 @@ fn check_class(fields: &mut Fields, model_type: &ModelType) {
     }
 }
 
-/// transformers lets null stand for one key and value head per query head; it has other defaults for an absent field, which
-/// no published config relies on, so absence is refused where they differ.
+/// transformers lets null stand for one key and value head per query head; it has other defaults
+/// for an absent field, which no published config relies on, so absence is refused where they
+/// differ.
 fn kv_heads(fields: &mut Fields, model_type: &ModelType, heads: usize) -> usize {
     const FIELD: &str = "num_key_value_heads";
     if model_type.name != "llama" && fields.peek(FIELD).is_none() {

@@ -1,5 +1,5 @@
-//! Fields of a Hugging Face `config.json` that no model here computes with: those that must be switched off, and those without
-//! effect on the mathematics.
+//! Fields of a Hugging Face `config.json` that no model here computes with: those that must be
+//! switched off, and those without effect on the mathematics.
 
 use serde_json::Value;
 
@@ -118,9 +118,10 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
 /// Types of plain numbers, in which a file or a computation may be.
 const PLAIN_DTYPES: [&str; 4] = ["bfloat16", "float16", "float32", "float64"];
 
-/// Whether a field keeps account of a config's origin or of how Python runs the model, by its name and the kind of its value:
-/// a private attribute of transformers' classes (`_name_or_path`, `_attn_implementation_autoset`), a version, a name or path, an
-/// implementation, or a type of plain numbers. A number or a list says something else whatever the name
+/// Whether a field keeps account of a config's origin or of how Python runs the model, by its name
+/// and the kind of its value: a private attribute of transformers' classes (`_name_or_path`,
+/// `_attn_implementation_autoset`), a version, a name or path, an implementation, or a type of
+/// plain numbers. A number or a list says something else whatever the name
 /// (`_sliding_window_pattern`).
 pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
     match value {
@@ -134,8 +135,9 @@ pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
     }
 }
 
-/// Fields without effect on what a trained decoder computes: training, bookkeeping, the Python implementation, other tasks,
-/// and defaults of text generation, which come from `generation_config.json`.
+/// Fields without effect on what a trained decoder computes: training, bookkeeping, the Python
+/// implementation, other tasks, and defaults of text generation, which come from
+/// `generation_config.json`.
 pub(super) const HARMLESS: [&str; 60] = [
     // Bookkeeping, beside [`is_bookkeeping`].
     "finetuning_task",

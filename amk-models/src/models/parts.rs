@@ -1,4 +1,5 @@
-//! Parts that decoder layouts share: the same tensors under the same names in every Llama-like checkpoint.
+//! Parts that decoder layouts share: the same tensors under the same names in every Llama-like
+//! checkpoint.
 
 use amk::prelude::*;
 

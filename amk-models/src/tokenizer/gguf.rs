@@ -1,7 +1,7 @@
 //! Builds a tokenizer from the vocabulary inside a GGUF file (ggml, `docs/gguf.md`, "Tokenizer").
 //!
-//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) is built. SentencePiece vocabularies (`llama`) are refused: a
-//! `tokenizer.json` beside the file serves then.
+//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) is built. SentencePiece vocabularies (`llama`)
+//! are refused: a `tokenizer.json` beside the file serves then.
 
 use std::path::Path;
 
@@ -16,7 +16,8 @@ use crate::weights::gguf::Metadata;
 use super::pre_tokenizer::{PreTokenizer, pre_tokenizer};
 use super::{Tokenizer, TokenizerError};
 
-/// Token types (`llama_token_type`): control tokens are special, user-defined ones are matched whole but printed.
+/// Token types (`llama_token_type`): control tokens are special, user-defined ones are matched
+/// whole but printed.
 pub(crate) const CONTROL_TOKEN: i64 = 3;
 const USER_DEFINED_TOKEN: i64 = 4;
 
@@ -136,7 +137,8 @@ impl<'a> Parts<'a> {
         processing.map(Some).map_err(|error| self.invalid(error))
     }
 
-    /// The token with the id at `id_key`, if the switch at `switch` (by default `default`) says that it is added.
+    /// The token with the id at `id_key`, if the switch at `switch` (by default `default`) says
+    /// that it is added.
     fn added(
         &self,
         switch: &str,

@@ -26,8 +26,9 @@ impl MappedFile {
         if file.metadata().map_err(io)?.is_dir() {
             return Err(io(std::io::ErrorKind::IsADirectory.into()));
         }
-        // SAFETY: the mapping is private to this process and read-only. As with every mapped checkpoint, another process that
-        // truncates the file while it is in use ends this one with a bus error; nothing is written through the mapping.
+        // SAFETY: the mapping is private to this process and read-only. As with every mapped
+        // checkpoint, another process that truncates the file while it is in use ends this one with
+        // a bus error; nothing is written through the mapping.
         let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Self { path: path.to_owned(), bytes })
     }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Encoding, StoredTensor};
 use amk::ir::text::Shown;
 
-/// Suffixes of tensors that older exporters wrote and no implementation reads: the rotary frequencies, which follow from the
-/// config (transformers computes them, too, and ignores these).
+/// Suffixes of tensors that older exporters wrote and no implementation reads: the rotary
+/// frequencies, which follow from the config (transformers computes them, too, and ignores these).
 const HARMLESS_SUFFIXES: [&str; 1] = [".rotary_emb.inv_freq"];
 
 /// At most this many names are listed in a message.
@@ -14,8 +14,9 @@ const LISTED_NAMES: usize = 5;
 
 /// All tensors of a checkpoint under their Hugging Face names.
 ///
-/// A model [claims](Self::claim) each tensor it needs with the shape its layout gives, then calls [`finish`](Self::finish): a
-/// tensor nobody claimed means that the checkpoint has a part that the model does not compute, so it is refused.
+/// A model [claims](Self::claim) each tensor it needs with the shape its layout gives, then calls
+/// [`finish`](Self::finish): a tensor nobody claimed means that the checkpoint has a part that the
+/// model does not compute, so it is refused.
 #[derive(Debug, Default)]
 pub struct TensorSet {
     tensors: BTreeMap<String, StoredTensor>,
@@ -130,11 +131,13 @@ impl TensorSet {
         Ok(tensor.clone())
     }
 
-    /// Accounts for a repetition of `original` that some exporters write, such as `lm_head.weight` beside a tied embedding: it
-    /// may be absent, but where it is present it must hold the same bytes.
+    /// Accounts for a repetition of `original` that some exporters write, such as `lm_head.weight`
+    /// beside a tied embedding: it may be absent, but where it is present it must hold the same
+    /// bytes.
     ///
     /// # Errors
-    /// [`TensorError::Missing`] when there is no `original`, [`TensorError::NotADuplicate`] when the two differ.
+    /// [`TensorError::Missing`] when there is no `original`, [`TensorError::NotADuplicate`] when
+    /// the two differ.
     pub fn claim_duplicate(&mut self, name: &str, original: &str) -> Result<(), TensorError> {
         let Some(duplicate) = self.tensors.get(name) else { return Ok(()) };
         let source = self.tensors.get(original).ok_or_else(|| TensorError::Missing { name: original.to_owned() })?;

@@ -1,4 +1,5 @@
-//! Chat templates against transformers (`tests/golden/chat_*.json`), and templates that are wrong or hostile.
+//! Chat templates against transformers (`tests/golden/chat_*.json`), and templates that are wrong
+//! or hostile.
 
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chat::{ChatOptions, ChatTemplate, Message, TokenTexts};

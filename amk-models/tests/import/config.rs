@@ -120,7 +120,8 @@ fn absent_fields_have_the_defaults_of_transformers() {
     assert_eq!(read(&config).unwrap().head_dim, 128);
 }
 
-/// Models the reference implementation accepts and computes wrongly, and their relatives: (field, value, reason).
+/// Models the reference implementation accepts and computes wrongly, and their relatives: (field,
+/// value, reason).
 fn other_models() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("sliding_window", json!(4), "window"),
@@ -222,7 +223,8 @@ fn a_field_that_is_merely_unknown_can_be_allowed_by_its_name() {
     let nested = with(tiny_config(), json!({"rope_scaling": scaled(json!({"mrope_section": [1]}))}));
     let plain = with(tiny_config(), json!({"rope_scaling": scaled(json!({}))}));
     assert_eq!(allowing(&nested, &["rope_scaling.mrope_section"]).unwrap(), read(&plain).unwrap());
-    // What is known to change the mathematics is not unknown; and what remains must not contradict itself.
+    // What is known to change the mathematics is not unknown; and what remains must not contradict
+    // itself.
     let known = allowing(&with(tiny_config(), json!({"mlp_bias": true})), &["mlp_bias"]).unwrap_err();
     assert!(known.to_string().ends_with("biases on the feed-forward network are not modelled"), "{known}");
     let odd = with(

@@ -54,7 +54,8 @@ fn a_key_that_is_merely_unknown_can_be_allowed_by_its_name() {
 #[test]
 fn rows_of_llama_projections_are_put_back() {
     let mut checkpoint = open(&GgufBuilder::tiny_llama()).unwrap();
-    // Row r of the file starts with 8r. A head of four rows holds a0 b0 a1 b1; the model wants a0 a1 b0 b1.
+    // Row r of the file starts with 8r. A head of four rows holds a0 b0 a1 b1; the model wants a0
+    // a1 b0 b1.
     let mut firsts = |name: &str, rows: usize| -> Vec<f32> {
         let tensor = checkpoint.tensors.claim(name, &[rows, 8]).unwrap();
         tensor.to_f32().chunks(8).map(|row| row[0] / 8.0).collect()

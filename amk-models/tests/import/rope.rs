@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::support::{golden_json, tiny_config};
 
-/// The rotary embedding of a golden case. The one with partly rotated heads is of a model that GGUF files alone describe.
+/// The rotary embedding of a golden case. The one with partly rotated heads is of a model that GGUF
+/// files alone describe.
 fn rope(parameters: &Value) -> Rope {
     let mut parameters = parameters.clone();
     let partial = parameters.as_object_mut().unwrap().remove("partial_rotary_factor");

@@ -1,4 +1,5 @@
-//! Tokenizers against those of Hugging Face (`tests/golden/tokenizer_*.json`), and streamed decoding.
+//! Tokenizers against those of Hugging Face (`tests/golden/tokenizer_*.json`), and streamed
+//! decoding.
 
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::checkpoint::Checkpoint;

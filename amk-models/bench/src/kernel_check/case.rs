@@ -119,7 +119,8 @@ impl Case {
         Ok(Self { signature, operands, positions, token, kernel, instance, given, weights })
     }
 
-    /// What the function gives for the whole operands at the first position: a token as its row. `None` where it panics.
+    /// What the function gives for the whole operands at the first position: a token as its row.
+    /// `None` where it panics.
     pub(super) fn reference(&self, entry: &Entry) -> Option<Vec<f32>> {
         let pos = Pos(self.positions[0]);
         let operands = &self.operands[..self.signature.params.len()];
@@ -208,12 +209,14 @@ fn beside(
     Ok(())
 }
 
-/// The row that says which token it is of: two digits in turn, as bf16 has not all integers below [`TOKENS`].
+/// The row that says which token it is of: two digits in turn, as bf16 has not all integers below
+/// [`TOKENS`].
 fn row(token: u32) -> Vec<f32> {
     (0..WIDTH).map(|i| if i % 2 == 0 { token % 32 } else { token / 32 } as f32).collect()
 }
 
-/// Where the call is made: at the first position, around the end of the first block of a cache, and far beyond it.
+/// Where the call is made: at the first position, around the end of the first block of a cache, and
+/// far beyond it.
 fn positions(signature: &Signature, extent: u32, draw: &mut Draw) -> Vec<u32> {
     if !function::takes_pos(signature) {
         return vec![0];

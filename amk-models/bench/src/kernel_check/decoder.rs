@@ -1,9 +1,11 @@
-//! The device's fused bodies, in decoders of random sizes: an annotated function of two layers, in bf16, against its formulas in f64.
+//! The device's fused bodies, in decoders of random sizes: an annotated function of two layers, in
+//! bf16, against its formulas in f64.
 //!
-//! What bf16 does to a result is measured, not guessed: the function runs in f64 several times with every value that a call hands on
-//! rounded to one of its two bf16 neighbours at random, the nearer more often. The root mean square of what that changes is the unit of
-//! the error. Such a rounding deviates by half again as much as one to nearest, and a fused body rounds fewer values; what it rounds besides
-//! (the shares of a softmax) is averaged over positions.
+//! What bf16 does to a result is measured, not guessed: the function runs in f64 several times with
+//! every value that a call hands on rounded to one of its two bf16 neighbours at random, the nearer
+//! more often. The root mean square of what that changes is the unit of the error. Such a rounding
+//! deviates by half again as much as one to nearest, and a fused body rounds fewer values; what it
+//! rounds besides (the shares of a softmax) is averaged over positions.
 
 use super::CheckError;
 use super::draw::Draw;
@@ -24,8 +26,8 @@ use half::bf16;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The largest error of a logit in deviations. A normal error of a hundred thousand logits is within five; but the deviation is that of a few
-/// runs, and of all logits of a step.
+/// The largest error of a logit in deviations. A normal error of a hundred thousand logits is
+/// within five; but the deviation is that of a few runs, and of all logits of a step.
 pub const MOST_DEVIATIONS: f64 = 8.0;
 /// The same in f32: there every term of a sum is rounded, not the sum alone.
 pub const MOST_DEVIATIONS_OF_F32: f64 = 32.0;
@@ -37,7 +39,8 @@ const F32_PER_BF16: f64 = 65536.0;
 const NEAR: u32 = 201;
 /// Steps at the end of the context. The positions between are never written, so they hold 0.
 const FAR: u32 = 2;
-/// Layers at most. With one a step has hardly more chunks than the ring has slots: what it appends to a cache is soon asked for.
+/// Layers at most. With one a step has hardly more chunks than the ring has slots: what it appends
+/// to a cache is soon asked for.
 const LAYERS: u32 = 2;
 /// Elements of a query at most.
 const MOST_QUERY: u32 = 3072;
@@ -63,7 +66,8 @@ pub struct Expected {
 pub type Logits<T> = Vec<Vec<T>>;
 
 impl Decoder {
-    /// Random sizes, weights and schedule. `whole`: the device fuses all; else some calls are tasks of their own among the fused ones.
+    /// Random sizes, weights and schedule. `whole`: the device fuses all; else some calls are tasks
+    /// of their own among the fused ones.
     ///
     /// # Errors
     /// [`CheckError::NoShape`] where no such sizes were found.
@@ -135,8 +139,8 @@ impl Decoder {
         self.launches().into_iter().flat_map(|(first, tokens)| (first..).zip(tokens.iter().copied()))
     }
 
-    /// The annotated function in f32, at the first positions. At the last it would add up a thousand equal shares, whose roundings go in one
-    /// direction.
+    /// The annotated function in f32, at the first positions. At the last it would add up a
+    /// thousand equal shares, whose roundings go in one direction.
     pub fn eager(&mut self) -> Logits<f32> {
         let steps: Vec<_> = self.steps().take(self.near()).collect();
         steps.into_iter().map(|(pos, token)| (self.model.eager)(Token(token), Pos(pos)).into_vec()).collect()
@@ -249,7 +253,8 @@ impl Decoder {
 }
 
 impl Expected {
-    /// The largest error of the logits of the first steps in deviations, and the number of its step.
+    /// The largest error of the logits of the first steps in deviations, and the number of its
+    /// step.
     pub fn error(&self, found: &Logits<f32>) -> (f64, usize) {
         let of_step = |((exact, deviation), found): ((&Vec<Exact>, &f64), &Vec<f32>)| {
             let off = |(exact, &found): (&Exact, &f32)| (f64::from(found) - exact.value).abs() / deviation;
@@ -272,7 +277,8 @@ fn logits(machine: &mut Machine, token: u32, pos: u32) -> Result<Vec<Exact>, Che
     Ok(machine.step(token, pos)?.pop().unwrap_or_default())
 }
 
-/// Checks an annotated function on the CPU, in f32: a deviation is 2^-16 of what roundings to bf16 make.
+/// Checks an annotated function on the CPU, in f32: a deviation is 2^-16 of what roundings to bf16
+/// make.
 ///
 /// # Errors
 /// Any [`CheckError`].
@@ -325,7 +331,8 @@ pub fn path(family: Family) -> String {
 fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
     let (kv_heads, group) = (1 + draw.below(8), 1 + draw.below(8));
     let mut head_dim = draw.of(&[64, 128]);
-    // An input that is read in one pass; more rarely one of two passes behind one wait, or behind a wait each.
+    // An input that is read in one pass; more rarely one of two passes behind one wait, or behind a
+    // wait each.
     let mut ffn =
         if draw.below(4) == 0 { draw.of(&[2080, 3104]) + 32 * draw.below(15) } else { 32 * (8 + draw.below(32)) };
     let mut rotary = head_dim;
@@ -372,7 +379,8 @@ struct Drawn<'d> {
 impl Source for Drawn<'_> {
     fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {
         let (least, most) = match *request.shape {
-            // The terms of a product add up to a deviation of 1: a uniform number's is its range over the root of 12.
+            // The terms of a product add up to a deviation of 1: a uniform number's is its range
+            // over the root of 12.
             [_, k] if !request.name.contains("embed_tokens") => {
                 let most = f64::sqrt(3.0 / k as f64);
                 (-most, most)

@@ -31,7 +31,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A machine whose states hold what they are bound to, else 0; `None` where an instruction has no formula.
+    /// A machine whose states hold what they are bound to, else 0; `None` where an instruction has
+    /// no formula.
     ///
     /// # Errors
     /// A function that cannot be unrolled, a weight without a binding.
@@ -64,7 +65,8 @@ impl Machine {
         Ok(Some(Self { calls, kinds, arrays, names: Arc::new(names), tokens: Arc::new(tokens), rounding: None }))
     }
 
-    /// The same, where every value that a call hands on is rounded to bf16 at random: see [`Draw::rounded`].
+    /// The same, where every value that a call hands on is rounded to bf16 at random: see
+    /// [`Draw::rounded`].
     pub(super) fn rounding(&self, seed: u64) -> Self {
         Self { rounding: Some(Draw::new(seed)), ..self.clone() }
     }

@@ -1,7 +1,8 @@
 //! The annotated function that is one call of an instruction.
 //!
-//! What a GPU runs gives one vector in tiles of 8 and knows its positions from a state. Other calls stand beside the one under test to that
-//! end: the sum of its result and zeros, or a row of a table that says which token was chosen; an append to a cache.
+//! What a GPU runs gives one vector in tiles of 8 and knows its positions from a state. Other calls
+//! stand beside the one under test to that end: the sum of its result and zeros, or a row of a
+//! table that says which token was chosen; an append to a cache.
 
 use super::CheckError;
 use amk::Megakernel;
@@ -67,7 +68,8 @@ pub(super) fn takes(signature: &Signature, class: TensorClass) -> bool {
     signature.params.iter().any(|param| tensor(&param.kind))
 }
 
-/// The function. Weights and states are the fields of its parameter `w`; `floats` are the call's float parameters by name.
+/// The function. Weights and states are the fields of its parameter `w`; `floats` are the call's
+/// float parameters by name.
 pub(super) fn function(
     signature: &Signature,
     dims: impl Iterator<Item = String>,
@@ -99,7 +101,8 @@ pub(super) fn function(
         builder.companion("amk_kernels::kv_append", vec![cache, Arg::Value(x), Arg::Pos], &width)?;
     }
     let graph = builder.graph(&signature.name, dims.collect(), results, weights);
-    // A megakernel is a static in every other program; here each case leaves a few hundred bytes behind.
+    // A megakernel is a static in every other program; here each case leaves a few hundred bytes
+    // behind.
     let json = serde_json::to_string(&graph).map_err(|error| CheckError::Graph(error.to_string()))?;
     Ok(Megakernel::new("case", json.leak()))
 }

@@ -9,12 +9,14 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Oracle {
-    /// The instruction's formula in f64. Errors are in epsilons of f32, relative to the sum of the magnitudes of an element's terms.
+    /// The instruction's formula in f64. Errors are in epsilons of f32, relative to the sum of the
+    /// magnitudes of an element's terms.
     F64,
-    /// The Rust function, where there is no formula. Errors are in epsilons of f32, relative to the largest element.
+    /// The Rust function, where there is no formula. Errors are in epsilons of f32, relative to the
+    /// largest element.
     Function,
-    /// The function's formulas in f64. Errors are in deviations: what rounding every value that a call hands on to bf16 does to a result,
-    /// root mean square.
+    /// The function's formulas in f64. Errors are in deviations: what rounding every value that a
+    /// call hands on to bf16 does to a result, root mean square.
     Deviation,
 }
 
@@ -70,7 +72,8 @@ pub(super) fn largest(errors: impl IntoIterator<Item = f64>) -> f64 {
     errors.into_iter().fold(0.0, |worst, error| if larger(worst, error) { error } else { worst })
 }
 
-/// The largest error in epsilons of f32, relative to the magnitudes. What is never rounded must be the same.
+/// The largest error in epsilons of f32, relative to the magnitudes. What is never rounded must be
+/// the same.
 pub(super) fn from_exact(exact: &[Exact], found: &[f32]) -> f64 {
     if exact.len() != found.len() {
         return f64::INFINITY;

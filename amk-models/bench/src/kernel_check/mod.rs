@@ -1,5 +1,6 @@
-//! Checks every registered instruction by itself: calls on operands of random sizes, cut into tiles and run by a VM at several positions,
-//! against the instruction's formula in f64 ([`mod@amk::formula`]) and its Rust function. The device's fused bodies compute several calls at
+//! Checks every registered instruction by itself: calls on operands of random sizes, cut into tiles
+//! and run by a VM at several positions, against the instruction's formula in f64
+//! ([`mod@amk::formula`]) and its Rust function. The device's fused bodies compute several calls at
 //! once; they are checked in decoders of random sizes ([`decoder_on_cuda`]).
 //!
 //! | run | compared with | bound |
@@ -38,10 +39,12 @@ use function::Given;
 use measure::{from_exact, from_function, largest, same};
 use std::path::Path;
 
-/// The largest error against a formula, in epsilons of f32, relative to the sum of the magnitudes of an element's terms: a few roundings,
-/// and functions of the device that are two units off. Longer sums round more often, but not all in one direction.
+/// The largest error against a formula, in epsilons of f32, relative to the sum of the magnitudes
+/// of an element's terms: a few roundings, and functions of the device that are two units off.
+/// Longer sums round more often, but not all in one direction.
 pub const MOST_EPSILONS: f64 = 4.0;
-/// The largest error against a Rust function, in epsilons of f32, relative to the largest element of the results.
+/// The largest error against a Rust function, in epsilons of f32, relative to the largest element
+/// of the results.
 pub const MOST_EPSILONS_OF_FUNCTION: f64 = 64.0;
 
 /// Why a check could not be made.
@@ -97,7 +100,8 @@ struct Seen {
     states: Vec<f32>,
 }
 
-/// Checks an instruction on the CPU: the Rust function, and tiles of it on several workers of the CPU VM, which must give the same bits.
+/// Checks an instruction on the CPU: the Rust function, and tiles of it on several workers of the
+/// CPU VM, which must give the same bits.
 ///
 /// # Errors
 /// Any [`CheckError`].
@@ -182,7 +186,8 @@ fn distance((results, states): &ExactCase, seen: &Seen) -> f64 {
     largest(of_results.chain([from_exact(states, &seen.states)]))
 }
 
-/// Checks an instruction's device body on the first GPU, on tiles of 1 to all workers. `cache` keeps compiled device code.
+/// Checks an instruction's device body on the first GPU, on tiles of 1 to all workers. `cache`
+/// keeps compiled device code.
 ///
 /// # Errors
 /// Any [`CheckError`].
@@ -253,7 +258,8 @@ pub fn instructions() -> Result<Vec<&'static Entry>, CheckError> {
     Ok(Registry::linked()?.iter().collect())
 }
 
-/// The element types in which an instruction's weights may be on the CPU, or on a GPU: one where it takes none.
+/// The element types in which an instruction's weights may be on the CPU, or on a GPU: one where it
+/// takes none.
 ///
 /// # Errors
 /// [`CheckError::Registry`].

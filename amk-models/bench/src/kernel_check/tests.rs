@@ -116,7 +116,8 @@ fn calls_are_made_around_the_first_block_and_far_beyond_it() {
     }
 }
 
-/// Every case that a GPU would run: planned, verified and encoded; one of each instruction compiled for one target.
+/// Every case that a GPU would run: planned, verified and encoded; one of each instruction compiled
+/// for one target.
 #[test]
 fn cases_for_a_gpu_are_planned_and_compiled() {
     let wrong = ["narrowed", "cut_short"].map(entry);
@@ -234,7 +235,8 @@ const FAULTS: [Fault; 6] = [
     }),
 ];
 
-/// Without a GPU: what only rounds to bf16 is right, and a call that is wrong in one place is found.
+/// Without a GPU: what only rounds to bf16 is right, and a call that is wrong in one place is
+/// found.
 #[test]
 fn roundings_are_told_from_faults() {
     let decoder = Decoder::random(FAMILIES[2], target(), true, &mut Draw::new(4)).expect("a decoder");

@@ -1,4 +1,5 @@
-//! Schedules measured on the GPU: two VMs, that of the incumbent and that of the candidate, timed in turn.
+//! Schedules measured on the GPU: two VMs, that of the incumbent and that of the candidate, timed
+//! in turn.
 
 use super::log::LogError;
 use super::search::{Measure, Outcome};

@@ -48,8 +48,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads the rows of a file, which need not exist; new ones are appended to it. A line that is no row, such as one that was cut
-    /// when a search was stopped, is skipped.
+    /// Reads the rows of a file, which need not exist; new ones are appended to it. A line that is
+    /// no row, such as one that was cut when a search was stopped, is skipped.
     ///
     /// # Errors
     /// When the file cannot be read or written.

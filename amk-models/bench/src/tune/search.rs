@@ -18,7 +18,8 @@ pub trait Measure {
     /// Legal schedules one step away.
     fn neighbours(&self, schedule: &DeviceSchedule) -> Vec<DeviceSchedule>;
 
-    /// Microseconds a token that the cost model expects, mean over the positions; `None` where the schedule has no plan.
+    /// Microseconds a token that the cost model expects, mean over the positions; `None` where the
+    /// schedule has no plan.
     fn predict(&mut self, schedule: &DeviceSchedule) -> Option<f64>;
 
     /// Times both, sample by sample in turn.
@@ -55,8 +56,9 @@ pub struct Found {
     pub measured: usize,
 }
 
-/// Searches from `start`: neighbours of the best schedule so far, each tried once, field by field in turn, and of a field the cheapest by
-/// the cost model first. `see` gets each row and the number of trials before it.
+/// Searches from `start`: neighbours of the best schedule so far, each tried once, field by field
+/// in turn, and of a field the cheapest by the cost model first. `see` gets each row and the number
+/// of trials before it.
 ///
 /// # Errors
 /// Those of the measurer and of the log.

@@ -43,8 +43,8 @@ impl Store {
         Self { folder }
     }
 
-    /// The file of a model on a GPU. Its name depends on the dims but for the context, on the GPU and on the device code: a schedule that
-    /// was found with other code is none.
+    /// The file of a model on a GPU. Its name depends on the dims but for the context, on the GPU
+    /// and on the device code: a schedule that was found with other code is none.
     pub fn file(&self, model: &Model, target: &GpuTarget, code: DeviceCode) -> PathBuf {
         let mut hash = DefaultHasher::new();
         let dims = model.instance.dims.iter().filter(|(name, _)| *name != "CONTEXT");

@@ -16,9 +16,10 @@ use std::process::ExitCode;
 
 /// Time decode steps.
 ///
-/// No time is shown before the VM's logits equal those of the annotated function: on the CPU bit for bit, on a GPU within what
-/// bf16 allows. On a GPU every time stands beside the read ceiling, which a bare ring of the same copies reaches in the same run,
-/// beside what the cost model says, and beside peers on the same shapes where PyTorch is installed.
+/// No time is shown before the VM's logits equal those of the annotated function: on the CPU bit
+/// for bit, on a GPU within what bf16 allows. On a GPU every time stands beside the read ceiling,
+/// which a bare ring of the same copies reaches in the same run, beside what the cost model says,
+/// and beside peers on the same shapes where PyTorch is installed.
 #[derive(clap::Args)]
 pub(crate) struct Bench {
     #[command(flatten)]
@@ -37,8 +38,9 @@ pub(crate) struct Bench {
     samples: Option<u16>,
     #[command(flatten)]
     schedule: ScheduleArg,
-    /// Time the schedule without each of its parts, in turn with the whole: counters and barriers instead of packets, no pace,
-    /// shallower rings, one split, no fusion. On a GPU; no peers, no picture.
+    /// Time the schedule without each of its parts, in turn with the whole: counters and barriers
+    /// instead of packets, no pace, shallower rings, one split, no fusion. On a GPU; no peers, no
+    /// picture.
     #[arg(long, conflicts_with_all = ["peers", "svg"])]
     ablate: bool,
     /// What to time beside it, on a GPU [default: cublas].
@@ -46,7 +48,8 @@ pub(crate) struct Bench {
     peers: Vec<Peers>,
     #[command(flatten)]
     threads: ThreadsArg,
-    /// How weights are held in memory; on a GPU f32 computes in f32 by generic tasks, else it is bf16.
+    /// How weights are held in memory; on a GPU f32 computes in f32 by generic tasks, else it is
+    /// bf16.
     #[arg(long, default_value = "auto")]
     weights: Weights,
     /// Write JSON; `-` writes it to standard output instead of the table.
@@ -64,7 +67,8 @@ enum Peers {
     None,
     /// PyTorch with the step in a CUDA graph.
     Cublas,
-    /// Kernels chained by programmatic dependent launch in a CUDA graph, where they compute what PyTorch does.
+    /// Kernels chained by programmatic dependent launch in a CUDA graph, where they compute what
+    /// PyTorch does.
     Pdl,
     /// torch.compile with max-autotune, which takes minutes.
     Compiled,
@@ -122,7 +126,8 @@ impl Bench {
         PEERS.into_iter().filter(|peer| asked.iter().any(|of| of.all().contains(peer))).collect()
     }
 
-    /// Those of the positions from which the steps end within `limit` positions; the others are told.
+    /// Those of the positions from which the steps end within `limit` positions; the others are
+    /// told.
     fn positions(&self, name: &str, limit: u32) -> Result<Vec<u32>> {
         let last = last_start(self.steps, limit)?;
         let (positions, outside): (Vec<u32>, Vec<u32>) = self.positions.iter().partition(|&&position| position <= last);

@@ -2,13 +2,14 @@
 
 use std::cmp::Ordering;
 
-/// How many of the likeliest tokens the first look of top-p sorts; real distributions rarely need more.
+/// How many of the likeliest tokens the first look of top-p sorts; real distributions rarely need
+/// more.
 const FIRST_LOOK: usize = 256;
 /// How much further each next look goes.
 const NEXT_LOOK: usize = 8;
 
-/// Tokens with the logarithm of their weight relative to the likeliest token: `(logit - highest logit) / temperature`, so at
-/// most 0.
+/// Tokens with the logarithm of their weight relative to the likeliest token:
+/// `(logit - highest logit) / temperature`, so at most 0.
 pub(super) struct Candidates {
     tokens: Vec<(u32, f32)>,
 }
@@ -18,7 +19,8 @@ impl Candidates {
     pub(super) fn new(logits: &[f32], likeliest: u32, temperature: f32) -> Self {
         let highest = logits[likeliest as usize];
         let weighted = (0..).zip(logits).map(|(id, logit)| (id, (logit - highest) / temperature));
-        // A tiny temperature makes 0/0 of nothing and -inf of every other token, which then never wins.
+        // A tiny temperature makes 0/0 of nothing and -inf of every other token, which then never
+        // wins.
         Self { tokens: weighted.filter(|(_, log_weight)| !log_weight.is_nan()).collect() }
     }
 

@@ -57,8 +57,9 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// A count of `what`, each of which takes at least `least_bytes` of the file: at most `limit`, and no more than fit into
-    /// the bytes left. So a hostile count is refused before anything is allocated for it.
+    /// A count of `what`, each of which takes at least `least_bytes` of the file: at most `limit`,
+    /// and no more than fit into the bytes left. So a hostile count is refused before anything is
+    /// allocated for it.
     pub(super) fn count(&mut self, what: &'static str, limit: u64, least_bytes: u64) -> Result<usize, FormatError> {
         let start = self.at;
         let found = self.u64(what)?;

@@ -14,7 +14,8 @@ pub const MAGIC: [u8; 4] = *b"GGUF";
 const MAX_TENSORS: u64 = 1 << 17;
 /// Most dimensions of a tensor (`GGML_MAX_DIMS`).
 const MAX_RANK: u32 = 4;
-/// Tensor data starts at, and each tensor is placed at, a multiple of this where the metadata does not say otherwise.
+/// Tensor data starts at, and each tensor is placed at, a multiple of this where the metadata does
+/// not say otherwise.
 const DEFAULT_ALIGNMENT: u64 = 32;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
@@ -144,7 +145,8 @@ fn extent(
     let elements = shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
     let too_large = || format!("{encoding} {shape:?} is larger than any file");
     let elements = elements.and_then(|elements| usize::try_from(elements).ok()).ok_or_else(too_large)?;
-    // Tensors of a type that is not decoded cannot be claimed; their extent is unknown and taken as empty.
+    // Tensors of a type that is not decoded cannot be claimed; their extent is unknown and taken as
+    // empty.
     let len = match encoding {
         Encoding::Other(_) => 0,
         _ => encoding.byte_len(elements).ok_or_else(too_large)? as u64,
@@ -179,7 +181,8 @@ fn check_apart(file: &MappedFile, tensors: &[StoredTensor]) -> Result<(), Format
     Ok(())
 }
 
-/// The encoding of a tensor type code (`ggml_type`). Types that a file may hold but that are not decoded are named.
+/// The encoding of a tensor type code (`ggml_type`). Types that a file may hold but that are not
+/// decoded are named.
 fn encoding(code: u32) -> Option<Encoding> {
     Some(match code {
         0 => Encoding::F32,
