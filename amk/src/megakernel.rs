@@ -93,8 +93,8 @@ impl Megakernel {
         })
     }
 
-    /// The program for an instance, declared or made from a checkpoint's configuration: by `schedule`, or where it is `None` by
-    /// the instance's own or the function's.
+    /// The program for an instance, declared or made from a checkpoint's configuration: by
+    /// `schedule`, or where it is `None` by the instance's own or the function's.
     ///
     /// # Errors
     /// [`MegakernelError::Lower`].

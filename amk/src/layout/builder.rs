@@ -5,7 +5,8 @@ use crate::tensor::{ShapeError, State, Weight};
 use amk_ir::expr::Expr;
 use std::collections::BTreeMap;
 
-/// Where a [`Builder`] gets weights, tables, parameters and flags. Paths start at the struct: `layers[3].attn.q`.
+/// Where a [`Builder`] gets weights, tables, parameters and flags. Paths start at the struct:
+/// `layers[3].attn.q`.
 pub trait Source {
     /// A checkpoint's tensor.
     ///
@@ -91,7 +92,8 @@ pub enum BuildError {
     },
 }
 
-/// Hands a layout its fields. The methods are called in the order of the fields; shapes are expressions over dims.
+/// Hands a layout its fields. The methods are called in the order of the fields; shapes are
+/// expressions over dims.
 pub struct Builder<'s> {
     source: &'s mut dyn Source,
     dims: &'s BTreeMap<String, u32>,
@@ -145,8 +147,8 @@ impl Source for Nothing {
 }
 
 impl Builder<'_> {
-    /// A checkpoint's tensor. Parts in braces of the names (`{l}`) stand for the indices of the lists around the field,
-    /// outermost first.
+    /// A checkpoint's tensor. Parts in braces of the names (`{l}`) stand for the indices of the
+    /// lists around the field, outermost first.
     ///
     /// # Errors
     /// As [`Source::weight`], and when the tensor has another shape.

@@ -1,4 +1,5 @@
-//! Structs of weights and states at run time: how a loader fills them and how a VM finds their tensors.
+//! Structs of weights and states at run time: how a loader fills them and how a VM finds their
+//! tensors.
 
 mod builder;
 mod visitor;
@@ -6,7 +7,8 @@ mod visitor;
 pub use builder::{BuildError, Builder, Source, SourceError, WeightRequest, build, zeroed};
 pub use visitor::{Leaf, Visitor, visit};
 
-/// A struct of weights, states, tables, parameters, dims and flags. `#[derive(WeightLayout)]` implements it.
+/// A struct of weights, states, tables, parameters, dims and flags. `#[derive(WeightLayout)]`
+/// implements it.
 pub trait WeightLayout: Sized {
     /// The [`amk_ir::layout::Layout`] as JSON.
     const LAYOUT: &'static str;

@@ -29,8 +29,9 @@ pub struct Linked {
 }
 
 impl Registry {
-    /// Looks up what a program calls and compares: the instructions' declarations with the functions' signatures, and each call's
-    /// operands, parameters and tiles with what the function takes. Instructions that are not called do not matter.
+    /// Looks up what a program calls and compares: the instructions' declarations with the
+    /// functions' signatures, and each call's operands, parameters and tiles with what the function
+    /// takes. Instructions that are not called do not matter.
     pub fn link(&self, program: &Program) -> Linked {
         let mut linker =
             Linker { registry: self, program, seen: HashMap::new(), forms: HashMap::new(), out: Linked::default() };

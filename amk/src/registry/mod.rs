@@ -1,7 +1,8 @@
 //! The registry: every `#[instruction]` of every linked crate, by path.
 //!
-//! `#[instruction]` submits an [`Entry`] through `inventory`, which works at link time: an instruction is found when the binary
-//! uses its crate, also by no more than `use that_crate as _;`.
+//! `#[instruction]` submits an [`Entry`] through `inventory`, which works at link time: an
+//! instruction is found when the binary uses its crate, also by no more than
+//! `use that_crate as _;`.
 
 mod frame;
 mod link;

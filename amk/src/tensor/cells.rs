@@ -12,7 +12,8 @@ pub(crate) struct Cells {
     layout: Layout,
 }
 
-// SAFETY: the bytes are plain data that any thread may own; accesses are the business of whoever uses `first`.
+// SAFETY: the bytes are plain data that any thread may own; accesses are the business of whoever
+// uses `first`.
 unsafe impl Send for Cells {}
 // SAFETY: `&Cells` gives out nothing but a raw pointer.
 unsafe impl Sync for Cells {}
@@ -21,10 +22,11 @@ impl Cells {
     /// Alignment in bytes: a cache line, and the widest vector register.
     pub(crate) const ALIGN: usize = 64;
 
-    /// `bytes` bytes, all 0; `None` where there is no such memory. Memory that is never written takes no room: a cache for a
-    /// long context costs what is used of it.
+    /// `bytes` bytes, all 0; `None` where there is no such memory. Memory that is never written
+    /// takes no room: a cache for a long context costs what is used of it.
     pub(crate) fn zeroed(bytes: usize) -> Option<Self> {
-        // The system has zeroed pages at hand for its own alignment only; for a larger one it would write them.
+        // The system has zeroed pages at hand for its own alignment only; for a larger one it would
+        // write them.
         let layout = Layout::from_size_align(bytes.checked_add(Self::ALIGN)?, align_of::<u128>()).ok()?;
         // SAFETY: the layout's size is not 0.
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;

@@ -37,8 +37,8 @@ impl Bindings {
         Self::default()
     }
 
-    /// Adds the leaves of a layout under the name of the kernel's parameter. Weights are shared; states are copied when a VM is
-    /// made and need not be given: they start as 0.
+    /// Adds the leaves of a layout under the name of the kernel's parameter. Weights are shared;
+    /// states are copied when a VM is made and need not be given: they start as 0.
     #[must_use]
     pub fn layout<T: WeightLayout>(mut self, parameter: &str, layout: &T) -> Self {
         visit(parameter, layout, |path, leaf| match leaf {
@@ -93,7 +93,8 @@ impl Bindings {
         &self.flags
     }
 
-    /// The instance with the bound floats and flags where it names none: a program lowered for it is one that these bindings fit.
+    /// The instance with the bound floats and flags where it names none: a program lowered for it
+    /// is one that these bindings fit.
     #[must_use]
     pub fn complete(&self, instance: &Instance) -> Instance {
         let mut complete = instance.clone();

@@ -48,7 +48,8 @@ pub(super) struct Engine {
     wanted: Box<[AtomicU64]>,
     /// The next ticket of the launch.
     pub(super) ticket: AtomicU64,
-    /// Work finished since the VM was made: a worker's whole step where queues are static, else a task.
+    /// Work finished since the VM was made: a worker's whole step where queues are static, else a
+    /// task.
     progress: Counter,
     aborted: AtomicBool,
     failure: Mutex<Option<VmError>>,
@@ -94,7 +95,8 @@ impl Engine {
         let (step, plan) = (&launch.steps[number], &self.plan.tasks[id.index()]);
         let locals = self.locals[worker.index()].first();
         let moment = Moment { step: launch.first + number as u64, pos: step.pos, locals };
-        // SAFETY: the program is verified, its waits are over, and the local memory is this worker's.
+        // SAFETY: the program is verified, its waits are over, and the local memory is this
+        // worker's.
         if let Err(failure) = unsafe { task::run(plan, moment, &step.tokens, frame) } {
             return Err(self.fail(self.failed_task(worker, id, failure)));
         }

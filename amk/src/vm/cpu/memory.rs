@@ -134,8 +134,8 @@ fn cells(buffer: &Buffer, arena: Option<&Arc<Cells>>) -> Result<(Arc<Cells>, usi
     }
 }
 
-/// The offset of each local buffer in its worker's memory, and the size of that memory: a task's buffers lie one after the
-/// other, and the next task starts again at 0.
+/// The offset of each local buffer in its worker's memory, and the size of that memory: a task's
+/// buffers lie one after the other, and the next task starts again at 0.
 fn locals(program: &Program) -> (Vec<usize>, usize) {
     let mut offsets = vec![None; program.buffers.len()];
     let mut most = 0;
@@ -161,7 +161,8 @@ pub(super) fn misshaped(buffer: &Buffer, found: &[usize]) -> Result<(), VmError>
     Err(VmError::Misshaped { buffer: buffer.name.clone(), expected: buffer.shape.clone(), found: found.to_vec() })
 }
 
-/// The bound weight. Its element type may be another than the program's: instructions read all of them.
+/// The bound weight. Its element type may be another than the program's: instructions read all of
+/// them.
 fn bound_weight(buffer: &Buffer, bindings: &Bindings) -> Result<Weight, VmError> {
     let weight =
         bindings.weights().get(&buffer.name).ok_or_else(|| VmError::Unbound { buffer: buffer.name.clone() })?;

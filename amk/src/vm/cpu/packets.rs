@@ -1,7 +1,9 @@
-//! Packets as counters: each task that writes packets has a counter of its own, which every reader of what it wrote waits for.
+//! Packets as counters: each task that writes packets has a counter of its own, which every reader
+//! of what it wrote waits for.
 //!
-//! A packet's reader waits for the epoch in each word. In an accepted program a word is written once a step and before (in
-//! eager order) it is read, so waiting for the words is waiting for their writers' tasks.
+//! A packet's reader waits for the epoch in each word. In an accepted program a word is written
+//! once a step and before (in eager order) it is read, so waiting for the words is waiting for
+//! their writers' tasks.
 
 use super::plan::WaitPlan;
 use amk_ir::{Exchange, Program, Region, TaskId};

@@ -1,4 +1,5 @@
-//! The program made ready to run: functions instead of paths, memory instead of buffers, counters instead of events.
+//! The program made ready to run: functions instead of paths, memory instead of buffers, counters
+//! instead of events.
 
 use super::area::Area;
 use super::error::{Role, VmError};

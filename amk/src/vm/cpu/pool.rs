@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Looks for the next launch before a thread goes to sleep: the time between two steps of a decoder is short.
+/// Looks for the next launch before a thread goes to sleep: the time between two steps of a decoder
+/// is short.
 const LOOKS: u32 = 2000;
 
 /// Threads for all workers but worker 0, which is the caller's.
@@ -100,7 +101,8 @@ impl Gate {
     fn open(&self, order: Order) {
         let mut current = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         *current = order;
-        // With the lock held: a thread that has just seen the old number is then asleep when it is notified.
+        // With the lock held: a thread that has just seen the old number is then asleep when it is
+        // notified.
         self.number.fetch_add(1, Ordering::Release);
         drop(current);
         self.opened.notify_all();

@@ -1,5 +1,5 @@
-//! Tables at run time: what a task has written is checked against the table's contract, and then decides on tiles, counts and
-//! counters.
+//! Tables at run time: what a task has written is checked against the table's contract, and then
+//! decides on tiles, counts and counters.
 
 use super::area::{Area, Moment};
 use super::error::{Breach, Role, VmError};
@@ -226,7 +226,8 @@ impl RoutedTask {
         }
     }
 
-    /// Counters and the counts that the task waits for, where signals that no table decides are `fan_in` a step.
+    /// Counters and the counts that the task waits for, where signals that no table decides are
+    /// `fan_in` a step.
     ///
     /// # Safety
     /// The task's other waits are over.
