@@ -1,4 +1,5 @@
-//! The crates depend on each other one way, and `amk-ir` on next to nothing: read from `cargo metadata`.
+//! The crates depend on each other one way, and `amk-ir` on next to nothing: read from
+//! `cargo metadata`.
 
 mod book;
 mod manifests;
@@ -67,7 +68,8 @@ fn against_order(metadata: &Value) -> Vec<String> {
     found
 }
 
-/// Crates linked into a workspace crate: all it needs, but not what a procedural macro needs to run in the compiler.
+/// Crates linked into a workspace crate: all it needs, but not what a procedural macro needs to run
+/// in the compiler.
 fn linked(metadata: &Value, root: &str) -> BTreeSet<String> {
     let package = |id: &str| {
         metadata["packages"]

@@ -1,4 +1,5 @@
-//! The checker of certificates against the oracle, on certificates that no verifier has made, and on those of the verifier.
+//! The checker of certificates against the oracle, on certificates that no verifier has made, and
+//! on those of the verifier.
 
 use amk_checker::{Refusal, check};
 use amk_ir::certificate::Certificate;

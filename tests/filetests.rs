@@ -1,11 +1,13 @@
 //! Filetests: each `.amk` file says on its lines what is wrong with them.
 //!
-//! `; error: AMK0302 race on ..` at the end of a line expects a violation of that code at the line, with that text in its
-//! headline; a text that cannot be read says `; error: ` and a part of the cause. A file without such a comment is accepted.
+//! `; error: AMK0302 race on ..` at the end of a line expects a violation of that code at the line,
+//! with that text in its headline; a text that cannot be read says `; error: ` and a part of the
+//! cause. A file without such a comment is accepted.
 //!
-//! A file that starts with `; test lower` or `; test schedule` is a graph. It is checked and lowered
-//! for each of its instances. Findings stand at the line of their call, or at the instance. Without
-//! any, the programs or the decisions of the schedule stand as comments behind `; expected:`.
+//! A file that starts with `; test lower` or `; test schedule` is a graph. It is checked and
+//! lowered for each of its instances. Findings stand at the line of their call, or at the instance.
+//! Without any, the programs or the decisions of the schedule stand as comments behind
+//! `; expected:`.
 //!
 //! `AMK_BLESS=1 cargo test -p amk-tests filetests::` writes the comments anew.
 

@@ -1,5 +1,5 @@
-//! Generic tasks on the GPU: every call by its instruction's own device body. Plans, images and device code need no GPU; the rest
-//! says "skipped" without one.
+//! Generic tasks on the GPU: every call by its instruction's own device body. Plans, images and
+//! device code need no GPU; the rest says "skipped" without one.
 
 use crate::gpu;
 use amk::ir::graph::Instance;

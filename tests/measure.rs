@@ -1,4 +1,5 @@
-//! What is measured on a GPU: traces, schedules that are exchanged, the read ceiling. Says "skipped" without one.
+//! What is measured on a GPU: traces, schedules that are exchanged, the read ceiling. Says
+//! "skipped" without one.
 
 use crate::gpu;
 use amk_bench::relative_error;

@@ -1,4 +1,5 @@
-//! Names that try to forge lines: what is said of a program is said on our lines, whatever its names are.
+//! Names that try to forge lines: what is said of a program is said on our lines, whatever its
+//! names are.
 
 use amk::registry::Registry;
 use amk::vm::Bindings;

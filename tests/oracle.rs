@@ -4,7 +4,8 @@ use amk_tests::generate::{self, Rng, Size};
 use amk_tests::oracle::{self, Launch, Verdict, judge};
 use amk_tests::soundness::Family;
 
-/// A program of copies: `t0` writes `x[0..2]`, `t1` writes `x[2..4]`, `t2` reads what `read` says and writes `y`.
+/// A program of copies: `t0` writes `x[0..2]`, `t1` writes `x[2..4]`, `t2` reads what `read` says
+/// and writes `y`.
 fn two_producers(steps: &str, producers: [&str; 2], read: &str, queues: &str) -> Verdict {
     judge(&format!(
         r#"program @two
@@ -201,7 +202,8 @@ ticket 2: t0
     expect(judge(&program.replace("WRITTEN", "0..1")), "uninitialised");
 }
 
-/// Tasks as one event, or starts and ends apart with a memory of values: both see the same races and deadlocks.
+/// Tasks as one event, or starts and ends apart with a memory of values: both see the same races
+/// and deadlocks.
 #[test]
 fn whole_tasks_show_all_that_starts_and_ends_show() {
     let mut counts = [0; 4];

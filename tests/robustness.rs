@@ -1,7 +1,7 @@
 //! Nothing that comes from outside makes the readers or the verifier panic.
 //!
-//! Each test takes some tens of thousands of inputs; `AMK_RUNS=1000000 cargo test --release -p amk-tests robustness::`
-//! takes as many as it says.
+//! Each test takes some tens of thousands of inputs;
+//! `AMK_RUNS=1000000 cargo test --release -p amk-tests robustness::` takes as many as it says.
 
 use amk_ir::dot;
 use amk_ir::text::{parse, print};
@@ -103,7 +103,8 @@ fn arbitrary_programs_are_decided() {
     }
 }
 
-/// Texts that would take minutes or gigabytes if something in them were looked at twice for each, or believed.
+/// Texts that would take minutes or gigabytes if something in them were looked at twice for each,
+/// or believed.
 #[test]
 fn what_is_long_or_deep_is_read_at_once_or_refused() {
     const MANY: usize = 200_000;

@@ -1,6 +1,8 @@
-//! Programs with tables: accepted exactly if every routing is safe, but for what the verifier's head comment says it refuses.
+//! Programs with tables: accepted exactly if every routing is safe, but for what the verifier's
+//! head comment says it refuses.
 //!
-//! The large run is `cargo run --release -p amk-tests --bin soundness -- --routed --programs 300000`.
+//! The large run is
+//! `cargo run --release -p amk-tests --bin soundness -- --routed --programs 300000`.
 
 use amk_ir::{Program, text};
 use amk_tests::routed::{self, compare, mutate::Class};

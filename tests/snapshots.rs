@@ -1,4 +1,5 @@
-//! Graph and program of one layer of each model, as text: a change of lowering shows as a difference of these files.
+//! Graph and program of one layer of each model, as text: a change of lowering shows as a
+//! difference of these files.
 
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;

@@ -14,7 +14,8 @@ use amk_tests::soundness::near::NearMiss;
 use amk_tests::soundness::{Count, Difference, Family, Label, Tally, codes, draw, opinion};
 use std::fmt::Write;
 
-/// Refused without need, but for moving packets of pipelined tickets, which the verifier does not follow.
+/// Refused without need, but for moving packets of pipelined tickets, which the verifier does not
+/// follow.
 fn needless(tally: &Tally) -> Vec<&str> {
     tally.rejects.keys().map(String::as_str).filter(|cause| !cause.starts_with("AMK0505")).collect()
 }
@@ -158,7 +159,8 @@ fn larger_bounds_decide_alike() {
     assert!(accepted > 500, "{accepted}");
 }
 
-/// `corpus/*.amk`: programs that once told the two apart, or are worth keeping; the first line says `; safe` or why not.
+/// `corpus/*.amk`: programs that once told the two apart, or are worth keeping; the first line says
+/// `; safe` or why not.
 #[test]
 fn corpus() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");

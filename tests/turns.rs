@@ -1,4 +1,5 @@
-//! How attention deals out positions to warps (`turns.cuh`), compiled for this machine. Without a C++ compiler it says "skipped".
+//! How attention deals out positions to warps (`turns.cuh`), compiled for this machine. Without a
+//! C++ compiler it says "skipped".
 
 use crate::native;
 use std::process::Command;

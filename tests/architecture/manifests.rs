@@ -48,8 +48,8 @@ fn names(code: &str, krate: &str) -> bool {
     })
 }
 
-/// Dependencies that no code of their crate names. Those of libraries and binaries are looked for in
-/// their sources, those of tests everywhere.
+/// Dependencies that no code of their crate names. Those of libraries and binaries are looked for
+/// in their sources, those of tests everywhere.
 fn unnamed(package: &Value) -> Vec<String> {
     let own = |target: &&Value| items(&target["kind"]).any(|kind| !["test", "bench", "example"].contains(&text(kind)));
     let sources: String =

@@ -53,7 +53,8 @@ fn perplexity_of_smollm2_is_as_near_to_fp32_as_that_of_transformers_in_bf16() {
         apart(&bf16)
     );
     assert!(apart(&ours) <= apart(&bf16));
-    // The means differ by less than chance allows where each token is off by as much as transformers' is.
+    // The means differ by less than chance allows where each token is off by as much as
+    // transformers' is.
     let bias = (perplexity(&ours) / perplexity(&fp32)).ln().abs();
     assert!(bias <= 3.0 * apart(&bf16) / (ours.len() as f64).sqrt(), "{bias}");
 }

@@ -1,4 +1,5 @@
-//! Drawn tokens: the device's choices are those of the CPU's sampler on the same logits, in one launch.
+//! Drawn tokens: the device's choices are those of the CPU's sampler on the same logits, in one
+//! launch.
 
 use super::smollm2;
 use crate::gpu;
@@ -67,7 +68,8 @@ fn draws_on_the_device_are_those_of_the_cpus_sampler() {
     assert_eq!(undecided, 0);
 }
 
-/// Draws of one step under other seeds against the exact probabilities of what top-k and top-p leave: Pearson's chi-square.
+/// Draws of one step under other seeds against the exact probabilities of what top-k and top-p
+/// leave: Pearson's chi-square.
 #[test]
 fn frequencies_of_draws_on_the_device_follow_the_probabilities() {
     let _alone = gpu::alone();
@@ -108,7 +110,8 @@ fn frequencies_of_draws_on_the_device_follow_the_probabilities() {
         square += (count - expected).powi(2) / expected;
     }
     assert!(counts.is_empty(), "tokens outside the nucleus: {counts:?}");
-    // The square's mean is the degrees of freedom, its variance twice that; 5 deviations are beyond chance.
+    // The square's mean is the degrees of freedom, its variance twice that; 5 deviations are beyond
+    // chance.
     let freedom = (kept.len() - 1) as f64;
     println!("{draws} draws of {} tokens: chi-square {square:.1} with {freedom} degrees of freedom", kept.len());
     assert!(kept.len() > 5 && (square - freedom).abs() < 5.0 * (2.0 * freedom).sqrt());

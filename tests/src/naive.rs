@@ -1,5 +1,6 @@
-//! Certificates of small programs, made without clocks and without the verifier: each task of each position is withheld, and
-//! what cannot start is its trap. Everything is done word by word and instance by instance, as the definitions say it.
+//! Certificates of small programs, made without clocks and without the verifier: each task of each
+//! position is withheld, and what cannot start is its trap. Everything is done word by word and
+//! instance by instance, as the definitions say it.
 
 use amk_ir::certificate::{Certificate, Period, Proof, Trap};
 use amk_ir::{Exchange, Operand, Program, Queues, Steps, TaskId};
@@ -11,8 +12,8 @@ const HORIZON: u32 = 8;
 /// Task and step.
 type Instance = (usize, u32);
 
-/// The certificate of a program whose references exist: a proof for each position. It is made of safe and of unsafe programs
-/// alike.
+/// The certificate of a program whose references exist: a proof for each position. It is made of
+/// safe and of unsafe programs alike.
 pub fn certificate(program: &Program) -> Certificate {
     let positions = || (0..program.positions).map(|position| Period { first: position, last: position });
     Certificate { periods: positions().collect(), proofs: positions().map(|at| proof(program, at)).collect() }
@@ -91,7 +92,8 @@ impl<'p> Launch<'p> {
         }
     }
 
-    /// Whether an instance is enabled when these have finished; with `goes_on`, and those of the last step in all later ones.
+    /// Whether an instance is enabled when these have finished; with `goes_on`, and those of the
+    /// last step in all later ones.
     fn starts(&self, (task, step): Instance, finished: &HashSet<Instance>, goes_on: bool) -> bool {
         let open = |of: &[TaskId]| {
             let place = of.iter().position(|other| other.index() == task).unwrap_or(0);

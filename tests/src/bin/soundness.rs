@@ -1,4 +1,5 @@
-//! Draws random programs and compares the verifier with the oracle: `soundness --programs 1000000 --seed 1`.
+//! Draws random programs and compares the verifier with the oracle:
+//! `soundness --programs 1000000 --seed 1`.
 
 use amk_tests::routed::{Count, compare, mutate::Class};
 use amk_tests::shrink::shrink;

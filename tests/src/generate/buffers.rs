@@ -22,7 +22,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Activations that are not alive at the same time, and now and then others, get the same bytes of the arena.
+    /// Activations that are not alive at the same time, and now and then others, get the same bytes
+    /// of the arena.
     pub(super) fn share_memory(&mut self) {
         let (share, blindly) = (self.rng.chance(60), self.careless && self.rng.chance(30));
         let mut last = None;

@@ -79,7 +79,8 @@ impl Draft<'_> {
                 counters.signals.push(all);
                 counters.waits.push((task, counters.signals.len() - 1, None));
             }
-            // A counter that others signal and await too; its later signals make this a partial wait.
+            // A counter that others signal and await too; its later signals make this a partial
+            // wait.
             45..57 if self.careless && !counters.signals.is_empty() => {
                 let counter = self.rng.below(counters.signals.len() as u32) as usize;
                 counters.signals[counter] |= all;

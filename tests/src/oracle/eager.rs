@@ -5,7 +5,8 @@ use super::source::{Kind, Operand, Source};
 use super::{Fault, Reason};
 use std::collections::BTreeSet;
 
-/// What a cell holds: an element of a buffer as a step wrote it; `None` as the step is before the launch.
+/// What a cell holds: an element of a buffer as a step wrote it; `None` as the step is before the
+/// launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Content {
     buffer: usize,
@@ -13,7 +14,8 @@ struct Content {
     step: Option<u64>,
 }
 
-/// Runs the tasks in order for the steps from `first`, each at the next position (all at 0 where there is only one).
+/// Runs the tasks in order for the steps from `first`, each at the next position (all at 0 where
+/// there is only one).
 ///
 /// # Errors
 /// The first access that cannot have the value the function gives it.

@@ -1,10 +1,12 @@
 //! All interleavings, with a task as one event.
 //!
-//! A state is the set of tasks that have ended and, for a ticket queue, how many tickets are drawn. That is complete:
-//! *what may start* depends on ended tasks alone (signals and packets come with the end, a queue goes on at the end), so whenever a
-//! task can start while an earlier one in conflict runs, it can also start, in another execution, while that one has not begun (its worker
-//! is slow) or, with tickets, sits drawn in its worker's hands. Hence the check at each start: everything that conflicts with the task
-//! and is earlier in eager order has ended. [`super::fine`] explores starts and ends apart, and a test compares the two.
+//! A state is the set of tasks that have ended and, for a ticket queue, how many tickets are drawn.
+//! That is complete: *what may start* depends on ended tasks alone (signals and packets come with
+//! the end, a queue goes on at the end), so whenever a task can start while an earlier one in
+//! conflict runs, it can also start, in another execution, while that one has not begun (its worker
+//! is slow) or, with tickets, sits drawn in its worker's hands. Hence the check at each start:
+//! everything that conflicts with the task and is earlier in eager order has ended. [`super::fine`]
+//! explores starts and ends apart, and a test compares the two.
 
 use super::launch::{Horizon, Instance, Launch, Order, Set};
 use super::source::Source;

@@ -1,7 +1,9 @@
-//! All interleavings, with starts and ends apart and a memory of values: slow, and the judge of [`super::explore`].
+//! All interleavings, with starts and ends apart and a memory of values: slow, and the judge of
+//! [`super::explore`].
 //!
-//! A task reads at its start and again at its end, and what it writes may be there, torn, from its start on. So a read is good only if
-//! the value is the eager one at both moments, and a task that runs in between shows.
+//! A task reads at its start and again at its end, and what it writes may be there, torn, from its
+//! start on. So a read is good only if the value is the eager one at both moments, and a task that
+//! runs in between shows.
 
 use super::launch::{Launch, Order, Set};
 use std::collections::HashSet;

@@ -76,7 +76,8 @@ pub struct Launch {
     pub before: Vec<Set>,
     /// Of each instance: writers whose packets it reads.
     pub packets: Vec<Set>,
-    /// Of each instance: signals it waits for, as the instances that signal the counter and how many of them.
+    /// Of each instance: signals it waits for, as the instances that signal the counter and how
+    /// many of them.
     pub waits: Vec<Vec<(Set, u32)>>,
     /// Instances each worker runs in order, or all in ticket order.
     pub order: Order,
@@ -189,7 +190,8 @@ impl Touched {
     }
 }
 
-/// The tasks that are the last writers, in this step and before the instance, of the packet elements it reads.
+/// The tasks that are the last writers, in this step and before the instance, of the packet
+/// elements it reads.
 pub fn packet_writers(source: &Source, first: u64, at: Instance) -> Vec<usize> {
     let position = position(source, first, at.step);
     let mut writers = Vec::new();

@@ -1,13 +1,17 @@
-//! An independent oracle: reads the `.amk` text by itself and explores every interleaving of a small program.
+//! An independent oracle: reads the `.amk` text by itself and explores every interleaving of a
+//! small program.
 //!
-//! It shares no code with the verifier and decides the same question by brute force: does every task run in every execution, and
-//! does every element read have the value of the eager order? Three stages, each with its own way to say no:
+//! It shares no code with the verifier and decides the same question by brute force: does every
+//! task run in every execution, and does every element read have the value of the eager order?
+//! Three stages, each with its own way to say no:
 //!
-//! 1. [`structure`]: what has no meaning at all (references, arities, regions outside of their buffers, queues, thresholds).
-//! 2. [`eager`]: tasks one after the other, in memory whose every cell knows who wrote it last: reads of what nobody wrote, outputs
-//!    not written, values clobbered through an alias.
-//! 3. [`withhold`]: all interleavings. Two accesses of a cell, one of them a write, where some execution starts the later one
-//!    (in eager order) before the earlier has ended, are a race; tasks that are left when none can run are a deadlock.
+//! 1. [`structure`]: what has no meaning at all (references, arities, regions outside of their
+//!    buffers, queues, thresholds).
+//! 2. [`eager`]: tasks one after the other, in memory whose every cell knows who wrote it last:
+//!    reads of what nobody wrote, outputs not written, values clobbered through an alias.
+//! 3. [`withhold`]: all interleavings. Two accesses of a cell, one of them a write, where some
+//!    execution starts the later one (in eager order) before the earlier has ended, are a race;
+//!    tasks that are left when none can run are a deadlock.
 //!
 //! Counters run on from step to step. A barrier step is looked at alone, at every position; a
 //! pipelined program in launches from every position and of every length, up to [`Horizon`] where

@@ -1,4 +1,5 @@
-//! The oracle's own reader of the `.amk` text: the format's description, and nothing of the program crate.
+//! The oracle's own reader of the `.amk` text: the format's description, and nothing of the program
+//! crate.
 
 use super::source::{Access, Bound, Buffer, Call, Counter, Kind, Operand, Queues, Signature, Source, Task};
 

@@ -25,7 +25,8 @@ pub struct Source {
     pub queues: Queues,
 }
 
-/// What an instruction does with its operands, in the order of the text: reads and updates, then writes.
+/// What an instruction does with its operands, in the order of the text: reads and updates, then
+/// writes.
 #[derive(Clone, Debug, Default)]
 pub struct Signature {
     /// The name that calls use.

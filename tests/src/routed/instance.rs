@@ -1,8 +1,10 @@
-//! Programs with tables, one routing at a time: ordinary programs, without tables, for each way the tables can be filled.
+//! Programs with tables, one routing at a time: ordinary programs, without tables, for each way the
+//! tables can be filled.
 //!
-//! This is what a table means, written down once more and without any code of the verifier: tiles become the rows that the
-//! routing gives them, counts become numbers. Who depends on a table reads it, whether an operand says so or not; and as a task
-//! reads it before it looks at the waits that depend on it, such a task becomes two: one that reads, and one that does the work.
+//! This is what a table means, written down once more and without any code of the verifier: tiles
+//! become the rows that the routing gives them, counts become numbers. Who depends on a table reads
+//! it, whether an operand says so or not; and as a task reads it before it looks at the waits that
+//! depend on it, such a task becomes two: one that reads, and one that does the work.
 
 use amk_ir::{
     Access, BufferId, Call, Element, EventId, EventTensor, Holds, Instruction, Interval, Operand, OperandSpec, Program,

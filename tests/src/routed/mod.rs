@@ -1,4 +1,5 @@
-//! Programs with tables: the verifier's one proof against all routings, each judged by the oracle as a program of its own.
+//! Programs with tables: the verifier's one proof against all routings, each judged by the oracle
+//! as a program of its own.
 
 pub mod draw;
 pub mod instance;
