@@ -38,14 +38,14 @@ pub struct Period {
 pub struct Proof {
     /// Start positions of the launches.
     pub starts: Period,
-    /// All tasks, in an order in which those of one step can run.
+    /// All tasks, in an order in which one step can run.
     pub order: Vec<TaskId>,
     /// Tasks in chains: each starts when those before it in its chain have finished. The queues,
     /// where they are static.
     pub chains: Vec<Vec<TaskId>>,
     /// Clocks, each of at most as many numbers as there are chains. `n` in the place of a chain
     /// claims that the first `n` of its tasks have finished; over several steps a chain repeats.
-    /// What a clock lacks at its end is zero.
+    /// Missing trailing components are zero.
     pub clocks: Vec<Vec<u32>>,
     /// For each step from the first, and in it for each task, the index of the clock that holds
     /// whenever the task starts. Its own chain counts at least up to its own place, whatever the
@@ -66,7 +66,7 @@ pub struct Trap {
     pub from: u32,
     /// The task of the first step that has not finished.
     pub task: TaskId,
-    /// Steps that are looked at. Tasks of later steps count as able to run, as far as their queue
+    /// Number of steps considered. Tasks of later steps count as able to run, as far as their queue
     /// lets them.
     pub horizon: u32,
     /// Task and step of all that are stuck, in order; steps are below the horizon.

@@ -91,12 +91,12 @@ impl EvalError {
 /// Terms of a normal form at most.
 const MOST_TERMS: usize = 4096;
 
-/// What the parser did not accept: a byte offset and what was expected there.
+/// A parse error: its byte offset and the expected syntax.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
     /// Byte offset in the text.
     pub at: usize,
-    /// What is wrong there.
+    /// The expected syntax.
     pub message: String,
 }
 
@@ -371,7 +371,7 @@ impl<'de> Deserialize<'de> for Expr {
 #[derive(Clone, PartialEq, Eq, Debug, Hash, PartialOrd, Ord, Default)]
 struct Polynomial(BTreeMap<Vec<Atom>, i64>);
 
-/// What a product is made of: a name, or an operation that does not work out to a polynomial.
+/// A factor of a product: a name, or an operation that does not reduce to a polynomial.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 enum Atom {
     Name(String),

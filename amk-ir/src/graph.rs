@@ -37,7 +37,7 @@ pub struct Graph {
     pub values: Vec<Value>,
     /// The statements.
     pub body: Vec<Node>,
-    /// What the function returns.
+    /// The returned values, in order.
     pub results: Vec<ValueId>,
     /// The declared instances.
     pub instances: Vec<Instance>,
@@ -52,11 +52,11 @@ pub struct Graph {
 pub struct KernelParam {
     /// The parameter's name.
     pub name: String,
-    /// What it is.
+    /// The kind of parameter.
     pub kind: KernelParamKind,
 }
 
-/// What a parameter of the annotated function is.
+/// The kinds of parameters of an annotated function.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KernelParamKind {

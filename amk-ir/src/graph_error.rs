@@ -1,4 +1,4 @@
-//! What is wrong with a graph, an instance or a schedule, and where.
+//! Errors of graphs, instances and schedules, with their locations.
 
 use crate::text::OneLine;
 use core::fmt;
@@ -13,7 +13,7 @@ pub struct GraphError {
     pub site: Option<u32>,
     /// The argument of that call.
     pub arg: Option<u32>,
-    /// One line: the defect and the user's name of what has it.
+    /// One line: the defect and the name of the defective item in the user's source.
     pub headline: String,
     /// Facts.
     pub notes: Vec<String>,

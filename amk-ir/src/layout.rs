@@ -3,7 +3,7 @@
 use crate::expr::Expr;
 use serde::{Deserialize, Serialize};
 
-/// What `#[derive(WeightLayout)]` says of a struct.
+/// A struct with `#[derive(WeightLayout)]`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
@@ -21,11 +21,11 @@ pub struct Layout {
 pub struct Field {
     /// The field's name.
     pub name: String,
-    /// What it is.
+    /// The kind of field.
     pub kind: FieldKind,
 }
 
-/// What a field is.
+/// The kinds of layout fields.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum FieldKind {
@@ -55,7 +55,7 @@ pub enum FieldKind {
     Dim(Expr),
     /// A declared flag.
     Flag,
-    /// A struct of its own.
+    /// A nested struct.
     Struct(Layout),
     /// A `Vec` of structs.
     List {

@@ -23,7 +23,7 @@ pub struct Program {
     /// How one step follows the other.
     #[serde(default)]
     pub steps: Steps,
-    /// What the target offers.
+    /// Resource limits of the target.
     #[serde(default)]
     pub limits: Limits,
     /// The instructions the tasks call.
@@ -89,17 +89,17 @@ pub struct Instruction {
     pub params: Vec<String>,
 }
 
-/// What an instruction does with an operand.
+/// An operand that an instruction declares.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperandSpec {
     /// The operand's name.
     pub name: String,
-    /// What is done with it.
+    /// How the instruction accesses it.
     pub access: Access,
 }
 
-/// What a call does with an operand.
+/// How a call accesses an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
@@ -129,7 +129,7 @@ impl Access {
 pub struct Buffer {
     /// The name: a path of the annotated function, as in `w.layers[3].wq`.
     pub name: String,
-    /// What it is for.
+    /// The kind of buffer.
     pub kind: BufferKind,
     /// Element type.
     pub dtype: DType,
@@ -138,7 +138,7 @@ pub struct Buffer {
     /// How its consumers learn that it was written.
     #[serde(default)]
     pub exchange: Exchange,
-    /// Offset in bytes in the arena that buffers may share; `None`: memory of its own.
+    /// Offset in bytes in the arena that buffers may share; `None`: separate memory.
     #[serde(default)]
     pub place: Option<u64>,
 }
@@ -160,7 +160,7 @@ impl Buffer {
     }
 }
 
-/// What a buffer is for.
+/// The kinds of buffers, by lifetime and access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BufferKind {
@@ -249,7 +249,7 @@ pub struct Task {
     /// Each is signalled once after the last call.
     #[serde(default)]
     pub signals: Vec<Element>,
-    /// Waits that depend on tables, looked at after the others.
+    /// Waits that depend on tables, checked after the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routed_waits: Vec<RoutedWait>,
     /// Signals that depend on tables, after the last call.
@@ -278,7 +278,7 @@ pub struct Operand {
     pub buffer: BufferId,
     /// The tile.
     pub region: Region,
-    /// What the call does with it.
+    /// How the call accesses it.
     pub access: Access,
     /// The read may start before the task's waits (tape, prefetch).
     #[serde(default)]

@@ -24,7 +24,7 @@ pub struct Schedule {
     pub weights: DType,
     /// Ops fused into their producer's or consumer's task, by instruction name.
     pub fuse: Vec<Fusion>,
-    /// What the target offers.
+    /// Resource limits of the target.
     pub limits: Limits,
 }
 

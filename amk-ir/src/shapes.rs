@@ -140,7 +140,7 @@ impl Checker<'_> {
             if let Some(extent) = shape.iter().find(|extent| extent.size() > MOST_OF_EXTENT) {
                 let (of, size) = (&signature.name, extent.size());
                 let headline =
-                    format!("an extent of what `{of}` returns is an expression of {size} names and operations");
+                    format!("an extent of a result of `{of}` is an expression of {size} names and operations");
                 let help = "name the extent: give it a dim in `dims(..)` and pass it in";
                 self.errors.push(GraphError::new("AMK0616", headline, help).at(call.site));
                 continue;
@@ -287,7 +287,7 @@ fn counterexample(of: &Expr, by: &Expr) -> String {
             && a % b != 0
         {
             let values: Vec<String> = names.iter().filter_map(|n| Some(format!("{n} = {}", value(n)?))).collect();
-            return format!("it is not for {}: {a} is no multiple of {b}", values.join(", "));
+            return format!("it is not for {}: {a} is not a multiple of {b}", values.join(", "));
         }
     }
     "it does not follow from the shapes or from `where(..)`".to_owned()

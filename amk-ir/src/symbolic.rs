@@ -30,8 +30,8 @@ const MOST_ELEMENTS: i64 = 4096;
 /// Tasks and elements that are written out for an operand at most, in all assignments together.
 const MOST_WRITTEN_OUT: u64 = 1 << 22;
 
-/// What is wrong with the index maps of an instruction, with a counterexample each. Codes
-/// `AMK0620`, `AMK0621`.
+/// Returns the defects of an instruction's index maps, with a counterexample each. Codes `AMK0620`,
+/// `AMK0621`.
 pub fn check(signature: &Signature) -> Vec<GraphError> {
     let mut findings = shared_tiles(signature);
     if !findings.is_empty() {
@@ -55,7 +55,7 @@ fn shared_tiles(signature: &Signature) -> Vec<GraphError> {
         let (first, second) = (cut.next()?, cut.next()?);
         let headline =
             format!("tile `{}` of `{}` cuts both `{}` and `{}`", tile.name, signature.name, first.var, second.var);
-        let help = "give each grid variable a tile of its own: `tile = \"T = 16, U = 16\"`";
+        let help = "give each grid variable its own tile: `tile = \"T = 16, U = 16\"`";
         Some(GraphError::new("AMK0620", headline, help))
     });
     shared.collect()
@@ -199,8 +199,8 @@ fn free_names(signature: &Signature, operand: &Operand<'_>) -> BTreeSet<String> 
     names
 }
 
-/// What is wrong for these dims, by writing the regions out; `None` also where the operand is too
-/// large for that, or more than is `left` to write out.
+/// Returns the defect for these dims by enumerating the regions; `None` also where the operand is
+/// too large for that, or exceeds the budget `left`.
 fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i64>, left: &mut u64) -> Option<Fault> {
     let number = |expr: &Expr| expr.eval(&|name| dims.get(name).copied()).ok();
     let shape: Vec<i64> = operand.shape.iter().map(number).collect::<Option<_>>()?;

@@ -146,7 +146,7 @@ impl Routed {
     }
 }
 
-/// A wait that depends on a table; it is looked at after the task's other waits.
+/// A wait that depends on a table; a task checks it after its other waits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum RoutedWait {

@@ -1,5 +1,5 @@
-//! A signature's own dims, bound by the extents of what a call gives it: extents over a function's
-//! dims for a graph, numbers for a program.
+//! Binds a signature's dims by the extents of a call's operands: to extents over the caller's dims
+//! for a graph, to numbers for a program.
 
 use crate::expr::Expr;
 use crate::shapes::{Bindings, is_multiple, substitute};
@@ -7,22 +7,22 @@ use crate::signature::Signature;
 
 /// An extent of an operand, or the value of a dim parameter.
 pub(crate) struct Extent {
-    /// The operand's place; that of a result comes after the parameters.
+    /// The operand's place; results follow the parameters.
     pub(crate) position: usize,
     /// The dimension; `None` for a dim parameter.
     pub(crate) dim: Option<usize>,
-    /// What the signature says.
+    /// The extent in the signature.
     pub(crate) want: Expr,
-    /// What the call gives.
+    /// The extent in the call.
     pub(crate) have: Expr,
 }
 
 /// An extent that is another one than the signature says.
 pub(crate) struct Unequal {
     pub(crate) extent: Extent,
-    /// What the signature says, with the dims that are bound.
+    /// The extent in the signature, with the bound dims substituted.
     pub(crate) expected: Expr,
-    /// Dims in it: the name, what it is bound to, and the place of the operand that bound it.
+    /// Its dims: the name, the value, and the place of the operand that bound it.
     pub(crate) because: Vec<(String, Expr, usize)>,
 }
 

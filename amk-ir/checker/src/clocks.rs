@@ -40,7 +40,7 @@ impl<'a> Clocks<'a> {
         Ok(Self { launch, proof, chains, mixed: proof.mixed.iter().copied().collect() })
     }
 
-    /// Steps that have clocks of their own, in the longest launch.
+    /// Number of steps with separate clocks in the longest launch.
     pub(crate) fn steps(&self) -> u64 {
         self.launch.steps(self.proof.starts.first).min(self.proof.steps.len() as u64)
     }
@@ -51,7 +51,7 @@ impl<'a> Clocks<'a> {
         self.chains[first.index()].is_some_and(|own| self.before(second, distance, own.queue) > own.index as u64)
     }
 
-    /// The clock, as it is written down; that of the last step goes on (L4).
+    /// The clock, as it is written down; the last step's clock continues (L4).
     fn written(&self, task: TaskId, step: u64) -> &[u32] {
         let steps = &self.proof.steps;
         let step = usize::try_from(step).unwrap_or(usize::MAX).min(steps.len().saturating_sub(1));
@@ -85,8 +85,8 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    /// Whether all signals of a step come after those of the step before, in launches from these
-    /// positions.
+    /// Whether all signals of a step come after all signals of the step before, in launches from
+    /// these positions.
     fn keeps_steps_apart(&self, counter: usize) -> bool {
         self.launch.steps(self.proof.starts.first) == 1
             || self.claims() && !self.mixed.contains(&self.launch.counters[counter].on.0)
@@ -183,7 +183,7 @@ impl<'a> Clocks<'a> {
     }
 }
 
-/// What the right side of the inequality is a maximum of, but for the queue.
+/// The operands of the maximum on the right side of the inequality, other than the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum By {
     Wait(usize, u32),
@@ -210,7 +210,7 @@ impl Shown<'_, '_> {
         waits.chain(packets).map(|by| self.numbers(by, budget)).collect()
     }
 
-    /// What the instance before it in its queue shows.
+    /// The clock component implied by the instance's predecessor in its queue.
     fn by_queue(&self, task: TaskId, chain: usize) -> u64 {
         let launch = self.clocks.launch;
         let place = launch.places[task.index()];

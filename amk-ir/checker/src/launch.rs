@@ -38,18 +38,18 @@ impl Source {
         self.writers.len()
     }
 
-    /// Those of a step at a position.
+    /// The writers of a step at one position.
     pub(crate) fn at(&self, position: i64) -> impl Iterator<Item = TaskId> {
         self.writers.iter().filter(move |(_, positions)| positions.has(position)).map(|&(task, _)| task)
     }
 
-    /// Those of a step at any of some positions.
+    /// The writers of a step at any position of a range.
     pub(crate) fn within(&self, positions: Span) -> impl Iterator<Item = TaskId> {
         self.writers.iter().filter(move |(_, at)| at.and(positions).is_some()).map(|&(task, _)| task)
     }
 }
 
-/// What enables the instances of a program's launches.
+/// The conditions that enable the instances of a program's launches.
 #[derive(Debug)]
 pub(crate) struct Launch<'p> {
     pub(crate) program: &'p Program,
@@ -128,8 +128,8 @@ impl<'p> Launch<'p> {
         }
     }
 
-    /// What the reads of a packet buffer wait for: reads of one tile after the same writes share
-    /// it.
+    /// Adds the waits implied by reads of a packet buffer: reads of one tile after the same writes
+    /// share one.
     fn exchange(&mut self, uses: &[Use<'_>], budget: &mut Budget, kept: &mut Budget) -> Result<(), Refusal> {
         if let Some(one) = uses.iter().find(|one| one.moves())
             && self.drawing.is_some()

@@ -24,7 +24,7 @@ impl Span {
         self.first <= number && number <= self.last
     }
 
-    /// What is in both, if anything is.
+    /// The intersection, or `None` when it is empty.
     pub(crate) fn and(self, other: Self) -> Option<Self> {
         let both = Self { first: self.first.max(other.first), last: self.last.min(other.last) };
         (both.first <= both.last).then_some(both)

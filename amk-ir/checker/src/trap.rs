@@ -11,8 +11,8 @@ use std::collections::HashMap;
 /// Orders that the traps of a proof show.
 #[derive(Debug, Default)]
 pub(crate) struct Traps {
-    /// By the task of the first step, and the task and step of what is stuck: in launches from
-    /// which position on.
+    /// By task of the first step, and task and step of the stuck instance: the first start position
+    /// from which it holds.
     stuck: HashMap<(TaskId, TaskId, u64), u32>,
     /// From which step on the second task is stuck while the first of the first step has not
     /// finished, in the same way.
@@ -32,8 +32,8 @@ impl Traps {
             for &(task, step) in &trap.stuck {
                 let from = traps.stuck.entry((trap.task, task, step.into())).or_insert(trap.from);
                 *from = trap.from.min(*from);
-                // What is stuck in the last step stays stuck (L4); with tickets, after the first
-                // step.
+                // An instance stuck in the last step stays stuck (L4); with tickets, after the
+                // first step.
                 if u64::from(step) == last && (launch.drawing.is_none() || last >= 1) {
                     traps.later.entry((trap.task, task)).or_default().push((last, trap.from));
                 }
@@ -52,11 +52,11 @@ impl Traps {
     }
 }
 
-/// The instances that have not finished: those of the trap, and the one that it is of.
+/// The unfinished instances: the trap's stuck ones and the task it is about.
 struct Unfinished<'a> {
     launch: &'a Launch<'a>,
     first: u32,
-    /// Steps that are looked at.
+    /// Number of steps considered.
     steps: u64,
     /// Step and task, in order.
     instances: Vec<(u64, TaskId)>,
@@ -64,8 +64,8 @@ struct Unfinished<'a> {
     earliest: HashMap<usize, u64>,
     /// Places in the list of tickets, in order.
     tickets: Vec<u64>,
-    /// By counter: signals that do not come, and of how many tasks none comes after the steps that
-    /// are looked at.
+    /// By counter: the number of signals that do not come, and the number of tasks that send none
+    /// after the steps considered.
     withheld: HashMap<usize, (u64, u64)>,
 }
 

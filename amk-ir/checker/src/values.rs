@@ -46,7 +46,7 @@ fn subtract(mut from: Box4, minus: &Box4, rest: &mut Vec<Box4>) {
     }
 }
 
-/// What has been written of a buffer that shares no bytes, in a step at one position.
+/// The elements written in one step at one position, of a buffer that shares no bytes.
 #[derive(Default)]
 struct Written {
     boxes: Vec<Box4>,

@@ -1,9 +1,9 @@
-//! What a call calls: the function behind an instruction of a program, as its signature has it.
+//! Resolves the function behind an instruction of a program and compares calls with its signature.
 //!
 //! A task is a call of the function on its tiles. An argument has the extents of its tile, but is
-//! whole where the tile moves with the position; a result has those of the tile at the position.
-//! They meet the function's shape clause at every position and for every routing: `pos` and the
-//! rows of a group are names in them.
+//! whole where the tile moves with the position; a result has the extents of the tile at the
+//! position. They meet the function's shape clause at every position and for every routing: `pos`
+//! and the rows of a group are names in them.
 
 mod form;
 mod unfit;
@@ -46,7 +46,7 @@ pub enum Argument {
 pub struct Place {
     /// Its number in the call.
     pub number: usize,
-    /// What the function takes or gives there.
+    /// The class of tensor that the function expects there.
     pub class: TensorClass,
 }
 

@@ -27,7 +27,7 @@ pub enum Unfit {
         alike: u32,
         /// The function's shape clause and where it stands.
         function: String,
-        /// What it does not take.
+        /// The mismatch.
         why: Box<Misfit>,
     },
 }
@@ -48,7 +48,7 @@ impl Misdeclared {
     }
 }
 
-/// What a function does not take. Operands and parameters have the function's names.
+/// Mismatches between a call and its function. Operands and parameters have the function's names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Misfit {
     /// AMK0703: an operand of another class.
@@ -57,18 +57,18 @@ pub enum Misfit {
         operand: String,
         /// Its number in the call.
         number: usize,
-        /// What the function takes.
+        /// The class that the function takes.
         expected: TensorClass,
-        /// What the call gives; elements that no function takes.
+        /// The class in the call, or an element type that no function takes.
         found: Result<TensorClass, DType>,
     },
     /// AMK0703: a parameter of another type.
     Param {
         /// The parameter.
         param: String,
-        /// What the function takes.
+        /// The type that the function takes.
         expected: &'static str,
-        /// What the call gives.
+        /// The type in the call.
         found: &'static str,
     },
     /// AMK0704: another number of dimensions.
@@ -94,9 +94,10 @@ pub enum Misfit {
         /// value.
         because: Vec<(String, Expr, String)>,
     },
-    /// AMK0705: an extent that is no multiple.
+    /// AMK0705: an extent that is not the required multiple.
     Multiple {
-        /// What is a multiple of what, in the function's dims.
+        /// The violated rule over the function's dims: the left side must be a multiple of the
+        /// right.
         rule: (Expr, Expr),
         /// Their values.
         found: (Expr, Expr),

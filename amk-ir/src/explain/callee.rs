@@ -36,7 +36,7 @@ they move with the position; results have the extents at the position.
     },
     Page {
         code: 705,
-        title: "tiles that are no multiple",
+        title: "tiles that are not multiples",
         text: r#"The extents of a call's tiles meet the `multiples` of the instruction, at every position.
 
     #[instruction(shape = "x: [N], head_dim: D -> y: [N]", multiples = "N % D", ..)]

@@ -45,8 +45,8 @@ written left of `<-`. Parameters are `&Tensor`, `&Weight`, `&State`, `&mut State
     Page {
         code: 905,
         title: "an instruction with a name that is taken",
-        text: r#"An instruction has a companion macro of its own name, by which `#[megakernel]` finds its signature. Called `concat` or `vec` it
-would hide the macro of that name in every module that imports it. Two instructions of one crate are told apart by their names alone,
+        text: r#"An instruction has a companion macro of the same name, by which `#[megakernel]` finds its signature. Called `concat` or `vec` it
+would hide the macro of that name in every module that imports it. Two instructions of one crate are distinguished by name only,
 whatever their modules: a kernel cannot call both `fast::scale` and `slow::scale`. Choose another name."#,
     },
     Page {
@@ -67,14 +67,14 @@ tiles; regions also grid variables, and `pos` where the function has a parameter
     Page {
         code: 908,
         title: "a field of a layout",
-        text: r#"Every field of a struct with `#[derive(WeightLayout)]` has one attribute that says what it is:
+        text: r#"Every field of a struct with `#[derive(WeightLayout)]` has one attribute that declares its kind:
 
     #[weight("name.{l}.weight", or = "other", [A, B])]      #[state([A, B])]      #[table([A / 2])]
     #[list(LAYERS)] on a Vec<Struct>      #[layout] on a struct      #[dim(A)]      #[param]      #[flag]"#,
     },
     Page {
         code: 909,
-        title: "a layout that is no plain struct",
+        title: "a layout that is not a plain struct",
         text: r#"`#[derive(WeightLayout)]` takes a struct with named fields that owns its tensors, so without parameters of any kind: its tensors
 go by the fields' names. With the structs in it, it has 65536 fields at most."#,
     },
@@ -117,7 +117,7 @@ For another start compute with the index: `w.layers[l + 1]`."#,
     },
     Page {
         code: 914,
-        title: "a condition that is no flag",
+        title: "a condition that is not a flag",
         text: r#"Which ops a graph has is decided when it is lowered, so a condition is a field with `#[flag]`, or `!` of one. As a value an `if`
 needs an `else`. An instance sets flags: `instances(tiny(HIDDEN = 64, w.tied = true))`."#,
     },
@@ -130,7 +130,7 @@ body counts with is declared in `dims(..)`, and each instance gives it a value."
     Page {
         code: 916,
         title: "an unknown field",
-        text: r#"The struct has no such field, or it is indexed where it is no list. Fields are reached by name: `w.layers[l].attn.q`."#,
+        text: r#"The struct has no such field, or it is indexed where it is not a list. Fields are reached by name: `w.layers[l].attn.q`."#,
     },
     Page {
         code: 917,
@@ -161,7 +161,7 @@ shape in the attribute: `inputs(x: [HIDDEN])`."#,
     },
     Page {
         code: 923,
-        title: "a call of a function that is no instruction",
+        title: "a call of a function that is not an instruction",
         text: r#"`#[megakernel]` asks the companion macro of every function that the body calls for its signature, and only `#[instruction]` makes
 one. Give the function `#[instruction(..)]`, or write out what it does. rustc says besides, in its own words, that there is no such
 macro:

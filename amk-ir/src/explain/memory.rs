@@ -17,7 +17,7 @@ pub(super) const PAGES: &[Page] = &[
         title: "bytes that must be kept are shared",
         text: r#"Outputs, states, weights and inputs have a meaning after the step, so at its end their bytes hold what was last written to
 themselves. Two buffers that already have a meaning before the step share none, and a packet buffer shares none with anybody:
-other words could look like packets.
+other words could be mistaken for packets.
 
     program @example
     instruction i0 "ops::fill" fill() -> (y)
@@ -129,7 +129,7 @@ one from a new base, above all that the old one can have counted."#,
         code: 505,
         title: "moving packets in pipelined tickets",
         text: r#"Which packets a task waits for depends on the position where their tiles move with it. With tickets a task of a later step can
-overtake the same task of an earlier one, which waits for others; no order of one step then tells that of the next. Use
+overtake the same task of an earlier one, which waits for others; no order within one step then determines the order of the next. Use
 static queues, where a worker does not overtake itself, `steps barrier`, or tiles that do not move.
 
     program @example

@@ -32,7 +32,7 @@ wrong, and often no queue reverses an edge: the circle goes through several queu
     worker w0: t2 t0
     worker w1: t1
 
-Queues that keep the order of the tasks (t0, t1, ..), each for itself, never deadlock if waits only look back."#,
+Queues that keep the order of the tasks (t0, t1, ..), each on its own, never deadlock if waits only refer to earlier tasks."#,
     },
     Page {
         code: 203,
@@ -57,7 +57,7 @@ waits. So what a task waits for stands before it in the order of tickets.
     },
     Page {
         code: 301,
-        title: "a read of what has not been written",
+        title: "a read of an element that has not been written",
         text: r#"Activations, outputs and locals are undefined at the start of a step, whatever an earlier step left in them. In eager order
 (the order of the task lines) every element is written before it is read. The message names elements that are not.
 
@@ -88,7 +88,7 @@ unless the order of the others is itself proven.
     worker w1: t1
     worker w2: t2
 
-Wait for all signals, `e0 >= 2`, or give each tile a counter of its own."#,
+Wait for all signals, `e0 >= 2`, or give each tile a separate counter."#,
     },
     Page {
         code: 303,
@@ -120,7 +120,7 @@ second write has to wait for (1).
     },
     Page {
         code: 305,
-        title: "an early read of what is written",
+        title: "an early read of an element that is written",
         text: r#"An operand marked `early` may be read at any time since the launch, before the waits of its task: weights on a tape, a prefetch.
 So no task of the launch, in any step at any position, writes an element of it.
 

@@ -38,7 +38,7 @@ without packets and without a place.
     task t1: use(b0[..], b1[rows r0[1]], b1[0..2])
     worker w0: t0 t1
 
-Rows 0 and 1 may be of any value. Read all of them, `b1[..]`, or those of a value."#,
+Rows 0 and 1 may be of any value. Read all of them, `b1[..]`, or the rows of one value."#,
     },
     Page {
         code: 632,
@@ -75,7 +75,7 @@ orders the task after the ones that write the table, by waits that depend on no 
     task t1: look(b0[0]) signal e0[r0[0]], e0[r0[1]]
     worker w0: t0 t1
 
-Read what is signalled: `look(b0[..])`. The task that writes the table cannot depend on it itself."#,
+Read the row that is signalled: `look(b0[..])`. The task that writes the table cannot depend on it itself."#,
     },
     Page {
         code: 634,

@@ -179,7 +179,7 @@ them, so `early` stands at reads only.
     },
     Page {
         code: 116,
-        title: "a parameter that is no finite number",
+        title: "a parameter that is not a finite number",
         text: r#"The floats that calls have as parameters are finite numbers of 32 bits. The text format can say `inf` and `nan`, and reads a number
 beyond `3.4028235e38` as `inf`; a program with one is refused.
 

@@ -33,7 +33,7 @@ is used before anything was assigned to it."#,
         code: 605,
         title: "a variable whose shape changes",
         text: r#"A variable that is assigned again, as in a loop over layers, keeps its shape: the next round reads it with the same instructions.
-The message points at the assignment; what has another shape gets a variable of its own.
+The message points at the assignment; use another variable for a value of another shape.
 
     y = linear(&y, &w.up);              // AMK0605: `y` was `[HIDDEN]`
     let up = linear(&y, &w.up);         // accepted"#,
@@ -41,7 +41,7 @@ The message points at the assignment; what has another shape gets a variable of 
     Page {
         code: 606,
         title: "an expression over a name that has no value",
-        text: r#"An extent, an index or an instance uses a name that is no dim of the kernel. Dims are declared in `dims(..)`."#,
+        text: r#"An extent, an index or an instance uses a name that is not a dim of the kernel. Dims are declared in `dims(..)`."#,
     },
     Page {
         code: 607,
@@ -53,7 +53,7 @@ The message points at the assignment; what has another shape gets a variable of 
         title: "a tile that does not divide its extent",
         text: r#"A tile that the schedule sets divides every extent that its instruction cuts, in all of its calls, so that all tiles are alike.
 For extents of 96 and 64 a tile of 48 is refused, one of 32 or 16 is fine; `whole` takes all of an extent, `per_worker` about one
-part a worker. Where an instruction takes steps of a size of its own, that size divides the extent."#,
+part a worker. Where an instruction has a step size, that size divides the extent."#,
     },
     Page {
         code: 609,
@@ -91,7 +91,7 @@ list's length: `w.layers[l + 1]` has no layer in the last round of a loop over a
     },
     Page {
         code: 615,
-        title: "a result that is no output of its own",
+        title: "a result that is not a separate output",
         text: r#"Each result of a kernel is a value that an instruction of the step gives, once: a buffer that the host reads afterwards. An input
 that is handed back, a value that is returned twice, or one that has no value in an instance, is none.
 

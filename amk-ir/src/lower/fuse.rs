@@ -180,8 +180,8 @@ impl Grouped<'_> {
         self.refused.push(Refused { call, op: self.op(call), into, because });
     }
 
-    /// A call with those of its producers' groups that it may join, the last ones first: they may
-    /// stand between it and the others.
+    /// A call with its producers' groups that it may join, latest first: a later group may stand
+    /// between the call and an earlier one.
     fn add_to_producers(&mut self, call: usize) {
         let mut calls = vec![call];
         let (mut producers, mut refused) = self.producers(call);

@@ -39,7 +39,7 @@ pub struct Lowered {
     pub op_sites: Vec<u32>,
     /// The floats and flags it was made with.
     pub constants: Constants,
-    /// What was decided on the way.
+    /// Decisions made on the way.
     pub decided: Decided,
 }
 

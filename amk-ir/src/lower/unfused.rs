@@ -57,9 +57,9 @@ pub enum Unfused {
     Extents {
         /// The producer.
         producer: String,
-        /// What the producer cuts.
+        /// Tile size of the producer.
         theirs: Option<i64>,
-        /// What the call cuts.
+        /// Tile size of the call.
         own: i64,
     },
     /// The producer has hand-written signals or waits.

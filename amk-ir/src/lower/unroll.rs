@@ -53,7 +53,7 @@ pub struct PlannedCall {
 pub struct PlannedOperand {
     /// The whole buffer.
     pub buffer: BufferId,
-    /// What the call does with it.
+    /// How the call accesses it.
     pub access: Access,
     /// The region of a task, over the grid variables.
     pub spans: Vec<Span>,
@@ -119,7 +119,7 @@ fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, 
             errors.push(error.note(format!("`{dim}` is {x}, `{equal}` is {y}")));
         }
     }
-    // The factors of an equality are multiples too: said once is enough.
+    // The factors of an equality are multiples too; one entry is enough.
     let multiples = if errors.len() == before { graph.multiples.as_slice() } else { &[] };
     for (a, b) in multiples {
         if let (Ok(x), Ok(y)) = (a.eval(&value), b.eval(&value))
@@ -308,7 +308,7 @@ impl<'g> Unroller<'g> {
             _ => {
                 return Err(GraphError::new(
                     "AMK0603",
-                    format!("`{path}` is no tensor"),
+                    format!("`{path}` is not a tensor"),
                     "pass a weight or a state field",
                 ));
             }
@@ -397,7 +397,7 @@ impl<'g> Unroller<'g> {
                         _ => {
                             return Err(GraphError::new(
                                 "AMK0603",
-                                format!("`{path}` is no dim"),
+                                format!("`{path}` is not a dim"),
                                 "pass a `#[dim(..)]` field",
                             ));
                         }
@@ -405,7 +405,7 @@ impl<'g> Unroller<'g> {
                     _ => {
                         return Err(GraphError::new(
                             "AMK0603",
-                            "the argument is no dim",
+                            "the argument is not a dim",
                             "pass a number or a `#[dim(..)]` field",
                         ));
                     }
@@ -449,7 +449,7 @@ impl<'g> Unroller<'g> {
                 let extent = value.ok().and_then(|value| u32::try_from(value).ok()).filter(|&extent| extent > 0);
                 shape.push(extent.ok_or_else(|| {
                     let headline =
-                        format!("`{expr}` of `{}` is no extent in instance `{}`", signature.name, self.instance.name);
+                        format!("`{expr}` of `{}` is not a valid extent in instance `{}`", signature.name, self.instance.name);
                     GraphError::new("AMK0612", headline, "choose dims that make every extent positive and below 2^32")
                 })?);
             }

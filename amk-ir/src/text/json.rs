@@ -15,7 +15,7 @@ struct Written<'a> {
     program: &'a Program,
 }
 
-/// Looked at first: a text of another version may have other fields.
+/// Read first: a text of another version may have other fields.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
@@ -29,7 +29,7 @@ struct Read {
     program: Program,
 }
 
-/// A text is not JSON, or not of the form of what is read: why, and at which line and column.
+/// The text is not JSON, or lacks the expected form: why, and at which line and column.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FormError(String);
 
@@ -108,7 +108,7 @@ impl Program {
             return Err(JsonError::NotFinite);
         }
         let json = serde_json::to_string(&Written { version: JSON_VERSION, program: self });
-        // What is not printable is in strings, where JSON can escape it.
+        // Unprintable characters occur only in strings, where JSON can escape them.
         json.map(|json| OneLine(&json).to_string()).map_err(|error| JsonError::Form(FormError::new(&error)))
     }
 

@@ -31,8 +31,8 @@
 //! * a write that is declared before a read stands among the reads, marked `out`;
 //! * what a table decides stands in the place of a tile's first interval, `b9[rows r0[3], ..]`, or
 //!   else behind the tile, `b9[0..2, ..] by rows r0[3]`;
-//! * a name that is no plain word stands in quotes, with JSON's escapes: the printer escapes what
-//!   is not printable;
+//! * a name that is not a plain word stands in quotes, with JSON's escapes: the printer escapes
+//!   what is not printable;
 //! * an event index of one number for a tensor of other than one dimension is the row-major index.
 //!
 //! `print(&parse(text)?)` is a fixed point of both, and `parse(&print(&program))` is the program

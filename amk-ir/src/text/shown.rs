@@ -2,9 +2,9 @@
 
 use core::fmt::{self, Write};
 
-/// A name as it stands between the quotes of the text format: what is not printable is escaped as
-/// in JSON, and so are quotes, backticks and backslashes. So no name ends its line, moves the
-/// cursor, or looks like the end of what quotes it.
+/// A name as it appears in the text format: unprintable characters are escaped as in JSON, as are
+/// quotes, backticks and backslashes. A name can therefore neither end its line, move the cursor
+/// nor imitate the closing quote.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(pub &'a str);
 

@@ -38,7 +38,7 @@ impl Parser {
         Ok(())
     }
 
-    /// What a table decides of a tile.
+    /// Parses the part of a tile that a table decides.
     pub(super) fn routed(&self, cursor: &mut Cursor<'_>) -> Parsed<Routed> {
         if cursor.eat_word("rows") {
             let table = table_id(cursor)?;

@@ -52,7 +52,7 @@ pub(super) struct Clocks {
     confusable: Vec<bool>,
     /// Numbers that `data` may hold.
     most: usize,
-    /// Numbers that partial waits have looked at.
+    /// Numbers that partial waits have examined.
     partial_work: u64,
     /// The last task of each chain, for tickets; and chains with their last task then, those that
     /// were longest ago first.
@@ -63,7 +63,7 @@ pub(super) struct Clocks {
     column: Vec<u32>,
 }
 
-/// What the signals of a counter bring so far.
+/// The joined clocks of a counter's signals so far.
 #[derive(Clone, Copy)]
 struct Join {
     clock: ClockId,
@@ -76,7 +76,7 @@ struct Join {
 
 const NO_JOIN: Join = Join { clock: NONE, last: NONE, signals: 0, next_tail: 0 };
 const MEMO: usize = 64;
-/// Numbers that the partial waits of a program may look at.
+/// Limit on the numbers that the partial waits of a program may examine.
 const MOST_PARTIAL_WORK: u64 = 1 << 26;
 
 impl Clocks {
@@ -355,9 +355,9 @@ impl Clocks {
         joined
     }
 
-    /// What a wait for `threshold` signals brings: in each component the `threshold`-th smallest
-    /// over the signallers. One that has not been reached yet counts as bringing nothing, and so
-    /// does a wait beyond the work that all may take.
+    /// Returns the clock that a wait for `threshold` signals establishes: in each component the
+    /// `threshold`-th smallest over the signallers. A signaller not reached yet contributes
+    /// nothing, nor does a wait beyond the budget.
     fn partial(&mut self, signallers: &[u32], threshold: u32, step: u32) -> Option<ClockId> {
         let rank = (threshold as usize).checked_sub(1)?;
         self.partial_work += signallers.len() as u64 * u64::from(self.chains);
@@ -406,7 +406,7 @@ impl Clocks {
 
     /// Whether all tasks of step 0 have finished whenever one of them starts in step 1.
     fn steps_apart(&mut self, tasks: &[u32]) -> bool {
-        // What a circle of waits keeps from running has no place.
+        // Instances held up by a cycle of waits have no place.
         if tasks.iter().any(|&task| self.place(task, 0).chain == NONE) {
             return false;
         }

@@ -30,7 +30,8 @@ pub(super) fn check_thresholds(program: &Program, sync: &Sync, found: &mut Found
 }
 
 /// Counts are compared by their wrapping difference, which the signals of a launch must not fill;
-/// where its steps wait for each other, or their number is the VM's to bound, those of two steps.
+/// where its steps wait for each other, or their number is the VM's to bound, the signals of two
+/// steps.
 fn wraps(fan_in: u64, program: &Program) -> bool {
     let steps = if program.steps == Steps::Pipelined { program.positions.max(2) } else { 2 };
     fan_in.saturating_mul(steps.into()) >= 1 << 31

@@ -9,7 +9,7 @@
 //! at any time since the launch. The steps of a launch are at consecutive positions `p, p+1, ..`
 //! below `positions`; a program for one position stays at it for any number of steps.
 //!
-//! # What is checked
+//! # Properties checked
 //!
 //! *Structure* (AMK01xx, `structure`): every reference exists; calls have the operands, accesses
 //! and parameters of their instructions; shapes are possible; tiles have the rank of their buffer,
@@ -31,10 +31,10 @@
 //! one call do not overlap if one is written. Early reads overlap no write of any task at any
 //! position.
 //!
-//! *Values* (AMK0301, AMK0402, AMK0403, AMK0501): in eager order the last write of what is read is
-//! one of its own buffer, in the same step unless the buffer is kept between steps; at the end of a
-//! step outputs, states, weights and inputs have their own bytes; an element of a packet buffer is
-//! written once a step.
+//! *Values* (AMK0301, AMK0402, AMK0403, AMK0501): in eager order the last write of each element
+//! read is to its own buffer, in the same step unless the buffer is kept between steps; at the end
+//! of a step outputs, states, weights and inputs have their own bytes; an element of a packet
+//! buffer is written once a step.
 //!
 //! *Epochs* (AMK0502 to AMK0504): counters and packets are never reset. What they confuse, they
 //! confuse in the order of tasks: a wait of step `n` for `t` of a counter of fan-in `f` is a wait
@@ -43,12 +43,12 @@
 //!
 //! *Tables* (AMK063x; `routing`): a program with tables stands for one program for each *routing*:
 //! each way to fill the tables that keeps their contracts. In it tiles and elements are what the
-//! routing names, and a wait for a count is one for so many signals; a task looks at waits that
+//! routing names, and a wait for a count is one for so many signals; a task checks waits that
 //! depend on tables when its others are over, and reads the tables then. The statement holds for
-//! each of them. What is checked: tables are written whole rows at a time, each row once, by tasks
-//! that do not depend on them; tiles that a table decides have entries, groups and as many rows as
-//! the table; each entry signals a counted event once and nothing else does, so that its elements
-//! have as many signals as their waiters count, none included; who depends on an entry reads it.
+//! each of them. The checks: tables are written whole rows at a time, each row once, by tasks that
+//! do not depend on them; tiles that a table decides have entries, groups and as many rows as the
+//! table; each entry signals a counted event once and nothing else does, so that its elements have
+//! as many signals as their waiters count, none included; who depends on an entry reads it.
 //! Deadlock and races then as below.
 //!
 //! # Why this implies the statement
@@ -65,8 +65,8 @@
 //! `clocks` proves most orders at once; what it cannot prove is decided by running the program
 //! without `a` (`judge`). Refusals are always of the second kind.
 //!
-//! *Steps.* It is enough to look at a launch from its first step: the steps of an execution from
-//! `n` on, with the signals of the steps before left out, are an execution from the start, because
+//! *Steps.* It is enough to check a launch from its first step: the steps of an execution from `n`
+//! on, with the signals of the steps before left out, are an execution from the start, because
 //! steps before `n` give a counter at most `n*f` signals. And what comes after `a` in step `d` does
 //! so in step `d+1`, since counts and queues only go on. So for each pair the least distance at
 //! which it meets decides: the next step (the next use of the slot for packets), or further where
@@ -91,7 +91,7 @@
 //! its values gives is one for every routing. That a table keeps its contract is asserted when a
 //! task has written it, before its signals: so nothing ever depends on a table that does not.
 //!
-//! # What is not checked
+//! # Properties not checked
 //!
 //! * That an instruction touches only its operands' tiles, reads what it says, and computes what
 //!   its reference does: the VMs' tests compare them.
@@ -203,7 +203,7 @@ impl Verified {
 pub struct Rejected {
     /// The program.
     pub program: Box<Program>,
-    /// What is wrong with it; never empty.
+    /// The violations; never empty.
     pub violations: Vec<Violation>,
 }
 
@@ -257,7 +257,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// One that looks further than it has to.
+    /// A verifier that checks further than necessary.
     pub fn with_bounds(bounds: Bounds) -> Self {
         Self { bounds, ..Self::default() }
     }
@@ -279,7 +279,7 @@ impl Verifier {
         Routing::restore(program, found.into_vec())
     }
 
-    /// What waits, packets and queues do.
+    /// Checks waits, packets and queues.
     fn check_flow(&mut self, program: &Program, mut routing: Option<&mut Routing>, found: &mut Found) {
         self.sync.compile(program);
         deadlock::check_thresholds(program, &self.sync, found);
@@ -290,13 +290,13 @@ impl Verifier {
         let copies = self.copies(program);
         let mut budget = Budget::of(program);
         if let Some(buffer) = self.storages.moving_packets().filter(|_| program.positions > 1) {
-            // What packets order depends on the position, so everything does.
+            // The order of packets depends on the position, so every property does.
             if program.steps == Steps::Pipelined && matches!(self.sync.mode, Mode::Tickets(_)) {
                 return found.push(Violation::MovingTickets { buffer });
             }
             let window = if program.steps == Steps::Pipelined { self.bounds.horizon } else { 1 };
             let starts = periods(program, self.starts(program, window, &mut budget));
-            // What is looked at together has to lie within the steps in which launches of a class
+            // Positions checked together have to lie within the steps in which launches of a class
             // are alike.
             let few = copies <= self.bounds.horizon;
             if !few || budget.is_spent() {
@@ -342,7 +342,7 @@ impl Verifier {
         if budget.spend(units, TooMuch::Positions { buffer, positions }) { starts } else { Vec::new() }
     }
 
-    /// Steps that are looked at together: up to the first that uses the memory of the first again.
+    /// Number of steps checked together: up to the first that uses the memory of the first again.
     fn copies(&self, program: &Program) -> u32 {
         let stride = self.storages.kinds.iter().map(|kind| kind.stride).max().unwrap_or(1);
         match program.steps {
@@ -433,7 +433,8 @@ fn check_storage(
     let positions = match starts {
         Some(Period { ref first, .. }) => std::slice::from_ref(first),
         None if storage.moves => match storages.positions(program, n, judge.clock_copies, judge.budget) {
-            // What is defined from the start needs no replay, and pairs know all positions at once.
+            // Elements defined from the start need no replay, and pairs cover all positions at
+            // once.
             None if !storage.shared && storage.kept => return pairs::compare(&all_steps, judge, None),
             None => return,
             Some(few) => {
@@ -462,8 +463,8 @@ fn check_storage(
         let steps = [Step { number: 0, position }, Step { number: storage.stride, position: later.unwrap_or(0) }];
         let steps = &steps[..1 + usize::from(later.is_some())];
         let scene = Scene { storage, buffers, accesses, steps };
-        // What a table orders depends on the pair, so that one of a group does not stand for
-        // another.
+        // The order that a table establishes depends on the pair, so one pair of a group does not
+        // stand for another.
         if !storage.routed && replay.run(&scene, judge) {
             continue;
         }

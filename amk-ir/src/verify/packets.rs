@@ -116,8 +116,7 @@ impl PacketEdges {
                         .collect();
                     tasks.sort_unstable();
                     tasks.dedup();
-                    // What the task itself has written it need not wait for; then the set is its
-                    // own.
+                    // A task need not wait for its own writes; the set is then private to it.
                     let own = tasks.len();
                     tasks.retain(|&task| task != access.task());
                     let shared = own == tasks.len();

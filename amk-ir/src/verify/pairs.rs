@@ -1,5 +1,5 @@
-//! Accesses compared pair by pair: for storages that are cut too finely for cells, and for
-//! conflicts of steps that are further apart than the replay looks.
+//! Pairwise comparison of accesses: for storages cut too finely for cells, and for conflicts of
+//! steps further apart than the replay covers.
 
 use super::grid::{byte_runs, runs_meet};
 use super::judge::{Event, Judge};
@@ -94,7 +94,7 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<
             let same_buffer = first.operand.buffer == second.operand.buffer;
             let meets = match same_buffer {
                 true => least_distance(judge.program, [first, second], stride, at),
-                // What is ordered two steps apart is so further apart.
+                // An order over two steps holds further apart, too.
                 false if judge.longest < 3 || judge.is_ordered(first, second, 2) => None,
                 false => least_byte_distance(judge, [first, second], at),
             };

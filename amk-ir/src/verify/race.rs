@@ -219,7 +219,7 @@ impl Replay {
         if let Some(cell) = group.undefined {
             report_undefined(judge, scene, &self.grid, instance, cell, self.writers[cell as usize]);
         }
-        // Packets are their own order; early reads are of what is never written.
+        // Packets carry their own order; early reads are of elements that are never written.
         let ordered = scene.storage.packet || event.access.operand.early;
         if !ordered && group.after_writers != base {
             let by_base = require_all(scene, judge, &group.writers, instance);

@@ -6,7 +6,7 @@
 
 use super::sync::{Mode, Order, Sync};
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Run {
     /// Steps, one after the other in each queue, or in the list of tickets.

@@ -32,7 +32,7 @@ impl Access {
     }
 }
 
-/// What the accesses of a storage are like.
+/// Properties of a storage's accesses.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Storage {
     /// Several buffers in shared bytes.
@@ -69,7 +69,7 @@ pub(super) struct Storages {
 
 const NONE: u32 = u32::MAX;
 
-/// Pairs of a fixed and a moving bound of a dimension that are looked at.
+/// Limit on the pairs of a fixed and a moving bound of a dimension to compare.
 const MOST_MEETINGS: usize = 1 << 16;
 /// Where buffers share bytes, tiles that move are followed position by position, up to so many.
 pub(super) const MOST_SHARED_POSITIONS: u32 = 4096;
@@ -183,7 +183,7 @@ impl Storages {
     }
 
     /// Positions that stand for all launches of `steps` steps: between two of them the bounds of
-    /// the storage keep their order in each step. `None` where there are too many to look at.
+    /// the storage keep their order in each step. `None` where there are too many to check.
     pub(super) fn positions(
         &self,
         program: &Program,

@@ -355,7 +355,7 @@ enum Sharing {
     Free,
     /// As `Free`, but not with others that have values before a step.
     Keeps,
-    /// With none: other words could look like packets.
+    /// With none, other words could be mistaken for packets.
     Never,
 }
 

@@ -44,7 +44,7 @@ impl Site {
 pub struct Party {
     /// Where the access is.
     pub site: Site,
-    /// What is done.
+    /// The refused access.
     pub access: Access,
     /// The buffer.
     pub buffer: BufferId,
@@ -71,7 +71,7 @@ pub enum Violation {
     Missing {
         /// Who refers to it.
         from: Option<TaskId>,
-        /// What is missing.
+        /// The missing item.
         what: Reference,
     },
     /// AMK0102: a call does not fit its instruction.
@@ -80,7 +80,7 @@ pub enum Violation {
         task: TaskId,
         /// The call's place in the task.
         call: u32,
-        /// What does not fit.
+        /// The mismatch.
         mismatch: Mismatch,
     },
     /// AMK0103: a shape that no buffer or event tensor can have, or no position.
@@ -155,7 +155,7 @@ pub enum Violation {
     },
     /// AMK0113: more entities than 32 bits can count.
     TooMany {
-        /// Of what.
+        /// The kind of entity.
         what: &'static str,
         /// How many.
         count: u64,
@@ -199,7 +199,7 @@ pub enum Violation {
     TicketOrder {
         /// The task.
         task: TaskId,
-        /// What it waits for.
+        /// The wait for the later ticket.
         link: Link,
         /// The position at which it does.
         position: u32,
@@ -225,7 +225,7 @@ pub enum Violation {
     /// AMK0302 to AMK0304, AMK0404, AMK0502 and AMK0503: two accesses, one of them a write, in no
     /// proven order.
     Race(Box<Race>),
-    /// AMK0305: a read before the waits of what the launch writes.
+    /// AMK0305: a read before the waits, of an element that the launch writes.
     Early {
         /// The read.
         read: Party,
@@ -245,7 +245,7 @@ pub enum Violation {
         /// The position at which they overlap.
         position: u32,
     },
-    /// AMK0401: a buffer's place in the arena is not a multiple of what its elements need.
+    /// AMK0401: a buffer's place in the arena is not a multiple of its elements' alignment.
     Misaligned {
         /// The buffer.
         buffer: BufferId,
@@ -321,7 +321,7 @@ pub enum Violation {
         event: EventId,
         /// The table.
         table: TableId,
-        /// What differs.
+        /// The difference.
         why: Uncounted,
     },
     /// AMK0633: a task depends on a table and does not read it.
@@ -367,7 +367,7 @@ pub enum Mismatch {
         /// As called.
         found: u32,
     },
-    /// What is done with an operand.
+    /// An operand is accessed in a way that its buffer does not allow.
     Access {
         /// The operand's place.
         operand: u32,
@@ -385,7 +385,7 @@ pub enum Mismatch {
     },
 }
 
-/// What has an impossible shape.
+/// Items with an impossible shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shaped {
     /// A buffer without dimensions or with more than 4.
@@ -413,7 +413,7 @@ pub enum Shaped {
     NoPositions,
 }
 
-/// What the target has too little of.
+/// Capacities that the target lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Capacity {
     /// Resident workers.
@@ -457,13 +457,13 @@ pub enum NoPacket {
 pub struct Link {
     /// The task that cannot start.
     pub task: TaskId,
-    /// What it waits for.
+    /// The wait.
     pub on: WaitsOn,
     /// Who would have to run first.
     pub for_task: TaskId,
 }
 
-/// What a task waits for.
+/// The kinds of waits of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitsOn {
     /// A counter that `for_task` signals.
@@ -477,11 +477,11 @@ pub enum WaitsOn {
 /// Two accesses to the same elements, one of them a write, in no proven order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Race {
-    /// What kind of conflict it is.
+    /// The kind of conflict.
     pub conflict: Conflict,
-    /// What comes first in eager order.
+    /// The access that comes first in eager order.
     pub first: Party,
-    /// What comes second in eager order.
+    /// The access that comes second in eager order.
     pub second: Party,
     /// The position of the step of the first.
     pub position: u32,
@@ -493,14 +493,14 @@ pub struct Race {
     pub witness: Vec<Occurrence>,
 }
 
-/// What takes more work than the verifier spends on a program of its size.
+/// Quantities that take more work than the verifier spends on a program of this size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TooMuch {
     /// Bounds of a buffer's tiles pass each other at too many positions.
     Positions {
         /// The buffer.
         buffer: BufferId,
-        /// Positions to look at.
+        /// Positions to check.
         positions: u64,
     },
     /// Packets move with the position, and there are so many slots that more steps than are
@@ -520,7 +520,7 @@ pub enum TooMuch {
         /// The buffer.
         buffer: BufferId,
     },
-    /// What finished tasks of each worker every counter stands for.
+    /// The clocks of each counter: the finished tasks of each worker that it stands for.
     Clocks {
         /// Workers, or chains of tickets.
         workers: u32,
@@ -539,7 +539,7 @@ pub enum TooMuch {
     },
 }
 
-/// What kind of conflict two accesses are in.
+/// The kinds of conflicts between two accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
     /// AMK0302: the second reads what the first writes.

@@ -11,7 +11,7 @@ use crate::layout::{FieldPath, PathStep};
 use core::fmt::{self, Write};
 use std::collections::HashMap;
 
-/// Whether a word begins a statement or is an argument of its own: `pos`, or a float as `inf` and
+/// Whether a word begins a statement or is a complete argument: `pos`, or a float such as `inf` and
 /// `nan`.
 fn is_reserved(word: &str) -> bool {
     matches!(word, "for" | "if" | "return" | "pos") || word.parse::<f32>().is_ok()

@@ -540,7 +540,7 @@ impl Reader {
         };
         match self.declared.get(&start, &name)? {
             Some(value) => Ok(Arg::Value(value)),
-            // Dims and loop indices are not looked up: lowering knows which there are.
+            // Dims and loop indices are not resolved here: lowering knows them.
             None => {
                 *cursor = start;
                 cursor.expr().map(Arg::Int)

@@ -163,7 +163,7 @@ fn may_be_routed(program: &Program, operand: &Operand, buffer: &Buffer) -> bool 
     kind && buffer.exchange == Exchange::Counter && buffer.place.is_none() && !is_table
 }
 
-/// What a table tiles is nowhere cut otherwise.
+/// Refuses other tilings of a dimension that a table tiles.
 fn mixed(program: &Program, found: &mut Found) {
     let mut tiled: BTreeMap<u32, (TableId, Site)> = BTreeMap::new();
     for (site, operand) in operands(program) {
@@ -185,7 +185,7 @@ fn mixed(program: &Program, found: &mut Found) {
     }
 }
 
-/// What routed waits and signals do with an event tensor.
+/// The uses of an event tensor by routed waits and signals.
 #[derive(Default)]
 struct Use {
     /// The table, and a task that uses it.
@@ -262,7 +262,7 @@ fn claim(
     }
 }
 
-/// What entries signal has no other signals, and no waits for a number of them.
+/// Refuses other signals, and waits for a fixed number, on events that entries signal.
 fn fixed(program: &Program, uses: &BTreeMap<EventId, Use>, found: &mut Found) {
     let counted = |event: EventId| {
         let used = uses.get(&event).filter(|used| !used.signals.is_empty())?;
@@ -343,7 +343,7 @@ fn reads(program: &Program, id: TaskId, found: &mut Found) {
         let declared = &program.tables[table.index()];
         let of_table = || operands().filter(|operand| operand.buffer == declared.buffer);
         let read = of_table().any(|o| o.access.reads() && covers(program, declared, o, entry));
-        // What a task writes itself is known when its waits are over, and checked when its calls
+        // A task's own writes are known once its waits are over, and are checked when its calls
         // are.
         if !read || of_table().any(|operand| operand.access.writes()) {
             found.push(Violation::TableNotRead { task: id, table, entry });

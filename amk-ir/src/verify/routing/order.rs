@@ -1,4 +1,4 @@
-//! What is ordered for every routing, or for every one in which an entry has a certain value.
+//! Orders that hold for every routing, or for every routing in which an entry has a certain value.
 //!
 //! Where entry `n` of a table says `v`, the task that signals `n` finishes before those start that
 //! wait for the count of `v`; and who signals element `v` of an event finishes before those start
@@ -43,7 +43,7 @@ struct Entry {
     picks: Vec<(u32, EventId, u32)>,
 }
 
-/// What routed waits order.
+/// The order that routed waits establish.
 pub(in crate::verify) struct RoutedOrder {
     tasks: u32,
     tables: Vec<Edges>,
@@ -139,7 +139,7 @@ impl RoutedOrder {
     /// The values that make two operands touch the same elements: for each of them some routing
     /// does. `None` where every routing does, or it depends on no value.
     fn cases(&self, first: &Access, second: &Access) -> Option<impl Iterator<Item = Given> + use<>> {
-        // The elements that a picked one can be among those of an operand.
+        // The elements of an operand that a pick can refer to.
         let picked = |table: TableId, other: &Access| {
             let fixed = other.operand.region.intervals().first().filter(|i| !i.lo.pos && !i.hi.pos);
             fixed.map_or(0..self.tables[table.index()].values, |i| i.lo.base..i.hi.base)
@@ -259,7 +259,7 @@ impl RoutedOrder {
         more.add(&common.unwrap_or_default());
     }
 
-    /// What the edges of a value lead to from `a` and what comes after it, beyond that.
+    /// Returns what the edges of a value reach from `a` and its successors, beyond those.
     fn reached(&mut self, search: &mut Search<'_, '_>, after: &Tasks, given: Given) -> Tasks {
         let mut reached = Tasks::new();
         let mut known = Tasks::new();
@@ -304,7 +304,7 @@ impl RoutedOrder {
         targets
     }
 
-    /// What comes after a task in the least program.
+    /// Returns the successors of a task in the least program.
     fn successors(&mut self, search: &mut Search<'_, '_>, a: u32) -> &Tasks {
         let (tasks, words) = (self.tasks, self.words());
         if !self.successors.contains_key(&a) {

@@ -1,4 +1,4 @@
-//! What is wrong with a table, and with what depends on one.
+//! Reasons to refuse a table or its uses.
 
 use crate::verify::Site;
 use crate::{TableId, TaskId};
@@ -19,7 +19,7 @@ pub struct Given {
 pub enum NoTable {
     /// There is no such buffer.
     Missing,
-    /// Its buffer is no activation that is exchanged by counters and has memory of its own.
+    /// Its buffer is not an activation with separate memory that counters synchronise.
     Buffer,
     /// Its elements are neither u32 nor f32.
     Type,
@@ -113,7 +113,7 @@ pub enum Uncounted {
         /// Another, or the same.
         second: TaskId,
     },
-    /// A signal that no table decides beside those that one does.
+    /// A signal that no table decides, mixed with signals that a table decides.
     Fixed {
         /// The task.
         task: TaskId,

@@ -1,4 +1,4 @@
-//! Two programs without tables that stand in for those of all routings, and the way back from them.
+//! Two programs without tables that stand in for all routings, and the translation back.
 //!
 //! *Least* has no routed waits and signals: what is ordered in it is so for every routing. A buffer
 //! whose rows are sorted by routes gets the dimensions `[entries, values]` in the place of its
@@ -7,8 +7,8 @@
 //! between splits get one dimension, the groups.
 //!
 //! *Most* has the waits of all routings at once: each entry signals all values, and who waits for
-//! an entry's element waits for all. If all its tasks run, those of every routing do, since waits
-//! are monotone.
+//! an entry's element waits for all. If all its tasks run, so do the tasks of every routing, since
+//! waits are monotone.
 
 use crate::verify::{Given, Party, Violation};
 use crate::{
@@ -124,7 +124,7 @@ fn events(signals: &[RoutedSignal]) -> impl Iterator<Item = EventId> {
     events.into_iter()
 }
 
-/// Violations of the program with the least order as those of the program itself.
+/// Translates violations of the least program to the program itself.
 pub(super) fn restore(program: &Program, violations: &mut [Violation]) {
     let tiled = tiled(program);
     let given = |buffer: u32, elements: &mut Vec<(u64, u64)>| {
