@@ -68,7 +68,7 @@ pub fn weight_layout(item: TokenStream) -> TokenStream {
     amk_macros_core::weight_layout(&origin(), item.into()).into()
 }
 
-/// Makes a function a megakernel: `static DECODE: Megakernel` beside `fn decode`.
+/// Makes a function a megakernel: `static DECODE: Megakernel` next to `fn decode`.
 ///
 /// The function stays as it is: called directly it computes with CPU tensors. Its body may have
 /// `let`, assignments, calls of instructions, `for` over `0..DIM` and over lists of layouts, `if`

@@ -51,7 +51,7 @@ pub(crate) fn start(paths: &[Path], end: &TokenStream, payload: &TokenStream) ->
     quote! { #first_path ! { @amk1 #first {} { #(#rest)* } { #payload } } }
 }
 
-/// A record: what a companion said.
+/// A record, as emitted by a companion.
 #[derive(Debug)]
 pub(crate) enum Record {
     /// Of an instruction.
@@ -64,11 +64,11 @@ pub(crate) enum Record {
     Error,
 }
 
-/// What arrives at the end of a chain.
+/// The input at the end of a chain.
 pub(crate) struct End {
     /// The records by the path's [`key`].
     pub(crate) records: BTreeMap<String, Record>,
-    /// What the start of the chain sent along.
+    /// The payload from the start of the chain.
     pub(crate) payload: TokenStream,
 }
 

@@ -1,5 +1,5 @@
-//! Companions: the declarative macro beside an item, of the same name, that hands its record on
-//! along a chain.
+//! Companions: the declarative macro with an item's name that passes the item's record along a
+//! chain.
 
 use crate::origin::Origin;
 use proc_macro2::{Ident, Span, TokenStream};
@@ -7,7 +7,7 @@ use quote::{format_ident, quote};
 use syn::Visibility;
 use syn::ext::IdentExt;
 
-/// What a record is of.
+/// The kinds of items with a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RecordKind {
     /// A [`amk_ir::signature::Signature`].
@@ -51,7 +51,7 @@ pub(crate) fn companion(
     let export = matches!(visibility, Visibility::Public(_)).then(|| quote!(#[macro_export]));
     let word = Ident::new(kind.word(), Span::call_site());
     let misuse =
-        format!("`{plain}` is no macro: it is declared for amk's macros to read\n\nhelp: write it without `!`");
+        format!("`{plain}` is not a macro: it is declared for amk's macros to read\n\nhelp: write it without `!`");
     quote! {
         #[doc(hidden)]
         #[allow(unused_macros)]

@@ -58,7 +58,7 @@ impl Diagnostic {
         error.notes.iter().fold(Self::new(error.code, tokens, &error.headline, &error.help), Self::note)
     }
 
-    /// What syn did not accept.
+    /// Reports a syntax error from syn.
     pub(crate) fn syntax(code: &'static str, error: &syn::Error, help: impl Into<String>) -> Self {
         let mark = proc_macro2::Ident::new("here", error.span());
         Self::new(code, mark, error.to_string(), help)

@@ -8,9 +8,9 @@
 //!                           parse/kernel, lower/* ──► Graph ──► check (shapes, lowering, verifier) ──► expand/kernel
 //! ```
 //!
-//! # How a macro sees what another macro said
+//! # How one macro reads another's output
 //!
-//! A macro sees tokens, not types. So `#[instruction] fn linear` emits, beside the function, a
+//! A macro sees tokens, not types. So `#[instruction] fn linear` emits the function and a
 //! *companion*: a declarative macro of the same name, in the macro namespace, that holds the
 //! signature. Rust's own name resolution (`use`, `as`, globs, re-exports, other crates) carries
 //! both. `#[megakernel]` calls the companions of all paths its body names, one after the other;
@@ -22,7 +22,7 @@
 //!
 //! A path without a companion breaks the chain, and rustc only says that there is no such macro. So
 //! each companion is also asked for itself, `linear! { @amk1 { items } }`, and gives the items
-//! back: constants beside the chain tell which ones did not.
+//! back: constants next to the chain show which ones did not.
 //!
 //! A record must not name anything itself, for it is read at the place of use. What depends on
 //! other records (a layout with layouts in it) therefore runs the same chain where it is declared,

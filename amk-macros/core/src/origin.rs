@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 
-/// Where an item was declared: for messages, and to give its companion a name of its own.
+/// The declaration site of an item: for messages, and to make the name of its companion unique.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The crate's name as Rust knows it: the first segment of registry paths.

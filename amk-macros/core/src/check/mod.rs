@@ -21,14 +21,14 @@ pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, 
     if !diagnostics.is_empty() {
         return;
     }
-    // What is wrong with several instances is said of the first.
-    let mut said = HashSet::new();
+    // A defect of several instances is reported for the first.
+    let mut reported = HashSet::new();
     for argument in &attribute.instances {
         let note = format!("in instance `{}` ({})", argument.name, describe(&argument.instance.dims, &attribute.dims));
         match lower(&lowered.graph, &argument.instance) {
             Err(errors) => {
                 for error in errors {
-                    if said.insert((error.code.to_owned(), error.site, error.headline.clone())) {
+                    if reported.insert((error.code.to_owned(), error.site, error.headline.clone())) {
                         let tokens = tokens_of(&error, attribute, Some(argument), lowered);
                         diagnostics.push(Diagnostic::of(&error, tokens).note(&note));
                     }

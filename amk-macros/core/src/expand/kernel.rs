@@ -87,8 +87,8 @@ pub(crate) fn second_stage(input: TokenStream) -> TokenStream {
     }
 }
 
-/// What the first stage sends along the chain: the attribute's arguments in brackets, and the
-/// function.
+/// The payload that the first stage sends along the chain: the attribute's arguments in brackets,
+/// and the function.
 struct Payload {
     attribute: TokenStream,
     function: ItemFn,

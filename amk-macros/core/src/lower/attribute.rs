@@ -6,7 +6,7 @@ use crate::parse::event::is_event;
 use syn::visit::Visit;
 use syn::{Attribute, ItemFn};
 
-/// Attributes that leave the function what it is.
+/// Attributes that do not change the function.
 const HARMLESS: [&str; 6] = ["allow", "expect", "warn", "deny", "doc", "rustfmt"];
 
 impl Lowering<'_> {

@@ -78,8 +78,7 @@ impl Lowering<'_> {
         }
         let dests = match (self.elements(dest, tuple.elems.len()), dest) {
             (Some(dests), _) => dests,
-            // What is moved into the tuple stays what it is, also when its variable is assigned
-            // again.
+            // A value moved into the tuple keeps its value, even if its variable is assigned again.
             (None, Dest::Named(name)) => (0..tuple.elems.len()).map(|at| Dest::Named(format!("{name}.{at}"))).collect(),
             (None, _) => self.one_by_one(&tuple.elems),
         };
@@ -93,7 +92,7 @@ impl Lowering<'_> {
         (0..exprs.len()).map(|at| if at < last { Dest::Named("kept".to_owned()) } else { Dest::Temp }).collect()
     }
 
-    /// What a name means: a variable, or a declared dim.
+    /// Resolves a name: a variable, or a declared dim.
     pub(super) fn name(&mut self, path: &ExprPath) -> Item {
         let Some(ident) = path.path.get_ident().filter(|_| path.qself.is_none()) else {
             let help = "declare the dim in `dims(..)` and import its constant under that name";
@@ -111,7 +110,7 @@ impl Lowering<'_> {
             let names: Vec<&str> = self.scopes.iter().flat_map(|scope| scope.keys().map(String::as_str)).collect();
             let help = crate::names::nearest(&name, names)
                 .map_or_else(|| format!("bind it first: `let {name} = ..;`"), |near| format!("did you mean `{near}`?"));
-            return self.report("AMK0915", path, format!("`{name}` is no variable of this function"), help);
+            return self.report("AMK0915", path, format!("`{name}` is not a variable of this function"), help);
         }
         let headline = format!("`{name}` is a constant, whose value the macro cannot see");
         self.report("AMK0915", path, headline, format!("add `{name}` to `dims(..)`, and its value to each instance"))

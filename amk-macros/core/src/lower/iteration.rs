@@ -9,7 +9,7 @@ use amk_ir::graph::Node;
 use amk_ir::layout::{FieldPath, Layout};
 use syn::{Expr, ExprForLoop, ExprMethodCall, ExprRange, Lit, Pat, RangeLimits};
 
-/// What a loop runs over.
+/// The domain of a loop.
 enum Iteration {
     /// `0..extent`
     Range(Size),
@@ -45,7 +45,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What the head of a loop runs over; `None` where it was reported.
+    /// Returns the domain in the head of a loop; `None` where it was reported.
     fn iteration(&mut self, head: &Expr) -> Option<Iteration> {
         match head {
             Expr::Paren(inner) => self.iteration(&inner.expr),

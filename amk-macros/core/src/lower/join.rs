@@ -1,11 +1,11 @@
-//! What an `if` gives: both branches write the same values. The first that writes tells whether
-//! there is one or a tuple.
+//! The result of an `if`: both branches write the same values. The first branch that writes decides
+//! between one value and a tuple.
 
 use super::Lowering;
 use super::item::{Dest, Item};
 use amk_ir::{DType, ValueId};
 
-/// What the branches of an `if` write.
+/// The destination of an `if`'s branches.
 pub(super) enum Join {
     /// Not written yet: the name it is to have.
     Open(String),
@@ -67,7 +67,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What an `if` is whose branches wrote to `dest`.
+    /// The item of an `if` whose branches wrote to `dest`.
     pub(super) fn joined(&self, dest: &Dest) -> Item {
         match dest {
             Dest::Value(value) => Item::Value(*value),

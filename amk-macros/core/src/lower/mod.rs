@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use syn::ext::IdentExt;
 use syn::{Attribute, ItemFn, ReturnType};
 
-/// The tokens of a call, or of an assignment of what is there already.
+/// The tokens of a call, or of an assignment to an existing variable.
 pub(crate) struct Site {
     /// The path that is called, or the value that is assigned.
     pub(crate) callee: TokenStream,
@@ -119,10 +119,10 @@ struct Lowering<'a> {
     records: &'a BTreeMap<String, Record>,
     diagnostics: &'a mut Diagnostics,
     values: Vec<Value>,
-    /// What the `if`s give, by the numbers of [`Dest::Join`].
+    /// The results of the `if`s, by the numbers of [`Dest::Join`].
     joins: Vec<Join>,
     names: HashMap<String, u32>,
-    /// What the names mean, innermost scope last.
+    /// The items that names refer to, innermost scope last.
     scopes: Vec<HashMap<String, Item>>,
     /// The indices of the loops around, outermost first.
     indices: Vec<String>,
@@ -201,7 +201,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Runs `inner` with a scope of its own; the statements it makes are returned, not added.
+    /// Runs `inner` in a new scope and returns its statements instead of adding them.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> T) -> (Vec<Node>, T) {
         let outer = std::mem::take(&mut self.nodes);
         self.scopes.push(HashMap::new());

@@ -188,7 +188,7 @@ impl Lowering<'_> {
             }
             _ if self.diagnostics.is_empty() => {
                 let help = "put it on the statement of one op: `#[signal(e[n])] let y = linear(&x, &w.up);`";
-                self.report("AMK0934", found.tokens, "this statement is no call of an op", help);
+                self.report("AMK0934", found.tokens, "this statement is not a call of an op", help);
             }
             _ => {}
         }

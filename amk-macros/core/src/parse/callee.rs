@@ -7,7 +7,7 @@ use syn::ext::IdentExt;
 use syn::visit::{self, Visit};
 use syn::{Block, Expr, ExprCall, ExprForLoop, ItemFn, Local, Pat, Path};
 
-/// What a called path is, by its tokens alone.
+/// A called path, classified by its tokens alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Callee {
     /// Perhaps an instruction: its companion says.
@@ -140,7 +140,7 @@ impl<'ast> Visit<'ast> for Calls {
         self.bound.truncate(around);
     }
 
-    // An item has a scope of its own, and is refused.
+    // A nested item has a separate scope, and is refused.
     fn visit_item(&mut self, _: &'ast syn::Item) {}
 }
 

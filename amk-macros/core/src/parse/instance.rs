@@ -172,7 +172,7 @@ impl InstanceArgument {
         let number = expr(value).ok().and_then(|expr| expr.eval(&known).ok());
         let number = number.and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0);
         let Some(number) = number else {
-            let headline = format!("`{name}` of instance `{}` is no positive number of 32 bits", self.name);
+            let headline = format!("`{name}` of instance `{}` is not a positive number of 32 bits", self.name);
             let help = "write a number, or an expression over dims that stand before it";
             return Err(Diagnostic::new("AMK0931", value, headline, help));
         };

@@ -23,11 +23,11 @@ pub(crate) struct LayoutItem {
 pub(crate) struct LayoutField {
     /// The name.
     pub(crate) name: Ident,
-    /// What it is.
+    /// The kind of field.
     pub(crate) kind: LayoutFieldKind,
 }
 
-/// What a field is.
+/// The kinds of layout fields.
 pub(crate) enum LayoutFieldKind {
     /// `#[weight("source", or = "fallback", [A, B])]`
     Weight {

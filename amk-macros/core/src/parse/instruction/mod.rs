@@ -26,7 +26,7 @@ const STD_MACROS: &str = "assert assert_eq assert_ne bench cfg column compile_er
     include_str is_x86_feature_detected line matches module_path option_env panic print println stringify test \
     thread_local todo unimplemented unreachable vec write writeln";
 
-/// What the attribute and the function say together.
+/// An instruction, as declared by the attribute and the function together.
 pub(crate) struct Instruction {
     /// The signature.
     pub(crate) signature: Signature,
@@ -135,7 +135,7 @@ impl Reader<'_> {
                 return None;
             }
             (None, Some(_)) => {
-                let headline = format!("`{name}` is no tensor, but the shape clause lists it");
+                let headline = format!("`{name}` is not a tensor, but the shape clause lists it");
                 let help = if type_name == "usize" {
                     format!("write `{name}: D`")
                 } else {
