@@ -21,8 +21,8 @@ pub struct Array {
 pub struct Exact {
     /// Its value.
     pub value: f64,
-    /// The sum of the magnitudes of what is rounded on the way to it, each times how much the value
-    /// changes with it; 0 where nothing is.
+    /// The sum of the magnitudes rounded on the way to it, each weighted by the sensitivity of the
+    /// result; 0 where nothing is rounded.
     pub magnitude: f64,
 }
 

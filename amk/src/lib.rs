@@ -70,7 +70,7 @@ pub use layout::WeightLayout;
 pub use megakernel::{Megakernel, MegakernelError};
 pub use tensor::{Pos, State, Tensor, Token, Weight};
 
-/// What expansions of the macros name.
+/// Items that expansions of the macros name.
 #[doc(hidden)]
 pub mod __private {
     pub use amk_macros::{define, stage2};

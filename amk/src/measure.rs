@@ -1,4 +1,4 @@
-//! What this machine can do, measured.
+//! Measures the throughput of this machine.
 
 use std::hint::black_box;
 use std::sync::Barrier;

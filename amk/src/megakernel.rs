@@ -1,4 +1,4 @@
-//! What `#[megakernel]` emits beside the function.
+//! The `static` that `#[megakernel]` emits next to the function.
 
 use amk_ir::graph::{Graph, Instance};
 use amk_ir::graph_error::GraphError;
@@ -23,7 +23,7 @@ pub enum MegakernelError {
     Graph {
         /// The function's name.
         kernel: String,
-        /// What is wrong with it.
+        /// The cause.
         cause: String,
     },
     /// The function declares no such instance.
@@ -43,7 +43,7 @@ pub enum MegakernelError {
         kernel: String,
         /// The instance's name.
         instance: String,
-        /// What is wrong.
+        /// The errors.
         errors: Vec<GraphError>,
     },
     /// The verifier refuses the program.

@@ -219,7 +219,7 @@ impl Builder<'_> {
     /// A list of structs.
     ///
     /// # Errors
-    /// Those of its elements.
+    /// The errors of its elements.
     pub fn list<T>(
         &mut self,
         field: &str,
@@ -244,7 +244,7 @@ impl Builder<'_> {
     /// A struct.
     ///
     /// # Errors
-    /// Those of its fields.
+    /// The errors of its fields.
     pub fn layout<T>(
         &mut self,
         field: &str,

@@ -107,7 +107,7 @@ impl<'a> Frame<'a> {
     /// The tensor that parameter `number` takes.
     ///
     /// # Panics
-    /// When the parameter is no tensor or was taken before; so do the other accessors.
+    /// When the parameter is not a tensor or was taken before; so do the other accessors.
     pub fn tensor(&mut self, number: usize) -> Handle<'a, Tensor> {
         match self.take(number) {
             Argument::Tensor(value) => Handle { value, call: PhantomData },

@@ -29,9 +29,9 @@ pub struct Linked {
 }
 
 impl Registry {
-    /// Looks up what a program calls and compares: the instructions' declarations with the
-    /// functions' signatures, and each call's operands, parameters and tiles with what the function
-    /// takes. Instructions that are not called do not matter.
+    /// Resolves a program's instructions and compares them with the linked functions: declarations
+    /// with signatures, and each call's operands, parameters and tiles with the function's.
+    /// Instructions that are not called are ignored.
     pub fn link(&self, program: &Program) -> Linked {
         let mut linker =
             Linker { registry: self, program, seen: HashMap::new(), forms: HashMap::new(), out: Linked::default() };
@@ -47,9 +47,10 @@ impl Registry {
 struct Linker<'a> {
     registry: &'a Registry,
     program: &'a Program,
-    /// Instructions that were looked up, and whether they have a function.
+    /// Resolved instructions, and whether each has a function.
     seen: HashMap<InstructionId, bool>,
-    /// Calls look alike: each form is compared once. Where it is unfit, the place of its finding.
+    /// Calls repeat the same forms: each form is compared once. For a misfit, the place of its
+    /// finding.
     forms: HashMap<(InstructionId, Form), Option<usize>>,
     out: Linked,
 }

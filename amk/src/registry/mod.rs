@@ -14,7 +14,7 @@ use amk_ir::signature::Signature;
 use amk_ir::text::Shown;
 use std::collections::BTreeMap;
 
-/// What `#[instruction]` registers.
+/// The registration of an `#[instruction]`.
 pub struct Entry {
     /// The function's path as in `amk_kernels::linear`.
     pub path: &'static str,
@@ -50,7 +50,7 @@ pub enum RegistryError {
         path: String,
         /// Its first segment: the crate.
         crate_name: String,
-        /// What the crate registers, separated by commas.
+        /// The names that the crate registers, separated by commas.
         known: String,
     },
     /// Two functions of one crate have the path.
@@ -64,7 +64,7 @@ pub enum RegistryError {
     Signature {
         /// The instruction's path.
         path: String,
-        /// What is wrong with the JSON.
+        /// The defect of the JSON.
         cause: String,
     },
 }
@@ -126,7 +126,7 @@ impl Entry {
     /// Calls the function on whole operands, one a parameter, and gives its results.
     ///
     /// # Panics
-    /// Where the function panics, and where the arguments are not those of the signature.
+    /// Where the function panics, and where the arguments do not match the signature.
     pub fn call<'a>(&self, arguments: impl IntoIterator<Item = Argument<'a>>) -> Vec<Output> {
         let mut frame = Frame::new();
         arguments.into_iter().for_each(|argument| frame.push(argument));

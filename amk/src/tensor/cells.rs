@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 pub(crate) struct Cells {
     first: NonNull<u8>,
     bytes: usize,
-    /// What was allocated: a little more, so that `first` can be aligned within it.
+    /// The allocation: slightly larger than needed, so that `first` can be aligned within it.
     allocation: NonNull<u8>,
     layout: Layout,
 }
@@ -22,8 +22,8 @@ impl Cells {
     /// Alignment in bytes: a cache line, and the widest vector register.
     pub(crate) const ALIGN: usize = 64;
 
-    /// `bytes` bytes, all 0; `None` where there is no such memory. Memory that is never written
-    /// takes no room: a cache for a long context costs what is used of it.
+    /// Allocates `bytes` zeroed bytes; `None` when out of memory. Untouched pages take no room: a
+    /// cache for a long context costs only the part in use.
     pub(crate) fn zeroed(bytes: usize) -> Option<Self> {
         // The system has zeroed pages at hand for its own alignment only; for a larger one it would
         // write them.

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 /// A contiguous row-major tensor of f32 with at most 4 dimensions.
 ///
-/// A clone owns its elements, also that of a view.
+/// A clone owns its elements, even a clone of a view.
 pub struct Tensor {
     shape: Shape,
     data: Data,
@@ -81,7 +81,7 @@ impl Tensor {
         }
     }
 
-    /// The elements in row-major order, for writing; a view becomes a tensor of its own first.
+    /// The elements in row-major order, for writing; a view is first copied into an owned tensor.
     pub fn data_mut(&mut self) -> &mut [f32] {
         if let Data::View(_) = self.data {
             *self = self.clone();

@@ -1,4 +1,4 @@
-//! What instructions compute with: activations, weights, states, tokens and positions.
+//! Operands of instructions: activations, weights, states, tokens and positions.
 //!
 //! | type | holds | element type |
 //! |---|---|---|

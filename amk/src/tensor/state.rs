@@ -1,4 +1,4 @@
-//! What is kept from step to step.
+//! State kept from step to step.
 
 use super::{Cells, Pos, Shape, ShapeError};
 use amk_ir::{Bound, DType, MAX_RANK, Region};

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What keeps a weight's bytes: a mapped file, a vector.
+/// The owner of a weight's bytes: a mapped file, a vector.
 pub type WeightOwner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// A read-only tensor of f32, f16 or bf16 with at most 4 dimensions. Cloning and cutting are cheap:
@@ -23,7 +23,7 @@ pub struct Weight {
     offset: usize,
     dtype: DType,
     shape: Shape,
-    /// Strides in elements; that of the last dimension is 1.
+    /// Strides in elements; the last dimension's is 1.
     strides: Shape,
 }
 
@@ -213,7 +213,7 @@ impl Weight {
     /// # Panics
     /// When it has not two dimensions.
     pub fn matrix(&self) -> (Row<'_>, usize) {
-        let &[rows, row_len] = self.shape() else { panic!("a weight of shape {:?} is no matrix", self.shape) };
+        let &[rows, row_len] = self.shape() else { panic!("a weight of shape {:?} is not a matrix", self.shape) };
         let stride = self.strides[0];
         let elements = rows.checked_sub(1).map_or(0, |before| before * stride + row_len);
         (self.elements(0, elements), stride)

@@ -1,4 +1,4 @@
-//! What a program's buffers are bound to.
+//! Bindings of a program's buffers.
 
 use crate::layout::{Leaf, WeightLayout, visit};
 use crate::tensor::{State, Weight};

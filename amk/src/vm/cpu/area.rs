@@ -7,7 +7,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use std::sync::Arc;
 
-/// What the memory of a task depends on besides the task.
+/// The inputs, other than the task, that its memory depends on.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     /// Steps before this one since the VM was made.
@@ -49,8 +49,7 @@ pub(super) struct Area {
     /// The buffer's extents.
     whole: Shape,
     region: Region,
-    /// Extents of the tensor that a call gets: those of the region, but of the buffer where the
-    /// region moves.
+    /// Extents of a call's tensor: the region's, or the buffer's where the region moves.
     cut: Shape,
     /// Index of the first element where the region is one run of elements at every position.
     run: Option<usize>,

@@ -1,4 +1,4 @@
-//! What all workers share: the plan, the counters, the queues and the first failure.
+//! State shared by all workers: the plan, the counters, the queues and the first failure.
 
 use super::area::Moment;
 use super::error::{Stall, VmError};
@@ -16,7 +16,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// A counter on a cache line of its own.
+/// A counter on a separate cache line.
 #[repr(align(64))]
 #[derive(Default)]
 struct Counter(AtomicU64);
@@ -55,7 +55,7 @@ pub(super) struct Engine {
     failure: Mutex<Option<VmError>>,
     locals: Vec<Cells>,
     deadline: Duration,
-    /// Looks at a counter before the thread offers its core to others.
+    /// Polls of a counter before the thread yields its core.
     spins: u32,
 }
 
@@ -228,7 +228,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a worker would say that waits for a counter now.
+    /// Describes the wait of a worker that is blocked on a counter.
     pub(super) fn stall(&self, worker: WorkerId, task: TaskId, counter: usize, wanted: u64, waited: Duration) -> Stall {
         let (label, on) = (self.label(task), self.counter_name(counter));
         Stall { worker, task: Some(task), label, on, wanted, found: self.count(counter), waited }

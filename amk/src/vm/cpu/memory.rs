@@ -7,7 +7,7 @@ use crate::vm::Bindings;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Operand, Program, Region};
 use std::sync::Arc;
 
-/// What each buffer is bound to.
+/// The binding of each buffer.
 pub(super) struct Memory {
     bound: Vec<Bound>,
     /// Bytes of local memory that a worker needs.
@@ -16,7 +16,7 @@ pub(super) struct Memory {
     pub(super) token_inputs: Vec<String>,
 }
 
-/// What a buffer is bound to.
+/// The kinds of bindings.
 pub(super) enum Bound {
     Weight(Weight),
     State(State),
@@ -79,7 +79,7 @@ impl Memory {
                 let whole = shape(buffer).ok_or("it does not fit into memory")?;
                 Ok(Area::new(home.clone(), buffer.dtype, whole, operand.region))
             }
-            _ => Err("it is no token"),
+            _ => Err("it is not a token"),
         }
     }
 }
@@ -170,7 +170,7 @@ fn bound_weight(buffer: &Buffer, bindings: &Bindings) -> Result<Weight, VmError>
     Ok(weight.clone())
 }
 
-/// A state. One of bf16 holds its elements as f32, in memory of its own: nothing else may share a
+/// A state. A bf16 state holds its elements as f32, in separate memory: no other buffer may share a
 /// state's bytes.
 fn state(buffer: &Buffer, bindings: &Bindings, arena: Option<&Arc<Cells>>) -> Result<State, VmError> {
     let shape = shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, buffer.bytes()))?;

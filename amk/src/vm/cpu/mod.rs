@@ -98,8 +98,8 @@ enum Runner {
 }
 
 impl Vm {
-    /// A VM for an instance of an annotated function, by the instance's own schedule: floats and
-    /// flags that the instance leaves out are those of the bindings.
+    /// A VM for an instance of an annotated function, with the instance's schedule; the bindings
+    /// provide floats and flags that the instance leaves out.
     ///
     /// # Errors
     /// When the function has no safe program for the instance, and as [`Self::new`].
@@ -148,7 +148,7 @@ impl Vm {
     /// Runs one step and gives the first output, the logits of a decoder.
     ///
     /// # Errors
-    /// As [`Self::run`], and when the first output is no tensor.
+    /// As [`Self::run`], and when the first output is not a tensor.
     pub fn step(&mut self, token: Token, pos: Pos) -> Result<&Tensor, VmError> {
         let tokens = vec![token; self.engine.plan.memory.token_inputs.len().min(1)];
         match self.run(vec![Step { pos, tokens }])?.first() {
@@ -157,9 +157,9 @@ impl Vm {
         }
     }
 
-    /// Runs steps without coming back in between, and gives the outputs of the last in the order of
-    /// the program's buffers, which is that of the function's results. The tokens of a step are
-    /// those of the program's token inputs in the order of its buffers.
+    /// Runs steps without returning in between. Returns the outputs of the last step in the order
+    /// of the program's buffers, which is the order of the function's results. `tokens` of a step
+    /// bind the program's token inputs in the order of its buffers.
     ///
     /// # Errors
     /// When a step has another number of tokens or a position outside the program's: nothing has
@@ -246,8 +246,8 @@ impl Vm {
         Ok(())
     }
 
-    /// Sets a state of tokens, as that of a program that feeds back the tokens it chooses: one for
-    /// each element.
+    /// Sets a token state, one token for each element, such as the state of a program that feeds
+    /// back the tokens it chooses.
     ///
     /// # Errors
     /// When the program has no such state, or one of another number of tokens.

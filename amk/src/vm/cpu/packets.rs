@@ -1,5 +1,5 @@
-//! Packets as counters: each task that writes packets has a counter of its own, which every reader
-//! of what it wrote waits for.
+//! Packets as counters: each task that writes packets has a private counter, on which every reader
+//! of its packets waits.
 //!
 //! A packet's reader waits for the epoch in each word. In an accepted program a word is written
 //! once a step and before (in eager order) it is read, so waiting for the words is waiting for

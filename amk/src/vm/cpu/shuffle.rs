@@ -26,7 +26,7 @@ enum Place {
     Holds(usize),
 }
 
-/// What a worker can do next.
+/// The next action of a worker.
 enum Next {
     Nothing,
     Draw,

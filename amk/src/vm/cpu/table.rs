@@ -51,7 +51,7 @@ impl Table {
     /// Its row is written, checked, and nobody writes it now.
     unsafe fn entry(&self, moment: Moment, entry: u32) -> u32 {
         let (row, column) = (entry as usize / self.columns, entry as usize % self.columns);
-        // SAFETY: as the caller promises; other rows are not looked at.
+        // SAFETY: as the caller promises; other rows are not read.
         let row = unsafe { self.area.rows(row..row + 1).tensor(moment) };
         row.data()[column] as u32
     }
@@ -71,7 +71,7 @@ impl Table {
     /// # Safety
     /// The caller's task has written the rows; nobody else touches them now.
     unsafe fn accept(&self, moment: Moment, rows: Range<usize>, wanted: &[AtomicU64]) -> Result<(), VmError> {
-        // SAFETY: as the caller promises; other rows are not looked at.
+        // SAFETY: as the caller promises; other rows are not read.
         let area = unsafe { self.area.rows(rows.clone()).tensor(moment) };
         match self.holds {
             Holds::Routes { values, distinct } => {
@@ -198,7 +198,7 @@ impl PickedWeight {
     }
 }
 
-/// What of a task depends on tables.
+/// The part of a task that depends on tables.
 #[derive(Default)]
 pub(super) struct RoutedTask {
     waits: Vec<(RoutedWait, usize, Arc<Table>)>,
