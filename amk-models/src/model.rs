@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, HashMap};
 /// An annotated model and the architecture it computes.
 #[derive(Clone, Copy)]
 pub struct Family {
-    /// The name: that of the module.
+    /// The name, which is also the module's.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// One line about it.
     pub about: &'static str,
     /// Which configurations it computes.
     pub architecture: Architecture,
@@ -68,9 +68,9 @@ pub fn all_instances() -> impl Iterator<Item = (Family, Instance)> {
 #[derive(Debug, thiserror::Error)]
 #[error("there is no instance `{name}`; known ones: {}", known.join(", "))]
 pub struct UnknownInstance {
-    /// What was asked for.
+    /// The requested name.
     pub name: String,
-    /// What could have been.
+    /// The known names.
     pub known: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ pub struct Model {
     pub instance: Instance,
     /// Weights by buffer name.
     pub bindings: Bindings,
-    /// The annotated function over the same weights, with a KV cache of its own.
+    /// The annotated function over the same weights, with a separate KV cache.
     pub eager: Eager,
 }
 
@@ -123,7 +123,7 @@ pub enum ModelError {
     Activation {
         /// The model.
         family: &'static str,
-        /// What the checkpoint wants.
+        /// The checkpoint's activation.
         found: Activation,
     },
     /// The requested context is longer than the model's, or none.

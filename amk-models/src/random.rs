@@ -20,7 +20,7 @@ pub(crate) struct Random {
 const SPARE: usize = 16 << 20;
 /// From one window to the next.
 const STRIDE: usize = 7_919_011;
-/// Deviation of the weights: that of common initialisers.
+/// Standard deviation of the weights, as in common initialisers.
 const DEVIATION: f32 = 0.02;
 
 struct Pool(Vec<bf16>);

@@ -72,7 +72,7 @@ fn greedy(model: &Model, vm: &mut Vm) -> Result<()> {
         }
     }
     let same = tokens[prompt.len()..].iter().zip(found).take_while(|(a, b)| a == b).count();
-    println!("  {same} of {TOKENS} greedy tokens are those of the CPU VM, from the first on");
+    println!("  {same} of {TOKENS} greedy tokens match the CPU VM's, from the first on");
     if same != TOKENS as usize { bail!("the tokens differ") } else { Ok(()) }
 }
 

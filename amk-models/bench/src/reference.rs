@@ -1,4 +1,5 @@
-//! The gate of further schedules: logits against those of a schedule that has passed its own.
+//! The gate of further schedules: compares their logits with those from a schedule that has passed
+//! its own gate.
 
 use super::gate::{BF16_TOLERANCE, fixed_tokens, relative_error};
 use super::turns::by_schedule;
@@ -10,8 +11,8 @@ use std::path::Path;
 const FED: u32 = 300;
 /// Steps whose logits are compared.
 const COMPARED: u32 = 4;
-/// Relative difference of logits whose sums were taken in another order: that of the bf16 between
-/// the phases.
+/// Relative difference of logits when sums are taken in another order: the rounding of the bf16
+/// values between phases.
 const REORDERED: f64 = 0.03;
 
 /// Logits of a schedule that was compared with the annotated function.
@@ -25,20 +26,19 @@ impl Reference {
     /// Positions that the context must have.
     pub const POSITIONS: u32 = FED + COMPARED;
 
-    /// That of a VM, from position 0 on.
+    /// The logits of a VM, from position 0 on.
     ///
     /// # Errors
-    /// Those of a launch.
+    /// Errors of a launch.
     pub fn of(vm: &mut Vm) -> Result<Self, CudaError> {
         Ok(Self { schedule: vm.schedule(), logits: logits(vm)? })
     }
 
-    /// A VM of the model by another schedule than that of `vm`, whose times may be shown; else why
-    /// not: what this schedule alone cannot do, or other logits. `cache` keeps compiled device
-    /// code.
+    /// A VM of the model with another schedule than `vm`, whose times may be shown, or else why
+    /// not: a limit of this schedule, or different logits. `cache` keeps compiled device code.
     ///
     /// # Errors
-    /// What ends every other VM, too: those of the driver, and of a launch.
+    /// Errors that end every other VM, too: the driver's, and a launch's.
     pub fn admit(
         &self,
         model: &Model,
@@ -62,7 +62,7 @@ impl Reference {
     /// end. `None` where they may.
     ///
     /// # Errors
-    /// Those of a launch but [`CudaError::Stuck`].
+    /// Errors of a launch other than [`CudaError::Stuck`].
     fn refuses(&self, vm: &mut Vm) -> Result<Option<String>, CudaError> {
         let found = match logits(vm) {
             Err(CudaError::Stuck(stuck)) => return Ok(Some(stuck.to_string())),
@@ -71,11 +71,11 @@ impl Reference {
         let schedule = vm.schedule();
         let Some(tolerance) = tolerance(&schedule, &self.schedule) else {
             let same = found.iter().map(|x| x.to_bits()).eq(self.logits.iter().map(|x| x.to_bits()));
-            return Ok((!same).then(|| "the logits are not bit for bit those of the first schedule".to_owned()));
+            return Ok((!same).then(|| "the logits differ in bits from the first schedule's".to_owned()));
         };
         let error = relative_error(&found, &self.logits);
         let near = error <= tolerance;
-        Ok((!near).then(|| format!("the logits are {error:.4} away from those of the first schedule")))
+        Ok((!near).then(|| format!("the logits differ by {error:.4} from the first schedule's")))
     }
 }
 

@@ -14,7 +14,7 @@ const BAR: f64 = 15.0;
 const GROUP_GAP: f64 = 12.0;
 const MODEL_GAP: f64 = 10.0;
 
-/// What a bar stands for.
+/// The series of bars.
 const SERIES: [(&str, &str); 1 + PEERS.len()] = [
     ("amk", "#1b6ca8"),
     ("CUDA-graphed cuBLAS", "#d9822b"),
@@ -73,7 +73,7 @@ fn group(out: &mut String, report: &Report, row: &Row, mut y: f64) -> f64 {
             BAR - 2.0
         );
         let label = format!("{percent:.0}% \u{b7} {:.0} us", us.median);
-        // Beside the bar, or in it where there is no room.
+        // Next to the bar, or in it where there is no room.
         if width < RIGHT - LEFT - 110.0 {
             text(out, LEFT + width + 6.0, y + 11.0, "start", "font-size=\"11\"", &label);
         } else {

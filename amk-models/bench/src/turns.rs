@@ -5,11 +5,11 @@ use amk_cuda::{CudaError, DeviceCode, DeviceSchedule, RunOptions, Vm, VmOptions}
 use amk_models::model::Model;
 use std::path::Path;
 
-/// A VM of the model by another schedule than that of `vm`: over its weights where that schedule
-/// has them at the same places, else with weights of its own. `cache` keeps compiled device code.
+/// A VM of the model with another schedule than `vm`: over its weights where that schedule places
+/// them equally, else with a separate copy. `cache` keeps compiled device code.
 ///
 /// # Errors
-/// Those of [`Vm::new`].
+/// Errors of [`Vm::new`].
 pub fn by_schedule(
     model: &Model,
     vm: &Vm,
@@ -18,8 +18,8 @@ pub fn by_schedule(
     schedule: DeviceSchedule,
 ) -> Result<Vm, CudaError> {
     let (kernel, instance) = (model.family.kernel, &model.instance);
-    if let Some(beside) = vm.beside(kernel, instance, code, cache, schedule)? {
-        return Ok(beside);
+    if let Some(sharing) = vm.beside(kernel, instance, code, cache, schedule)? {
+        return Ok(sharing);
     }
     let options = VmOptions { schedule: Some(schedule), precision: vm.precision(), ..VmOptions::default() };
     Vm::new(kernel, instance, &model.bindings, code, cache, &options, &mut |_| {})
@@ -29,7 +29,7 @@ pub fn by_schedule(
 /// Without a sample they are NaN.
 ///
 /// # Errors
-/// Those of a launch.
+/// Errors of a launch.
 pub fn in_turn(
     vms: [&mut Vm; 2],
     positions: &[u32],

@@ -101,7 +101,7 @@ pub(crate) fn read_program(path: &Path) -> Result<Program> {
         true => source.trim_start().starts_with('{'),
         false => path.extension().is_some_and(|extension| extension == "json"),
     };
-    let not_one = || format!("{} is no program", source_name(path));
+    let not_one = || format!("{} is not a program", source_name(path));
     if json { Program::from_json(&source).with_context(not_one) } else { text::parse(&source).with_context(not_one) }
 }
 
@@ -118,11 +118,10 @@ pub(crate) fn read_source(path: &Path) -> Result<String> {
         false => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
     };
     read.with_context(|| format!("cannot read {name}"))?;
-    String::from_utf8(bytes).with_context(|| format!("{name} is no text"))
+    String::from_utf8(bytes).with_context(|| format!("{name} is not text"))
 }
 
-/// What the certificate of an accepted program rests on, in words; or why there is none, or it does
-/// not hold.
+/// Summarises the certificate of an accepted program; or why there is none, or it does not hold.
 fn certificate(verified: &Verified, file: Option<&Path>) -> Result<String> {
     let certificate = certify(verified)?;
     if let Some(file) = file {

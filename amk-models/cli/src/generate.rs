@@ -75,7 +75,7 @@ pub(crate) struct Generate {
     /// Above 1 makes repetitions less likely [default: the model's].
     #[arg(long, value_name = "F")]
     repetition_penalty: Option<f32>,
-    /// Same seed, same text [default: a random one, which is told].
+    /// Same seed, same text [default: random, and printed].
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
     /// A text that ends the answer; may be given several times.
@@ -144,7 +144,7 @@ impl Generate {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Says something beside the text.
+    /// Prints a message that is not part of the text.
     fn tell(&self, what: &str) {
         if !self.quiet {
             tell(&paint(&format!("[{what}]"), DIM));
@@ -198,7 +198,7 @@ impl Generate {
             sampler.seed = random_seed();
             self.tell(&format!("--seed {} writes this text again", sampler.seed));
         }
-        // What the user gave was not refused: the rest is the model's.
+        // The user's options were valid: other errors are the model's.
         Sampler::new(sampler.clone())
             .with_context(|| format!("{}: the model's generation_config.json", checkpoint.path.display()))?;
         Ok(Request {
@@ -215,7 +215,7 @@ impl Generate {
         let temperature =
             if self.greedy || not_sampled { Some(0.0) } else { self.temperature.or(defaults.temperature) };
         let temperature = temperature.unwrap_or(DEFAULT_TEMPERATURE);
-        // Greedy decoding looks at none of the filters.
+        // Greedy decoding uses none of the filters.
         let greedy = temperature == 0.0;
         let top_p = if greedy || defaults.recommend_sampling() { 1.0 } else { DEFAULT_TOP_P };
         let top_k = self.top_k.map(|top_k| top_k as usize);

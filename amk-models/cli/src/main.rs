@@ -1,4 +1,4 @@
-//! The `amk` binary: run, check and look into megakernels.
+//! The `amk` binary: runs, checks and inspects megakernels.
 
 mod bench;
 mod check;

@@ -111,8 +111,8 @@ pub(crate) fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
 }
 
-/// Writes to standard output at once. A reader that has gone away (`| head`) is no error: nobody
-/// waits for the rest.
+/// Writes to standard output at once. A closed reader (`| head`) is not an error: nobody waits for
+/// the rest.
 pub(crate) fn write(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -126,7 +126,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
     write(text).context("cannot write to standard output")
 }
 
-/// Writes a line to standard error; nobody is told where that fails.
+/// Writes a line to standard error; failures are ignored.
 pub(crate) fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -144,7 +144,7 @@ pub(crate) fn default_model() -> Result<PathBuf> {
     Ok(Cache::from_env()?.resolve(&SMOLLM2_135M_INSTRUCT)?)
 }
 
-/// A progress bar in percent, hidden where nobody looks.
+/// A progress bar in percent, hidden without a terminal.
 pub(crate) fn progress_bar(what: &'static str, quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -212,7 +212,7 @@ pub(crate) enum GpuSchedule {
     Own,
     /// One from a file, and the file's name.
     Named(DeviceSchedule, String),
-    /// What `amk tune` found for the model, or else the GPU's own.
+    /// The schedule that `amk tune` found for the model, or else the GPU's default.
     Tuned,
 }
 
@@ -234,7 +234,7 @@ impl GpuSchedule {
     }
 }
 
-/// The model on the first GPU, and which schedule it runs by: that of `options`, which this fills
+/// The model on the first GPU, and its schedule's source: the source in `options`, which this fills
 /// in.
 pub(crate) fn cuda_vm(
     model: &Model,
@@ -256,13 +256,13 @@ pub(crate) fn cuda_vm(
 
 /// Reads a schedule from a JSON file.
 pub(crate) fn read_schedule(path: &Path) -> Result<Schedule> {
-    read_json(&read_text(path)?).with_context(|| format!("{} is no schedule", path.display()))
+    read_json(&read_text(path)?).with_context(|| format!("{} is not a schedule", path.display()))
 }
 
 /// Reads a device schedule from a JSON file: what `amk tune` writes, or the schedule alone.
 pub(crate) fn read_device_schedule(path: &Path) -> Result<DeviceSchedule> {
     let text = read_text(path)?;
-    let fail = || format!("{} is no device schedule", path.display());
+    let fail = || format!("{} is not a device schedule", path.display());
     let form: BTreeMap<String, IgnoredAny> = read_json(&text).with_context(fail)?;
     let schedule = match form.contains_key("schedule") {
         true => read_json::<Saved>(&text).map(|saved| saved.schedule),

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 
 /// Check every instruction by itself against its Rust function and its formula in f64.
 ///
-/// Calls on operands of random sizes, cut into tiles, at several positions. On the CPU tiles on
-/// several workers must give the bits of the whole function. On a GPU the device bodies run, those
-/// of fused calls in decoders of random sizes. Exit code 1 says that something was wrong.
+/// Runs calls on operands of random sizes, cut into tiles, at several positions. On the CPU, tiles
+/// on several workers must reproduce the whole function bit for bit. On a GPU the device bodies
+/// run, fused ones in decoders of random sizes. Exits with code 1 if a check failed.
 #[derive(clap::Args)]
 pub(crate) struct VerifyKernels {
     /// Where to run.
@@ -40,7 +40,7 @@ pub(crate) struct VerifyKernels {
     quiet: bool,
 }
 
-/// What is checked: a row of the table.
+/// The subject of a row of the table.
 enum Subject {
     Instruction(&'static Entry, DType),
     Decoder(Family),

@@ -45,7 +45,7 @@ impl Decoder for cuda::Vm {
     }
 }
 
-/// What to generate.
+/// A request for text.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// How tokens are chosen.
@@ -73,7 +73,7 @@ pub enum Ended {
     ContextFull,
 }
 
-/// What was generated, and how fast.
+/// Generated text, and the speed.
 #[derive(Clone, Debug)]
 pub struct Generated {
     /// The new tokens, without the stop token.
@@ -148,7 +148,7 @@ pub type See<'s> = dyn FnMut(&str) -> io::Result<()> + 's;
 /// complete.
 ///
 /// # Errors
-/// An empty prompt or one longer than the context; a failing VM; logits that are no numbers; what
+/// An empty prompt or one longer than the context; a failing VM; logits that are not numbers; what
 /// `see` gives.
 pub fn generate(
     decoder: &mut dyn Decoder,
@@ -259,7 +259,7 @@ pub fn generate_on_device(
     Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time })
 }
 
-/// What a launch is asked for: `draws` tokens were drawn before it.
+/// Options of a launch: `draws` tokens were drawn before it.
 fn run_options(sampler: &SamplerConfig, stops: &[u32], draws: usize) -> cuda::RunOptions {
     cuda::RunOptions {
         temperature: sampler.temperature,

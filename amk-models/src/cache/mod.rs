@@ -9,9 +9,9 @@
 //! ```
 //!
 //! `<cache>` is `$AMK_CACHE`, else `amk` in `$XDG_CACHE_HOME` or the platform's cache folder.
-//! Sources are tried in the model's order. A download goes to a temporary folder beside its place,
-//! is opened as a checkpoint, and is then renamed: what is under its final name is whole, and a
-//! failed download leaves nothing behind.
+//! Sources are tried in the model's order. A download goes to a temporary folder next to its final
+//! one, is opened as a checkpoint, and is then renamed: a folder with a final name is complete, and
+//! a failed download leaves nothing behind.
 
 #[cfg(feature = "hub")]
 mod hub;
@@ -73,7 +73,7 @@ pub enum CacheError {
         model: String,
         /// Where to put it by hand.
         folder: PathBuf,
-        /// What was tried.
+        /// The failed attempts, in order.
         attempts: Vec<Attempt>,
     },
 }
@@ -250,7 +250,7 @@ fn fetch_whole(source: &Source, partial: &PartialFolder, storage: &dyn Storage) 
     Checkpoint::open(partial.model()).map(drop).map_err(FetchError::Unusable)
 }
 
-/// The cache folder by the environment variables that `variable` looks up.
+/// The cache folder by environment variables; `variable` reads one.
 fn root(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let folder = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(own) = variable("AMK_CACHE").filter(|own| !own.is_empty()) {

@@ -11,8 +11,8 @@ const PREFIX: &str = ".partial-";
 /// Where folders cannot be locked, one of this age was left by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A temporary folder beside the final place of what is made in it; removed unless it is published.
-/// It is locked while its process lives.
+/// A temporary folder next to the final one, removed unless it is published. It is locked while its
+/// process lives.
 pub(super) struct PartialFolder {
     scratch: TempDir,
     model: PathBuf,
@@ -59,7 +59,7 @@ fn lock(folder: &Path) -> Option<File> {
     File::open(folder).ok().filter(|folder| folder.lock().is_ok())
 }
 
-/// Removes what killed processes left in `folder`, if there is such a folder. Failing to is no
+/// Removes what killed processes left in `folder`, if there is such a folder. Failing to is not a
 /// reason not to go on.
 pub(super) fn remove_abandoned(folder: &Path) {
     let _all = lock(folder);

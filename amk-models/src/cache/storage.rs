@@ -59,7 +59,7 @@ pub(super) fn copy(
     Ok(copied)
 }
 
-/// How often progress is told where there is no terminal.
+/// Interval between progress lines without a terminal.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// The progress of a transfer, on standard error: a bar on a terminal, or else a line now and then.
@@ -71,7 +71,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of what is done (`fetching config.json`), which has `total` bytes where that is known.
+    /// Progress of an activity (`fetching config.json`) with `total` bytes, where known.
     pub(super) fn new(what: &str, total: Option<u64>) -> Self {
         let (bar, template) = match total {
             Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} ({bytes_per_sec}, {eta})"),
@@ -111,7 +111,7 @@ impl Progress {
     }
 }
 
-/// What is told of a transfer with so many bytes there; `None`: it starts.
+/// A progress line for a transfer after so many bytes; `None`: it starts.
 fn line(what: &str, total: Option<u64>, bytes: Option<u64>) -> String {
     match (bytes, total) {
         (None, None) => what.to_owned(),

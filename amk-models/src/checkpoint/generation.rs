@@ -1,4 +1,4 @@
-//! What a checkpoint's author recommends for generating text.
+//! The generation settings that a checkpoint's author recommends.
 
 use std::path::Path;
 

@@ -45,7 +45,7 @@ impl Fields {
         self.map.remove(field).filter(|value| !value.is_null())
     }
 
-    /// Looks at `field` without taking it.
+    /// Returns `field` without taking it.
     pub(super) fn peek(&self, field: &str) -> Option<&Value> {
         self.map.get(field)
     }

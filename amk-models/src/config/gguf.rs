@@ -47,7 +47,7 @@ const MUST_BE_OFF: [(&str, &str); 5] = [
     ("expert_count", "mixtures of experts are not modelled"),
     ("expert_shared_count", "mixtures of experts are not modelled"),
     ("expert_used_count", "mixtures of experts are not modelled"),
-    ("use_parallel_residual", "attention beside the feed-forward network is not modelled"),
+    ("use_parallel_residual", "attention in parallel with the feed-forward network is not modelled"),
 ];
 
 /// Keys of the tokens that end a text, a turn or a message.
@@ -80,7 +80,7 @@ const END_TEXTS: [&str; 21] = [
     "_<EOT>",
 ];
 
-/// What the tensors of the file say about the model, beside its metadata.
+/// Facts about the model that follow from the file's tensors rather than its metadata.
 pub(crate) struct GgufTensors {
     /// Rows of the embedding table, if there is one.
     pub(crate) vocab_size: Option<usize>,
@@ -176,7 +176,7 @@ fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: Optio
     if factor < 0.0 || !factor.is_finite() {
         keys.refuse("rope.scaling.factor", "must be a number from 0");
     }
-    // A factor without a type is linear, and a linear factor of 1 is no scaling.
+    // A factor without a type is linear, and a linear factor of 1 is not scaling.
     let name = match keys.text("rope.scaling.type") {
         Some(name) if name != "linear" => name,
         _ if factor == 1.0 => "none".to_owned(),

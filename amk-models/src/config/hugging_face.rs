@@ -20,7 +20,7 @@ struct ModelType {
     window: Window,
 }
 
-/// What `sliding_window` means to a `model_type` of transformers.
+/// The meaning of `sliding_window` for a `model_type` of transformers.
 #[derive(Clone, Copy)]
 enum Window {
     /// No such field.
@@ -82,7 +82,7 @@ impl ModelConfig {
         let refused = |refusals| ConfigError { path: path.to_owned(), refusals };
         let object = match serde_json::from_slice(text) {
             Ok(Value::Object(object)) => object,
-            Ok(_) => return Err(refused(vec![Refusal::new("config", "", "is no JSON object")])),
+            Ok(_) => return Err(refused(vec![Refusal::new("config", "", "is not a JSON object")])),
             Err(error) => return Err(refused(vec![Refusal::new("config", "", format!("invalid JSON: {error}"))])),
         };
         let mut fields = Fields::new(object, "");
@@ -163,7 +163,7 @@ fn head_dim(fields: &mut Fields, model_type: &ModelType, hidden_size: usize, hea
     }
     // Where a size was refused, what follows from its stand-in would only be noise.
     if fields.is_accepted() && !hidden_size.is_multiple_of(heads) {
-        let reason = format!("is no multiple of the {heads} attention heads, and there is no `head_dim`");
+        let reason = format!("is not a multiple of the {heads} attention heads, and there is no `head_dim`");
         fields.refuse("hidden_size", &hidden_size.into(), reason);
     }
     hidden_size / heads

@@ -10,7 +10,8 @@ use super::{MAX_LENGTH, Rope, RopeScaling};
 /// Base of the frequencies where a config has none (`RotaryEmbeddingConfigMixin.default_theta`).
 const DEFAULT_THETA: f64 = 10_000.0;
 
-/// Reads everything rotary. `head_dim` and `context_len` are defaults of what it is made from.
+/// Reads all rotary settings. `head_dim` and `context_len` are the defaults of settings derived
+/// from them.
 pub(super) fn rope(config: &mut Fields, head_dim: usize, context_len: usize) -> Rope {
     let theta = config.number("rope_theta");
     refuse_partial(config);

@@ -89,7 +89,7 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("num_experts_per_tok", Neutral::Zero, EXPERTS),
     ("num_local_experts", Neutral::Zero, EXPERTS),
     ("num_nextn_predict_layers", Neutral::Zero, "layers that predict further tokens are not modelled"),
-    ("parallel_attn", Neutral::False, "attention beside the feed-forward network is not modelled"),
+    ("parallel_attn", Neutral::False, "attention in parallel with the feed-forward network is not modelled"),
     ("pretraining_tp", Neutral::One, "projections split for tensor parallelism are not modelled"),
     ("pruned_heads", Neutral::Empty, "pruned heads are not modelled"),
     ("q_lora_rank", Neutral::Null, LATENT_ATTENTION),
@@ -107,9 +107,9 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("shared_intermediate_size", Neutral::Null, EXPERTS),
     ("tie_encoder_decoder", Neutral::False, OTHER_MODEL),
     ("use_mrope", Neutral::False, "rotary embeddings over several axes are not modelled"),
-    ("use_parallel_residual", Neutral::False, "attention beside the feed-forward network is not modelled"),
+    ("use_parallel_residual", Neutral::False, "attention in parallel with the feed-forward network is not modelled"),
     ("use_qk_norm", Neutral::False, QK_NORM),
-    ("use_qkv_bias", Neutral::False, "biases are those of the architecture, not of a switch"),
+    ("use_qkv_bias", Neutral::False, "the architecture determines the biases, not a switch"),
     ("use_rms_norm", Neutral::True, LAYER_NORM),
     ("use_sliding_window", Neutral::False, "attention over a sliding window is not modelled"),
     ("v_head_dim", Neutral::Null, LATENT_ATTENTION),
@@ -139,7 +139,7 @@ pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
 /// implementation, other tasks, and defaults of text generation, which come from
 /// `generation_config.json`.
 pub(super) const HARMLESS: [&str; 60] = [
-    // Bookkeeping, beside [`is_bookkeeping`].
+    // Bookkeeping, in addition to [`is_bookkeeping`].
     "finetuning_task",
     "is_llama_config",
     "pad_token_id",

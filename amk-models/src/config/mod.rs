@@ -1,4 +1,4 @@
-//! What a checkpoint's config says of the model, read strictly.
+//! The config of a checkpoint, read strictly.
 //!
 //! A [`ModelConfig`] holds every hyperparameter that the models of this crate compute with. Both
 //! readers (of `config.json` and of GGUF metadata) account for every field of their source: it is

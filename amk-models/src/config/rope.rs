@@ -1,7 +1,7 @@
 //! Rotary position embeddings: from hyperparameters to inverse frequencies.
 //!
-//! The arithmetic is that of transformers (`modeling_rope_utils.py`): tensors in f32, Python
-//! numbers in f64, in the same order, so that frequencies agree to the last bit or two of the power
+//! The arithmetic follows transformers (`modeling_rope_utils.py`): tensors in f32, Python numbers
+//! in f64, in the same order, so that frequencies agree to the last bit or two of the power
 //! function.
 
 use std::f64::consts::PI;
@@ -59,8 +59,8 @@ pub enum RopeScaling {
     Factors(Vec<f32>),
 }
 
-/// What rotates a head: at position `p`, pair `j` turns by `p * inv_freq[j]`, and cosine and sine
-/// are multiplied by `attention_factor`.
+/// The frequencies of a head's rotation: at position `p`, pair `j` turns by `p * inv_freq[j]`, and
+/// cosine and sine are multiplied by `attention_factor`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeFrequencies {
     /// Radians per position, `[rotary_dims/2]`.

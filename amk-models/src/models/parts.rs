@@ -59,7 +59,7 @@ pub struct Rotary {
     pub head_dim: usize,
 }
 
-/// What comes before and after the layers, and the constants of the configuration.
+/// The weights before and after the layers, and the constants of the configuration.
 #[derive(WeightLayout)]
 pub struct Ends {
     /// Token embeddings.

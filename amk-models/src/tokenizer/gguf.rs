@@ -1,7 +1,7 @@
 //! Builds a tokenizer from the vocabulary inside a GGUF file (ggml, `docs/gguf.md`, "Tokenizer").
 //!
 //! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) is built. SentencePiece vocabularies (`llama`)
-//! are refused: a `tokenizer.json` beside the file serves then.
+//! are refused: a `tokenizer.json` next to the file serves then.
 
 use std::path::Path;
 

@@ -44,7 +44,7 @@ pub enum TokenizerError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// The text cannot be encoded.
@@ -77,7 +77,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::Invalid`].
     pub fn from_json(path: &Path, text: &[u8]) -> Result<Self, TokenizerError> {
-        // The library takes apart what is no JSON at all less carefully than what is.
+        // The library takes apart what is not JSON at all less carefully than what is.
         serde_json::from_slice::<IgnoredAny>(text).map_err(|error| TokenizerError::invalid(path, error))?;
         let inner = guarded(|| tokenizers::Tokenizer::from_bytes(text));
         inner.map(Self::new).map_err(|reason| TokenizerError::invalid(path, reason))

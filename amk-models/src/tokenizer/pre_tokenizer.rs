@@ -1,7 +1,7 @@
 //! How text is cut before byte-pair merges, by the name a GGUF file gives the method.
 //!
 //! GGUF stores a name (`tokenizer.ggml.pre`) where `tokenizer.json` stores the regular expression.
-//! The expressions are those of the models' own tokenizers.
+//! The expressions are copied from the models' own tokenizers.
 
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;

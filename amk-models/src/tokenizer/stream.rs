@@ -2,8 +2,8 @@
 
 use super::{Tokenizer, TokenizerError};
 
-/// What the decoder puts in place of bytes that are not UTF-8, in particular of a character that is
-/// not complete yet.
+/// The decoder's replacement for bytes that are not UTF-8, in particular for an incomplete
+/// character.
 const REPLACEMENT: char = '\u{FFFD}';
 /// Tokens that are held back at most. A character has at most four bytes, so four tokens; special
 /// tokens, which have no text, may stand between them.
@@ -43,7 +43,7 @@ impl<'a> TokenStream<'a> {
         self.window.push(id);
         let text = self.held_back()?;
         let held_back = self.window.len() - self.given_out;
-        // A run that goes on being incomplete is no character: its bytes are invalid and stay
+        // A run that goes on being incomplete is not a character: its bytes are invalid and stay
         // replaced.
         if held_back < MAX_HELD_BACK && (text.is_empty() || text.ends_with(REPLACEMENT)) {
             return Ok(String::new());

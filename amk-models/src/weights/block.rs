@@ -1,7 +1,7 @@
 //! Decoders of the block encodings, one block at a time.
 //!
-//! Layouts and arithmetic are those of GGML (llama.cpp, `ggml-common.h` and the `dequantize_row_*`
-//! functions of `ggml-quants.c`): little endian, `d`, `m` and `dmin` are binary16, products are
+//! Layouts and arithmetic follow GGML (llama.cpp, `ggml-common.h` and the `dequantize_row_*`
+//! functions of `ggml-quants.c`): little endian; `d`, `m` and `dmin` are binary16; products are
 //! formed in f32 in GGML's order, so decoded values are bit-identical to GGML's.
 
 use half::{bf16, f16};

@@ -5,8 +5,8 @@ use std::fmt;
 /// How the elements of a stored tensor are written: plain floats, or blocks of quantised values
 /// along the last dimension.
 ///
-/// The block layouts are those of GGML (`ggml-common.h` of llama.cpp);
-/// [`StoredTensor::decode_rows`] decodes them all.
+/// The block layouts are GGML's (`ggml-common.h` of llama.cpp); [`StoredTensor::decode_rows`]
+/// decodes them all.
 ///
 /// [`StoredTensor::decode_rows`]: super::StoredTensor::decode_rows
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

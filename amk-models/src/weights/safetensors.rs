@@ -158,7 +158,7 @@ fn encoding(dtype: &str) -> Option<(Encoding, u64)> {
     Some((Encoding::Other(name), bits))
 }
 
-/// What the header says of one tensor.
+/// The header's entry for one tensor.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TensorInfo {

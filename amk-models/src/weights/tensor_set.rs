@@ -42,7 +42,7 @@ pub enum TensorError {
         /// The stored shape.
         found: Vec<usize>,
     },
-    /// A tensor is stored in a type that is no weight, or that is not decoded.
+    /// A tensor is stored in a type that is not a weight, or that is not decoded.
     #[error("tensor `{name}` is stored as {found}, which cannot be read as a weight")]
     Encoding {
         /// Its name.
@@ -61,7 +61,7 @@ pub enum TensorError {
     NotADuplicate {
         /// The repetition.
         name: String,
-        /// What it must equal.
+        /// The tensor that it must equal.
         original: String,
     },
 }
@@ -91,7 +91,7 @@ impl TensorSet {
         Ok(())
     }
 
-    /// Removes a tensor that is no weight of the model, such as a table of rotary frequencies.
+    /// Removes a tensor that is not a weight of the model, such as a table of rotary frequencies.
     pub(crate) fn take(&mut self, name: &str) -> Option<StoredTensor> {
         self.tensors.remove(name)
     }
@@ -132,8 +132,7 @@ impl TensorSet {
     }
 
     /// Accounts for a repetition of `original` that some exporters write, such as `lm_head.weight`
-    /// beside a tied embedding: it may be absent, but where it is present it must hold the same
-    /// bytes.
+    /// for a tied embedding: it may be absent, but where it is present it must hold the same bytes.
     ///
     /// # Errors
     /// [`TensorError::Missing`] when there is no `original`, [`TensorError::NotADuplicate`] when

@@ -18,7 +18,7 @@ fn rope(parameters: &Value) -> Rope {
     rope
 }
 
-/// A config whose heads and rotary fields are those of a golden case.
+/// A config with the heads and rotary fields of a golden case.
 fn config(parameters: &Value) -> Value {
     let mut rotary = parameters.as_object().unwrap().clone();
     let mut config = tiny_config();

@@ -14,7 +14,7 @@ use amk::{Megakernel, Pos, State, Tensor, Token, Weight};
 use half::{bf16, f16};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a parameter is given.
+/// An argument.
 #[derive(Clone)]
 pub(super) enum Operand {
     Tensor(Tensor),
@@ -29,7 +29,7 @@ pub(super) enum Operand {
 /// A call.
 pub(super) struct Case {
     pub(super) signature: Signature,
-    /// Operands of the call, then those of the calls beside it.
+    /// Operands of the call, then of its auxiliary calls.
     pub(super) operands: Vec<(String, Operand)>,
     /// Positions of the steps: one where the call takes none.
     pub(super) positions: Vec<u32>,
@@ -106,7 +106,7 @@ impl Case {
             operands.push((param.name.clone(), operand));
         }
         let given = function::given(&signature);
-        beside(&signature, &dims, token, weights, &mut operands)?;
+        auxiliary(&signature, &dims, token, weights, &mut operands)?;
         let float = |(name, operand): &(String, Operand)| match operand {
             Operand::Float(value) => Some((name.clone(), *value)),
             _ => None,
@@ -119,8 +119,8 @@ impl Case {
         Ok(Self { signature, operands, positions, token, kernel, instance, given, weights })
     }
 
-    /// What the function gives for the whole operands at the first position: a token as its row.
-    /// `None` where it panics.
+    /// Returns the function's result on the whole operands at the first position: a token as its
+    /// row. `None` where it panics.
     pub(super) fn reference(&self, entry: &Entry) -> Option<Vec<f32>> {
         let pos = Pos(self.positions[0]);
         let operands = &self.operands[..self.signature.params.len()];
@@ -181,8 +181,8 @@ impl Case {
     }
 }
 
-/// Operands of the calls that stand beside the one under test.
-fn beside(
+/// Adds the operands of the auxiliary calls around the one under test.
+fn auxiliary(
     signature: &Signature,
     dims: &BTreeMap<String, u32>,
     token: u32,

@@ -1,11 +1,11 @@
 //! The device's fused bodies, in decoders of random sizes: an annotated function of two layers, in
 //! bf16, against its formulas in f64.
 //!
-//! What bf16 does to a result is measured, not guessed: the function runs in f64 several times with
-//! every value that a call hands on rounded to one of its two bf16 neighbours at random, the nearer
-//! more often. The root mean square of what that changes is the unit of the error. Such a rounding
-//! deviates by half again as much as one to nearest, and a fused body rounds fewer values; what it
-//! rounds besides (the shares of a softmax) is averaged over positions.
+//! The error that bf16 causes is measured, not guessed: the function runs in f64 several times with
+//! every intermediate value rounded to one of its two bf16 neighbours at random, the nearer more
+//! often. The root mean square of the changes is the unit of the error. Such rounding deviates half
+//! again as much as rounding to nearest, and a fused body rounds fewer values; its additional
+//! roundings (the shares of a softmax) are averaged over positions.
 
 use super::CheckError;
 use super::draw::Draw;
@@ -26,8 +26,8 @@ use half::bf16;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The largest error of a logit in deviations. A normal error of a hundred thousand logits is
-/// within five; but the deviation is that of a few runs, and of all logits of a step.
+/// The largest error of a logit in deviations. The normal errors of a hundred thousand logits are
+/// within five, but the deviation is estimated from a few runs and from all logits of a step.
 pub const MOST_DEVIATIONS: f64 = 8.0;
 /// The same in f32: there every term of a sum is rounded, not the sum alone.
 pub const MOST_DEVIATIONS_OF_F32: f64 = 32.0;
@@ -52,11 +52,11 @@ const TRIES: usize = 200;
 pub struct Decoder {
     pub(super) model: Model,
     pub(super) schedule: DeviceSchedule,
-    /// Those of the first positions, then of the last [`FAR`].
+    /// Tokens of the first positions, then of the last [`FAR`].
     tokens: Vec<u32>,
 }
 
-/// What a decoder should give: the logits, and the deviation of those of each step.
+/// The expected logits, and their deviation in each step.
 pub struct Expected {
     exact: Logits<Exact>,
     deviations: Vec<f64>,
@@ -66,8 +66,8 @@ pub struct Expected {
 pub type Logits<T> = Vec<Vec<T>>;
 
 impl Decoder {
-    /// Random sizes, weights and schedule. `whole`: the device fuses all; else some calls are tasks
-    /// of their own among the fused ones.
+    /// Random sizes, weights and schedule. `whole`: the device fuses all; else some calls remain
+    /// separate tasks among the fused ones.
     ///
     /// # Errors
     /// [`CheckError::NoShape`] where no such sizes were found.
@@ -146,7 +146,7 @@ impl Decoder {
         steps.into_iter().map(|(pos, token)| (self.model.eager)(Token(token), Pos(pos)).into_vec()).collect()
     }
 
-    /// The fused bodies in bf16. A token that is not the largest logit is no number.
+    /// The fused bodies in bf16. A token that is not the largest logit is not a number.
     fn on_cuda(&self, cache: &Path) -> Result<Logits<f32>, CudaError> {
         let options = VmOptions { schedule: Some(self.schedule), ..VmOptions::default() };
         let (Model { family, instance, bindings, .. }, code) = (&self.model, amk_kernels::cuda::DEVICE);
@@ -163,8 +163,8 @@ impl Decoder {
         Ok(logits)
     }
 
-    /// The logits of a device program on the CPU, its tasks in some order. No number where a worker
-    /// chooses another token than that of the largest logit.
+    /// The logits of a device program on the CPU, its tasks in some legal order. NaN where a
+    /// worker's choice is not the token of the largest logit.
     ///
     /// # Errors
     /// [`CheckError::Rejected`] or [`CheckError::Cpu`].
@@ -193,7 +193,7 @@ impl Decoder {
         Ok(logits)
     }
 
-    /// What the formulas give; `None` where an instruction has no formula.
+    /// Returns the logits by the formulas; `None` where an instruction has no formula.
     ///
     /// # Errors
     /// [`CheckError::Formula`] or [`CheckError::Unbound`].
@@ -266,7 +266,7 @@ impl Expected {
     }
 }
 
-/// Whether a token is that of the largest logit, the lowest of several.
+/// Whether a token has the largest logit, the lowest id of several.
 fn is_argmax(logits: &[f32], token: u32) -> bool {
     let chosen = logits.get(token as usize).copied().unwrap_or(f32::NAN);
     logits.iter().position(|&x| x >= chosen) == Some(token as usize) && logits.iter().all(|&x| x <= chosen)
@@ -277,8 +277,8 @@ fn logits(machine: &mut Machine, token: u32, pos: u32) -> Result<Vec<Exact>, Che
     Ok(machine.step(token, pos)?.pop().unwrap_or_default())
 }
 
-/// Checks an annotated function on the CPU, in f32: a deviation is 2^-16 of what roundings to bf16
-/// make.
+/// Checks an annotated function on the CPU, in f32: the unit is 2^-16 of the deviation caused by
+/// rounding to bf16.
 ///
 /// # Errors
 /// Any [`CheckError`].
@@ -323,7 +323,7 @@ fn check(
     Ok(checked)
 }
 
-/// What an annotated function is called in tables.
+/// Returns the name of an annotated function in tables.
 pub fn path(family: Family) -> String {
     format!("amk_models::{}::decode", family.name)
 }

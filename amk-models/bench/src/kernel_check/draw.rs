@@ -45,8 +45,8 @@ impl Draw {
         (0..len).map(|_| (4.0 * self.unit() - 2.0) as f32).collect()
     }
 
-    /// One of the two bf16 numbers around `value`, the nearer one more often: its mean is `value`.
-    /// That of a bf16 number is itself.
+    /// Rounds `value` to one of its two bf16 neighbours at random, more often to the nearer: the
+    /// mean is `value`. A bf16 number stays as it is.
     pub(super) fn rounded(&mut self, value: f64) -> f64 {
         if value == 0.0 || !value.is_finite() {
             return value;

@@ -74,7 +74,7 @@ impl Machine {
     /// The same, but for an instruction's formula.
     #[cfg(test)]
     pub(super) fn with(mut self, path: &str, run: fn(&mut Operands) -> Vec<Exact>) -> Self {
-        let calls = Arc::get_mut(&mut self.calls).expect("a machine of which there is no copy");
+        let calls = Arc::get_mut(&mut self.calls).expect("a machine without copies");
         calls.iter_mut().filter(|(formula, _)| formula.path == path).for_each(|(formula, _)| formula.run = run);
         self
     }
@@ -87,7 +87,7 @@ impl Machine {
         }
     }
 
-    /// What a state holds now.
+    /// Returns the current contents of a state.
     pub(super) fn state(&self, name: &str) -> Option<&[f64]> {
         self.names.get(name).map(|id| &self.arrays[id.index()].data[..])
     }
@@ -146,7 +146,7 @@ impl Machine {
     }
 }
 
-/// What other calls read of a result.
+/// Returns a result's values as other calls read them.
 fn handed_on(made: &[Exact], rounding: &mut Option<Draw>) -> Vec<f64> {
     match rounding {
         Some(draw) => made.iter().map(|exact| draw.rounded(exact.value)).collect(),

@@ -1,8 +1,8 @@
 //! The annotated function that is one call of an instruction.
 //!
-//! What a GPU runs gives one vector in tiles of 8 and knows its positions from a state. Other calls
-//! stand beside the one under test to that end: the sum of its result and zeros, or a row of a
-//! table that says which token was chosen; an append to a cache.
+//! A device program returns one vector in tiles of 8 and takes its position from a state. Auxiliary
+//! calls around the one under test provide both: the sum of its result and zeros, or the row of a
+//! table that identifies the chosen token; an append to a cache.
 
 use super::CheckError;
 use amk::Megakernel;
@@ -25,14 +25,14 @@ pub(super) const WIDTH: u32 = 8;
 pub(super) const ROWS: &str = "check.rows";
 /// The token where the instruction takes none.
 pub(super) const STEP: &str = "check.step";
-/// What a vector is added to: negative zeros, so that every element stays as it is.
+/// The addend of a vector: negative zeros, which leave every element unchanged.
 pub(super) const ZEROS: &str = "check.zeros";
 /// The cache.
 pub(super) const CLOCK: &str = "check.clock";
-/// What is appended to it.
+/// The values appended to it.
 pub(super) const NOW: &str = "check.now";
 
-/// What the function gives.
+/// The kinds of results of a generated function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Given {
     /// The instruction's one result, a vector, copied.
@@ -43,7 +43,7 @@ pub(super) enum Given {
     Results,
 }
 
-/// What a function with this call gives.
+/// Returns the kind of result of a function with this call.
 pub(super) fn given(signature: &Signature) -> Given {
     match &signature.results[..] {
         [result] if result.dtype == DType::F32 && result.shape.len() == 1 => Given::Vector,

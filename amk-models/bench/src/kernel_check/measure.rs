@@ -5,7 +5,7 @@ use amk::formula::Exact;
 use amk::ir::DType;
 use serde::Serialize;
 
-/// What a result is compared with.
+/// The reference of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Oracle {
@@ -20,14 +20,14 @@ pub enum Oracle {
     Deviation,
 }
 
-/// What the checks of an instruction found.
+/// Result of checking an instruction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checked {
-    /// The instruction's path, or that of an annotated function.
+    /// The path of the instruction or annotated function.
     pub path: String,
     /// Element type of the weights.
     pub dtype: DType,
-    /// What it was compared with.
+    /// The reference.
     pub oracle: Oracle,
     /// Cases that were run.
     pub cases: usize,

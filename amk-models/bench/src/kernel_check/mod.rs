@@ -92,7 +92,7 @@ pub enum CheckError {
     Cuda(#[from] CudaError),
 }
 
-/// What the steps of a case gave.
+/// Results of running a case.
 struct Seen {
     /// Results of each step, one after the other.
     results: Vec<Vec<f32>>,
@@ -110,7 +110,7 @@ pub fn on_cpu(entry: &Entry, weights: DType, cases: usize, seed: u64) -> Result<
     let mut checked = Checked::new(entry.path, weights, Oracle::F64, MOST_EPSILONS);
     for _ in 0..cases {
         let case = Case::random(entry, &mut draw, weights, 1)?;
-        // A state that the function changes is that of one task on one worker.
+        // A state that the function changes belongs to one task on one worker.
         let whole = run_on_cpu(&case, 1, Tile::Whole)?;
         let cut = run_on_cpu(&case, 2 + draw.below(6), Tile::PerWorker)?;
         let function = case.reference(entry).unwrap_or_default();
@@ -158,7 +158,7 @@ fn run_on_cpu(case: &Case, workers: u32, tile: Tile) -> Result<Seen, CheckError>
     Ok(Seen { results, states })
 }
 
-/// What a case gives in exact arithmetic: the results of each step, and the states after the last.
+/// Results of a case in exact arithmetic: of each step, and the states after the last.
 type ExactCase = (Vec<Vec<Exact>>, Vec<Exact>);
 
 /// `None` where the instruction has no formula.

@@ -1,4 +1,5 @@
-//! What the checks find, and that what a GPU would run is planned, verified, encoded and compiled.
+//! Tests of the checks: they find faults, and the programs for a GPU are planned, verified, encoded
+//! and compiled.
 
 use super::decoder::Decoder;
 use super::*;
@@ -71,7 +72,7 @@ fn target() -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == "h200").expect("a record")
 }
 
-/// Whether there is no GPU; says so.
+/// Whether there is no GPU; prints that the test is skipped.
 fn no_gpu() -> bool {
     let missing = cuda::probe().err();
     missing.inspect(|error| println!("skipped: {error}")).is_some()
@@ -203,7 +204,7 @@ fn right(path: &str, o: &mut Operands) -> Vec<Exact> {
     (amk::formula::Formula::of(path).expect("a formula").run)(o)
 }
 
-/// What a fused body might do wrong: a fault by the instruction, where it shows and what it is.
+/// A fault of a fused body: the instruction, where it shows, and the fault.
 type Fault = (&'static str, &'static str, fn(&mut Operands) -> Vec<Exact>);
 
 const FAULTS: [Fault; 6] = [

@@ -1,5 +1,4 @@
-//! Schedules measured on the GPU: two VMs, that of the incumbent and that of the candidate, timed
-//! in turn.
+//! Measures schedules on the GPU: two VMs, the incumbent's and the candidate's, timed in turn.
 
 use super::log::LogError;
 use super::search::{Measure, Outcome};
@@ -47,7 +46,7 @@ pub struct Device<'m> {
     reference: Reference,
     /// Plans by what they depend on.
     plans: HashMap<[u32; 3], Option<Plan>>,
-    /// What the cost model said.
+    /// Times predicted by the cost model.
     prices: HashMap<DeviceSchedule, Option<f64>>,
 }
 
@@ -55,7 +54,7 @@ impl<'m> Device<'m> {
     /// A measurer that starts with a VM of the model.
     ///
     /// # Errors
-    /// Those of a launch; a context too short for the positions or the gate.
+    /// Errors of a launch; a context too short for the positions or the gate.
     pub fn new(
         model: &'m Model,
         mut vm: Vm,

@@ -1,4 +1,4 @@
-//! What a search proposes.
+//! The search space: the neighbours of a schedule.
 
 use amk_cuda::{DeviceSchedule, GpuTarget};
 

@@ -16,10 +16,10 @@ use std::process::ExitCode;
 
 /// Time decode steps.
 ///
-/// No time is shown before the VM's logits equal those of the annotated function: on the CPU bit
-/// for bit, on a GPU within what bf16 allows. On a GPU every time stands beside the read ceiling,
-/// which a bare ring of the same copies reaches in the same run, beside what the cost model says,
-/// and beside peers on the same shapes where PyTorch is installed.
+/// No time is shown before the VM's logits equal the annotated function's: on the CPU bit for bit,
+/// on a GPU within what bf16 allows. On a GPU every time is shown with the read ceiling, which a
+/// bare ring of the same copies reaches in the same run, with the cost model's prediction, and with
+/// peers on the same shapes where PyTorch is installed.
 #[derive(clap::Args)]
 pub(crate) struct Bench {
     #[command(flatten)]
@@ -30,7 +30,7 @@ pub(crate) struct Bench {
     /// Where to run.
     #[arg(long, default_value = "cpu")]
     device: Device,
-    /// Positions to time; those that do not fit a model's context are told and left out.
+    /// Positions to time; positions that do not fit a model's context are reported and skipped.
     #[arg(long, value_name = "P", value_delimiter = ',', default_value = "0")]
     positions: Vec<u32>,
     /// Launches timed at each position, on a GPU [default: 15].
@@ -43,7 +43,7 @@ pub(crate) struct Bench {
     /// picture.
     #[arg(long, conflicts_with_all = ["peers", "svg"])]
     ablate: bool,
-    /// What to time beside it, on a GPU [default: cublas].
+    /// Peers to time on a GPU [default: cublas].
     #[arg(long, value_delimiter = ',')]
     peers: Vec<Peers>,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) struct Bench {
     svg: Option<PathBuf>,
 }
 
-/// What to time beside a model on a GPU.
+/// Peers to time on a GPU.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Peers {
     /// Nothing.
@@ -120,14 +120,13 @@ impl Bench {
         self.samples.unwrap_or(15).into()
     }
 
-    /// Peers to time beside a model.
+    /// Peers to time with a model.
     fn peers(&self) -> Vec<Peer> {
         let asked = if self.peers.is_empty() { &[Peers::Cublas] } else { &self.peers[..] };
         PEERS.into_iter().filter(|peer| asked.iter().any(|of| of.all().contains(peer))).collect()
     }
 
-    /// Those of the positions from which the steps end within `limit` positions; the others are
-    /// told.
+    /// The positions from which the steps end within `limit` positions; the others are reported.
     fn positions(&self, name: &str, limit: u32) -> Result<Vec<u32>> {
         let last = last_start(self.steps, limit)?;
         let (positions, outside): (Vec<u32>, Vec<u32>) = self.positions.iter().partition(|&&position| position <= last);

@@ -7,7 +7,7 @@
 //! seed, step and `i` ([`philox`]). A device draws the same numbers wherever and in whatever order
 //! it computes.
 //!
-//! The filters are those of transformers, in its order: repetition penalty, temperature, top-k,
+//! The filters are the ones in transformers, in its order: repetition penalty, temperature, top-k,
 //! top-p, min-p.
 
 mod candidates;
@@ -52,7 +52,7 @@ pub enum SamplerError {
         parameter: &'static str,
         /// Its value.
         value: f32,
-        /// What it may be.
+        /// The allowed range.
         range: &'static str,
     },
     /// No logit is a number, so the model's computation went wrong.
@@ -61,7 +61,7 @@ pub enum SamplerError {
         /// How many logits there were.
         count: usize,
     },
-    /// The highest logit is infinite: it has no probability beside the others.
+    /// The highest logit is infinite: every other token's probability would be 0.
     #[error("the logit of token {token} is infinite")]
     InfiniteLogit {
         /// The token.
@@ -107,7 +107,7 @@ impl Sampler {
     }
 
     /// The next token after `history`, given the `logits` of all tokens, `[vocab]`. Among equals
-    /// the lowest id wins; a logit that is no number counts as impossible.
+    /// the lowest id wins; a logit that is not a number counts as impossible.
     ///
     /// # Errors
     /// [`SamplerError::NoFiniteLogit`], and [`SamplerError::InfiniteLogit`] for one above all

@@ -7,7 +7,7 @@
 
 /// The two multipliers.
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-/// What is added to the two key words after each round.
+/// Increments of the two key words after each round.
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: usize = 10;
 

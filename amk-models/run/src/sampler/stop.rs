@@ -9,7 +9,7 @@ pub struct StopStrings {
     held: String,
 }
 
-/// What to do with a piece of text.
+/// The part of a text piece to print, and whether to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
     /// Text to give out: without the stop string and what follows it.
@@ -19,7 +19,7 @@ pub struct Stopped {
 }
 
 impl StopStrings {
-    /// Watches for any of `stops`; empty strings are no stops.
+    /// Watches for any of `stops`; empty strings are not stops.
     pub fn new(stops: impl IntoIterator<Item = String>) -> Self {
         Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
     }

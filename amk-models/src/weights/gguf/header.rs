@@ -8,7 +8,7 @@ use super::super::{Encoding, FormatCause, FormatError, MappedFile, RowOrder, Sto
 use super::cursor::Cursor;
 use super::metadata::Metadata;
 
-/// What a file starts with.
+/// The magic number at the start of a file.
 pub const MAGIC: [u8; 4] = *b"GGUF";
 /// Most tensors of a file.
 const MAX_TENSORS: u64 = 1 << 17;
@@ -173,7 +173,7 @@ fn check_apart(file: &MappedFile, tensors: &[StoredTensor]) -> Result<(), Format
     by_start.sort_by_key(|tensor| tensor.extent.start);
     for pair in by_start.windows(2) {
         if pair[0].extent.end > pair[1].extent.start {
-            let reason = format!("its bytes overlap those of `{}`", pair[0].name);
+            let reason = format!("its bytes overlap the bytes of `{}`", pair[0].name);
             let cause = FormatCause::BadTensor { name: pair[1].name.clone(), reason };
             return Err(file.error(pair[1].extent.start, cause));
         }

@@ -1,4 +1,4 @@
-//! From GGUF names and row orders to those of Hugging Face.
+//! Maps GGUF names and row orders to Hugging Face's.
 
 use super::super::{FormatCause, FormatError, RowOrder, StoredTensor, TensorSet};
 use super::GgufFile;
