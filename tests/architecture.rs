@@ -3,6 +3,7 @@
 
 mod book;
 mod manifests;
+mod width;
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -47,7 +48,7 @@ fn names<'a>(list: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
     list.as_array().into_iter().flatten().filter_map(move |item| item[&key].as_str())
 }
 
-/// What is against the order of the crates.
+/// Returns the dependencies against the order of the crates.
 fn against_order(metadata: &Value) -> Vec<String> {
     let place = |name: &str| ORDER.iter().position(|crate_name| *crate_name == name);
     let mut found = Vec::new();

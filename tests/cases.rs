@@ -2,9 +2,9 @@
 //! wait for, and the edges and counts that follow; the second has also the queues of the CTAs and
 //! how many of these are resident.
 //!
-//! Each case becomes a program in which a task writes its own element and reads those of the tasks
-//! it depends on. Routing that a real run decides (the mixture of experts) is in the case with its
-//! concrete counts.
+//! Each case becomes a program in which a task writes its own element and reads the elements of the
+//! tasks it depends on. Routing that a real run decides (the mixture of experts) is in the case
+//! with its concrete counts.
 
 use amk_ir::{
     Access, Buffer, BufferId, BufferKind, Call, DType, Element, EventTensor, Exchange, Instruction, Interval, Limits,
@@ -52,7 +52,7 @@ struct Event {
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum CaseQueues {
-    /// A list of its own for each CTA.
+    /// A separate list for each CTA.
     Static(Vec<Vec<Point>>),
     /// One list, from which a free CTA takes the next task.
     Ticket { ticket: Vec<Point> },

@@ -119,12 +119,12 @@ fn yields(cubin: &[u8]) -> usize {
     code.as_chunks().0.iter().filter(|instruction| opcode(instruction) == YIELD).count()
 }
 
-/// What ptxas says that the kernel takes.
+/// The registers and memory that ptxas reports for the kernel.
 fn resources(log: &str) -> String {
     let kernel = log.split("Compiling entry function 'amk_vm'").nth(1).unwrap_or(log);
     let number = |before: &str| -> &str {
-        let told = kernel.split(before).next().filter(|text| text.len() < kernel.len()).unwrap_or("? ");
-        told.trim_end().rsplit(' ').next().unwrap_or("?")
+        let value = kernel.split(before).next().filter(|text| text.len() < kernel.len()).unwrap_or("? ");
+        value.trim_end().rsplit(' ').next().unwrap_or("?")
     };
     format!(
         "{} registers, {} bytes stored and {} loaded in spills, {} bytes of shared memory",

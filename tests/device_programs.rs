@@ -66,7 +66,7 @@ fn in_any_order(decoder: &Decoder, plan: &Plan, modes: &[Mode]) -> Vec<Vec<f32>>
     expected
 }
 
-/// The largest error in deviations: of what rounding every value to bf16 does to a logit.
+/// The largest error, in deviations caused by rounding every value to bf16.
 fn error(decoder: &Decoder, logits: &[Vec<f32>]) -> f64 {
     let expected = decoder.expected(1).expect("bindings").expect("formulas");
     let (error, step) = expected.error(&logits.to_vec());
@@ -133,7 +133,7 @@ fn device_programs_call_linked_functions_as_they_are() {
     }
 }
 
-/// What a planner might do wrong, in every task where it can.
+/// A fault that a planner might have, injected into every task where it can occur.
 type Fault = (&'static str, fn(&mut Program));
 
 /// Calls `change` on the operands and parameters of each call of an instruction.

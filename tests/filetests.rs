@@ -37,7 +37,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// What a file of a graph is a test of.
+/// The pass that a graph file tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tested {
     Lower,
@@ -67,7 +67,7 @@ fn without_marks(text: &str) -> String {
     text.lines().map(|line| line.split(MARK).next().unwrap_or("").trim_end().to_owned() + "\n").collect()
 }
 
-/// What is wrong with a text, and the output of a graph's.
+/// Returns the findings on a text, and a graph's output.
 fn found(text: &str) -> (Vec<Finding>, String) {
     match tested(text) {
         Some(tested) => found_in_graph(split(text).0, tested),
@@ -307,7 +307,7 @@ fn wording_keeps_the_rules_of_the_house() {
             assert!(!message.help.is_empty() && !message.help.contains('\n'), "{place}");
             for text in message.notes.iter().chain([&message.headline, &message.help]) {
                 assert_eq!(text.matches('`').count() % 2, 0, "{place}");
-                // What stands in backticks is the user's.
+                // Text in backticks is the user's.
                 let own: String = text.split('`').step_by(2).collect();
                 let named = INTERNAL.iter().find(|name| own.contains(*name));
                 assert!(named.is_none(), "{named:?} in {place}");

@@ -47,11 +47,7 @@ fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks
                 plan.tasks.len(),
                 plan.phases.len()
             );
-            assert_eq!(
-                generic > 0,
-                precision == Precision::F32,
-                "{name}: only with f32 every call is a task of its own"
-            );
+            assert_eq!(generic > 0, precision == Precision::F32, "{name}: only with f32 every call is a separate task");
             let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{name}: {rejected}"));
             let image = Image::build(&verified, &plan).expect("the image should be the program");
             assert_eq!(image.records.len(), plan.program.tasks.len());
@@ -123,7 +119,7 @@ fn what_the_fast_code_does_not_compute_becomes_generic_tasks_and_the_rest_stays_
     // Half of a head is turned.
     let partial = plan("qwen3", "qwen3_0_6b", &[("ROTARY", 64), ("LAYERS", 2)]);
     assert_eq!(generic(&partial), ["head_norm", "rope", "kv_append", "attention"]);
-    // Rows that are no multiple of 32: only what reads other rows is fast.
+    // Rows that are not multiples of 32: only what reads other rows is fast.
     let rows = plan("llama", "llama_3_2_1b", &[("FFN", 8200), ("LAYERS", 2)]);
     assert_eq!(generic(&rows), ["linear", "add"]);
     assert_eq!((rows.layers.len(), fast(&rows)), (2, 2 * 3 + 1));
@@ -190,14 +186,14 @@ fn chosen(token: Token, w: &Table) -> (Tensor, Token) {
     (logits, next)
 }
 
-/// Gives a number of logits that is no multiple of 8.
+/// Gives a number of logits that is not a multiple of 8.
 #[megakernel(dims(VOCAB, HIDDEN), instances(odd(VOCAB = 63, HIDDEN = 32)))]
 #[expect(dead_code, reason = "only its graph is planned")]
 fn uneven(token: Token, w: &Table) -> Tensor {
     linear(&embed(&w.table, token), &w.table)
 }
 
-/// Looks up a token that it has chosen itself.
+/// Embeds a token that it has chosen itself.
 #[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 1024, HIDDEN = 48)))]
 fn twice(token: Token, w: &Table) -> Tensor {
     let x = embed(&w.table, token);

@@ -54,7 +54,7 @@ impl Case {
         Self { name: format!("{instance} {exchange:?} {precision:?}"), plan, verified, image }
     }
 
-    /// What the check says of a changed image; `None` where it accepts it.
+    /// Returns the refusal of a changed image; `None` where it is accepted.
     fn refusal(&self, change: impl FnOnce(&mut Image)) -> Option<String> {
         let mut image = self.image.clone();
         change(&mut image);
@@ -81,7 +81,7 @@ impl Case {
 
 /// Without biases and norms of heads, with norms of heads, with biases.
 const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
-/// Rows that are no multiple of 32: the residual is adopted from generic tasks.
+/// Rows that are not multiples of 32: the residual is adopted from generic tasks.
 const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
 /// Heads that fused attention does not compute.
 const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 96), ("ROTARY", 96)];
@@ -171,8 +171,8 @@ fn every_changed_field_of_every_kind_of_record_is_refused_by_name() {
     assert!(unnamed.is_empty(), "{} not by name:\n{}", unnamed.len(), some(&unnamed));
 }
 
-/// Whether a refusal names the field, perhaps with others that mean something together, or says
-/// what the program has instead of what they mean.
+/// Whether a refusal names the field, perhaps with others that mean something together, or shows
+/// the program's value instead of theirs.
 fn names(said: &str, field: &str) -> bool {
     match field {
         // Of another instruction or form, the first field that does not fit is named.

@@ -52,8 +52,8 @@ fn each_object_refuses(value: &Value, read: impl Fn(&str) -> Result<(), String>)
     for changed in &bogus {
         let error = read(&changed.to_string()).expect_err(&changed.to_string());
         named += usize::from(error.contains(BOGUS));
-        // In a map any name is good, but the value is none; what stands beside a variant is not
-        // looked at.
+        // A map accepts any name, but the value is missing; other members next to a variant are
+        // ignored.
         let other = error.starts_with("invalid type: null") || error.starts_with("expected value");
         assert!(error.contains(BOGUS) || other, "{error}");
     }

@@ -1,5 +1,5 @@
-//! What is measured on a GPU: traces, schedules that are exchanged, the read ceiling. Says
-//! "skipped" without one.
+//! Measurements on a GPU: traces, exchanged schedules, the read ceiling. Prints "skipped" without
+//! one.
 
 use crate::gpu;
 use amk_bench::relative_error;

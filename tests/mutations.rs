@@ -39,7 +39,7 @@ fn schedules() -> [Schedule; 3] {
     ]
 }
 
-/// What became of mutants.
+/// The outcomes of mutants.
 #[derive(Default, Debug, Clone, Copy)]
 struct Fates {
     rejected: u32,

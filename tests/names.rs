@@ -1,4 +1,4 @@
-//! Names that try to forge lines: what is said of a program is said on our lines, whatever its
+//! Names that try to forge lines: a report has the verifier's lines only, whatever a program's
 //! names are.
 
 use amk::registry::Registry;

@@ -261,8 +261,7 @@ fn keeping_one_task_back_shows_every_race() {
     assert!(counts.iter().all(|&count| count > 200), "{counts:?}");
 }
 
-/// A wait that only a later step makes up for: whoever looks at the longest launch alone calls it
-/// safe.
+/// A wait that only a later step makes up for: the longest launch alone looks safe.
 #[test]
 fn a_launch_that_ends_early_can_deadlock() {
     let text = include_str!("corpus/deadlock_of_a_short_launch.amk");

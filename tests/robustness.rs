@@ -103,8 +103,8 @@ fn arbitrary_programs_are_decided() {
     }
 }
 
-/// Texts that would take minutes or gigabytes if something in them were looked at twice for each,
-/// or believed.
+/// Texts that would take minutes or gigabytes if a reader scanned something twice per item, or
+/// trusted a declared size.
 #[test]
 fn what_is_long_or_deep_is_read_at_once_or_refused() {
     const MANY: usize = 200_000;

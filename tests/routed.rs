@@ -34,7 +34,7 @@ fn every_routing_of_random_programs() {
     insta::assert_snapshot!(table);
 }
 
-/// The comparison finds a verifier out that looks at tables only, and one that looks at order only.
+/// The comparison detects a verifier that only checks tables, and one that only checks order.
 #[test]
 fn a_wrong_verifier_is_found_out() {
     let accepts = |verifier: fn(&Program) -> Vec<String>| {

@@ -42,7 +42,7 @@ fn schedules_that_make_another_program_are_safe_too() {
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{schedule:?}: {rejected}"));
         Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{schedule:?}: {error}"));
         let generic = plan.phases.iter().any(|phase| matches!(phase, Phase::Generic(_)));
-        assert_eq!(generic, !schedule.fusion, "without fusion every call is a task of its own");
+        assert_eq!(generic, !schedule.fusion, "without fusion every call is a separate task");
         assert_eq!(plan.sizes.splits, if schedule.fusion { schedule.splits.min(schedule.workers / 3) } else { 0 });
     }
 }

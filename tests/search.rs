@@ -91,8 +91,8 @@ fn the_search_finds_the_samplers_draw() {
     assert!(undecided * 500 <= cases.len() as u32, "{undecided} of {} undecided", cases.len());
 }
 
-/// What cannot be decided is said, and what can be is right: equal logits everywhere, and logits
-/// that are no numbers.
+/// Undecidable comparisons are reported, and the others are right: equal logits everywhere, and NaN
+/// logits.
 #[test]
 fn equal_and_missing_logits_end_in_a_draw_or_in_nobody() {
     let equal = |top_k| Case {

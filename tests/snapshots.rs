@@ -47,8 +47,8 @@ fn programs_of_one_layer() {
     }
 }
 
-/// What a GPU runs, on two workers. Of two layers, the least that attention in splits needs, the
-/// second looks as the first does.
+/// A GPU's program on two workers, with two layers, the least for which attention is split; the
+/// second layer repeats the first.
 #[test]
 fn device_programs_of_a_layer() {
     for family in FAMILIES {

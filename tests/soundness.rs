@@ -52,7 +52,7 @@ fn large_random_programs() {
     assert!(safe > 60 && tally.total().undecided == 0, "{safe} safe");
 }
 
-/// Programs that look for a forgotten case.
+/// Programs that search for a forgotten case.
 #[test]
 fn attacks() {
     let mut sum = Tally::default();
@@ -159,8 +159,8 @@ fn larger_bounds_decide_alike() {
     assert!(accepted > 500, "{accepted}");
 }
 
-/// `corpus/*.amk`: programs that once told the two apart, or are worth keeping; the first line says
-/// `; safe` or why not.
+/// `corpus/*.amk`: programs that once distinguished the two, or are worth keeping; the first line
+/// gives `; safe` or why not.
 #[test]
 fn corpus() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");

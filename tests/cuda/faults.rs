@@ -1,5 +1,5 @@
-//! What the VM makes of faults: each ends in an error that says what is wrong, and the next launch
-//! or the next VM works.
+//! The VM under faults: each ends in an error that names the cause, and the next launch or the next
+//! VM works.
 
 use super::smollm2;
 use crate::gpu;
@@ -117,8 +117,8 @@ fn random_delays_change_no_bit() {
 /// Set in the process that kills its context.
 const KILL: &str = "AMK_KILL_CONTEXT";
 
-/// The driver refuses every new context to a process that lost one: so the test is a process of its
-/// own, and this one goes on.
+/// The driver refuses every new context to a process that lost one: so the test runs in a separate
+/// process, and this one goes on.
 #[test]
 fn a_dead_context_is_reported_and_another_process_goes_on() {
     let _alone = gpu::alone();

@@ -1,5 +1,4 @@
-//! Drawn tokens: the device's choices are those of the CPU's sampler on the same logits, in one
-//! launch.
+//! Drawn tokens: the device chooses as the CPU's sampler does from the same logits, in one launch.
 
 use super::smollm2;
 use crate::gpu;
@@ -68,8 +67,8 @@ fn draws_on_the_device_are_those_of_the_cpus_sampler() {
     assert_eq!(undecided, 0);
 }
 
-/// Draws of one step under other seeds against the exact probabilities of what top-k and top-p
-/// leave: Pearson's chi-square.
+/// Draws of one step with other seeds, against the exact probabilities after top-k and top-p:
+/// Pearson's chi-square.
 #[test]
 fn frequencies_of_draws_on_the_device_follow_the_probabilities() {
     let _alone = gpu::alone();
@@ -117,7 +116,7 @@ fn frequencies_of_draws_on_the_device_follow_the_probabilities() {
     assert!(kept.len() > 5 && (square - freedom).abs() < 5.0 * (2.0 * freedom).sqrt());
 }
 
-/// Where all logits are equal, the looks find no level between them.
+/// Where all logits are equal, the search finds no level between them.
 #[test]
 fn a_draw_that_is_not_decided_is_said() {
     let _alone = gpu::alone();

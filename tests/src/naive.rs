@@ -6,7 +6,7 @@ use amk_ir::certificate::{Certificate, Period, Proof, Trap};
 use amk_ir::{Exchange, Operand, Program, Queues, Steps, TaskId};
 use std::collections::{HashMap, HashSet};
 
-/// Steps that a simulation of a pipelined launch looks at.
+/// Steps that a simulation of a pipelined launch covers.
 const HORIZON: u32 = 8;
 
 /// Task and step.
@@ -30,7 +30,7 @@ fn proof(program: &Program, starts: Period) -> Proof {
     Proof { starts, order: launch.order(), chains, clocks: Vec::new(), steps: Vec::new(), mixed: Vec::new(), traps }
 }
 
-/// The longest launch from a position, as far as it is looked at.
+/// The longest launch from a position, as far as it is simulated.
 struct Launch<'p> {
     program: &'p Program,
     first: u32,
@@ -53,7 +53,7 @@ impl<'p> Launch<'p> {
         Self { program, first, steps, goes_on, writers }
     }
 
-    /// An order of one step; of tickets, that of the list, so that one worker is enough.
+    /// An order of one step; with tickets, the list's order, so that one worker is enough.
     fn order(&self) -> Vec<TaskId> {
         if let Queues::Ticket { order, .. } = &self.program.queues {
             return order.clone();
@@ -70,7 +70,7 @@ impl<'p> Launch<'p> {
         order
     }
 
-    /// What never starts while `task` of the first step has not finished.
+    /// Returns the instances that never start while `task` of the first step has not finished.
     fn trap(&self, task: usize) -> Trap {
         let tasks = 0..self.program.tasks.len();
         let all: Vec<Instance> = (0..self.steps).flat_map(|step| tasks.clone().map(move |task| (task, step))).collect();
@@ -92,8 +92,8 @@ impl<'p> Launch<'p> {
         }
     }
 
-    /// Whether an instance is enabled when these have finished; with `goes_on`, and those of the
-    /// last step in all later ones.
+    /// Whether an instance is enabled when these have finished; with `goes_on`, the last step's
+    /// finish in all later steps, too.
     fn starts(&self, (task, step): Instance, finished: &HashSet<Instance>, goes_on: bool) -> bool {
         let open = |of: &[TaskId]| {
             let place = of.iter().position(|other| other.index() == task).unwrap_or(0);

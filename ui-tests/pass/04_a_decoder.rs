@@ -1,7 +1,9 @@
-//! 4. A decoder: a loop over layers, a cache that is kept from step to step, the position, flags, and a schedule.
+//! 4. A decoder: a loop over layers, a cache that is kept from step to step, the position, flags,
+//!    and a schedule.
 //!
-//! `State` is what outlives a step. The region that a task reads of it may depend on the position, and one program serves all
-//! positions. A schedule is data: it says how the graph becomes tasks on workers, and cannot change what is computed.
+//! `State` is what outlives a step. The region that a task reads of it may depend on the position,
+//! and one program serves all positions. A schedule is data: it says how the graph becomes tasks on
+//! workers, and cannot change what is computed.
 
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope};

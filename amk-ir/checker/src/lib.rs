@@ -1,9 +1,9 @@
 //! A second opinion: checks the certificate of a program by the definitions of
 //! `docs/src/internals/verifier.md`.
 //!
-//! The crate knows the data of programs and certificates, and nothing of how they were made. What it accepts is safe: in
-//! every launch, in every maximal execution, every instance finishes, and every word that is read has the value that the
-//! eager order gives it. By the criterion (section 3) that is
+//! The crate depends on the data types of programs and certificates only. A program it accepts is
+//! safe: in every launch, in every maximal execution, every instance finishes, and every word that
+//! is read has the value that the eager order gives it. By the criterion (section 3) that is
 //!
 //! | | shown by | here |
 //! |---|---|---|

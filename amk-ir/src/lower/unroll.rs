@@ -448,8 +448,10 @@ impl<'g> Unroller<'g> {
                 let value = expr.eval(&|name| planned.env.get(name).copied());
                 let extent = value.ok().and_then(|value| u32::try_from(value).ok()).filter(|&extent| extent > 0);
                 shape.push(extent.ok_or_else(|| {
-                    let headline =
-                        format!("`{expr}` of `{}` is not a valid extent in instance `{}`", signature.name, self.instance.name);
+                    let headline = format!(
+                        "`{expr}` of `{}` is not a valid extent in instance `{}`",
+                        signature.name, self.instance.name
+                    );
                     GraphError::new("AMK0612", headline, "choose dims that make every extent positive and below 2^32")
                 })?);
             }

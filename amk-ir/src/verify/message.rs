@@ -561,11 +561,7 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
             let (_, one, two) = between(write, read);
             let headline = format!("page clobber on {} between (1) {one} and (2) {two}", names.tile(read));
             let note = format!("(1) writes other values to the same bytes{}", names.at_position(*position));
-            (
-                headline,
-                vec![places(write, read), note],
-                format!("give {} a separate place", names.buffer(write.buffer)),
-            )
+            (headline, vec![places(write, read), note], format!("give {} a separate place", names.buffer(write.buffer)))
         }
         Violation::PacketTwice { first, second, position } => {
             let (tile, one, two) = between(first, second);

@@ -132,7 +132,11 @@ fn calls_are_compared_with_the_linked_functions() {
 fn what_is_not_linked_is_said_and_refused_where_it_is_asked_for() {
     let (instruction, call) = ("\"x::y\" y(x) -> (y)", "y(b0[..]) -> (b2[..])");
     let (code, report) = check(instruction, call, &[]);
-    assert_eq!((code, report.lines().next()), (Some(0), Some("note: not linked: `x::y`; shapes not checked")), "{report}");
+    assert_eq!(
+        (code, report.lines().next()),
+        (Some(0), Some("note: not linked: `x::y`; shapes not checked")),
+        "{report}"
+    );
     let (code, report) = check(instruction, call, &["--strict"]);
     assert_eq!(code, Some(1));
     assert!(report.starts_with("error: AMK0701: instruction `x::y` is not linked into this program"), "{report}");

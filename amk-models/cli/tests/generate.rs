@@ -45,7 +45,16 @@ fn why_a_text_ended_is_told_in_words() {
     let model = tiny_llama();
     let why = |arguments: &[&str]| {
         let messages = messages(&model, &[&[PROMPT, "--raw", "--greedy"], arguments].concat());
-        messages.trim_end().trim_end_matches(']').rsplit_once("; text: ").unwrap().1.split_once("; ").unwrap().1.to_owned()
+        messages
+            .trim_end()
+            .trim_end_matches(']')
+            .rsplit_once("; text: ")
+            .unwrap()
+            .1
+            .split_once("; ")
+            .unwrap()
+            .1
+            .to_owned()
     };
     assert_eq!(why(&["-n", "5", "--ignore-eos"]), "stopped at the limit of 5 tokens; -n raises it");
     assert_eq!(why(&["-c", "9", "--ignore-eos"]), "stopped at the end of the context of 9 positions; -c raises it");

@@ -29,7 +29,7 @@ struct Args {
     /// mixed; all but `large` if none is named.
     #[arg(long, value_delimiter = ',', value_parser = family)]
     class: Vec<Family>,
-    /// Prints the `n`-th program of a family and what is said of it, and nothing else.
+    /// Prints the `n`-th program of a family and the verdicts on it, and nothing else.
     #[arg(long)]
     show: Option<u64>,
     /// Prints that many of the programs on which they differ, shrunk; false accepts first.
@@ -41,7 +41,7 @@ struct Args {
     /// Where a guided search writes accepted programs that an edit makes unsafe.
     #[arg(long, requires = "guided")]
     keep: Option<PathBuf>,
-    /// Programs with tables, each routing judged as a program of its own.
+    /// Programs with tables, each routing judged as a separate program.
     #[arg(long)]
     routed: bool,
     /// Prints a JSON summary instead of tables.

@@ -99,7 +99,7 @@ impl Draft<'_> {
         Interval::fixed(lo, self.rng.between(lo + 1, extent))
     }
 
-    /// A tile that may be read: mostly of what was written.
+    /// A tile that may be read: mostly of written elements.
     pub(super) fn readable(&mut self, buffer: BufferId) -> Option<Region> {
         let kind = self.program.buffers[buffer.index()].kind;
         if matches!(kind, BufferKind::Weight | BufferKind::Input | BufferKind::State)

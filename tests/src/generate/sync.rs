@@ -20,7 +20,7 @@ struct Counters {
     progress: Vec<Option<usize>>,
 }
 
-/// What keeps workers from overtaking others by a step.
+/// The mechanism that keeps workers from overtaking others by a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closing {
     /// Nothing.
@@ -239,7 +239,7 @@ impl Draft<'_> {
     }
 }
 
-/// What the queue alone puts before a task, if queues are in eager order.
+/// The tasks that the queue alone puts before a task, if queues are in eager order.
 fn ordered_by_queue(program: &Program, ordered: &[Set], task: usize) -> Set {
     let alone = |list: &[TaskId]| {
         let at = list.iter().position(|id| id.index() == task)?;

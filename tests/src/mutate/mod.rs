@@ -39,7 +39,7 @@ pub enum Class {
     SwapQueue,
     /// A task moves to another worker.
     MoveTask,
-    /// A task moves to a worker of its own.
+    /// A task moves to a new worker.
     SplitWorker,
     /// A task is in no queue.
     DropEntry,

@@ -89,8 +89,8 @@ fn waits(program: &Program, class: Class) -> Vec<Site> {
     tasks(program).flat_map(of).collect()
 }
 
-/// A wait for a counter that a later task, or the task itself, signals; for the latter a signal of
-/// its own if it has none.
+/// A wait for a counter that a later task, or the task itself, signals; in the latter case the task
+/// gets a signal if it has none.
 fn new_waits(program: &Program, later: bool) -> Vec<Site> {
     let mut sites = Vec::new();
     for (id, task) in tasks(program) {

@@ -5,8 +5,8 @@ use super::source::{Kind, Operand, Source};
 use super::{Fault, Reason};
 use std::collections::BTreeSet;
 
-/// What a cell holds: an element of a buffer as a step wrote it; `None` as the step is before the
-/// launch.
+/// The contents of a cell: an element of a buffer as a step wrote it; `None` for the step before
+/// the launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Content {
     buffer: usize,
@@ -152,7 +152,7 @@ fn apart(source: &Source, cells: &Cells, operands: &[Operand], task: usize, posi
     Ok(())
 }
 
-/// Reads before the waits are of what no task writes at any position.
+/// Early reads only touch elements that no task writes at any position.
 ///
 /// # Errors
 /// The first that is not.

@@ -23,7 +23,7 @@ pub struct Explorer {
     pub states: u64,
 }
 
-/// What has ended, and how many tickets are drawn.
+/// The finished instances, and the number of drawn tickets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct State {
     done: Set,
@@ -102,8 +102,8 @@ impl Explorer {
     }
 }
 
-/// The state after a choice, and the task that runs in it: the next of a worker's queue, or (choice 0) a drawn ticket, or the
-/// `choice`-th of the drawn ones that have not ended.
+/// The state after a choice, and the task that runs in it: the next of a worker's queue, or (for
+/// choice 0) a drawn ticket, or the `choice`-th of the drawn ones that have not ended.
 fn successor(launch: &Launch, state: State, workers: usize, choice: usize) -> Option<(State, Option<u8>)> {
     let number = match &launch.order {
         Order::Static(queues) => {
@@ -123,7 +123,7 @@ fn successor(launch: &Launch, state: State, workers: usize, choice: usize) -> Op
     launch.ready(usize::from(number), state.done).then_some((next, Some(number)))
 }
 
-/// What the workers are waiting with.
+/// The instances at which the workers are stuck.
 fn stuck(launch: &Launch, state: State) -> Vec<Instance> {
     let numbers: Vec<u8> = match &launch.order {
         Order::Static(queues) => {

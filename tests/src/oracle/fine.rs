@@ -8,7 +8,7 @@
 use super::launch::{Launch, Order, Set};
 use std::collections::HashSet;
 
-/// What some execution of a launch shows.
+/// Findings over all executions of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Findings {
     /// A task starts before one that conflicts and is earlier in eager order has ended.
@@ -94,7 +94,7 @@ fn successors(launch: &Launch, eager: &Eager, state: &State, workers: usize, fin
     next
 }
 
-/// What the eager order gives.
+/// The values in eager order.
 struct Eager {
     /// Of each instance: cells it reads and does not write, with their values.
     reads: Vec<Vec<(usize, Value)>>,

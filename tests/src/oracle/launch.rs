@@ -5,7 +5,7 @@ use super::eager::position;
 use super::source::{Kind, Queues, Source};
 use core::fmt;
 
-/// How many steps of a pipelined launch are looked at, where any number of them is at position 0.
+/// Steps of a pipelined launch to explore, where any number of them is at position 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Horizon {
     /// At least this many.
@@ -20,9 +20,9 @@ impl Default for Horizon {
 }
 
 impl Horizon {
-    /// Steps of the longest launch: as many as there are positions, or so many that signals of a
-    /// step can stand in for those of earlier ones (at most a fan-in of them), slots come round,
-    /// and workers are ahead of each other.
+    /// Steps of the longest launch: as many as there are positions, or enough that signals of a
+    /// step can replace an earlier step's (at most one fan-in), slots come round, and workers run
+    /// ahead of each other.
     pub fn of(self, source: &Source) -> u64 {
         if source.positions > 1 {
             return source.positions;

@@ -5,15 +5,15 @@
 //! task run in every execution, and does every element read have the value of the eager order?
 //! Three stages, each with its own way to say no:
 //!
-//! 1. [`structure`]: what has no meaning at all (references, arities, regions outside of their
+//! 1. [`structure`]: texts without any meaning (references, arities, regions outside of their
 //!    buffers, queues, thresholds).
 //! 2. [`eager`]: tasks one after the other, in memory whose every cell knows who wrote it last:
-//!    reads of what nobody wrote, outputs not written, values clobbered through an alias.
+//!    reads of unwritten elements, outputs not written, values clobbered through an alias.
 //! 3. [`withhold`]: all interleavings. Two accesses of a cell, one of them a write, where some
 //!    execution starts the later one (in eager order) before the earlier has ended, are a race;
 //!    tasks that are left when none can run are a deadlock.
 //!
-//! Counters run on from step to step. A barrier step is looked at alone, at every position; a
+//! Counters run on from step to step. A barrier step is explored alone, at every position; a
 //! pipelined program in launches from every position and of every length, up to [`Horizon`] where
 //! any number of steps is at position 0. [`explore`] and [`fine`] visit every state of a launch,
 //! slowly, and tests compare the three.
@@ -34,7 +34,7 @@ pub use source::Source;
 
 use core::fmt;
 
-/// What the oracle says of a program.
+/// The oracle's verdict on a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// Every execution computes what the eager order computes.
@@ -66,7 +66,7 @@ pub enum Reason {
         /// The buffer.
         buffer: usize,
     },
-    /// A read before the waits of what a task of the launch writes.
+    /// An early read of an element that a task of the launch writes.
     Early(Fault),
     /// An element of a packet buffer is written twice in a step.
     Rewritten(Fault),
@@ -168,7 +168,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What ran before, if it is told.
+/// The execution before the fault, where known.
 struct After<'a>(&'a [Instance]);
 
 impl fmt::Display for After<'_> {
@@ -192,8 +192,8 @@ pub fn judge_within(text: &str, horizon: Horizon) -> Verdict {
 
 /// The first stages: structure and eager order.
 ///
-/// A launch from a later position is looked at as the rest of one from position 0: at the end of a
-/// step all that the next may rely on is as it was before.
+/// A launch from a later position is explored as the rest of a launch from position 0: at the end
+/// of a step everything that the next may rely on is as before.
 fn sequential(source: &Source, horizon: Horizon) -> Result<cells::Cells, Verdict> {
     structure::check(source).map_err(|why| Verdict::Unsafe(Reason::Structure(why)))?;
     let cells = cells::Cells::new(source).ok_or(Verdict::TooLarge)?;

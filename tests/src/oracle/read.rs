@@ -254,7 +254,7 @@ fn bound(line: &mut Line) -> Result<Bound, String> {
 }
 
 fn worker(source: &mut Source, line: &mut Line) -> Result<(), String> {
-    let Queues::Static(queues) = &mut source.queues else { return Err("no worker beside a ticket queue".into()) };
+    let Queues::Static(queues) = &mut source.queues else { return Err("no worker next to a ticket queue".into()) };
     line.dense('w', queues.len())?;
     line.expect(":")?;
     queues.push(entries(line)?);
@@ -269,7 +269,7 @@ fn entries(line: &mut Line) -> Result<Vec<usize>, String> {
     Ok(tasks)
 }
 
-/// What is left of a line; every method skips the blanks behind what it takes.
+/// The rest of a line; every method skips the blanks after its token.
 struct Line<'a> {
     rest: &'a str,
 }

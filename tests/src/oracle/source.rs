@@ -1,4 +1,4 @@
-//! What the oracle knows of a program: its own plain structures.
+//! The oracle's view of a program: plain structures of its own.
 
 /// A program as the oracle read it.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ pub struct Source {
     pub queues: Queues,
 }
 
-/// What an instruction does with its operands, in the order of the text: reads and updates, then
+/// How an instruction accesses its operands, in the order of the text: reads and updates, then
 /// writes.
 #[derive(Clone, Debug, Default)]
 pub struct Signature {
@@ -37,7 +37,7 @@ pub struct Signature {
     pub params: usize,
 }
 
-/// What is done with an operand.
+/// The kinds of accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Reads.
@@ -60,7 +60,7 @@ impl Access {
     }
 }
 
-/// What a buffer is for.
+/// The kinds of buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Never written.
@@ -80,7 +80,7 @@ pub enum Kind {
 /// A buffer.
 #[derive(Clone, Debug)]
 pub struct Buffer {
-    /// What it is for.
+    /// The kind of buffer.
     pub kind: Kind,
     /// Bytes of an element.
     pub width: u64,
@@ -137,7 +137,7 @@ pub struct Operand {
     pub buffer: usize,
     /// An interval a dimension; `None` is the whole extent.
     pub tile: Vec<Option<(Bound, Bound)>>,
-    /// What is done with it.
+    /// The access.
     pub access: Access,
     /// Whether it may be read before the waits.
     pub early: bool,

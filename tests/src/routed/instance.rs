@@ -1,10 +1,10 @@
 //! Programs with tables, one routing at a time: ordinary programs, without tables, for each way the
 //! tables can be filled.
 //!
-//! This is what a table means, written down once more and without any code of the verifier: tiles
-//! become the rows that the routing gives them, counts become numbers. Who depends on a table reads
-//! it, whether an operand says so or not; and as a task reads it before it looks at the waits that
-//! depend on it, such a task becomes two: one that reads, and one that does the work.
+//! This is a second definition of tables that shares no code with the verifier: tiles become the
+//! rows that the routing gives them, counts become numbers. Who depends on a table reads it,
+//! whether an operand says so or not; and as a task reads it before it checks the waits that depend
+//! on it, such a task becomes two: one that reads, and one that does the work.
 
 use amk_ir::{
     Access, BufferId, Call, Element, EventId, EventTensor, Holds, Instruction, Interval, Operand, OperandSpec, Program,
@@ -71,7 +71,7 @@ struct Builder<'a> {
     routing: &'a Routing,
     program: &'a Program,
     out: Program,
-    /// What stands for each task in its queue.
+    /// The tasks that replace each task in its queue.
     queued: BTreeMap<TaskId, Vec<TaskId>>,
 }
 
@@ -154,7 +154,7 @@ impl Builder<'_> {
         Element { event, index: 0 }
     }
 
-    /// A call of an instruction of its own.
+    /// A call of a new instruction.
     fn call(&mut self, operands: Vec<Operand>) -> Call {
         let name = format!("call{}", self.out.instructions.len());
         let spec = |(n, operand): (usize, &Operand)| OperandSpec { name: format!("x{n}"), access: operand.access };

@@ -34,7 +34,7 @@ pub enum Class {
     SwapQueue,
     /// Entries of a row need no longer differ.
     DropDistinct,
-    /// Steps are no longer separated by a barrier, as tables want them to be.
+    /// Steps are no longer separated by a barrier, which tables require.
     Pipeline,
     /// Several changes.
     Several,

@@ -1,7 +1,7 @@
 //! A search that goes on from what it has not seen before: programs that show something new are
 //! kept and changed further.
 //!
-//! What is new is a pair of words said of a program: what is in it, how far its workers run ahead,
+//! A novelty is a new pair of words about a program: its features, how far its workers run ahead,
 //! the oracle's verdict, the verifier's reasons. Accepted programs are preferred, and each that is
 //! new is taken to pieces by all its single edits.
 
@@ -27,7 +27,7 @@ pub struct Guided {
     seen: FxHashSet<u64>,
     /// By what is in the program: the near miss with most edits.
     near: FxHashMap<u64, NearMiss>,
-    /// What was counted.
+    /// The counts.
     pub tally: Tally,
 }
 
@@ -136,8 +136,8 @@ impl Guided {
         new
     }
 
-    /// Judges all single edits, and keeps the program if they show more than those of another with
-    /// the same in it.
+    /// Judges all single edits, and keeps the program if they show more than another program's with
+    /// the same features.
     fn take_to_pieces(&mut self, program: &Program) {
         let miss = NearMiss::of(program, |edited| {
             let (accepted, verdict) = self.judge(Label::Edit, edited);
@@ -177,7 +177,7 @@ impl Guided {
     }
 }
 
-/// What is said of a program.
+/// Returns the words about a program.
 fn words(program: &Program, verdict: &Verdict) -> Vec<String> {
     let mut words: Vec<String> = features(program).into_iter().map(str::to_owned).collect();
     words.push(verdict.kind().to_owned());

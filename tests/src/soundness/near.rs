@@ -39,8 +39,7 @@ pub struct NearMiss {
 }
 
 impl NearMiss {
-    /// Looks for such edits of a safe program; `each` sees every edited program and says what is
-    /// thought of it.
+    /// Searches for such edits of a safe program; `each` judges every edited program.
     pub fn of(program: &Program, mut each: impl FnMut(&Program) -> Verdict) -> Self {
         let mut edits = BTreeMap::new();
         for mutation in EDITS.into_iter().flat_map(|class| mutate::sites(program, class)) {
