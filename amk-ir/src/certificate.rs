@@ -1,4 +1,4 @@
-//! Certificates: what the acceptance of a program rests on, in a form that is checked without a
+//! Certificates: the evidence for the acceptance of a program, in a form that is checked without a
 //! search.
 //!
 //! [`crate::verify::certify`] makes one; the crate `amk-checker`, which shares no code with the
@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     /// Periods of the positions, in order. Within a period the bounds of all tiles keep their
-    /// order, so that its first position stands for all: what is read there has been written, and
-    /// outputs are complete.
+    /// order, so that its first position represents all: every element read there has been written,
+    /// and outputs are complete.
     pub periods: Vec<Period>,
     /// Proofs of order, one for each range of start positions; together they are all positions. One
     /// proof where the order of packets does not move with the position.
@@ -49,12 +49,12 @@ pub struct Proof {
     pub clocks: Vec<Vec<u32>>,
     /// For each step from the first, and in it for each task, the index of the clock that holds
     /// whenever the task starts. Its own chain counts at least up to its own place, whatever the
-    /// clock says.
+    /// clock claims.
     pub steps: Vec<Vec<u32>>,
     /// Counters of which signals of a step can come before all signals of the step before, in
     /// order. Waits for them claim nothing in a clock.
     pub mixed: Vec<Element>,
-    /// Traps, for what the clocks do not show.
+    /// Traps, for orders that the clocks do not show.
     pub traps: Vec<Trap>,
 }
 

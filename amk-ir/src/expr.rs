@@ -81,7 +81,7 @@ impl fmt::Display for EvalError {
 impl std::error::Error for EvalError {}
 
 impl EvalError {
-    /// The error as a headline about `what` was evaluated; the name alone where that is all of it.
+    /// The error as a headline about `what`; the name alone if it is the whole expression.
     pub(crate) fn about(&self, what: &dyn fmt::Display) -> String {
         let (what, why) = (what.to_string(), self.to_string());
         if why.starts_with(&format!("`{what}`")) { why } else { format!("`{what}` has no value: {why}") }
@@ -123,7 +123,7 @@ impl Expr {
         folded.map_or_else(|| Self::Binary(op, Box::new(left), Box::new(right)), Self::Const)
     }
 
-    /// The value where `value` gives the names' values.
+    /// The value, with `value` resolving names.
     pub fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64, EvalError> {
         match self {
             Self::Const(c) => Ok(*c),
@@ -152,7 +152,7 @@ impl Expr {
         Ok(Some((slope, apply(*op, a, b)?)))
     }
 
-    /// The expression with names replaced where `with` gives something for them.
+    /// The expression with names replaced where `with` returns an expression.
     #[must_use]
     pub fn substitute(&self, with: &dyn Fn(&str) -> Option<Self>) -> Self {
         match self {
@@ -222,7 +222,7 @@ fn apply(op: Op, a: i64, b: i64) -> Result<i64, EvalError> {
     value.ok_or(EvalError::Overflow)
 }
 
-/// Operations and parentheses in an expression at most: what is made of it is walked recursively.
+/// Limit on operations and parentheses in an expression: the tree is walked recursively.
 const LARGEST: u32 = 256;
 
 struct Cursor<'a> {

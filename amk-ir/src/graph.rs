@@ -22,7 +22,7 @@ pub struct Graph {
     /// Declared multiples: the left side is a multiple of the right side.
     #[serde(default)]
     pub multiples: Vec<(Expr, Expr)>,
-    /// Declared equalities: a dim and what it equals. The graph has the right side wherever the
+    /// Declared equalities: a dim and its value. The graph has the right side wherever the
     /// function's types have the dim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub equalities: Vec<(String, Expr)>,

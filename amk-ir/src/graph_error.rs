@@ -51,7 +51,7 @@ impl GraphError {
 
 impl fmt::Display for GraphError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A schedule or an instance may give anything as a name.
+        // A schedule or an instance may contain any text as a name.
         write!(f, "{}: {}", self.code, OneLine(&self.headline))?;
         for note in &self.notes {
             write!(f, "\nnote: {}", OneLine(note))?;

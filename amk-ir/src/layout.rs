@@ -1,4 +1,4 @@
-//! Layouts: what the fields of a weights or state struct are, as seen by `#[megakernel]`.
+//! Layouts: the kinds of fields in a weights or state struct, as seen by `#[megakernel]`.
 
 use crate::expr::Expr;
 use serde::{Deserialize, Serialize};
@@ -95,8 +95,8 @@ pub struct PathStep {
 }
 
 impl FieldPath {
-    /// The path's text where `value` gives the loop indices' values: `w.layers[3].wq`; also the
-    /// list indices, outermost first.
+    /// The path's text with the loop indices resolved by `value`: `w.layers[3].wq`; also the list
+    /// indices, outermost first.
     pub fn resolve(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<(String, Vec<i64>), crate::expr::EvalError> {
         let (mut text, mut indices) = (self.root.clone(), Vec::new());
         for step in &self.steps {

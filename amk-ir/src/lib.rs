@@ -1,4 +1,4 @@
-//! What a megakernel program is.
+//! The definition of a megakernel program.
 //!
 //! ```text
 //! Graph (symbolic dims, index maps) --lower(schedule)--> Program (concrete tasks) --verify--> Verified

@@ -1,8 +1,8 @@
 //! The program: concrete tasks, buffers, events and queues for given dims.
 //!
-//! Tasks are listed in *eager order*: running them one after the other by id gives the result of
-//! the annotated function. That order is the meaning of the program; waits, packets and queues only
-//! say how much of it the workers keep.
+//! Tasks are listed in *eager order*: running them one after the other by id computes the annotated
+//! function. That order is the meaning of the program; waits, packets and queues only determine how
+//! much of it the workers keep.
 
 use crate::{BufferId, DType, EventId, InstructionId, OpId, Region, Routed, RoutedSignal, RoutedWait, Table, TaskId};
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub struct Program {
     pub events: Vec<EventTensor>,
     /// The tasks, in eager order.
     pub tasks: Vec<Task>,
-    /// Which worker runs what, in which order.
+    /// The assignment of tasks to workers, in order.
     pub queues: Queues,
 }
 
@@ -300,7 +300,7 @@ pub enum Param {
     Pos,
 }
 
-/// Which worker runs what.
+/// The assignment of tasks to workers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Queues {

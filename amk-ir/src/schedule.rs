@@ -83,7 +83,7 @@ pub enum Assign {
 pub struct Fusion {
     /// The instruction whose op is fused.
     pub op: String,
-    /// Into what.
+    /// The destination.
     pub into: FuseInto,
 }
 

@@ -1,8 +1,8 @@
 //! Shapes for all dims: every call's operands against its instruction's signature, symbolically.
 //!
-//! A signature's own dims are bound by unification with the arguments' shapes; what is left is
-//! compared by normal form. A required multiple (`Q % D`) must follow from the shapes themselves or
-//! from the function's `where(..)`.
+//! A signature's own dims are bound by unification with the arguments' shapes; the remaining
+//! extents are compared by normal form. A required multiple (`Q % D`) must follow from the shapes
+//! themselves or from the function's `where(..)`.
 
 use crate::expr::{Expr, Op};
 use crate::graph::{Arg, CallNode, Graph, KernelParamKind, Node};

@@ -117,8 +117,7 @@ pub struct ResultSig {
 pub struct TileSig {
     /// The name in the task clause.
     pub name: String,
-    /// The value where the schedule says nothing; also the unit in which an extent is divided among
-    /// workers.
+    /// The default value; also the unit in which an extent is divided among workers.
     pub default: Expr,
 }
 

@@ -132,7 +132,7 @@ fn within_positions(lo: &Expr, hi: &Expr) -> bool {
     starts && (hi.same(&after) || hi.same(&pos))
 }
 
-/// A counterexample: the dims, and what is wrong for them.
+/// A counterexample: the dims, and the defect for them.
 struct Counterexample {
     dims: BTreeMap<String, i64>,
     fault: Fault,
@@ -242,7 +242,7 @@ fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i
     at(|writers| writers == 0).map(Fault::Unwritten).or_else(|| at(|writers| writers > 1).map(Fault::Twice))
 }
 
-/// Takes `work` from what is left; `None` where that is less.
+/// Takes `work` from the remaining budget; `None` where that is less.
 fn take(left: &mut u64, work: i64) -> Option<()> {
     let rest = left.checked_sub(work.unsigned_abs());
     *left = rest.unwrap_or(0);

@@ -1,10 +1,10 @@
 //! Tables: whole numbers that a step computes, and on which counts, counters and tiles of later
 //! tasks depend.
 //!
-//! A mixture of experts routes tokens while it runs, so which task feeds which is known to the run
-//! alone. A program says what it relies on, the *contract* of a table, and the verifier proves the
-//! program for every table that keeps it. Whether a table does keep it is asserted by the VM when a
-//! task has written it.
+//! A mixture of experts routes tokens while it runs, so dependencies between tasks are only known
+//! at run time. A program declares its assumptions, the *contract* of a table, and the verifier
+//! proves the program for every table that keeps it. The VM asserts that a table keeps it once a
+//! task has written the table.
 
 use crate::{Buffer, BufferId, EventId, Program, TableId};
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ impl Table {
 }
 
 impl Holds {
-    /// How many entries say `value`.
+    /// Number of entries equal to `value`.
     pub fn count(entries: &[u32], value: u32) -> u32 {
         entries.iter().filter(|&&entry| entry == value).count() as u32
     }
@@ -150,7 +150,8 @@ impl Routed {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum RoutedWait {
-    /// `e1[2] >= count r0`: all signals of the entries that say 2; at once where no entry does.
+    /// `e1[2] >= count r0`: all signals of the entries equal to 2; satisfied at once where there
+    /// are none.
     Count {
         /// The event tensor.
         event: EventId,

@@ -17,7 +17,7 @@ pub(crate) struct Extent {
     pub(crate) have: Expr,
 }
 
-/// An extent that is another one than the signature says.
+/// An extent that differs from the signature's.
 pub(crate) struct Unequal {
     pub(crate) extent: Extent,
     /// The extent in the signature, with the bound dims substituted.
@@ -26,7 +26,7 @@ pub(crate) struct Unequal {
     pub(crate) because: Vec<(String, Expr, usize)>,
 }
 
-/// Binds a signature's dims to the extents of a call, and compares what is left.
+/// Binds a signature's dims to the extents of a call, and compares the other extents.
 pub(crate) fn unify(mut extents: Vec<Extent>) -> (Bindings, Vec<Unequal>) {
     let mut bound = Bindings::new();
     let mut origins: Vec<(String, usize)> = Vec::new();
@@ -57,8 +57,8 @@ pub(crate) fn unify(mut extents: Vec<Extent>) -> (Bindings, Vec<Unequal>) {
     (bound, unequal)
 }
 
-/// The multiples of a signature that do not follow from what its dims are bound to and what is
-/// `declared`: as the signature has them, and as they are bound.
+/// The multiples of a signature that do not follow from the values bound to its dims and from
+/// `declared`: as in the signature, and with the bound values.
 pub(crate) fn broken_multiples<'s>(
     signature: &'s Signature,
     bound: &Bindings,

@@ -146,7 +146,7 @@ impl<'a> Clocks<'a> {
             if !self.keeps_steps_apart(counter) {
                 continue;
             }
-            // Of each chain, the last task that signals the counter stands for those before it.
+            // The last task of each chain that signals the counter represents the earlier ones.
             let mut last: HashMap<Option<usize>, (usize, TaskId)> = HashMap::new();
             for &task in &signals.by {
                 let own = self.chains[task.index()];
@@ -169,8 +169,8 @@ impl<'a> Clocks<'a> {
         u64::from(later.proof.starts.first) <= reach
     }
 
-    /// A wait of a step `s` stands on launches that start `s` steps later (L6): there the counter
-    /// is not mixed either.
+    /// A wait of a step `s` rests on launches that start `s` steps later (L6): there the counter is
+    /// not mixed either.
     pub(crate) fn check_later(&self, later: &Self) -> Result<(), Refusal> {
         let (position, start) = (self.proof.starts.first, later.proof.starts.first);
         let mut counters = 0..self.launch.counters.len();
@@ -194,13 +194,13 @@ enum By {
 struct Shown<'c, 'a> {
     clocks: &'c Clocks<'a>,
     step: u64,
-    /// By chain; tasks share what they wait for.
+    /// By chain; tasks with equal waits share an entry.
     kept: HashMap<By, Rc<[u64]>>,
     numbers: usize,
 }
 
 impl Shown<'_, '_> {
-    /// By chain, what each wait and each read of packets of a task shows.
+    /// Returns, by chain, the components implied by each wait and each read of packets of a task.
     fn waited_for(&mut self, task: TaskId, budget: &mut Budget) -> Result<Vec<Rc<[u64]>>, Refusal> {
         let launch = self.clocks.launch;
         let waits = launch.waits[task.index()].iter();
@@ -269,8 +269,8 @@ impl Shown<'_, '_> {
     }
 }
 
-/// By task, its chain. Chains are the queues, where there are queues; else they are what the
-/// certificate says.
+/// By task, its chain. With static queues the chains are the queues; otherwise the certificate
+/// lists them.
 fn chains(launch: &Launch<'_>, proof: &Proof) -> Result<Vec<Option<Place>>, Ill> {
     if launch.drawing.is_none() {
         let are_queues = proof.chains.len() == launch.queues.len()

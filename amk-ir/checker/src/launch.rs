@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// The most writers of packets that are kept, over all reads.
 const KEPT: u64 = 1 << 23;
 
-/// Where a task stands in the queues.
+/// The place of a task in the queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     pub(crate) queue: usize,

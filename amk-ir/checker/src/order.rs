@@ -1,4 +1,4 @@
-//! C1: the order of a proof runs each task when what it waits for has run. One step decides (L1).
+//! C1: the order of a proof runs each task after its waits are satisfied. One step decides (L1).
 
 use crate::budget::Budget;
 use crate::launch::Launch;

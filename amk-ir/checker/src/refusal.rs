@@ -84,10 +84,10 @@ impl fmt::Display for Counter {
 /// Defects of the program itself.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Malformed {
-    /// There is no position.
+    /// The program has no position.
     #[error("there are no positions")]
     NoPositions,
-    /// Nobody draws tickets.
+    /// There are no workers to draw tickets.
     #[error("no worker draws tickets")]
     NoWorkers,
     /// There are more entities of a kind than ids.
@@ -246,7 +246,7 @@ pub enum Refusal {
         /// The unsatisfied condition.
         missing: Missing,
     },
-    /// A clock claims more than the inequality of L6 gives.
+    /// A clock claims more than the inequality of L6 allows.
     #[error(
         "from position {position}, the clock of {task} in step {step} claims {claimed} of chain {chain}, and {shown} are shown"
     )]
@@ -311,7 +311,7 @@ pub enum Refusal {
     /// An early operand reads an element that is written.
     #[error("{0} is read early, and {1} is written")]
     Early(Box<At>, Box<At>),
-    /// A call writes what another operand of it has.
+    /// A call writes an element that another of its operands touches.
     #[error("one call writes what it has twice: {0}")]
     SameCall(Box<Conflict>),
     /// A packet word is written twice in a step.

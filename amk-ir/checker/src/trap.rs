@@ -111,8 +111,8 @@ impl<'a> Unfinished<'a> {
             let earliest = self.earliest.entry(self.launch.places[task.index()].queue).or_insert(place);
             *earliest = place.min(*earliest);
         }
-        // With a queue, what has not finished in the last step does not signal in later ones. With
-        // tickets that holds after the first step, in which a later ticket may overtake.
+        // With a queue, a task that has not finished in the last step does not signal in later
+        // ones. With tickets that holds after the first step, in which a later ticket may overtake.
         let holds = step + 1 == self.steps && (self.launch.drawing.is_none() || step >= 1);
         for &counter in &self.launch.signals[task.index()] {
             let (signals, tasks) = self.withheld.entry(counter).or_default();
@@ -121,7 +121,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// Where an instance stands in its queue, over all steps.
+    /// The place of an instance in its queue, over all steps.
     fn place(&self, task: TaskId, step: u64) -> u64 {
         let place = self.launch.places[task.index()];
         step * self.launch.queues[place.queue].len() as u64 + place.index as u64
@@ -159,7 +159,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// A wait for more signals than all others can give.
+    /// A wait for more signals than all others can send.
     fn lacks_signals(&self, task: TaskId, step: u64) -> bool {
         let goes_on = self.launch.steps(self.first) > self.steps;
         self.launch.waits[task.index()].iter().any(|&(counter, threshold)| {

@@ -77,7 +77,7 @@ impl Tile {
         })
     }
 
-    /// The extents that a function has to give.
+    /// The extents that a function has to return.
     pub(super) fn result(&self) -> impl ExactSizeIterator<Item = Expr> {
         self.lengths.iter().map(|length| length.exact())
     }

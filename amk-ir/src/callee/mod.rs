@@ -78,9 +78,8 @@ impl Callee {
         &self.results
     }
 
-    /// Whether a call gives the function what it takes: classes of operands, types of parameters,
-    /// extents that meet the shape clause. What a call lacks or has too much of is the verifier's
-    /// to refuse.
+    /// Checks that a call fits the function: classes of operands, types of parameters, extents that
+    /// meet the shape clause. The verifier refuses missing and excess operands.
     ///
     /// # Errors
     /// The first thing that the function does not take.

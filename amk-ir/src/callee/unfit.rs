@@ -17,7 +17,7 @@ pub enum Unfit {
         /// Both signatures.
         why: Misdeclared,
     },
-    /// AMK0703 to AMK0705: a call gives the function what it does not take.
+    /// AMK0703 to AMK0705: a call passes an operand that the function does not take.
     Call {
         /// The task.
         task: TaskId,
@@ -25,7 +25,7 @@ pub enum Unfit {
         call: u32,
         /// Calls that do so in the same way, this one included.
         alike: u32,
-        /// The function's shape clause and where it stands.
+        /// The function's shape clause and its source location.
         function: String,
         /// The mismatch.
         why: Box<Misfit>,
@@ -37,7 +37,7 @@ pub enum Unfit {
 pub struct Misdeclared {
     /// In the program.
     pub declared: String,
-    /// Of the function, and where it stands.
+    /// The function's, and its source location.
     pub function: String,
 }
 
@@ -90,7 +90,7 @@ pub enum Misfit {
         found: Expr,
         /// By the shape clause.
         expected: Expr,
-        /// The function's dims in it: the name, its value, and the operand that gives it that
+        /// The function's dims in it: the name, its value, and the operand that determines that
         /// value.
         because: Vec<(String, Expr, String)>,
     },

@@ -1,4 +1,4 @@
-//! Pages of AMK09xx: what the language does not have, and what to write instead.
+//! Pages of AMK09xx: constructs that the language lacks, and their replacements.
 
 use super::Page;
 

@@ -101,7 +101,7 @@ impl Known {
     }
 }
 
-/// Pairs of tasks that [`depend`] compares, and what it does for each earlier op besides.
+/// Budget of pairs of tasks that [`depend`] compares, and its further cost for each earlier op.
 fn compared(history: &BTreeMap<BufferId, Vec<Touch>>, touches: &[(BufferId, Touch)]) -> u64 {
     let earlier = touches
         .iter()

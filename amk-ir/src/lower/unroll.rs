@@ -1,5 +1,5 @@
-//! Unrolling: loops run, flags are decided, dims get their values; what is left is a list of calls
-//! on buffers.
+//! Unrolling: runs loops, resolves flags and substitutes dims; the result is a list of calls on
+//! buffers.
 
 use super::bound;
 use crate::expr::Expr;
@@ -62,8 +62,8 @@ pub struct PlannedOperand {
 /// Unrolls a graph that passed [`crate::shapes::check`] for an instance.
 ///
 /// # Errors
-/// Dims or flags without a value, values that break a declared multiple or give no extent, loops
-/// that unroll to more calls than a program may have.
+/// Dims or flags without a value, values that break a declared multiple or yield an invalid extent,
+/// loops that unroll to more calls than a program may have.
 pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Unrolled, Vec<GraphError>> {
     let dims = instance_dims(graph, instance)?;
     bound::statements(graph, &instance.name, &dims).map_err(|error| vec![error])?;
@@ -255,7 +255,7 @@ impl<'g> Unroller<'g> {
         Ok(())
     }
 
-    /// Gives the places of these buffers to them in their order.
+    /// Places these buffers in their order.
     fn reorder(&mut self, outputs: &[BufferId]) {
         let mut places = outputs.to_vec();
         places.sort_unstable();

@@ -38,7 +38,7 @@ pub enum ParseCause {
         /// The id it defines.
         found: String,
     },
-    /// A line that may stand once stands twice.
+    /// A line that may occur once occurs twice.
     Repeated {
         /// Its first word, or the name it defines.
         what: String,
@@ -50,7 +50,7 @@ pub enum ParseCause {
         /// The name.
         name: String,
     },
-    /// The name stands for several instructions or values.
+    /// The name refers to several instructions or values.
     Ambiguous {
         /// The entities, in the plural.
         kind: &'static str,

@@ -74,7 +74,7 @@ pub enum JsonError {
         /// The version found.
         found: u32,
     },
-    /// A parameter is infinite or not a number, which JSON cannot say.
+    /// A parameter is infinite or NaN, which JSON cannot represent.
     NotFinite,
 }
 
@@ -112,7 +112,7 @@ impl Program {
         json.map(|json| OneLine(&json).to_string()).map_err(|error| JsonError::Form(FormError::new(&error)))
     }
 
-    /// Reads what [`Program::to_json`] wrote. The program is not verified.
+    /// Reads the output of [`Program::to_json`]. The program is not verified.
     ///
     /// # Errors
     /// On text that is not JSON of that form, with a field that there is not for one, and on

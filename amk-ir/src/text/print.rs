@@ -75,7 +75,7 @@ fn write_limits(out: &mut String, limits: &Limits) -> fmt::Result {
     writeln!(out)
 }
 
-/// Where the writes at the end of an operand list begin: they stand behind the arrow.
+/// The start of the writes at the end of an operand list: they follow the arrow.
 fn first_trailing_write(accesses: impl DoubleEndedIterator<Item = Access> + ExactSizeIterator) -> usize {
     let len = accesses.len();
     len - accesses.rev().take_while(|&access| access == Access::Write).count()
@@ -212,7 +212,7 @@ fn callable(program: &Program) -> HashSet<&str> {
     names
 }
 
-/// Whether a call can stand with this name: not taken for a keyword or an id.
+/// Whether a call can use this name: it is not taken for a keyword or an id.
 fn is_call_word(name: &str) -> bool {
     let id = name.strip_prefix(InstructionId::PREFIX).is_some_and(is_digits);
     is_plain_word(name) && !id && !matches!(name, "wait" | "signal" | "then")
@@ -302,7 +302,7 @@ pub(super) fn write_index(out: &mut String, shape: &[u32], index: u32) -> fmt::R
     }
 }
 
-/// A parameter as it stands in a call.
+/// A parameter in the syntax of a call.
 pub(crate) fn param_text(param: &Param) -> String {
     match param {
         Param::F32(x) if x.is_nan() => "nan".to_owned(),
@@ -390,5 +390,5 @@ pub(super) fn dtype_of(name: &str) -> Option<DType> {
     DType::ALL.into_iter().find(|dtype| dtype.name() == name)
 }
 
-/// Ids of event tensors as they stand in the text.
+/// Ids of event tensors as the text shows them.
 pub(super) const EVENT: &str = EventId::PREFIX;

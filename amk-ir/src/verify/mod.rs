@@ -21,9 +21,9 @@
 //! *Deadlock* (AMK02xx, `deadlock`): thresholds are in 1 to the fan-in; a run of one step that lets
 //! every worker go as far as it can reaches every task. Waits are monotone (no signal makes a wait
 //! fail), so if one such run reaches a task, every maximal one does. One step is enough: after all
-//! tasks of the steps before, a counter has what a launch's start gives it, and more can only help.
-//! With tickets each wait is satisfied by earlier tickets, so that the least unfinished ticket can
-//! always run, with one resident worker and with more.
+//! tasks of the steps before, a counter is as at the start of a launch, and more signals can only
+//! help. With tickets each wait is satisfied by earlier tickets, so that the least unfinished
+//! ticket can always run, with one resident worker and with more.
 //!
 //! *Races* (AMK03xx, AMK0404, AMK05xx; `race`, `pairs`): for any two accesses of one element, one a
 //! write, the first in the order of (step, task, call) has finished whenever the second starts.
@@ -36,10 +36,9 @@
 //! of a step outputs, states, weights and inputs have their own bytes; an element of a packet
 //! buffer is written once a step.
 //!
-//! *Epochs* (AMK0502 to AMK0504): counters and packets are never reset. What they confuse, they
-//! confuse in the order of tasks: a wait of step `n` for `t` of a counter of fan-in `f` is a wait
-//! for `n*f + t` signals of any step. Two steps of signals fit in the wrapping difference of 32
-//! bits.
+//! *Epochs* (AMK0502 to AMK0504): counters and packets are never reset. They can only confuse steps
+//! in the order of tasks: a wait of step `n` for `t` of a counter of fan-in `f` is a wait for
+//! `n*f + t` signals of any step. Two steps of signals fit in the wrapping difference of 32 bits.
 //!
 //! *Tables* (AMK063x; `routing`): a program with tables stands for one program for each *routing*:
 //! each way to fill the tables that keeps their contracts. In it tiles and elements are what the
@@ -93,11 +92,11 @@
 //!
 //! # Properties not checked
 //!
-//! * That an instruction touches only its operands' tiles, reads what it says, and computes what
-//!   its reference does: the VMs' tests compare them.
+//! * That an instruction touches only its operands' tiles, reads what it declares, and agrees with
+//!   its reference: the VMs' tests compare them.
 //! * That a VM keeps the order it is given: signals come after the task's writes are visible, waits
 //!   before its reads; the packet waits of a task before its first call, and packets are published
-//!   when what the task wrote before them is visible and what it read is no longer needed.
+//!   when the task's earlier writes are visible and its reads are done.
 //! * That the workers of static queues are resident, and that positions are consecutive: the launch
 //!   asserts both.
 //! * Names, dims and op labels.
@@ -118,9 +117,8 @@
 //! * Packets whose tiles move, in pipelined tickets of several workers (AMK0505).
 //! * A bound that crosses at some position is refused even where the tile would be empty.
 //! * Tables need `steps barrier`, rows that a table decides no packets, no place, no state and
-//!   three dimensions. Counts are those of the contract, entry by entry, even if other signals
-//!   would do; and reads of a table are explicit operands, which the task's own waits on tables do
-//!   not order.
+//!   three dimensions. Counts follow the contract, entry by entry, even if other signals would do;
+//!   and reads of a table are explicit operands, which the task's own waits on tables do not order.
 //! * An order that only several entries give together, or tickets that wait for counts, counts as
 //!   not proven.
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
@@ -192,7 +190,7 @@ impl Verified {
         &self.constants
     }
 
-    /// Gives the program back, which is then no longer known to be verified.
+    /// Returns the program, which is then no longer known to be verified.
     pub fn into_program(self) -> Program {
         self.program
     }
@@ -320,7 +318,7 @@ impl Verifier {
         }
     }
 
-    /// Start positions that stand for all, where the order of packets in `window` steps depends on
+    /// Start positions that represent all, where the order of packets in `window` steps depends on
     /// the position.
     fn starts(&self, program: &Program, window: u32, budget: &mut Budget) -> Vec<u32> {
         let mut starts = Vec::new();
@@ -464,7 +462,7 @@ fn check_storage(
         let steps = &steps[..1 + usize::from(later.is_some())];
         let scene = Scene { storage, buffers, accesses, steps };
         // The order that a table establishes depends on the pair, so one pair of a group does not
-        // stand for another.
+        // represent another.
         if !storage.routed && replay.run(&scene, judge) {
             continue;
         }

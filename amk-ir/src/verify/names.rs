@@ -1,4 +1,4 @@
-//! How messages name what a program has: the user's names first, ids in parentheses.
+//! Names of a program's entities in messages: the user's names first, ids in parentheses.
 
 use super::routing::Given;
 use super::violation::{Link, Party, Site, WaitsOn};

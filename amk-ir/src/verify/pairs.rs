@@ -108,8 +108,8 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<
     }
 }
 
-/// The fewest steps, and the position of the first, after which the second meets what the first has
-/// touched.
+/// The fewest steps, and the first position, after which the second touches an element that the
+/// first has touched.
 pub(super) fn least_distance(
     program: &Program,
     [first, second]: [&Access; 2],
@@ -152,8 +152,8 @@ fn least_byte_distance(judge: &mut Judge<'_>, [first, second]: [&Access; 2], at:
     None
 }
 
-/// Checks at one position that what is read has been written in the step, and that outputs are
-/// written at all.
+/// Checks at one position that every element read has been written in the step, and that outputs
+/// are written at all.
 pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
     let Some(&id) = scene.buffers.first() else { return };
     let buffer = &judge.program.buffers[id.index()];
@@ -205,7 +205,7 @@ fn uncovered(tile: &Elements, tiles: &[Elements], buffer: BufferId, judge: &mut 
     parts.into_iter().next()
 }
 
-/// Adds what is left of `part` without `cover`, in boxes.
+/// Adds the part of `part` outside `cover`, in boxes.
 fn subtract(mut part: Elements, cover: &Elements, left: &mut Vec<Elements>) {
     if part.iter().zip(cover).any(|(p, c)| p.0 >= c.1 || c.0 >= p.1) {
         left.push(part);

@@ -119,7 +119,8 @@ impl Storages {
         }
     }
 
-    /// Gives each buffer that can be written its storage, and one to buffers that share bytes.
+    /// Assigns a storage to each buffer that can be written, and a common one to buffers that share
+    /// bytes.
     fn group_buffers(&mut self, program: &Program) {
         self.of.clear();
         self.of.resize(program.buffers.len(), NONE);
@@ -182,7 +183,7 @@ impl Storages {
         self.buffers.row(moving as u32).first().copied()
     }
 
-    /// Positions that stand for all launches of `steps` steps: between two of them the bounds of
+    /// Positions that represent all launches of `steps` steps: between two of them the bounds of
     /// the storage keep their order in each step. `None` where there are too many to check.
     pub(super) fn positions(
         &self,

@@ -1,6 +1,6 @@
-//! AMK01xx, and the sizes and places of AMK04xx: what can be decided without any order of tasks.
+//! AMK01xx, and the sizes and places of AMK04xx: rules that need no order of tasks.
 //!
-//! Runs first: what it accepts can be indexed freely, so the other families need no checks of
+//! Runs first: an accepted program can be indexed freely, so the other families need no checks of
 //! references.
 
 use super::found::Found;
@@ -233,8 +233,8 @@ fn signature(task: TaskId, n: u32, call: &Call, instruction: &Instruction, found
     }
 }
 
-/// A program computes with finite numbers: what becomes of others is each instruction's own affair,
-/// and JSON has none.
+/// A program computes with finite numbers: infinities and NaN are left to each instruction, and
+/// JSON cannot represent them.
 fn params(task: TaskId, n: u32, call: &Call, found: &mut Found) {
     for (k, param) in call.params.iter().enumerate() {
         if matches!(param, Param::F32(value) if !value.is_finite()) {

@@ -1,4 +1,4 @@
-//! Violations: what is wrong, who is involved and why.
+//! Violations: the defect, the entities involved and the reason.
 
 use super::routing::{Given, NoTable, NoTile, Uncounted};
 use crate::{Access, BufferId, Element, EventId, OpId, Operand, Program, Region, TableId, TaskId, Wait};
@@ -63,7 +63,7 @@ pub struct Occurrence {
     pub step: u32,
 }
 
-/// A program breaks a rule. [`Violation::message`] says it in words.
+/// A broken rule of a program. [`Violation::message`] describes it in words.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Violation {
@@ -162,7 +162,7 @@ pub enum Violation {
     },
     /// AMK0114: a check that would take too long.
     TooMuch(TooMuch),
-    /// AMK0115: what is written is marked `early`.
+    /// AMK0115: a written operand is marked `early`.
     EarlyWrite {
         /// The access.
         site: Site,
@@ -187,8 +187,8 @@ pub enum Violation {
     },
     /// AMK0202: tasks that wait for each other.
     Deadlock {
-        /// The shortest cycle: each link says what its task waits for and who would have to end
-        /// that; the last leads to the first.
+        /// The shortest cycle: each link names a task's wait and a task that would have to finish
+        /// first; the last leads to the first.
         cycle: Vec<Link>,
         /// Number of tasks that never run.
         stuck: u32,
@@ -236,7 +236,7 @@ pub enum Violation {
         /// The position of the write.
         write_position: u32,
     },
-    /// AMK0306: a call writes what another of its operands touches.
+    /// AMK0306: a call writes an element that another of its operands touches.
     SameCall {
         /// One operand.
         first: Party,
@@ -532,7 +532,7 @@ pub enum TooMuch {
         /// A task whose order was in question.
         task: TaskId,
     },
-    /// Orders that depend on what a table says.
+    /// Orders that depend on a table's entries.
     Routes {
         /// A task whose order was in question.
         task: TaskId,
@@ -542,11 +542,11 @@ pub enum TooMuch {
 /// The kinds of conflicts between two accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
-    /// AMK0302: the second reads what the first writes.
+    /// AMK0302: the second reads an element that the first writes.
     ReadAfterWrite,
     /// AMK0303: both write.
     WriteAfterWrite,
-    /// AMK0304: the second writes what the first reads.
+    /// AMK0304: the second writes an element that the first reads.
     WriteAfterRead,
     /// AMK0404: they are of two buffers that share bytes.
     SharedBytes,

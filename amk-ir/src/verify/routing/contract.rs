@@ -1,4 +1,4 @@
-//! AMK063x: tables, and whether what depends on them agrees with their contracts.
+//! AMK063x: tables, and whether their uses agree with their contracts.
 //!
 //! Runs when the structure holds, so that everything but tables, entries and events of routed waits
 //! can be indexed.
@@ -280,7 +280,7 @@ fn fixed(program: &Program, uses: &BTreeMap<EventId, Use>, found: &mut Found) {
 }
 
 /// Each entry is signalled once and nothing else is: then for every routing an element has as many
-/// signals as entries name it, which is what its waiters count.
+/// signals as entries name it, which is the number that its waiters count.
 fn counted(program: &Program, event: EventId, used: &Use, found: &mut Found) {
     let Some((table, _)) = used.table else { return };
     let mut wrong = |why| found.push(Violation::RoutedCounter { event, table, why });
@@ -326,7 +326,7 @@ fn picked(program: &Program, event: EventId, used: &Use, found: &mut Found) {
     }
 }
 
-/// A task reads what it uses of a table.
+/// A task reads the parts of a table that it uses.
 fn reads(program: &Program, id: TaskId, found: &mut Found) {
     let task = &program.tasks[id.index()];
     let operands = || task.calls.iter().flat_map(|call| &call.operands);

@@ -104,7 +104,7 @@ impl RoutedOrder {
         Self { tasks, tables, counts, fixed, is_table, successors: HashMap::new(), after: HashMap::new() }
     }
 
-    /// The same for other clocks: what came after a task by the last ones is forgotten.
+    /// The same for other clocks: the cached successors are dropped.
     pub(in crate::verify) fn of_other_clocks(&mut self) -> &mut Self {
         self.successors.clear();
         self.after.clear();
@@ -149,7 +149,7 @@ impl RoutedOrder {
             | (Some(Routed::Group { group, .. }), Some(Routed::Row { table, entry })) => {
                 (table, entry..entry + 1, group..group + 1)
             }
-            // The group has rows if some entry says so.
+            // The group has rows if some entry has its value.
             (Some(Routed::Group { table, group }), _) | (_, Some(Routed::Group { table, group })) => {
                 (table, 0..self.tables[table.index()].entries, group..group + 1)
             }
@@ -178,7 +178,7 @@ impl RoutedOrder {
         self.after[&(a, Some(given))].has(b)
     }
 
-    /// Makes sure that what comes after a task is known.
+    /// Ensures that the successors of a task are computed.
     fn remember(&mut self, search: &mut Search<'_, '_>, given: Option<Given>) {
         let key = (search.a, given);
         if self.after.contains_key(&key) {
@@ -214,7 +214,7 @@ impl RoutedOrder {
         }
     }
 
-    /// Adds what comes after `a` whatever an entry of the table says.
+    /// Adds the successors of `a` for every value of an entry of the table.
     fn some_value(&mut self, search: &mut Search<'_, '_>, table: TableId, after: &Tasks, more: &mut Tasks) {
         let &Edges { entries, values, row, .. } = &self.tables[table.index()];
         // A value that no task waits for and none signals leads nowhere.
@@ -237,7 +237,7 @@ impl RoutedOrder {
         }
     }
 
-    /// Adds what comes after `a` in all of several cases, one of which holds for every routing.
+    /// Adds the common successors of `a` over several cases, one of which holds for every routing.
     fn one_of(
         &mut self,
         search: &mut Search<'_, '_>,

@@ -59,7 +59,7 @@ pub enum NoTile {
         /// How many there are.
         count: u32,
     },
-    /// The first dimension of the buffer is not as long as the table says.
+    /// The first dimension of the buffer differs from the table's length.
     Rows {
         /// Rows, or values of the table.
         expected: u32,
@@ -104,7 +104,7 @@ pub enum Uncounted {
         /// The entry.
         entry: u32,
     },
-    /// An entry that is signalled twice: a wait may be over before what it waits for has come.
+    /// An entry that is signalled twice: a wait may be over before its entry's work is done.
     Twice {
         /// The entry.
         entry: u32,

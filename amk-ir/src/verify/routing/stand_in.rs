@@ -71,7 +71,7 @@ fn region(operand: &Operand, dims: &[u32]) -> Region {
 /// The program with the waits of all routings, from the one with the least order; `None` where they
 /// are too many.
 ///
-/// Elements that entries signal all get the same signals, so the first stands for them.
+/// All elements that entries signal get the same signals, so the first represents them.
 pub(super) fn most(program: &Program, least: &Program) -> Option<Program> {
     const MOST_WAITS: usize = 1 << 22;
     let mut signalling: BTreeMap<EventId, u32> = BTreeMap::new();
