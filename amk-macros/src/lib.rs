@@ -17,10 +17,10 @@ fn origin() -> Origin {
     Origin::of_package(&span.file(), span.line(), span.column())
 }
 
-/// Makes a function an instruction: what a task runs.
+/// Makes a function an instruction, the operation of a task.
 ///
-/// The function stays as it is and is the reference: plain Rust, accumulating in f32. A task of the
-/// instruction is a call of the function on sub-tensors, so the clauses say which.
+/// The function does not change and is the reference: plain Rust, accumulating in f32. A task of
+/// the instruction is a call of the function on sub-tensors, which the clauses define.
 ///
 /// ```ignore
 /// #[instruction(op = "gemv_tile",

@@ -23,7 +23,7 @@ const RUNS: usize = 5;
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut bench = Bench::default();
-    // Layouts come before what holds them; a second round finds those that came too early.
+    // Layouts precede their users; a second round finds the ones that came too early.
     for _ in 0..2 {
         bench.rows.clear();
         bench.incomplete.clear();

@@ -16,7 +16,7 @@ pub(crate) enum RecordKind {
     Layout,
     /// `Token`, `Pos` or `Tensor`.
     Input,
-    /// An item whose own macro has reported errors: its users say nothing.
+    /// An item whose own macro has reported errors: its users report nothing.
     Error,
 }
 
@@ -37,8 +37,8 @@ impl RecordKind {
     }
 }
 
-/// The companion of the item `name`: `content` is the record's JSON, one literal, because tokens
-/// are what a chain costs.
+/// The companion of the item `name`: `content` is the record's JSON, one literal, because the cost
+/// of a chain is its tokens.
 pub(crate) fn companion(
     origin: &Origin,
     visibility: &Visibility,

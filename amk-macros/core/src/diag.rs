@@ -96,8 +96,7 @@ impl Diagnostics {
         self.0.is_empty()
     }
 
-    /// One `compile_error!` a finding, at most [`SHOWN`] of a code; the last one says how many more
-    /// there are.
+    /// One `compile_error!` a finding, at most [`SHOWN`] of a code; the last one counts the rest.
     pub(crate) fn into_tokens(self) -> TokenStream {
         let mut total: HashMap<String, usize> = HashMap::new();
         for diagnostic in &self.0 {

@@ -21,12 +21,12 @@
 //! ```
 //!
 //! A path without a companion breaks the chain, and rustc only says that there is no such macro. So
-//! each companion is also asked for itself, `linear! { @amk1 { items } }`, and gives the items
-//! back: constants next to the chain show which ones did not.
+//! each companion is also invoked on its own, `linear! { @amk1 { items } }`, and returns the items:
+//! constants next to the chain show which ones did not.
 //!
-//! A record must not name anything itself, for it is read at the place of use. What depends on
-//! other records (a layout with layouts in it) therefore runs the same chain where it is declared,
-//! and its companion holds the result.
+//! A record must not name anything itself, for it is read at the place of use. An item that depends
+//! on other records (a layout with layouts in it) therefore runs the same chain where it is
+//! declared, and its companion holds the result.
 
 mod chain;
 mod check;

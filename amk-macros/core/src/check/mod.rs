@@ -13,7 +13,7 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use std::collections::HashSet;
 
-/// Fills in the shapes and reports what is wrong with the graph or with the program of an instance.
+/// Fills in the shapes, and reports defects of the graph and of the instances' programs.
 pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, diagnostics: &mut Diagnostics) {
     for error in shapes::check(&mut lowered.graph) {
         diagnostics.push(Diagnostic::of(&error, tokens_of(&error, attribute, None, lowered)));

@@ -11,8 +11,8 @@ use amk_ir::{TaskId, Wait};
 use proc_macro2::TokenStream;
 use std::collections::HashMap;
 
-/// Reports what the verifier finds in an instance's program. `elsewhere` is pointed at where it is
-/// about no call.
+/// Reports the verifier's findings on an instance's program. `elsewhere` is the location of
+/// findings about no call.
 pub(super) fn check(
     lowered: &Lowered,
     function: &LoweredFunction,
@@ -86,7 +86,7 @@ struct Place {
 impl Place {
     fn of(violation: &Violation, lowered: &Lowered) -> Self {
         let mut tasks = violation.parties();
-        // Who waits comes first already; of two accesses the later one is what is to be mended.
+        // The waiting call comes first already; of two accesses the later one is to be fixed.
         if !matches!(violation, Violation::Deadlock { .. } | Violation::TicketOrder { .. } | Violation::Early { .. }) {
             tasks.reverse();
         }

@@ -1,5 +1,5 @@
-//! Attributes that no statement has read: Rust would act on them, or they would be lost, and the
-//! graph would not say so.
+//! Attributes that no statement has read: Rust would act on them or drop them, and the graph would
+//! not reflect them.
 
 use super::Lowering;
 use crate::parse::event::is_event;

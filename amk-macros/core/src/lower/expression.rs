@@ -32,7 +32,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// An expression that reads what is there already.
+    /// An expression that reads an existing value.
     fn read(&mut self, expr: &Expr) -> Item {
         match expr {
             Expr::Path(path) => self.name(path),
@@ -46,7 +46,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Puts what already has a place where it should go.
+    /// Moves a value that already has a place to its destination.
     fn deliver(&mut self, expr: &Expr, item: Item, dest: &Dest) -> Item {
         match (item, dest) {
             (Item::Value(from), Dest::Named(_) | Dest::Value(_) | Dest::Join(_)) => {
@@ -85,8 +85,8 @@ impl Lowering<'_> {
         Item::Tuple(tuple.elems.iter().zip(&dests).map(|(element, dest)| self.expression(element, dest)).collect())
     }
 
-    /// Where values go that are computed one after the other: one before an assignment keeps what
-    /// it was.
+    /// Destinations of values that are computed one after the other: a value read before an
+    /// assignment keeps its old contents.
     pub(super) fn one_by_one(&self, exprs: &Punctuated<Expr, Token![,]>) -> Vec<Dest> {
         let last = exprs.iter().rposition(assigns).unwrap_or(0);
         (0..exprs.len()).map(|at| if at < last { Dest::Named("kept".to_owned()) } else { Dest::Temp }).collect()

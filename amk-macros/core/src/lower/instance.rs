@@ -1,4 +1,4 @@
-//! The fields that instances give values to: flags and numbers of the parameters' layouts.
+//! The fields that instances set: flags and numbers of the parameters' layouts.
 
 use super::Lowering;
 use crate::diag::Diagnostic;

@@ -63,6 +63,6 @@ pub(super) enum Dest {
     Tuple(Vec<Self>),
     /// Where the other branch of an `if` puts its own: a number in `Lowering::joins`.
     Join(usize),
-    /// Nowhere: the expression stands as a statement.
+    /// Nowhere: the expression is a statement.
     Nothing,
 }

@@ -173,7 +173,7 @@ fn has_tile_number(record: &Record, name: &str) -> bool {
     matches!(record, Record::Instruction(signature) if signature.grid.iter().any(|grid| grid.var == name))
 }
 
-/// The name that the user gives the index.
+/// The user's name for the index.
 fn index_name(pattern: &Pat, iteration: &Iteration) -> Option<String> {
     match (pattern, iteration) {
         (Pat::Paren(inner), _) => index_name(&inner.pat, iteration),

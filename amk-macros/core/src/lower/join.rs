@@ -16,7 +16,7 @@ pub(super) enum Join {
 }
 
 impl Lowering<'_> {
-    /// Where the branches of an `if` put what goes to `dest`.
+    /// The branches' destination within `dest`.
     pub(super) fn shared(&mut self, dest: &Dest) -> Dest {
         match dest {
             Dest::Named(name) => self.open(name.clone()),
@@ -45,7 +45,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Where the elements of a tuple go, if `dest` says so.
+    /// The destinations of a tuple's elements, if `dest` has them.
     pub(super) fn elements(&mut self, dest: &Dest, count: usize) -> Option<Vec<Dest>> {
         match dest {
             Dest::Tuple(dests) if dests.len() == count => Some(dests.clone()),

@@ -1,8 +1,8 @@
 //! From the body of an annotated function to a graph.
 //!
 //! The body is read as Rust reads it: names by scope, arguments before calls, assignments in order.
-//! What has no meaning in a graph is refused at its tokens. After an error lowering goes on with
-//! [`Item::Unknown`], which is never reported again.
+//! Constructs without a meaning in a graph are refused at their tokens. After an error lowering
+//! goes on with [`Item::Unknown`], which is never reported again.
 
 mod attribute;
 mod call;
@@ -63,8 +63,8 @@ pub(crate) struct LoweredFunction {
     pub(crate) graph: Graph,
     /// The calls and assignments by [`amk_ir::graph::CallNode::site`].
     pub(crate) sites: Vec<Site>,
-    /// Dims that the body uses as values: they have to be constants in scope, for the function is
-    /// also run as it stands.
+    /// Dims that the body uses as values: they have to be constants in scope, for the function also
+    /// runs unchanged.
     pub(crate) used_dims: BTreeMap<String, Ident>,
 }
 

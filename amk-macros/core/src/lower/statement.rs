@@ -9,7 +9,7 @@ use quote::quote;
 use syn::{Attribute, Block, Expr, Local, Pat, Stmt};
 
 impl Lowering<'_> {
-    /// The statements of a block, in the scope that is open; what its tail is.
+    /// Lowers the statements of a block in the open scope; returns its tail.
     pub(super) fn block(&mut self, block: &Block, dest: &Dest) -> Item {
         let mut tail = Item::Unit;
         for (at, statement) in block.stmts.iter().enumerate() {
@@ -67,7 +67,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Gives the names of a pattern their meaning.
+    /// Binds the names of a pattern.
     pub(super) fn bind(&mut self, pattern: &Pat, item: Item) {
         match (pattern, item) {
             (Pat::Ident(ident), item) => self.bind_name(&ident.ident, item),

@@ -1,4 +1,4 @@
-//! The functions that a body calls, as far as tokens tell what they are.
+//! The functions that a body calls, as far as tokens identify them.
 
 use crate::chain::{callee, key};
 use crate::diag::Diagnostic;
@@ -10,7 +10,7 @@ use syn::{Block, Expr, ExprCall, ExprForLoop, ItemFn, Local, Pat, Path};
 /// A called path, classified by its tokens alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Callee {
-    /// Perhaps an instruction: its companion says.
+    /// Possibly an instruction: its companion decides.
     Function,
     /// A parameter or a variable: a closure.
     Variable,

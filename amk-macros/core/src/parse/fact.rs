@@ -1,4 +1,4 @@
-//! `where(Q % HEAD_DIM, KV == KV_HEADS * HEAD_DIM)`: what is declared of the dims.
+//! `where(Q % HEAD_DIM, KV == KV_HEADS * HEAD_DIM)`: declared facts about the dims.
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::parse::attribute::{Setting, up_to_comma};

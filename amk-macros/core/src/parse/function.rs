@@ -32,8 +32,8 @@ impl Parameter<'_> {
     }
 }
 
-/// Reports what a plain function has not: type and const parameters, `async`, `unsafe`, `extern`,
-/// variadics, `self`.
+/// Reports features that a plain function lacks: type and const parameters, `async`, `unsafe`,
+/// `extern`, variadics, `self`.
 pub(crate) fn check_form(function: &ItemFn, attribute: &str, diagnostics: &mut Diagnostics) {
     let signature = &function.sig;
     let mut refuse = |tokens: &dyn ToTokens, what: &str, help: &str| {

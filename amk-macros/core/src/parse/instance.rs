@@ -21,7 +21,7 @@ pub(crate) struct InstanceArgument {
     pub(crate) name: Ident,
     /// Its values.
     pub(crate) instance: Instance,
-    /// The fields that it gives values to, to check and to point at.
+    /// The fields that it sets, to check and to locate errors.
     pub(crate) fields: Vec<InstanceField>,
     /// Its schedule, to point at.
     pub(crate) schedule: Option<ScheduleArgument>,

@@ -23,7 +23,7 @@ pub(crate) struct KernelAttribute {
     pub(crate) dims: Vec<Ident>,
     /// Declared multiples.
     pub(crate) multiples: Vec<(Expr, Expr)>,
-    /// Declared equalities: a dim and what it equals.
+    /// Declared equalities: a dim and its value.
     pub(crate) equalities: Vec<Equality>,
     /// The instances.
     pub(crate) instances: Vec<InstanceArgument>,

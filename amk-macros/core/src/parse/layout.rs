@@ -1,4 +1,4 @@
-//! `#[derive(WeightLayout)]`: the fields of a struct and what their attributes say.
+//! `#[derive(WeightLayout)]`: the fields of a struct and their attributes.
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::list;

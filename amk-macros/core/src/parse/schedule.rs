@@ -36,7 +36,7 @@ impl Clause {
     }
 }
 
-/// Reads a schedule; what is wrong is reported and left at its default.
+/// Parses a schedule; an invalid setting is reported and left at its default.
 pub(crate) fn parse(setting: &Setting, diagnostics: &mut Diagnostics) -> ScheduleArgument {
     let mut argument = ScheduleArgument { tokens: setting.key.to_token_stream(), ..ScheduleArgument::default() };
     let Some(tokens) = diagnostics.keep(setting.list("schedule(workers = 8)")) else { return argument };

@@ -100,7 +100,7 @@ impl Reader<'_> {
     }
 }
 
-/// The dims that stand alone as an extent of an operand or as a size: a call gives them values.
+/// The dims that appear alone as an extent of an operand or as a size: a call binds them.
 fn bound_dims(shape: &ShapeClause) -> BTreeSet<String> {
     let exprs = shape.params.iter().flat_map(|(_, extents)| match extents {
         Extents::Shape(shape) => shape.as_slice(),
