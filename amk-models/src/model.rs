@@ -1,4 +1,4 @@
-//! A checkpoint's weights in an annotated model: what a VM needs, and the function itself.
+//! A checkpoint's weights in an annotated model: the inputs of a VM, and the function itself.
 
 use crate::config::{Activation, Architecture, ModelConfig};
 use crate::models::kv::KvCache;
@@ -161,8 +161,8 @@ impl Model {
     /// fraction of bytes done.
     ///
     /// # Errors
-    /// When a tensor is missing, left over or misshaped, or the configuration is outside what the
-    /// model computes.
+    /// When a tensor is missing, left over or misshaped, or the configuration is outside the
+    /// model's range.
     pub fn load(
         config: &ModelConfig,
         tensors: TensorSet,
@@ -186,7 +186,7 @@ impl Model {
     }
 
     /// A declared instance over random weights in bf16, for a context of `context` positions: the
-    /// shapes are true, what they compute is not. The context may be longer than the instance's.
+    /// shapes are true, the results are not. The context may be longer than the instance's.
     ///
     /// # Errors
     /// When a shape does not fit.

@@ -3,8 +3,8 @@
 //!
 //!     cuda_step MODEL.INSTANCE|FILE [bf16|f32] [CONTEXT] [STEPS COMPARED] [POSITIONS TIMED,..]
 //!
-//! An instance has random weights at its true shapes. A checkpoint also gives 256 greedy tokens, by
-//! the GPU and by the CPU VM.
+//! An instance has random weights at its true shapes. For a checkpoint it also prints 256 greedy
+//! tokens, by the GPU and by the CPU VM.
 
 use amk::ir::schedule::Schedule;
 use amk::vm::cpu;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// The script that times them, and what it imports or compiles.
+/// The script that times them, and its imports and sources.
 const SCRIPT: &str = "peers.py";
 const FILES: [(&str, &str); 4] = [
     (SCRIPT, include_str!("peers.py")),
@@ -101,7 +101,7 @@ struct Line {
 /// Times the peers in a Python process; [`Peer::Compiled`] takes minutes.
 ///
 /// # Errors
-/// Why there are none: no Python, no PyTorch, no GPU for it, or what it says.
+/// Why there are none: no Python, no PyTorch, no GPU for it, or the script's message.
 pub fn run(models: &[Shapes], peers: &[Peer]) -> Result<Peers, String> {
     let asked = serde_json::json!({ "models": models, "peers": peers });
     let folder = unpack().map_err(|error| format!("the script cannot be written: {error}"))?;
@@ -113,7 +113,7 @@ pub fn run(models: &[Shapes], peers: &[Peer]) -> Result<Peers, String> {
         .spawn()
         .map_err(|error| format!("python3 does not start: {error}"))?;
     if let Some(mut input) = child.stdin.take() {
-        // A child that has gone away says why itself.
+        // A child that has exited explains itself on stderr.
         let _ = input.write_all(asked.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(|error| format!("python3 does not end: {error}"))?;

@@ -79,8 +79,9 @@ impl Reference {
     }
 }
 
-/// How far the logits of two schedules may be apart; `None`: not by a bit. Fusion decides what is
-/// rounded to bf16; workers, runs and splits decide who adds up what; all else is when.
+/// The allowed difference between the logits of two schedules; `None`: they must be equal bit for
+/// bit. Fusion decides which values are rounded to bf16; workers, runs and splits decide the order
+/// of sums; all else only affects timing.
 fn tolerance(a: &DeviceSchedule, b: &DeviceSchedule) -> Option<f64> {
     let order = |schedule: &DeviceSchedule| [schedule.workers, schedule.run, schedule.splits];
     if a.fusion != b.fusion { Some(BF16_TOLERANCE) } else { (order(a) != order(b)).then_some(REORDERED) }

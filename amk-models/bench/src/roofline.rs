@@ -58,7 +58,7 @@ pub fn roofline(report: &Report) -> String {
     out
 }
 
-/// The bars of a row; gives where the next begin.
+/// Draws the bars of a row; returns the start of the next.
 fn group(out: &mut String, report: &Report, row: &Row, mut y: f64) -> f64 {
     let label = format!("position {}", row.position);
     text(out, LEFT - 10.0, y + 12.0, "end", "", &label);

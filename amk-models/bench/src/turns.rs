@@ -39,8 +39,7 @@ pub fn in_turn(
     let mut times = [vec![Vec::new(); positions.len()], vec![Vec::new(); positions.len()]];
     for sample in 0..samples {
         for (at, &position) in positions.iter().enumerate() {
-            // Who is first changes, so that neither always runs on what the other left in the
-            // caches.
+            // The order alternates, so that neither always runs on the other's cache contents.
             for turn in [sample % 2, 1 - sample % 2] {
                 let run = vms[turn].run(&[1], position, steps, &RunOptions::default(), &mut |_| {})?;
                 times[turn][at].push(run.time.as_secs_f64() * 1e6 / f64::from(steps));

@@ -16,8 +16,8 @@ use std::time::Instant;
 
 /// Lower a model, or read a program, and verify it.
 ///
-/// Its calls are compared with the functions that are linked into this binary, too. Without
-/// arguments every declared instance is checked. Exit code 1 says that a program was rejected.
+/// Also compares its calls with the functions that are linked into this binary. Without arguments,
+/// checks every declared instance. Exits with code 1 if a program was rejected.
 #[derive(clap::Args)]
 pub(crate) struct Check {
     /// A program, `.amk` text or JSON; `-` reads it from standard input.

@@ -32,7 +32,7 @@ pub(crate) struct Dump {
     /// The format; `dot` is a picture for Graphviz.
     #[arg(long, default_value = "amk")]
     format: Format,
-    /// Say of a schedule why calls are not fused.
+    /// Explain why the schedule does not fuse calls.
     #[arg(long)]
     why: bool,
 }

@@ -23,10 +23,10 @@ use std::process::ExitCode;
 /// Positions of the KV cache where the user asks for no number and the model has more.
 const DEFAULT_CONTEXT: usize = 2048;
 
-/// Temperature where neither the user nor the model says one: what Llama 3 recommends, as for
+/// Temperature where neither the user nor the model sets one: Llama 3's recommendation, as for
 /// top-p.
 const DEFAULT_TEMPERATURE: f32 = 0.6;
-/// Top-p where neither the user nor the model says how to sample.
+/// Top-p where neither the user nor the model sets the sampling.
 const DEFAULT_TOP_P: f32 = 0.9;
 
 /// Write text with a model.
@@ -249,7 +249,7 @@ impl Generate {
     }
 }
 
-/// A seed that nobody chose, short enough to be typed.
+/// A random seed, short enough to be typed.
 fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
 }

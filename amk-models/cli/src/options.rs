@@ -54,7 +54,7 @@ impl From<Weights> for WeightFormat {
 }
 
 impl Weights {
-    /// In what numbers a GPU computes with such weights.
+    /// The precision in which a GPU computes with such weights.
     pub(crate) fn precision(self) -> Precision {
         match self {
             Self::F32 => Precision::F32,
@@ -121,7 +121,7 @@ pub(crate) fn write(text: &str) -> std::io::Result<()> {
     }
 }
 
-/// As [`write`], of all that a command has to say.
+/// Like [`write`], for all output of a command.
 pub(crate) fn print(text: &str) -> Result<()> {
     write(text).context("cannot write to standard output")
 }
@@ -176,14 +176,14 @@ impl Device {
 /// The schedule on a GPU.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct ScheduleArg {
-    /// A schedule in JSON; on a GPU a device schedule, or `default` [default there: what `amk tune`
-    /// found, else the GPU's own].
+    /// A schedule in JSON; on a GPU a device schedule, or `default` [default there: the one `amk
+    /// tune` found, else the GPU's own].
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
 }
 
 impl ScheduleArg {
-    /// The schedule on a CPU: the file's, with as many workers as `threads` says, where it does.
+    /// The schedule on a CPU: the file's, with `threads` workers, where given.
     pub(crate) fn for_cpu(&self, threads: ThreadsArg) -> Result<Schedule> {
         let named = self.schedule.as_deref().map(read_schedule).transpose()?;
         let workers = match &named {
@@ -259,7 +259,7 @@ pub(crate) fn read_schedule(path: &Path) -> Result<Schedule> {
     read_json(&read_text(path)?).with_context(|| format!("{} is not a schedule", path.display()))
 }
 
-/// Reads a device schedule from a JSON file: what `amk tune` writes, or the schedule alone.
+/// Reads a device schedule from a JSON file: the output of `amk tune`, or the schedule alone.
 pub(crate) fn read_device_schedule(path: &Path) -> Result<DeviceSchedule> {
     let text = read_text(path)?;
     let fail = || format!("{} is not a device schedule", path.display());

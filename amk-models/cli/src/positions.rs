@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-/// The last of `room` positions from which as many steps as `--steps` says end among them.
+/// The last of `room` positions from which `--steps` steps still fit.
 pub(crate) fn last_start(steps: u32, room: u32) -> Result<u32> {
     match room.checked_sub(steps) {
         Some(last) => Ok(last),

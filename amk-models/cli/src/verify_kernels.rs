@@ -50,8 +50,8 @@ impl VerifyKernels {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let cache = Cache::from_env()?.compiled();
         self.device.require()?;
-        // A function panics on sizes that it does not take; other sizes are tried then, and nobody
-        // wants to read of it.
+        // A function panics on sizes that it does not take; other sizes are tried then, and the
+        // panic is not printed.
         std::panic::set_hook(Box::new(|_| {}));
         let subjects = self.subjects()?;
         let bar = progress_bar("checking", self.quiet);
@@ -94,7 +94,7 @@ impl VerifyKernels {
         match (subject, self.device) {
             (Subject::Instruction(entry, dtype), Device::Cpu) => on_cpu(entry, *dtype, cases, self.seed),
             (Subject::Instruction(entry, dtype), Device::Cuda) => on_cuda(entry, *dtype, cases, self.seed, cache),
-            // Any GPU's record says which sizes are fused.
+            // Any GPU's record decides which sizes are fused.
             (Subject::Decoder(family), Device::Cpu) => decoder_on_cpu(*family, &TARGETS[0], decoders, self.seed),
             (Subject::Decoder(family), Device::Cuda) => decoder_on_cuda(*family, decoders, self.seed, cache),
         }

@@ -82,7 +82,7 @@ pub struct Generated {
     pub ended: Ended,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Steps of the prompt alone: all its tokens but the last, whose step gives the first new one.
+    /// Steps of the prompt alone: all its tokens but the last, whose step yields the first new one.
     pub prompt_steps: usize,
     /// Time for them.
     pub prompt_time: Duration,
@@ -188,8 +188,8 @@ pub fn generate(
     Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time: start.elapsed() })
 }
 
-/// The last token of the prompt and those before it, where the context has room for them: the last
-/// one's step gives a new token.
+/// The last token of the prompt and the ones before it, where the context has room for them: the
+/// last one's step yields a new token.
 fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateError> {
     let (&last, before) = prompt.split_last().ok_or(GenerateError::EmptyPrompt)?;
     if prompt.len() > positions {
@@ -204,9 +204,9 @@ pub fn on_device(sampler: &SamplerConfig) -> bool {
 }
 
 /// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler
-/// must be one for which [`on_device`] holds; stop strings end what is seen, not the launch. The
-/// tokens are those that [`Sampler`] draws from the same logits; should the device's search leave a
-/// draw undecided ([`cuda::choose`]), it is made here and a new launch goes on.
+/// must be one for which [`on_device`] holds; stop strings end the text, not the launch. The tokens
+/// are the same as [`Sampler`] draws from the same logits; should the device's search leave a draw
+/// undecided ([`cuda::choose`]), it is made here and a new launch goes on.
 ///
 /// # Errors
 /// As [`generate`].
@@ -273,13 +273,13 @@ fn run_options(sampler: &SamplerConfig, stops: &[u32], draws: usize) -> cuda::Ru
     }
 }
 
-/// The text of new tokens, up to what ends it.
+/// The text of new tokens, up to a stop.
 struct Text<'t> {
     stream: amk_models::tokenizer::TokenStream<'t>,
     show_special: bool,
     stops: StopStrings,
     stop_tokens: Vec<u32>,
-    /// Steps of the prompt that are still to come; what they choose is not part of the text.
+    /// Remaining steps of the prompt; their choices are not part of the text.
     before: usize,
     tokens: Vec<u32>,
     ended: Option<Ended>,

@@ -32,7 +32,7 @@ pub use storage::{Disk, Storage};
 
 use partial::PartialFolder;
 
-/// The folder for what the user puts there by hand.
+/// The folder for checkpoints that the user adds by hand.
 const LOCAL: &str = "local";
 
 /// The user's cache of models.
@@ -55,7 +55,7 @@ pub enum CacheError {
         /// Why.
         source: io::Error,
     },
-    /// The disk of the cache folder is full; what was written is removed.
+    /// The disk of the cache folder is full; the partial download was removed.
     #[error("the disk of {} is full; make room there or set AMK_CACHE to a folder on another disk", path.display())]
     DiskFull {
         /// The cache folder.
@@ -78,7 +78,7 @@ pub enum CacheError {
     },
 }
 
-/// A source that did not give a model.
+/// A source that failed to provide a model.
 #[derive(Debug)]
 pub struct Attempt {
     /// The source.
@@ -93,7 +93,7 @@ impl std::fmt::Display for Attempt {
     }
 }
 
-/// Why a source did not give a model.
+/// Why a source failed to provide a model.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// It does not answer, or not with the file.
@@ -151,8 +151,8 @@ impl Cache {
         self.root.join("models").join(model.name)
     }
 
-    /// Where a checkpoint of the model lies in the cache, if it is there: what was put there by
-    /// hand goes first, then the sources in order.
+    /// The path of a checkpoint of the model in the cache, if there is one: the user's own goes
+    /// first, then the sources in order.
     pub fn find(&self, model: &PublishedModel) -> Option<PathBuf> {
         let by_hand = self.folder(model).join(LOCAL);
         let has_files = std::fs::read_dir(&by_hand).is_ok_and(|mut entries| entries.next().is_some());
@@ -177,7 +177,7 @@ impl Cache {
     }
 
     /// A folder with a checkpoint of the model, from the cache or else from the first source that
-    /// answers. Shows progress on standard error. What killed downloads left is removed.
+    /// answers. Shows progress on standard error. Removes the remains of killed downloads.
     ///
     /// # Errors
     /// [`CacheError`]; nothing half-written stays behind.
@@ -236,7 +236,7 @@ fn cache_error(path: &Path, source: io::Error) -> CacheError {
     }
 }
 
-/// Fetches from one source and opens what came.
+/// Fetches from one source and opens the result.
 fn fetch_whole(source: &Source, partial: &PartialFolder, storage: &dyn Storage) -> Result<(), FetchError> {
     match source {
         #[cfg(feature = "hub")]
@@ -256,7 +256,7 @@ fn root(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(own) = variable("AMK_CACHE").filter(|own| !own.is_empty()) {
         return Some(own.into());
     }
-    // The XDG specification says to ignore relative paths.
+    // The XDG specification requires relative paths to be ignored.
     let platform = || match std::env::consts::OS {
         "windows" => folder("LOCALAPPDATA"),
         "macos" => folder("HOME").map(|home| home.join("Library/Caches")),

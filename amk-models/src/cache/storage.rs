@@ -1,4 +1,4 @@
-//! Writing what a source gives.
+//! Writes the data of a source.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ pub trait Storage {
     /// Creates the file at `path`.
     ///
     /// # Errors
-    /// Any that the operating system gives.
+    /// Any error of the operating system.
     fn create(&self, path: &Path) -> io::Result<Box<dyn Write>>;
 }
 
@@ -84,7 +84,7 @@ impl Progress {
         progress
     }
 
-    /// Says how many bytes are there.
+    /// Sets the number of bytes present.
     pub(super) fn set(&mut self, bytes: u64) {
         self.bar.set_position(bytes);
         if Instant::now() >= self.next_line {
@@ -93,7 +93,7 @@ impl Progress {
         }
     }
 
-    /// Moves what shows that the transfer is alive.
+    /// Advances the sign of life of the transfer.
     pub(super) fn tick(&self) {
         self.bar.tick();
     }

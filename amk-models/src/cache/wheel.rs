@@ -74,7 +74,7 @@ fn wait(mut pip: Child, requirement: &str, scratch: &Path) -> Result<(), FetchEr
     if messages.contains("No space left on device") {
         return Err(FetchError::write(scratch, io::ErrorKind::StorageFull.into()));
     }
-    // The first error says why, the last one what follows from it.
+    // The first error is the cause, the last one its consequence.
     let cause = messages.lines().find(|line| line.starts_with("ERROR")).or(messages.lines().last());
     Err(FetchError::Unavailable(format!("pip: {}", cause.unwrap_or("failed without a message").trim())))
 }

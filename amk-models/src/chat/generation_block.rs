@@ -3,8 +3,8 @@
 //! transformers marks the assistant's words with it and renders its body in a new scope. A `with`
 //! block without variables is such a scope.
 
-/// `source` with `generation` blocks written as `with` blocks. Whitespace control and line numbers
-/// stay what they are.
+/// Returns `source` with `generation` blocks written as `with` blocks. Whitespace control and line
+/// numbers do not change.
 pub(super) fn as_scope(source: &str) -> String {
     let mut written = String::with_capacity(source.len());
     let mut rest = source;

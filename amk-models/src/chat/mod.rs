@@ -93,8 +93,8 @@ impl From<Error> for ChatError {
 }
 
 impl ChatTemplate {
-    /// A template from its source, which is parsed when it is rendered: a checkpoint needs no right
-    /// template as long as nobody chats with it.
+    /// A template from its source, which is parsed when it is rendered: a checkpoint without chat
+    /// works with a broken template.
     pub fn new(source: String, tokens: TokenTexts) -> Self {
         Self { source, tokens }
     }
@@ -108,8 +108,8 @@ impl ChatTemplate {
     /// [as written](crate::tokenizer::SpecialTokens::AsWritten).
     ///
     /// # Errors
-    /// [`ChatError`] when the template does not parse, refuses the conversation, uses what is not
-    /// there, or runs too long.
+    /// [`ChatError`] when the template does not parse, refuses the conversation, uses an undefined
+    /// name, or runs too long.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, ChatError> {
         let arguments = context! {
             messages => Value::from(Serde(messages)),

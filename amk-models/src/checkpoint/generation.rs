@@ -29,7 +29,7 @@ pub struct GenerationDefaults {
 }
 
 impl GenerationDefaults {
-    /// Whether they say how to sample.
+    /// Whether they set the sampling.
     pub fn recommend_sampling(&self) -> bool {
         let Self { temperature, top_k, top_p, min_p, .. } = self;
         top_k.is_some() || [temperature, top_p, min_p].into_iter().any(Option::is_some)

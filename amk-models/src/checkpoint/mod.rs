@@ -63,7 +63,7 @@ pub enum CheckpointError {
         /// Why.
         source: std::io::Error,
     },
-    /// A JSON file of the checkpoint is not what it must be.
+    /// A JSON file of the checkpoint does not have the required form.
     #[error("{}: {reason}", path.display())]
     Json {
         /// The file.

@@ -1,13 +1,13 @@
-//! Typed access to the fields of a JSON object that remembers which were read and what was wrong.
+//! Typed access to the fields of a JSON object that records the fields read and the errors found.
 
 use serde_json::{Map, Value};
 
 use super::Refusal;
 
-/// The fields of an object that nobody has read yet, and the refusals so far.
+/// The fields of an object that are still unread, and the refusals so far.
 ///
 /// Each getter takes its field out. A wrong type is recorded as a refusal and a harmless stand-in
-/// returned, so that one pass reports everything that is wrong.
+/// returned, so that one pass reports all errors.
 pub(super) struct Fields {
     map: Map<String, Value>,
     /// Path of the object inside the file, with a final dot; empty at the top.
@@ -50,7 +50,7 @@ impl Fields {
         self.map.get(field)
     }
 
-    /// Takes what is left.
+    /// Takes the remaining fields.
     pub(super) fn take_rest(&mut self) -> Map<String, Value> {
         std::mem::take(&mut self.map)
     }

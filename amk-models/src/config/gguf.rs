@@ -41,7 +41,8 @@ const MODELLED: [&str; 15] = [
 /// Keys under the architecture's prefix without effect on the mathematics.
 const HARMLESS: [&str; 2] = ["rope.scaling.finetuned", "tensor_data_layout"];
 
-/// Keys under the architecture's prefix that must be 0 or false, and what is not modelled.
+/// Keys under the architecture's prefix that must be 0 or false, and the feature that is not
+/// modelled.
 const MUST_BE_OFF: [(&str, &str); 5] = [
     ("attention.sliding_window", "attention over a sliding window is not modelled"),
     ("expert_count", "mixtures of experts are not modelled"),
@@ -54,7 +55,7 @@ const MUST_BE_OFF: [(&str, &str); 5] = [
 const END_TOKENS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
-/// Control tokens that end a text, a turn or a message though no key may say so (`special_eog_ids`
+/// Control tokens that end a text, a turn or a message even if no key lists them (`special_eog_ids`
 /// of llama.cpp's `llama-vocab.cpp`).
 const END_TEXTS: [&str; 21] = [
     "</s>",

@@ -86,7 +86,7 @@ impl ModelConfig {
             Err(error) => return Err(refused(vec![Refusal::new("config", "", format!("invalid JSON: {error}"))])),
         };
         let mut fields = Fields::new(object, "");
-        // Of another model's fields every second one would be refused; the type says it all.
+        // Nearly every other field of another model would be refused; the type alone is enough.
         let model_type = model_type(&mut fields).map_err(|refusal| refused(vec![refusal]))?;
         let config = read(&mut fields, model_type);
         account_for_the_rest(&mut fields);
@@ -146,9 +146,8 @@ fn check_class(fields: &mut Fields, model_type: &ModelType) {
     }
 }
 
-/// transformers lets null stand for one key and value head per query head; it has other defaults
-/// for an absent field, which no published config relies on, so absence is refused where they
-/// differ.
+/// transformers takes null as one key and value head per query head; it has other defaults for an
+/// absent field, which no published config relies on, so absence is refused where they differ.
 fn kv_heads(fields: &mut Fields, model_type: &ModelType, heads: usize) -> usize {
     const FIELD: &str = "num_key_value_heads";
     if model_type.name != "llama" && fields.peek(FIELD).is_none() {
@@ -161,7 +160,7 @@ fn head_dim(fields: &mut Fields, model_type: &ModelType, hidden_size: usize, hea
     if let Some(head_dim) = fields.size("head_dim", MAX_DIMENSION).or(model_type.default_head_dim) {
         return head_dim;
     }
-    // Where a size was refused, what follows from its stand-in would only be noise.
+    // Where a size was refused, errors derived from its stand-in would only be noise.
     if fields.is_accepted() && !hidden_size.is_multiple_of(heads) {
         let reason = format!("is not a multiple of the {heads} attention heads, and there is no `head_dim`");
         fields.refuse("hidden_size", &hidden_size.into(), reason);

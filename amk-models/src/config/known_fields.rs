@@ -52,7 +52,8 @@ const QK_NORM: &str = "this normalisation of queries and keys is not modelled";
 const QUANTISED: &str = "weights quantised in this way are not decoded";
 const OTHER_MODEL: &str = "this kind of model is not modelled, only decoders";
 
-/// Fields that change the mathematics unless they are neutral, and what is not modelled.
+/// Fields that change the mathematics unless they are neutral, and the feature that is not
+/// modelled.
 pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("add_cross_attention", Neutral::False, OTHER_MODEL),
     ("alibi", Neutral::False, "attention biases by distance (ALiBi) are not modelled"),
@@ -121,7 +122,7 @@ const PLAIN_DTYPES: [&str; 4] = ["bfloat16", "float16", "float32", "float64"];
 /// Whether a field keeps account of a config's origin or of how Python runs the model, by its name
 /// and the kind of its value: a private attribute of transformers' classes (`_name_or_path`,
 /// `_attn_implementation_autoset`), a version, a name or path, an implementation, or a type of
-/// plain numbers. A number or a list says something else whatever the name
+/// plain numbers. A number or a list has another meaning, whatever the name
 /// (`_sliding_window_pattern`).
 pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
     match value {
@@ -135,7 +136,7 @@ pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
     }
 }
 
-/// Fields without effect on what a trained decoder computes: training, bookkeeping, the Python
+/// Fields without effect on the output of a trained decoder: training, bookkeeping, the Python
 /// implementation, other tasks, and defaults of text generation, which come from
 /// `generation_config.json`.
 pub(super) const HARMLESS: [&str; 60] = [

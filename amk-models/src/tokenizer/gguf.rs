@@ -137,8 +137,8 @@ impl<'a> Parts<'a> {
         processing.map(Some).map_err(|error| self.invalid(error))
     }
 
-    /// The token with the id at `id_key`, if the switch at `switch` (by default `default`) says
-    /// that it is added.
+    /// The token with the id at `id_key`, if the switch at `switch` (by default `default`) enables
+    /// it.
     fn added(
         &self,
         switch: &str,

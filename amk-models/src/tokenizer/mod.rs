@@ -1,8 +1,8 @@
 //! Text to token ids and back.
 //!
 //! A [`Tokenizer`] comes from a `tokenizer.json` or from the vocabulary inside a GGUF file; both
-//! run on the `tokenizers` crate. [`TokenStream`] decodes a growing sequence and gives out only
-//! whole characters.
+//! run on the `tokenizers` crate. [`TokenStream`] decodes a growing sequence and returns only
+//! complete characters.
 
 mod gguf;
 mod pre_tokenizer;
@@ -77,7 +77,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::Invalid`].
     pub fn from_json(path: &Path, text: &[u8]) -> Result<Self, TokenizerError> {
-        // The library takes apart what is not JSON at all less carefully than what is.
+        // The library is less careful with text that is not JSON at all than with JSON.
         serde_json::from_slice::<IgnoredAny>(text).map_err(|error| TokenizerError::invalid(path, error))?;
         let inner = guarded(|| tokenizers::Tokenizer::from_bytes(text));
         inner.map(Self::new).map_err(|reason| TokenizerError::invalid(path, reason))
@@ -114,8 +114,8 @@ impl Tokenizer {
         Ok(ids.to_vec())
     }
 
-    /// The text of `ids` without special tokens; ids without a token give nothing. Bytes that are
-    /// not UTF-8 become U+FFFD.
+    /// The text of `ids` without special tokens; unknown ids are skipped. Bytes that are not UTF-8
+    /// become U+FFFD.
     ///
     /// # Errors
     /// [`TokenizerError::Decode`].

@@ -6,10 +6,10 @@ use super::{Tokenizer, TokenizerError};
 /// character.
 const REPLACEMENT: char = '\u{FFFD}';
 /// Tokens that are held back at most. A character has at most four bytes, so four tokens; special
-/// tokens, which have no text, may stand between them.
+/// tokens, which have no text, may come between them.
 const MAX_HELD_BACK: usize = 8;
 
-/// Decodes token after token and gives out text as soon as its characters are complete.
+/// Decodes token after token and returns text as soon as its characters are complete.
 ///
 /// Where the tokens' bytes are valid UTF-8, the pieces joined are the text of [`Tokenizer::decode`]
 /// on all tokens.
@@ -53,7 +53,7 @@ impl<'a> TokenStream<'a> {
         Ok(text)
     }
 
-    /// Ends the sequence; returns what was held back, with U+FFFD for an incomplete character.
+    /// Ends the sequence; returns the held-back text, with U+FFFD for an incomplete character.
     ///
     /// # Errors
     /// [`TokenizerError::Decode`].

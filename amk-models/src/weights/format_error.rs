@@ -66,7 +66,7 @@ pub enum FormatCause {
         /// The supported ones.
         supported: &'static str,
     },
-    /// A count or length beyond what any real file holds.
+    /// A count or length beyond any real file's.
     #[error("{what} is {found}, more than the limit of {limit}")]
     OverLimit {
         /// The counted item.

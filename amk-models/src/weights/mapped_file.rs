@@ -22,7 +22,7 @@ impl MappedFile {
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let io = |error| FormatError::new(path, 0, FormatCause::Io(error));
         let file = File::open(path).map_err(io)?;
-        // A directory opens on Unix and fails only at the mapping, with a cause nobody understands.
+        // A directory opens on Unix and fails only at the mapping, with an obscure cause.
         if file.metadata().map_err(io)?.is_dir() {
             return Err(io(std::io::ErrorKind::IsADirectory.into()));
         }

@@ -28,7 +28,7 @@ const MAX_RANK: usize = 8;
 /// The tensors of one safetensors file, in file order.
 ///
 /// # Errors
-/// [`FormatError`] when the file cannot be mapped or is not exactly what the format says.
+/// [`FormatError`] when the file cannot be mapped or violates the format.
 pub fn read(path: &Path) -> Result<Vec<StoredTensor>, FormatError> {
     let file = Arc::new(MappedFile::open(path)?);
     let (header, data_start) = header(&file)?;

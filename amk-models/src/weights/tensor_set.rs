@@ -14,8 +14,8 @@ const LISTED_NAMES: usize = 5;
 
 /// All tensors of a checkpoint under their Hugging Face names.
 ///
-/// A model [claims](Self::claim) each tensor it needs with the shape its layout gives, then calls
-/// [`finish`](Self::finish): a tensor nobody claimed means that the checkpoint has a part that the
+/// A model [claims](Self::claim) each tensor it needs with the layout's shape, then calls
+/// [`finish`](Self::finish): an unclaimed tensor means that the checkpoint has a part that the
 /// model does not compute, so it is refused.
 #[derive(Debug, Default)]
 pub struct TensorSet {
@@ -32,7 +32,7 @@ pub enum TensorError {
         /// Its name.
         name: String,
     },
-    /// A tensor has another shape than the layout says.
+    /// A tensor's shape differs from the layout's.
     #[error("tensor `{name}` has shape {found:?}, the config says {expected:?}")]
     Shape {
         /// Its name.

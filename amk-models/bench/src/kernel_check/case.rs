@@ -43,7 +43,7 @@ pub(super) struct Case {
     pub(super) weights: DType,
 }
 
-/// Sizes that dims are drawn from: what tiles divide, and what they do not.
+/// Sizes from which dims are drawn: multiples of tile sizes, and others.
 const SIZES: [u32; 14] = [1, 2, 3, 5, 8, 16, 24, 32, 40, 64, 96, 128, 192, 320];
 /// Positions of a state: around the first block of a cache, and some blocks.
 const CONTEXTS: [u32; 7] = [1, 40, 64, 65, 66, 200, 640];
@@ -147,7 +147,7 @@ impl Case {
         Some(outputs.into_iter().flat_map(values).collect())
     }
 
-    /// Weights and first states. `inputs`: also what a GPU has as weights, the tensors.
+    /// Weights and first states. `inputs`: also the tensors, which a GPU takes as weights.
     pub(super) fn bindings(&self, inputs: bool) -> Result<Bindings, CheckError> {
         let mut bindings = Bindings::new();
         for (name, operand) in &self.operands {
@@ -209,8 +209,8 @@ fn auxiliary(
     Ok(())
 }
 
-/// The row that says which token it is of: two digits in turn, as bf16 has not all integers below
-/// [`TOKENS`].
+/// The row that identifies its token: two digits in turn, as bf16 cannot represent all integers
+/// below [`TOKENS`].
 fn row(token: u32) -> Vec<f32> {
     (0..WIDTH).map(|i| if i % 2 == 0 { token % 32 } else { token / 32 } as f32).collect()
 }

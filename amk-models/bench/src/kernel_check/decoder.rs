@@ -39,8 +39,8 @@ const F32_PER_BF16: f64 = 65536.0;
 const NEAR: u32 = 201;
 /// Steps at the end of the context. The positions between are never written, so they hold 0.
 const FAR: u32 = 2;
-/// Layers at most. With one a step has hardly more chunks than the ring has slots: what it appends
-/// to a cache is soon asked for.
+/// Layers at most. With one layer a step has hardly more chunks than the ring has slots, so an
+/// appended row is soon read again.
 const LAYERS: u32 = 2;
 /// Elements of a query at most.
 const MOST_QUERY: u32 = 3072;
@@ -234,7 +234,7 @@ impl Decoder {
         self.steps().map(step).collect()
     }
 
-    /// The sizes, and what of the schedule decides which bodies run.
+    /// The sizes, and the schedule fields that select the bodies.
     fn sizes(&self) -> String {
         let dim = |name: &str| self.model.instance.dims[name];
         let DeviceSchedule { workers, run, splits, .. } = self.schedule;

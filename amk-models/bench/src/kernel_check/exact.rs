@@ -22,7 +22,7 @@ pub(super) fn unrolled(kernel: &Megakernel, instance: &Instance, weights: DType)
 #[derive(Clone)]
 pub(super) struct Machine {
     calls: Arc<Vec<(Formula, PlannedCall)>>,
-    /// By buffer: its kind, and what it holds.
+    /// By buffer: its kind and contents.
     kinds: Arc<Vec<BufferKind>>,
     arrays: Vec<Arc<Array>>,
     names: Arc<HashMap<String, BufferId>>,
@@ -31,8 +31,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A machine whose states hold what they are bound to, else 0; `None` where an instruction has
-    /// no formula.
+    /// A machine with its states bound, or else zero; `None` where an instruction has no formula.
     ///
     /// # Errors
     /// A function that cannot be unrolled, a weight without a binding.
@@ -104,7 +103,7 @@ impl Machine {
         calls.iter().map(|(formula, call)| self.call(formula, call, pos)).collect()
     }
 
-    /// Runs a call; gives its results, one after the other.
+    /// Runs a call; returns its results in order.
     fn call(&mut self, formula: &Formula, call: &PlannedCall, pos: u32) -> Result<Vec<Exact>, CheckError> {
         let made = |access, kind| access == Access::Write && kind != BufferKind::State;
         let (written, read): (Vec<_>, Vec<_>) =

@@ -39,7 +39,7 @@ pub(super) enum Given {
     Vector,
     /// The row of the token that the instruction chose, or of the step's where it chooses none.
     Row,
-    /// The instruction's results, which a GPU does not give back.
+    /// The instruction's results, which a GPU does not return.
     Results,
 }
 

@@ -1,4 +1,4 @@
-//! How far a result is from what it should be.
+//! The error of a result against its reference.
 
 use super::case::Case;
 use amk::formula::Exact;
@@ -15,8 +15,8 @@ pub enum Oracle {
     /// The Rust function, where there is no formula. Errors are in epsilons of f32, relative to the
     /// largest element.
     Function,
-    /// The function's formulas in f64. Errors are in deviations: what rounding every value that a
-    /// call hands on to bf16 does to a result, root mean square.
+    /// The function's formulas in f64. Errors are in deviations: the root mean square of the change
+    /// when every intermediate value is rounded to bf16.
     Deviation,
 }
 
@@ -72,8 +72,8 @@ pub(super) fn largest(errors: impl IntoIterator<Item = f64>) -> f64 {
     errors.into_iter().fold(0.0, |worst, error| if larger(worst, error) { error } else { worst })
 }
 
-/// The largest error in epsilons of f32, relative to the magnitudes. What is never rounded must be
-/// the same.
+/// The largest error in epsilons of f32, relative to the magnitudes. Values that are never rounded
+/// must be equal.
 pub(super) fn from_exact(exact: &[Exact], found: &[f32]) -> f64 {
     if exact.len() != found.len() {
         return f64::INFINITY;

@@ -62,7 +62,7 @@ pub enum CheckError {
     /// A model of random sizes cannot be made.
     #[error(transparent)]
     Model(#[from] amk_models::model::ModelError),
-    /// A formula panics, or gives fewer elements than its results have.
+    /// A formula panics, or returns fewer elements than its results have.
     #[error("the formula of `{0}` panics, or gives fewer elements than the results have")]
     Formula(String),
     /// A weight has no values.
@@ -101,7 +101,7 @@ struct Seen {
 }
 
 /// Checks an instruction on the CPU: the Rust function, and tiles of it on several workers of the
-/// CPU VM, which must give the same bits.
+/// CPU VM, which must agree bit for bit.
 ///
 /// # Errors
 /// Any [`CheckError`].

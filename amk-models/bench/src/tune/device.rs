@@ -44,7 +44,7 @@ pub struct Device<'m> {
     candidate: Option<Vm>,
     /// Of the first schedule, which was compared with the annotated function.
     reference: Reference,
-    /// Plans by what they depend on.
+    /// Plans by the fields that they depend on.
     plans: HashMap<[u32; 3], Option<Plan>>,
     /// Times predicted by the cost model.
     prices: HashMap<DeviceSchedule, Option<f64>>,
@@ -127,7 +127,7 @@ impl Measure for Device<'_> {
         }
         // Its memory goes first.
         self.candidate = None;
-        // A dead context ends the search; what this schedule alone cannot do does not.
+        // A dead context ends the search; a limit of this schedule alone does not.
         let mut vm = match self.reference.admit(self.model, &self.incumbent, self.code, &self.cache, *candidate)? {
             Ok(vm) => vm,
             Err(why) => return Ok(Outcome::Refused(why)),

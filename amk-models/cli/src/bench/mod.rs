@@ -67,8 +67,8 @@ enum Peers {
     None,
     /// PyTorch with the step in a CUDA graph.
     Cublas,
-    /// Kernels chained by programmatic dependent launch in a CUDA graph, where they compute what
-    /// PyTorch does.
+    /// Kernels chained by programmatic dependent launch in a CUDA graph, which compute the same as
+    /// PyTorch.
     Pdl,
     /// torch.compile with max-autotune, which takes minutes.
     Compiled,
@@ -101,7 +101,7 @@ impl Bench {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Refuses what only a GPU has a use for.
+    /// Refuses options that only apply to a GPU.
     fn refuse_gpu_options(&self) -> Result<()> {
         let given = [
             ("--ablate", self.ablate),

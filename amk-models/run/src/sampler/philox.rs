@@ -3,7 +3,7 @@
 //!
 //! A number is a function of key and counter, so any thread computes any number without a state:
 //! the key is the seed, the counter is the step and the token. Its 32-bit multiplications are as
-//! cheap on a GPU, where the same function gives the same words.
+//! cheap on a GPU, where the same function yields the same words.
 
 /// The two multipliers.
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];

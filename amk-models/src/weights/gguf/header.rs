@@ -14,8 +14,7 @@ pub const MAGIC: [u8; 4] = *b"GGUF";
 const MAX_TENSORS: u64 = 1 << 17;
 /// Most dimensions of a tensor (`GGML_MAX_DIMS`).
 const MAX_RANK: u32 = 4;
-/// Tensor data starts at, and each tensor is placed at, a multiple of this where the metadata does
-/// not say otherwise.
+/// Alignment of the tensor data and of each tensor where the metadata sets none.
 const DEFAULT_ALIGNMENT: u64 = 32;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
@@ -32,7 +31,7 @@ impl GgufFile {
     /// Maps the file at `path` and reads its header.
     ///
     /// # Errors
-    /// [`FormatError`] when the file cannot be mapped or is not what the format says.
+    /// [`FormatError`] when the file cannot be mapped or violates the format.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let file = Arc::new(MappedFile::open(path)?);
         let mut cursor = Cursor::new(&file);
