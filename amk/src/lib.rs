@@ -2,8 +2,8 @@
 //!
 //! A model is an ordinary Rust function over [`Tensor`]s, [`Weight`]s and [`State`]s.
 //! `#[megakernel]` turns it into a graph; [`Megakernel`] lowers the graph to a program of tasks for
-//! given dims, the verifier of `amk-ir` decides that the program computes what the function
-//! computes, and a [`vm`] executes it.
+//! given dims, the verifier of `amk-ir` decides that the program computes the same as the function,
+//! and a [`vm`] executes it.
 //!
 //! ```text
 //! fn decode(..) ──#[megakernel]──► Megakernel ──lower──► Program ──verify──► Verified ──► vm::cpu::Vm

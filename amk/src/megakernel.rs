@@ -15,7 +15,7 @@ pub struct Megakernel {
     graph: OnceLock<Result<Graph, String>>,
 }
 
-/// Why an annotated function gives no program.
+/// Why an annotated function yields no program.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum MegakernelError {
     /// The graph was written by another version of amk.
@@ -139,7 +139,7 @@ impl Megakernel {
 /// Checks the certificate of a program, where it has one that is small enough to check.
 ///
 /// # Panics
-/// If the checker refuses it: then the verifier has accepted what it cannot prove.
+/// If the checker refuses it: the verifier has then accepted a program that it cannot prove.
 fn second_opinion(verified: &Verified) {
     let Ok(certificate) = certify(verified) else { return };
     match amk_checker::check(verified.program(), &certificate) {

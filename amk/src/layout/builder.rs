@@ -46,13 +46,13 @@ pub struct WeightRequest<'a> {
     pub shape: &'a [usize],
 }
 
-/// Why a source has not what was asked for.
+/// Why a source lacks a field.
 pub type SourceError = Box<dyn core::error::Error + Send + Sync>;
 
 /// Why a layout was not filled.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The source has not what the field asks for.
+    /// The source lacks the field's tensor or value.
     #[error("`{path}` cannot be filled")]
     Source {
         /// The field's path.
@@ -106,7 +106,7 @@ pub struct Builder<'s> {
 /// Fills a layout from a source, for these dims.
 ///
 /// # Errors
-/// What the source does not have, or has in another shape.
+/// Fields that the source lacks, or has in another shape.
 pub fn build<T: WeightLayout>(dims: &BTreeMap<String, u32>, source: &mut dyn Source) -> Result<T, BuildError> {
     T::build(&mut Builder { source, dims, path: String::new(), indices: Vec::new() })
 }
@@ -147,8 +147,8 @@ impl Source for Nothing {
 }
 
 impl Builder<'_> {
-    /// A checkpoint's tensor. Parts in braces of the names (`{l}`) stand for the indices of the
-    /// lists around the field, outermost first.
+    /// A checkpoint's tensor. Parts in braces of the names (`{l}`) are the indices of the lists
+    /// around the field, outermost first.
     ///
     /// # Errors
     /// As [`Source::weight`], and when the tensor has another shape.

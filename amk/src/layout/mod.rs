@@ -16,7 +16,7 @@ pub trait WeightLayout: Sized {
     /// Fills the struct from a loader.
     ///
     /// # Errors
-    /// What the loader does not have, or has in another shape.
+    /// Fields that the loader lacks, or has in another shape.
     fn build(from: &mut Builder<'_>) -> Result<Self, BuildError>;
 
     /// Shows every leaf of the struct to the visitor.

@@ -11,13 +11,13 @@ const KEPT: usize = 1000;
 
 /// A linked function.
 pub struct Function {
-    /// Calls it on what is in the frame.
+    /// Calls it on the frame's operands.
     pub run: fn(&mut Frame<'_>),
     /// Its signature, and where its arguments come from.
     pub callee: Callee,
 }
 
-/// The functions that a program calls, and what keeps it from calling them.
+/// The functions that a program calls, and the reasons why some cannot be called.
 #[derive(Default)]
 pub struct Linked {
     /// The functions, by instruction.

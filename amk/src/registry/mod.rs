@@ -20,7 +20,7 @@ pub struct Entry {
     pub path: &'static str,
     /// Its [`Signature`] as JSON.
     pub signature: &'static str,
-    /// Calls the function on what is in the frame.
+    /// Calls the function on the frame's operands.
     pub run: fn(&mut Frame<'_>),
     /// The text of its CUDA body, where it has one.
     pub cuda: Option<&'static str>,
@@ -123,7 +123,7 @@ impl Registry {
 }
 
 impl Entry {
-    /// Calls the function on whole operands, one a parameter, and gives its results.
+    /// Calls the function on whole operands, one a parameter, and returns its results.
     ///
     /// # Panics
     /// Where the function panics, and where the arguments do not match the signature.

@@ -63,7 +63,7 @@ mod tests {
         for bytes in [0, 1, 100, 1 << 20] {
             let cells = Cells::zeroed(bytes).unwrap();
             assert_eq!(cells.first().as_ptr().align_offset(Cells::ALIGN), 0);
-            // SAFETY: inside the cells, which nobody else has.
+            // SAFETY: inside the cells, which has no other owner.
             let all = unsafe { core::slice::from_raw_parts(cells.first().as_ptr(), cells.bytes()) };
             assert!(all.len() == bytes && all.iter().all(|&byte| byte == 0));
         }

@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// A tensor that is kept from step to step, at most 4 dimensions; a KV cache is
 /// `[kv_heads, context, head_dim]`.
 ///
-/// Its elements are f32. A program may keep them in bf16: then what is written is rounded to the
-/// nearest bf16, and read as f32. It is read and written by rows, the runs of the last dimension.
-/// In a VM an instruction gets a view whose fixed dimensions are cut to the task's tile and whose
-/// dimension that moves with the position is whole; rows outside the tile's region panic there, so
-/// a body that does not keep to its region clause is found. A clone owns its elements.
+/// Its elements are f32. A program may keep them in bf16: then stores round to the nearest bf16,
+/// and loads return f32. It is read and written by rows, the runs of the last dimension. In a VM an
+/// instruction gets a view whose fixed dimensions are cut to the task's tile and whose dimension
+/// that moves with the position is whole; rows outside the tile's region panic there, so a body
+/// that violates its region clause is detected. A clone owns its elements.
 pub struct State {
     cells: Arc<Cells>,
     /// Index of the first element in `cells`.

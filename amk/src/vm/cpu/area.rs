@@ -157,8 +157,7 @@ impl Area {
     }
 
     /// Writes the region: `data` are its elements in row-major order, as many as
-    /// [`Self::extents_at`] says. To a buffer of bf16 each goes as the nearest one, of two the
-    /// even.
+    /// [`Self::extents_at`] says. Stores to a bf16 buffer round to nearest, ties to even.
     ///
     /// # Safety
     /// Nobody else touches an element of the region meanwhile.

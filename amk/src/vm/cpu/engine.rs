@@ -109,7 +109,7 @@ impl Engine {
             }
         }
         for &signal in &plan.signals {
-            // Release: what the task wrote is seen by whoever waits for the count.
+            // Release: a worker that waits for the count sees the task's writes.
             self.counters[signal].0.fetch_add(1, Ordering::Release);
         }
         Ok(())
@@ -206,7 +206,7 @@ impl Engine {
         self.progress.0.fetch_add(1, Ordering::Release);
     }
 
-    /// Waits for a count; on a deadline, fails with what `stall` says.
+    /// Waits for a count; on a deadline, fails with the result of `stall`.
     fn wait(&self, counter: &Counter, wanted: u64, stall: impl Fn(Duration) -> Stall) -> Result<(), Aborted> {
         for _ in 0..self.spins {
             if counter.0.load(Ordering::Acquire) >= wanted {

@@ -12,7 +12,7 @@ use core::time::Duration;
 /// Why the VM cannot be made or cannot go on.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum VmError {
-    /// The function gives no program for the instance.
+    /// The function yields no program for the instance.
     #[error(transparent)]
     Megakernel(#[from] MegakernelError),
     /// An instruction of the program is not linked.
@@ -78,7 +78,7 @@ pub enum VmError {
         /// The name.
         state: String,
     },
-    /// A step gives another number of tokens than the program takes.
+    /// The number of tokens in a step differs from the program's.
     #[error("a step takes {expected} tokens, {found} were given")]
     Tokens {
         /// Token inputs of the program.
@@ -112,7 +112,7 @@ pub enum VmError {
         /// The panic message.
         message: String,
     },
-    /// An instruction returned something else than its signature says.
+    /// An instruction returned a result that differs from its signature.
     #[error("{worker} in {task} ({}): result {result} should be {expected}, but is {found}", Shown(label))]
     Result {
         /// The worker.
@@ -147,7 +147,7 @@ pub enum VmError {
     Poisoned,
 }
 
-/// As what a buffer is used.
+/// The uses of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// An operand of a task.
@@ -206,7 +206,7 @@ pub struct Stall {
     pub task: Option<TaskId>,
     /// The task's op.
     pub label: String,
-    /// On what.
+    /// The element waited for.
     pub on: String,
     /// The value waited for.
     pub wanted: u64,

@@ -20,7 +20,7 @@ pub(super) struct Memory {
 pub(super) enum Bound {
     Weight(Weight),
     State(State),
-    /// A token that each step gives; the number of the input.
+    /// A token that is an argument of each step; the number of the input.
     TokenInput(usize),
     /// Memory.
     Home(Home),

@@ -5,15 +5,15 @@
 //! Bindings ──┘
 //! ```
 //!
-//! A task is a call of the instruction's own function on views of the task's tiles, so a step gives
-//! bit for bit what the annotated function gives when it is called. Buffers of bf16, which a GPU's
-//! programs have, round what is written to them.
+//! A task is a call of the instruction's own function on views of the task's tiles, so a step
+//! agrees bit for bit with a call of the annotated function. Buffers of bf16, which a GPU's
+//! programs have, round on stores.
 //!
-//! Safety: workers share memory without locks. That nobody writes what another reads or writes at
-//! the same time is what [`Verified`] says, for any program whose instructions keep to their region
-//! clauses; [`Registry::link`] checks that operands have the classes and extents that the linked
-//! functions take, and states check their regions row by row. One thing is left to the author of an
-//! instruction: its body must not move a state out of the `&mut State` it was given.
+//! Safety: workers share memory without locks. [`Verified`] guarantees that no two workers access
+//! an element at the same time if one writes it, for any program whose instructions keep to their
+//! region clauses; [`Registry::link`] checks that operands have the classes and extents that the
+//! linked functions take, and states check their regions row by row. One thing is left to the
+//! author of an instruction: its body must not move a state out of the `&mut State` it was given.
 
 mod area;
 mod engine;
@@ -145,7 +145,7 @@ impl Vm {
         self.engine.program()
     }
 
-    /// Runs one step and gives the first output, the logits of a decoder.
+    /// Runs one step and returns the first output, the logits of a decoder.
     ///
     /// # Errors
     /// As [`Self::run`], and when the first output is not a tensor.

@@ -10,7 +10,7 @@ use amk_ir::{Exchange, Program, Region, TaskId};
 use std::collections::HashMap;
 
 pub(super) struct Packets {
-    /// The writing tasks and what they write, by buffer.
+    /// The writing tasks and their regions, by buffer.
     writers: HashMap<u32, Vec<(TaskId, Region)>>,
     /// The counter of each writing task.
     counters: HashMap<TaskId, usize>,

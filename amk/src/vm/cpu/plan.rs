@@ -59,7 +59,7 @@ pub(super) enum ArgumentPlan {
         state: State,
         region: Region,
     },
-    /// The token that the step gives for this input.
+    /// The step's token for this input.
     TokenInput(usize),
     Token(Area),
     Float(f32),

@@ -1,5 +1,5 @@
-//! Tables at run time: what a task has written is checked against the table's contract, and then
-//! decides on tiles, counts and counters.
+//! Tables at run time: a task's entries are checked against the table's contract, and then decide
+//! on tiles, counts and counters.
 
 use super::area::{Area, Moment};
 use super::error::{Breach, Role, VmError};
@@ -66,7 +66,7 @@ impl Table {
         tensor.data().iter().map(|&entry| entry as u32).collect()
     }
 
-    /// Checks the rows that a task has written, and adds what waits for their counts will want.
+    /// Checks the rows that a task has written, and counts them for later waits.
     ///
     /// # Safety
     /// The caller's task has written the rows; nobody else touches them now.

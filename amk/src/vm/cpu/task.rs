@@ -7,7 +7,7 @@ use crate::tensor::Token;
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why a task did not do what the program says.
+/// Why a task failed.
 pub(super) enum TaskFailure {
     Panicked(String),
     Result { number: usize, expected: String, found: String },
@@ -86,7 +86,7 @@ unsafe fn make<'p>(argument: &'p ArgumentPlan, moment: Moment, tokens: &[Token])
     }
 }
 
-/// Puts a result where it belongs; else what was expected and what came.
+/// Stores a result; else returns the expected and the actual form.
 ///
 /// # Safety
 /// As [`run`].
