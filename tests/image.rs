@@ -151,18 +151,18 @@ fn every_changed_field_of_every_kind_of_record_is_refused_by_name() {
             for field in &FIELDS {
                 for other in others(&case, at, field) {
                     changes += 1;
-                    let said = case.refusal(|image| (field.2)(&mut image.records[at], other));
+                    let refusal = case.refusal(|image| (field.2)(&mut image.records[at], other));
                     let record = case.image.records[at];
                     let what = || format!("{}: {} {} -> {other} in {record:?}", case.name, field.0, (field.1)(&record));
-                    match said {
+                    match refusal {
                         None => accepted.push(what()),
-                        Some(said) if names(&said, field.0) => {}
-                        Some(said) => unnamed.push(format!("{}: {said}", what())),
+                        Some(refusal) if names(&refusal, field.0) => {}
+                        Some(refusal) => unnamed.push(format!("{}: {refusal}", what())),
                     }
                 }
             }
-            let said = case.refusal(|image| image.records[at].reserved = 1);
-            assert!(said.is_some_and(|said| said.contains("`reserved`")), "{}", case.name);
+            let refusal = case.refusal(|image| image.records[at].reserved = 1);
+            assert!(refusal.is_some_and(|refusal| refusal.contains("`reserved`")), "{}", case.name);
         }
         println!("{}: {} records of the instructions {kinds:?}, {changes} changes", case.name, samples.len());
     }
@@ -173,12 +173,12 @@ fn every_changed_field_of_every_kind_of_record_is_refused_by_name() {
 
 /// Whether a refusal names the field, perhaps with others that mean something together, or shows
 /// the program's value instead of theirs.
-fn names(said: &str, field: &str) -> bool {
+fn names(refusal: &str, field: &str) -> bool {
     match field {
         // Of another instruction or form, the first field that does not fit is named.
-        "op" | "shape" => said.contains('`'),
-        _ if said.contains("the program has") => true,
-        _ => said.split('`').any(|quoted| quoted.split(", ").any(|name| name == field)),
+        "op" | "shape" => refusal.contains('`'),
+        _ if refusal.contains("the program has") => true,
+        _ => refusal.split('`').any(|quoted| quoted.split(", ").any(|name| name == field)),
     }
 }
 
@@ -368,7 +368,7 @@ fn every_changed_entry_of_every_table_is_refused() {
         for (name, change) in &changes {
             match case.refusal(change) {
                 None => accepted.push(format!("{}: {name}", case.name)),
-                Some(said) => assert!(said.contains('`'), "{}: {name}: {said}", case.name),
+                Some(refusal) => assert!(refusal.contains('`'), "{}: {name}: {refusal}", case.name),
             }
         }
         println!("{}: {} changes", case.name, changes.len());
@@ -388,13 +388,13 @@ fn a_refusal_says_what_the_record_has_and_what_the_program_has() {
         case.image.packet_at[&BufferId::from(id)]
     };
     let partial = packets("partial.1");
-    let said = case.refusal(|image| image.records[find(abi::OP_COMBINE)].partial = partial);
-    insta::assert_snapshot!(said.expect("it should be refused"));
-    let said = case.refusal(|image| image.records[find(abi::OP_GEMV)].norm += 576);
-    insta::assert_snapshot!(said.expect("it should be refused"));
-    let said = case.refusal(|image| {
+    let refusal = case.refusal(|image| image.records[find(abi::OP_COMBINE)].partial = partial);
+    insta::assert_snapshot!(refusal.expect("it should be refused"));
+    let refusal = case.refusal(|image| image.records[find(abi::OP_GEMV)].norm += 576);
+    insta::assert_snapshot!(refusal.expect("it should be refused"));
+    let refusal = case.refusal(|image| {
         let rows = &mut image.pieces[0][0].parts[0].rows;
         (rows.start, rows.end) = (rows.start + 8, rows.end + 8);
     });
-    insta::assert_snapshot!(said.expect("it should be refused"));
+    insta::assert_snapshot!(refusal.expect("it should be refused"));
 }
