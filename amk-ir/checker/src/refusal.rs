@@ -224,7 +224,8 @@ pub enum Refusal {
     MovingTickets(At),
     /// The launches of a proof do not have the same packets.
     #[error(
-        "the proof of positions {first} to {last}: in step {step}, {writer} writes packets of some reader at some of them only"
+        "the proof of positions {first} to {last}: in step {step}, {writer} writes packets of \
+        some reader at some of them only"
     )]
     Writers {
         /// The first start position.
@@ -248,7 +249,8 @@ pub enum Refusal {
     },
     /// A clock claims more than the inequality of L6 allows.
     #[error(
-        "from position {position}, the clock of {task} in step {step} claims {claimed} of chain {chain}, and {shown} are shown"
+        "from position {position}, the clock of {task} in step {step} claims {claimed} of chain \
+        {chain}, and {shown} are shown"
     )]
     Clock {
         /// The first start position of the proof.
@@ -266,7 +268,8 @@ pub enum Refusal {
     },
     /// Signals of a step can come before the previous step's.
     #[error(
-        "from position {position}, {counter} counts as not mixed, but {task} of the next step is not shown to come after {other}"
+        "from position {position}, {counter} counts as not mixed, but {task} of the next step is \
+        not shown to come after {other}"
     )]
     Mixed {
         /// The first start position of the proof.
