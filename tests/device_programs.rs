@@ -277,7 +277,8 @@ proptest! {
     ) {
         let rotary = if partial { head / 2 } else { head };
         let dims = dims(&[
-            ("VOCAB", 8 * vocab), ("HIDDEN", 32 * hidden), ("LAYERS", layers), ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
+            ("VOCAB", 8 * vocab), ("HIDDEN", 32 * hidden), ("LAYERS", layers),
+            ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
             ("HEAD_DIM", head), ("ROTARY", rotary), ("FFN", 32 * ffn + if odd { 8 } else { 0 }), ("CONTEXT", 400),
         ]);
         let schedule = DeviceSchedule { workers, run, splits, fusion, exchange, ..schedule() };
@@ -286,7 +287,8 @@ proptest! {
         let plan = decoder.plan(precision).expect("a plan");
         let generic = plan.phases.iter().filter(|phase| matches!(phase, Phase::Generic(_))).count();
         let (name, phases, layers) = (FAMILIES[family].name, plan.phases.len(), plan.layers.len());
-        println!("{name} {precision:?} {workers} workers: {generic} of {phases} phases generic, {layers} layers of splits");
+        println!("{name} {precision:?} {workers} workers: {generic} of {phases} phases generic, \
+        {layers} layers of splits");
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
         prop_assert!(Image::build(&verified, &plan).is_ok());
         let logits = in_any_order(&decoder, &plan, &[Mode::Shuffled { seed }]);

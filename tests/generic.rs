@@ -143,7 +143,8 @@ proptest! {
     ) {
         let family = &FAMILIES[family];
         let dims = [
-            ("VOCAB", 8 * vocab), ("HIDDEN", 4 * hidden), ("LAYERS", layers), ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
+            ("VOCAB", 8 * vocab), ("HIDDEN", 4 * hidden), ("LAYERS", layers),
+            ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
             ("HEAD_DIM", 2 * half), ("ROTARY", 2 * half), ("FFN", 4 * ffn), ("CONTEXT", 200),
         ];
         let mut instance = family.kernel.graph().expect("a graph").instances[0].clone();

@@ -58,7 +58,8 @@ fn draws_on_the_device_are_those_of_the_cpus_sampler() {
             let seen: std::collections::HashSet<&u32> = drawn.iter().collect();
             let (tokens, micros) = (seen.len(), again.time.as_secs_f64() * 1e6 / f64::from(steps));
             println!(
-                "k {top_k} p {top_p} min-p {min_p} at {temperature}: {} draws of {tokens} tokens, {micros:.1} us a step",
+                "k {top_k} p {top_p} min-p {min_p} at {temperature}: {} draws of {tokens} tokens, \
+                {micros:.1} us a step",
                 drawn.len()
             );
         }

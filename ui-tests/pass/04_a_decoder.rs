@@ -58,9 +58,13 @@ pub struct Caches {
     dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, CONTEXT),
     where(HEADS % KV_HEADS, HEAD_DIM % 2),
     instances(
-        tiny(VOCAB = 64, HIDDEN = 32, LAYERS = 2, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, CONTEXT = 16, w.last_norm = true),
+        tiny(
+            VOCAB = 64, HIDDEN = 32, LAYERS = 2,
+            HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, CONTEXT = 16, w.last_norm = true
+        ),
         tickets(
-            VOCAB = 64, HIDDEN = 32, LAYERS = 2, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, CONTEXT = 16, w.last_norm = false,
+            VOCAB = 64, HIDDEN = 32, LAYERS = 2,
+            HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, CONTEXT = 16, w.last_norm = false,
             schedule(workers = 3, tile(linear = 8, add = whole), queue = ticket)
         ),
     ),

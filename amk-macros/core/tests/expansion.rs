@@ -164,11 +164,15 @@ fn the_crate_is_named_by_the_attribute() {
     assert!(text.contains("my :: amk :: registry :: Entry"), "{text}");
 }
 
-const ATTRIBUTE: &str = "dims ( HIDDEN , FFN ) , where ( FFN % HIDDEN , FFN == 2 * HIDDEN ) , inputs ( x : [ HIDDEN ] ) , \
-    instances ( tiny ( HIDDEN = 32 , FFN = 64 , w . tied = true , schedule ( workers = 2 , limits ( memory = 1 ) ) ) ) , \
-    schedule ( workers = 2 , tile ( linear = 32 ) , queue = ticket , fuse ( linear = producer ) ) , events ( e [ FFN / 32 ] )";
+const ATTRIBUTE: &str = "dims ( HIDDEN , FFN ) , where ( FFN % HIDDEN , FFN == 2 * HIDDEN ) , \
+    inputs ( x : [ HIDDEN ] ) , \
+    instances ( tiny ( HIDDEN = 32 , FFN = 64 , w . tied = true , schedule ( workers = 2 , limits \
+    ( memory = 1 ) ) ) ) , \
+    schedule ( workers = 2 , tile ( linear = 32 ) , queue = ticket , fuse ( linear = producer ) ) \
+    , events ( e [ FFN / 32 ] )";
 
-const FUNCTION: &str = "fn up ( x : & Tensor , w : & Mlp , pos : Pos ) -> Tensor { let mut y = linear ( x , & w . up ) ; \
+const FUNCTION: &str = "fn up ( x : & Tensor , w : & Mlp , pos : Pos ) -> Tensor { let mut y = \
+    linear ( x , & w . up ) ; \
     for ( l , ( a , _ ) ) in w . layers . iter ( ) . zip ( & w . layers ) . enumerate ( ) { \
     # [ wait ( e [ l ] == 2 ) ] y = if ! w . tied { linear ( & y , & a . up ) } else { y } ; } \
     let ( a , b ) = ( & y , 1.5 ) ; linear ( a , & w . layers [ 0 ] . up ) }";

@@ -98,6 +98,7 @@ fn tables(summary: &Summary) -> String {
     summary.ops.iter().for_each(|op| loader(&op.op, &op.loader));
     loader("all", &summary.loader);
     format!(
-        "\nall tasks: medians in us\n{tasks}\n\ncritical path: sums in us\n{critical}\n\nloaders: what one waits for in the step, mean us\n{loaders}\n"
+        "\nall tasks: medians in us\n{tasks}\n\ncritical path: sums in us\n{critical}\n\nloaders: \
+        what one waits for in the step, mean us\n{loaders}\n"
     )
 }

@@ -35,7 +35,8 @@ pub(crate) struct Tune {
     #[arg(long, value_name = "N", default_value_t = 64)]
     trials: usize,
     /// Steps of a launch.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Launches of each schedule at each position in a trial.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]

@@ -110,8 +110,10 @@ impl Subject {
     }
 }
 
-const UNITS: &str = "eps: epsilons of f32, relative to the sum of the magnitudes of an element's terms, against f64; eps': relative to the \
-largest element,\nagainst the Rust function; dev: what roundings to the type change in a logit, root mean square, against f64\n";
+const UNITS: &str = "eps: epsilons of f32, relative to the sum of the magnitudes of an element's \
+    terms, against f64; eps': relative to the \
+largest element,\nagainst the Rust function; dev: what roundings to the type change in a logit, \
+    root mean square, against f64\n";
 
 fn row(checked: &Checked) -> [String; 7] {
     let Checked { path, dtype, oracle, cases, error, bound, worst, skipped, ok } = checked;

@@ -27,7 +27,8 @@ fn a_program_comes_from_standard_input_too() {
         run.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         String::from_utf8(run.wait_with_output().unwrap().stdout).unwrap()
     };
-    let program = "program @p\ninstruction i0 \"t::w\" w() -> (y)\nbuffer b0 @y output f32[4]\ntask t0: w() -> (b0[..])\nworker w0: t0\n";
+    let program = "program @p\ninstruction i0 \"t::w\" w() -> (y)\nbuffer b0 @y output \
+    f32[4]\ntask t0: w() -> (b0[..])\nworker w0: t0\n";
     assert!(through(program, &["check", "-"]).contains("accepted p: 1 tasks on 1 workers"));
     let json = through(program, &["dump", "program", "-", "--format", "json"]);
     assert!(through(&json, &["check", "-"]).contains("accepted p: 1 tasks on 1 workers"));
@@ -85,7 +86,8 @@ fn check(instruction: &str, call: &str, options: &[&str]) -> (Option<i32>, Strin
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("p.amk");
     let text = format!(
-        "program @\"p\\naccepted \\u001b[2Kq\"\ninstruction i0 {instruction}\nbuffer b0 @x input f32[8]\nbuffer b1 @w weight f32[16, 8]\n\
+        "program @\"p\\naccepted \\u001b[2Kq\"\ninstruction i0 {instruction}\nbuffer b0 @x input \
+        f32[8]\nbuffer b1 @w weight f32[16, 8]\n\
          buffer b2 @y output f32[16]\nbuffer b3 @long output f32[9999]\ntask t0: {call}\nworker w0: t0\n"
     );
     let unused = if call.contains("b3") { "buffer b2 @y output" } else { "buffer b3 @long output" };

@@ -114,7 +114,8 @@ pub enum GenerateError {
     EmptyPrompt,
     /// The prompt is longer than the context.
     #[error(
-        "the prompt has {tokens} tokens, but the context has {positions} positions; shorten the prompt or raise --context"
+        "the prompt has {tokens} tokens, but the context has {positions} positions; shorten the \
+        prompt or raise --context"
     )]
     PromptTooLong {
         /// Tokens of the prompt.

@@ -63,7 +63,8 @@ pub enum CacheError {
     },
     /// No source gave the model.
     #[error(
-        "{model} is not in the cache, and no source gave it ({}); put its config.json, model.safetensors and tokenizer.json, \
+        "{model} is not in the cache, and no source gave it ({}); put its config.json, \
+        model.safetensors and tokenizer.json, \
          or its .gguf file, into {}",
         attempts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         folder.display()

@@ -57,7 +57,8 @@ impl<'a> Parts<'a> {
         match self.metadata.get(KEY) {
             Some(_) if self.metadata.is_text(KEY, "gpt2") => Ok(()),
             Some(other) => Err(self.invalid(format!(
-                "the embedded tokenizer {other} is not supported, only \"gpt2\"; put the model's tokenizer.json into the \
+                "the embedded tokenizer {other} is not supported, only \"gpt2\"; put the model's \
+                tokenizer.json into the \
                  same folder"
             ))),
             None => Err(self.invalid("there is no embedded tokenizer")),
@@ -75,7 +76,8 @@ impl<'a> Parts<'a> {
         let name = name.ok_or_else(|| self.invalid(format!("metadata `{KEY}` is missing")))?;
         pre_tokenizer(name).ok_or_else(|| {
             self.invalid(format!(
-                "the embedded tokenizer cuts text by {name:?}, which is not known; put the model's tokenizer.json into the \
+                "the embedded tokenizer cuts text by {name:?}, which is not known; put the \
+                model's tokenizer.json into the \
                  same folder"
             ))
         })

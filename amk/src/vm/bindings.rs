@@ -19,7 +19,8 @@ pub struct Bindings {
 /// A bound layout has another constant than the program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{path}` is {program} in the program, but {bound} is bound to it; lower the program for `bindings.complete(instance)`, \
+    "`{path}` is {program} in the program, but {bound} is bound to it; lower the program for \
+    `bindings.complete(instance)`, \
      which takes what the instance leaves out from the layout, or write `{path} = {bound}` in `instances(..)`"
 )]
 pub struct OtherConstant {

@@ -241,7 +241,8 @@ fn table(args: &Args, tallies: &[(String, Tally, f64)], sum: &Tally) {
     let (verifying, exploring) = (sum.verifying.as_secs_f64(), sum.exploring.as_secs_f64());
     let (slowest, number) = (sum.slowest.0.as_secs_f64(), sum.slowest.1);
     println!(
-        "seed {}, {all:.1} s: verifier {verifying:.1} s, oracle {exploring:.1} s of {} threads; the verifier took {slowest:.4} s for {number}",
+        "seed {}, {all:.1} s: verifier {verifying:.1} s, oracle {exploring:.1} s of {} threads; \
+        the verifier took {slowest:.4} s for {number}",
         args.seed, args.threads
     );
 }

@@ -239,7 +239,8 @@ impl Decoder {
         let dim = |name: &str| self.model.instance.dims[name];
         let DeviceSchedule { workers, run, splits, .. } = self.schedule;
         format!(
-            "HIDDEN = {}, FFN = {}, VOCAB = {}, {} x {} heads of {}, {} turned; {workers} workers, {} splits, runs of {run}",
+            "HIDDEN = {}, FFN = {}, VOCAB = {}, {} x {} heads of {}, {} turned; {workers} \
+            workers, {} splits, runs of {run}",
             dim("HIDDEN"),
             dim("FFN"),
             dim("VOCAB"),

@@ -52,7 +52,8 @@ impl Row {
 }
 
 /// Note for a step faster than the ceiling allows.
-const ABOVE_CEILING: &str = "more than 100%: the ceiling is the rate of memory, and weights that stay in the processor's caches \
+const ABOVE_CEILING: &str = "more than 100%: the ceiling is the rate of memory, and weights that \
+    stay in the processor's caches \
 from step to step are read faster; or something else slowed the machine down while the ceiling was measured\n";
 
 /// Returns the note that these rows need.

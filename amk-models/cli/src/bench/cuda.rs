@@ -62,7 +62,8 @@ impl Bench {
         if self.shows_text() {
             let Report { target, ceiling_gb_per_s, steps, samples, .. } = report;
             print(&format!(
-                "{target}: bare ring {ceiling_gb_per_s:.0} GB/s; time of a token in launches of {steps} steps, {samples} of each in turn\n"
+                "{target}: bare ring {ceiling_gb_per_s:.0} GB/s; time of a token in launches of \
+                {steps} steps, {samples} of each in turn\n"
             ))?;
             print(&report.table())?;
             for why in &report.no_peers {

@@ -25,7 +25,8 @@ pub(crate) struct Bench {
     #[command(flatten)]
     subjects: SubjectArgs,
     /// Steps to time; on a GPU, steps of a launch.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Where to run.
     #[arg(long, default_value = "cpu")]

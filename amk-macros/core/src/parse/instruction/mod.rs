@@ -21,7 +21,8 @@ const KEYS: [&str; 7] = ["op", "shape", "tile", "task", "multiples", "cuda", "cr
 
 /// Macros that every module sees: a companion of that name would hide them, or be ambiguous with
 /// them.
-const STD_MACROS: &str = "assert assert_eq assert_ne bench cfg column compile_error concat dbg debug_assert debug_assert_eq \
+const STD_MACROS: &str = "assert assert_eq assert_ne bench cfg column compile_error concat dbg \
+    debug_assert debug_assert_eq \
     debug_assert_ne derive env eprint eprintln file format format_args global_allocator include include_bytes \
     include_str is_x86_feature_detected line matches module_path option_env panic print println stringify test \
     thread_local todo unimplemented unreachable vec write writeln";
