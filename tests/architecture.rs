@@ -69,8 +69,8 @@ fn against_order(metadata: &Value) -> Vec<String> {
     found
 }
 
-/// Crates linked into a workspace crate: all it needs, but not what a procedural macro needs to run
-/// in the compiler.
+/// Crates linked into a workspace crate: its dependencies, without the ones that a procedural macro
+/// needs in the compiler.
 fn linked(metadata: &Value, root: &str) -> BTreeSet<String> {
     let package = |id: &str| {
         metadata["packages"]

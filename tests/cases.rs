@@ -1,6 +1,6 @@
-//! `cases/dependency_cases.json` and `cases/queue_cases.json`: grids of tasks, what they signal and
-//! wait for, and the edges and counts that follow; the second has also the queues of the CTAs and
-//! how many of these are resident.
+//! `cases/dependency_cases.json` and `cases/queue_cases.json`: grids of tasks, their signals and
+//! waits, and the edges and counts that follow; the second has also the queues of the CTAs and how
+//! many of these are resident.
 //!
 //! Each case becomes a program in which a task writes its own element and reads the elements of the
 //! tasks it depends on. Routing that a real run decides (the mixture of experts) is in the case

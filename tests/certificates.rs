@@ -81,7 +81,7 @@ fn the_checker_accepts_what_the_verifier_certifies() {
     assert!(accepted > 1_000, "{accepted}");
 }
 
-/// A certificate of a safe program, held against what a mutation has made unsafe.
+/// A certificate of a safe program, checked against an unsafe mutant.
 #[test]
 fn a_certificate_of_another_program_shows_nothing() {
     let (mut mutants, mut harmless) = (0, 0);

@@ -1,4 +1,4 @@
-//! The CUDA VM. What needs no GPU runs everywhere: plans of the declared models pass the verifier,
+//! The CUDA VM. Tests without a GPU run everywhere: plans of the declared models pass the verifier,
 //! their images mean the same tasks, and the device code compiles for every target where NVRTC is
 //! there. The rest says "skipped" without a GPU.
 

@@ -1,8 +1,7 @@
-//! The programs of the device on the CPU: what the workers of a GPU compute, task by task, without
-//! a GPU.
+//! Device programs on the CPU: the work of a GPU's workers, task by task, without a GPU.
 //!
-//! A plan is right where its program gives what the annotated function gives, within what rounding
-//! its packets to bf16 does; and where any order that its waits and packets allow gives the bits of
+//! A plan is right if its program agrees with the annotated function, within the error of rounding
+//! its packets to bf16; and if any order that its waits and packets allow agrees bit for bit with
 //! its calls one after the other.
 
 use amk::ir::verify::verify;
@@ -115,7 +114,8 @@ fn what_only_device_programs_call_keeps_to_its_formulas() {
     }
 }
 
-/// The plans of declared instances for every target call only what is linked, as it is.
+/// The plans of declared instances for every target only call linked functions, with matching
+/// signatures.
 #[test]
 fn device_programs_call_linked_functions_as_they_are() {
     let registry = Registry::linked().expect("the registry");

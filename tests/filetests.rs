@@ -1,4 +1,4 @@
-//! Filetests: each `.amk` file says on its lines what is wrong with them.
+//! Filetests: each `.amk` file states the expected violations on its lines.
 //!
 //! `; error: AMK0302 race on ..` at the end of a line expects a violation of that code at the line,
 //! with that text in its headline; a text that cannot be read says `; error: ` and a part of the
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A line, from 1, and what is wrong there.
+/// A line, from 1, and its violation.
 type Finding = (u32, String);
 
 const MARK: &str = "; error: ";

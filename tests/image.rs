@@ -61,7 +61,7 @@ impl Case {
         image.check(&self.verified, &self.plan).err().map(|error| error.to_string())
     }
 
-    /// The kind of a record: its instruction, with what it makes of its output.
+    /// The kind of a record: its instruction, and the use of its output.
     fn kind(record: &Record) -> (u32, u32) {
         let op = u32::from(record.op);
         (op, if op == abi::OP_GEMV { record.shape >> abi::GEMV_OUTPUT_BIT & 3 } else { 0 })

@@ -93,7 +93,7 @@ fn harmless(model: &Model, mutant: Program, mutation: &Mutation) -> bool {
     true
 }
 
-/// One worker, and no counters: what the program means.
+/// One worker, and no counters: the meaning of the program.
 fn in_eager_order(mut program: Program) -> Program {
     for task in &mut program.tasks {
         task.waits.clear();

@@ -4,7 +4,7 @@ use amk_tests::generate::{self, Rng, Size};
 use amk_tests::oracle::{self, Launch, Verdict, judge};
 use amk_tests::soundness::Family;
 
-/// A program of copies: `t0` writes `x[0..2]`, `t1` writes `x[2..4]`, `t2` reads what `read` says
+/// A program of copies: `t0` writes `x[0..2]`, `t1` writes `x[2..4]`, `t2` reads the region `read`
 /// and writes `y`.
 fn two_producers(steps: &str, producers: [&str; 2], read: &str, queues: &str) -> Verdict {
     judge(&format!(
@@ -89,7 +89,7 @@ fn memory_is_checked_in_eager_order() {
     expect(two_producers("barrier", SHARED, "b0[..]) -> (b0[0..2]) wait e0[0] >= 2", THREE), "overlap");
 }
 
-/// `t0` writes `b`, `t1` writes `c` over its second element, `t2` reads what `last` says.
+/// `t0` writes `b`, `t1` writes `c` over its second element, `t2` reads the region `last`.
 fn arena(last: &str) -> Verdict {
     judge(&format!(
         r#"program @arena
@@ -182,7 +182,7 @@ task t2: copy(b1[..]) -> (b2[..]) wait e0 >= WANT
 worker w0: t0
 worker w1: t1 t2
 "#;
-    // Nobody reads what t0 writes, so that it is steps ahead harms nobody.
+    // Nothing reads t0's writes, so its lead of several steps is harmless.
     expect(judge(&program.replace("WANT", "2")), "safe");
     let reader = program.replace("copy(x)", "copy(x, s)").replace("copy(b1[..])", "copy(b1[..], b0[..])");
     expect(judge(&reader.replace("WANT", "2")), "race");

@@ -309,7 +309,7 @@ fn program(draw: &mut Draw) -> Program {
     program
 }
 
-/// Makes references, shapes and tiles such that the order of tasks is what is left to judge.
+/// Makes references, shapes and tiles valid, so that only the order of tasks is left to judge.
 fn make_tame(program: &mut Program, draw: &mut Draw) {
     program.positions = 1 + draw.below(3) as u32;
     program.limits = Limits::default();

@@ -1,5 +1,5 @@
-//! Programs with tables: accepted exactly if every routing is safe, but for what the verifier's
-//! head comment says it refuses.
+//! Programs with tables: accepted exactly if every routing is safe, except for the refusals listed
+//! in the verifier's head comment.
 //!
 //! The large run is
 //! `cargo run --release -p amk-tests --bin soundness -- --routed --programs 300000`.

@@ -1,5 +1,5 @@
-//! Device schedules: every legal one gives a safe program, and the cost model keeps to what cannot
-//! be otherwise.
+//! Device schedules: every legal one yields a safe program, and the cost model obeys its
+//! invariants.
 
 use amk::ir::verify::verify;
 use amk_bench::tune::neighbours;

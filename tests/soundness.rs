@@ -132,7 +132,7 @@ fn every_mutant_is_rejected_or_harmless() {
     assert!(mutants > 5_000 && harmless < mutants / 2, "{mutants} mutants, {harmless} harmless");
 }
 
-/// A program that deadlocks, down to what deadlocks.
+/// A program that deadlocks, shrunk to the deadlock.
 #[test]
 fn shrinking_keeps_what_is_asked_for() {
     let deadlocks = |program: &Program| opinion(program).kind() == "deadlock";

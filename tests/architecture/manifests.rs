@@ -1,4 +1,4 @@
-//! Manifests declare what code names, and every file of tests is run.
+//! Manifests declare the crates that code names, and every file of tests is run.
 
 use super::metadata;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Certificates of small programs, made without clocks and without the verifier: each task of each
-//! position is withheld, and what cannot start is its trap. Everything is done word by word and
-//! instance by instance, as the definitions say it.
+//! position is withheld, and the tasks that cannot start are its trap. Everything follows the
+//! definitions literally, instance by instance.
 
 use amk_ir::certificate::{Certificate, Period, Proof, Trap};
 use amk_ir::{Exchange, Operand, Program, Queues, Steps, TaskId};

@@ -195,7 +195,7 @@ fn guided(args: &Args, bar: &ProgressBar) -> Tally {
 /// As many near misses are kept.
 const NEAR_MISSES: usize = 40;
 
-/// Runs some work on every thread, and adds up what they counted.
+/// Runs some work on every thread, and adds up the counts.
 fn threads(threads: u64, work: impl Fn() -> Tally + Sync) -> Tally {
     let mut sum = Tally::default();
     std::thread::scope(|scope| {

@@ -85,7 +85,7 @@ impl Draft<'_> {
         if positions > 1 && extent >= positions && self.rng.chance(60) {
             let ahead = self.rng.below(extent - positions + 1);
             if self.rng.chance(8) {
-                // Empty at position 0: what earlier positions left.
+                // Empty at position 0: elements from earlier positions.
                 return Interval { lo: Bound::fixed(0), hi: Bound::at_pos(0) };
             }
             let hi = Bound::at_pos(ahead + 1);

@@ -1,4 +1,4 @@
-//! The eager order, run in memory whose every cell knows what it holds.
+//! The eager order, run in memory whose every cell knows its contents.
 
 use super::cells::{Cells, elements, footprint, read_only};
 use super::source::{Kind, Operand, Source};
@@ -116,7 +116,7 @@ impl Run<'_> {
         }
     }
 
-    /// After a step the host reads the outputs, and what is kept must be there.
+    /// After a step the host reads the outputs, and kept buffers must be intact.
     fn end(&self, step: u64) -> Result<(), Reason> {
         for (id, buffer) in self.source.buffers.iter().enumerate().filter(|(_, buffer)| !read_only(buffer)) {
             let output = buffer.kind == Kind::Output;
@@ -137,7 +137,7 @@ impl Run<'_> {
     }
 }
 
-/// Within a call, what is written is apart from all other operands.
+/// Within a call, written regions are disjoint from all other operands.
 fn apart(source: &Source, cells: &Cells, operands: &[Operand], task: usize, position: u64) -> Result<(), Reason> {
     for (at, one) in operands.iter().enumerate() {
         let mine = footprint(source, cells, one, position, 0);

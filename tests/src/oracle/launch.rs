@@ -1,4 +1,4 @@
-//! A launch of some steps: its task instances, what each must find done, and who runs what.
+//! A launch of some steps: its task instances, their dependencies, and their workers.
 
 use super::cells::{Cells, elements, footprint};
 use super::eager::position;
@@ -85,7 +85,7 @@ pub struct Launch {
     pub touched: Vec<Touched>,
 }
 
-/// Who runs what in the launch.
+/// The workers of the launch and their tasks.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// A list a worker, with its members as a set.

@@ -37,7 +37,7 @@ use core::fmt;
 /// The oracle's verdict on a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Every execution computes what the eager order computes.
+    /// Every execution computes the same as the eager order.
     Safe,
     /// Some execution does not.
     Unsafe(Reason),
@@ -52,7 +52,7 @@ pub enum Reason {
     Text(String),
     /// The program has no meaning.
     Structure(String),
-    /// A task reads what nothing of this step wrote before it.
+    /// A task reads an element that this step has not written before it.
     Uninitialised(Fault),
     /// In the eager order already, a read finds a value of another buffer.
     Clobbered(Fault),
@@ -61,7 +61,7 @@ pub enum Reason {
         /// The output.
         buffer: usize,
     },
-    /// At the end of a step, what must be kept is overwritten through an alias.
+    /// At the end of a step, a kept buffer is overwritten through an alias.
     Lost {
         /// The buffer.
         buffer: usize,

@@ -21,7 +21,7 @@ pub struct Source {
     pub events: Vec<Vec<u64>>,
     /// The tasks in eager order.
     pub tasks: Vec<Task>,
-    /// Who runs what.
+    /// The tasks of each worker.
     pub queues: Queues,
 }
 
@@ -159,7 +159,7 @@ impl Bound {
     }
 }
 
-/// Who runs what.
+/// The tasks of each worker.
 #[derive(Clone, Debug)]
 pub enum Queues {
     /// A list of tasks a worker.

@@ -87,7 +87,7 @@ struct Launch {
     order: Order,
 }
 
-/// Who runs what.
+/// The tasks of each worker.
 enum Order {
     /// Of each instance: the one before it in its worker's queue.
     Static(Vec<Option<usize>>),

@@ -113,7 +113,7 @@ impl Builder<'_> {
         let used = task.routed_signals.iter().map(|signal| (signal.table, Some(signal.entry))).collect();
         let look = self.look(used);
         work.calls.extend(Some(look).filter(|call| !call.operands.is_empty()));
-        // A task signals a counter once: what it signals more often comes from tasks behind it.
+        // A task signals a counter once: further signals come from tasks behind it.
         let mut again = Vec::new();
         for signal in &task.routed_signals {
             let on = Element { event: signal.event, index: self.routing[signal.table.index()][signal.entry as usize] };

@@ -68,7 +68,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Adds what another counted.
+    /// Adds another's counts.
     pub fn add(&mut self, other: Self) {
         self.programs += other.programs;
         self.unsafe_programs += other.unsafe_programs;

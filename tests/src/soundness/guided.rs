@@ -1,5 +1,4 @@
-//! A search that goes on from what it has not seen before: programs that show something new are
-//! kept and changed further.
+//! A guided search: programs that show something new are kept and changed further.
 //!
 //! A novelty is a new pair of words about a program: its features, how far its workers run ahead,
 //! the oracle's verdict, the verifier's reasons. Accepted programs are preferred, and each that is
@@ -25,7 +24,7 @@ pub struct Guided {
     pools: [Vec<Program>; 2],
     /// Pairs of words seen.
     seen: FxHashSet<u64>,
-    /// By what is in the program: the near miss with most edits.
+    /// By features: the near miss with most edits.
     near: FxHashMap<u64, NearMiss>,
     /// The counts.
     pub tally: Tally,
@@ -153,8 +152,7 @@ impl Guided {
         }
     }
 
-    /// Near misses that together show what all of them show, at most so many, smaller than they
-    /// were found.
+    /// Near misses that together cover all features, at most so many, shrunk.
     pub fn near_misses(self, most: usize) -> Vec<NearMiss> {
         let mut left: Vec<NearMiss> = self.near.into_values().filter(|miss| !miss.edits.is_empty()).collect();
         left.sort_by_key(|miss| text::print(&miss.program));

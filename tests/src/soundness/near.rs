@@ -63,7 +63,7 @@ impl NearMiss {
     /// Takes the program of a printed near miss and its edits to the verifier and the oracle again.
     ///
     /// # Errors
-    /// What is not as it was.
+    /// The difference from the printed verdicts.
     pub fn replay(verifier: Verifier, printed: &str) -> Result<(), String> {
         let program = text::parse(printed).map_err(|error| error.to_string())?;
         let (codes, verdict) = (verifier(&program), opinion(&program));

@@ -40,7 +40,7 @@ pub struct Difference {
 pub struct Tally {
     /// By label.
     pub labels: BTreeMap<Label, Count>,
-    /// Programs and safe programs, by what is in them.
+    /// Programs and safe programs, by features.
     pub features: BTreeMap<&'static str, (u64, u64)>,
     /// Oracle's verdicts, by kind.
     pub verdicts: BTreeMap<&'static str, u64>,
@@ -74,7 +74,7 @@ impl Tally {
         tally
     }
 
-    /// Adds what another counted.
+    /// Adds another's counts.
     pub fn add(&mut self, other: Self) {
         for (label, count) in other.labels {
             let sum = self.labels.entry(label).or_default();
