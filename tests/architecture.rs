@@ -1,4 +1,5 @@
-//! The crates depend on each other one way, and `amk-ir` on next to nothing: read from `cargo metadata`.
+//! The crates depend on each other one way, and `amk-ir` on next to nothing: read from
+//! `cargo metadata`.
 
 mod book;
 mod manifests;
@@ -48,7 +49,7 @@ fn names<'a>(list: &'a Value, key: &str) -> impl Iterator<Item = &'a str> {
     list.as_array().into_iter().flatten().filter_map(move |item| item[&key].as_str())
 }
 
-/// What is against the order of the crates.
+/// Returns the dependencies against the order of the crates.
 fn against_order(metadata: &Value) -> Vec<String> {
     let place = |name: &str| ORDER.iter().position(|crate_name| *crate_name == name);
     let mut found = Vec::new();
@@ -69,7 +70,8 @@ fn against_order(metadata: &Value) -> Vec<String> {
     found
 }
 
-/// Crates linked into a workspace crate: all it needs, but not what a procedural macro needs to run in the compiler.
+/// Crates linked into a workspace crate: its dependencies, without the ones that a procedural macro
+/// needs in the compiler.
 fn linked(metadata: &Value, root: &str) -> BTreeSet<String> {
     let package = |id: &str| {
         metadata["packages"]

@@ -1,4 +1,5 @@
-//! Programs that once took minutes or gigabytes to check: each is decided soon, one way or the other.
+//! Programs that once took minutes or gigabytes to check: each is decided soon, one way or the
+//! other.
 
 use amk_ir::text::parse;
 use amk_ir::verify::check;

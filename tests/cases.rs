@@ -1,8 +1,10 @@
-//! `cases/dependency_cases.json` and `cases/queue_cases.json`: grids of tasks, what they signal and wait for, and the edges and
-//! counts that follow; the second has also the queues of the CTAs and how many of these are resident.
+//! `cases/dependency_cases.json` and `cases/queue_cases.json`: grids of tasks, their signals and
+//! waits, and the edges and counts that follow; the second has also the queues of the CTAs and how
+//! many of these are resident.
 //!
-//! Each case becomes a program in which a task writes its own element and reads those of the tasks it depends on. Routing that a real
-//! run decides (the mixture of experts) is in the case with its concrete counts.
+//! Each case becomes a program in which a task writes its own element and reads the elements of the
+//! tasks it depends on. Routing that a real run decides (the mixture of experts) is in the case
+//! with its concrete counts.
 
 use amk_ir::{
     Access, Buffer, BufferId, BufferKind, Call, DType, Element, EventTensor, Exchange, Instruction, Interval, Limits,
@@ -50,7 +52,7 @@ struct Event {
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 enum CaseQueues {
-    /// A list of its own for each CTA.
+    /// A separate list for each CTA.
     Static(Vec<Vec<Point>>),
     /// One list, from which a free CTA takes the next task.
     Ticket { ticket: Vec<Point> },
@@ -136,7 +138,8 @@ impl Case {
         }
     }
 
-    /// Pairs of tasks of which the second is reached from the first by waits and by the queues of CTAs.
+    /// Pairs of tasks of which the second is reached from the first by waits and by the queues of
+    /// CTAs.
     fn ordered(&self, waits: &BTreeSet<(Point, Point)>) -> BTreeSet<(Point, Point)> {
         let mut after: BTreeMap<Point, BTreeSet<Point>> = BTreeMap::new();
         let lists = match &self.queues {
@@ -299,7 +302,8 @@ fn the_oracle_decides_as_expected() {
     }
 }
 
-/// Derived counters cover every true dependency and nothing else, also where the case's own events do not.
+/// Derived counters cover every true dependency and nothing else, also where the case's own events
+/// do not.
 #[test]
 fn derivation_covers_exactly_the_dependencies() {
     for case in cases() {

@@ -1,4 +1,5 @@
-//! The checker of certificates against the oracle, on certificates that no verifier has made, and on those of the verifier.
+//! The certificate checker against the oracle, on certificates made without a verifier, and on the
+//! verifier's.
 
 use amk_checker::{Refusal, check};
 use amk_ir::certificate::Certificate;
@@ -13,9 +14,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What the checker says of a program with the certificate that no verifier has made.
+/// Checks a program with the certificate that is made without a verifier.
 fn judge(program: &Program) -> Result<(), Refusal> {
-    // Of what is no program there is no certificate: the checker sees that first.
+    // A text that is not a program has no certificate: the checker refuses it first.
     match check(program, &Default::default()) {
         Err(Refusal::Certificate(_)) => check(program, &naive::certificate(program)),
         other => other,
@@ -31,7 +32,7 @@ fn the_checker_accepts_what_is_safe() {
         let checker = judge(&program);
         *verdicts.entry(oracle.kind()).or_default() += 1;
         let agree = match oracle {
-            // Signatures, alignment and capacities are no part of a certificate.
+            // Signatures, alignment and capacities are not part of a certificate.
             Verdict::TooLarge | Verdict::Unsafe(Reason::Structure(_) | Reason::Text(_)) => true,
             // More than is safe is refused (L4).
             Verdict::Safe => checker.is_ok() || matches!(checker, Err(Refusal::MovingTickets(_))),
@@ -80,7 +81,7 @@ fn the_checker_accepts_what_the_verifier_certifies() {
     assert!(accepted > 1_000, "{accepted}");
 }
 
-/// A certificate of a safe program, held against what a mutation has made unsafe.
+/// A certificate of a safe program, checked against an unsafe mutant.
 #[test]
 fn a_certificate_of_another_program_shows_nothing() {
     let (mut mutants, mut harmless) = (0, 0);

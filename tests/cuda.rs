@@ -1,5 +1,6 @@
-//! The CUDA VM. What needs no GPU runs everywhere: plans of the declared models pass the verifier, their images mean the same
-//! tasks, and the device code compiles for every target where NVRTC is there. The rest says "skipped" without a GPU.
+//! The CUDA VM. Tests without a GPU run everywhere: plans of the declared models pass the verifier,
+//! their images mean the same tasks, and the device code compiles for every target where NVRTC is
+//! there. The rest says "skipped" without a GPU.
 
 mod faults;
 mod perplexity;
@@ -58,13 +59,14 @@ fn an_image_of_another_program_is_refused() {
     assert!(matches!(Image::build(&verified, &plan), Err(CudaError::Image { .. })));
 }
 
-/// Registers, spills, shared memory and yields on each target are frozen for one version of the compiler: `INSTA_UPDATE=always` and this
-/// test write them anew.
+/// Registers, spills, shared memory and yields on each target are frozen for one version of the
+/// compiler: `INSTA_UPDATE=always` and this test write them anew.
 #[test]
 fn the_device_code_compiles_for_every_target() {
     let mut table = String::new();
     for target in &TARGETS {
-        // The shape of the work depends on the model: heads of 64 and of 128 elements, 3, 8 and 2 queries a key head.
+        // The shape of the work depends on the model: heads of 64 and of 128 elements, 3, 8 and 2
+        // queries a key head.
         for (family, instance) in [KNOWN[0], KNOWN[1], KNOWN[4]] {
             let code = source::generate(&plan_of(family, instance, target), &VmOptions::default());
             match compile(&code, target.architecture) {
@@ -104,8 +106,9 @@ fn faults_compile_into_the_device_code() {
     }
 }
 
-/// Instructions of the kernel that let diverged lanes proceed. Where there is one, the compiler does not know that the lanes of a warp stay
-/// together, and the whole kernel is slower by a tenth (see `any` in `vm/ptx.cuh`).
+/// Instructions of the kernel that let diverged lanes proceed. Where there is one, the compiler
+/// does not know that the lanes of a warp stay together, and the whole kernel is slower by a tenth
+/// (see `any` in `vm/ptx.cuh`).
 fn yields(cubin: &[u8]) -> usize {
     const YIELD: u64 = 0x946; // the low 12 bits, from Volta on
     let file = object::File::parse(cubin).expect("a cubin is an ELF file");
@@ -115,12 +118,12 @@ fn yields(cubin: &[u8]) -> usize {
     code.as_chunks().0.iter().filter(|instruction| opcode(instruction) == YIELD).count()
 }
 
-/// What ptxas says that the kernel takes.
+/// The registers and memory that ptxas reports for the kernel.
 fn resources(log: &str) -> String {
     let kernel = log.split("Compiling entry function 'amk_vm'").nth(1).unwrap_or(log);
     let number = |before: &str| -> &str {
-        let told = kernel.split(before).next().filter(|text| text.len() < kernel.len()).unwrap_or("? ");
-        told.trim_end().rsplit(' ').next().unwrap_or("?")
+        let value = kernel.split(before).next().filter(|text| text.len() < kernel.len()).unwrap_or("? ");
+        value.trim_end().rsplit(' ').next().unwrap_or("?")
     };
     format!(
         "{} registers, {} bytes stored and {} loaded in spills, {} bytes of shared memory",
@@ -142,7 +145,8 @@ struct Case {
     tokens: Vec<u32>,
 }
 
-/// bf16 on the GPU against transformers in fp32: fed the golden tokens, the choice is the same but where two logits are close.
+/// bf16 on the GPU against transformers in fp32: fed the golden tokens, the choice is the same but
+/// where two logits are close.
 #[test]
 fn smollm2_on_the_gpu_gives_the_tokens_of_transformers() {
     let _alone = gpu::alone();

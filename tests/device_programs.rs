@@ -1,8 +1,7 @@
-//! The programs of the device on the CPU: what the workers of a GPU compute, task by task, without
-//! a GPU.
+//! Device programs on the CPU: the work of a GPU's workers, task by task, without a GPU.
 //!
-//! A plan is right where its program gives what the annotated function gives, within what rounding
-//! its packets to bf16 does; and where any order that its waits and packets allow gives the bits of
+//! A plan is right if its program agrees with the annotated function, within the error of rounding
+//! its packets to bf16; and if any order that its waits and packets allow agrees bit for bit with
 //! its calls one after the other.
 
 use amk::ir::verify::verify;
@@ -67,7 +66,7 @@ fn in_any_order(decoder: &Decoder, plan: &Plan, modes: &[Mode]) -> Vec<Vec<f32>>
     expected
 }
 
-/// The largest error in deviations: of what rounding every value to bf16 does to a logit.
+/// The largest error, in deviations caused by rounding every value to bf16.
 fn error(decoder: &Decoder, logits: &[Vec<f32>]) -> f64 {
     let expected = decoder.expected(1).expect("bindings").expect("formulas");
     let (error, step) = expected.error(&logits.to_vec());
@@ -116,7 +115,8 @@ fn what_only_device_programs_call_keeps_to_its_formulas() {
     }
 }
 
-/// The plans of declared instances for every target call only what is linked, as it is.
+/// The plans of declared instances for every target only call linked functions, with matching
+/// signatures.
 #[test]
 fn device_programs_call_linked_functions_as_they_are() {
     let registry = Registry::linked().expect("the registry");
@@ -134,7 +134,7 @@ fn device_programs_call_linked_functions_as_they_are() {
     }
 }
 
-/// What a planner might do wrong, in every task where it can.
+/// A fault that a planner might have, injected into every task where it can occur.
 type Fault = (&'static str, fn(&mut Program));
 
 /// Calls `change` on the operands and parameters of each call of an instruction.
@@ -278,7 +278,8 @@ proptest! {
     ) {
         let rotary = if partial { head / 2 } else { head };
         let dims = dims(&[
-            ("VOCAB", 8 * vocab), ("HIDDEN", 32 * hidden), ("LAYERS", layers), ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
+            ("VOCAB", 8 * vocab), ("HIDDEN", 32 * hidden), ("LAYERS", layers),
+            ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
             ("HEAD_DIM", head), ("ROTARY", rotary), ("FFN", 32 * ffn + if odd { 8 } else { 0 }), ("CONTEXT", 400),
         ]);
         let schedule = DeviceSchedule { workers, run, splits, fusion, exchange, ..schedule() };

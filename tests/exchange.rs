@@ -72,8 +72,8 @@ fn a_decoders_events_are_its_publishing_phases() {
             if !fusion {
                 continue;
             }
-            // Nobody waits before the first event, and no probe does. With counters neither does
-            // who reads what its own worker holds.
+            // No task waits before the first event, and no probe does. With counters neither does a
+            // task that reads its own worker's data.
             let first = ops[0].iter().next().copied().expect("an op");
             let own: &[&str] = if exchange == DeviceExchange::Counters { &["best"] } else { &[] };
             for task in &program.tasks {

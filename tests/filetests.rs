@@ -1,11 +1,13 @@
-//! Filetests: each `.amk` file says on its lines what is wrong with them.
+//! Filetests: each `.amk` file states the expected violations on its lines.
 //!
-//! `; error: AMK0302 race on ..` at the end of a line expects a violation of that code at the line, with that text in its
-//! headline; a text that cannot be read says `; error: ` and a part of the cause. A file without such a comment is accepted.
+//! `; error: AMK0302 race on ..` at the end of a line expects a violation of that code at the line,
+//! with that text in its headline; a text that cannot be read says `; error: ` and a part of the
+//! cause. A file without such a comment is accepted.
 //!
-//! A file that starts with `; test lower` or `; test schedule` is a graph. It is checked and lowered
-//! for each of its instances. Findings stand at the line of their call, or at the instance. Without
-//! any, the programs or the decisions of the schedule stand as comments behind `; expected:`.
+//! A file that starts with `; test lower` or `; test schedule` is a graph. It is checked and
+//! lowered for each of its instances. Findings stand at the line of their call, or at the instance.
+//! Without any, the programs or the decisions of the schedule stand as comments behind
+//! `; expected:`.
 //!
 //! `AMK_BLESS=1 cargo test -p amk-tests filetests::` writes the comments anew.
 
@@ -20,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A line, from 1, and what is wrong there.
+/// A line, from 1, and its violation.
 type Finding = (u32, String);
 
 const MARK: &str = "; error: ";
@@ -35,7 +37,7 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// What a file of a graph is a test of.
+/// The pass that a graph file tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tested {
     Lower,
@@ -65,7 +67,7 @@ fn without_marks(text: &str) -> String {
     text.lines().map(|line| line.split(MARK).next().unwrap_or("").trim_end().to_owned() + "\n").collect()
 }
 
-/// What is wrong with a text, and the output of a graph's.
+/// Returns the findings on a text, and a graph's output.
 fn found(text: &str) -> (Vec<Finding>, String) {
     match tested(text) {
         Some(tested) => found_in_graph(split(text).0, tested),
@@ -305,7 +307,7 @@ fn wording_keeps_the_rules_of_the_house() {
             assert!(!message.help.is_empty() && !message.help.contains('\n'), "{place}");
             for text in message.notes.iter().chain([&message.headline, &message.help]) {
                 assert_eq!(text.matches('`').count() % 2, 0, "{place}");
-                // What stands in backticks is the user's.
+                // Text in backticks is the user's.
                 let own: String = text.split('`').step_by(2).collect();
                 let named = INTERNAL.iter().find(|name| own.contains(*name));
                 assert!(named.is_none(), "{named:?} in {place}");

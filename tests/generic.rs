@@ -1,5 +1,5 @@
-//! Generic tasks on the GPU: every call by its instruction's own device body. Plans, images and device code need no GPU; the rest
-//! says "skipped" without one.
+//! Generic tasks on the GPU: every call by its instruction's own device body. Plans, images and
+//! device code need no GPU; the rest says "skipped" without one.
 
 use crate::gpu;
 use amk::ir::graph::Instance;
@@ -47,11 +47,7 @@ fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks
                 plan.tasks.len(),
                 plan.phases.len()
             );
-            assert_eq!(
-                generic > 0,
-                precision == Precision::F32,
-                "{name}: only with f32 every call is a task of its own"
-            );
+            assert_eq!(generic > 0, precision == Precision::F32, "{name}: only with f32 every call is a separate task");
             let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{name}: {rejected}"));
             let image = Image::build(&verified, &plan).expect("the image should be the program");
             assert_eq!(image.records.len(), plan.program.tasks.len());
@@ -147,7 +143,8 @@ proptest! {
     ) {
         let family = &FAMILIES[family];
         let dims = [
-            ("VOCAB", 8 * vocab), ("HIDDEN", 4 * hidden), ("LAYERS", layers), ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
+            ("VOCAB", 8 * vocab), ("HIDDEN", 4 * hidden), ("LAYERS", layers),
+            ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
             ("HEAD_DIM", 2 * half), ("ROTARY", 2 * half), ("FFN", 4 * ffn), ("CONTEXT", 200),
         ];
         let mut instance = family.kernel.graph().expect("a graph").instances[0].clone();
@@ -190,14 +187,14 @@ fn chosen(token: Token, w: &Table) -> (Tensor, Token) {
     (logits, next)
 }
 
-/// Gives a number of logits that is no multiple of 8.
+/// Gives a number of logits that is not a multiple of 8.
 #[megakernel(dims(VOCAB, HIDDEN), instances(odd(VOCAB = 63, HIDDEN = 32)))]
 #[expect(dead_code, reason = "only its graph is planned")]
 fn uneven(token: Token, w: &Table) -> Tensor {
     linear(&embed(&w.table, token), &w.table)
 }
 
-/// Looks up a token that it has chosen itself.
+/// Embeds a token that it has chosen itself.
 #[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 1024, HIDDEN = 48)))]
 fn twice(token: Token, w: &Table) -> Tensor {
     let x = embed(&w.table, token);

@@ -1,4 +1,4 @@
-//! The text of graphs: what is printed reads back, and no text makes the reader panic.
+//! The text of graphs: printed text reads back, and no text makes the reader panic.
 
 use amk::ir::expr::{Expr, Op};
 use amk::ir::graph::{

@@ -82,14 +82,14 @@ impl Case {
         Self { name: format!("{instance} {exchange:?} {precision:?}"), plan, verified, image }
     }
 
-    /// What the check says of a changed image; `None` where it accepts it.
+    /// Returns the refusal of a changed image; `None` where it is accepted.
     fn refusal(&self, change: impl FnOnce(&mut Image)) -> Option<String> {
         let mut image = self.image.clone();
         change(&mut image);
         image.check(&self.verified, &self.plan).err().map(|error| error.to_string())
     }
 
-    /// The kind of a record: its instruction, with what it makes of its output.
+    /// The kind of a record: its instruction, and the use of its output.
     fn kind(record: &Record) -> (u32, u32) {
         let kind = u32::from(record.op);
         (kind, if kind == op("GEMV") { record.shape >> GEMV_OUTPUT_BIT & 3 } else { 0 })
@@ -109,7 +109,7 @@ impl Case {
 
 /// Without biases and norms of heads, with norms of heads, with biases.
 const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
-/// Rows that are no multiple of 32: the residual is adopted from generic tasks.
+/// Rows that are not multiples of 32: the residual is adopted from generic tasks.
 const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
 /// Heads that fused attention does not compute.
 const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 96), ("ROTARY", 96)];
@@ -181,18 +181,18 @@ fn every_changed_field_of_every_kind_of_record_is_refused_by_name() {
             for field in &FIELDS {
                 for other in others(&case, at, field) {
                     changes += 1;
-                    let said = case.refusal(|image| (field.2)(&mut image.records[at], other));
+                    let refusal = case.refusal(|image| (field.2)(&mut image.records[at], other));
                     let record = case.image.records[at];
                     let what = || format!("{}: {} {} -> {other} in {record:?}", case.name, field.0, (field.1)(&record));
-                    match said {
+                    match refusal {
                         None => accepted.push(what()),
-                        Some(said) if names(&said, field.0) => {}
-                        Some(said) => unnamed.push(format!("{}: {said}", what())),
+                        Some(refusal) if names(&refusal, field.0) => {}
+                        Some(refusal) => unnamed.push(format!("{}: {refusal}", what())),
                     }
                 }
             }
-            let said = case.refusal(|image| image.records[at].reserved = 1);
-            assert!(said.is_some_and(|said| said.contains("`reserved`")), "{}", case.name);
+            let refusal = case.refusal(|image| image.records[at].reserved = 1);
+            assert!(refusal.is_some_and(|refusal| refusal.contains("`reserved`")), "{}", case.name);
         }
         println!("{}: {} records of the instructions {kinds:?}, {changes} changes", case.name, samples.len());
     }
@@ -201,14 +201,14 @@ fn every_changed_field_of_every_kind_of_record_is_refused_by_name() {
     assert!(unnamed.is_empty(), "{} not by name:\n{}", unnamed.len(), some(&unnamed));
 }
 
-/// Whether a refusal names the field, perhaps with others that mean something together, or says
-/// what the program has instead of what they mean.
-fn names(said: &str, field: &str) -> bool {
+/// Whether a refusal names the field, perhaps with others that mean something together, or shows
+/// the program's value instead of theirs.
+fn names(refusal: &str, field: &str) -> bool {
     match field {
         // Of another instruction or form, the first field that does not fit is named.
-        "op" | "shape" => said.contains('`'),
-        _ if said.contains("the program has") => true,
-        _ => said.split('`').any(|quoted| quoted.split(", ").any(|name| name == field)),
+        "op" | "shape" => refusal.contains('`'),
+        _ if refusal.contains("the program has") => true,
+        _ => refusal.split('`').any(|quoted| quoted.split(", ").any(|name| name == field)),
     }
 }
 
@@ -405,7 +405,7 @@ fn every_changed_entry_of_every_table_is_refused() {
         for (name, change) in &changes {
             match case.refusal(change) {
                 None => accepted.push(format!("{}: {name}", case.name)),
-                Some(said) => assert!(said.contains('`'), "{}: {name}: {said}", case.name),
+                Some(refusal) => assert!(refusal.contains('`'), "{}: {name}: {refusal}", case.name),
             }
         }
         println!("{}: {} changes", case.name, changes.len());

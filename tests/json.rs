@@ -14,7 +14,8 @@ use std::path::Path;
 
 const BOGUS: &str = "stpe";
 
-/// The value with a bogus field in one of its objects, for each of them; of the elements of a list the first of each form will do.
+/// The value with a bogus field in one of its objects, for each of them; of the elements of a list
+/// the first of each form will do.
 fn with_a_bogus_field(value: &Value) -> Vec<Value> {
     let (mut out, mut seen) = (Vec::new(), BTreeSet::new());
     let mut paths = vec![String::new()];
@@ -25,7 +26,8 @@ fn with_a_bogus_field(value: &Value) -> Vec<Value> {
                     path.split('/').map(|step| if step.parse::<usize>().is_ok() { "*" } else { step }).collect();
                 let keys: Vec<String> = fields.keys().cloned().collect();
                 let is_new = seen.insert((form.join("/"), keys));
-                // Names of fields have no character that JSON pointers escape, but names of flags and tiles may have.
+                // Names of fields have no character that JSON pointers escape, but names of flags
+                // and tiles may have.
                 paths.extend(fields.keys().map(|key| format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"))));
                 if !is_new {
                     continue;
@@ -50,7 +52,8 @@ fn each_object_refuses(value: &Value, read: impl Fn(&str) -> Result<(), String>)
     for changed in &bogus {
         let error = read(&changed.to_string()).expect_err(&changed.to_string());
         named += usize::from(error.contains(BOGUS));
-        // In a map any name is good, but the value is none; what stands beside a variant is not looked at.
+        // A map accepts any name, but the value is missing; other members next to a variant are
+        // ignored.
         let other = error.starts_with("invalid type: null") || error.starts_with("expected value");
         assert!(error.contains(BOGUS) || other, "{error}");
     }

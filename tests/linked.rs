@@ -1,4 +1,4 @@
-//! What lowering makes calls functions as they are, whatever the schedule.
+//! Lowered programs call functions with the operands that they take, whatever the schedule.
 
 use amk::Megakernel;
 use amk::registry::Registry;

@@ -1,5 +1,5 @@
-//! All tests of this crate in one binary, so that everything is linked once. A file is a module, and
-//! its name is the filter: `cargo test -p amk-tests soundness::`.
+//! All tests of this crate in one binary, so that everything is linked once. A file is a module,
+//! and its name is the filter: `cargo test -p amk-tests soundness::`.
 
 mod architecture;
 mod bounded;

@@ -1,4 +1,5 @@
-//! What is measured on a GPU: traces, schedules that are exchanged, the read ceiling. Says "skipped" without one.
+//! Measurements on a GPU: traces, exchanged schedules, the read ceiling. Prints "skipped" without
+//! one.
 
 use crate::gpu;
 use amk_bench::relative_error;
@@ -84,19 +85,19 @@ fn another_schedule_gives_the_same_logits() {
         DeviceSchedule { exchange: DeviceExchange::Counters, ..own },
         DeviceSchedule { exchange: DeviceExchange::Barrier, ..own },
     ] {
-        let beside = vm.beside(kernel, instance, &cubins(), schedule).expect("it should compile");
-        let mut beside = beside.expect("the weights stay where they are");
-        assert_eq!(beside.schedule(), schedule);
+        let shared = vm.beside(kernel, instance, &cubins(), schedule).expect("it should compile");
+        let mut shared = shared.expect("the weights stay where they are");
+        assert_eq!(shared.schedule(), schedule);
         // Again with counters that have counted, after a launch that ended early.
         for _ in 0..2 {
-            assert!(logits(&mut beside) == expected, "{schedule:?} changes no bit");
-            let first = beside.run(&[1], 0, 1, &RunOptions::default(), &mut |_| {}).expect("the launch should end");
+            assert!(logits(&mut shared) == expected, "{schedule:?} changes no bit");
+            let first = shared.run(&[1], 0, 1, &RunOptions::default(), &mut |_| {}).expect("the launch should end");
             let stops = RunOptions { stops: first.tokens, ..RunOptions::default() };
-            assert_eq!(beside.run(&[1], 0, 9, &stops, &mut |_| {}).expect("the launch should end").tokens.len(), 1);
+            assert_eq!(shared.run(&[1], 0, 9, &stops, &mut |_| {}).expect("the launch should end").tokens.len(), 1);
         }
         let draws = RunOptions { temperature: 1.0, top_k: 40, top_p: 0.9, seed: 7, ..RunOptions::default() };
         let draw = |vm: &mut Vm| vm.run(&[1], 0, 50, &draws, &mut |_| {}).expect("the launch should end").tokens;
-        assert_eq!(draw(&mut beside), draw(&mut vm), "{schedule:?}: filtered draws");
+        assert_eq!(draw(&mut shared), draw(&mut vm), "{schedule:?}: filtered draws");
     }
     let split = DeviceSchedule { splits: 2, ..own };
     let other = vm.beside(kernel, instance, &cubins(), split).expect("it should compile");

@@ -1,5 +1,5 @@
-//! Models against what Hugging Face transformers computes, and against themselves: the annotated function and the CPU VM agree
-//! bit for bit, whatever the number of workers, the order and the delays.
+//! Models against Hugging Face transformers, and against themselves: the annotated function and the
+//! CPU VM agree bit for bit, whatever the number of workers, the order and the delays.
 
 use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule};
 use amk::ir::verify::verify;

@@ -1,6 +1,8 @@
-//! Mutations of the models' own lowerings: every mutant is rejected, or the oracle and the CPU VM in adversarial orders find it harmless.
+//! Mutations of the models' own lowerings: every mutant is rejected, or the oracle and the CPU VM
+//! in adversarial orders find it harmless.
 //!
-//! The fast test draws some mutants of each class; `cargo test --release -p amk-tests mutations:: -- --ignored` makes them all.
+//! The fast test draws some mutants of each class;
+//! `cargo test --release -p amk-tests mutations:: -- --ignored` makes them all.
 
 use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule};
 use amk::ir::verify::verify;
@@ -37,12 +39,13 @@ fn schedules() -> [Schedule; 3] {
     ]
 }
 
-/// What became of mutants.
+/// The outcomes of mutants.
 #[derive(Default, Debug, Clone, Copy)]
 struct Fates {
     rejected: u32,
     harmless: u32,
-    /// Accepted as programs, but their calls do not fit the instructions' shapes, which the VM finds before it runs them.
+    /// Accepted as programs, but their calls do not fit the instructions' shapes, which the VM
+    /// finds before it runs them.
     misshapen: u32,
 }
 
@@ -76,8 +79,8 @@ fn judge(
     }
 }
 
-/// Runs a mutant in orders drawn at random, step by step and in one launch; every one must give the bits of its eager order. False
-/// where no VM takes it.
+/// Runs a mutant in orders drawn at random, step by step and in one launch; every one must give the
+/// bits of its eager order. False where no VM takes it.
 fn harmless(model: &Model, mutant: Program, mutation: &Mutation) -> bool {
     let Some(expected) = logits(model, in_eager_order(mutant.clone()), 0, 1) else {
         assert!(logits(model, mutant, 0, 1).is_none(), "{mutation} runs, but not in eager order");
@@ -90,7 +93,7 @@ fn harmless(model: &Model, mutant: Program, mutation: &Mutation) -> bool {
     true
 }
 
-/// One worker, and no counters: what the program means.
+/// One worker, and no counters: the meaning of the program.
 fn in_eager_order(mut program: Program) -> Program {
     for task in &mut program.tasks {
         task.waits.clear();
@@ -100,7 +103,8 @@ fn in_eager_order(mut program: Program) -> Program {
     program
 }
 
-/// The bits of the logits at the end of each launch of so many steps; `None` where the VM does not take the program.
+/// The bits of the logits at the end of each launch of so many steps; `None` where the VM does not
+/// take the program.
 fn logits(model: &Model, program: Program, seed: u64, steps: usize) -> Option<Vec<u32>> {
     let verified = verify(program).unwrap_or_else(|rejected| panic!("it should be safe: {rejected}"));
     let registry = Registry::linked().expect("instructions should have unique paths");

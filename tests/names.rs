@@ -1,4 +1,5 @@
-//! Names that try to forge lines: what is said of a program is said on our lines, whatever its names are.
+//! Names that try to forge lines: a report has the verifier's lines only, whatever a program's
+//! names are.
 
 use amk::registry::Registry;
 use amk::vm::Bindings;
@@ -11,7 +12,7 @@ use amk_models::model::FAMILIES;
 use std::fs;
 use std::path::Path;
 
-/// Ends its line, clears it, turns what follows round, and ends what quotes it.
+/// Ends its line, clears it, reverses the following text, and ends its quotation.
 const HOSTILE: &str = "x\n\u{1b}[2K\r\u{9b}31m\u{202e}\u{2028}\u{e0041}` \"accepted";
 
 fn rename(program: &mut Program) {

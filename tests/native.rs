@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Compiles `tests/device/NAME.cpp`, which includes the device's `file` as `NAME.inc`, with some macros defined. `None` without a C++
-/// compiler. The folder holds the program.
+/// Compiles `tests/device/NAME.cpp`, which includes the device's `file` as `NAME.inc`, with some
+/// macros defined. `None` without a C++ compiler. The folder holds the program.
 pub(crate) fn build(file: &str, name: &str, defines: &[&str]) -> Option<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().expect("a folder");
     let text = source::files().find(|(known, _)| *known == file).expect("the file").1;

@@ -4,7 +4,8 @@ use amk_tests::generate::{self, Rng, Size};
 use amk_tests::oracle::{self, Launch, Verdict, judge};
 use amk_tests::soundness::Family;
 
-/// A program of copies: `t0` writes `x[0..2]`, `t1` writes `x[2..4]`, `t2` reads what `read` says and writes `y`.
+/// A program of copies: `t0` writes `x[0..2]`, `t1` writes `x[2..4]`, `t2` reads the region `read`
+/// and writes `y`.
 fn two_producers(steps: &str, producers: [&str; 2], read: &str, queues: &str) -> Verdict {
     judge(&format!(
         r#"program @two
@@ -88,7 +89,7 @@ fn memory_is_checked_in_eager_order() {
     expect(two_producers("barrier", SHARED, "b0[..]) -> (b0[0..2]) wait e0[0] >= 2", THREE), "overlap");
 }
 
-/// `t0` writes `b`, `t1` writes `c` over its second element, `t2` reads what `last` says.
+/// `t0` writes `b`, `t1` writes `c` over its second element, `t2` reads the region `last`.
 fn arena(last: &str) -> Verdict {
     judge(&format!(
         r#"program @arena
@@ -181,7 +182,7 @@ task t2: copy(b1[..]) -> (b2[..]) wait e0 >= WANT
 worker w0: t0
 worker w1: t1 t2
 "#;
-    // Nobody reads what t0 writes, so that it is steps ahead harms nobody.
+    // Nothing reads t0's writes, so its lead of several steps is harmless.
     expect(judge(&program.replace("WANT", "2")), "safe");
     let reader = program.replace("copy(x)", "copy(x, s)").replace("copy(b1[..])", "copy(b1[..], b0[..])");
     expect(judge(&reader.replace("WANT", "2")), "race");
@@ -201,7 +202,8 @@ ticket 2: t0
     expect(judge(&program.replace("WRITTEN", "0..1")), "uninitialised");
 }
 
-/// Tasks as one event, or starts and ends apart with a memory of values: both see the same races and deadlocks.
+/// Tasks as one event, or starts and ends apart with a memory of values: both see the same races
+/// and deadlocks.
 #[test]
 fn whole_tasks_show_all_that_starts_and_ends_show() {
     let mut counts = [0; 4];
@@ -259,8 +261,7 @@ fn keeping_one_task_back_shows_every_race() {
     assert!(counts.iter().all(|&count| count > 200), "{counts:?}");
 }
 
-/// A wait that only a later step makes up for: whoever looks at the longest launch alone calls it
-/// safe.
+/// A wait that only a later step makes up for: the longest launch alone looks safe.
 #[test]
 fn a_launch_that_ends_early_can_deadlock() {
     let text = include_str!("corpus/deadlock_of_a_short_launch.amk");

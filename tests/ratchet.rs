@@ -1,7 +1,8 @@
-//! Frozen programs and the exact counts of what the verifier says about them and about all their small changes.
+//! Frozen programs, with the exact counts of the verifier's verdicts on them and on all their small
+//! changes.
 //!
-//! The programs are lowerings as they once were; they do not follow the lowering. A count that moves is a change of the
-//! verifier's opinion: look at it before accepting the new snapshot.
+//! The programs are lowerings as they once were; they do not follow the lowering. A changed count
+//! is a changed verdict: examine it before accepting the new snapshot.
 
 use amk_ir::text::parse;
 use amk_ir::verify::{Code, Verifier};
@@ -11,7 +12,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// What the verifier says about a set of programs: how often it accepts, and how often it has each code.
+/// The verifier's verdicts on a set of programs: how often it accepts, and how often it reports
+/// each code.
 #[derive(Default)]
 struct Tally {
     programs: u32,

@@ -1,7 +1,7 @@
 //! Nothing that comes from outside makes the readers or the verifier panic.
 //!
-//! Each test takes some tens of thousands of inputs; `AMK_RUNS=1000000 cargo test --release -p amk-tests robustness::`
-//! takes as many as it says.
+//! Each test takes some tens of thousands of inputs;
+//! `AMK_RUNS=1000000 cargo test --release -p amk-tests robustness::` takes as many as it says.
 
 use amk_ir::dot;
 use amk_ir::text::{parse, print};
@@ -103,7 +103,8 @@ fn arbitrary_programs_are_decided() {
     }
 }
 
-/// Texts that would take minutes or gigabytes if something in them were looked at twice for each, or believed.
+/// Texts that would take minutes or gigabytes if a reader scanned something twice per item, or
+/// trusted a declared size.
 #[test]
 fn what_is_long_or_deep_is_read_at_once_or_refused() {
     const MANY: usize = 200_000;
@@ -308,7 +309,7 @@ fn program(draw: &mut Draw) -> Program {
     program
 }
 
-/// Makes references, shapes and tiles such that the order of tasks is what is left to judge.
+/// Makes references, shapes and tiles valid, so that only the order of tasks is left to judge.
 fn make_tame(program: &mut Program, draw: &mut Draw) {
     program.positions = 1 + draw.below(3) as u32;
     program.limits = Limits::default();

@@ -1,6 +1,8 @@
-//! Programs with tables: accepted exactly if every routing is safe, but for what the verifier's head comment says it refuses.
+//! Programs with tables: accepted exactly if every routing is safe, except for the refusals listed
+//! in the verifier's head comment.
 //!
-//! The large run is `cargo run --release -p amk-tests --bin soundness -- --routed --programs 300000`.
+//! The large run is
+//! `cargo run --release -p amk-tests --bin soundness -- --routed --programs 300000`.
 
 use amk_ir::{Program, text};
 use amk_tests::routed::{self, compare, mutate::Class};
@@ -32,7 +34,7 @@ fn every_routing_of_random_programs() {
     insta::assert_snapshot!(table);
 }
 
-/// The comparison finds a verifier out that looks at tables only, and one that looks at order only.
+/// The comparison detects a verifier that only checks tables, and one that only checks order.
 #[test]
 fn a_wrong_verifier_is_found_out() {
     let accepts = |verifier: fn(&Program) -> Vec<String>| {

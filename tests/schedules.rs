@@ -1,4 +1,5 @@
-//! Device schedules: every legal one gives a safe program, and the cost model keeps to what cannot be otherwise.
+//! Device schedules: every legal one yields a safe program, and the cost model obeys its
+//! invariants.
 
 use amk::ir::verify::verify;
 use amk_bench::tune::neighbours;
@@ -196,8 +197,8 @@ fn more_work_takes_longer_and_more_room_does_not() {
     assert!(paced > 3.0 * predict(&mut large, own, 0).0, "at a quarter of the rate");
 }
 
-/// GB/s of an H200's bare ring, and microseconds a token in launches of 64 steps from positions 0, 128, 8192 and 32768, by one run of `amk bench` on
-/// the ninth round's code.
+/// GB/s of an H200's bare ring, and microseconds a token in launches of 64 steps from positions 0,
+/// 128, 8192 and 32768, by one run of `amk bench` on the ninth round's code.
 const MEASURED: [(&str, &str, f64, &[f64]); 4] = [
     ("llama", "smollm2_135m", 4583.0, &[181.0, 188.0, 257.9, 362.2]),
     ("qwen3", "qwen3_0_6b", 4583.0, &[314.2, 329.2, 533.9, 1169.8]),

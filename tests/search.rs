@@ -1,5 +1,6 @@
-//! The device's search for a draw (`vm/search.cuh`), compiled for this machine, against the CPU's sampler: the same token, or none where
-//! the rounds did not decide it. Without a C++ compiler it says "skipped".
+//! The device's search for a draw (`vm/search.cuh`), compiled for this machine, against the CPU's
+//! sampler: the same token, or none where the rounds did not decide it. Without a C++ compiler it
+//! says "skipped".
 
 use crate::native;
 use amk_run::sampler::{Sampler, SamplerConfig, philox};
@@ -90,7 +91,8 @@ fn the_search_finds_the_samplers_draw() {
     assert!(undecided * 500 <= cases.len() as u32, "{undecided} of {} undecided", cases.len());
 }
 
-/// What cannot be decided is said, and what can be is right: equal logits everywhere, and logits that are no numbers.
+/// Undecidable comparisons are reported, and the others are right: equal logits everywhere, and NaN
+/// logits.
 #[test]
 fn equal_and_missing_logits_end_in_a_draw_or_in_nobody() {
     let equal = |top_k| Case {

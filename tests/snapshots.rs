@@ -1,4 +1,5 @@
-//! Graph and program of one layer of each model, as text: a change of lowering shows as a difference of these files.
+//! Graph and program of one layer of each model, as text: a change of lowering shows as a
+//! difference of these files.
 
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
@@ -47,8 +48,8 @@ fn programs_of_one_layer() {
     }
 }
 
-/// What a GPU runs, on two workers. Of two layers, the least that attention in splits needs, the
-/// second looks as the first does.
+/// A GPU's program on two workers, with two layers, the least for which attention is split; the
+/// second layer repeats the first.
 #[test]
 fn device_programs_of_a_layer() {
     for family in FAMILIES {

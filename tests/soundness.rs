@@ -14,7 +14,8 @@ use amk_tests::soundness::near::NearMiss;
 use amk_tests::soundness::{Count, Difference, Family, Label, Tally, codes, draw, opinion};
 use std::fmt::Write;
 
-/// Refused without need, but for moving packets of pipelined tickets, which the verifier does not follow.
+/// Refused without need, but for moving packets of pipelined tickets, which the verifier does not
+/// follow.
 fn needless(tally: &Tally) -> Vec<&str> {
     tally.rejects.keys().map(String::as_str).filter(|cause| !cause.starts_with("AMK0505")).collect()
 }
@@ -51,7 +52,7 @@ fn large_random_programs() {
     assert!(safe > 60 && tally.total().undecided == 0, "{safe} safe");
 }
 
-/// Programs that look for a forgotten case.
+/// Programs that search for a forgotten case.
 #[test]
 fn attacks() {
     let mut sum = Tally::default();
@@ -131,7 +132,7 @@ fn every_mutant_is_rejected_or_harmless() {
     assert!(mutants > 5_000 && harmless < mutants / 2, "{mutants} mutants, {harmless} harmless");
 }
 
-/// A program that deadlocks, down to what deadlocks.
+/// A program that deadlocks, shrunk to the deadlock.
 #[test]
 fn shrinking_keeps_what_is_asked_for() {
     let deadlocks = |program: &Program| opinion(program).kind() == "deadlock";
@@ -158,7 +159,8 @@ fn larger_bounds_decide_alike() {
     assert!(accepted > 500, "{accepted}");
 }
 
-/// `corpus/*.amk`: programs that once told the two apart, or are worth keeping; the first line says `; safe` or why not.
+/// `corpus/*.amk`: programs that once distinguished the two, or are worth keeping; the first line
+/// gives `; safe` or why not.
 #[test]
 fn corpus() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");

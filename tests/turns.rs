@@ -1,4 +1,5 @@
-//! How attention deals out positions to warps (`turns.cuh`), compiled for this machine. Without a C++ compiler it says "skipped".
+//! How attention deals out positions to warps (`turns.cuh`), compiled for this machine. Without a
+//! C++ compiler it says "skipped".
 
 use crate::native;
 use std::process::Command;
@@ -11,8 +12,8 @@ fn every_position_is_attended_to_once_where_the_loader_puts_it_with_any_ring() {
             return println!("skipped: no C++ compiler");
         };
         let output = Command::new(program).output().expect("it should start");
-        let told = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{slots} slots: {told}");
-        println!("{slots} slots: {told}");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{slots} slots: {stdout}");
+        println!("{slots} slots: {stdout}");
     }
 }

@@ -1,5 +1,7 @@
-//! Compiles the cases: those in `pass` must compile and run, those in `fail` must not, and must say what stands beside them.
-//! `TRYBUILD=overwrite cargo test -p amk-ui-tests` writes the expected texts anew; review them as code.
+//! Compiles the cases: those in `pass` must compile and run, those in `fail` must not, and must
+//! print the text of the `.stderr` file next to them.
+//! `TRYBUILD=overwrite cargo test -p amk-ui-tests` rewrites the expected texts; review them as
+//! code.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -45,7 +47,8 @@ fn every_message_has_its_code_and_ends_with_a_fix() {
         let code = name[..7].to_uppercase();
         assert!(text.contains(&format!("{code}: ")), "{name} does not report {code}:\n{text}");
         for message in text.split("\nerror").map(|message| message.trim_start_matches("error")) {
-            // rustc's own messages besides have no code of ours; a constant's are `[E0080]: evaluation panicked: AMK0923: ..`.
+            // rustc's own messages besides have no code of ours; a constant's are
+            // `[E0080]: evaluation panicked: AMK0923: ..`.
             if message.lines().next().is_some_and(|headline| headline.contains(": AMK")) {
                 let words = message.split("-->").next().unwrap_or_default().trim_end();
                 let last = words.lines().last().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Speed of the verifier: small programs a second, and growth with the number of tasks.
 //!
-//! `cargo bench -p amk-ir --bench verify`, or with `-- PROGRAM.amk ..` for programs of one's own. One thread; the best of
-//! several runs.
+//! `cargo bench -p amk-ir --bench verify`, or with `-- PROGRAM.amk ..` for programs of one's own.
+//! One thread; the best of several runs.
 
 use amk_ir::verify::{Verifier, check};
 use amk_ir::{
@@ -10,7 +10,8 @@ use amk_ir::{
 };
 use std::time::{Duration, Instant};
 
-/// A decoder-like program: each layer has phases of tiles, each tile reads all of the phase before and its weights.
+/// A decoder-like program: each layer has phases of tiles, each tile reads all of the phase before
+/// and its weights.
 struct Shape {
     layers: u32,
     /// Tiles of each phase.

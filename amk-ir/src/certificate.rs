@@ -1,7 +1,9 @@
-//! Certificates: what the acceptance of a program rests on, in a form that is checked without a search.
+//! Certificates: the evidence for the acceptance of a program, in a form that is checked without a
+//! search.
 //!
-//! [`crate::verify::certify`] makes one; the crate `amk-checker`, which shares no code with the verifier, checks it
-//! against the definitions of `docs/src/internals/verifier.md`. A certificate holds nothing that the checker takes on trust.
+//! [`crate::verify::certify`] makes one; the crate `amk-checker`, which shares no code with the
+//! verifier, checks it against the definitions of `docs/src/internals/verifier.md`. A certificate
+//! holds nothing that the checker takes on trust.
 
 use crate::{Element, TaskId};
 use serde::{Deserialize, Serialize};
@@ -10,11 +12,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
-    /// Periods of the positions, in order. Within a period the bounds of all tiles keep their order, so that its first
-    /// position stands for all: what is read there has been written, and outputs are complete.
+    /// Periods of the positions, in order. Within a period the bounds of all tiles keep their
+    /// order, so that its first position represents all: every element read there has been written,
+    /// and outputs are complete.
     pub periods: Vec<Period>,
-    /// Proofs of order, one for each range of start positions; together they are all positions. One proof where the order
-    /// of packets does not move with the position.
+    /// Proofs of order, one for each range of start positions; together they are all positions. One
+    /// proof where the order of packets does not move with the position.
     pub proofs: Vec<Proof>,
 }
 
@@ -28,26 +31,30 @@ pub struct Period {
     pub last: u32,
 }
 
-/// Which tasks always finish before which others start, in every launch that starts at one of some positions.
+/// Which tasks always finish before which others start, in every launch that starts at one of some
+/// positions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
     /// Start positions of the launches.
     pub starts: Period,
-    /// All tasks, in an order in which those of one step can run.
+    /// All tasks, in an order in which one step can run.
     pub order: Vec<TaskId>,
-    /// Tasks in chains: each starts when those before it in its chain have finished. The queues, where they are static.
+    /// Tasks in chains: each starts when those before it in its chain have finished. The queues,
+    /// where they are static.
     pub chains: Vec<Vec<TaskId>>,
-    /// Clocks, each of at most as many numbers as there are chains. `n` in the place of a chain claims that the first `n`
-    /// of its tasks have finished; over several steps a chain repeats. What a clock lacks at its end is zero.
+    /// Clocks, each of at most as many numbers as there are chains. `n` in the place of a chain
+    /// claims that the first `n` of its tasks have finished; over several steps a chain repeats.
+    /// Missing trailing components are zero.
     pub clocks: Vec<Vec<u32>>,
-    /// For each step from the first, and in it for each task, the index of the clock that holds whenever the task starts.
-    /// Its own chain counts at least up to its own place, whatever the clock says.
+    /// For each step from the first, and in it for each task, the index of the clock that holds
+    /// whenever the task starts. Its own chain counts at least up to its own place, whatever the
+    /// clock claims.
     pub steps: Vec<Vec<u32>>,
-    /// Counters of which signals of a step can come before all signals of the step before, in order. Waits for them
-    /// claim nothing in a clock.
+    /// Counters of which signals of a step can come before all signals of the step before, in
+    /// order. Waits for them claim nothing in a clock.
     pub mixed: Vec<Element>,
-    /// Traps, for what the clocks do not show.
+    /// Traps, for orders that the clocks do not show.
     pub traps: Vec<Trap>,
 }
 
@@ -59,7 +66,8 @@ pub struct Trap {
     pub from: u32,
     /// The task of the first step that has not finished.
     pub task: TaskId,
-    /// Steps that are looked at. Tasks of later steps count as able to run, as far as their queue lets them.
+    /// Number of steps considered. Tasks of later steps count as able to run, as far as their queue
+    /// lets them.
     pub horizon: u32,
     /// Task and step of all that are stuck, in order; steps are below the horizon.
     pub stuck: Vec<(TaskId, u32)>,

@@ -17,7 +17,7 @@ pub fn dot(program: &Program) -> String {
     }
     for (number, members) in &tasks {
         let label = program.ops.get(*number as usize).map_or("tasks without an op", String::as_str);
-        // Graphviz reads escapes of its own.
+        // Graphviz has escape sequences inside strings.
         let label = Shown(label).to_string().replace('\\', "\\\\").replace('"', "\\\"");
         let plural = if members.len() == 1 { "" } else { "s" };
         let _ = writeln!(out, "    o{number} [label = \"{label}\\n{} task{plural}\"];", members.len());

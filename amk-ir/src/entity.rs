@@ -21,7 +21,8 @@ macro_rules! entity {
         }
 
         impl From<usize> for $name {
-            /// Saturates: a table of more than `u32::MAX` entries is refused by the verifier's structure family.
+            /// Saturates: a table of more than `u32::MAX` entries is refused by the verifier's
+            /// structure family.
             fn from(index: usize) -> Self {
                 Self(u32::try_from(index).unwrap_or(u32::MAX))
             }

@@ -1,8 +1,10 @@
-//! Event derivation: from the tiles that producers write and consumers read to counters, signals and waits.
+//! Event derivation: from the tiles that producers write and consumers read to counters, signals
+//! and waits.
 //!
-//! The rule is interval overlap with per-coordinate counts: a consumer depends on exactly the producers whose tiles overlap
-//! its own. Consumers that depend on the same producers share a counter whose fan-in is their number, so ragged tiles need no
-//! special case. Where that would take more signals and waits than one counter a producer, producers get a counter each.
+//! The rule is interval overlap with per-coordinate counts: a consumer depends on exactly the
+//! producers whose tiles overlap its own. Consumers that depend on the same producers share a
+//! counter whose fan-in is their number, so ragged tiles need no special case. Where that would
+//! take more signals and waits than one counter a producer, producers get a counter each.
 
 use crate::Region;
 use std::collections::HashMap;
@@ -18,7 +20,8 @@ pub struct Derived {
     pub waits: Vec<Vec<(u32, u32)>>,
 }
 
-/// The producers each consumer depends on, ascending: those whose region overlaps at some position below `positions`.
+/// The producers each consumer depends on, ascending: those whose region overlaps at some position
+/// below `positions`.
 pub fn overlaps(producers: &[Region], consumers: &[Region], positions: u32) -> Vec<Vec<u32>> {
     consumers
         .iter()
@@ -35,7 +38,8 @@ pub fn overlap(a: &Region, b: &Region, positions: u32) -> bool {
     if a.intervals().len() != b.intervals().len() {
         return false;
     }
-    // Each dimension's overlap is an interval of positions (bounds move with slope 0 or 1), so their common part decides.
+    // Each dimension's overlap is an interval of positions (bounds move with slope 0 or 1), so
+    // their common part decides.
     let (mut first, mut last) = (0i64, i64::from(positions) - 1);
     for (x, y) in a.intervals().iter().zip(b.intervals()) {
         for (lo, hi) in [(x.lo, x.hi), (x.lo, y.hi), (y.lo, x.hi), (y.lo, y.hi)] {

@@ -1,7 +1,9 @@
-//! Integer expressions over named dims and indices, with a parser, evaluation and a polynomial normal form.
+//! Integer expressions over named dims and indices, with a parser, evaluation and a polynomial
+//! normal form.
 //!
-//! Division is floor division; `a /^ b` is division rounded up. Two expressions are [`Expr::same`] when their normal forms
-//! agree: polynomials with integer coefficients whose atoms are names and quotients that do not divide out.
+//! Division is floor division; `a /^ b` is division rounded up. Two expressions are [`Expr::same`]
+//! when their normal forms agree: polynomials with integer coefficients whose atoms are names and
+//! quotients that do not divide out.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -79,7 +81,7 @@ impl fmt::Display for EvalError {
 impl std::error::Error for EvalError {}
 
 impl EvalError {
-    /// The error as a headline about `what` was evaluated; the name alone where that is all of it.
+    /// The error as a headline about `what`; the name alone if it is the whole expression.
     pub(crate) fn about(&self, what: &dyn fmt::Display) -> String {
         let (what, why) = (what.to_string(), self.to_string());
         if why.starts_with(&format!("`{what}`")) { why } else { format!("`{what}` has no value: {why}") }
@@ -89,12 +91,12 @@ impl EvalError {
 /// Terms of a normal form at most.
 const MOST_TERMS: usize = 4096;
 
-/// What the parser did not accept: a byte offset and what was expected there.
+/// A parse error: its byte offset and the expected syntax.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
     /// Byte offset in the text.
     pub at: usize,
-    /// What is wrong there.
+    /// The expected syntax.
     pub message: String,
 }
 
@@ -121,7 +123,7 @@ impl Expr {
         folded.map_or_else(|| Self::Binary(op, Box::new(left), Box::new(right)), Self::Const)
     }
 
-    /// The value where `value` gives the names' values.
+    /// The value, with `value` resolving names.
     pub fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64, EvalError> {
         match self {
             Self::Const(c) => Ok(*c),
@@ -130,7 +132,8 @@ impl Expr {
         }
     }
 
-    /// The expression as `slope * variable + base`, by the values of the other names; `None` where it is not made as one.
+    /// The expression as `slope * variable + base`, by the values of the other names; `None` where
+    /// it is not made as one.
     pub fn affine(&self, variable: &str, value: &dyn Fn(&str) -> Option<i64>) -> Result<Option<(i64, i64)>, EvalError> {
         let Self::Binary(op, a, b) = self else {
             let moves = matches!(self, Self::Name(name) if name == variable);
@@ -149,7 +152,7 @@ impl Expr {
         Ok(Some((slope, apply(*op, a, b)?)))
     }
 
-    /// The expression with names replaced where `with` gives something for them.
+    /// The expression with names replaced where `with` returns an expression.
     #[must_use]
     pub fn substitute(&self, with: &dyn Fn(&str) -> Option<Self>) -> Self {
         match self {
@@ -179,8 +182,8 @@ impl Expr {
         }
     }
 
-    /// Whether both have the same value for all values of their names, as far as the normal form shows. One of very many
-    /// terms shows nothing.
+    /// Whether both have the same value for all values of their names, as far as the normal form
+    /// shows. One of very many terms shows nothing.
     pub fn same(&self, other: &Self) -> bool {
         self == other
             || Polynomial::of(self).zip(Polynomial::of(other)).is_some_and(|(normal, of_other)| normal == of_other)
@@ -219,7 +222,7 @@ fn apply(op: Op, a: i64, b: i64) -> Result<i64, EvalError> {
     value.ok_or(EvalError::Overflow)
 }
 
-/// Operations and parentheses in an expression at most: what is made of it is walked recursively.
+/// Limit on operations and parentheses in an expression: the tree is walked recursively.
 const LARGEST: u32 = 256;
 
 struct Cursor<'a> {
@@ -368,7 +371,7 @@ impl<'de> Deserialize<'de> for Expr {
 #[derive(Clone, PartialEq, Eq, Debug, Hash, PartialOrd, Ord, Default)]
 struct Polynomial(BTreeMap<Vec<Atom>, i64>);
 
-/// What a product is made of: a name, or an operation that does not work out to a polynomial.
+/// A factor of a product: a name, or an operation that does not reduce to a polynomial.
 #[derive(Clone, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 enum Atom {
     Name(String),

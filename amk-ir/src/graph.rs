@@ -1,6 +1,7 @@
 //! The graph: the ops of an annotated function over symbolic dims, with loops kept rolled.
 //!
-//! A value is a variable of the function (or a temporary); assigning it again, also from within a loop, keeps its shape.
+//! A value is a variable of the function (or a temporary); assigning it again, also from within a
+//! loop, keeps its shape.
 
 use crate::expr::Expr;
 use crate::layout::{FieldPath, Layout};
@@ -21,7 +22,8 @@ pub struct Graph {
     /// Declared multiples: the left side is a multiple of the right side.
     #[serde(default)]
     pub multiples: Vec<(Expr, Expr)>,
-    /// Declared equalities: a dim and what it equals. The graph has the right side wherever the function's types have the dim.
+    /// Declared equalities: a dim and its value. The graph has the right side wherever the
+    /// function's types have the dim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub equalities: Vec<(String, Expr)>,
     /// The signatures of the instructions it calls.
@@ -35,7 +37,7 @@ pub struct Graph {
     pub values: Vec<Value>,
     /// The statements.
     pub body: Vec<Node>,
-    /// What the function returns.
+    /// The returned values, in order.
     pub results: Vec<ValueId>,
     /// The declared instances.
     pub instances: Vec<Instance>,
@@ -50,11 +52,11 @@ pub struct Graph {
 pub struct KernelParam {
     /// The parameter's name.
     pub name: String,
-    /// What it is.
+    /// The kind of parameter.
     pub kind: KernelParamKind,
 }
 
-/// What a parameter of the annotated function is.
+/// The kinds of parameters of an annotated function.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KernelParamKind {
@@ -162,7 +164,8 @@ pub struct EventDecl {
     pub shape: Vec<Expr>,
 }
 
-/// `#[signal(event[coordinates])]`: over the tile numbers of the op's grid variables, loop indices and dims.
+/// `#[signal(event[coordinates])]`: over the tile numbers of the op's grid variables, loop indices
+/// and dims.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignalMap {
@@ -195,7 +198,8 @@ pub struct Instance {
     /// The flags' values, by the field's path (`w.tied`).
     #[serde(default)]
     pub flags: BTreeMap<String, bool>,
-    /// Values of float parameters by the field's path; 0 where not given (shapes and waits do not depend on them).
+    /// Values of float parameters by the field's path; 0 where not given (shapes and waits do not
+    /// depend on them).
     #[serde(default)]
     pub floats: BTreeMap<String, f32>,
     /// The schedule, where it is not the graph's.

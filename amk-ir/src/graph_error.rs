@@ -1,4 +1,4 @@
-//! What is wrong with a graph, an instance or a schedule, and where.
+//! Errors of graphs, instances and schedules, with their locations.
 
 use crate::text::OneLine;
 use core::fmt;
@@ -8,11 +8,12 @@ use core::fmt;
 pub struct GraphError {
     /// The stable code.
     pub code: &'static str,
-    /// The call or assignment of the source ([`crate::graph::CallNode::site`]) it is about; `None`: the declaration.
+    /// The call or assignment of the source ([`crate::graph::CallNode::site`]) it is about; `None`:
+    /// the declaration.
     pub site: Option<u32>,
     /// The argument of that call.
     pub arg: Option<u32>,
-    /// One line: the defect and the user's name of what has it.
+    /// One line: the defect and the name of the defective item in the user's source.
     pub headline: String,
     /// Facts.
     pub notes: Vec<String>,
@@ -50,7 +51,7 @@ impl GraphError {
 
 impl fmt::Display for GraphError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A schedule or an instance may give anything as a name.
+        // A schedule or an instance may contain any text as a name.
         write!(f, "{}: {}", self.code, OneLine(&self.headline))?;
         for note in &self.notes {
             write!(f, "\nnote: {}", OneLine(note))?;

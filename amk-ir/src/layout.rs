@@ -1,9 +1,9 @@
-//! Layouts: what the fields of a weights or state struct are, as seen by `#[megakernel]`.
+//! Layouts: the kinds of fields in a weights or state struct, as seen by `#[megakernel]`.
 
 use crate::expr::Expr;
 use serde::{Deserialize, Serialize};
 
-/// What `#[derive(WeightLayout)]` says of a struct.
+/// A struct with `#[derive(WeightLayout)]`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
@@ -21,15 +21,16 @@ pub struct Layout {
 pub struct Field {
     /// The field's name.
     pub name: String,
-    /// What it is.
+    /// The kind of field.
     pub kind: FieldKind,
 }
 
-/// What a field is.
+/// The kinds of layout fields.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum FieldKind {
-    /// A checkpoint's tensor. `{l}`-like parts of the names are the indices of the lists around it, outermost first.
+    /// A checkpoint's tensor. `{l}`-like parts of the names are the indices of the lists around it,
+    /// outermost first.
     Weight {
         /// The tensor's name in the checkpoint.
         source: String,
@@ -54,7 +55,7 @@ pub enum FieldKind {
     Dim(Expr),
     /// A declared flag.
     Flag,
-    /// A struct of its own.
+    /// A nested struct.
     Struct(Layout),
     /// A `Vec` of structs.
     List {
@@ -94,7 +95,8 @@ pub struct PathStep {
 }
 
 impl FieldPath {
-    /// The path's text where `value` gives the loop indices' values: `w.layers[3].wq`; also the list indices, outermost first.
+    /// The path's text with the loop indices resolved by `value`: `w.layers[3].wq`; also the list
+    /// indices, outermost first.
     pub fn resolve(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<(String, Vec<i64>), crate::expr::EvalError> {
         let (mut text, mut indices) = (self.root.clone(), Vec::new());
         for step in &self.steps {

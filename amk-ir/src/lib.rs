@@ -1,11 +1,11 @@
-//! What a megakernel program is.
+//! The definition of a megakernel program.
 //!
 //! ```text
 //! Graph (symbolic dims, index maps) --lower(schedule)--> Program (concrete tasks) --verify--> Verified
 //! ```
 //!
-//! The crate has no syntax trees and no devices in it: the macros at build time and the VMs at run time are two callers
-//! of the same lowering and the same verifier.
+//! The crate has no syntax trees and no devices in it: the macros at build time and the VMs at run
+//! time are two callers of the same lowering and the same verifier.
 
 pub mod callee;
 pub mod certificate;

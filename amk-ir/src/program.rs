@@ -1,13 +1,15 @@
 //! The program: concrete tasks, buffers, events and queues for given dims.
 //!
-//! Tasks are listed in *eager order*: running them one after the other by id gives the result of the annotated function.
-//! That order is the meaning of the program; waits, packets and queues only say how much of it the workers keep.
+//! Tasks are listed in *eager order*: running them one after the other by id computes the annotated
+//! function. That order is the meaning of the program; waits, packets and queues only determine how
+//! much of it the workers keep.
 
 use crate::{BufferId, DType, EventId, InstructionId, OpId, Region, Routed, RoutedSignal, RoutedWait, Table, TaskId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A megakernel program. See the [module](self) for its meaning and [`crate::text`] for its text format.
+/// A megakernel program. See the [module](self) for its meaning and [`crate::text`] for its text
+/// format.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
@@ -21,7 +23,7 @@ pub struct Program {
     /// How one step follows the other.
     #[serde(default)]
     pub steps: Steps,
-    /// What the target offers.
+    /// Resource limits of the target.
     #[serde(default)]
     pub limits: Limits,
     /// The instructions the tasks call.
@@ -38,11 +40,12 @@ pub struct Program {
     pub events: Vec<EventTensor>,
     /// The tasks, in eager order.
     pub tasks: Vec<Task>,
-    /// Which worker runs what, in which order.
+    /// The assignment of tasks to workers, in order.
     pub queues: Queues,
 }
 
-/// How one step of a launch follows the other. Counters and packets are monotonic: nothing is reset between steps.
+/// How one step of a launch follows the other. Counters and packets are monotonic: nothing is reset
+/// between steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Steps {
@@ -86,17 +89,17 @@ pub struct Instruction {
     pub params: Vec<String>,
 }
 
-/// What an instruction does with an operand.
+/// An operand that an instruction declares.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperandSpec {
     /// The operand's name.
     pub name: String,
-    /// What is done with it.
+    /// How the instruction accesses it.
     pub access: Access,
 }
 
-/// What a call does with an operand.
+/// How a call accesses an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
@@ -126,7 +129,7 @@ impl Access {
 pub struct Buffer {
     /// The name: a path of the annotated function, as in `w.layers[3].wq`.
     pub name: String,
-    /// What it is for.
+    /// The kind of buffer.
     pub kind: BufferKind,
     /// Element type.
     pub dtype: DType,
@@ -135,7 +138,7 @@ pub struct Buffer {
     /// How its consumers learn that it was written.
     #[serde(default)]
     pub exchange: Exchange,
-    /// Offset in bytes in the arena that buffers may share; `None`: memory of its own.
+    /// Offset in bytes in the arena that buffers may share; `None`: separate memory.
     #[serde(default)]
     pub place: Option<u64>,
 }
@@ -157,7 +160,7 @@ impl Buffer {
     }
 }
 
-/// What a buffer is for.
+/// The kinds of buffers, by lifetime and access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BufferKind {
@@ -182,7 +185,8 @@ pub enum Exchange {
     /// By waits on event tensors.
     #[default]
     Counter,
-    /// Each word carries its epoch; reading is waiting. `slots` copies are used in turn, one a step.
+    /// Each word carries its epoch; reading is waiting. `slots` copies are used in turn, one a
+    /// step.
     Packet {
         /// Copies of the buffer: 1, or 2 when double-buffered.
         slots: u8,
@@ -245,7 +249,7 @@ pub struct Task {
     /// Each is signalled once after the last call.
     #[serde(default)]
     pub signals: Vec<Element>,
-    /// Waits that depend on tables, looked at after the others.
+    /// Waits that depend on tables, checked after the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routed_waits: Vec<RoutedWait>,
     /// Signals that depend on tables, after the last call.
@@ -274,7 +278,7 @@ pub struct Operand {
     pub buffer: BufferId,
     /// The tile.
     pub region: Region,
-    /// What the call does with it.
+    /// How the call accesses it.
     pub access: Access,
     /// The read may start before the task's waits (tape, prefetch).
     #[serde(default)]
@@ -296,7 +300,7 @@ pub enum Param {
     Pos,
 }
 
-/// Which worker runs what.
+/// The assignment of tasks to workers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Queues {
@@ -328,7 +332,8 @@ impl Queues {
 }
 
 impl Program {
-    /// Index of the first counter of each event tensor when all counters are laid out one after the other, and their number.
+    /// Index of the first counter of each event tensor when all counters are laid out one after the
+    /// other, and their number.
     pub fn counter_bases(&self) -> (Vec<u64>, u64) {
         let mut next = 0u64;
         let bases = self

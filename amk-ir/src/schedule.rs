@@ -1,4 +1,5 @@
-//! The schedule: how a graph becomes tasks on workers. Data, never code; it cannot change results, only speed.
+//! The schedule: how a graph becomes tasks on workers. Data, never code; it cannot change results,
+//! only speed.
 
 use crate::DType;
 use crate::program::{Limits, Steps};
@@ -23,7 +24,7 @@ pub struct Schedule {
     pub weights: DType,
     /// Ops fused into their producer's or consumer's task, by instruction name.
     pub fuse: Vec<Fusion>,
-    /// What the target offers.
+    /// Resource limits of the target.
     pub limits: Limits,
 }
 
@@ -82,7 +83,7 @@ pub enum Assign {
 pub struct Fusion {
     /// The instruction whose op is fused.
     pub op: String,
-    /// Into what.
+    /// The destination.
     pub into: FuseInto,
 }
 

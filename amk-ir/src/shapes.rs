@@ -1,7 +1,8 @@
 //! Shapes for all dims: every call's operands against its instruction's signature, symbolically.
 //!
-//! A signature's own dims are bound by unification with the arguments' shapes; what is left is compared by normal form.
-//! A required multiple (`Q % D`) must follow from the shapes themselves or from the function's `where(..)`.
+//! A signature's own dims are bound by unification with the arguments' shapes; the remaining
+//! extents are compared by normal form. A required multiple (`Q % D`) must follow from the shapes
+//! themselves or from the function's `where(..)`.
 
 use crate::expr::{Expr, Op};
 use crate::graph::{Arg, CallNode, Graph, KernelParamKind, Node};
@@ -85,7 +86,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The user's name of a value: one that another value has already carries a number, as in `x.2`.
+    /// The user's name of a value: one that another value has already carries a number, as in
+    /// `x.2`.
     fn variable(&self, value: ValueId) -> &str {
         let name = self.graph.values.get(value.index()).map_or("", |value| value.name.as_str());
         let numbered = name.rsplit_once('.').filter(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()));
@@ -138,7 +140,7 @@ impl Checker<'_> {
             if let Some(extent) = shape.iter().find(|extent| extent.size() > MOST_OF_EXTENT) {
                 let (of, size) = (&signature.name, extent.size());
                 let headline =
-                    format!("an extent of what `{of}` returns is an expression of {size} names and operations");
+                    format!("an extent of a result of `{of}` is an expression of {size} names and operations");
                 let help = "name the extent: give it a dim in `dims(..)` and pass it in";
                 self.errors.push(GraphError::new("AMK0616", headline, help).at(call.site));
                 continue;
@@ -285,7 +287,7 @@ fn counterexample(of: &Expr, by: &Expr) -> String {
             && a % b != 0
         {
             let values: Vec<String> = names.iter().filter_map(|n| Some(format!("{n} = {}", value(n)?))).collect();
-            return format!("it is not for {}: {a} is no multiple of {b}", values.join(", "));
+            return format!("it is not for {}: {a} is not a multiple of {b}", values.join(", "));
         }
     }
     "it does not follow from the shapes or from `where(..)`".to_owned()

@@ -1,13 +1,14 @@
-//! The signature of an instruction: operands with symbolic shapes, and the tile a task reads and writes.
+//! The signature of an instruction: operands with symbolic shapes, and the tile a task reads and
+//! writes.
 //!
-//! A task is a call of the instruction's function on sub-tensors: each dimension with a fixed interval is cut to it, each
-//! dimension whose interval depends on `pos` is passed whole.
+//! A task is a call of the instruction's function on sub-tensors: each dimension with a fixed
+//! interval is cut to it, each dimension whose interval depends on `pos` is passed whole.
 
 use crate::expr::Expr;
 use crate::{Access, DType};
 use serde::{Deserialize, Serialize};
 
-/// What `#[instruction]` says of a function.
+/// The signature of a function with `#[instruction]`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
@@ -21,7 +22,7 @@ pub struct Signature {
     pub declared_at: String,
     /// The parameters in order.
     pub params: Vec<ParamSig>,
-    /// What the function returns, in order.
+    /// The results, in order.
     pub results: Vec<ResultSig>,
     /// Tile sizes a schedule may set.
     #[serde(default)]
@@ -29,10 +30,10 @@ pub struct Signature {
     /// Iteration variables of the task grid, outermost first; none: one task.
     #[serde(default)]
     pub grid: Vec<GridSig>,
-    /// What must hold of the dims: left side is a multiple of the right side.
+    /// Constraints on the dims: the left side is a multiple of the right side.
     #[serde(default)]
     pub multiples: Vec<(Expr, Expr)>,
-    /// File name of the CUDA body beside the function's file.
+    /// File name of the CUDA body, in the same folder as the function's file.
     #[serde(default)]
     pub cuda: Option<String>,
 }
@@ -43,11 +44,11 @@ pub struct Signature {
 pub struct ParamSig {
     /// The parameter's name.
     pub name: String,
-    /// What it is.
+    /// The kind of parameter.
     pub kind: ParamKind,
 }
 
-/// What a parameter is.
+/// The kinds of parameters.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum ParamKind {
@@ -55,7 +56,7 @@ pub enum ParamKind {
     Tensor {
         /// Where it may come from.
         class: TensorClass,
-        /// What the function does with its region.
+        /// How the function accesses its region.
         access: Access,
         /// The shape in the instruction's own dims.
         shape: Vec<Expr>,
@@ -96,7 +97,7 @@ impl TensorClass {
     }
 }
 
-/// What an instruction returns.
+/// A result of an instruction.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResultSig {
@@ -116,7 +117,7 @@ pub struct ResultSig {
 pub struct TileSig {
     /// The name in the task clause.
     pub name: String,
-    /// The value where the schedule says nothing; also the unit in which an extent is divided among workers.
+    /// The default value; also the unit in which an extent is divided among workers.
     pub default: Expr,
 }
 

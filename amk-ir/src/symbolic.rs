@@ -1,14 +1,19 @@
-//! Index maps for all dims: the tasks of an instruction write each result exactly once and stay inside their operands.
+//! Index maps for all dims: the tasks of an instruction write each result exactly once and stay
+//! inside their operands.
 //!
-//! Statement, for each instruction: for all values of its dims that meet its `multiples`, (1) the regions of the tasks of a
-//! result partition it, (2) the regions of an operand lie inside it. Ladder of proofs, top-down:
+//! Statement, for each instruction: for all values of its dims that meet its `multiples`, (1) the
+//! regions of the tasks of a result partition it, (2) the regions of an operand lie inside it.
+//! Ladder of proofs, top-down:
 //!
 //! 1. *Whole*: `..` is the operand.
-//! 2. *Steps*: `lo(0) = 0`, `hi(g) = lo(g + step)` and `lo(extent of g) = extent of the dimension` as polynomials, where the
-//!    step divides the grid's extent or is a tile, whose last one is cut to fit. Each grid variable steps in one dimension.
-//! 3. *Position*: `pos`, and `0..pos + 1`, of a dimension that holds the positions: the lowering bounds them by its extent.
-//! 4. *Search*: all small dims that meet the multiples, tile by tile. A counterexample is an error. Where none is found nothing
-//!    is proved, and the statement is left to the verifier, which decides it for the dims of each program.
+//! 2. *Steps*: `lo(0) = 0`, `hi(g) = lo(g + step)` and `lo(extent of g) = extent of the dimension`
+//!    as polynomials, where the step divides the grid's extent or is a tile, whose last one is cut
+//!    to fit. Each grid variable steps in one dimension.
+//! 3. *Position*: `pos`, and `0..pos + 1`, of a dimension that holds the positions: the lowering
+//!    bounds them by its extent.
+//! 4. *Search*: all small dims that meet the multiples, tile by tile. A counterexample is an error.
+//!    Where none is found nothing is proved, and the statement is left to the verifier, which
+//!    decides it for the dims of each program.
 
 use crate::expr::{Expr, Op};
 use crate::graph_error::GraphError;
@@ -25,7 +30,8 @@ const MOST_ELEMENTS: i64 = 4096;
 /// Tasks and elements that are written out for an operand at most, in all assignments together.
 const MOST_WRITTEN_OUT: u64 = 1 << 22;
 
-/// What is wrong with the index maps of an instruction, with a counterexample each. Codes `AMK0620`, `AMK0621`.
+/// Returns the defects of an instruction's index maps, with a counterexample each. Codes `AMK0620`,
+/// `AMK0621`.
 pub fn check(signature: &Signature) -> Vec<GraphError> {
     let mut findings = shared_tiles(signature);
     if !findings.is_empty() {
@@ -41,14 +47,15 @@ pub fn check(signature: &Signature) -> Vec<GraphError> {
     findings
 }
 
-/// Tiles that cut several grid variables: at the end of one the tile has another size than at the end of the other.
+/// Tiles that cut several grid variables: at the end of one the tile has another size than at the
+/// end of the other.
 fn shared_tiles(signature: &Signature) -> Vec<GraphError> {
     let shared = signature.tiles.iter().filter_map(|tile| {
         let mut cut = signature.grid.iter().filter(|grid| grid.step == Expr::name(&tile.name));
         let (first, second) = (cut.next()?, cut.next()?);
         let headline =
             format!("tile `{}` of `{}` cuts both `{}` and `{}`", tile.name, signature.name, first.var, second.var);
-        let help = "give each grid variable a tile of its own: `tile = \"T = 16, U = 16\"`";
+        let help = "give each grid variable its own tile: `tile = \"T = 16, U = 16\"`";
         Some(GraphError::new("AMK0620", headline, help))
     });
     shared.collect()
@@ -91,7 +98,8 @@ fn proved(signature: &Signature, operand: &Operand<'_>) -> bool {
             None => return false,
         }
     }
-    // A variable that steps in no dimension repeats the region: harmless to read, a second writer of a result.
+    // A variable that steps in no dimension repeats the region: harmless to read, a second writer
+    // of a result.
     !operand.result || signature.grid.iter().all(|grid| stepped.contains(grid.var.as_str()))
 }
 
@@ -124,7 +132,7 @@ fn within_positions(lo: &Expr, hi: &Expr) -> bool {
     starts && (hi.same(&after) || hi.same(&pos))
 }
 
-/// A counterexample: the dims, and what is wrong for them.
+/// A counterexample: the dims, and the defect for them.
 struct Counterexample {
     dims: BTreeMap<String, i64>,
     fault: Fault,
@@ -191,8 +199,8 @@ fn free_names(signature: &Signature, operand: &Operand<'_>) -> BTreeSet<String> 
     names
 }
 
-/// What is wrong for these dims, by writing the regions out; `None` also where the operand is too large for that, or more
-/// than is `left` to write out.
+/// Returns the defect for these dims by enumerating the regions; `None` also where the operand is
+/// too large for that, or exceeds the budget `left`.
 fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i64>, left: &mut u64) -> Option<Fault> {
     let number = |expr: &Expr| expr.eval(&|name| dims.get(name).copied()).ok();
     let shape: Vec<i64> = operand.shape.iter().map(number).collect::<Option<_>>()?;
@@ -234,7 +242,7 @@ fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i
     at(|writers| writers == 0).map(Fault::Unwritten).or_else(|| at(|writers| writers > 1).map(Fault::Twice))
 }
 
-/// Takes `work` from what is left; `None` where that is less.
+/// Takes `work` from the remaining budget; `None` where that is less.
 fn take(left: &mut u64, work: i64) -> Option<()> {
     let rest = left.checked_sub(work.unsigned_abs());
     *left = rest.unwrap_or(0);
@@ -249,7 +257,8 @@ fn moves(span: &Span) -> bool {
     found
 }
 
-/// The values of the grid's variables, and of the tiles, whose last one is cut to fit, for each task.
+/// The values of the grid's variables, and of the tiles, whose last one is cut to fit, for each
+/// task.
 fn tasks(signature: &Signature, dims: &BTreeMap<String, i64>, left: &mut u64) -> Option<Vec<BTreeMap<String, i64>>> {
     let mut tasks = vec![BTreeMap::new()];
     for grid in &signature.grid {

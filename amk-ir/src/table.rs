@@ -1,8 +1,10 @@
-//! Tables: whole numbers that a step computes, and on which counts, counters and tiles of later tasks depend.
+//! Tables: whole numbers that a step computes, and on which counts, counters and tiles of later
+//! tasks depend.
 //!
-//! A mixture of experts routes tokens while it runs, so which task feeds which is known to the run alone. A program says what
-//! it relies on, the *contract* of a table, and the verifier proves the program for every table that keeps it. Whether a
-//! table does keep it is asserted by the VM when a task has written it.
+//! A mixture of experts routes tokens while it runs, so dependencies between tasks are only known
+//! at run time. A program declares its assumptions, the *contract* of a table, and the verifier
+//! proves the program for every table that keeps it. The VM asserts that a table keeps it once a
+//! task has written the table.
 
 use crate::{Buffer, BufferId, EventId, Program, TableId};
 use serde::{Deserialize, Serialize};
@@ -27,15 +29,16 @@ pub struct Table {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Holds {
-    /// Each entry is a number below `values`: the expert of a token. Sorted by number, entries of the same number in their
-    /// order, they are the rows of the buffers that the table tiles.
+    /// Each entry is a number below `values`: the expert of a token. Sorted by number, entries of
+    /// the same number in their order, they are the rows of the buffers that the table tiles.
     Routes {
         /// One more than the largest number.
         values: u32,
         /// The entries of a row of the table differ.
         distinct: bool,
     },
-    /// Entries go up from 0 to `total` (CSR's `indptr`): entry `n` is where rows of group `n` start.
+    /// Entries go up from 0 to `total` (CSR's `indptr`): entry `n` is where rows of group `n`
+    /// start.
     Splits {
         /// The last entry.
         total: u32,
@@ -79,7 +82,7 @@ impl Table {
 }
 
 impl Holds {
-    /// How many entries say `value`.
+    /// Number of entries equal to `value`.
     pub fn count(entries: &[u32], value: u32) -> u32 {
         entries.iter().filter(|&&entry| entry == value).count() as u32
     }
@@ -143,11 +146,12 @@ impl Routed {
     }
 }
 
-/// A wait that depends on a table; it is looked at after the task's other waits.
+/// A wait that depends on a table; a task checks it after its other waits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum RoutedWait {
-    /// `e1[2] >= count r0`: all signals of the entries that say 2; at once where no entry does.
+    /// `e1[2] >= count r0`: all signals of the entries equal to 2; satisfied at once where there
+    /// are none.
     Count {
         /// The event tensor.
         event: EventId,

@@ -1,5 +1,5 @@
-//! A signature's own dims, bound by the extents of what a call gives it: extents over a function's dims for a graph, numbers
-//! for a program.
+//! Binds a signature's dims by the extents of a call's operands: to extents over the caller's dims
+//! for a graph, to numbers for a program.
 
 use crate::expr::Expr;
 use crate::shapes::{Bindings, is_multiple, substitute};
@@ -7,31 +7,32 @@ use crate::signature::Signature;
 
 /// An extent of an operand, or the value of a dim parameter.
 pub(crate) struct Extent {
-    /// The operand's place; that of a result comes after the parameters.
+    /// The operand's place; results follow the parameters.
     pub(crate) position: usize,
     /// The dimension; `None` for a dim parameter.
     pub(crate) dim: Option<usize>,
-    /// What the signature says.
+    /// The extent in the signature.
     pub(crate) want: Expr,
-    /// What the call gives.
+    /// The extent in the call.
     pub(crate) have: Expr,
 }
 
-/// An extent that is another one than the signature says.
+/// An extent that differs from the signature's.
 pub(crate) struct Unequal {
     pub(crate) extent: Extent,
-    /// What the signature says, with the dims that are bound.
+    /// The extent in the signature, with the bound dims substituted.
     pub(crate) expected: Expr,
-    /// Dims in it: the name, what it is bound to, and the place of the operand that bound it.
+    /// Its dims: the name, the value, and the place of the operand that bound it.
     pub(crate) because: Vec<(String, Expr, usize)>,
 }
 
-/// Binds a signature's dims to the extents of a call, and compares what is left.
+/// Binds a signature's dims to the extents of a call, and compares the other extents.
 pub(crate) fn unify(mut extents: Vec<Extent>) -> (Bindings, Vec<Unequal>) {
     let mut bound = Bindings::new();
     let mut origins: Vec<(String, usize)> = Vec::new();
     let mut unequal = Vec::new();
-    // Bare names bind first, so that compound extents can be compared whatever the order of the parameters.
+    // Bare names bind first, so that compound extents can be compared whatever the order of the
+    // parameters.
     extents.sort_by_key(|extent| !matches!(extent.want, Expr::Name(_)));
     for extent in extents {
         if let Expr::Name(name) = &extent.want
@@ -56,8 +57,8 @@ pub(crate) fn unify(mut extents: Vec<Extent>) -> (Bindings, Vec<Unequal>) {
     (bound, unequal)
 }
 
-/// The multiples of a signature that do not follow from what its dims are bound to and what is `declared`: as the signature
-/// has them, and as they are bound.
+/// The multiples of a signature that do not follow from the values bound to its dims and from
+/// `declared`: as in the signature, and with the bound values.
 pub(crate) fn broken_multiples<'s>(
     signature: &'s Signature,
     bound: &Bindings,

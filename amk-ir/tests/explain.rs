@@ -18,7 +18,8 @@ fn pages_are_in_order_and_found() {
 fn examples_have_the_violation() {
     for page in pages() {
         let Some(example) = page.example() else {
-            // A page without a program is about source text, or about more signals than a page can hold.
+            // A page without a program is about source text, or about more signals than a page can
+            // hold.
             assert!(page.code >= 640 || (600..630).contains(&page.code) || page.code == 504, "{page}");
             continue;
         };

@@ -214,7 +214,7 @@ fn more_tasks_than_a_program_may_have_are_refused_before_they_are_made() {
     assert_eq!(pairs.headline, "finding what tasks depend on takes over 33554432 comparisons of tiles");
 }
 
-/// Each result is twice as long as what it is made of, so its extent is an expression twice as long.
+/// Each result is twice as long as its argument, so its extent is an expression twice as long.
 #[test]
 fn an_extent_that_grows_with_each_call_is_refused() {
     let mut grown = graph();

@@ -2,9 +2,11 @@
 //!
 //! * [`macro@instruction`] makes a function an instruction.
 //! * [`macro@WeightLayout`] names the tensors of a struct.
-//! * [`macro@megakernel`] makes a function over both a graph, checks it, and emits it as a `static`.
+//! * [`macro@megakernel`] makes a function over both a graph, checks it, and emits it as a
+//!   `static`.
 //!
-//! All that is wrong is a compile error with a code (`AMK0911`), at the user's tokens, ending in one edit that mends it.
+//! All that is wrong is a compile error with a code (`AMK0911`), at the user's tokens, ending in
+//! one edit that mends it.
 
 use amk_macros_core::Origin;
 use proc_macro::{Span, TokenStream};
@@ -15,10 +17,10 @@ fn origin() -> Origin {
     Origin::of_package(&span.file(), span.line(), span.column())
 }
 
-/// Makes a function an instruction: what a task runs.
+/// Makes a function an instruction, the operation of a task.
 ///
-/// The function stays as it is and is the reference: plain Rust, accumulating in f32. A task of the instruction is a call
-/// of the function on sub-tensors, so the clauses say which.
+/// The function does not change and is the reference: plain Rust, accumulating in f32. A task of
+/// the instruction is a call of the function on sub-tensors, which the clauses define.
 ///
 /// ```ignore
 /// #[instruction(op = "gemv_tile",
@@ -39,8 +41,9 @@ fn origin() -> Origin {
 /// | `cuda` | the CUDA body's file, beside this one |
 /// | `crate` | the path of the amk crate, where it is not `::amk` |
 ///
-/// Parameters: `&Tensor`, `&Weight`, `&State`, `&mut State`, `Token`, `f32`, `usize`, `Pos`. Results: `Tensor`, `Token`.
-/// An interval that depends on `pos` is passed whole; the body indexes it by the position.
+/// Parameters: `&Tensor`, `&Weight`, `&State`, `&mut State`, `Token`, `f32`, `usize`, `Pos`.
+/// Results: `Tensor`, `Token`. An interval that depends on `pos` is passed whole; the body indexes
+/// it by the position.
 #[proc_macro_attribute]
 pub fn instruction(attribute: TokenStream, item: TokenStream) -> TokenStream {
     amk_macros_core::instruction(&origin(), attribute.into(), item.into()).into()
@@ -65,10 +68,11 @@ pub fn weight_layout(item: TokenStream) -> TokenStream {
     amk_macros_core::weight_layout(&origin(), item.into()).into()
 }
 
-/// Makes a function a megakernel: `static DECODE: Megakernel` beside `fn decode`.
+/// Makes a function a megakernel: `static DECODE: Megakernel` next to `fn decode`.
 ///
-/// The function stays as it is: called directly it computes with CPU tensors. Its body may have `let`, assignments, calls of
-/// instructions, `for` over `0..DIM` and over lists of layouts, `if` on flags, blocks and tuples.
+/// The function stays as it is: called directly it computes with CPU tensors. Its body may have
+/// `let`, assignments, calls of instructions, `for` over `0..DIM` and over lists of layouts, `if`
+/// on flags, blocks and tuples.
 ///
 /// | argument | says |
 /// |---|---|

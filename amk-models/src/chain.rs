@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// An error with its causes, in a line: the message of an error does not have that of its source.
+/// An error with its causes on one line: no error's message repeats its source's.
 pub struct Chain<'e>(pub &'e dyn Error);
 
 impl fmt::Display for Chain<'_> {

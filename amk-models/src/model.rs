@@ -1,4 +1,4 @@
-//! A checkpoint's weights in an annotated model: what a VM needs, and the function itself.
+//! A checkpoint's weights in an annotated model: the inputs of a VM, and the function itself.
 
 use crate::config::{Activation, Architecture, ModelConfig};
 use crate::models::kv::KvCache;
@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, HashMap};
 /// An annotated model and the architecture it computes.
 #[derive(Clone, Copy)]
 pub struct Family {
-    /// The name: that of the module.
+    /// The name, which is also the module's.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// One line about it.
     pub about: &'static str,
     /// Which configurations it computes.
     pub architecture: Architecture,
@@ -68,9 +68,9 @@ pub fn all_instances() -> impl Iterator<Item = (Family, Instance)> {
 #[derive(Debug, thiserror::Error)]
 #[error("there is no instance `{name}`; known ones: {}", known.join(", "))]
 pub struct UnknownInstance {
-    /// What was asked for.
+    /// The requested name.
     pub name: String,
-    /// What could have been.
+    /// The known names.
     pub known: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ pub struct Model {
     pub instance: Instance,
     /// Weights by buffer name.
     pub bindings: Bindings,
-    /// The annotated function over the same weights, with a KV cache of its own.
+    /// The annotated function over the same weights, with a separate KV cache.
     pub eager: Eager,
 }
 
@@ -123,7 +123,7 @@ pub enum ModelError {
     Activation {
         /// The model.
         family: &'static str,
-        /// What the checkpoint wants.
+        /// The checkpoint's activation.
         found: Activation,
     },
     /// The requested context is longer than the model's, or none.
@@ -157,10 +157,12 @@ impl Family {
 }
 
 impl Model {
-    /// Loads all weights. `context` is the number of positions of the KV cache; `progress` sees the fraction of bytes done.
+    /// Loads all weights. `context` is the number of positions of the KV cache; `progress` sees the
+    /// fraction of bytes done.
     ///
     /// # Errors
-    /// When a tensor is missing, left over or misshaped, or the configuration is outside what the model computes.
+    /// When a tensor is missing, left over or misshaped, or the configuration is outside the
+    /// model's range.
     pub fn load(
         config: &ModelConfig,
         tensors: TensorSet,
@@ -184,7 +186,7 @@ impl Model {
     }
 
     /// A declared instance over random weights in bf16, for a context of `context` positions: the
-    /// shapes are true, what they compute is not. The context may be longer than the instance's.
+    /// shapes are true, the results are not. The context may be longer than the instance's.
     ///
     /// # Errors
     /// When a shape does not fit.

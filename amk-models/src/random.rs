@@ -7,18 +7,20 @@ use half::bf16;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Random weights: every matrix is a window of one pool, so that billions of them are made in a second and held once.
+/// Random weights: every matrix is a window of one pool, so that billions of them are made in a
+/// second and held once.
 pub(crate) struct Random {
     pool: Arc<dyn AsRef<[u8]> + Send + Sync>,
     next: usize,
     head_dim: u32,
 }
 
-/// Elements of the pool beyond the largest matrix: windows of the same size begin at different places.
+/// Elements of the pool beyond the largest matrix: windows of the same size begin at different
+/// places.
 const SPARE: usize = 16 << 20;
 /// From one window to the next.
 const STRIDE: usize = 7_919_011;
-/// Deviation of the weights: that of common initialisers.
+/// Standard deviation of the weights, as in common initialisers.
 const DEVIATION: f32 = 0.02;
 
 struct Pool(Vec<bf16>);

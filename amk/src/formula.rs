@@ -1,7 +1,8 @@
-//! Instructions in f64: what their Rust functions and their device bodies are measured against.
+//! Instructions in f64, the reference for their Rust functions and device bodies.
 //!
-//! A [`Formula`] is written from the definition of an instruction, not from its Rust function. It gives every element of the results
-//! with the sum of the magnitudes of the terms that it is made of: a computation in f32 may be some epsilons of that sum away.
+//! A [`Formula`] is written from the definition of an instruction, not from its Rust function. It
+//! returns every element of the results with the sum of the magnitudes of its terms: a computation
+//! in f32 may be some epsilons of that sum away.
 
 use core::fmt;
 use std::sync::Arc;
@@ -20,7 +21,8 @@ pub struct Array {
 pub struct Exact {
     /// Its value.
     pub value: f64,
-    /// The sum of the magnitudes of what is rounded on the way to it, each times how much the value changes with it; 0 where nothing is.
+    /// The sum of the magnitudes rounded on the way to it, each weighted by the sensitivity of the
+    /// result; 0 where nothing is rounded.
     pub magnitude: f64,
 }
 
@@ -86,7 +88,8 @@ impl Operands {
 pub struct Formula {
     /// The instruction's path as in `amk_kernels::linear`.
     pub path: &'static str,
-    /// The elements of all results, one after the other, for whole operands of shapes that the signature allows. Changes states in place.
+    /// The elements of all results, one after the other, for whole operands of shapes that the
+    /// signature allows. Changes states in place.
     pub run: fn(&mut Operands) -> Vec<Exact>,
 }
 
@@ -105,8 +108,8 @@ impl Formula {
     }
 }
 
-/// Gives an instruction its [`Formula`]: `formula!("my_crate::softcap", softcap)`, where `softcap` is a
-/// `fn(&mut Operands) -> Vec<Exact>`.
+/// Registers the [`Formula`] of an instruction: `formula!("my_crate::softcap", softcap)`, where
+/// `softcap` is a `fn(&mut Operands) -> Vec<Exact>`.
 #[macro_export]
 macro_rules! formula {
     ($path:literal, $run:expr) => {
@@ -122,7 +125,7 @@ mod tests {
         operands.data(0).iter().map(|x| Exact::product(2.0 * x)).collect()
     }
 
-    // `$crate` is not `amk` here: what the macro expands to.
+    // `$crate` is not `amk` here, so the macro's expansion is written out.
     inventory::submit! { Formula { path: "formula::twice", run: twice } }
 
     #[test]

@@ -1,8 +1,9 @@
 //! An embedded Rust DSL for GPU megakernels.
 //!
-//! A model is an ordinary Rust function over [`Tensor`]s, [`Weight`]s and [`State`]s. `#[megakernel]` turns it into a graph;
-//! [`Megakernel`] lowers the graph to a program of tasks for given dims, the verifier of `amk-ir` decides that the program
-//! computes what the function computes, and a [`vm`] executes it.
+//! A model is an ordinary Rust function over [`Tensor`]s, [`Weight`]s and [`State`]s.
+//! `#[megakernel]` turns it into a graph; [`Megakernel`] lowers the graph to a program of tasks for
+//! given dims, the verifier of `amk-ir` decides that the program computes the same as the function,
+//! and a [`vm`] executes it.
 //!
 //! ```text
 //! fn decode(..) ──#[megakernel]──► Megakernel ──lower──► Program ──verify──► Verified ──► vm::cpu::Vm
@@ -69,7 +70,7 @@ pub use layout::WeightLayout;
 pub use megakernel::{Megakernel, MegakernelError};
 pub use tensor::{Pos, State, Tensor, Token, Weight};
 
-/// What expansions of the macros name.
+/// Items that expansions of the macros name.
 #[doc(hidden)]
 pub mod __private {
     pub use amk_macros::{define, stage2};

@@ -1,10 +1,11 @@
-//! What this machine can do, measured.
+//! Measures the throughput of this machine.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// Words that all threads read together, 512 MiB: more than a last-level cache holds, so that they come from memory.
+/// Words that all threads read together, 512 MiB: more than a last-level cache holds, so that they
+/// come from memory.
 const WORDS: usize = 64 << 20;
 
 /// Words that a thread reads at least, 64 MiB: more than its share of the cache.
@@ -13,7 +14,8 @@ const WORDS_A_THREAD: usize = 8 << 20;
 /// Passes; the best counts, since another process can only slow one down.
 const PASSES: usize = 5;
 
-/// The rate in bytes a second at which `threads` threads read memory together, each its own part in order.
+/// The rate in bytes a second at which `threads` threads read memory together, each its own part in
+/// order.
 pub fn read_bandwidth(threads: usize) -> f64 {
     let threads = threads.max(1);
     let words = (WORDS / threads).max(WORDS_A_THREAD);

@@ -1,4 +1,4 @@
-//! What `#[megakernel]` emits beside the function.
+//! The `static` that `#[megakernel]` emits next to the function.
 
 use amk_ir::graph::{Graph, Instance};
 use amk_ir::graph_error::GraphError;
@@ -15,7 +15,7 @@ pub struct Megakernel {
     graph: OnceLock<Result<Graph, String>>,
 }
 
-/// Why an annotated function gives no program.
+/// Why an annotated function yields no program.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum MegakernelError {
     /// The graph was written by another version of amk.
@@ -23,7 +23,7 @@ pub enum MegakernelError {
     Graph {
         /// The function's name.
         kernel: String,
-        /// What is wrong with it.
+        /// The cause.
         cause: String,
     },
     /// The function declares no such instance.
@@ -43,7 +43,7 @@ pub enum MegakernelError {
         kernel: String,
         /// The instance's name.
         instance: String,
-        /// What is wrong.
+        /// The errors.
         errors: Vec<GraphError>,
     },
     /// The verifier refuses the program.
@@ -93,8 +93,8 @@ impl Megakernel {
         })
     }
 
-    /// The program for an instance, declared or made from a checkpoint's configuration: by `schedule`, or where it is `None` by
-    /// the instance's own or the function's.
+    /// The program for an instance, declared or made from a checkpoint's configuration: by
+    /// `schedule`, or where it is `None` by the instance's own or the function's.
     ///
     /// # Errors
     /// [`MegakernelError::Lower`].
@@ -139,7 +139,7 @@ impl Megakernel {
 /// Checks the certificate of a program, where it has one that is small enough to check.
 ///
 /// # Panics
-/// If the checker refuses it: then the verifier has accepted what it cannot prove.
+/// If the checker refuses it: the verifier has then accepted a program that it cannot prove.
 fn second_opinion(verified: &Verified) {
     let Ok(certificate) = certify(verified) else { return };
     match amk_checker::check(verified.program(), &certificate) {

@@ -1,4 +1,4 @@
-//! What a file with a model or an instruction imports: `use amk::prelude::*;`
+//! Imports for a file with a model or an instruction: `use amk::prelude::*;`
 
 #[doc(hidden)]
 pub use crate::companions::{Pos, Tensor, Token};

@@ -1,4 +1,5 @@
-//! The CPU VM on programs written by hand: exchange, memory, and what it says when something does not fit.
+//! The CPU VM on programs written by hand: exchange, memory, and what it says when something does
+//! not fit.
 
 use amk::ir::verify::verify;
 use amk::prelude::*;

@@ -1,4 +1,4 @@
-//! Programs against the functions that they call: what differs is told, with a code.
+//! Programs against the functions that they call: differences are reported, with a code.
 
 use amk::ir::callee::Unfit;
 use amk::ir::text::parse;
@@ -71,8 +71,8 @@ fn link(task: &str) -> Linked {
     Registry::linked().unwrap().link(&program)
 }
 
-/// What is said of a program with one task; nothing of one that fits.
-fn said(task: &str) -> String {
+/// The report on a program with one task; empty when it fits.
+fn report(task: &str) -> String {
     let program = parse(&format!("{HEAD}task t0: {task}\nworker w0: t0\n")).unwrap_or_else(|error| panic!("{error}"));
     let linked = Registry::linked().unwrap().link(&program);
     assert!(linked.missing.is_empty());
@@ -101,7 +101,7 @@ fn calls_that_a_function_takes_fit() {
         "rows(b7[rows r0[2], 0..3], b8[..]) -> (b7[rows r0[2], 4..7])",
         "rows(b7[row r0[2], ..], b8[..]) -> (b7[0, ..])",
     ] {
-        assert_eq!(said(task), "", "{task}");
+        assert_eq!(report(task), "", "{task}");
     }
 }
 
@@ -128,7 +128,7 @@ fn tiles_meet_the_shape_clause() {
             "AMK0704: dimension 0 of `y` of `rows` in `t0` is `rows r0[1]`, expected `rows r0[2]`",
         ),
     ] {
-        assert_eq!(said(task), what, "{task}");
+        assert_eq!(report(task), what, "{task}");
     }
 }
 
@@ -161,7 +161,7 @@ fn operands_and_parameters_are_of_the_kinds_that_a_function_takes() {
             "AMK0703: `pos` of `turn` in `t0` is an unsigned integer, expected the position",
         ),
     ] {
-        assert_eq!(said(task), what, "{task}");
+        assert_eq!(report(task), what, "{task}");
     }
 }
 

@@ -37,7 +37,7 @@ fn expert(x: &Tensor, topk: &Tensor, w: &Weight) -> Tensor {
     Tensor::new(x.shape(), x.data().chunks(w.len()).flat_map(|row| times(row, &w)).collect()).unwrap()
 }
 
-/// What two experts made of a token, and the weight of the first.
+/// The combination of two experts' results for a token, and the first's weight.
 #[instruction(
     op = "combine",
     shape = "a: [N, D], b: [N, D], topk: [T, K], w: [N, D] -> y: [N, D]",
@@ -94,7 +94,7 @@ fn input(routes: [[f32; 2]; 2]) -> Tensor {
     Tensor::new(&[2, 3], routes.iter().flat_map(|row| [row[0], row[1], row[0] + 7.0 * row[1]]).collect()).unwrap()
 }
 
-/// What the tokens would get one after the other.
+/// The result when the tokens run one after the other.
 fn expected(x: &Tensor) -> Vec<f32> {
     let token = |row: &[f32]| {
         let [first, second] = [row[0], row[1]].map(|expert| WEIGHTS[expert as usize]);
@@ -143,9 +143,9 @@ fn every_routing_gives_what_the_tokens_get_one_by_one() {
 #[test]
 fn a_table_that_breaks_its_contract_ends_the_step() {
     for (routes, row, column, value, breach, words) in [
-        ([[0.0, 1.0], [2.0, 3.0]], 1, 1, 3.0, Breach::Range { values: 3 }, "which is no whole number below 3"),
-        ([[0.5, 1.0], [2.0, 1.0]], 0, 0, 0.5, Breach::Range { values: 3 }, "which is no whole number below 3"),
-        ([[-1.0, 1.0], [2.0, 1.0]], 0, 0, -1.0, Breach::Range { values: 3 }, "which is no whole number below 3"),
+        ([[0.0, 1.0], [2.0, 3.0]], 1, 1, 3.0, Breach::Range { values: 3 }, "which is not a whole number below 3"),
+        ([[0.5, 1.0], [2.0, 1.0]], 0, 0, 0.5, Breach::Range { values: 3 }, "which is not a whole number below 3"),
+        ([[-1.0, 1.0], [2.0, 1.0]], 0, 0, -1.0, Breach::Range { values: 3 }, "which is not a whole number below 3"),
         (
             [[0.0, 1.0], [2.0, 2.0]],
             1,
@@ -214,11 +214,11 @@ fn rows_between_splits() {
 #[test]
 fn splits_start_at_zero_go_up_and_end_at_the_total() {
     for (splits, row, least, words) in [
-        ([1.0, 2.0, 3.0, 5.0], 0, 0, "which is no whole number from 0 to 5; splits start at 0 and go up"),
-        ([0.0, 3.0, 2.0, 5.0], 2, 3, "which is no whole number from 3 to 5; splits start at 0 and go up"),
-        ([0.0, 3.0, 6.0, 5.0], 2, 3, "which is no whole number from 3 to 5; splits start at 0 and go up"),
+        ([1.0, 2.0, 3.0, 5.0], 0, 0, "which is not a whole number from 0 to 5; splits start at 0 and go up"),
+        ([0.0, 3.0, 2.0, 5.0], 2, 3, "which is not a whole number from 3 to 5; splits start at 0 and go up"),
+        ([0.0, 3.0, 6.0, 5.0], 2, 3, "which is not a whole number from 3 to 5; splits start at 0 and go up"),
         ([0.0, 3.0, 4.0, 4.0], 3, 5, "which is not 5, where splits end"),
-        ([0.0, 2.5, 4.0, 5.0], 1, 0, "which is no whole number from 0 to 5; splits start at 0 and go up"),
+        ([0.0, 2.5, 4.0, 5.0], 1, 0, "which is not a whole number from 0 to 5; splits start at 0 and go up"),
     ] {
         let mut vm = vm(RAGGED, "", Mode::Threads);
         vm.set_input("x", &Tensor::from([0.0; 5])).unwrap();

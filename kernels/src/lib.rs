@@ -16,6 +16,8 @@
 //! computes an element the same way in any tile, with f32 accumulation. Functions panic when shapes do not fit: `#[megakernel]`
 //! has checked them before.
 
+#![allow(clippy::single_range_in_vec_init, reason = "a region is a list of ranges, one a dimension")]
+
 mod abi;
 mod add;
 mod argmax;

@@ -62,7 +62,7 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// What is wrong with the links of a page.
+/// Returns the dead links of a page.
 fn dead(page: &Path, text: &str) -> Vec<String> {
     let mut dead = Vec::new();
     for link in links(text).into_iter().filter(|link| !link.starts_with("https://")) {

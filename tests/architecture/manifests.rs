@@ -1,4 +1,4 @@
-//! Manifests declare what code names, and every file of tests is run.
+//! Manifests declare the crates that code names, and every file of tests is run.
 
 use super::metadata;
 use serde_json::{Value, json};
@@ -48,8 +48,8 @@ fn names(code: &str, krate: &str) -> bool {
     })
 }
 
-/// Dependencies that no code of their crate names. Those of libraries and binaries are looked for in
-/// their sources, those of tests everywhere.
+/// Dependencies that no code of their crate names: for libraries and binaries in their sources, for
+/// tests in all files.
 fn unnamed(package: &Value) -> Vec<String> {
     let own = |target: &&Value| items(&target["kind"]).any(|kind| !["test", "bench", "example"].contains(&text(kind)));
     let sources: String =
@@ -86,7 +86,7 @@ fn every_dependency_is_named_in_code() {
     assert!(!names("use object_store::x; my_object::y", "object") && names("use object as _;", "object"));
 }
 
-/// Files beside a `main.rs` of tests that it does not declare.
+/// Files in the folder of a tests' `main.rs` that it does not declare.
 fn orphans(main: &Path) -> Vec<PathBuf> {
     let declared = fs::read_to_string(main).expect("it can be read");
     let siblings = fs::read_dir(main.parent().unwrap_or(main)).expect("it can be listed");

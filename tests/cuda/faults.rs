@@ -1,4 +1,5 @@
-//! What the VM makes of faults: each ends in an error that says what is wrong, and the next launch or the next VM works.
+//! The VM under faults: each ends in an error that names the cause, and the next launch or the next
+//! VM works.
 
 use super::smollm2;
 use crate::gpu;
@@ -51,7 +52,8 @@ fn a_packet_that_never_comes_is_named_at_the_deadline_and_the_next_launch_works(
         // Epochs start at 1, one a step; `best` has two slots, so its last value is two steps old.
         let age = if buffer == "best" { 2 } else { 1 };
         assert_eq!((step, wanted, found), (4, 5, 5 - age));
-        // The fault is in the step at position 4 alone: a launch that ends before it, and one that begins after it, go through.
+        // The fault is in the step at position 4 alone: a launch that ends before it, and one that
+        // begins after it, go through.
         let run = faulty.run(&[1, 504, 260], 0, 4, &RunOptions::default(), &mut |_| {}).expect("it should end");
         assert_eq!(run.tokens, expected[..4]);
         let run = faulty.run(&[7], 5, 3, &RunOptions::default(), &mut |_| {}).expect("it should end");
@@ -115,7 +117,8 @@ fn random_delays_change_no_bit() {
 /// Set in the process that kills its context.
 const KILL: &str = "AMK_KILL_CONTEXT";
 
-/// The driver refuses every new context to a process that lost one: so the test is a process of its own, and this one goes on.
+/// The driver refuses every new context to a process that lost one: so the test runs in a separate
+/// process, and this one goes on.
 #[test]
 fn a_dead_context_is_reported_and_another_process_goes_on() {
     let _alone = gpu::alone();

@@ -44,7 +44,8 @@ fn perplexity_of_smollm2_is_as_near_to_fp32_as_that_of_transformers_in_bf16() {
     let perplexity = |losses: &[f64]| mean(losses.iter().copied()).exp();
     let apart = |losses: &[f64]| mean(losses.iter().zip(&fp32).map(|(a, b)| (a - b).powi(2))).sqrt();
     println!(
-        "perplexity of {} tokens: {:.4} here, transformers {:.4} in fp32 and {:.4} in bf16; a token's loss is {:.4} off fp32, {:.4} in transformers' bf16",
+        "perplexity of {} tokens: {:.4} here, transformers {:.4} in fp32 and {:.4} in bf16; a \
+        token's loss is {:.4} off fp32, {:.4} in transformers' bf16",
         ours.len(),
         perplexity(&ours),
         perplexity(&fp32),
@@ -53,7 +54,8 @@ fn perplexity_of_smollm2_is_as_near_to_fp32_as_that_of_transformers_in_bf16() {
         apart(&bf16)
     );
     assert!(apart(&ours) <= apart(&bf16));
-    // The means differ by less than chance allows where each token is off by as much as transformers' is.
+    // The means differ by less than chance allows where each token is off by as much as
+    // transformers' is.
     let bias = (perplexity(&ours) / perplexity(&fp32)).ln().abs();
     assert!(bias <= 3.0 * apart(&bf16) / (ours.len() as f64).sqrt(), "{bias}");
 }

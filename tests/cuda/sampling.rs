@@ -1,4 +1,4 @@
-//! Drawn tokens: the device's choices are those of the CPU's sampler on the same logits, in one launch.
+//! Drawn tokens: the device chooses as the CPU's sampler does from the same logits, in one launch.
 
 use super::smollm2;
 use crate::gpu;
@@ -58,7 +58,8 @@ fn draws_on_the_device_are_those_of_the_cpus_sampler() {
             let seen: std::collections::HashSet<&u32> = drawn.iter().collect();
             let (tokens, micros) = (seen.len(), again.time.as_secs_f64() * 1e6 / f64::from(steps));
             println!(
-                "k {top_k} p {top_p} min-p {min_p} at {temperature}: {} draws of {tokens} tokens, {micros:.1} us a step",
+                "k {top_k} p {top_p} min-p {min_p} at {temperature}: {} draws of {tokens} tokens, \
+                {micros:.1} us a step",
                 drawn.len()
             );
         }
@@ -67,7 +68,8 @@ fn draws_on_the_device_are_those_of_the_cpus_sampler() {
     assert_eq!(undecided, 0);
 }
 
-/// Draws of one step under other seeds against the exact probabilities of what top-k and top-p leave: Pearson's chi-square.
+/// Draws of one step with other seeds, against the exact probabilities after top-k and top-p:
+/// Pearson's chi-square.
 #[test]
 fn frequencies_of_draws_on_the_device_follow_the_probabilities() {
     let _alone = gpu::alone();
@@ -108,13 +110,14 @@ fn frequencies_of_draws_on_the_device_follow_the_probabilities() {
         square += (count - expected).powi(2) / expected;
     }
     assert!(counts.is_empty(), "tokens outside the nucleus: {counts:?}");
-    // The square's mean is the degrees of freedom, its variance twice that; 5 deviations are beyond chance.
+    // The square's mean is the degrees of freedom, its variance twice that; 5 deviations are beyond
+    // chance.
     let freedom = (kept.len() - 1) as f64;
     println!("{draws} draws of {} tokens: chi-square {square:.1} with {freedom} degrees of freedom", kept.len());
     assert!(kept.len() > 5 && (square - freedom).abs() < 5.0 * (2.0 * freedom).sqrt());
 }
 
-/// Where all logits are equal, the looks find no level between them.
+/// Where all logits are equal, the search finds no level between them.
 #[test]
 fn a_draw_that_is_not_decided_is_said() {
     let _alone = gpu::alone();

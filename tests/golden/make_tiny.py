@@ -19,7 +19,7 @@ from tiny_tokenizer import STYLES, VOCAB
 
 SEED = 20
 TOKENS = 24
-MARGIN = 0.01  # ten times what an implementation's logits may be off, so that greedy tokens are no coin toss
+MARGIN = 0.01  # ten times what an implementation's logits may be off, so that greedy tokens are not coin tosses
 PROMPTS = (5, 70)  # lengths; the second crosses the first 64 positions of a KV cache in blocks
 
 

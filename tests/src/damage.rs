@@ -1,4 +1,5 @@
-//! Damage for readers: random numbers, texts with a few changes, and what no line of output may have.
+//! Damage for readers: random numbers, texts with a few changes, and characters that no line of
+//! output may have.
 
 /// SplitMix64: small, and the same on every machine.
 pub struct Draw(pub u64);

@@ -1,6 +1,7 @@
-//! What tests programs: an independent [`oracle`], random programs ([`generate`]), their mutations ([`mutate`]), and the
-//! comparison of verifier and oracle on them ([`soundness`], [`shrink`]); the same for programs with tables ([`routed`]);
-//! certificates that need no verifier ([`naive`]); damage for readers ([`damage`]).
+//! Tools for testing programs: an independent [`oracle`], random programs ([`generate`]), their
+//! mutations ([`mutate`]), and the comparison of verifier and oracle on them ([`soundness`],
+//! [`shrink`]); the same for programs with tables ([`routed`]); certificates that need no verifier
+//! ([`naive`]); damage for readers ([`damage`]).
 
 pub mod damage;
 pub mod generate;

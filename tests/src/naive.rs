@@ -1,18 +1,19 @@
-//! Certificates of small programs, made without clocks and without the verifier: each task of each position is withheld, and
-//! what cannot start is its trap. Everything is done word by word and instance by instance, as the definitions say it.
+//! Certificates of small programs, made without clocks and without the verifier: each task of each
+//! position is withheld, and the tasks that cannot start are its trap. Everything follows the
+//! definitions literally, instance by instance.
 
 use amk_ir::certificate::{Certificate, Period, Proof, Trap};
 use amk_ir::{Exchange, Operand, Program, Queues, Steps, TaskId};
 use std::collections::{HashMap, HashSet};
 
-/// Steps that a simulation of a pipelined launch looks at.
+/// Steps that a simulation of a pipelined launch covers.
 const HORIZON: u32 = 8;
 
 /// Task and step.
 type Instance = (usize, u32);
 
-/// The certificate of a program whose references exist: a proof for each position. It is made of safe and of unsafe programs
-/// alike.
+/// The certificate of a program whose references exist: a proof for each position. It is made of
+/// safe and of unsafe programs alike.
 pub fn certificate(program: &Program) -> Certificate {
     let positions = || (0..program.positions).map(|position| Period { first: position, last: position });
     Certificate { periods: positions().collect(), proofs: positions().map(|at| proof(program, at)).collect() }
@@ -29,7 +30,7 @@ fn proof(program: &Program, starts: Period) -> Proof {
     Proof { starts, order: launch.order(), chains, clocks: Vec::new(), steps: Vec::new(), mixed: Vec::new(), traps }
 }
 
-/// The longest launch from a position, as far as it is looked at.
+/// The longest launch from a position, as far as it is simulated.
 struct Launch<'p> {
     program: &'p Program,
     first: u32,
@@ -52,7 +53,7 @@ impl<'p> Launch<'p> {
         Self { program, first, steps, goes_on, writers }
     }
 
-    /// An order of one step; of tickets, that of the list, so that one worker is enough.
+    /// An order of one step; with tickets, the list's order, so that one worker is enough.
     fn order(&self) -> Vec<TaskId> {
         if let Queues::Ticket { order, .. } = &self.program.queues {
             return order.clone();
@@ -69,7 +70,7 @@ impl<'p> Launch<'p> {
         order
     }
 
-    /// What never starts while `task` of the first step has not finished.
+    /// Returns the instances that never start while `task` of the first step has not finished.
     fn trap(&self, task: usize) -> Trap {
         let tasks = 0..self.program.tasks.len();
         let all: Vec<Instance> = (0..self.steps).flat_map(|step| tasks.clone().map(move |task| (task, step))).collect();
@@ -91,7 +92,8 @@ impl<'p> Launch<'p> {
         }
     }
 
-    /// Whether an instance is enabled when these have finished; with `goes_on`, and those of the last step in all later ones.
+    /// Whether an instance is enabled when these have finished; with `goes_on`, the last step's
+    /// finish in all later steps, too.
     fn starts(&self, (task, step): Instance, finished: &HashSet<Instance>, goes_on: bool) -> bool {
         let open = |of: &[TaskId]| {
             let place = of.iter().position(|other| other.index() == task).unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use amk_ir::{BufferId, EventId, Program, Queues, Steps, TaskId};
 
-/// Takes away what can go, one thing at a time, until nothing can.
+/// Removes one thing at a time, until nothing can go.
 pub fn shrink(mut program: Program, keeps: impl Fn(&Program) -> bool) -> Program {
     loop {
         let smaller = candidates(&program).into_iter().find(|candidate| *candidate != program && keeps(candidate));

@@ -1,4 +1,4 @@
-//! What an instruction needs of its dims is declared.
+//! An instruction's requirements on its dims are declared.
 
 use amk::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What is assigned in a loop keeps the shape of its variable, also where another variable has the same name.
+//! A variable assigned in a loop keeps its shape, even where another has the same name.
 
 use amk::prelude::*;
 use amk_kernels::{add, linear};

@@ -1,4 +1,4 @@
-//! What is fused into its consumers has one task.
+//! A call that is fused into its consumers has one task.
 
 use amk::prelude::*;
 use amk_kernels::linear;

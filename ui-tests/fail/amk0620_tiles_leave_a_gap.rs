@@ -1,4 +1,4 @@
-//! A grid that leaves the last elements unwritten where the extent is no multiple of 16.
+//! A grid that leaves the last elements unwritten where the extent is not a multiple of 16.
 
 use amk::prelude::*;
 

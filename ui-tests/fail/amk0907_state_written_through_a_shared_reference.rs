@@ -1,4 +1,4 @@
-//! What a task writes is `&mut`.
+//! A state that a task writes is `&mut`.
 
 use amk::prelude::*;
 

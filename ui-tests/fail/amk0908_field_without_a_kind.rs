@@ -1,4 +1,4 @@
-//! Every field of a layout says what it is.
+//! Every field of a layout declares its kind.
 
 use amk::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What a graph has is decided by flags.
+//! Flags decide which calls a graph has.
 
 use amk::prelude::*;
 use amk_kernels::{add, linear};

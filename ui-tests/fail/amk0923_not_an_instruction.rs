@@ -1,4 +1,4 @@
-//! A plain function has no companion: a constant says so beside rustc, which says that there is no such macro.
+//! A plain function has no companion: a constant reports it next to rustc's missing macro.
 
 use amk::prelude::*;
 use amk_kernels::add;

@@ -1,4 +1,4 @@
-//! A schedule has words of its own.
+//! A schedule has a fixed vocabulary.
 
 use amk::prelude::*;
 use amk_kernels::linear;

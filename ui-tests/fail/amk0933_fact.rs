@@ -1,4 +1,4 @@
-//! What is declared of dims is a multiple or an equality.
+//! A fact about dims is a multiple or an equality.
 
 use amk::prelude::*;
 use amk_kernels::linear;

@@ -1,4 +1,4 @@
-//! A function that counts to a dim is also run as it stands: the constant has to be what the instance says.
+//! A function that counts to a dim also runs eagerly: the constant has to match the instance.
 
 use amk::prelude::*;
 use amk_kernels::add;

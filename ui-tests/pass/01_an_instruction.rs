@@ -1,8 +1,8 @@
 //! 1. An instruction is a plain function, and a clause that says which part of it a task computes.
 //!
-//! `scale_by` reads a vector and a weight of the same size. The task clause cuts it into tiles of T elements: task `n` writes
-//! `y[n..n+T]` and reads `x[n..n+T]` and `w[n..n+T]`. A task *is* a call of the function on those parts, so the function is
-//! written once, for any size.
+//! `scale_by` reads a vector and a weight of the same size. The task clause cuts it into tiles of T
+//! elements: task `n` writes `y[n..n+T]` and reads `x[n..n+T]` and `w[n..n+T]`. A task *is* a call
+//! of the function on those parts, so the function is written once, for any size.
 
 use amk::prelude::*;
 

@@ -1,6 +1,8 @@
-//! 2. A layout names the tensors of a struct: where a checkpoint has them, and their shapes over named sizes, the *dims*.
+//! 2. A layout names the tensors of a struct: where a checkpoint has them, and their shapes over
+//!    named sizes, the *dims*.
 //!
-//! Dims are only names here. Who loads the model gives them values; who writes the model function declares them.
+//! Dims are only names here. Who loads the model gives them values; who writes the model function
+//! declares them.
 
 use amk::prelude::*;
 
@@ -16,7 +18,8 @@ pub struct Block {
     pub has_gate: bool,
 }
 
-/// A layout may hold others, and lists of others: `{l}` in a name is the index in the list around it.
+/// A layout may hold others, and lists of others: `{l}` in a name is the index in the list around
+/// it.
 #[derive(WeightLayout)]
 pub struct Network {
     #[list(LAYERS)]

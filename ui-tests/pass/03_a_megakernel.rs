@@ -1,10 +1,12 @@
 //! 3. A megakernel is a function over layouts and tensors that calls instructions.
 //!
-//! The attribute declares the dims, gives them values for the *instances* that are to be made, and leaves the function as it
-//! is. Beside it stands a `static` of the function's name in capitals: its graph. Shapes have been compared for all values of
-//! the dims, and each instance's program has been made and verified, when this file compiles.
+//! The attribute declares the dims, gives them values for the *instances* that are to be made, and
+//! leaves the function as it is. Beside it stands a `static` of the function's name in capitals:
+//! its graph. Shapes have been compared for all values of the dims, and each instance's program has
+//! been made and verified, when this file compiles.
 //!
-//! Instructions may come from any crate, by `use`, by another name, by a path or a glob: Rust resolves their names.
+//! Instructions may come from any crate, by `use`, by another name, by a path or a glob: Rust
+//! resolves their names.
 
 use amk::prelude::*;
 use amk_kernels::{linear as project, silu_mul};

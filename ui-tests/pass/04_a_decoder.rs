@@ -1,7 +1,9 @@
-//! 4. A decoder: a loop over layers, a cache that is kept from step to step, the position, flags, and a schedule.
+//! 4. A decoder: a loop over layers, a cache that is kept from step to step, the position, flags,
+//!    and a schedule.
 //!
-//! `State` is what outlives a step. The region that a task reads of it may depend on the position, and one program serves all
-//! positions. A schedule is data: it says how the graph becomes tasks on workers, and cannot change what is computed.
+//! `State` is what outlives a step. The region that a task reads of it may depend on the position,
+//! and one program serves all positions. A schedule is data: it says how the graph becomes tasks on
+//! workers, and cannot change what is computed.
 
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope};
@@ -56,9 +58,13 @@ pub struct Caches {
     dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, CONTEXT),
     where(HEADS % KV_HEADS, HEAD_DIM % 2),
     instances(
-        tiny(VOCAB = 64, HIDDEN = 32, LAYERS = 2, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, CONTEXT = 16, w.last_norm = true),
+        tiny(
+            VOCAB = 64, HIDDEN = 32, LAYERS = 2,
+            HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, CONTEXT = 16, w.last_norm = true
+        ),
         tickets(
-            VOCAB = 64, HIDDEN = 32, LAYERS = 2, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, CONTEXT = 16, w.last_norm = false,
+            VOCAB = 64, HIDDEN = 32, LAYERS = 2,
+            HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, CONTEXT = 16, w.last_norm = false,
             schedule(workers = 3, tile(linear = 8, add = whole), queue = ticket)
         ),
     ),

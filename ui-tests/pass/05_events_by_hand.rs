@@ -1,9 +1,10 @@
 //! 5. Events by hand: for experts who want other counters than those that are derived.
 //!
-//! `events(..)` declares event tensors, arrays of counters. `#[signal(e[..])]` on a statement makes every task of its op
-//! signal an element when it is done; `#[wait(e[..] == n)]` makes every task wait for n signals, in place of the waits that
-//! would be derived. Coordinates are over the tile numbers of the op's own grid variables, loop indices and dims. A wait that
-//! is not enough, or that never comes, is a compile error: see `fail/`.
+//! `events(..)` declares event tensors, arrays of counters. `#[signal(e[..])]` on a statement makes
+//! every task of its op signal an element when it is done; `#[wait(e[..] == n)]` makes every task
+//! wait for n signals, in place of the waits that would be derived. Coordinates are over the tile
+//! numbers of the op's own grid variables, loop indices and dims. A wait that is not enough, or
+//! that never comes, is a compile error: see `fail/`.
 
 use amk::prelude::*;
 use amk_kernels::{add, linear};

@@ -1,4 +1,4 @@
-//! What a check may cost, whatever the input says.
+//! Limits on the cost of a check, whatever its input.
 
 use crate::Refusal;
 

@@ -114,8 +114,8 @@ impl<'p> Bytes<'p> {
         self.apart(other, 0, positions, budget)
     }
 
-    /// The least distance at which they share bytes, this first, and the first start position: L8 is about tiles of one
-    /// buffer, so an order is asked for in the longest launch.
+    /// The least distance at which they share bytes, this first, and the first start position: L8
+    /// is about tiles of one buffer, so an order is asked for in the longest launch.
     pub(crate) fn least(
         &self,
         other: &Self,

@@ -40,17 +40,18 @@ impl<'a> Clocks<'a> {
         Ok(Self { launch, proof, chains, mixed: proof.mixed.iter().copied().collect() })
     }
 
-    /// Steps that have clocks of their own, in the longest launch.
+    /// Number of steps with separate clocks in the longest launch.
     pub(crate) fn steps(&self) -> u64 {
         self.launch.steps(self.proof.starts.first).min(self.proof.steps.len() as u64)
     }
 
-    /// Whether the clocks show that `first` of the first step finishes before `second` starts, `distance` steps later.
+    /// Whether the clocks show that `first` of the first step finishes before `second` starts,
+    /// `distance` steps later.
     pub(crate) fn shows(&self, first: TaskId, second: TaskId, distance: u64) -> bool {
         self.chains[first.index()].is_some_and(|own| self.before(second, distance, own.queue) > own.index as u64)
     }
 
-    /// The clock, as it is written down; that of the last step goes on (L4).
+    /// The clock, as it is written down; the last step's clock continues (L4).
     fn written(&self, task: TaskId, step: u64) -> &[u32] {
         let steps = &self.proof.steps;
         let step = usize::try_from(step).unwrap_or(usize::MAX).min(steps.len().saturating_sub(1));
@@ -84,7 +85,8 @@ impl<'a> Clocks<'a> {
         }
     }
 
-    /// Whether all signals of a step come after those of the step before, in launches from these positions.
+    /// Whether all signals of a step come after all signals of the step before, in launches from
+    /// these positions.
     fn keeps_steps_apart(&self, counter: usize) -> bool {
         self.launch.steps(self.proof.starts.first) == 1
             || self.claims() && !self.mixed.contains(&self.launch.counters[counter].on.0)
@@ -133,7 +135,8 @@ impl<'a> Clocks<'a> {
         Ok(())
     }
 
-    /// Whether tasks of the second step that signal a counter come after all tasks of the first that do, where it is not mixed.
+    /// Whether tasks of the second step that signal a counter come after all tasks of the first
+    /// that do, where it is not mixed.
     fn check_mixed(&self, budget: &mut Budget) -> Result<(), Refusal> {
         let position = self.proof.starts.first;
         if self.launch.steps(position) == 1 || !self.claims() {
@@ -143,7 +146,7 @@ impl<'a> Clocks<'a> {
             if !self.keeps_steps_apart(counter) {
                 continue;
             }
-            // Of each chain, the last task that signals the counter stands for those before it.
+            // The last task of each chain that signals the counter represents the earlier ones.
             let mut last: HashMap<Option<usize>, (usize, TaskId)> = HashMap::new();
             for &task in &signals.by {
                 let own = self.chains[task.index()];
@@ -166,7 +169,8 @@ impl<'a> Clocks<'a> {
         u64::from(later.proof.starts.first) <= reach
     }
 
-    /// A wait of a step `s` stands on launches that start `s` steps later (L6): there the counter is not mixed either.
+    /// A wait of a step `s` rests on launches that start `s` steps later (L6): there the counter is
+    /// not mixed either.
     pub(crate) fn check_later(&self, later: &Self) -> Result<(), Refusal> {
         let (position, start) = (self.proof.starts.first, later.proof.starts.first);
         let mut counters = 0..self.launch.counters.len();
@@ -179,7 +183,7 @@ impl<'a> Clocks<'a> {
     }
 }
 
-/// What the right side of the inequality is a maximum of, but for the queue.
+/// The operands of the maximum on the right side of the inequality, other than the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum By {
     Wait(usize, u32),
@@ -190,13 +194,13 @@ enum By {
 struct Shown<'c, 'a> {
     clocks: &'c Clocks<'a>,
     step: u64,
-    /// By chain; tasks share what they wait for.
+    /// By chain; tasks with equal waits share an entry.
     kept: HashMap<By, Rc<[u64]>>,
     numbers: usize,
 }
 
 impl Shown<'_, '_> {
-    /// By chain, what each wait and each read of packets of a task shows.
+    /// Returns, by chain, the components implied by each wait and each read of packets of a task.
     fn waited_for(&mut self, task: TaskId, budget: &mut Budget) -> Result<Vec<Rc<[u64]>>, Refusal> {
         let launch = self.clocks.launch;
         let waits = launch.waits[task.index()].iter();
@@ -206,7 +210,7 @@ impl Shown<'_, '_> {
         waits.chain(packets).map(|by| self.numbers(by, budget)).collect()
     }
 
-    /// What the instance before it in its queue shows.
+    /// The clock component implied by the instance's predecessor in its queue.
     fn by_queue(&self, task: TaskId, chain: usize) -> u64 {
         let launch = self.clocks.launch;
         let place = launch.places[task.index()];
@@ -236,7 +240,8 @@ impl Shown<'_, '_> {
 
     fn work_out(&self, by: By, budget: &mut Budget) -> Result<Vec<u64>, Refusal> {
         let Clocks { launch, proof, .. } = self.clocks;
-        // Of `f` numbers the `k`-th smallest is the `f - k + 1`-st largest; of packets, all are there.
+        // Of `f` numbers the `k`-th smallest is the `f - k + 1`-st largest; of packets, all are
+        // there.
         let (tasks, rank) = match by {
             By::Wait(counter, threshold) => {
                 let by = &launch.counters[counter].by;
@@ -264,7 +269,8 @@ impl Shown<'_, '_> {
     }
 }
 
-/// By task, its chain. Chains are the queues, where there are queues; else they are what the certificate says.
+/// By task, its chain. With static queues the chains are the queues; otherwise the certificate
+/// lists them.
 fn chains(launch: &Launch<'_>, proof: &Proof) -> Result<Vec<Option<Place>>, Ill> {
     if launch.drawing.is_none() {
         let are_queues = proof.chains.len() == launch.queues.len()

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// The most writers of packets that are kept, over all reads.
 const KEPT: u64 = 1 << 23;
 
-/// Where a task stands in the queues.
+/// The place of a task in the queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     pub(crate) queue: usize,
@@ -38,18 +38,18 @@ impl Source {
         self.writers.len()
     }
 
-    /// Those of a step at a position.
+    /// The writers of a step at one position.
     pub(crate) fn at(&self, position: i64) -> impl Iterator<Item = TaskId> {
         self.writers.iter().filter(move |(_, positions)| positions.has(position)).map(|&(task, _)| task)
     }
 
-    /// Those of a step at any of some positions.
+    /// The writers of a step at any position of a range.
     pub(crate) fn within(&self, positions: Span) -> impl Iterator<Item = TaskId> {
         self.writers.iter().filter(move |(_, at)| at.and(positions).is_some()).map(|&(task, _)| task)
     }
 }
 
-/// What enables the instances of a program's launches.
+/// The conditions that enable the instances of a program's launches.
 #[derive(Debug)]
 pub(crate) struct Launch<'p> {
     pub(crate) program: &'p Program,
@@ -128,7 +128,8 @@ impl<'p> Launch<'p> {
         }
     }
 
-    /// What the reads of a packet buffer wait for: reads of one tile after the same writes share it.
+    /// Adds the waits implied by reads of a packet buffer: reads of one tile after the same writes
+    /// share one.
     fn exchange(&mut self, uses: &[Use<'_>], budget: &mut Budget, kept: &mut Budget) -> Result<(), Refusal> {
         if let Some(one) = uses.iter().find(|one| one.moves())
             && self.drawing.is_some()
@@ -141,7 +142,8 @@ impl<'p> Launch<'p> {
         let mut known: HashMap<(Region, usize, Option<TaskId>), usize> = HashMap::new();
         for read in uses.iter().filter(|one| one.reads()) {
             let before = writes.partition_point(|write| write.call() < read.call());
-            // A task does not wait for itself. Its own writes before the read are the last of those before.
+            // A task does not wait for itself. Its own writes before the read are the last of those
+            // before.
             let own = writes[..before].last().filter(|write| write.task() == read.task()).map(|write| write.task());
             let key = (read.operand.region, before, own);
             let source = match known.get(&key) {
@@ -184,7 +186,8 @@ impl<'p> Launch<'p> {
         if self.program.positions == 1 { 0 } else { i64::from(first) + i64::try_from(step).unwrap_or(i64::MAX / 2) }
     }
 
-    /// Steps of the longest launch from a position. With a barrier, a launch is as good as launches of one step.
+    /// Steps of the longest launch from a position. With a barrier, a launch is as good as launches
+    /// of one step.
     pub(crate) fn steps(&self, first: u32) -> u64 {
         match (self.program.steps, self.program.positions) {
             (Steps::Barrier, _) => 1,
@@ -193,7 +196,8 @@ impl<'p> Launch<'p> {
         }
     }
 
-    /// L9: in each of the first `steps` steps, packets have the same writers in all launches that start within `starts`.
+    /// L9: in each of the first `steps` steps, packets have the same writers in all launches that
+    /// start within `starts`.
     pub(crate) fn same_writers(&self, starts: Period, steps: u64, budget: &mut Budget) -> Result<(), Refusal> {
         let last = self.positions().last;
         let window = Span::new(starts.first, starts.last);

@@ -1,9 +1,9 @@
 //! A second opinion: checks the certificate of a program by the definitions of
 //! `docs/src/internals/verifier.md`.
 //!
-//! The crate knows the data of programs and certificates, and nothing of how they were made. What it accepts is safe: in
-//! every launch, in every maximal execution, every instance finishes, and every word that is read has the value that the
-//! eager order gives it. By the criterion (section 3) that is
+//! The crate depends on the data types of programs and certificates only. A program it accepts is
+//! safe: in every launch, in every maximal execution, every instance finishes, and every word read
+//! has its value in eager order. By the criterion (section 3) that is
 //!
 //! | | shown by | here |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | C2 | all conflicting pairs, at the least distance (L8), in order by a clock (L6) or a trap (L5) | `pairs`, `clocks`, `trap` |
 //! | C3 | one step at the first position of each period (L7) | `values`, `owners` |
 //!
-//! Neither the program nor the certificate is trusted: every reference is checked, and what would take more than a fixed
-//! budget of work is refused. Programs with tables are refused.
+//! Neither the program nor the certificate is trusted: every reference is checked, and checks
+//! beyond a fixed budget of work are refused. Programs with tables are refused.
 
 mod budget;
 mod bytes;

@@ -1,7 +1,8 @@
 //! Where two tiles meet.
 //!
-//! Tile `x` at position `p` and tile `y` at position `q` share an element if in each dimension both are not empty and each
-//! begins before the other ends. Bounds have slope 0 or 1, so each of these inequalities limits `p`, `q` or `q - p`.
+//! Tile `x` at position `p` and tile `y` at position `q` share an element if in each dimension both
+//! are not empty and each begins before the other ends. Bounds have slope 0 or 1, so each of these
+//! inequalities limits `p`, `q` or `q - p`.
 
 use amk_ir::{Bound, Region};
 
@@ -23,7 +24,7 @@ impl Span {
         self.first <= number && number <= self.last
     }
 
-    /// What is in both, if anything is.
+    /// The intersection, or `None` when it is empty.
     pub(crate) fn and(self, other: Self) -> Option<Self> {
         let both = Self { first: self.first.max(other.first), last: self.last.min(other.last) };
         (both.first <= both.last).then_some(both)
@@ -128,7 +129,8 @@ impl Meet {
         both.is_some_and(|(p, q)| self.apart.and(Span::new(q.first - p.last, q.last - p.first)).is_some())
     }
 
-    /// The least distance at which they meet, `x` first, and the first position of `x` where they do: these decide (L8).
+    /// The least distance at which they meet, `x` first, and the first position of `x` where they
+    /// do: these decide (L8).
     pub(crate) fn least(&self, distances: Distances) -> Option<(i64, i64)> {
         if distances.is_still() {
             return self.in_step(distances.positions).map(|at| (distances.slots, at.first));

@@ -1,4 +1,4 @@
-//! C1: the order of a proof runs each task when what it waits for has run. One step decides (L1).
+//! C1: the order of a proof runs each task after its waits are satisfied. One step decides (L1).
 
 use crate::budget::Budget;
 use crate::launch::Launch;
@@ -7,7 +7,8 @@ use crate::refusal::{Ill, Missing, Refusal};
 use amk_ir::TaskId;
 use amk_ir::certificate::Proof;
 
-/// Whether the tasks of one step can run in the order of the proof, from each of its start positions.
+/// Whether the tasks of one step can run in the order of the proof, from each of its start
+/// positions.
 ///
 /// Of tickets this asks for the order of the list, so that one worker is enough.
 pub(crate) fn check(launch: &Launch<'_>, proof: &Proof, budget: &mut Budget) -> Result<(), Refusal> {

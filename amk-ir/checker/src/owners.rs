@@ -8,7 +8,8 @@ use amk_ir::{BufferId, BufferKind, Program};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Whether the values of a group of buffers that share bytes are defined and kept, at each position.
+/// Whether the values of a group of buffers that share bytes are defined and kept, at each
+/// position.
 pub(crate) fn check(
     program: &Program,
     group: &[BufferId],

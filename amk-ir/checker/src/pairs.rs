@@ -24,8 +24,9 @@ trait Conflicts {
     fn ever(&self, budget: &mut Budget) -> Result<bool, Refusal>;
     /// A position, of those given, at which they do in one step.
     fn in_step(&self, positions: Span, budget: &mut Budget) -> Result<Option<i64>, Refusal>;
-    /// The least distance, and a position of the first: an order at this distance in launches that start there or later is
-    /// one at all distances in all launches that start where it was asked for.
+    /// The least distance, and a position of the first: an order at this distance in launches that
+    /// start there or later is one at all distances in all launches that start where it was asked
+    /// for.
     fn least(&self, order: Order, distances: Distances, budget: &mut Budget) -> Result<Option<(i64, i64)>, Refusal>;
 }
 

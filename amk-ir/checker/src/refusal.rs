@@ -1,4 +1,4 @@
-//! What a certificate does not show.
+//! Typed reasons to refuse a certificate.
 
 use amk_ir::{BufferId, Element, Region, TaskId};
 use core::fmt;
@@ -50,7 +50,7 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// What keeps a task from running, in the order of a proof.
+/// A wait that keeps a task from running in the order of a proof.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Missing {
     /// A task before it in its queue.
@@ -63,7 +63,7 @@ pub enum Missing {
         on: Counter,
         /// Signals before it.
         signals: u64,
-        /// What it waits for.
+        /// The threshold of the wait.
         threshold: u32,
     },
     /// A packet.
@@ -81,13 +81,13 @@ impl fmt::Display for Counter {
     }
 }
 
-/// What is wrong with a program by itself.
+/// Defects of the program itself.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Malformed {
-    /// There is no position.
+    /// The program has no position.
     #[error("there are no positions")]
     NoPositions,
-    /// Nobody draws tickets.
+    /// There are no workers to draw tickets.
     #[error("no worker draws tickets")]
     NoWorkers,
     /// There are more entities of a kind than ids.
@@ -133,7 +133,7 @@ pub enum Malformed {
     #[error("operand {0} has no such buffer")]
     NoBuffer(At),
     /// A tile has another rank than its buffer, bounds that cross, or elements outside.
-    #[error("{0} is no tile of the buffer at every position")]
+    #[error("{0} is not a tile of the buffer at every position")]
     Tile(At),
     /// A weight or an input is written.
     #[error("{0} is written, but weights and inputs are not")]
@@ -149,7 +149,7 @@ pub enum Malformed {
     SignalledTwice(TaskId, Counter),
 }
 
-/// What is wrong with a certificate by itself.
+/// Defects of the certificate itself.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Ill {
     /// Periods do not go from 0 to the last position, one after the other.
@@ -224,7 +224,8 @@ pub enum Refusal {
     MovingTickets(At),
     /// The launches of a proof do not have the same packets.
     #[error(
-        "the proof of positions {first} to {last}: in step {step}, {writer} writes packets of some reader at some of them only"
+        "the proof of positions {first} to {last}: in step {step}, {writer} writes packets of \
+        some reader at some of them only"
     )]
     Writers {
         /// The first start position.
@@ -243,12 +244,13 @@ pub enum Refusal {
         position: u32,
         /// The task.
         task: TaskId,
-        /// What it lacks.
+        /// The unsatisfied condition.
         missing: Missing,
     },
-    /// A clock claims more than the inequality of L6 gives.
+    /// A clock claims more than the inequality of L6 allows.
     #[error(
-        "from position {position}, the clock of {task} in step {step} claims {claimed} of chain {chain}, and {shown} are shown"
+        "from position {position}, the clock of {task} in step {step} claims {claimed} of chain \
+        {chain}, and {shown} are shown"
     )]
     Clock {
         /// The first start position of the proof.
@@ -264,9 +266,10 @@ pub enum Refusal {
         /// As shown.
         shown: u64,
     },
-    /// Signals of a step can come before those of the step before.
+    /// Signals of a step can come before the previous step's.
     #[error(
-        "from position {position}, {counter} counts as not mixed, but {task} of the next step is not shown to come after {other}"
+        "from position {position}, {counter} counts as not mixed, but {task} of the next step is \
+        not shown to come after {other}"
     )]
     Mixed {
         /// The first start position of the proof.
@@ -295,7 +298,7 @@ pub enum Refusal {
         position: u32,
         /// The task of the first step that has not finished.
         task: TaskId,
-        /// The one that is said to be stuck.
+        /// The task that the certificate claims is stuck.
         stuck: TaskId,
         /// Its step.
         step: u32,
@@ -308,10 +311,10 @@ pub enum Refusal {
         /// The first start position of the proof.
         start: u32,
     },
-    /// What an early operand reads is written.
+    /// An early operand reads an element that is written.
     #[error("{0} is read early, and {1} is written")]
     Early(Box<At>, Box<At>),
-    /// A call writes what another operand of it has.
+    /// A call writes an element that another of its operands touches.
     #[error("one call writes what it has twice: {0}")]
     SameCall(Box<Conflict>),
     /// A packet word is written twice in a step.
@@ -331,7 +334,7 @@ pub enum Refusal {
         /// The dimension.
         dimension: usize,
     },
-    /// What is read has not been written, or was overwritten by another buffer (C3).
+    /// An element is read before it is written, or after another buffer overwrote it (C3).
     #[error("at position {position}, {at} reads what its buffer has not written last")]
     Undefined {
         /// The reading operand.
@@ -339,7 +342,7 @@ pub enum Refusal {
         /// The position.
         position: u32,
     },
-    /// What a buffer has to keep is not there at the end of a step (C3).
+    /// A buffer that must keep its contents does not hold them at the end of a step (C3).
     #[error("at the end of a step at position {position}, {buffer} does not hold what was last written to it")]
     NotKept {
         /// The buffer.

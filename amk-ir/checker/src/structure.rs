@@ -1,4 +1,4 @@
-//! What sections 1 to 4 take for granted: references exist, and what is said of kinds holds.
+//! The assumptions of sections 1 to 4: references exist, and the rules for each buffer kind hold.
 
 use crate::refusal::{Counter, Malformed, Refusal};
 use crate::uses::{self, Use};

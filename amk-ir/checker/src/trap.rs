@@ -1,4 +1,5 @@
-//! Traps: sets of instances that cannot start while an instance of the first step has not finished (the trap lemma, L5).
+//! Traps: sets of instances that cannot start while an instance of the first step has not finished
+//! (the trap lemma, L5).
 
 use crate::budget::Budget;
 use crate::launch::Launch;
@@ -10,9 +11,11 @@ use std::collections::HashMap;
 /// Orders that the traps of a proof show.
 #[derive(Debug, Default)]
 pub(crate) struct Traps {
-    /// By the task of the first step, and the task and step of what is stuck: in launches from which position on.
+    /// By task of the first step, and task and step of the stuck instance: the first start position
+    /// from which it holds.
     stuck: HashMap<(TaskId, TaskId, u64), u32>,
-    /// From which step on the second task is stuck while the first of the first step has not finished, in the same way.
+    /// From which step on the second task is stuck while the first of the first step has not
+    /// finished, in the same way.
     later: HashMap<(TaskId, TaskId), Vec<(u64, u32)>>,
 }
 
@@ -29,7 +32,8 @@ impl Traps {
             for &(task, step) in &trap.stuck {
                 let from = traps.stuck.entry((trap.task, task, step.into())).or_insert(trap.from);
                 *from = trap.from.min(*from);
-                // What is stuck in the last step stays stuck (L4); with tickets, after the first step.
+                // An instance stuck in the last step stays stuck (L4); with tickets, after the
+                // first step.
                 if u64::from(step) == last && (launch.drawing.is_none() || last >= 1) {
                     traps.later.entry((trap.task, task)).or_default().push((last, trap.from));
                 }
@@ -38,8 +42,8 @@ impl Traps {
         Ok(traps)
     }
 
-    /// Whether they show that `first` of the first step finishes before `second` starts, `distance` steps later, in
-    /// launches that start at `position` or later.
+    /// Whether they show that `first` of the first step finishes before `second` starts, `distance`
+    /// steps later, in launches that start at `position` or later.
     pub(crate) fn shows(&self, first: TaskId, second: TaskId, distance: u64, position: i64) -> bool {
         let reaches = |from: u32| i64::from(from) <= position;
         let mut later = self.later.get(&(first, second)).into_iter().flatten();
@@ -48,11 +52,11 @@ impl Traps {
     }
 }
 
-/// The instances that have not finished: those of the trap, and the one that it is of.
+/// The unfinished instances: the trap's stuck ones and the task it is about.
 struct Unfinished<'a> {
     launch: &'a Launch<'a>,
     first: u32,
-    /// Steps that are looked at.
+    /// Number of steps considered.
     steps: u64,
     /// Step and task, in order.
     instances: Vec<(u64, TaskId)>,
@@ -60,7 +64,8 @@ struct Unfinished<'a> {
     earliest: HashMap<usize, u64>,
     /// Places in the list of tickets, in order.
     tickets: Vec<u64>,
-    /// By counter: signals that do not come, and of how many tasks none comes after the steps that are looked at.
+    /// By counter: the number of signals that do not come, and the number of tasks that send none
+    /// after the steps considered.
     withheld: HashMap<usize, (u64, u64)>,
 }
 
@@ -106,8 +111,8 @@ impl<'a> Unfinished<'a> {
             let earliest = self.earliest.entry(self.launch.places[task.index()].queue).or_insert(place);
             *earliest = place.min(*earliest);
         }
-        // With a queue, what has not finished in the last step does not signal in later ones. With tickets that holds
-        // after the first step, in which a later ticket may overtake.
+        // With a queue, a task that has not finished in the last step does not signal in later
+        // ones. With tickets that holds after the first step, in which a later ticket may overtake.
         let holds = step + 1 == self.steps && (self.launch.drawing.is_none() || step >= 1);
         for &counter in &self.launch.signals[task.index()] {
             let (signals, tasks) = self.withheld.entry(counter).or_default();
@@ -116,7 +121,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// Where an instance stands in its queue, over all steps.
+    /// The place of an instance in its queue, over all steps.
     fn place(&self, task: TaskId, step: u64) -> u64 {
         let place = self.launch.places[task.index()];
         step * self.launch.queues[place.queue].len() as u64 + place.index as u64
@@ -126,7 +131,8 @@ impl<'a> Unfinished<'a> {
         self.instances.binary_search(&(step, task)).is_ok()
     }
 
-    /// Whether each stuck instance has a reason not to be enabled when everything else has finished.
+    /// Whether each stuck instance has a reason not to be enabled when everything else has
+    /// finished.
     fn check(&self, trap: &Trap, budget: &mut Budget) -> Result<(), Refusal> {
         for &(stuck, step) in &trap.stuck {
             let reasons = self.launch.waits[stuck.index()].len() + self.launch.packets[stuck.index()].len();
@@ -153,7 +159,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// A wait for more signals than all others can give.
+    /// A wait for more signals than all others can send.
     fn lacks_signals(&self, task: TaskId, step: u64) -> bool {
         let goes_on = self.launch.steps(self.first) > self.steps;
         self.launch.waits[task.index()].iter().any(|&(counter, threshold)| {

@@ -1,4 +1,5 @@
-//! C3: in eager order, what is read has been written, and what has to be kept is kept.
+//! C3: in eager order, every element read has been written, and every element that must be kept is
+//! kept.
 //!
 //! One step decides: at its end states, weights and inputs hold their own, as at its start.
 
@@ -9,7 +10,7 @@ use amk_ir::certificate::Period;
 use amk_ir::{Buffer, BufferId, BufferKind, Program, Region};
 use std::collections::HashSet;
 
-/// The most boxes that what is left of one falls into.
+/// The most boxes into which the remainder of one falls.
 const PIECES: usize = 1 << 20;
 
 /// In each dimension, from one element to before another.
@@ -27,7 +28,7 @@ fn is_empty(of: &Box4) -> bool {
     of.iter().any(|(lo, hi)| lo >= hi)
 }
 
-/// Adds what of `from` is outside of `minus` to `rest`, in boxes.
+/// Adds the part of `from` outside `minus` to `rest`, in boxes.
 fn subtract(mut from: Box4, minus: &Box4, rest: &mut Vec<Box4>) {
     if from.iter().zip(minus).any(|(a, b)| a.0.max(b.0) >= a.1.min(b.1)) {
         rest.push(from);
@@ -46,7 +47,7 @@ fn subtract(mut from: Box4, minus: &Box4, rest: &mut Vec<Box4>) {
     }
 }
 
-/// What has been written of a buffer that shares no bytes, in a step at one position.
+/// The elements written in one step at one position, of a buffer that shares no bytes.
 #[derive(Default)]
 struct Written {
     boxes: Vec<Box4>,
@@ -85,7 +86,8 @@ impl Written {
     }
 }
 
-/// Whether the values of a buffer that shares no bytes are defined, in the first step of each period.
+/// Whether the values of a buffer that shares no bytes are defined, in the first step of each
+/// period.
 pub(crate) fn check(
     program: &Program,
     id: BufferId,
@@ -134,7 +136,8 @@ fn check_at(
     Ok(())
 }
 
-/// By dimension, the fixed bounds of a buffer's tiles, in order, and what is added to the position in those that move.
+/// By dimension, the fixed bounds of a buffer's tiles, in order, and the offsets from the position
+/// of the moving ones.
 struct Bounds {
     fixed: Vec<Vec<u64>>,
     moving: Vec<HashSet<u64>>,
@@ -162,7 +165,8 @@ impl Bounds {
         Self { fixed, moving }
     }
 
-    /// L7: no moving bound is at a fixed one within the period, unless the period is that position alone.
+    /// L7: no moving bound is at a fixed one within the period, unless the period is that position
+    /// alone.
     fn keep_their_order(&self, buffer: BufferId, period: Period, budget: &mut Budget) -> Result<(), Refusal> {
         let Period { first, last } = period;
         if first == last {

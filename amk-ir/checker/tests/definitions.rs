@@ -1,4 +1,5 @@
-//! Certificates by hand: the true ones are accepted, and each lie is refused for what it is.
+//! Hand-written certificates: the true ones are accepted, and each false one is refused for the
+//! right reason.
 
 use amk_checker::{Counter, Ill, Malformed, Missing, Refusal, check};
 use amk_ir::certificate::{Certificate, Period, Proof, Trap};
@@ -137,7 +138,7 @@ fn a_partial_wait_shows_nothing_unless_signals_are_in_order() {
         joined_clocks(certificate);
     });
     assert!(matches!(clocks, Err(Refusal::Clock { claimed: 1, shown: 0, .. })), "{clocks:?}");
-    // In one queue the first signal is that of the first task.
+    // In one queue the first signal is the first task's.
     let body = "buffer b0 @x activation f32[8]
 event e0 @done
 task t0: fill() -> (b0[..]) signal e0
@@ -204,7 +205,7 @@ fn clocks_of_two_steps_go_on_for_ever() {
 
 #[test]
 fn signals_of_later_steps_count() {
-    // t0 waits for nobody: its signals make up for those of t1.
+    // t0 waits for nobody: its signals make up for t1's.
     let body = "buffer b0 @x activation f32[3]
 event e0 @done
 task t0: signal e0
@@ -231,7 +232,7 @@ worker w2: t2 t3";
         let traps = with(&ahead, |certificate, n| certificate.proofs[n].traps = vec![trap(1, horizon, &[(2, 0)])]);
         assert!(matches!(traps, Err(Refusal::NotStuck { stuck: TaskId(2), .. })), "{traps:?}");
     }
-    // One step of clocks is no proof of that there is no other.
+    // One step of clocks does not prove that there is no other order.
     let one = with(&ahead, |certificate, n| {
         certificate.proofs[n].clocks = vec![vec![], vec![1, 1]];
         certificate.proofs[n].steps = vec![vec![0, 0, 1]];
@@ -244,7 +245,8 @@ fn a_trap_holds_for_all_later_steps() {
     let (program, mut certificate) = in_turns();
     let proof = &mut certificate.proofs[0];
     (proof.clocks, proof.steps) = (Vec::new(), Vec::new());
-    // While t0 of the first step has not finished, nothing starts; while t1 has not, t2 and all after it do not.
+    // While t0 of the first step has not finished, nothing starts; while t1 has not, t2 and all
+    // after it do not.
     let first = trap(0, 2, &[(1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]);
     let second = trap(1, 2, &[(2, 0), (0, 1), (1, 1), (2, 1)]);
     proof.traps = vec![first.clone(), second.clone()];
@@ -256,7 +258,7 @@ fn a_trap_holds_for_all_later_steps() {
         matches!(one, Err(Refusal::Unordered { ref conflict, .. }) if conflict.second.task == TaskId(0)),
         "{one:?}"
     );
-    // What is not in the trap signals.
+    // An instance outside the trap signals.
     certificate.proofs[0].traps = vec![trap(0, 2, &[(1, 0), (1, 1)]), second];
     let found = check(&program, &certificate);
     assert!(matches!(found, Err(Refusal::NotStuck { stuck: TaskId(1), step: 0, .. })), "{found:?}");

@@ -1,10 +1,10 @@
-//! What of a call its function sees.
+//! The part of a call that its function sees.
 
 use crate::expr::{Expr, Op};
 use crate::signature::TensorClass;
 use crate::{Buffer, BufferKind, Call, DType, Interval, Operand, Param, Program, Routed, TableId};
 
-/// What of a call its function sees: the same for most calls of an instruction.
+/// The part of a call that its function sees; most calls of an instruction share one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Form {
     /// `None` where the program has no such buffer.
@@ -49,7 +49,8 @@ impl Given {
 /// The tile of an operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Tile {
-    /// What a function can take it as, or the elements for which it can take it as nothing.
+    /// The class as which a function can take the operand, or the element type that no class
+    /// supports.
     pub(super) class: Result<TensorClass, DType>,
     lengths: Vec<Length>,
 }
@@ -76,7 +77,7 @@ impl Tile {
         })
     }
 
-    /// The extents that a function has to give.
+    /// The extents that a function has to return.
     pub(super) fn result(&self) -> impl ExactSizeIterator<Item = Expr> {
         self.lengths.iter().map(|length| length.exact())
     }
@@ -119,8 +120,8 @@ impl Length {
     }
 }
 
-/// What a function can take a tile as; `single`: the tile is one element. Functions compute in f32:
-/// a VM rounds what they write to a buffer of bf16.
+/// The class as which a function can take a tile; `single`: the tile is one element. Functions
+/// compute in f32, and a VM rounds results when it stores them to a bf16 buffer.
 fn class(buffer: &Buffer, single: bool) -> Result<TensorClass, DType> {
     match (buffer.kind, buffer.dtype) {
         (BufferKind::Weight, _) => Ok(TensorClass::Weight),

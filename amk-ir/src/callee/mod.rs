@@ -1,8 +1,9 @@
-//! What a call calls: the function behind an instruction of a program, as its signature has it.
+//! Resolves the function behind an instruction of a program and compares calls with its signature.
 //!
-//! A task is a call of the function on its tiles. An argument has the extents of its tile, but is whole where the tile moves
-//! with the position; a result has those of the tile at the position. They meet the function's shape clause at every
-//! position and for every routing: `pos` and the rows of a group are names in them.
+//! A task is a call of the function on its tiles. An argument has the extents of its tile, but is
+//! whole where the tile moves with the position; a result has the extents of the tile at the
+//! position. They meet the function's shape clause at every position and for every routing: `pos`
+//! and the rows of a group are names in them.
 
 mod form;
 mod unfit;
@@ -45,7 +46,7 @@ pub enum Argument {
 pub struct Place {
     /// Its number in the call.
     pub number: usize,
-    /// What the function takes or gives there.
+    /// The class of tensor that the function expects there.
     pub class: TensorClass,
 }
 
@@ -53,7 +54,8 @@ impl Callee {
     /// The function behind an instruction. Operands and parameters are found by name.
     ///
     /// # Errors
-    /// Where the instruction is declared with other operands, accesses or parameters than the function has.
+    /// Where the instruction is declared with other operands, accesses or parameters than the
+    /// function has.
     pub fn new(instruction: &Instruction, signature: Signature) -> Result<Self, Misdeclared> {
         match places(instruction, &signature) {
             Some((arguments, results)) => Ok(Self { cut: cut_dims(&signature), signature, arguments, results }),
@@ -76,8 +78,8 @@ impl Callee {
         &self.results
     }
 
-    /// Whether a call gives the function what it takes: classes of operands, types of parameters, extents that meet the shape
-    /// clause. What a call lacks or has too much of is the verifier's to refuse.
+    /// Checks that a call fits the function: classes of operands, types of parameters, extents that
+    /// meet the shape clause. The verifier refuses missing and excess operands.
     ///
     /// # Errors
     /// The first thing that the function does not take.
@@ -146,8 +148,8 @@ impl Callee {
         Ok(())
     }
 
-    /// The extent of a dimension that a task has whole: a dim that tasks cut elsewhere is another one there. `None` where it
-    /// is only a part of the extent, which then is not compared.
+    /// The extent of a dimension that a task has whole: a dim that tasks cut elsewhere is another
+    /// one there. `None` where it is only a part of the extent, which then is not compared.
     fn whole(&self, want: &Expr) -> Option<Expr> {
         let mut cut = false;
         want.names(&mut |name| cut |= self.cut.contains(name));
@@ -193,7 +195,8 @@ fn cut_dims(signature: &Signature) -> BTreeSet<String> {
     cut
 }
 
-/// Where arguments come from and results go; `None` where something has no place, another access, or is left over.
+/// Where arguments come from and results go; `None` where something has no place, another access,
+/// or is left over.
 fn places(instruction: &Instruction, signature: &Signature) -> Option<(Vec<Argument>, Vec<Place>)> {
     let operand = |name: &str, access: Access, class: TensorClass| {
         let number = instruction.operands.iter().position(|operand| operand.name == name)?;

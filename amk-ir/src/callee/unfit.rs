@@ -17,7 +17,7 @@ pub enum Unfit {
         /// Both signatures.
         why: Misdeclared,
     },
-    /// AMK0703 to AMK0705: a call gives the function what it does not take.
+    /// AMK0703 to AMK0705: a call passes an operand that the function does not take.
     Call {
         /// The task.
         task: TaskId,
@@ -25,9 +25,9 @@ pub enum Unfit {
         call: u32,
         /// Calls that do so in the same way, this one included.
         alike: u32,
-        /// The function's shape clause and where it stands.
+        /// The function's shape clause and its source location.
         function: String,
-        /// What it does not take.
+        /// The mismatch.
         why: Box<Misfit>,
     },
 }
@@ -37,7 +37,7 @@ pub enum Unfit {
 pub struct Misdeclared {
     /// In the program.
     pub declared: String,
-    /// Of the function, and where it stands.
+    /// The function's, and its source location.
     pub function: String,
 }
 
@@ -48,7 +48,7 @@ impl Misdeclared {
     }
 }
 
-/// What a function does not take. Operands and parameters have the function's names.
+/// Mismatches between a call and its function. Operands and parameters have the function's names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Misfit {
     /// AMK0703: an operand of another class.
@@ -57,18 +57,18 @@ pub enum Misfit {
         operand: String,
         /// Its number in the call.
         number: usize,
-        /// What the function takes.
+        /// The class that the function takes.
         expected: TensorClass,
-        /// What the call gives; elements that no function takes.
+        /// The class in the call, or an element type that no function takes.
         found: Result<TensorClass, DType>,
     },
     /// AMK0703: a parameter of another type.
     Param {
         /// The parameter.
         param: String,
-        /// What the function takes.
+        /// The type that the function takes.
         expected: &'static str,
-        /// What the call gives.
+        /// The type in the call.
         found: &'static str,
     },
     /// AMK0704: another number of dimensions.
@@ -90,12 +90,14 @@ pub enum Misfit {
         found: Expr,
         /// By the shape clause.
         expected: Expr,
-        /// The function's dims in it: the name, its value, and the operand that gives it that value.
+        /// The function's dims in it: the name, its value, and the operand that determines that
+        /// value.
         because: Vec<(String, Expr, String)>,
     },
-    /// AMK0705: an extent that is no multiple.
+    /// AMK0705: an extent that is not the required multiple.
     Multiple {
-        /// What is a multiple of what, in the function's dims.
+        /// The violated rule over the function's dims: the left side must be a multiple of the
+        /// right.
         rule: (Expr, Expr),
         /// Their values.
         found: (Expr, Expr),

@@ -17,7 +17,8 @@ pub struct Page {
     pub code: u16,
     /// One line.
     pub title: &'static str,
-    /// The explanation. Indented lines are examples; one that starts with `program` is a program that has the violation.
+    /// The explanation. Indented lines are examples; one that starts with `program` is a program
+    /// that has the violation.
     pub text: &'static str,
 }
 

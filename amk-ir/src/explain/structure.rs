@@ -7,8 +7,9 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         code: 101,
         title: "a reference to something that does not exist",
-        text: r#"A call names a buffer, an instruction or an op, a wait or a signal a counter, or a queue a task, that the program does not
-declare. Ids count from 0 in the order of the lines; `e0[4]` is the fifth counter of `e0`.
+        text: r#"A call names a buffer, an instruction or an op, a wait or a signal a counter, or a
+queue a task, that the program does not declare. Ids count from 0 in the order of the
+lines; `e0[4]` is the fifth counter of `e0`.
 
     program @example
     task t0: signal e0
@@ -17,8 +18,9 @@ declare. Ids count from 0 in the order of the lines; `e0[4]` is the fifth counte
     Page {
         code: 102,
         title: "a call that does not fit its instruction",
-        text: r#"A call has as many operands and parameters as its instruction declares, in that order, and does with each operand what is
-declared: reads stand bare before the arrow, updates are marked `mut`, writes stand behind the arrow.
+        text: r#"A call has as many operands and parameters as its instruction declares, in that order,
+and does with each operand what is declared: reads stand bare before the arrow, updates
+are marked `mut`, writes stand behind the arrow.
 
     program @example
     instruction i0 "ops::copy" copy(x) -> (y)
@@ -29,7 +31,8 @@ declared: reads stand bare before the arrow, updates are marked `mut`, writes st
     Page {
         code: 103,
         title: "a shape that nothing can have",
-        text: r#"Buffers have 1 to 4 dimensions. No extent of a buffer or an event tensor is zero, and a program has at least one position.
+        text: r#"Buffers have 1 to 4 dimensions. No extent of a buffer or an event tensor is zero, and a
+program has at least one position.
 
     program @example
     buffer b0 @x activation f32[4, 0]"#,
@@ -37,8 +40,8 @@ declared: reads stand bare before the arrow, updates are marked `mut`, writes st
     Page {
         code: 104,
         title: "a tile outside of its buffer",
-        text: r#"A tile has one interval for each dimension of its buffer and lies inside it, at every position. With `positions 32` a bound
-`pos+1` is at most 32.
+        text: r#"A tile has one interval for each dimension of its buffer and lies inside it, at every
+position. With `positions 32` a bound `pos+1` is at most 32.
 
     program @example
     positions 32
@@ -51,8 +54,8 @@ declared: reads stand bare before the arrow, updates are marked `mut`, writes st
     Page {
         code: 105,
         title: "a tile without elements, or whose bounds cross",
-        text: r#"An interval never starts behind its end, and a tile has an element at some position. A tile may be empty at some positions:
-`cache[0..pos]` has nothing at position 0.
+        text: r#"An interval never starts behind its end, and a tile has an element at some position. A
+tile may be empty at some positions: `cache[0..pos]` has nothing at position 0.
 
     program @example
     instruction i0 "ops::fill" fill() -> (y)
@@ -63,8 +66,9 @@ declared: reads stand bare before the arrow, updates are marked `mut`, writes st
     Page {
         code: 106,
         title: "a write to what is read only",
-        text: r#"Weights and inputs are never written in a launch. That is why they may be read before any wait, as a prefetch. What a task
-writes is an `activation`, an `output` or a `state`.
+        text: r#"Weights and inputs are never written in a launch. That is why they may be read before
+any wait, as a prefetch. What a task writes is an `activation`, an `output` or a
+`state`.
 
     program @example
     instruction i0 "ops::fill" fill() -> (y)
@@ -75,8 +79,9 @@ writes is an `activation`, an `output` or a `state`.
     Page {
         code: 107,
         title: "a local buffer of two tasks",
-        text: r#"A `local` buffer carries values between the calls of one fused task, in memory of the worker that runs it. Another task, on
-another worker or later, finds nothing there. Exchange values between tasks through an `activation`.
+        text: r#"A `local` buffer carries values between the calls of one fused task, in memory of the
+worker that runs it. Another task, on another worker or later, finds nothing there.
+Exchange values between tasks through an `activation`.
 
     program @example
     instruction i0 "ops::fill" fill() -> (y)
@@ -88,7 +93,8 @@ another worker or later, finds nothing there. Exchange values between tasks thro
     Page {
         code: 108,
         title: "a task that is not queued exactly once",
-        text: r#"Every task stands in one queue, once: a task in no queue never runs, one in two runs twice a step.
+        text: r#"Every task is in one queue, once: a task in no queue never runs, one in two runs twice
+a step.
 
     program @example
     task t0:
@@ -98,7 +104,8 @@ another worker or later, finds nothing there. Exchange values between tasks thro
     Page {
         code: 109,
         title: "an output that is not written",
-        text: r#"Every element of an `output` is written in each step, at every position, because the host reads all of it afterwards.
+        text: r#"Every element of an `output` is written in each step, at every position, because the
+host reads all of it afterwards.
 
     program @example
     instruction i0 "ops::fill" fill() -> (y)
@@ -109,9 +116,10 @@ another worker or later, finds nothing there. Exchange values between tasks thro
     Page {
         code: 110,
         title: "more than the target has",
-        text: r#"With static queues every worker must be resident: a worker that waits for a free place would never signal, and the others
-would wait for it. Tickets need one. The buffers of a task that are `local` fit in the local memory of a worker, and all others
-in memory, where buffers with places share.
+        text: r#"With static queues every worker must be resident: a worker that waits for a free place
+would never signal, and the others would wait for it. Tickets need one. The buffers of
+a task that are `local` fit in the local memory of a worker, and all others in memory,
+where buffers with places share.
 
     program @example
     limits workers 1
@@ -122,8 +130,8 @@ in memory, where buffers with places share.
     Page {
         code: 111,
         title: "a counter that is named twice",
-        text: r#"A task signals a counter at most once, so that the fan-in of a counter is the number of tasks that signal it; and waits for it
-at most once, for the largest threshold.
+        text: r#"A task signals a counter at most once, so that the fan-in of a counter is the number of
+tasks that signal it; and waits for it at most once, for the largest threshold.
 
     program @example
     task t0: signal e0, e0
@@ -133,8 +141,9 @@ at most once, for the largest threshold.
     Page {
         code: 112,
         title: "packets where there can be none",
-        text: r#"A packet carries the epoch of its step, and reading it waits for that epoch. So only what is written and read within a step is
-exchanged by packets: an `activation` or an `output`. A packet buffer has at least one slot.
+        text: r#"A packet carries the epoch of its step, and reading it waits for that epoch. So only
+data that is written and read within a step is exchanged by packets: an `activation` or
+an `output`. A packet buffer has at least one slot.
 
     program @example
     buffer b0 @cache state f32[8] packet 1"#,
@@ -142,7 +151,8 @@ exchanged by packets: an `activation` or an `output`. A packet buffer has at lea
     Page {
         code: 113,
         title: "more than the format can count",
-        text: r#"Ids of tasks, buffers and counters have 32 bits, and offsets in memory stay below 2^60 bytes.
+        text: r#"Ids of tasks, buffers and counters have 32 bits, and offsets in memory stay below 2^60
+bytes.
 
     program @example
     event e0 @done[65536, 65536]"#,
@@ -150,8 +160,9 @@ exchanged by packets: an `activation` or an `output`. A packet buffer has at lea
     Page {
         code: 114,
         title: "a program that takes too long to check",
-        text: r#"A check has a budget of work in proportion to the size of the program, so that it ends within a second or so and never takes
-gigabytes. The message says what would exceed it, and how to cut the program so that it does not.
+        text: r#"A check has a budget of work in proportion to the size of the program, so that it ends
+within a second or so and never takes gigabytes. The message says what would exceed it,
+and how to cut the program so that it does not.
 
     program @example
     positions 40000
@@ -168,8 +179,8 @@ gigabytes. The message says what would exceed it, and how to cut the program so 
     Page {
         code: 115,
         title: "an early write",
-        text: r#"`early` says that an operand may be read before the task's waits, as a prefetch. What a call writes or updates it writes after
-them, so `early` stands at reads only.
+        text: r#"`early` says that an operand may be read before the task's waits, as a prefetch. What a
+call writes or updates it writes after them, so `early` stands at reads only.
 
     program @example
     instruction i0 "ops::fill" fill() -> (y)
@@ -179,9 +190,10 @@ them, so `early` stands at reads only.
     },
     Page {
         code: 116,
-        title: "a parameter that is no finite number",
-        text: r#"The floats that calls have as parameters are finite numbers of 32 bits. The text format can say `inf` and `nan`, and reads a number
-beyond `3.4028235e38` as `inf`; a program with one is refused.
+        title: "a parameter that is not a finite number",
+        text: r#"The floats that calls have as parameters are finite numbers of 32 bits. The text format
+can express `inf` and `nan`, and reads a number beyond `3.4028235e38` as `inf`; a
+program with one is refused.
 
     program @example
     instruction i0 "ops::fill" fill() -> (y) { value }

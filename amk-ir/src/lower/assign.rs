@@ -1,4 +1,5 @@
-//! Assignment: which worker runs which task. Queues keep the eager order, so they never oppose a dependency.
+//! Assignment: which worker runs which task. Queues keep the eager order, so they never oppose a
+//! dependency.
 
 use super::tile::TiledOp;
 use crate::TaskId;

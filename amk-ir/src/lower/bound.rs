@@ -1,4 +1,5 @@
-//! How large a program may become: counted before anything is made, so that no value of a dim takes memory without end.
+//! How large a program may become: counted before anything is made, so that no value of a dim takes
+//! memory without end.
 
 use super::fuse::Group;
 use super::tile::Axis;
@@ -112,7 +113,7 @@ fn too_many(graph: &Graph, calls: u64) -> GraphError {
     GraphError::new("AMK0616", headline, help)
 }
 
-/// Refuses tiles that make more tasks than a program may have; `axes` are those of each group.
+/// Refuses tiles that make more tasks than a program may have; `axes` are the axes of each group.
 pub(super) fn tasks(
     graph: &Graph,
     unrolled: &Unrolled,

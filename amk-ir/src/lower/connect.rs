@@ -1,7 +1,8 @@
 //! Connecting: dependencies between ops become event tensors, signals and waits.
 //!
-//! For every operand of an op the earlier ops with a conflicting access to the same buffer are looked up; overlap of tiles gives
-//! the dependencies of tasks ([`crate::events`]). A dependency that another one already brings along is left out.
+//! Every operand is matched with earlier conflicting accesses to the same buffer; overlapping tiles
+//! become dependencies between tasks ([`crate::events`]). A dependency that others imply is
+//! omitted.
 
 use super::bound;
 use super::explicit::Explicit;
@@ -13,10 +14,10 @@ use crate::{Access, BufferId, EventId, Region};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Entries of the known order that are looked at while implied dependencies are left out.
+/// Budget of entries of the known order to examine when omitting implied dependencies.
 const MOST_LOOKED_AT: usize = 1 << 26;
 
-/// What an op does with a buffer, task by task.
+/// The accesses of an op to a buffer, task by task.
 struct Touch {
     op: usize,
     access: Access,
@@ -49,7 +50,7 @@ pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explici
         let by_all = dependencies.iter().filter(|(_, sets)| sets.iter().all(|set| !set.is_empty()));
         let brought: Brought = by_all.map(|(&dependency, sets)| (dependency, full(dependency, sets))).collect();
         dependencies.retain(|&dependency, _| !known.implied(&brought, dependency));
-        // Hand-written waits stand alone: nothing is assumed of what they order.
+        // Handwritten waits stand alone: no order is assumed beyond what they state.
         known.brought.push(if explicit.waits[number] { Brought::new() } else { brought });
         for (buffer, touch) in touches {
             history.entry(buffer).or_default().push(touch);
@@ -62,23 +63,25 @@ pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explici
     Ok(())
 }
 
-/// What is known of the order of ops.
+/// The known order of ops.
 struct Known {
     /// By op.
     brought: Vec<Brought>,
-    /// Entries of `brought` looked at so far.
+    /// Entries of `brought` examined so far.
     looked_at: usize,
 }
 
 impl Known {
-    /// Whether another of the ops that are brought along runs after all tasks of the dependency, which is one of them.
+    /// Whether another of the ops that are brought along runs after all tasks of the dependency,
+    /// which is one of them.
     fn implied(&mut self, brought: &Brought, dependency: usize) -> bool {
         let later = &brought[brought.partition_point(|(other, _)| *other <= dependency)..];
         later.iter().any(|&(other, _)| self.looked_at < MOST_LOOKED_AT && self.follows(other, dependency))
     }
 
-    /// Whether each task of an op runs after all tasks of an earlier one. Ops before that are not looked at, and none after
-    /// much work: a dependency that stays although it is implied costs a wait.
+    /// Whether each task of an op runs after all tasks of an earlier one. Ops before that are not
+    /// searched, and the search stops when the budget is spent: keeping an implied dependency only
+    /// costs a wait.
     fn follows(&mut self, op: usize, earlier: usize) -> bool {
         let mut seen = BTreeSet::new();
         let mut pending = vec![op];
@@ -98,7 +101,7 @@ impl Known {
     }
 }
 
-/// Pairs of tasks that [`depend`] compares, and what it does for each earlier op besides.
+/// Budget of pairs of tasks that [`depend`] compares, and its further cost for each earlier op.
 fn compared(history: &BTreeMap<BufferId, Vec<Touch>>, touches: &[(BufferId, Touch)]) -> u64 {
     let earlier = touches
         .iter()
@@ -158,7 +161,8 @@ fn depend(
     dependencies
 }
 
-/// One event tensor an op, with the counters of all its consumers that need the same groups of tiles.
+/// One event tensor an op, with the counters of all its consumers that need the same groups of
+/// tiles.
 fn add_events(program: &mut Program, ops: &[TiledOp], edges: Vec<Edge>) {
     let mut by_producer: BTreeMap<usize, Vec<Consumer>> = BTreeMap::new();
     for (producer, consumer, sets) in edges {

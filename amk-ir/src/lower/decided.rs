@@ -1,4 +1,5 @@
-//! What lowering decided: which calls run in one task, how they are cut, and why others are not fused.
+//! Decisions of the lowering: the calls fused into one task, how they are tiled, and why others are
+//! not fused.
 
 use super::fuse::{Group, Member};
 use super::tile::{TiledOp, signature};
@@ -11,7 +12,7 @@ use crate::text::Shown;
 use core::fmt::{self, Display, Formatter};
 use std::ops::Range;
 
-/// What lowering decided.
+/// Decisions of the lowering.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Decided {
     /// The ops in the order of [`crate::Program::ops`].

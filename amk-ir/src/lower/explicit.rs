@@ -1,4 +1,5 @@
-//! Hand-written event tensors: `#[signal(e[..])]` and `#[wait(e[..] == n)]` become signals and waits of the op's tasks.
+//! Hand-written event tensors: `#[signal(e[..])]` and `#[wait(e[..] == n)]` become signals and
+//! waits of the op's tasks.
 
 use super::bound;
 use super::tile::TiledOp;

@@ -1,9 +1,10 @@
 //! Fusion: which calls run in one task.
 //!
-//! *Into consumers*: a call that has one task anyway (a norm of a vector) is repeated in every task that reads its result.
-//! *Into its producer*: an element-wise call runs on each tile right after the calls that make that tile.
-//! Results that no other group reads become task-local. A group runs where its last call stands. The values are the same either
-//! way, the same calls run on the same inputs: where that would not be so, calls are not fused.
+//! *Into consumers*: a call that has one task anyway (a norm of a vector) is repeated in every task
+//! that reads its result. *Into its producer*: an element-wise call runs on each tile right after
+//! the calls that make that tile. Results that no other group reads become task-local. A group runs
+//! at the place of its last call. Fusion changes no value, since the same calls run on the same
+//! inputs: calls are not fused where they would not.
 
 use super::bound;
 use super::tile::free_tile;
@@ -179,8 +180,8 @@ impl Grouped<'_> {
         self.refused.push(Refused { call, op: self.op(call), into, because });
     }
 
-    /// A call with those of its producers' groups that it may join, the last ones first: they may
-    /// stand between it and the others.
+    /// A call with its producers' groups that it may join, latest first: a later group may lie
+    /// between the call and an earlier one.
     fn add_to_producers(&mut self, call: usize) {
         let mut calls = vec![call];
         let (mut producers, mut refused) = self.producers(call);
@@ -273,7 +274,8 @@ impl Grouped<'_> {
         })
     }
 
-    /// Whether a call may be repeated: it writes activations only, and nothing it reads is written again.
+    /// Whether a call may be repeated: it writes activations only, and nothing it reads is written
+    /// again.
     fn repeatable(&self, call: usize) -> Result<(), Unfused> {
         for operand in &self.unrolled.calls[call].operands {
             let kind = self.unrolled.buffers[operand.buffer.index()].kind;
@@ -292,7 +294,8 @@ impl Grouped<'_> {
         Ok(())
     }
 
-    /// Whether a task may have one tile of each call: what they exchange is cut by the tile alone, which is the first call's.
+    /// Whether a task may have one tile of each call: the values they exchange are cut by the tile
+    /// alone, which is the first call's.
     fn keeps_tiles(&self, calls: &[usize]) -> Result<(), Unfused> {
         let within = |call: usize, operand: &PlannedOperand| {
             self.uses.conflicting(operand).any(|other| other != call && calls.binary_search(&other).is_ok())
@@ -314,8 +317,8 @@ impl Grouped<'_> {
         }
     }
 
-    /// Whether the calls may run where the last one does: no other call from the first on writes what one before it uses, or
-    /// uses what one before it writes.
+    /// Whether the calls may run at the place of the last one: no other call from the first on
+    /// writes a value that an earlier one uses, or uses one that an earlier one writes.
     fn keeps_order(&self, calls: &[usize]) -> Result<(), Unfused> {
         let Some(&last) = calls.last() else { return Ok(()) };
         for &call in calls {

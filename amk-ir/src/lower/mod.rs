@@ -39,11 +39,12 @@ pub struct Lowered {
     pub op_sites: Vec<u32>,
     /// The floats and flags it was made with.
     pub constants: Constants,
-    /// What was decided on the way.
+    /// Decisions made on the way.
     pub decided: Decided,
 }
 
-/// Lowers a graph that passed [`crate::shapes::check`] for an instance, by its own schedule or the graph's.
+/// Lowers a graph that passed [`crate::shapes::check`] for an instance, by its own schedule or the
+/// graph's.
 pub fn lower(graph: &Graph, instance: &Instance) -> Result<Lowered, Vec<GraphError>> {
     let schedule = instance.schedule.as_ref().unwrap_or(&graph.schedule);
     lower_with(graph, instance, schedule)
@@ -77,7 +78,8 @@ pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Re
     Ok(Lowered { program, op_sites, constants: unrolled.constants, decided })
 }
 
-/// The program's record of an instruction: tensor operands in order, results last; then the scalar parameters.
+/// The program's record of an instruction: tensor operands in order, results last; then the scalar
+/// parameters.
 pub fn instruction(signature: &Signature) -> Instruction {
     let mut operands = Vec::new();
     let mut params = Vec::new();
@@ -122,7 +124,8 @@ fn check_schedule(graph: &Graph, schedule: &Schedule) -> Result<(), Vec<GraphErr
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// A finding where a tile is set for an instruction whose tiles have fixed sizes, or that has one task.
+/// A finding where a tile is set for an instruction whose tiles have fixed sizes, or that has one
+/// task.
 fn without_tile(graph: &Graph, name: &str) -> Option<GraphError> {
     let settable =
         |signature: &&Signature| signature.grid.iter().any(|grid| tile::free_tile(signature, grid).is_some());

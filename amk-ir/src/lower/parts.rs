@@ -20,7 +20,8 @@ pub struct Cut {
     pub unit: u32,
 }
 
-/// The calls of a call's tasks in the order of its grid. Instructions are numbered by [`Graph::signatures`].
+/// The calls of a call's tasks in the order of its grid. Instructions are numbered by
+/// [`Graph::signatures`].
 ///
 /// # Errors
 /// A grid or a region that has no value, or more tasks than a program may have.

@@ -170,7 +170,7 @@ pub(super) fn stepped(signature: &Signature, grid: &GridSig, call: &PlannedCall)
     Ok(Axis::each(extent, step))
 }
 
-/// Findings where a size that the schedule sets does not divide what it cuts, one an instruction.
+/// Findings where a tile size of the schedule does not divide the extent, one an instruction.
 fn set_tiles(graph: &Graph, unrolled: &Unrolled, groups: &[Group], schedule: &Schedule) -> Vec<GraphError> {
     let sizes = schedule.tiles.iter().filter_map(|(name, tile)| match tile {
         Tile::Size(size) => Some((name.as_str(), i64::from(*size))),

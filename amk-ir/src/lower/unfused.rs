@@ -57,9 +57,9 @@ pub enum Unfused {
     Extents {
         /// The producer.
         producer: String,
-        /// What the producer cuts.
+        /// Tile size of the producer.
         theirs: Option<i64>,
-        /// What the call cuts.
+        /// Tile size of the call.
         own: i64,
     },
     /// The producer has hand-written signals or waits.
@@ -79,7 +79,8 @@ pub enum Unfused {
         /// The call.
         call: String,
     },
-    /// A call that stands between them uses what one of them writes, or writes what one of them uses.
+    /// A call between them uses a value that one of them writes, or writes one that one of them
+    /// uses.
     Between {
         /// The call between.
         call: String,
@@ -133,7 +134,7 @@ impl Display for Tick<'_> {
     }
 }
 
-/// `by a, by b and by c`; one that stands several times is counted.
+/// `by a, by b and by c`; repeated names are counted.
 fn by(calls: &[String]) -> String {
     let mut parts: Vec<(&str, usize)> = Vec::new();
     for call in calls {

@@ -1,4 +1,5 @@
-//! Unrolling: loops run, flags are decided, dims get their values; what is left is a list of calls on buffers.
+//! Unrolling: runs loops, resolves flags and substitutes dims; the result is a list of calls on
+//! buffers.
 
 use super::bound;
 use crate::expr::Expr;
@@ -52,7 +53,7 @@ pub struct PlannedCall {
 pub struct PlannedOperand {
     /// The whole buffer.
     pub buffer: BufferId,
-    /// What the call does with it.
+    /// How the call accesses it.
     pub access: Access,
     /// The region of a task, over the grid variables.
     pub spans: Vec<Span>,
@@ -61,8 +62,8 @@ pub struct PlannedOperand {
 /// Unrolls a graph that passed [`crate::shapes::check`] for an instance.
 ///
 /// # Errors
-/// Dims or flags without a value, values that break a declared multiple or give no extent, loops that unroll to more calls
-/// than a program may have.
+/// Dims or flags without a value, values that break a declared multiple or yield an invalid extent,
+/// loops that unroll to more calls than a program may have.
 pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Unrolled, Vec<GraphError>> {
     let dims = instance_dims(graph, instance)?;
     bound::statements(graph, &instance.name, &dims).map_err(|error| vec![error])?;
@@ -83,7 +84,8 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
     Ok(Unrolled { positions: unroller.positions.unwrap_or(1), ..unroller.out })
 }
 
-/// The dims' values, checked to be complete, positive and within the declared multiples and equalities.
+/// The dims' values, checked to be complete, positive and within the declared multiples and
+/// equalities.
 fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, i64>, Vec<GraphError>> {
     let mut errors = Vec::new();
     let of = &instance.name;
@@ -117,7 +119,7 @@ fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, 
             errors.push(error.note(format!("`{dim}` is {x}, `{equal}` is {y}")));
         }
     }
-    // The factors of an equality are multiples too: said once is enough.
+    // The factors of an equality are multiples too; one entry is enough.
     let multiples = if errors.len() == before { graph.multiples.as_slice() } else { &[] };
     for (a, b) in multiples {
         if let (Ok(x), Ok(y)) = (a.eval(&value), b.eval(&value))
@@ -253,7 +255,7 @@ impl<'g> Unroller<'g> {
         Ok(())
     }
 
-    /// Gives the places of these buffers to them in their order.
+    /// Places these buffers in their order.
     fn reorder(&mut self, outputs: &[BufferId]) {
         let mut places = outputs.to_vec();
         places.sort_unstable();
@@ -306,7 +308,7 @@ impl<'g> Unroller<'g> {
             _ => {
                 return Err(GraphError::new(
                     "AMK0603",
-                    format!("`{path}` is no tensor"),
+                    format!("`{path}` is not a tensor"),
                     "pass a weight or a state field",
                 ));
             }
@@ -395,7 +397,7 @@ impl<'g> Unroller<'g> {
                         _ => {
                             return Err(GraphError::new(
                                 "AMK0603",
-                                format!("`{path}` is no dim"),
+                                format!("`{path}` is not a dim"),
                                 "pass a `#[dim(..)]` field",
                             ));
                         }
@@ -403,7 +405,7 @@ impl<'g> Unroller<'g> {
                     _ => {
                         return Err(GraphError::new(
                             "AMK0603",
-                            "the argument is no dim",
+                            "the argument is not a dim",
                             "pass a number or a `#[dim(..)]` field",
                         ));
                     }
@@ -446,8 +448,10 @@ impl<'g> Unroller<'g> {
                 let value = expr.eval(&|name| planned.env.get(name).copied());
                 let extent = value.ok().and_then(|value| u32::try_from(value).ok()).filter(|&extent| extent > 0);
                 shape.push(extent.ok_or_else(|| {
-                    let headline =
-                        format!("`{expr}` of `{}` is no extent in instance `{}`", signature.name, self.instance.name);
+                    let headline = format!(
+                        "`{expr}` of `{}` is not a valid extent in instance `{}`",
+                        signature.name, self.instance.name
+                    );
                     GraphError::new("AMK0612", headline, "choose dims that make every extent positive and below 2^32")
                 })?);
             }

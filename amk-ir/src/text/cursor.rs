@@ -17,12 +17,12 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether a name can stand without quotes after `@`; brackets only where no shape follows the name.
+/// Whether a name needs no quotes after `@`; brackets only where no shape follows the name.
 pub(super) fn is_plain_name(name: &str, brackets: bool) -> bool {
     !name.is_empty() && name.chars().all(|c| is_name_char(c, brackets))
 }
 
-/// Whether a name can stand without quotes and without `@`.
+/// Whether a name needs neither quotes nor `@`.
 pub(super) fn is_plain_word(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && name.chars().all(is_word)
 }
@@ -61,7 +61,7 @@ impl<'a> Cursor<'a> {
         ParseError { line: self.line, column: u32::try_from(column).unwrap_or(u32::MAX), cause, help: None }
     }
 
-    /// The error that `expected` should stand at the cursor.
+    /// The error that `expected` is missing at the cursor.
     pub(super) fn expected<T>(&self, expected: &'static str) -> Parsed<T> {
         let found = match self.peek_word() {
             "" => self.rest().chars().next().map_or(String::new(), String::from),
@@ -78,7 +78,7 @@ impl<'a> Cursor<'a> {
         if self.at_end() { Ok(()) } else { self.expected("the end of the line") }
     }
 
-    /// Takes `symbol` if it stands here.
+    /// Takes `symbol` if it comes next.
     pub(super) fn eat(&mut self, symbol: &str) -> bool {
         let found = self.rest().starts_with(symbol);
         if found {
@@ -97,7 +97,7 @@ impl<'a> Cursor<'a> {
         rest.split(|c: char| !is_word(c)).next().unwrap_or("")
     }
 
-    /// Takes `word` if it stands here as a whole word.
+    /// Takes `word` if it comes next as a whole word.
     pub(super) fn eat_word(&mut self, word: &str) -> bool {
         let found = self.peek_word() == word;
         if found {
@@ -157,12 +157,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Whether `symbol` stands here.
+    /// Whether `symbol` comes next.
     pub(super) fn at_symbol(&self, symbol: &str) -> bool {
         self.rest().starts_with(symbol)
     }
 
-    /// Takes a dot and digits, as in `x.2`, if they stand here as a whole.
+    /// Takes a dot and digits, as in `x.2`, if they come next as a whole.
     pub(super) fn eat_numbered(&mut self) -> bool {
         let Some(after) = self.rest().strip_prefix('.') else { return false };
         let digits = after.find(|c: char| !is_word(c)).unwrap_or(after.len());
@@ -184,12 +184,12 @@ impl<'a> Cursor<'a> {
         Ok(expr)
     }
 
-    /// The text up to the cursor's end from where `start` stands.
+    /// The text from `start` to the cursor's end.
     pub(super) fn since(&self, start: &Self) -> &'a str {
         self.text.get(start.at..self.at).unwrap_or("").trim_end()
     }
 
-    /// Whether a number stands here.
+    /// Whether a number comes next.
     pub(super) fn at_digit(&self) -> bool {
         self.rest().starts_with(|c: char| c.is_ascii_digit())
     }

@@ -10,20 +10,20 @@ pub struct ParseError {
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// What is wrong.
+    /// The cause.
     pub cause: ParseCause,
     /// One edit that would help, if there is one.
     pub help: Option<String>,
 }
 
-/// What is wrong with a text.
+/// The causes of a parse error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ParseCause {
     /// Something else was expected here.
     Expected {
-        /// What may stand here.
+        /// The expected tokens.
         expected: &'static str,
-        /// What stands here; nothing at the end of the line.
+        /// The token found; empty at the end of the line.
         found: String,
     },
     /// The line does not start with a word of the format.
@@ -38,7 +38,7 @@ pub enum ParseCause {
         /// The id it defines.
         found: String,
     },
-    /// A line that may stand once stands twice.
+    /// A line that may occur once occurs twice.
     Repeated {
         /// Its first word, or the name it defines.
         what: String,
@@ -50,7 +50,7 @@ pub enum ParseCause {
         /// The name.
         name: String,
     },
-    /// The name stands for several instructions or values.
+    /// The name refers to several instructions or values.
     Ambiguous {
         /// The entities, in the plural.
         kind: &'static str,
@@ -84,9 +84,9 @@ pub enum ParseCause {
     NoProgram,
     /// The text has no `graph` line.
     NoGraph,
-    /// What stands here is not an expression over dims and indices.
+    /// The text is not an expression over dims and indices.
     Expression {
-        /// What was expected.
+        /// The expected syntax.
         why: String,
     },
     /// The text ends within a block.

@@ -15,7 +15,7 @@ struct Written<'a> {
     program: &'a Program,
 }
 
-/// Looked at first: a text of another version may have other fields.
+/// Read first: a text of another version may have other fields.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
@@ -29,7 +29,7 @@ struct Read {
     program: Program,
 }
 
-/// A text is not JSON, or not of the form of what is read: why, and at which line and column.
+/// The text is not JSON, or lacks the expected form: why, and at which line and column.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FormError(String);
 
@@ -74,7 +74,7 @@ pub enum JsonError {
         /// The version found.
         found: u32,
     },
-    /// A parameter is infinite or not a number, which JSON cannot say.
+    /// A parameter is infinite or NaN, which JSON cannot represent.
     NotFinite,
 }
 
@@ -108,14 +108,15 @@ impl Program {
             return Err(JsonError::NotFinite);
         }
         let json = serde_json::to_string(&Written { version: JSON_VERSION, program: self });
-        // What is not printable is in strings, where JSON can escape it.
+        // Unprintable characters occur only in strings, where JSON can escape them.
         json.map(|json| OneLine(&json).to_string()).map_err(|error| JsonError::Form(FormError::new(&error)))
     }
 
-    /// Reads what [`Program::to_json`] wrote. The program is not verified.
+    /// Reads the output of [`Program::to_json`]. The program is not verified.
     ///
     /// # Errors
-    /// On text that is not JSON of that form, with a field that there is not for one, and on another version.
+    /// On text that is not JSON of that form, with a field that there is not for one, and on
+    /// another version.
     pub fn from_json(text: &str) -> Result<Self, JsonError> {
         let Version { version } = read_json(text).map_err(JsonError::Form)?;
         if version != JSON_VERSION {

@@ -20,20 +20,23 @@
 //! ticket 4: t0 t1 t2                                  ; instead of the worker lines
 //! ```
 //!
-//! The format is line oriented and `;` starts a comment. Entities are dense and in order. What a line names must be
-//! declared above it where the reader needs it: instructions before the calls that name them, buffers before `..`
-//! and event tensors before indices of two and more dimensions. Everything else, references to missing entities
-//! included, is read as it stands and is for the verifier to judge, so that the format can hold every program:
+//! The format is line oriented and `;` starts a comment. Entities are dense and in order. A line's
+//! names must be declared above it where the reader needs them: instructions before the calls that
+//! name them, buffers before `..` and event tensors before indices of two and more dimensions.
+//! Everything else, references to missing entities included, is read unchecked and left to the
+//! verifier, so that the format can hold every program:
 //!
-//! * an instruction may be called by its id (`i7(..)`), which the printer does where the name is missing or not unique;
-//! * a write that is declared before a read stands among the reads, marked `out`;
-//! * what a table decides stands in the place of a tile's first interval, `b9[rows r0[3], ..]`, or else behind the tile,
-//!   `b9[0..2, ..] by rows r0[3]`;
-//! * a name that is no plain word stands in quotes, with JSON's escapes: the printer escapes what is not printable;
+//! * an instruction may be called by its id (`i7(..)`), which the printer does where the name is
+//!   missing or not unique;
+//! * a write that is declared before a read is listed among the reads, marked `out`;
+//! * a table's choice replaces a tile's first interval, `b9[rows r0[3], ..]`, or else follows the
+//!   tile, `b9[0..2, ..] by rows r0[3]`;
+//! * a name that is not a plain word is quoted, with JSON's escapes: the printer escapes
+//!   unprintable characters;
 //! * an event index of one number for a tensor of other than one dimension is the row-major index.
 //!
-//! `print(&parse(text)?)` is a fixed point of both, and `parse(&print(&program))` is the program again; NaN parameters
-//! keep being NaN.
+//! `print(&parse(text)?)` is a fixed point of both, and `parse(&print(&program))` is the program
+//! again; NaN parameters keep being NaN.
 //!
 //! A text whose first line starts with `graph` is a graph; [`graph`] describes its lines.
 

@@ -11,7 +11,7 @@ use crate::{
 };
 use std::collections::HashMap;
 
-/// The lines on which the entities of a text stand, from 1; by entity index.
+/// The lines of a text's entities, from 1; by entity index.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
     /// The `program` line.
@@ -35,13 +35,13 @@ pub struct Lines {
 /// Reads a program.
 ///
 /// # Errors
-/// [`ParseError`] at the first line and column that is not of the format. A program that reads well can still be wrong in
-/// every way that the verifier knows.
+/// [`ParseError`] at the first line and column that is not of the format. A program that reads well
+/// can still be wrong in every way that the verifier knows.
 pub fn parse(text: &str) -> Result<Program, ParseError> {
     parse_with_lines(text).map(|(program, _)| program)
 }
 
-/// Reads a program and says where its entities stand.
+/// Parses a program, and returns the lines of its entities.
 ///
 /// # Errors
 /// As [`parse`].
@@ -325,7 +325,7 @@ impl Parser {
         }
     }
 
-    /// An operand; `access` holds unless a mark says otherwise.
+    /// An operand; `access` holds unless a mark overrides it.
     fn operand(&self, cursor: &mut Cursor<'_>, access: Access) -> Parsed<Operand> {
         let early = cursor.eat_word("early");
         let access = if cursor.eat_word("mut") {

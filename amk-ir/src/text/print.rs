@@ -75,7 +75,7 @@ fn write_limits(out: &mut String, limits: &Limits) -> fmt::Result {
     writeln!(out)
 }
 
-/// Where the writes at the end of an operand list begin: they stand behind the arrow.
+/// The start of the writes at the end of an operand list: they follow the arrow.
 fn first_trailing_write(accesses: impl DoubleEndedIterator<Item = Access> + ExactSizeIterator) -> usize {
     let len = accesses.len();
     len - accesses.rev().take_while(|&access| access == Access::Write).count()
@@ -212,7 +212,7 @@ fn callable(program: &Program) -> HashSet<&str> {
     names
 }
 
-/// Whether a call can stand with this name: not taken for a keyword or an id.
+/// Whether a call can use this name: it is not taken for a keyword or an id.
 fn is_call_word(name: &str) -> bool {
     let id = name.strip_prefix(InstructionId::PREFIX).is_some_and(is_digits);
     is_plain_word(name) && !id && !matches!(name, "wait" | "signal" | "then")
@@ -279,9 +279,11 @@ pub(crate) fn index_text(shape: &[u32], index: u32) -> String {
     text
 }
 
-/// Writes the place of an element of this shape: an index for each dimension where there are few, or else the row-major index.
+/// Writes the place of an element of this shape: an index for each dimension where there are few,
+/// or else the row-major index.
 pub(super) fn write_index(out: &mut String, shape: &[u32], index: u32) -> fmt::Result {
-    // A text is as long as its program: with more dimensions each element would take as many numbers.
+    // A text is as long as its program: with more dimensions each element would take as many
+    // numbers.
     const MOST_INDICES: usize = 8;
     let shape = if shape.len() > MOST_INDICES { &[] } else { shape };
     let len = shape.iter().try_fold(1u64, |len, &extent| len.checked_mul(extent.into()));
@@ -300,7 +302,7 @@ pub(super) fn write_index(out: &mut String, shape: &[u32], index: u32) -> fmt::R
     }
 }
 
-/// A parameter as it stands in a call.
+/// A parameter in the syntax of a call.
 pub(crate) fn param_text(param: &Param) -> String {
     match param {
         Param::F32(x) if x.is_nan() => "nan".to_owned(),
@@ -388,5 +390,5 @@ pub(super) fn dtype_of(name: &str) -> Option<DType> {
     DType::ALL.into_iter().find(|dtype| dtype.name() == name)
 }
 
-/// Ids of event tensors as they stand in the text.
+/// Ids of event tensors as the text shows them.
 pub(super) const EVENT: &str = EventId::PREFIX;

@@ -2,8 +2,9 @@
 
 use core::fmt::{self, Write};
 
-/// A name as it stands between the quotes of the text format: what is not printable is escaped as in JSON, and so are quotes,
-/// backticks and backslashes. So no name ends its line, moves the cursor, or looks like the end of what quotes it.
+/// A name as it appears in the text format: unprintable characters are escaped as in JSON, as are
+/// quotes, backticks and backslashes. A name can therefore neither end its line, move the cursor
+/// nor imitate the closing quote.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(pub &'a str);
 
@@ -17,7 +18,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// A message of somebody else on one line: what is not printable is escaped as in JSON.
+/// A foreign message on one line: unprintable characters are escaped as in JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct OneLine<'a>(pub &'a str);
 
@@ -33,7 +34,7 @@ fn on_one_line(out: &mut impl Write, c: char) -> fmt::Result {
         '\r' => out.write_str("\\r"),
         '\t' => out.write_str("\\t"),
         '"' | '\'' | '\\' => out.write_char(c),
-        // The standard library knows what is printable and joins no other character: the rest it escapes.
+        // The standard library decides which characters are printable; it escapes all others.
         _ if c.escape_debug().len() == 1 => out.write_char(c),
         _ => escape(out, c),
     }
@@ -52,7 +53,7 @@ pub(crate) fn clipped(name: &str, longest: usize) -> String {
             return shown;
         }
     }
-    // The end of a path says more than its start.
+    // The end of a path is more telling than its start.
     let room = longest / 4;
     let mut start = pieces(name.chars(), room);
     let mut end = pieces(name.chars().rev(), longest.saturating_sub(room + 2));

@@ -6,7 +6,7 @@ use super::print::{EVENT, name, write_index};
 use crate::{BufferId, EventId, Holds, Interval, Operand, Program, Routed, RoutedSignal, RoutedWait, Table, TableId};
 use core::fmt::{self, Write};
 
-/// Whether what a table decides stands here: `r0[1]`, `row r0[1]` or `rows r0[1]`.
+/// Whether a table's choice comes next: `r0[1]`, `row r0[1]` or `rows r0[1]`.
 pub(super) fn at_routed(cursor: &Cursor<'_>) -> bool {
     let word = cursor.peek_word();
     matches!(word, "row" | "rows") || is_table(word)
@@ -38,7 +38,7 @@ impl Parser {
         Ok(())
     }
 
-    /// What a table decides of a tile.
+    /// Parses the part of a tile that a table decides.
     pub(super) fn routed(&self, cursor: &mut Cursor<'_>) -> Parsed<Routed> {
         if cursor.eat_word("rows") {
             let table = table_id(cursor)?;
@@ -69,7 +69,7 @@ impl Parser {
         }
     }
 
-    /// `e0[r0[1, 0]]` if it stands here.
+    /// Parses `e0[r0[1, 0]]` if it comes next.
     fn picked(&self, cursor: &mut Cursor<'_>) -> Parsed<Option<RoutedSignal>> {
         let mut ahead = cursor.clone();
         let event = EventId(ahead.id(EVENT, "the id of an event tensor, as `e0`")?);
@@ -82,12 +82,12 @@ impl Parser {
         Ok(Some(RoutedSignal { event, table, entry }))
     }
 
-    /// The signal that stands here, if it depends on a table.
+    /// Parses the next signal, if it depends on a table.
     pub(super) fn routed_signal(&self, cursor: &mut Cursor<'_>) -> Parsed<Option<RoutedSignal>> {
         self.picked(cursor)
     }
 
-    /// The wait that stands here, if it depends on a table.
+    /// Parses the next wait, if it depends on a table.
     pub(super) fn routed_wait(&self, cursor: &mut Cursor<'_>) -> Parsed<Option<RoutedWait>> {
         if let Some(RoutedSignal { event, table, entry }) = self.picked(cursor)? {
             cursor.expect(">=", "`>=`")?;

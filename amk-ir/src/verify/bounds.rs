@@ -1,12 +1,13 @@
-//! What the verifier looks at in place of infinitely or very many steps and positions.
+//! Finite bounds by which the verifier checks unboundedly many steps and positions.
 
 /// Finite bounds, each with a lemma in `docs/src/internals/verifier.md`. Larger ones decide alike,
 /// more slowly: a test compares them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Steps that a simulation takes to see how far workers run ahead of each other (L5, L9); at least 2.
+    /// Steps that a simulation takes to see how far workers run ahead of each other (L5, L9); at
+    /// least 2.
     pub horizon: u32,
-    /// Whether every position is looked at, and not one of each period (L7).
+    /// Whether every position is checked, rather than one of each period (L7).
     pub every_position: bool,
 }
 

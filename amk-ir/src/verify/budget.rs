@@ -1,7 +1,8 @@
-//! What a check may cost, so that no input takes minutes or gigabytes.
+//! Limits on the cost of a check, so that no input takes minutes or gigabytes.
 //!
-//! Work is counted, not timed: the same program is accepted or refused on every machine. A unit is about a nanosecond of
-//! one core of today. Work in proportion to the size of a program is always granted.
+//! Work is counted, not timed: the same program is accepted or refused on every machine. A unit is
+//! about a nanosecond of one core of today. Work in proportion to the size of a program is always
+//! granted.
 
 use super::found::Found;
 use super::violation::{TooMuch, Violation};
@@ -15,11 +16,11 @@ const PER_ITEM: u64 = 4_000;
 const CLOCKS: usize = 32 << 20;
 const CLOCKS_PER_TASK: usize = 64;
 
-/// What is left to one check.
+/// The remaining budget of one check.
 #[derive(Default)]
 pub(super) struct Budget {
     left: u64,
-    /// What used it up.
+    /// The limit that was exceeded.
     exceeded: Option<TooMuch>,
     /// Numbers that clocks may hold at a time.
     pub(super) clocks: usize,
@@ -44,7 +45,8 @@ impl Budget {
         }
     }
 
-    /// Takes units for work of a kind; whether they were left. What is asked for first beyond the budget is remembered.
+    /// Takes units for work of a kind; whether they were left. What is asked for first beyond the
+    /// budget is remembered.
     pub(super) fn spend(&mut self, units: u64, on: TooMuch) -> bool {
         if self.exceeded.is_some() {
             return false;

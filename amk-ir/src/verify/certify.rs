@@ -41,8 +41,8 @@ const MOST_PAIRS: u64 = 1 << 26;
 /// The certificate of an accepted program, in an order that depends on nothing else.
 ///
 /// # Errors
-/// [`NoCertificate`] for programs with tables, and for those with so many accesses of one buffer that no checker would
-/// compare them.
+/// [`NoCertificate`] for programs with tables, and for those with so many accesses of one buffer
+/// that no checker would compare them.
 pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
     let program = verified.program();
     if !program.tables.is_empty() {
@@ -93,8 +93,8 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
 }
 
 impl Verifier {
-    /// Marks a counter that mixes steps in launches from one position as mixed in all proofs. That weakens
-    /// their clocks, by which further counters may mix.
+    /// Marks a counter that mixes steps in launches from one position as mixed in all proofs. That
+    /// weakens their clocks, by which further counters may mix.
     fn mix_alike(&mut self, packets: &[Vec<Rc<PacketEdges>>], copies: u32, most: usize) {
         let mut mixed = None;
         while mixed != Some(self.clocks.mixed().count()) {
@@ -215,8 +215,8 @@ impl Verifier {
     }
 }
 
-/// The first position of a launch, and the distance in steps, at which two accesses may conflict: within a step if the first comes
-/// before in it, and at the least distance of steps.
+/// The first position of a launch, and the distance in steps, at which two accesses may conflict:
+/// within a step if the first comes before in it, and at the least distance of steps.
 fn meetings(
     program: &Program,
     [first, second]: [&Access; 2],

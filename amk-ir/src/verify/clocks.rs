@@ -1,13 +1,13 @@
 //! Happens-before by vector clocks over the queues.
 //!
-//! The clock of a task says how many tasks of each queue, over all steps, have finished whenever it starts. A wait for
-//! all signals of a counter brings the componentwise maximum over the tasks that signal it; a wait for `t` of `n` brings
-//! the `t`-th smallest in each component. Tasks that share their waits share one clock, so memory and time grow with
-//! counters rather than with tasks.
+//! The clock of a task says how many tasks of each queue, over all steps, have finished whenever it
+//! starts. A wait for all signals of a counter brings the componentwise maximum over the tasks that
+//! signal it; a wait for `t` of `n` brings the `t`-th smallest in each component. Tasks that share
+//! their waits share one clock, so memory and time grow with counters rather than with tasks.
 //!
-//! Clocks never claim an order that is not there. They miss some: of partial waits in circles, of counters that later
-//! steps can confuse, and of ticket workers that are all blocked; those are decided by
-//! [`simulation`](super::simulate) where a race depends on them.
+//! Clocks never claim an order that is not there. They miss some: of partial waits in circles, of
+//! counters that later steps can confuse, and of ticket workers that are all blocked; those are
+//! decided by [`simulation`](super::simulate) where a race depends on them.
 
 use super::simulate::{Run, Simulation};
 use super::sync::{Mode, Order, Sync};
@@ -52,9 +52,10 @@ pub(super) struct Clocks {
     confusable: Vec<bool>,
     /// Numbers that `data` may hold.
     most: usize,
-    /// Numbers that partial waits have looked at.
+    /// Numbers that partial waits have examined.
     partial_work: u64,
-    /// The last task of each chain, for tickets; and chains with their last task then, those that were longest ago first.
+    /// The last task of each chain, for tickets; and chains with their last task then, those that
+    /// were longest ago first.
     tails: Vec<u32>,
     idle: VecDeque<(u32, u32)>,
     /// Recent joins of two clocks.
@@ -62,7 +63,7 @@ pub(super) struct Clocks {
     column: Vec<u32>,
 }
 
-/// What the signals of a counter bring so far.
+/// The joined clocks of a counter's signals so far.
 #[derive(Clone, Copy)]
 struct Join {
     clock: ClockId,
@@ -75,7 +76,7 @@ struct Join {
 
 const NO_JOIN: Join = Join { clock: NONE, last: NONE, signals: 0, next_tail: 0 };
 const MEMO: usize = 64;
-/// Numbers that the partial waits of a program may look at.
+/// Limit on the numbers that the partial waits of a program may examine.
 const MOST_PARTIAL_WORK: u64 = 1 << 26;
 
 impl Clocks {
@@ -86,15 +87,16 @@ impl Clocks {
         self.partial_work = 0;
     }
 
-    /// Finds counters that do not keep their steps apart by waits and queues alone: packets may differ from step to step.
+    /// Finds counters that do not keep their steps apart by waits and queues alone: packets may
+    /// differ from step to step.
     pub(super) fn distrust_by_steps(&mut self, sync: &Sync, copies: u32, simulation: &mut Simulation, most: usize) {
         self.trust_counters(sync);
         let packets = [Rc::default()];
         self.compute(Order { sync, packets: &packets }, copies, simulation, most);
     }
 
-    /// Computes the clocks of `copies` consecutive steps, in at most `most` numbers. Several ticket workers keep no order from
-    /// step to step.
+    /// Computes the clocks of `copies` consecutive steps, in at most `most` numbers. Several ticket
+    /// workers keep no order from step to step.
     pub(super) fn compute(&mut self, order: Order<'_>, copies: u32, simulation: &mut Simulation, most: usize) {
         self.tasks = order.sync.tasks;
         self.most = most;
@@ -107,7 +109,8 @@ impl Clocks {
             Mode::Tickets(_) => self.topological.extend_from_slice(order.sync.queues.row(0)),
         }
         self.pass(order, copies);
-        // Dropping the order of one counter can make another one confusable. Long chains of that are cut short.
+        // Dropping the order of one counter can make another one confusable. Long chains of that
+        // are cut short.
         const ROUNDS: u32 = 8;
         for round in 0.. {
             if copies == 1 || order.sync.mode != Mode::Queues || !self.mark_confusable(order) {
@@ -222,7 +225,8 @@ impl Clocks {
         None
     }
 
-    /// The last task of a chain, if it has finished in the clock `base`: of the chain that was continued longest ago.
+    /// The last task of a chain, if it has finished in the clock `base`: of the chain that was
+    /// continued longest ago.
     fn idle_tail(&mut self, base: ClockId) -> Option<u32> {
         loop {
             let &(chain, task) = self.idle.front()?;
@@ -301,7 +305,8 @@ impl Clocks {
         wider
     }
 
-    /// Raises a clock to at least `from` in each component; the clock, which may have moved for more room.
+    /// Raises a clock to at least `from` in each component; the clock, which may have moved for
+    /// more room.
     fn raise(&mut self, clock: ClockId, from: ClockId) -> ClockId {
         let (from_start, from_end) = self.spans[from as usize];
         let (start, end) = self.spans[clock as usize];
@@ -350,8 +355,9 @@ impl Clocks {
         joined
     }
 
-    /// What a wait for `threshold` signals brings: in each component the `threshold`-th smallest over the signallers. One
-    /// that has not been reached yet counts as bringing nothing, and so does a wait beyond the work that all may take.
+    /// Returns the clock that a wait for `threshold` signals establishes: in each component the
+    /// `threshold`-th smallest over the signallers. A signaller not reached yet contributes
+    /// nothing, nor does a wait beyond the budget.
     fn partial(&mut self, signallers: &[u32], threshold: u32, step: u32) -> Option<ClockId> {
         let rank = (threshold as usize).checked_sub(1)?;
         self.partial_work += signallers.len() as u64 * u64::from(self.chains);
@@ -381,10 +387,12 @@ impl Clocks {
         if place.chain == chain { base.max(place.position + 1) } else { base }
     }
 
-    /// Marks counters where a signal of a step can come before all signals of the step before; whether there are new ones.
+    /// Marks counters where a signal of a step can come before all signals of the step before;
+    /// whether there are new ones.
     ///
-    /// Until the first such signal of an execution every wait means what the clocks take it to mean. So if the clocks
-    /// order all signals of a step before each of the next, there is no first one.
+    /// Until the first such signal of an execution every wait means what the clocks take it to
+    /// mean. So if the clocks order all signals of a step before each of the next, there is no
+    /// first one.
     fn mark_confusable(&mut self, order: Order<'_>) -> bool {
         let mut new = false;
         for counter in 0..order.sync.counters() {
@@ -398,7 +406,7 @@ impl Clocks {
 
     /// Whether all tasks of step 0 have finished whenever one of them starts in step 1.
     fn steps_apart(&mut self, tasks: &[u32]) -> bool {
-        // What a circle of waits keeps from running has no place.
+        // Instances held up by a cycle of waits have no place.
         if tasks.iter().any(|&task| self.place(task, 0).chain == NONE) {
             return false;
         }
@@ -419,7 +427,8 @@ impl Clocks {
         })
     }
 
-    /// Whether task `a` of copy `step_a` has finished whenever `b` of copy `step_b` starts. `false` means: not known.
+    /// Whether task `a` of copy `step_a` has finished whenever `b` of copy `step_b` starts. `false`
+    /// means: not known.
     pub(super) fn before(&self, a: u32, step_a: u32, b: u32, step_b: u32) -> bool {
         let place = self.place(a, step_a);
         self.reaches(place, self.base(b, step_b), self.place(b, step_b))

@@ -1,7 +1,8 @@
 //! AMK02xx: every task runs.
 //!
-//! One step is enough: when all tasks of the steps before have run, their signals alone bring each counter to where a
-//! launch's start would have it, and signals that come early can only help. Packets wait for the words of their own step.
+//! One step is enough: when all tasks of the steps before have run, their signals alone bring each
+//! counter to where a launch's start would have it, and signals that come early can only help.
+//! Packets wait for the words of their own step.
 
 use super::found::{Found, KEPT_PER_CODE};
 use super::simulate::{Run, Simulation};
@@ -28,8 +29,9 @@ pub(super) fn check_thresholds(program: &Program, sync: &Sync, found: &mut Found
     }
 }
 
-/// Counts are compared by their wrapping difference, which the signals of a launch must not fill; where its steps wait for each
-/// other, or their number is the VM's to bound, those of two steps.
+/// Counts are compared by their wrapping difference, which the signals of a launch must not fill;
+/// where its steps wait for each other, or their number is the VM's to bound, the signals of two
+/// steps.
 fn wraps(fan_in: u64, program: &Program) -> bool {
     let steps = if program.steps == Steps::Pipelined { program.positions.max(2) } else { 2 };
     fan_in.saturating_mul(steps.into()) >= 1 << 31
@@ -71,7 +73,8 @@ impl Deadlock {
         false
     }
 
-    /// With one resident worker each wait must be satisfied by earlier tickets; then it is with any number of them.
+    /// With one resident worker each wait must be satisfied by earlier tickets; then it is with any
+    /// number of them.
     fn check_tickets(&mut self, order: Order<'_>, position: u32, found: &mut Found) -> bool {
         let mut holds = true;
         let mut reported = 0;
@@ -99,8 +102,8 @@ impl Deadlock {
             && packets.reads.row(id).iter().all(|&set| packets.writers.row(set).iter().all(|&t| self.ran[t as usize]))
     }
 
-    /// Why `id` cannot start yet: one link for each task that could end a wait that does not hold. What `expanded` holds
-    /// already, counters and then packet sets, leads to no new task.
+    /// Why `id` cannot start yet: one link for each task that could end a wait that does not hold.
+    /// What `expanded` holds already, counters and then packet sets, leads to no new task.
     fn links(&self, order: Order<'_>, id: u32, expanded: &mut [bool]) -> Vec<Link> {
         let (sync, packets) = (order.sync, order.packets(0));
         let mut links = Vec::new();
@@ -148,7 +151,8 @@ impl Deadlock {
         links
     }
 
-    /// The shortest cycle through a task that is found to be on one; there is one, as each wait can hold.
+    /// The shortest cycle through a task that is found to be on one; there is one, as each wait can
+    /// hold.
     fn shortest_cycle(&mut self, order: Order<'_>) -> Option<Vec<Link>> {
         const TRIES: usize = 16;
         self.signalled.clear();

@@ -2,8 +2,8 @@
 
 use super::violation::{Code, Violation};
 
-/// At most this many violations of a code are kept, so that a program that is wrong everywhere is refused as fast as a
-/// right one is accepted.
+/// At most this many violations of a code are kept, so that a program that is wrong everywhere is
+/// refused as fast as a right one is accepted.
 pub(super) const KEPT_PER_CODE: u32 = 1000;
 
 /// Violations in the order in which they were found.

@@ -37,7 +37,8 @@ const MOST_RUNS: usize = 1 << 14;
 pub(super) const MOST_RUNS_OF_STORAGE: usize = 1 << 21;
 
 impl Grid {
-    /// Cuts the storage for accesses of the given steps; `false` where that would take far more cells than accesses.
+    /// Cuts the storage for accesses of the given steps; `false` where that would take far more
+    /// cells than accesses.
     pub(super) fn cut(
         &mut self,
         program: &Program,
@@ -150,7 +151,8 @@ impl Grid {
         }
     }
 
-    /// The first cell of an instance of an access, counted over steps; `None` where it has no element.
+    /// The first cell of an instance of an access, counted over steps; `None` where it has no
+    /// element.
     pub(super) fn first(&self, instance: usize) -> Option<u32> {
         if self.shared {
             return self.runs_of(instance).first().map(|&(start, _)| start as u32);
@@ -206,7 +208,8 @@ impl Grid {
         }
     }
 
-    /// The elements of a cell of one buffer: start and end in each of its dimensions. `None` for shared bytes.
+    /// The elements of a cell of one buffer: start and end in each of its dimensions. `None` for
+    /// shared bytes.
     pub(super) fn elements(&self, cell: u32, rank: usize) -> Option<Vec<(u64, u64)>> {
         let side = |dim: usize| {
             let cuts = &self.cuts[dim];

@@ -21,7 +21,7 @@ pub(super) struct Event<'a> {
     pub(super) step: u32,
 }
 
-/// What decides on order in one run, with what it has found out so far.
+/// Decides on order in one run, and caches what it has found so far.
 pub(super) struct Judge<'a> {
     pub(super) program: &'a Program,
     pub(super) order: Order<'a>,
@@ -29,7 +29,7 @@ pub(super) struct Judge<'a> {
     pub(super) simulation: &'a mut Simulation,
     pub(super) found: &'a mut Found,
     pub(super) budget: &'a mut Budget,
-    /// What tables order, if there are any.
+    /// The order that tables establish, if there are any.
     pub(super) routing: Option<&'a mut RoutedOrder>,
     /// Steps of the longest launch.
     pub(super) longest: u32,
@@ -43,7 +43,8 @@ pub(super) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Steps that are further apart are taken to be as far apart as this: what is ordered then is so later (L4).
+    /// Steps that are further apart are taken to be as far apart as this: what is ordered then is
+    /// so later (L4).
     fn furthest(&self) -> u32 {
         self.horizon.saturating_sub(2).max(1)
     }
@@ -56,11 +57,11 @@ impl<'a> Judge<'a> {
     /// Notes a race unless `first` has always finished when `second` starts.
     pub(super) fn require(&mut self, first: Event<'_>, second: Event<'_>, position: u32) {
         let (a, b) = (first.access.task(), second.access.task());
-        // Two accesses of a later step are those of the first step of another launch.
+        // Two accesses of a later step are accesses of the first step of another launch.
         if first.step > 0 {
             return;
         }
-        // What comes after something in one step does so in each later step.
+        // An order within one step holds in each later step.
         let known = second.step.min(self.clock_copies - 1);
         if self.is_done() || self.clocks.before(a, first.step, b, known) {
             return;
@@ -138,12 +139,15 @@ impl<'a> Judge<'a> {
         self.clocks.before(a, 0, b, distance.min(self.clock_copies - 1)) || self.fails(a, b, distance).is_none()
     }
 
-    /// Whether `b` of `distance` steps later can start although `a` never finishes; the copies that show it.
+    /// Whether `b` of `distance` steps later can start although `a` never finishes; the copies that
+    /// show it.
     ///
-    /// The first step of a launch decides for all: an execution of later steps, without those before, is one of the first.
+    /// The first step of a launch decides for all: an execution of later steps, without those
+    /// before, is one of the first.
     fn fails(&mut self, a: u32, b: u32, distance: u32) -> Option<u32> {
         let distance = distance.min(self.furthest());
-        // A worker can be ahead of another by at most one step for each worker between them, or without bound.
+        // A worker can be ahead of another by at most one step for each worker between them, or
+        // without bound.
         let workers = self.order.sync.queues.rows();
         let most = workers.saturating_add(2).min(self.horizon).max(distance + 2).min(self.longest);
         let pipelined = self.longest > 1;
@@ -164,7 +168,8 @@ impl<'a> Judge<'a> {
         Some(self.run_without(a, copies)?.binary_search(&(b, distance)).is_ok())
     }
 
-    /// The tasks and steps that run although `a` of the first step never finishes, sorted; `None` beyond the budget.
+    /// The tasks and steps that run although `a` of the first step never finishes, sorted; `None`
+    /// beyond the budget.
     fn run_without(&mut self, a: u32, copies: u32) -> Option<&[(u32, u32)]> {
         let (order, simulation) = (self.order, &mut *self.simulation);
         let run = run(a, copies, self.longest);
@@ -215,7 +220,8 @@ impl<'a> Judge<'a> {
         Unordered::NoPath
     }
 
-    /// What has to run so that `b` starts, in an execution in which `a` never finishes.
+    /// Returns the instances that have to run so that `b` starts, in an execution in which `a`
+    /// never finishes.
     fn witness(&mut self, a: u32, b: u32, distance: u32, copies: u32) -> Vec<Occurrence> {
         const LONGEST: usize = 16;
         const PER_TASK: u64 = 200;

@@ -3,8 +3,8 @@
 use crate::certificate::Period;
 use crate::{Bound, Program, Region, Steps};
 
-/// The position of the step `step` steps after one at `position`; `None` where no launch has it. Positions advance by one
-/// from step to step; a program for one position stays at it.
+/// The position of the step `step` steps after one at `position`; `None` where no launch has it.
+/// Positions advance by one from step to step; a program for one position stays at it.
 pub(super) fn position_after(program: &Program, position: u32, step: u32) -> Option<u32> {
     match program.positions {
         1 => Some(0),
@@ -29,8 +29,9 @@ pub(super) fn periods(program: &Program, mut firsts: Vec<u32>) -> Vec<Period> {
     firsts.iter().zip(ends).map(|(&first, last)| Period { first, last }).collect()
 }
 
-/// The positions `p` of one tile and `q` of another at which they have an element in common: all with `p` and `q` in their
-/// ranges and `q - p` in its range. Empty ranges mean that they never meet.
+/// The positions `p` of one tile and `q` of another at which they have an element in common: all
+/// with `p` and `q` in their ranges and `q - p` in its range. Empty ranges mean that they never
+/// meet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meet {
     p: (i64, i64),
@@ -97,7 +98,8 @@ impl Meet {
         self
     }
 
-    /// Some positions at which the tiles meet, with `q - p` in the range; the one with the smallest `q - p`, then `p`.
+    /// Some positions at which the tiles meet, with `q - p` in the range; the one with the smallest
+    /// `q - p`, then `p`.
     pub(super) fn within(&self, from: i64, to: i64) -> Option<(u32, u32)> {
         let low = self.distance.0.max(self.q.0 - self.p.1).max(from);
         let high = self.distance.1.min(self.q.1 - self.p.0).min(to);

@@ -162,7 +162,7 @@ fn structure(violation: &Violation, names: Names<'_>) -> Words {
             let headline =
                 format!("local {buffer} is used by (1) {} and (2) {}", names.task(*first), names.task(*second));
             let note = "a local buffer is private to one task".into();
-            (headline, vec![note], format!("declare {buffer} as `activation`, or give (2) a local of its own"))
+            (headline, vec![note], format!("declare {buffer} as `activation`, or give (2) a separate local"))
         }
         Violation::Queued { task, times: 0 } => {
             let headline = format!("{} is in no queue", names.task(*task));
@@ -220,7 +220,7 @@ fn too_much(what: TooMuch, names: Names<'_>) -> Words {
             "cut the buffer in fewer tiles, lower `positions`, or split the buffer".to_owned(),
         ),
         TooMuch::Slots { buffer } => (
-            format!("packets of {} move with the position, beside packets of many slots", names.buffer(buffer)),
+            format!("packets of {} move with the position, and other packets have many slots", names.buffer(buffer)),
             "steps between two uses of a slot are followed one by one, up to 15".into(),
             "use up to 15 slots, or tiles that do not move".into(),
         ),
@@ -232,7 +232,7 @@ fn too_much(what: TooMuch, names: Names<'_>) -> Words {
         TooMuch::Runs { buffer } => (
             format!("tiles of {} fall into too many runs of bytes", names.buffer(buffer)),
             "it shares bytes with another buffer, so they are followed byte by byte at every position".into(),
-            "give the buffer a place of its own, or use tiles of whole rows".into(),
+            "give the buffer a separate place, or use tiles of whole rows".into(),
         ),
         TooMuch::Clocks { workers, counters } => (
             format!("{counters} counters between {workers} workers take too much memory to follow"),
@@ -242,7 +242,7 @@ fn too_much(what: TooMuch, names: Names<'_>) -> Words {
         TooMuch::Orders { task } => (
             format!("the order around {} takes too long to decide", names.task(task)),
             "partial waits, and workers that run ahead of each other, are followed step by step".into(),
-            "wait for all signals of a counter, give tiles counters of their own, or split the program".into(),
+            "wait for all signals of a counter, give tiles separate counters, or split the program".into(),
         ),
         TooMuch::Routes { task } => (
             format!("what tables order around {} takes too long to decide", names.task(task)),
@@ -484,7 +484,7 @@ fn mend(race: &Race, names: Names<'_>) -> String {
         }
         (Unordered::RunsAhead { .. }, _) => "use `steps barrier`, or let the worker that is ahead wait".into(),
         (Unordered::QueueReversed, _) => format!("put `{a}` before `{b}` in {}", names.queue(b)),
-        (_, Conflict::SharedBytes) => format!("give {} a place of its own", names.buffer(race.second.buffer)),
+        (_, Conflict::SharedBytes) => format!("give {} a separate place", names.buffer(race.second.buffer)),
         (Unordered::Reversed, _) => format!("let `{b}` wait for `{a}`, and not the other way round"),
         _ => match (race.given.and_then(|given| names.count_of(a, given)), names.signal_of(a)) {
             (Some(count), _) => format!("let (2) wait for {count}"),
@@ -555,17 +555,13 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
                 }
                 None => format!("one of them must keep its bytes at all times: {name} and {other} can share none"),
             };
-            (headline, vec![note], format!("give {name} a place of its own"))
+            (headline, vec![note], format!("give {name} a separate place"))
         }
         Violation::Overwritten { read, write, position } => {
             let (_, one, two) = between(write, read);
             let headline = format!("page clobber on {} between (1) {one} and (2) {two}", names.tile(read));
             let note = format!("(1) writes other values to the same bytes{}", names.at_position(*position));
-            (
-                headline,
-                vec![places(write, read), note],
-                format!("give {} a place of its own", names.buffer(write.buffer)),
-            )
+            (headline, vec![places(write, read), note], format!("give {} a separate place", names.buffer(write.buffer)))
         }
         Violation::PacketTwice { first, second, position } => {
             let (tile, one, two) = between(first, second);
@@ -578,7 +574,7 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
         }
         Violation::WrapAround { element, fan_in } => {
             let headline = format!("{} gets {fan_in} signals a step", names.counter(*element));
-            let note = "32-bit counts that wrap around can be told apart up to 2^30 a step".into();
+            let note = "32-bit counts that wrap around stay unambiguous up to 2^30 a step".into();
             (headline, vec![note], "spread the signals over several counters".into())
         }
         Violation::MovingTickets { buffer } => {

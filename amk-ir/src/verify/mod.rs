@@ -2,102 +2,125 @@
 //!
 //! # The statement
 //!
-//! In every execution of an accepted program with its workers resident, every task of every step runs, and every element
-//! that a task reads has the value that the eager order gives it; so outputs and states have the values of the annotated
-//! function. An execution is any interleaving of the workers; a task's accesses happen at any time between its start and
-//! its end, early reads at any time since the launch. The steps of a launch are at consecutive positions `p, p+1, ..` below
-//! `positions`; a program for one position stays at it for any number of steps.
+//! In every execution of an accepted program with its workers resident, every task of every step
+//! runs, and every element that a task reads has the value that the eager order gives it; so
+//! outputs and states have the values of the annotated function. An execution is any interleaving
+//! of the workers; a task's accesses happen at any time between its start and its end, early reads
+//! at any time since the launch. The steps of a launch are at consecutive positions `p, p+1, ..`
+//! below `positions`; a program for one position stays at it for any number of steps.
 //!
-//! # What is checked
+//! # Properties checked
 //!
-//! *Structure* (AMK01xx, `structure`): every reference exists; calls have the operands, accesses and parameters of their
-//! instructions; shapes are possible; tiles have the rank of their buffer, lie in it and do not cross, at every position;
-//! weights and inputs are not written; locals belong to one task; each task is queued once; no counter is named twice by a
-//! task; the target's capacities hold; outputs are covered (in `race`); only reads are early; float parameters are finite.
+//! *Structure* (AMK01xx, `structure`): every reference exists; calls have the operands, accesses
+//! and parameters of their instructions; shapes are possible; tiles have the rank of their buffer,
+//! lie in it and do not cross, at every position; weights and inputs are not written; locals belong
+//! to one task; each task is queued once; no counter is named twice by a task; the target's
+//! capacities hold; outputs are covered (in `race`); only reads are early; float parameters are
+//! finite.
 //!
-//! *Deadlock* (AMK02xx, `deadlock`): thresholds are in 1 to the fan-in; a run of one step that lets every worker go as far
-//! as it can reaches every task. Waits are monotone (no signal makes a wait fail), so if one such run reaches a task, every
-//! maximal one does. One step is enough: after all tasks of the steps before, a counter has what a launch's start gives it,
-//! and more can only help. With tickets each wait is satisfied by earlier tickets, so that the least unfinished ticket can
-//! always run, with one resident worker and with more.
+//! *Deadlock* (AMK02xx, `deadlock`): thresholds are in 1 to the fan-in; a run of one step that lets
+//! every worker go as far as it can reaches every task. Waits are monotone (no signal makes a wait
+//! fail), so if one such run reaches a task, every maximal one does. One step is enough: after all
+//! tasks of the steps before, a counter is as at the start of a launch, and more signals can only
+//! help. With tickets each wait is satisfied by earlier tickets, so that the least unfinished
+//! ticket can always run, with one resident worker and with more.
 //!
-//! *Races* (AMK03xx, AMK0404, AMK05xx; `race`, `pairs`): for any two accesses of one element, one a write, the first in the
-//! order of (step, task, call) has finished whenever the second starts. Elements are exact: tiles at every position, bytes
-//! where buffers share the arena. Operands of one call do not overlap if one is written. Early reads overlap no write of any
-//! task at any position.
+//! *Races* (AMK03xx, AMK0404, AMK05xx; `race`, `pairs`): for any two accesses of one element, one a
+//! write, the first in the order of (step, task, call) has finished whenever the second starts.
+//! Elements are exact: tiles at every position, bytes where buffers share the arena. Operands of
+//! one call do not overlap if one is written. Early reads overlap no write of any task at any
+//! position.
 //!
-//! *Values* (AMK0301, AMK0402, AMK0403, AMK0501): in eager order the last write of what is read is one of its own buffer,
-//! in the same step unless the buffer is kept between steps; at the end of a step outputs, states, weights and inputs have
-//! their own bytes; an element of a packet buffer is written once a step.
+//! *Values* (AMK0301, AMK0402, AMK0403, AMK0501): in eager order the last write of each element
+//! read is to its own buffer, in the same step unless the buffer is kept between steps; at the end
+//! of a step outputs, states, weights and inputs have their own bytes; an element of a packet
+//! buffer is written once a step.
 //!
-//! *Epochs* (AMK0502 to AMK0504): counters and packets are never reset. What they confuse, they confuse in the order of
-//! tasks: a wait of step `n` for `t` of a counter of fan-in `f` is a wait for `n*f + t` signals of any step. Two steps of
-//! signals fit in the wrapping difference of 32 bits.
+//! *Epochs* (AMK0502 to AMK0504): counters and packets are never reset. They can only confuse steps
+//! in the order of tasks: a wait of step `n` for `t` of a counter of fan-in `f` is a wait for
+//! `n*f + t` signals of any step. Two steps of signals fit in the wrapping difference of 32 bits.
 //!
-//! *Tables* (AMK063x; `routing`): a program with tables stands for one program for each *routing*: each way to fill the tables
-//! that keeps their contracts. In it tiles and elements are what the routing names, and a wait for a count is one for so many
-//! signals; a task looks at waits that depend on tables when its others are over, and reads the tables then. The statement
-//! holds for each of them. What is checked: tables are written whole rows at a time, each row once, by tasks that do not depend
-//! on them; tiles that a table decides have entries, groups and as many rows as the table; each entry signals a counted event
-//! once and nothing else does, so that its elements have as many signals as their waiters count, none included; who depends
-//! on an entry reads it. Deadlock and races then as below.
+//! *Tables* (AMK063x; `routing`): a program with tables stands for one program for each *routing*:
+//! each way to fill the tables that keeps their contracts. In it tiles and elements are what the
+//! routing names, and a wait for a count is one for so many signals; a task checks waits that
+//! depend on tables when its others are over, and reads the tables then. The statement holds for
+//! each of them. The checks: tables are written whole rows at a time, each row once, by tasks that
+//! do not depend on them; tiles that a table decides have entries, groups and as many rows as the
+//! table; each entry signals a counted event once and nothing else does, so that its elements have
+//! as many signals as their waiters count, none included; who depends on an entry reads it.
+//! Deadlock and races then as below.
 //!
 //! # Why this implies the statement
 //!
-//! `docs/src/internals/verifier.md` has definitions, proofs and the code that relies on each; in short:
+//! `docs/src/internals/verifier.md` has definitions, proofs and the code that relies on each; in
+//! short:
 //!
-//! By races every read of an element is ordered after the writes before it in eager order and before those after it, so it
-//! finds the last write before it; by values that write is the one whose value the eager order reads.
+//! By races every read of an element is ordered after the writes before it in eager order and
+//! before those after it, so it finds the last write before it; by values that write is the one
+//! whose value the eager order reads.
 //!
-//! *Order.* `a` has finished whenever `b` starts if and only if `b` is not among the tasks that run when `a` never finishes;
-//! these do not depend on the interleaving, as waits are monotone. `clocks` proves most orders at once; what it cannot
-//! prove is decided by running the program without `a` (`judge`). Refusals are always of the second kind.
+//! *Order.* `a` has finished whenever `b` starts if and only if `b` is not among the tasks that run
+//! when `a` never finishes; these do not depend on the interleaving, as waits are monotone.
+//! `clocks` proves most orders at once; what it cannot prove is decided by running the program
+//! without `a` (`judge`). Refusals are always of the second kind.
 //!
-//! *Steps.* It is enough to look at a launch from its first step: the steps of an execution from `n` on, with the signals
-//! of the steps before left out, are an execution from the start, because steps before `n` give a counter at most `n*f`
-//! signals. And what comes after `a` in step `d` does so in step `d+1`, since counts and queues only go on. So for each pair
-//! the least distance at which it meets decides: the next step (the next use of the slot for packets), or further where both
-//! tiles move with the position.
+//! *Steps.* It is enough to check a launch from its first step: the steps of an execution from `n`
+//! on, with the signals of the steps before left out, are an execution from the start, because
+//! steps before `n` give a counter at most `n*f` signals. And what comes after `a` in step `d` does
+//! so in step `d+1`, since counts and queues only go on. So for each pair the least distance at
+//! which it meets decides: the next step (the next use of the slot for packets), or further where
+//! both tiles move with the position.
 //!
-//! *Positions.* Bounds are constants or `pos + constant`, so between two meetings of bounds their order, and with it which
-//! cells exist and who touches them, stays the same. One position from each stretch stands for all.
+//! *Positions.* Bounds are constants or `pos + constant`, so between two meetings of bounds their
+//! order, and with it which cells exist and who touches them, stays the same. One position from
+//! each stretch stands for all.
 //!
-//! *Transitivity.* Ordering each access after the last writer of a cell, and each write after the readers since, orders all.
+//! *Transitivity.* Ordering each access after the last writer of a cell, and each write after the
+//! readers since, orders all.
 //!
-//! *Routings.* `least` is the program without what depends on tables, `most` the one in which each entry signals every value and
-//! whoever waits for an entry's element waits for all. The executions of a routing are executions of `least`, so what is ordered
-//! there is ordered; and each wait of a routing is one of `most` with no more signals to come, so if all tasks run in `most`
-//! they do for every routing. Two tiles meet for some routing exactly if they share an element `(entry, value)`, the row of
-//! that entry where it has that value; so reads of what is not written are found as in a buffer of that shape. Where two
-//! accesses meet given the value, their order may rest on it: who signals the entry comes before who counts the value, and who
-//! signals the value's element before who waits for the entry's. And as an entry has some value, an order that each of its
-//! values gives is one for every routing. That a table keeps its contract is asserted when a task has written it, before
-//! its signals: so nothing ever depends on a table that does not.
+//! *Routings.* `least` is the program without what depends on tables, `most` the one in which each
+//! entry signals every value and whoever waits for an entry's element waits for all. The executions
+//! of a routing are executions of `least`, so what is ordered there is ordered; and each wait of a
+//! routing is one of `most` with no more signals to come, so if all tasks run in `most` they do for
+//! every routing. Two tiles meet for some routing exactly if they share an element
+//! `(entry, value)`, the row of that entry where it has that value; so reads of what is not written
+//! are found as in a buffer of that shape. Where two accesses meet given the value, their order may
+//! rest on it: who signals the entry comes before who counts the value, and who signals the value's
+//! element before who waits for the entry's. And as an entry has some value, an order that each of
+//! its values gives is one for every routing. That a table keeps its contract is asserted when a
+//! task has written it, before its signals: so nothing ever depends on a table that does not.
 //!
-//! # What is not checked
+//! # Properties not checked
 //!
-//! * That an instruction touches only its operands' tiles, reads what it says, and computes what its reference does: the
-//!   VMs' tests compare them.
-//! * That a VM keeps the order it is given: signals come after the task's writes are visible, waits before its reads; the
-//!   packet waits of a task before its first call, and packets are published when what the task wrote before them is visible
-//!   and what it read is no longer needed.
-//! * That the workers of static queues are resident, and that positions are consecutive: the launch asserts both.
+//! * That an instruction touches only its operands' tiles, reads what it declares, and agrees with
+//!   its reference: the VMs' tests compare them.
+//! * That a VM keeps the order it is given: signals come after the task's writes are visible, waits
+//!   before its reads; the packet waits of a task before its first call, and packets are published
+//!   when the task's earlier writes are visible and its reads are done.
+//! * That the workers of static queues are resident, and that positions are consecutive: the launch
+//!   asserts both.
 //! * Names, dims and op labels.
 //! * That tables keep their contracts: the VM asserts it in each step.
-//! * After an aborted launch the host starts counters and epochs from a base beyond all that it can have counted.
+//! * After an aborted launch the host starts counters and epochs from a base beyond all that it can
+//!   have counted.
 //!
 //! # Where it refuses more than it must
 //!
-//! * Buffers that have values before a step share no bytes, nor packet buffers with any; locals have no place.
-//! * Shared bytes are followed position by position: up to 4096 where tiles move, in tiles of up to 2^14 rows.
-//! * How far workers run ahead of each other is followed for 16 steps; beyond that an order counts as not proven.
-//! * Work beyond the budget (`budget`), in proportion to the program's size: AMK0114. No lowering comes near.
+//! * Buffers that have values before a step share no bytes, nor packet buffers with any; locals
+//!   have no place.
+//! * Shared bytes are followed position by position: up to 4096 where tiles move, in tiles of up to
+//!   2^14 rows.
+//! * How far workers run ahead of each other is followed for 16 steps; beyond that an order counts
+//!   as not proven.
+//! * Work beyond the budget (`budget`), in proportion to the program's size: AMK0114. No lowering
+//!   comes near.
 //! * Packets whose tiles move, in pipelined tickets of several workers (AMK0505).
 //! * A bound that crosses at some position is refused even where the tile would be empty.
-//! * Tables need `steps barrier`, rows that a table decides no packets, no place, no state and three dimensions. Counts are
-//!   those of the contract, entry by entry, even if other signals would do; and reads of a table are explicit operands, which
-//!   the task's own waits on tables do not order.
-//! * An order that only several entries give together, or tickets that wait for counts, counts as not proven.
+//! * Tables need `steps barrier`, rows that a table decides no packets, no place, no state and
+//!   three dimensions. Counts follow the contract, entry by entry, even if other signals would do;
+//!   and reads of a table are explicit operands, which the task's own waits on tables do not order.
+//! * An order that only several entries give together, or tickets that wait for counts, counts as
+//!   not proven.
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
 
 mod bounds;
@@ -161,12 +184,13 @@ impl Verified {
         &self.program
     }
 
-    /// The constants it was lowered with, as far as they are known: a program that was read from a file has none.
+    /// The constants it was lowered with, as far as they are known: a program that was read from a
+    /// file has none.
     pub fn constants(&self) -> &Constants {
         &self.constants
     }
 
-    /// Gives the program back, which is then no longer known to be verified.
+    /// Returns the program, which is then no longer known to be verified.
     pub fn into_program(self) -> Program {
         self.program
     }
@@ -177,7 +201,7 @@ impl Verified {
 pub struct Rejected {
     /// The program.
     pub program: Box<Program>,
-    /// What is wrong with it; never empty.
+    /// The violations; never empty.
     pub violations: Vec<Violation>,
 }
 
@@ -210,7 +234,8 @@ pub fn verify_with(program: Program, constants: Constants) -> Result<Verified, R
     }
 }
 
-/// All violations of a program, in the order of their families; empty if and only if [`verify`] accepts it.
+/// All violations of a program, in the order of their families; empty if and only if [`verify`]
+/// accepts it.
 pub fn check(program: &Program) -> Vec<Violation> {
     Verifier::default().check(program)
 }
@@ -230,7 +255,7 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// One that looks further than it has to.
+    /// A verifier that checks further than necessary.
     pub fn with_bounds(bounds: Bounds) -> Self {
         Self { bounds, ..Self::default() }
     }
@@ -252,7 +277,7 @@ impl Verifier {
         Routing::restore(program, found.into_vec())
     }
 
-    /// What waits, packets and queues do.
+    /// Checks waits, packets and queues.
     fn check_flow(&mut self, program: &Program, mut routing: Option<&mut Routing>, found: &mut Found) {
         self.sync.compile(program);
         deadlock::check_thresholds(program, &self.sync, found);
@@ -263,13 +288,14 @@ impl Verifier {
         let copies = self.copies(program);
         let mut budget = Budget::of(program);
         if let Some(buffer) = self.storages.moving_packets().filter(|_| program.positions > 1) {
-            // What packets order depends on the position, so everything does.
+            // The order of packets depends on the position, so every property does.
             if program.steps == Steps::Pipelined && matches!(self.sync.mode, Mode::Tickets(_)) {
                 return found.push(Violation::MovingTickets { buffer });
             }
             let window = if program.steps == Steps::Pipelined { self.bounds.horizon } else { 1 };
             let starts = periods(program, self.starts(program, window, &mut budget));
-            // What is looked at together has to lie within the steps in which launches of a class are alike.
+            // Positions checked together have to lie within the steps in which launches of a class
+            // are alike.
             let few = copies <= self.bounds.horizon;
             if !few || budget.is_spent() {
                 budget.spend(u64::MAX, TooMuch::Slots { buffer });
@@ -292,7 +318,8 @@ impl Verifier {
         }
     }
 
-    /// Start positions that stand for all, where the order of packets in `window` steps depends on the position.
+    /// Start positions that represent all, where the order of packets in `window` steps depends on
+    /// the position.
     fn starts(&self, program: &Program, window: u32, budget: &mut Budget) -> Vec<u32> {
         let mut starts = Vec::new();
         let buffer = self.storages.moving_packets().unwrap_or(BufferId(0));
@@ -313,7 +340,7 @@ impl Verifier {
         if budget.spend(units, TooMuch::Positions { buffer, positions }) { starts } else { Vec::new() }
     }
 
-    /// Steps that are looked at together: up to the first that uses the memory of the first again.
+    /// Number of steps checked together: up to the first that uses the memory of the first again.
     fn copies(&self, program: &Program) -> u32 {
         let stride = self.storages.kinds.iter().map(|kind| kind.stride).max().unwrap_or(1);
         match program.steps {
@@ -323,7 +350,8 @@ impl Verifier {
         }
     }
 
-    /// Deadlocks and races in launches from one position, or from all where the order of packets is the same at all.
+    /// Deadlocks and races in launches from one position, or from all where the order of packets is
+    /// the same at all.
     fn check_order(
         &mut self,
         program: &Program,
@@ -403,7 +431,8 @@ fn check_storage(
     let positions = match starts {
         Some(Period { ref first, .. }) => std::slice::from_ref(first),
         None if storage.moves => match storages.positions(program, n, judge.clock_copies, judge.budget) {
-            // What is defined from the start needs no replay, and pairs know all positions at once.
+            // Elements defined from the start need no replay, and pairs cover all positions at
+            // once.
             None if !storage.shared && storage.kept => return pairs::compare(&all_steps, judge, None),
             None => return,
             Some(few) => {
@@ -432,7 +461,8 @@ fn check_storage(
         let steps = [Step { number: 0, position }, Step { number: storage.stride, position: later.unwrap_or(0) }];
         let steps = &steps[..1 + usize::from(later.is_some())];
         let scene = Scene { storage, buffers, accesses, steps };
-        // What a table orders depends on the pair, so that one of a group does not stand for another.
+        // The order that a table establishes depends on the pair, so one pair of a group does not
+        // represent another.
         if !storage.routed && replay.run(&scene, judge) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! How messages name what a program has: the user's names first, ids in parentheses.
+//! Names of a program's entities in messages: the user's names first, ids in parentheses.
 
 use super::routing::Given;
 use super::violation::{Link, Party, Site, WaitsOn};
@@ -78,7 +78,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Where two tiles meet, if they are fixed tiles of one buffer; else the second. The buffer, where a table decides.
+    /// Where two tiles meet, if they are fixed tiles of one buffer; else the second. The buffer,
+    /// where a table decides.
     pub(super) fn common(self, first: &Party, second: &Party) -> String {
         let routed = [first, second].iter().any(|party| self.routed(party).is_some());
         if routed {
@@ -146,14 +147,14 @@ impl<'a> Names<'a> {
         format!("`{}`", name.map_or_else(|| param.to_string(), |name| self.clip(name)))
     }
 
-    /// What a call gives for a parameter, as in the text format.
+    /// A call's argument for a parameter, as in the text format.
     pub(super) fn param(self, task: TaskId, call: u32, param: u32) -> String {
         let call = self.program.tasks.get(task.index()).and_then(|task| task.calls.get(call as usize));
         let param = call.and_then(|call| call.params.get(param as usize));
         format!("`{}`", param.map_or_else(String::new, param_text))
     }
 
-    /// The declaration of what a call calls, as in the text format.
+    /// The declaration of a call's instruction, as in the text format.
     pub(super) fn declaration(self, task: TaskId, call: u32) -> String {
         let call = self.program.tasks.get(task.index()).and_then(|task| task.calls.get(call as usize));
         let instruction = call.and_then(|call| self.program.instructions.get(call.instruction.index()));
@@ -265,7 +266,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// What a task waits for, in a chain.
+    /// The wait of a task, as a link of a chain.
     pub(super) fn link(self, link: &Link) -> String {
         let task = link.task;
         match link.on {

@@ -14,7 +14,7 @@ type Runs = Vec<(u64, u64)>;
 /// Units of work for a run of bytes.
 const PER_RUN: u64 = 10;
 
-/// AMK0306: what a call writes overlaps no other of its operands.
+/// AMK0306: a call's writes overlap none of its other operands.
 pub(super) fn check_calls(program: &Program, storages: &Storages, judge: &mut Judge<'_>) {
     for (t, task) in program.tasks.iter().enumerate() {
         for (c, call) in task.calls.iter().enumerate() {
@@ -79,8 +79,8 @@ fn overlap(program: &Program, storages: &Storages, pair: &[Access; 2], budget: &
     })
 }
 
-/// The runs of bytes that an access touches at one position or another, in order; `None` beyond the budget. Storages of
-/// shared bytes with more positions are refused as a whole.
+/// The runs of bytes that an access touches at one position or another, in order; `None` beyond the
+/// budget. Storages of shared bytes with more positions are refused as a whole.
 fn runs_at_all_positions(program: &Program, access: &Access, budget: &mut Budget) -> Option<Runs> {
     let moves = access.operand.region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
     let positions = if moves { program.positions.min(MOST_SHARED_POSITIONS) } else { 1 };
@@ -105,7 +105,7 @@ fn runs_at_all_positions(program: &Program, access: &Access, budget: &mut Budget
     Some(merged)
 }
 
-/// AMK0305: what is read before the waits is written by no task at any position.
+/// AMK0305: no task writes, at any position, an element that is read before the waits.
 pub(super) fn check_early(program: &Program, storages: &Storages, storage: usize, judge: &mut Judge<'_>) {
     let accesses = storages.accesses(storage);
     let is_early = |access: &&Access| access.operand.early && access.operand.access.reads();

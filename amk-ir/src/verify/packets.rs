@@ -1,4 +1,5 @@
-//! Packets as counters: each set of words that is read together is a counter that its writers signal.
+//! Packets as counters: each set of words that is read together is a counter that its writers
+//! signal.
 
 use super::budget::Budget;
 use super::grid::{Grid, Step};
@@ -35,7 +36,8 @@ struct Sets {
 }
 
 impl PacketEdges {
-    /// The order of packets in a step at `position`; a buffer that is cut too finely to follow, if there is one.
+    /// The order of packets in a step at `position`; a buffer that is cut too finely to follow, if
+    /// there is one.
     pub(super) fn at(
         program: &Program,
         storages: &Storages,
@@ -114,7 +116,7 @@ impl PacketEdges {
                         .collect();
                     tasks.sort_unstable();
                     tasks.dedup();
-                    // What the task itself has written it need not wait for; then the set is its own.
+                    // A task need not wait for its own writes; the set is then private to it.
                     let own = tasks.len();
                     tasks.retain(|&task| task != access.task());
                     let shared = own == tasks.len();

@@ -1,5 +1,5 @@
-//! Accesses compared pair by pair: for storages that are cut too finely for cells, and for conflicts of steps that are
-//! further apart than the replay looks.
+//! Pairwise comparison of accesses: for storages cut too finely for cells, and for conflicts of
+//! steps further apart than the replay covers.
 
 use super::grid::{byte_runs, runs_meet};
 use super::judge::{Event, Judge};
@@ -13,7 +13,8 @@ use crate::{BufferId, BufferKind, Program, Routed, Steps};
 /// Start and end in each dimension.
 type Elements = Vec<(u64, u64)>;
 
-/// Compares all pairs, within a step and across steps; at one position of the first step, or at all.
+/// Compares all pairs, within a step and across steps; at one position of the first step, or at
+/// all.
 pub(super) fn compare(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<Period>) {
     if !spend_pairs(scene, judge) {
         return;
@@ -71,7 +72,8 @@ fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Acce
     }
 }
 
-/// Compares accesses of different steps, where the least distance at which they meet is more than `known` strides.
+/// Compares accesses of different steps, where the least distance at which they meet is more than
+/// `known` strides.
 pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<Period>, known: u32) {
     let stride = scene.storage.stride;
     if !spend_pairs(scene, judge) {
@@ -85,13 +87,14 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<
             if !judge.budget.spend(PER_MEETING, TooMuch::Pairs { buffer: first.operand.buffer }) {
                 return;
             }
-            // Bytes of two buffers, and packets that move, are asked for order in the launch from the first position.
+            // Bytes of two buffers, and packets that move, are asked for order in the launch from
+            // the first position.
             let from = at.map_or(0, |at| at.first);
             judge.longest = longest_launch(judge.program, from);
             let same_buffer = first.operand.buffer == second.operand.buffer;
             let meets = match same_buffer {
                 true => least_distance(judge.program, [first, second], stride, at),
-                // What is ordered two steps apart is so further apart.
+                // An order over two steps holds further apart, too.
                 false if judge.longest < 3 || judge.is_ordered(first, second, 2) => None,
                 false => least_byte_distance(judge, [first, second], at),
             };
@@ -105,7 +108,8 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<
     }
 }
 
-/// The fewest steps, and the position of the first, after which the second meets what the first has touched.
+/// The fewest steps, and the first position, after which the second touches an element that the
+/// first has touched.
 pub(super) fn least_distance(
     program: &Program,
     [first, second]: [&Access; 2],
@@ -148,7 +152,8 @@ fn least_byte_distance(judge: &mut Judge<'_>, [first, second]: [&Access; 2], at:
     None
 }
 
-/// Checks at one position that what is read has been written in the step, and that outputs are written at all.
+/// Checks at one position that every element read has been written in the step, and that outputs
+/// are written at all.
 pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
     let Some(&id) = scene.buffers.first() else { return };
     let buffer = &judge.program.buffers[id.index()];
@@ -177,7 +182,8 @@ pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
     }
 }
 
-/// A part of `tile` that is in none of `tiles`. A tile that falls into very many parts counts as uncovered.
+/// A part of `tile` that is in none of `tiles`. A tile that falls into very many parts counts as
+/// uncovered.
 fn uncovered(tile: &Elements, tiles: &[Elements], buffer: BufferId, judge: &mut Judge<'_>) -> Option<Elements> {
     const MOST_PARTS: usize = 1 << 12;
     const PER_PART: u64 = 60;
@@ -199,7 +205,7 @@ fn uncovered(tile: &Elements, tiles: &[Elements], buffer: BufferId, judge: &mut 
     parts.into_iter().next()
 }
 
-/// Adds what is left of `part` without `cover`, in boxes.
+/// Adds the part of `part` outside `cover`, in boxes.
 fn subtract(mut part: Elements, cover: &Elements, left: &mut Vec<Elements>) {
     if part.iter().zip(cover).any(|(p, c)| p.0 >= c.1 || c.0 >= p.1) {
         left.push(part);

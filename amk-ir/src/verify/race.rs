@@ -1,8 +1,9 @@
 //! AMK03xx to AMK05xx on memory: replays the accesses of a storage in eager order, cell by cell.
 //!
-//! Each cell knows its last writer and who has read it since. A read must come after the last writer, a write after the
-//! last writer and after the readers since; what came before those is ordered by induction. Readers of the same cells
-//! between the same writes form a group, so that n writers and m readers cost n + m.
+//! Each cell knows its last writer and who has read it since. A read must come after the last
+//! writer, a write after the last writer and after the readers since; earlier accesses are ordered
+//! by induction. Readers of the same cells between the same writes form a group, so that n writers
+//! and m readers cost n + m.
 
 use super::clocks::{ClockId, Place};
 use super::grid::{Grid, Step};
@@ -218,7 +219,7 @@ impl Replay {
         if let Some(cell) = group.undefined {
             report_undefined(judge, scene, &self.grid, instance, cell, self.writers[cell as usize]);
         }
-        // Packets are their own order; early reads are of what is never written.
+        // Packets carry their own order; early reads are of elements that are never written.
         let ordered = scene.storage.packet || event.access.operand.early;
         if !ordered && group.after_writers != base {
             let by_base = require_all(scene, judge, &group.writers, instance);
@@ -270,7 +271,7 @@ impl Replay {
         }
     }
 
-    /// Outputs are written, and what has a meaning beyond the step has its bytes.
+    /// Outputs are written, and values that outlive the step have their bytes.
     fn end_of_step(&mut self, scene: &Scene<'_>, judge: &mut Judge<'_>) {
         for &id in scene.buffers {
             let buffer = &judge.program.buffers[id.index()];

@@ -1,11 +1,12 @@
 //! Runs a program without its data: each worker goes as far as its waits let it.
 //!
-//! Waits are monotone: a signal never makes a wait fail. So the tasks that can run at all, and the tasks that can run
-//! although one of them never finishes, do not depend on the order of the simulation.
+//! Waits are monotone: a signal never makes a wait fail. So the tasks that can run at all, and the
+//! tasks that can run although one of them never finishes, do not depend on the order of the
+//! simulation.
 
 use super::sync::{Mode, Order, Sync};
 
-/// What to run.
+/// Parameters of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Run {
     /// Steps, one after the other in each queue, or in the list of tickets.

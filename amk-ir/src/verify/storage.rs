@@ -32,7 +32,7 @@ impl Access {
     }
 }
 
-/// What the accesses of a storage are like.
+/// Properties of a storage's accesses.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Storage {
     /// Several buffers in shared bytes.
@@ -69,7 +69,7 @@ pub(super) struct Storages {
 
 const NONE: u32 = u32::MAX;
 
-/// Pairs of a fixed and a moving bound of a dimension that are looked at.
+/// Limit on the pairs of a fixed and a moving bound of a dimension to compare.
 const MOST_MEETINGS: usize = 1 << 16;
 /// Where buffers share bytes, tiles that move are followed position by position, up to so many.
 pub(super) const MOST_SHARED_POSITIONS: u32 = 4096;
@@ -119,7 +119,8 @@ impl Storages {
         }
     }
 
-    /// Gives each buffer that can be written its storage, and one to buffers that share bytes.
+    /// Assigns a storage to each buffer that can be written, and a common one to buffers that share
+    /// bytes.
     fn group_buffers(&mut self, program: &Program) {
         self.of.clear();
         self.of.resize(program.buffers.len(), NONE);
@@ -182,8 +183,8 @@ impl Storages {
         self.buffers.row(moving as u32).first().copied()
     }
 
-    /// Positions that stand for all launches of `steps` steps: between two of them the bounds of the storage keep their order
-    /// in each step. `None` where there are too many to look at.
+    /// Positions that represent all launches of `steps` steps: between two of them the bounds of
+    /// the storage keep their order in each step. `None` where there are too many to check.
     pub(super) fn positions(
         &self,
         program: &Program,
@@ -225,7 +226,8 @@ impl Storages {
         Some(positions)
     }
 
-    /// Fixed and moving bounds of a dimension of a storage of one buffer, in order; moving ones at position 0.
+    /// Fixed and moving bounds of a dimension of a storage of one buffer, in order; moving ones at
+    /// position 0.
     fn bounds(&self, program: &Program, storage: usize, dim: usize) -> (Vec<u32>, Vec<u32>) {
         let intervals = self.accesses(storage).iter().filter_map(|a| a.operand.region.intervals().get(dim));
         let mut fixed: Vec<u32> = Vec::new();

@@ -1,6 +1,7 @@
-//! AMK01xx, and the sizes and places of AMK04xx: what can be decided without any order of tasks.
+//! AMK01xx, and the sizes and places of AMK04xx: rules that need no order of tasks.
 //!
-//! Runs first: what it accepts can be indexed freely, so the other families need no checks of references.
+//! Runs first: an accepted program can be indexed freely, so the other families need no checks of
+//! references.
 
 use super::found::Found;
 use super::meet::Meet;
@@ -232,7 +233,8 @@ fn signature(task: TaskId, n: u32, call: &Call, instruction: &Instruction, found
     }
 }
 
-/// A program computes with finite numbers: what becomes of others is each instruction's own affair, and JSON has none.
+/// A program computes with finite numbers: infinities and NaN are left to each instruction, and
+/// JSON cannot represent them.
 fn params(task: TaskId, n: u32, call: &Call, found: &mut Found) {
     for (k, param) in call.params.iter().enumerate() {
         if matches!(param, Param::F32(value) if !value.is_finite()) {
@@ -241,7 +243,8 @@ fn params(task: TaskId, n: u32, call: &Call, found: &mut Found) {
     }
 }
 
-/// The tile lies in its buffer at every position. Bounds grow with the position or stay, so the extremes decide.
+/// The tile lies in its buffer at every position. Bounds grow with the position or stay, so the
+/// extremes decide.
 fn tile(program: &Program, site: Site, buffer: &Buffer, intervals: &[Interval], found: &mut Found) {
     if intervals.len() != buffer.shape.len() {
         found.push(Violation::OutOfBounds { site, dim: None, position: 0 });
@@ -308,8 +311,8 @@ fn capacity(program: &Program, found: &mut Found) {
     }
 }
 
-/// Alignment, and that buffers whose bytes mean something before a step do not share them with each other. What else buffers
-/// may share depends on the order of tasks.
+/// Alignment, and that buffers whose bytes mean something before a step do not share them with each
+/// other. What else buffers may share depends on the order of tasks.
 fn places(program: &Program, found: &mut Found) {
     let mut placed: Vec<(u64, u64, BufferId, Sharing)> = Vec::new();
     for (n, buffer) in program.buffers.iter().enumerate() {
@@ -352,7 +355,7 @@ enum Sharing {
     Free,
     /// As `Free`, but not with others that have values before a step.
     Keeps,
-    /// With none: other words could look like packets.
+    /// With none, other words could be mistaken for packets.
     Never,
 }
 

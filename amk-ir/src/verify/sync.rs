@@ -1,4 +1,4 @@
-//! What orders tasks, compiled to flat arrays: queues, counters, and packets as counters of their own.
+//! Synchronisation compiled to flat arrays: queues, counters, and packets as private counters.
 
 use super::packets::PacketEdges;
 use crate::{Element, Program, Queues, TaskId, Wait};
@@ -101,11 +101,12 @@ pub(super) struct Sync {
     pub(super) place: Vec<(u32, u32)>,
     /// Counters that each task signals.
     pub(super) signals: Rows<u32>,
-    /// What each task waits for.
+    /// The waits of each task.
     pub(super) waits: Rows<CounterWait>,
     /// Tasks that signal each counter.
     pub(super) signallers: Rows<u32>,
-    /// The counters that are mentioned, in order, where they are few of many; else empty and counters are as laid out.
+    /// The counters that are mentioned, in order, where they are few of many; else empty and
+    /// counters are as laid out.
     named: Vec<u64>,
     bases: Vec<u64>,
 }
@@ -142,7 +143,7 @@ impl Sync {
                 queues.as_slice()
             }
             Queues::Ticket { workers, order } => {
-                // One worker runs the list in order, as a queue of its own.
+                // One worker runs the list in order, like a queue.
                 self.mode = if *workers == 1 { Mode::Queues } else { Mode::Tickets(*workers) };
                 std::slice::from_ref(order)
             }
@@ -213,11 +214,12 @@ fn dense(named: &[u64], bases: &[u64], element: Element) -> u32 {
     if named.is_empty() { flat as u32 } else { named.partition_point(|&known| known < flat) as u32 }
 }
 
-/// The order of `Sync` together with that of packets at one position.
+/// The order of `Sync` together with the order of packets at one position.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
     pub(super) sync: &'a Sync,
-    /// Of each copy of the step. One alone holds for all steps; of several, no step after the last is looked at.
+    /// Of each copy of the step. One alone holds for all steps; of several, no step after the last
+    /// is considered.
     pub(super) packets: &'a [Rc<PacketEdges>],
 }
 

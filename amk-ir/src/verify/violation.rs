@@ -1,4 +1,4 @@
-//! Violations: what is wrong, who is involved and why.
+//! Violations: the defect, the entities involved and the reason.
 
 use super::routing::{Given, NoTable, NoTile, Uncounted};
 use crate::{Access, BufferId, Element, EventId, OpId, Operand, Program, Region, TableId, TaskId, Wait};
@@ -44,7 +44,7 @@ impl Site {
 pub struct Party {
     /// Where the access is.
     pub site: Site,
-    /// What is done.
+    /// The refused access.
     pub access: Access,
     /// The buffer.
     pub buffer: BufferId,
@@ -63,7 +63,7 @@ pub struct Occurrence {
     pub step: u32,
 }
 
-/// A program breaks a rule. [`Violation::message`] says it in words.
+/// A broken rule of a program. [`Violation::message`] describes it in words.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Violation {
@@ -71,7 +71,7 @@ pub enum Violation {
     Missing {
         /// Who refers to it.
         from: Option<TaskId>,
-        /// What is missing.
+        /// The missing item.
         what: Reference,
     },
     /// AMK0102: a call does not fit its instruction.
@@ -80,7 +80,7 @@ pub enum Violation {
         task: TaskId,
         /// The call's place in the task.
         call: u32,
-        /// What does not fit.
+        /// The mismatch.
         mismatch: Mismatch,
     },
     /// AMK0103: a shape that no buffer or event tensor can have, or no position.
@@ -155,14 +155,14 @@ pub enum Violation {
     },
     /// AMK0113: more entities than 32 bits can count.
     TooMany {
-        /// Of what.
+        /// The kind of entity.
         what: &'static str,
         /// How many.
         count: u64,
     },
     /// AMK0114: a check that would take too long.
     TooMuch(TooMuch),
-    /// AMK0115: what is written is marked `early`.
+    /// AMK0115: a written operand is marked `early`.
     EarlyWrite {
         /// The access.
         site: Site,
@@ -187,8 +187,8 @@ pub enum Violation {
     },
     /// AMK0202: tasks that wait for each other.
     Deadlock {
-        /// The shortest cycle: each link says what its task waits for and who would have to end that; the last leads to
-        /// the first.
+        /// The shortest cycle: each link names a task's wait and a task that would have to finish
+        /// first; the last leads to the first.
         cycle: Vec<Link>,
         /// Number of tasks that never run.
         stuck: u32,
@@ -199,7 +199,7 @@ pub enum Violation {
     TicketOrder {
         /// The task.
         task: TaskId,
-        /// What it waits for.
+        /// The wait for the later ticket.
         link: Link,
         /// The position at which it does.
         position: u32,
@@ -222,9 +222,10 @@ pub enum Violation {
         /// Where they are in rows that a table sorts: an entry and its value.
         given: Option<Given>,
     },
-    /// AMK0302 to AMK0304, AMK0404, AMK0502 and AMK0503: two accesses, one of them a write, in no proven order.
+    /// AMK0302 to AMK0304, AMK0404, AMK0502 and AMK0503: two accesses, one of them a write, in no
+    /// proven order.
     Race(Box<Race>),
-    /// AMK0305: a read before the waits of what the launch writes.
+    /// AMK0305: a read before the waits, of an element that the launch writes.
     Early {
         /// The read.
         read: Party,
@@ -235,7 +236,7 @@ pub enum Violation {
         /// The position of the write.
         write_position: u32,
     },
-    /// AMK0306: a call writes what another of its operands touches.
+    /// AMK0306: a call writes an element that another of its operands touches.
     SameCall {
         /// One operand.
         first: Party,
@@ -244,7 +245,7 @@ pub enum Violation {
         /// The position at which they overlap.
         position: u32,
     },
-    /// AMK0401: a buffer's place in the arena is not a multiple of what its elements need.
+    /// AMK0401: a buffer's place in the arena is not a multiple of its elements' alignment.
     Misaligned {
         /// The buffer.
         buffer: BufferId,
@@ -257,7 +258,8 @@ pub enum Violation {
         buffer: BufferId,
         /// Another with the same bytes.
         other: BufferId,
-        /// The write after which they are not the buffer's at the end of a step; `None` where the two can never share.
+        /// The write after which they are not the buffer's at the end of a step; `None` where the
+        /// two can never share.
         write: Option<Party>,
         /// The position at which it is so.
         position: u32,
@@ -285,14 +287,16 @@ pub enum Violation {
         /// The position at which both write.
         position: u32,
     },
-    /// AMK0504: more signals on a counter than comparisons across the 32-bit wrap-around can tell apart.
+    /// AMK0504: more signals on a counter than comparisons across the 32-bit wrap-around can tell
+    /// apart.
     WrapAround {
         /// The counter.
         element: Element,
         /// Signals in a step.
         fan_in: u64,
     },
-    /// AMK0505: packets whose tiles move with the position, in pipelined steps of several ticket workers.
+    /// AMK0505: packets whose tiles move with the position, in pipelined steps of several ticket
+    /// workers.
     MovingTickets {
         /// The buffer.
         buffer: BufferId,
@@ -317,7 +321,7 @@ pub enum Violation {
         event: EventId,
         /// The table.
         table: TableId,
-        /// What differs.
+        /// The difference.
         why: Uncounted,
     },
     /// AMK0633: a task depends on a table and does not read it.
@@ -363,7 +367,7 @@ pub enum Mismatch {
         /// As called.
         found: u32,
     },
-    /// What is done with an operand.
+    /// An operand is accessed in a way that its buffer does not allow.
     Access {
         /// The operand's place.
         operand: u32,
@@ -381,7 +385,7 @@ pub enum Mismatch {
     },
 }
 
-/// What has an impossible shape.
+/// Items with an impossible shape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shaped {
     /// A buffer without dimensions or with more than 4.
@@ -409,7 +413,7 @@ pub enum Shaped {
     NoPositions,
 }
 
-/// What the target has too little of.
+/// Capacities that the target lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Capacity {
     /// Resident workers.
@@ -453,13 +457,13 @@ pub enum NoPacket {
 pub struct Link {
     /// The task that cannot start.
     pub task: TaskId,
-    /// What it waits for.
+    /// The wait.
     pub on: WaitsOn,
     /// Who would have to run first.
     pub for_task: TaskId,
 }
 
-/// What a task waits for.
+/// The kinds of waits of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitsOn {
     /// A counter that `for_task` signals.
@@ -473,11 +477,11 @@ pub enum WaitsOn {
 /// Two accesses to the same elements, one of them a write, in no proven order.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Race {
-    /// What kind of conflict it is.
+    /// The kind of conflict.
     pub conflict: Conflict,
-    /// What comes first in eager order.
+    /// The access that comes first in eager order.
     pub first: Party,
-    /// What comes second in eager order.
+    /// The access that comes second in eager order.
     pub second: Party,
     /// The position of the step of the first.
     pub position: u32,
@@ -489,18 +493,18 @@ pub struct Race {
     pub witness: Vec<Occurrence>,
 }
 
-/// What takes more work than the verifier spends on a program of its size.
+/// Quantities that take more work than the verifier spends on a program of this size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TooMuch {
     /// Bounds of a buffer's tiles pass each other at too many positions.
     Positions {
         /// The buffer.
         buffer: BufferId,
-        /// Positions to look at.
+        /// Positions to check.
         positions: u64,
     },
-    /// Packets move with the position, and there are so many slots that more steps than are followed lie between two
-    /// uses of one.
+    /// Packets move with the position, and there are so many slots that more steps than are
+    /// followed lie between two uses of one.
     Slots {
         /// The buffer whose packets move.
         buffer: BufferId,
@@ -510,12 +514,13 @@ pub enum TooMuch {
         /// The buffer.
         buffer: BufferId,
     },
-    /// Tiles of a buffer that shares its bytes fall into too many runs of bytes, over all positions.
+    /// Tiles of a buffer that shares its bytes fall into too many runs of bytes, over all
+    /// positions.
     Runs {
         /// The buffer.
         buffer: BufferId,
     },
-    /// What finished tasks of each worker every counter stands for.
+    /// The clocks of each counter: the finished tasks of each worker that it stands for.
     Clocks {
         /// Workers, or chains of tickets.
         workers: u32,
@@ -527,21 +532,21 @@ pub enum TooMuch {
         /// A task whose order was in question.
         task: TaskId,
     },
-    /// Orders that depend on what a table says.
+    /// Orders that depend on a table's entries.
     Routes {
         /// A task whose order was in question.
         task: TaskId,
     },
 }
 
-/// What kind of conflict two accesses are in.
+/// The kinds of conflicts between two accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
-    /// AMK0302: the second reads what the first writes.
+    /// AMK0302: the second reads an element that the first writes.
     ReadAfterWrite,
     /// AMK0303: both write.
     WriteAfterWrite,
-    /// AMK0304: the second writes what the first reads.
+    /// AMK0304: the second writes an element that the first reads.
     WriteAfterRead,
     /// AMK0404: they are of two buffers that share bytes.
     SharedBytes,
@@ -574,7 +579,8 @@ pub enum Unordered {
     Reversed,
     /// They are in the queue of one worker, in the other order.
     QueueReversed,
-    /// The second waits for a counter that the first signals, but enough other signals can come without it.
+    /// The second waits for a counter that the first signals, but enough other signals can come
+    /// without it.
     Partial {
         /// The wait.
         wait: Wait,

@@ -1,7 +1,8 @@
 //! The macros' own share of a build: `cargo bench -p amk-macros-core`.
 //!
-//! Expands every use of the macros in the models and the instruction set, stage by stage, in this process, and sets the sum
-//! beside `cargo check -p amk-models` after a model was touched (development profile, where the macros are optimised too).
+//! Expands every use of the macros in the models and the instruction set, stage by stage, in this
+//! process, and compares the sum with `cargo check -p amk-models` after a model was touched
+//! (development profile, where the macros are optimised too).
 
 #[path = "../tests/record/mod.rs"]
 mod record;
@@ -22,7 +23,7 @@ const RUNS: usize = 5;
 fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut bench = Bench::default();
-    // Layouts come before what holds them; a second round finds those that came too early.
+    // Layouts precede their users; a second round finds the ones that came too early.
     for _ in 0..2 {
         bench.rows.clear();
         bench.incomplete.clear();
@@ -141,7 +142,7 @@ impl Bench {
         tokens
     }
 
-    /// What the last companion of a chain calls: all records and the payload.
+    /// The call of the last companion in a chain: all records and the payload.
     fn end(&self, chain: &TokenStream) -> TokenStream {
         let file: File = syn::parse2(chain.clone()).expect("items");
         let call = file.items.iter().find_map(|item| match item {

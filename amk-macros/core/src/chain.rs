@@ -35,7 +35,8 @@ pub(crate) fn macro_path(path: &Path) -> TokenStream {
     path.into_token_stream()
 }
 
-/// The call of the first companion; `end` is called with all records and the payload. Each path is asked once.
+/// The call of the first companion; `end` is called with all records and the payload. Each path is
+/// asked once.
 pub(crate) fn start(paths: &[Path], end: &TokenStream, payload: &TokenStream) -> TokenStream {
     let mut links: Vec<(String, TokenStream)> = Vec::new();
     for path in paths {
@@ -50,7 +51,7 @@ pub(crate) fn start(paths: &[Path], end: &TokenStream, payload: &TokenStream) ->
     quote! { #first_path ! { @amk1 #first {} { #(#rest)* } { #payload } } }
 }
 
-/// A record: what a companion said.
+/// A record, as emitted by a companion.
 #[derive(Debug)]
 pub(crate) enum Record {
     /// Of an instruction.
@@ -63,11 +64,11 @@ pub(crate) enum Record {
     Error,
 }
 
-/// What arrives at the end of a chain.
+/// The input at the end of a chain.
 pub(crate) struct End {
     /// The records by the path's [`key`].
     pub(crate) records: BTreeMap<String, Record>,
-    /// What the start of the chain sent along.
+    /// The payload from the start of the chain.
     pub(crate) payload: TokenStream,
 }
 

@@ -1,4 +1,5 @@
-//! Companions: the declarative macro beside an item, of the same name, that hands its record on along a chain.
+//! Companions: the declarative macro with an item's name that passes the item's record along a
+//! chain.
 
 use crate::origin::Origin;
 use proc_macro2::{Ident, Span, TokenStream};
@@ -6,7 +7,7 @@ use quote::{format_ident, quote};
 use syn::Visibility;
 use syn::ext::IdentExt;
 
-/// What a record is of.
+/// The kinds of items with a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RecordKind {
     /// A [`amk_ir::signature::Signature`].
@@ -15,7 +16,7 @@ pub(crate) enum RecordKind {
     Layout,
     /// `Token`, `Pos` or `Tensor`.
     Input,
-    /// An item whose own macro has reported errors: its users say nothing.
+    /// An item whose own macro has reported errors: its users report nothing.
     Error,
 }
 
@@ -36,7 +37,8 @@ impl RecordKind {
     }
 }
 
-/// The companion of the item `name`: `content` is the record's JSON, one literal, because tokens are what a chain costs.
+/// The companion of the item `name`: `content` is the record's JSON, one literal, because the cost
+/// of a chain is its tokens.
 pub(crate) fn companion(
     origin: &Origin,
     visibility: &Visibility,
@@ -49,7 +51,7 @@ pub(crate) fn companion(
     let export = matches!(visibility, Visibility::Public(_)).then(|| quote!(#[macro_export]));
     let word = Ident::new(kind.word(), Span::call_site());
     let misuse =
-        format!("`{plain}` is no macro: it is declared for amk's macros to read\n\nhelp: write it without `!`");
+        format!("`{plain}` is not a macro: it is declared for amk's macros to read\n\nhelp: write it without `!`");
     quote! {
         #[doc(hidden)]
         #[allow(unused_macros)]

@@ -58,7 +58,7 @@ impl Diagnostic {
         error.notes.iter().fold(Self::new(error.code, tokens, &error.headline, &error.help), Self::note)
     }
 
-    /// What syn did not accept.
+    /// Reports a syntax error from syn.
     pub(crate) fn syntax(code: &'static str, error: &syn::Error, help: impl Into<String>) -> Self {
         let mark = proc_macro2::Ident::new("here", error.span());
         Self::new(code, mark, error.to_string(), help)
@@ -96,7 +96,7 @@ impl Diagnostics {
         self.0.is_empty()
     }
 
-    /// One `compile_error!` a finding, at most [`SHOWN`] of a code; the last one says how many more there are.
+    /// One `compile_error!` a finding, at most [`SHOWN`] of a code; the last one counts the rest.
     pub(crate) fn into_tokens(self) -> TokenStream {
         let mut total: HashMap<String, usize> = HashMap::new();
         for diagnostic in &self.0 {

@@ -1,4 +1,5 @@
-//! The amk macros as an ordinary library: tokens in, tokens out, so that everything is tested without a compiler.
+//! The amk macros as an ordinary library: tokens in, tokens out, so that everything is tested
+//! without a compiler.
 //!
 //! ```text
 //! #[instruction]            parse/instruction ──► Signature ──► expand/instruction    fn + companion + registration
@@ -7,22 +8,25 @@
 //!                           parse/kernel, lower/* ──► Graph ──► check (shapes, lowering, verifier) ──► expand/kernel
 //! ```
 //!
-//! # How a macro sees what another macro said
+//! # How one macro reads another's output
 //!
-//! A macro sees tokens, not types. So `#[instruction] fn linear` emits, beside the function, a *companion*: a declarative macro
-//! of the same name, in the macro namespace, that holds the signature. Rust's own name resolution (`use`, `as`, globs,
-//! re-exports, other crates) carries both. `#[megakernel]` calls the companions of all paths its body names, one after the
-//! other; each adds its record, and the last calls the second stage, which has all records and the body:
+//! A macro sees tokens, not types. So `#[instruction] fn linear` emits the function and a
+//! *companion*: a declarative macro of the same name, in the macro namespace, that holds the
+//! signature. Rust's own name resolution (`use`, `as`, globs, re-exports, other crates) carries
+//! both. `#[megakernel]` calls the companions of all paths its body names, one after the other;
+//! each adds its record, and the last calls the second stage, which has all records and the body:
 //!
 //! ```text
 //! embed! { @amk1 "embed" {} { "linear" [linear] "$end" [::amk::__private::stage2] } { [attribute] fn decode(..) {..} } }
 //! ```
 //!
-//! A path without a companion breaks the chain, and rustc only says that there is no such macro. So each companion is also asked
-//! for itself, `linear! { @amk1 { items } }`, and gives the items back: constants beside the chain tell which ones did not.
+//! A path without a companion breaks the chain, and rustc only says that there is no such macro. So
+//! each companion is also invoked on its own, `linear! { @amk1 { items } }`, and returns the items:
+//! constants next to the chain show which ones did not.
 //!
-//! A record must not name anything itself, for it is read at the place of use. What depends on other records (a layout with
-//! layouts in it) therefore runs the same chain where it is declared, and its companion holds the result.
+//! A record must not name anything itself, for it is read at the place of use. An item that depends
+//! on other records (a layout with layouts in it) therefore runs the same chain where it is
+//! declared, and its companion holds the result.
 
 mod chain;
 mod check;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Mutex;
 
-/// Where an item was declared: for messages, and to give its companion a name of its own.
+/// The declaration site of an item: for messages, and to make the name of its companion unique.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
     /// The crate's name as Rust knows it: the first segment of registry paths.
@@ -18,7 +18,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The origin of a span in the package that is being compiled, by Cargo's environment. `file` is the compiler's path.
+    /// The origin of a span in the package that is being compiled, by Cargo's environment. `file`
+    /// is the compiler's path.
     pub fn of_package(file: &str, line: usize, column: usize) -> Self {
         let variable = |name| std::env::var(name).unwrap_or_default();
         let directory = variable("CARGO_MANIFEST_DIR");
@@ -35,7 +36,8 @@ impl Origin {
         format!("{}:{}", self.file, self.line)
     }
 
-    /// A number that no other item of the crate has: a hash of the place, and a count where a user's macro makes several there.
+    /// A number that no other item of the crate has: a hash of the place, and a count where a
+    /// user's macro makes several there.
     pub(crate) fn unique(&self, name: &str) -> String {
         static USED: Mutex<Option<HashMap<u32, u32>>> = Mutex::new(None);
         let place = fnv(&format!("{}:{}:{}:{}:{name}", self.crate_name, self.file, self.line, self.column));
@@ -46,7 +48,8 @@ impl Origin {
     }
 }
 
-/// The file as `package/path`, whatever directory the compiler was started in; a file outside of the package by its name.
+/// The file as `package/path`, whatever directory the compiler was started in; a file outside of
+/// the package by its name.
 fn in_package(file: &str, directory: &str, package: &str) -> String {
     let (file, directory) = (Path::new(file), Path::new(directory));
     let names: Vec<_> = directory.components().collect();

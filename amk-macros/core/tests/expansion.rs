@@ -1,5 +1,5 @@
-//! What the macros expand to, as a reviewer reads it. `INSTA_UPDATE=always cargo test -p amk-macros-core --test expansion`
-//! writes the snapshots anew.
+//! Snapshots of the macros' expansions.
+//! `INSTA_UPDATE=always cargo test -p amk-macros-core --test expansion` rewrites them.
 
 mod record;
 
@@ -16,7 +16,7 @@ fn pretty(tokens: TokenStream) -> String {
     prettyplease::unparse(&syn::parse2(tokens).expect("an expansion is a list of items"))
 }
 
-/// Companions of one place are told apart by a count, so each snapshot has a place of its own.
+/// A count distinguishes the companions of one location, so each snapshot has a separate location.
 fn linear(line: usize) -> TokenStream {
     instruction(
         &origin(line),
@@ -50,7 +50,7 @@ fn mlp(line: usize) -> TokenStream {
     )
 }
 
-/// What the last companion calls the second stage with.
+/// The call of the second stage by the last companion.
 fn end(records: &[(&str, &str, String)], attribute: TokenStream, function: TokenStream) -> TokenStream {
     let records = records.iter().map(|(key, kind, content)| {
         let kind = quote::format_ident!("{kind}");
@@ -164,16 +164,21 @@ fn the_crate_is_named_by_the_attribute() {
     assert!(text.contains("my :: amk :: registry :: Entry"), "{text}");
 }
 
-const ATTRIBUTE: &str = "dims ( HIDDEN , FFN ) , where ( FFN % HIDDEN , FFN == 2 * HIDDEN ) , inputs ( x : [ HIDDEN ] ) , \
-    instances ( tiny ( HIDDEN = 32 , FFN = 64 , w . tied = true , schedule ( workers = 2 , limits ( memory = 1 ) ) ) ) , \
-    schedule ( workers = 2 , tile ( linear = 32 ) , queue = ticket , fuse ( linear = producer ) ) , events ( e [ FFN / 32 ] )";
+const ATTRIBUTE: &str = "dims ( HIDDEN , FFN ) , where ( FFN % HIDDEN , FFN == 2 * HIDDEN ) , \
+    inputs ( x : [ HIDDEN ] ) , \
+    instances ( tiny ( HIDDEN = 32 , FFN = 64 , w . tied = true , schedule ( workers = 2 , limits \
+    ( memory = 1 ) ) ) ) , \
+    schedule ( workers = 2 , tile ( linear = 32 ) , queue = ticket , fuse ( linear = producer ) ) \
+    , events ( e [ FFN / 32 ] )";
 
-const FUNCTION: &str = "fn up ( x : & Tensor , w : & Mlp , pos : Pos ) -> Tensor { let mut y = linear ( x , & w . up ) ; \
+const FUNCTION: &str = "fn up ( x : & Tensor , w : & Mlp , pos : Pos ) -> Tensor { let mut y = \
+    linear ( x , & w . up ) ; \
     for ( l , ( a , _ ) ) in w . layers . iter ( ) . zip ( & w . layers ) . enumerate ( ) { \
     # [ wait ( e [ l ] == 2 ) ] y = if ! w . tied { linear ( & y , & a . up ) } else { y } ; } \
     let ( a , b ) = ( & y , 1.5 ) ; linear ( a , & w . layers [ 0 ] . up ) }";
 
-/// What is typed is rarely finished: no text with a word missing, doubled or replaced makes the macro panic.
+/// Editors expand unfinished text: no text with a word missing, doubled or replaced makes the macro
+/// panic.
 #[test]
 fn unfinished_text_is_no_panic() {
     let edits = |text: &str| -> Vec<String> {

@@ -1,8 +1,10 @@
-//! A decoder on the GPU against the annotated function: the error of its logits at each position, then the time of a step.
+//! A decoder on the GPU against the annotated function: the error of its logits at each position,
+//! then the time of a step.
 //!
 //!     cuda_step MODEL.INSTANCE|FILE [bf16|f32] [CONTEXT] [STEPS COMPARED] [POSITIONS TIMED,..]
 //!
-//! An instance has random weights at its true shapes. A checkpoint also gives 256 greedy tokens, by the GPU and by the CPU VM.
+//! An instance has random weights at its true shapes. For a checkpoint it also prints 256 greedy
+//! tokens, by the GPU and by the CPU VM.
 
 use amk::ir::schedule::Schedule;
 use amk::vm::cpu;
@@ -70,7 +72,7 @@ fn greedy(model: &Model, vm: &mut Vm) -> Result<()> {
         }
     }
     let same = tokens[prompt.len()..].iter().zip(found).take_while(|(a, b)| a == b).count();
-    println!("  {same} of {TOKENS} greedy tokens are those of the CPU VM, from the first on");
+    println!("  {same} of {TOKENS} greedy tokens match the CPU VM's, from the first on");
     if same != TOKENS as usize { bail!("the tokens differ") } else { Ok(()) }
 }
 

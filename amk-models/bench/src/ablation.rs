@@ -1,4 +1,5 @@
-//! What each part of a schedule is worth: the schedule without it, timed in turn with the whole.
+//! Ablation of a schedule: each part's effect, measured by timing the schedule without it in turn
+//! with the whole.
 
 use super::report::Quantiles;
 use amk_cuda::{DeviceExchange, DeviceSchedule};
@@ -6,8 +7,8 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use serde::Serialize;
 
-/// The schedule without one of its parts each: other exchanges, no pace, shallower rings, one split, no fusion. Those that a schedule is
-/// without anyway are left out.
+/// The schedule without one of its parts each: other exchanges, no pace, shallower rings, one
+/// split, no fusion. Those that a schedule is without anyway are left out.
 pub fn ablations(own: &DeviceSchedule) -> Vec<DeviceSchedule> {
     let ring = |ring_slots| DeviceSchedule { ring_slots, in_flight: own.in_flight.min(ring_slots), ..*own };
     let all = [
@@ -29,9 +30,9 @@ pub fn ablations(own: &DeviceSchedule) -> Vec<DeviceSchedule> {
 pub struct AblationReport {
     /// The GPU's record.
     pub target: String,
-    /// Steps a launch; a time is that of a launch over its steps.
+    /// Steps per launch; a token's time is the launch's time over its steps.
     pub steps: u32,
-    /// Launches timed of each, in turn with those of the whole schedule.
+    /// Launches timed of each variant, in turn with the whole schedule's.
     pub samples: usize,
     /// Model by model, ablation by ablation.
     pub rows: Vec<AblationRow>,
@@ -44,7 +45,7 @@ pub struct AblationRow {
     pub model: String,
     /// First position of the launches; `None` where nothing was timed.
     pub position: Option<u32>,
-    /// What differs from the whole schedule.
+    /// Differences from the whole schedule.
     pub changes: Vec<String>,
     /// Time of a token by the whole schedule, microseconds.
     pub whole_us: Option<Quantiles>,

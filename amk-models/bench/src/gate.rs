@@ -1,4 +1,4 @@
-//! The gate: logits of the VM against those of the annotated function.
+//! The gate: compares the VM's logits with the annotated function's.
 
 use amk::{Pos, Token};
 use amk_cuda::{CudaError, Precision, Vm};
@@ -9,23 +9,23 @@ pub(super) const BF16_TOLERANCE: f64 = 0.05;
 /// Relative error of the logits in f32, where sums are taken in another order.
 const F32_TOLERANCE: f64 = 1e-4;
 
-/// What the gate found.
+/// Result of the gate.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Gate {
     /// Steps compared.
     pub steps: usize,
     /// The largest relative error of their logits.
     pub error: f64,
-    /// What it may be.
+    /// Largest relative error that passes.
     pub tolerance: f64,
 }
 
 impl Gate {
-    /// Feeds `tokens` from position 0 on to a GPU and to the annotated function, which holds the same
-    /// weights.
+    /// Feeds `tokens` from position 0 on to a GPU and to the annotated function, which holds the
+    /// same weights.
     ///
     /// # Errors
-    /// Those of the GPU.
+    /// Errors of the GPU.
     pub fn of(vm: &mut Vm, model: &mut Model, tokens: &[u32]) -> Result<Self, CudaError> {
         let mut error = 0.0f64;
         for (pos, &token) in (0..).zip(tokens) {

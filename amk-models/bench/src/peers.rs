@@ -1,4 +1,5 @@
-//! Peers: the same shapes through PyTorch, and through kernels chained by programmatic dependent launch, on the same GPU.
+//! Peers: the same shapes through PyTorch, and through kernels chained by programmatic dependent
+//! launch, on the same GPU.
 
 use super::report::Quantiles;
 use serde::{Deserialize, Serialize};
@@ -6,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-/// The script that times them, and what it imports or compiles.
+/// The script that times them, and its imports and sources.
 const SCRIPT: &str = "peers.py";
 const FILES: [(&str, &str); 4] = [
     (SCRIPT, include_str!("peers.py")),
@@ -54,7 +55,7 @@ pub struct PeerTimes {
 }
 
 impl PeerTimes {
-    /// Those of a peer.
+    /// The times of one peer.
     pub fn of(&self, peer: Peer) -> Option<Quantiles> {
         match peer {
             Peer::Cublas => self.cublas,
@@ -67,7 +68,7 @@ impl PeerTimes {
 /// A model's shapes as the script takes them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shapes {
-    /// What it is called.
+    /// The model's name.
     pub name: String,
     /// Its dims, by the names that the models declare.
     pub dims: BTreeMap<String, u32>,
@@ -79,9 +80,9 @@ pub struct Shapes {
     pub positions: Vec<u32>,
 }
 
-/// What the peers said.
+/// The peers' times.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub struct Told {
+pub struct Peers {
     /// By model and position.
     pub times: BTreeMap<(String, u32), PeerTimes>,
     /// Why a peer has no time, model, position and peer first.
@@ -100,8 +101,8 @@ struct Line {
 /// Times the peers in a Python process; [`Peer::Compiled`] takes minutes.
 ///
 /// # Errors
-/// Why there are none: no Python, no PyTorch, no GPU for it, or what it says.
-pub fn run(models: &[Shapes], peers: &[Peer]) -> Result<Told, String> {
+/// Why there are none: no Python, no PyTorch, no GPU for it, or the script's message.
+pub fn run(models: &[Shapes], peers: &[Peer]) -> Result<Peers, String> {
     let asked = serde_json::json!({ "models": models, "peers": peers });
     let folder = unpack().map_err(|error| format!("the script cannot be written: {error}"))?;
     let mut child = Command::new("python3")
@@ -112,23 +113,23 @@ pub fn run(models: &[Shapes], peers: &[Peer]) -> Result<Told, String> {
         .spawn()
         .map_err(|error| format!("python3 does not start: {error}"))?;
     if let Some(mut input) = child.stdin.take() {
-        // A child that has gone away says why itself.
+        // A child that has exited explains itself on stderr.
         let _ = input.write_all(asked.to_string().as_bytes());
     }
     let output = child.wait_with_output().map_err(|error| format!("python3 does not end: {error}"))?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    let why = told.trim().lines().last().unwrap_or("python3 says nothing").to_owned();
-    let mut said = parse(&String::from_utf8_lossy(&output.stdout));
-    if said.times.is_empty() {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let why = stderr.trim().lines().last().unwrap_or("python3 says nothing").to_owned();
+    let mut peers = parse(&String::from_utf8_lossy(&output.stdout));
+    if peers.times.is_empty() {
         return Err(why);
     }
     if !output.status.success() {
-        said.missing.push(format!("the script ended early: {why}"));
+        peers.missing.push(format!("the script ended early: {why}"));
     }
-    Ok(said)
+    Ok(peers)
 }
 
-/// The script and its files in a folder of their own.
+/// The script and its files in a separate folder.
 fn unpack() -> std::io::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     for (name, text) in FILES {
@@ -138,13 +139,13 @@ fn unpack() -> std::io::Result<tempfile::TempDir> {
 }
 
 /// The script's lines; others, such as a library's warnings, are skipped.
-fn parse(text: &str) -> Told {
-    let mut told = Told::default();
+fn parse(text: &str) -> Peers {
+    let mut peers = Peers::default();
     for Line { model, position, missing, times } in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
-        told.missing.extend(missing.iter().map(|(peer, why)| format!("{model} at {position}: {peer}: {why}")));
-        told.times.insert((model, position), times);
+        peers.missing.extend(missing.iter().map(|(peer, why)| format!("{model} at {position}: {peer}: {why}")));
+        peers.times.insert((model, position), times);
     }
-    told
+    peers
 }
 
 #[cfg(test)]
@@ -156,11 +157,11 @@ mod tests {
     fn lines_of_the_script_are_read() {
         let text = "a warning\n{\"model\": \"m\", \"position\": 5, \"missing\": {\"pdl\": \"no GPU\"}, \
                     \"cublas\": {\"p10\": 1.0, \"median\": 2.0, \"p90\": 3.0}}\n";
-        let told = parse(text);
+        let peers = parse(text);
         let cublas = Some(Quantiles { p10: 1.0, median: 2.0, p90: 3.0 });
         let times = PeerTimes { cublas, ..PeerTimes::default() };
-        assert_eq!(told.times.get(&("m".to_owned(), 5)), Some(&times));
-        assert_eq!((told.times.len(), told.missing), (1, vec!["m at 5: pdl: no GPU".to_owned()]));
+        assert_eq!(peers.times.get(&("m".to_owned(), 5)), Some(&times));
+        assert_eq!((peers.times.len(), peers.missing), (1, vec!["m at 5: pdl: no GPU".to_owned()]));
     }
 
     #[test]

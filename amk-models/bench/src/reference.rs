@@ -1,4 +1,5 @@
-//! The gate of further schedules: logits against those of a schedule that has passed its own.
+//! The gate of further schedules: compares their logits with those from a schedule that has passed
+//! its own gate.
 
 use super::gate::{BF16_TOLERANCE, fixed_tokens, relative_error};
 use super::turns::by_schedule;
@@ -10,7 +11,8 @@ use std::path::Path;
 const FED: u32 = 300;
 /// Steps whose logits are compared.
 const COMPARED: u32 = 4;
-/// Relative difference of logits whose sums were taken in another order: that of the bf16 between the phases.
+/// Relative difference of logits when sums are taken in another order: the rounding of the bf16
+/// values between phases.
 const REORDERED: f64 = 0.03;
 
 /// Logits of a schedule that was compared with the annotated function.
@@ -24,19 +26,19 @@ impl Reference {
     /// Positions that the context must have.
     pub const POSITIONS: u32 = FED + COMPARED;
 
-    /// That of a VM, from position 0 on.
+    /// The logits of a VM, from position 0 on.
     ///
     /// # Errors
-    /// Those of a launch.
+    /// Errors of a launch.
     pub fn of(vm: &mut Vm) -> Result<Self, CudaError> {
         Ok(Self { schedule: vm.schedule(), logits: logits(vm)? })
     }
 
-    /// A VM of the model by another schedule than that of `vm`, whose times may be shown; else why not: what this schedule alone cannot do,
-    /// or other logits. `cache` keeps compiled device code.
+    /// A VM of the model with another schedule than `vm`, whose times may be shown, or else why
+    /// not: a limit of this schedule, or different logits. `cache` keeps compiled device code.
     ///
     /// # Errors
-    /// What ends every other VM, too: those of the driver, and of a launch.
+    /// Errors that end every other VM, too: the driver's, and a launch's.
     pub fn admit(
         &self,
         model: &Model,
@@ -55,10 +57,11 @@ impl Reference {
         })
     }
 
-    /// Why no time of another schedule's VM may be shown: its logits are others, or a wait did not end. `None` where they may.
+    /// Why no time of another schedule's VM may be shown: its logits are others, or a wait did not
+    /// end. `None` where they may.
     ///
     /// # Errors
-    /// Those of a launch but [`CudaError::Stuck`].
+    /// Errors of a launch other than [`CudaError::Stuck`].
     fn refuses(&self, vm: &mut Vm) -> Result<Option<String>, CudaError> {
         let found = match logits(vm) {
             Err(CudaError::Stuck(stuck)) => return Ok(Some(stuck.to_string())),
@@ -67,22 +70,24 @@ impl Reference {
         let schedule = vm.schedule();
         let Some(tolerance) = tolerance(&schedule, &self.schedule) else {
             let same = found.iter().map(|x| x.to_bits()).eq(self.logits.iter().map(|x| x.to_bits()));
-            return Ok((!same).then(|| "the logits are not bit for bit those of the first schedule".to_owned()));
+            return Ok((!same).then(|| "the logits differ in bits from the first schedule's".to_owned()));
         };
         let error = relative_error(&found, &self.logits);
         let near = error <= tolerance;
-        Ok((!near).then(|| format!("the logits are {error:.4} away from those of the first schedule")))
+        Ok((!near).then(|| format!("the logits differ by {error:.4} from the first schedule's")))
     }
 }
 
-/// How far the logits of two schedules may be apart; `None`: not by a bit. Fusion decides what is rounded to bf16; workers, runs and
-/// splits decide who adds up what; all else is when.
+/// The allowed difference between the logits of two schedules; `None`: they must be equal bit for
+/// bit. Fusion decides which values are rounded to bf16; workers, runs and splits decide the order
+/// of sums; all else only affects timing.
 fn tolerance(a: &DeviceSchedule, b: &DeviceSchedule) -> Option<f64> {
     let order = |schedule: &DeviceSchedule| [schedule.workers, schedule.run, schedule.splits];
     if a.fusion != b.fusion { Some(BF16_TOLERANCE) } else { (order(a) != order(b)).then_some(REORDERED) }
 }
 
-/// Logits of some steps after others from position 0 on, so that they depend on nothing that ran before.
+/// Logits of some steps after others from position 0 on, so that they depend on nothing that ran
+/// before.
 fn logits(vm: &mut Vm) -> Result<Vec<f32>, CudaError> {
     let tokens = fixed_tokens(FED + COMPARED, vm.plan().sizes.tokens);
     let (before, after) = tokens.split_at(FED as usize);

@@ -33,9 +33,9 @@ pub struct Report {
     pub target: String,
     /// Rate of the bare ring in the same run, GB/s.
     pub ceiling_gb_per_s: f64,
-    /// Steps a launch; a time is that of a launch over its steps.
+    /// Steps per launch; a token's time is the launch's time over its steps.
     pub steps: u32,
-    /// Launches timed of each row, in turn with those of the model's other rows.
+    /// Launches timed of each row, in turn with the model's other rows.
     pub samples: usize,
     /// Why peers that were asked for have no time.
     pub no_peers: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Row {
     pub bytes: u64,
     /// Time of a token.
     pub us: Quantiles,
-    /// What the cost model says.
+    /// Time predicted by the cost model.
     pub predicted_us: f64,
     /// Peers on the same GPU.
     pub peers: PeerTimes,

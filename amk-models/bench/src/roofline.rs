@@ -14,7 +14,7 @@ const BAR: f64 = 15.0;
 const GROUP_GAP: f64 = 12.0;
 const MODEL_GAP: f64 = 10.0;
 
-/// What a bar stands for.
+/// The series of bars.
 const SERIES: [(&str, &str); 1 + PEERS.len()] = [
     ("amk", "#1b6ca8"),
     ("CUDA-graphed cuBLAS", "#d9822b"),
@@ -22,7 +22,8 @@ const SERIES: [(&str, &str); 1 + PEERS.len()] = [
     ("torch.compile in a graph", "#8a8d91"),
 ];
 
-/// Bars of every model and position, with the peers that ran: percent of the ceiling and microseconds.
+/// Bars of every model and position, with the peers that ran: percent of the ceiling and
+/// microseconds.
 pub fn roofline(report: &Report) -> String {
     let mut body = String::new();
     let mut y = TOP;
@@ -41,7 +42,8 @@ pub fn roofline(report: &Report) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+        width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\" fill=\"#222\">"
     );
     let _ = writeln!(out, "<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>");
@@ -57,7 +59,7 @@ pub fn roofline(report: &Report) -> String {
     out
 }
 
-/// The bars of a row; gives where the next begin.
+/// Draws the bars of a row; returns the start of the next.
 fn group(out: &mut String, report: &Report, row: &Row, mut y: f64) -> f64 {
     let label = format!("position {}", row.position);
     text(out, LEFT - 10.0, y + 12.0, "end", "", &label);
@@ -72,7 +74,7 @@ fn group(out: &mut String, report: &Report, row: &Row, mut y: f64) -> f64 {
             BAR - 2.0
         );
         let label = format!("{percent:.0}% \u{b7} {:.0} us", us.median);
-        // Beside the bar, or in it where there is no room.
+        // Next to the bar, or in it where there is no room.
         if width < RIGHT - LEFT - 110.0 {
             text(out, LEFT + width + 6.0, y + 11.0, "start", "font-size=\"11\"", &label);
         } else {

@@ -5,8 +5,8 @@ use amk_cuda::{CudaError, DeviceSchedule, RunOptions, Vm, VmOptions};
 use amk_models::model::Model;
 use std::path::Path;
 
-/// A VM of the model by another schedule than that of `vm`: over its weights where that schedule has them at the same places, else with
-/// weights of its own. `cache` keeps compiled device code.
+/// A VM of the model with another schedule than `vm`: over its weights where that schedule places
+/// them equally, else with a separate copy. `cache` keeps compiled device code.
 ///
 /// # Errors
 /// Those of [`Vm::new`].
@@ -19,10 +19,11 @@ pub fn by_schedule(model: &Model, vm: &Vm, cache: &Path, schedule: DeviceSchedul
     Vm::new(kernel, instance, &model.bindings, cache, &options, &mut |_| {})
 }
 
-/// Microseconds a token of both, position by position: `samples` launches of `steps` steps each. Without a sample they are NaN.
+/// Microseconds a token of both, position by position: `samples` launches of `steps` steps each.
+/// Without a sample they are NaN.
 ///
 /// # Errors
-/// Those of a launch.
+/// Errors of a launch.
 pub fn in_turn(
     vms: [&mut Vm; 2],
     positions: &[u32],
@@ -32,7 +33,7 @@ pub fn in_turn(
     let mut times = [vec![Vec::new(); positions.len()], vec![Vec::new(); positions.len()]];
     for sample in 0..samples {
         for (at, &position) in positions.iter().enumerate() {
-            // Who is first changes, so that neither always runs on what the other left in the caches.
+            // The order alternates, so that neither always runs on the other's cache contents.
             for turn in [sample % 2, 1 - sample % 2] {
                 let run = vms[turn].run(&[1], position, steps, &RunOptions::default(), &mut |_| {})?;
                 times[turn][at].push(run.time.as_secs_f64() * 1e6 / f64::from(steps));

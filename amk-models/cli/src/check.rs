@@ -16,8 +16,8 @@ use std::time::Instant;
 
 /// Lower a model, or read a program, and verify it.
 ///
-/// Its calls are compared with the functions that are linked into this binary, too. Without arguments every declared instance
-/// is checked. Exit code 1 says that a program was rejected.
+/// Also compares its calls with the functions that are linked into this binary. Without arguments,
+/// checks every declared instance. Exits with code 1 if a program was rejected.
 #[derive(clap::Args)]
 pub(crate) struct Check {
     /// A program, `.amk` text or JSON; `-` reads it from standard input.
@@ -26,10 +26,12 @@ pub(crate) struct Check {
     /// Reject programs whose instructions are of crates that this binary does not link.
     #[arg(long)]
     strict: bool,
-    /// Check each accepted program once more, by its certificate and with none of the verifier's code.
+    /// Check each accepted program once more, by its certificate and with none of the verifier's
+    /// code.
     #[arg(long)]
     certify: bool,
-    /// Write the certificate of an accepted program to a file, as JSON; checks it as `--certify` does.
+    /// Write the certificate of an accepted program to a file, as JSON; checks it as `--certify`
+    /// does.
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
     #[command(flatten)]
@@ -91,15 +93,15 @@ fn exit(accepted: bool) -> ExitCode {
     if accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Reads a program from a file, or from standard input where the path is `-`: `.amk` text or, where the file's name ends so or the
-/// input starts so, JSON.
+/// Reads a program from a file, or from standard input where the path is `-`: `.amk` text or, where
+/// the file's name ends so or the input starts so, JSON.
 pub(crate) fn read_program(path: &Path) -> Result<Program> {
     let source = read_source(path)?;
     let json = match path == Path::new("-") {
         true => source.trim_start().starts_with('{'),
         false => path.extension().is_some_and(|extension| extension == "json"),
     };
-    let not_one = || format!("{} is no program", source_name(path));
+    let not_one = || format!("{} is not a program", source_name(path));
     if json { Program::from_json(&source).with_context(not_one) } else { text::parse(&source).with_context(not_one) }
 }
 
@@ -116,10 +118,10 @@ pub(crate) fn read_source(path: &Path) -> Result<String> {
         false => std::fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes)),
     };
     read.with_context(|| format!("cannot read {name}"))?;
-    String::from_utf8(bytes).with_context(|| format!("{name} is no text"))
+    String::from_utf8(bytes).with_context(|| format!("{name} is not text"))
 }
 
-/// What the certificate of an accepted program rests on, in words; or why there is none, or it does not hold.
+/// Summarises the certificate of an accepted program; or why there is none, or it does not hold.
 fn certificate(verified: &Verified, file: Option<&Path>) -> Result<String> {
     let certificate = certify(verified)?;
     if let Some(file) = file {

@@ -8,9 +8,9 @@ use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use anyhow::Result;
 use std::process::ExitCode;
 
-/// Show what this machine offers and what is missing.
+/// Show the capabilities of this machine, and missing parts.
 ///
-/// A GPU is not needed: what is missing is named together with what it would give.
+/// A GPU is not needed: each missing part is listed with its use.
 #[derive(clap::Args)]
 pub(crate) struct Doctor {
     /// Leave out the measurement of the read bandwidth.

@@ -16,14 +16,14 @@ use std::process::ExitCode;
 /// Print a model's graph, program or expansion.
 #[derive(clap::Args)]
 pub(crate) struct Dump {
-    /// What to print.
+    /// Form to print.
     what: What,
     /// A program in `.amk` text or JSON instead of an instance; `-` reads it from standard input.
     #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers", "device", "target"])]
     program: Option<PathBuf>,
     #[command(flatten)]
     instance: InstanceArgs,
-    /// Whose program: the tasks of a CPU's threads, or those of a GPU, which need not be there.
+    /// Target of the program: the threads of a CPU, or a GPU, which need not be present.
     #[arg(long, default_value = "cpu")]
     device: Device,
     /// The GPU, with `--device cuda` [default: h200].
@@ -32,7 +32,7 @@ pub(crate) struct Dump {
     /// The format; `dot` is a picture for Graphviz.
     #[arg(long, default_value = "amk")]
     format: Format,
-    /// Say of a schedule why calls are not fused.
+    /// Explain why the schedule does not fuse calls.
     #[arg(long)]
     why: bool,
 }
@@ -45,7 +45,7 @@ enum What {
     Program,
     /// Which calls run in one task, and how they are cut; of an instance or of a graph's text.
     Schedule,
-    /// What `#[megakernel]` emits beside the function.
+    /// The code that `#[megakernel]` emits for the function.
     Expansion,
 }
 
@@ -136,7 +136,7 @@ impl Dump {
             (What::Expansion, _) => bail!("an expansion is Rust; leave out --format"),
             (_, Format::Amk) => print(&graph.to_string()),
             (_, Format::Json) => print(&format!("{}\n", serde_json::to_string_pretty(graph)?)),
-            (_, Format::Dot) => bail!("a graph has no picture of its own; use `amk dump program --format dot`"),
+            (_, Format::Dot) => bail!("a graph has no DOT form; use `amk dump program --format dot`"),
         }
     }
 }

@@ -23,18 +23,21 @@ use std::process::ExitCode;
 /// Positions of the KV cache where the user asks for no number and the model has more.
 const DEFAULT_CONTEXT: usize = 2048;
 
-/// Temperature where neither the user nor the model says one: what Llama 3 recommends, as for top-p.
+/// Temperature where neither the user nor the model sets one: Llama 3's recommendation, as for
+/// top-p.
 const DEFAULT_TEMPERATURE: f32 = 0.6;
-/// Top-p where neither the user nor the model says how to sample.
+/// Top-p where neither the user nor the model sets the sampling.
 const DEFAULT_TOP_P: f32 = 0.9;
 
 /// Write text with a model.
 ///
-/// Without `--model` it uses SmolLM2-135M-Instruct, fetched once into the cache folder. A model with a chat template answers the
-/// prompt as a message; with `--raw`, or without a template, it goes on from the prompt.
+/// Without `--model` it uses SmolLM2-135M-Instruct, fetched once into the cache folder. A model
+/// with a chat template answers the prompt as a message; with `--raw`, or without a template, it
+/// goes on from the prompt.
 #[derive(clap::Args)]
 pub(crate) struct Generate {
-    /// The message, or the text to go on from; `-` reads standard input, without the newline at its end.
+    /// The message, or the text to go on from; `-` reads standard input, without the newline at its
+    /// end.
     prompt: String,
     /// A Hugging Face folder or a GGUF file.
     #[arg(short, long, value_name = "PATH")]
@@ -62,7 +65,8 @@ pub(crate) struct Generate {
     /// Keep this many of the likeliest tokens; 0 keeps all [default: the model's].
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32))]
     top_k: Option<u32>,
-    /// Keep the likeliest tokens that together reach this probability [default: the model's; 0.9 where it recommends no sampling].
+    /// Keep the likeliest tokens that together reach this probability [default: the model's; 0.9
+    /// where it recommends no sampling].
     #[arg(long, value_name = "P")]
     top_p: Option<f32>,
     /// Keep tokens with this probability relative to the likeliest [default: the model's].
@@ -71,7 +75,7 @@ pub(crate) struct Generate {
     /// Above 1 makes repetitions less likely [default: the model's].
     #[arg(long, value_name = "F")]
     repetition_penalty: Option<f32>,
-    /// Same seed, same text [default: a random one, which is told].
+    /// Same seed, same text [default: random, and printed].
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
     /// A text that ends the answer; may be given several times.
@@ -140,7 +144,7 @@ impl Generate {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Says something beside the text.
+    /// Prints a message that is not part of the text.
     fn tell(&self, what: &str) {
         if !self.quiet {
             tell(&paint(&format!("[{what}]"), DIM));
@@ -153,7 +157,8 @@ impl Generate {
             let mut bytes = Vec::new();
             std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
             text = String::from_utf8(bytes).context("the prompt on standard input is not UTF-8")?;
-            // Editors and `echo` end the last line; a model would go on from the empty line after it.
+            // Editors and `echo` end the last line; a model would go on from the empty line after
+            // it.
             if let Some(line) = text.strip_suffix('\n') {
                 text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
             }
@@ -193,7 +198,7 @@ impl Generate {
             sampler.seed = random_seed();
             self.tell(&format!("--seed {} writes this text again", sampler.seed));
         }
-        // What the user gave was not refused: the rest is the model's.
+        // The user's options were valid: other errors are the model's.
         Sampler::new(sampler.clone())
             .with_context(|| format!("{}: the model's generation_config.json", checkpoint.path.display()))?;
         Ok(Request {
@@ -210,7 +215,7 @@ impl Generate {
         let temperature =
             if self.greedy || not_sampled { Some(0.0) } else { self.temperature.or(defaults.temperature) };
         let temperature = temperature.unwrap_or(DEFAULT_TEMPERATURE);
-        // Greedy decoding looks at none of the filters.
+        // Greedy decoding uses none of the filters.
         let greedy = temperature == 0.0;
         let top_p = if greedy || defaults.recommend_sampling() { 1.0 } else { DEFAULT_TOP_P };
         let top_k = self.top_k.map(|top_k| top_k as usize);
@@ -244,7 +249,7 @@ impl Generate {
     }
 }
 
-/// A seed that nobody chose, short enough to be typed.
+/// A random seed, short enough to be typed.
 fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
 }

@@ -1,4 +1,4 @@
-//! The `amk` binary: run, check and look into megakernels.
+//! The `amk` binary: runs, checks and inspects megakernels.
 
 mod bench;
 mod check;
@@ -37,7 +37,7 @@ enum Command {
     Models(models::Models),
     /// Explain a code such as AMK0302.
     Explain(explain::Explain),
-    /// Show what this machine offers and what is missing.
+    /// Show the capabilities of this machine, and missing parts.
     Doctor(doctor::Doctor),
     /// Time decode steps.
     Bench(bench::Bench),
@@ -50,7 +50,7 @@ enum Command {
 }
 
 impl Cli {
-    /// The command line of this process. A number may be negative, so that what refuses it is its range.
+    /// The command line of this process. A number may be negative, so that its range refuses it.
     fn of_process() -> Self {
         let signed = |argument: Arg| {
             let takes_values = argument.get_action().takes_values();

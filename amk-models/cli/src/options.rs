@@ -54,7 +54,7 @@ impl From<Weights> for WeightFormat {
 }
 
 impl Weights {
-    /// In what numbers a GPU computes with such weights.
+    /// The precision in which a GPU computes with such weights.
     pub(crate) fn precision(self) -> Precision {
         match self {
             Self::F32 => Precision::F32,
@@ -111,7 +111,8 @@ pub(crate) fn default_threads() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
 }
 
-/// Writes to standard output at once. A reader that has gone away (`| head`) is no error: nobody waits for the rest.
+/// Writes to standard output at once. A closed reader (`| head`) is not an error: nobody waits for
+/// the rest.
 pub(crate) fn write(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -120,12 +121,12 @@ pub(crate) fn write(text: &str) -> std::io::Result<()> {
     }
 }
 
-/// As [`write`], of all that a command has to say.
+/// Like [`write`], for all output of a command.
 pub(crate) fn print(text: &str) -> Result<()> {
     write(text).context("cannot write to standard output")
 }
 
-/// Writes a line to standard error; nobody is told where that fails.
+/// Writes a line to standard error; failures are ignored.
 pub(crate) fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -143,7 +144,7 @@ pub(crate) fn default_model() -> Result<PathBuf> {
     Ok(Cache::from_env()?.resolve(&SMOLLM2_135M_INSTRUCT)?)
 }
 
-/// A progress bar in percent, hidden where nobody looks.
+/// A progress bar in percent, hidden without a terminal.
 pub(crate) fn progress_bar(what: &'static str, quiet: bool) -> ProgressBar {
     if quiet || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -175,13 +176,14 @@ impl Device {
 /// The schedule on a GPU.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct ScheduleArg {
-    /// A schedule in JSON; on a GPU a device schedule, or `default` [default there: what `amk tune` found, else the GPU's own].
+    /// A schedule in JSON; on a GPU a device schedule, or `default` [default there: the one `amk
+    /// tune` found, else the GPU's own].
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
 }
 
 impl ScheduleArg {
-    /// The schedule on a CPU: the file's, with as many workers as `threads` says, where it does.
+    /// The schedule on a CPU: the file's, with `threads` workers, where given.
     pub(crate) fn for_cpu(&self, threads: ThreadsArg) -> Result<Schedule> {
         let named = self.schedule.as_deref().map(read_schedule).transpose()?;
         let workers = match &named {
@@ -210,7 +212,7 @@ pub(crate) enum GpuSchedule {
     Own,
     /// One from a file, and the file's name.
     Named(DeviceSchedule, String),
-    /// What `amk tune` found for the model, or else the GPU's own.
+    /// The schedule that `amk tune` found for the model, or else the GPU's default.
     Tuned,
 }
 
@@ -232,7 +234,8 @@ impl GpuSchedule {
     }
 }
 
-/// The model on the first GPU, and which schedule it runs by: that of `options`, which this fills in.
+/// The model on the first GPU, and its schedule's source: the source in `options`, which this fills
+/// in.
 pub(crate) fn cuda_vm(
     model: &Model,
     schedule: &GpuSchedule,
@@ -251,13 +254,13 @@ pub(crate) fn cuda_vm(
 
 /// Reads a schedule from a JSON file.
 pub(crate) fn read_schedule(path: &Path) -> Result<Schedule> {
-    read_json(&read_text(path)?).with_context(|| format!("{} is no schedule", path.display()))
+    read_json(&read_text(path)?).with_context(|| format!("{} is not a schedule", path.display()))
 }
 
-/// Reads a device schedule from a JSON file: what `amk tune` writes, or the schedule alone.
+/// Reads a device schedule from a JSON file: the output of `amk tune`, or the schedule alone.
 pub(crate) fn read_device_schedule(path: &Path) -> Result<DeviceSchedule> {
     let text = read_text(path)?;
-    let fail = || format!("{} is no device schedule", path.display());
+    let fail = || format!("{} is not a device schedule", path.display());
     let form: BTreeMap<String, IgnoredAny> = read_json(&text).with_context(fail)?;
     let schedule = match form.contains_key("schedule") {
         true => read_json::<Saved>(&text).map(|saved| saved.schedule),
@@ -285,7 +288,8 @@ pub(crate) struct InstanceArgs {
 }
 
 impl InstanceArgs {
-    /// The schedule: the file's or the instance's, with the number of workers replaced where it is given.
+    /// The schedule: the file's or the instance's, with the number of workers replaced where it is
+    /// given.
     pub(crate) fn schedule(&self, family: &Family, instance: &Instance) -> Result<Schedule> {
         let mut schedule = match (&self.schedule, &instance.schedule) {
             (Some(path), _) => read_schedule(path)?,

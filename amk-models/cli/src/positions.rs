@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-/// The last of `room` positions from which as many steps as `--steps` says end among them.
+/// The last of `room` positions from which `--steps` steps still fit.
 pub(crate) fn last_start(steps: u32, room: u32) -> Result<u32> {
     match room.checked_sub(steps) {
         Some(last) => Ok(last),
@@ -10,8 +10,8 @@ pub(crate) fn last_start(steps: u32, room: u32) -> Result<u32> {
     }
 }
 
-/// Where launches start: at the positions that the user gave, none of which may be after `last`, or else at those of `default`, a later
-/// one at `last`.
+/// Start positions of launches: the user's, none of which may be after `last`, or else `default`,
+/// clamped to `last`.
 pub(crate) fn starts(given: &[u32], default: &[u32], last: u32) -> Result<Vec<u32>> {
     if let Some(position) = given.iter().find(|&&position| position > last) {
         bail!("--positions has {position}, but the steps from there leave the model's context; use at most {last}");

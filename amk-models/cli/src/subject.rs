@@ -1,4 +1,4 @@
-//! What is measured: checkpoints, or declared instances over random weights.
+//! Subjects of measurements: checkpoints, or declared instances over random weights.
 
 use super::options::{AllowArg, Device, default_model};
 use amk_bench::fixed_tokens;
@@ -8,10 +8,11 @@ use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 
-/// What is measured.
+/// Selects the subjects.
 #[derive(Clone, clap::Args)]
 pub(crate) struct SubjectArgs {
-    /// A Hugging Face folder or a GGUF file; may be given several times [default: SmolLM2-135M-Instruct].
+    /// A Hugging Face folder or a GGUF file; may be given several times
+    /// [default: SmolLM2-135M-Instruct].
     #[arg(short, long, value_name = "PATH")]
     model: Vec<PathBuf>,
     /// Declared instances over random weights, as in `llama.llama_3_2_1b` (see `amk models`).
@@ -38,7 +39,7 @@ pub(crate) struct Opened {
 
 /// A model to measure.
 pub(crate) struct Subject {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: String,
     /// The model.
     pub(crate) model: Model,
@@ -50,7 +51,7 @@ pub(crate) struct Subject {
 const GATE_TOKENS: usize = 8;
 
 impl SubjectArgs {
-    /// All of them, for a device: where there is no such device, nothing is fetched.
+    /// All subjects, for a device: without such a device, nothing is fetched.
     pub(crate) fn all(&self, device: Device) -> Result<Vec<Which>> {
         let checkpoints = self.model.iter().cloned().map(|path| Which::Checkpoint(path, self.allow.clone()));
         let all: Vec<Which> = checkpoints.chain(self.random.iter().cloned().map(Which::Random)).collect();
@@ -66,7 +67,7 @@ impl SubjectArgs {
         let mut all = self.all(Device::Cuda)?;
         match all.pop() {
             Some(which) if all.is_empty() => Ok(which),
-            _ => bail!("one model is looked at here; name one"),
+            _ => bail!("this command takes one model; name one"),
         }
     }
 }
@@ -85,7 +86,7 @@ impl Which {
 }
 
 impl Opened {
-    /// What it is called.
+    /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -105,7 +106,8 @@ impl Opened {
             let gate = no_text(&model);
             return Ok(Subject { name, model, gate });
         };
-        // Ordinary text: special tokens, which a text starts with at most, have activations far outside the usual range.
+        // Ordinary text: special tokens, which a text starts with at most, have activations far
+        // outside the usual range.
         let text = "The gate compares logits of a few words before any time is shown.";
         let words = checkpoint
             .tokenizer()

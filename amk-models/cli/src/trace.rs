@@ -15,8 +15,9 @@ const DEFAULT_POSITION: u32 = 63;
 
 /// Show where the time of a step goes on a GPU.
 ///
-/// One step is traced by device clocks after others of the same launch: a timeline of every worker that opens in Perfetto
-/// (https://ui.perfetto.dev), and a summary by op. The stamps themselves cost a little: `amk bench` has the true times.
+/// One step is traced by device clocks after others of the same launch: a timeline of every worker
+/// that opens in Perfetto (https://ui.perfetto.dev), and a summary by op. The stamps themselves
+/// cost a little: `amk bench` has the true times.
 #[derive(clap::Args)]
 pub(crate) struct Trace {
     #[command(flatten)]
@@ -97,6 +98,7 @@ fn tables(summary: &Summary) -> String {
     summary.ops.iter().for_each(|op| loader(&op.op, &op.loader));
     loader("all", &summary.loader);
     format!(
-        "\nall tasks: medians in us\n{tasks}\n\ncritical path: sums in us\n{critical}\n\nloaders: what one waits for in the step, mean us\n{loaders}\n"
+        "\nall tasks: medians in us\n{tasks}\n\ncritical path: sums in us\n{critical}\n\nloaders: \
+        what one waits for in the step, mean us\n{loaders}\n"
     )
 }

@@ -17,27 +17,30 @@ const DEFAULT_POSITIONS: [u32; 2] = [0, 8192];
 
 /// Search the best schedule of a model on a GPU.
 ///
-/// Neighbours of the best schedule so far are tried, those first that the cost model likes best. A trial is verified, its logits are
-/// compared with those of the first schedule, which were compared with the annotated function's, and it is timed in turn with the best so
-/// far: 1% faster is kept. Every trial is a line of the log, so a search that was stopped goes on. The best schedule is saved, and
-/// `generate`, `bench` and `trace` take it from then on.
+/// Tries neighbours of the best schedule so far, in the order of the cost model's predictions. Each
+/// trial is verified, its logits are compared with the first schedule's, which were compared with
+/// the annotated function's, and it is timed in turn with the best so far: 1% faster is kept. Every
+/// trial is a line of the log, so a search that was stopped resumes. The best schedule is saved,
+/// and `generate`, `bench` and `trace` use it from then on.
 #[derive(clap::Args)]
 pub(crate) struct Tune {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// Positions to time [default: 0,8192, or the last from which the steps fit the model's context].
+    /// Positions to time [default: 0,8192, or the last from which the steps fit the model's
+    /// context].
     #[arg(long, value_name = "P", value_delimiter = ',')]
     positions: Vec<u32>,
-    /// Trials at most, those of the log with them.
+    /// Trials at most, including the log's.
     #[arg(long, value_name = "N", default_value_t = 64)]
     trials: usize,
     /// Steps of a launch.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Launches of each schedule at each position in a trial.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
     samples: u16,
-    /// The log [default: beside the schedule in the cache folder].
+    /// The log [default: next to the schedule in the cache folder].
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Save the schedule here instead of in the cache folder.
@@ -79,7 +82,7 @@ impl Tune {
             bar.set_position(100 * (before as u64 + 1) / self.trials.max(1) as u64);
             if !self.quiet {
                 // A bar is redrawn below; without a terminal there is none.
-                bar.suspend(|| eprintln!("{:3} {}", before + 1, told(row)));
+                bar.suspend(|| eprintln!("{:3} {}", before + 1, summary(row)));
             }
         });
         bar.finish_and_clear();
@@ -101,7 +104,7 @@ impl Tune {
 }
 
 /// A trial in a line.
-fn told(row: &Row) -> String {
+fn summary(row: &Row) -> String {
     let changed = row.candidate.changes(&row.incumbent).join(", ");
     if let Some(why) = &row.refused {
         return format!("{changed}: refused, {why}");

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 
 /// Check every instruction by itself against its Rust function and its formula in f64.
 ///
-/// Calls on operands of random sizes, cut into tiles, at several positions. On the CPU tiles on several workers must give the bits of the
-/// whole function. On a GPU the device bodies run, those of fused calls in decoders of random sizes. Exit code 1 says that something was
-/// wrong.
+/// Runs calls on operands of random sizes, cut into tiles, at several positions. On the CPU, tiles
+/// on several workers must reproduce the whole function bit for bit. On a GPU the device bodies
+/// run, fused ones in decoders of random sizes. Exits with code 1 if a check failed.
 #[derive(clap::Args)]
 pub(crate) struct VerifyKernels {
     /// Where to run.
@@ -40,7 +40,7 @@ pub(crate) struct VerifyKernels {
     quiet: bool,
 }
 
-/// What is checked: a row of the table.
+/// The subject of a row of the table.
 enum Subject {
     Instruction(&'static Entry, DType),
     Decoder(Family),
@@ -50,7 +50,8 @@ impl VerifyKernels {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let cache = Cache::from_env()?.compiled();
         self.device.require()?;
-        // A function panics on sizes that it does not take; other sizes are tried then, and nobody wants to read of it.
+        // A function panics on sizes that it does not take; other sizes are tried then, and the
+        // panic is not printed.
         std::panic::set_hook(Box::new(|_| {}));
         let subjects = self.subjects()?;
         let bar = progress_bar("checking", self.quiet);
@@ -93,7 +94,7 @@ impl VerifyKernels {
         match (subject, self.device) {
             (Subject::Instruction(entry, dtype), Device::Cpu) => on_cpu(entry, *dtype, cases, self.seed),
             (Subject::Instruction(entry, dtype), Device::Cuda) => on_cuda(entry, *dtype, cases, self.seed, cache),
-            // Any GPU's record says which sizes are fused.
+            // Any GPU's record decides which sizes are fused.
             (Subject::Decoder(family), Device::Cpu) => decoder_on_cpu(*family, &TARGETS[0], decoders, self.seed),
             (Subject::Decoder(family), Device::Cuda) => decoder_on_cuda(*family, decoders, self.seed, cache),
         }
@@ -109,8 +110,10 @@ impl Subject {
     }
 }
 
-const UNITS: &str = "eps: epsilons of f32, relative to the sum of the magnitudes of an element's terms, against f64; eps': relative to the \
-largest element,\nagainst the Rust function; dev: what roundings to the type change in a logit, root mean square, against f64\n";
+const UNITS: &str = "eps: epsilons of f32, relative to the sum of the magnitudes of an element's \
+    terms, against f64; eps': relative to the \
+largest element,\nagainst the Rust function; dev: what roundings to the type change in a logit, \
+    root mean square, against f64\n";
 
 fn row(checked: &Checked) -> [String; 7] {
     let Checked { path, dtype, oracle, cases, error, bound, worst, skipped, ok } = checked;

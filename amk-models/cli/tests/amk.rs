@@ -22,7 +22,7 @@ pub(crate) fn write_json(folder: &TempDir, name: &str, value: &Value) {
     std::fs::write(folder.path().join(name), value.to_string()).unwrap();
 }
 
-/// What a run of `amk COMMAND -m FOLDER ARGUMENTS` wrote, with this text on its standard input.
+/// Returns the output of `amk COMMAND -m FOLDER ARGUMENTS`, with this text on its standard input.
 pub(crate) fn run_with(input: &str, command: &str, model: &TempDir, arguments: &[&str]) -> Output {
     let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));
     amk.args([command, "-m"]).arg(model.path()).args(arguments);

@@ -1,4 +1,4 @@
-//! `check` and `dump`: what was asked for is printed, or it is said that it cannot be.
+//! `check` and `dump` print the requested form, or report that they cannot.
 
 use std::process::Command;
 
@@ -27,7 +27,8 @@ fn a_program_comes_from_standard_input_too() {
         run.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         String::from_utf8(run.wait_with_output().unwrap().stdout).unwrap()
     };
-    let program = "program @p\ninstruction i0 \"t::w\" w() -> (y)\nbuffer b0 @y output f32[4]\ntask t0: w() -> (b0[..])\nworker w0: t0\n";
+    let program = "program @p\ninstruction i0 \"t::w\" w() -> (y)\nbuffer b0 @y output \
+    f32[4]\ntask t0: w() -> (b0[..])\nworker w0: t0\n";
     assert!(through(program, &["check", "-"]).contains("accepted p: 1 tasks on 1 workers"));
     let json = through(program, &["dump", "program", "-", "--format", "json"]);
     assert!(through(&json, &["check", "-"]).contains("accepted p: 1 tasks on 1 workers"));
@@ -61,8 +62,8 @@ fn the_program_of_a_gpu_is_printed_and_calls_what_is_linked() {
     for (name, format) in [("p.amk", "amk"), ("p.json", "json")] {
         let file = folder.path().join(name);
         std::fs::write(&file, output(&[&dump[..], &["--format", format]].concat())).unwrap();
-        let said = output(&["check", "--strict", file.to_str().unwrap()]);
-        assert!(said.starts_with("accepted decode.cuda: ") && said.lines().count() == 1, "{said}");
+        let report = output(&["check", "--strict", file.to_str().unwrap()]);
+        assert!(report.starts_with("accepted decode.cuda: ") && report.lines().count() == 1, "{report}");
     }
     assert!(output(&[&dump[..], &["--workers", "20", "--format", "dot"]].concat()).starts_with("digraph"));
 }
@@ -85,7 +86,8 @@ fn check(instruction: &str, call: &str, options: &[&str]) -> (Option<i32>, Strin
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("p.amk");
     let text = format!(
-        "program @\"p\\naccepted \\u001b[2Kq\"\ninstruction i0 {instruction}\nbuffer b0 @x input f32[8]\nbuffer b1 @w weight f32[16, 8]\n\
+        "program @\"p\\naccepted \\u001b[2Kq\"\ninstruction i0 {instruction}\nbuffer b0 @x input \
+        f32[8]\nbuffer b1 @w weight f32[16, 8]\n\
          buffer b2 @y output f32[16]\nbuffer b3 @long output f32[9999]\ntask t0: {call}\nworker w0: t0\n"
     );
     let unused = if call.contains("b3") { "buffer b2 @y output" } else { "buffer b3 @long output" };
@@ -97,9 +99,9 @@ fn check(instruction: &str, call: &str, options: &[&str]) -> (Option<i32>, Strin
 #[test]
 fn calls_are_compared_with_the_linked_functions() {
     let linear = "\"amk_kernels::linear\" linear(x, w) -> (y)";
-    let (code, said) = check(linear, "linear(b0[..], b1[.., ..]) -> (b2[..])", &["--strict"]);
-    assert_eq!((code, said.lines().count()), (Some(0), 1), "{said}");
-    assert!(said.starts_with(r"accepted p\naccepted \u001b[2Kq: 1 tasks on 1 workers"), "{said}");
+    let (code, report) = check(linear, "linear(b0[..], b1[.., ..]) -> (b2[..])", &["--strict"]);
+    assert_eq!((code, report.lines().count()), (Some(0), 1), "{report}");
+    assert!(report.starts_with(r"accepted p\naccepted \u001b[2Kq: 1 tasks on 1 workers"), "{report}");
     let norm = "\"amk_kernels::rms_norm\" rms_norm(x, w) -> (y)";
     let gone = "\"amk_kernels::no_such_thing\" f(x) -> (y)";
     let add = "\"amk_kernels::add\" add(x, y) -> (z)";
@@ -121,19 +123,23 @@ fn calls_are_compared_with_the_linked_functions() {
             "AMK0701: crate `amk_kernels` registers no instruction `amk_kernels::no_such_thing`; it has: ",
         ),
     ] {
-        let (code, said) = check(instruction, call, &[]);
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.starts_with(&format!("error: {headline}")), "{said}");
-        assert!(said.ends_with("1 tasks on 1 workers, 4 buffers; 1 violation\n"), "{said}");
+        let (code, report) = check(instruction, call, &[]);
+        assert_eq!(code, Some(1), "{report}");
+        assert!(report.starts_with(&format!("error: {headline}")), "{report}");
+        assert!(report.ends_with("1 tasks on 1 workers, 4 buffers; 1 violation\n"), "{report}");
     }
 }
 
 #[test]
 fn what_is_not_linked_is_said_and_refused_where_it_is_asked_for() {
     let (instruction, call) = ("\"x::y\" y(x) -> (y)", "y(b0[..]) -> (b2[..])");
-    let (code, said) = check(instruction, call, &[]);
-    assert_eq!((code, said.lines().next()), (Some(0), Some("note: not linked: `x::y`; shapes not checked")), "{said}");
-    let (code, said) = check(instruction, call, &["--strict"]);
+    let (code, report) = check(instruction, call, &[]);
+    assert_eq!(
+        (code, report.lines().next()),
+        (Some(0), Some("note: not linked: `x::y`; shapes not checked")),
+        "{report}"
+    );
+    let (code, report) = check(instruction, call, &["--strict"]);
     assert_eq!(code, Some(1));
-    assert!(said.starts_with("error: AMK0701: instruction `x::y` is not linked into this program"), "{said}");
+    assert!(report.starts_with("error: AMK0701: instruction `x::y` is not linked into this program"), "{report}");
 }

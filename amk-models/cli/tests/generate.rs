@@ -11,8 +11,8 @@ fn text(model: &TempDir, arguments: &[&str]) -> String {
     succeeds("generate", model, &[&[PROMPT, "--raw", "-q", "-n", "24", "--ignore-eos"], arguments].concat())
 }
 
-/// What a run tells beside the text.
-fn told(model: &TempDir, arguments: &[&str]) -> String {
+/// The messages of a run, apart from the text.
+fn messages(model: &TempDir, arguments: &[&str]) -> String {
     let output = run_with("", "generate", model, arguments);
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stderr).unwrap()
@@ -33,10 +33,10 @@ fn every_greedy_way_has_the_repetition_penalty() {
 #[test]
 fn a_rate_stands_only_beside_what_was_timed() {
     let model = tiny_llama();
-    // An empty text is one token, that of the beginning.
-    let one = told(&model, &["", "--raw", "--greedy", "-n", "3"]);
+    // An empty text is one token, the beginning-of-text token.
+    let one = messages(&model, &["", "--raw", "--greedy", "-n", "3"]);
     assert!(one.starts_with("[prompt: 1 token; text: 3 tokens at "), "{one}");
-    let none = told(&model, &[PROMPT, "--raw", "--greedy", "-n", "0"]);
+    let none = messages(&model, &[PROMPT, "--raw", "--greedy", "-n", "0"]);
     assert!(none.starts_with("[prompt: 7 tokens at ") && none.contains(" a second; text: 0 tokens; "), "{none}");
 }
 
@@ -44,8 +44,17 @@ fn a_rate_stands_only_beside_what_was_timed() {
 fn why_a_text_ended_is_told_in_words() {
     let model = tiny_llama();
     let why = |arguments: &[&str]| {
-        let told = told(&model, &[&[PROMPT, "--raw", "--greedy"], arguments].concat());
-        told.trim_end().trim_end_matches(']').rsplit_once("; text: ").unwrap().1.split_once("; ").unwrap().1.to_owned()
+        let messages = messages(&model, &[&[PROMPT, "--raw", "--greedy"], arguments].concat());
+        messages
+            .trim_end()
+            .trim_end_matches(']')
+            .rsplit_once("; text: ")
+            .unwrap()
+            .1
+            .split_once("; ")
+            .unwrap()
+            .1
+            .to_owned()
     };
     assert_eq!(why(&["-n", "5", "--ignore-eos"]), "stopped at the limit of 5 tokens; -n raises it");
     assert_eq!(why(&["-c", "9", "--ignore-eos"]), "stopped at the end of the context of 9 positions; -c raises it");
@@ -60,7 +69,7 @@ fn why_a_text_ended_is_told_in_words() {
 #[test]
 fn a_model_with_a_chat_template_is_prompted_by_it_unless_it_is_raw() {
     let model = tiny_llama();
-    let prompt = |arguments: &[&str]| told(&model, &[&[PROMPT, "--greedy", "-n", "4"], arguments].concat());
+    let prompt = |arguments: &[&str]| messages(&model, &[&[PROMPT, "--greedy", "-n", "4"], arguments].concat());
     let chat = prompt(&[]);
     assert!(chat.starts_with("[the model answers the prompt by its chat template; --raw goes on"), "{chat}");
     assert!(chat.contains("[prompt: 25 tokens "), "{chat}");
@@ -76,13 +85,13 @@ fn a_model_with_a_chat_template_is_prompted_by_it_unless_it_is_raw() {
 }
 
 #[test]
-fn a_seed_that_nobody_chose_is_another_each_time_and_told() {
+fn a_seed_that_nobody_chose_is_another_each_time_and_printed() {
     let model = tiny_llama();
     let seed = |arguments: &[&str]| {
         let output =
             run_with("", "generate", &model, &[&[PROMPT, "--raw", "-n", "24", "--ignore-eos"], arguments].concat());
-        let told = String::from_utf8(output.stderr).unwrap();
-        let seed = told.strip_prefix("[--seed ").and_then(|rest| rest.split_once(" writes this text again]\n"));
+        let messages = String::from_utf8(output.stderr).unwrap();
+        let seed = messages.strip_prefix("[--seed ").and_then(|rest| rest.split_once(" writes this text again]\n"));
         (seed.map(|(seed, _)| seed.to_owned()), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let (one, text) = seed(&[]);
@@ -171,7 +180,7 @@ fn one_newline_at_the_end_of_standard_input_is_not_of_the_prompt() {
 fn a_prompt_may_fill_the_context() {
     let model = tiny_llama();
     // Seven tokens.
-    let of = |context: &str| told(&model, &[PROMPT, "--raw", "--greedy", "--ignore-eos", "-c", context]);
+    let of = |context: &str| messages(&model, &[PROMPT, "--raw", "--greedy", "--ignore-eos", "-c", context]);
     assert!(of("8").contains("; text: 2 tokens at ") && of("7").contains("; text: 1 token at "), "{}", of("7"));
     let longer = fails("generate", &model, &[PROMPT, "--raw", "-c", "6"]);
     assert!(longer.starts_with("the prompt has 7 tokens, but the context has 6 positions"), "{longer}");

@@ -1,4 +1,4 @@
-//! `bench`, `trace` and `tune`: what is refused before a GPU is looked for, and steps on the CPU.
+//! `bench`, `trace` and `tune`: refusals that need no GPU, and steps on the CPU.
 
 use super::amk::{fails, succeeds, tiny_llama};
 

@@ -1,4 +1,5 @@
-//! The README shows what the code does: its programs are compiled elsewhere, its outputs are those of the tools.
+//! The README matches the code: its programs are compiled elsewhere, and its outputs are the
+//! tools'.
 
 use std::path::Path;
 use std::process::Command;
@@ -53,14 +54,14 @@ fn the_model_is_the_one_that_generates() {
 #[test]
 fn the_race_is_told_as_rustc_tells_it() {
     let case = "ui-tests/fail/amk0302_partial_wait";
-    let (code, told) = (file(&format!("{case}.rs")), file(&format!("{case}.stderr")));
+    let (code, stderr) = (file(&format!("{case}.rs")), file(&format!("{case}.stderr")));
     assert!(
         plain(&code).contains(&plain(&block("#[wait(up_done == 3)]           //"))),
         "{case}.rs has another kernel"
     );
     assert_eq!(
         block("AMK0302: race").trim_end(),
-        told.replace(&format!("{}.rs", &case[9..]), "src/model.rs").trim_end()
+        stderr.replace(&format!("{}.rs", &case[9..]), "src/model.rs").trim_end()
     );
 }
 

@@ -1,4 +1,4 @@
-//! What is refused before a model is looked for, which here is nowhere.
+//! Refusals that come before a model is opened: no test here has one.
 
 use std::process::Command;
 
@@ -71,7 +71,7 @@ fn a_model_that_is_not_there_is_told_with_what_to_give_instead() {
         let output = amk.args(["generate", "a", "-m", model]).output().unwrap();
         String::from_utf8(output.stderr).unwrap()
     };
-    let folder = "give the folder with config.json beside them";
+    let folder = "give the folder with their config.json";
     assert!(of("x.safetensors").contains(&format!("{folder}: .")), "{}", of("x.safetensors"));
     assert!(of("a/b/x.safetensors").contains(&format!("{folder}: a/b")), "{}", of("a/b/x.safetensors"));
     let repository = of("HuggingFaceTB/SmolLM2-135M");

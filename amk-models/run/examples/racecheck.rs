@@ -2,7 +2,8 @@
 //!
 //!     compute-sanitizer --tool racecheck --racecheck-report hazard racecheck MODEL.INSTANCE [LAYERS] [CONTEXT] [STEPS] [POSITION,..] [arrivals]
 //!
-//! Warps wait where they would only arrive, which racecheck does not know (see `VmOptions::no_arrivals`); with `arrivals` they do not.
+//! Warps wait where they would only arrive, which racecheck does not know (see
+//! `VmOptions::no_arrivals`); with `arrivals` they do not.
 
 use amk_cuda::{RunOptions, Vm, VmOptions};
 use amk_models::model::{Model, find_instance};

@@ -13,7 +13,8 @@ pub trait Decoder {
     /// Positions it was made for.
     fn positions(&self) -> usize;
 
-    /// The logits `[VOCAB]` of the token after `token` at position `pos`. Positions are taken in order from 0.
+    /// The logits `[VOCAB]` of the token after `token` at position `pos`. Positions are taken in
+    /// order from 0.
     ///
     /// # Errors
     /// When the VM fails.
@@ -44,7 +45,7 @@ impl Decoder for cuda::Vm {
     }
 }
 
-/// What to generate.
+/// A request for text.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// How tokens are chosen.
@@ -72,7 +73,7 @@ pub enum Ended {
     ContextFull,
 }
 
-/// What was generated, and how fast.
+/// Generated text, and the speed.
 #[derive(Clone, Debug)]
 pub struct Generated {
     /// The new tokens, without the stop token.
@@ -81,7 +82,7 @@ pub struct Generated {
     pub ended: Ended,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Steps of the prompt alone: all its tokens but the last, whose step gives the first new one.
+    /// Steps of the prompt alone: all its tokens but the last, whose step yields the first new one.
     pub prompt_steps: usize,
     /// Time for them.
     pub prompt_time: Duration,
@@ -113,7 +114,8 @@ pub enum GenerateError {
     EmptyPrompt,
     /// The prompt is longer than the context.
     #[error(
-        "the prompt has {tokens} tokens, but the context has {positions} positions; shorten the prompt or raise --context"
+        "the prompt has {tokens} tokens, but the context has {positions} positions; shorten the \
+        prompt or raise --context"
     )]
     PromptTooLong {
         /// Tokens of the prompt.
@@ -143,10 +145,12 @@ pub enum GenerateError {
 /// Sees new text. An error ends the generation.
 pub type See<'s> = dyn FnMut(&str) -> io::Result<()> + 's;
 
-/// Generates text after `prompt`; `see` gets it piece by piece, each as soon as its characters are complete.
+/// Generates text after `prompt`; `see` gets it piece by piece, each as soon as its characters are
+/// complete.
 ///
 /// # Errors
-/// An empty prompt or one longer than the context; a failing VM; logits that are no numbers; what `see` gives.
+/// An empty prompt or one longer than the context; a failing VM; logits that are not numbers; what
+/// `see` gives.
 pub fn generate(
     decoder: &mut dyn Decoder,
     tokenizer: &Tokenizer,
@@ -185,7 +189,8 @@ pub fn generate(
     Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time: start.elapsed() })
 }
 
-/// The last token of the prompt and those before it, where the context has room for them: the last one's step gives a new token.
+/// The last token of the prompt and the ones before it, where the context has room for them: the
+/// last one's step yields a new token.
 fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateError> {
     let (&last, before) = prompt.split_last().ok_or(GenerateError::EmptyPrompt)?;
     if prompt.len() > positions {
@@ -199,9 +204,10 @@ pub fn on_device(sampler: &SamplerConfig) -> bool {
     sampler.repetition_penalty == 1.0
 }
 
-/// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler must be one for which
-/// [`on_device`] holds; stop strings end what is seen, not the launch. The tokens are those that [`Sampler`] draws from the same
-/// logits; should the device's search leave a draw undecided ([`cuda::choose`]), it is made here and a new launch goes on.
+/// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler
+/// must be one for which [`on_device`] holds; stop strings end the text, not the launch. The tokens
+/// are the same as [`Sampler`] draws from the same logits; should the device's search leave a draw
+/// undecided ([`cuda::choose`]), it is made here and a new launch goes on.
 ///
 /// # Errors
 /// As [`generate`].
@@ -254,7 +260,7 @@ pub fn generate_on_device(
     Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time })
 }
 
-/// What a launch is asked for: `draws` tokens were drawn before it.
+/// Options of a launch: `draws` tokens were drawn before it.
 fn run_options(sampler: &SamplerConfig, stops: &[u32], draws: usize) -> cuda::RunOptions {
     cuda::RunOptions {
         temperature: sampler.temperature,
@@ -268,13 +274,13 @@ fn run_options(sampler: &SamplerConfig, stops: &[u32], draws: usize) -> cuda::Ru
     }
 }
 
-/// The text of new tokens, up to what ends it.
+/// The text of new tokens, up to a stop.
 struct Text<'t> {
     stream: amk_models::tokenizer::TokenStream<'t>,
     show_special: bool,
     stops: StopStrings,
     stop_tokens: Vec<u32>,
-    /// Steps of the prompt that are still to come; what they choose is not part of the text.
+    /// Remaining steps of the prompt; their choices are not part of the text.
     before: usize,
     tokens: Vec<u32>,
     ended: Option<Ended>,

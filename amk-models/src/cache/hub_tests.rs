@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use super::*;
 use crate::cache::Disk;
 
-/// Answers requests by path with a status, a declared length and a body, until the test ends. Returns its address.
+/// Answers requests by path with a status, a declared length and a body, until the test ends.
+/// Returns its address.
 fn hub(answers: &'static [(&'static str, u16, usize, &'static [u8])]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

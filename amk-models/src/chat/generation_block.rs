@@ -1,9 +1,10 @@
 //! The block `{% generation %}` of templates that are trained with.
 //!
-//! transformers marks with it what the assistant says and renders its body in a scope of its own. A `with` block without
-//! variables is such a scope.
+//! transformers marks the assistant's words with it and renders its body in a new scope. A `with`
+//! block without variables is such a scope.
 
-/// `source` with `generation` blocks written as `with` blocks. Whitespace control and line numbers stay what they are.
+/// Returns `source` with `generation` blocks written as `with` blocks. Whitespace control and line
+/// numbers do not change.
 pub(super) fn as_scope(source: &str) -> String {
     let mut written = String::with_capacity(source.len());
     let mut rest = source;
@@ -52,7 +53,7 @@ fn tag_len(text: &str) -> usize {
     text.len()
 }
 
-/// What stands inside a block's tag; `None` for expressions and comments.
+/// Returns the text inside a block's tag; `None` for expressions and comments.
 fn statement(tag: &str) -> Option<&str> {
     let inside = tag.strip_prefix("{%")?.strip_suffix("%}")?;
     Some(inside.trim_matches(['-', '+']).trim())

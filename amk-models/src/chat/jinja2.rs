@@ -5,7 +5,7 @@ use minijinja::{Environment, Error, State, Value, filters};
 
 use super::padding;
 
-/// Adds them to the environment, over those of minijinja.
+/// Adds them to the environment, replacing minijinja's.
 pub(super) fn add_to(environment: &mut Environment<'_>) {
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", is_sequence);
@@ -21,13 +21,13 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map | ValueKind::Undefined)
 }
 
-/// What is no number is 0.
+/// Values that are not numbers become 0.
 fn int(state: &State, value: &Value, default: Option<Value>, base: Option<u32>, named: Kwargs) -> Result<Value, Error> {
     let default = default_of(default, &named, 0.into())?;
     filters::int(state, value, Some(default), base, named)
 }
 
-/// What is no number is 0.
+/// Values that are not numbers become 0.
 fn float(state: &State, value: &Value, default: Option<Value>, named: Kwargs) -> Result<Value, Error> {
     let default = default_of(default, &named, 0.0.into())?;
     filters::float(state, value, Some(default), named)
@@ -40,7 +40,8 @@ fn default_of(positional: Option<Value>, named: &Kwargs, otherwise: Value) -> Re
     }
 }
 
-/// Spaces on both sides; of an odd number Python puts one more to the left in an odd width, to the right in an even one.
+/// Spaces on both sides; of an odd number Python puts one more to the left in an odd width, to the
+/// right in an even one.
 fn center(text: &str, width: Option<usize>) -> Result<String, Error> {
     let width = width.unwrap_or(80);
     let spaces = padding::fill(' ', width, text)?;

@@ -1,9 +1,10 @@
 //! Chat templates: from a conversation to the prompt a model was trained on.
 //!
-//! Templates are Jinja programs that come with a checkpoint. They are rendered as transformers renders them
-//! (`utils/chat_template_utils.py`): blocks trimmed, Jinja2's filters, Python's methods, `raise_exception`, `strftime_now`,
-//! `generation` blocks, and a `tojson` that writes JSON as Python does. A template is not trusted: it sees nothing but its
-//! arguments and runs on a budget.
+//! Templates are Jinja programs that come with a checkpoint. They are rendered as transformers
+//! renders them (`utils/chat_template_utils.py`): blocks trimmed, Jinja2's filters, Python's
+//! methods, `raise_exception`, `strftime_now`, `generation` blocks, and a `tojson` that writes JSON
+//! as Python does. A template is not trusted: it sees nothing but its arguments and runs on a
+//! budget.
 
 mod generation_block;
 mod jinja2;
@@ -27,7 +28,7 @@ const NAME: &str = "chat template";
 pub struct Message {
     /// Who speaks: `system`, `user` or `assistant`.
     pub role: String,
-    /// What is said.
+    /// The text.
     pub content: String,
 }
 
@@ -38,7 +39,7 @@ impl Message {
     }
 }
 
-/// What a template is rendered with, beside the conversation.
+/// The inputs of a template other than the conversation.
 #[derive(Clone, Debug, Default)]
 pub struct ChatOptions {
     /// Whether to end with the opening of the assistant's turn, so that the model answers.
@@ -47,7 +48,8 @@ pub struct ChatOptions {
     pub variables: serde_json::Map<String, serde_json::Value>,
 }
 
-/// The texts of the special tokens that a template may write. Those that are `None` are undefined in it.
+/// The texts of the special tokens that a template may write. Those that are `None` are undefined
+/// in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TokenTexts {
     /// The token that starts a text.
@@ -56,7 +58,7 @@ pub struct TokenTexts {
     /// The token that ends a text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eos_token: Option<String>,
-    /// The token of what has none.
+    /// The token for unknown text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unk_token: Option<String>,
     /// The token that fills a batch.
@@ -82,7 +84,7 @@ impl From<Error> for ChatError {
     fn from(error: Error) -> Self {
         let message = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
         let reason = match error.line() {
-            // What the template itself raised is meant for the user and needs no place.
+            // An error raised by the template itself is meant for the user and needs no location.
             Some(line) if error.kind() != ErrorKind::InvalidOperation => format!("{message} (line {line})"),
             _ => message,
         };
@@ -91,8 +93,8 @@ impl From<Error> for ChatError {
 }
 
 impl ChatTemplate {
-    /// A template from its source, which is parsed when it is rendered: a checkpoint needs no right template as long as nobody
-    /// chats with it.
+    /// A template from its source, which is parsed when it is rendered: a checkpoint without chat
+    /// works with a broken template.
     pub fn new(source: String, tokens: TokenTexts) -> Self {
         Self { source, tokens }
     }
@@ -106,7 +108,8 @@ impl ChatTemplate {
     /// [as written](crate::tokenizer::SpecialTokens::AsWritten).
     ///
     /// # Errors
-    /// [`ChatError`] when the template does not parse, refuses the conversation, uses what is not there, or runs too long.
+    /// [`ChatError`] when the template does not parse, refuses the conversation, uses an undefined
+    /// name, or runs too long.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, ChatError> {
         let arguments = context! {
             messages => Value::from(Serde(messages)),

@@ -1,14 +1,16 @@
-//! JSON as Python's `json.dumps` writes it: `", "` and `": "` between items, where serde_json writes no space.
+//! JSON as Python's `json.dumps` writes it: `", "` and `": "` between items, where serde_json
+//! writes no space.
 
 use std::io;
 
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-/// The text of `value`; with `indent`, one item a line; with `ensure_ascii`, other characters as `\u` escapes.
+/// The text of `value`; with `indent`, one item a line; with `ensure_ascii`, other characters as
+/// `\u` escapes.
 ///
 /// # Errors
-/// When the value has no JSON form, such as an object with keys that are no strings.
+/// When the value has no JSON form, such as an object with keys that are not strings.
 pub(super) fn dumps(
     value: &impl Serialize,
     indent: Option<usize>,

@@ -1,4 +1,5 @@
-//! Methods of Python's strings and lists that templates call and `minijinja_contrib::pycompat` does not have.
+//! Methods of Python's strings and lists that templates call and `minijinja_contrib::pycompat` does
+//! not have.
 
 use minijinja::value::{Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
@@ -6,7 +7,7 @@ use minijinja_contrib::pycompat;
 
 use super::padding;
 
-/// What `value.method(arguments)` is, for methods that minijinja does not know.
+/// Evaluates `value.method(arguments)` for methods that minijinja lacks.
 pub(super) fn call(state: &mut State, value: &Value, method: &str, arguments: &[Value]) -> Result<Value, Error> {
     let found = match value.as_str() {
         Some(text) => of_string(text, method, arguments)?,
@@ -63,7 +64,8 @@ fn of_list(list: &Value, method: &str, arguments: &[Value]) -> Result<Option<Val
     }
 }
 
-/// The parts of `text`, cut from its end at most `limit` times, at any whitespace where no separator is given.
+/// The parts of `text`, cut from its end at most `limit` times, at any whitespace where no
+/// separator is given.
 fn rsplit<'a>(text: &'a str, separator: Option<&str>, limit: usize) -> Result<Vec<&'a str>, Error> {
     let mut parts: Vec<_> = match separator {
         Some(part) => text.rsplitn(limit.saturating_add(1), self::separator(part)?).collect(),

@@ -51,7 +51,8 @@ pub(super) fn tokenizer(folder: &Path) -> Result<Option<Tokenizer>, CheckpointEr
     Ok(Some(Tokenizer::from_json(&path, &text)?))
 }
 
-/// The folder's chat template: a file of its own, or the older `chat_template` of `tokenizer_config.json`.
+/// The folder's chat template: a separate file, or the older `chat_template` of
+/// `tokenizer_config.json`.
 fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError> {
     let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
     let file_path = folder.join("chat_template.jinja");

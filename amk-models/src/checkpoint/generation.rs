@@ -1,4 +1,4 @@
-//! What a checkpoint's author recommends for generating text.
+//! The generation settings that a checkpoint's author recommends.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use crate::config::token_ids;
 
 use super::{CheckpointError, json_error};
 
-/// Recommendations of a checkpoint's author (`generation_config.json`). They steer sampling, not the model.
+/// Recommendations of a checkpoint's author (`generation_config.json`). They steer sampling, not
+/// the model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationDefaults {
     /// The tokens that end a text.
@@ -28,13 +29,14 @@ pub struct GenerationDefaults {
 }
 
 impl GenerationDefaults {
-    /// Whether they say how to sample.
+    /// Whether they set the sampling.
     pub fn recommend_sampling(&self) -> bool {
         let Self { temperature, top_k, top_p, min_p, .. } = self;
         top_k.is_some() || [temperature, top_p, min_p].into_iter().any(Option::is_some)
     }
 
-    /// Reads a `generation_config.json`; fields it does not know steer other ways of generating and are left alone.
+    /// Reads a `generation_config.json`; fields it does not know steer other ways of generating and
+    /// are left alone.
     pub(super) fn read(path: &Path, config: &Map<String, Value>) -> Result<Self, CheckpointError> {
         let number = |field: &str, lowest: f64| match config.get(field) {
             None | Some(Value::Null) => Ok(None),

@@ -15,7 +15,8 @@ use super::{Checkpoint, CheckpointError, GenerationDefaults, folder};
 /// The version of the quantised block layouts (`GGML_QNT_VERSION`).
 const QUANTIZATION_VERSION: u64 = 2;
 
-/// Whether a file is GGUF: by its name or, since the blobs of a store have none of their own, by how it starts.
+/// Whether a file is GGUF: by its name or, as the blobs of a store have no extension, by its first
+/// bytes.
 pub(super) fn is_one(path: &Path) -> bool {
     let starts = || {
         let mut start = MAGIC.map(|_| 0);
@@ -60,14 +61,15 @@ pub(super) fn open(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, C
     Ok(Checkpoint { path: path.to_owned(), config, tensors, generation, chat_template, tokenizer })
 }
 
-/// The embedded tokenizer, or that of a `tokenizer.json` beside the file where the embedded one cannot be built.
+/// The embedded tokenizer, or the `tokenizer.json` in the file's folder where the embedded one
+/// cannot be built.
 fn tokenizer(path: &Path, metadata: &Metadata) -> Result<Option<Tokenizer>, CheckpointError> {
     let embedded = metadata.get("tokenizer.ggml.model").map(|_| Tokenizer::from_gguf(path, metadata)).transpose();
     if let Ok(Some(embedded)) = embedded {
         return Ok(Some(embedded));
     }
     match path.parent().map(folder::tokenizer).transpose()?.flatten() {
-        Some(beside) => Ok(Some(beside)),
+        Some(file) => Ok(Some(file)),
         None => Ok(embedded?),
     }
 }
@@ -91,8 +93,8 @@ fn about_tensors(path: &Path, file: &GgufFile) -> Result<GgufTensors, FormatErro
     })
 }
 
-/// Which rows the exporter interleaved (`LlamaModel.permute` of llama.cpp's `convert_hf_to_gguf.py`): those of llama files, whose
-/// rotation takes neighbouring elements.
+/// The rows that the exporter interleaved (`LlamaModel.permute` of llama.cpp's
+/// `convert_hf_to_gguf.py`): in llama files, whose rotation takes neighbouring elements.
 fn projection_rows(config: &ModelConfig) -> RowOrder {
     match config.architecture {
         Architecture::Llama => {

@@ -1,15 +1,16 @@
-//! A checkpoint on disk: config, tensors, tokenizer, chat template and generation defaults, from one path.
+//! A checkpoint on disk: config, tensors, tokenizer, chat template and generation defaults, from
+//! one path.
 //!
 //! ```text
 //! Checkpoint::open("folder/")            config.json, model.safetensors or shards with an index, tokenizer.json,
 //!                                        tokenizer_config.json, generation_config.json, chat_template.jinja
-//! Checkpoint::open("model.gguf")         all of it in one file; a tokenizer.json beside the file serves
+//! Checkpoint::open("model.gguf")         all of it in one file; a tokenizer.json next to the file serves
 //!                                        where the embedded tokenizer cannot be built
 //! Checkpoint::open("folder with a .gguf and no safetensors/")
 //! ```
 //!
-//! Whatever the source, tensors have their Hugging Face names and shapes. Opening maps the files and reads their headers; it
-//! decodes no weights.
+//! Whatever the source, tensors have their Hugging Face names and shapes. Opening maps the files
+//! and reads their headers; it decodes no weights.
 
 mod folder;
 mod generation;
@@ -33,9 +34,10 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// The model's hyperparameters.
     pub config: ModelConfig,
-    /// All its tensors; the model claims the ones it needs and [finishes](TensorSet::finish) the set.
+    /// All its tensors; the model claims the ones it needs and [finishes](TensorSet::finish) the
+    /// set.
     pub tensors: TensorSet,
-    /// What the author recommends for generating text, and the tokens that end it.
+    /// The author's recommended generation settings, and the tokens that end a text.
     pub generation: GenerationDefaults,
     /// The template that turns a conversation into a prompt, if there is one.
     pub chat_template: Option<ChatTemplate>,
@@ -50,7 +52,7 @@ pub enum CheckpointError {
     NotACheckpoint {
         /// The file or folder.
         path: PathBuf,
-        /// What was looked for.
+        /// The expected contents.
         reason: String,
     },
     /// A file of the checkpoint cannot be read.
@@ -61,12 +63,12 @@ pub enum CheckpointError {
         /// Why.
         source: std::io::Error,
     },
-    /// A JSON file of the checkpoint is not what it must be.
+    /// A JSON file of the checkpoint does not have the required form.
     #[error("{}: {reason}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// A weight file is damaged or of an unsupported format.
@@ -87,8 +89,8 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// Opens the checkpoint at `path`: a folder of Hugging Face files, a `.gguf` file, or a folder with one `.gguf` file
-    /// and no safetensors.
+    /// Opens the checkpoint at `path`: a folder of Hugging Face files, a `.gguf` file, or a folder
+    /// with one `.gguf` file and no safetensors.
     ///
     /// # Errors
     /// [`CheckpointError`] for anything that is missing, damaged or not modelled.
@@ -124,11 +126,11 @@ impl Checkpoint {
     }
 }
 
-/// Why there is no checkpoint at a path, and what to give instead.
+/// Why a path is not a checkpoint, and the path to give instead.
 fn not_a_checkpoint(path: &Path) -> String {
     if path.extension().is_some_and(|extension| extension == "safetensors") {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        return format!("has weights alone; give the folder with config.json beside them: {}", folder.display());
+        return format!("has weights alone; give the folder with their config.json: {}", folder.display());
     }
     if path.exists() {
         return "is neither a folder nor a GGUF file".to_owned();
@@ -195,7 +197,7 @@ fn read_json(path: &Path) -> Result<Option<serde_json::Map<String, serde_json::V
     let Some(bytes) = read_if_present(path)? else { return Ok(None) };
     match serde_json::from_slice(&bytes) {
         Ok(serde_json::Value::Object(object)) => Ok(Some(object)),
-        Ok(_) => Err(json_error(path, "is no JSON object")),
+        Ok(_) => Err(json_error(path, "is not a JSON object")),
         Err(error) => Err(json_error(path, format!("invalid JSON: {error}"))),
     }
 }

@@ -46,7 +46,8 @@ fn weight_map(index: &Path, object: &serde_json::Map<String, Value>) -> Result<W
     for (tensor, file) in entries {
         // The index names files; a path could lead out of the folder.
         let file = file.as_str().filter(|file| Path::new(file).file_name() == Some(file.as_ref()));
-        let file = file.ok_or_else(|| json_error(index, format!("the file of tensor `{tensor}` is no file name")))?;
+        let file =
+            file.ok_or_else(|| json_error(index, format!("the file of tensor `{tensor}` is not a file name")))?;
         map.entry(file.to_owned()).or_default().insert(tensor.clone());
     }
     Ok(map)

@@ -1,13 +1,13 @@
-//! Typed access to the fields of a JSON object that remembers which were read and what was wrong.
+//! Typed access to the fields of a JSON object that records the fields read and the errors found.
 
 use serde_json::{Map, Value};
 
 use super::Refusal;
 
-/// The fields of an object that nobody has read yet, and the refusals so far.
+/// The fields of an object that are still unread, and the refusals so far.
 ///
-/// Each getter takes its field out. A wrong type is recorded as a refusal and a harmless stand-in returned, so that one pass
-/// reports everything that is wrong.
+/// Each getter takes its field out. A wrong type is recorded as a refusal and a harmless stand-in
+/// returned, so that one pass reports all errors.
 pub(super) struct Fields {
     map: Map<String, Value>,
     /// Path of the object inside the file, with a final dot; empty at the top.
@@ -45,12 +45,12 @@ impl Fields {
         self.map.remove(field).filter(|value| !value.is_null())
     }
 
-    /// Looks at `field` without taking it.
+    /// Returns `field` without taking it.
     pub(super) fn peek(&self, field: &str) -> Option<&Value> {
         self.map.get(field)
     }
 
-    /// Takes what is left.
+    /// Takes the remaining fields.
     pub(super) fn take_rest(&mut self) -> Map<String, Value> {
         std::mem::take(&mut self.map)
     }

@@ -1,7 +1,8 @@
 //! Reads the hyperparameters of a GGUF file (ggml, `docs/gguf.md`, "LLM").
 //!
-//! Keys under the architecture's own prefix (`llama.`) describe the mathematics, and each must be known. Keys under other
-//! prefixes describe the file (`general.`), the tokenizer, or tools; of them `general.type` and `split.count` are checked.
+//! Keys under the architecture's own prefix (`llama.`) describe the mathematics, and each must be
+//! known. Keys under other prefixes describe the file (`general.`), the tokenizer, or tools; of
+//! them `general.type` and `split.count` are checked.
 
 use std::path::Path;
 
@@ -40,21 +41,22 @@ const MODELLED: [&str; 15] = [
 /// Keys under the architecture's prefix without effect on the mathematics.
 const HARMLESS: [&str; 2] = ["rope.scaling.finetuned", "tensor_data_layout"];
 
-/// Keys under the architecture's prefix that must be 0 or false, and what is not modelled.
+/// Keys under the architecture's prefix that must be 0 or false, and the feature that is not
+/// modelled.
 const MUST_BE_OFF: [(&str, &str); 5] = [
     ("attention.sliding_window", "attention over a sliding window is not modelled"),
     ("expert_count", "mixtures of experts are not modelled"),
     ("expert_shared_count", "mixtures of experts are not modelled"),
     ("expert_used_count", "mixtures of experts are not modelled"),
-    ("use_parallel_residual", "attention beside the feed-forward network is not modelled"),
+    ("use_parallel_residual", "attention in parallel with the feed-forward network is not modelled"),
 ];
 
 /// Keys of the tokens that end a text, a turn or a message.
 const END_TOKENS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
-/// Control tokens that end a text, a turn or a message though no key may say so (`special_eog_ids` of llama.cpp's
-/// `llama-vocab.cpp`).
+/// Control tokens that end a text, a turn or a message even if no key lists them (`special_eog_ids`
+/// of llama.cpp's `llama-vocab.cpp`).
 const END_TEXTS: [&str; 21] = [
     "</s>",
     "<EOT>",
@@ -79,7 +81,7 @@ const END_TEXTS: [&str; 21] = [
     "_<EOT>",
 ];
 
-/// What the tensors of the file say about the model, beside its metadata.
+/// Facts about the model that follow from the file's tensors rather than its metadata.
 pub(crate) struct GgufTensors {
     /// Rows of the embedding table, if there is one.
     pub(crate) vocab_size: Option<usize>,
@@ -175,7 +177,7 @@ fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: Optio
     if factor < 0.0 || !factor.is_finite() {
         keys.refuse("rope.scaling.factor", "must be a number from 0");
     }
-    // A factor without a type is linear, and a linear factor of 1 is no scaling.
+    // A factor without a type is linear, and a linear factor of 1 is not scaling.
     let name = match keys.text("rope.scaling.type") {
         Some(name) if name != "linear" => name,
         _ if factor == 1.0 => "none".to_owned(),
@@ -239,7 +241,8 @@ impl Keys<'_> {
         })
     }
 
-    /// A size from 1 to `limit`. A list with one value for every layer counts where all values are equal.
+    /// A size from 1 to `limit`. A list with one value for every layer counts where all values are
+    /// equal.
     fn size(&mut self, key: &str, limit: u64) -> Option<usize> {
         let full = self.full(key);
         let value = match self.metadata.get(&full) {

@@ -20,7 +20,7 @@ struct ModelType {
     window: Window,
 }
 
-/// What `sliding_window` means to a `model_type` of transformers.
+/// The meaning of `sliding_window` for a `model_type` of transformers.
 #[derive(Clone, Copy)]
 enum Window {
     /// No such field.
@@ -82,11 +82,11 @@ impl ModelConfig {
         let refused = |refusals| ConfigError { path: path.to_owned(), refusals };
         let object = match serde_json::from_slice(text) {
             Ok(Value::Object(object)) => object,
-            Ok(_) => return Err(refused(vec![Refusal::new("config", "", "is no JSON object")])),
+            Ok(_) => return Err(refused(vec![Refusal::new("config", "", "is not a JSON object")])),
             Err(error) => return Err(refused(vec![Refusal::new("config", "", format!("invalid JSON: {error}"))])),
         };
         let mut fields = Fields::new(object, "");
-        // Of another model's fields every second one would be refused; the type says it all.
+        // Nearly every other field of another model would be refused; the type alone is enough.
         let model_type = model_type(&mut fields).map_err(|refusal| refused(vec![refusal]))?;
         let config = read(&mut fields, model_type);
         account_for_the_rest(&mut fields);
@@ -136,7 +136,8 @@ fn read(fields: &mut Fields, model_type: &ModelType) -> ModelConfig {
     }
 }
 
-/// `architectures` names the class with a causal language-model head: another one has other tensors or another output.
+/// `architectures` names the class with a causal language-model head: another one has other tensors
+/// or another output.
 fn check_class(fields: &mut Fields, model_type: &ModelType) {
     let Some(classes) = fields.take("architectures") else { return };
     let expected = Value::from(vec![model_type.class]);
@@ -145,8 +146,8 @@ fn check_class(fields: &mut Fields, model_type: &ModelType) {
     }
 }
 
-/// transformers lets null stand for one key and value head per query head; it has other defaults for an absent field, which
-/// no published config relies on, so absence is refused where they differ.
+/// transformers takes null as one key and value head per query head; it has other defaults for an
+/// absent field, which no published config relies on, so absence is refused where they differ.
 fn kv_heads(fields: &mut Fields, model_type: &ModelType, heads: usize) -> usize {
     const FIELD: &str = "num_key_value_heads";
     if model_type.name != "llama" && fields.peek(FIELD).is_none() {
@@ -159,9 +160,9 @@ fn head_dim(fields: &mut Fields, model_type: &ModelType, hidden_size: usize, hea
     if let Some(head_dim) = fields.size("head_dim", MAX_DIMENSION).or(model_type.default_head_dim) {
         return head_dim;
     }
-    // Where a size was refused, what follows from its stand-in would only be noise.
+    // Where a size was refused, errors derived from its stand-in would only be noise.
     if fields.is_accepted() && !hidden_size.is_multiple_of(heads) {
-        let reason = format!("is no multiple of the {heads} attention heads, and there is no `head_dim`");
+        let reason = format!("is not a multiple of the {heads} attention heads, and there is no `head_dim`");
         fields.refuse("hidden_size", &hidden_size.into(), reason);
     }
     hidden_size / heads

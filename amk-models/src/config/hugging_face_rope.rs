@@ -1,5 +1,5 @@
-//! The rotary fields of a `config.json`, in the old spelling (`rope_theta`, `rope_scaling`, `type`) and the new one
-//! (`rope_parameters`, `rope_type`).
+//! The rotary fields of a `config.json`, in the old spelling (`rope_theta`, `rope_scaling`, `type`)
+//! and the new one (`rope_parameters`, `rope_type`).
 
 use serde_json::Value;
 
@@ -10,7 +10,8 @@ use super::{MAX_LENGTH, Rope, RopeScaling};
 /// Base of the frequencies where a config has none (`RotaryEmbeddingConfigMixin.default_theta`).
 const DEFAULT_THETA: f64 = 10_000.0;
 
-/// Reads everything rotary. `head_dim` and `context_len` are defaults of what it is made from.
+/// Reads all rotary settings. `head_dim` and `context_len` are the defaults of settings derived
+/// from them.
 pub(super) fn rope(config: &mut Fields, head_dim: usize, context_len: usize) -> Rope {
     let theta = config.number("rope_theta");
     refuse_partial(config);
@@ -35,7 +36,8 @@ fn rope_of(theta: Option<f64>, head_dim: usize, scaling: RopeScaling) -> Rope {
     Rope { theta: theta.unwrap_or(DEFAULT_THETA), rotary_dims: head_dim, scaling }
 }
 
-/// transformers rotates whole heads of these models: it ignores the factor, or fails on it with a scaling.
+/// transformers rotates whole heads of these models: it ignores the factor, or fails on it with a
+/// scaling.
 fn refuse_partial(fields: &mut Fields) {
     const FIELD: &str = "partial_rotary_factor";
     if let Some(factor) = fields.number(FIELD)
@@ -45,7 +47,8 @@ fn refuse_partial(fields: &mut Fields) {
     }
 }
 
-/// The object that describes the scaling, under whichever name; `None` when there is none or it is refused.
+/// The object that describes the scaling, under whichever name; `None` when there is none or it is
+/// refused.
 fn scaling_object(config: &mut Fields) -> Option<Fields> {
     let old = config.take("rope_scaling");
     let new = config.take("rope_parameters");

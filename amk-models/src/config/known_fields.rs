@@ -1,5 +1,5 @@
-//! Fields of a Hugging Face `config.json` that no model here computes with: those that must be switched off, and those without
-//! effect on the mathematics.
+//! Fields of a Hugging Face `config.json` that no model here computes with: those that must be
+//! switched off, and those without effect on the mathematics.
 
 use serde_json::Value;
 
@@ -52,7 +52,8 @@ const QK_NORM: &str = "this normalisation of queries and keys is not modelled";
 const QUANTISED: &str = "weights quantised in this way are not decoded";
 const OTHER_MODEL: &str = "this kind of model is not modelled, only decoders";
 
-/// Fields that change the mathematics unless they are neutral, and what is not modelled.
+/// Fields that change the mathematics unless they are neutral, and the feature that is not
+/// modelled.
 pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("add_cross_attention", Neutral::False, OTHER_MODEL),
     ("alibi", Neutral::False, "attention biases by distance (ALiBi) are not modelled"),
@@ -89,7 +90,7 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("num_experts_per_tok", Neutral::Zero, EXPERTS),
     ("num_local_experts", Neutral::Zero, EXPERTS),
     ("num_nextn_predict_layers", Neutral::Zero, "layers that predict further tokens are not modelled"),
-    ("parallel_attn", Neutral::False, "attention beside the feed-forward network is not modelled"),
+    ("parallel_attn", Neutral::False, "attention in parallel with the feed-forward network is not modelled"),
     ("pretraining_tp", Neutral::One, "projections split for tensor parallelism are not modelled"),
     ("pruned_heads", Neutral::Empty, "pruned heads are not modelled"),
     ("q_lora_rank", Neutral::Null, LATENT_ATTENTION),
@@ -107,9 +108,9 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("shared_intermediate_size", Neutral::Null, EXPERTS),
     ("tie_encoder_decoder", Neutral::False, OTHER_MODEL),
     ("use_mrope", Neutral::False, "rotary embeddings over several axes are not modelled"),
-    ("use_parallel_residual", Neutral::False, "attention beside the feed-forward network is not modelled"),
+    ("use_parallel_residual", Neutral::False, "attention in parallel with the feed-forward network is not modelled"),
     ("use_qk_norm", Neutral::False, QK_NORM),
-    ("use_qkv_bias", Neutral::False, "biases are those of the architecture, not of a switch"),
+    ("use_qkv_bias", Neutral::False, "the architecture determines the biases, not a switch"),
     ("use_rms_norm", Neutral::True, LAYER_NORM),
     ("use_sliding_window", Neutral::False, "attention over a sliding window is not modelled"),
     ("v_head_dim", Neutral::Null, LATENT_ATTENTION),
@@ -118,9 +119,10 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
 /// Types of plain numbers, in which a file or a computation may be.
 const PLAIN_DTYPES: [&str; 4] = ["bfloat16", "float16", "float32", "float64"];
 
-/// Whether a field keeps account of a config's origin or of how Python runs the model, by its name and the kind of its value:
-/// a private attribute of transformers' classes (`_name_or_path`, `_attn_implementation_autoset`), a version, a name or path, an
-/// implementation, or a type of plain numbers. A number or a list says something else whatever the name
+/// Whether a field keeps account of a config's origin or of how Python runs the model, by its name
+/// and the kind of its value: a private attribute of transformers' classes (`_name_or_path`,
+/// `_attn_implementation_autoset`), a version, a name or path, an implementation, or a type of
+/// plain numbers. A number or a list has another meaning, whatever the name
 /// (`_sliding_window_pattern`).
 pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
     match value {
@@ -134,10 +136,11 @@ pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
     }
 }
 
-/// Fields without effect on what a trained decoder computes: training, bookkeeping, the Python implementation, other tasks,
-/// and defaults of text generation, which come from `generation_config.json`.
+/// Fields without effect on the output of a trained decoder: training, bookkeeping, the Python
+/// implementation, other tasks, and defaults of text generation, which come from
+/// `generation_config.json`.
 pub(super) const HARMLESS: [&str; 60] = [
-    // Bookkeeping, beside [`is_bookkeeping`].
+    // Bookkeeping, in addition to [`is_bookkeeping`].
     "finetuning_task",
     "is_llama_config",
     "pad_token_id",

@@ -1,9 +1,11 @@
-//! What a checkpoint's config says of the model, read strictly.
+//! The config of a checkpoint, read strictly.
 //!
-//! A [`ModelConfig`] holds every hyperparameter that the models of this crate compute with. Both readers (of `config.json` and
-//! of GGUF metadata) account for every field of their source: it is modelled, it is on a documented list of fields without
-//! effect on the mathematics, or it must hold the value that switches it off. Anything else is a [`Refusal`] with the field,
-//! its value and the reason, because a field that is silently ignored is a model that silently computes something else.
+//! A [`ModelConfig`] holds every hyperparameter that the models of this crate compute with. Both
+//! readers (of `config.json` and of GGUF metadata) account for every field of their source: it is
+//! modelled, it is on a documented list of fields without effect on the mathematics, or it must
+//! hold the value that switches it off. Anything else is a [`Refusal`] with the field, its value
+//! and the reason, because a field that is silently ignored is a model that silently computes
+//! something else.
 
 mod fields;
 mod gguf;
@@ -18,7 +20,8 @@ pub(crate) use gguf::GgufTensors;
 pub use refusal::{AllowedFields, ConfigError, Refusal};
 pub use rope::{Rope, RopeFrequencies, RopeScaling};
 
-/// Largest accepted value of any dimension: far above real models, low enough that products of three fit 64 bits.
+/// Largest accepted value of any dimension: far above real models, low enough that products of
+/// three fit 64 bits.
 const MAX_DIMENSION: u64 = 1 << 20;
 /// Largest accepted vocabulary and context length.
 const MAX_LENGTH: u64 = 1 << 28;
@@ -82,7 +85,8 @@ pub struct ModelConfig {
     pub bos: Option<u32>,
     /// The tokens that end a text.
     pub eos: Vec<u32>,
-    /// The dtype the checkpoint's author names (`bfloat16`, ..); for information, the tensors know their own.
+    /// The dtype the checkpoint's author names (`bfloat16`, ..); for information, the tensors know
+    /// their own.
     pub torch_dtype: Option<String>,
 }
 

@@ -49,8 +49,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Fields that a user takes for harmless although nothing here knows them, by their names in refusals. A field that is known to
-/// change the mathematics is refused all the same.
+/// Fields that a user takes for harmless although nothing here knows them, by their names in
+/// refusals. A field that is known to change the mathematics is refused all the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedFields(BTreeSet<String>);
 

@@ -1,7 +1,8 @@
 //! Rotary position embeddings: from hyperparameters to inverse frequencies.
 //!
-//! The arithmetic is that of transformers (`modeling_rope_utils.py`): tensors in f32, Python numbers in f64, in the same order,
-//! so that frequencies agree to the last bit or two of the power function.
+//! The arithmetic follows transformers (`modeling_rope_utils.py`): tensors in f32, Python numbers
+//! in f64, in the same order, so that frequencies agree to the last bit or two of the power
+//! function.
 
 use std::f64::consts::PI;
 
@@ -10,7 +11,8 @@ use std::f64::consts::PI;
 pub struct Rope {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Leading elements of a head that are rotated, element `j` with element `j + rotary_dims/2`; even, at most the head.
+    /// Leading elements of a head that are rotated, element `j` with element `j + rotary_dims/2`;
+    /// even, at most the head.
     pub rotary_dims: usize,
     /// How the frequencies are stretched for long contexts.
     pub scaling: RopeScaling,
@@ -52,12 +54,13 @@ pub enum RopeScaling {
         /// Whether the bounds of the passage are rounded to whole dimensions.
         truncate: bool,
     },
-    /// Each frequency is divided by its own factor, `rotary_dims/2` of them. GGUF files store `llama3` scaling so.
+    /// Each frequency is divided by its own factor, `rotary_dims/2` of them. GGUF files store
+    /// `llama3` scaling so.
     Factors(Vec<f32>),
 }
 
-/// What rotates a head: at position `p`, pair `j` turns by `p * inv_freq[j]`, and cosine and sine are multiplied by
-/// `attention_factor`.
+/// The frequencies of a head's rotation: at position `p`, pair `j` turns by `p * inv_freq[j]`, and
+/// cosine and sine are multiplied by `attention_factor`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeFrequencies {
     /// Radians per position, `[rotary_dims/2]`.
@@ -92,7 +95,8 @@ impl Rope {
     fn position_frequencies(&self) -> Vec<f32> {
         let dims = self.rotary_dims as f32;
         let exponents = (0..self.rotary_dims / 2).map(|pair| (2 * pair) as f32 / dims);
-        // Powers are taken in f64 of the f32 operands: correctly rounded, and the same on every platform.
+        // Powers are taken in f64 of the f32 operands: correctly rounded, and the same on every
+        // platform.
         exponents.map(|exponent| f64::from(self.theta as f32).powf(exponent.into()) as f32).collect()
     }
 
@@ -132,7 +136,8 @@ fn yarn(wavelength: f32, factor: f32, kept: f32) -> f32 {
     interpolated * (1.0 - kept) + extrapolated * kept
 }
 
-/// YaRN's default attention factor for a stretch by `factor` (section 3.4 of the paper, with `mscale` of DeepSeek-V2).
+/// YaRN's default attention factor for a stretch by `factor` (section 3.4 of the paper, with
+/// `mscale` of DeepSeek-V2).
 pub(super) fn yarn_attention_factor(factor: f64, mscale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
 }

@@ -44,10 +44,22 @@ pub struct Llama {
     dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, ROTARY, FFN, CONTEXT),
     where(HEADS % KV_HEADS, ROTARY % 2),
     instances(
-        smollm2_135m(VOCAB = 49152, HIDDEN = 576, LAYERS = 30, HEADS = 9, KV_HEADS = 3, HEAD_DIM = 64, ROTARY = 64, FFN = 1536, CONTEXT = 8192),
-        tinyllama_1_1b(VOCAB = 32000, HIDDEN = 2048, LAYERS = 22, HEADS = 32, KV_HEADS = 4, HEAD_DIM = 64, ROTARY = 64, FFN = 5632, CONTEXT = 2048),
-        llama_3_2_1b(VOCAB = 128256, HIDDEN = 2048, LAYERS = 16, HEADS = 32, KV_HEADS = 8, HEAD_DIM = 64, ROTARY = 64, FFN = 8192, CONTEXT = 131072),
-        llama_3_1_8b(VOCAB = 128256, HIDDEN = 4096, LAYERS = 32, HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 14336, CONTEXT = 131072),
+        smollm2_135m(
+            VOCAB = 49152, HIDDEN = 576, LAYERS = 30,
+            HEADS = 9, KV_HEADS = 3, HEAD_DIM = 64, ROTARY = 64, FFN = 1536, CONTEXT = 8192
+        ),
+        tinyllama_1_1b(
+            VOCAB = 32000, HIDDEN = 2048, LAYERS = 22,
+            HEADS = 32, KV_HEADS = 4, HEAD_DIM = 64, ROTARY = 64, FFN = 5632, CONTEXT = 2048
+        ),
+        llama_3_2_1b(
+            VOCAB = 128256, HIDDEN = 2048, LAYERS = 16,
+            HEADS = 32, KV_HEADS = 8, HEAD_DIM = 64, ROTARY = 64, FFN = 8192, CONTEXT = 131072
+        ),
+        llama_3_1_8b(
+            VOCAB = 128256, HIDDEN = 4096, LAYERS = 32,
+            HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 14336, CONTEXT = 131072
+        ),
     )
 )]
 pub fn decode(token: Token, pos: Pos, w: &Llama, kv: &mut KvCache) -> Tensor {

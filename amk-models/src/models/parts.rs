@@ -1,4 +1,5 @@
-//! Parts that decoder layouts share: the same tensors under the same names in every Llama-like checkpoint.
+//! Parts that decoder layouts share: the same tensors under the same names in every Llama-like
+//! checkpoint.
 
 use amk::prelude::*;
 
@@ -58,7 +59,7 @@ pub struct Rotary {
     pub head_dim: usize,
 }
 
-/// What comes before and after the layers, and the constants of the configuration.
+/// The weights before and after the layers, and the constants of the configuration.
 #[derive(WeightLayout)]
 pub struct Ends {
     /// Token embeddings.

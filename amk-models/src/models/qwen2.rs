@@ -61,8 +61,14 @@ pub struct Qwen2 {
     dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, ROTARY, FFN, CONTEXT),
     where(HEADS % KV_HEADS, ROTARY % 2),
     instances(
-        qwen2_5_0_5b(VOCAB = 151936, HIDDEN = 896, LAYERS = 24, HEADS = 14, KV_HEADS = 2, HEAD_DIM = 64, ROTARY = 64, FFN = 4864, CONTEXT = 32768),
-        qwen2_5_7b(VOCAB = 152064, HIDDEN = 3584, LAYERS = 28, HEADS = 28, KV_HEADS = 4, HEAD_DIM = 128, ROTARY = 128, FFN = 18944, CONTEXT = 32768),
+        qwen2_5_0_5b(
+            VOCAB = 151936, HIDDEN = 896, LAYERS = 24,
+            HEADS = 14, KV_HEADS = 2, HEAD_DIM = 64, ROTARY = 64, FFN = 4864, CONTEXT = 32768
+        ),
+        qwen2_5_7b(
+            VOCAB = 152064, HIDDEN = 3584, LAYERS = 28,
+            HEADS = 28, KV_HEADS = 4, HEAD_DIM = 128, ROTARY = 128, FFN = 18944, CONTEXT = 32768
+        ),
     )
 )]
 pub fn decode(token: Token, pos: Pos, w: &Qwen2, kv: &mut KvCache) -> Tensor {

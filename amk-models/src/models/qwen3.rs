@@ -58,8 +58,14 @@ pub struct Qwen3 {
     dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, ROTARY, FFN, CONTEXT),
     where(HEADS % KV_HEADS, ROTARY % 2),
     instances(
-        qwen3_0_6b(VOCAB = 151936, HIDDEN = 1024, LAYERS = 28, HEADS = 16, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 3072, CONTEXT = 40960),
-        qwen3_8b(VOCAB = 151936, HIDDEN = 4096, LAYERS = 36, HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 12288, CONTEXT = 40960),
+        qwen3_0_6b(
+            VOCAB = 151936, HIDDEN = 1024, LAYERS = 28,
+            HEADS = 16, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 3072, CONTEXT = 40960
+        ),
+        qwen3_8b(
+            VOCAB = 151936, HIDDEN = 4096, LAYERS = 36,
+            HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 12288, CONTEXT = 40960
+        ),
     )
 )]
 pub fn decode(token: Token, pos: Pos, w: &Qwen3, kv: &mut KvCache) -> Tensor {

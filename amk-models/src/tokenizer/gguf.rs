@@ -1,7 +1,7 @@
 //! Builds a tokenizer from the vocabulary inside a GGUF file (ggml, `docs/gguf.md`, "Tokenizer").
 //!
-//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) is built. SentencePiece vocabularies (`llama`) are refused: a
-//! `tokenizer.json` beside the file serves then.
+//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) is built. SentencePiece vocabularies (`llama`)
+//! are refused: a `tokenizer.json` next to the file serves then.
 
 use std::path::Path;
 
@@ -16,7 +16,8 @@ use crate::weights::gguf::Metadata;
 use super::pre_tokenizer::{PreTokenizer, pre_tokenizer};
 use super::{Tokenizer, TokenizerError};
 
-/// Token types (`llama_token_type`): control tokens are special, user-defined ones are matched whole but printed.
+/// Token types (`llama_token_type`): control tokens are special, user-defined ones are matched
+/// whole but printed.
 pub(crate) const CONTROL_TOKEN: i64 = 3;
 const USER_DEFINED_TOKEN: i64 = 4;
 
@@ -56,7 +57,8 @@ impl<'a> Parts<'a> {
         match self.metadata.get(KEY) {
             Some(_) if self.metadata.is_text(KEY, "gpt2") => Ok(()),
             Some(other) => Err(self.invalid(format!(
-                "the embedded tokenizer {other} is not supported, only \"gpt2\"; put the model's tokenizer.json into the \
+                "the embedded tokenizer {other} is not supported, only \"gpt2\"; put the model's \
+                tokenizer.json into the \
                  same folder"
             ))),
             None => Err(self.invalid("there is no embedded tokenizer")),
@@ -74,7 +76,8 @@ impl<'a> Parts<'a> {
         let name = name.ok_or_else(|| self.invalid(format!("metadata `{KEY}` is missing")))?;
         pre_tokenizer(name).ok_or_else(|| {
             self.invalid(format!(
-                "the embedded tokenizer cuts text by {name:?}, which is not known; put the model's tokenizer.json into the \
+                "the embedded tokenizer cuts text by {name:?}, which is not known; put the \
+                model's tokenizer.json into the \
                  same folder"
             ))
         })
@@ -136,7 +139,8 @@ impl<'a> Parts<'a> {
         processing.map(Some).map_err(|error| self.invalid(error))
     }
 
-    /// The token with the id at `id_key`, if the switch at `switch` (by default `default`) says that it is added.
+    /// The token with the id at `id_key`, if the switch at `switch` (by default `default`) enables
+    /// it.
     fn added(
         &self,
         switch: &str,

@@ -1,7 +1,8 @@
 //! Text to token ids and back.
 //!
-//! A [`Tokenizer`] comes from a `tokenizer.json` or from the vocabulary inside a GGUF file; both run on the `tokenizers` crate.
-//! [`TokenStream`] decodes a growing sequence and gives out only whole characters.
+//! A [`Tokenizer`] comes from a `tokenizer.json` or from the vocabulary inside a GGUF file; both
+//! run on the `tokenizers` crate. [`TokenStream`] decodes a growing sequence and returns only
+//! complete characters.
 
 mod gguf;
 mod pre_tokenizer;
@@ -16,7 +17,8 @@ use serde::de::IgnoredAny;
 pub(crate) use gguf::CONTROL_TOKEN;
 pub use stream::TokenStream;
 
-/// Converts between text and the token ids of one model. Cloning is cheap: the vocabulary is shared.
+/// Converts between text and the token ids of one model. Cloning is cheap: the vocabulary is
+/// shared.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<tokenizers::Tokenizer>,
@@ -24,7 +26,8 @@ pub struct Tokenizer {
     vocab_size: Option<usize>,
 }
 
-/// Whether to add the tokens that the tokenizer puts around every text, such as the one that starts it.
+/// Whether to add the tokens that the tokenizer puts around every text, such as the one that starts
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialTokens {
     /// Add them: for plain text.
@@ -41,7 +44,7 @@ pub enum TokenizerError {
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: String,
     },
     /// The text cannot be encoded.
@@ -74,7 +77,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::Invalid`].
     pub fn from_json(path: &Path, text: &[u8]) -> Result<Self, TokenizerError> {
-        // The library takes apart what is no JSON at all less carefully than what is.
+        // The library is less careful with text that is not JSON at all than with JSON.
         serde_json::from_slice::<IgnoredAny>(text).map_err(|error| TokenizerError::invalid(path, error))?;
         let inner = guarded(|| tokenizers::Tokenizer::from_bytes(text));
         inner.map(Self::new).map_err(|reason| TokenizerError::invalid(path, reason))
@@ -96,7 +99,8 @@ impl Tokenizer {
     /// The token ids of `text`.
     ///
     /// # Errors
-    /// [`TokenizerError::Encode`], or [`TokenizerError::OutsideVocabulary`] after [`Self::limit_to_vocabulary`].
+    /// [`TokenizerError::Encode`], or [`TokenizerError::OutsideVocabulary`] after
+    /// [`Self::limit_to_vocabulary`].
     pub fn encode(&self, text: &str, special_tokens: SpecialTokens) -> Result<Vec<u32>, TokenizerError> {
         let add = special_tokens == SpecialTokens::Add;
         let encoding = guarded(|| self.inner.encode_fast(text, add)).map_err(TokenizerError::Encode)?;
@@ -110,7 +114,8 @@ impl Tokenizer {
         Ok(ids.to_vec())
     }
 
-    /// The text of `ids` without special tokens; ids without a token give nothing. Bytes that are not UTF-8 become U+FFFD.
+    /// The text of `ids` without special tokens; unknown ids are skipped. Bytes that are not UTF-8
+    /// become U+FFFD.
     ///
     /// # Errors
     /// [`TokenizerError::Decode`].
@@ -133,7 +138,8 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
-    /// The token with this id as the vocabulary writes it, which for byte-level vocabularies is not its text.
+    /// The token with this id as the vocabulary writes it, which for byte-level vocabularies is not
+    /// its text.
     pub fn token(&self, id: u32) -> Option<String> {
         self.inner.id_to_token(id)
     }
@@ -144,8 +150,9 @@ impl Tokenizer {
     }
 }
 
-/// Runs a call of the `tokenizers` library and returns its error's text. Files it does not expect make the library panic in
-/// places (`DecoderWrapper` of 0.22 expects a known decoder), and a file from anywhere must not end the program.
+/// Runs a call of the `tokenizers` library and returns its error's text. Files it does not expect
+/// make the library panic in places (`DecoderWrapper` of 0.22 expects a known decoder), and a file
+/// from anywhere must not end the program.
 fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(|error| error.to_string()),

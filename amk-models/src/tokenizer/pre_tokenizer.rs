@@ -1,7 +1,7 @@
-//! How text is cut before byte-pair merges, by the name a GGUF file gives the method.
+//! Splitting of text before byte-pair merges, by the method's name in a GGUF file.
 //!
-//! GGUF stores a name (`tokenizer.ggml.pre`) where `tokenizer.json` stores the regular expression. The expressions are those
-//! of the models' own tokenizers.
+//! GGUF stores a name (`tokenizer.ggml.pre`) where `tokenizer.json` stores the regular expression.
+//! The expressions are copied from the models' own tokenizers.
 
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
@@ -20,14 +20,14 @@ const LLAMA3: &str = concat!(
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
-/// A named method and what else the name says of the tokenizer.
+/// A named method and the name's other settings of the tokenizer.
 pub(super) struct PreTokenizer {
     pub(super) cut: PreTokenizerWrapper,
     /// Whether text is brought into Unicode normalization form C first.
     pub(super) nfc: bool,
-    /// Whether a piece that is a token is taken whole, whatever the merges say.
+    /// Whether a piece that is a token is taken whole, regardless of the merges.
     pub(super) ignore_merges: bool,
-    /// Whether texts start with the start token where the file does not say.
+    /// Whether texts start with the start token where the file does not set it.
     pub(super) adds_bos: bool,
 }
 

@@ -2,18 +2,21 @@
 
 use super::{Tokenizer, TokenizerError};
 
-/// What the decoder puts in place of bytes that are not UTF-8, in particular of a character that is not complete yet.
+/// The decoder's replacement for bytes that are not UTF-8, in particular for an incomplete
+/// character.
 const REPLACEMENT: char = '\u{FFFD}';
-/// Tokens that are held back at most. A character has at most four bytes, so four tokens; special tokens, which have no text,
-/// may stand between them.
+/// Tokens that are held back at most. A character has at most four bytes, so four tokens; special
+/// tokens, which have no text, may come between them.
 const MAX_HELD_BACK: usize = 8;
 
-/// Decodes token after token and gives out text as soon as its characters are complete.
+/// Decodes token after token and returns text as soon as its characters are complete.
 ///
-/// Where the tokens' bytes are valid UTF-8, the pieces joined are the text of [`Tokenizer::decode`] on all tokens.
+/// Where the tokens' bytes are valid UTF-8, the pieces joined are the text of [`Tokenizer::decode`]
+/// on all tokens.
 pub struct TokenStream<'a> {
     tokenizer: &'a Tokenizer,
-    /// The last tokens given out, which decide whether the next ones start with a space, then those held back.
+    /// The last tokens given out, which decide whether the next ones start with a space, then those
+    /// held back.
     window: Vec<u32>,
     /// How many tokens of the window were given out.
     given_out: usize,
@@ -40,7 +43,8 @@ impl<'a> TokenStream<'a> {
         self.window.push(id);
         let text = self.held_back()?;
         let held_back = self.window.len() - self.given_out;
-        // A run that goes on being incomplete is no character: its bytes are invalid and stay replaced.
+        // A run that goes on being incomplete is not a character: its bytes are invalid and stay
+        // replaced.
         if held_back < MAX_HELD_BACK && (text.is_empty() || text.ends_with(REPLACEMENT)) {
             return Ok(String::new());
         }
@@ -49,7 +53,7 @@ impl<'a> TokenStream<'a> {
         Ok(text)
     }
 
-    /// Ends the sequence; returns what was held back, with U+FFFD for an incomplete character.
+    /// Ends the sequence; returns the held-back text, with U+FFFD for an incomplete character.
     ///
     /// # Errors
     /// [`TokenizerError::Decode`].

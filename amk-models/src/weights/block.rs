@@ -1,8 +1,8 @@
 //! Decoders of the block encodings, one block at a time.
 //!
-//! Layouts and arithmetic are those of GGML (llama.cpp, `ggml-common.h` and the `dequantize_row_*` functions of
-//! `ggml-quants.c`): little endian, `d`, `m` and `dmin` are binary16, products are formed in f32 in GGML's order, so decoded
-//! values are bit-identical to GGML's.
+//! Layouts and arithmetic follow GGML (llama.cpp, `ggml-common.h` and the `dequantize_row_*`
+//! functions of `ggml-quants.c`): little endian; `d`, `m` and `dmin` are binary16; products are
+//! formed in f32 in GGML's order, so decoded values are bit-identical to GGML's.
 
 use half::{bf16, f16};
 
@@ -49,7 +49,8 @@ fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// `d: f16, quants: 16 bytes`; the low nibble of byte `i` is element `i`, the high nibble element `i + 16`.
+/// `d: f16, quants: 16 bytes`; the low nibble of byte `i` is element `i`, the high nibble element
+/// `i + 16`.
 fn q4_0(block: &[u8; 18], out: &mut [f32; 32]) {
     let d = half_at(block, 0);
     for (i, &byte) in block[2..].iter().enumerate() {
@@ -67,7 +68,8 @@ fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
     }
 }
 
-/// The 5-bit quants of a block: nibbles as in Q4_0, bit `i` of `high` is the fifth bit of element `i`.
+/// The 5-bit quants of a block: nibbles as in Q4_0, bit `i` of `high` is the fifth bit of element
+/// `i`.
 fn five_bit(high: u32, nibbles: &[u8], mut element: impl FnMut(usize, u8)) {
     for (i, &byte) in nibbles.iter().enumerate() {
         element(i, (byte & 0xf) | (((high >> i) & 1) as u8) << 4);
@@ -97,8 +99,9 @@ fn q8_0(block: &[u8; 34], out: &mut [f32; 32]) {
     }
 }
 
-/// The 6-bit scale and min of group `group` (0..8), packed in 12 bytes: bytes 0..4 and 4..8 hold scales and mins of groups 0..4
-/// in their low six bits; bytes 8..12 hold the low nibbles of groups 4..8, whose upper two bits are the top bits of bytes 0..8.
+/// The 6-bit scale and min of group `group` (0..8), packed in 12 bytes: bytes 0..4 and 4..8 hold
+/// scales and mins of groups 0..4 in their low six bits; bytes 8..12 hold the low nibbles of groups
+/// 4..8, whose upper two bits are the top bits of bytes 0..8.
 fn scale_min(packed: &[u8], group: usize) -> (f32, f32) {
     let (scale, min) = match group {
         0..4 => (packed[group] & 63, packed[group + 4] & 63),
@@ -110,8 +113,8 @@ fn scale_min(packed: &[u8], group: usize) -> (f32, f32) {
     (f32::from(scale), f32::from(min))
 }
 
-/// `d: f16, dmin: f16, scales and mins: 12 bytes, quants: 128 bytes`. Each 32 bytes of quants hold two groups of 32: the low
-/// nibbles, then the high nibbles.
+/// `d: f16, dmin: f16, scales and mins: 12 bytes, quants: 128 bytes`. Each 32 bytes of quants hold
+/// two groups of 32: the low nibbles, then the high nibbles.
 fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     let (d, dmin) = (half_at(block, 0), half_at(block, 2));
     let (packed, quants) = (&block[4..16], &block[16..]);
@@ -125,8 +128,8 @@ fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     }
 }
 
-/// `d: f16, dmin: f16, scales and mins: 12 bytes, high bits: 32 bytes, quants: 128 bytes`. As Q4_K; bit `group` of high byte `i`
-/// is the fifth bit of element `i` of that group.
+/// `d: f16, dmin: f16, scales and mins: 12 bytes, high bits: 32 bytes, quants: 128 bytes`. As Q4_K;
+/// bit `group` of high byte `i` is the fifth bit of element `i` of that group.
 fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
     let (d, dmin) = (half_at(block, 0), half_at(block, 2));
     let (packed, high, quants) = (&block[4..16], &block[16..48], &block[48..]);
@@ -141,9 +144,10 @@ fn q5_k(block: &[u8; 176], out: &mut [f32; 256]) {
     }
 }
 
-/// `low nibbles: 128 bytes, high pairs of bits: 64 bytes, scales: 16 signed bytes, d: f16`, in two halves of 128 elements. In a
-/// half, quarter `k` (32 elements) takes nibbles from bytes `32 * (k % 2)..`, low for the first two quarters and high for the
-/// last two, and its upper two bits from bits `2k` of the half's 32 high bytes; each 16 elements have a scale.
+/// `low nibbles: 128 bytes, high pairs of bits: 64 bytes, scales: 16 signed bytes, d: f16`, in two
+/// halves of 128 elements. In a half, quarter `k` (32 elements) takes nibbles from bytes
+/// `32 * (k % 2)..`, low for the first two quarters and high for the last two, and its upper two
+/// bits from bits `2k` of the half's 32 high bytes; each 16 elements have a scale.
 fn q6_k(block: &[u8; 210], out: &mut [f32; 256]) {
     let d = half_at(block, 208);
     for (half, out) in out.as_chunks_mut::<128>().0.iter_mut().enumerate() {

@@ -1,4 +1,5 @@
-//! Block decoders against gguf-py (`gguf.quants.dequantize`, gguf 0.19.0): the same bytes, the same bits.
+//! Block decoders against gguf-py (`gguf.quants.dequantize`, gguf 0.19.0): the same bytes, the same
+//! bits.
 
 use half::f16;
 

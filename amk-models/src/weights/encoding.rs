@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-/// How the elements of a stored tensor are written: plain floats, or blocks of quantised values along the last dimension.
+/// How the elements of a stored tensor are written: plain floats, or blocks of quantised values
+/// along the last dimension.
 ///
-/// The block layouts are those of GGML (`ggml-common.h` of llama.cpp); [`StoredTensor::decode_rows`] decodes them all.
+/// The block layouts are GGML's (`ggml-common.h` of llama.cpp); [`StoredTensor::decode_rows`]
+/// decodes them all.
 ///
 /// [`StoredTensor::decode_rows`]: super::StoredTensor::decode_rows
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,8 +33,8 @@ pub enum Encoding {
     Q5K,
     /// 256 values in 16 groups of 16: `d * scale * q`, q in 6 bits minus 32, scale a signed byte.
     Q6K,
-    /// A type that is stored but not decoded (integers, 8-bit floats, other quantisations), by its name in the file. A model
-    /// cannot claim it.
+    /// A type that is stored but not decoded (integers, 8-bit floats, other quantisations), by its
+    /// name in the file. A model cannot claim it.
     Other(&'static str),
 }
 
@@ -63,8 +65,8 @@ impl Encoding {
         })
     }
 
-    /// Bytes of `elements` elements; `None` when they are not whole blocks, when the count overflows, or for a type that is not
-    /// decoded.
+    /// Bytes of `elements` elements; `None` when they are not whole blocks, when the count
+    /// overflows, or for a type that is not decoded.
     pub fn byte_len(self, elements: usize) -> Option<usize> {
         if !elements.is_multiple_of(self.block_len()) {
             return None;

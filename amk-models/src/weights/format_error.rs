@@ -11,7 +11,7 @@ pub struct FormatError {
     pub path: PathBuf,
     /// Byte offset in the file at which the cause was found.
     pub offset: u64,
-    /// What is wrong there.
+    /// The cause.
     pub cause: FormatCause,
 }
 
@@ -31,10 +31,10 @@ impl fmt::Display for FormatError {
     }
 }
 
-// The message has the whole cause, with the place between: there is no source besides.
+// The message contains the whole cause, with the place in the middle: there is no further source.
 impl std::error::Error for FormatError {}
 
-/// What is wrong in a weight file.
+/// Defects of a weight file.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatCause {
     /// The file could not be opened, mapped or read.
@@ -50,7 +50,7 @@ pub enum FormatCause {
         /// Bytes left in the file.
         available: u64,
     },
-    /// The first bytes are not those of the format.
+    /// The first bytes are not the format's magic number.
     #[error("not a {format} file")]
     WrongMagic {
         /// The expected format.
@@ -61,15 +61,15 @@ pub enum FormatCause {
     UnsupportedVersion {
         /// The format.
         format: &'static str,
-        /// What the file says.
+        /// The version or byte order found.
         found: String,
-        /// What is read.
+        /// The supported ones.
         supported: &'static str,
     },
-    /// A count or length beyond what any real file holds.
+    /// A count or length beyond any real file's.
     #[error("{what} is {found}, more than the limit of {limit}")]
     OverLimit {
-        /// What is counted.
+        /// The counted item.
         what: &'static str,
         /// The declared count.
         found: u64,

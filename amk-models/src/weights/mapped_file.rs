@@ -22,12 +22,13 @@ impl MappedFile {
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let io = |error| FormatError::new(path, 0, FormatCause::Io(error));
         let file = File::open(path).map_err(io)?;
-        // A directory opens on Unix and fails only at the mapping, with a cause nobody understands.
+        // A directory opens on Unix and fails only at the mapping, with an obscure cause.
         if file.metadata().map_err(io)?.is_dir() {
             return Err(io(std::io::ErrorKind::IsADirectory.into()));
         }
-        // SAFETY: the mapping is private to this process and read-only. As with every mapped checkpoint, another process that
-        // truncates the file while it is in use ends this one with a bus error; nothing is written through the mapping.
+        // SAFETY: the mapping is private to this process and read-only. As with every mapped
+        // checkpoint, another process that truncates the file while it is in use ends this one with
+        // a bus error; nothing is written through the mapping.
         let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
         Ok(Self { path: path.to_owned(), bytes })
     }

@@ -5,9 +5,10 @@
 //! model.gguf         --gguf::GgufFile-->     (Hugging Face names)                (mapped bytes)
 //! ```
 //!
-//! Files are mapped, not read: opening a checkpoint costs its header, and bytes are decoded when a model asks for them.
-//! Both readers take untrusted files: every count, length and offset is checked against the file before it is used, and a
-//! refusal is a [`FormatError`] with the file, the offset and the cause.
+//! Files are mapped, not read: opening a checkpoint costs its header, and bytes are decoded when a
+//! model asks for them. Both readers take untrusted files: every count, length and offset is
+//! checked against the file before it is used, and a refusal is a [`FormatError`] with the file,
+//! the offset and the cause.
 
 mod block;
 mod encoding;

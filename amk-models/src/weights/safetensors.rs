@@ -4,9 +4,9 @@
 //! u64 n | n bytes of JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, .., "__metadata__": {..}} | data
 //! ```
 //!
-//! Offsets count from the data. As the format demands, tensors cover the data without holes or overlap and no name repeats.
-//! The reader is our own because the `safetensors` crate accepts repeated names and can overflow on hostile offsets; tests hold
-//! the two against each other.
+//! Offsets count from the data. As the format demands, tensors cover the data without holes or
+//! overlap and no name repeats. The reader is our own because the `safetensors` crate accepts
+//! repeated names and can overflow on hostile offsets; tests hold the two against each other.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,7 +28,7 @@ const MAX_RANK: usize = 8;
 /// The tensors of one safetensors file, in file order.
 ///
 /// # Errors
-/// [`FormatError`] when the file cannot be mapped or is not exactly what the format says.
+/// [`FormatError`] when the file cannot be mapped or violates the format.
 pub fn read(path: &Path) -> Result<Vec<StoredTensor>, FormatError> {
     let file = Arc::new(MappedFile::open(path)?);
     let (header, data_start) = header(&file)?;
@@ -112,7 +112,8 @@ fn tensor(
     })
 }
 
-/// Checks that `tensors`, sorted by offset, follow each other without holes or overlap; returns where the last one ends.
+/// Checks that `tensors`, sorted by offset, follow each other without holes or overlap; returns
+/// where the last one ends.
 fn cover(file: &MappedFile, data_start: usize, tensors: &[StoredTensor]) -> Result<usize, FormatError> {
     let mut end = data_start;
     for tensor in tensors {
@@ -157,7 +158,7 @@ fn encoding(dtype: &str) -> Option<(Encoding, u64)> {
     Some((Encoding::Other(name), bits))
 }
 
-/// What the header says of one tensor.
+/// The header's entry for one tensor.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TensorInfo {

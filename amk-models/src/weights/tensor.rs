@@ -13,15 +13,16 @@ const PARALLEL_ELEMENTS: usize = 1 << 20;
 
 /// One tensor as it lies in a mapped file. Cloning is cheap: the bytes are shared.
 ///
-/// Its last dimension is contiguous; a *row* is one run of it, so a tensor of shape `[N, K]` has `N` rows of `K` elements and a
-/// vector is one row.
+/// Its last dimension is contiguous; a *row* is one run of it, so a tensor of shape `[N, K]` has
+/// `N` rows of `K` elements and a vector is one row.
 #[derive(Clone, Debug)]
 pub struct StoredTensor {
     pub(crate) name: String,
     pub(crate) encoding: Encoding,
     pub(crate) shape: Vec<usize>,
     pub(crate) file: Arc<MappedFile>,
-    /// The tensor's bytes in the file; readers have checked that they exist and fit shape and encoding.
+    /// The tensor's bytes in the file; readers have checked that they exist and fit shape and
+    /// encoding.
     pub(crate) extent: Range<usize>,
     pub(crate) row_order: RowOrder,
 }
@@ -31,8 +32,9 @@ pub struct StoredTensor {
 pub enum RowOrder {
     /// As the model numbers them.
     Natural,
-    /// Query and key projections of llama GGUF files: within each head the two halves of the rotary dimensions are interleaved,
-    /// because llama.cpp rotates neighbouring elements where Hugging Face rotates element `j` with element `j + rotary_dims/2`.
+    /// Query and key projections of llama GGUF files: within each head the two halves of the rotary
+    /// dimensions are interleaved, because llama.cpp rotates neighbouring elements where Hugging
+    /// Face rotates element `j` with element `j + rotary_dims/2`.
     InterleavedHalves {
         /// Rows of one head.
         head_dim: usize,
@@ -89,7 +91,8 @@ impl StoredTensor {
         self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product())
     }
 
-    /// The bytes in the file, in [`Self::encoding`]; rows may be stored in another order (see [`Self::row_order`]).
+    /// The bytes in the file, in [`Self::encoding`]; rows may be stored in another order (see
+    /// [`Self::row_order`]).
     pub fn stored_bytes(&self) -> &[u8] {
         &self.file.bytes()[self.extent.clone()]
     }
@@ -99,12 +102,12 @@ impl StoredTensor {
         self.row_order
     }
 
-    /// Decodes the rows `rows` into `out` as f32, in the model's row order. Exact: every encoding's values are computed in f32
-    /// as GGML computes them.
+    /// Decodes the rows `rows` into `out` as f32, in the model's row order. Exact: every encoding's
+    /// values are computed in f32 as GGML computes them.
     ///
     /// # Panics
-    /// When `rows` leaves the tensor, when `out` is not `rows.len() * row_len()` long, or for [`Encoding::Other`], which
-    /// [`TensorSet::claim`](super::TensorSet::claim) never hands out.
+    /// When `rows` leaves the tensor, when `out` is not `rows.len() * row_len()` long, or for
+    /// [`Encoding::Other`], which [`TensorSet::claim`](super::TensorSet::claim) never hands out.
     pub fn decode_rows(&self, rows: Range<usize>, out: &mut [f32]) {
         let row_len = self.row_len();
         assert!(rows.end <= self.rows(), "rows {rows:?} of a tensor with {} rows", self.rows());
@@ -130,7 +133,8 @@ impl StoredTensor {
         out
     }
 
-    /// The whole tensor as bf16, in the model's row order: each f32 value rounded to nearest even, bf16 elements unchanged.
+    /// The whole tensor as bf16, in the model's row order: each f32 value rounded to nearest even,
+    /// bf16 elements unchanged.
     ///
     /// # Panics
     /// For [`Encoding::Other`], as [`Self::decode_rows`].
@@ -184,7 +188,8 @@ mod tests {
     fn interleaved_halves_are_put_apart() {
         let order = RowOrder::InterleavedHalves { head_dim: 6, rotary_dims: 4 };
         let stored: Vec<_> = (0..12).map(|row| order.stored_row(row)).collect();
-        // Head 0 in the file: a0 b0 a1 b1 and two rows that are not rotated; the model wants a0 a1 b0 b1.
+        // Head 0 in the file: a0 b0 a1 b1 and two rows that are not rotated; the model wants a0 a1
+        // b0 b1.
         assert_eq!(stored, [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]);
     }
 }

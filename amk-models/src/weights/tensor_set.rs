@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Encoding, StoredTensor};
 use amk::ir::text::Shown;
 
-/// Suffixes of tensors that older exporters wrote and no implementation reads: the rotary frequencies, which follow from the
-/// config (transformers computes them, too, and ignores these).
+/// Suffixes of tensors that older exporters wrote and no implementation reads: the rotary
+/// frequencies, which follow from the config (transformers computes them, too, and ignores these).
 const HARMLESS_SUFFIXES: [&str; 1] = [".rotary_emb.inv_freq"];
 
 /// At most this many names are listed in a message.
@@ -14,8 +14,9 @@ const LISTED_NAMES: usize = 5;
 
 /// All tensors of a checkpoint under their Hugging Face names.
 ///
-/// A model [claims](Self::claim) each tensor it needs with the shape its layout gives, then calls [`finish`](Self::finish): a
-/// tensor nobody claimed means that the checkpoint has a part that the model does not compute, so it is refused.
+/// A model [claims](Self::claim) each tensor it needs with the layout's shape, then calls
+/// [`finish`](Self::finish): an unclaimed tensor means that the checkpoint has a part that the
+/// model does not compute, so it is refused.
 #[derive(Debug, Default)]
 pub struct TensorSet {
     tensors: BTreeMap<String, StoredTensor>,
@@ -31,7 +32,7 @@ pub enum TensorError {
         /// Its name.
         name: String,
     },
-    /// A tensor has another shape than the layout says.
+    /// A tensor's shape differs from the layout's.
     #[error("tensor `{name}` has shape {found:?}, the config says {expected:?}")]
     Shape {
         /// Its name.
@@ -41,7 +42,7 @@ pub enum TensorError {
         /// The stored shape.
         found: Vec<usize>,
     },
-    /// A tensor is stored in a type that is no weight, or that is not decoded.
+    /// A tensor is stored in a type that is not a weight, or that is not decoded.
     #[error("tensor `{name}` is stored as {found}, which cannot be read as a weight")]
     Encoding {
         /// Its name.
@@ -60,7 +61,7 @@ pub enum TensorError {
     NotADuplicate {
         /// The repetition.
         name: String,
-        /// What it must equal.
+        /// The tensor that it must equal.
         original: String,
     },
 }
@@ -90,7 +91,7 @@ impl TensorSet {
         Ok(())
     }
 
-    /// Removes a tensor that is no weight of the model, such as a table of rotary frequencies.
+    /// Removes a tensor that is not a weight of the model, such as a table of rotary frequencies.
     pub(crate) fn take(&mut self, name: &str) -> Option<StoredTensor> {
         self.tensors.remove(name)
     }
@@ -130,11 +131,12 @@ impl TensorSet {
         Ok(tensor.clone())
     }
 
-    /// Accounts for a repetition of `original` that some exporters write, such as `lm_head.weight` beside a tied embedding: it
-    /// may be absent, but where it is present it must hold the same bytes.
+    /// Accounts for a repetition of `original` that some exporters write, such as `lm_head.weight`
+    /// for a tied embedding: it may be absent, but where it is present it must hold the same bytes.
     ///
     /// # Errors
-    /// [`TensorError::Missing`] when there is no `original`, [`TensorError::NotADuplicate`] when the two differ.
+    /// [`TensorError::Missing`] when there is no `original`, [`TensorError::NotADuplicate`] when
+    /// the two differ.
     pub fn claim_duplicate(&mut self, name: &str, original: &str) -> Result<(), TensorError> {
         let Some(duplicate) = self.tensors.get(name) else { return Ok(()) };
         let source = self.tensors.get(original).ok_or_else(|| TensorError::Missing { name: original.to_owned() })?;

@@ -1,4 +1,5 @@
-//! Chat templates against transformers (`tests/golden/chat_*.json`), and templates that are wrong or hostile.
+//! Chat templates against transformers (`tests/golden/chat_*.json`), and templates that are wrong
+//! or hostile.
 
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chat::{ChatOptions, ChatTemplate, Message, TokenTexts};
@@ -211,6 +212,7 @@ fn wrong_and_hostile_templates_are_refused() {
         let error = render(source, &[Message::new("user", "x")], &ChatOptions::default()).unwrap_err();
         assert!(error.starts_with("chat template: "), "{error}");
     }
-    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}";
+    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) \
+    %}{% endfor %}{% endfor %}{% endfor %}";
     assert!(render(endless, &[], &ChatOptions::default()).is_err());
 }

@@ -149,7 +149,7 @@ fn an_index_cannot_lead_out_of_the_folder() {
         Checkpoint::open(folder.path()).unwrap_err().to_string()
     };
     for file in ["../shard.safetensors", "/etc/passwd", "..", "", "a/b"] {
-        assert!(open(file, "x").contains("is no file name"), "{file}");
+        assert!(open(file, "x").contains("is not a file name"), "{file}");
     }
     assert!(open("shard.safetensors", "x").contains("tensor `x` is not in shard.safetensors"));
     assert!(open("shard.safetensors", "model.norm.weight").contains("is not in the index"));

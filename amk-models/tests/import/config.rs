@@ -120,7 +120,8 @@ fn absent_fields_have_the_defaults_of_transformers() {
     assert_eq!(read(&config).unwrap().head_dim, 128);
 }
 
-/// Models the reference implementation accepts and computes wrongly, and their relatives: (field, value, reason).
+/// Models the reference implementation accepts and computes wrongly, and their relatives: (field,
+/// value, reason).
 fn other_models() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("sliding_window", json!(4), "window"),
@@ -153,7 +154,7 @@ fn other_models() -> Vec<(&'static str, Value, &'static str)> {
         ("query_pre_attn_scalar", json!(256), "multiplier"),
         ("use_qk_norm", json!(true), "normalisation"),
         ("qk_layernorm", json!(true), "normalisation"),
-        ("use_parallel_residual", json!(true), "beside"),
+        ("use_parallel_residual", json!(true), "in parallel"),
         ("rope_interleaved", json!(true), "neighbouring"),
         ("alibi", json!(true), "ALiBi"),
         ("hidden_act", json!("relu2"), "activation"),
@@ -222,7 +223,8 @@ fn a_field_that_is_merely_unknown_can_be_allowed_by_its_name() {
     let nested = with(tiny_config(), json!({"rope_scaling": scaled(json!({"mrope_section": [1]}))}));
     let plain = with(tiny_config(), json!({"rope_scaling": scaled(json!({}))}));
     assert_eq!(allowing(&nested, &["rope_scaling.mrope_section"]).unwrap(), read(&plain).unwrap());
-    // What is known to change the mathematics is not unknown; and what remains must not contradict itself.
+    // Fields known to change the mathematics are not unknown; and the remaining ones must not
+    // contradict each other.
     let known = allowing(&with(tiny_config(), json!({"mlp_bias": true})), &["mlp_bias"]).unwrap_err();
     assert!(known.to_string().ends_with("biases on the feed-forward network are not modelled"), "{known}");
     let odd = with(

@@ -54,7 +54,8 @@ fn a_key_that_is_merely_unknown_can_be_allowed_by_its_name() {
 #[test]
 fn rows_of_llama_projections_are_put_back() {
     let mut checkpoint = open(&GgufBuilder::tiny_llama()).unwrap();
-    // Row r of the file starts with 8r. A head of four rows holds a0 b0 a1 b1; the model wants a0 a1 b0 b1.
+    // Row r of the file starts with 8r. A head of four rows holds a0 b0 a1 b1; the model wants a0
+    // a1 b0 b1.
     let mut firsts = |name: &str, rows: usize| -> Vec<f32> {
         let tensor = checkpoint.tensors.claim(name, &[rows, 8]).unwrap();
         tensor.to_f32().chunks(8).map(|row| row[0] / 8.0).collect()
@@ -256,21 +257,21 @@ fn wrong_tensors_are_refused() {
 }
 
 #[test]
-fn a_tokenizer_beside_the_file_serves_where_the_embedded_one_does_not() {
-    let beside = std::fs::read(golden("tiny/llama/tokenizer.json")).unwrap();
-    let count = Tokenizer::from_json(Path::new("tokenizer.json"), &beside).unwrap().token_count();
-    let token_count = |file: &GgufBuilder, beside: &[u8]| {
+fn a_tokenizer_next_to_the_file_serves_where_the_embedded_one_does_not() {
+    let json = std::fs::read(golden("tiny/llama/tokenizer.json")).unwrap();
+    let count = Tokenizer::from_json(Path::new("tokenizer.json"), &json).unwrap().token_count();
+    let token_count = |file: &GgufBuilder, json: &[u8]| {
         let (folder, path) = written("m.gguf", &file.build());
-        std::fs::write(folder.path().join("tokenizer.json"), beside).unwrap();
+        std::fs::write(folder.path().join("tokenizer.json"), json).unwrap();
         Checkpoint::open(&path).map(|checkpoint| checkpoint.tokenizer().unwrap().token_count())
     };
     let mut file = GgufBuilder::tiny_llama();
-    assert_eq!(token_count(&file, &beside).unwrap(), 6);
+    assert_eq!(token_count(&file, &json).unwrap(), 6);
     assert_eq!(token_count(&file, b"{}").unwrap(), 6);
     file.without("tokenizer.ggml.model");
-    assert_eq!(token_count(&file, &beside).unwrap(), count);
+    assert_eq!(token_count(&file, &json).unwrap(), count);
     file.text("tokenizer.ggml.model", "llama");
-    assert_eq!(token_count(&file, &beside).unwrap(), count);
+    assert_eq!(token_count(&file, &json).unwrap(), count);
     assert!(token_count(&file, b"{}").unwrap_err().to_string().contains("tokenizer.json"));
     assert!(open(&file).unwrap_err().contains("put the model's tokenizer.json"));
 }

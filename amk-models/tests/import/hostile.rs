@@ -1,6 +1,7 @@
 //! Damaged files never panic and never make a reader allocate more than the file justifies.
 //!
-//! Valid tiny files are mutated: bytes flipped, numbers replaced by absurd ones, parts cut out, repeated or cut off. `PROPTEST_CASES` sets how many.
+//! Valid tiny files are mutated: bytes flipped, numbers replaced by absurd ones, parts cut out,
+//! repeated or cut off. `PROPTEST_CASES` sets how many.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,8 +14,8 @@ use proptest::prelude::*;
 
 use super::support::{GgufBuilder, safetensors_file, tiny_config, written};
 
-/// Largest single allocation that a file of a few kilobytes justifies: tables of the tokenizer and the regular expressions it
-/// compiles are the largest.
+/// Largest single allocation that a file of a few kilobytes justifies: tables of the tokenizer and
+/// the regular expressions it compiles are the largest.
 const LARGEST_ALLOCATION: usize = 4 << 20;
 
 thread_local! {

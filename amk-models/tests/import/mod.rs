@@ -1,4 +1,5 @@
-//! Checkpoints from disk: what is accepted, what is refused and how, and agreement with the reference implementations.
+//! Checkpoints from disk: what is accepted, what is refused and how, and agreement with the
+//! reference implementations.
 
 mod cache;
 mod chat;

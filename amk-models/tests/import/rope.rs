@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::support::{golden_json, tiny_config};
 
-/// The rotary embedding of a golden case. The one with partly rotated heads is of a model that GGUF files alone describe.
+/// The rotary embedding of a golden case. The one with partly rotated heads is of a model that GGUF
+/// files alone describe.
 fn rope(parameters: &Value) -> Rope {
     let mut parameters = parameters.clone();
     let partial = parameters.as_object_mut().unwrap().remove("partial_rotary_factor");
@@ -17,7 +18,7 @@ fn rope(parameters: &Value) -> Rope {
     rope
 }
 
-/// A config whose heads and rotary fields are those of a golden case.
+/// A config with the heads and rotary fields of a golden case.
 fn config(parameters: &Value) -> Value {
     let mut rotary = parameters.as_object().unwrap().clone();
     let mut config = tiny_config();

@@ -70,7 +70,8 @@ fn invalid_utf8_is_refused_where_it_is() {
     assert!(matches!(error.cause, FormatCause::InvalidUtf8 { .. }) && error.offset == 10, "{error}");
 }
 
-/// A reader that accepts offsets whose sum overflows, or repeated names, would accept what the library does.
+/// A reader that accepts offsets whose sum overflows, or repeated names, would accept what the
+/// library does.
 #[test]
 fn it_is_as_strict_as_the_library_and_stricter_with_names() {
     let entry = r#"{"dtype":"F32","shape":[1],"data_offsets":[0,4]}"#;

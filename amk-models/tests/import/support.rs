@@ -172,7 +172,7 @@ impl GgufBuilder {
         self.entry(key, 9, &bytes)
     }
 
-    /// A tensor of type `code` with dimensions innermost first; it starts at the next multiple of 32.
+    /// A tensor of type `code` with dimensions innermost first; it starts 32-byte aligned.
     pub(crate) fn tensor(&mut self, name: &str, dims: &[u64], code: u32, bytes: &[u8]) -> &mut Self {
         self.data.resize(self.data.len().next_multiple_of(32), 0);
         self.tensors.push((name.to_owned(), dims.to_vec(), code, self.data.len() as u64));

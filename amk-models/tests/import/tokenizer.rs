@@ -1,4 +1,5 @@
-//! Tokenizers against those of Hugging Face (`tests/golden/tokenizer_*.json`), and streamed decoding.
+//! Tokenizers compared with Hugging Face's (`tests/golden/tokenizer_*.json`), and streamed
+//! decoding.
 
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::checkpoint::Checkpoint;
@@ -85,7 +86,7 @@ fn a_stream_holds_incomplete_characters_back() {
         pieces
     };
     assert_eq!(pieces(&[3, 0, 1, 2, 3]), ["a", "", "", "€", "a", ""]);
-    // What can no longer become a character is replaced, and the stream goes on.
+    // Bytes that can no longer become a character are replaced, and the stream goes on.
     assert_eq!(pieces(&[0, 3]), ["", "\u{fffd}a", ""]);
     assert_eq!(pieces(&[0, 1]), ["", "", "\u{fffd}"]);
     let invalid = pieces(&[1; 20]);

@@ -5,7 +5,8 @@ use crate::tensor::{ShapeError, State, Weight};
 use amk_ir::expr::Expr;
 use std::collections::BTreeMap;
 
-/// Where a [`Builder`] gets weights, tables, parameters and flags. Paths start at the struct: `layers[3].attn.q`.
+/// Where a [`Builder`] gets weights, tables, parameters and flags. Paths start at the struct:
+/// `layers[3].attn.q`.
 pub trait Source {
     /// A checkpoint's tensor.
     ///
@@ -45,13 +46,13 @@ pub struct WeightRequest<'a> {
     pub shape: &'a [usize],
 }
 
-/// Why a source has not what was asked for.
+/// Why a source lacks a field.
 pub type SourceError = Box<dyn core::error::Error + Send + Sync>;
 
 /// Why a layout was not filled.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The source has not what the field asks for.
+    /// The source lacks the field's tensor or value.
     #[error("`{path}` cannot be filled")]
     Source {
         /// The field's path.
@@ -91,7 +92,8 @@ pub enum BuildError {
     },
 }
 
-/// Hands a layout its fields. The methods are called in the order of the fields; shapes are expressions over dims.
+/// Hands a layout its fields. The methods are called in the order of the fields; shapes are
+/// expressions over dims.
 pub struct Builder<'s> {
     source: &'s mut dyn Source,
     dims: &'s BTreeMap<String, u32>,
@@ -104,7 +106,7 @@ pub struct Builder<'s> {
 /// Fills a layout from a source, for these dims.
 ///
 /// # Errors
-/// What the source does not have, or has in another shape.
+/// Fields that the source lacks, or has in another shape.
 pub fn build<T: WeightLayout>(dims: &BTreeMap<String, u32>, source: &mut dyn Source) -> Result<T, BuildError> {
     T::build(&mut Builder { source, dims, path: String::new(), indices: Vec::new() })
 }
@@ -145,8 +147,8 @@ impl Source for Nothing {
 }
 
 impl Builder<'_> {
-    /// A checkpoint's tensor. Parts in braces of the names (`{l}`) stand for the indices of the lists around the field,
-    /// outermost first.
+    /// A checkpoint's tensor. Parts in braces of the names (`{l}`) are the indices of the lists
+    /// around the field, outermost first.
     ///
     /// # Errors
     /// As [`Source::weight`], and when the tensor has another shape.
@@ -217,7 +219,7 @@ impl Builder<'_> {
     /// A list of structs.
     ///
     /// # Errors
-    /// Those of its elements.
+    /// The errors of its elements.
     pub fn list<T>(
         &mut self,
         field: &str,
@@ -242,7 +244,7 @@ impl Builder<'_> {
     /// A struct.
     ///
     /// # Errors
-    /// Those of its fields.
+    /// The errors of its fields.
     pub fn layout<T>(
         &mut self,
         field: &str,

@@ -1,4 +1,5 @@
-//! Structs of weights and states at run time: how a loader fills them and how a VM finds their tensors.
+//! Structs of weights and states at run time: how a loader fills them and how a VM finds their
+//! tensors.
 
 mod builder;
 mod visitor;
@@ -6,7 +7,8 @@ mod visitor;
 pub use builder::{BuildError, Builder, Source, SourceError, WeightRequest, build, zeroed};
 pub use visitor::{Leaf, Visitor, visit};
 
-/// A struct of weights, states, tables, parameters, dims and flags. `#[derive(WeightLayout)]` implements it.
+/// A struct of weights, states, tables, parameters, dims and flags. `#[derive(WeightLayout)]`
+/// implements it.
 pub trait WeightLayout: Sized {
     /// The [`amk_ir::layout::Layout`] as JSON.
     const LAYOUT: &'static str;
@@ -14,7 +16,7 @@ pub trait WeightLayout: Sized {
     /// Fills the struct from a loader.
     ///
     /// # Errors
-    /// What the loader does not have, or has in another shape.
+    /// Fields that the loader lacks, or has in another shape.
     fn build(from: &mut Builder<'_>) -> Result<Self, BuildError>;
 
     /// Shows every leaf of the struct to the visitor.

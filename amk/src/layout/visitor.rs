@@ -3,7 +3,7 @@
 use super::WeightLayout;
 use crate::tensor::{State, Weight};
 
-/// A field that is no struct.
+/// A field that is not a struct.
 #[derive(Clone, Copy, Debug)]
 pub enum Leaf<'a> {
     /// A checkpoint's tensor.

@@ -6,8 +6,9 @@ use core::ops::{Deref, DerefMut};
 
 /// The arguments of one call by parameter number, and its results by result number.
 ///
-/// The function that `#[instruction]` generates takes each argument out once, calls the instruction, and puts the results
-/// in. It may rely on the numbers and types of the signature: who makes the frame has checked them.
+/// The function that `#[instruction]` generates takes each argument out once, calls the
+/// instruction, and puts the results in. It may rely on the numbers and types of the signature: who
+/// makes the frame has checked them.
 pub struct Frame<'a> {
     arguments: Vec<Argument<'a>>,
     results: Vec<Option<Output>>,
@@ -69,7 +70,8 @@ impl<T> Deref for Handle<'_, T> {
     }
 }
 
-// Only for states: swapping a tensor's view out of its handle would outlive the call, a state shares its memory's ownership.
+// Only for states: swapping a tensor's view out of its handle would outlive the call, a state
+// shares its memory's ownership.
 impl DerefMut for Handle<'_, State> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.value
@@ -105,7 +107,7 @@ impl<'a> Frame<'a> {
     /// The tensor that parameter `number` takes.
     ///
     /// # Panics
-    /// When the parameter is no tensor or was taken before; so do the other accessors.
+    /// When the parameter is not a tensor or was taken before; so do the other accessors.
     pub fn tensor(&mut self, number: usize) -> Handle<'a, Tensor> {
         match self.take(number) {
             Argument::Tensor(value) => Handle { value, call: PhantomData },

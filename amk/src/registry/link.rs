@@ -11,13 +11,13 @@ const KEPT: usize = 1000;
 
 /// A linked function.
 pub struct Function {
-    /// Calls it on what is in the frame.
+    /// Calls it on the frame's operands.
     pub run: fn(&mut Frame<'_>),
     /// Its signature, and where its arguments come from.
     pub callee: Callee,
 }
 
-/// The functions that a program calls, and what keeps it from calling them.
+/// The functions that a program calls, and the reasons why some cannot be called.
 #[derive(Default)]
 pub struct Linked {
     /// The functions, by instruction.
@@ -29,8 +29,9 @@ pub struct Linked {
 }
 
 impl Registry {
-    /// Looks up what a program calls and compares: the instructions' declarations with the functions' signatures, and each call's
-    /// operands, parameters and tiles with what the function takes. Instructions that are not called do not matter.
+    /// Resolves a program's instructions and compares them with the linked functions: declarations
+    /// with signatures, and each call's operands, parameters and tiles with the function's.
+    /// Instructions that are not called are ignored.
     pub fn link(&self, program: &Program) -> Linked {
         let mut linker =
             Linker { registry: self, program, seen: HashMap::new(), forms: HashMap::new(), out: Linked::default() };
@@ -46,9 +47,10 @@ impl Registry {
 struct Linker<'a> {
     registry: &'a Registry,
     program: &'a Program,
-    /// Instructions that were looked up, and whether they have a function.
+    /// Resolved instructions, and whether each has a function.
     seen: HashMap<InstructionId, bool>,
-    /// Calls look alike: each form is compared once. Where it is unfit, the place of its finding.
+    /// Calls repeat the same forms: each form is compared once. For a misfit, the place of its
+    /// finding.
     forms: HashMap<(InstructionId, Form), Option<usize>>,
     out: Linked,
 }

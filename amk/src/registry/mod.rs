@@ -1,7 +1,8 @@
 //! The registry: every `#[instruction]` of every linked crate, by path.
 //!
-//! `#[instruction]` submits an [`Entry`] through `inventory`, which works at link time: an instruction is found when the binary
-//! uses its crate, also by no more than `use that_crate as _;`.
+//! `#[instruction]` submits an [`Entry`] through `inventory`, which works at link time: an
+//! instruction is found when the binary uses its crate, also by no more than
+//! `use that_crate as _;`.
 
 mod frame;
 mod link;
@@ -13,13 +14,13 @@ use amk_ir::signature::Signature;
 use amk_ir::text::Shown;
 use std::collections::BTreeMap;
 
-/// What `#[instruction]` registers.
+/// The registration of an `#[instruction]`.
 pub struct Entry {
     /// The function's path as in `amk_kernels::linear`.
     pub path: &'static str,
     /// Its [`Signature`] as JSON.
     pub signature: &'static str,
-    /// Calls the function on what is in the frame.
+    /// Calls the function on the frame's operands.
     pub run: fn(&mut Frame<'_>),
     /// The text of its CUDA body, where it has one.
     pub cuda: Option<&'static str>,
@@ -49,7 +50,7 @@ pub enum RegistryError {
         path: String,
         /// Its first segment: the crate.
         crate_name: String,
-        /// What the crate registers, separated by commas.
+        /// The names that the crate registers, separated by commas.
         known: String,
     },
     /// Two functions of one crate have the path.
@@ -63,7 +64,7 @@ pub enum RegistryError {
     Signature {
         /// The instruction's path.
         path: String,
-        /// What is wrong with the JSON.
+        /// The defect of the JSON.
         cause: String,
     },
 }
@@ -122,10 +123,10 @@ impl Registry {
 }
 
 impl Entry {
-    /// Calls the function on whole operands, one a parameter, and gives its results.
+    /// Calls the function on whole operands, one a parameter, and returns its results.
     ///
     /// # Panics
-    /// Where the function panics, and where the arguments are not those of the signature.
+    /// Where the function panics, and where the arguments do not match the signature.
     pub fn call<'a>(&self, arguments: impl IntoIterator<Item = Argument<'a>>) -> Vec<Output> {
         let mut frame = Frame::new();
         arguments.into_iter().for_each(|argument| frame.push(argument));

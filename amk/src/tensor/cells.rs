@@ -7,12 +7,13 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 pub(crate) struct Cells {
     first: NonNull<u8>,
     bytes: usize,
-    /// What was allocated: a little more, so that `first` can be aligned within it.
+    /// The allocation: slightly larger than needed, so that `first` can be aligned within it.
     allocation: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: the bytes are plain data that any thread may own; accesses are the business of whoever uses `first`.
+// SAFETY: the bytes are plain data that any thread may own; accesses are the business of whoever
+// uses `first`.
 unsafe impl Send for Cells {}
 // SAFETY: `&Cells` gives out nothing but a raw pointer.
 unsafe impl Sync for Cells {}
@@ -21,10 +22,11 @@ impl Cells {
     /// Alignment in bytes: a cache line, and the widest vector register.
     pub(crate) const ALIGN: usize = 64;
 
-    /// `bytes` bytes, all 0; `None` where there is no such memory. Memory that is never written takes no room: a cache for a
-    /// long context costs what is used of it.
+    /// Allocates `bytes` zeroed bytes; `None` when out of memory. Untouched pages take no room: a
+    /// cache for a long context costs only the part in use.
     pub(crate) fn zeroed(bytes: usize) -> Option<Self> {
-        // The system has zeroed pages at hand for its own alignment only; for a larger one it would write them.
+        // The system has zeroed pages at hand for its own alignment only; for a larger one it would
+        // write them.
         let layout = Layout::from_size_align(bytes.checked_add(Self::ALIGN)?, align_of::<u128>()).ok()?;
         // SAFETY: the layout's size is not 0.
         let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -61,7 +63,7 @@ mod tests {
         for bytes in [0, 1, 100, 1 << 20] {
             let cells = Cells::zeroed(bytes).unwrap();
             assert_eq!(cells.first().as_ptr().align_offset(Cells::ALIGN), 0);
-            // SAFETY: inside the cells, which nobody else has.
+            // SAFETY: inside the cells, which has no other owner.
             let all = unsafe { core::slice::from_raw_parts(cells.first().as_ptr(), cells.bytes()) };
             assert!(all.len() == bytes && all.iter().all(|&byte| byte == 0));
         }

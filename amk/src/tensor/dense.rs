@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 /// A contiguous row-major tensor of f32 with at most 4 dimensions.
 ///
-/// A clone owns its elements, also that of a view.
+/// A clone owns its elements, even a clone of a view.
 pub struct Tensor {
     shape: Shape,
     data: Data,
@@ -18,8 +18,8 @@ enum Data {
     View(NonNull<f32>),
 }
 
-// SAFETY: the elements are plain data. A view is read only, and whoever makes one guarantees that nobody writes the elements
-// while it exists, on any thread (see `Tensor::view`).
+// SAFETY: the elements are plain data. A view is read only, and whoever makes one guarantees that
+// nobody writes the elements while it exists, on any thread (see `Tensor::view`).
 unsafe impl Send for Tensor {}
 // SAFETY: as for `Send`; `&Tensor` only reads.
 unsafe impl Sync for Tensor {}
@@ -28,7 +28,8 @@ impl Tensor {
     /// A tensor of this shape with these elements.
     ///
     /// # Errors
-    /// When there are more than 4 dimensions or the number of elements is not the product of the extents.
+    /// When there are more than 4 dimensions or the number of elements is not the product of the
+    /// extents.
     pub fn new(shape: &[usize], data: Vec<f32>) -> Result<Self, ShapeError> {
         let shape = Shape::new(shape)?;
         if data.len() != shape.elements() {
@@ -49,7 +50,8 @@ impl Tensor {
     /// A view of `shape.elements()` elements from `first`.
     ///
     /// # Safety
-    /// While the view or a reference into it exists the elements must be allocated, initialised and not written by anyone.
+    /// While the view or a reference into it exists the elements must be allocated, initialised and
+    /// not written by anyone.
     pub(crate) unsafe fn view(first: NonNull<f32>, shape: Shape) -> Self {
         Self { shape, data: Data::View(first) }
     }
@@ -73,12 +75,13 @@ impl Tensor {
     pub fn data(&self) -> &[f32] {
         match &self.data {
             Data::Owned(data) => data,
-            // SAFETY: `view` was promised this many elements, initialised and unwritten while `self` exists.
+            // SAFETY: `view` was promised this many elements, initialised and unwritten while
+            // `self` exists.
             Data::View(first) => unsafe { core::slice::from_raw_parts(first.as_ptr(), self.shape.elements()) },
         }
     }
 
-    /// The elements in row-major order, for writing; a view becomes a tensor of its own first.
+    /// The elements in row-major order, for writing; a view is first copied into an owned tensor.
     pub fn data_mut(&mut self) -> &mut [f32] {
         if let Data::View(_) = self.data {
             *self = self.clone();

@@ -1,4 +1,4 @@
-//! What instructions compute with: activations, weights, states, tokens and positions.
+//! Operands of instructions: activations, weights, states, tokens and positions.
 //!
 //! | type | holds | element type |
 //! |---|---|---|
@@ -7,8 +7,9 @@
 //! | [`State`] | what is kept from step to step: a KV cache | f32, perhaps rounded to bf16 |
 //! | [`Token`] | a token id | u32 |
 //!
-//! All are row-major and have at most [`amk_ir::MAX_RANK`] dimensions. In a VM an instruction gets *views* of these types on
-//! the tile of its task; the function cannot tell them from whole tensors.
+//! All are row-major and have at most [`amk_ir::MAX_RANK`] dimensions. In a VM an instruction gets
+//! *views* of these types on the tile of its task; the function cannot tell them from whole
+//! tensors.
 
 mod cells;
 mod dense;

@@ -26,7 +26,7 @@ pub enum ShapeError {
         /// The shape that was asked for.
         shape: Vec<usize>,
     },
-    /// The data is not as long as the shape says.
+    /// The data's length differs from the shape's.
     #[error("{found} elements for a tensor of shape {shape:?}, which has {expected}")]
     Length {
         /// The shape.

@@ -1,4 +1,4 @@
-//! What is kept from step to step.
+//! State kept from step to step.
 
 use super::{Cells, Pos, Shape, ShapeError};
 use amk_ir::{Bound, DType, MAX_RANK, Region};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// A tensor that is kept from step to step, at most 4 dimensions; a KV cache is
 /// `[kv_heads, context, head_dim]`.
 ///
-/// Its elements are f32. A program may keep them in bf16: then what is written is rounded to the
-/// nearest bf16, and read as f32.
-/// It is read and written by rows, the runs of the last dimension. In a VM an instruction gets a view whose fixed dimensions
-/// are cut to the task's tile and whose dimension that moves with the position is whole; rows outside the tile's region
-/// panic there, so a body that does not keep to its region clause is found. A clone owns its elements.
+/// Its elements are f32. A program may keep them in bf16: then stores round to the nearest bf16,
+/// and loads return f32. It is read and written by rows, the runs of the last dimension. In a VM an
+/// instruction gets a view whose fixed dimensions are cut to the task's tile and whose dimension
+/// that moves with the position is whole; rows outside the tile's region panic there, so a body
+/// that violates its region clause is detected. A clone owns its elements.
 pub struct State {
     cells: Arc<Cells>,
     /// Index of the first element in `cells`.
@@ -91,11 +91,12 @@ impl State {
         }
     }
 
-    /// A view of a region at a position: cut to it in the dimensions that stay, whole in those that move, of which only the
-    /// region may be touched.
+    /// A view of a region at a position: cut to it in the dimensions that stay, whole in those that
+    /// move, of which only the region may be touched.
     ///
     /// # Safety
-    /// Nobody may write an element of the region while this view reads it, nor touch one while it writes it.
+    /// Nobody may write an element of the region while this view reads it, nor touch one while it
+    /// writes it.
     pub(crate) unsafe fn view(&self, region: &Region, pos: Pos) -> Self {
         let mut view = self.handle();
         for (dim, interval) in region.intervals().iter().enumerate() {
@@ -118,7 +119,8 @@ impl State {
         drop(RowMut { elements: &mut elements, dtype: self.dtype });
         assert_eq!(self.shape, other.shape, "states should have the same shape");
         assert_eq!(self.strides, self.shape.strides(), "a state should be whole");
-        // SAFETY: a whole row-major state lies in its cells from `offset` on; `&mut self` is the only access to it.
+        // SAFETY: a whole row-major state lies in its cells from `offset` on; `&mut self` is the
+        // only access to it.
         unsafe {
             self.cells
                 .first()
@@ -137,19 +139,23 @@ impl State {
     /// The row at these indices of all dimensions but the last.
     ///
     /// # Panics
-    /// When the number of indices is not the rank minus one, or the row is outside the state or the task's region.
+    /// When the number of indices is not the rank minus one, or the row is outside the state or the
+    /// task's region.
     pub fn row<const N: usize>(&self, at: [usize; N]) -> &[f32] {
         let first = self.element(&at);
-        // SAFETY: `element` checked that the row lies in the cells; they are initialised, and nobody writes them while
-        // `self` is borrowed: an owned state is only written through `&mut self`, a view was promised it (`State::view`).
+        // SAFETY: `element` checked that the row lies in the cells; they are initialised, and
+        // nobody writes them while `self` is borrowed: an owned state is only written through
+        // `&mut self`, a view was promised it (`State::view`).
         unsafe { core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), self.shape[N]) }
     }
 
-    /// Consecutive rows: those numbered `range` in the last dimension but one, at these indices of the dimensions before.
+    /// Consecutive rows: those numbered `range` in the last dimension but one, at these indices of
+    /// the dimensions before.
     ///
     /// # Panics
-    /// When the number of indices is not the rank minus two, a row is outside the state or the task's region, or the rows do not
-    /// lie one after the other: a tile that cuts the last dimension is read with [`Self::row`].
+    /// When the number of indices is not the rank minus two, a row is outside the state or the
+    /// task's region, or the rows do not lie one after the other: a tile that cuts the last
+    /// dimension is read with [`Self::row`].
     pub fn rows<const N: usize>(&self, at: [usize; N], range: Range<usize>) -> &[f32] {
         assert_eq!(
             N + 2,
@@ -171,7 +177,8 @@ impl State {
         );
         let first = self.index(&at) + range.start * self.strides[N];
         let len = range.len() * self.shape[N + 1];
-        // SAFETY: the rows lie in the cells, as checked above; initialised and unwritten as in `row`.
+        // SAFETY: the rows lie in the cells, as checked above; initialised and unwritten as in
+        // `row`.
         unsafe { core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), len) }
     }
 
@@ -182,7 +189,8 @@ impl State {
     pub fn row_mut<const N: usize>(&mut self, at: [usize; N]) -> RowMut<'_> {
         let first = self.element(&at);
         let row = self.cells.first().cast::<f32>();
-        // SAFETY: as in `row`; `&mut self` and the promise to `State::view` make the access exclusive.
+        // SAFETY: as in `row`; `&mut self` and the promise to `State::view` make the access
+        // exclusive.
         let elements = unsafe { core::slice::from_raw_parts_mut(row.as_ptr().add(first), self.shape[N]) };
         RowMut { elements, dtype: self.dtype }
     }
@@ -198,7 +206,8 @@ impl State {
                 first += rest % self.shape[dim] * self.strides[dim];
                 rest /= self.shape[dim];
             }
-            // SAFETY: `first` is the start of a row of a state that lies in its cells; not written, as in `row`.
+            // SAFETY: `first` is the start of a row of a state that lies in its cells; not written,
+            // as in `row`.
             out.extend_from_slice(unsafe {
                 core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), row_len)
             });

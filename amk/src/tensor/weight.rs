@@ -9,10 +9,11 @@ use half::{bf16, f16};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What keeps a weight's bytes: a mapped file, a vector.
+/// The owner of a weight's bytes: a mapped file, a vector.
 pub type WeightOwner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A read-only tensor of f32, f16 or bf16 with at most 4 dimensions. Cloning and cutting are cheap: the bytes are shared.
+/// A read-only tensor of f32, f16 or bf16 with at most 4 dimensions. Cloning and cutting are cheap:
+/// the bytes are shared.
 ///
 /// It is read by rows, the runs of the last dimension; a vector is one row.
 #[derive(Clone)]
@@ -22,7 +23,7 @@ pub struct Weight {
     offset: usize,
     dtype: DType,
     shape: Shape,
-    /// Strides in elements; that of the last dimension is 1.
+    /// Strides in elements; the last dimension's is 1.
     strides: Shape,
 }
 
@@ -75,7 +76,8 @@ macro_rules! bytes_of {
     ($($element:ty),*) => {$(
         impl AsRef<[u8]> for Bytes<$element> {
             fn as_ref(&self) -> &[u8] {
-                // SAFETY: floats have no padding and every byte is initialised; u8 has no alignment.
+                // SAFETY: floats have no padding and every byte is initialised; u8 has no
+                // alignment.
                 unsafe { core::slice::from_raw_parts(self.0.as_ptr().cast(), size_of_val(self.0.as_slice())) }
             }
         }
@@ -88,7 +90,8 @@ impl Weight {
     /// A weight of f32 elements.
     ///
     /// # Errors
-    /// When there are more than 4 dimensions or the number of elements is not the product of the extents.
+    /// When there are more than 4 dimensions or the number of elements is not the product of the
+    /// extents.
     pub fn f32(shape: &[usize], elements: Vec<f32>) -> Result<Self, ShapeError> {
         Self::owned(shape, DType::F32, elements.len(), Arc::new(Bytes(elements)))
     }
@@ -117,10 +120,12 @@ impl Weight {
         Ok(Self { owner, offset: 0, dtype, shape, strides: shape.strides() })
     }
 
-    /// The row-major weight that starts at byte `offset` of the owner's bytes (little-endian, as machines that run this are).
+    /// The row-major weight that starts at byte `offset` of the owner's bytes (little-endian, as
+    /// machines that run this are).
     ///
     /// # Errors
-    /// When the shape or the element type is none of a weight, the bytes are too few, or the first is not aligned.
+    /// When the shape or the element type is none of a weight, the bytes are too few, or the first
+    /// is not aligned.
     pub fn from_bytes(dtype: DType, shape: &[usize], owner: WeightOwner, offset: usize) -> Result<Self, WeightError> {
         if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
             return Err(WeightError::DType(dtype));
@@ -202,13 +207,13 @@ impl Weight {
         self.elements(first, self.row_len())
     }
 
-    /// All rows of a matrix: the elements from the first of the first row to the last of the last, and the distance of two
-    /// rows' first elements.
+    /// All rows of a matrix: the elements from the first of the first row to the last of the last,
+    /// and the distance of two rows' first elements.
     ///
     /// # Panics
     /// When it has not two dimensions.
     pub fn matrix(&self) -> (Row<'_>, usize) {
-        let &[rows, row_len] = self.shape() else { panic!("a weight of shape {:?} is no matrix", self.shape) };
+        let &[rows, row_len] = self.shape() else { panic!("a weight of shape {:?} is not a matrix", self.shape) };
         let stride = self.strides[0];
         let elements = rows.checked_sub(1).map_or(0, |before| before * stride + row_len);
         (self.elements(0, elements), stride)
@@ -233,8 +238,8 @@ impl Weight {
 
 /// The elements in bytes of a weight.
 fn cast<T: Element>(bytes: &[u8]) -> &[T] {
-    // SAFETY: every bit pattern is a value of an `Element`. The prefix and the suffix are empty: constructors checked the
-    // alignment of the first element, and strides are whole elements.
+    // SAFETY: every bit pattern is a value of an `Element`. The prefix and the suffix are empty:
+    // constructors checked the alignment of the first element, and strides are whole elements.
     let (before, elements, after) = unsafe { bytes.align_to() };
     debug_assert!(before.is_empty() && after.is_empty(), "a weight should be aligned");
     elements

@@ -1,4 +1,4 @@
-//! What a program's buffers are bound to.
+//! Bindings of a program's buffers.
 
 use crate::layout::{Leaf, WeightLayout, visit};
 use crate::tensor::{State, Weight};
@@ -19,7 +19,8 @@ pub struct Bindings {
 /// A bound layout has another constant than the program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{path}` is {program} in the program, but {bound} is bound to it; lower the program for `bindings.complete(instance)`, \
+    "`{path}` is {program} in the program, but {bound} is bound to it; lower the program for \
+    `bindings.complete(instance)`, \
      which takes what the instance leaves out from the layout, or write `{path} = {bound}` in `instances(..)`"
 )]
 pub struct OtherConstant {
@@ -37,8 +38,8 @@ impl Bindings {
         Self::default()
     }
 
-    /// Adds the leaves of a layout under the name of the kernel's parameter. Weights are shared; states are copied when a VM is
-    /// made and need not be given: they start as 0.
+    /// Adds the leaves of a layout under the name of the kernel's parameter. Weights are shared;
+    /// states are copied when a VM is made and need not be given: they start as 0.
     #[must_use]
     pub fn layout<T: WeightLayout>(mut self, parameter: &str, layout: &T) -> Self {
         visit(parameter, layout, |path, leaf| match leaf {
@@ -93,7 +94,8 @@ impl Bindings {
         &self.flags
     }
 
-    /// The instance with the bound floats and flags where it names none: a program lowered for it is one that these bindings fit.
+    /// The instance with the bound floats and flags where it names none: a program lowered for it
+    /// is one that these bindings fit.
     #[must_use]
     pub fn complete(&self, instance: &Instance) -> Instance {
         let mut complete = instance.clone();

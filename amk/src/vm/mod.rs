@@ -1,4 +1,4 @@
-//! The virtual machines: what executes a verified program.
+//! The virtual machines, which execute verified programs.
 
 mod bindings;
 pub mod cpu;

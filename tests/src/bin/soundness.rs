@@ -1,4 +1,5 @@
-//! Draws random programs and compares the verifier with the oracle: `soundness --programs 1000000 --seed 1`.
+//! Draws random programs and compares the verifier with the oracle:
+//! `soundness --programs 1000000 --seed 1`.
 
 use amk_tests::routed::{Count, compare, mutate::Class};
 use amk_tests::shrink::shrink;
@@ -28,7 +29,7 @@ struct Args {
     /// mixed; all but `large` if none is named.
     #[arg(long, value_delimiter = ',', value_parser = family)]
     class: Vec<Family>,
-    /// Prints the `n`-th program of a family and what is said of it, and nothing else.
+    /// Prints the `n`-th program of a family and the verdicts on it, and nothing else.
     #[arg(long)]
     show: Option<u64>,
     /// Prints that many of the programs on which they differ, shrunk; false accepts first.
@@ -40,7 +41,7 @@ struct Args {
     /// Where a guided search writes accepted programs that an edit makes unsafe.
     #[arg(long, requires = "guided")]
     keep: Option<PathBuf>,
-    /// Programs with tables, each routing judged as a program of its own.
+    /// Programs with tables, each routing judged as a separate program.
     #[arg(long)]
     routed: bool,
     /// Prints a JSON summary instead of tables.
@@ -194,7 +195,7 @@ fn guided(args: &Args, bar: &ProgressBar) -> Tally {
 /// As many near misses are kept.
 const NEAR_MISSES: usize = 40;
 
-/// Runs some work on every thread, and adds up what they counted.
+/// Runs some work on every thread, and adds up the counts.
 fn threads(threads: u64, work: impl Fn() -> Tally + Sync) -> Tally {
     let mut sum = Tally::default();
     std::thread::scope(|scope| {
@@ -240,7 +241,8 @@ fn table(args: &Args, tallies: &[(String, Tally, f64)], sum: &Tally) {
     let (verifying, exploring) = (sum.verifying.as_secs_f64(), sum.exploring.as_secs_f64());
     let (slowest, number) = (sum.slowest.0.as_secs_f64(), sum.slowest.1);
     println!(
-        "seed {}, {all:.1} s: verifier {verifying:.1} s, oracle {exploring:.1} s of {} threads; the verifier took {slowest:.4} s for {number}",
+        "seed {}, {all:.1} s: verifier {verifying:.1} s, oracle {exploring:.1} s of {} threads; \
+        the verifier took {slowest:.4} s for {number}",
         args.seed, args.threads
     );
 }

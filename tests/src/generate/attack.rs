@@ -1,5 +1,5 @@
-//! Programs as somebody writes them who looks for the case that was forgotten: pipelined, with
-//! tiles that move across those of several writers, and workers that run ahead of one another.
+//! Adversarial programs that search for a forgotten case: pipelined, with moving tiles that cross
+//! several writers' tiles, and workers that run ahead of one another.
 //!
 //! Buffers are cut into pieces by bounds of which some follow the position, and every piece has its
 //! writer; so whatever a later task reads is written, but by other tasks at other positions. Fences
@@ -11,10 +11,10 @@ use amk_ir::{
     Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Exchange, Interval, Operand, Program, Region, Steps, Task,
 };
 
-/// The case that is looked for.
+/// The forgotten case to search for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Aim {
-    /// Tiles that move across those of several writers.
+    /// Moving tiles that cross several writers' tiles.
     Moving,
     /// The same of packets, of 1 to 3 slots.
     Packets,
@@ -204,8 +204,8 @@ impl Draft<'_> {
         self.program.tasks.push(Task { calls, ..Task::default() });
     }
 
-    /// A task of its own, or a call of the last one; `early`: anywhere among the tasks, not behind
-    /// them.
+    /// A separate task, or a call of the last one; `early`: anywhere among the tasks, not only at
+    /// the end.
     fn anywhere(&mut self, operand: Operand, early: bool) {
         let mut calls: Vec<Call> = Vec::new();
         if early {

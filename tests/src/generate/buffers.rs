@@ -22,7 +22,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Activations that are not alive at the same time, and now and then others, get the same bytes of the arena.
+    /// Activations that are not alive at the same time, and now and then others, get the same bytes
+    /// of the arena.
     pub(super) fn share_memory(&mut self) {
         let (share, blindly) = (self.rng.chance(60), self.careless && self.rng.chance(30));
         let mut last = None;
@@ -84,7 +85,7 @@ impl Draft<'_> {
         if positions > 1 && extent >= positions && self.rng.chance(60) {
             let ahead = self.rng.below(extent - positions + 1);
             if self.rng.chance(8) {
-                // Empty at position 0: what earlier positions left.
+                // Empty at position 0: elements from earlier positions.
                 return Interval { lo: Bound::fixed(0), hi: Bound::at_pos(0) };
             }
             let hi = Bound::at_pos(ahead + 1);
@@ -98,7 +99,7 @@ impl Draft<'_> {
         Interval::fixed(lo, self.rng.between(lo + 1, extent))
     }
 
-    /// A tile that may be read: mostly of what was written.
+    /// A tile that may be read: mostly of written elements.
     pub(super) fn readable(&mut self, buffer: BufferId) -> Option<Region> {
         let kind = self.program.buffers[buffer.index()].kind;
         if matches!(kind, BufferKind::Weight | BufferKind::Input | BufferKind::State)

@@ -15,8 +15,7 @@ pub fn grow(rng: &mut Rng, program: &mut Program) {
     }
 }
 
-/// A task waits for another, by a counter of their own or by one that the other signals beside
-/// those who do already.
+/// A task waits for another, by a new counter or by one that the other then signals, too.
 fn order(rng: &mut Rng, program: &mut Program) {
     let tasks = program.tasks.len() as u32;
     let (from, to) = (rng.below(tasks) as usize, rng.below(tasks) as usize);

@@ -1,7 +1,9 @@
-//! Random small programs, about half of them safe: the waits are derived from the eager order, and then some are spoilt.
+//! Random small programs, about half of them safe: the waits are derived from the eager order, and
+//! then some are spoilt.
 //!
-//! [`program()`] draws buffers, then tasks that mostly read what is written, then queues, then counters for every conflict that the queues do
-//! not order. A pipelined program mostly gets closing tasks that keep a worker from overtaking the others by a step.
+//! [`program()`] draws buffers, then tasks that mostly read written elements, then queues, then
+//! counters for every conflict that the queues do not order. A pipelined program mostly gets
+//! closing tasks that keep a worker from overtaking the others by a step.
 
 pub mod attack;
 mod buffers;

@@ -18,7 +18,7 @@ impl Draft<'_> {
         let write = self.operand(rows, row(ahead), Access::Write);
         let (mut links, mut late) = (Vec::new(), Vec::new());
         if self.rng.chance(50) {
-            // What this task signals, it signals in the step after the write.
+            // The signals of this task, which it sends in the step after the write.
             self.task(&mut queues[0], Vec::new());
         }
         let first = self.task(&mut queues[0], vec![write]);

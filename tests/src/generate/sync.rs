@@ -20,7 +20,7 @@ struct Counters {
     progress: Vec<Option<usize>>,
 }
 
-/// What keeps workers from overtaking others by a step.
+/// The mechanism that keeps workers from overtaking others by a step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closing {
     /// Nothing.
@@ -79,7 +79,8 @@ impl Draft<'_> {
                 counters.signals.push(all);
                 counters.waits.push((task, counters.signals.len() - 1, None));
             }
-            // A counter that others signal and await too; its later signals make this a partial wait.
+            // A counter that others signal and await too; its later signals make this a partial
+            // wait.
             45..57 if self.careless && !counters.signals.is_empty() => {
                 let counter = self.rng.below(counters.signals.len() as u32) as usize;
                 counters.signals[counter] |= all;
@@ -238,7 +239,7 @@ impl Draft<'_> {
     }
 }
 
-/// What the queue alone puts before a task, if queues are in eager order.
+/// The tasks that the queue alone puts before a task, if queues are in eager order.
 fn ordered_by_queue(program: &Program, ordered: &[Set], task: usize) -> Set {
     let alone = |list: &[TaskId]| {
         let at = list.iter().position(|id| id.index() == task)?;

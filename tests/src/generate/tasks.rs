@@ -58,7 +58,7 @@ impl Draft<'_> {
         operands
     }
 
-    /// A call that writes or updates something, beside what it reads.
+    /// A call that writes or updates something, in addition to its reads.
     fn call(&mut self, calls: &mut Vec<Call>, mut operands: Vec<Operand>) {
         for _ in 0..6 {
             let buffer = self.any_buffer();

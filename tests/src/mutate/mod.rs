@@ -1,7 +1,8 @@
 //! Mutations: small changes of a program that mostly make it wrong.
 //!
-//! [`sites`] lists every place of a program where a class of mutation applies, [`Mutation::apply`] makes the mutant. Whether a mutant is
-//! unsafe is for others to say: some are harmless, as when a wait is dropped that another one implies.
+//! [`sites`] lists every place of a program where a class of mutation applies, [`Mutation::apply`]
+//! makes the mutant. Whether a mutant is unsafe is for others to say: some are harmless, as when a
+//! wait is dropped that another one implies.
 
 mod apply;
 mod sites;
@@ -38,7 +39,7 @@ pub enum Class {
     SwapQueue,
     /// A task moves to another worker.
     MoveTask,
-    /// A task moves to a worker of its own.
+    /// A task moves to a new worker.
     SplitWorker,
     /// A task is in no queue.
     DropEntry,

@@ -89,7 +89,8 @@ fn waits(program: &Program, class: Class) -> Vec<Site> {
     tasks(program).flat_map(of).collect()
 }
 
-/// A wait for a counter that a later task, or the task itself, signals; for the latter a signal of its own if it has none.
+/// A wait for a counter that a later task, or the task itself, signals; in the latter case the task
+/// gets a signal if it has none.
 fn new_waits(program: &Program, later: bool) -> Vec<Site> {
     let mut sites = Vec::new();
     for (id, task) in tasks(program) {
@@ -138,7 +139,7 @@ fn own_workers(program: &Program) -> Vec<Site> {
     entries.flat_map(|(worker, queue)| (0..queue.len()).map(move |at| Site::Entry(worker, at, queues.len()))).collect()
 }
 
-/// Neighbours in eager order of which one writes what the other touches.
+/// Neighbours in eager order of which one writes an element that the other touches.
 fn pairs(program: &Program) -> Vec<Site> {
     let operands = |task: usize| program.tasks[task].calls.iter().flat_map(|call| &call.operands);
     let meet = |at: usize| {
@@ -194,7 +195,7 @@ fn applies(class: Class, buffer: &Buffer) -> bool {
     }
 }
 
-/// Neighbouring buffers that do not share memory yet: activations, or what is kept.
+/// Neighbouring buffers that do not share memory yet: activations, or kept buffers.
 fn aliases(program: &Program) -> Vec<Site> {
     let free = |(_, buffer): &(usize, &Buffer)| buffer.exchange == Exchange::Counter && buffer.place.is_none();
     let free: Vec<usize> = program.buffers.iter().enumerate().filter(free).map(|(n, _)| n).collect();

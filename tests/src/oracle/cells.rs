@@ -1,6 +1,6 @@
-//! Memory as cells: a byte of the shared arena, or an element of a buffer with memory of its own.
+//! Memory as cells: a byte of the shared arena, or an element of a buffer with separate memory.
 //!
-//! Read-only buffers with memory of their own have none: nothing can happen to them.
+//! Read-only buffers with separate memory have none: nothing can happen to them.
 
 use super::source::{Bound, Buffer, Kind, Operand, Source};
 
@@ -51,7 +51,7 @@ impl Cells {
     }
 }
 
-/// Whether a buffer has memory of its own that nobody writes.
+/// Whether a buffer has separate memory that nobody writes.
 pub fn read_only(buffer: &Buffer) -> bool {
     buffer.place.is_none() && matches!(buffer.kind, Kind::Weight | Kind::Input)
 }

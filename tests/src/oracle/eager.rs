@@ -1,11 +1,12 @@
-//! The eager order, run in memory whose every cell knows what it holds.
+//! The eager order, run in memory whose every cell knows its contents.
 
 use super::cells::{Cells, elements, footprint, read_only};
 use super::source::{Kind, Operand, Source};
 use super::{Fault, Reason};
 use std::collections::BTreeSet;
 
-/// What a cell holds: an element of a buffer as a step wrote it; `None` as the step is before the launch.
+/// The contents of a cell: an element of a buffer as a step wrote it; `None` for the step before
+/// the launch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Content {
     buffer: usize,
@@ -13,7 +14,8 @@ struct Content {
     step: Option<u64>,
 }
 
-/// Runs the tasks in order for the steps from `first`, each at the next position (all at 0 where there is only one).
+/// Runs the tasks in order for the steps from `first`, each at the next position (all at 0 where
+/// there is only one).
 ///
 /// # Errors
 /// The first access that cannot have the value the function gives it.
@@ -114,7 +116,7 @@ impl Run<'_> {
         }
     }
 
-    /// After a step the host reads the outputs, and what is kept must be there.
+    /// After a step the host reads the outputs, and kept buffers must be intact.
     fn end(&self, step: u64) -> Result<(), Reason> {
         for (id, buffer) in self.source.buffers.iter().enumerate().filter(|(_, buffer)| !read_only(buffer)) {
             let output = buffer.kind == Kind::Output;
@@ -135,7 +137,7 @@ impl Run<'_> {
     }
 }
 
-/// Within a call, what is written is apart from all other operands.
+/// Within a call, written regions are disjoint from all other operands.
 fn apart(source: &Source, cells: &Cells, operands: &[Operand], task: usize, position: u64) -> Result<(), Reason> {
     for (at, one) in operands.iter().enumerate() {
         let mine = footprint(source, cells, one, position, 0);
@@ -150,7 +152,7 @@ fn apart(source: &Source, cells: &Cells, operands: &[Operand], task: usize, posi
     Ok(())
 }
 
-/// Reads before the waits are of what no task writes at any position.
+/// Early reads only touch elements that no task writes at any position.
 ///
 /// # Errors
 /// The first that is not.

@@ -1,10 +1,12 @@
 //! All interleavings, with a task as one event.
 //!
-//! A state is the set of tasks that have ended and, for a ticket queue, how many tickets are drawn. That is complete:
-//! *what may start* depends on ended tasks alone (signals and packets come with the end, a queue goes on at the end), so whenever a
-//! task can start while an earlier one in conflict runs, it can also start, in another execution, while that one has not begun (its worker
-//! is slow) or, with tickets, sits drawn in its worker's hands. Hence the check at each start: everything that conflicts with the task
-//! and is earlier in eager order has ended. [`super::fine`] explores starts and ends apart, and a test compares the two.
+//! A state is the set of tasks that have ended and, for a ticket queue, how many tickets are drawn.
+//! That is complete: *what may start* depends on ended tasks alone (signals and packets come with
+//! the end, a queue goes on at the end), so whenever a task can start while an earlier one in
+//! conflict runs, it can also start, in another execution, while that one has not begun (its worker
+//! is slow) or, with tickets, sits drawn in its worker's hands. Hence the check at each start:
+//! everything that conflicts with the task and is earlier in eager order has ended. [`super::fine`]
+//! explores starts and ends apart, and a test compares the two.
 
 use super::launch::{Horizon, Instance, Launch, Order, Set};
 use super::source::Source;
@@ -21,7 +23,7 @@ pub struct Explorer {
     pub states: u64,
 }
 
-/// What has ended, and how many tickets are drawn.
+/// The finished instances, and the number of drawn tickets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct State {
     done: Set,
@@ -100,8 +102,8 @@ impl Explorer {
     }
 }
 
-/// The state after a choice, and the task that runs in it: the next of a worker's queue, or (choice 0) a drawn ticket, or the
-/// `choice`-th of the drawn ones that have not ended.
+/// The state after a choice, and the task that runs in it: the next of a worker's queue, or (for
+/// choice 0) a drawn ticket, or the `choice`-th of the drawn ones that have not ended.
 fn successor(launch: &Launch, state: State, workers: usize, choice: usize) -> Option<(State, Option<u8>)> {
     let number = match &launch.order {
         Order::Static(queues) => {
@@ -121,7 +123,7 @@ fn successor(launch: &Launch, state: State, workers: usize, choice: usize) -> Op
     launch.ready(usize::from(number), state.done).then_some((next, Some(number)))
 }
 
-/// What the workers are waiting with.
+/// The instances at which the workers are stuck.
 fn stuck(launch: &Launch, state: State) -> Vec<Instance> {
     let numbers: Vec<u8> = match &launch.order {
         Order::Static(queues) => {

@@ -1,12 +1,14 @@
-//! All interleavings, with starts and ends apart and a memory of values: slow, and the judge of [`super::explore`].
+//! All interleavings, with starts and ends apart and a memory of values: slow, and the judge of
+//! [`super::explore`].
 //!
-//! A task reads at its start and again at its end, and what it writes may be there, torn, from its start on. So a read is good only if
-//! the value is the eager one at both moments, and a task that runs in between shows.
+//! A task reads at its start and again at its end, and what it writes may be there, torn, from its
+//! start on. So a read is good only if the value is the eager one at both moments, and a task that
+//! runs in between shows.
 
 use super::launch::{Launch, Order, Set};
 use std::collections::HashSet;
 
-/// What some execution of a launch shows.
+/// Findings over all executions of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Findings {
     /// A task starts before one that conflicts and is earlier in eager order has ended.
@@ -92,7 +94,7 @@ fn successors(launch: &Launch, eager: &Eager, state: &State, workers: usize, fin
     next
 }
 
-/// What the eager order gives.
+/// The values in eager order.
 struct Eager {
     /// Of each instance: cells it reads and does not write, with their values.
     reads: Vec<Vec<(usize, Value)>>,

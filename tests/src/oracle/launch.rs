@@ -1,11 +1,11 @@
-//! A launch of some steps: its task instances, what each must find done, and who runs what.
+//! A launch of some steps: its task instances, their dependencies, and their workers.
 
 use super::cells::{Cells, elements, footprint};
 use super::eager::position;
 use super::source::{Kind, Queues, Source};
 use core::fmt;
 
-/// How many steps of a pipelined launch are looked at, where any number of them is at position 0.
+/// Steps of a pipelined launch to explore, where any number of them is at position 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Horizon {
     /// At least this many.
@@ -20,9 +20,9 @@ impl Default for Horizon {
 }
 
 impl Horizon {
-    /// Steps of the longest launch: as many as there are positions, or so many that signals of a
-    /// step can stand in for those of earlier ones (at most a fan-in of them), slots come round,
-    /// and workers are ahead of each other.
+    /// Steps of the longest launch: as many as there are positions, or enough that signals of a
+    /// step can replace an earlier step's (at most one fan-in), slots come round, and workers run
+    /// ahead of each other.
     pub fn of(self, source: &Source) -> u64 {
         if source.positions > 1 {
             return source.positions;
@@ -76,7 +76,8 @@ pub struct Launch {
     pub before: Vec<Set>,
     /// Of each instance: writers whose packets it reads.
     pub packets: Vec<Set>,
-    /// Of each instance: signals it waits for, as the instances that signal the counter and how many of them.
+    /// Of each instance: signals it waits for, as the instances that signal the counter and how
+    /// many of them.
     pub waits: Vec<Vec<(Set, u32)>>,
     /// Instances each worker runs in order, or all in ticket order.
     pub order: Order,
@@ -84,7 +85,7 @@ pub struct Launch {
     pub touched: Vec<Touched>,
 }
 
-/// Who runs what in the launch.
+/// The workers of the launch and their tasks.
 #[derive(Clone, Debug)]
 pub enum Order {
     /// A list a worker, with its members as a set.
@@ -189,7 +190,8 @@ impl Touched {
     }
 }
 
-/// The tasks that are the last writers, in this step and before the instance, of the packet elements it reads.
+/// The tasks that are the last writers, in this step and before the instance, of the packet
+/// elements it reads.
 pub fn packet_writers(source: &Source, first: u64, at: Instance) -> Vec<usize> {
     let position = position(source, first, at.step);
     let mut writers = Vec::new();

@@ -1,15 +1,19 @@
-//! An independent oracle: reads the `.amk` text by itself and explores every interleaving of a small program.
+//! An independent oracle: reads the `.amk` text by itself and explores every interleaving of a
+//! small program.
 //!
-//! It shares no code with the verifier and decides the same question by brute force: does every task run in every execution, and
-//! does every element read have the value of the eager order? Three stages, each with its own way to say no:
+//! It shares no code with the verifier and decides the same question by brute force: does every
+//! task run in every execution, and does every element read have the value of the eager order?
+//! Three stages, each with its own way to say no:
 //!
-//! 1. [`structure`]: what has no meaning at all (references, arities, regions outside of their buffers, queues, thresholds).
-//! 2. [`eager`]: tasks one after the other, in memory whose every cell knows who wrote it last: reads of what nobody wrote, outputs
-//!    not written, values clobbered through an alias.
-//! 3. [`withhold`]: all interleavings. Two accesses of a cell, one of them a write, where some execution starts the later one
-//!    (in eager order) before the earlier has ended, are a race; tasks that are left when none can run are a deadlock.
+//! 1. [`structure`]: texts without any meaning (references, arities, regions outside of their
+//!    buffers, queues, thresholds).
+//! 2. [`eager`]: tasks one after the other, in memory whose every cell knows who wrote it last:
+//!    reads of unwritten elements, outputs not written, values clobbered through an alias.
+//! 3. [`withhold`]: all interleavings. Two accesses of a cell, one of them a write, where some
+//!    execution starts the later one (in eager order) before the earlier has ended, are a race;
+//!    tasks that are left when none can run are a deadlock.
 //!
-//! Counters run on from step to step. A barrier step is looked at alone, at every position; a
+//! Counters run on from step to step. A barrier step is explored alone, at every position; a
 //! pipelined program in launches from every position and of every length, up to [`Horizon`] where
 //! any number of steps is at position 0. [`explore`] and [`fine`] visit every state of a launch,
 //! slowly, and tests compare the three.
@@ -30,10 +34,10 @@ pub use source::Source;
 
 use core::fmt;
 
-/// What the oracle says of a program.
+/// The oracle's verdict on a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Every execution computes what the eager order computes.
+    /// Every execution computes the same as the eager order.
     Safe,
     /// Some execution does not.
     Unsafe(Reason),
@@ -48,7 +52,7 @@ pub enum Reason {
     Text(String),
     /// The program has no meaning.
     Structure(String),
-    /// A task reads what nothing of this step wrote before it.
+    /// A task reads an element that this step has not written before it.
     Uninitialised(Fault),
     /// In the eager order already, a read finds a value of another buffer.
     Clobbered(Fault),
@@ -57,12 +61,12 @@ pub enum Reason {
         /// The output.
         buffer: usize,
     },
-    /// At the end of a step, what must be kept is overwritten through an alias.
+    /// At the end of a step, a kept buffer is overwritten through an alias.
     Lost {
         /// The buffer.
         buffer: usize,
     },
-    /// A read before the waits of what a task of the launch writes.
+    /// An early read of an element that a task of the launch writes.
     Early(Fault),
     /// An element of a packet buffer is written twice in a step.
     Rewritten(Fault),
@@ -164,7 +168,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What ran before, if it is told.
+/// The execution before the fault, where known.
 struct After<'a>(&'a [Instance]);
 
 impl fmt::Display for After<'_> {
@@ -188,8 +192,8 @@ pub fn judge_within(text: &str, horizon: Horizon) -> Verdict {
 
 /// The first stages: structure and eager order.
 ///
-/// A launch from a later position is looked at as the rest of one from position 0: at the end of a
-/// step all that the next may rely on is as it was before.
+/// A launch from a later position is explored as the rest of a launch from position 0: at the end
+/// of a step everything that the next may rely on is as before.
 fn sequential(source: &Source, horizon: Horizon) -> Result<cells::Cells, Verdict> {
     structure::check(source).map_err(|why| Verdict::Unsafe(Reason::Structure(why)))?;
     let cells = cells::Cells::new(source).ok_or(Verdict::TooLarge)?;

@@ -1,4 +1,5 @@
-//! The oracle's own reader of the `.amk` text: the format's description, and nothing of the program crate.
+//! The oracle's own reader of the `.amk` text: the format's description, and nothing of the program
+//! crate.
 
 use super::source::{Access, Bound, Buffer, Call, Counter, Kind, Operand, Queues, Signature, Source, Task};
 
@@ -253,7 +254,7 @@ fn bound(line: &mut Line) -> Result<Bound, String> {
 }
 
 fn worker(source: &mut Source, line: &mut Line) -> Result<(), String> {
-    let Queues::Static(queues) = &mut source.queues else { return Err("no worker beside a ticket queue".into()) };
+    let Queues::Static(queues) = &mut source.queues else { return Err("no worker next to a ticket queue".into()) };
     line.dense('w', queues.len())?;
     line.expect(":")?;
     queues.push(entries(line)?);
@@ -268,7 +269,7 @@ fn entries(line: &mut Line) -> Result<Vec<usize>, String> {
     Ok(tasks)
 }
 
-/// What is left of a line; every method skips the blanks behind what it takes.
+/// The rest of a line; every method skips the blanks after its token.
 struct Line<'a> {
     rest: &'a str,
 }

@@ -1,4 +1,4 @@
-//! What the oracle knows of a program: its own plain structures.
+//! The oracle's view of a program: plain structures of its own.
 
 /// A program as the oracle read it.
 #[derive(Clone, Debug, Default)]
@@ -21,11 +21,12 @@ pub struct Source {
     pub events: Vec<Vec<u64>>,
     /// The tasks in eager order.
     pub tasks: Vec<Task>,
-    /// Who runs what.
+    /// The tasks of each worker.
     pub queues: Queues,
 }
 
-/// What an instruction does with its operands, in the order of the text: reads and updates, then writes.
+/// How an instruction accesses its operands, in the order of the text: reads and updates, then
+/// writes.
 #[derive(Clone, Debug, Default)]
 pub struct Signature {
     /// The name that calls use.
@@ -36,7 +37,7 @@ pub struct Signature {
     pub params: usize,
 }
 
-/// What is done with an operand.
+/// The kinds of accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// Reads.
@@ -59,7 +60,7 @@ impl Access {
     }
 }
 
-/// What a buffer is for.
+/// The kinds of buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Never written.
@@ -79,7 +80,7 @@ pub enum Kind {
 /// A buffer.
 #[derive(Clone, Debug)]
 pub struct Buffer {
-    /// What it is for.
+    /// The kind of buffer.
     pub kind: Kind,
     /// Bytes of an element.
     pub width: u64,
@@ -136,7 +137,7 @@ pub struct Operand {
     pub buffer: usize,
     /// An interval a dimension; `None` is the whole extent.
     pub tile: Vec<Option<(Bound, Bound)>>,
-    /// What is done with it.
+    /// The access.
     pub access: Access,
     /// Whether it may be read before the waits.
     pub early: bool,
@@ -158,7 +159,7 @@ impl Bound {
     }
 }
 
-/// Who runs what.
+/// The tasks of each worker.
 #[derive(Clone, Debug)]
 pub enum Queues {
     /// A list of tasks a worker.

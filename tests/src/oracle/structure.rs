@@ -1,4 +1,4 @@
-//! What has no meaning: references, arities, regions, queues, thresholds, capacities.
+//! Structural rules: references, arities, regions, queues, thresholds, capacities.
 
 use super::source::{Access, Buffer, Call, Counter, Kind, Operand, Queues, Source, Task};
 

@@ -4,9 +4,9 @@
 //! Whatever ends can only help others to run: counters grow, packets stay, queues go on, and
 //! tickets are drawn in a fixed order. So of all executions that keep an instance back there is one
 //! that runs the most, and running greedily finds it. An instance that conflicts with the one kept
-//! back, is later in eager order and runs nevertheless is a race; there is no other kind. What is
-//! left when nothing is kept back is a deadlock. Signals of later steps can make up for missing
-//! ones, so a launch that ends early is an execution of its own.
+//! back, is later in eager order and runs nevertheless is a race; there is no other kind. Tasks
+//! left over when nothing is kept back are a deadlock. Signals of later steps can make up for
+//! missing ones, so a launch that ends early is a separate execution.
 //!
 //! A launch from a later position is one from position 0 whose first steps are over: counters have
 //! had all their signals, and whether two steps share a slot depends on their distance alone.
@@ -87,7 +87,7 @@ struct Launch {
     order: Order,
 }
 
-/// Who runs what.
+/// The tasks of each worker.
 enum Order {
     /// Of each instance: the one before it in its worker's queue.
     Static(Vec<Option<usize>>),
@@ -159,7 +159,7 @@ impl Launch {
         }
     }
 
-    /// Looks at the launches that begin with a step, of every length.
+    /// Explores the launches that begin with a step, of every length.
     fn check(&self, first: usize) -> Result<(), Reason> {
         let resident = match self.order {
             Order::Static(_) => vec![0],

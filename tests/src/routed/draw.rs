@@ -15,7 +15,7 @@ const PACKED: BufferId = BufferId(2);
 const OUT: BufferId = BufferId(3);
 const Y: BufferId = BufferId(4);
 
-/// What is drawn of a program before its tasks.
+/// The sizes drawn for a program before its tasks.
 struct Sizes {
     tokens: u32,
     choices: u32,

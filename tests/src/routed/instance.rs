@@ -1,8 +1,10 @@
-//! Programs with tables, one routing at a time: ordinary programs, without tables, for each way the tables can be filled.
+//! Programs with tables, one routing at a time: ordinary programs, without tables, for each way the
+//! tables can be filled.
 //!
-//! This is what a table means, written down once more and without any code of the verifier: tiles become the rows that the
-//! routing gives them, counts become numbers. Who depends on a table reads it, whether an operand says so or not; and as a task
-//! reads it before it looks at the waits that depend on it, such a task becomes two: one that reads, and one that does the work.
+//! This is a second definition of tables that shares no code with the verifier: tiles become the
+//! rows that the routing gives them, counts become numbers. Who depends on a table reads it,
+//! whether an operand says so or not; and as a task reads it before it checks the waits that depend
+//! on it, such a task becomes two: one that reads, and one that does the work.
 
 use amk_ir::{
     Access, BufferId, Call, Element, EventId, EventTensor, Holds, Instruction, Interval, Operand, OperandSpec, Program,
@@ -69,7 +71,7 @@ struct Builder<'a> {
     routing: &'a Routing,
     program: &'a Program,
     out: Program,
-    /// What stands for each task in its queue.
+    /// The tasks that replace each task in its queue.
     queued: BTreeMap<TaskId, Vec<TaskId>>,
 }
 
@@ -111,7 +113,7 @@ impl Builder<'_> {
         let used = task.routed_signals.iter().map(|signal| (signal.table, Some(signal.entry))).collect();
         let look = self.look(used);
         work.calls.extend(Some(look).filter(|call| !call.operands.is_empty()));
-        // A task signals a counter once: what it signals more often comes from tasks behind it.
+        // A task signals a counter once: further signals come from tasks behind it.
         let mut again = Vec::new();
         for signal in &task.routed_signals {
             let on = Element { event: signal.event, index: self.routing[signal.table.index()][signal.entry as usize] };
@@ -152,7 +154,7 @@ impl Builder<'_> {
         Element { event, index: 0 }
     }
 
-    /// A call of an instruction of its own.
+    /// A call of a new instruction.
     fn call(&mut self, operands: Vec<Operand>) -> Call {
         let name = format!("call{}", self.out.instructions.len());
         let spec = |(n, operand): (usize, &Operand)| OperandSpec { name: format!("x{n}"), access: operand.access };

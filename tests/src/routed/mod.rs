@@ -1,4 +1,5 @@
-//! Programs with tables: the verifier's one proof against all routings, each judged by the oracle as a program of its own.
+//! Programs with tables: the verifier's one proof against all routings, each judged by the oracle
+//! as a separate program.
 
 pub mod draw;
 pub mod instance;
@@ -51,7 +52,7 @@ pub fn judge(program: &Program) -> (Verdict, Option<instance::Routing>) {
     (Verdict::Safe, None)
 }
 
-/// What verifier and oracle said of the programs of a class.
+/// The verdicts of verifier and oracle on the programs of a class.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Count {
     /// Programs drawn.
@@ -67,7 +68,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Adds what another counted.
+    /// Adds another's counts.
     pub fn add(&mut self, other: Self) {
         self.programs += other.programs;
         self.unsafe_programs += other.unsafe_programs;

@@ -34,7 +34,7 @@ pub enum Class {
     SwapQueue,
     /// Entries of a row need no longer differ.
     DropDistinct,
-    /// Steps are no longer separated by a barrier, as tables want them to be.
+    /// Steps are no longer separated by a barrier, which tables require.
     Pipeline,
     /// Several changes.
     Several,
@@ -66,7 +66,7 @@ fn take<T>(rng: &mut Rng, list: &mut Vec<T>) -> Option<T> {
     (at < list.len()).then(|| list.remove(at))
 }
 
-/// Changes the program; `false` where the class does not apply to what was drawn.
+/// Changes the program; `false` where the class does not apply to it.
 pub fn apply(rng: &mut Rng, program: &mut Program, class: Class) -> bool {
     let entries = program.buffers[program.tables[0].buffer.index()].shape.iter().product::<u32>();
     let values = match program.tables[0].holds {

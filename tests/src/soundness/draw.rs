@@ -1,4 +1,4 @@
-//! What is drawn: programs of a family, most of them spoilt.
+//! Draws programs of a family, most of them mutated.
 
 use crate::generate::attack::{self, Aim};
 use crate::generate::{self, Rng, Size};
@@ -13,7 +13,7 @@ pub enum Family {
     Small,
     /// 12 to 80 tasks.
     Large,
-    /// Pipelined programs that look for a forgotten case.
+    /// Pipelined programs that search for a forgotten case.
     Attack(Aim),
 }
 

@@ -1,10 +1,10 @@
-//! What is in a program, and what is said of it, in a form that can be counted.
+//! Features of a program and of the verdicts on it, in a form that can be counted.
 
 use amk_ir::verify::Violation;
 use amk_ir::{Access, Buffer, Element, Exchange, Interval, Operand, Program, Queues, Steps, Task};
 use std::collections::BTreeMap;
 
-/// What is in a program, so that nobody tests only the easy ones.
+/// Returns the features of a program, so that a run cannot silently cover only the easy ones.
 pub fn features(program: &Program) -> Vec<&'static str> {
     let tasks = || program.tasks.iter();
     let operands = || tasks().flat_map(|task| &task.calls).flat_map(|call| &call.operands);

@@ -1,7 +1,6 @@
-//! A search that goes on from what it has not seen before: programs that show something new are
-//! kept and changed further.
+//! A guided search: programs that show something new are kept and changed further.
 //!
-//! What is new is a pair of words said of a program: what is in it, how far its workers run ahead,
+//! A novelty is a new pair of words about a program: its features, how far its workers run ahead,
 //! the oracle's verdict, the verifier's reasons. Accepted programs are preferred, and each that is
 //! new is taken to pieces by all its single edits.
 
@@ -25,9 +24,9 @@ pub struct Guided {
     pools: [Vec<Program>; 2],
     /// Pairs of words seen.
     seen: FxHashSet<u64>,
-    /// By what is in the program: the near miss with most edits.
+    /// By features: the near miss with most edits.
     near: FxHashMap<u64, NearMiss>,
-    /// What was counted.
+    /// The counts.
     pub tally: Tally,
 }
 
@@ -136,8 +135,8 @@ impl Guided {
         new
     }
 
-    /// Judges all single edits, and keeps the program if they show more than those of another with
-    /// the same in it.
+    /// Judges all single edits, and keeps the program if they show more than another program's with
+    /// the same features.
     fn take_to_pieces(&mut self, program: &Program) {
         let miss = NearMiss::of(program, |edited| {
             let (accepted, verdict) = self.judge(Label::Edit, edited);
@@ -153,8 +152,7 @@ impl Guided {
         }
     }
 
-    /// Near misses that together show what all of them show, at most so many, smaller than they
-    /// were found.
+    /// Near misses that together cover all features, at most so many, shrunk.
     pub fn near_misses(self, most: usize) -> Vec<NearMiss> {
         let mut left: Vec<NearMiss> = self.near.into_values().filter(|miss| !miss.edits.is_empty()).collect();
         left.sort_by_key(|miss| text::print(&miss.program));
@@ -177,7 +175,7 @@ impl Guided {
     }
 }
 
-/// What is said of a program.
+/// Returns the words about a program.
 fn words(program: &Program, verdict: &Verdict) -> Vec<String> {
     let mut words: Vec<String> = features(program).into_iter().map(str::to_owned).collect();
     words.push(verdict.kind().to_owned());

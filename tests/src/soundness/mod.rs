@@ -1,5 +1,5 @@
-//! The verifier against the oracle on random programs: [`draw()`], [`Tally`], and a search that is
-//! guided by what it finds, [`guided`], which keeps what is nearly unsafe, [`near`].
+//! The verifier against the oracle on random programs: [`draw()`], [`Tally`], and a search guided
+//! by its own findings, [`guided`], which keeps near misses, [`near`].
 
 mod draw;
 mod features;

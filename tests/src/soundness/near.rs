@@ -39,8 +39,7 @@ pub struct NearMiss {
 }
 
 impl NearMiss {
-    /// Looks for such edits of a safe program; `each` sees every edited program and says what is
-    /// thought of it.
+    /// Searches for such edits of a safe program; `each` judges every edited program.
     pub fn of(program: &Program, mut each: impl FnMut(&Program) -> Verdict) -> Self {
         let mut edits = BTreeMap::new();
         for mutation in EDITS.into_iter().flat_map(|class| mutate::sites(program, class)) {
@@ -64,7 +63,7 @@ impl NearMiss {
     /// Takes the program of a printed near miss and its edits to the verifier and the oracle again.
     ///
     /// # Errors
-    /// What is not as it was.
+    /// The difference from the printed verdicts.
     pub fn replay(verifier: Verifier, printed: &str) -> Result<(), String> {
         let program = text::parse(printed).map_err(|error| error.to_string())?;
         let (codes, verdict) = (verifier(&program), opinion(&program));

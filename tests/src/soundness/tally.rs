@@ -1,4 +1,4 @@
-//! What was counted when verifier and oracle were compared.
+//! Counts of a comparison of verifier and oracle.
 
 use super::{Family, Label, Verifier, cause, draw, features, opinion};
 use crate::oracle::Verdict;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// What verifier and oracle said of the programs of a label.
+/// The verdicts of verifier and oracle on the programs of a label.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
 pub struct Count {
     /// Programs drawn.
@@ -29,18 +29,18 @@ pub struct Difference {
     pub number: u64,
     /// The program.
     pub program: Program,
-    /// What the oracle says.
+    /// The oracle's verdict.
     pub oracle: Verdict,
     /// The verifier's codes; none where it accepts.
     pub codes: Vec<String>,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Clone, Default, Debug)]
 pub struct Tally {
     /// By label.
     pub labels: BTreeMap<Label, Count>,
-    /// Programs and safe programs, by what is in them.
+    /// Programs and safe programs, by features.
     pub features: BTreeMap<&'static str, (u64, u64)>,
     /// Oracle's verdicts, by kind.
     pub verdicts: BTreeMap<&'static str, u64>,
@@ -74,7 +74,7 @@ impl Tally {
         tally
     }
 
-    /// Adds what another counted.
+    /// Adds another's counts.
     pub fn add(&mut self, other: Self) {
         for (label, count) in other.labels {
             let sum = self.labels.entry(label).or_default();

@@ -1,4 +1,4 @@
-//! Schedules and instances, as they stand in `#[megakernel(..)]`.
+//! Schedules and instances, in the syntax of `#[megakernel(..)]`.
 
 use super::super::cursor::{Cursor, Parsed, is_digits, is_plain_name, list};
 use super::super::error::ParseCause;
@@ -19,7 +19,7 @@ fn name_of<T: PartialEq + Copy>(choices: &[(T, &'static str)], choice: T) -> &'s
     choices.iter().find(|(known, _)| *known == choice).map_or("", |(_, name)| name)
 }
 
-/// `schedule(..)` with what is not the default.
+/// Writes `schedule(..)` with the fields that differ from the default.
 pub(super) fn write_schedule(out: &mut String, schedule: &Schedule) -> fmt::Result {
     let default = Schedule::default();
     let mut parts = Vec::new();

@@ -13,7 +13,7 @@ pub(super) fn write_layout(out: &mut String, param: &str, layout: &Layout) -> fm
     write_struct(out, layout, 0)
 }
 
-/// Name, place and fields of a struct, from behind what it is the type of.
+/// Writes the name, place and fields of a struct.
 fn write_struct(out: &mut String, layout: &Layout, depth: usize) -> fmt::Result {
     write!(out, "{}", word(&layout.name))?;
     if !layout.declared_at.is_empty() {

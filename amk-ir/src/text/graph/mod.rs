@@ -36,21 +36,21 @@
 //! }
 //! ```
 //!
-//! Line oriented as the text of a program, with the same names, quotes and comments. Instructions
-//! stand above the function that calls them; other lines above the function come in any order.
+//! Line oriented like the text of a program, with the same names, quotes and comments. Instructions
+//! precede the function that calls them; other lines before the function come in any order.
 //!
 //! * Where a call's results or a parameter name a value for the first time, they declare it. Its
-//!   type may be left out after that, and where it is assigned a value of the same type. A name that is not a word or a word with a number, `x.2`,
-//!   stands in quotes.
+//!   type may be left out after that, and where it is assigned a value of the same type. A name
+//!   that is not a word or a word with a number, `x.2`, is quoted.
 //! * A graph whose values are numbered otherwise declares them first, one a line, as in
 //!   `value %3 x: f32[HIDDEN]`. There several may have one name, and `%3` refers to one of them.
 //! * An argument is a value, a field (`w.layers[l].up`), a float, an integer over dims and loop
 //!   indices (in parentheses where it begins with a value's name), or `pos`.
 //! * Each call and assignment has a site, the number by which errors point to the source: one more
-//!   than the line before, unless `site` says otherwise.
-//! * In the `task` clause of an instruction the regions of what it writes stand left of the arrow
-//!   and the regions of what it reads right of it; an operand marked `mut` stands on the left.
-//!   Without the clause a call is one task on whole tensors.
+//!   than the line before, unless `site` sets it.
+//! * In the `task` clause of an instruction written regions are left of the arrow and read regions
+//!   right of it; an operand marked `mut` is on the left. Without the clause a call is one task on
+//!   whole tensors.
 //!
 //! `graph.to_string()` is a fixed point of both, and reads back as the same graph; NaN keeps being
 //! NaN.

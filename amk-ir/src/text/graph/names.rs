@@ -1,4 +1,4 @@
-//! Names of values: which stand for themselves, which in quotes, and which values need their number.
+//! Names of values: plain, quoted, or with their number.
 
 use super::super::cursor::{Cursor, Parsed, is_digits, is_plain_word};
 use super::super::error::ParseCause;
@@ -10,14 +10,14 @@ use crate::layout::{FieldPath, PathStep};
 use core::fmt::{self, Write};
 use std::collections::HashMap;
 
-/// Whether a word begins a statement or is an argument of its own: `pos`, or a float as `inf` and
+/// Whether a word begins a statement or is a complete argument: `pos`, or a float such as `inf` and
 /// `nan`.
 fn is_reserved(word: &str) -> bool {
     matches!(word, "for" | "if" | "return" | "pos") || word.parse::<f32>().is_ok()
 }
 
-/// Whether a name can stand without quotes where a value may: a word, or one with numbers behind
-/// it as in `linear.2`.
+/// Whether a name needs no quotes as a value: a word, or one with numbers behind it as in
+/// `linear.2`.
 fn is_plain(name: &str) -> bool {
     let mut parts = name.split('.');
     let first = parts.next().unwrap_or("");
@@ -53,7 +53,7 @@ impl<'g> Names<'g> {
         name.is_some_and(|name| self.by_name.get(name) == Some(&Some(value)))
     }
 
-    /// The value as it stands in the text.
+    /// The value as the text shows it.
     pub(super) fn value(&self, value: ValueId) -> String {
         match self.graph.values.get(value.index()).filter(|_| self.has_own_name(value)) {
             Some(named) => name(&named.name),
@@ -118,7 +118,7 @@ pub(super) fn reference(cursor: &mut Cursor<'_>) -> Parsed<Reference> {
     }
 }
 
-/// Whether a path to a field stands here: a word or a string, and then a dot that no number follows.
+/// Whether a path to a field comes next: a word or a string, and then a dot that no number follows.
 pub(super) fn at_path(cursor: &Cursor<'_>) -> bool {
     let mut ahead = cursor.clone();
     let root = !ahead.at_digit() && ahead.word_or_quoted("").is_ok();

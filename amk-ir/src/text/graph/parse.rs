@@ -61,7 +61,7 @@ pub fn parse_graph_with_lines(text: &str) -> Result<(Graph, GraphLines), ParseEr
     Ok((reader.graph, reader.lines))
 }
 
-/// Blocks within each other at most: what is made of them is walked recursively.
+/// Limit on the nesting of blocks: they are walked recursively.
 const DEEPEST: usize = 64;
 
 /// The lines of a text that are not empty.
@@ -150,7 +150,7 @@ pub(super) fn multiple(cursor: &mut Cursor<'_>) -> Parsed<(Expr, Expr)> {
     Ok((*of, *by))
 }
 
-/// The lines of a graph that stand once.
+/// The lines of a graph that occur once.
 #[derive(Default)]
 struct Seen {
     dims: bool,
@@ -540,7 +540,7 @@ impl Reader {
         };
         match self.declared.get(&start, &name)? {
             Some(value) => Ok(Arg::Value(value)),
-            // Dims and loop indices are not looked up: lowering knows which there are.
+            // Dims and loop indices are not resolved here: lowering knows them.
             None => {
                 *cursor = start;
                 cursor.expr().map(Arg::Int)
@@ -576,7 +576,7 @@ impl Reader {
 const LINE_WORDS: &str = "`graph`, `dims`, `where`, `schedule`, `instance`, `event`, `layout`, `instruction`, \
                           `value` or `fn`";
 
-/// A value that a statement assigns, with its type where the text gives it.
+/// A value that a statement assigns, with its type if the text has one.
 struct Target<'a> {
     start: Cursor<'a>,
     value: Reference,

@@ -69,7 +69,7 @@ pub(super) fn write_exprs(out: &mut String, exprs: &[Expr]) -> fmt::Result {
     write!(out, "]")
 }
 
-/// What the printer of a function knows of its graph.
+/// Facts about a graph that the printer of a function needs.
 struct Function<'g> {
     graph: &'g Graph,
     names: Names<'g>,

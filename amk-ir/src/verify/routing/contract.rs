@@ -1,6 +1,7 @@
-//! AMK063x: tables, and whether what depends on them agrees with their contracts.
+//! AMK063x: tables, and whether their uses agree with their contracts.
 //!
-//! Runs when the structure holds, so that everything but tables, entries and events of routed waits can be indexed.
+//! Runs when the structure holds, so that everything but tables, entries and events of routed waits
+//! can be indexed.
 
 use super::reason::{NoTable, NoTile, Uncounted};
 use crate::table::MOST_ROWS;
@@ -162,7 +163,7 @@ fn may_be_routed(program: &Program, operand: &Operand, buffer: &Buffer) -> bool 
     kind && buffer.exchange == Exchange::Counter && buffer.place.is_none() && !is_table
 }
 
-/// What a table tiles is nowhere cut otherwise.
+/// Refuses other tilings of a dimension that a table tiles.
 fn mixed(program: &Program, found: &mut Found) {
     let mut tiled: BTreeMap<u32, (TableId, Site)> = BTreeMap::new();
     for (site, operand) in operands(program) {
@@ -184,7 +185,7 @@ fn mixed(program: &Program, found: &mut Found) {
     }
 }
 
-/// What routed waits and signals do with an event tensor.
+/// The uses of an event tensor by routed waits and signals.
 #[derive(Default)]
 struct Use {
     /// The table, and a task that uses it.
@@ -261,7 +262,7 @@ fn claim(
     }
 }
 
-/// What entries signal has no other signals, and no waits for a number of them.
+/// Refuses other signals, and waits for a fixed number, on events that entries signal.
 fn fixed(program: &Program, uses: &BTreeMap<EventId, Use>, found: &mut Found) {
     let counted = |event: EventId| {
         let used = uses.get(&event).filter(|used| !used.signals.is_empty())?;
@@ -278,8 +279,8 @@ fn fixed(program: &Program, uses: &BTreeMap<EventId, Use>, found: &mut Found) {
     }
 }
 
-/// Each entry is signalled once and nothing else is: then for every routing an element has as many signals as entries name
-/// it, which is what its waiters count.
+/// Each entry is signalled once and nothing else is: then for every routing an element has as many
+/// signals as entries name it, which is the number that its waiters count.
 fn counted(program: &Program, event: EventId, used: &Use, found: &mut Found) {
     let Some((table, _)) = used.table else { return };
     let mut wrong = |why| found.push(Violation::RoutedCounter { event, table, why });
@@ -325,7 +326,7 @@ fn picked(program: &Program, event: EventId, used: &Use, found: &mut Found) {
     }
 }
 
-/// A task reads what it uses of a table.
+/// A task reads the parts of a table that it uses.
 fn reads(program: &Program, id: TaskId, found: &mut Found) {
     let task = &program.tasks[id.index()];
     let operands = || task.calls.iter().flat_map(|call| &call.operands);
@@ -342,7 +343,8 @@ fn reads(program: &Program, id: TaskId, found: &mut Found) {
         let declared = &program.tables[table.index()];
         let of_table = || operands().filter(|operand| operand.buffer == declared.buffer);
         let read = of_table().any(|o| o.access.reads() && covers(program, declared, o, entry));
-        // What a task writes itself is known when its waits are over, and checked when its calls are.
+        // A task's own writes are known once its waits are over, and are checked when its calls
+        // are.
         if !read || of_table().any(|operand| operand.access.writes()) {
             found.push(Violation::TableNotRead { task: id, table, entry });
             return;

@@ -16,7 +16,7 @@ use super::sync::Sync;
 use super::violation::{TooMuch, Violation};
 use crate::{Program, TaskId};
 
-/// What stands in for a program with tables.
+/// Stand-ins for a program with tables.
 pub(super) struct Routing {
     /// The program with the least order.
     pub(super) least: Program,
@@ -26,7 +26,7 @@ pub(super) struct Routing {
 }
 
 impl Routing {
-    /// `None` where tables, or what depends on them, break their contracts.
+    /// `None` where tables or their uses break their contracts.
     pub(super) fn of(program: &Program, found: &mut Found) -> Option<Self> {
         contract::check(program, found);
         if !found.is_empty() {
@@ -42,7 +42,7 @@ impl Routing {
         Some(Self { least, most, order: RoutedOrder::of(program) })
     }
 
-    /// Violations that were found in its place, as those of the program.
+    /// Translates violations found in the stand-in back to the program.
     pub(super) fn restore(program: &Program, mut violations: Vec<Violation>) -> Vec<Violation> {
         stand_in::restore(program, &mut violations);
         violations

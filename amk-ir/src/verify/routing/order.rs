@@ -1,10 +1,11 @@
-//! What is ordered for every routing, or for every one in which an entry has a certain value.
+//! Orders that hold for every routing, or for every routing in which an entry has a certain value.
 //!
-//! Where entry `n` of a table says `v`, the task that signals `n` finishes before those start that wait for the count of `v`;
-//! and who signals element `v` of an event finishes before those start that wait there for entry `n` and for all signals. With
-//! the order of the least program, these *edges* give what comes after a task given the value. An entry has *some* value: what
-//! comes after a task for each value of one entry comes after it for every routing; and so does what comes after it for each
-//! entry of a row that names all values.
+//! Where entry `n` of a table says `v`, the task that signals `n` finishes before those start that
+//! wait for the count of `v`; and who signals element `v` of an event finishes before those start
+//! that wait there for entry `n` and for all signals. With the order of the least program, these
+//! *edges* give what comes after a task given the value. An entry has *some* value: what comes
+//! after a task for each value of one entry comes after it for every routing; and so does what
+//! comes after it for each entry of a row that names all values.
 
 use crate::verify::Given;
 use crate::verify::budget::Budget;
@@ -42,7 +43,7 @@ struct Entry {
     picks: Vec<(u32, EventId, u32)>,
 }
 
-/// What routed waits order.
+/// The order that routed waits establish.
 pub(in crate::verify) struct RoutedOrder {
     tasks: u32,
     tables: Vec<Edges>,
@@ -50,7 +51,8 @@ pub(in crate::verify) struct RoutedOrder {
     counts: HashMap<Element, Vec<u32>>,
     /// By element: who signals it, whatever the routing.
     fixed: HashMap<Element, Vec<u32>>,
-    /// By buffer: the table it is. A task's waits read it before the waits are over, so they do not order it.
+    /// By buffer: the table it is. A task's waits read it before the waits are over, so they do not
+    /// order it.
     is_table: Vec<bool>,
     /// Tasks after a task in the least program.
     successors: HashMap<u32, Tasks>,
@@ -102,15 +104,15 @@ impl RoutedOrder {
         Self { tasks, tables, counts, fixed, is_table, successors: HashMap::new(), after: HashMap::new() }
     }
 
-    /// The same for other clocks: what came after a task by the last ones is forgotten.
+    /// The same for other clocks: the cached successors are dropped.
     pub(in crate::verify) fn of_other_clocks(&mut self) -> &mut Self {
         self.successors.clear();
         self.after.clear();
         self
     }
 
-    /// Whether `first` has finished when `second` starts, for every routing in which they touch the same elements. If not, a
-    /// value for which no order is known, where it matters.
+    /// Whether `first` has finished when `second` starts, for every routing in which they touch the
+    /// same elements. If not, a value for which no order is known, where it matters.
     pub(in crate::verify) fn holds(
         &mut self,
         clocks: &Clocks,
@@ -134,10 +136,10 @@ impl RoutedOrder {
         Ok(())
     }
 
-    /// The values that make two operands touch the same elements: for each of them some routing does. `None` where every
-    /// routing does, or it depends on no value.
+    /// The values that make two operands touch the same elements: for each of them some routing
+    /// does. `None` where every routing does, or it depends on no value.
     fn cases(&self, first: &Access, second: &Access) -> Option<impl Iterator<Item = Given> + use<>> {
-        // The elements that a picked one can be among those of an operand.
+        // The elements of an operand that a pick can refer to.
         let picked = |table: TableId, other: &Access| {
             let fixed = other.operand.region.intervals().first().filter(|i| !i.lo.pos && !i.hi.pos);
             fixed.map_or(0..self.tables[table.index()].values, |i| i.lo.base..i.hi.base)
@@ -147,7 +149,7 @@ impl RoutedOrder {
             | (Some(Routed::Group { group, .. }), Some(Routed::Row { table, entry })) => {
                 (table, entry..entry + 1, group..group + 1)
             }
-            // The group has rows if some entry says so.
+            // The group has rows if some entry has its value.
             (Some(Routed::Group { table, group }), _) | (_, Some(Routed::Group { table, group })) => {
                 (table, 0..self.tables[table.index()].entries, group..group + 1)
             }
@@ -176,7 +178,7 @@ impl RoutedOrder {
         self.after[&(a, Some(given))].has(b)
     }
 
-    /// Makes sure that what comes after a task is known.
+    /// Ensures that the successors of a task are computed.
     fn remember(&mut self, search: &mut Search<'_, '_>, given: Option<Given>) {
         let key = (search.a, given);
         if self.after.contains_key(&key) {
@@ -212,7 +214,7 @@ impl RoutedOrder {
         }
     }
 
-    /// Adds what comes after `a` whatever an entry of the table says.
+    /// Adds the successors of `a` for every value of an entry of the table.
     fn some_value(&mut self, search: &mut Search<'_, '_>, table: TableId, after: &Tasks, more: &mut Tasks) {
         let &Edges { entries, values, row, .. } = &self.tables[table.index()];
         // A value that no task waits for and none signals leads nowhere.
@@ -235,7 +237,7 @@ impl RoutedOrder {
         }
     }
 
-    /// Adds what comes after `a` in all of several cases, one of which holds for every routing.
+    /// Adds the common successors of `a` over several cases, one of which holds for every routing.
     fn one_of(
         &mut self,
         search: &mut Search<'_, '_>,
@@ -257,7 +259,7 @@ impl RoutedOrder {
         more.add(&common.unwrap_or_default());
     }
 
-    /// What the edges of a value lead to from `a` and what comes after it, beyond that.
+    /// Returns what the edges of a value reach from `a` and its successors, beyond those.
     fn reached(&mut self, search: &mut Search<'_, '_>, after: &Tasks, given: Given) -> Tasks {
         let mut reached = Tasks::new();
         let mut known = Tasks::new();
@@ -302,7 +304,7 @@ impl RoutedOrder {
         targets
     }
 
-    /// What comes after a task in the least program.
+    /// Returns the successors of a task in the least program.
     fn successors(&mut self, search: &mut Search<'_, '_>, a: u32) -> &Tasks {
         let (tasks, words) = (self.tasks, self.words());
         if !self.successors.contains_key(&a) {

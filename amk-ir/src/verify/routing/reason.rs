@@ -1,4 +1,4 @@
-//! What is wrong with a table, and with what depends on one.
+//! Reasons to refuse a table or its uses.
 
 use crate::verify::Site;
 use crate::{TableId, TaskId};
@@ -19,7 +19,7 @@ pub struct Given {
 pub enum NoTable {
     /// There is no such buffer.
     Missing,
-    /// Its buffer is no activation that is exchanged by counters and has memory of its own.
+    /// Its buffer is not an activation with separate memory that counters synchronise.
     Buffer,
     /// Its elements are neither u32 nor f32.
     Type,
@@ -34,7 +34,8 @@ pub enum NoTable {
         /// The other table.
         other: TableId,
     },
-    /// A write to a part of a row, of splits to a part of the table; or one that moves with the position.
+    /// A write to a part of a row, of splits to a part of the table; or one that moves with the
+    /// position.
     Part {
         /// The write.
         site: Site,
@@ -58,14 +59,15 @@ pub enum NoTile {
         /// How many there are.
         count: u32,
     },
-    /// The first dimension of the buffer is not as long as the table says.
+    /// The first dimension of the buffer differs from the table's length.
     Rows {
         /// Rows, or values of the table.
         expected: u32,
         /// As it is.
         found: u32,
     },
-    /// The kind of the buffer, packets, or a place in the arena: what a table decides is known to no one before.
+    /// The kind of the buffer, packets, or a place in the arena: what a table decides is known to
+    /// no one before.
     Buffer,
     /// The buffer has too many dimensions to follow.
     Rank,
@@ -102,7 +104,7 @@ pub enum Uncounted {
         /// The entry.
         entry: u32,
     },
-    /// An entry that is signalled twice: a wait may be over before what it waits for has come.
+    /// An entry that is signalled twice: a wait may be over before its entry's work is done.
     Twice {
         /// The entry.
         entry: u32,
@@ -111,7 +113,7 @@ pub enum Uncounted {
         /// Another, or the same.
         second: TaskId,
     },
-    /// A signal that no table decides beside those that one does.
+    /// A signal that no table decides, mixed with signals that a table decides.
     Fixed {
         /// The task.
         task: TaskId,

@@ -1,12 +1,14 @@
-//! Two programs without tables that stand in for those of all routings, and the way back from them.
+//! Two programs without tables that stand in for all routings, and the translation back.
 //!
-//! *Least* has no routed waits and signals: what is ordered in it is so for every routing. A buffer whose rows are sorted by
-//! routes gets the dimensions `[entries, values]` in the place of its rows: element `(n, v)` is the row of entry `n` where that
-//! says `v`. Each of them is a row for some routing, and two tiles share an element exactly if they share a row for some
-//! routing. Rows between splits get one dimension, the groups.
+//! *Least* has no routed waits and signals: what is ordered in it is so for every routing. A buffer
+//! whose rows are sorted by routes gets the dimensions `[entries, values]` in the place of its
+//! rows: element `(n, v)` is the row of entry `n` where that says `v`. Each of them is a row for
+//! some routing, and two tiles share an element exactly if they share a row for some routing. Rows
+//! between splits get one dimension, the groups.
 //!
-//! *Most* has the waits of all routings at once: each entry signals all values, and who waits for an entry's element waits for
-//! all. If all its tasks run, those of every routing do, since waits are monotone.
+//! *Most* has the waits of all routings at once: each entry signals all values, and who waits for
+//! an entry's element waits for all. If all its tasks run, so do the tasks of every routing, since
+//! waits are monotone.
 
 use crate::verify::{Given, Party, Violation};
 use crate::{
@@ -66,9 +68,10 @@ fn region(operand: &Operand, dims: &[u32]) -> Region {
     Region::new(&intervals).unwrap_or(operand.region)
 }
 
-/// The program with the waits of all routings, from the one with the least order; `None` where they are too many.
+/// The program with the waits of all routings, from the one with the least order; `None` where they
+/// are too many.
 ///
-/// Elements that entries signal all get the same signals, so the first stands for them.
+/// All elements that entries signal get the same signals, so the first represents them.
 pub(super) fn most(program: &Program, least: &Program) -> Option<Program> {
     const MOST_WAITS: usize = 1 << 22;
     let mut signalling: BTreeMap<EventId, u32> = BTreeMap::new();
@@ -121,7 +124,7 @@ fn events(signals: &[RoutedSignal]) -> impl Iterator<Item = EventId> {
     events.into_iter()
 }
 
-/// Violations of the program with the least order as those of the program itself.
+/// Translates violations of the least program to the program itself.
 pub(super) fn restore(program: &Program, violations: &mut [Violation]) {
     let tiled = tiled(program);
     let given = |buffer: u32, elements: &mut Vec<(u64, u64)>| {

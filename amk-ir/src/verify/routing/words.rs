@@ -37,11 +37,11 @@ fn table(id: TableId, why: NoTable, names: Names<'_>) -> Words {
     let (defect, note, help) = match why {
         NoTable::Missing => ("has no buffer", String::new(), "declare its buffer".into()),
         NoTable::Buffer => (
-            "is not in an activation of its own",
+            "is not in a separate activation",
             "a table is written in each step, and its readers wait for a counter".into(),
             "use an `activation` without packets and without a place".into(),
         ),
-        NoTable::Type => ("has elements that are no numbers", String::new(), "use `u32`, or whole `f32`".into()),
+        NoTable::Type => ("has elements that are not numbers", String::new(), "use `u32`, or whole `f32`".into()),
         NoTable::Shape => (
             "has a shape that its contract does not allow",
             match holds {

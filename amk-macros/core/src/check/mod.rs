@@ -13,7 +13,7 @@ use proc_macro2::TokenStream;
 use quote::ToTokens;
 use std::collections::HashSet;
 
-/// Fills in the shapes and reports what is wrong with the graph or with the program of an instance.
+/// Fills in the shapes, and reports defects of the graph and of the instances' programs.
 pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, diagnostics: &mut Diagnostics) {
     for error in shapes::check(&mut lowered.graph) {
         diagnostics.push(Diagnostic::of(&error, tokens_of(&error, attribute, None, lowered)));
@@ -21,14 +21,14 @@ pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, 
     if !diagnostics.is_empty() {
         return;
     }
-    // What is wrong with several instances is said of the first.
-    let mut said = HashSet::new();
+    // A defect of several instances is reported for the first.
+    let mut reported = HashSet::new();
     for argument in &attribute.instances {
         let note = format!("in instance `{}` ({})", argument.name, describe(&argument.instance.dims, &attribute.dims));
         match lower(&lowered.graph, &argument.instance) {
             Err(errors) => {
                 for error in errors {
-                    if said.insert((error.code.to_owned(), error.site, error.headline.clone())) {
+                    if reported.insert((error.code.to_owned(), error.site, error.headline.clone())) {
                         let tokens = tokens_of(&error, attribute, Some(argument), lowered);
                         diagnostics.push(Diagnostic::of(&error, tokens).note(&note));
                     }
@@ -39,8 +39,8 @@ pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, 
     }
 }
 
-/// The user's tokens that a finding is about: an assignment, an argument, a signal or wait, a call, a clause of the schedule, or
-/// the instance.
+/// The user's tokens that a finding is about: an assignment, an argument, a signal or wait, a call,
+/// a clause of the schedule, or the instance.
 fn tokens_of(
     error: &GraphError,
     attribute: &KernelAttribute,

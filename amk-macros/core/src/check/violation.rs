@@ -1,7 +1,7 @@
 //! Violations of the verifier at the user's calls.
 //!
-//! The verifier speaks of tasks; a call has many. What it finds between two calls is said once, at the later call, for the
-//! first pair of tasks.
+//! Maps violations to calls. The verifier reports tasks, and a call has many: a violation between
+//! two calls is reported once, at the later call, for the first pair of tasks.
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::lower::{LoweredFunction, Site};
@@ -11,7 +11,8 @@ use amk_ir::{TaskId, Wait};
 use proc_macro2::TokenStream;
 use std::collections::HashMap;
 
-/// Reports what the verifier finds in an instance's program. `elsewhere` is pointed at where it is about no call.
+/// Reports the verifier's findings on an instance's program. `elsewhere` is the location of
+/// findings about no call.
 pub(super) fn check(
     lowered: &Lowered,
     function: &LoweredFunction,
@@ -58,7 +59,7 @@ fn wait(violation: &Violation) -> Option<Wait> {
     }
 }
 
-/// What mends a call whose waits are written by hand: the derived ones would do.
+/// Returns help for a call whose waits are written by hand: the derived ones would do.
 fn help(violation: &Violation, site: &Site) -> Option<String> {
     let unordered = match violation {
         Violation::Deadlock { .. } | Violation::TicketOrder { .. } => true,
@@ -74,7 +75,7 @@ fn attribute<'f>(site: &'f Site, wait: Wait, lowered: &Lowered) -> Option<&'f To
     site.events.iter().find(|written| written.wait && written.name == event.name).map(|written| &written.tokens)
 }
 
-/// What a violation is about, as far as the source can tell it apart.
+/// The source location of a violation, as precisely as the source can distinguish it.
 #[derive(PartialEq, Eq, Hash)]
 struct Place {
     code: Code,
@@ -85,7 +86,7 @@ struct Place {
 impl Place {
     fn of(violation: &Violation, lowered: &Lowered) -> Self {
         let mut tasks = violation.parties();
-        // Who waits comes first already; of two accesses the later one is what is to be mended.
+        // The waiting call comes first already; of two accesses the later one is to be fixed.
         if !matches!(violation, Violation::Deadlock { .. } | Violation::TicketOrder { .. } | Violation::Early { .. }) {
             tasks.reverse();
         }
@@ -103,7 +104,7 @@ fn site(task: TaskId, lowered: &Lowered) -> Option<u32> {
 /// The verifier's words, and how many more there are of the same calls.
 fn diagnostic(violation: &Violation, lowered: &Lowered, tokens: TokenStream, count: usize, note: &str) -> Diagnostic {
     let mut message = violation.message(&lowered.program);
-    // The attribute's spelling, not that of the text format.
+    // The attribute's spelling, not the text format's.
     message.help = message.help.replace("`steps barrier`", "`steps = barrier`");
     let more = (count > 1).then(|| format!("and {} more between tiles of the same calls", count - 1));
     let notes = message.notes.into_iter().chain(more).chain([note.to_owned()]);

@@ -1,5 +1,6 @@
-//! Whether every path that a body names has a companion. rustc only says `cannot find macro` where there is none, so a
-//! constant beside the chain says what is wrong: each companion that is there sets its own.
+//! Checks that every path named in a body has a companion. Without one, rustc only reports
+//! `cannot find macro`, so each companion sets a constant and the expansion reports the ones that
+//! stay unset.
 
 use crate::chain::{key, macro_path};
 use crate::diag::Diagnostic;

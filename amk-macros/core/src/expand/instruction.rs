@@ -1,4 +1,4 @@
-//! `#[instruction]`: the function as it stands, its companion, and its registration.
+//! `#[instruction]`: the unchanged function, its companion, and its registration.
 
 use crate::companion::{RecordKind, companion};
 use crate::diag::{Diagnostic, Diagnostics};

@@ -1,5 +1,5 @@
-//! `#[megakernel]`: the function as it stands, and in a second stage, after a chain through the records of all it names, its
-//! graph as a `static`.
+//! `#[megakernel]`: the unchanged function, and in a second stage, after a chain through the
+//! records of all it names, its graph as a `static`.
 
 use crate::chain::{self, End, key};
 use crate::check::check;
@@ -19,7 +19,8 @@ use syn::parse::{Parse, ParseStream};
 use syn::visit_mut::VisitMut;
 use syn::{ItemFn, Path};
 
-/// Emits the function, without the attributes that Rust does not know, and the chain to the second stage.
+/// Emits the function, without the attributes that Rust does not know, and the chain to the second
+/// stage.
 pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut diagnostics = Diagnostics::default();
     let function: ItemFn = match syn::parse2(item.clone()) {
@@ -42,7 +43,8 @@ pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStr
         let errors = diagnostics.into_tokens();
         return quote!(#plain #errors);
     }
-    // Only the path of the crate is needed here; what else is wrong with the attribute the second stage says.
+    // Only the path of the crate is needed here; the second stage reports other errors of the
+    // attribute.
     let named = syn::parse2::<CrateArgument>(attribute.clone()).map(|argument| argument.0);
     let krate = named.unwrap_or_else(|_| syn::parse_quote!(::amk));
     let asked = asked(&types, &functions);
@@ -85,7 +87,8 @@ pub(crate) fn second_stage(input: TokenStream) -> TokenStream {
     }
 }
 
-/// What the first stage sends along the chain: the attribute's arguments in brackets, and the function.
+/// The payload that the first stage sends along the chain: the attribute's arguments in brackets,
+/// and the function.
 struct Payload {
     attribute: TokenStream,
     function: ItemFn,
@@ -114,7 +117,8 @@ fn emit(function: &ItemFn, attribute: &KernelAttribute, lowered: &LoweredFunctio
     }
 }
 
-/// The dims that the body uses are constants to the eager function: they must be what the instances say.
+/// The dims that the body uses are constants in the eager function: they must equal the instances'
+/// values.
 fn constants(attribute: &KernelAttribute, lowered: &LoweredFunction) -> TokenStream {
     let mut checks = TokenStream::new();
     for (name, constant) in &lowered.used_dims {

@@ -1,4 +1,5 @@
-//! `#[derive(WeightLayout)]`: the trait's implementation and the companion, after a chain through the structs in the struct.
+//! `#[derive(WeightLayout)]`: the trait's implementation and the companion, after a chain through
+//! the structs in the struct.
 
 use crate::chain::{self, End, Record, key};
 use crate::companion::{RecordKind, companion};
@@ -14,7 +15,8 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{DeriveInput, LitInt, LitStr, Path};
 
-/// Fields of a layout with those of the layouts in it, each of which is there as often as a field has it.
+/// Limit on the fields of a layout, nested layouts included, each counted as often as a field has
+/// it.
 const MOST_FIELDS: usize = 65_536;
 
 /// Expands the derive: at once, or after a chain through the records of the structs in the struct.
@@ -51,7 +53,7 @@ pub(crate) fn define(input: TokenStream) -> TokenStream {
     }
 }
 
-/// What the derive sends along the chain: where the struct is, and the struct.
+/// The payload that the derive sends along the chain: the location of the struct, and the struct.
 struct Declared {
     origin: Origin,
     input: DeriveInput,
@@ -98,7 +100,7 @@ pub(crate) fn layout(
     let fields = count(&layout);
     if fields > MOST_FIELDS {
         let headline =
-            format!("`{}` has {fields} fields with those of the structs in it, over {MOST_FIELDS}", layout.name);
+            format!("`{}` has {fields} fields including nested structs, over the limit of {MOST_FIELDS}", layout.name);
         let help = "hold structs of one type in a `Vec`, with `#[list(LENGTH)]`";
         diagnostics.push(Diagnostic::new("AMK0909", &input.ident, headline, help));
         return None;
@@ -121,7 +123,7 @@ fn record_of(field: &LayoutField, records: &BTreeMap<String, Record>, diagnostic
         Some(Record::Layout(layout)) => Some(layout.clone()),
         Some(Record::Error) | None => None,
         Some(Record::Instruction(_) | Record::Input(_)) => {
-            let headline = format!("`{}` is no struct with `#[derive(WeightLayout)]`", key(path));
+            let headline = format!("`{}` is not a struct with `#[derive(WeightLayout)]`", key(path));
             diagnostics.push(Diagnostic::new(
                 "AMK0908",
                 path,

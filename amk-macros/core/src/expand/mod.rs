@@ -1,4 +1,4 @@
-//! From what was parsed to tokens. The files mirror those of `parse`.
+//! From parsed items to tokens. The files mirror those in `parse`.
 
 mod asked;
 pub(crate) mod instruction;

@@ -5,7 +5,8 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, Block, ExprForLoop, Meta, Pat, parse_quote};
 
-/// Takes the attributes out. Loop indices they name are named in their place, or Rust would call them unused.
+/// Takes the attributes out. Loop indices they name are named in their place, or Rust would call
+/// them unused.
 #[derive(Default)]
 pub(crate) struct Strip {
     /// The names that the loops around bind.

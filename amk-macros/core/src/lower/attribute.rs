@@ -1,15 +1,17 @@
-//! Attributes that no statement has read: Rust would act on them, or they would be lost, and the graph would not say so.
+//! Attributes that no statement has read: Rust would act on them or drop them, and the graph would
+//! not reflect them.
 
 use super::Lowering;
 use crate::parse::event::is_event;
 use syn::visit::Visit;
 use syn::{Attribute, ItemFn};
 
-/// Attributes that leave the function what it is.
+/// Attributes that do not change the function.
 const HARMLESS: [&str; 6] = ["allow", "expect", "warn", "deny", "doc", "rustfmt"];
 
 impl Lowering<'_> {
-    /// Reports the attributes of the parameters and of the body that are neither harmless nor a read signal or wait.
+    /// Reports the attributes of the parameters and of the body that are neither harmless nor a
+    /// read signal or wait.
     pub(super) fn unread_attributes(&mut self, function: &ItemFn) {
         // Where something else was reported, attributes may be unread because of it.
         let clean = self.diagnostics.is_empty();

@@ -43,16 +43,16 @@ impl Lowering<'_> {
         item
     }
 
-    /// What the called path is here.
+    /// Returns the item that the called path names here.
     fn callee(&self, callee: &ExprPath) -> Callee {
         let variable = |name: &str| self.scopes.iter().any(|scope| scope.contains_key(name));
         Callee::of(&callee.path, &self.function, variable)
     }
 
-    /// Reports the call of what has no signature.
+    /// Reports a call of an item without a signature.
     fn uncallable(&mut self, kind: Callee, callee: &ExprPath) -> Item {
         if kind == Callee::Variable && matches!(self.name(callee), Item::Unknown) {
-            // What it was bound to was reported.
+            // The defect of its initialiser has been reported.
             return Item::Unknown;
         }
         self.diagnostics.push(refuse::callee(kind, &callee.path));
@@ -68,7 +68,7 @@ impl Lowering<'_> {
             Item::Pos => Some(Arg::Pos),
             Item::Unknown => None,
             other => {
-                let headline = format!("{} is no argument of an instruction", other.what());
+                let headline = format!("{} is not an argument of an instruction", other.what());
                 self.report("AMK0918", arg, headline, "pass tensors, fields, numbers or `pos`, one by one");
                 None
             }
@@ -90,7 +90,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// The value that goes to `dest`; `name` is that of a value of its own.
+    /// The value for `dest`; `name` is the name of a new value.
     pub(super) fn target(&mut self, dest: &Dest, name: &str, dtype: DType) -> ValueId {
         match dest {
             Dest::Value(value) => *value,
@@ -100,7 +100,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The number of the signature. A path is a crate and a name, so two instructions of a crate may have the same.
+    /// The number of the signature. A path is a crate and a name, so two instructions of a crate
+    /// may have the same.
     fn signature(&mut self, callee: &ExprPath, signature: &Signature) -> Option<u32> {
         let Some(at) = self.signatures.iter().position(|known| known.path == signature.path) else {
             self.signatures.push(signature.clone());

@@ -42,7 +42,7 @@ impl Lowering<'_> {
                 self.report(
                     "AMK0914",
                     other,
-                    "a condition that is no flag: what runs is decided when the graph is lowered",
+                    "a condition that is not a flag: branches are resolved when the graph is lowered",
                     help,
                 );
                 return None;

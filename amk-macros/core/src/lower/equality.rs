@@ -1,4 +1,5 @@
-//! `where(KV == KV_HEADS * HEAD_DIM)`: the graph has the right side wherever the function's types have the left.
+//! `where(KV == KV_HEADS * HEAD_DIM)`: the graph has the right side wherever the function's types
+//! have the left.
 
 use crate::parse::fact::Equality;
 use amk_ir::expr::Expr;

@@ -22,7 +22,8 @@ impl Lowering<'_> {
                 self.nodes.append(&mut nodes);
                 item
             }
-            // A reference is a copy of the variable: while it lives the variable is not assigned, but its own may be.
+            // A reference is a copy of the variable: while it lives the variable is not assigned,
+            // but its own may be.
             Expr::Reference(inner) => self.expression(&inner.expr, dest),
             other => {
                 let item = self.read(other);
@@ -31,7 +32,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// An expression that reads what is there already.
+    /// An expression that reads an existing value.
     fn read(&mut self, expr: &Expr) -> Item {
         match expr {
             Expr::Path(path) => self.name(path),
@@ -45,7 +46,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Puts what already has a place where it should go.
+    /// Moves a value that already has a place to its destination.
     fn deliver(&mut self, expr: &Expr, item: Item, dest: &Dest) -> Item {
         match (item, dest) {
             (Item::Value(from), Dest::Named(_) | Dest::Value(_) | Dest::Join(_)) => {
@@ -77,20 +78,21 @@ impl Lowering<'_> {
         }
         let dests = match (self.elements(dest, tuple.elems.len()), dest) {
             (Some(dests), _) => dests,
-            // What is moved into the tuple stays what it is, also when its variable is assigned again.
+            // A value moved into the tuple keeps its value, even if its variable is assigned again.
             (None, Dest::Named(name)) => (0..tuple.elems.len()).map(|at| Dest::Named(format!("{name}.{at}"))).collect(),
             (None, _) => self.one_by_one(&tuple.elems),
         };
         Item::Tuple(tuple.elems.iter().zip(&dests).map(|(element, dest)| self.expression(element, dest)).collect())
     }
 
-    /// Where values go that are computed one after the other: one before an assignment keeps what it was.
+    /// Destinations of values that are computed one after the other: a value read before an
+    /// assignment keeps its old contents.
     pub(super) fn one_by_one(&self, exprs: &Punctuated<Expr, Token![,]>) -> Vec<Dest> {
         let last = exprs.iter().rposition(assigns).unwrap_or(0);
         (0..exprs.len()).map(|at| if at < last { Dest::Named("kept".to_owned()) } else { Dest::Temp }).collect()
     }
 
-    /// What a name means: a variable, or a declared dim.
+    /// Resolves a name: a variable, or a declared dim.
     pub(super) fn name(&mut self, path: &ExprPath) -> Item {
         let Some(ident) = path.path.get_ident().filter(|_| path.qself.is_none()) else {
             let help = "declare the dim in `dims(..)` and import its constant under that name";
@@ -108,7 +110,7 @@ impl Lowering<'_> {
             let names: Vec<&str> = self.scopes.iter().flat_map(|scope| scope.keys().map(String::as_str)).collect();
             let help = crate::names::nearest(&name, names)
                 .map_or_else(|| format!("bind it first: `let {name} = ..;`"), |near| format!("did you mean `{near}`?"));
-            return self.report("AMK0915", path, format!("`{name}` is no variable of this function"), help);
+            return self.report("AMK0915", path, format!("`{name}` is not a variable of this function"), help);
         }
         let headline = format!("`{name}` is a constant, whose value the macro cannot see");
         self.report("AMK0915", path, headline, format!("add `{name}` to `dims(..)`, and its value to each instance"))

@@ -1,4 +1,4 @@
-//! The fields that instances give values to: flags and numbers of the parameters' layouts.
+//! The fields that instances set: flags and numbers of the parameters' layouts.
 
 use super::Lowering;
 use crate::diag::Diagnostic;
@@ -57,7 +57,7 @@ fn root<'p>(field: &InstanceField, params: &'p [KernelParam]) -> Result<&'p Layo
     let name = field.root.unraw().to_string();
     layouts.clone().find(|(known, _)| *known == name).map(|(_, layout)| layout).ok_or_else(|| {
         let help = suggestion(&name, layouts.map(|(known, _)| known));
-        Diagnostic::new("AMK0931", &field.root, format!("`{name}` is no parameter with a layout"), help)
+        Diagnostic::new("AMK0931", &field.root, format!("`{name}` is not a parameter with a layout"), help)
     })
 }
 
@@ -85,7 +85,7 @@ fn inner<'l>(field: &'l Field, step: &Step, instance: &Instance) -> Result<Optio
         (FieldKind::List { .. }, None) => {
             Err(wrong(step, format!("`{name}` is a `Vec`"), format!("say which element: `{name}[0]`")))
         }
-        (_, Some(_)) => Err(wrong(step, format!("`{name}` is no `Vec`"), format!("write `{name}`"))),
+        (_, Some(_)) => Err(wrong(step, format!("`{name}` is not a `Vec`"), format!("write `{name}`"))),
         (FieldKind::Struct(layout), None) => Ok(Some(layout)),
         (_, None) => Ok(None),
     }

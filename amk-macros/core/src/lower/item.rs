@@ -1,10 +1,10 @@
-//! What an expression of the body is, and where its value goes.
+//! The kinds of expressions in a body, and the destinations of their values.
 
 use amk_ir::ValueId;
 use amk_ir::expr::Expr;
 use amk_ir::layout::{FieldPath, Layout};
 
-/// What an expression is.
+/// The kinds of expressions.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Item {
     /// A tensor or token of this step.
@@ -32,7 +32,7 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// What it is, for messages.
+    /// Returns its kind, for messages.
     pub(super) const fn what(&self) -> &'static str {
         match self {
             Self::Value(_) => "a tensor of this step",
@@ -53,7 +53,7 @@ impl Item {
 /// Where the value of an expression goes.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Dest {
-    /// Into a value of its own, named after the op.
+    /// Into a new value, named after the op.
     Temp,
     /// Into a new value of this name.
     Named(String),
@@ -63,6 +63,6 @@ pub(super) enum Dest {
     Tuple(Vec<Self>),
     /// Where the other branch of an `if` puts its own: a number in `Lowering::joins`.
     Join(usize),
-    /// Nowhere: the expression stands as a statement.
+    /// Nowhere: the expression is a statement.
     Nothing,
 }

@@ -9,7 +9,7 @@ use amk_ir::graph::Node;
 use amk_ir::layout::{FieldPath, Layout};
 use syn::{Expr, ExprForLoop, ExprMethodCall, ExprRange, Lit, Pat, RangeLimits};
 
-/// What a loop runs over.
+/// The domain of a loop.
 enum Iteration {
     /// `0..extent`
     Range(Size),
@@ -45,7 +45,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What the head of a loop runs over; `None` where it was reported.
+    /// Returns the domain in the head of a loop; `None` where it was reported.
     fn iteration(&mut self, head: &Expr) -> Option<Iteration> {
         match head {
             Expr::Paren(inner) => self.iteration(&inner.expr),
@@ -116,7 +116,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A name for the loop's index that no loop around it, no dim and no tile number has: the user's where there is one.
+    /// A name for the loop's index that no loop around it, no dim and no tile number has: the
+    /// user's where there is one.
     fn fresh_index(&self, pattern: &Pat, iteration: Option<&Iteration>) -> String {
         let wanted = iteration.and_then(|iteration| index_name(pattern, iteration)).unwrap_or_else(|| "l".to_owned());
         let taken = |name: &String| {
@@ -172,7 +173,7 @@ fn has_tile_number(record: &Record, name: &str) -> bool {
     matches!(record, Record::Instruction(signature) if signature.grid.iter().any(|grid| grid.var == name))
 }
 
-/// The name that the user gives the index.
+/// The user's name for the index.
 fn index_name(pattern: &Pat, iteration: &Iteration) -> Option<String> {
     match (pattern, iteration) {
         (Pat::Paren(inner), _) => index_name(&inner.pat, iteration),

@@ -1,10 +1,11 @@
-//! What an `if` gives: both branches write the same values. The first that writes tells whether there is one or a tuple.
+//! The result of an `if`: both branches write the same values. The first branch that writes decides
+//! between one value and a tuple.
 
 use super::Lowering;
 use super::item::{Dest, Item};
 use amk_ir::{DType, ValueId};
 
-/// What the branches of an `if` write.
+/// The destination of an `if`'s branches.
 pub(super) enum Join {
     /// Not written yet: the name it is to have.
     Open(String),
@@ -15,7 +16,7 @@ pub(super) enum Join {
 }
 
 impl Lowering<'_> {
-    /// Where the branches of an `if` put what goes to `dest`.
+    /// The branches' destination within `dest`.
     pub(super) fn shared(&mut self, dest: &Dest) -> Dest {
         match dest {
             Dest::Named(name) => self.open(name.clone()),
@@ -44,7 +45,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Where the elements of a tuple go, if `dest` says so.
+    /// The destinations of a tuple's elements, if `dest` has them.
     pub(super) fn elements(&mut self, dest: &Dest, count: usize) -> Option<Vec<Dest>> {
         match dest {
             Dest::Tuple(dests) if dests.len() == count => Some(dests.clone()),
@@ -66,7 +67,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What an `if` is whose branches wrote to `dest`.
+    /// The item of an `if` whose branches wrote to `dest`.
     pub(super) fn joined(&self, dest: &Dest) -> Item {
         match dest {
             Dest::Value(value) => Item::Value(*value),

@@ -1,7 +1,8 @@
 //! From the body of an annotated function to a graph.
 //!
-//! The body is read as Rust reads it: names by scope, arguments before calls, assignments in order. What has no meaning in a
-//! graph is refused at its tokens. After an error lowering goes on with [`Item::Unknown`], which is never reported again.
+//! The body is read as Rust reads it: names by scope, arguments before calls, assignments in order.
+//! Constructs without a meaning in a graph are refused at their tokens. After an error lowering
+//! goes on with [`Item::Unknown`], which is never reported again.
 
 mod attribute;
 mod call;
@@ -34,7 +35,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use syn::ext::IdentExt;
 use syn::{Attribute, ItemFn, ReturnType};
 
-/// The tokens of a call, or of an assignment of what is there already.
+/// The tokens of a call, or of an assignment to an existing variable.
 pub(crate) struct Site {
     /// The path that is called, or the value that is assigned.
     pub(crate) callee: TokenStream,
@@ -62,7 +63,8 @@ pub(crate) struct LoweredFunction {
     pub(crate) graph: Graph,
     /// The calls and assignments by [`amk_ir::graph::CallNode::site`].
     pub(crate) sites: Vec<Site>,
-    /// Dims that the body uses as values: they have to be constants in scope, for the function is also run as it stands.
+    /// Dims that the body uses as values: they have to be constants in scope, for the function also
+    /// runs unchanged.
     pub(crate) used_dims: BTreeMap<String, Ident>,
 }
 
@@ -117,10 +119,10 @@ struct Lowering<'a> {
     records: &'a BTreeMap<String, Record>,
     diagnostics: &'a mut Diagnostics,
     values: Vec<Value>,
-    /// What the `if`s give, by the numbers of [`Dest::Join`].
+    /// The results of the `if`s, by the numbers of [`Dest::Join`].
     joins: Vec<Join>,
     names: HashMap<String, u32>,
-    /// What the names mean, innermost scope last.
+    /// The items that names refer to, innermost scope last.
     scopes: Vec<HashMap<String, Item>>,
     /// The indices of the loops around, outermost first.
     indices: Vec<String>,
@@ -199,7 +201,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Runs `inner` with a scope of its own; the statements it makes are returned, not added.
+    /// Runs `inner` in a new scope and returns its statements instead of adding them.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> T) -> (Vec<Node>, T) {
         let outer = std::mem::take(&mut self.nodes);
         self.scopes.push(HashMap::new());

@@ -20,7 +20,7 @@ impl Lowering<'_> {
             if parameters.iter().all(|parameter| parameter.name != name) {
                 let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.to_string()).collect();
                 let headline =
-                    format!("`inputs(..)` names `{name}`, which is no parameter of `{}`", function.sig.ident);
+                    format!("`inputs(..)` names `{name}`, which is not a parameter of `{}`", function.sig.ident);
                 self.report("AMK0921", name, headline, suggestion(&name.to_string(), names.iter().map(String::as_str)));
             }
         }

@@ -1,4 +1,4 @@
-//! What a graph does not have, and what to write instead.
+//! Rust constructs that a graph lacks, and their replacements.
 
 use crate::chain::key;
 use crate::diag::Diagnostic;
@@ -15,7 +15,7 @@ pub(super) fn expression(expr: &Expr) -> (&'static str, String, String) {
         Expr::ForLoop(_) => ("AMK0910", "a `for` loop has no value to use here", "write the loop as a statement"),
         Expr::Match(_) => (
             "AMK0910",
-            "a graph has no `match`: what runs is decided by flags",
+            "a graph has no `match`: flags decide which calls run",
             "write `if w.flag { .. } else { .. }` on a `#[flag]`",
         ),
         Expr::Return(_) => (
@@ -30,7 +30,7 @@ pub(super) fn expression(expr: &Expr) -> (&'static str, String, String) {
         ),
         Expr::Let(_) => (
             "AMK0914",
-            "a graph has no `if let`: what runs is decided by flags",
+            "a graph has no `if let`: flags decide which calls run",
             "write `if w.flag { .. } else { .. }` on a `#[flag]`",
         ),
         Expr::Block(_) => ("AMK0910", "a labelled block has no use without `break`", "remove the label"),
@@ -95,7 +95,7 @@ pub(super) fn item(item: &Item) -> (String, String) {
     (what.to_owned(), help.to_owned())
 }
 
-/// The call of what tokens alone tell from an instruction.
+/// Reports a call whose tokens alone show that it is not an instruction's.
 pub(super) fn callee(kind: Callee, path: &Path) -> Diagnostic {
     let name = key(path);
     let (headline, help) = match kind {
@@ -113,7 +113,7 @@ pub(super) fn callee(kind: Callee, path: &Path) -> Diagnostic {
         ),
         Callee::Associated => (
             format!("`{name}` is a function of a type, which cannot be an instruction"),
-            "write a function of its own with `#[instruction(..)]`, and call that",
+            "write a separate function with `#[instruction(..)]` and call it",
         ),
         Callee::Function => return not_an_instruction(path),
     };
@@ -124,7 +124,7 @@ pub(super) fn callee(kind: Callee, path: &Path) -> Diagnostic {
 pub(super) fn macro_call(call: &Macro) -> (String, String) {
     let name = crate::chain::key(&call.path);
     let headline = format!("the graph cannot see what the macro `{name}!` does");
-    (headline, "remove it; to look at values call the function eagerly in a test".to_owned())
+    (headline, "remove it; to inspect values, call the function eagerly in a test".to_owned())
 }
 
 fn is_compound(op: &BinOp) -> bool {

@@ -9,7 +9,7 @@ use quote::quote;
 use syn::{Attribute, Block, Expr, Local, Pat, Stmt};
 
 impl Lowering<'_> {
-    /// The statements of a block, in the scope that is open; what its tail is.
+    /// Lowers the statements of a block in the open scope; returns its tail.
     pub(super) fn block(&mut self, block: &Block, dest: &Dest) -> Item {
         let mut tail = Item::Unit;
         for (at, statement) in block.stmts.iter().enumerate() {
@@ -67,7 +67,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Gives the names of a pattern their meaning.
+    /// Binds the names of a pattern.
     pub(super) fn bind(&mut self, pattern: &Pat, item: Item) {
         match (pattern, item) {
             (Pat::Ident(ident), item) => self.bind_name(&ident.ident, item),
@@ -149,7 +149,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The attributes of a statement: signals and waits of its op, the last of the calls from site `before` on.
+    /// The attributes of a statement: signals and waits of its op, the last of the calls from site
+    /// `before` on.
     fn attributes(&mut self, attributes: &[Attribute], expr: &Expr, before: usize) {
         for attribute in attributes.iter().filter(|attribute| event::is_event(attribute)) {
             self.read.insert(std::ptr::from_ref(attribute));
@@ -187,13 +188,14 @@ impl Lowering<'_> {
             }
             _ if self.diagnostics.is_empty() => {
                 let help = "put it on the statement of one op: `#[signal(e[n])] let y = linear(&x, &w.up);`";
-                self.report("AMK0934", found.tokens, "this statement is no call of an op", help);
+                self.report("AMK0934", found.tokens, "this statement is not a call of an op", help);
             }
             _ => {}
         }
     }
 
-    /// The expression with the loop indices that the names in it mean; other names are tile numbers and dims.
+    /// The expression with the loop indices that the names in it mean; other names are tile numbers
+    /// and dims.
     fn with_indices(&self, size: &amk_ir::expr::Expr) -> amk_ir::expr::Expr {
         size.substitute(&|name| match self.scopes.iter().rev().find_map(|scope| scope.get(name)) {
             Some(Item::Int(index)) => Some(index.clone()),

@@ -14,11 +14,11 @@ use syn::{LitStr, Path, Token};
 pub(crate) struct Setting {
     /// The key.
     pub(crate) key: Ident,
-    /// What stands after it.
+    /// The value.
     pub(crate) value: SettingValue,
 }
 
-/// What stands after the key of a [`Setting`].
+/// The values of a [`Setting`].
 #[derive(Debug)]
 pub(crate) enum SettingValue {
     /// `key = tokens`

@@ -1,4 +1,4 @@
-//! The functions that a body calls, as far as tokens tell what they are.
+//! The functions that a body calls, as far as tokens identify them.
 
 use crate::chain::{callee, key};
 use crate::diag::Diagnostic;
@@ -7,10 +7,10 @@ use syn::ext::IdentExt;
 use syn::visit::{self, Visit};
 use syn::{Block, Expr, ExprCall, ExprForLoop, ItemFn, Local, Pat, Path};
 
-/// What a called path is, by its tokens alone.
+/// A called path, classified by its tokens alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Callee {
-    /// Perhaps an instruction: its companion says.
+    /// Possibly an instruction: its companion decides.
     Function,
     /// A parameter or a variable: a closure.
     Variable,
@@ -23,7 +23,8 @@ pub(crate) enum Callee {
 }
 
 impl Callee {
-    /// The callee of this path in `function`; `variable` tells the names that are bound at the call.
+    /// The callee of this path in `function`; `variable` tells the names that are bound at the
+    /// call.
     pub(crate) fn of(path: &Path, function: &str, variable: impl Fn(&str) -> bool) -> Self {
         let upper = |ident: &syn::Ident| ident.unraw().to_string().starts_with(char::is_uppercase);
         if let Some(name) = path.get_ident() {
@@ -139,7 +140,7 @@ impl<'ast> Visit<'ast> for Calls {
         self.bound.truncate(around);
     }
 
-    // An item has a scope of its own, and is refused.
+    // A nested item has a separate scope, and is refused.
     fn visit_item(&mut self, _: &'ast syn::Item) {}
 }
 

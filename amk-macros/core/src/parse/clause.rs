@@ -4,12 +4,12 @@ use amk_ir::expr::{Expr, Op};
 use amk_ir::signature::{GridSig, Span, TileSig};
 use std::collections::HashSet;
 
-/// What a clause did not say: the byte offset in its text, and what was expected there.
+/// A syntax error in a clause: the byte offset in its text, and the expected syntax.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ClauseError {
     /// Byte offset.
     pub(crate) at: usize,
-    /// What is wrong there.
+    /// The expected syntax.
     pub(crate) message: String,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct ShapeClause {
     pub(crate) results: Vec<(String, Vec<Expr>)>,
 }
 
-/// What the shape clause says of a parameter.
+/// The shape clause's entry for a parameter.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Extents {
     /// `name: [K, N]`: a tensor.
@@ -38,9 +38,9 @@ pub(crate) enum Extents {
 pub(crate) struct TaskClause {
     /// The iteration variables.
     pub(crate) grid: Vec<GridSig>,
-    /// What is written, left of the arrow.
+    /// The regions written, left of the arrow.
     pub(crate) writes: Vec<(String, Vec<Span>)>,
-    /// What is read, right of the arrow.
+    /// The regions read, right of the arrow.
     pub(crate) reads: Vec<(String, Vec<Span>)>,
 }
 
@@ -256,7 +256,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Bytes of `text` before the first of `stops` outside parentheses; a word stops only as a whole word.
+/// Bytes of `text` before the first of `stops` outside parentheses; a word stops only as a whole
+/// word.
 fn extent(text: &str, stops: &[&str]) -> usize {
     let mut depth = 0usize;
     let in_word = |c: char| c.is_alphanumeric() || c == '_';

@@ -44,7 +44,7 @@ pub(crate) fn events(setting: &Setting, diagnostics: &mut Diagnostics) -> Vec<Ev
     }
 }
 
-/// What an attribute of a statement says.
+/// An event attribute of a statement.
 pub(crate) struct EventAttribute {
     /// The event tensor and the element of it.
     pub(crate) event: EventArgument,

@@ -1,4 +1,4 @@
-//! `where(Q % HEAD_DIM, KV == KV_HEADS * HEAD_DIM)`: what is declared of the dims.
+//! `where(Q % HEAD_DIM, KV == KV_HEADS * HEAD_DIM)`: declared facts about the dims.
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::parse::attribute::{Setting, up_to_comma};
@@ -17,7 +17,7 @@ const MOST_OF_EQUALITIES: usize = 4096;
 pub(crate) struct Equality {
     /// The dim.
     pub(crate) dim: String,
-    /// What it equals.
+    /// The expression that it equals.
     pub(crate) value: Expr,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn facts(setting: &Setting, dims: &[Ident], diagnostics: &mut Diagnos
     (multiples, equalities)
 }
 
-/// What each equality puts in may be put into by a later one: all together have to stay short.
+/// Later equalities substitute into earlier ones, so their combined length is bounded.
 fn short(equalities: &[Equality], setting: &Setting) -> Result<(), Diagnostic> {
     let long = equalities.iter().find(|first| {
         let put_in = |value: Expr, next: &Equality| {

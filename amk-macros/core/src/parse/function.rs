@@ -1,4 +1,4 @@
-//! What an annotated function may be, and its parameters.
+//! The forms and parameters allowed for an annotated function.
 
 use crate::diag::{Diagnostic, Diagnostics};
 use quote::ToTokens;
@@ -32,14 +32,15 @@ impl Parameter<'_> {
     }
 }
 
-/// Reports what a plain function has not: type and const parameters, `async`, `unsafe`, `extern`, variadics, `self`.
+/// Reports features that a plain function lacks: type and const parameters, `async`, `unsafe`,
+/// `extern`, variadics, `self`.
 pub(crate) fn check_form(function: &ItemFn, attribute: &str, diagnostics: &mut Diagnostics) {
     let signature = &function.sig;
     let mut refuse = |tokens: &dyn ToTokens, what: &str, help: &str| {
         let headline = format!("`{}` is {what}; `#[{attribute}]` takes a plain function", signature.ident);
         diagnostics.push(Diagnostic::new("AMK0901", tokens.to_token_stream(), headline, help));
     };
-    // A lifetime leaves the function what it is.
+    // A lifetime does not change the function.
     let mut sizes = signature.generics.params.iter().filter(|param| !matches!(param, GenericParam::Lifetime(_)));
     if let Some(parameter) = sizes.next() {
         refuse(parameter, "generic", "name the dims in the attribute and write the types out");
@@ -61,7 +62,7 @@ pub(crate) fn check_form(function: &ItemFn, attribute: &str, diagnostics: &mut D
     }
 }
 
-/// The parameters; those without a name or with a type that is no path are reported.
+/// The parameters; a parameter without a name, or whose type is not a path, is reported.
 pub(crate) fn parameters<'f>(function: &'f ItemFn, diagnostics: &mut Diagnostics) -> Option<Vec<Parameter<'f>>> {
     let mut all = Some(Vec::new());
     for input in &function.sig.inputs {
@@ -91,7 +92,7 @@ fn parameter(input: &FnArg) -> Result<Parameter<'_>, Diagnostic> {
     }
 }
 
-/// The types a function returns: none, one, or those of a tuple.
+/// The types a function returns: none, one, or a tuple's.
 pub(crate) fn result_types(output: &ReturnType) -> Vec<&Type> {
     match output {
         ReturnType::Default => Vec::new(),

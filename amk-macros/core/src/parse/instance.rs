@@ -1,4 +1,5 @@
-//! `instances(tiny(HIDDEN = 64, w.tied = true, schedule(..)))`: values for which the program is made and verified.
+//! `instances(tiny(HIDDEN = 64, w.tied = true, schedule(..)))`: values for which the program is
+//! made and verified.
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::{list, suggestion};
@@ -20,7 +21,7 @@ pub(crate) struct InstanceArgument {
     pub(crate) name: Ident,
     /// Its values.
     pub(crate) instance: Instance,
-    /// The fields that it gives values to, to check and to point at.
+    /// The fields that it sets, to check and to locate errors.
     pub(crate) fields: Vec<InstanceField>,
     /// Its schedule, to point at.
     pub(crate) schedule: Option<ScheduleArgument>,
@@ -171,7 +172,7 @@ impl InstanceArgument {
         let number = expr(value).ok().and_then(|expr| expr.eval(&known).ok());
         let number = number.and_then(|number| u32::try_from(number).ok()).filter(|number| *number > 0);
         let Some(number) = number else {
-            let headline = format!("`{name}` of instance `{}` is no positive number of 32 bits", self.name);
+            let headline = format!("`{name}` of instance `{}` is not a positive number of 32 bits", self.name);
             let help = "write a number, or an expression over dims that stand before it";
             return Err(Diagnostic::new("AMK0931", value, headline, help));
         };

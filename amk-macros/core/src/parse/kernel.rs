@@ -23,7 +23,7 @@ pub(crate) struct KernelAttribute {
     pub(crate) dims: Vec<Ident>,
     /// Declared multiples.
     pub(crate) multiples: Vec<(Expr, Expr)>,
-    /// Declared equalities: a dim and what it equals.
+    /// Declared equalities: a dim and its value.
     pub(crate) equalities: Vec<Equality>,
     /// The instances.
     pub(crate) instances: Vec<InstanceArgument>,
@@ -90,7 +90,7 @@ pub(crate) fn duplicates(names: &[Ident], what: &str, diagnostics: &mut Diagnost
     }
 }
 
-/// Reports the first name of the expression that is no declared dim.
+/// Reports the first name in the expression that is not a declared dim.
 pub(crate) fn known_dims(expr: &Expr, dims: &[Ident], tokens: &TokenStream) -> Result<(), Diagnostic> {
     let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
     let mut unknown = None;

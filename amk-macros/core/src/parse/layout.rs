@@ -1,4 +1,4 @@
-//! `#[derive(WeightLayout)]`: the fields of a struct and what their attributes say.
+//! `#[derive(WeightLayout)]`: the fields of a struct and their attributes.
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::list;
@@ -23,11 +23,11 @@ pub(crate) struct LayoutItem {
 pub(crate) struct LayoutField {
     /// The name.
     pub(crate) name: Ident,
-    /// What it is.
+    /// The kind of field.
     pub(crate) kind: LayoutFieldKind,
 }
 
-/// What a field is.
+/// The kinds of layout fields.
 pub(crate) enum LayoutFieldKind {
     /// `#[weight("source", or = "fallback", [A, B])]`
     Weight {

@@ -1,4 +1,4 @@
-//! From tokens to what they say. The files mirror those of `expand`.
+//! From tokens to parsed items. The files mirror those in `expand`.
 
 pub(crate) mod attribute;
 pub(crate) mod callee;

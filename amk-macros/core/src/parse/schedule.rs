@@ -15,7 +15,7 @@ const KEYS: [&str; 7] = ["workers", "tile", "queue", "steps", "assign", "fuse", 
 pub(crate) struct ScheduleArgument {
     /// The schedule.
     pub(crate) schedule: Schedule,
-    /// What it says of instructions, which must be called in the function.
+    /// The clauses about instructions, which must be called in the function.
     pub(crate) clauses: Vec<Clause>,
     /// The whole, to point at.
     pub(crate) tokens: TokenStream,
@@ -36,7 +36,7 @@ impl Clause {
     }
 }
 
-/// Reads a schedule; what is wrong is reported and left at its default.
+/// Parses a schedule; an invalid setting is reported and left at its default.
 pub(crate) fn parse(setting: &Setting, diagnostics: &mut Diagnostics) -> ScheduleArgument {
     let mut argument = ScheduleArgument { tokens: setting.key.to_token_stream(), ..ScheduleArgument::default() };
     let Some(tokens) = diagnostics.keep(setting.list("schedule(workers = 8)")) else { return argument };
@@ -141,7 +141,7 @@ fn choice<T: Copy>(setting: &Setting, choices: &[(&str, T)]) -> Result<T, Diagno
     let word: TokenStream = setting.value(&format!("{} = {}", setting.key, choices[0].0))?;
     let text = word.to_string();
     choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice).ok_or_else(|| {
-        let headline = format!("`{text}` is no choice of `{}`", setting.key);
+        let headline = format!("`{text}` is not a valid value of `{}`", setting.key);
         let help = format!("use one of {}", list(choices.iter().map(|(name, _)| *name)));
         Diagnostic::new("AMK0932", &word, headline, help)
     })
@@ -156,7 +156,7 @@ fn tile(setting: &Setting) -> Result<Tile, Diagnostic> {
             let size =
                 syn::parse2::<syn::LitInt>(value.clone()).ok().and_then(|literal| literal.base10_parse::<u32>().ok());
             size.filter(|size| *size > 0).map(Tile::Size).ok_or_else(|| {
-                let headline = format!("`{value}` is no tile of `{}`", setting.key);
+                let headline = format!("`{value}` is not a tile size of `{}`", setting.key);
                 Diagnostic::new("AMK0932", &value, headline, "write elements a tile (`16`), `whole` or `per_worker`")
             })
         }

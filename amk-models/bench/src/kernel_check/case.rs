@@ -14,7 +14,7 @@ use amk::{Megakernel, Pos, State, Tensor, Token, Weight};
 use half::{bf16, f16};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a parameter is given.
+/// An argument.
 #[derive(Clone)]
 pub(super) enum Operand {
     Tensor(Tensor),
@@ -29,7 +29,7 @@ pub(super) enum Operand {
 /// A call.
 pub(super) struct Case {
     pub(super) signature: Signature,
-    /// Operands of the call, then those of the calls beside it.
+    /// Operands of the call, then of its auxiliary calls.
     pub(super) operands: Vec<(String, Operand)>,
     /// Positions of the steps: one where the call takes none.
     pub(super) positions: Vec<u32>,
@@ -43,7 +43,7 @@ pub(super) struct Case {
     pub(super) weights: DType,
 }
 
-/// Sizes that dims are drawn from: what tiles divide, and what they do not.
+/// Sizes from which dims are drawn: multiples of tile sizes, and others.
 const SIZES: [u32; 14] = [1, 2, 3, 5, 8, 16, 24, 32, 40, 64, 96, 128, 192, 320];
 /// Positions of a state: around the first block of a cache, and some blocks.
 const CONTEXTS: [u32; 7] = [1, 40, 64, 65, 66, 200, 640];
@@ -106,7 +106,7 @@ impl Case {
             operands.push((param.name.clone(), operand));
         }
         let given = function::given(&signature);
-        beside(&signature, &dims, token, weights, &mut operands)?;
+        auxiliary(&signature, &dims, token, weights, &mut operands)?;
         let float = |(name, operand): &(String, Operand)| match operand {
             Operand::Float(value) => Some((name.clone(), *value)),
             _ => None,
@@ -119,7 +119,8 @@ impl Case {
         Ok(Self { signature, operands, positions, token, kernel, instance, given, weights })
     }
 
-    /// What the function gives for the whole operands at the first position: a token as its row. `None` where it panics.
+    /// Returns the function's result on the whole operands at the first position: a token as its
+    /// row. `None` where it panics.
     pub(super) fn reference(&self, entry: &Entry) -> Option<Vec<f32>> {
         let pos = Pos(self.positions[0]);
         let operands = &self.operands[..self.signature.params.len()];
@@ -146,7 +147,7 @@ impl Case {
         Some(outputs.into_iter().flat_map(values).collect())
     }
 
-    /// Weights and first states. `inputs`: also what a GPU has as weights, the tensors.
+    /// Weights and first states. `inputs`: also the tensors, which a GPU takes as weights.
     pub(super) fn bindings(&self, inputs: bool) -> Result<Bindings, CheckError> {
         let mut bindings = Bindings::new();
         for (name, operand) in &self.operands {
@@ -180,8 +181,8 @@ impl Case {
     }
 }
 
-/// Operands of the calls that stand beside the one under test.
-fn beside(
+/// Adds the operands of the auxiliary calls around the one under test.
+fn auxiliary(
     signature: &Signature,
     dims: &BTreeMap<String, u32>,
     token: u32,
@@ -208,12 +209,14 @@ fn beside(
     Ok(())
 }
 
-/// The row that says which token it is of: two digits in turn, as bf16 has not all integers below [`TOKENS`].
+/// The row that identifies its token: two digits in turn, as bf16 cannot represent all integers
+/// below [`TOKENS`].
 fn row(token: u32) -> Vec<f32> {
     (0..WIDTH).map(|i| if i % 2 == 0 { token % 32 } else { token / 32 } as f32).collect()
 }
 
-/// Where the call is made: at the first position, around the end of the first block of a cache, and far beyond it.
+/// Where the call is made: at the first position, around the end of the first block of a cache, and
+/// far beyond it.
 fn positions(signature: &Signature, extent: u32, draw: &mut Draw) -> Vec<u32> {
     if !function::takes_pos(signature) {
         return vec![0];

@@ -1,9 +1,11 @@
-//! The device's fused bodies, in decoders of random sizes: an annotated function of two layers, in bf16, against its formulas in f64.
+//! The device's fused bodies, in decoders of random sizes: an annotated function of two layers, in
+//! bf16, against its formulas in f64.
 //!
-//! What bf16 does to a result is measured, not guessed: the function runs in f64 several times with every value that a call hands on
-//! rounded to one of its two bf16 neighbours at random, the nearer more often. The root mean square of what that changes is the unit of
-//! the error. Such a rounding deviates by half again as much as one to nearest, and a fused body rounds fewer values; what it rounds besides
-//! (the shares of a softmax) is averaged over positions.
+//! The error that bf16 causes is measured, not guessed: the function runs in f64 several times with
+//! every intermediate value rounded to one of its two bf16 neighbours at random, the nearer more
+//! often. The root mean square of the changes is the unit of the error. Such rounding deviates half
+//! again as much as rounding to nearest, and a fused body rounds fewer values; its additional
+//! roundings (the shares of a softmax) are averaged over positions.
 
 use super::CheckError;
 use super::draw::Draw;
@@ -25,8 +27,8 @@ use half::bf16;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The largest error of a logit in deviations. A normal error of a hundred thousand logits is within five; but the deviation is that of a few
-/// runs, and of all logits of a step.
+/// The largest error of a logit in deviations. The normal errors of a hundred thousand logits are
+/// within five, but the deviation is estimated from a few runs and from all logits of a step.
 pub const MOST_DEVIATIONS: f64 = 8.0;
 /// The same in f32: there every term of a sum is rounded, not the sum alone.
 pub const MOST_DEVIATIONS_OF_F32: f64 = 32.0;
@@ -38,7 +40,8 @@ const F32_PER_BF16: f64 = 65536.0;
 const NEAR: u32 = 201;
 /// Steps at the end of the context. The positions between are never written, so they hold 0.
 const FAR: u32 = 2;
-/// Layers at most. With one a step has hardly more chunks than the ring has slots: what it appends to a cache is soon asked for.
+/// Layers at most. With one layer a step has hardly more chunks than the ring has slots, so an
+/// appended row is soon read again.
 const LAYERS: u32 = 2;
 /// Elements of a query at most.
 const MOST_QUERY: u32 = 3072;
@@ -50,11 +53,11 @@ const TRIES: usize = 200;
 pub struct Decoder {
     pub(super) model: Model,
     pub(super) schedule: DeviceSchedule,
-    /// Those of the first positions, then of the last [`FAR`].
+    /// Tokens of the first positions, then of the last [`FAR`].
     tokens: Vec<u32>,
 }
 
-/// What a decoder should give: the logits, and the deviation of those of each step.
+/// The expected logits, and their deviation in each step.
 pub struct Expected {
     exact: Logits<Exact>,
     deviations: Vec<f64>,
@@ -64,7 +67,8 @@ pub struct Expected {
 pub type Logits<T> = Vec<Vec<T>>;
 
 impl Decoder {
-    /// Random sizes, weights and schedule. `whole`: the device fuses all; else some calls are tasks of their own among the fused ones.
+    /// Random sizes, weights and schedule. `whole`: the device fuses all; else some calls remain
+    /// separate tasks among the fused ones.
     ///
     /// # Errors
     /// [`CheckError::NoShape`] where no such sizes were found.
@@ -136,14 +140,14 @@ impl Decoder {
         self.launches().into_iter().flat_map(|(first, tokens)| (first..).zip(tokens.iter().copied()))
     }
 
-    /// The annotated function in f32, at the first positions. At the last it would add up a thousand equal shares, whose roundings go in one
-    /// direction.
+    /// The annotated function in f32, at the first positions. At the last it would add up a
+    /// thousand equal shares, whose roundings go in one direction.
     pub fn eager(&mut self) -> Logits<f32> {
         let steps: Vec<_> = self.steps().take(self.near()).collect();
         steps.into_iter().map(|(pos, token)| (self.model.eager)(Token(token), Pos(pos)).into_vec()).collect()
     }
 
-    /// The fused bodies in bf16. A token that is not the largest logit is no number.
+    /// The fused bodies in bf16. A token that is not the largest logit is not a number.
     fn on_cuda(&self, cache: &Path) -> Result<Logits<f32>, CudaError> {
         let options = VmOptions { schedule: Some(self.schedule), ..VmOptions::default() };
         let Model { family, instance, bindings, .. } = &self.model;
@@ -160,8 +164,8 @@ impl Decoder {
         Ok(logits)
     }
 
-    /// The logits of a device program on the CPU, its tasks in some order. No number where a worker
-    /// chooses another token than that of the largest logit.
+    /// The logits of a device program on the CPU, its tasks in some legal order. NaN where a
+    /// worker's choice is not the token of the largest logit.
     ///
     /// # Errors
     /// [`CheckError::Rejected`] or [`CheckError::Cpu`].
@@ -190,7 +194,7 @@ impl Decoder {
         Ok(logits)
     }
 
-    /// What the formulas give; `None` where an instruction has no formula.
+    /// Returns the logits by the formulas; `None` where an instruction has no formula.
     ///
     /// # Errors
     /// [`CheckError::Formula`] or [`CheckError::Unbound`].
@@ -231,12 +235,13 @@ impl Decoder {
         self.steps().map(step).collect()
     }
 
-    /// The sizes, and what of the schedule decides which bodies run.
+    /// The sizes, and the schedule fields that select the bodies.
     fn sizes(&self) -> String {
         let dim = |name: &str| self.model.instance.dims[name];
         let DeviceSchedule { workers, run, splits, .. } = self.schedule;
         format!(
-            "HIDDEN = {}, FFN = {}, VOCAB = {}, {} x {} heads of {}, {} turned; {workers} workers, {} splits, runs of {run}",
+            "HIDDEN = {}, FFN = {}, VOCAB = {}, {} x {} heads of {}, {} turned; {workers} \
+            workers, {} splits, runs of {run}",
             dim("HIDDEN"),
             dim("FFN"),
             dim("VOCAB"),
@@ -250,7 +255,8 @@ impl Decoder {
 }
 
 impl Expected {
-    /// The largest error of the logits of the first steps in deviations, and the number of its step.
+    /// The largest error of the logits of the first steps in deviations, and the number of its
+    /// step.
     pub fn error(&self, found: &Logits<f32>) -> (f64, usize) {
         let of_step = |((exact, deviation), found): ((&Vec<Exact>, &f64), &Vec<f32>)| {
             let off = |(exact, &found): (&Exact, &f32)| (f64::from(found) - exact.value).abs() / deviation;
@@ -262,7 +268,7 @@ impl Expected {
     }
 }
 
-/// Whether a token is that of the largest logit, the lowest of several.
+/// Whether a token has the largest logit, the lowest id of several.
 fn is_argmax(logits: &[f32], token: u32) -> bool {
     let chosen = logits.get(token as usize).copied().unwrap_or(f32::NAN);
     logits.iter().position(|&x| x >= chosen) == Some(token as usize) && logits.iter().all(|&x| x <= chosen)
@@ -273,7 +279,8 @@ fn logits(machine: &mut Machine, token: u32, pos: u32) -> Result<Vec<Exact>, Che
     Ok(machine.step(token, pos)?.pop().unwrap_or_default())
 }
 
-/// Checks an annotated function on the CPU, in f32: a deviation is 2^-16 of what roundings to bf16 make.
+/// Checks an annotated function on the CPU, in f32: the unit is 2^-16 of the deviation caused by
+/// rounding to bf16.
 ///
 /// # Errors
 /// Any [`CheckError`].
@@ -318,7 +325,7 @@ fn check(
     Ok(checked)
 }
 
-/// What an annotated function is called in tables.
+/// Returns the name of an annotated function in tables.
 pub fn path(family: Family) -> String {
     format!("amk_models::{}::decode", family.name)
 }
@@ -326,7 +333,8 @@ pub fn path(family: Family) -> String {
 fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
     let (kv_heads, group) = (1 + draw.below(8), 1 + draw.below(8));
     let mut head_dim = draw.of(&[64, 128]);
-    // An input that is read in one pass; more rarely one of two passes behind one wait, or behind a wait each.
+    // An input that is read in one pass; more rarely one of two passes behind one wait, or behind a
+    // wait each.
     let mut ffn =
         if draw.below(4) == 0 { draw.of(&[2080, 3104]) + 32 * draw.below(15) } else { 32 * (8 + draw.below(32)) };
     let mut rotary = head_dim;
@@ -373,7 +381,8 @@ struct Drawn<'d> {
 impl Source for Drawn<'_> {
     fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {
         let (least, most) = match *request.shape {
-            // The terms of a product add up to a deviation of 1: a uniform number's is its range over the root of 12.
+            // The terms of a product add up to a deviation of 1: a uniform number's is its range
+            // over the root of 12.
             [_, k] if !request.name.contains("embed_tokens") => {
                 let most = f64::sqrt(3.0 / k as f64);
                 (-most, most)

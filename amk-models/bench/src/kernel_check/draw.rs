@@ -34,7 +34,8 @@ impl Draw {
         f64::from(self.word()) / 4_294_967_296.0
     }
 
-    /// Eighths from -2 to 2: bf16 holds them, and f32 the sums of thousands of their products, without rounding.
+    /// Eighths from -2 to 2: bf16 holds them, and f32 the sums of thousands of their products,
+    /// without rounding.
     pub(super) fn eighths(&mut self, len: usize) -> Vec<f32> {
         (0..len).map(|_| (self.below(33) as f32 - 16.0) / 8.0).collect()
     }
@@ -44,7 +45,8 @@ impl Draw {
         (0..len).map(|_| (4.0 * self.unit() - 2.0) as f32).collect()
     }
 
-    /// One of the two bf16 numbers around `value`, the nearer one more often: its mean is `value`. That of a bf16 number is itself.
+    /// Rounds `value` to one of its two bf16 neighbours at random, more often to the nearer: the
+    /// mean is `value`. A bf16 number stays as it is.
     pub(super) fn rounded(&mut self, value: f64) -> f64 {
         if value == 0.0 || !value.is_finite() {
             return value;

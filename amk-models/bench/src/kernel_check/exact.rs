@@ -22,7 +22,7 @@ pub(super) fn unrolled(kernel: &Megakernel, instance: &Instance, weights: DType)
 #[derive(Clone)]
 pub(super) struct Machine {
     calls: Arc<Vec<(Formula, PlannedCall)>>,
-    /// By buffer: its kind, and what it holds.
+    /// By buffer: its kind and contents.
     kinds: Arc<Vec<BufferKind>>,
     arrays: Vec<Arc<Array>>,
     names: Arc<HashMap<String, BufferId>>,
@@ -31,7 +31,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A machine whose states hold what they are bound to, else 0; `None` where an instruction has no formula.
+    /// A machine with its states bound, or else zero; `None` where an instruction has no formula.
     ///
     /// # Errors
     /// A function that cannot be unrolled, a weight without a binding.
@@ -64,7 +64,8 @@ impl Machine {
         Ok(Some(Self { calls, kinds, arrays, names: Arc::new(names), tokens: Arc::new(tokens), rounding: None }))
     }
 
-    /// The same, where every value that a call hands on is rounded to bf16 at random: see [`Draw::rounded`].
+    /// The same, where every value that a call hands on is rounded to bf16 at random: see
+    /// [`Draw::rounded`].
     pub(super) fn rounding(&self, seed: u64) -> Self {
         Self { rounding: Some(Draw::new(seed)), ..self.clone() }
     }
@@ -72,7 +73,7 @@ impl Machine {
     /// The same, but for an instruction's formula.
     #[cfg(test)]
     pub(super) fn with(mut self, path: &str, run: fn(&mut Operands) -> Vec<Exact>) -> Self {
-        let calls = Arc::get_mut(&mut self.calls).expect("a machine of which there is no copy");
+        let calls = Arc::get_mut(&mut self.calls).expect("a machine without copies");
         calls.iter_mut().filter(|(formula, _)| formula.path == path).for_each(|(formula, _)| formula.run = run);
         self
     }
@@ -85,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// What a state holds now.
+    /// Returns the current contents of a state.
     pub(super) fn state(&self, name: &str) -> Option<&[f64]> {
         self.names.get(name).map(|id| &self.arrays[id.index()].data[..])
     }
@@ -102,7 +103,7 @@ impl Machine {
         calls.iter().map(|(formula, call)| self.call(formula, call, pos)).collect()
     }
 
-    /// Runs a call; gives its results, one after the other.
+    /// Runs a call; returns its results in order.
     fn call(&mut self, formula: &Formula, call: &PlannedCall, pos: u32) -> Result<Vec<Exact>, CheckError> {
         let made = |access, kind| access == Access::Write && kind != BufferKind::State;
         let (written, read): (Vec<_>, Vec<_>) =
@@ -144,7 +145,7 @@ impl Machine {
     }
 }
 
-/// What other calls read of a result.
+/// Returns a result's values as other calls read them.
 fn handed_on(made: &[Exact], rounding: &mut Option<Draw>) -> Vec<f64> {
     match rounding {
         Some(draw) => made.iter().map(|exact| draw.rounded(exact.value)).collect(),

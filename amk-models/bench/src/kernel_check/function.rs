@@ -1,7 +1,8 @@
 //! The annotated function that is one call of an instruction.
 //!
-//! What a GPU runs gives one vector in tiles of 8 and knows its positions from a state. Other calls stand beside the one under test to that
-//! end: the sum of its result and zeros, or a row of a table that says which token was chosen; an append to a cache.
+//! A device program returns one vector in tiles of 8 and takes its position from a state. Auxiliary
+//! calls around the one under test provide both: the sum of its result and zeros, or the row of a
+//! table that identifies the chosen token; an append to a cache.
 
 use super::CheckError;
 use amk::Megakernel;
@@ -24,25 +25,25 @@ pub(super) const WIDTH: u32 = 8;
 pub(super) const ROWS: &str = "check.rows";
 /// The token where the instruction takes none.
 pub(super) const STEP: &str = "check.step";
-/// What a vector is added to: negative zeros, so that every element stays as it is.
+/// The addend of a vector: negative zeros, which leave every element unchanged.
 pub(super) const ZEROS: &str = "check.zeros";
 /// The cache.
 pub(super) const CLOCK: &str = "check.clock";
-/// What is appended to it.
+/// The values appended to it.
 pub(super) const NOW: &str = "check.now";
 
-/// What the function gives.
+/// The kinds of results of a generated function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Given {
     /// The instruction's one result, a vector, copied.
     Vector,
     /// The row of the token that the instruction chose, or of the step's where it chooses none.
     Row,
-    /// The instruction's results, which a GPU does not give back.
+    /// The instruction's results, which a GPU does not return.
     Results,
 }
 
-/// What a function with this call gives.
+/// Returns the kind of result of a function with this call.
 pub(super) fn given(signature: &Signature) -> Given {
     match &signature.results[..] {
         [result] if result.dtype == DType::F32 && result.shape.len() == 1 => Given::Vector,
@@ -67,7 +68,8 @@ pub(super) fn takes(signature: &Signature, class: TensorClass) -> bool {
     signature.params.iter().any(|param| tensor(&param.kind))
 }
 
-/// The function. Weights and states are the fields of its parameter `w`; `floats` are the call's float parameters by name.
+/// The function. Weights and states are the fields of its parameter `w`; `floats` are the call's
+/// float parameters by name.
 pub(super) fn function(
     signature: &Signature,
     dims: impl Iterator<Item = String>,
@@ -99,7 +101,8 @@ pub(super) fn function(
         builder.companion("amk_kernels::kv_append", vec![cache, Arg::Value(x), Arg::Pos], &width)?;
     }
     let graph = builder.graph(&signature.name, dims.collect(), results, weights);
-    // A megakernel is a static in every other program; here each case leaves a few hundred bytes behind.
+    // A megakernel is a static in every other program; here each case leaves a few hundred bytes
+    // behind.
     let json = serde_json::to_string(&graph).map_err(|error| CheckError::Graph(error.to_string()))?;
     Ok(Megakernel::new("case", json.leak()))
 }

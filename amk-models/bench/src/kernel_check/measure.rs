@@ -1,31 +1,33 @@
-//! How far a result is from what it should be.
+//! The error of a result against its reference.
 
 use super::case::Case;
 use amk::formula::Exact;
 use amk::ir::DType;
 use serde::Serialize;
 
-/// What a result is compared with.
+/// The reference of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Oracle {
-    /// The instruction's formula in f64. Errors are in epsilons of f32, relative to the sum of the magnitudes of an element's terms.
+    /// The instruction's formula in f64. Errors are in epsilons of f32, relative to the sum of the
+    /// magnitudes of an element's terms.
     F64,
-    /// The Rust function, where there is no formula. Errors are in epsilons of f32, relative to the largest element.
+    /// The Rust function, where there is no formula. Errors are in epsilons of f32, relative to the
+    /// largest element.
     Function,
-    /// The function's formulas in f64. Errors are in deviations: what rounding every value that a call hands on to bf16 does to a result,
-    /// root mean square.
+    /// The function's formulas in f64. Errors are in deviations: the root mean square of the change
+    /// when every intermediate value is rounded to bf16.
     Deviation,
 }
 
-/// What the checks of an instruction found.
+/// Result of checking an instruction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checked {
-    /// The instruction's path, or that of an annotated function.
+    /// The path of the instruction or annotated function.
     pub path: String,
     /// Element type of the weights.
     pub dtype: DType,
-    /// What it was compared with.
+    /// The reference.
     pub oracle: Oracle,
     /// Cases that were run.
     pub cases: usize,
@@ -70,7 +72,8 @@ pub(super) fn largest(errors: impl IntoIterator<Item = f64>) -> f64 {
     errors.into_iter().fold(0.0, |worst, error| if larger(worst, error) { error } else { worst })
 }
 
-/// The largest error in epsilons of f32, relative to the magnitudes. What is never rounded must be the same.
+/// The largest error in epsilons of f32, relative to the magnitudes. Values that are never rounded
+/// must be equal.
 pub(super) fn from_exact(exact: &[Exact], found: &[f32]) -> f64 {
     if exact.len() != found.len() {
         return f64::INFINITY;

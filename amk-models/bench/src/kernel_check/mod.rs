@@ -1,5 +1,6 @@
-//! Checks every registered instruction by itself: calls on operands of random sizes, cut into tiles and run by a VM at several positions,
-//! against the instruction's formula in f64 ([`mod@amk::formula`]) and its Rust function. The device's fused bodies compute several calls at
+//! Checks every registered instruction by itself: calls on operands of random sizes, cut into tiles
+//! and run by a VM at several positions, against the instruction's formula in f64
+//! ([`mod@amk::formula`]) and its Rust function. The device's fused bodies compute several calls at
 //! once; they are checked in decoders of random sizes ([`decoder_on_cuda`]).
 //!
 //! | run | compared with | bound |
@@ -38,10 +39,12 @@ use function::Given;
 use measure::{from_exact, from_function, largest, same};
 use std::path::Path;
 
-/// The largest error against a formula, in epsilons of f32, relative to the sum of the magnitudes of an element's terms: a few roundings,
-/// and functions of the device that are two units off. Longer sums round more often, but not all in one direction.
+/// The largest error against a formula, in epsilons of f32, relative to the sum of the magnitudes
+/// of an element's terms: a few roundings, and functions of the device that are two units off.
+/// Longer sums round more often, but not all in one direction.
 pub const MOST_EPSILONS: f64 = 4.0;
-/// The largest error against a Rust function, in epsilons of f32, relative to the largest element of the results.
+/// The largest error against a Rust function, in epsilons of f32, relative to the largest element
+/// of the results.
 pub const MOST_EPSILONS_OF_FUNCTION: f64 = 64.0;
 
 /// Why a check could not be made.
@@ -59,7 +62,7 @@ pub enum CheckError {
     /// A model of random sizes cannot be made.
     #[error(transparent)]
     Model(#[from] amk_models::model::ModelError),
-    /// A formula panics, or gives fewer elements than its results have.
+    /// A formula panics, or returns fewer elements than its results have.
     #[error("the formula of `{0}` panics, or gives fewer elements than the results have")]
     Formula(String),
     /// A weight has no values.
@@ -89,7 +92,7 @@ pub enum CheckError {
     Cuda(#[from] CudaError),
 }
 
-/// What the steps of a case gave.
+/// Results of running a case.
 struct Seen {
     /// Results of each step, one after the other.
     results: Vec<Vec<f32>>,
@@ -97,7 +100,8 @@ struct Seen {
     states: Vec<f32>,
 }
 
-/// Checks an instruction on the CPU: the Rust function, and tiles of it on several workers of the CPU VM, which must give the same bits.
+/// Checks an instruction on the CPU: the Rust function, and tiles of it on several workers of the
+/// CPU VM, which must agree bit for bit.
 ///
 /// # Errors
 /// Any [`CheckError`].
@@ -106,7 +110,7 @@ pub fn on_cpu(entry: &Entry, weights: DType, cases: usize, seed: u64) -> Result<
     let mut checked = Checked::new(entry.path, weights, Oracle::F64, MOST_EPSILONS);
     for _ in 0..cases {
         let case = Case::random(entry, &mut draw, weights, 1)?;
-        // A state that the function changes is that of one task on one worker.
+        // A state that the function changes belongs to one task on one worker.
         let whole = run_on_cpu(&case, 1, Tile::Whole)?;
         let cut = run_on_cpu(&case, 2 + draw.below(6), Tile::PerWorker)?;
         let function = case.reference(entry).unwrap_or_default();
@@ -154,7 +158,7 @@ fn run_on_cpu(case: &Case, workers: u32, tile: Tile) -> Result<Seen, CheckError>
     Ok(Seen { results, states })
 }
 
-/// What a case gives in exact arithmetic: the results of each step, and the states after the last.
+/// Results of a case in exact arithmetic: of each step, and the states after the last.
 type ExactCase = (Vec<Vec<Exact>>, Vec<Exact>);
 
 /// `None` where the instruction has no formula.
@@ -182,7 +186,8 @@ fn distance((results, states): &ExactCase, seen: &Seen) -> f64 {
     largest(of_results.chain([from_exact(states, &seen.states)]))
 }
 
-/// Checks an instruction's device body on the first GPU, on tiles of 1 to all workers. `cache` keeps compiled device code.
+/// Checks an instruction's device body on the first GPU, on tiles of 1 to all workers. `cache`
+/// keeps compiled device code.
 ///
 /// # Errors
 /// Any [`CheckError`].
@@ -252,7 +257,8 @@ pub fn instructions() -> Result<Vec<&'static Entry>, CheckError> {
     Ok(Registry::linked()?.iter().collect())
 }
 
-/// The element types in which an instruction's weights may be on the CPU, or on a GPU: one where it takes none.
+/// The element types in which an instruction's weights may be on the CPU, or on a GPU: one where it
+/// takes none.
 ///
 /// # Errors
 /// [`CheckError::Registry`].

@@ -1,4 +1,5 @@
-//! What the checks find, and that what a GPU would run is planned, verified, encoded and compiled.
+//! Tests of the checks: they find faults, and the programs for a GPU are planned, verified, encoded
+//! and compiled.
 
 use super::decoder::Decoder;
 use super::*;
@@ -71,7 +72,7 @@ fn target() -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == "h200").expect("a record")
 }
 
-/// Whether there is no GPU; says so.
+/// Whether there is no GPU; prints that the test is skipped.
 fn no_gpu() -> bool {
     let missing = cuda::probe().err();
     missing.inspect(|error| println!("skipped: {error}")).is_some()
@@ -116,7 +117,8 @@ fn calls_are_made_around_the_first_block_and_far_beyond_it() {
     }
 }
 
-/// Every case that a GPU would run: planned, verified and encoded; one of each instruction compiled for one target.
+/// Every case that a GPU would run: planned, verified and encoded; one of each instruction compiled
+/// for one target.
 #[test]
 fn cases_for_a_gpu_are_planned_and_compiled() {
     let wrong = ["narrowed", "cut_short"].map(entry);
@@ -202,7 +204,7 @@ fn right(path: &str, o: &mut Operands) -> Vec<Exact> {
     (amk::formula::Formula::of(path).expect("a formula").run)(o)
 }
 
-/// What a fused body might do wrong: a fault by the instruction, where it shows and what it is.
+/// A fault of a fused body: the instruction, where it shows, and the fault.
 type Fault = (&'static str, &'static str, fn(&mut Operands) -> Vec<Exact>);
 
 const FAULTS: [Fault; 6] = [
@@ -234,7 +236,8 @@ const FAULTS: [Fault; 6] = [
     }),
 ];
 
-/// Without a GPU: what only rounds to bf16 is right, and a call that is wrong in one place is found.
+/// Without a GPU: what only rounds to bf16 is right, and a call that is wrong in one place is
+/// found.
 #[test]
 fn roundings_are_told_from_faults() {
     let decoder = Decoder::random(FAMILIES[2], target(), true, &mut Draw::new(4)).expect("a decoder");

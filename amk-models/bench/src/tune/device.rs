@@ -1,4 +1,4 @@
-//! Schedules measured on the GPU: two VMs, that of the incumbent and that of the candidate, timed in turn.
+//! Measures schedules on the GPU: two VMs, the incumbent's and the candidate's, timed in turn.
 
 use super::log::LogError;
 use super::search::{Measure, Outcome};
@@ -43,9 +43,9 @@ pub struct Device<'m> {
     candidate: Option<Vm>,
     /// Of the first schedule, which was compared with the annotated function.
     reference: Reference,
-    /// Plans by what they depend on.
+    /// Plans by the fields that they depend on.
     plans: HashMap<[u32; 3], Option<Plan>>,
-    /// What the cost model said.
+    /// Times predicted by the cost model.
     prices: HashMap<DeviceSchedule, Option<f64>>,
 }
 
@@ -53,7 +53,7 @@ impl<'m> Device<'m> {
     /// A measurer that starts with a VM of the model.
     ///
     /// # Errors
-    /// Those of a launch; a context too short for the positions or the gate.
+    /// Errors of a launch; a context too short for the positions or the gate.
     pub fn new(
         model: &'m Model,
         mut vm: Vm,

@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// What was compared with: the best schedule so far.
+    /// The best schedule so far.
     pub incumbent: DeviceSchedule,
-    /// What was tried.
+    /// The schedule on trial.
     pub candidate: DeviceSchedule,
     /// Positions that were timed.
     pub positions: Vec<u32>,
-    /// What the cost model said of the candidate: microseconds a token, mean over the positions.
+    /// The cost model's prediction for the candidate: microseconds a token, mean over the
+    /// positions.
     pub predicted_us: f64,
     /// Medians of the incumbent, microseconds a token.
     pub incumbent_us: Vec<f64>,
@@ -48,8 +49,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads the rows of a file, which need not exist; new ones are appended to it. A line that is no row, such as one that was cut
-    /// when a search was stopped, is skipped.
+    /// Reads the rows of a file, which need not exist; new ones are appended to it. Malformed
+    /// lines, such as one cut short when a search was stopped, are skipped.
     ///
     /// # Errors
     /// When the file cannot be read or written.

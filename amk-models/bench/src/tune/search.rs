@@ -7,7 +7,7 @@ use amk_cuda::DeviceSchedule;
 /// How much faster a schedule must be to be kept: 1%.
 pub const GAIN: f64 = 0.01;
 
-/// What measures schedules.
+/// Measures schedules.
 pub trait Measure {
     /// Why it cannot go on.
     type Error: From<LogError>;
@@ -18,7 +18,8 @@ pub trait Measure {
     /// Legal schedules one step away.
     fn neighbours(&self, schedule: &DeviceSchedule) -> Vec<DeviceSchedule>;
 
-    /// Microseconds a token that the cost model expects, mean over the positions; `None` where the schedule has no plan.
+    /// Microseconds a token that the cost model expects, mean over the positions; `None` where the
+    /// schedule has no plan.
     fn predict(&mut self, schedule: &DeviceSchedule) -> Option<f64>;
 
     /// Times both, sample by sample in turn.
@@ -28,7 +29,7 @@ pub trait Measure {
     fn compare(&mut self, incumbent: &DeviceSchedule, candidate: &DeviceSchedule) -> Result<Outcome, Self::Error>;
 }
 
-/// What a comparison gave.
+/// Result of a comparison.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
     /// Medians by position, microseconds a token.
@@ -42,24 +43,25 @@ pub enum Outcome {
     Refused(String),
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Found {
     /// The best schedule.
     pub best: DeviceSchedule,
     /// How much faster than the first it is by the trials that were kept: 0.02 is 2%.
     pub gain: f64,
-    /// Trials, those of the log with them.
+    /// Trials, including the log's.
     pub trials: usize,
     /// Trials that were measured now.
     pub measured: usize,
 }
 
-/// Searches from `start`: neighbours of the best schedule so far, each tried once, field by field in turn, and of a field the cheapest by
-/// the cost model first. `see` gets each row and the number of trials before it.
+/// Searches from `start`: neighbours of the best schedule so far, each tried once, field by field
+/// in turn, and of a field the cheapest by the cost model first. `see` gets each row and the number
+/// of trials before it.
 ///
 /// # Errors
-/// Those of the measurer and of the log.
+/// Errors of the measurer and of the log.
 pub fn search<M: Measure>(
     start: DeviceSchedule,
     measure: &mut M,

@@ -1,4 +1,4 @@
-//! What a search proposes.
+//! The search space: the neighbours of a schedule.
 
 use amk_cuda::{DeviceSchedule, GpuTarget};
 
@@ -15,7 +15,8 @@ const FIELDS: [Values; 7] = [
     (|_| vec![0, 64, 128, 256], |of| &mut of.lookahead),
 ];
 
-/// The legal schedules that differ from one in a single field. Fusion and exchange stay: without them nothing is faster.
+/// The legal schedules that differ from one in a single field. Fusion and exchange stay: without
+/// them nothing is faster.
 pub fn neighbours(schedule: &DeviceSchedule, target: &GpuTarget) -> Vec<DeviceSchedule> {
     let mut found = Vec::new();
     for (values, field) in FIELDS {

@@ -20,7 +20,8 @@ impl Bench {
         if self.shows_text() {
             let AblationReport { target, steps, samples, .. } = &report;
             print(&format!(
-                "{target}: time of a token in launches of {steps} steps, {samples} of each in turn with the whole schedule\n{}",
+                "{target}: time of a token in launches of {steps} steps, {samples} of each in \
+                turn with the whole schedule\n{}",
                 report.table()
             ))?;
         }

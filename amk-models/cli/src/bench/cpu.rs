@@ -51,11 +51,12 @@ impl Row {
     }
 }
 
-/// Said where a step is faster than the ceiling allows.
-const ABOVE_CEILING: &str = "more than 100%: the ceiling is the rate of memory, and weights that stay in the processor's caches \
+/// Note for a step faster than the ceiling allows.
+const ABOVE_CEILING: &str = "more than 100%: the ceiling is the rate of memory, and weights that \
+    stay in the processor's caches \
 from step to step are read faster; or something else slowed the machine down while the ceiling was measured\n";
 
-/// What the table of these rows needs to be said.
+/// Returns the note that these rows need.
 fn note(rows: &[Row]) -> &'static str {
     if rows.iter().any(|row| row.percent_of_ceiling() > 100.0) { ABOVE_CEILING } else { "" }
 }
@@ -133,7 +134,7 @@ impl Bench {
     }
 }
 
-/// Compares the logits of the first steps with those of the annotated function.
+/// Compares the logits of the first steps with the annotated function's.
 fn pass_gate(name: &str, vm: &mut Vm, model: &mut Model, gate: &[u32]) -> Result<()> {
     for (pos, &token) in (0..).zip(gate) {
         let (token, pos) = (Token(token), Pos(pos));

@@ -1,4 +1,4 @@
-//! Decode steps on a GPU, and peers beside them.
+//! Decode steps on a GPU, compared with peers.
 
 use super::{Bench, write_json};
 use crate::options::{Device, GpuSchedule, cuda_vm, print};
@@ -48,11 +48,11 @@ impl Bench {
             return;
         }
         match peers::run(shapes, &asked) {
-            Ok(told) => {
+            Ok(peers) => {
                 for row in &mut report.rows {
-                    row.peers = told.times.get(&(row.model.clone(), row.position)).copied().unwrap_or_default();
+                    row.peers = peers.times.get(&(row.model.clone(), row.position)).copied().unwrap_or_default();
                 }
-                report.no_peers = told.missing;
+                report.no_peers = peers.missing;
             }
             Err(why) => report.no_peers.push(why),
         }
@@ -62,7 +62,8 @@ impl Bench {
         if self.shows_text() {
             let Report { target, ceiling_gb_per_s, steps, samples, .. } = report;
             print(&format!(
-                "{target}: bare ring {ceiling_gb_per_s:.0} GB/s; time of a token in launches of {steps} steps, {samples} of each in turn\n"
+                "{target}: bare ring {ceiling_gb_per_s:.0} GB/s; time of a token in launches of \
+                {steps} steps, {samples} of each in turn\n"
             ))?;
             print(&report.table())?;
             for why in &report.no_peers {
@@ -101,15 +102,15 @@ impl Timed {
             gate.truncate(LARGE_GATE_STEPS);
         }
         let gate = Gate::of(&mut vm, &mut model, &gate)?;
-        let said = format!(
+        let refused = format!(
             "{name}: schedule {schedule}; logits of {} steps within {:.4} of the annotated function's\n",
             gate.steps, gate.error
         );
         if !gate.passed() {
-            bail!("{}: no time is shown", said.trim_end());
+            bail!("{}: no time is shown", refused.trim_end());
         }
         if bench.shows_text() {
-            print(&said)?;
+            print(&refused)?;
         }
         Ok(Self { name, model, vm, schedule, gate, positions })
     }
@@ -123,7 +124,7 @@ impl Timed {
             }
             rates.push(ceiling.sample()?);
         }
-        // The memory of one card is a little faster than that of another of its kind.
+        // The memory of one card is a little faster than another's of the same kind.
         let read = Quantiles::of(rates.clone()).map_or(f64::NAN, |rates| rates.median / 1e9);
         let cost = CostModel { read, ..self.vm.target().cost };
         let row = |(&position, times): (&u32, Vec<f64>)| -> Result<Row> {

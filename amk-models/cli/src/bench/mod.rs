@@ -16,20 +16,22 @@ use std::process::ExitCode;
 
 /// Time decode steps.
 ///
-/// No time is shown before the VM's logits equal those of the annotated function: on the CPU bit for bit, on a GPU within what
-/// bf16 allows. On a GPU every time stands beside the read ceiling, which a bare ring of the same copies reaches in the same run,
-/// beside what the cost model says, and beside peers on the same shapes where PyTorch is installed.
+/// No time is shown before the VM's logits equal the annotated function's: on the CPU bit for bit,
+/// on a GPU within what bf16 allows. On a GPU every time is shown with the read ceiling, which a
+/// bare ring of the same copies reaches in the same run, with the cost model's prediction, and with
+/// peers on the same shapes where PyTorch is installed.
 #[derive(clap::Args)]
 pub(crate) struct Bench {
     #[command(flatten)]
     subjects: SubjectArgs,
     /// Steps to time; on a GPU, steps of a launch.
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Where to run.
     #[arg(long, default_value = "cpu")]
     device: Device,
-    /// Positions to time; those that do not fit a model's context are told and left out.
+    /// Positions to time; positions that do not fit a model's context are reported and skipped.
     #[arg(long, value_name = "P", value_delimiter = ',', default_value = "0")]
     positions: Vec<u32>,
     /// Launches timed at each position, on a GPU [default: 15].
@@ -37,16 +39,18 @@ pub(crate) struct Bench {
     samples: Option<u16>,
     #[command(flatten)]
     schedule: ScheduleArg,
-    /// Time the schedule without each of its parts, in turn with the whole: counters and barriers instead of packets, no pace,
-    /// shallower rings, one split, no fusion. On a GPU; no peers, no picture.
+    /// Time the schedule without each of its parts, in turn with the whole: counters and barriers
+    /// instead of packets, no pace, shallower rings, one split, no fusion. On a GPU; no peers, no
+    /// picture.
     #[arg(long, conflicts_with_all = ["peers", "svg"])]
     ablate: bool,
-    /// What to time beside it, on a GPU [default: cublas].
+    /// Peers to time on a GPU [default: cublas].
     #[arg(long, value_delimiter = ',')]
     peers: Vec<Peers>,
     #[command(flatten)]
     threads: ThreadsArg,
-    /// How weights are held in memory; on a GPU f32 computes in f32 by generic tasks, else it is bf16.
+    /// How weights are held in memory; on a GPU f32 computes in f32 by generic tasks, else it is
+    /// bf16.
     #[arg(long, default_value = "auto")]
     weights: Weights,
     /// Write JSON; `-` writes it to standard output instead of the table.
@@ -57,14 +61,15 @@ pub(crate) struct Bench {
     svg: Option<PathBuf>,
 }
 
-/// What to time beside a model on a GPU.
+/// Peers to time on a GPU.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Peers {
     /// Nothing.
     None,
     /// PyTorch with the step in a CUDA graph.
     Cublas,
-    /// Kernels chained by programmatic dependent launch in a CUDA graph, where they compute what PyTorch does.
+    /// Kernels chained by programmatic dependent launch in a CUDA graph, which compute the same as
+    /// PyTorch.
     Pdl,
     /// torch.compile with max-autotune, which takes minutes.
     Compiled,
@@ -97,7 +102,7 @@ impl Bench {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Refuses what only a GPU has a use for.
+    /// Refuses options that only apply to a GPU.
     fn refuse_gpu_options(&self) -> Result<()> {
         let given = [
             ("--ablate", self.ablate),
@@ -116,13 +121,13 @@ impl Bench {
         self.samples.unwrap_or(15).into()
     }
 
-    /// Peers to time beside a model.
+    /// Peers to time with a model.
     fn peers(&self) -> Vec<Peer> {
         let asked = if self.peers.is_empty() { &[Peers::Cublas] } else { &self.peers[..] };
         PEERS.into_iter().filter(|peer| asked.iter().any(|of| of.all().contains(peer))).collect()
     }
 
-    /// Those of the positions from which the steps end within `limit` positions; the others are told.
+    /// The positions from which the steps end within `limit` positions; the others are reported.
     fn positions(&self, name: &str, limit: u32) -> Result<Vec<u32>> {
         let last = last_start(self.steps, limit)?;
         let (positions, outside): (Vec<u32>, Vec<u32>) = self.positions.iter().partition(|&&position| position <= last);

@@ -11,7 +11,8 @@ use anyhow::{Context as _, Result, bail};
 use std::fmt::Write as _;
 
 impl Dump {
-    /// Prints which calls run in one task and how they are cut; with `--why` also why others do not.
+    /// Prints which calls run in one task and how they are cut; with `--why` also why others do
+    /// not.
     pub(super) fn print_schedule(&self) -> Result<()> {
         let mut text = String::new();
         for Lowered { program, decided, .. } in self.lowered()? {

@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
-/// How many of the likeliest tokens the first look of top-p sorts; real distributions rarely need more.
-const FIRST_LOOK: usize = 256;
-/// How much further each next look goes.
-const NEXT_LOOK: usize = 8;
+/// Tokens that the first pass of top-p sorts; real distributions rarely need more.
+const FIRST_PASS: usize = 256;
+/// Growth of each further pass.
+const PASS_GROWTH: usize = 8;
 
-/// Tokens with the logarithm of their weight relative to the likeliest token: `(logit - highest logit) / temperature`, so at
-/// most 0.
+/// Tokens with the logarithm of their weight relative to the likeliest token:
+/// `(logit - highest logit) / temperature`, so at most 0.
 pub(super) struct Candidates {
     tokens: Vec<(u32, f32)>,
 }
@@ -18,7 +18,8 @@ impl Candidates {
     pub(super) fn new(logits: &[f32], likeliest: u32, temperature: f32) -> Self {
         let highest = logits[likeliest as usize];
         let weighted = (0..).zip(logits).map(|(id, logit)| (id, (logit - highest) / temperature));
-        // A tiny temperature makes 0/0 of nothing and -inf of every other token, which then never wins.
+        // A tiny temperature makes 0/0 of nothing and -inf of every other token, which then never
+        // wins.
         Self { tokens: weighted.filter(|(_, log_weight)| !log_weight.is_nan()).collect() }
     }
 
@@ -34,16 +35,16 @@ impl Candidates {
         }
     }
 
-    /// Keeps the likeliest tokens that together reach `probability` of what is there, at least one.
+    /// Keeps the likeliest tokens that together reach `probability` of the total, at least one.
     pub(super) fn keep_top_p(&mut self, probability: f32) {
         if probability >= 1.0 {
             return;
         }
         let wanted =
             f64::from(probability) * self.tokens.iter().map(|&(_, log_weight)| weight(log_weight)).sum::<f64>();
-        let mut look = FIRST_LOOK;
+        let mut first = FIRST_PASS;
         loop {
-            let sorted = look.min(self.tokens.len());
+            let sorted = first.min(self.tokens.len());
             if sorted < self.tokens.len() {
                 self.tokens.select_nth_unstable_by(sorted, likelier);
             }
@@ -61,7 +62,7 @@ impl Candidates {
                 // Rounding kept the sum just below: all are needed.
                 return;
             }
-            look *= NEXT_LOOK;
+            first *= PASS_GROWTH;
         }
     }
 

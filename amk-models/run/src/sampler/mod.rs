@@ -1,11 +1,14 @@
 //! From logits to the next token: greedy or random, reproducible by seed.
 //!
-//! A random choice is a race of exponentials: token `i` with probability `p_i` gets the time `E_i / p_i`, where `E_i` is a standard
-//! exponential number, and the first one wins; it is token `i` with probability `p_i`. In logarithms it is one argmax of
-//! `logit_i / temperature - ln E_i`, so the choice needs neither a sum nor an order over the vocabulary, and `E_i` depends only on
-//! seed, step and `i` ([`philox`]). A device draws the same numbers wherever and in whatever order it computes.
+//! A random choice is a race of exponentials: token `i` with probability `p_i` gets the time
+//! `E_i / p_i`, where `E_i` is a standard exponential number, and the first one wins; it is token
+//! `i` with probability `p_i`. In logarithms it is one argmax of `logit_i / temperature - ln E_i`,
+//! so the choice needs neither a sum nor an order over the vocabulary, and `E_i` depends only on
+//! seed, step and `i` ([`philox`]). A device draws the same numbers wherever and in whatever order
+//! it computes.
 //!
-//! The filters are those of transformers, in its order: repetition penalty, temperature, top-k, top-p, min-p.
+//! The filters are the ones in transformers, in its order: repetition penalty, temperature, top-k,
+//! top-p, min-p.
 
 mod candidates;
 pub mod philox;
@@ -26,7 +29,8 @@ pub struct SamplerConfig {
     pub top_p: f32,
     /// Keeps tokens with at least this probability relative to the likeliest one; 0 keeps all.
     pub min_p: f32,
-    /// Above 1 makes tokens that occurred already less likely: positive logits are divided by it, negative ones multiplied.
+    /// Above 1 makes tokens that occurred already less likely: positive logits are divided by it,
+    /// negative ones multiplied.
     pub repetition_penalty: f32,
     /// Same seed, same choices.
     pub seed: u64,
@@ -48,7 +52,7 @@ pub enum SamplerError {
         parameter: &'static str,
         /// Its value.
         value: f32,
-        /// What it may be.
+        /// The allowed range.
         range: &'static str,
     },
     /// No logit is a number, so the model's computation went wrong.
@@ -57,7 +61,7 @@ pub enum SamplerError {
         /// How many logits there were.
         count: usize,
     },
-    /// The highest logit is infinite: it has no probability beside the others.
+    /// The highest logit is infinite: every other token's probability would be 0.
     #[error("the logit of token {token} is infinite")]
     InfiniteLogit {
         /// The token.
@@ -93,7 +97,8 @@ impl Sampler {
         Ok(Self { config, step: 0, logits: Vec::new() })
     }
 
-    /// A sampler that has made `draws` draws: the next is the one that a sampler makes after so many calls of [`Sampler::sample`].
+    /// A sampler that has made `draws` draws: the next is the one that a sampler makes after so
+    /// many calls of [`Sampler::sample`].
     ///
     /// # Errors
     /// As [`Sampler::new`].
@@ -101,11 +106,12 @@ impl Sampler {
         Ok(Self { step: draws, ..Self::new(config)? })
     }
 
-    /// The next token after `history`, given the `logits` of all tokens, `[vocab]`. Among equals the lowest id wins; a logit
-    /// that is no number counts as impossible.
+    /// The next token after `history`, given the `logits` of all tokens, `[vocab]`. Among equals
+    /// the lowest id wins; a logit that is not a number counts as impossible.
     ///
     /// # Errors
-    /// [`SamplerError::NoFiniteLogit`], and [`SamplerError::InfiniteLogit`] for one above all others.
+    /// [`SamplerError::NoFiniteLogit`], and [`SamplerError::InfiniteLogit`] for one above all
+    /// others.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
         self.logits.clear();
         self.logits.extend_from_slice(logits);
@@ -146,7 +152,8 @@ impl Sampler {
     }
 }
 
-/// The item with the highest value, the lowest id among equals; NaN is below everything. `None` when there are only NaN.
+/// The item with the highest value, the lowest id among equals; NaN is below everything. `None`
+/// when there are only NaN.
 fn argmax(values: impl Iterator<Item = (u32, f32)>) -> Option<u32> {
     let mut best: Option<(u32, f32)> = None;
     for (id, value) in values {

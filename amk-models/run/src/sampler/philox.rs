@@ -1,13 +1,13 @@
-//! Philox4x32-10, a counter-based random number generator (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3",
-//! section 3.3 and table 2).
+//! Philox4x32-10, a counter-based random number generator (Salmon et al. 2011, "Parallel random
+//! numbers: as easy as 1, 2, 3", section 3.3 and table 2).
 //!
-//! A number is a function of key and counter, so any thread computes any number without a state: the key is the seed, the
-//! counter is the step and the token. Its 32-bit multiplications are as cheap on a GPU, where the same function gives the same
-//! words.
+//! A number is a function of key and counter, so any thread computes any number without a state:
+//! the key is the seed, the counter is the step and the token. Its 32-bit multiplications are as
+//! cheap on a GPU, where the same function yields the same words.
 
 /// The two multipliers.
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
-/// What is added to the two key words after each round.
+/// Increments of the two key words after each round.
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: usize = 10;
 
@@ -28,14 +28,15 @@ fn multiply(a: u32, b: u32) -> [u32; 2] {
     [(product >> 32) as u32, product as u32]
 }
 
-/// The random word of token `token` at step `step`: lane `token % 4` of counter `(token / 4, 0, step)` under the key `seed`, both
-/// 64-bit numbers split into low and high words.
+/// The random word of token `token` at step `step`: lane `token % 4` of counter
+/// `(token / 4, 0, step)` under the key `seed`, both 64-bit numbers split into low and high words.
 pub fn word(seed: u64, step: u64, token: u32) -> u32 {
     let counter = [token / 4, 0, step as u32, (step >> 32) as u32];
     philox4x32_10(counter, [seed as u32, (seed >> 32) as u32])[token as usize % 4]
 }
 
-/// A standard exponential number, `-ln(1 - v)` with `v = (word + 1/2) / 2^32`, computed in f32 and always positive and finite.
+/// A standard exponential number, `-ln(1 - v)` with `v = (word + 1/2) / 2^32`, computed in f32 and
+/// always positive and finite.
 pub fn exponential(seed: u64, step: u64, token: u32) -> f32 {
     const LARGEST_BELOW_1: f32 = 1.0 - f32::EPSILON / 2.0;
     let v = (word(seed, step, token) as f32 + 0.5) * (-32.0_f32).exp2();
@@ -46,7 +47,8 @@ pub fn exponential(seed: u64, step: u64, token: u32) -> f32 {
 mod tests {
     use super::*;
 
-    /// The known answers of the authors' Random123 library (`kat_vectors`, philox4x32 with 10 rounds).
+    /// The known answers of the authors' Random123 library (`kat_vectors`, philox4x32 with 10
+    /// rounds).
     #[test]
     fn words_are_the_published_ones() {
         assert_eq!(philox4x32_10([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);

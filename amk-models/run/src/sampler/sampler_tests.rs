@@ -1,4 +1,5 @@
-//! Properties of the sampler: filters keep what they say, frequencies follow probabilities, seeds decide.
+//! Properties of the sampler: filters keep what they say, frequencies follow probabilities, seeds
+//! decide.
 
 use proptest::prelude::*;
 

@@ -9,17 +9,17 @@ pub struct StopStrings {
     held: String,
 }
 
-/// What to do with a piece of text.
+/// The part of a text piece to print, and whether to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// Text to give out: without the stop string and what follows it.
+    /// Text to print: without the stop string and the text after it.
     pub text: String,
     /// Whether a stop string was found, so that the text ends here.
     pub stopped: bool,
 }
 
 impl StopStrings {
-    /// Watches for any of `stops`; empty strings are no stops.
+    /// Watches for any of `stops`; empty strings are not stops.
     pub fn new(stops: impl IntoIterator<Item = String>) -> Self {
         Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
     }
@@ -36,7 +36,7 @@ impl StopStrings {
         Stopped { text: std::mem::replace(&mut self.held, kept), stopped: false }
     }
 
-    /// Ends the text; returns what was held back.
+    /// Ends the text; returns the held-back text.
     pub fn finish(self) -> String {
         self.held
     }

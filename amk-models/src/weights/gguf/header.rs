@@ -8,13 +8,13 @@ use super::super::{Encoding, FormatCause, FormatError, MappedFile, RowOrder, Sto
 use super::cursor::Cursor;
 use super::metadata::Metadata;
 
-/// What a file starts with.
+/// The magic number at the start of a file.
 pub const MAGIC: [u8; 4] = *b"GGUF";
 /// Most tensors of a file.
 const MAX_TENSORS: u64 = 1 << 17;
 /// Most dimensions of a tensor (`GGML_MAX_DIMS`).
 const MAX_RANK: u32 = 4;
-/// Tensor data starts at, and each tensor is placed at, a multiple of this where the metadata does not say otherwise.
+/// Alignment of the tensor data and of each tensor where the metadata sets none.
 const DEFAULT_ALIGNMENT: u64 = 32;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
@@ -31,7 +31,7 @@ impl GgufFile {
     /// Maps the file at `path` and reads its header.
     ///
     /// # Errors
-    /// [`FormatError`] when the file cannot be mapped or is not what the format says.
+    /// [`FormatError`] when the file cannot be mapped or violates the format.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let file = Arc::new(MappedFile::open(path)?);
         let mut cursor = Cursor::new(&file);
@@ -144,7 +144,8 @@ fn extent(
     let elements = shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
     let too_large = || format!("{encoding} {shape:?} is larger than any file");
     let elements = elements.and_then(|elements| usize::try_from(elements).ok()).ok_or_else(too_large)?;
-    // Tensors of a type that is not decoded cannot be claimed; their extent is unknown and taken as empty.
+    // Tensors of a type that is not decoded cannot be claimed; their extent is unknown and taken as
+    // empty.
     let len = match encoding {
         Encoding::Other(_) => 0,
         _ => encoding.byte_len(elements).ok_or_else(too_large)? as u64,
@@ -171,7 +172,7 @@ fn check_apart(file: &MappedFile, tensors: &[StoredTensor]) -> Result<(), Format
     by_start.sort_by_key(|tensor| tensor.extent.start);
     for pair in by_start.windows(2) {
         if pair[0].extent.end > pair[1].extent.start {
-            let reason = format!("its bytes overlap those of `{}`", pair[0].name);
+            let reason = format!("its bytes overlap the bytes of `{}`", pair[0].name);
             let cause = FormatCause::BadTensor { name: pair[1].name.clone(), reason };
             return Err(file.error(pair[1].extent.start, cause));
         }
@@ -179,7 +180,8 @@ fn check_apart(file: &MappedFile, tensors: &[StoredTensor]) -> Result<(), Format
     Ok(())
 }
 
-/// The encoding of a tensor type code (`ggml_type`). Types that a file may hold but that are not decoded are named.
+/// The encoding of a tensor type code (`ggml_type`). Types that a file may hold but that are not
+/// decoded are named.
 fn encoding(code: u32) -> Option<Encoding> {
     Some(match code {
         0 => Encoding::F32,

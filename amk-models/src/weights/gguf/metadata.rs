@@ -128,7 +128,7 @@ impl Metadata {
     /// The text of `key`, if there is one.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is no text.
+    /// [`FormatCause::BadMetadata`] when it is not text.
     pub fn text(&self, key: &str) -> Result<Option<&str>, FormatError> {
         self.typed(key, "a string", |value| match value {
             Value::String(text) => Some(text.as_str()),
@@ -173,7 +173,7 @@ impl Metadata {
     /// The texts of `key`, if there are any.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is no array of texts.
+    /// [`FormatCause::BadMetadata`] when it is not an array of texts.
     pub fn texts(&self, key: &str) -> Result<Option<&[String]>, FormatError> {
         self.typed(key, "an array of strings", |value| match value {
             Value::Array(Array::String(texts)) => Some(texts.as_slice()),
@@ -184,7 +184,7 @@ impl Metadata {
     /// The integers of `key`, if there are any.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is no array of integers.
+    /// [`FormatCause::BadMetadata`] when it is not an array of integers.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, FormatError> {
         self.typed(key, "an array of integers", |value| match value {
             Value::Array(Array::Signed(values)) => Some(values.clone()),

@@ -4,8 +4,9 @@
 //! "GGUF" | u32 version | u64 tensors | u64 entries | metadata entries | tensor infos | padding | tensor data
 //! ```
 //!
-//! [`GgufFile::open`] gives the metadata and the tensors under their GGUF names; [`GgufFile::into_tensors`] renames them to the
-//! Hugging Face names and undoes the row permutation of llama files, so that a model sees one naming scheme.
+//! [`GgufFile::open`] returns the metadata and the tensors under their GGUF names;
+//! [`GgufFile::into_tensors`] renames them to the Hugging Face names and undoes the row permutation
+//! of llama files, so that a model sees one naming scheme.
 
 mod cursor;
 mod header;

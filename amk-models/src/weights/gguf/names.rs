@@ -1,4 +1,4 @@
-//! From GGUF names and row orders to those of Hugging Face.
+//! Maps GGUF names and row orders to Hugging Face's.
 
 use super::super::{FormatCause, FormatError, RowOrder, StoredTensor, TensorSet};
 use super::GgufFile;
@@ -21,7 +21,8 @@ const LAYER_NAMES: [(&str, &str); 11] = [
 const MODEL_NAMES: [(&str, &str); 3] =
     [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
 
-/// The Hugging Face name of a GGUF tensor. A name without a counterpart stays as it is; no model claims it.
+/// The Hugging Face name of a GGUF tensor. A name without a counterpart stays as it is; no model
+/// claims it.
 fn hugging_face_name(name: &str) -> String {
     let Some((stem, part)) = name.rsplit_once('.') else { return name.to_owned() };
     let look_up = |names: &[(&'static str, &'static str)], stem: &str| {
@@ -38,12 +39,13 @@ fn hugging_face_name(name: &str) -> String {
 }
 
 impl GgufFile {
-    /// The tensors under their Hugging Face names. `projections` is the row order of query and key projections:
-    /// [`RowOrder::InterleavedHalves`] for the architecture `llama`, [`RowOrder::Natural`] otherwise.
+    /// The tensors under their Hugging Face names. `projections` is the row order of query and key
+    /// projections: [`RowOrder::InterleavedHalves`] for the architecture `llama`,
+    /// [`RowOrder::Natural`] otherwise.
     ///
     /// # Errors
-    /// [`FormatCause::Duplicate`] when two tensors get the same name, [`FormatCause::BadTensor`] when a projection's rows are
-    /// not whole heads.
+    /// [`FormatCause::Duplicate`] when two tensors get the same name, [`FormatCause::BadTensor`]
+    /// when a projection's rows are not whole heads.
     pub fn into_tensors(self, projections: RowOrder) -> Result<TensorSet, FormatError> {
         let mut set = TensorSet::default();
         for mut tensor in self.tensors {

@@ -7,7 +7,7 @@ use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use std::sync::Arc;
 
-/// What the memory of a task depends on besides the task.
+/// The inputs, other than the task, that its memory depends on.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     /// Steps before this one since the VM was made.
@@ -49,7 +49,7 @@ pub(super) struct Area {
     /// The buffer's extents.
     whole: Shape,
     region: Region,
-    /// Extents of the tensor that a call gets: those of the region, but of the buffer where the region moves.
+    /// Extents of a call's tensor: the region's, or the buffer's where the region moves.
     cut: Shape,
     /// Index of the first element where the region is one run of elements at every position.
     run: Option<usize>,
@@ -121,7 +121,8 @@ impl Area {
     /// Nobody writes an element of the region before the tensor is dropped.
     pub(super) unsafe fn tensor(&self, moment: Moment) -> Tensor {
         if let (Some(run), Element::Word) = (self.run, self.element) {
-            // SAFETY: the region lies in the buffer, the buffer in its memory; unwritten as the caller promises.
+            // SAFETY: the region lies in the buffer, the buffer in its memory; unwritten as the
+            // caller promises.
             return unsafe { Tensor::view(self.first::<f32>(moment).add(run), self.cut) };
         }
         let mut copy = vec![0.0; self.cut.elements()];
@@ -156,8 +157,7 @@ impl Area {
     }
 
     /// Writes the region: `data` are its elements in row-major order, as many as
-    /// [`Self::extents_at`] says. To a buffer of bf16 each goes as the nearest one, of two the
-    /// even.
+    /// [`Self::extents_at`] says. Stores to a bf16 buffer round to nearest, ties to even.
     ///
     /// # Safety
     /// Nobody else touches an element of the region meanwhile.
@@ -182,7 +182,8 @@ impl Area {
         self.runs(moment.pos, |to, _, len| {
             let (row, rest) = data.split_at(len.min(data.len()));
             data = rest;
-            // SAFETY: a row of the region lies in its buffer; nobody else touches it, as the caller promises.
+            // SAFETY: a row of the region lies in its buffer; nobody else touches it, as the caller
+            // promises.
             unsafe { first.as_ptr().add(to).copy_from_nonoverlapping(row.as_ptr(), row.len()) };
         });
     }
@@ -201,7 +202,8 @@ impl Area {
     /// # Safety
     /// As [`Self::store`].
     pub(super) unsafe fn store_word(&self, moment: Moment, word: u32) {
-        // SAFETY: the region has an element, in the buffer; nobody else touches it, as the caller promises.
+        // SAFETY: the region has an element, in the buffer; nobody else touches it, as the caller
+        // promises.
         unsafe { self.first::<u32>(moment).add(self.run.unwrap_or(0)).write(word) }
     }
 
@@ -216,7 +218,8 @@ impl Area {
         words
     }
 
-    /// Each run of the last dimension of the region: its first element in the buffer and in the cut tensor, and its length.
+    /// Each run of the last dimension of the region: its first element in the buffer and in the cut
+    /// tensor, and its length.
     fn runs(&self, pos: Pos, mut each: impl FnMut(usize, usize, usize)) {
         let rank = self.whole.len();
         if rank == 0 {

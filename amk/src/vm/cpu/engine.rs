@@ -1,4 +1,4 @@
-//! What all workers share: the plan, the counters, the queues and the first failure.
+//! State shared by all workers: the plan, the counters, the queues and the first failure.
 
 use super::area::Moment;
 use super::error::{Stall, VmError};
@@ -16,7 +16,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// A counter on a cache line of its own.
+/// A counter on a separate cache line.
 #[repr(align(64))]
 #[derive(Default)]
 struct Counter(AtomicU64);
@@ -48,13 +48,14 @@ pub(super) struct Engine {
     wanted: Box<[AtomicU64]>,
     /// The next ticket of the launch.
     pub(super) ticket: AtomicU64,
-    /// Work finished since the VM was made: a worker's whole step where queues are static, else a task.
+    /// Work finished since the VM was made: a worker's whole step where queues are static, else a
+    /// task.
     progress: Counter,
     aborted: AtomicBool,
     failure: Mutex<Option<VmError>>,
     locals: Vec<Cells>,
     deadline: Duration,
-    /// Looks at a counter before the thread offers its core to others.
+    /// Polls of a counter before the thread yields its core.
     spins: u32,
 }
 
@@ -94,7 +95,8 @@ impl Engine {
         let (step, plan) = (&launch.steps[number], &self.plan.tasks[id.index()]);
         let locals = self.locals[worker.index()].first();
         let moment = Moment { step: launch.first + number as u64, pos: step.pos, locals };
-        // SAFETY: the program is verified, its waits are over, and the local memory is this worker's.
+        // SAFETY: the program is verified, its waits are over, and the local memory is this
+        // worker's.
         if let Err(failure) = unsafe { task::run(plan, moment, &step.tokens, frame) } {
             return Err(self.fail(self.failed_task(worker, id, failure)));
         }
@@ -107,7 +109,7 @@ impl Engine {
             }
         }
         for &signal in &plan.signals {
-            // Release: what the task wrote is seen by whoever waits for the count.
+            // Release: a worker that waits for the count sees the task's writes.
             self.counters[signal].0.fetch_add(1, Ordering::Release);
         }
         Ok(())
@@ -204,7 +206,7 @@ impl Engine {
         self.progress.0.fetch_add(1, Ordering::Release);
     }
 
-    /// Waits for a count; on a deadline, fails with what `stall` says.
+    /// Waits for a count; on a deadline, fails with the result of `stall`.
     fn wait(&self, counter: &Counter, wanted: u64, stall: impl Fn(Duration) -> Stall) -> Result<(), Aborted> {
         for _ in 0..self.spins {
             if counter.0.load(Ordering::Acquire) >= wanted {
@@ -226,7 +228,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a worker would say that waits for a counter now.
+    /// Describes the wait of a worker that is blocked on a counter.
     pub(super) fn stall(&self, worker: WorkerId, task: TaskId, counter: usize, wanted: u64, waited: Duration) -> Stall {
         let (label, on) = (self.label(task), self.counter_name(counter));
         Stall { worker, task: Some(task), label, on, wanted, found: self.count(counter), waited }

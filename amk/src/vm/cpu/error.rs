@@ -1,4 +1,4 @@
-//! What can go wrong in the CPU VM.
+//! Errors of the CPU VM.
 
 use crate::megakernel::MegakernelError;
 use crate::registry::RegistryError;
@@ -12,7 +12,7 @@ use core::time::Duration;
 /// Why the VM cannot be made or cannot go on.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum VmError {
-    /// The function gives no program for the instance.
+    /// The function yields no program for the instance.
     #[error(transparent)]
     Megakernel(#[from] MegakernelError),
     /// An instruction of the program is not linked.
@@ -26,7 +26,7 @@ pub enum VmError {
     Buffer {
         /// The buffer's name.
         buffer: String,
-        /// As what it is used.
+        /// The kind of binding that the program uses it as.
         role: Role,
         /// Why it cannot be.
         why: &'static str,
@@ -37,7 +37,7 @@ pub enum VmError {
         /// The buffer's name.
         buffer: String,
     },
-    /// What is bound to a buffer has another shape.
+    /// The tensor bound to a buffer has another shape.
     #[error("`{}` has shape {expected:?}, but shape {found:?} is bound to it", Shown(buffer))]
     Misshaped {
         /// The buffer's name.
@@ -69,7 +69,7 @@ pub enum VmError {
     Input {
         /// The name.
         input: String,
-        /// What was given.
+        /// The kind of input given.
         wanted: &'static str,
     },
     /// The program has no state of tokens of this name.
@@ -78,7 +78,7 @@ pub enum VmError {
         /// The name.
         state: String,
     },
-    /// A step gives another number of tokens than the program takes.
+    /// The number of tokens in a step differs from the program's.
     #[error("a step takes {expected} tokens, {found} were given")]
     Tokens {
         /// Token inputs of the program.
@@ -95,7 +95,7 @@ pub enum VmError {
         positions: u32,
     },
     /// The program has no output of this kind.
-    #[error("the program's first output is no tensor")]
+    #[error("the program's first output is not a tensor")]
     NoTensor,
     /// A wait was not met in time.
     #[error(transparent)]
@@ -109,10 +109,10 @@ pub enum VmError {
         task: TaskId,
         /// The task's op.
         label: String,
-        /// What it said.
+        /// The panic message.
         message: String,
     },
-    /// An instruction returned something else than its signature says.
+    /// An instruction returned a result that differs from its signature.
     #[error("{worker} in {task} ({}): result {result} should be {expected}, but is {found}", Shown(label))]
     Result {
         /// The worker.
@@ -125,7 +125,7 @@ pub enum VmError {
         result: usize,
         /// The region's extents or a token.
         expected: String,
-        /// What came.
+        /// The value found.
         found: String,
     },
     /// A table does not keep its contract.
@@ -137,9 +137,9 @@ pub enum VmError {
         row: usize,
         /// The entry in the row.
         column: usize,
-        /// What it is.
+        /// The entry's value.
         value: f32,
-        /// What it should be.
+        /// The constraint it breaks.
         breach: Breach,
     },
     /// An earlier step failed, so states and counters are undefined.
@@ -147,12 +147,12 @@ pub enum VmError {
     Poisoned,
 }
 
-/// As what a buffer is used.
+/// The uses of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// An operand of a task.
     Operand(TaskId),
-    /// What holds a table.
+    /// The constraint that a table breaks.
     Table,
 }
 
@@ -168,18 +168,18 @@ impl fmt::Display for Role {
 /// How an entry of a table breaks the contract that the program was verified for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Breach {
-    /// It is no whole number below `values`.
+    /// It is not a whole number below `values`.
     Range {
         /// One more than the largest.
         values: u32,
     },
     /// It is in its row already.
     Repeated,
-    /// It is no whole number from `least` to `total`.
+    /// It is not a whole number from `least` to `total`.
     Order {
         /// The entry before; `total` for the last entry.
         least: u32,
-        /// What the last entry is.
+        /// The last entry's required value.
         total: u32,
     },
 }
@@ -187,11 +187,11 @@ pub enum Breach {
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Range { values } => write!(f, "which is no whole number below {values}"),
+            Self::Range { values } => write!(f, "which is not a whole number below {values}"),
             Self::Repeated => write!(f, "which is in the row already; entries of a row are distinct"),
             Self::Order { least, total } if least == total => write!(f, "which is not {total}, where splits end"),
             Self::Order { least, total } => {
-                write!(f, "which is no whole number from {least} to {total}; splits start at 0 and go up")
+                write!(f, "which is not a whole number from {least} to {total}; splits start at 0 and go up")
             }
         }
     }
@@ -206,7 +206,7 @@ pub struct Stall {
     pub task: Option<TaskId>,
     /// The task's op.
     pub label: String,
-    /// On what.
+    /// The element waited for.
     pub on: String,
     /// The value waited for.
     pub wanted: u64,

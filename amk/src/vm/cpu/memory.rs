@@ -7,7 +7,7 @@ use crate::vm::Bindings;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Operand, Program, Region};
 use std::sync::Arc;
 
-/// What each buffer is bound to.
+/// The binding of each buffer.
 pub(super) struct Memory {
     bound: Vec<Bound>,
     /// Bytes of local memory that a worker needs.
@@ -16,11 +16,11 @@ pub(super) struct Memory {
     pub(super) token_inputs: Vec<String>,
 }
 
-/// What a buffer is bound to.
+/// The kinds of bindings.
 pub(super) enum Bound {
     Weight(Weight),
     State(State),
-    /// A token that each step gives; the number of the input.
+    /// A token that is an argument of each step; the number of the input.
     TokenInput(usize),
     /// Memory.
     Home(Home),
@@ -79,7 +79,7 @@ impl Memory {
                 let whole = shape(buffer).ok_or("it does not fit into memory")?;
                 Ok(Area::new(home.clone(), buffer.dtype, whole, operand.region))
             }
-            _ => Err("it is no token"),
+            _ => Err("it is not a token"),
         }
     }
 }
@@ -134,8 +134,8 @@ fn cells(buffer: &Buffer, arena: Option<&Arc<Cells>>) -> Result<(Arc<Cells>, usi
     }
 }
 
-/// The offset of each local buffer in its worker's memory, and the size of that memory: a task's buffers lie one after the
-/// other, and the next task starts again at 0.
+/// The offset of each local buffer in its worker's memory, and the size of that memory: a task's
+/// buffers lie one after the other, and the next task starts again at 0.
 fn locals(program: &Program) -> (Vec<usize>, usize) {
     let mut offsets = vec![None; program.buffers.len()];
     let mut most = 0;
@@ -161,7 +161,8 @@ pub(super) fn misshaped(buffer: &Buffer, found: &[usize]) -> Result<(), VmError>
     Err(VmError::Misshaped { buffer: buffer.name.clone(), expected: buffer.shape.clone(), found: found.to_vec() })
 }
 
-/// The bound weight. Its element type may be another than the program's: instructions read all of them.
+/// The bound weight. Its element type may be another than the program's: instructions read all of
+/// them.
 fn bound_weight(buffer: &Buffer, bindings: &Bindings) -> Result<Weight, VmError> {
     let weight =
         bindings.weights().get(&buffer.name).ok_or_else(|| VmError::Unbound { buffer: buffer.name.clone() })?;
@@ -169,7 +170,7 @@ fn bound_weight(buffer: &Buffer, bindings: &Bindings) -> Result<Weight, VmError>
     Ok(weight.clone())
 }
 
-/// A state. One of bf16 holds its elements as f32, in memory of its own: nothing else may share a
+/// A state. A bf16 state holds its elements as f32, in separate memory: no other buffer may share a
 /// state's bytes.
 fn state(buffer: &Buffer, bindings: &Bindings, arena: Option<&Arc<Cells>>) -> Result<State, VmError> {
     let shape = shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, buffer.bytes()))?;

@@ -5,14 +5,15 @@
 //! Bindings ──┘
 //! ```
 //!
-//! A task is a call of the instruction's own function on views of the task's tiles, so a step gives bit for bit what the
-//! annotated function gives when it is called. Buffers of bf16, which a GPU's programs have, round
-//! what is written to them.
+//! A task is a call of the instruction's own function on views of the task's tiles, so a step
+//! agrees bit for bit with a call of the annotated function. Buffers of bf16, which a GPU's
+//! programs have, round on stores.
 //!
-//! Safety: workers share memory without locks. That nobody writes what another reads or writes at the same time is what
-//! [`Verified`] says, for any program whose instructions keep to their region clauses; [`Registry::link`] checks that operands have
-//! the classes and extents that the linked functions take, and states check their regions row by row.
-//! One thing is left to the author of an instruction: its body must not move a state out of the `&mut State` it was given.
+//! Safety: workers share memory without locks. [`Verified`] guarantees that no two workers access
+//! an element at the same time if one writes it, for any program whose instructions keep to their
+//! region clauses; [`Registry::link`] checks that operands have the classes and extents that the
+//! linked functions take, and states check their regions row by row. One thing is left to the
+//! author of an instruction: its body must not move a state out of the `&mut State` it was given.
 
 mod area;
 mod engine;
@@ -97,8 +98,8 @@ enum Runner {
 }
 
 impl Vm {
-    /// A VM for an instance of an annotated function, by the instance's own schedule: floats and flags that the instance leaves
-    /// out are those of the bindings.
+    /// A VM for an instance of an annotated function, with the instance's schedule; the bindings
+    /// provide floats and flags that the instance leaves out.
     ///
     /// # Errors
     /// When the function has no safe program for the instance, and as [`Self::new`].
@@ -109,8 +110,9 @@ impl Vm {
     /// A VM for a program with the linked instructions.
     ///
     /// # Errors
-    /// When an instruction is not linked or is called otherwise than its function takes, a weight is not bound or has another shape, a bound
-    /// float or flag is not the program's, or there is not enough memory.
+    /// When an instruction is not linked or is called otherwise than its function takes, a weight
+    /// is not bound or has another shape, a bound float or flag is not the program's, or there is
+    /// not enough memory.
     pub fn new(verified: impl Into<Arc<Verified>>, bindings: &Bindings) -> Result<Self, VmError> {
         Self::with(verified, bindings, &Registry::linked()?, Options::default())
     }
@@ -143,10 +145,10 @@ impl Vm {
         self.engine.program()
     }
 
-    /// Runs one step and gives the first output, the logits of a decoder.
+    /// Runs one step and returns the first output, the logits of a decoder.
     ///
     /// # Errors
-    /// As [`Self::run`], and when the first output is no tensor.
+    /// As [`Self::run`], and when the first output is not a tensor.
     pub fn step(&mut self, token: Token, pos: Pos) -> Result<&Tensor, VmError> {
         let tokens = vec![token; self.engine.plan.memory.token_inputs.len().min(1)];
         match self.run(vec![Step { pos, tokens }])?.first() {
@@ -155,12 +157,14 @@ impl Vm {
         }
     }
 
-    /// Runs steps without coming back in between, and gives the outputs of the last in the order of the program's buffers, which
-    /// is that of the function's results. The tokens of a step are those of the program's token inputs in the order of its buffers.
+    /// Runs steps without returning in between. Returns the outputs of the last step in the order
+    /// of the program's buffers, which is the order of the function's results. `tokens` of a step
+    /// bind the program's token inputs in the order of its buffers.
     ///
     /// # Errors
-    /// When a step has another number of tokens or a position outside the program's: nothing has run then. When an instruction
-    /// panics or returns something of another shape, or a wait is not met before the deadline: the VM is of no use then.
+    /// When a step has another number of tokens or a position outside the program's: nothing has
+    /// run then. When an instruction panics or returns something of another shape, or a wait is not
+    /// met before the deadline: the VM is of no use then.
     pub fn run(&mut self, steps: Vec<Step>) -> Result<&[Output], VmError> {
         self.check(&steps)?;
         if steps.is_empty() {
@@ -242,8 +246,8 @@ impl Vm {
         Ok(())
     }
 
-    /// Sets a state of tokens, as that of a program that feeds back the tokens it chooses: one for
-    /// each element.
+    /// Sets a token state, one token for each element, such as the state of a program that feeds
+    /// back the tokens it chooses.
     ///
     /// # Errors
     /// When the program has no such state, or one of another number of tokens.

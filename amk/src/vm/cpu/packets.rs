@@ -1,14 +1,16 @@
-//! Packets as counters: each task that writes packets has a counter of its own, which every reader of what it wrote waits for.
+//! Packets as counters: each task that writes packets has a private counter, on which every reader
+//! of its packets waits.
 //!
-//! A packet's reader waits for the epoch in each word. In an accepted program a word is written once a step and before (in
-//! eager order) it is read, so waiting for the words is waiting for their writers' tasks.
+//! A packet's reader waits for the epoch in each word. In an accepted program a word is written
+//! once a step and before (in eager order) it is read, so waiting for the words is waiting for
+//! their writers' tasks.
 
 use super::plan::WaitPlan;
 use amk_ir::{Exchange, Program, Region, TaskId};
 use std::collections::HashMap;
 
 pub(super) struct Packets {
-    /// The writing tasks and what they write, by buffer.
+    /// The writing tasks and their regions, by buffer.
     writers: HashMap<u32, Vec<(TaskId, Region)>>,
     /// The counter of each writing task.
     counters: HashMap<TaskId, usize>,

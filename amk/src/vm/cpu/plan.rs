@@ -1,4 +1,5 @@
-//! The program made ready to run: functions instead of paths, memory instead of buffers, counters instead of events.
+//! The program made ready to run: functions instead of paths, memory instead of buffers, counters
+//! instead of events.
 
 use super::area::Area;
 use super::error::{Role, VmError};
@@ -14,7 +15,7 @@ use amk_ir::{Call, InstructionId, Operand, Param, Program, Region, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the workers execute.
+/// The work of the workers.
 pub(super) struct Plan {
     pub(super) tasks: Vec<TaskPlan>,
     /// Signals of each counter in a step.
@@ -28,7 +29,7 @@ pub(super) struct TaskPlan {
     pub(super) waits: Vec<WaitPlan>,
     /// Counters, each signalled once.
     pub(super) signals: Vec<usize>,
-    /// What depends on tables; `None` where nothing does and the task writes none.
+    /// The part that depends on tables; `None` where nothing does and the task writes none.
     pub(super) routed: Option<Box<RoutedTask>>,
 }
 
@@ -58,7 +59,7 @@ pub(super) enum ArgumentPlan {
         state: State,
         region: Region,
     },
-    /// The token that the step gives for this input.
+    /// The step's token for this input.
     TokenInput(usize),
     Token(Area),
     Float(f32),
@@ -115,7 +116,7 @@ fn functions(program: &Program, registry: &Registry) -> Result<BTreeMap<Instruct
     }
 }
 
-/// What operands are made of.
+/// The sources of operands.
 struct Operands<'a> {
     program: &'a Program,
     memory: &'a Memory,
@@ -150,7 +151,7 @@ impl Operands<'_> {
             TensorClass::Weight => self.weight(operand),
             TensorClass::State => match self.memory.bound(operand.buffer) {
                 Bound::State(state) => Ok(ArgumentPlan::State { state: state.handle(), region: operand.region }),
-                _ => Err("it is no state"),
+                _ => Err("it is not a state"),
             },
             TensorClass::Token => match self.memory.bound(operand.buffer) {
                 Bound::TokenInput(input) => Ok(ArgumentPlan::TokenInput(*input)),
@@ -187,7 +188,7 @@ impl Operands<'_> {
 
     /// The tile of a weight; a dimension that moves with the position is whole.
     fn weight(&self, operand: &Operand) -> Result<ArgumentPlan, &'static str> {
-        let Bound::Weight(weight) = self.memory.bound(operand.buffer) else { return Err("it is no weight") };
+        let Bound::Weight(weight) = self.memory.bound(operand.buffer) else { return Err("it is not a weight") };
         if let Some(routed) = operand.routed {
             let picked = PickedWeight::new(weight, self.tables, operand, routed);
             return picked.map(ArgumentPlan::PickedWeight).ok_or("a weight is picked by an entry, and does not move");

@@ -8,8 +8,9 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Looks for the next launch before a thread goes to sleep: the time between two steps of a decoder is short.
-const LOOKS: u32 = 2000;
+/// Polls for the next launch before a thread goes to sleep: the time between two steps of a decoder
+/// is short.
+const POLLS: u32 = 2000;
 
 /// Threads for all workers but worker 0, which is the caller's.
 pub(super) struct Pool {
@@ -29,7 +30,7 @@ struct Gate {
     finished: AtomicUsize,
 }
 
-/// What the threads are to do.
+/// A command to the threads.
 enum Order {
     Wait,
     Run(Arc<Launch>),
@@ -67,10 +68,10 @@ impl Pool {
         self.gate.open(Order::Run(Arc::clone(&launch)));
         // A failure is in the engine.
         let _ = Worker::new(&self.engine, WorkerId(0), self.seed).run(&launch);
-        let mut looks = 0;
+        let mut polls = 0;
         while self.gate.finished.load(Ordering::Acquire) < self.threads.len() {
-            looks += 1;
-            if looks < LOOKS { core::hint::spin_loop() } else { std::thread::yield_now() }
+            polls += 1;
+            if polls < POLLS { core::hint::spin_loop() } else { std::thread::yield_now() }
         }
     }
 }
@@ -100,7 +101,8 @@ impl Gate {
     fn open(&self, order: Order) {
         let mut current = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         *current = order;
-        // With the lock held: a thread that has just seen the old number is then asleep when it is notified.
+        // With the lock held: a thread that has just seen the old number is then asleep when it is
+        // notified.
         self.number.fetch_add(1, Ordering::Release);
         drop(current);
         self.opened.notify_all();
@@ -109,12 +111,12 @@ impl Gate {
     /// The launch after number `seen`; `None` at the end.
     fn next(&self, seen: &mut u64) -> Option<Arc<Launch>> {
         let is_new = || self.number.load(Ordering::Acquire) != *seen;
-        for look in 0..LOOKS {
+        for poll in 0..POLLS {
             if is_new() {
                 break;
             }
             // Yields in between, so that more threads than cores do not hold each other up.
-            if look % 64 == 0 { std::thread::yield_now() } else { core::hint::spin_loop() }
+            if poll % 64 == 0 { std::thread::yield_now() } else { core::hint::spin_loop() }
         }
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let order = self.opened.wait_while(order, |_| !is_new()).unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! The adversarial order: one thread runs the tasks of all workers, each time one of those that could run next, at random.
+//! The adversarial order: one thread runs the tasks of all workers, each time one of those that
+//! could run next, at random.
 //!
 //! Every order of tasks that the queues and the waits allow can come out.
 
@@ -25,7 +26,7 @@ enum Place {
     Holds(usize),
 }
 
-/// What a worker can do next.
+/// The next action of a worker.
 enum Next {
     Nothing,
     Draw,

@@ -1,5 +1,5 @@
-//! Tables at run time: what a task has written is checked against the table's contract, and then decides on tiles, counts and
-//! counters.
+//! Tables at run time: a task's entries are checked against the table's contract, and then decide
+//! on tiles, counts and counters.
 
 use super::area::{Area, Moment};
 use super::error::{Breach, Role, VmError};
@@ -51,7 +51,7 @@ impl Table {
     /// Its row is written, checked, and nobody writes it now.
     unsafe fn entry(&self, moment: Moment, entry: u32) -> u32 {
         let (row, column) = (entry as usize / self.columns, entry as usize % self.columns);
-        // SAFETY: as the caller promises; other rows are not looked at.
+        // SAFETY: as the caller promises; other rows are not read.
         let row = unsafe { self.area.rows(row..row + 1).tensor(moment) };
         row.data()[column] as u32
     }
@@ -66,12 +66,12 @@ impl Table {
         tensor.data().iter().map(|&entry| entry as u32).collect()
     }
 
-    /// Checks the rows that a task has written, and adds what waits for their counts will want.
+    /// Checks the rows that a task has written, and counts them for later waits.
     ///
     /// # Safety
     /// The caller's task has written the rows; nobody else touches them now.
     unsafe fn accept(&self, moment: Moment, rows: Range<usize>, wanted: &[AtomicU64]) -> Result<(), VmError> {
-        // SAFETY: as the caller promises; other rows are not looked at.
+        // SAFETY: as the caller promises; other rows are not read.
         let area = unsafe { self.area.rows(rows.clone()).tensor(moment) };
         match self.holds {
             Holds::Routes { values, distinct } => {
@@ -198,7 +198,7 @@ impl PickedWeight {
     }
 }
 
-/// What of a task depends on tables.
+/// The part of a task that depends on tables.
 #[derive(Default)]
 pub(super) struct RoutedTask {
     waits: Vec<(RoutedWait, usize, Arc<Table>)>,
@@ -226,7 +226,8 @@ impl RoutedTask {
         }
     }
 
-    /// Counters and the counts that the task waits for, where signals that no table decides are `fan_in` a step.
+    /// Counters and the counts that the task waits for, where signals that no table decides are
+    /// `fan_in` a step.
     ///
     /// # Safety
     /// The task's other waits are over.

@@ -7,7 +7,7 @@ use crate::tensor::Token;
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why a task did not do what the program says.
+/// Why a task failed.
 pub(super) enum TaskFailure {
     Panicked(String),
     Result { number: usize, expected: String, found: String },
@@ -16,8 +16,9 @@ pub(super) enum TaskFailure {
 /// Runs the calls of a task in order.
 ///
 /// # Safety
-/// The program is verified, and every wait of the task is over: so, until the task's signals, nobody else writes what it reads
-/// nor touches what it writes. `moment.locals` is the worker's own, as large as the plan says.
+/// The program is verified, and every wait of the task is over: so, until the task's signals,
+/// nobody else writes what it reads nor touches what it writes. `moment.locals` is the worker's
+/// own, as large as the plan says.
 pub(super) unsafe fn run<'p>(
     task: &'p TaskPlan,
     moment: Moment,
@@ -64,14 +65,17 @@ unsafe fn run_call<'p>(
 /// As [`run`].
 unsafe fn make<'p>(argument: &'p ArgumentPlan, moment: Moment, tokens: &[Token]) -> Argument<'p> {
     match argument {
-        // SAFETY: nobody writes the region before the task's signals, and the frame drops the tensor before them.
+        // SAFETY: nobody writes the region before the task's signals, and the frame drops the
+        // tensor before them.
         ArgumentPlan::Tensor(area) => Argument::Tensor(unsafe { area.tensor(moment) }),
-        // SAFETY: likewise; the task reads the table, which orders it after the tasks that write it.
+        // SAFETY: likewise; the task reads the table, which orders it after the tasks that write
+        // it.
         ArgumentPlan::RoutedTensor(routed) => Argument::Tensor(unsafe { routed.at(moment).tensor(moment) }),
         ArgumentPlan::Weight(weight) => Argument::Weight(weight),
         // SAFETY: as for routed tensors.
         ArgumentPlan::PickedWeight(picked) => Argument::Weight(unsafe { picked.at(moment) }),
-        // SAFETY: nobody else accesses the region in conflict before the task's signals, and the frame drops the view before.
+        // SAFETY: nobody else accesses the region in conflict before the task's signals, and the
+        // frame drops the view before.
         ArgumentPlan::State { state, region } => Argument::State(unsafe { state.view(region, moment.pos) }),
         ArgumentPlan::TokenInput(input) => Argument::Token(tokens.get(*input).copied().unwrap_or_default()),
         // SAFETY: nobody writes the region before the task's signals.
@@ -82,7 +86,7 @@ unsafe fn make<'p>(argument: &'p ArgumentPlan, moment: Moment, tokens: &[Token])
     }
 }
 
-/// Puts a result where it belongs; else what was expected and what came.
+/// Stores a result; else returns the expected and the actual form.
 ///
 /// # Safety
 /// As [`run`].

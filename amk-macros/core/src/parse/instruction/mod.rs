@@ -19,13 +19,15 @@ use syn::{ItemFn, LitStr, Path, Type};
 
 const KEYS: [&str; 7] = ["op", "shape", "tile", "task", "multiples", "cuda", "crate"];
 
-/// Macros that every module sees: a companion of that name would hide them, or be ambiguous with them.
-const STD_MACROS: &str = "assert assert_eq assert_ne bench cfg column compile_error concat dbg debug_assert debug_assert_eq \
+/// Macros that every module sees: a companion of that name would hide them, or be ambiguous with
+/// them.
+const STD_MACROS: &str = "assert assert_eq assert_ne bench cfg column compile_error concat dbg \
+    debug_assert debug_assert_eq \
     debug_assert_ne derive env eprint eprintln file format format_args global_allocator include include_bytes \
     include_str is_x86_feature_detected line matches module_path option_env panic print println stringify test \
     thread_local todo unimplemented unreachable vec write writeln";
 
-/// What the attribute and the function say together.
+/// An instruction, as declared by the attribute and the function together.
 pub(crate) struct Instruction {
     /// The signature.
     pub(crate) signature: Signature,
@@ -134,7 +136,7 @@ impl Reader<'_> {
                 return None;
             }
             (None, Some(_)) => {
-                let headline = format!("`{name}` is no tensor, but the shape clause lists it");
+                let headline = format!("`{name}` is not a tensor, but the shape clause lists it");
                 let help = if type_name == "usize" {
                     format!("write `{name}: D`")
                 } else {

@@ -1,4 +1,5 @@
-//! Names in clauses: operands have to be parameters or results, everything else has to have a value.
+//! Names in clauses: operands have to be parameters or results, everything else has to have a
+//! value.
 
 use super::Reader;
 use crate::diag::Diagnostic;
@@ -25,12 +26,13 @@ impl Reader<'_> {
         for (name, at, known) in listed.chain(written).chain(read) {
             if !known.contains(&name.as_str()) {
                 let help = suggestion(name, known.iter().copied());
-                self.report(at, format!("`{name}` is no parameter of `{}`", self.function.sig.ident), help);
+                self.report(at, format!("`{name}` is not a parameter of `{}`", self.function.sig.ident), help);
             }
         }
     }
 
-    /// Every name in an expression has to be a dim that the operands bind, a tile, a grid variable or `pos`.
+    /// Every name in an expression has to be a dim that the operands bind, a tile, a grid variable
+    /// or `pos`.
     pub(super) fn names(&mut self, parameters: &[Parameter<'_>]) {
         let clauses = self.clauses;
         let bound = bound_dims(&clauses.shape);
@@ -47,9 +49,9 @@ impl Reader<'_> {
         });
         let shapes: Vec<&Expr> = shapes.chain(clauses.shape.results.iter().flat_map(|(_, shape)| shape)).collect();
         self.check_names(&shapes, &bound, &clauses.shape_at, &mut BTreeSet::new());
-        let mut said = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         let grid: Vec<&Expr> = clauses.task.grid.iter().flat_map(|grid| [&grid.extent, &grid.step]).collect();
-        self.check_names(&grid, &steps, &clauses.task_at, &mut said);
+        self.check_names(&grid, &steps, &clauses.task_at, &mut reported);
         let spans = clauses.task.writes.iter().chain(&clauses.task.reads).flat_map(|(_, spans)| spans);
         let bounds: Vec<&Expr> = spans
             .flat_map(|span| match span {
@@ -57,7 +59,7 @@ impl Reader<'_> {
                 Span::Range { lo, hi } => vec![lo, hi],
             })
             .collect();
-        self.check_names(&bounds, &inner, &clauses.task_at, &mut said);
+        self.check_names(&bounds, &inner, &clauses.task_at, &mut reported);
         if let Some(at) = &clauses.multiples_at {
             let both: Vec<&Expr> = clauses.multiples.iter().flat_map(|(of, by)| [of, by]).collect();
             self.check_names(&both, &bound, at, &mut BTreeSet::new());
@@ -65,11 +67,11 @@ impl Reader<'_> {
     }
 
     /// Reports the names that are not `known`, each once a clause.
-    fn check_names(&mut self, exprs: &[&Expr], known: &BTreeSet<String>, at: &LitStr, said: &mut BTreeSet<String>) {
+    fn check_names(&mut self, exprs: &[&Expr], known: &BTreeSet<String>, at: &LitStr, reported: &mut BTreeSet<String>) {
         let mut unknown = BTreeSet::new();
         for expr in exprs {
             expr.names(&mut |name| {
-                if !known.contains(name) && said.insert(name.to_owned()) {
+                if !known.contains(name) && reported.insert(name.to_owned()) {
                     unknown.insert(name.to_owned());
                 }
             });
@@ -98,7 +100,7 @@ impl Reader<'_> {
     }
 }
 
-/// The dims that stand alone as an extent of an operand or as a size: a call gives them values.
+/// The dims that appear alone as an extent of an operand or as a size: a call binds them.
 fn bound_dims(shape: &ShapeClause) -> BTreeSet<String> {
     let exprs = shape.params.iter().flat_map(|(_, extents)| match extents {
         Extents::Shape(shape) => shape.as_slice(),

@@ -1,4 +1,4 @@
-//! Signatures that are read, and what is said of those that are not.
+//! Accepted signatures, and the errors for refused ones.
 
 use super::*;
 use quote::quote;

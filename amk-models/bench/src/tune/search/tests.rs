@@ -14,7 +14,8 @@ fn h200() -> &'static GpuTarget {
 }
 
 fn time(schedule: &DeviceSchedule) -> f64 {
-    // Best at a pace of 190; half a percent for each step of 5 away from it. A ring of 5 slots costs 3%.
+    // Best at a pace of 190; half a percent for each step of 5 away from it. A ring of 5 slots
+    // costs 3%.
     1000.0 + f64::from(schedule.pace.abs_diff(190)) + if schedule.ring_slots == 6 { 0.0 } else { 30.0 }
 }
 
@@ -61,7 +62,8 @@ fn the_search_keeps_what_is_faster_and_reverts_the_rest() {
     let mut seen = Vec::new();
     let found = search(start, &mut measure, &mut Log::default(), 100, &mut |row, _| seen.push(row.clone()))
         .expect("nothing fails");
-    // Prices ask for the slowest pace first; 0 was refused. 205 -> 190 is 1.5%, at once or in steps of at least 1%.
+    // Prices ask for the slowest pace first; 0 was refused. 205 -> 190 is 1.5%, at once or in steps
+    // of at least 1%.
     assert_eq!(seen[0].refused.as_deref(), Some("the logits differ"));
     assert!(!seen[0].kept);
     assert_eq!((found.best.pace, found.best.ring_slots), (190, 6), "{seen:?}");
