@@ -33,7 +33,7 @@ const BELOW: DeviceCode = DeviceCode {
 /// The kernel, which calls the generated dispatch.
 const ABOVE: DeviceCode = DeviceCode { files: files!["vm.cuh"] };
 
-/// What bodies whose weights stream build on.
+/// The views of bodies whose weights stream.
 pub(crate) const STREAM: DeviceCode = DeviceCode { files: files!["stream.cuh"] };
 
 /// The bare ring, whose rate every time of a step is compared with.

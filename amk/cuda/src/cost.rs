@@ -183,7 +183,8 @@ impl CostModel {
         }
     }
 
-    /// A generic task reads its weights itself when its turn has come: nothing is brought ahead, unless they stream.
+    /// A generic task whose weights do not stream reads them itself when its turn has come: nothing is
+    /// brought ahead.
     fn reading(&self, plan: &Plan, phase: &Phase, task: u32, part: Part) -> Part {
         let Phase::Generic(generic) = phase else { return part };
         let bytes = weight_bytes(&plan.program, TaskId(task)) as f64;

@@ -11,14 +11,14 @@ use amk_ir::{Access, BufferId, Call, DType};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Calls by their generic device bodies; each but the first takes the result of the one before.
+/// Calls by their generic device bodies, each of which reads the result of the previous one.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     /// The calls in order.
     pub(super) calls: Vec<usize>,
-    /// How the first one's weight streams.
+    /// How the first call's weight streams.
     pub(super) stream: Option<&'static Stream>,
-    /// What the first one reads as packets of bf16 pairs.
+    /// Operands of the first call that arrive as packets of bf16 pairs.
     pub(super) narrow: Vec<BufferId>,
 }
 
@@ -36,11 +36,11 @@ struct Tiles {
     calls: Vec<Call>,
 }
 
-/// Forms chains of `calls`; those of `without` stay alone and do not stream.
+/// Forms chains of `calls`. Calls in `without` stay alone and do not stream.
 ///
-/// A call joins the task of the one before where it alone reads that one's result and where each of
-/// its tiles reads exactly what the tile before has written. A tile of free size is cut as the one
-/// before is.
+/// A call joins the tasks of its producer where it is the only reader of the result and each of its
+/// tiles reads exactly the region that the same tile of the producer writes. A tile of free size is
+/// cut like the producer's.
 pub(super) fn chains(
     flow: &Flow<'_>,
     schedule: &DeviceSchedule,
@@ -237,8 +237,8 @@ mod tests {
             let name = |&at: &usize| flow.signature(at).map_or("", |signature| &signature.name[..]);
             chains.iter().map(|chain| chain.calls.iter().map(name).collect::<Vec<_>>().join("+")).collect()
         };
-        // Both the second and the third call read `a`; what is reversed comes from other tiles, or is
-        // one tile that others cut.
+        // Two calls read `a`. `reversed` reads all tiles of `c`, and its one tile is not cut like those
+        // of the last `twice`.
         assert_eq!(names(&[]), ["row_of", "twice", "twice+plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[2]), ["row_of", "twice", "twice", "plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[3]), ["row_of", "twice", "twice", "plus", "twice", "reversed", "twice"]);

@@ -16,9 +16,9 @@
 //! | probe | between them, for top-k, top-p and min-p: its share of what is above some levels, see [`super::choose`] |
 //!
 //! Any other call is a phase of its own: one task a tile of the instruction's own `task` clause, by its generic device body
-//! ([`Generic`]). A call that takes its tiles as another leaves them joins that one's tasks (`chain.rs`), and a weight that a crate
-//! lets stream comes through the ring ([`Stream`]). With [`Precision::F32`] every call is a phase of its own. A state of such a call
-//! stays with one worker.
+//! ([`Generic`]). A call that reads its producer's tiles one by one joins its tasks (`chain.rs`), and a
+//! weight that a crate registers as a [`Stream`] comes through the ring. With [`Precision::F32`] every
+//! call is a phase of its own. A state of such a call stays with one worker.
 //!
 //! Everything between workers is a packet; steps are pipelined. Every worker reads every worker's best before it goes on, so no
 //! packet of one step is written while another worker still reads it in the step before: the verifier decides that, not this page.
@@ -237,7 +237,7 @@ pub struct Plan {
     pub layers: Vec<LayerBuffers>,
     /// Generic device bodies.
     pub bodies: Vec<Body>,
-    /// What generic tasks run of these.
+    /// Sequences of bodies that generic tasks run.
     pub sequences: Vec<Sequence>,
     /// Sizes.
     pub sizes: Sizes,

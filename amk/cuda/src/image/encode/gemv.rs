@@ -45,7 +45,7 @@ fn units(gemv: &Gemv, rows: &Range<u32>) -> u32 {
     (rows.end - rows.start) * fold / UNIT
 }
 
-/// What a projection takes from its worker's tape; `None` of another task.
+/// A projection's piece of its worker's tape; `None` for any other task.
 pub(crate) fn piece(plan: &Plan, phase: usize, work: &Work) -> Option<Piece> {
     let (Phase::Gemv(gemv), Work::Rows(rows)) = (plan.phases.get(phase)?, work) else { return None };
     let in_turn = matches!(gemv.output, Output::Gated(_));

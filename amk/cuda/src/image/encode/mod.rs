@@ -62,7 +62,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// What a task takes from its worker's tape; `None` where it takes nothing.
+/// A task's piece of its worker's tape; `None` where it takes nothing.
 pub(super) fn piece(plan: &Plan, phase: usize, work: &Work) -> Option<Piece> {
     match GenericTask::of(plan, phase, work) {
         Some(task) => task.piece(),
