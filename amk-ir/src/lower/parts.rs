@@ -51,8 +51,8 @@ pub fn cuts(graph: &Graph, call: &PlannedCall, cut: Cut) -> Result<Option<Vec<Ra
     Ok(tile.map(|_| axis.cuts()))
 }
 
-/// The calls of a call's tasks, cut as given. `None` where the grid is not one variable that steps by
-/// a tile of free size, or where the cuts are not all of its extent in order.
+/// Cuts a call into tasks at the given `cuts`. `None` where the grid is not one variable that steps by
+/// a tile of free size, or where the cuts do not cover its extent in order.
 ///
 /// # Errors
 /// A grid or a region that has no value.
@@ -79,7 +79,7 @@ pub fn parts_at(
     tiles.collect::<Result<_, _>>().map(Some)
 }
 
-/// The values of a grid's variable and tile at a cut, besides those of `env`.
+/// `env` with the values of a grid's variable and tile at a cut.
 fn at_cut(env: &BTreeMap<String, i64>, grid: &GridSig, tile: Option<&str>, cut: &Range<i64>) -> BTreeMap<String, i64> {
     let mut env = env.clone();
     env.insert(grid.var.clone(), cut.start);

@@ -295,7 +295,7 @@ struct Task {
         view.data = room(view.count);
         return view;
     }
-    // What one call of the task passes to another.
+    // A value that one call of the task passes to another.
     AMK_DEVICE float* local(const Tile& t) const { return w.p.scratch + (u64)blockIdx.x * w.p.scratch_len + t.at(); }
     AMK_DEVICE In local_in(u32 n) const {
         const Tile t = tile(n);

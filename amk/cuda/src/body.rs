@@ -45,8 +45,8 @@ pub(super) fn own_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"))
 }
 
-/// The cases of `dispatch`. The bodies get copies: a worker that a function takes by reference would no longer be kept in registers.
-/// What streams gives its place in the ring back.
+/// The cases of `dispatch`. The bodies get copies: a worker that a function takes by reference would
+/// no longer be kept in registers. A task that streams returns its place in the ring.
 pub(super) fn cases(plan: &Plan) -> String {
     let case = |(number, sequence): (usize, &Sequence)| {
         let op = FIRST_BODY as usize + number;

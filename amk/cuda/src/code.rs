@@ -26,7 +26,7 @@ pub(super) const BELOW: DeviceCode =
 /// The kernel, which calls the generated dispatch.
 pub(super) const ABOVE: DeviceCode = DeviceCode { files: files!["vm.cuh"] };
 
-/// What bodies whose weights stream build on.
+/// The views of bodies whose weights stream.
 pub(crate) const STREAM: DeviceCode = DeviceCode { files: files!["stream.cuh"] };
 
 /// The bare ring, whose rate every time of a step is compared with.

@@ -73,7 +73,7 @@ pub enum CudaError {
         /// The field and what is wrong with it.
         what: String,
     },
-    /// A registered stream does not keep what it is given.
+    /// The packed bytes of a registered stream do not unpack to the weight's rows.
     #[error(transparent)]
     Stream(#[from] StreamError),
     /// A bound layout has another constant than the program.

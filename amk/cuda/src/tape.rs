@@ -108,7 +108,7 @@ fn place(r: usize, k: usize) -> usize {
 /// Appends a piece, whose parts are rows of `weights`.
 ///
 /// # Errors
-/// Those of a registered layout that does not keep what it is given.
+/// [`StreamError::Packed`] or [`StreamError::Unpacked`] of a registered layout.
 pub(super) fn pack(piece: &Piece, weights: &[&Weight], out: &mut Vec<bf16>) -> Result<(), StreamError> {
     let Layout::Registered(stream) = piece.layout else {
         pack_projection(piece, weights, out);

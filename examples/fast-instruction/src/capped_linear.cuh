@@ -1,4 +1,5 @@
-// y = cap * tanh((W x) / cap): with plain loads on tiles of any size, and with W streaming through the ring.
+// y = cap * tanh((W x) / cap), with plain loads on tiles of any size and with W streaming through the
+// ring.
 
 AMK_DEVICE float capped(float y, float cap) { return cap * tanhf(y / cap); }
 
@@ -23,7 +24,8 @@ constexpr u32 PAIRS = 1024 / PAIR / AMK_WARPS;
 constexpr u32 PITCH = UNITS * ROWS + 8;
 static_assert(WINDOW / 2 + AMK_WARPS * PITCH <= Task::SHARED_FLOATS, "the input and the sums fit the shared memory");
 
-// The products of this warp's columns of some blocks: of rows lane / 4 and lane / 4 + 8 in each of its quads.
+// The products of this warp's columns of some blocks: each quad of lanes has rows lane / 4 and
+// lane / 4 + 8.
 AMK_DEVICE float2 products(const Task& t, Stream& w, u32 blocks, u32 pairs, u32 input) {
     float d[2][4] = {};
     for (u32 block = 0; block < blocks; block++, input += pairs * PAIR * 2) {

@@ -35,7 +35,7 @@ pub struct Chain {
     pub cap: f32,
 }
 
-/// What a step leaves at its position.
+/// A state with a position, so that a launch has many steps.
 #[derive(WeightLayout)]
 pub struct Seen {
     /// The products of the mark.

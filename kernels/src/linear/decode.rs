@@ -125,7 +125,7 @@ fn check_piece(record: &Record, shape: &Shape, piece: &Piece) -> Result<(), Refu
         return Err(Refusal::new("tape", format!("is {} bytes, the piece has {}", record.tape, piece.bytes())));
     }
     if piece.layout != Layout::Projection {
-        return Err(Refusal::new("piece", "has a tile layout that is not that of projections"));
+        return Err(Refusal::new("piece", "has another tile layout than projections"));
     }
     let in_turn = shape.output == OUT_GATED;
     if piece.in_turn != in_turn {

@@ -90,7 +90,8 @@ impl Plain {
         if laid_out { (operand.region.len_at(0) as u32).next_multiple_of(4) } else { 0 }
     }
 
-    /// Where in its scratch a task has what its calls pass on, behind all else; and the floats of all.
+    /// The first float of each value that the calls of a task pass on, behind its other operands in
+    /// the scratch; and the floats of both.
     fn locals(&self, task: &GenericTask<'_>) -> (HashMap<BufferId, u32>, u32) {
         let of = |local: bool| task.operands().filter(move |(_, view)| (*view == View::Local) == local);
         let mut end = of(false).map(|(operand, view)| self.room(operand, view)).sum();

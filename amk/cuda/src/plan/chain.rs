@@ -11,12 +11,12 @@ use amk_ir::{Access, BufferId, Call, DType};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Calls by their generic device bodies; each but the first takes the result of the one before.
+/// Calls by their generic device bodies, each of which reads the result of the previous one.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     /// The calls in order.
     pub(super) calls: Vec<usize>,
-    /// How the first one's weight streams.
+    /// How the first call's weight streams.
     pub(super) stream: Option<&'static Stream>,
     /// What the first one reads as packets of bf16 pairs.
     pub(super) packed: Vec<BufferId>,
@@ -38,9 +38,9 @@ struct Tiles {
 
 /// Forms chains of `calls`; those of `excluded` stay alone and do not stream.
 ///
-/// A call joins the task of the one before where it alone reads that one's result and where each of
-/// its tiles reads exactly what the tile before has written. A tile of free size is cut as the one
-/// before is.
+/// A call joins the tasks of its producer where it is the only reader of the result and each of its
+/// tiles reads exactly the region that the same tile of the producer writes. A tile of free size is
+/// cut like the producer's.
 pub(super) fn chains(
     flow: &Flow<'_>,
     schedule: &DeviceSchedule,
@@ -161,4 +161,86 @@ fn agree(value: BufferId, before: &Tiles, after: &Tiles) -> bool {
             let written = of_value(write);
             matches!(&written[..], [written] if fixed(written) && of_value(read).iter().all(|read| read == written))
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::TARGETS;
+    use amk::prelude::*;
+    use amk_ir::schedule::Schedule;
+
+    /// A row of a table.
+    #[instruction(
+        op = "row_of",
+        shape = "table: [V, N], token: [1] -> y: [N]",
+        task = "y[..] <- table[.., ..], token[..]"
+    )]
+    fn row_of(table: &Weight, token: Token) -> Tensor {
+        table.row(token.index()).to_f32().iter().copied().collect()
+    }
+
+    /// Twice each element.
+    #[instruction(
+        op = "twice",
+        shape = "x: [N] -> y: [N]",
+        tile = "T = 16",
+        task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]"
+    )]
+    fn twice(x: &Tensor) -> Tensor {
+        x.data().iter().map(|x| 2.0 * x).collect()
+    }
+
+    /// Sums of elements, in larger tiles.
+    #[instruction(
+        op = "plus",
+        shape = "x: [N], z: [N] -> y: [N]",
+        tile = "T = 32",
+        task = "n in 0..N step T: y[n..n+T] <- x[n..n+T], z[n..n+T]"
+    )]
+    fn plus(x: &Tensor, z: &Tensor) -> Tensor {
+        x.data().iter().zip(z.data()).map(|(x, z)| x + z).collect()
+    }
+
+    /// The elements the other way round: a tile needs all of them.
+    #[instruction(op = "reversed", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]")]
+    fn reversed(x: &Tensor) -> Tensor {
+        x.data().iter().rev().copied().collect()
+    }
+
+    /// A table.
+    #[derive(WeightLayout)]
+    struct Table {
+        /// `[V, N]`.
+        #[weight("table", [V, N])]
+        table: Weight,
+    }
+
+    #[megakernel(dims(V, N), instances(small(V = 8, N = 128)))]
+    #[expect(dead_code, reason = "only its graph is grouped")]
+    fn wired(token: Token, w: &Table) -> Tensor {
+        let a = twice(&row_of(&w.table, token));
+        let c = twice(&plus(&a, &twice(&a)));
+        twice(&reversed(&c))
+    }
+
+    #[test]
+    fn a_call_joins_the_one_whose_tiles_it_alone_reads() {
+        let instance = WIRED.instance("small").expect("the instance");
+        let graph = WIRED.graph().expect("a graph");
+        let unrolled = WIRED.unrolled(instance, &Schedule::default()).expect("its calls");
+        let flow = Flow::new(graph, &unrolled);
+        let schedule = DeviceSchedule { workers: 4, ..TARGETS[0].schedule };
+        let all: Vec<usize> = (0..unrolled.calls.len()).collect();
+        let names = |without: &[usize]| -> Vec<String> {
+            let chains = chains(&flow, &schedule, &all, &without.iter().copied().collect());
+            let name = |&at: &usize| flow.signature(at).map_or("", |signature| &signature.name[..]);
+            chains.iter().map(|chain| chain.calls.iter().map(name).collect::<Vec<_>>().join("+")).collect()
+        };
+        // Two calls read `a`. `reversed` reads all tiles of `c`, and its one tile is not cut like those
+        // of the last `twice`.
+        assert_eq!(names(&[]), ["row_of", "twice", "twice+plus+twice", "reversed", "twice"]);
+        assert_eq!(names(&[2]), ["row_of", "twice", "twice", "plus+twice", "reversed", "twice"]);
+        assert_eq!(names(&[3]), ["row_of", "twice", "twice", "plus", "twice", "reversed", "twice"]);
+    }
 }

@@ -1,5 +1,5 @@
-//! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over the workers; where a weight streams,
-//! its rows dealt out to all of them.
+//! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over the
+//! workers; where a weight streams, its rows are dealt out to all of them.
 
 use super::chain::{Chain, named};
 use super::flow::Flow;
@@ -50,7 +50,7 @@ pub struct Body {
 pub struct Sequence {
     /// The bodies and how each gets its operands.
     pub steps: Vec<Step>,
-    /// How the first one's weight streams.
+    /// How the weight of the first one streams.
     pub stream: Option<&'static Stream>,
 }
 
@@ -120,8 +120,9 @@ pub(super) struct Tiled {
     workers: Vec<u32>,
 }
 
-/// Cuts the generic calls of a function into tiles and gives each a worker, but for those that stream. Tiles that touch the same
-/// elements of a state have the same worker, whose queue then keeps their order.
+/// Cuts the generic calls of a function that do not stream into tiles and gives each tile a worker.
+/// Tiles that touch the same elements of a state have the same worker, whose queue then keeps their
+/// order.
 pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<HashMap<usize, Tiled>, Unsupported> {
     let mut all = HashMap::new();
     let mut owners = Owners::default();
@@ -163,7 +164,7 @@ fn tiles(flow: &Flow<'_>, chain: &Chain, workers: u32) -> Result<Vec<Vec<Call>>,
     let cuts = cuts(flow.graph, flow.call(lead), cut).map_err(refuse(lead))?;
     let mut of_calls = Vec::with_capacity(chain.calls.len());
     for &at in &chain.calls {
-        // The first tells how the others are cut, where their tiles are of free size.
+        // Tiles of free size are cut like the first call's.
         let as_first = match &cuts {
             Some(cuts) if at != lead => parts_at(flow.graph, flow.unrolled, flow.call(at), cuts).map_err(refuse(at))?,
             _ => None,
@@ -235,7 +236,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Deals the rows of a chain that streams to the workers, in whole units, so that the bytes of their tapes stay level.
+    /// Deals the rows of a chain that streams to the workers, in whole units, so that the bytes of
+    /// their tapes stay level.
     fn dealt(&mut self, chain: &Chain) -> Result<Option<Tiled>, Unsupported> {
         let (Some(stream), at) = (chain.stream, chain.calls[0]) else { return Ok(None) };
         let weight = named(self.flow, at, stream.operand).map_or(&[][..], |weight| self.flow.shape(weight));
@@ -288,7 +290,7 @@ impl Planner<'_> {
         }))
     }
 
-    /// Makes what one call of a task leaves to the next a buffer of the task.
+    /// Makes a value passed between two calls of a task a buffer of the task.
     fn local(&mut self, operand: &mut Operand, locals: &mut HashMap<BufferId, BufferId>) {
         let shape: Vec<u32> = operand.region.intervals().iter().map(|i| i.hi.base - i.lo.base).collect();
         operand.region = Region::full(&shape);
@@ -357,7 +359,7 @@ impl Planner<'_> {
     }
 }
 
-/// What the calls of a chain pass on: the results of all but the last.
+/// The values that the calls of a chain pass on: the results of all but the last.
 fn passed(flow: &Flow<'_>, chain: &Chain) -> Vec<BufferId> {
     chain.calls[..chain.calls.len() - 1].iter().filter_map(|&at| flow.result(at)).collect()
 }

@@ -107,7 +107,7 @@ pub struct Plan {
     pub tasks: Vec<(usize, u32, Work)>,
     /// Generic device bodies.
     pub bodies: Vec<Body>,
-    /// What generic tasks run of these.
+    /// Sequences of bodies that generic tasks run.
     pub sequences: Vec<Sequence>,
     /// Sizes.
     pub sizes: Sizes,

@@ -38,7 +38,7 @@ pub(super) fn decode<'p>(
     Ok(calls)
 }
 
-/// What the task takes from its worker's tape: rows of one weight in the layout of its stream.
+/// The task's piece of its worker's tape: rows of one weight in the layout of its stream.
 fn piece<'p>(
     record: &Record,
     places: &Places<'p>,
@@ -71,7 +71,7 @@ struct Task<'c, 'p> {
     words: Words<'c>,
     /// Floats that the device lays out from the start of its scratch.
     room: u64,
-    /// What its calls pass on: first float and elements.
+    /// The values that its calls pass on: first float and number of elements.
     locals: Vec<(u64, u64)>,
 }
 
@@ -115,7 +115,7 @@ impl<'p> Task<'_, 'p> {
         Ok(decoded)
     }
 
-    /// What passes from one call to another: its tile gives its first float in the scratch.
+    /// A value passed from one call to another: its tile gives its first float in the scratch.
     fn local(&mut self, tile: &TileWords, access: Access) -> Result<DecodedOperand, Refusal> {
         if tile.form & 255 != LOCAL {
             return Err(Refusal::new("tile", "is in memory, expected a value of the task"));
