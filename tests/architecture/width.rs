@@ -79,5 +79,5 @@ fn long_lines_of_prose_are_found() {
     assert_eq!(too_long(&rust, true), [1, 3, 8]);
     let page = format!("{word}\n```\n{word}\n```\n* {word}\n| {word} |\n\n    {word}\n[{word}](page.md)\n{word}\n");
     assert_eq!(too_long(&page, false), [1, 5, 10]);
-    assert_eq!(too_long(&"é".repeat(COLUMNS), false), []);
+    assert!(too_long(&"é".repeat(COLUMNS), false).is_empty());
 }
