@@ -1,4 +1,4 @@
-// The search for the drawn token in what top-k, top-p and min-p leave; `amk::vm::cuda::choose` explains it. Every worker runs this on
+// The search for the drawn token in what top-k, top-p and min-p leave; `kernels/src/choose/phase.rs` explains it. Every worker runs this on
 // the same numbers and comes to the same token. Plain C++, so that a test can run it without a GPU.
 #pragma once
 #include "ptx.cuh"
