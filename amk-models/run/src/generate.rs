@@ -207,7 +207,7 @@ pub fn on_device(sampler: &SamplerConfig) -> bool {
 /// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler
 /// must be one for which [`on_device`] holds; stop strings end the text, not the launch. The tokens
 /// are the same as [`Sampler`] draws from the same logits; should the device's search leave a draw
-/// undecided ([`cuda::choose`]), it is made here and a new launch goes on.
+/// undecided (`amk_kernels::choose`), it is made here and a new launch goes on.
 ///
 /// # Errors
 /// As [`generate`].

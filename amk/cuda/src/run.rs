@@ -59,7 +59,7 @@ pub struct Run {
     /// The token chosen after each step.
     pub tokens: Vec<u32>,
     /// The logits of the step after the last of `tokens`, where the workers' looks did not decide its draw
-    /// ([`super::choose`]): the launch ended there.
+    /// (`amk_kernels::choose`): the launch ended there.
     pub undecided: Option<Vec<f32>>,
     /// The logits `[steps, VOCAB]`, where they were asked for.
     pub logits: Vec<f32>,
