@@ -4,6 +4,7 @@
 mod book;
 mod manifests;
 mod vocabulary;
+mod width;
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -51,8 +51,8 @@ pub fn cuts(graph: &Graph, call: &PlannedCall, cut: Cut) -> Result<Option<Vec<Ra
     Ok(tile.map(|_| axis.cuts()))
 }
 
-/// Cuts a call into tasks at the given `cuts`. `None` where the grid is not one variable that steps by
-/// a tile of free size, or where the cuts do not cover its extent in order.
+/// Cuts a call into tasks at the given `cuts`. `None` where the grid is not one variable that steps
+/// by a tile of free size, or where the cuts do not cover its extent in order.
 ///
 /// # Errors
 /// A grid or a region that has no value.
@@ -87,7 +87,8 @@ fn at_cut(env: &BTreeMap<String, i64>, grid: &GridSig, tile: Option<&str>, cut: 
     env
 }
 
-/// The name of the tile that a grid variable steps by, where its size is free, and how the variable is cut.
+/// The name of the tile that a grid variable steps by, where its size is free, and how the variable
+/// is cut.
 fn axis<'s>(
     signature: &'s Signature,
     grid: &'s GridSig,

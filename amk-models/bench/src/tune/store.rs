@@ -43,8 +43,8 @@ impl Store {
         Self { folder }
     }
 
-    /// The file of a model on a GPU. Its name depends on the dims but for the context, on the GPU and on the device code: a schedule that
-    /// was found with other code is none.
+    /// The file of a model on a GPU. Its name depends on the dims but for the context, on the GPU
+    /// and on the device code: a schedule that was found with other code is none.
     pub fn file(&self, model: &Model, target: &GpuTarget) -> PathBuf {
         self.file_for(model, target, source::files())
     }
