@@ -4,16 +4,16 @@
 pub use crate::abi::GEMV_OUTPUT_BIT;
 use crate::attention::group::Rotary;
 pub use crate::attention::{Attend, BLOCK, Combine, LayerBuffers, SLICE};
-use crate::attention::{AttendRecord, Attentions, CombineRecord};
+use crate::attention::{Attentions, JOIN, SPLIT};
+use crate::choose::{BEST, CHOOSE, Choice, PROBE};
 pub use crate::choose::{Best, Choose, Probe};
-use crate::choose::{BestRecord, Choice, ChooseRecord, ProbeRecord};
 use crate::cuda::DEVICE;
-use crate::linear::GemvRecord;
+use crate::linear::GEMV;
 use crate::linear::group::Projections;
 use crate::linear::source;
 pub use crate::linear::{Function, Gemv, Input, Output};
+use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
-use crate::residual::{AdoptRecord, EmbedRecord, Embedding};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
 use amk_cuda::image::Image;
 use amk_cuda::image::abi::Params;
@@ -49,16 +49,7 @@ amk_cuda::inventory::submit! {
             "amk_kernels::no_first_probe",
             "amk_kernels::no_probe",
         ],
-        kinds: &[
-            &EmbedRecord,
-            &AttendRecord,
-            &CombineRecord,
-            &BestRecord,
-            &ProbeRecord,
-            &GemvRecord,
-            &ChooseRecord,
-            &AdoptRecord,
-        ],
+        kinds: &[EMBED, SPLIT, JOIN, BEST, PROBE, GEMV, CHOOSE, ADOPT],
         fusions: &[&Attentions, &Projections, &Embedding],
         sampling: Some(&Choice),
         shared: &DecoderState,

@@ -27,7 +27,7 @@ pub struct BodySet {
     /// Paths of the instructions that its tasks call.
     pub instructions: &'static [&'static str],
     /// The kinds of records, in the order of their numbers.
-    pub kinds: &'static [&'static dyn RecordKind],
+    pub kinds: &'static [RecordKind],
     /// What finds groups of calls, in the order in which they choose.
     pub fusions: &'static [&'static dyn Fusion],
     /// How the next token is chosen; one linked crate has to say.
@@ -78,42 +78,36 @@ pub trait Sampling: Sync {
     fn check_end(&self, state: &WorkerState) -> Result<(), Refusal>;
 }
 
+/// The calls that the device runs for a record. Shares nothing with what encodes it but the ABI.
+/// An error names the first field that stands for nothing.
+pub type Decode = for<'p> fn(&Record, &Places<'p>, &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal>;
+
 /// A kind of record: the code that runs it and what it means.
-pub trait RecordKind: Sync {
+pub struct RecordKind {
     /// Its name: `OP_NAME` in C++.
-    fn name(&self) -> &'static str;
-    /// The calls that the device runs for a record. Shares nothing with what encodes it but the
-    /// ABI.
-    ///
-    /// # Errors
-    /// The first field that stands for nothing.
-    fn decode<'p>(
-        &self,
-        record: &Record,
-        places: &Places<'p>,
-        state: &mut WorkerState,
-    ) -> Result<Vec<DecodedCall<'p>>, Refusal>;
+    pub name: &'static str,
+    /// What a record means.
+    pub decode: Decode,
     /// The C++ that runs a record `r` on a worker `w`; `None` where the plan has no such record or
     /// the kernel calls the body itself.
-    fn dispatch(&self, _plan: &Plan) -> Option<String> {
-        None
-    }
+    pub dispatch: fn(&Plan) -> Option<String>,
     /// The C++ that feeds the loader `l` the next segment of a record `r` into `feed`.
-    fn feed(&self, _plan: &Plan) -> Option<String> {
-        None
-    }
+    pub feed: fn(&Plan) -> Option<String>,
     /// Whether the kernel runs it by `project`, which the set defines: its records are read by
     /// their first words alone and take a turn for each group of units.
-    fn projects(&self) -> bool {
-        false
-    }
+    pub projects: bool,
     /// The C++ condition on a worker `w` under which a step skips the records after one of this
     /// kind, and how many.
-    fn skips(&self) -> Option<(&'static str, u32)> {
-        None
-    }
+    pub skips: Option<(&'static str, u32)>,
     /// Notes what the calls of this kind say of a whole program.
-    fn survey(&self, _program: &Program, _survey: &mut Survey) {}
+    pub survey: fn(&Program, &mut Survey),
+}
+
+impl RecordKind {
+    /// A kind of which the plan says no more than what its records mean.
+    pub const fn new(name: &'static str, decode: Decode) -> Self {
+        Self { name, decode, dispatch: |_| None, feed: |_| None, projects: false, skips: None, survey: |_, _| {} }
+    }
 }
 
 /// What the tasks of a crate's bodies share on the device, beside packets and tapes.
@@ -172,13 +166,13 @@ pub fn body_sets() -> Vec<&'static BodySet> {
 }
 
 /// The kinds of records by number.
-pub fn record_kinds() -> Vec<&'static dyn RecordKind> {
-    body_sets().into_iter().flat_map(|set| set.kinds).copied().collect()
+pub fn record_kinds() -> Vec<&'static RecordKind> {
+    body_sets().into_iter().flat_map(|set| set.kinds).collect()
 }
 
 /// The number of a kind of record, as its records have it.
 pub fn kind_number(name: &str) -> Option<u16> {
-    record_kinds().iter().position(|kind| kind.name() == name).map(|at| at as u16)
+    record_kinds().iter().position(|kind| kind.name == name).map(|at| at as u16)
 }
 
 /// How the next token is chosen.

@@ -52,7 +52,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str(&bodies(plan));
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.functions(plan)));
     let kinds = || record_kinds().into_iter().zip(0..);
-    let cases = kinds().filter_map(|(kind, op)| Some((op, kind.dispatch(plan)?)));
+    let cases = kinds().filter_map(|(kind, op)| Some((op, (kind.dispatch)(plan)?)));
     out.push_str("AMK_DEVICE void dispatch(Worker& w, const Record& r) {\n    switch (r.op) {\n");
     out.push_str(&by_op(cases));
     out.push_str(&body::cases(plan));
@@ -60,7 +60,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str(
         "template <class L> AMK_DEVICE void dispatch_feed(L& l, const Record& r, Feed& feed) {\n    switch (r.op) {\n",
     );
-    out.push_str(&by_op(kinds().filter_map(|(kind, op)| Some((op, kind.feed(plan)?)))));
+    out.push_str(&by_op(kinds().filter_map(|(kind, op)| Some((op, (kind.feed)(plan)?)))));
     out.push_str(&body::feeds(plan));
     out.push_str("    }\n}\n");
     out
@@ -69,7 +69,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
 /// What the registered bodies and their records agree on: the kinds of records by number, and
 /// what each crate adds.
 pub fn registered_abi() -> String {
-    let names: String = record_kinds().iter().map(|kind| format!("    OP_{},\n", kind.name())).collect();
+    let names: String = record_kinds().iter().map(|kind| format!("    OP_{},\n", kind.name)).collect();
     let of_sets: String = body_sets().into_iter().map(|set| (set.abi)()).collect();
     format!("// The kinds of records.\nenum DeviceOp {{\n{names}}};\n\n{of_sets}")
 }
@@ -83,8 +83,8 @@ pub fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// Macros about kinds of records.
 fn kinds_of_records() -> String {
     let kinds = record_kinds();
-    let projects = kinds.iter().filter(|kind| kind.projects()).map(|kind| format!("(op) == OP_{}", kind.name()));
-    let skips = kinds.iter().filter_map(|kind| kind.skips().map(|(when, count)| (kind.name(), when, count)));
+    let projects = kinds.iter().filter(|kind| kind.projects).map(|kind| format!("(op) == OP_{}", kind.name));
+    let skips = kinds.iter().filter_map(|kind| kind.skips.map(|(when, count)| (kind.name, when, count)));
     let (skips, counts): (Vec<String>, Vec<u32>) =
         skips.map(|(name, when, count)| (format!("(op) == OP_{name} && {when}"), count)).unzip();
     let any = |of: Vec<String>| if of.is_empty() { "false".to_owned() } else { of.join(" || ") };

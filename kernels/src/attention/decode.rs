@@ -1,6 +1,6 @@
 //! A split of an attention, and the combination of splits.
 
-use super::phase::{Attend, BLOCK, SLICE};
+use super::phase::{BLOCK, SLICE};
 use crate::fused::{AttentionForm, Shared};
 use amk::ir::{BufferId, Call, Param, Program};
 use amk_cuda::image::Record;
@@ -17,10 +17,23 @@ const COMBINE: &str = "amk_kernels::combine_splits";
 const ATTEND: [&str; 2] = ["amk_kernels::attention_split", "amk_kernels::normed_attention_split"];
 
 /// Records of splits.
-pub(crate) struct AttendRecord;
+pub(crate) const SPLIT: RecordKind = RecordKind {
+    dispatch: |plan| with_form(plan, |form| format!("attention<{form}>(w, r)")),
+    feed: |plan| with_form(plan, |form| format!("attention_feed<{form}>(l, r, feed)")),
+    survey,
+    ..RecordKind::new("ATTEND", attend)
+};
 
 /// Records that join splits.
-pub(crate) struct CombineRecord;
+pub(crate) const JOIN: RecordKind = RecordKind {
+    dispatch: |plan| with_form(plan, |form| format!("combine<{form}>(w, r)")),
+    ..RecordKind::new("COMBINE", combine)
+};
+
+/// C++ with the type of a plan's attentions, where it has any.
+fn with_form(plan: &Plan, code: impl Fn(String) -> String) -> Option<String> {
+    AttentionForm::of(plan).map(|form| code(form.cpp()))
+}
 
 /// By the buffer of split results, what a program says of it.
 #[derive(Clone, Debug, Default)]
@@ -34,66 +47,23 @@ struct Splits {
     keys: HashMap<BufferId, BufferId>,
 }
 
-impl RecordKind for AttendRecord {
-    fn name(&self) -> &'static str {
-        "ATTEND"
-    }
-
-    fn decode<'p>(
-        &self,
-        record: &Record,
-        places: &Places<'p>,
-        _state: &mut WorkerState,
-    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-        attend(record, places)
-    }
-
-    fn dispatch(&self, plan: &Plan) -> Option<String> {
-        plan.phases_of::<Attend>().next()?;
-        AttentionForm::of(plan).map(|form| format!("attention<{}>(w, r)", form.cpp()))
-    }
-
-    fn feed(&self, plan: &Plan) -> Option<String> {
-        AttentionForm::of(plan).map(|form| format!("attention_feed<{}>(l, r, feed)", form.cpp()))
-    }
-
-    fn survey(&self, program: &Program, survey: &mut Survey) {
-        let path = |call: &Call| program.instructions.get(call.instruction.index()).map_or("", |known| &known.path);
-        let mut splits = Splits::default();
-        for call in program.tasks.iter().flat_map(|task| &task.calls) {
-            match (&call.operands[..], ATTEND.contains(&path(call))) {
-                ([partial, _, attended], _) if path(call) == COMBINE => {
-                    splits.combined.insert(partial.buffer, attended.buffer);
-                }
-                ([.., keys, _, partial, lse], true) => {
-                    splits.keys.insert(partial.buffer, keys.buffer);
-                    splits.lse.insert(partial.buffer, lse.buffer);
-                }
-                _ => {}
+fn survey(program: &Program, survey: &mut Survey) {
+    let path = |call: &Call| program.instructions.get(call.instruction.index()).map_or("", |known| &known.path);
+    let mut splits = Splits::default();
+    for call in program.tasks.iter().flat_map(|task| &task.calls) {
+        match (&call.operands[..], ATTEND.contains(&path(call))) {
+            ([partial, _, attended], _) if path(call) == COMBINE => {
+                splits.combined.insert(partial.buffer, attended.buffer);
             }
+            ([.., keys, _, partial, lse], true) => {
+                splits.keys.insert(partial.buffer, keys.buffer);
+                splits.lse.insert(partial.buffer, lse.buffer);
+            }
+            _ => {}
         }
-        survey.carried.extend(splits.lse.iter().map(|(&partial, &lse)| (lse, partial)));
-        survey.notes.set(splits);
     }
-}
-
-impl RecordKind for CombineRecord {
-    fn name(&self) -> &'static str {
-        "COMBINE"
-    }
-
-    fn decode<'p>(
-        &self,
-        record: &Record,
-        places: &Places<'p>,
-        _state: &mut WorkerState,
-    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-        combine(record, places)
-    }
-
-    fn dispatch(&self, plan: &Plan) -> Option<String> {
-        AttentionForm::of(plan).map(|form| format!("combine<{}>(w, r)", form.cpp()))
-    }
+    survey.carried.extend(splits.lse.iter().map(|(&partial, &lse)| (lse, partial)));
+    survey.notes.set(splits);
 }
 
 /// What the program says of some split results.
@@ -141,7 +111,7 @@ fn results(record: &Record, places: &Places<'_>, form: AttentionForm) -> Result<
     Ok([partial, attended])
 }
 
-fn attend<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "row", "norm", "bias", "layer", "aux", "partial"])?;
     let form = form(places)?;
     let AttentionForm { head_dim, group, kv_heads, splits, .. } = form;
@@ -207,7 +177,11 @@ fn attend<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<DecodedCall<'p
     Ok(vec![DecodedCall { params, ..DecodedCall::new(path, operands) }])
 }
 
-fn combine<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+fn combine<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    _state: &mut WorkerState,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "output", "row", "layer", "partial"])?;
     let form = form(places)?;
     let [partial, attended] = results(record, places, form)?;

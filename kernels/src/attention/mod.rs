@@ -6,7 +6,7 @@ pub(crate) mod group;
 mod phase;
 mod split;
 
-pub(crate) use decode::{AttendRecord, CombineRecord};
+pub(crate) use decode::{JOIN, SPLIT};
 pub(crate) use group::Attentions;
 pub use phase::{Attend, BLOCK, Combine, LayerBuffers, SLICE};
 pub use split::{attention_split, combine_splits, normed_attention_split};

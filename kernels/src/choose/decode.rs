@@ -6,49 +6,23 @@ use amk_cuda::image::abi::{FIELDS, LEVELS, ROUNDS, SEARCH, SHARES, UNIT};
 use amk_cuda::image::decode::{
     DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, only, read, rows, write,
 };
-use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
 use std::ops::Range;
 
-/// Records of a worker's best logit.
-pub(crate) struct BestRecord;
+/// Records of a worker's best logit; without a filter, a step skips the probes behind them.
+pub(crate) const BEST: RecordKind = RecordKind {
+    dispatch: |_| Some("best(w, r)".to_owned()),
+    skips: Some(("!(w).filtering()", ROUNDS)),
+    ..RecordKind::new("BEST", best)
+};
 
-/// Records of looks at what is above some levels.
-pub(crate) struct ProbeRecord;
+/// Records of probes at what is above some levels.
+pub(crate) const PROBE: RecordKind =
+    RecordKind { dispatch: |_| Some("probe(w, r)".to_owned()), ..RecordKind::new("PROBE", probe) };
 
 /// Records that choose the token.
-pub(crate) struct ChooseRecord;
-
-macro_rules! record_kind {
-    ($kind:ident, $name:literal, $decode:ident, $dispatch:literal, $skips:expr) => {
-        impl RecordKind for $kind {
-            fn name(&self) -> &'static str {
-                $name
-            }
-
-            fn decode<'p>(
-                &self,
-                record: &Record,
-                places: &Places<'p>,
-                state: &mut WorkerState,
-            ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-                $decode(record, places, state)
-            }
-
-            fn dispatch(&self, _plan: &Plan) -> Option<String> {
-                Some($dispatch.to_owned())
-            }
-
-            fn skips(&self) -> Option<(&'static str, u32)> {
-                $skips
-            }
-        }
-    };
-}
-
-record_kind!(BestRecord, "BEST", best, "best(w, r)", Some(("!(w).filtering()", ROUNDS)));
-record_kind!(ProbeRecord, "PROBE", probe, "probe(w, r)", None);
-record_kind!(ChooseRecord, "CHOOSE", choose, "choose(w, r)", None);
+pub(crate) const CHOOSE: RecordKind =
+    RecordKind { dispatch: |_| Some("choose(w, r)".to_owned()), ..RecordKind::new("CHOOSE", choose) };
 
 /// Probes since the best logit was published; `None` before that.
 #[derive(Clone, Copy, Debug, Default)]

@@ -13,7 +13,7 @@ mod decode;
 mod formula;
 mod phase;
 
-pub(crate) use decode::{BestRecord, ChooseRecord, ProbeRecord};
+pub(crate) use decode::{BEST, CHOOSE, PROBE};
 pub(crate) use phase::Choice;
 pub use phase::{Best, Choose, Probe};
 

@@ -19,29 +19,11 @@ use amk_cuda::tape::{Layout, Piece, WeightRows};
 use std::slice::from_ref;
 
 /// Records of projections.
-pub(crate) struct GemvRecord;
+pub(crate) const GEMV: RecordKind =
+    RecordKind { feed: projection_feed, projects: true, ..RecordKind::new("GEMV", decode) };
 
-impl RecordKind for GemvRecord {
-    fn name(&self) -> &'static str {
-        "GEMV"
-    }
-
-    fn decode<'p>(
-        &self,
-        record: &Record,
-        places: &Places<'p>,
-        state: &mut WorkerState,
-    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-        decode(record, places, state)
-    }
-
-    fn projects(&self) -> bool {
-        true
-    }
-
-    fn feed(&self, plan: &Plan) -> Option<String> {
-        plan.phases_of::<Phase>().next().map(|_| "gemv_feed(r, feed)".to_owned())
-    }
+fn projection_feed(plan: &Plan) -> Option<String> {
+    plan.phases_of::<Phase>().next().map(|_| "gemv_feed(r, feed)".to_owned())
 }
 
 /// A record's shape.

@@ -7,7 +7,7 @@ pub(crate) mod phase;
 mod pointwise;
 pub(crate) mod source;
 
-pub(crate) use decode::GemvRecord;
+pub(crate) use decode::GEMV;
 pub use phase::{Gemv, Input, Output};
 pub use pointwise::Function;
 

@@ -7,55 +7,18 @@ use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
     DecodedCall, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
 };
-use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
 use std::ops::Range;
 
 /// Records that look a residual up.
-pub(crate) struct EmbedRecord;
+pub(crate) const EMBED: RecordKind =
+    RecordKind { dispatch: |_| Some("embed(w, r)".to_owned()), ..RecordKind::new("EMBED", embed) };
 
 /// Records that take a residual over.
-pub(crate) struct AdoptRecord;
+pub(crate) const ADOPT: RecordKind =
+    RecordKind { dispatch: |_| Some("adopt(w, r)".to_owned()), ..RecordKind::new("ADOPT", adopt) };
 
-impl RecordKind for EmbedRecord {
-    fn name(&self) -> &'static str {
-        "EMBED"
-    }
-
-    fn decode<'p>(
-        &self,
-        record: &Record,
-        places: &Places<'p>,
-        state: &mut WorkerState,
-    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-        embed(record, places, state)
-    }
-
-    fn dispatch(&self, _plan: &Plan) -> Option<String> {
-        Some("embed(w, r)".to_owned())
-    }
-}
-
-impl RecordKind for AdoptRecord {
-    fn name(&self) -> &'static str {
-        "ADOPT"
-    }
-
-    fn decode<'p>(
-        &self,
-        record: &Record,
-        places: &Places<'p>,
-        _state: &mut WorkerState,
-    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-        adopt(record, places)
-    }
-
-    fn dispatch(&self, _plan: &Plan) -> Option<String> {
-        Some("adopt(w, r)".to_owned())
-    }
-}
-
-fn embed<'p>(record: &Record, places: &Places<'p>, state: &WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row"])?;
     let own = own_rows(record)?;
     let call = lookup(places, state, "units, row", own.clone(), Place::Kept("residual"), own)?;
@@ -83,7 +46,7 @@ pub(crate) fn lookup<'p>(
     Ok(DecodedCall::new("amk_kernels::embed", operands))
 }
 
-fn adopt<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+fn adopt<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row", "input", "shape"])?;
     let own = own_rows(record)?;
     let (format, each) = match record.shape {

@@ -6,7 +6,7 @@ mod formula;
 mod group;
 mod phase;
 
-pub(crate) use decode::{AdoptRecord, EmbedRecord, lookup};
+pub(crate) use decode::{ADOPT, EMBED, lookup};
 pub(crate) use group::{Embedding, Held, Lookup};
 pub use phase::{Adopt, Embed};
 pub(crate) use phase::{embedded, held, hold, look_up};

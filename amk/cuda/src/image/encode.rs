@@ -25,7 +25,7 @@ impl<'a> Encoder<'a> {
         constants: &[(BufferId, u32)],
         plain: Plain,
     ) -> Self {
-        let kinds = record_kinds().iter().map(|kind| kind.name()).collect();
+        let kinds = record_kinds().iter().map(|kind| kind.name).collect();
         Self { plan, packet_at: packet_at.clone(), constants: constants.iter().copied().collect(), kinds, plain }
     }
 

@@ -88,7 +88,7 @@ fn check_task(
         return Err(Refusal::new("reserved", "is not 0"));
     }
     let kind = places.kinds.get(usize::from(record.op));
-    sampling.check_order(state, kind.map(|kind| kind.name()))?;
+    sampling.check_order(state, kind.map(|kind| kind.name))?;
     let calls = decode(record, places, state)?;
     compare::calls(places, state, &calls, &task.calls)?;
     counters::check(record, places, task)
@@ -101,7 +101,7 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
         return generic::decode(record, places, state);
     }
     match places.kinds.get(op as usize) {
-        Some(kind) => kind.decode(record, places, state),
+        Some(kind) => (kind.decode)(record, places, state),
         None => Err(Refusal::new("op", format!("is {op}, which is no kind of record"))),
     }
 }

@@ -29,7 +29,7 @@ pub struct Places<'p> {
     pub program: &'p Program,
     /// What its calls say of it as a whole.
     pub survey: Survey,
-    pub(super) kinds: Vec<&'static dyn RecordKind>,
+    pub(super) kinds: Vec<&'static RecordKind>,
     pub(super) bodies: &'p [Body],
     pub(super) sequences: &'p [Sequence],
     /// First packets of buffers, ascending.
@@ -56,7 +56,7 @@ impl Survey {
     /// The survey of all registered kinds.
     pub(super) fn new(program: &Program) -> Self {
         let mut survey = Self::default();
-        record_kinds().into_iter().for_each(|kind| kind.survey(program, &mut survey));
+        record_kinds().into_iter().for_each(|kind| (kind.survey)(program, &mut survey));
         survey
     }
 }
