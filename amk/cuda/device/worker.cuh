@@ -25,7 +25,7 @@ struct Shared : Kept {
     u64 stamps[TRACE_OF_TASK];    // of the task that runs
 #endif
 };
-static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "GEMV partials must fit the scratch");
+static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "the partial sums must fit the scratch");
 
 // A wait that failed once. True when the launch is being abandoned; the worker then runs on with whatever is there, so that every
 // warp still meets every barrier, and leaves after the step. Nothing of such a step counts.

@@ -2,7 +2,6 @@
 //! what it takes from a tape.
 
 use super::group::{Delivered, Product};
-use super::pointwise;
 use super::source::{cut, input_shape, waits};
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_EMBEDDING,
@@ -141,8 +140,9 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
 
 /// Adds the instruction of a product's function, its last call, to the program.
 fn declare(planner: &mut Planner<'_>, product: &Product) {
-    let signature = product.calls.last().and_then(|&at| planner.flow.signature(at));
-    pointwise::declare(&mut planner.plan, signature.map(amk::ir::lower::instruction));
+    if let Some(&at) = product.calls.last() {
+        planner.instruction(at);
+    }
 }
 
 /// A projection of `rows` rows, spread so that the bytes of the tapes stay level; `fold` rows give

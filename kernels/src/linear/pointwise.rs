@@ -4,8 +4,8 @@
 //! or two products of one input, and is read in their place.
 
 use crate::fused::Decoder;
+use amk::ir::Param;
 use amk::ir::signature::{ParamKind, TensorClass};
-use amk::ir::{Instruction, Param};
 use amk_cuda::plan::{Flow, Plan};
 use amk_cuda::set::Pointwise;
 use core::fmt::Write as _;
@@ -66,7 +66,7 @@ pub(super) fn calls(plan: &Plan) -> String {
     let functions = Decoder::of(plan).map_or(&[][..], |decoder| &decoder.functions);
     let mut out = String::new();
     let mut texts: Vec<&str> = Vec::new();
-    let mut cases = [Vec::new(), Vec::new()];
+    let (mut maps, mut gates) = (Vec::new(), Vec::new());
     for (function, number) in functions.iter().zip(1u32..) {
         let Some(known) = registered(&function.path) else { continue };
         let space = texts.iter().position(|&text| text == known.code).unwrap_or_else(|| {
@@ -78,14 +78,10 @@ pub(super) fn calls(plan: &Plan) -> String {
             Param::F32(value) => format!(", __uint_as_float({:#x}u)", value.to_bits()),
             _ => String::new(),
         });
-        let [values, of_arity] = match function.operands {
-            1 => ["x", "0"],
-            _ => ["x, y", "1"],
-        };
+        let (cases, values) = if function.operands == 1 { (&mut maps, "x") } else { (&mut gates, "x, y") };
         let call = format!("pointwise{space}::{}({values}{})", known.function, floats.collect::<String>());
-        cases[usize::from(of_arity == "1")].push((number, call));
+        cases.push((number, call));
     }
-    let [maps, gates] = cases;
     let _ = writeln!(out, "AMK_DEVICE float map_product(u32 function, float x) {{ {} }}", choice(&maps, "x"));
     let _ =
         writeln!(out, "AMK_DEVICE float gate_products(u32 function, float x, float y) {{ {} }}", choice(&gates, "x"));
@@ -107,15 +103,6 @@ fn choice(calls: &[(u32, String)], other: &str) -> String {
         }
     };
     if calls.is_empty() { format!("return {other};") } else { calls.iter().enumerate().map(case).collect() }
-}
-
-/// Adds the instructions of a plan's functions to its table.
-pub(super) fn declare(plan: &mut Plan, instruction: Option<Instruction>) {
-    if let Some(instruction) =
-        instruction.filter(|new| plan.program.instructions.iter().all(|known| known.path != new.path))
-    {
-        plan.program.instructions.push(instruction);
-    }
 }
 
 #[cfg(test)]

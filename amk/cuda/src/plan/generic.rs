@@ -14,7 +14,6 @@ use crate::stream::{Stream, bytes};
 use crate::tape::Piece;
 use amk::registry::Registry;
 use amk_ir::graph_error::GraphError;
-use amk_ir::lower;
 use amk_ir::lower::parts::{Cut, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
 use amk_ir::signature::{ParamKind, Signature};
@@ -349,12 +348,8 @@ impl Planner<'_> {
         if let Some(known) = self.plan.bodies.iter().position(|body| body.signature.path == path) {
             return Ok(known);
         }
-        let table = &mut self.plan.program.instructions;
-        let instruction = table.iter().position(|instruction| instruction.path == path).unwrap_or_else(|| {
-            table.extend(self.flow.signature(at).map(lower::instruction));
-            table.len() - 1
-        });
-        self.plan.bodies.push(body(self.flow, at, InstructionId::from(instruction))?);
+        let instruction = self.instruction(at);
+        self.plan.bodies.push(body(self.flow, at, instruction)?);
         Ok(self.plan.bodies.len() - 1)
     }
 }

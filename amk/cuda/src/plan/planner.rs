@@ -10,8 +10,8 @@ use amk::registry::{Registry, RegistryError};
 use amk_ir::lower::instruction;
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
 use amk_ir::{
-    Buffer, BufferId, BufferKind, Call, DType, Exchange, Instruction, Limits, OpId, Program, Queues, Steps, Task,
-    TaskId,
+    Buffer, BufferId, BufferKind, Call, DType, Exchange, Instruction, InstructionId, Limits, OpId, Program, Queues,
+    Steps, Task, TaskId,
 };
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -100,6 +100,17 @@ impl<'a> Planner<'a> {
         let packets = self.packets(name, dtype, shape);
         self.buffers.insert(id, packets);
         packets
+    }
+
+    /// The instruction of a call of the function in the program's table, to which it is added where
+    /// it is not there.
+    pub fn instruction(&mut self, at: usize) -> InstructionId {
+        let table = &mut self.plan.program.instructions;
+        let known = table.iter().position(|instruction| instruction.path == self.flow.path(at));
+        InstructionId::from(known.unwrap_or_else(|| {
+            table.extend(self.flow.signature(at).map(instruction));
+            table.len() - 1
+        }))
     }
 
     /// Adds a buffer; its name grows until it is new.
