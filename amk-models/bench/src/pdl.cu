@@ -1,11 +1,14 @@
-// A decode step as a chain of kernels, each launched while the one before it runs (programmatic dependent launch): it fetches what no
-// kernel of the step writes (weights, cached keys and values), then waits, then reads activations. bf16 weights, f32 sums, batch 1.
+// A decode step as a chain of kernels, each launched while the one before it runs (programmatic
+// dependent launch): it fetches what no kernel of the step writes (weights, cached keys and
+// values), then waits, then reads activations. bf16 weights, f32 sums, batch 1.
 //
-// Every thread of every kernel waits before it reads an activation or writes anything: so when a kernel is complete, all before it are.
-// Activations are read around L1, which may hold the lines of an earlier kernel.
+// Every thread of every kernel waits before it reads an activation or writes anything: so when a
+// kernel is complete, all before it are. Activations are read around L1, which may hold the lines
+// of an earlier kernel.
 //
-// Defined by who compiles it: DIM (elements of a head), GROUP (query heads a key head), WARPS and DEPTH (of a projection, and the pairs of
-// 16 bytes in flight a thread), AHEAD (pairs fetched into L2 besides), CACHE_DEPTH (as DEPTH, of attention).
+// Defined by who compiles it: DIM (elements of a head), GROUP (query heads a key head), WARPS and
+// DEPTH (of a projection, and the pairs of 16 bytes in flight a thread), AHEAD (pairs fetched into
+// L2 besides), CACHE_DEPTH (as DEPTH, of attention).
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -29,10 +32,14 @@ DEVICE void wait_previous() {
 // Copies 16 bytes to shared memory, zeros if not `inside`.
 DEVICE void copy16(uint4* to, const uint4* from, bool inside) {
     const u32 address = (u32)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(inside ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+                 "r"(inside ? 16 : 0)
+                 : "memory");
 }
 DEVICE void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING> DEVICE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
+template <int PENDING> DEVICE void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
 DEVICE void prefetch(const uint4* from, u32 bytes) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
@@ -64,10 +71,10 @@ struct Gemv {
     const uint4* in;     // [8 * pieces], f32 with a norm, else bf16
     const uint4* norm;   // bf16 [8 * pieces] of the RMS norm of the input, or null
     const u32* bias;     // bf16 [2 * pairs], or null
-    void* out;           // STORE, LOGITS: f32 [2 * pairs]; RESIDUAL: as they, added to; GATE: bf16 [pairs]
-    u64* best;           // LOGITS: the largest, as `best_key`
+    void* out; // STORE, LOGITS: f32 [2 * pairs]; RESIDUAL: as they, added to; GATE: bf16 [pairs]
+    u64* best; // LOGITS: the largest, as `best_key`
     u32 pairs, pieces;
-    u32 slices, steps;   // warps that share a row, and the pieces of each lane of them
+    u32 slices, steps; // warps that share a row, and the pieces of each lane of them
     u32 epilogue;
     float eps;
 };
@@ -78,7 +85,8 @@ DEVICE u64 best_key(float logit, u32 row) {
     return (u64)(bits >> 31 ? ~bits : bits | 0x80000000u) << 32 | ~row;
 }
 
-// The pieces of weights that a lane reads, in order: a piece of both rows of a pair at a time. Rows i and pairs + i are a pair of GATE.
+// The pieces of weights that a lane reads, in order: a piece of both rows of a pair at a time. Rows
+// i and pairs + i are a pair of GATE.
 struct Weights {
     const Gemv& g;
     u32 from, pair, step;
@@ -98,7 +106,8 @@ struct Weights {
     }
 };
 
-// The input times the weight of its norm to shared memory, where that weight is, and the sum of the input's squares.
+// The input times the weight of its norm to shared memory, where that weight is, and the sum of the
+// input's squares.
 DEVICE float load_input(const Gemv& g, uint4* x) {
     float squares = 0;
     for (u32 i = threadIdx.x; i < g.pieces; i += THREADS) {
@@ -111,8 +120,10 @@ DEVICE float load_input(const Gemv& g, uint4* x) {
         float v[8], w[8];
         widen(w, x[i]);
 #pragma unroll
-        for (int e = 0; e < 8; e++) v[e] = __uint_as_float(bits[e]), squares += v[e] * v[e], v[e] *= w[e];
-        x[i] = make_uint4(narrow2(v[0], v[1]), narrow2(v[2], v[3]), narrow2(v[4], v[5]), narrow2(v[6], v[7]));
+        for (int e = 0; e < 8; e++)
+            v[e] = __uint_as_float(bits[e]), squares += v[e] * v[e], v[e] *= w[e];
+        x[i] = make_uint4(narrow2(v[0], v[1]), narrow2(v[2], v[3]), narrow2(v[4], v[5]),
+                          narrow2(v[6], v[7]));
     }
     return warp_sum(squares);
 }
@@ -134,15 +145,18 @@ DEVICE void finish(const Gemv& g, u32 pair, float2 sum, u64& best) {
         return;
     }
     ((float2*)g.out)[pair] = sum;
-    if (g.epilogue == LOGITS) best = max(best, max(best_key(sum.x, 2 * pair), best_key(sum.y, 2 * pair + 1)));
+    if (g.epilogue == LOGITS)
+        best = max(best, max(best_key(sum.x, 2 * pair), best_key(sum.y, 2 * pair + 1)));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) gemv(const __grid_constant__ Gemv g) {
-    extern __shared__ uint4 shared[]; // DEPTH pairs of each thread, then the input as bf16 [slices * steps * 32 * 8]
+    extern __shared__ uint4
+        shared[]; // DEPTH pairs of each thread, then the input as bf16 [slices * steps * 32 * 8]
     __shared__ float squares[WARPS];
     __shared__ float2 sums[2][WARPS];
     __shared__ u64 top;
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, slice = warp % g.slices, first = gridDim.x * (warp / g.slices);
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, slice = warp % g.slices,
+              first = gridDim.x * (warp / g.slices);
     uint4 *ring = shared + threadIdx.x, *x = shared + DEPTH * 2 * THREADS;
     Weights w = {g, slice * g.steps * 32 + lane, blockIdx.x + first, 0};
     launch_next();
@@ -151,7 +165,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) gemv(const __grid_const
     for (int i = 0; i < AHEAD; i++, later.next()) {
         const u32 piece = later.from + later.step * 32;
         if (lane || !later.inside()) continue;
-        for (u32 half = 0; half < 2; half++) prefetch(later.row(half), min(32u, g.pieces - piece) * 16);
+        for (u32 half = 0; half < 2; half++)
+            prefetch(later.row(half), min(32u, g.pieces - piece) * 16);
     }
     for (u32 i = threadIdx.x; i < g.slices * g.steps * 32; i += THREADS) {
         x[i] = g.norm && i < g.pieces ? g.norm[i] : make_uint4(0, 0, 0, 0);
@@ -166,7 +181,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) gemv(const __grid_const
     const float scale = g.norm ? rsqrtf(mean + g.eps) : 1;
     u64 best = 0;
     u32 slot = 0, round = 0;
-    for (u32 base = blockIdx.x; base < g.pairs; base += gridDim.x * (WARPS / g.slices), round ^= 1) {
+    for (u32 base = blockIdx.x; base < g.pairs;
+         base += gridDim.x * (WARPS / g.slices), round ^= 1) {
         const u32 pair = base + first;
         const bool ends = lane == 0 && slice == 0 && pair < g.pairs;
         float2 before = make_float2(0, 0), a = before, b = before;
@@ -182,9 +198,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) gemv(const __grid_const
         if (g.slices > 1) {
             if (lane == 0) sums[round][warp] = sum;
             __syncthreads();
-            for (u32 i = 1; ends && i < g.slices; i++) sum.x += sums[round][warp + i].x, sum.y += sums[round][warp + i].y;
+            for (u32 i = 1; ends && i < g.slices; i++)
+                sum.x += sums[round][warp + i].x, sum.y += sums[round][warp + i].y;
         }
-        if (ends) finish(g, pair, make_float2(before.x + scale * sum.x, before.y + scale * sum.y), best);
+        if (ends)
+            finish(g, pair, make_float2(before.x + scale * sum.x, before.y + scale * sum.y), best);
     }
     if (g.epilogue != LOGITS) return;
     if (lane == 0) atomicMax(&top, best);
@@ -208,26 +226,28 @@ extern "C" __global__ void embed(const __grid_constant__ Embed p) {
     if (i < p.hidden) p.x[i] = wide(p.table[*p.token * p.hidden + i]);
 }
 
-// Norm, rotary embedding and append of the new key, and attention over a part of the cache: a block of [splits, key heads]. The last
-// block of a key head to be ready puts the parts together.
+// Norm, rotary embedding and append of the new key, and attention over a part of the cache: a block
+// of [splits, key heads]. The last block of a key head to be ready puts the parts together.
 struct Attention {
-    const float* qkv;                  // [(GROUP + 2) * key heads, DIM]
-    uint4 *keys, *values;              // bf16 [key heads, context, DIM]
-    const u16 *cosine, *sine;          // bf16 [context, DIM]
-    const u16 *query_norm, *key_norm;  // bf16 [DIM], or null
-    const long long* position;         // [1]
-    u16* out;                          // bf16 [GROUP * key heads, DIM]
-    float* parts;                      // [key heads, splits, GROUP, DIM + 2]
-    u32* arrived;                      // [key heads], 0 between kernels
+    const float* qkv;                 // [(GROUP + 2) * key heads, DIM]
+    uint4 *keys, *values;             // bf16 [key heads, context, DIM]
+    const u16 *cosine, *sine;         // bf16 [context, DIM]
+    const u16 *query_norm, *key_norm; // bf16 [DIM], or null
+    const long long* position;        // [1]
+    u16* out;                         // bf16 [GROUP * key heads, DIM]
+    float* parts;                     // [key heads, splits, GROUP, DIM + 2]
+    u32* arrived;                     // [key heads], 0 between kernels
     u32 context;
     float eps;
 };
 
-// Softmax of a stream of positions so far: of each query head the largest score (of base 2), the sum of weights, the weighted values.
+// Softmax of a stream of positions so far: of each query head the largest score (of base 2), the
+// sum of weights, the weighted values.
 struct Softmax {
     float top[GROUP], total[GROUP], sum[GROUP][8];
 
-    DEVICE void add(const float (&query)[GROUP][8], const float (&key)[8], const float (&value)[8], bool inside) {
+    DEVICE void add(const float (&query)[GROUP][8], const float (&key)[8], const float (&value)[8],
+                    bool inside) {
         float score[GROUP];
         bool grows = false;
 #pragma unroll
@@ -236,7 +256,8 @@ struct Softmax {
 #pragma unroll
             for (int e = 0; e < 8; e++) score[h] += query[h][e] * key[e];
 #pragma unroll
-            for (int apart = LANES / 2; apart; apart /= 2) score[h] += __shfl_xor_sync(~0u, score[h], apart);
+            for (int apart = LANES / 2; apart; apart /= 2)
+                score[h] += __shfl_xor_sync(~0u, score[h], apart);
             if (!inside) score[h] = OUTSIDE;
             grows |= score[h] > top[h];
         }
@@ -282,7 +303,8 @@ struct Merged {
     float top, total, sum;
 };
 
-// Element `d` of head `h` of `count` parts [GROUP, DIM + 2], in their order; in shared or, from other blocks, in global memory.
+// Element `d` of head `h` of `count` parts [GROUP, DIM + 2], in their order; in shared or, from
+// other blocks, in global memory.
 template <bool GLOBAL> DEVICE Merged merge(const float* parts, u32 count, u32 h, u32 d) {
     Merged all = {-1e30f, 0, 0};
     for (u32 base = 0; base < count; base += 16) {
@@ -291,7 +313,9 @@ template <bool GLOBAL> DEVICE Merged merge(const float* parts, u32 count, u32 h,
         for (u32 i = 0; i < 16; i++) {
             const float* part = parts + ((u64)(base + i) * GROUP + h) * (DIM + 2);
             const bool inside = base + i < count;
-            auto read = [&](u32 at, float outside) { return !inside ? outside : GLOBAL ? __ldcg(part + at) : part[at]; };
+            auto read = [&](u32 at, float outside) {
+                return !inside ? outside : GLOBAL ? __ldcg(part + at) : part[at];
+            };
             top[i] = read(DIM, OUTSIDE), total[i] = read(DIM + 1, 0), sum[i] = read(d, 0);
         }
         for (int i = 0; i < 16; i++) larger = fmaxf(larger, top[i]);
@@ -305,8 +329,10 @@ template <bool GLOBAL> DEVICE Merged merge(const float* parts, u32 count, u32 h,
     return all;
 }
 
-// The new rows in shared memory: the queries times the factor of the scores, and the key; normed and rotated, a row a warp.
-DEVICE void rotate(const Attention& p, const float* queries, const float* key, float (*rows)[DIM], u64 position, u32 lane, u32 warp) {
+// The new rows in shared memory: the queries times the factor of the scores, and the key; normed
+// and rotated, a row a warp.
+DEVICE void rotate(const Attention& p, const float* queries, const float* key, float (*rows)[DIM],
+                   u64 position, u32 lane, u32 warp) {
     for (u32 row = warp; row <= GROUP; row += CACHE_WARPS) {
         const float* in = row < GROUP ? queries + row * DIM : key;
         const u16* norm = row < GROUP ? p.query_norm : p.key_norm;
@@ -321,25 +347,33 @@ DEVICE void rotate(const Attention& p, const float* queries, const float* key, f
         if (norm) scale *= rsqrtf(warp_sum(square) / DIM + p.eps);
         for (u32 i = 0; i < DIM / 64; i++) {
             const u32 d = lane + i * 32;
-            const float c = wide(p.cosine[position * DIM + d]), s = wide(p.sine[position * DIM + d]);
-            rows[row][d] = scale * (x[i].x * c - x[i].y * s), rows[row][d + DIM / 2] = scale * (x[i].y * c + x[i].x * s);
+            const float c = wide(p.cosine[position * DIM + d]),
+                        s = wide(p.sine[position * DIM + d]);
+            rows[row][d] = scale * (x[i].x * c - x[i].y * s),
+            rows[row][d + DIM / 2] = scale * (x[i].y * c + x[i].x * s);
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(CACHE_THREADS, 1) attention(const __grid_constant__ Attention p) {
-    extern __shared__ uint4 shared[]; // CACHE_DEPTH pairs of each thread, then [CACHE_WARPS, GROUP, DIM + 2]
+extern "C" __global__ void __launch_bounds__(CACHE_THREADS, 1)
+    attention(const __grid_constant__ Attention p) {
+    extern __shared__ uint4
+        shared[]; // CACHE_DEPTH pairs of each thread, then [CACHE_WARPS, GROUP, DIM + 2]
     __shared__ float rows[GROUP + 1][DIM];
     __shared__ u32 before;
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = lane % LANES, head = blockIdx.y;
-    const u32 splits = gridDim.x, position = (u32)*p.position, part = (position + splits - 1) / splits;
-    const u32 from = min(position, blockIdx.x * part), to = min(position, from + part), streams = CACHE_THREADS / LANES;
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, piece = lane % LANES,
+              head = blockIdx.y;
+    const u32 splits = gridDim.x, position = (u32)*p.position,
+              part = (position + splits - 1) / splits;
+    const u32 from = min(position, blockIdx.x * part), to = min(position, from + part),
+              streams = CACHE_THREADS / LANES;
     const u64 cache = (u64)head * p.context * LANES + piece;
     uint4* ring = shared + threadIdx.x;
     u32 next = from + threadIdx.x / LANES;
     auto fetch = [&](uint4* slot) {
         const u64 at = cache + (next < to ? next : 0) * LANES;
-        copy16(slot, p.keys + at, next < to), copy16(slot + CACHE_THREADS, p.values + at, next < to);
+        copy16(slot, p.keys + at, next < to),
+            copy16(slot + CACHE_THREADS, p.values + at, next < to);
         commit_copies();
         next += streams;
     };
@@ -347,7 +381,8 @@ extern "C" __global__ void __launch_bounds__(CACHE_THREADS, 1) attention(const _
     for (int i = 0; i < CACHE_DEPTH; i++) fetch(ring + i * 2 * CACHE_THREADS);
 
     wait_previous();
-    const float *queries = p.qkv + head * GROUP * DIM, *key = p.qkv + (GROUP * gridDim.y + head) * DIM, *value = key + gridDim.y * DIM;
+    const float *queries = p.qkv + head * GROUP * DIM,
+                *key = p.qkv + (GROUP * gridDim.y + head) * DIM, *value = key + gridDim.y * DIM;
     rotate(p, queries, key, rows, position, lane, warp);
     __syncthreads();
     float query[GROUP][8], k[8], v[8];
@@ -368,12 +403,15 @@ extern "C" __global__ void __launch_bounds__(CACHE_THREADS, 1) attention(const _
         slot = slot + 1 == CACHE_DEPTH ? 0 : slot + 1;
     }
     if (blockIdx.x == splits - 1 && warp == 0) {
-        for (int e = 0; e < 8; e++) k[e] = rows[GROUP][piece * 8 + e], v[e] = __ldcg(value + piece * 8 + e);
+        for (int e = 0; e < 8; e++)
+            k[e] = rows[GROUP][piece * 8 + e], v[e] = __ldcg(value + piece * 8 + e);
         softmax.add(query, k, v, lane < LANES);
         if (lane < LANES) {
             const u64 at = cache + (u64)position * LANES;
-            p.keys[at] = make_uint4(narrow2(k[0], k[1]), narrow2(k[2], k[3]), narrow2(k[4], k[5]), narrow2(k[6], k[7]));
-            p.values[at] = make_uint4(narrow2(v[0], v[1]), narrow2(v[2], v[3]), narrow2(v[4], v[5]), narrow2(v[6], v[7]));
+            p.keys[at] = make_uint4(narrow2(k[0], k[1]), narrow2(k[2], k[3]), narrow2(k[4], k[5]),
+                                    narrow2(k[6], k[7]));
+            p.values[at] = make_uint4(narrow2(v[0], v[1]), narrow2(v[2], v[3]), narrow2(v[4], v[5]),
+                                      narrow2(v[6], v[7]));
         }
     }
     wait_copies<0>();

@@ -1,5 +1,5 @@
-// The read ceiling: a bare ring. The same copies into shared memory as the VM's loader makes, of 32 KiB into six slots, read by as
-// many warps; nothing is computed, nobody waits for another worker.
+// The read ceiling: a bare ring. The same copies into shared memory as the VM's loader makes, of 32
+// KiB into six slots, read by as many warps; nothing is computed, nobody waits for another worker.
 #pragma once
 #include "ptx.cuh"
 
@@ -7,7 +7,8 @@
 #define AMK_CEILING_WARPS 16
 
 // Block b reads `chunks` chunks from b * chunks on. `slots` is the depth of the ring.
-extern "C" __global__ void __launch_bounds__(AMK_CEILING_WARPS * 32 + 32, 1) amk_ceiling(const u8* data, u32 chunks, u32 slots, u32* out) {
+extern "C" __global__ void __launch_bounds__(AMK_CEILING_WARPS * 32 + 32, 1)
+    amk_ceiling(const u8* data, u32 chunks, u32 slots, u32* out) {
     extern __shared__ __align__(1024) u8 ring[];
     __shared__ u64 full[8], empty[8];
     const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -25,16 +26,27 @@ extern "C" __global__ void __launch_bounds__(AMK_CEILING_WARPS * 32 + 32, 1) amk
     if (warp == AMK_CEILING_WARPS) {
         if (__CUDA_ARCH__ >= 900 && lane != 0) return;
         for (u32 i = 0, slot = 0, parity = 1; i < chunks; i++, data += AMK_CEILING_CHUNK) {
-            while (!barrier_passed(shared_address(empty + slot), parity)) {}
-            const u32 bar = shared_address(full + slot), to = shared_address(ring) + slot * AMK_CEILING_CHUNK;
+            while (!barrier_passed(shared_address(empty + slot), parity)) {
+            }
+            const u32 bar = shared_address(full + slot),
+                      to = shared_address(ring) + slot * AMK_CEILING_CHUNK;
 #if __CUDA_ARCH__ >= 900
-            asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1; }" ::"r"(bar), "n"(AMK_CEILING_CHUNK) : "memory");
-            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                         ::"r"(to), "l"(data), "n"(AMK_CEILING_CHUNK), "r"(bar) : "memory");
+            asm volatile(
+                "{ .reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1; }" ::"r"(
+                    bar),
+                "n"(AMK_CEILING_CHUNK)
+                : "memory");
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+                         "[%1], %2, [%3];" ::"r"(to),
+                         "l"(data), "n"(AMK_CEILING_CHUNK), "r"(bar)
+                         : "memory");
 #else
             for (u32 at = lane * 16; at < AMK_CEILING_CHUNK; at += 512)
-                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(data + at) : "memory");
-            asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+                asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at),
+                             "l"(data + at)
+                             : "memory");
+            asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar)
+                         : "memory");
 #endif
             if (++slot == slots) slot = 0, parity ^= 1;
         }
@@ -42,7 +54,8 @@ extern "C" __global__ void __launch_bounds__(AMK_CEILING_WARPS * 32 + 32, 1) amk
     }
     u32 sum = 0;
     for (u32 i = 0, slot = 0, parity = 0; i < chunks; i++) {
-        while (!barrier_passed(shared_address(full + slot), parity)) {}
+        while (!barrier_passed(shared_address(full + slot), parity)) {
+        }
         for (u32 at = threadIdx.x * 16; at < AMK_CEILING_CHUNK; at += AMK_CEILING_WARPS * 512) {
             const uint4 v = load_shared(shared_address(ring) + slot * AMK_CEILING_CHUNK + at);
             sum ^= v.x ^ v.y ^ v.z ^ v.w;

@@ -1,10 +1,12 @@
-// How tasks wait for one another besides the packets, which carry their epochs. Where the program has events, a task waits until
-// the counter in its record is full, and adds one to its own when it has published; both are 0 where it has none. The program says
-// which: with counters a task waits for the last phase that it reads from, with barriers for the last phase that publishes. What
+// How tasks wait for one another besides the packets, which carry their epochs. Where the program
+// has events, a task waits until the counter in its record is full, and adds one to its own when it
+// has published; both are 0 where it has none. The program says which: with counters a task waits
+// for the last phase that it reads from, with barriers for the last phase that publishes. What
 // other phases published it still waits for as packets.
 //
-// Counters lie behind the packets. They are never cleared: epoch n is the n-th step since the packets were cleared, so in it a counter is
-// full at n times its arrivals. The probes of a filtered draw are left out by most steps; they keep to packets.
+// Counters lie behind the packets. They are never cleared: epoch n is the n-th step since the
+// packets were cleared, so in it a counter is full at n times its arrivals. The probes of a
+// filtered draw are left out by most steps; they keep to packets.
 #pragma once
 #include "worker.cuh"
 
@@ -14,7 +16,9 @@ AMK_DEVICE u32 load_acquire(const u64* p) {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
-AMK_DEVICE void add_release(u64* p) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory"); }
+AMK_DEVICE void add_release(u64* p) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory");
+}
 
 // Every packet of the worker is published.
 AMK_DEVICE void arrive(Worker& w, u32 counter) {
@@ -28,7 +32,8 @@ AMK_DEVICE void await_full(Worker& w, u32 counter, u32 arrivals) {
         while ((int)((got = load_acquire(w.p.packets + counter)) - arrivals * w.epoch) < 0) {
             if (!w.s.gone) continue;
             // For every warp: this explains the packets that they will miss.
-            for (u32 warp = 0; warp < AMK_WARPS; warp++) stalled(w.s, warp, FAULT_PACKET, w.step(), w.task, counter, got);
+            for (u32 warp = 0; warp < AMK_WARPS; warp++)
+                stalled(w.s, warp, FAULT_PACKET, w.step(), w.task, counter, got);
             break;
         }
     }

@@ -1,19 +1,23 @@
-// The loader warp walks the same records as the consumers and keeps the ring full. It never waits for another worker: it waits for
-// a free slot, and at most AMK_IN_FLIGHT chunks are on their way, so that the small packets are not stuck behind them.
+// The loader warp walks the same records as the consumers and keeps the ring full. It never waits
+// for another worker: it waits for a free slot, and at most AMK_IN_FLIGHT chunks are on their way,
+// so that the small packets are not stuck behind them.
 //
-// The scout warp walks the records too. While the ring is full, because the consumers wait for packets, it has the memory bring what
-// comes next into the L2, up to AMK_LOOKAHEAD bytes: the stream from the memory goes on, and the ring is full again the sooner.
+// The scout warp walks the records too. While the ring is full, because the consumers wait for
+// packets, it has the memory bring what comes next into the L2, up to AMK_LOOKAHEAD bytes: the
+// stream from the memory goes on, and the ring is full again the sooner.
 #pragma once
 #include "worker.cuh"
 
-// What those lanes of the warp that load agree on, so that the compiler knows it: see the votes in ptx.cuh.
+// What those lanes of the warp that load agree on, so that the compiler knows it: see the votes in
+// ptx.cuh.
 constexpr u32 LOADING = __CUDA_ARCH__ >= 900 ? 1 : ~0u;
 AMK_DEVICE bool agreed(bool x) { return __any_sync(LOADING, x); }
 AMK_DEVICE u32 agreed(u32 x) { return __shfl_sync(LOADING, x, 0); }
 
-// A pace: no faster than the worker's share of the memory's bandwidth, so that requests do not queue up before the packets.
+// A pace: no faster than the worker's share of the memory's bandwidth, so that requests do not
+// queue up before the packets.
 struct Pace {
-    u32 due; // clock before which nothing more is asked for
+    u32 due;     // clock before which nothing more is asked for
     u32 unpaced; // bytes that need not wait
 
     AMK_DEVICE void wait(u32 bytes) {
@@ -31,8 +35,10 @@ struct Pace {
 // What a record streams: contiguous segments one after the other, each in pieces of a slot.
 struct Feed {
     const u8* from;
-    u32 left, slot;  // bytes of the segment that have not been asked for, 0: there are no more; what a slot takes of them
-    u32 at, pass;    // a projection: units that are done with, passes over the next ones; attention: first position, segments
+    u32 left, slot; // bytes of the segment that have not been asked for, 0: there are no more; what
+                    // a slot takes of them
+    u32 at, pass;   // a projection: units that are done with, passes over the next ones; attention:
+                    // first position, segments
 };
 
 struct Scout {
@@ -55,9 +61,11 @@ struct Scout {
             const u32 now = bytes - at < AMK_SCOUT ? bytes - at : AMK_SCOUT;
             pace.wait(now);
 #if __CUDA_ARCH__ >= 900
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source + at), "r"(now) : "memory");
+            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source + at), "r"(now)
+                         : "memory");
 #else
-            for (u32 line = lane * 128; line < now; line += 4096) asm volatile("prefetch.global.L2 [%0];" ::"l"(source + at + line));
+            for (u32 line = lane * 128; line < now; line += 4096)
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(source + at + line));
 #endif
             at += now;
         }
@@ -73,19 +81,20 @@ struct Loader {
     const Params& p;
     Shared& s;
     u32 lane, data;
-    u32 slot, parity;              // next slot to fill
-    u32 flying;                    // chunks that may still be on their way, those before it
+    u32 slot, parity; // next slot to fill
+    u32 flying;       // chunks that may still be on their way, those before it
     u32 pos, record;
-    u32 taken;                     // chunks so far, in units of 16 bytes
-    u32 appended;                  // keys and values that are to be in caches
+    u32 taken;    // chunks so far, in units of 16 bytes
+    u32 appended; // keys and values that are to be in caches
     Pace pace;
-    u32 full, landing, paced;      // clocks waited, for traces
+    u32 full, landing, paced; // clocks waited, for traces
 
     // Waits for the oldest of these.
     AMK_DEVICE void land() {
         const bool wraps = slot < flying;
         const u32 oldest = slot - flying + (wraps ? AMK_SLOTS : 0);
-        while (!agreed(barrier_passed(shared_address(s.full) + 8 * oldest, parity ^ 1 ^ wraps))) {}
+        while (!agreed(barrier_passed(shared_address(s.full) + 8 * oldest, parity ^ 1 ^ wraps))) {
+        }
         --flying;
     }
     // Copies up to a slot's bytes (a multiple of 16). False: the consumers have left.
@@ -95,7 +104,10 @@ struct Loader {
             if (!agreed(barrier_passed(shared_address(s.empty) + 8 * slot, parity))) {
                 if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 1;
                 do
-                    if (agreed(load_shared_atomic(&s.done) || (s.gone && stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos, p.records[record].task, slot, 0)))) return false;
+                    if (agreed(load_shared_atomic(&s.done) ||
+                               (s.gone && stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos,
+                                                  p.records[record].task, slot, 0))))
+                        return false;
                 while (!agreed(barrier_passed(shared_address(s.empty) + 8 * slot, parity)));
                 if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 0;
             }
@@ -114,21 +126,30 @@ struct Loader {
 #if __CUDA_ARCH__ >= 900
         u64 policy;
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-        asm volatile("{ .reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1; }" ::"r"(bar), "r"(bytes) : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-                     ::"r"(to), "l"(source), "r"(bytes), "r"(bar), "l"(policy) : "memory");
+        asm volatile(
+            "{ .reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1; }" ::"r"(bar),
+            "r"(bytes)
+            : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_"
+                     "hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+                     "l"(source), "r"(bytes), "r"(bar), "l"(policy)
+                     : "memory");
 #else
         for (u32 at = lane * 16; at < bytes; at += 512)
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at), "l"(source + at) : "memory");
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at),
+                         "l"(source + at)
+                         : "memory");
         asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
 #endif
         if (AMK_LOOKAHEAD && lane == 0) s.taken = taken;
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
         return true;
     }
-    AMK_DEVICE void drain() { while (agreed(flying)) land(); }
-    // One more key and value of the step before are in their cache, or the consumers have left. Only where a step has fewer chunks than
-    // the ring has slots is this not long so.
+    AMK_DEVICE void drain() {
+        while (agreed(flying)) land();
+    }
+    // One more key and value of the step before are in their cache, or the consumers have left.
+    // Only where a step has fewer chunks than the ring has slots is this not long so.
     AMK_DEVICE void await_appended() {
         appended += 2;
         while (agreed((int)(load_shared_atomic(&s.appended) - appended) < 0))
@@ -139,7 +160,9 @@ struct Loader {
     AMK_DEVICE void issued(bool traced) {
 #if AMK_TRACE
         u64* to = p.trace + (u64)record * TRACE_WORDS;
-        if (p.trace && traced && lane == 0) to[TRACE_FULL] = full, to[TRACE_LANDING] = landing, to[TRACE_PACED] = paced, to[TRACE_ISSUED] = now_clock();
+        if (p.trace && traced && lane == 0)
+            to[TRACE_FULL] = full, to[TRACE_LANDING] = landing, to[TRACE_PACED] = paced,
+            to[TRACE_ISSUED] = now_clock();
         full = landing = paced = 0;
 #endif
     }

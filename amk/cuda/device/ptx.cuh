@@ -1,4 +1,5 @@
-// Machine words: the few PTX instructions the VM is made of. No CUDA headers, so NVRTC needs no include path.
+// Machine words: the few PTX instructions the VM is made of. No CUDA headers, so NVRTC needs no
+// include path.
 #pragma once
 
 typedef unsigned char u8;
@@ -11,21 +12,34 @@ typedef unsigned long long u64;
 AMK_DEVICE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // ---- votes of a warp ----
-// A branch or a loop around anything that a warp does together (a shuffle, a product, a wait) is decided by a vote. The compiler then
-// knows that the lanes stay together; else it brings them together before and after, which takes 40 cycles, and yields in loops, which
-// takes 80, from there on in all that follows.
+// A branch or a loop around anything that a warp does together (a shuffle, a product, a wait) is
+// decided by a vote. The compiler then knows that the lanes stay together; else it brings them
+// together before and after, which takes 40 cycles, and yields in loops, which takes 80, from there
+// on in all that follows.
 AMK_DEVICE bool any(bool x) { return __any_sync(~0u, x); }
 AMK_DEVICE bool all(bool x) { return __all_sync(~0u, x); }
 
 // ---- mbarrier ----
-AMK_DEVICE void barrier_init(u32 bar, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count)); }
-AMK_DEVICE void barrier_arrive(u32 bar) { asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(bar) : "memory"); }
+AMK_DEVICE void barrier_init(u32 bar, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count));
+}
+AMK_DEVICE void barrier_arrive(u32 bar) {
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(bar) : "memory");
+}
 AMK_DEVICE bool barrier_passed(u32 bar, u32 parity) {
     u32 ok;
 #if __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(ok) : "r"(bar), "r"(parity) : "memory");
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 "
+                 "%0, 1, 0, p; }"
+                 : "=r"(ok)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
 #else
-    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }" : "=r"(ok) : "r"(bar), "r"(parity) : "memory");
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 "
+                 "%0, 1, 0, p; }"
+                 : "=r"(ok)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
 #endif
     return ok;
 }
@@ -34,7 +48,10 @@ AMK_DEVICE bool barrier_passed(u32 bar, u32 parity) {
 AMK_DEVICE uint4 load_relaxed(const u64* p) {
     // Two packets at once: each 8-byte half is a single access, so a packet is never torn.
     u64 a, b;
-    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(p) : "memory");
+    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+                 : "=l"(a), "=l"(b)
+                 : "l"(p)
+                 : "memory");
     return make_uint4((u32)a, (u32)(a >> 32), (u32)b, (u32)(b >> 32));
 }
 AMK_DEVICE uint2 load_relaxed_one(const u64* p) {
@@ -43,16 +60,23 @@ AMK_DEVICE uint2 load_relaxed_one(const u64* p) {
     return make_uint2((u32)a, (u32)(a >> 32));
 }
 AMK_DEVICE void store_relaxed(u64* p, u32 value, u32 epoch) {
-    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"((u64)epoch << 32 | value) : "memory");
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"((u64)epoch << 32 | value)
+                 : "memory");
 }
 // A packet of 16 bytes, three values and the epoch: one access, never torn.
 AMK_DEVICE uint4 load_relaxed_wide(const u64* p) {
     u64 a, b;
-    asm volatile("{ .reg .b128 t; ld.relaxed.gpu.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }" : "=l"(a), "=l"(b) : "l"(p) : "memory");
+    asm volatile("{ .reg .b128 t; ld.relaxed.gpu.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
+                 : "=l"(a), "=l"(b)
+                 : "l"(p)
+                 : "memory");
     return make_uint4((u32)a, (u32)(a >> 32), (u32)b, (u32)(b >> 32));
 }
 AMK_DEVICE void store_relaxed_wide(u64* p, u32 x, u32 y, u32 z, u32 epoch) {
-    asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.gpu.global.b128 [%0], t; }" ::"l"(p), "l"((u64)y << 32 | x), "l"((u64)epoch << 32 | z) : "memory");
+    asm volatile(
+        "{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.gpu.global.b128 [%0], t; }" ::"l"(p),
+        "l"((u64)y << 32 | x), "l"((u64)epoch << 32 | z)
+        : "memory");
 }
 AMK_DEVICE u32 load_relaxed_u32(const u32* p) {
     u32 v;
@@ -78,7 +102,9 @@ AMK_DEVICE u64 now_clock() {
 // ---- shared memory ----
 AMK_DEVICE uint4 load_shared(u32 address) {
     uint4 v;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(address));
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address));
     return v;
 }
 
@@ -104,7 +130,9 @@ AMK_DEVICE u32 load_shared_atomic(const u32* p) {
 }
 // By those lanes that say so, without a branch.
 AMK_DEVICE void store_shared(u32 address, float value, bool mine) {
-    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(address), "f"(value), "r"((u32)mine));
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(address),
+        "f"(value), "r"((u32)mine));
 }
 
 // ---- bf16 and tensor cores ----
@@ -135,7 +163,8 @@ AMK_DEVICE float exp2_fast(float x) {
 }
 // D[16x8] += A[16x16] B[16x8], bf16 operands, fp32 accumulation.
 AMK_DEVICE void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }

@@ -1,5 +1,6 @@
-// The search for the drawn token in what top-k, top-p and min-p leave; `kernels/src/choose/phase.rs` explains it. Every worker runs this on
-// the same numbers and comes to the same token. Plain C++, so that a test can run it without a GPU.
+// The search for the drawn token in what top-k, top-p and min-p leave;
+// `kernels/src/choose/phase.rs` explains it. Every worker runs this on the same numbers and comes
+// to the same token. Plain C++, so that a test can run it without a GPU.
 #pragma once
 #include "ptx.cuh"
 
@@ -11,22 +12,27 @@
 #endif
 constexpr u32 NOBODY = ~0u;
 
-// A place in the ranking: before it come higher logits, and lower tokens among equal ones. A NaN is above nothing.
+// A place in the ranking: before it come higher logits, and lower tokens among equal ones. A NaN is
+// above nothing.
 struct Place {
     float logit;
     u32 token;
 };
-AMK_DEVICE bool above(Place a, Place b) { return a.logit > b.logit || (a.logit == b.logit && a.token < b.token); }
+AMK_DEVICE bool above(Place a, Place b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
 AMK_DEVICE Place higher(Place a, Place b) { return above(a, b) ? a : b; }
 AMK_DEVICE bool same(Place a, Place b) { return a.logit == b.logit && a.token == b.token; }
 
-// What takes tokens out. `top_k` 0, `top_p` 1 and `min_log` -inf (the logarithm of min-p) take none.
+// What takes tokens out. `top_k` 0, `top_p` 1 and `min_log` -inf (the logarithm of min-p) take
+// none.
 struct Filter {
     u32 top_k;
     float top_p, min_log, temperature;
 };
 
-// What is above a level: how many tokens, their probability relative to the likeliest token's, and the winner of the race there.
+// What is above a level: how many tokens, their probability relative to the likeliest token's, and
+// the winner of the race there.
 struct Found {
     u32 count;
     float mass, value;
@@ -37,24 +43,28 @@ constexpr u32 FOUND_WORDS = 5;
 AMK_DEVICE Found nothing_found() { return {0, 0, -INFINITY, {-INFINITY, NOBODY}}; }
 AMK_DEVICE void join(Found& a, const Found& b) {
     a.count += b.count, a.mass += b.mass;
-    if (b.value > a.value || (b.value == a.value && b.winner.token < a.winner.token)) a.value = b.value, a.winner = b.winner;
+    if (b.value > a.value || (b.value == a.value && b.winner.token < a.winner.token))
+        a.value = b.value, a.winner = b.winner;
 }
 
 struct Search {
-    float highest;         // logit
-    float least, most;     // bounds of the probability of the first top_k tokens, relative to the likeliest one's
-    Place kept_k, cut_k;   // all above `kept` stay in, all not above `cut` are out: by top-k,
-    Place kept_p, cut_p;   // by top-p,
-    Place floor;           // by min-p
-    Place level[AMK_LEVELS]; // of the next look; level 0 is the candidate, or the floor as long as there is none
-    u32 token;             // the draw, or NOBODY
+    float highest;           // logit
+    float least, most;       // bounds of the probability of the first top_k tokens, relative to the
+                             // likeliest one's
+    Place kept_k, cut_k;     // all above `kept` stay in, all not above `cut` are out: by top-k,
+    Place kept_p, cut_p;     // by top-p,
+    Place floor;             // by min-p
+    Place level[AMK_LEVELS]; // of the next look; level 0 is the candidate, or the floor as long as
+                             // there is none
+    u32 token;               // the draw, or NOBODY
 };
 
 // `count` levels between what is in and what is out.
 AMK_DEVICE void spread(Place* level, int count, Place kept, Place cut, float temperature) {
     for (int i = 0; i < count; i++) {
-        float down = cut.logit > -INFINITY ? (kept.logit - cut.logit) * (i + 1) / (count + 1)
-                                           : temperature * 0.5f * exp2f(6.0f * i / (count > 1 ? count - 1 : 1));
+        float down = cut.logit > -INFINITY
+                         ? (kept.logit - cut.logit) * (i + 1) / (count + 1)
+                         : temperature * 0.5f * exp2f(6.0f * i / (count > 1 ? count - 1 : 1));
         level[i] = {kept.logit - down, 0};
     }
 }
@@ -91,20 +101,26 @@ AMK_DEVICE void narrow(Search& s, const Filter& f, const Found* found) {
     const bool k = f.top_k > 0, p = f.top_p < 1.0f;
     if (k) {
         for (int j = 0; j < AMK_LEVELS; j++) {
-            if (found[j].count <= f.top_k && !above(s.level[j], s.kept_k)) s.kept_k = s.level[j], s.least = fmaxf(s.least, found[j].mass);
-            if (found[j].count >= f.top_k && above(s.level[j], s.cut_k)) s.cut_k = s.level[j], s.most = fminf(s.most, found[j].mass);
+            if (found[j].count <= f.top_k && !above(s.level[j], s.kept_k))
+                s.kept_k = s.level[j], s.least = fmaxf(s.least, found[j].mass);
+            if (found[j].count >= f.top_k && above(s.level[j], s.cut_k))
+                s.cut_k = s.level[j], s.most = fminf(s.most, found[j].mass);
         }
         if (before.token != NOBODY && found[0].count < f.top_k)
-            s.least = fmaxf(s.least, found[0].mass + expf((before.logit - s.highest) / f.temperature));
+            s.least =
+                fmaxf(s.least, found[0].mass + expf((before.logit - s.highest) / f.temperature));
     }
     for (int j = 0; p && j < AMK_LEVELS; j++) {
-        if (found[j].mass <= f.top_p * s.least && !above(s.level[j], s.kept_p)) s.kept_p = s.level[j];
+        if (found[j].mass <= f.top_p * s.least && !above(s.level[j], s.kept_p))
+            s.kept_p = s.level[j];
         if (found[j].mass >= f.top_p * s.most && above(s.level[j], s.cut_p)) s.cut_p = s.level[j];
     }
     const Place cut = higher(higher(s.cut_k, s.cut_p), s.floor);
     if (above(before, cut)) {
-        if ((!k || found[0].count < f.top_k) && (!p || found[0].mass < f.top_p * s.least)) s.token = before.token;
-        else settle(s, f, before);
+        if ((!k || found[0].count < f.top_k) && (!p || found[0].mass < f.top_p * s.least))
+            s.token = before.token;
+        else
+            settle(s, f, before);
         return;
     }
     Place candidate = {-INFINITY, NOBODY};

@@ -9,8 +9,8 @@
 //       }
 //   }
 //
-// A block is what the crate's `Stream` says: the loader copies the task's part of the tape in blocks,
-// in order. Every warp acquires and releases every block.
+// A block is what the crate's `Stream` says: the loader copies the task's part of the tape in
+// blocks, in order. Every warp acquires and releases every block.
 #pragma once
 #include "loader.cuh"
 #include "task.cuh"
@@ -23,10 +23,10 @@ class Stream {
     u32 data, full, slot, parity; // the worker's place in the ring
     u32 height, width, count, bytes;
 
-  public:
+public:
     AMK_DEVICE Stream(Worker& w, const Tile& t, u32 block)
-        : w(w), data(w.data), full(w.full), slot(w.slot), parity(w.parity), height(t.extent(0)), width(t.extent(1)),
-          count(height * width * (u32)sizeof(Elem) / block), bytes(block) {}
+        : w(w), data(w.data), full(w.full), slot(w.slot), parity(w.parity), height(t.extent(0)),
+          width(t.extent(1)), count(height * width * (u32)sizeof(Elem) / block), bytes(block) {}
     AMK_DEVICE u32 rows() const { return height; }
     AMK_DEVICE u32 columns() const { return width; }
     AMK_DEVICE u32 blocks() const { return count; }
@@ -45,7 +45,9 @@ class Stream {
     }
     AMK_DEVICE u32 ring() const { return slot << 1 | parity; }
 };
-AMK_DEVICE Stream stream_of(const Task& t, const Record& r, u32 n) { return Stream(t.w, t.tile(n), r.shape); }
+AMK_DEVICE Stream stream_of(const Task& t, const Record& r, u32 n) {
+    return Stream(t.w, t.tile(n), r.shape);
+}
 
 // The task is done with its part of the ring.
 AMK_DEVICE void enter_ring(Worker& w, u32 ring) { w.slot = ring >> 1, w.parity = ring & 1; }
@@ -61,12 +63,12 @@ class Input {
     Worker& w;
     u32 packet, count;
 
-  public:
+public:
     AMK_DEVICE Input(Worker& w, const Tile& t) : w(w), packet((u32)t.at()), count(t.len()) {}
     AMK_DEVICE u32 len() const { return count; }
-    // Waits for elements `first..first + len` and lays them out at `to` in shared memory. Every thread
-    // calls it; it begins when all have come and ends when all elements are there. `first` and `len` are
-    // multiples of 8, `to` is aligned to 16 bytes.
+    // Waits for elements `first..first + len` and lays them out at `to` in shared memory. Every
+    // thread calls it; it begins when all have come and ends when all elements are there. `first`
+    // and `len` are multiples of 8, `to` is aligned to 16 bytes.
     AMK_DEVICE void window(u32 first, u32 len, void* to) const {
         constexpr u32 BATCH = 2, STEP = AMK_WARPS * 32; // loads of two packets, four elements
         const u32 at = packet + first / 2, loads = len / 4, mine = w.thread(), epoch = w.epoch;
@@ -85,15 +87,19 @@ class Input {
 #pragma unroll
             for (u32 b = 0; b < BATCH; b++) {
                 const u32 i = begin + b * STEP + mine;
-                if (i < loads) asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(target + 8 * i), "r"(v[b].x), "r"(v[b].z) : "memory");
+                if (i < loads)
+                    asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(target + 8 * i),
+                                 "r"(v[b].x), "r"(v[b].z)
+                                 : "memory");
             }
         }
         w.sync();
     }
 
-  private:
+private:
     // Asks again for what is late.
-    template <u32 BATCH> AMK_DEVICE void arrive(uint4 (&v)[BATCH], const u64* from, u32 at, u32 i, u32 loads) const {
+    template <u32 BATCH>
+    AMK_DEVICE void arrive(uint4 (&v)[BATCH], const u64* from, u32 at, u32 i, u32 loads) const {
         const Timed timed(w.late);
         const u32 epoch = w.epoch;
         for (;;) {
@@ -106,8 +112,10 @@ class Input {
             for (u32 b = 0; b < BATCH; b++) {
                 const u32 n = i + b * AMK_WARPS * 32;
                 if (!((v[b].y ^ epoch) | (v[b].w ^ epoch))) continue;
-                if (gone) w.missing(at + 2 * n + (v[b].y == epoch), v[b].y == epoch ? v[b].w : v[b].y);
-                else v[b] = load_relaxed(from + 2 * n);
+                if (gone)
+                    w.missing(at + 2 * n + (v[b].y == epoch), v[b].y == epoch ? v[b].w : v[b].y);
+                else
+                    v[b] = load_relaxed(from + 2 * n);
             }
             if (gone) return;
         }

@@ -1,16 +1,18 @@
-// Generic tasks: an instruction's own device body, on a tile of any size. The VM waits for what the task reads and lays it out as
-// f32, and delivers what the body has set; the body sees views of its operands and nothing else.
+// Generic tasks: an instruction's own device body, on a tile of any size. The VM waits for what the
+// task reads and lays it out as f32, and delivers what the body has set; the body sees views of its
+// operands and nothing else.
 //
 //   AMK_DEVICE void scale_by(Task& t, In x, Weight w, Out y) {
 //       for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, x[i] * w[i]);
 //   }
 //
-// Every thread of the worker runs the body. Its arguments are those of the Rust function, in order, then its results. An index
-// outside a view reads as NaN and is not written.
+// Every thread of the worker runs the body. Its arguments are those of the Rust function, in order,
+// then its results. An index outside a view reads as NaN and is not written.
 #pragma once
 #include "worker.cuh"
 
-// A tile of a buffer, as the image has it: `at` is where the buffer begins, in its packets or in bytes of the plain memory.
+// A tile of a buffer, as the image has it: `at` is where the buffer begins, in its packets or in
+// bytes of the plain memory.
 struct Tile : TileWords {
     AMK_DEVICE u64 at() const { return (u64)at_high << 32 | at_low; }
     AMK_DEVICE u32 kind() const { return form & 255; }
@@ -43,15 +45,18 @@ class In {
     u32 dims[MAX_RANK];
     friend struct Task;
 
-  public:
+public:
     AMK_DEVICE u32 len() const { return count; }
     AMK_DEVICE u32 dim(u32 d) const { return dims[d]; }
     AMK_DEVICE float operator[](u32 i) const { return i < count ? data[i] : no_number(); }
-    AMK_DEVICE float at(u32 i, u32 j) const { return j < dims[1] ? (*this)[i * dims[1] + j] : no_number(); }
+    AMK_DEVICE float at(u32 i, u32 j) const {
+        return j < dims[1] ? (*this)[i * dims[1] + j] : no_number();
+    }
     // Elements `i..i+4`; those past the end are 0. `i` is a multiple of 4.
     AMK_DEVICE float4 four(u32 i) const {
         if (i + 4 <= count) return *(const float4*)(data + i);
-        return make_float4(i < count ? data[i] : 0, i + 1 < count ? data[i + 1] : 0, i + 2 < count ? data[i + 2] : 0, 0);
+        return make_float4(i < count ? data[i] : 0, i + 1 < count ? data[i + 1] : 0,
+                           i + 2 < count ? data[i + 2] : 0, 0);
     }
 };
 
@@ -62,11 +67,13 @@ class Out {
     u32 dims[MAX_RANK];
     friend struct Task;
 
-  public:
+public:
     AMK_DEVICE u32 len() const { return count; }
     AMK_DEVICE u32 dim(u32 d) const { return dims[d]; }
     AMK_DEVICE float operator[](u32 i) const { return i < count ? data[i] : no_number(); }
-    AMK_DEVICE void set(u32 i, float value) const { if (i < count) data[i] = value; }
+    AMK_DEVICE void set(u32 i, float value) const {
+        if (i < count) data[i] = value;
+    }
 };
 
 // A token that the task chooses.
@@ -74,7 +81,7 @@ class Choice {
     float* data;
     friend struct Task;
 
-  public:
+public:
     AMK_DEVICE void set(u32 token) const { *data = __uint_as_float(token); }
 };
 
@@ -82,19 +89,21 @@ class Choice {
 class Weight {
     const u8* data;
     u32 dims[MAX_RANK], stride[MAX_RANK];
-    bool narrow, fours;  // bf16; rows begin at multiples of four elements
+    bool narrow, fours; // bf16; rows begin at multiples of four elements
     friend struct Task;
 
     AMK_DEVICE float load(u64 at) const {
-        return narrow ? __uint_as_float((u32)__ldg((const u16*)data + at) << 16) : __ldg((const float*)data + at);
+        return narrow ? __uint_as_float((u32)__ldg((const u16*)data + at) << 16)
+                      : __ldg((const float*)data + at);
     }
 
-  public:
+public:
     AMK_DEVICE u32 dim(u32 d) const { return dims[d]; }
     AMK_DEVICE u32 len() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
     AMK_DEVICE float at(u32 i, u32 j = 0, u32 k = 0, u32 l = 0) const {
         if (i >= dims[0] || j >= dims[1] || k >= dims[2] || l >= dims[3]) return no_number();
-        return load((u64)i * stride[0] + (u64)j * stride[1] + (u64)k * stride[2] + (u64)l * stride[3]);
+        return load((u64)i * stride[0] + (u64)j * stride[1] + (u64)k * stride[2] +
+                    (u64)l * stride[3]);
     }
     // Counted row by row.
     AMK_DEVICE float operator[](u32 i) const {
@@ -116,21 +125,22 @@ class Weight {
     }
 };
 
-// A state: what this worker keeps from step to step. A dimension whose interval moves with the position has its full extent; the
-// elements outside the interval are out of reach.
+// A state: what this worker keeps from step to step. A dimension whose interval moves with the
+// position has its full extent; the elements outside the interval are out of reach.
 class State {
     float* data;
     u32 first[MAX_RANK], last[MAX_RANK], dims[MAX_RANK], stride[MAX_RANK];
     friend struct Task;
 
     AMK_DEVICE bool reaches(u32 i, u32 j, u32 k, u32 l) const {
-        return i >= first[0] && i < last[0] && j >= first[1] && j < last[1] && k >= first[2] && k < last[2] && l >= first[3] && l < last[3];
+        return i >= first[0] && i < last[0] && j >= first[1] && j < last[1] && k >= first[2] &&
+               k < last[2] && l >= first[3] && l < last[3];
     }
     AMK_DEVICE u64 place(u32 i, u32 j, u32 k, u32 l) const {
         return (u64)i * stride[0] + (u64)j * stride[1] + (u64)k * stride[2] + (u64)l * stride[3];
     }
 
-  public:
+public:
     AMK_DEVICE u32 dim(u32 d) const { return dims[d]; }
     AMK_DEVICE float at(u32 i, u32 j = 0, u32 k = 0, u32 l = 0) const {
         return reaches(i, j, k, l) ? data[place(i, j, k, l)] : no_number();
@@ -141,32 +151,36 @@ class State {
     }
 };
 
-    // Waits for the tile's packets, several at a time, and lays their values out.
-    __device__ __noinline__ void gather(Worker& w, const Tile& t, float* to) {
-        constexpr u32 BATCH = 4, STEP = AMK_WARPS * 32;
-        const bool pairs = t.kind() == PACKETS_BF16;
-        const u32 base = (u32)t.at(), len = t.len();
-        for (u32 first = w.thread(); first < len; first += BATCH * STEP) {
-            u32 at[BATCH];
-            uint2 v[BATCH];
+// Waits for the tile's packets, several at a time, and lays their values out.
+__device__ __noinline__ void gather(Worker& w, const Tile& t, float* to) {
+    constexpr u32 BATCH = 4, STEP = AMK_WARPS * 32;
+    const bool pairs = t.kind() == PACKETS_BF16;
+    const u32 base = (u32)t.at(), len = t.len();
+    for (u32 first = w.thread(); first < len; first += BATCH * STEP) {
+        u32 at[BATCH];
+        uint2 v[BATCH];
 #pragma unroll
-            for (u32 b = 0; b < BATCH; b++) at[b] = t.place(first + b * STEP < len ? first + b * STEP : first);
-            for (;;) {
-                u32 late = 0;
-#pragma unroll
-                for (u32 b = 0; b < BATCH; b++) v[b] = load_relaxed_one(w.p.packets + base + (pairs ? at[b] / 2 : at[b]));
-#pragma unroll
-                for (u32 b = 0; b < BATCH; b++) late |= v[b].y ^ w.epoch;
-                if (!late) break;
-                if (!w.s.gone) continue;
-                for (u32 b = 0; b < BATCH; b++) w.missing(base + (pairs ? at[b] / 2 : at[b]), v[b].y);
-                break;
-            }
+        for (u32 b = 0; b < BATCH; b++)
+            at[b] = t.place(first + b * STEP < len ? first + b * STEP : first);
+        for (;;) {
+            u32 late = 0;
 #pragma unroll
             for (u32 b = 0; b < BATCH; b++)
-                if (first + b * STEP < len) to[first + b * STEP] = pairs ? (at[b] % 2 ? bf16_high(v[b].x) : bf16_low(v[b].x)) : __uint_as_float(v[b].x);
+                v[b] = load_relaxed_one(w.p.packets + base + (pairs ? at[b] / 2 : at[b]));
+#pragma unroll
+            for (u32 b = 0; b < BATCH; b++) late |= v[b].y ^ w.epoch;
+            if (!late) break;
+            if (!w.s.gone) continue;
+            for (u32 b = 0; b < BATCH; b++) w.missing(base + (pairs ? at[b] / 2 : at[b]), v[b].y);
+            break;
         }
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++)
+            if (first + b * STEP < len)
+                to[first + b * STEP] = pairs ? (at[b] % 2 ? bf16_high(v[b].x) : bf16_low(v[b].x))
+                                             : __uint_as_float(v[b].x);
     }
+}
 // Publishes the values of a tile.
 __device__ __noinline__ void deliver_tile(Worker& w, const Tile& t, const float* values) {
     const u32 kind = t.kind(), base = (u32)t.at(), len = t.len();
@@ -174,9 +188,10 @@ __device__ __noinline__ void deliver_tile(Worker& w, const Tile& t, const float*
         if (kind == LOGITS) {
             const u32 index = t.lo[0] + i;
             if (w.p.logits) w.logits()[index] = values[i];
-        }
-        else if (kind == PACKETS_F32) w.publish(base + t.place(i), __float_as_uint(values[i]));
-        else if (i % 2 == 0) w.publish(base + t.place(i) / 2, pack_bf16(values[i], values[i + 1]));
+        } else if (kind == PACKETS_F32)
+            w.publish(base + t.place(i), __float_as_uint(values[i]));
+        else if (i % 2 == 0)
+            w.publish(base + t.place(i) / 2, pack_bf16(values[i], values[i + 1]));
     }
     if (kind != LOGITS || w.filtering() || w.thread() >= TOPS) return;
     for (u32 i = w.thread(); i < len; i += TOPS) w.consider(w.thread(), values[i], t.lo[0] + i);
@@ -214,22 +229,27 @@ struct Task {
 
     // ---- for the generated call of a body ----
     Worker& w;
-    const u32* words;      // of this task: tiles, then parameters
+    const u32* words; // of this task: tiles, then parameters
     u32 operands;
-    float* next;           // free scratch
+    float* next; // free scratch
 
     // The task before has delivered what lies in the scratch.
     AMK_DEVICE Task(Worker& w, const Record& r, u32 operands)
-        : w(w), words(w.p.arguments + r.input), operands(operands), next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len) {
+        : w(w), words(w.p.arguments + r.input), operands(operands),
+          next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len) {
         w.sync();
     }
     // The next call of the same task, so many words after this one.
     AMK_DEVICE Task(const Task& before, u32 words_before, u32 operands)
         : w(before.w), words(before.words + words_before), operands(operands), next(before.next) {}
     AMK_DEVICE Tile tile(u32 n) const {
-        union { Tile tile; uint4 words[OPERAND_WORDS / 4]; } t;
+        union {
+            Tile tile;
+            uint4 words[OPERAND_WORDS / 4];
+        } t;
 #pragma unroll
-        for (int i = 0; i < OPERAND_WORDS / 4; i++) t.words[i] = __ldg((const uint4*)(words + n * OPERAND_WORDS) + i);
+        for (int i = 0; i < OPERAND_WORDS / 4; i++)
+            t.words[i] = __ldg((const uint4*)(words + n * OPERAND_WORDS) + i);
         return t.tile;
     }
     AMK_DEVICE float* room(u32 len) {
@@ -282,7 +302,8 @@ struct Task {
             view.last[d] = whole ? t.last(d, w.pos()) : has ? t.extent(d) : 1;
             view.stride[d] = has ? t.stride[d] : 0;
             // All of a dimension: what the one outside it steps over.
-            view.dims[d] = whole ? (d == 0 ? t.outermost : t.stride[d - 1] / t.stride[d]) : view.last[d];
+            view.dims[d] =
+                whole ? (d == 0 ? t.outermost : t.stride[d - 1] / t.stride[d]) : view.last[d];
             if (has && !whole) at += (u64)t.lo[d] * t.stride[d];
         }
         view.data = (float*)(w.p.plain + t.at()) + at;
@@ -296,7 +317,9 @@ struct Task {
         return view;
     }
     // A value that one call of the task passes to another.
-    AMK_DEVICE float* local(const Tile& t) const { return w.p.scratch + (u64)blockIdx.x * w.p.scratch_len + t.at(); }
+    AMK_DEVICE float* local(const Tile& t) const {
+        return w.p.scratch + (u64)blockIdx.x * w.p.scratch_len + t.at();
+    }
     AMK_DEVICE In local_in(u32 n) const {
         const Tile t = tile(n);
         In view;

@@ -1,10 +1,11 @@
-// The kernel: every worker runs its records for `steps` steps. The generated source that includes this file defines
+// The kernel: every worker runs its records for `steps` steps. The generated source that includes
+// this file defines
 //   void project(Worker&, const Record&)       the projections of the program, specialised
 //   AMK_PROJECTS(op)                           whether a record is one of these
 //   void dispatch(Worker&, const Record&)      its other instructions
-//   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this one
-//   void bodies_begin_launch(Shared&), bodies_begin_step(Worker&)
-//   void dispatch_feed(L&, const Record&, Feed&)  the next segment of what the loader and the scout fetch for them
+//   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this
+//   one void bodies_begin_launch(Shared&), bodies_begin_step(Worker&) void dispatch_feed(L&, const
+//   Record&, Feed&)  the next segment of what the loader and the scout fetch for them
 #pragma once
 #include "exchange.cuh"
 #include "loader.cuh"
@@ -16,7 +17,8 @@ template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
         for (l.record = begin; agreed(l.record < end); l.record++) {
             const Record& words = p.records[l.record];
             Record r = {};
-            r.op = agreed((u32)words.op), r.units = agreed((u32)words.units), r.shape = agreed(words.shape), r.row = agreed(words.row);
+            r.op = agreed((u32)words.op), r.units = agreed((u32)words.units),
+            r.shape = agreed(words.shape), r.row = agreed(words.row);
             r.layer = agreed(words.layer), r.aux = agreed(words.aux), r.tape = agreed(words.tape);
             Feed feed = {tape};
             for (;;) {
@@ -35,7 +37,8 @@ template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
 
 AMK_DEVICE void begin_step(Worker& w) {
     bodies_begin_step(w);
-    if (w.thread() < TOPS) w.s.top_value[w.thread()] = -INFINITY, w.s.top_index[w.thread()] = NOBODY;
+    if (w.thread() < TOPS)
+        w.s.top_value[w.thread()] = -INFINITY, w.s.top_index[w.thread()] = NOBODY;
     w.sync();
 }
 
@@ -48,8 +51,12 @@ AMK_DEVICE void consume(Worker& w) {
         w.upcoming = begin;
         w.look_ahead();
         while (any(left)) {
-            // Zeros where a projection has no words: what is in no branch set, the compiler takes for different in each lane.
-            union { Record record; u32 word[RECORD_WORDS]; } r = {};
+            // Zeros where a projection has no words: what is in no branch set, the compiler takes
+            // for different in each lane.
+            union {
+                Record record;
+                u32 word[RECORD_WORDS];
+            } r = {};
 #pragma unroll
             for (int k = 0; k < HOT_WORDS; k++) r.word[k] = __shfl_sync(~0u, w.next, k);
             w.record = end - left;
@@ -57,19 +64,24 @@ AMK_DEVICE void consume(Worker& w) {
             u32 records = 1;
             if (AMK_EXCHANGE || !projects) {
 #pragma unroll
-                for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++) r.word[k] = __shfl_sync(~0u, w.next, k);
-                // Records that follow and have nothing to do in this step; a trace wants their stamps.
+                for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++)
+                    r.word[k] = __shfl_sync(~0u, w.next, k);
+                // Records that follow and have nothing to do in this step; a trace wants their
+                // stamps.
                 if (!AMK_TRACE && AMK_SKIPS(w, r.record.op)) records += AMK_SKIPPED;
             }
             // A projection of more units than a group takes another turn of this loop.
             const bool more = projects && r.record.units > w.first + AMK_GROUP_UNITS;
             if (!more) left -= records, w.upcoming += records;
-            // What the bodies derive from these must not be hoisted out of this loop, where it would only spill.
+            // What the bodies derive from these must not be hoisted out of this loop, where it
+            // would only spill.
             asm volatile("" : "+r"(w.lane), "+r"(w.warp));
             w.task = r.record.task;
             if (w.first == 0) w.stamp(TRACE_START), before_task(w, r.record);
-            if (projects) project(w, r.record);
-            else w.look_ahead(), dispatch(w, r.record);
+            if (projects)
+                project(w, r.record);
+            else
+                w.look_ahead(), dispatch(w, r.record);
             if (!more) after_task(w, r.record), w.stamp(TRACE_END);
             w.first = more ? w.first + AMK_GROUP_UNITS : 0;
         }
@@ -79,7 +91,8 @@ AMK_DEVICE void consume(Worker& w) {
     if (w.thread() == 0) atomicExch(&w.s.done, 1u);
 }
 
-extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
+    amk_vm(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) u8 ring[];
     __shared__ Shared s;
     u32 thread;
@@ -95,7 +108,8 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1) amk_vm(con
 #if AMK_TRACE
         for (int i = 0; i < TRACE_OF_TASK; i++) s.stamps[i] = 0;
 #endif
-        s.done = 0, s.appended = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0, s.ring_full = 0, s.token = p.forced[0];
+        s.done = 0, s.appended = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0,
+        s.ring_full = 0, s.token = p.forced[0];
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif

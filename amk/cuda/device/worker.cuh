@@ -4,34 +4,44 @@
 #include "random.cuh"
 #include "search.cuh"
 
-constexpr int PARTIAL_PITCH = AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
+constexpr int PARTIAL_PITCH =
+    AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
 constexpr u32 TOPS = AMK_GROUP_UNITS * AMK_UNIT / 2;
-// SCRATCH_FLOATS: union of the GEMV partials and the attention partials, 8 warps of 8 heads of 64 + 4.
+// SCRATCH_FLOATS: union of the GEMV partials and the attention partials, 8 warps of 8 heads of 64
+// + 4.
 
 // `Kept` is generated: what the registered bodies keep in shared memory.
 struct Shared : Kept {
     u64 full[AMK_SLOTS], empty[AMK_SLOTS];
-    volatile u32 gone;            // the launch is being abandoned: no wait blocks any more; behind the barriers, see `Worker::gone`
+    volatile u32 gone; // the launch is being abandoned: no wait blocks any more; behind the
+                       // barriers, see `Worker::gone`
     alignas(16) float scratch[SCRATCH_FLOATS];
-    float top_value[TOPS];        // running argmax of the logits: a place for each row pair of a group
+    float top_value[TOPS]; // running argmax of the logits: a place for each row pair of a group
     u32 top_index[TOPS];
     u32 token, leave;
-    alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was abandoned: kind and step, task, where, got
-    u32 done;                     // the consumers have left; written and read atomically
-    u32 appended;                 // keys, and values, that the consumers have appended to caches in this launch; likewise
-    volatile u32 asked, taken;    // of the stream, by the scout and by the loader, in units of 16 bytes
-    volatile u32 ring_full;       // the loader waits for a free slot
+    alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was
+                                              // abandoned: kind and step, task, where, got
+    u32 done;     // the consumers have left; written and read atomically
+    u32 appended; // keys, and values, that the consumers have appended to caches in this launch;
+                  // likewise
+    volatile u32 asked,
+        taken;              // of the stream, by the scout and by the loader, in units of 16 bytes
+    volatile u32 ring_full; // the loader waits for a free slot
 #if AMK_TRACE
-    u64 stamps[TRACE_OF_TASK];    // of the task that runs
+    u64 stamps[TRACE_OF_TASK]; // of the task that runs
 #endif
 };
-static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS, "the partial sums must fit the scratch");
+static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS,
+              "the partial sums must fit the scratch");
 
-// A wait that failed once. True when the launch is being abandoned; the worker then runs on with whatever is there, so that every
-// warp still meets every barrier, and leaves after the step. Nothing of such a step counts.
-AMK_DEVICE bool stalled(Shared& s, u32 warp, FaultKind kind, u32 step, u32 task, u32 where, u32 got) {
+// A wait that failed once. True when the launch is being abandoned; the worker then runs on with
+// whatever is there, so that every warp still meets every barrier, and leaves after the step.
+// Nothing of such a step counts.
+AMK_DEVICE bool stalled(Shared& s, u32 warp, FaultKind kind, u32 step, u32 task, u32 where,
+                        u32 got) {
     if (!s.gone) return false;
-    if ((s.waiting[warp].x & 3) == FAULT_NONE) s.waiting[warp] = make_uint4(kind | step << 2, task, where, got);
+    if ((s.waiting[warp].x & 3) == FAULT_NONE)
+        s.waiting[warp] = make_uint4(kind | step << 2, task, where, got);
     return true;
 }
 
@@ -47,21 +57,24 @@ struct Timed {
 #endif
 };
 
-// Tells the host what this worker waited for when the launch was abandoned: the first task in its queue counts, and a missing packet
-// explains an idle ring, not the other way round.
+// Tells the host what this worker waited for when the launch was abandoned: the first task in its
+// queue counts, and a missing packet explains an idle ring, not the other way round.
 AMK_DEVICE void confess(const Params& p, const Shared& s) {
     uint4 first = make_uint4(FAULT_NONE, 0, 0, 0);
     for (int i = 0; i <= AMK_WARPS; i++) {
         const uint4 w = s.waiting[i];
         if ((w.x & 3) == FAULT_NONE) continue;
         const u64 now = (u64)(w.x >> 2) << 32 | w.y, then = (u64)(first.x >> 2) << 32 | first.y;
-        if ((first.x & 3) == FAULT_NONE || now < then || (now == then && (w.x & 3) == FAULT_PACKET)) first = w;
+        if ((first.x & 3) == FAULT_NONE || now < then || (now == then && (w.x & 3) == FAULT_PACKET))
+            first = w;
     }
     Fault& to = p.fault[1 + blockIdx.x];
-    to.kind = first.x & 3, to.step = first.x >> 2, to.task = first.y, to.place = first.z, to.got = first.w;
+    to.kind = first.x & 3, to.step = first.x >> 2, to.task = first.y, to.place = first.z,
+    to.got = first.w;
 }
 
-// The watchdog warp: ends the launch at the deadline, or when another worker has, and says who waited for what.
+// The watchdog warp: ends the launch at the deadline, or when another worker has, and says who
+// waited for what.
 AMK_DEVICE void watch(const Params& p, Shared& s) {
     const u64 deadline = now_ns() + p.budget_ns;
     while (!load_shared_atomic(&s.done)) {
@@ -83,31 +96,39 @@ AMK_DEVICE void better(float& value, u32& index, float v, u32 i) {
 struct Worker {
     const Params& p;
     Shared& s;
-    u32 data, full;        // shared addresses of the ring and of its barriers
-    u32 slot, parity;      // this warp's place in the ring
+    u32 data, full;   // shared addresses of the ring and of its barriers
+    u32 slot, parity; // this warp's place in the ring
     u32 warp, lane;
     u32 epoch;
     u32 task;
-    u32 first;             // of a projection's units, those done with: it takes a turn of the loop over records for each group
-    u32 buffer;            // which half of the GEMV partials
-    u32 upcoming;          // the next record
-    u32 next;              // this lane's word of it, as loaded
+    u32 first; // of a projection's units, those done with: it takes a turn of the loop over records
+               // for each group
+    u32 buffer;                // which half of the GEMV partials
+    u32 upcoming;              // the next record
+    u32 next;                  // this lane's word of it, as loaded
     u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
-    // Threads in the order in which they deliver: first those of the last warp, which have inputs to wait for only where an input is long.
+    // Threads in the order in which they deliver: first those of the last warp, which have inputs
+    // to wait for only where an input is long.
     AMK_DEVICE u32 courier() const { return (AMK_WARPS - 1 - warp) * 32 + lane; }
     AMK_DEVICE u32 step() const { return epoch - p.epoch; }
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
-    AMK_DEVICE void sync() const { asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory"); }
+    AMK_DEVICE void sync() const {
+        asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory");
+    }
     // Once a turn, when it has asked for its inputs: there is one record more than there are tasks.
-    AMK_DEVICE void look_ahead() { next = ((const u32*)(p.records + upcoming))[lane % RECORD_WORDS]; }
-    // A task ends. What the other warps load for the next one would be in the way of the few stores of those that deliver: these arrive
-    // and go on, the others wait for them.
+    AMK_DEVICE void look_ahead() {
+        next = ((const u32*)(p.records + upcoming))[lane % RECORD_WORDS];
+    }
+    // A task ends. What the other warps load for the next one would be in the way of the few stores
+    // of those that deliver: these arrive and go on, the others wait for them.
     AMK_DEVICE void end_task(bool delivers) const {
         __syncwarp(); // lanes part where some have nothing to deliver
-        if (delivers && !AMK_NO_ARRIVALS) asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
-        else asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
+        if (delivers && !AMK_NO_ARRIVALS)
+            asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
+        else
+            asm volatile("bar.sync 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
     }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
 
@@ -117,7 +138,8 @@ struct Worker {
         asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(full + 16 * AMK_SLOTS));
         return v;
     }
-    // Blocks until the loader has filled the current slot, or that which is `ahead` of it; gives its shared address.
+    // Blocks until the loader has filled the current slot, or that which is `ahead` of it; gives
+    // its shared address.
     AMK_DEVICE u32 acquire(u32 ahead = 0) {
         const Timed timed(starved);
         const bool wraps = slot + ahead >= AMK_SLOTS;
@@ -156,12 +178,13 @@ struct Worker {
         __nanosleep(clock_low() * 2654435761u % AMK_DELAY);
 #endif
     }
-    // Whether to go on waiting for a packet, of which epoch `got` was found (that of the step: another lane waits for another one).
+    // Whether to go on waiting for a packet, of which epoch `got` was found (that of the step:
+    // another lane waits for another one).
     AMK_DEVICE bool missing(u32 offset, u32 got) {
         return got == epoch ? !s.gone : !stalled(s, warp, FAULT_PACKET, step(), task, offset, got);
     }
-    // The rows of a task, each by the thread that delivers it where it is a projection's, so that their residuals need no barrier.
-    // Every lane calls `f`: with a row, and whether it is its own.
+    // The rows of a task, each by the thread that delivers it where it is a projection's, so that
+    // their residuals need no barrier. Every lane calls `f`: with a row, and whether it is its own.
     template <class F> AMK_DEVICE void for_own_rows(const Record& r, F f) const {
         constexpr u32 GROUP = AMK_GROUP_UNITS * AMK_UNIT;
         const u32 len = r.units * AMK_UNIT;
@@ -184,7 +207,9 @@ struct Worker {
     AMK_DEVICE bool filtering() const { return p.filter && step() + 1 >= p.forced_count; }
     // A token's place in the race: its logit, or where it draws, that and its noise.
     AMK_DEVICE float chance(float logit, u32 token) const {
-        return p.inv_temperature > 0 ? logit * p.inv_temperature + race(p.seed, p.draw + step(), token) : logit;
+        return p.inv_temperature > 0
+                   ? logit * p.inv_temperature + race(p.seed, p.draw + step(), token)
+                   : logit;
     }
     // A logit joins the race for the place `top`, which is one thread's.
     AMK_DEVICE void consider(u32 top, float logit, u32 index) const {
@@ -193,8 +218,9 @@ struct Worker {
         better(value, token, chance(logit, index), index);
         s.top_value[top] = value, s.top_index[top] = token;
     }
-    // START: the task is next. INPUTS: its (first) inputs and its first block are there. PRODUCT: the first warp has computed. GATHERED: so
-    // have all. END. Kept in shared memory until then: stores to the global one would be in the way of what is timed.
+    // START: the task is next. INPUTS: its (first) inputs and its first block are there. PRODUCT:
+    // the first warp has computed. GATHERED: so have all. END. Kept in shared memory until then:
+    // stores to the global one would be in the way of what is timed.
     AMK_DEVICE void stamp(TraceWord which) {
 #if AMK_TRACE
         if (which <= TRACE_INPUTS) starved = late = 0;
@@ -209,7 +235,8 @@ struct Worker {
         if (lane == 0) s.stamps[TRACE_STARVED] = starved, s.stamps[TRACE_LATE] = late;
         __syncwarp();
         if (lane < TRACE_OF_TASK) {
-            if (p.trace && step() + 1 == p.steps) p.trace[(u64)record * TRACE_WORDS + lane] = s.stamps[lane];
+            if (p.trace && step() + 1 == p.steps)
+                p.trace[(u64)record * TRACE_WORDS + lane] = s.stamps[lane];
             s.stamps[lane] = 0;
         }
         __syncwarp();
@@ -219,16 +246,15 @@ struct Worker {
     AMK_DEVICE void tell_end() const {
 #if AMK_TRACE
         if (!p.trace || thread() != 0) return;
-        u64* to = p.trace + (u64)p.record_at[gridDim.x] * TRACE_WORDS + blockIdx.x * TRACE_WORKER_WORDS;
+        u64* to =
+            p.trace + (u64)p.record_at[gridDim.x] * TRACE_WORDS + blockIdx.x * TRACE_WORKER_WORDS;
         const u64 clock = now_clock(), ns = now_ns();
         to[0] = clock, to[1] = ns;
 #endif
     }
 };
 
-AMK_DEVICE float constant(const Elem* c, u32 i) {
-    return __uint_as_float((u32)c[i] << 16);
-}
+AMK_DEVICE float constant(const Elem* c, u32 i) { return __uint_as_float((u32)c[i] << 16); }
 
 // ---- registers: the loader's group gives what the consumers need ----
 AMK_DEVICE void give_registers() {

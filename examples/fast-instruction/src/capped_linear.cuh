@@ -1,5 +1,5 @@
-// y = cap * tanh((W x) / cap), with plain loads on tiles of any size and with W streaming through the
-// ring.
+// y = cap * tanh((W x) / cap), with plain loads on tiles of any size and with W streaming through
+// the ring.
 
 AMK_DEVICE float capped(float y, float cap) { return cap * tanhf(y / cap); }
 
@@ -22,7 +22,8 @@ constexpr u32 ROWS = 16, UNITS = 8, WINDOW = 4096, PAIR = 32;
 // Pairs of fragments that a warp has of a block at most.
 constexpr u32 PAIRS = 1024 / PAIR / AMK_WARPS;
 constexpr u32 PITCH = UNITS * ROWS + 8;
-static_assert(WINDOW / 2 + AMK_WARPS * PITCH <= Task::SHARED_FLOATS, "the input and the sums fit the shared memory");
+static_assert(WINDOW / 2 + AMK_WARPS * PITCH <= Task::SHARED_FLOATS,
+              "the input and the sums fit the shared memory");
 
 // The products of this warp's columns of some blocks: each quad of lanes has rows lane / 4 and
 // lane / 4 + 8.

@@ -12,6 +12,7 @@ AMK_DEVICE void argmax(Task& t, In x, Choice token) {
     t.sync();
     if (t.thread() != 0) return;
     for (u32 i = 1; i < t.threads(); i++)
-        if (values[i] > best || (values[i] == best && best > -INFINITY && indices[i] < index)) best = values[i], index = indices[i];
+        if (values[i] > best || (values[i] == best && best > -INFINITY && indices[i] < index))
+            best = values[i], index = indices[i];
     token.set(index);
 }

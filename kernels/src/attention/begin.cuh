@@ -12,5 +12,6 @@ AMK_DEVICE void begin_rotation(Worker& w) {
 }
 
 AMK_DEVICE void begin_fresh(Shared& s) {
-    for (u32 i = threadIdx.x; i < sizeof(s.fresh) / 4; i += AMK_BLOCK_WARPS * 32) ((u32*)s.fresh)[i] = 0;
+    for (u32 i = threadIdx.x; i < sizeof(s.fresh) / 4; i += AMK_BLOCK_WARPS * 32)
+        ((u32*)s.fresh)[i] = 0;
 }

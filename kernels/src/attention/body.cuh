@@ -1,9 +1,11 @@
-// Attention of whole query heads over the cache: the warps take positions in turn, each with a softmax of its own as it goes, and
-// are joined at the end. The fast path is attention.cuh.
+// Attention of whole query heads over the cache: the warps take positions in turn, each with a
+// softmax of its own as it goes, and are joined at the end. The fast path is attention.cuh.
 #include "../../../amk/cuda/device/task.cuh"
 
 // One query head, dims `first..first + 32 * PER_LANE` of its result.
-template <u32 PER_LANE> AMK_DEVICE void attend_head(Task& t, In q, State k, State v, u32 head, u32 group, u32 first, float scale, u32 positions, Out y) {
+template <u32 PER_LANE>
+AMK_DEVICE void attend_head(Task& t, In q, State k, State v, u32 head, u32 group, u32 first,
+                            float scale, u32 positions, Out y) {
     const u32 dim = k.dim(2), pitch = 32 * PER_LANE + 2;
     float top = -INFINITY, sum = 0, o[PER_LANE];
 #pragma unroll
@@ -12,9 +14,12 @@ template <u32 PER_LANE> AMK_DEVICE void attend_head(Task& t, In q, State k, Stat
         float score = 0, value[PER_LANE];
         for (u32 d = t.lane(); d < dim; d += 32) score += q[head * dim + d] * k.at(group, at, d);
 #pragma unroll
-        for (u32 j = 0; j < PER_LANE; j++) value[j] = first + 32 * j + t.lane() < dim ? v.at(group, at, first + 32 * j + t.lane()) : 0;
+        for (u32 j = 0; j < PER_LANE; j++)
+            value[j] =
+                first + 32 * j + t.lane() < dim ? v.at(group, at, first + 32 * j + t.lane()) : 0;
         score = scale * t.sum_of_warp(score);
-        const float higher = fmaxf(top, score), old = expf(top - higher), now = expf(score - higher);
+        const float higher = fmaxf(top, score), old = expf(top - higher),
+                    now = expf(score - higher);
         top = higher, sum = sum * old + now;
 #pragma unroll
         for (u32 j = 0; j < PER_LANE; j++) o[j] = o[j] * old + now * value[j];
@@ -26,10 +31,12 @@ template <u32 PER_LANE> AMK_DEVICE void attend_head(Task& t, In q, State k, Stat
     t.sync();
     for (u32 d = t.thread(); d < 32 * PER_LANE && first + d < dim; d += t.threads()) {
         float all = -INFINITY, total = 0, out = 0;
-        for (u32 from = 0; from < t.warps(); from++) all = fmaxf(all, t.shared()[from * pitch + pitch - 2]);
+        for (u32 from = 0; from < t.warps(); from++)
+            all = fmaxf(all, t.shared()[from * pitch + pitch - 2]);
         for (u32 from = 0; from < t.warps(); from++) {
             const float share = expf(t.shared()[from * pitch + pitch - 2] - all);
-            total += share * t.shared()[from * pitch + pitch - 1], out += share * t.shared()[from * pitch + d];
+            total += share * t.shared()[from * pitch + pitch - 1],
+                out += share * t.shared()[from * pitch + d];
         }
         y.set(head * dim + first + d, out / total);
     }
@@ -41,5 +48,6 @@ AMK_DEVICE void attention(Task& t, In q, State k, State v, float scale, u32 pos,
     const u32 dim = k.dim(2), heads = q.len() / dim, groups = k.dim(0);
     for (u32 head = 0; head < heads; head++)
         for (u32 first = 0; first < dim; first += 32 * PER_LANE)
-            attend_head<PER_LANE>(t, q, k, v, head, head * groups / heads, first, scale, pos + 1, y);
+            attend_head<PER_LANE>(t, q, k, v, head, head * groups / heads, first, scale, pos + 1,
+                                  y);
 }

@@ -1,14 +1,17 @@
-// Attention of one kv head's query group over one split of the KV cache, with q/k-norm, rotary embedding and the append of the
-// new key and value. Splits take runs of blocks in turn, so a block has one owner for ever: the worker that appends to it is the
-// one that reads it, and the loader may fetch it ahead, once the step before has appended to it.
+// Attention of one kv head's query group over one split of the KV cache, with q/k-norm, rotary
+// embedding and the append of the new key and value. Splits take runs of blocks in turn, so a block
+// has one owner for ever: the worker that appends to it is the one that reads it, and the loader
+// may fetch it ahead, once the step before has appended to it.
 //
-// The cache of a (layer, kv head) is a list of blocks of 64 positions; a block is four groups of 16 positions; a group is the
-// A fragments of K (16 positions x 16 dims a tile), then those of V transposed (16 dims x 16 positions a tile).
+// The cache of a (layer, kv head) is a list of blocks of 64 positions; a block is four groups of 16
+// positions; a group is the A fragments of K (16 positions x 16 dims a tile), then those of V
+// transposed (16 dims x 16 positions a tile).
 #pragma once
 #include "../../../amk/cuda/device/loader.cuh"
 #include "turns.cuh"
 
-// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. It is asked for as soon as the task begins.
+// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. It is asked for as soon as
+// the task begins.
 template <class A> struct HeadVector {
     static constexpr int N = A::HEAD_DIM / 64;
     u32 in;
@@ -22,17 +25,20 @@ template <class A> struct HeadVector {
 #pragma unroll
         for (int j = 0; j < N; j++)
 #pragma unroll
-            for (int i = 0; i < 2; i++) gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
+            for (int i = 0; i < 2; i++)
+                gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
     }
     // Waits for it, norms and rotates it.
     AMK_DEVICE void arrive(Worker& w, bool norm, bool rotate, float2 (&x)[N]) {
         const float2* rope = w.s.rope + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
         float2 turn[2 * ((N + 1) / 2)]; // cos, sin
 #pragma unroll
-        for (int j = 0; j < (N + 1) / 2; j++) turn[2 * j] = rope[64 * j], turn[2 * j + 1] = rope[64 * j + 1];
+        for (int j = 0; j < (N + 1) / 2; j++)
+            turn[2 * j] = rope[64 * j], turn[2 * j + 1] = rope[64 * j + 1];
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            while (any(v[j].y != w.epoch && w.missing(in + 32 * j, v[j].y))) v[j] = load_relaxed_one(w.p.packets + in + 32 * j);
+            while (any(v[j].y != w.epoch && w.missing(in + 32 * j, v[j].y)))
+                v[j] = load_relaxed_one(w.p.packets + in + 32 * j);
             x[j] = make_float2(bf16_low(v[j].x), bf16_high(v[j].x));
         }
         if (any(norm)) {
@@ -43,14 +49,17 @@ template <class A> struct HeadVector {
             for (int m = 16; m; m /= 2) squares += __shfl_xor_sync(~0u, squares, m);
             float scale = rsqrtf(squares * (1.0f / A::HEAD_DIM) + w.p.eps);
 #pragma unroll
-            for (int j = 0; j < N; j++) x[j].x *= scale * bf16_low(gamma[j][0]), x[j].y *= scale * bf16_low(gamma[j][1]);
+            for (int j = 0; j < N; j++)
+                x[j].x *= scale * bf16_low(gamma[j][0]), x[j].y *= scale * bf16_low(gamma[j][1]);
         }
         if (!any(rotate)) return;
         if constexpr (N == 1) { // the partner dim is half a warp away
-            float2 other = make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
+            float2 other =
+                make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
             const float2 a = turn[0], b = turn[1];
             float sign = w.lane < 16 ? -1.0f : 1.0f;
-            x[0].x = x[0].x * a.x + sign * other.x * a.y, x[0].y = x[0].y * b.x + sign * other.y * b.y;
+            x[0].x = x[0].x * a.x + sign * other.x * a.y,
+            x[0].y = x[0].y * b.x + sign * other.y * b.y;
         } else {
 #pragma unroll
             for (int j = 0; j < N / 2; j++) {
@@ -65,11 +74,15 @@ template <class A> struct HeadVector {
 // Where position `at` of a block has its pair of K dims (d, d+1), and its V dim d.
 template <class A> AMK_DEVICE u32 key_offset(u32 at, u32 d) {
     u32 r = at % 16, c = d % 16;
-    return at / 16 * A::GROUP_BYTES + d / 16 * AMK_TILE + ((r % 8) * 4 + c / 4) * 16 + (r / 8 + (c % 4) / 2 * 2) * 4;
+    return at / 16 * A::GROUP_BYTES + d / 16 * AMK_TILE + ((r % 8) * 4 + c / 4) * 16 +
+           (r / 8 + (c % 4) / 2 * 2) * 4;
 }
 template <class A> AMK_DEVICE u32 value_offset(u32 at, u32 d) {
-    u32 r = at % 16, c = d % 16; // dims 2i and 2i + 1 are rows i and i + 8 of the fragment, so that a lane has both
-    return at / 16 * A::GROUP_BYTES + A::HEAD_DIM * 32 + d / 16 * AMK_TILE + (c / 2 * 4 + r % 8 / 2) * 16 + (c % 2 + r / 8 * 2) * 4 + r % 2 * 2;
+    u32 r = at % 16,
+        c = d %
+            16; // dims 2i and 2i + 1 are rows i and i + 8 of the fragment, so that a lane has both
+    return at / 16 * A::GROUP_BYTES + A::HEAD_DIM * 32 + d / 16 * AMK_TILE +
+           (c / 2 * 4 + r % 8 / 2) * 16 + (c % 2 + r / 8 * 2) * 4 + r % 2 * 2;
 }
 
 // Online softmax state of one warp: two heads a lane.
@@ -86,7 +99,8 @@ template <class A> struct Flash {
 
 constexpr int AT_ONCE = 4; // tiles loaded before they are multiplied
 
-// The first keys of a group, which are in registers before the query is there; where registers are short, none.
+// The first keys of a group, which are in registers before the query is there; where registers are
+// short, none.
 template <class A> struct Keys {
 #if __CUDA_ARCH_FEAT_SM90_ALL
     static constexpr int EARLY = AT_ONCE;
@@ -101,11 +115,15 @@ template <class A> struct Keys {
     }
 };
 
-// One group of 16 positions from `first` on, of which those below `limit` count, after others if this warp `had` any; `group` is its
-// shared address.
-template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u32 first, u32 limit, u32 group) {
-    // Columns past the last head repeat it: the same words again, which costs nothing. Read for each group: registers are short.
-    const u32 query = shared_address(w.s.query + min(w.lane >> 2, A::GROUP - 1) * QUERY_PITCH + 4 * (w.lane & 3));
+// One group of 16 positions from `first` on, of which those below `limit` count, after others if
+// this warp `had` any; `group` is its shared address.
+template <class A>
+AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u32 first, u32 limit,
+                      u32 group) {
+    // Columns past the last head repeat it: the same words again, which costs nothing. Read for
+    // each group: registers are short.
+    const u32 query =
+        shared_address(w.s.query + min(w.lane >> 2, A::GROUP - 1) * QUERY_PITCH + 4 * (w.lane & 3));
     const u32 keys = group + w.lane * 16, values = keys + A::HEAD_DIM * 32;
     float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains where there are many products
     constexpr bool LONG = A::TILES > AT_ONCE;
@@ -114,7 +132,9 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const
         uint2 q[AT_ONCE];
         uint4 key[AT_ONCE];
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) key[j] = from < early.EARLY ? early.tile[j] : load_shared(keys + (from + j) * AMK_TILE), q[j] = load_shared_two(query + 32 * (from + j));
+        for (int j = 0; j < AT_ONCE; j++)
+            key[j] = from < early.EARLY ? early.tile[j] : load_shared(keys + (from + j) * AMK_TILE),
+            q[j] = load_shared_two(query + 32 * (from + j));
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) mma(LONG && j & 1 ? e : c, key[j], q[j].x, q[j].y);
     }
@@ -125,30 +145,39 @@ template <class A> AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const
     for (int j = 0; j < AT_ONCE; j++) v[j] = load_shared(values + j * AMK_TILE);
     const float scale = LOG2_E * w.p.score_scale, none = __uint_as_float(0xff800000u);
     const bool low = first + (w.lane >> 2) < limit, high = first + (w.lane >> 2) + 8 < limit;
-    float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none, s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
+    float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none,
+          s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
     float m0 = fmaxf(s0, s2), m1 = fmaxf(s1, s3);
 #pragma unroll
-    for (int m = 4; m <= 16; m *= 2) m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, m)), m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, m));
+    for (int m = 4; m <= 16; m *= 2)
+        m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, m)), m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, m));
     m0 = fmaxf(m0, f.max0), m1 = fmaxf(m1, f.max1);
     if (any(had)) {
         const float a0 = exp2_fast(f.max0 - m0), a1 = exp2_fast(f.max1 - m1);
         f.sum[0] *= a0, f.sum[1] *= a1;
 #pragma unroll
-        for (int j = 0; j < A::TILES; j++) f.o[j][0] *= a0, f.o[j][1] *= a1, f.o[j][2] *= a0, f.o[j][3] *= a1;
+        for (int j = 0; j < A::TILES; j++)
+            f.o[j][0] *= a0, f.o[j][1] *= a1, f.o[j][2] *= a0, f.o[j][3] *= a1;
     }
     f.max0 = m0, f.max1 = m1;
-    const float p0 = exp2_fast(s0 - m0), p1 = exp2_fast(s1 - m1), p2 = exp2_fast(s2 - m0), p3 = exp2_fast(s3 - m1);
+    const float p0 = exp2_fast(s0 - m0), p1 = exp2_fast(s1 - m1), p2 = exp2_fast(s2 - m0),
+                p3 = exp2_fast(s3 - m1);
     const u32 b0 = transpose_8x8(pack_bf16(p0, p1)), b1 = transpose_8x8(pack_bf16(p2, p3));
     mma(f.sum, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), b0, b1);
 #pragma unroll
-    for (int j = 0; j < A::TILES; j++) mma(f.o[j], j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE), b0, b1);
+    for (int j = 0; j < A::TILES; j++)
+        mma(f.o[j], j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE), b0, b1);
 }
 
-// These stage the new key and value: the first warps have the query's heads, the last ones deliver the task that follows.
+// These stage the new key and value: the first warps have the query's heads, the last ones deliver
+// the task that follows.
 constexpr u32 KEY_WARP = AMK_WARPS - 4, VALUE_WARP = KEY_WARP + 1;
-AMK_DEVICE bool appends(const Worker& w, bool owns) { return any(owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP)); }
+AMK_DEVICE bool appends(const Worker& w, bool owns) {
+    return any(owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP));
+}
 
-// q, and where this split owns the position k and v: a warp has a vector of them, which it lays out in shared memory.
+// q, and where this split owns the position k and v: a warp has a vector of them, which it lays out
+// in shared memory.
 template <class A> struct Stage {
     const bool query, key, due; // due: this warp has a vector
     HeadVector<A> vector;
@@ -156,8 +185,11 @@ template <class A> struct Stage {
     AMK_DEVICE Stage(const Worker& w, const Record& r, bool owns)
         : query(w.warp < A::GROUP), key(w.warp == KEY_WARP), due(any(query) || appends(w, owns)) {
         constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
-        const u32 head = query ? r.row * A::GROUP + w.warp : QUERIES + (w.warp - KEY_WARP) * A::KV_HEADS + r.row;
-        if (due) vector.issue(w, r.input + head * PER_HEAD, A::NORM && (query || key), key ? r.bias : r.norm);
+        const u32 head =
+            query ? r.row * A::GROUP + w.warp : QUERIES + (w.warp - KEY_WARP) * A::KV_HEADS + r.row;
+        if (due)
+            vector.issue(w, r.input + head * PER_HEAD, A::NORM && (query || key),
+                         key ? r.bias : r.norm);
     }
     AMK_DEVICE void store(Worker& w) {
         if (!due) return;
@@ -166,24 +198,34 @@ template <class A> struct Stage {
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++) {
             const u32 d = 64 * j + 2 * w.lane, pair = pack_bf16(x[j].x, x[j].y);
-            if (query) *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
-            else if (key) *(u32*)(w.s.fresh + key_offset<A>(0, d)) = pair;
-            else *(u16*)(w.s.fresh + value_offset<A>(0, d)) = (u16)pair, *(u16*)(w.s.fresh + value_offset<A>(0, d + 1)) = (u16)(pair >> 16);
+            if (query)
+                *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
+            else if (key)
+                *(u32*)(w.s.fresh + key_offset<A>(0, d)) = pair;
+            else
+                *(u16*)(w.s.fresh + value_offset<A>(0, d)) = (u16)pair,
+                                                       *(u16*)(w.s.fresh +
+                                                               value_offset<A>(0, d + 1)) =
+                                                           (u16)(pair >> 16);
         }
     }
 };
 
-// The warps that staged the new key and value append them to the cache. The loader reads them in the next step.
+// The warps that staged the new key and value append them to the cache. The loader reads them in
+// the next step.
 template <class A> AMK_DEVICE void attention_append(const Worker& w, const Record& r) {
     u8* block = w.p.kv + A::block(w.p, r.layer, r.row, w.pos() / 64);
     const u32 at = w.pos() % 64;
 #pragma unroll
     for (int j = 0; j < A::HEAD_DIM / 64; j++) {
         const u32 d = 64 * j + 2 * w.lane;
-        if (w.warp == KEY_WARP) *(u32*)(block + key_offset<A>(at, d)) = *(const u32*)(w.s.fresh + key_offset<A>(0, d));
+        if (w.warp == KEY_WARP)
+            *(u32*)(block + key_offset<A>(at, d)) = *(const u32*)(w.s.fresh + key_offset<A>(0, d));
         else
 #pragma unroll
-            for (u32 i = d; i < d + 2; i++) *(u16*)(block + value_offset<A>(at, i)) = *(const u16*)(w.s.fresh + value_offset<A>(0, i));
+            for (u32 i = d; i < d + 2; i++)
+                *(u16*)(block + value_offset<A>(at, i)) =
+                    *(const u16*)(w.s.fresh + value_offset<A>(0, i));
     }
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.global;" ::: "memory"); // for bulk copies
@@ -193,7 +235,8 @@ template <class A> AMK_DEVICE void attention_append(const Worker& w, const Recor
     if (w.lane == 0) atomicAdd(&w.s.appended, 1u);
 }
 
-// Shares of an output by their maxima, sums and values, added up: two dims a lane, relative to `top`.
+// Shares of an output by their maxima, sums and values, added up: two dims a lane, relative to
+// `top`.
 struct Merged {
     float top, sum;
     float2 o;
@@ -211,9 +254,10 @@ struct Merged {
     }
 };
 
-// Sums the outputs of the first warps, MOST at most, and publishes: the result itself with one active split, else this split's share and
-// its log-sum-exp.
-template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
+// Sums the outputs of the first warps, MOST at most, and publishes: the result itself with one
+// active split, else this split's share and its log-sum-exp.
+template <class A, int MOST>
+AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
     constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET;
     static_assert(PER_HEAD % 32 == 0, "a warp has outputs for all of its lanes, or for none");
     for (u32 i = w.thread(); any(i < A::GROUP * PER_HEAD); i += AMK_WARPS * 32) {
@@ -222,27 +266,37 @@ template <class A, int MOST> AMK_DEVICE void attention_output(Worker& w, const R
         float2 share[MOST], its[MOST]; // maxima and sums; outputs
 #pragma unroll
         for (int from = 0; from < MOST; from++) {
-            share[from] = w.s.running[from][head], its[from] = *(const float2*)(w.s.scratch + (from * A::GROUP + head) * A::PITCH + 2 * pair);
+            share[from] = w.s.running[from][head],
+            its[from] =
+                *(const float2*)(w.s.scratch + (from * A::GROUP + head) * A::PITCH + 2 * pair);
             m.top = fmaxf(m.top, share[from].x);
         }
 #pragma unroll
         for (int from = 0; from < MOST; from++)
             if (share[from].y > 0) m.join(share[from].x, share[from].y, its[from]);
         const float scale = __fdividef(1.0f, m.sum);
-        if (whole) w.publish(r.output + query * PER_HEAD + pair, pack_bf16(m.o.x * scale, m.o.y * scale));
-        else w.publish_wide(r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair, __float_as_uint(m.o.x * scale), __float_as_uint(m.o.y * scale), __float_as_uint(m.top + __log2f(m.sum)));
+        if (whole)
+            w.publish(r.output + query * PER_HEAD + pair, pack_bf16(m.o.x * scale, m.o.y * scale));
+        else
+            w.publish_wide(r.partial + (query * A::SPLITS + r.aux) * A::HEAD_DIM + 2 * pair,
+                           __float_as_uint(m.o.x * scale), __float_as_uint(m.o.y * scale),
+                           __float_as_uint(m.top + __log2f(m.sum)));
     }
 }
 
-// A warp's output, maximum and sum for the others; whoever had no group has a sum of 0 and no output.
+// A warp's output, maximum and sum for the others; whoever had no group has a sum of 0 and no
+// output.
 template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f, bool had) {
     const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2);
-    if (w.lane < 4) w.s.running[w.warp][head] = make_float2(f.max0, f.sum[0]), w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum[1]);
+    if (w.lane < 4)
+        w.s.running[w.warp][head] = make_float2(f.max0, f.sum[0]),
+        w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum[1]);
     float* to = w.s.scratch + (w.warp * A::GROUP + head) * A::PITCH + d;
 #pragma unroll
     for (int j = 0; had && j < A::TILES; j++) {
         if (head < A::GROUP) *(float2*)(to + 16 * j) = make_float2(f.o[j][0], f.o[j][2]);
-        if (head + 1 < A::GROUP) *(float2*)(to + A::PITCH + 16 * j) = make_float2(f.o[j][1], f.o[j][3]);
+        if (head + 1 < A::GROUP)
+            *(float2*)(to + A::PITCH + 16 * j) = make_float2(f.o[j][1], f.o[j][3]);
     }
 }
 
@@ -276,10 +330,12 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     w.stamp(TRACE_PRODUCT);
     w.sync();
     w.stamp(TRACE_GATHERED);
-    if (few) attention_output<A, FEW>(w, r, active == 1);
-    else attention_output<A, A::WARPS>(w, r, active == 1);
+    if (few)
+        attention_output<A, FEW>(w, r, active == 1);
+    else
+        attention_output<A, A::WARPS>(w, r, active == 1);
     turns.release(w);
-    w.sync(); // the scratch belongs to the next task
+    w.sync();                                        // the scratch belongs to the next task
     if (appends(w, owns)) attention_append<A>(w, r); // nobody waits for this now
 }
 
@@ -289,7 +345,8 @@ template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, Merg
 #pragma unroll
     for (u32 i = 0; i < MOST; i++) {
         const u32 from = w.warp + (i < warps ? i : 0);
-        share[i] = w.s.running[from][0], its[i] = *(const float2*)(w.s.scratch + 32 * from + 2 * (w.lane & 15));
+        share[i] = w.s.running[from][0],
+        its[i] = *(const float2*)(w.s.scratch + 32 * from + 2 * (w.lane & 15));
         m.top = fmaxf(m.top, share[i].x);
     }
     m.sum = 0, m.o = make_float2(0, 0);
@@ -298,8 +355,9 @@ template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, Merg
         if (i < warps) m.join(share[i].x, share[i].y, its[i]);
 }
 
-// Merges the splits of slices of 32 dims of query heads. Half a warp has a split, two dims a lane; a team of warps has a slice, LOOK
-// splits a warp, so that one look at the packets is enough. With one active split the attention has already delivered.
+// Merges the splits of slices of 32 dims of query heads. Half a warp has a split, two dims a lane;
+// a team of warps has a slice, LOOK splits a warp, so that one look at the packets is enough. With
+// one active split the attention has already delivered.
 template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
     constexpr int SLICES = A::HEAD_DIM / 32, BATCH = 4, LOOK = 2 * BATCH;
     const u32 active = A::active(w.pos()), half = w.lane >> 4;
@@ -310,17 +368,21 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
     if (bits) w.sync(); // whoever delivered the task before has read the scratch
 #pragma unroll 1
     for (u32 done = 0; done < r.units; done += AMK_WARPS >> bits) {
-        const u32 unit = done + team, query = (r.row + unit) / SLICES, d = (r.row + unit) % SLICES * 32 + 2 * (w.lane & 15);
+        const u32 unit = done + team, query = (r.row + unit) / SLICES,
+                  d = (r.row + unit) % SLICES * 32 + 2 * (w.lane & 15);
         const u32 values = r.partial + query * A::SPLITS * A::HEAD_DIM + d;
         Merged m;
 #pragma unroll 1
-        for (u32 first = rank * LOOK; any(first < active && unit < r.units); first += LOOK << bits) {
+        for (u32 first = rank * LOOK; any(first < active && unit < r.units);
+             first += LOOK << bits) {
             uint4 v[BATCH];
             u32 late;
             do {
                 late = 0;
 #pragma unroll
-                for (int i = 0; i < BATCH; i++) v[i] = load_relaxed_wide(w.p.packets + values + min(first + 2 * i + half, active - 1) * A::HEAD_DIM);
+                for (int i = 0; i < BATCH; i++)
+                    v[i] = load_relaxed_wide(w.p.packets + values +
+                                             min(first + 2 * i + half, active - 1) * A::HEAD_DIM);
 #pragma unroll
                 for (int i = 0; i < BATCH; i++) late |= v[i].w ^ w.epoch;
             } while (any(late && w.missing(values, w.epoch ^ late)));
@@ -332,10 +394,12 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
             }
             m.raise(highest);
 #pragma unroll
-            for (int i = 0; i < BATCH; i++) m.join(lse[i], 1, make_float2(__uint_as_float(v[i].x), __uint_as_float(v[i].y)));
+            for (int i = 0; i < BATCH; i++)
+                m.join(lse[i], 1, make_float2(__uint_as_float(v[i].x), __uint_as_float(v[i].y)));
         }
         m.raise(fmaxf(m.top, __shfl_xor_sync(~0u, m.top, 16)));
-        m.sum += __shfl_xor_sync(~0u, m.sum, 16), m.o.x += __shfl_xor_sync(~0u, m.o.x, 16), m.o.y += __shfl_xor_sync(~0u, m.o.y, 16);
+        m.sum += __shfl_xor_sync(~0u, m.sum, 16), m.o.x += __shfl_xor_sync(~0u, m.o.x, 16),
+            m.o.y += __shfl_xor_sync(~0u, m.o.y, 16);
         w.stamp(TRACE_INPUTS);
         if (bits) {
             if (w.lane == 0) w.s.running[w.warp][0] = make_float2(m.top, m.sum);
@@ -343,12 +407,17 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
             w.stamp(TRACE_PRODUCT);
             w.sync();
             w.stamp(TRACE_GATHERED);
-            if (rank == 0 && bits <= 2) gather_team<4>(w, 1u << bits, m);
-            else if (rank == 0 && bits == 3) gather_team<8>(w, 8, m);
-            else if (rank == 0) gather_team<AMK_WARPS>(w, AMK_WARPS, m);
+            if (rank == 0 && bits <= 2)
+                gather_team<4>(w, 1u << bits, m);
+            else if (rank == 0 && bits == 3)
+                gather_team<8>(w, 8, m);
+            else if (rank == 0)
+                gather_team<AMK_WARPS>(w, AMK_WARPS, m);
         }
         const float scale = __fdividef(1.0f, m.sum);
-        if (rank == 0 && unit < r.units && !half) w.publish(r.output + (query * A::HEAD_DIM + d) / 2, pack_bf16(m.o.x * scale, m.o.y * scale));
+        if (rank == 0 && unit < r.units && !half)
+            w.publish(r.output + (query * A::HEAD_DIM + d) / 2,
+                      pack_bf16(m.o.x * scale, m.o.y * scale));
         if (bits) w.sync(); // the scratch belongs to the next slice, or task
     }
 }

@@ -1,20 +1,26 @@
-// Who attends to what: the splits of a key head's cache, the chunks of a split as they come through the ring, and the groups of 16
-// positions that each warp has in turn. Plain C++, so that a test can run it without a GPU.
+// Who attends to what: the splits of a key head's cache, the chunks of a split as they come through
+// the ring, and the groups of 16 positions that each warp has in turn. Plain C++, so that a test
+// can run it without a GPU.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/loader.cuh"
 
-template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_> struct Attention {
-    static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_, SPLITS = SPLITS_, RUN = RUN_;
+template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_>
+struct Attention {
+    static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_,
+                         SPLITS = SPLITS_, RUN = RUN_;
     static constexpr bool NORM = NORM_;
     static constexpr int TILES = HEAD_DIM / 16;
-    static constexpr int GROUP_BYTES = HEAD_DIM * 64;              // 16 positions of K and V
+    static constexpr int GROUP_BYTES = HEAD_DIM * 64; // 16 positions of K and V
     static constexpr int CHUNK_GROUPS = AMK_CHUNK / GROUP_BYTES;
     static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
     static constexpr int PITCH = HEAD_DIM + 4;
     static constexpr int MAX_WARPS = SCRATCH_FLOATS / (GROUP * PITCH);
-    static constexpr int WARPS = MAX_WARPS < AMK_WARPS ? MAX_WARPS : AMK_WARPS; // warps that hold partial outputs
-    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= MAX_HEAD_DIM && GROUP <= 8 && WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0, "unsupported attention shape");
+    static constexpr int WARPS =
+        MAX_WARPS < AMK_WARPS ? MAX_WARPS : AMK_WARPS; // warps that hold partial outputs
+    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= MAX_HEAD_DIM && GROUP <= 8 &&
+                      WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0,
+                  "unsupported attention shape");
 
     AMK_DEVICE static u32 active(u32 pos) {
         u32 runs = (pos / 64) / RUN + 1;
@@ -43,13 +49,16 @@ template <class A> struct Chunks {
 // The loader's side: a segment is a run of the split, a piece a chunk.
 template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r, Feed& feed) {
     constexpr u32 RUN = Chunks<A>::RUN, STRIDE = A::SPLITS * RUN, POSITION = A::GROUP_BYTES / 16;
-    if (feed.pass) feed.at += STRIDE, feed.from += (STRIDE - RUN) * POSITION;
+    if (feed.pass)
+        feed.at += STRIDE, feed.from += (STRIDE - RUN) * POSITION;
     else {
-        feed.at = Chunks<A>(r.aux).at, feed.from = l.p.kv + A::block(l.p, r.layer, r.row, 0) + feed.at * POSITION;
+        feed.at = Chunks<A>(r.aux).at,
+        feed.from = l.p.kv + A::block(l.p, r.layer, r.row, 0) + feed.at * POSITION;
         if (l.pos != l.p.pos && A::owner(l.pos - 1, r.aux)) l.await_appended();
     }
     if (feed.at < l.pos) {
-        feed.left = (min(l.pos - feed.at, RUN) + 15) / 16 * A::GROUP_BYTES, feed.slot = A::CHUNK_GROUPS * A::GROUP_BYTES, feed.pass++;
+        feed.left = (min(l.pos - feed.at, RUN) + 15) / 16 * A::GROUP_BYTES,
+        feed.slot = A::CHUNK_GROUPS * A::GROUP_BYTES, feed.pass++;
         return;
     }
     // What this worker has fetched and others have not comes beside its share of the bandwidth.
@@ -59,27 +68,35 @@ template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r
     l.pace.unpaced = positions * POSITION / gridDim.x * (gridDim.x - busy);
 }
 
-// The positions of a warp, a group at a time: group i is warp i % WARPS's, and the step's own position comes last, as a group of its own.
-// Who has which does not depend on the ring, nor do the sums.
+// The positions of a warp, a group at a time: group i is warp i % WARPS's, and the step's own
+// position comes last, as a group of its own. Who has which does not depend on the ring, nor do the
+// sums.
 template <class A> struct Turns {
-    static constexpr u32 CHUNK = A::CHUNK_GROUPS, ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
+    static constexpr u32 CHUNK = A::CHUNK_GROUPS,
+                         ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
     Chunks<A> chunk;
     u32 held, groups;        // slots of the ring; groups dealt out before the query came
     u32 first, limit, group; // positions, none where these are equal, and their shared address
     u32 turn;                // groups dealt out in all
     bool last;               // no warp has a group after this one
 
-    // Where a split has one run at most and no warp two groups, it is clear before the query comes who has which: group i is warp i's.
-    template <class W> AMK_DEVICE Turns(W& w, u32 split, u32 pos, bool owns) : chunk(split), held(0), groups(0), first(pos), limit(pos), group(0) {
+    // Where a split has one run at most and no warp two groups, it is clear before the query comes
+    // who has which: group i is warp i's.
+    template <class W>
+    AMK_DEVICE Turns(W& w, u32 split, u32 pos, bool owns)
+        : chunk(split), held(0), groups(0), first(pos), limit(pos), group(0) {
         constexpr u32 MOST = ROUND * Chunks<A>::LEN, RUN = A::SPLITS == 1 ? ~0u : Chunks<A>::RUN;
         const bool one = pos <= min(RUN, MOST) || (RUN <= MOST && pos <= A::SPLITS * RUN);
         if (one) {
             groups = (min(pos - chunk.at, RUN) + 15) / 16, held = (groups + CHUNK - 1) / CHUNK;
-            if (w.warp < groups) first = chunk.at + 16 * w.warp, group = w.acquire(w.warp / CHUNK) + w.warp % CHUNK * A::GROUP_BYTES;
+            if (w.warp < groups)
+                first = chunk.at + 16 * w.warp,
+                group = w.acquire(w.warp / CHUNK) + w.warp % CHUNK * A::GROUP_BYTES;
             chunk.at = pos;
         }
         last = one && (groups < A::WARPS || !owns);
-        if (last && owns && w.warp == groups) first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
+        if (last && owns && w.warp == groups)
+            first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
     }
     // The query is there. Not set before: registers are short then.
     AMK_DEVICE void begin() { turn = groups; }
@@ -90,9 +107,11 @@ template <class A> struct Turns {
     template <class W> AMK_DEVICE bool next(W& w, u32 pos, bool owns) {
         if (last) return false;
         release(w);
-        const u32 mine = w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
+        const u32 mine =
+            w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
         if (chunk.at < pos) {
-            group = w.acquire() + mine * A::GROUP_BYTES, first = mine < CHUNK ? chunk.at + 16 * mine : pos;
+            group = w.acquire() + mine * A::GROUP_BYTES,
+            first = mine < CHUNK ? chunk.at + 16 * mine : pos;
             held = 1, turn += chunk.groups(pos), chunk.next();
             return true;
         }

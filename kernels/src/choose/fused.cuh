@@ -1,30 +1,42 @@
-// best, choose: argmax over all workers in one hop; every worker reads every worker's best and so knows the next token at once. Between them, where tokens are taken out before the
-// draw, probes: each tells what of the worker's rows is above some levels and reads what all tell, see search.cuh.
+// best, choose: argmax over all workers in one hop; every worker reads every worker's best and so
+// knows the next token at once. Between them, where tokens are taken out before the draw, probes:
+// each tells what of the worker's rows is above some levels and reads what all tell, see
+// search.cuh.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/worker.cuh"
 
 AMK_DEVICE void best_of_warp(float& value, u32& index) {
 #pragma unroll
-    for (int m = 16; m; m /= 2) better(value, index, __shfl_xor_sync(~0u, value, m), __shfl_xor_sync(~0u, index, m));
+    for (int m = 16; m; m /= 2)
+        better(value, index, __shfl_xor_sync(~0u, value, m), __shfl_xor_sync(~0u, index, m));
 }
-// Two slots by the parity of the epoch: a worker may publish the next step's best while another still reads this one's.
-AMK_DEVICE u32 best_slot(const Worker& w, u32 offset) { return offset + (w.epoch & 1) * gridDim.x * 2; }
+// Two slots by the parity of the epoch: a worker may publish the next step's best while another
+// still reads this one's.
+AMK_DEVICE u32 best_slot(const Worker& w, u32 offset) {
+    return offset + (w.epoch & 1) * gridDim.x * 2;
+}
 
-static_assert(sizeof(Search) == AMK_SEARCH * 4 && sizeof(Found) == AMK_FIELDS * 4 && FOUND_WORDS == AMK_FIELDS && AMK_LEVELS * 2 <= AMK_WARPS, "as the host counts");
+static_assert(sizeof(Search) == AMK_SEARCH * 4 && sizeof(Found) == AMK_FIELDS * 4 &&
+                  FOUND_WORDS == AMK_FIELDS && AMK_LEVELS * 2 <= AMK_WARPS,
+              "as the host counts");
 constexpr u32 LOOK_WORDS = AMK_LEVELS * FOUND_WORDS;
 
-AMK_DEVICE Filter filter(const Worker& w) { return {w.p.top_k, w.p.top_p, w.p.min_log, 1.0f / w.p.inv_temperature}; }
+AMK_DEVICE Filter filter(const Worker& w) {
+    return {w.p.top_k, w.p.top_p, w.p.min_log, 1.0f / w.p.inv_temperature};
+}
 
-// What a worker knows of its rows: the winner of the race, the highest logit, and the probability of all rows relative to it.
+// What a worker knows of its rows: the winner of the race, the highest logit, and the probability
+// of all rows relative to it.
 struct Share {
     float value;
     u32 index;
     float highest, sum;
 };
 
-// What only a filtered draw needs is out of line, so that it does not push the rest out of the instruction cache and out of registers.
-// It gets copies: a reference would move the worker into memory.
+// What only a filtered draw needs is out of line, so that it does not push the rest out of the
+// instruction cache and out of registers. It gets copies: a reference would move the worker into
+// memory.
 
 // Each row's place in the race, into the scratch.
 __device__ __noinline__ Share weigh(Worker w, Record r) {
@@ -48,7 +60,9 @@ __device__ __noinline__ Share weigh(Worker w, Record r) {
 #pragma unroll
     for (int m = 16; m; m /= 2) sum += __shfl_xor_sync(~0u, sum, m);
     best_of_warp(best, index);
-    if (w.lane == 0) w.s.running[w.warp][0].y = sum, w.s.best_value[w.warp] = best, w.s.best_index[w.warp] = index;
+    if (w.lane == 0)
+        w.s.running[w.warp][0].y = sum, w.s.best_value[w.warp] = best,
+        w.s.best_index[w.warp] = index;
     w.sync();
     sum = 0;
     for (int from = 0; from < AMK_WARPS; from++) {
@@ -60,25 +74,32 @@ __device__ __noinline__ Share weigh(Worker w, Record r) {
 
 AMK_DEVICE void best(Worker& w, const Record& r) {
     Share share = {-INFINITY, NOBODY, 0, 0};
-    if (w.filtering()) share = weigh(w, r);
-    else w.sync(); // the tops are other threads'
+    if (w.filtering())
+        share = weigh(w, r);
+    else
+        w.sync(); // the tops are other threads'
     if (any(w.warp != 0)) return;
     if (!w.filtering())
-        for (u32 top = w.lane; top < TOPS; top += 32) better(share.value, share.index, w.s.top_value[top], w.s.top_index[top]);
+        for (u32 top = w.lane; top < TOPS; top += 32)
+            better(share.value, share.index, w.s.top_value[top], w.s.top_index[top]);
     best_of_warp(share.value, share.index);
     if (w.lane != 0) return;
     const u32 to = best_slot(w, r.output) + 2 * blockIdx.x, also = r.partial + SHARES * blockIdx.x;
     w.publish(to, __float_as_uint(share.value)), w.publish(to + 1, share.index);
     if (!w.filtering()) return;
     w.publish(also, __float_as_uint(share.index == NOBODY ? -INFINITY : w.logits()[share.index]));
-    w.publish(also + 1, __float_as_uint(share.highest)), w.publish(also + 2, __float_as_uint(share.sum));
+    w.publish(also + 1, __float_as_uint(share.highest)),
+        w.publish(also + 2, __float_as_uint(share.sum));
 }
 
 AMK_DEVICE Found found_by_warp(Found f) {
 #pragma unroll
     for (int m = 16; m; m /= 2)
-        join(f, {__shfl_xor_sync(~0u, f.count, m), __shfl_xor_sync(~0u, f.mass, m), __shfl_xor_sync(~0u, f.value, m),
-                 {__shfl_xor_sync(~0u, f.winner.logit, m), __shfl_xor_sync(~0u, f.winner.token, m)}});
+        join(f,
+             {__shfl_xor_sync(~0u, f.count, m),
+              __shfl_xor_sync(~0u, f.mass, m),
+              __shfl_xor_sync(~0u, f.value, m),
+              {__shfl_xor_sync(~0u, f.winner.logit, m), __shfl_xor_sync(~0u, f.winner.token, m)}});
     return f;
 }
 
@@ -90,13 +111,18 @@ __device__ __noinline__ void search_begin(Worker w, Record r) {
         float highest = -INFINITY;
         for (u32 first = 0; first < gridDim.x; first += 32) {
             const u32 from = min(first + w.lane, gridDim.x - 1);
-            const u32 value = w.read(slot + 2 * from), token = w.read(slot + 2 * from + 1), also = r.partial + SHARES * from;
+            const u32 value = w.read(slot + 2 * from), token = w.read(slot + 2 * from + 1),
+                      also = r.partial + SHARES * from;
             const u32 logit = w.read(also), top = w.read(also + 1), sum = w.read(also + 2);
             const float before = highest;
             if (from == first + w.lane) highest = fmaxf(highest, __uint_as_float(top));
             if (highest == -INFINITY || from != first + w.lane) continue;
             all.mass *= expf((before - highest) * w.p.inv_temperature);
-            join(all, {0, __uint_as_float(sum) * expf((__uint_as_float(top) - highest) * w.p.inv_temperature), __uint_as_float(value), {__uint_as_float(logit), token}});
+            join(all, {0,
+                       __uint_as_float(sum) *
+                           expf((__uint_as_float(top) - highest) * w.p.inv_temperature),
+                       __uint_as_float(value),
+                       {__uint_as_float(logit), token}});
         }
         float top = highest;
 #pragma unroll
@@ -124,7 +150,11 @@ __device__ __noinline__ void search_narrow(Worker w, u32 in) {
 #pragma unroll
                 for (int i = 0; i < FOUND_WORDS; i++) late |= v[i].y ^ w.epoch;
             } while (any(late && w.missing(at, w.epoch ^ late)));
-            if (from == first + w.lane) join(all, {v[0].x, __uint_as_float(v[1].x), __uint_as_float(v[2].x), {__uint_as_float(v[3].x), v[4].x}});
+            if (from == first + w.lane)
+                join(all, {v[0].x,
+                           __uint_as_float(v[1].x),
+                           __uint_as_float(v[2].x),
+                           {__uint_as_float(v[3].x), v[4].x}});
         }
         all = found_by_warp(all);
         if (w.lane == 0) w.s.found[w.warp] = all;
@@ -142,7 +172,9 @@ __device__ __noinline__ void look(Worker w, Record r) {
     if (w.warp < 2 * AMK_LEVELS)
         for (u32 i = w.warp / AMK_LEVELS * 32 + w.lane; i < r.units * AMK_UNIT; i += 64) {
             const Place place = {logits[i], r.row + i};
-            if (above(place, level)) join(mine, {1, expf((place.logit - w.s.search.highest) * w.p.inv_temperature), w.s.scratch[i], place});
+            if (above(place, level))
+                join(mine, {1, expf((place.logit - w.s.search.highest) * w.p.inv_temperature),
+                            w.s.scratch[i], place});
         }
     mine = found_by_warp(mine);
     if (w.lane == 0) w.s.found[w.warp] = mine;
@@ -151,7 +183,11 @@ __device__ __noinline__ void look(Worker w, Record r) {
         const u32 of = w.thread() / FOUND_WORDS, field = w.thread() % FOUND_WORDS;
         Found f = w.s.found[of];
         join(f, w.s.found[of + AMK_LEVELS]);
-        const u32 word = field == 0 ? f.count : field == 4 ? f.winner.token : __float_as_uint(field == 1 ? f.mass : field == 2 ? f.value : f.winner.logit);
+        const u32 word = field == 0   ? f.count
+                         : field == 4 ? f.winner.token
+                                      : __float_as_uint(field == 1   ? f.mass
+                                                        : field == 2 ? f.value
+                                                                     : f.winner.logit);
         w.publish(r.output + blockIdx.x * LOOK_WORDS + w.thread(), word);
     }
     w.sync();
@@ -159,8 +195,10 @@ __device__ __noinline__ void look(Worker w, Record r) {
 
 AMK_DEVICE void probe(Worker& w, const Record& r) {
     if (any(!w.filtering() || (r.layer != 0 && w.s.search.token != NOBODY))) return;
-    if (r.layer == 0) search_begin(w, r);
-    else search_narrow(w, r.input);
+    if (r.layer == 0)
+        search_begin(w, r);
+    else
+        search_narrow(w, r.input);
     if (any(w.s.search.token == NOBODY)) look(w, r);
 }
 
@@ -175,7 +213,8 @@ AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
         uint4 v[LOOKS];
         u32 at[LOOKS], late, found; // the packet of a worker whose best is not there, and its epoch
 #pragma unroll
-        for (int i = 0; i < LOOKS; i++) at[i] = slot + 2 * (first + 32 * i < gridDim.x ? first + 32 * i : gridDim.x - 1);
+        for (int i = 0; i < LOOKS; i++)
+            at[i] = slot + 2 * (first + 32 * i < gridDim.x ? first + 32 * i : gridDim.x - 1);
         do {
             late = NOBODY;
 #pragma unroll
@@ -183,7 +222,8 @@ AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
 #pragma unroll
             for (int i = 0; i < LOOKS; i++) {
                 const bool second = v[i].y == w.epoch;
-                if (!second || v[i].w != w.epoch) late = at[i] + second, found = second ? v[i].w : v[i].y;
+                if (!second || v[i].w != w.epoch)
+                    late = at[i] + second, found = second ? v[i].w : v[i].y;
             }
         } while (any(late != NOBODY && w.missing(late, found)));
 #pragma unroll
@@ -203,10 +243,13 @@ AMK_DEVICE void choose(Worker& w, const Record& r) {
         if (w.lane == 0) {
             bool leave = w.s.gone;
             // NOBODY + 1 is 0, which means "not yet": the host is told by the highest word.
-            if (blockIdx.x == 0 && w.p.tokens && !leave) *(volatile u32*)(w.p.tokens + w.step()) = index == NOBODY ? NOBODY : index + 1;
+            if (blockIdx.x == 0 && w.p.tokens && !leave)
+                *(volatile u32*)(w.p.tokens + w.step()) = index == NOBODY ? NOBODY : index + 1;
             if (index == NOBODY) leave = true, index = 0;
-            if (w.step() + 1 < w.p.forced_count) index = w.p.forced[w.step() + 1];
-            else for (u32 i = 0; i < w.p.stop_count; i++) leave |= index == w.p.stops[i];
+            if (w.step() + 1 < w.p.forced_count)
+                index = w.p.forced[w.step() + 1];
+            else
+                for (u32 i = 0; i < w.p.stop_count; i++) leave |= index == w.p.stops[i];
             w.s.token = index, w.s.leave = leave;
         }
     }

@@ -2,7 +2,8 @@
 #include "../../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void silu_mul(Task& t, In gate, In up, Out y) {
-    for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, gate[i] / (1.0f + expf(-gate[i])) * up[i]);
+    for (u32 i = t.thread(); i < y.len(); i += t.threads())
+        y.set(i, gate[i] / (1.0f + expf(-gate[i])) * up[i]);
 }
 
 AMK_DEVICE void gelu_mul(Task& t, In gate, In up, Out y) {

@@ -1,17 +1,21 @@
-// y = W x over rows of W that stream through the ring in tile order, with what surrounds it in a decoder folded in:
-// RMSNorm of the input, bias, an element-wise function, and one of four ways to deliver the output.
+// y = W x over rows of W that stream through the ring in tile order, with what surrounds it in a
+// decoder folded in: RMSNorm of the input, bias, an element-wise function, and one of four ways to
+// deliver the output.
 //
-// A bf16 tile is 8 rows x 32 k in the order of one mma A fragment: rows 0-7 hold the even half of k, rows 8-15 the odd half, so
-// B needs two columns and a row is D[r][0] + D[r+8][1]: both in one lane. Each warp has some tiles of k.
+// A bf16 tile is 8 rows x 32 k in the order of one mma A fragment: rows 0-7 hold the even half of
+// k, rows 8-15 the odd half, so B needs two columns and a row is D[r][0] + D[r+8][1]: both in one
+// lane. Each warp has some tiles of k.
 //
-// What lies between the last packet and the delivery is what a small model's step is made of, so all else is done before. The code is
-// specialised by depth (input tiles a warp holds in registers) alone, and only where that matters: a layer's code stays in the
-// instruction cache (32 KiB), or every phase waits for some of it.
+// What lies between the last packet and the delivery is what a small model's step is made of, so
+// all else is done before. The code is specialised by depth (input tiles a warp holds in registers)
+// alone, and only where that matters: a layer's code stays in the instruction cache (32 KiB), or
+// every phase waits for some of it.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/loader.cuh"
 
-constexpr u32 GEMV_INPUT = GEMV_NORM << GEMV_FLAGS_BIT | GEMV_K; // what decides which function computes
+constexpr u32 GEMV_INPUT =
+    GEMV_NORM << GEMV_FLAGS_BIT | GEMV_K; // what decides which function computes
 
 // Generated: the element-wise functions of the program by their numbers, of one product and of two.
 AMK_DEVICE float map_product(u32 function, float x);
@@ -21,16 +25,18 @@ struct GemvShape {
     u32 k, input, output, flags;
     u32 depth; // input tiles that a warp multiplies in one pass
     AMK_DEVICE explicit GemvShape(u32 word)
-        : k(word & GEMV_K), input(word >> GEMV_INPUT_BIT & 3), output(word >> GEMV_OUTPUT_BIT & 3), flags(word >> GEMV_FLAGS_BIT),
-          depth(word >> GEMV_DEPTH_BIT & 15) {}
+        : k(word & GEMV_K), input(word >> GEMV_INPUT_BIT & 3), output(word >> GEMV_OUTPUT_BIT & 3),
+          flags(word >> GEMV_FLAGS_BIT), depth(word >> GEMV_DEPTH_BIT & 15) {}
     AMK_DEVICE u32 tiles() const { return k / AMK_TILE_K; }
     AMK_DEVICE u32 function() const { return flags >> GEMV_FUNCTION_BIT; }
 };
 
-struct Fragment { u32 b0, b1; };
+struct Fragment {
+    u32 b0, b1;
+};
 
-// Input values on their way: packets and norm weights of a warp's tiles, as loaded, HELD at most. Tiles past the end are zeros that have
-// arrived.
+// Input values on their way: packets and norm weights of a warp's tiles, as loaded, HELD at most.
+// Tiles past the end are zeros that have arrived.
 template <int HELD> struct Pending {
     uint4 v[HELD];
     uint2 gamma[HELD];
@@ -38,21 +44,33 @@ template <int HELD> struct Pending {
     u32 first;
 
     // The warp's j-th tile, from its first, where it has DEPTH in a pass.
-    template <int DEPTH> AMK_DEVICE static constexpr u32 tile(u32 j) { return j < DEPTH ? j : j + DEPTH * (AMK_WARPS - 1); }
-    template <int DEPTH> AMK_DEVICE static constexpr u64 step(u32 j) { return tile<DEPTH>(j) * (AMK_TILE_K / AMK_PER_PACKET); }
-    // Starts the loads, from tile `from` on: DEPTH tiles of a pass at most, `depth` really. Nothing is waited for.
-    template <int DEPTH, bool EVEN> AMK_DEVICE void issue(const Worker& w, const Record& r, const GemvShape& g, u32 from, u32 depth) {
+    template <int DEPTH> AMK_DEVICE static constexpr u32 tile(u32 j) {
+        return j < DEPTH ? j : j + DEPTH * (AMK_WARPS - 1);
+    }
+    template <int DEPTH> AMK_DEVICE static constexpr u64 step(u32 j) {
+        return tile<DEPTH>(j) * (AMK_TILE_K / AMK_PER_PACKET);
+    }
+    // Starts the loads, from tile `from` on: DEPTH tiles of a pass at most, `depth` really. Nothing
+    // is waited for.
+    template <int DEPTH, bool EVEN>
+    AMK_DEVICE void issue(const Worker& w, const Record& r, const GemvShape& g, u32 from,
+                          u32 depth) {
         first = from;
         const u32 k0 = first * AMK_TILE_K + 4 * (w.lane & 7);
-        const auto left = [&](u32 from) { return EVEN ? depth : min(g.tiles() - min(g.tiles(), from), depth); };
-        const u32 mine = left(first), next = left(first + DEPTH * AMK_WARPS); // of this pass, of the one behind it
-        const u32 asked = g.input == IN_PACKETS ? mine : 0, beyond = g.input == IN_PACKETS ? next : 0;
+        const auto left = [&](u32 from) {
+            return EVEN ? depth : min(g.tiles() - min(g.tiles(), from), depth);
+        };
+        const u32 mine = left(first),
+                  next = left(first + DEPTH * AMK_WARPS); // of this pass, of the one behind it
+        const u32 asked = g.input == IN_PACKETS ? mine : 0,
+                  beyond = g.input == IN_PACKETS ? next : 0;
         packets = w.p.packets + (r.input + k0 / AMK_PER_PACKET);
         asm volatile("" : "+l"(packets)); // worked out once, not for each tile
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
             v[j] = make_uint4(0, w.epoch, 0, w.epoch);
-            if (j < DEPTH ? j < asked : j - DEPTH < beyond) v[j] = load_relaxed(packets + step<DEPTH>(j));
+            if (j < DEPTH ? j < asked : j - DEPTH < beyond)
+                v[j] = load_relaxed(packets + step<DEPTH>(j));
         }
         if (any(g.input != IN_PACKETS)) { // the row of this step's token
             const Elem* row = w.p.embedding + ((u64)w.s.token * w.p.hidden + k0);
@@ -63,7 +81,8 @@ template <int HELD> struct Pending {
                 v[j].x = e.x, v[j].z = e.y;
             }
         }
-        // In every case: what is set in some only, the compiler keeps in registers from task to task.
+        // In every case: what is set in some only, the compiler keeps in registers from task to
+        // task.
 #pragma unroll
         for (int j = 0; j < HELD; j++) gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
         if (!(g.flags & GEMV_NORM)) return;
@@ -84,7 +103,8 @@ template <int HELD> struct Pending {
         while (!all(here<TILES>(w))) {
 #pragma unroll
             for (int j = 0; j < TILES; j++)
-                if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch)) v[j] = load_relaxed(packets + step<DEPTH>(j));
+                if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch))
+                    v[j] = load_relaxed(packets + step<DEPTH>(j));
             if (!any(w.gone())) continue; // read while they are on their way
             missing<DEPTH, TILES>(w, tiles);
             break;
@@ -96,65 +116,87 @@ template <int HELD> struct Pending {
         for (u32 j = 0; j < TILES && first + tile<DEPTH>(j) < tiles; j++) {
             const uint4 found = load_relaxed(packets + step<DEPTH>(j));
             const u32 second = found.y == w.epoch;
-            w.missing(u32(packets - w.p.packets) + step<DEPTH>(j) + second, second ? found.w : found.y);
+            w.missing(u32(packets - w.p.packets) + step<DEPTH>(j) + second,
+                      second ? found.w : found.y);
         }
     }
-    // The B fragments, with the norm's weight (not its scale, which the output applies). The squares are added up by the tensor cores:
-    // with x for both operands D[0][0] is the sum over the even half of k, in lane 0, and D[1][1] that over the odd half, in lane 4.
-    // Without a norm the weights are ones: one way for both, and the fragments lie in registers as products want them.
-    template <int TILES> AMK_DEVICE void fragments(const GemvShape& g, Fragment (&x)[TILES], float (&squares)[4]) const {
+    // The B fragments, with the norm's weight (not its scale, which the output applies). The
+    // squares are added up by the tensor cores: with x for both operands D[0][0] is the sum over
+    // the even half of k, in lane 0, and D[1][1] that over the odd half, in lane 4. Without a norm
+    // the weights are ones: one way for both, and the fragments lie in registers as products want
+    // them.
+    template <int TILES>
+    AMK_DEVICE void fragments(const GemvShape& g, Fragment (&x)[TILES], float (&squares)[4]) const {
 #pragma unroll
-        for (int j = 0; j < TILES; j++) x[j].b0 = multiply_bf16(v[j].x, gamma[j].x), x[j].b1 = multiply_bf16(v[j].z, gamma[j].y);
+        for (int j = 0; j < TILES; j++)
+            x[j].b0 = multiply_bf16(v[j].x, gamma[j].x),
+            x[j].b1 = multiply_bf16(v[j].z, gamma[j].y);
         if (!(g.flags & GEMV_NORM)) return;
         float odd[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (int j = 0; j < TILES; j++) mma(j & 1 ? odd : squares, make_uint4(v[j].x, v[j].x, v[j].z, v[j].z), v[j].x, v[j].z);
+        for (int j = 0; j < TILES; j++)
+            mma(j & 1 ? odd : squares, make_uint4(v[j].x, v[j].x, v[j].z, v[j].z), v[j].x, v[j].z);
         squares[0] += odd[0], squares[1] += odd[1];
     }
 };
 
 // Where a warp tells them: two sums, of lanes 0 and 4.
-AMK_DEVICE u32 squares_address(const Worker& w) { return shared_address(w.s.squares[w.buffer] + 2 * w.warp + (w.lane >> 2)); }
+AMK_DEVICE u32 squares_address(const Worker& w) {
+    return shared_address(w.s.squares[w.buffer] + 2 * w.warp + (w.lane >> 2));
+}
 AMK_DEVICE void tell_squares(const Worker& w, u32 to, const float (&squares)[4]) {
     store_shared(to, w.lane ? squares[1] : squares[0], (w.lane & 27) == 0);
 }
 
-// The delivery of a group of units: each thread sums a share of the warps' partials of a row pair, four lanes a pair. All that does not
-// depend on the product is worked out before, while the inputs are on their way.
+// The delivery of a group of units: each thread sums a share of the warps' partials of a row pair,
+// four lanes a pair. All that does not depend on the product is worked out before, while the inputs
+// are on their way.
 struct Delivery {
     u32 partial, squares; // shared addresses of its shares
     u32 row;              // within the task
     u64* to;
-    float2 before;        // the residual or the bias
-    float part, eps;      // of the mean of the squares: 1 / k, and what is added
+    float2 before;               // the residual or the bias
+    float part, eps;             // of the mean of the squares: 1 / k, and what is added
     bool mine, publishes, keeps; // this lane has a row pair, publishes it, keeps it as the residual
 
     // Whether this warp has a part of it.
-    AMK_DEVICE static bool due(const Worker& w, u32 units) { return any(w.courier() / 32 * 8 < units * 4); }
-    AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit, u32 units) {
+    AMK_DEVICE static bool due(const Worker& w, u32 units) {
+        return any(w.courier() / 32 * 8 < units * 4);
+    }
+    AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit,
+                            u32 units) {
         const u32 pair = w.courier() >> 2, quarter = w.lane & 3;
         mine = quarter == 0 && w.courier() < units * 16;
         publishes = mine && g.output != OUT_LOGITS && !(g.output == OUT_GATED && w.lane & 4);
         keeps = mine && g.output == OUT_RESIDUAL;
         row = first_unit * AMK_UNIT + 2 * pair;
-        partial = shared_address(w.partial() + quarter * (AMK_WARPS / 4) * PARTIAL_PITCH + 2 * pair);
+        partial =
+            shared_address(w.partial() + quarter * (AMK_WARPS / 4) * PARTIAL_PITCH + 2 * pair);
         squares = shared_address(w.s.squares[w.buffer] + quarter * (AMK_WARPS / 2));
         to = w.p.packets + (r.output + (g.output == OUT_GATED ? row / 2 : row) / AMK_PER_PACKET);
         before = make_float2(0, 0);
-        if (g.output == OUT_RESIDUAL) before = *(const float2*)(w.s.residual + row);
-        else if (g.flags & GEMV_BIAS) before = make_float2(constant(w.p.constants, r.bias + row), constant(w.p.constants, r.bias + row + 1));
+        if (g.output == OUT_RESIDUAL)
+            before = *(const float2*)(w.s.residual + row);
+        else if (g.flags & GEMV_BIAS)
+            before = make_float2(constant(w.p.constants, r.bias + row),
+                                 constant(w.p.constants, r.bias + row + 1));
         part = __fdividef(1.0f, g.k), eps = w.p.eps;
-        asm volatile("" : "+r"(partial), "+r"(squares), "+l"(to), "+f"(before.x), "+f"(before.y), "+f"(part), "+f"(eps));
+        asm volatile(""
+                     : "+r"(partial), "+r"(squares), "+l"(to), "+f"(before.x), "+f"(before.y),
+                       "+f"(part), "+f"(eps));
     }
     AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g) const {
         float2 y = load_shared_pair(partial), v[AMK_WARPS / 4];
         const uint4 a = load_shared(squares), b = load_shared(squares + 16);
 #pragma unroll
-        for (int i = 1; i < AMK_WARPS / 4; i++) v[i] = load_shared_pair(partial + i * PARTIAL_PITCH * 4);
+        for (int i = 1; i < AMK_WARPS / 4; i++)
+            v[i] = load_shared_pair(partial + i * PARTIAL_PITCH * 4);
 #pragma unroll
         for (int i = 1; i < AMK_WARPS / 4; i++) y.x += v[i].x, y.y += v[i].y;
-        float sum = ((__uint_as_float(a.x) + __uint_as_float(a.y)) + (__uint_as_float(a.z) + __uint_as_float(a.w)))
-                    + ((__uint_as_float(b.x) + __uint_as_float(b.y)) + (__uint_as_float(b.z) + __uint_as_float(b.w)));
+        float sum = ((__uint_as_float(a.x) + __uint_as_float(a.y)) +
+                     (__uint_as_float(a.z) + __uint_as_float(a.w))) +
+                    ((__uint_as_float(b.x) + __uint_as_float(b.y)) +
+                     (__uint_as_float(b.z) + __uint_as_float(b.w)));
 #pragma unroll
         for (int m = 1; m <= 2; m *= 2) {
             y.x += __shfl_xor_sync(~0u, y.x, m), y.y += __shfl_xor_sync(~0u, y.y, m);
@@ -170,7 +212,8 @@ struct Delivery {
         }
         y.x += before.x, y.y += before.y;
 #if AMK_MAPS
-        if (any(g.output == OUT_STORE && g.function())) y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
+        if (any(g.output == OUT_STORE && g.function()))
+            y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
 #endif
         if (publishes) w.publish(to, pack_bf16(y.x, y.y));
         if (keeps) *(float2*)(w.s.residual + row) = y;
@@ -183,8 +226,9 @@ struct Delivery {
     }
 };
 
-// How a projection's tape is cut. Units are taken in groups, a group in passes over k of at most `depth` tiles a warp; a block is
-// what one pass reads of one unit. A ring slot holds whole blocks of one pass, so no block is cut.
+// How a projection's tape is cut. Units are taken in groups, a group in passes over k of at most
+// `depth` tiles a warp; a block is what one pass reads of one unit. A ring slot holds whole blocks
+// of one pass, so no block is cut.
 struct GemvCut {
     u32 tiles, depth, passes;
 
@@ -194,18 +238,25 @@ struct GemvCut {
         depth = quotient(deep + passes - 1, passes);
     }
     AMK_DEVICE u32 first(u32 pass) const { return pass * (depth * AMK_WARPS); }
-    AMK_DEVICE u32 count(u32 pass) const { return pass + 1 < passes ? depth * AMK_WARPS : tiles - first(pass); }
-    AMK_DEVICE static u32 blocks(u32 count) { return quotient(AMK_CHUNK / AMK_TILE, count); } // of a slot
+    AMK_DEVICE u32 count(u32 pass) const {
+        return pass + 1 < passes ? depth * AMK_WARPS : tiles - first(pass);
+    }
+    AMK_DEVICE static u32 blocks(u32 count) {
+        return quotient(AMK_CHUNK / AMK_TILE, count);
+    } // of a slot
     // Of small numbers; the half keeps it off whole ones.
     AMK_DEVICE static u32 quotient(u32 a, u32 b) { return u32(__fdividef(a + 0.5f, b)); }
 };
-AMK_DEVICE u32 group_units(const Record& r, u32 first) { return r.units - first < AMK_GROUP_UNITS ? r.units - first : AMK_GROUP_UNITS; }
+AMK_DEVICE u32 group_units(const Record& r, u32 first) {
+    return r.units - first < AMK_GROUP_UNITS ? r.units - first : AMK_GROUP_UNITS;
+}
 
 // The loader's side: the same cut. A segment is one pass over a group.
 AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     static_assert(AMK_DEPTH * AMK_WARPS * AMK_TILE <= AMK_CHUNK, "a block must fit a slot");
     const GemvCut cut(GemvShape(r.shape).k);
-    const u32 units = group_units(r, feed.at), count = cut.count(feed.pass), block = count * AMK_TILE;
+    const u32 units = group_units(r, feed.at), count = cut.count(feed.pass),
+              block = count * AMK_TILE;
     feed.left = units * block, feed.slot = cut.blocks(count) * block;
     if (++feed.pass == cut.passes) feed.pass = 0, feed.at += units;
 }
@@ -260,8 +311,10 @@ template <int DEPTH, bool EVEN> struct Blocks {
 #pragma unroll 1
         for (; --units; to += AMK_UNIT * 4) {
             const Product y(a, x);
-            if (--left) at += bytes, load();
-            else w.release(), left = slot, enter(w);
+            if (--left)
+                at += bytes, load();
+            else
+                w.release(), left = slot, enter(w);
             keep<FIRST>(w, to, y.sum());
         }
         keep<FIRST>(w, to, Product(a, x).sum()); // nothing follows that could be loaded
@@ -269,10 +322,12 @@ template <int DEPTH, bool EVEN> struct Blocks {
     }
 };
 
-// A group of a projection's units on its way: what the code for its shape of input and that of all shapes take from one another.
+// A group of a projection's units on its way: what the code for its shape of input and that of all
+// shapes take from one another.
 //
-// What all shapes share is there once, so that a layer's code stays in the instruction cache (32 KiB). The request for the inputs is
-// shared, too, where shapes are as good as equally deep (AMK_SHARED); else all would pay for the registers of the deepest.
+// What all shapes share is there once, so that a layer's code stays in the instruction cache (32
+// KiB). The request for the inputs is shared, too, where shapes are as good as equally deep
+// (AMK_SHARED); else all would pay for the registers of the deepest.
 struct Group {
     const GemvShape g;
     Pending<AMK_SHARED ? AMK_MOST : 1> input; // where it is shared
@@ -281,7 +336,8 @@ struct Group {
 };
 
 // The products of an input that the registers hold as a whole: PASSES passes behind one wait.
-template <int DEPTH, int PASSES, bool EVEN, int HELD> AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
+template <int DEPTH, int PASSES, bool EVEN, int HELD>
+AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
     const u32 tiles = group.g.tiles(), early = PASSES == 1 ? tiles : DEPTH * AMK_WARPS;
     Blocks<DEPTH, EVEN> blocks;
     blocks.begin(w, early, group.units); // before the inputs: it may be there already
@@ -298,7 +354,8 @@ template <int DEPTH, int PASSES, bool EVEN, int HELD> AMK_DEVICE void multiply_w
 }
 
 // Those of a longer one: the packets of a pass are asked for while the pass before is multiplied.
-template <int DEPTH, bool EVEN, int HELD> AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<HELD>& input) {
+template <int DEPTH, bool EVEN, int HELD>
+AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<HELD>& input) {
     const GemvCut cut(group.g.k);
     Fragment x[DEPTH];
 #pragma unroll 1
@@ -308,22 +365,30 @@ template <int DEPTH, bool EVEN, int HELD> AMK_DEVICE void multiply_long(Worker& 
         input.template arrive<DEPTH, DEPTH>(w, cut.tiles);
         if (w.first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
         input.fragments(group.g, x, group.squares);
-        if (pass + 1 < cut.passes) input.template issue<HELD, EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH, DEPTH);
-        if (pass == 0) blocks.template times<true>(w, x, group.units);
-        else blocks.template times<false>(w, x, group.units);
+        if (pass + 1 < cut.passes)
+            input.template issue<HELD, EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH,
+                                             DEPTH);
+        if (pass == 0)
+            blocks.template times<true>(w, x, group.units);
+        else
+            blocks.template times<false>(w, x, group.units);
     }
 }
 
-// A group by the code for its shape of input, of DEPTH tiles a pass: in PASSES behind one wait, or (0) in as many as there are, each with
-// its own.
-template <int DEPTH, int PASSES, bool EVEN, class F> AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
+// A group by the code for its shape of input, of DEPTH tiles a pass: in PASSES behind one wait, or
+// (0) in as many as there are, each with its own.
+template <int DEPTH, int PASSES, bool EVEN, class F>
+AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
     const auto run = [&](auto& input) {
-        if constexpr (PASSES == 0) multiply_long<DEPTH, EVEN>(w, r, group, input);
-        else multiply_whole<DEPTH, PASSES, EVEN>(w, group, input);
+        if constexpr (PASSES == 0)
+            multiply_long<DEPTH, EVEN>(w, r, group, input);
+        else
+            multiply_whole<DEPTH, PASSES, EVEN>(w, group, input);
     };
-    if constexpr (AMK_SHARED) run(group.input);
+    if constexpr (AMK_SHARED)
+        run(group.input);
     else {
-        Pending<DEPTH * (PASSES ? PASSES : 1)> input;
+        Pending<DEPTH*(PASSES ? PASSES : 1)> input;
         input.template issue<DEPTH, EVEN>(w, r, group.g, w.warp * DEPTH, DEPTH);
         prepare();
         run(input);
@@ -347,7 +412,8 @@ template <class F> AMK_DEVICE void gemv(Worker& w, const Record& r, F by) {
         if (delivers) delivery.prepare(w, r, group.g, w.first, group.units);
     };
     if constexpr (AMK_SHARED) {
-        group.input.template issue<AMK_MOST, AMK_EVEN>(w, r, group.g, w.warp * group.g.depth, group.g.depth);
+        group.input.template issue<AMK_MOST, AMK_EVEN>(w, r, group.g, w.warp * group.g.depth,
+                                                       group.g.depth);
         prepare();
     }
     by(group, prepare);

@@ -16,7 +16,8 @@ AMK_DEVICE void adopt(Worker& w, const Record& r) {
     const bool pairs = r.shape;
     w.for_own_rows(r, [&](u32 i, bool own) {
         const u32 at = r.row + i, v = w.read(r.input + (pairs ? at / 2 : at));
-        if (own) w.s.residual[i] = !pairs ? __uint_as_float(v) : at % 2 ? bf16_high(v) : bf16_low(v);
+        if (own)
+            w.s.residual[i] = !pairs ? __uint_as_float(v) : at % 2 ? bf16_high(v) : bf16_low(v);
     });
     w.stamp(TRACE_INPUTS);
 }
