@@ -15,7 +15,8 @@ const COLUMNS: usize = 2048;
 const TILE: usize = 256;
 const PASSES: usize = 5;
 
-/// Bytes a second at which `threads` threads together compute `linear` of the whole weight, tile by tile; the best pass.
+/// Bytes a second at which `threads` threads together compute `linear` of the whole weight, tile by
+/// tile; the best pass.
 fn rate(weight: &Weight, threads: usize) -> f64 {
     let x = Tensor::from(vec![0.5; COLUMNS]);
     let barrier = Barrier::new(threads);

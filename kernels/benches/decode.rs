@@ -1,4 +1,5 @@
-//! A decoder step on the CPU VM at the sizes of a small Llama, beside how fast the machine reads memory, from one run.
+//! A decoder step on the CPU VM at the sizes of a small Llama, beside how fast the machine reads
+//! memory, from one run.
 //!
 //! `cargo bench -p amk-kernels --bench decode`
 

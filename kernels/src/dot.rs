@@ -1,8 +1,8 @@
 //! Inner products and scaled sums, by the widest registers of the machine.
 //!
-//! The order of summation is fixed, so a result depends neither on the tile nor on the machine: element `i` is added to lane
-//! `i mod 64` by a fused multiply-add, in order of `i`; then lanes 16 apart are added as `(0 + 1) + (2 + 3)`, then those 8, 4,
-//! 2 and 1 apart.
+//! The order of summation is fixed, so a result depends neither on the tile nor on the machine:
+//! element `i` is added to lane `i mod 64` by a fused multiply-add, in order of `i`; then lanes 16
+//! apart are added as `(0 + 1) + (2 + 3)`, then those 8, 4, 2 and 1 apart.
 
 use amk::tensor::Row;
 use half::slice::HalfFloatSliceExt;
@@ -68,7 +68,8 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     out[0]
 }
 
-/// The inner products of a vector and as many rows as `out` is long, whose first elements are `stride` apart in `rows`.
+/// The inner products of a vector and as many rows as `out` is long, whose first elements are
+/// `stride` apart in `rows`.
 ///
 /// # Panics
 /// When `rows` ends before the last row.
@@ -146,8 +147,8 @@ fn reduce(lanes: &[f32; LANES]) -> f32 {
     sums[0]
 }
 
-/// The sum of rows, each times its factor: `out[d] = sum over t of factors[t] * rows[t, d]`, one rounding a term, in order of
-/// `t`.
+/// The sum of rows, each times its factor: `out[d] = sum over t of factors[t] * rows[t, d]`, one
+/// rounding a term, in order of `t`.
 ///
 /// # Panics
 /// When `rows` are not as many as the factors, each as long as `out`.

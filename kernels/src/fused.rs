@@ -1,5 +1,5 @@
-//! The built-in fused bodies as a set: what they know of a whole plan, and what their tasks share on
-//! the device. They use nothing that a crate from outside cannot use.
+//! The built-in fused bodies as a set: what they know of a whole plan, and what their tasks share
+//! on the device. They use nothing that a crate from outside cannot use.
 
 pub use crate::abi::GEMV_OUTPUT_BIT;
 use crate::attention::group::Rotary;
@@ -257,7 +257,8 @@ impl Shared {
                 return Err(Refusal::new(field, format!("is {value}, the program's buffers have {expected}")));
             }
         }
-        // Where no instruction of the program has such a parameter, the plan took it from the function.
+        // Where no instruction of the program has such a parameter, the plan took it from the
+        // function.
         let ([rope_scale, score_scale], eps) =
             Decoder::of(plan).map_or(([1.0; 2], 0.0), |decoder| (decoder.scales(), decoder.eps));
         let factors = [

@@ -12,9 +12,9 @@
 //! | attention in splits of the cache | [`attention_split`], [`normed_attention_split`], [`combine_splits`] |
 //! | what several workers exchange | [`adopt`], [`best`], [`first_probe`], [`probe`], [`choose`] and what workers without rows do |
 //!
-//! An instruction is an ordinary function over whole tensors. A task of a program is a call of it on the task's tiles, so each
-//! computes an element the same way in any tile, with f32 accumulation. Functions panic when shapes do not fit: `#[megakernel]`
-//! has checked them before.
+//! An instruction is an ordinary function over whole tensors. A task of a program is a call of it
+//! on the task's tiles, so each computes an element the same way in any tile, with f32
+//! accumulation. Functions panic when shapes do not fit: `#[megakernel]` has checked them before.
 
 #![allow(clippy::single_range_in_vec_init, reason = "a region is a list of ranges, one a dimension")]
 

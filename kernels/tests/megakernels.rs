@@ -1,4 +1,5 @@
-//! What a VM takes and gives is what the function takes and gives: its results in their order, and the constants of its layouts.
+//! What a VM takes and gives is what the function takes and gives: its results in their order, and
+//! the constants of its layouts.
 
 use amk::ir::DType;
 use amk::ir::graph::Instance;

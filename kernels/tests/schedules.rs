@@ -1,4 +1,5 @@
-//! A schedule decides how fast a kernel is, never what it computes: the CPU VM gives what the function gives, by any.
+//! A schedule decides how fast a kernel is, never what it computes: the CPU VM gives what the
+//! function gives, by any.
 
 use amk::ir::expr::Expr;
 use amk::ir::graph::{Arg, CallNode, Graph, Node, Value};

@@ -5,20 +5,17 @@ use std::path::{Path, PathBuf};
 
 const COLUMNS: usize = 100;
 
-/// Folders and pages that are not wrapped yet.
-const UNWRAPPED: [&str; 4] = ["amk/cuda", "kernels", "examples", "ARCHITECTURE.md"];
-
-/// Sources and pages under `folder`, but not in build outputs, hidden folders or [`UNWRAPPED`].
-fn files(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) {
+/// Sources and pages under `folder`, but not in build outputs or hidden folders.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("it can be listed") {
         let path = entry.expect("it can be listed").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if UNWRAPPED.iter().any(|unwrapped| path == root.join(unwrapped)) || name.starts_with('.') {
+        if name.starts_with('.') {
             continue;
         }
         if path.is_dir() {
             if name != "target" {
-                files(root, &path, found);
+                files(&path, found);
             }
         } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
             found.push(path);
@@ -58,7 +55,7 @@ fn too_long(text: &str, rust: bool) -> Vec<usize> {
 fn comments_and_pages_fit_a_hundred_columns() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate has a parent folder");
     let mut paths = Vec::new();
-    files(root, root, &mut paths);
+    files(root, &mut paths);
     let mut found = Vec::new();
     for path in &paths {
         let text = fs::read_to_string(path).expect("it can be read");

@@ -1,4 +1,5 @@
-//! Generic device bodies in the generated source: their texts, and a function for each that makes its views, calls it and delivers.
+//! Generic device bodies in the generated source: their texts, and a function for each that makes
+//! its views, calls it and delivers.
 
 use super::code::{STREAM, text};
 use super::image::abi::{FIRST_BODY, OPERAND_WORDS};
@@ -40,13 +41,14 @@ pub(super) fn bodies(plan: &Plan) -> String {
     out
 }
 
-/// The lines of a file that are not about other files: those come in order, whole; includes are for readers and editors.
+/// The lines of a file that are not about other files: those come in order, whole; includes are for
+/// readers and editors.
 pub(super) fn own_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"))
 }
 
-/// The cases of `dispatch`. The bodies get copies: a worker that a function takes by reference would
-/// no longer be kept in registers. A task that streams returns its place in the ring.
+/// The cases of `dispatch`. The bodies get copies: a worker that a function takes by reference
+/// would no longer be kept in registers. A task that streams returns its place in the ring.
 pub(super) fn cases(plan: &Plan) -> String {
     let case = |(number, sequence): (usize, &Sequence)| {
         let op = FIRST_BODY as usize + number;

@@ -81,8 +81,9 @@ impl Ceiling {
         let start = self.stream.record_event(timed)?;
         let mut launch = self.stream.launch_builder(&self.function);
         launch.arg(&data).arg(&self.chunks).arg(&self.slots).arg(&out);
-        // SAFETY: the parameters are those of `amk_ceiling`; every block reads `chunks` chunks of `data`, which has them for all
-        // workers, and `self` outlives the launch, which `elapsed_ms` waits for.
+        // SAFETY: the parameters are those of `amk_ceiling`; every block reads `chunks` chunks of
+        // `data`, which has them for all workers, and `self` outlives the launch, which
+        // `elapsed_ms` waits for.
         unsafe { launch.launch(config) }?;
         let end = self.stream.record_event(timed)?;
         let seconds = f64::from(start.elapsed_ms(&end)?) / 1e3;

@@ -1,9 +1,12 @@
-//! What a step costs, before it is measured: a simulation of the workers with the memory shared between them.
+//! What a step costs, before it is measured: a simulation of the workers with the memory shared
+//! between them.
 //!
-//! A worker's stream brings the bytes of its tape and of its caches in the order of its tasks, as far ahead of them as the ring and the
-//! lookahead reach. All streams share the memory's rate; a pace or few bytes in flight may hold one back further. A phase starts
-//! on a worker when its own task before is done and, one hop after the last of the others, their results are there; it ends when it
-//! has computed and its last bytes have come. The chain of hops and what the streams could not bring ahead is the time of a step.
+//! A worker's stream brings the bytes of its tape and of its caches in the order of its tasks, as
+//! far ahead of them as the ring and the lookahead reach. All streams share the memory's rate; a
+//! pace or few bytes in flight may hold one back further. A phase starts on a worker when its own
+//! task before is done and, one hop after the last of the others, their results are there; it ends
+//! when it has computed and its last bytes have come. The chain of hops and what the streams could
+//! not bring ahead is the time of a step.
 
 use super::image::abi::CHUNK;
 use super::plan::{Phase, Plan};
@@ -12,7 +15,8 @@ use super::trace::weight_bytes;
 use amk_ir::TaskId;
 use std::collections::VecDeque;
 
-/// What parts of a step cost on a kind of GPU. Times are nanoseconds, rates bytes a nanosecond (GB/s).
+/// What parts of a step cost on a kind of GPU. Times are nanoseconds, rates bytes a nanosecond
+/// (GB/s).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CostModel {
     /// Rate at which the memory is read, by the bare ring.
@@ -23,12 +27,13 @@ pub struct CostModel {
     pub clock: f64,
     /// From asking for bytes until they have landed, where the memory is idle.
     pub latency: f64,
-    /// From when a stream at its share has brought a task's last bytes until the task has computed with them: queues before the
-    /// memory, landing, the last slot.
+    /// From when a stream at its share has brought a task's last bytes until the task has computed
+    /// with them: queues before the memory, landing, the last slot.
     pub tail: f64,
     /// From one worker's last result to another's inputs.
     pub hop: f64,
-    /// KiB before a packet in the memory's queue for a slot in flight, while all streams read and no pace holds them back.
+    /// KiB before a packet in the memory's queue for a slot in flight, while all streams read and
+    /// no pace holds them back.
     pub crowd: f64,
     /// Rate at which a worker computes with what it streams, where its body does not say.
     pub compute: f64,
@@ -37,8 +42,8 @@ pub struct CostModel {
 }
 
 /// The H200, fitted to the times of SmolLM2-135M, Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B at
-/// positions 0, 128, 1024, 8192 and 32768 and to what a pace is worth to them: at most 4.4% off, 1.5%
-/// in the mean. Held out were the other positions between 0 and 32768 and TinyLlama-1.1B,
+/// positions 0, 128, 1024, 8192 and 32768 and to what a pace is worth to them: at most 4.4% off,
+/// 1.5% in the mean. Held out were the other positions between 0 and 32768 and TinyLlama-1.1B,
 /// Qwen2.5-0.5B, Qwen2.5-7B and Qwen3-8B: at most 8.7% off, 2.1% in the mean. These times do not
 /// determine `slowest`, `latency`, `pass` and `choose`, which were set by hand.
 pub(super) const H200: CostModel = CostModel {
@@ -53,8 +58,8 @@ pub(super) const H200: CostModel = CostModel {
     task: 112.2,
 };
 
-/// The H100: the H200 with the rate of its own bare ring. All of its steps were held out: at most 11.9% off (Qwen2.5-0.5B at 128,
-/// SmolLM2 at 32768 11.5%, else below 10%), 3.5% in the mean.
+/// The H100: the H200 with the rate of its own bare ring. All of its steps were held out: at most
+/// 11.9% off (Qwen2.5-0.5B at 128, SmolLM2 at 32768 11.5%, else below 10%), 3.5% in the mean.
 pub(super) const H100: CostModel = CostModel { read: 3090.0, ..H200 };
 
 /// Share of the datasheet's rate that a bare ring reaches: that of the H200.
@@ -116,7 +121,8 @@ impl CostModel {
             stages.iter().flat_map(|stage| stage.parts.iter().flatten()).map(|part| part.bytes + part.unasked).sum();
         let floor = bytes / self.read;
         let mut machine = Machine::new(self, &plan.schedule);
-        // The first step starts with empty rings. How busy the memory is in a step tells the one before.
+        // The first step starts with empty rings. How busy the memory is in a step tells the one
+        // before.
         let first = machine.step(&stages, 1.0);
         let before = machine.step(&stages, (floor / first).min(1.0));
         let after = machine.step(&stages, (floor / (before - first)).min(1.0));
@@ -184,7 +190,8 @@ struct Worker {
     brought: f64,
     /// Slots taken so far.
     taken: f64,
-    /// Where in the stream tasks began, and when: until then the stream had to stay within the window.
+    /// Where in the stream tasks began, and when: until then the stream had to stay within the
+    /// window.
     starts: VecDeque<(f64, f64)>,
 }
 
@@ -224,7 +231,8 @@ impl<'c> Machine<'c> {
 }
 
 impl Worker {
-    /// When the stream has brought `bytes` more, in `slots` slots, for a task that starts at `ready`.
+    /// When the stream has brought `bytes` more, in `slots` slots, for a task that starts at
+    /// `ready`.
     fn bring(&mut self, bytes: f64, slots: f64, ready: f64, rate: f64, window: f64) -> f64 {
         if bytes <= 0.0 {
             return self.brought;

@@ -9,8 +9,9 @@ use std::collections::HashMap;
 /// Words of a fault: the launch's, then one for each worker.
 pub(super) const FAULT_WORDS: usize = size_of::<Fault>() / 4;
 
-/// Who waited for what, where the launch was abandoned. Of all workers that one is named whose task comes first: what later tasks
-/// waited for follows from that. `epoch` is that of the launch's first step.
+/// Who waited for what, where the launch was abandoned. Of all workers that one is named whose task
+/// comes first: what later tasks waited for follows from that. `epoch` is that of the launch's
+/// first step.
 pub(super) fn decode(
     words: &[u32],
     program: &Program,
@@ -113,7 +114,8 @@ mod tests {
         let mut words = vec![0; FAULT_WORDS * 4];
         assert_eq!(decode(&words, &program, &at, &[], 5), None);
         words[0] = 1;
-        // Worker 0 waits at its ring in step 1, worker 1 for a packet in step 0, worker 2 for one of a later task.
+        // Worker 0 waits at its ring in step 1, worker 1 for a packet in step 0, worker 2 for one
+        // of a later task.
         words[8..14].copy_from_slice(&[0, FAULT_RING_FULL, 1, 2, 3, 0]);
         words[16..22].copy_from_slice(&[0, FAULT_PACKET, 0, 7, 17, 4]);
         words[24..30].copy_from_slice(&[0, FAULT_PACKET, 0, 8, 45, 4]);

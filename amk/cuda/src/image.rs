@@ -144,7 +144,8 @@ fn place_packets(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
     (placed, packets)
 }
 
-/// Offsets of the weights of rank 1 that records name, and the elements of all; those of one phase follow one another.
+/// Offsets of the weights of rank 1 that records name, and the elements of all; those of one phase
+/// follow one another.
 fn place_constants(plan: &Plan) -> (Vec<(BufferId, u32)>, u32) {
     let mut constants: Vec<(BufferId, u32)> = Vec::new();
     let mut next = 0;

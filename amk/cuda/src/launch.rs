@@ -52,7 +52,8 @@ pub struct Vm {
 const UNDECIDED: u32 = u32::MAX;
 
 impl Vm {
-    /// Loads a decoder onto the first GPU. `cache` keeps compiled device code; `progress` sees the fraction of weights packed.
+    /// Loads a decoder onto the first GPU. `cache` keeps compiled device code; `progress` sees the
+    /// fraction of weights packed.
     ///
     /// # Errors
     /// Any of [`CudaError`] but those of a run.
@@ -119,8 +120,9 @@ impl Vm {
         })
     }
 
-    /// A VM of the same decoder by another schedule, over the weights and caches of this one: a sequence can go on in either, but the
-    /// launches of both take turns. `None` where that schedule places weights or caches elsewhere: it takes a new VM.
+    /// A VM of the same decoder by another schedule, over the weights and caches of this one: a
+    /// sequence can go on in either, but the launches of both take turns. `None` where that
+    /// schedule places weights or caches elsewhere: it takes a new VM.
     ///
     /// # Errors
     /// As [`Vm::new`].
@@ -193,11 +195,12 @@ impl Vm {
         Ok(&self.host_logits)
     }
 
-    /// One launch of `steps` steps from position `pos`: the first take the tokens `tokens`, each later one the token chosen before
-    /// it. `see` gets each chosen token as the device makes it.
+    /// One launch of `steps` steps from position `pos`: the first take the tokens `tokens`, each
+    /// later one the token chosen before it. `see` gets each chosen token as the device makes it.
     ///
     /// # Errors
-    /// Positions outside the context, a token outside the vocabulary, a wait that does not end, a failing driver.
+    /// Positions outside the context, a token outside the vocabulary, a wait that does not end, a
+    /// failing driver.
     pub fn run(
         &mut self,
         tokens: &[u32],
@@ -290,8 +293,9 @@ impl Vm {
         };
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let start = self.stream.record_event(timed)?;
-        // SAFETY: the parameters are those of `amk_vm`; what they point to lives as long as `self`, and the launch ends before
-        // this function returns. The image is that of a verified program.
+        // SAFETY: the parameters are those of `amk_vm`; what they point to lives as long as `self`,
+        // and the launch ends before this function returns. The image is that of a verified
+        // program.
         unsafe { self.stream.launch_builder(&self.function).arg(params).launch_cooperative(config) }?;
         let end = self.stream.record_event(timed)?;
         let made = self.tokens.as_ptr()?;
@@ -299,7 +303,8 @@ impl Vm {
         loop {
             let done = end.try_is_complete()?;
             while seen < steps as usize {
-                // SAFETY: `seen` is below the length of the pinned slice; the device writes whole words.
+                // SAFETY: `seen` is below the length of the pinned slice; the device writes whole
+                // words.
                 let token = unsafe { made.add(seen).read_volatile() };
                 if token == 0 || token == UNDECIDED {
                     break;
@@ -333,8 +338,8 @@ impl Vm {
         Ok(())
     }
 
-    /// A copy of a state that generic tasks keep, as it is now: `kv.layers[3].k`. `None` where there is none of this name; the cache of
-    /// fused attention has a layout of its own.
+    /// A copy of a state that generic tasks keep, as it is now: `kv.layers[3].k`. `None` where
+    /// there is none of this name; the cache of fused attention has a layout of its own.
     ///
     /// # Errors
     /// Those of the driver.

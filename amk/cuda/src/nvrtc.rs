@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub struct Cubin {
     /// The machine code.
     pub bytes: Vec<u8>,
-    /// The compiler's messages: registers, spills and shared memory. Empty where it came from the cache.
+    /// The compiler's messages: registers, spills and shared memory. Empty where it came from the
+    /// cache.
     pub log: String,
 }
 
@@ -62,7 +63,8 @@ fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
     Ok(bytes)
 }
 
-/// As [`compile`], with the result kept in `folder` under a hash of source, architecture and this version of amk.
+/// As [`compile`], with the result kept in `folder` under a hash of source, architecture and this
+/// version of amk.
 ///
 /// # Errors
 /// Those of [`compile`], and [`CudaError::Cache`].
@@ -84,7 +86,8 @@ pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result
     Ok(cubin)
 }
 
-/// A kernel of a source, compiled or from the cache, that may use `shared_bytes` of dynamic shared memory.
+/// A kernel of a source, compiled or from the cache, that may use `shared_bytes` of dynamic shared
+/// memory.
 ///
 /// # Errors
 /// Those of [`compile_cached`] and of the driver.

@@ -22,8 +22,9 @@ pub struct VmOptions {
     pub precision: Precision,
     /// Tasks write time stamps, so that [`super::Vm::trace`] can read them.
     pub trace: bool,
-    /// Warps that deliver wait for the others where they would only arrive. For compute-sanitizer's racecheck, which does not know
-    /// that a `bar.sync` also waits for those who arrived by `bar.arrive`.
+    /// Warps that deliver wait for the others where they would only arrive. For compute-sanitizer's
+    /// racecheck, which does not know that a `bar.sync` also waits for those who arrived by
+    /// `bar.arrive`.
     pub no_arrivals: bool,
     /// Faults, for tests.
     pub faults: Faults,

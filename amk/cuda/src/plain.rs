@@ -40,7 +40,8 @@ pub(super) fn upload(
     Ok(bytes)
 }
 
-/// A copy of a state of generic tasks as it is now in `bytes`; `None` where there is none of this name.
+/// A copy of a state of generic tasks as it is now in `bytes`; `None` where there is none of this
+/// name.
 ///
 /// # Errors
 /// Those of the driver.

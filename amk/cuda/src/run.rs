@@ -9,9 +9,11 @@ pub struct RunOptions {
     pub temperature: f32,
     /// Tokens are drawn from this many of the likeliest; 0: from all.
     pub top_k: u32,
-    /// Tokens are drawn from the likeliest that together reach this probability, of those that `top_k` leaves; 1: from all.
+    /// Tokens are drawn from the likeliest that together reach this probability, of those that
+    /// `top_k` leaves; 1: from all.
     pub top_p: f32,
-    /// Tokens are drawn from those with at least this probability relative to the likeliest; 0: from all.
+    /// Tokens are drawn from those with at least this probability relative to the likeliest; 0:
+    /// from all.
     pub min_p: f32,
     /// Seed of the draws.
     pub seed: u64,
@@ -21,7 +23,8 @@ pub struct RunOptions {
     pub stops: Vec<u32>,
     /// Keep the logits of all steps.
     pub logits: bool,
-    /// Time after which a launch that has not ended is stopped; by default 20 s, and 100 ms for every step.
+    /// Time after which a launch that has not ended is stopped; by default 20 s, and 100 ms for
+    /// every step.
     pub deadline: Option<Duration>,
 }
 
@@ -42,7 +45,8 @@ impl Default for RunOptions {
 }
 
 impl RunOptions {
-    /// How long a launch of so many steps may take. In f32 a step takes tens of milliseconds at far positions.
+    /// How long a launch of so many steps may take. In f32 a step takes tens of milliseconds at far
+    /// positions.
     pub(super) fn time_for(&self, steps: u32) -> Duration {
         self.deadline.unwrap_or(Duration::from_secs(20) + steps * Duration::from_millis(100))
     }
@@ -58,8 +62,8 @@ impl RunOptions {
 pub struct Run {
     /// The token chosen after each step.
     pub tokens: Vec<u32>,
-    /// The logits of the step after the last of `tokens`, where the workers' looks did not decide its draw
-    /// (`amk_kernels::choose`): the launch ended there.
+    /// The logits of the step after the last of `tokens`, where the workers' looks did not decide
+    /// its draw (`amk_kernels::choose`): the launch ended there.
     pub undecided: Option<Vec<f32>>,
     /// The logits `[steps, VOCAB]`, where they were asked for.
     pub logits: Vec<f32>,

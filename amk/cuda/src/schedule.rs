@@ -4,13 +4,15 @@ use super::image::abi::CHUNK;
 use super::target::GpuTarget;
 use serde::{Deserialize, Serialize};
 
-/// How a decoder runs on a GPU. Every target has its own ([`GpuTarget::schedule`]); a search may find a better one for a model.
+/// How a decoder runs on a GPU. Every target has its own ([`GpuTarget::schedule`]); a search may
+/// find a better one for a model.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceSchedule {
     /// Workers: thread blocks, at most one a multiprocessor.
     pub workers: u32,
-    /// Blocks of 64 positions of the cache that one split takes before the next takes its turn; an even number.
+    /// Blocks of 64 positions of the cache that one split takes before the next takes its turn; an
+    /// even number.
     pub run: u32,
     /// Splits of a key head's cache at most; there are no more than the workers allow.
     pub splits: u32,
@@ -18,12 +20,13 @@ pub struct DeviceSchedule {
     pub ring_slots: u32,
     /// Slots that a worker has on their way at most.
     pub in_flight: u32,
-    /// Clock cycles that 4 KiB of a tape take at least: the worker's share of the bandwidth. More would only queue up before the
-    /// packets. 0: no pace.
+    /// Clock cycles that 4 KiB of a tape take at least: the worker's share of the bandwidth. More
+    /// would only queue up before the packets. 0: no pace.
     pub pace: u32,
     /// KiB of a tape that are brought into the L2 cache ahead of the ring; 0: none.
     pub lookahead: u32,
-    /// Groups of calls run as one task each. False: every call is a generic task, to see what that is worth.
+    /// Groups of calls run as one task each. False: every call is a generic task, to see what that
+    /// is worth.
     pub fusion: bool,
     /// How tasks wait for one another. Other than packets: to see what these are worth.
     #[serde(default)]
@@ -37,8 +40,8 @@ pub enum DeviceExchange {
     /// Every word carries its epoch: a reader looks at the words themselves.
     #[default]
     Packets = 0,
-    /// A task waits for the counter of the last phase it reads of, at which each task of that phase has arrived; see
-    /// `vm/exchange.cuh`. What a filtered draw exchanges keeps to packets.
+    /// A task waits for the counter of the last phase it reads of, at which each task of that phase
+    /// has arrived; see `vm/exchange.cuh`. What a filtered draw exchanges keeps to packets.
     Counters = 1,
     /// All workers meet after every phase that publishes, but for those of a filtered draw.
     Barrier = 2,

@@ -1,8 +1,9 @@
 //! Streams: which weight matrices of generic tasks come through the ring, and in which tile layout.
 //!
 //! A crate registers a [`Stream`] with [`stream!`](crate::stream!) for an operand of its
-//! instruction. The planner then deals the rows to all workers in whole units, one task a worker, and packs each
-//! task's rows into its worker's tape. The device body gets a `Stream` in place of a `Weight`.
+//! instruction. The planner then deals the rows to all workers in whole units, one task a worker,
+//! and packs each task's rows into its worker's tape. The device body gets a `Stream` in place of a
+//! `Weight`.
 
 use super::image::abi::CHUNK;
 use super::plan::UNIT;
@@ -21,8 +22,8 @@ pub struct Stream {
     pub unit: u32,
     /// Whether the body computes a matrix of so many rows and columns; others keep to plain loads.
     pub takes: fn(rows: u32, columns: u32) -> bool,
-    /// Bytes that one `acquire` hands out, for rows of so many columns: a multiple of 16, at most a ring
-    /// slot of 32 KiB, that divides the bytes of a unit.
+    /// Bytes that one `acquire` hands out, for rows of so many columns: a multiple of 16, at most a
+    /// ring slot of 32 KiB, that divides the bytes of a unit.
     pub block: fn(columns: u32) -> u32,
     /// Parameters that the body asks for as bf16 in shared memory: views `Input` in place of `In`.
     pub arrives: &'static [&'static str],

@@ -1,4 +1,5 @@
-//! Tapes: a worker's weights for a step in the order in which its warps consume them, in the tile order of the tensor cores.
+//! Tapes: a worker's weights for a step in the order in which its warps consume them, in the tile
+//! order of the tensor cores.
 
 use super::image::abi::{GROUP_UNITS, MOST_DEPTH, TILE, TILE_K, WARPS};
 use super::stream::{Stream, StreamError};
@@ -98,8 +99,9 @@ fn row(weight: &Weight, at: usize) -> Cow<'_, [bf16]> {
     }
 }
 
-/// Offset in a tile of element `k` (0..32) of row `r` (0..8): the A fragment of `mma.m16n8k16` whose rows 0-7 hold the even half
-/// of k and rows 8-15 the odd half; a lane's 16 bytes are (k, k+1) of both halves, then (k+2, k+3) of both.
+/// Offset in a tile of element `k` (0..32) of row `r` (0..8): the A fragment of `mma.m16n8k16`
+/// whose rows 0-7 hold the even half of k and rows 8-15 the odd half; a lane's 16 bytes are (k,
+/// k+1) of both halves, then (k+2, k+3) of both.
 fn place(r: usize, k: usize) -> usize {
     let (half, quad, pair, element) = (k / 16, k % 16 / 4, k % 4 / 2, k % 2);
     (r * 4 + quad) * 8 + pair * 4 + half * 2 + element
@@ -164,7 +166,8 @@ mod tests {
             }
         }
         assert!(seen.iter().all(|&n| n == 1));
-        // Lane 5 = row 1, quad 1: its first pair is k = 4, 5 of the even half, its second k = 20, 21 of the odd half.
+        // Lane 5 = row 1, quad 1: its first pair is k = 4, 5 of the even half, its second k = 20,
+        // 21 of the odd half.
         assert_eq!([place(1, 4), place(1, 5), place(1, 20), place(1, 6)], [40, 41, 42, 44]);
     }
 

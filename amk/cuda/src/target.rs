@@ -3,7 +3,8 @@
 use super::cost::{self, CostModel};
 use super::schedule::{DeviceExchange, DeviceSchedule};
 
-/// A kind of GPU: what the image and the source depend on. Checked against the live device before a launch.
+/// A kind of GPU: what the image and the source depend on. Checked against the live device before a
+/// launch.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct GpuTarget {
     /// The name.
@@ -83,7 +84,8 @@ const SM_90: (&str, (u32, u32)) = ("sm_90a", (9, 0));
 const SM_100: (&str, (u32, u32)) = ("sm_100a", (10, 0));
 const SM_120: (&str, (u32, u32)) = ("sm_120a", (12, 0));
 
-/// The GPUs that the VM knows. Only the H200 has been run on; the others are data that the sources compile for.
+/// The GPUs that the VM knows. Only the H200 has been run on; the others are data that the sources
+/// compile for.
 pub const TARGETS: [GpuTarget; 9] = [
     target("a100", SM_80, 108, 163, 2039.0, 4),
     target("a10g", SM_86, 80, 99, 600.0, 2),
@@ -91,7 +93,8 @@ pub const TARGETS: [GpuTarget; 9] = [
     target("l4", SM_89, 58, 99, 300.0, 2),
     // The bare ring's rate was measured: 3.09 TB/s.
     GpuTarget { cost: cost::H100, ..target("h100", SM_90, 132, 227, 3350.0, 6) },
-    // The pace was measured: 1980 MHz, 4.69 TB/s over 132 workers are 228 cycles; a little more than that is asked for.
+    // The pace was measured: 1980 MHz, 4.69 TB/s over 132 workers are 228 cycles; a little more
+    // than that is asked for.
     GpuTarget { cost: cost::H200, ..paced(205, target("h200", SM_90, 132, 227, 4800.0, 6)) },
     target("b200", SM_100, 148, 227, 8000.0, 6),
     GpuTarget { device: "rtx 4090", ..target("rtx4090", SM_89, 128, 99, 1008.0, 2) },
@@ -123,7 +126,8 @@ impl GpuTarget {
         TARGETS.iter().find(|target| device.contains(target.device)).ok_or(None)
     }
 
-    /// Threads of a block: consumer warps, loader, watchdog and scout; a whole warpgroup for the latter where registers move between groups.
+    /// Threads of a block: consumer warps, loader, watchdog and scout; a whole warpgroup for the
+    /// latter where registers move between groups.
     pub fn threads(&self) -> u32 {
         32 * if self.capability == (9, 0) { 20 } else { 19 }
     }

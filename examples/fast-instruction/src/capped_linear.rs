@@ -8,8 +8,8 @@ use amk_kernels::linear;
 
 /// `y = cap * tanh((w x) / cap)`, the product accumulated in f32 as by [`linear`].
 ///
-/// `x: [K]` f32, `w: [N, K]` f32, f16 or bf16, `cap` above 0; `y: [N]` f32. Source: Gemma Team, Gemma 2,
-/// 2024, section 2 (logit soft-capping).
+/// `x: [K]` f32, `w: [N, K]` f32, f16 or bf16, `cap` above 0; `y: [N]` f32. Source: Gemma Team,
+/// Gemma 2, 2024, section 2 (logit soft-capping).
 ///
 /// # Panics
 /// When `w` is not a matrix of rows of `x`'s length.

@@ -1,4 +1,5 @@
-//! Chains of projections of the shapes of an 8B model, by this crate's projection and by `amk_kernels::linear`.
+//! Chains of projections of the shapes of an 8B model, by this crate's projection and by
+//! `amk_kernels::linear`.
 
 use crate::capped_linear;
 use amk::prelude::*;

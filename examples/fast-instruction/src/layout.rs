@@ -1,10 +1,10 @@
 //! The tile layout of the projection: A fragments of `mma.m16n8k16`, 16 rows by 16 columns.
 //!
-//! A block is 16 rows by `width` columns, in pairs of fragments. A pair has 32 columns, of which quad
-//! `q` of a warp holds the eight from `8 q` on, four in each fragment: then its part of the input, for
-//! both fragments, is 16 bytes in a row. A task's rows come in groups of 8 units of 16 rows; in each
-//! group the passes over the columns, in each pass the units, in each unit the blocks.
-//! `capped_linear.cuh` consumes them in this order.
+//! A block is 16 rows by `width` columns, in pairs of fragments. A pair has 32 columns, of which
+//! quad `q` of a warp holds the eight from `8 q` on, four in each fragment: then its part of the
+//! input, for both fragments, is 16 bytes in a row. A task's rows come in groups of 8 units of 16
+//! rows; in each group the passes over the columns, in each pass the units, in each unit the
+//! blocks. `capped_linear.cuh` consumes them in this order.
 
 use half::bf16;
 

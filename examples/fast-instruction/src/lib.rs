@@ -1,6 +1,6 @@
-//! Two instructions of one's own that are fast on a GPU: a projection whose weight streams through the
-//! ring in a tile layout of this crate, and an element-wise operation that joins the tasks of its
-//! producer.
+//! Two instructions of one's own that are fast on a GPU: a projection whose weight streams through
+//! the ring in a tile layout of this crate, and an element-wise operation that joins the tasks of
+//! its producer.
 //!
 //! | file | has |
 //! |---|---|

@@ -5,7 +5,8 @@ use amk::prelude::*;
 
 /// `y = max(gate, 0)^2 * up`.
 ///
-/// `gate: [N]`, `up: [N]`, `y: [N]`, all f32. Source: So et al., Primer, 2021, section 4.1 (squared ReLU), as a gate.
+/// `gate: [N]`, `up: [N]`, `y: [N]`, all f32. Source: So et al., Primer, 2021, section 4.1 (squared
+/// ReLU), as a gate.
 ///
 /// # Panics
 /// When the lengths differ.

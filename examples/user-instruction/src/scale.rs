@@ -5,8 +5,8 @@ use amk::prelude::*;
 
 /// `y = x * w`, element by element.
 ///
-/// `x: [N]` f32, `w: [N]` f32, f16 or bf16; `y: [N]` f32. Source: Touvron et al., Going deeper with Image Transformers, 2021
-/// (LayerScale).
+/// `x: [N]` f32, `w: [N]` f32, f16 or bf16; `y: [N]` f32. Source: Touvron et al., Going deeper with
+/// Image Transformers, 2021 (LayerScale).
 ///
 /// # Panics
 /// When the lengths differ.

@@ -4,7 +4,8 @@ mod formula;
 
 use amk::prelude::*;
 
-/// The index of the largest element, the lowest of several; elements that are no numbers are never chosen.
+/// The index of the largest element, the lowest of several; elements that are no numbers are never
+/// chosen.
 ///
 /// `x: [N]` f32, the logits; the token is below `N`, and 0 where no element is a number.
 #[instruction(op = "argmax", shape = "x: [N] -> token: [1]", task = "token[..] <- x[..]", cuda = "body.cuh")]

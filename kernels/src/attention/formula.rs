@@ -10,7 +10,8 @@ formula!("amk_kernels::attention_split", attention_split);
 formula!("amk_kernels::combine_splits", combine_splits);
 formula!("amk_kernels::normed_attention_split", normed_attention_split);
 
-/// `y = sum over t <= pos of p[t] * v[t]` with `p` the softmax of `scale * q . k[t]`, for each query head.
+/// `y = sum over t <= pos of p[t] * v[t]` with `p` the softmax of `scale * q . k[t]`, for each
+/// query head.
 fn attention(o: &mut Operands) -> Vec<Exact> {
     let [groups, positions, dim] = o.tensor(1).shape[..] else { return Vec::new() };
     let (q, k, v) = (o.data(0), o.data(1), o.data(2));
@@ -23,8 +24,9 @@ fn attention(o: &mut Operands) -> Vec<Exact> {
     (0..heads).flat_map(head).collect()
 }
 
-/// One head. An error of a score moves weight between `v[t]` and the result, so it counts times their distance. The sum over positions may
-/// be long: its partial sums, in order, are rounded too, each by chance.
+/// One head. An error of a score moves weight between `v[t]` and the result, so it counts times
+/// their distance. The sum over positions may be long: its partial sums, in order, are rounded too,
+/// each by chance.
 fn attend(q: &[f64], k: &[f64], v: &[f64], scale: f64) -> Vec<Exact> {
     let rows = k.chunks_exact(q.len());
     let scores: Vec<Exact> = rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect();

@@ -97,8 +97,8 @@ impl FusedGroup for Attention {
     }
 }
 
-/// The attention of which call `at` is the last, where it is of a form that the fast code computes and shares its constants with
-/// those found before.
+/// The attention of which call `at` is the last, where it is of a form that the fast code computes
+/// and shares its constants with those found before.
 fn attention_at(
     flow: &Flow<'_>,
     schedule: &DeviceSchedule,

@@ -22,9 +22,9 @@ use amk::tensor::Row;
 /// y[h, d] = sum over t of exp(s[t] - max s) * v[g, t, d] / sum over t of exp(s[t] - max s)
 /// ```
 ///
-/// `q: [Q]` f32 of `H = Q / D` heads; `k: [G, C, D]`, `v: [G, C, D]` f32, of which positions `0..=pos` are read; `scale` is
-/// `1 / sqrt(D)` in most models; `y: [Q]` f32. Source: Ainslie et al., GQA, 2023; Vaswani et al., Attention Is All You Need,
-/// 2017, section 3.2.1.
+/// `q: [Q]` f32 of `H = Q / D` heads; `k: [G, C, D]`, `v: [G, C, D]` f32, of which positions
+/// `0..=pos` are read; `scale` is `1 / sqrt(D)` in most models; `y: [Q]` f32. Source: Ainslie et
+/// al., GQA, 2023; Vaswani et al., Attention Is All You Need, 2017, section 3.2.1.
 ///
 /// # Panics
 /// When the shapes do not fit or the position is outside the cache.

@@ -80,10 +80,12 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
     planner.phase(Combine { layer }, slices.into_iter().map(Work::Rows).collect());
 }
 
-/// The workers for the splits of a layer's heads, in the order in which these become active; others in each layer.
+/// The workers for the splits of a layer's heads, in the order in which these become active; others
+/// in each layer.
 ///
-/// All wait for the first ones at every position, so these have least to do right before (of the projection) and right after it (of
-/// the residual). The others' shares are merged before the residual: those without rows of it are left free for that.
+/// All wait for the first ones at every position, so these have least to do right before (of the
+/// projection) and right after it (of the residual). The others' shares are merged before the
+/// residual: those without rows of it are left free for that.
 fn attending(plan: &Plan, layer: usize) -> Vec<usize> {
     let Some(decoder) = plan.shared.get::<Decoder>() else { return Vec::new() };
     let owned = owned(plan, decoder.hidden);
@@ -97,9 +99,10 @@ fn attending(plan: &Plan, layer: usize) -> Vec<usize> {
     order
 }
 
-/// Who merges which slices of a layer's heads: who has the last splits, as long as these are not active. A worker that has nothing
-/// else to do looks for the shares when they come; one that attends asks for them afterwards. Of about equal ones, who has no rows of
-/// the residual, which comes next.
+/// Who merges which slices of a layer's heads: who has the last splits, as long as these are not
+/// active. A worker that has nothing else to do looks for the shares when they come; one that
+/// attends asks for them afterwards. Of about equal ones, who has no rows of the residual, which
+/// comes next.
 fn merging(plan: &Plan, layer: usize, works: &[Work]) -> Vec<Range<u32>> {
     let Some(decoder) = plan.shared.get::<Decoder>() else { return Vec::new() };
     let (splits, [_, heads, head_dim]) = (decoder.splits, decoder.heads());
@@ -190,7 +193,8 @@ impl PhaseKind for Attend {
         Decoder::layer(plan, self.layer).map(|layer| layer.lse).into_iter().collect()
     }
 
-    /// A split's part of attention at a position. All warps take turns, so time grows by whole turns.
+    /// A split's part of attention at a position. All warps take turns, so time grows by whole
+    /// turns.
     fn load(&self, _cost: &CostModel, plan: &Plan, work: &Work, pos: u32) -> Option<Load> {
         let (decoder, &Work::Cell { column: split, .. }) = (Decoder::of(plan)?, work) else { return None };
         let active = splits_in_use(plan, pos);

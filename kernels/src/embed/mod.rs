@@ -6,7 +6,8 @@ use amk::prelude::*;
 
 /// The row of the table that belongs to the token: `y = table[token]`.
 ///
-/// `table: [V, H]` f32, f16 or bf16; `token` below `V`; `y: [H]` f32, exact. Source: `torch.nn.Embedding`.
+/// `table: [V, H]` f32, f16 or bf16; `token` below `V`; `y: [H]` f32, exact. Source:
+/// `torch.nn.Embedding`.
 ///
 /// # Panics
 /// When the table is no matrix or has no such row.

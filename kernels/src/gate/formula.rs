@@ -11,8 +11,8 @@ fn silu_mul(o: &mut Operands) -> Vec<Exact> {
     o.data(0).iter().zip(o.data(1)).map(|(gate, up)| Exact::product(gate / (1.0 + (-gate).exp()) * up)).collect()
 }
 
-/// `y = gate / 2 * (1 + tanh(u)) * up` with `u = sqrt(2 / pi) * (gate + 0.044715 gate^3)`. The sum of 1 and the tangent may cancel, and an
-/// error of `u` counts times the slope of the tangent.
+/// `y = gate / 2 * (1 + tanh(u)) * up` with `u = sqrt(2 / pi) * (gate + 0.044715 gate^3)`. The sum
+/// of 1 and the tangent may cancel, and an error of `u` counts times the slope of the tangent.
 fn gelu_mul(o: &mut Operands) -> Vec<Exact> {
     let element = |(gate, up): (&f64, &f64)| {
         let u = core::f64::consts::FRAC_2_PI.sqrt() * (gate + 0.044_715 * gate.powi(3));

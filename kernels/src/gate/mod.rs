@@ -23,7 +23,8 @@ amk_cuda::inventory::submit! {
 
 /// `y = silu(gate) * up` with `silu(x) = x / (1 + exp(-x))`.
 ///
-/// `gate: [N]`, `up: [N]`, `y: [N]`, all f32. Source: Shazeer, GLU Variants Improve Transformer, 2020 (SwiGLU); `LlamaMLP`.
+/// `gate: [N]`, `up: [N]`, `y: [N]`, all f32. Source: Shazeer, GLU Variants Improve Transformer,
+/// 2020 (SwiGLU); `LlamaMLP`.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -40,8 +41,8 @@ pub fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
 
 /// `y = gelu(gate) * up` with `gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
 ///
-/// `gate: [N]`, `up: [N]`, `y: [N]`, all f32. Source: Hendrycks and Gimpel, Gaussian Error Linear Units, 2016, section 2;
-/// `gelu_pytorch_tanh`.
+/// `gate: [N]`, `up: [N]`, `y: [N]`, all f32. Source: Hendrycks and Gimpel, Gaussian Error Linear
+/// Units, 2016, section 2; `gelu_pytorch_tanh`.
 ///
 /// # Panics
 /// When the lengths differ.

@@ -14,7 +14,8 @@ use amk_cuda::set::Fusion;
 
 const LINEAR: &str = "amk_kernels::linear";
 
-/// A projection, or several of one input, with the norm of the input, biases and what takes the result.
+/// A projection, or several of one input, with the norm of the input, biases and what takes the
+/// result.
 #[derive(Clone, Debug)]
 pub(crate) struct Product {
     /// The calls, without the norm; the first leads.
@@ -270,7 +271,8 @@ impl<'a> Products<'_, 'a> {
         ours.then_some((self.flow().operand(at, 0)?, self.flow().operand(at, 1)?))
     }
 
-    /// The projection that makes a value, where it is free and of a shape that the fast code computes.
+    /// The projection that makes a value, where it is free and of a shape that the fast code
+    /// computes.
     fn linear(&self, value: BufferId) -> Option<Linear> {
         let free = |at: usize| self.0.free(at) && self.0.may_lead(at);
         let mut biased = None;

@@ -150,7 +150,8 @@ fn declare(planner: &mut Planner<'_>, product: &Product) {
 fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Range<u32>> {
     let hidden = planner.plan.shared.entry::<Decoder>().hidden;
     let owned = owned(&planner.plan, hidden);
-    // An attention may come next: who has no rows of the residual after it has it, so nothing to do before it, either.
+    // An attention may come next: who has no rows of the residual after it has it, so nothing to do
+    // before it, either.
     let spared = |worker: usize| matches!(gemv.output, Output::Store(_)) && owned[worker].is_empty();
     let mut order: Vec<usize> = (0..planner.load.len()).collect();
     order.sort_by_key(|&worker| (spared(worker), planner.load[worker]));
@@ -382,7 +383,8 @@ mod times {
     pub(super) const PASS: f64 = 345.0;
 }
 
-/// Slots of the ring that units of a projection take: a slot has whole blocks of one pass over a group.
+/// Slots of the ring that units of a projection take: a slot has whole blocks of one pass over a
+/// group.
 fn slots(k: u32, units: u32) -> u32 {
     let (depth, passes) = cut(k);
     let (tiles, most) = (k.div_ceil(TILE_K), depth * WARPS);

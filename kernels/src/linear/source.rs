@@ -12,13 +12,14 @@ pub(super) use amk_cuda::tape::cut;
 /// Input tiles a warp holds at most where it reads its input in two passes but waits for it once.
 const MOST_HELD: u32 = 6;
 
-/// What a record's shape says of a projection's input, as far as it decides which function computes: its elements, and whether it is
-/// normed.
+/// What a record's shape says of a projection's input, as far as it decides which function
+/// computes: its elements, and whether it is normed.
 pub(super) fn input_shape(gemv: &Gemv) -> u32 {
     gemv.k | if gemv.norm.is_some() { GEMV_NORM << GEMV_FLAGS_BIT } else { 0 }
 }
 
-/// How often a projection waits for its input: once where the registers hold all of it, else before every pass.
+/// How often a projection waits for its input: once where the registers hold all of it, else before
+/// every pass.
 pub(super) fn waits(gemv: &Gemv) -> u32 {
     let (depth, passes) = cut(gemv.k);
     let whole = passes == 1 || (gemv.norm.is_none() && passes == 2 && depth * passes <= MOST_HELD);
@@ -30,8 +31,9 @@ fn even(gemv: &Gemv) -> bool {
     (gemv.k / TILE_K).is_multiple_of(cut(gemv.k).0 * WARPS)
 }
 
-/// The device's function for a projection. There is one for each depth, not for each shape: more would not stay in the instruction
-/// cache. In an even one every warp has tiles in all of its places.
+/// The device's function for a projection. There is one for each depth, not for each shape: more
+/// would not stay in the instruction cache. In an even one every warp has tiles in all of its
+/// places.
 fn gemv(gemv: &Gemv) -> String {
     let ((depth, passes), even) = (cut(gemv.k), even(gemv));
     if waits(gemv) == 1 {
@@ -59,9 +61,10 @@ pub(crate) fn project(plan: &Plan) -> String {
     )
 }
 
-/// What the inputs of all projections have in common: the most tiles that a warp has in a pass, whether the request for them is code for
-/// all shapes, and whether all are even. The request is shared where depths differ by one at most and no input is held for two passes:
-/// else every task would pay for the registers of the deepest.
+/// What the inputs of all projections have in common: the most tiles that a warp has in a pass,
+/// whether the request for them is code for all shapes, and whether all are even. The request is
+/// shared where depths differ by one at most and no input is held for two passes: else every task
+/// would pay for the registers of the deepest.
 fn inputs(gemvs: &[&Gemv]) -> String {
     let depths = || gemvs.iter().map(|gemv| cut(gemv.k).0);
     let (least, most) = (depths().min().unwrap_or(1), depths().max().unwrap_or(1));
@@ -70,7 +73,8 @@ fn inputs(gemvs: &[&Gemv]) -> String {
     format!("#define AMK_MOST {most}\n#define AMK_SHARED {}\n#define AMK_EVEN {}\n", u32::from(shared), u32::from(even))
 }
 
-/// The calls of projections, each for the shapes of input that it computes, the last for those that are left. Votes: see `vm/ptx.cuh`.
+/// The calls of projections, each for the shapes of input that it computes, the last for those that
+/// are left. Votes: see `vm/ptx.cuh`.
 fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
     let case = |(nth, (call, shapes)): (usize, (&String, &BTreeSet<u32>))| {
         let these: Vec<String> = shapes.iter().map(|shape| format!("input == {shape}")).collect();

@@ -7,8 +7,8 @@ use amk::prelude::*;
 
 /// `y[i] = w[i] * x[i] / sqrt(mean(x^2) + eps)`.
 ///
-/// `x: [N]` f32, `w: [N]` f32, f16 or bf16; `y: [N]` f32. Source: Zhang and Sennrich, Root Mean Square Layer Normalization,
-/// 2019; `LlamaRMSNorm`.
+/// `x: [N]` f32, `w: [N]` f32, f16 or bf16; `y: [N]` f32. Source: Zhang and Sennrich, Root Mean
+/// Square Layer Normalization, 2019; `LlamaRMSNorm`.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -20,7 +20,8 @@ pub fn rms_norm(x: &Tensor, w: &Weight, eps: f32) -> Tensor {
 
 /// [`rms_norm`] of each head on its own, all with the same weight.
 ///
-/// `x: [N]` f32 of `N / D` heads, `w: [D]` f32, f16 or bf16; `y: [N]` f32. Source: `Qwen3Attention` (`q_norm`, `k_norm`).
+/// `x: [N]` f32 of `N / D` heads, `w: [D]` f32, f16 or bf16; `y: [N]` f32. Source: `Qwen3Attention`
+/// (`q_norm`, `k_norm`).
 ///
 /// # Panics
 /// When `w` is no vector or its length does not divide `x`'s.

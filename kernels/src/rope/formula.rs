@@ -5,7 +5,8 @@ use amk::formula::{Exact, Operands};
 
 formula!("amk_kernels::rope", rope);
 
-/// The pair `(x[j], x[j + R])` of a head turned by the angle `pos * freqs[j]`, which is defined to be rounded to f32.
+/// The pair `(x[j], x[j + R])` of a head turned by the angle `pos * freqs[j]`, which is defined to
+/// be rounded to f32.
 pub(crate) fn rope(o: &mut Operands) -> Vec<Exact> {
     let (x, freqs, dim, scale) = (o.data(0), o.data(1), o.dims[0], o.floats[0]);
     let half = freqs.len();

@@ -4,16 +4,18 @@ pub(crate) mod formula;
 
 use amk::prelude::*;
 
-/// Turns the pair `(x[j], x[j + R])` of each head by the angle `pos * freqs[j]`, for `j < R`, and scales it:
+/// Turns the pair `(x[j], x[j + R])` of each head by the angle `pos * freqs[j]`, for `j < R`, and
+/// scales it:
 ///
 /// ```text
 /// y[j]     = scale * (x[j] * cos(pos * freqs[j]) - x[j + R] * sin(pos * freqs[j]))
 /// y[j + R] = scale * (x[j + R] * cos(pos * freqs[j]) + x[j] * sin(pos * freqs[j]))
 /// ```
 ///
-/// Elements of a head from `2 R` on are not turned (partial rotary embedding). `x: [N]` f32 of `N / head_dim` heads;
-/// `freqs: [R]` in radians a position, `2 R <= head_dim`; `scale` is the attention factor of scaled frequencies (yarn), else 1;
-/// `y: [N]` f32. Source: Su et al., RoFormer, 2021; the order of elements is that of `LlamaRotaryEmbedding` (`rotate_half`).
+/// Elements of a head from `2 R` on are not turned (partial rotary embedding). `x: [N]` f32 of `N /
+/// head_dim` heads; `freqs: [R]` in radians a position, `2 R <= head_dim`; `scale` is the attention
+/// factor of scaled frequencies (yarn), else 1; `y: [N]` f32. Source: Su et al., RoFormer, 2021;
+/// the order of elements is that of `LlamaRotaryEmbedding` (`rotate_half`).
 ///
 /// # Panics
 /// When the lengths do not fit.

@@ -1,8 +1,8 @@
 //! What the host and the device code both know: structs, numbers and limits, each written once.
 //!
 //! The macros below make the Rust items, and [`text`] gives the same items as C++. The generated
-//! source begins with that text; `amk/cuda/device/abi.cuh` is a copy of it for whoever reads or edits
-//! the device code, and a test keeps the copy up to date.
+//! source begins with that text; `amk/cuda/device/abi.cuh` is a copy of it for whoever reads or
+//! edits the device code, and a test keeps the copy up to date.
 
 use super::declare::{comment, items};
 use crate::{device_constants, device_enumerations};

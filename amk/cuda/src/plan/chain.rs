@@ -237,8 +237,8 @@ mod tests {
             let name = |&at: &usize| flow.signature(at).map_or("", |signature| &signature.name[..]);
             chains.iter().map(|chain| chain.calls.iter().map(name).collect::<Vec<_>>().join("+")).collect()
         };
-        // Two calls read `a`. `reversed` reads all tiles of `c`, and its one tile is not cut like those
-        // of the last `twice`.
+        // Two calls read `a`. `reversed` reads all tiles of `c`, and its one tile is not cut like
+        // those of the last `twice`.
         assert_eq!(names(&[]), ["row_of", "twice", "twice+plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[2]), ["row_of", "twice", "twice", "plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[3]), ["row_of", "twice", "twice", "plus", "twice", "reversed", "twice"]);

@@ -7,7 +7,8 @@ use amk_ir::lower::unroll::{PlannedCall, Unrolled};
 use amk_ir::program::{Buffer, BufferKind, Param};
 use amk_ir::signature::Signature;
 
-/// Who makes and who reads each buffer. Calls are numbered in eager order; buffers are those of the unrolled function.
+/// Who makes and who reads each buffer. Calls are numbered in eager order; buffers are those of the
+/// unrolled function.
 pub struct Flow<'a> {
     /// The function.
     pub graph: &'a Graph,

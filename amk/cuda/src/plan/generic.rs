@@ -1,5 +1,5 @@
-//! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over the
-//! workers; where a weight streams, its rows are dealt out to all of them.
+//! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over
+//! the workers; where a weight streams, its rows are dealt out to all of them.
 
 use super::chain::{Chain, named};
 use super::flow::Flow;
@@ -141,7 +141,8 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
     for chain in in_order {
         let at = chain.calls[0];
         let Some(tiles) = all.remove(&at) else { continue };
-        // Calls that do not wait for one another should not meet on the same workers; the logits' rows stay in order.
+        // Calls that do not wait for one another should not meet on the same workers; the logits'
+        // rows stay in order.
         let last = chain.calls.last().copied().unwrap_or(at);
         let output = flow.result(last).is_some_and(|result| flow.kind(result) == BufferKind::Output);
         let shift = if output { 0 } else { at as u64 * 29 };

@@ -2,8 +2,8 @@
 //!
 //! Registered fusions take calls into groups where their calls, shapes and constants are what a
 //! body computes and what passes between them is read by nothing else. Any other call becomes tasks
-//! with the instruction's generic device body, and calls that follow in them. A group that cannot get what it reads is
-//! given up, and the rest is grouped again without it.
+//! with the instruction's generic device body, and calls that follow in them. A group that cannot
+//! get what it reads is given up, and the rest is grouped again without it.
 
 use super::chain::{Chain, chains};
 use super::flow::Flow;

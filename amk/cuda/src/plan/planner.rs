@@ -28,7 +28,8 @@ pub struct Planner<'a> {
     pub rows: Vec<Range<u32>>,
     pub(super) groups: &'a Groups,
     queues: Vec<Vec<TaskId>>,
-    /// Buffers of the program by those of the unrolled function: weights, inputs, states, the packets of values, the logits.
+    /// Buffers of the program by those of the unrolled function: weights, inputs, states, the
+    /// packets of values, the logits.
     pub(super) buffers: HashMap<BufferId, BufferId>,
     names: HashSet<String>,
 }

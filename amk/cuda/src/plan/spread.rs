@@ -8,7 +8,8 @@ pub fn even(units: u32, workers: u32) -> Vec<Range<u32>> {
     (0..workers).map(|n| cut(n)..cut(n + 1)).collect()
 }
 
-/// `units` in order; those that do not divide go to the first workers of `order`, which has all of them.
+/// `units` in order; those that do not divide go to the first workers of `order`, which has all of
+/// them.
 pub fn level(units: u32, order: &[usize]) -> Vec<Range<u32>> {
     let workers = order.len().max(1) as u32;
     let mut counts = vec![units / workers; order.len()];

@@ -9,8 +9,8 @@ const WORKERS: u32 = 1;
 const LOADERS: u32 = 2;
 
 impl Trace {
-    /// Writes the timeline: a process of workers and one of their loaders, a thread each, a slice a task, and within it what the
-    /// task did. Times are microseconds.
+    /// Writes the timeline: a process of workers and one of their loaders, a thread each, a slice a
+    /// task, and within it what the task did. Times are microseconds.
     ///
     /// # Errors
     /// Those of `out`.

@@ -55,8 +55,8 @@ pub struct TaskTrace {
     pub bytes: u64,
     /// The worker turned to it.
     pub start: f64,
-    /// Its inputs (of several parts the first) and the first block of its weights were there; `None` for a task that waits for none or
-    /// had nothing to do.
+    /// Its inputs (of several parts the first) and the first block of its weights were there;
+    /// `None` for a task that waits for none or had nothing to do.
     pub inputs: Option<f64>,
     /// The first warp had its product.
     pub product: f64,
@@ -90,9 +90,10 @@ pub(super) fn words(program: &Program) -> usize {
     program.tasks.len() * WORDS + program.queues.workers() as usize * WORKER_WORDS
 }
 
-/// A worker's clock in the nanoseconds that all share. The timer that counts these ticks but every 32 ns or less often, and what lies
-/// between reading the clock and the timer only adds to the latter: so of some samples that counts whose timer is the least ahead. Rates
-/// of clocks differ and change within a step: it goes straight from one such sample to the next.
+/// A worker's clock in the nanoseconds that all share. The timer that counts these ticks but every
+/// 32 ns or less often, and what lies between reading the clock and the timer only adds to the
+/// latter: so of some samples that counts whose timer is the least ahead. Rates of clocks differ
+/// and change within a step: it goes straight from one such sample to the next.
 struct Clock {
     /// Clocks since `begin`, nanoseconds.
     points: Vec<(f64, f64)>,
@@ -206,7 +207,8 @@ impl TaskTrace {
         self.inputs.unwrap_or(self.start)
     }
 
-    /// The parts of its time in order: waiting for inputs, for weights and computing, for the other warps, delivering.
+    /// The parts of its time in order: waiting for inputs, for weights and computing, for the other
+    /// warps, delivering.
     pub fn parts(&self) -> [(&'static str, f64, f64); 4] {
         let ready = self.ready();
         [

@@ -1,4 +1,5 @@
-//! What a trace calls things: ops by their label and the weights they stream, layers by those weights' names.
+//! What a trace calls things: ops by their label and the weights they stream, layers by those
+//! weights' names.
 
 use amk_ir::{Access, BufferId, BufferKind, Operand, Program, TaskId};
 use std::collections::HashMap;
@@ -80,7 +81,8 @@ pub(crate) fn weight_bytes(program: &Program, task: TaskId) -> u64 {
     operands.filter(|operand| is_matrix(program, operand)).map(bytes).sum()
 }
 
-/// Whether an operand is rows of a matrix that is streamed: all its columns, read before the waits. Of a table a row is read.
+/// Whether an operand is rows of a matrix that is streamed: all its columns, read before the waits.
+/// Of a table a row is read.
 fn is_matrix(program: &Program, operand: &Operand) -> bool {
     let Some(buffer) = program.buffers.get(operand.buffer.index()) else { return false };
     let [rows, columns] = operand.region.intervals() else { return false };

@@ -37,8 +37,8 @@ pub struct OpSummary {
 /// Parts of a task's time, nanoseconds.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Parts {
-    /// Waiting for inputs and the first weights. On the critical path: from the end of the last producer to the inputs here, that is the
-    /// hop.
+    /// Waiting for inputs and the first weights. On the critical path: from the end of the last
+    /// producer to the inputs here, that is the hop.
     pub wait: f64,
     /// Waiting for further weights.
     pub starved: f64,
@@ -101,7 +101,8 @@ impl Trace {
             loader.add(task.loader, self.workers);
         }
         for ((op, parts), index) in ops.iter_mut().zip(&parts).zip(0..) {
-            // A task that waits for nothing is told apart from one that left at once by what its op does elsewhere.
+            // A task that waits for nothing is told apart from one that left at once by what its op
+            // does elsewhere.
             let waits = self.tasks.iter().any(|task| task.op == index && task.inputs.is_some());
             let of_op = self.tasks.iter().filter(|task| task.op == index);
             let busy: Vec<Parts> =
@@ -124,8 +125,9 @@ impl Trace {
         Summary { step, loader, ops }
     }
 
-    /// The chain of tasks that the step's time consists of, from its end backwards: a task that waited for its inputs comes after the
-    /// last of their producers, another after the one before it on its worker.
+    /// The chain of tasks that the step's time consists of, from its end backwards: a task that
+    /// waited for its inputs comes after the last of their producers, another after the one before
+    /// it on its worker.
     fn critical_path(&self, program: &Program) -> Vec<(usize, Parts)> {
         let writers = writers(program);
         let by_id: HashMap<TaskId, usize> = self.tasks.iter().zip(0..).map(|(task, at)| (task.task, at)).collect();

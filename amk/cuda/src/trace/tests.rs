@@ -22,7 +22,8 @@ worker w1: t1 t3
 /// Clocks of worker 0 run at 2 GHz, those of worker 1 at 1 GHz; both begin at nanosecond 6000.
 fn traced() -> (Program, Vec<u64>) {
     let records = [
-        // start, inputs, product, gathered, end, starved, late, timer at the start, full, landing, paced, issued
+        // start, inputs, product, gathered, end, starved, late, timer at the start, full, landing,
+        // paced, issued
         [3000, 3000, 3400, 3500, 3600, 100, 0, 6000, 8, 6, 4, 2800],
         [3620, 4600, 4800, 4900, 5000, 0, 40, 6310, 2, 0, 0, 3000],
         [1000, 1000, 1500, 1600, 1700, 0, 0, 6000, 0, 0, 0, 900],
@@ -88,7 +89,8 @@ fn the_timeline_is_chrome_json() {
 
 #[test]
 fn a_clock_that_changes_its_rate_is_read_by_a_timer_that_ticks() {
-    // 2 GHz for 100 us, then 1.96 GHz; a sample each 1.3 us, of a timer that ticks every 32 ns. A store delays some readings of it.
+    // 2 GHz for 100 us, then 1.96 GHz; a sample each 1.3 us, of a timer that ticks every 32 ns. A
+    // store delays some readings of it.
     let clock_at = |ns: f64| if ns < 1e5 { 2.0 * ns } else { 2e5 + 1.96 * (ns - 1e5) };
     let samples: Vec<_> = (0..160)
         .map(|i| {

@@ -1,5 +1,6 @@
-//! Times chains of projections of the shapes of an 8B model on the first GPU, by `capped_linear` and by
-//! `amk_kernels::linear` in turn, and compares the logits of each with its function on the CPU.
+//! Times chains of projections of the shapes of an 8B model on the first GPU, by `capped_linear`
+//! and by `amk_kernels::linear` in turn, and compares the logits of each with its function on the
+//! CPU.
 //!
 //! ```text
 //! chain [LAYERS] [ROUNDS] [CUBINS]        32, 15, a folder that keeps compiled device code
@@ -23,8 +24,8 @@ const STEPS: u32 = 32;
 /// The largest relative error of logits: bf16 between some hundred projections.
 const TOLERANCE: f64 = 0.05;
 
-/// Random weights with products as large as their inputs. Layers share their elements on the host and
-/// have their own on the device.
+/// Random weights with products as large as their inputs. Layers share their elements on the host
+/// and have their own on the device.
 #[derive(Default)]
 struct Random {
     made: Vec<(Vec<usize>, Weight)>,
