@@ -37,7 +37,7 @@ use super::set;
 use super::stream::Stream;
 use amk_ir::graph::Graph;
 use amk_ir::lower::unroll::Unrolled;
-use amk_ir::{BufferId, BufferKind, Constants, DType, Program};
+use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TensorId};
 use group::group;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -159,20 +159,20 @@ pub fn plan(
 }
 
 /// The one result of the function: the logits.
-fn logits(flow: &Flow<'_>) -> Result<BufferId, Unsupported> {
+fn logits(flow: &Flow<'_>) -> Result<TensorId, Unsupported> {
     let refuse = |what: &str, at: &str| Err(Unsupported { what: what.to_owned(), at: at.to_owned() });
-    let buffers = &flow.unrolled.buffers;
-    let mut outputs = (0..buffers.len()).map(BufferId::from).filter(|&id| flow.kind(id) == BufferKind::Output);
+    let count = flow.unrolled.tensors.len();
+    let mut outputs = (0..count).map(TensorId::from).filter(|&id| flow.kind(id) == BufferKind::Output);
     let (Some(logits), None) = (outputs.next(), outputs.next()) else {
         return refuse("a function must give one result, the logits", &flow.graph.name);
     };
-    let buffer = flow.buffer(logits);
+    let tensor = flow.tensor(logits);
     if let Some(&user) = flow.users(logits).first() {
         return Err(flow.refuse(user, "what the function gives is read again"));
     }
-    match (buffer.dtype, &buffer.shape[..]) {
+    match (tensor.dtype, &tensor.shape[..]) {
         (DType::F32, &[vocab]) if vocab >= UNIT && vocab.is_multiple_of(UNIT) => Ok(logits),
-        _ => refuse("logits must be a vector of a multiple of 8 elements", &buffer.name),
+        _ => refuse("logits must be a vector of a multiple of 8 elements", &tensor.name),
     }
 }
 
