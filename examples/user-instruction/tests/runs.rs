@@ -75,7 +75,7 @@ impl Model {
 
     fn plan(&self, precision: Precision) -> Plan {
         let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
-        plan_for(&DECODE, &self.instance, &target.schedule, precision).expect("it should be planned")
+        plan_for(&DECODE, &self.instance, &target.schedule(), precision).expect("it should be planned")
     }
 }
 

@@ -4,8 +4,8 @@ use super::phase;
 use crate::fused::Decoder;
 use crate::linear::group::together;
 use amk::ir::program::BufferKind;
+use amk::ir::schedule::Schedule;
 use amk::ir::{DType, TensorId};
-use amk_cuda::DeviceSchedule;
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
@@ -99,13 +99,7 @@ impl FusedGroup for Attention {
 
 /// The attention of which call `at` is the last, where it is of a form that the fast code computes
 /// and shares its constants with those found before.
-fn attention_at(
-    flow: &Flow<'_>,
-    schedule: &DeviceSchedule,
-    at: usize,
-    eps: f32,
-    known: Option<Rotary>,
-) -> Option<Attention> {
+fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32, known: Option<Rotary>) -> Option<Attention> {
     if flow.path(at) != ATTENTION {
         return None;
     }

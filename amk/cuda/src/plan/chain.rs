@@ -2,10 +2,10 @@
 
 use super::UNIT;
 use super::flow::Flow;
-use crate::schedule::DeviceSchedule;
 use crate::stream::Stream;
 use amk_ir::lower::parts::{Cut, Part, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
+use amk_ir::schedule::Schedule;
 use amk_ir::signature::ParamKind;
 use amk_ir::{Access, DType, TensorId};
 use std::collections::HashSet;
@@ -41,12 +41,7 @@ struct Tiles {
 /// A call joins the tasks of its producer where it is the only reader of the result and each of its
 /// tiles reads exactly the region that the same tile of the producer writes. A tile of free size is
 /// cut like the producer's.
-pub(super) fn chains(
-    flow: &Flow<'_>,
-    schedule: &DeviceSchedule,
-    calls: &[usize],
-    excluded: &HashSet<usize>,
-) -> Vec<Chain> {
+pub(super) fn chains(flow: &Flow<'_>, schedule: &Schedule, calls: &[usize], excluded: &HashSet<usize>) -> Vec<Chain> {
     let free: HashSet<usize> = calls.iter().copied().filter(|at| !excluded.contains(at)).collect();
     let mut taken = HashSet::new();
     let mut chains = Vec::new();
@@ -112,18 +107,18 @@ fn by_rows(flow: &Flow<'_>, at: usize, weight: TensorId) -> bool {
     tiles.len() == 2 && tiles.iter().zip(&halves).all(fits)
 }
 
-fn cut(schedule: &DeviceSchedule) -> Cut {
+fn cut(schedule: &Schedule) -> Cut {
     Cut { workers: schedule.workers, unit: UNIT }
 }
 
-fn tiles(flow: &Flow<'_>, schedule: &DeviceSchedule, at: usize) -> Option<Tiles> {
+fn tiles(flow: &Flow<'_>, schedule: &Schedule, at: usize) -> Option<Tiles> {
     let cut = cut(schedule);
     let cuts = cuts(flow.graph, flow.call(at), cut).ok()?;
     Some(Tiles { cuts, parts: parts(flow.graph, flow.unrolled, flow.call(at), cut).ok()? })
 }
 
 /// The call that may follow a chain's last one, and its tiles.
-fn follower(flow: &Flow<'_>, schedule: &DeviceSchedule, chain: &Chain, before: &Tiles) -> Option<(usize, Tiles)> {
+fn follower(flow: &Flow<'_>, schedule: &Schedule, chain: &Chain, before: &Tiles) -> Option<(usize, Tiles)> {
     let last = *chain.calls.last()?;
     let result = only_result(flow, last)?;
     let &[next] = flow.users(result) else { return None };
@@ -230,7 +225,7 @@ mod tests {
         let graph = WIRED.graph().expect("a graph");
         let unrolled = WIRED.unrolled(instance, &Schedule::default()).expect("its calls");
         let flow = Flow::new(graph, &unrolled);
-        let schedule = DeviceSchedule { workers: 4, ..TARGETS[0].schedule };
+        let schedule = Schedule { workers: 4, ..TARGETS[0].schedule() };
         let all: Vec<usize> = (0..unrolled.calls.len()).collect();
         let names = |without: &[usize]| -> Vec<String> {
             let chains = chains(&flow, &schedule, &all, &without.iter().copied().collect());

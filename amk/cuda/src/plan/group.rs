@@ -9,10 +9,10 @@ use super::chain::{Chain, chains};
 use super::flow::Flow;
 use super::{Planner, Precision, UNIT, Unsupported};
 use crate::extensions::Extensions;
-use crate::schedule::DeviceSchedule;
 use crate::set::body_sets;
 use amk_ir::lower::parts::{Cut, parts};
 use amk_ir::program::BufferKind;
+use amk_ir::schedule::Schedule;
 use amk_ir::{Access, TensorId};
 use core::any::Any;
 use core::fmt::Debug;
@@ -115,7 +115,7 @@ pub struct Grouping<'a> {
     /// The data flow.
     pub flow: &'a Flow<'a>,
     /// What was chosen.
-    pub schedule: &'a DeviceSchedule,
+    pub schedule: &'a Schedule,
     /// What the fusions know of the whole function.
     pub shared: Extensions,
     excluded: &'a HashSet<usize>,
@@ -157,12 +157,7 @@ impl Grouping<'_> {
 }
 
 /// Groups the calls of a function; those in `excluded` lead no group of fused code.
-pub(super) fn group(
-    flow: &Flow<'_>,
-    schedule: &DeviceSchedule,
-    precision: Precision,
-    excluded: &HashSet<usize>,
-) -> Groups {
+pub(super) fn group(flow: &Flow<'_>, schedule: &Schedule, precision: Precision, excluded: &HashSet<usize>) -> Groups {
     let mut excluded = excluded.clone();
     if precision == Precision::F32 || !schedule.fusion {
         let list = (0..flow.unrolled.calls.len()).map(|at| Group::Chain(Chain::of(at))).collect();
@@ -177,7 +172,7 @@ pub(super) fn group(
     }
 }
 
-fn form(flow: &Flow<'_>, schedule: &DeviceSchedule, excluded: &HashSet<usize>) -> Groups {
+fn form(flow: &Flow<'_>, schedule: &Schedule, excluded: &HashSet<usize>) -> Groups {
     let taken = vec![false; flow.unrolled.calls.len()];
     let shared = Extensions::default();
     let mut grouping = Grouping { flow, schedule, shared, excluded, taken, groups: Vec::new() };

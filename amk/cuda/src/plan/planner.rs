@@ -4,10 +4,10 @@ use super::flow::Flow;
 use super::generic::tiled;
 use super::group::{Group, Groups};
 use super::{Phase, PhaseKind, Plan, Precision, Sizes, Unsupported, Work};
-use crate::schedule::DeviceSchedule;
 use crate::set::{Sampling, body_sets};
 use amk::registry::{Registry, RegistryError};
 use amk_ir::lower::instruction;
+use amk_ir::schedule::Schedule;
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
 use amk_ir::{
     Buffer, BufferId, BufferKind, Call, DType, Exchange, Instruction, InstructionId, Limits, OpId, Program, Queues,
@@ -40,7 +40,7 @@ impl<'a> Planner<'a> {
         flow: &'a Flow<'a>,
         groups: &'a Groups,
         logits: TensorId,
-        schedule: DeviceSchedule,
+        schedule: &Schedule,
         precision: Precision,
         sampling: &dyn Sampling,
     ) -> Result<Plan, Unsupported> {
@@ -169,12 +169,7 @@ impl<'a> Planner<'a> {
 }
 
 /// A plan without phases.
-fn empty(
-    flow: &Flow<'_>,
-    groups: &Groups,
-    schedule: DeviceSchedule,
-    precision: Precision,
-) -> Result<Plan, Unsupported> {
+fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, precision: Precision) -> Result<Plan, Unsupported> {
     let name = &flow.graph.name;
     let instructions = instructions().map_err(|error| Unsupported { what: error.to_string(), at: name.clone() })?;
     let none = BufferId(u32::MAX);
@@ -197,7 +192,7 @@ fn empty(
         bodies: Vec::new(),
         sequences: Vec::new(),
         sizes,
-        schedule,
+        schedule: schedule.clone(),
         precision,
         token: none,
         logits: none,
