@@ -17,7 +17,7 @@ mod tile;
 mod unfused;
 pub mod unroll;
 
-pub use decided::{Decided, DecidedCall, DecidedOp, TileCut};
+pub use decided::{Decided, DecidedCall, DecidedOp, TileCut, counted};
 pub use unfused::{Refused, Unfused};
 
 use crate::graph::{Graph, Instance};

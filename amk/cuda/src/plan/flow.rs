@@ -1,6 +1,7 @@
 //! The data flow of a function's unrolled calls.
 
 use super::Unsupported;
+use super::missed::{Because, Lacks, Missed};
 use amk_ir::TensorId;
 use amk_ir::graph::Graph;
 use amk_ir::lower::unroll::{PlannedCall, Unrolled};
@@ -105,6 +106,16 @@ impl<'a> Flow<'a> {
     /// The first unsigned parameter of a call.
     pub fn number(&self, at: usize) -> Option<u32> {
         self.call(at).params.iter().find_map(|param| if let Param::U32(value) = param { Some(*value) } else { None })
+    }
+
+    /// The name of a call's instruction.
+    pub fn op(&self, at: usize) -> String {
+        self.signature(at).map_or(String::new(), |signature| signature.name.clone())
+    }
+
+    /// Something that a call lacks, and why.
+    pub(super) fn missed(&self, at: usize, lacks: Lacks, because: Because) -> Missed {
+        Missed { call: at, op: self.op(at), lacks, because }
     }
 
     /// An error about a call.

@@ -17,6 +17,7 @@ mod exchange;
 mod flow;
 mod generic;
 mod group;
+mod missed;
 mod operand;
 mod phase;
 mod planner;
@@ -26,6 +27,7 @@ pub use calls::TaskCalls;
 pub use flow::Flow;
 pub use generic::{Body, Generic, Sequence, Step, View};
 pub use group::{FusedGroup, Grouping};
+pub use missed::{Because, Lacks, Missed, lines};
 pub use operand::{early, operand, read, write};
 pub use phase::{Phase, PhaseKind, same};
 pub use planner::Planner;
@@ -39,7 +41,7 @@ use amk_ir::graph::Graph;
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::schedule::Schedule;
 use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TensorId};
-use group::group;
+use group::{GivenUp, group};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -120,6 +122,8 @@ pub struct Plan {
     pub token: BufferId,
     /// The logits.
     pub logits: BufferId,
+    /// What its calls lack, in their order.
+    pub missed: Vec<Missed>,
     /// What the fused bodies know of the whole plan.
     pub shared: Extensions,
 }
@@ -146,16 +150,16 @@ pub fn plan(
     if (vocab / UNIT).div_ceil(workers) * UNIT > sampling.most_rows() {
         return Err(refuse(format!("{vocab} tokens on {workers} workers")));
     }
-    let mut excluded = HashSet::new();
+    let mut given_up = GivenUp::default();
     loop {
-        let groups = group(&flow, &schedule, precision, &excluded);
+        let groups = group(&flow, &schedule, precision, &given_up);
         let mut plan = Planner::run(&flow, &groups, logits, &schedule, precision, sampling)?;
         plan.exchange();
         let keep = groups.keeping_states();
         if keep.is_empty() || plan.fills_the_ring() {
             return Ok(plan);
         }
-        excluded.extend(keep);
+        keep.iter().for_each(|calls| given_up.add(calls, "a step has too few weights to fill the ring"));
     }
 }
 

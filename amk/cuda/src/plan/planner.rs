@@ -196,6 +196,7 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, precision: Preci
         precision,
         token: none,
         logits: none,
+        missed: groups.missed.clone(),
         shared: groups.shared.clone(),
     })
 }
