@@ -11,6 +11,7 @@ mod bound;
 mod connect;
 mod decided;
 mod explicit;
+pub mod flow;
 mod fuse;
 pub mod parts;
 mod tile;

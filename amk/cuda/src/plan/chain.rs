@@ -1,10 +1,10 @@
 //! Chains: calls by generic device bodies that one task computes, found by following the data.
 
 use super::UNIT;
-use super::flow::Flow;
 use super::missed::{Because, Lacks, Missed};
 use crate::stream::Stream;
 use amk_ir::lower::Unfused;
+use amk_ir::lower::flow::Flow;
 use amk_ir::lower::parts::{Cut, Part, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
 use amk_ir::schedule::Schedule;
@@ -62,7 +62,7 @@ pub(super) fn chains(
         let mut chain = Chain::of(at);
         if !excluded.contains(&at) {
             if let Err(because) = streamed(flow, &mut chain) {
-                missed.extend(weight(flow, at).map(|_| flow.missed(at, Lacks::Stream, because)));
+                missed.extend(weight(flow, at).map(|_| Missed::of(flow, at, Lacks::Stream, because)));
             }
             let mut tiles = tiles(flow, schedule, at);
             while let Some(before) = &tiles {
@@ -73,13 +73,13 @@ pub(super) fn chains(
                     Ok((next, of_next)) => {
                         let producer = flow.op(*chain.calls.last().unwrap_or(&at));
                         let follows = Because::Follows { producer };
-                        missed.extend(weight(flow, next).map(|_| flow.missed(next, Lacks::Stream, follows)));
+                        missed.extend(weight(flow, next).map(|_| Missed::of(flow, next, Lacks::Stream, follows)));
                         chain.calls.push(next);
                         tiles = Some(of_next);
                     }
                     Err(because) => {
                         let readers = apart(flow, &chain, &generic);
-                        missed.extend(readers.map(|next| flow.missed(next, Lacks::Producer, because.clone())));
+                        missed.extend(readers.map(|next| Missed::of(flow, next, Lacks::Producer, because.clone())));
                         break;
                     }
                 }
@@ -96,7 +96,7 @@ fn fused_producers(flow: &Flow<'_>, at: usize, generic: &HashSet<usize>, missed:
     let mut writers = read.filter_map(|operand| flow.writer(operand.tensor));
     if let Some(producer) = writers.find(|writer| !generic.contains(writer)) {
         let producer = flow.op(producer);
-        missed.push(flow.missed(at, Lacks::Producer, Because::FusedProducer { producer }));
+        missed.push(Missed::of(flow, at, Lacks::Producer, Because::FusedProducer { producer }));
     }
 }
 

@@ -6,11 +6,11 @@
 //! get what it reads is given up, and the rest is grouped again without it.
 
 use super::chain::{Chain, chains};
-use super::flow::Flow;
 use super::missed::{Because, Lacks, Missed};
 use super::{Planner, Precision, UNIT, Unsupported};
 use crate::extensions::Extensions;
 use crate::set::body_sets;
+use amk_ir::lower::flow::Flow;
 use amk_ir::lower::parts::{Cut, parts};
 use amk_ir::program::BufferKind;
 use amk_ir::schedule::Schedule;
@@ -187,7 +187,7 @@ pub(super) fn group(flow: &Flow<'_>, schedule: &Schedule, precision: Precision, 
         Precision::BF16 => (!schedule.fusion).then_some(Because::NotAsked),
     };
     if let Some(because) = alone {
-        let missed = all.clone().map(|at| flow.missed(at, Lacks::FusedBody, because.clone())).collect();
+        let missed = all.clone().map(|at| Missed::of(flow, at, Lacks::FusedBody, because.clone())).collect();
         return Groups { list: all.map(|at| Group::Chain(Chain::of(at))).collect(), missed, ..Groups::default() };
     }
     let mut given_up = given_up.clone();
@@ -217,7 +217,8 @@ fn form(flow: &Flow<'_>, schedule: &Schedule, given_up: &GivenUp) -> Groups {
         (None, Some(why)) => Because::Refused(why.clone()),
         (None, None) => Because::NoRule,
     };
-    let mut missed: Vec<Missed> = others.iter().map(|&at| flow.missed(at, Lacks::FusedBody, because(at))).collect();
+    let mut missed: Vec<Missed> =
+        others.iter().map(|&at| Missed::of(flow, at, Lacks::FusedBody, because(at))).collect();
     list.extend(chains(flow, schedule, &others, excluded, &mut missed).into_iter().map(Group::Chain));
     missed.sort_by_key(|missed| missed.call);
     let packed = list.iter().flat_map(Group::packed).collect();

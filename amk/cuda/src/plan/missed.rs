@@ -1,6 +1,7 @@
 //! Why calls run by generic bodies, in tasks of their own, or without a stream.
 
 use amk_ir::DType;
+use amk_ir::lower::flow::Flow;
 use amk_ir::lower::{Unfused, counted};
 use core::fmt::{self, Display, Formatter};
 
@@ -98,6 +99,13 @@ pub enum Because {
         /// The weight.
         weight: String,
     },
+}
+
+impl Missed {
+    /// Something that a call lacks, and why.
+    pub(super) fn of(flow: &Flow<'_>, call: usize, lacks: Lacks, because: Because) -> Self {
+        Self { call, op: flow.op(call), lacks, because }
+    }
 }
 
 /// Reasons in words. Calls that lack the same for one reason are one line.

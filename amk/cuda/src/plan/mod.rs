@@ -14,7 +14,6 @@
 mod calls;
 mod chain;
 mod exchange;
-mod flow;
 mod generic;
 mod group;
 mod missed;
@@ -23,8 +22,8 @@ mod phase;
 mod planner;
 mod spread;
 
+pub use amk_ir::lower::flow::Flow;
 pub use calls::TaskCalls;
-pub use flow::Flow;
 pub use generic::{Body, Generic, Sequence, Step, View};
 pub use group::{FusedGroup, Grouping};
 pub use missed::{Because, Lacks, Missed, lines};
@@ -173,11 +172,18 @@ fn logits(flow: &Flow<'_>) -> Result<TensorId, Unsupported> {
     };
     let tensor = flow.tensor(logits);
     if let Some(&user) = flow.users(logits).first() {
-        return Err(flow.refuse(user, "what the function gives is read again"));
+        return Err(Unsupported::at(flow, user, "what the function gives is read again"));
     }
     match (tensor.dtype, &tensor.shape[..]) {
         (DType::F32, &[vocab]) if vocab >= UNIT && vocab.is_multiple_of(UNIT) => Ok(logits),
         _ => refuse("logits must be a vector of a multiple of 8 elements", &tensor.name),
+    }
+}
+
+impl Unsupported {
+    /// An error about a call.
+    pub fn at(flow: &Flow<'_>, call: usize, what: impl Into<String>) -> Self {
+        Self { what: what.into(), at: flow.call(call).label.clone() }
     }
 }
 
