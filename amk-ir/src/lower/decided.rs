@@ -1,8 +1,9 @@
 //! Decisions of the lowering: the calls fused into one task, how they are tiled, and why others are
 //! not fused.
 
-use super::fuse::{Group, Member};
-use super::tile::{TiledOp, signature};
+use super::group::{Group, Member};
+use super::task::TiledOp;
+use super::tile::signature;
 use super::unfused::Refused;
 use super::unroll::Unrolled;
 use crate::OpId;

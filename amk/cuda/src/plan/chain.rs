@@ -5,7 +5,7 @@ use super::missed::{Because, Lacks, Missed};
 use crate::stream::Stream;
 use amk_ir::lower::Unfused;
 use amk_ir::lower::flow::Flow;
-use amk_ir::lower::parts::{Cut, Part, cuts, parts, parts_at};
+use amk_ir::lower::tile::{Cut, Part, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
 use amk_ir::schedule::Schedule;
 use amk_ir::signature::ParamKind;
@@ -165,7 +165,7 @@ fn by_rows(flow: &Flow<'_>, at: usize, weight: TensorId) -> bool {
 }
 
 fn cut(schedule: &Schedule) -> Cut {
-    Cut { workers: schedule.workers, unit: UNIT }
+    Cut::per_worker(schedule.workers, UNIT)
 }
 
 fn tiles(flow: &Flow<'_>, schedule: &Schedule, at: usize) -> Option<Tiles> {

@@ -6,7 +6,6 @@ use super::group::Groups;
 use super::operand::read;
 use super::phase::same;
 use super::planner::Planner;
-use super::spread::level;
 use super::{Phase, PhaseKind, Plan, TaskCalls, UNIT, Unsupported, Work};
 use crate::image::{Encoder, GenericTask, Record};
 use crate::stream::{Stream, bytes};
@@ -14,7 +13,8 @@ use crate::tape::Piece;
 use amk::registry::Registry;
 use amk_ir::graph_error::GraphError;
 use amk_ir::lower::flow::Flow;
-use amk_ir::lower::parts::{Cut, Part, PartOperand, cuts, parts, parts_at};
+use amk_ir::lower::place::level;
+use amk_ir::lower::tile::{Cut, Part, PartOperand, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
 use amk_ir::signature::{ParamKind, Signature};
 use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region, TensorId};
@@ -158,7 +158,7 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
 
 /// The tiles of a chain that does not stream.
 fn tiles(flow: &Flow<'_>, chain: &Chain, workers: u32) -> Result<Vec<Vec<Part>>, Unsupported> {
-    let cut = Cut { workers, unit: UNIT };
+    let cut = Cut::per_worker(workers, UNIT);
     let lead = chain.calls[0];
     let refuse = |at: usize| move |error: GraphError| Unsupported::at(flow, at, error.to_string());
     let cuts = cuts(flow.graph, flow.call(lead), cut).map_err(refuse(lead))?;

@@ -11,7 +11,7 @@ use super::{Planner, Precision, UNIT, Unsupported};
 use crate::extensions::Extensions;
 use crate::set::body_sets;
 use amk_ir::lower::flow::Flow;
-use amk_ir::lower::parts::{Cut, parts};
+use amk_ir::lower::tile::{Cut, parts};
 use amk_ir::program::BufferKind;
 use amk_ir::schedule::Schedule;
 use amk_ir::{Access, TensorId};
@@ -260,7 +260,7 @@ fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, Stuck> {
 /// Whether the tiles of a generic call's result are whole pairs.
 fn pairs(flow: &Flow<'_>, at: usize) -> bool {
     let Some(result) = flow.result(at) else { return false };
-    let cut = Cut { workers: 1 << 16, unit: UNIT };
+    let cut = Cut::per_worker(1 << 16, UNIT);
     let even = |region: &amk_ir::Region| {
         region.intervals().iter().all(|interval| interval.lo.base % 2 == 0 && interval.hi.base % 2 == 0)
     };

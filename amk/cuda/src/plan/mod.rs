@@ -20,9 +20,9 @@ mod missed;
 mod operand;
 mod phase;
 mod planner;
-mod spread;
 
 pub use amk_ir::lower::flow::Flow;
+pub use amk_ir::lower::place::{even, level, rotated};
 pub use calls::TaskCalls;
 pub use generic::{Body, Generic, Sequence, Step, View};
 pub use group::{FusedGroup, Grouping};
@@ -30,7 +30,6 @@ pub use missed::{Because, Lacks, Missed, lines};
 pub use operand::{early, operand, read, write};
 pub use phase::{Phase, PhaseKind, same};
 pub use planner::Planner;
-pub use spread::{even, level, rotated};
 
 use super::extensions::Extensions;
 use super::schedule::MOST_RING_SLOTS;
