@@ -1,5 +1,5 @@
-//! Placement: which worker runs which task, and how much of a phase each gets. Queues keep the eager
-//! order, so they never oppose a dependency.
+//! Placement: which worker runs which task, and how much of a phase each gets. Queues keep the
+//! eager order, so they never oppose a dependency.
 
 use super::task::TiledOp;
 use crate::TaskId;

@@ -38,8 +38,8 @@ struct Tiles {
     parts: Vec<Part>,
 }
 
-/// Forms chains of `calls`; those of `excluded` stay alone and do not stream. What a call misses goes
-/// to `missed`.
+/// Forms chains of `calls`; those of `excluded` stay alone and do not stream. What a call lacks
+/// goes to `missed`.
 ///
 /// A call joins the tasks of its producer where it is the only reader of the result and each of its
 /// tiles reads exactly the region that the same tile of the producer writes. A tile of free size is
