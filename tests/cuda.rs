@@ -32,7 +32,7 @@ fn target(name: &str) -> &'static GpuTarget {
 fn plan_of(family: &str, instance: &str, target: &GpuTarget) -> amk_cuda::plan::Plan {
     let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
     let instance = kernel.instance(instance).expect("the instance");
-    plan_for(kernel, instance, &target.schedule, Precision::default()).expect("it should be planned")
+    plan_for(kernel, instance, &target.schedule(), Precision::default()).expect("it should be planned")
 }
 
 #[test]

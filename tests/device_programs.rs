@@ -4,13 +4,14 @@
 //! its packets to bf16; and if any order that its waits and packets allow agrees bit for bit with
 //! its calls one after the other.
 
+use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::verify;
 use amk::ir::{Access, BufferKind, DType, Interval, Param, Program, Queues, TaskId};
 use amk::registry::Registry;
 use amk::vm::cpu::Mode;
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS, Oracle, on_cpu};
 use amk_cuda::plan::Plan;
-use amk_cuda::{DeviceExchange, DeviceSchedule, Image, Precision, TARGETS};
+use amk_cuda::{Image, Precision, TARGETS};
 use amk_kernels::fused::Decoder as Fused;
 use amk_models::model::{FAMILIES, Family};
 use proptest::prelude::*;
@@ -39,9 +40,9 @@ fn tiny() -> Dims {
 
 /// Six workers, three splits of a key head's cache, in runs of two blocks: the first split ends at
 /// position 128.
-fn schedule() -> DeviceSchedule {
+fn schedule() -> Schedule {
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
-    DeviceSchedule { workers: 6, run: 2, ..target.schedule }
+    Schedule { workers: 6, run: 2, ..target.schedule() }
 }
 
 /// The same calls by one worker, one after the other in eager order.
@@ -123,7 +124,7 @@ fn device_programs_call_linked_functions_as_they_are() {
     for family in FAMILIES {
         for instance in &family.kernel.graph().expect("a graph").instances {
             for precision in [Precision::BF16, Precision::F32] {
-                let plan = amk_cuda::plan_for(family.kernel, instance, &TARGETS[5].schedule, precision);
+                let plan = amk_cuda::plan_for(family.kernel, instance, &TARGETS[5].schedule(), precision);
                 let program = plan.expect("a plan").program;
                 let linked = registry.link(&program);
                 assert!(linked.missing.is_empty(), "{:?}", linked.missing);
@@ -270,7 +271,7 @@ proptest! {
         family in 0..3usize,
         (workers, run, splits) in (1..9u32, prop_oneof![Just(2u32), Just(4)], 1..6u32),
         (fusion, f32) in (prop::bool::weighted(0.8), prop::bool::weighted(0.2)),
-        exchange in prop_oneof![Just(DeviceExchange::Packets), Just(DeviceExchange::Counters), Just(DeviceExchange::Barrier)],
+        exchange in prop_oneof![Just(ExchangeBy::Packets), Just(ExchangeBy::Counters), Just(ExchangeBy::Barrier)],
         (kv_heads, group) in (1..3u32, 1..4u32),
         (head, partial) in (prop_oneof![4 => Just(64u32), 1 => Just(128), 1 => Just(48)], prop::bool::weighted(0.15)),
         (hidden, ffn, vocab, layers) in (4..8u32, 4..9u32, 12..20u32, prop_oneof![1 => Just(1u32), 4 => Just(2)]),
@@ -282,7 +283,7 @@ proptest! {
             ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
             ("HEAD_DIM", head), ("ROTARY", rotary), ("FFN", 32 * ffn + if odd { 8 } else { 0 }), ("CONTEXT", 400),
         ]);
-        let schedule = DeviceSchedule { workers, run, splits, fusion, exchange, ..schedule() };
+        let schedule = Schedule { workers, run, splits, fusion, exchange, ..schedule() };
         let precision = if f32 { Precision::F32 } else { Precision::BF16 };
         let mut decoder = Decoder::new(FAMILIES[family], dims, schedule, 140, seed).expect("a decoder");
         let plan = decoder.plan(precision).expect("a plan");

@@ -1,22 +1,20 @@
 //! How tasks wait for one another: the events of counters and barriers are part of the program, so
 //! the verifier decides that they are safe, and the device code has one way to wait for them.
 
+use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::verify;
 use amk::ir::{OpId, Program};
 use amk_cuda::plan::Plan;
-use amk_cuda::{
-    CudaError, DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for,
-    source,
-};
+use amk_cuda::{CudaError, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source};
 use amk_models::model::FAMILIES;
 use std::collections::BTreeSet;
 
-const EXCHANGES: [DeviceExchange; 2] = [DeviceExchange::Counters, DeviceExchange::Barrier];
+const EXCHANGES: [ExchangeBy; 2] = [ExchangeBy::Counters, ExchangeBy::Barrier];
 
-fn plan_of(target: &GpuTarget, exchange: DeviceExchange, fusion: bool) -> Plan {
+fn plan_of(target: &GpuTarget, exchange: ExchangeBy, fusion: bool) -> Plan {
     let kernel = FAMILIES[0].kernel;
     let instance = kernel.instance("smollm2_135m").expect("it is declared");
-    let schedule = DeviceSchedule { exchange, fusion, ..target.schedule };
+    let schedule = Schedule { exchange, fusion, ..target.schedule() };
     plan_for(kernel, instance, &schedule, Precision::BF16).expect("it should be planned")
 }
 
@@ -40,7 +38,7 @@ fn signallers(program: &Program) -> Vec<BTreeSet<OpId>> {
 
 #[test]
 fn packets_need_no_events() {
-    let plan = plan_of(h200(), DeviceExchange::Packets, true);
+    let plan = plan_of(h200(), ExchangeBy::Packets, true);
     assert!(plan.program.events.is_empty());
     assert!(plan.program.tasks.iter().all(|task| task.waits.is_empty() && task.signals.is_empty()));
 }
@@ -75,7 +73,7 @@ fn a_decoders_events_are_its_publishing_phases() {
             // No task waits before the first event, and no probe does. With counters neither does a
             // task that reads its own worker's data.
             let first = ops[0].iter().next().copied().expect("an op");
-            let own: &[&str] = if exchange == DeviceExchange::Counters { &["best"] } else { &[] };
+            let own: &[&str] = if exchange == ExchangeBy::Counters { &["best"] } else { &[] };
             for task in &program.tasks {
                 let op = task.op.expect("every task has an op");
                 let alone = op <= first || label(program, op) == "probe" || own.contains(&label(program, op));
@@ -110,7 +108,7 @@ fn an_image_keeps_the_waits_of_the_program() {
     for exchange in EXCHANGES {
         let plan = plan_of(h200(), exchange, true);
         let verified = verify(plan.program.clone()).expect("it should be safe");
-        let mut other = plan_of(h200(), DeviceExchange::Packets, true);
+        let mut other = plan_of(h200(), ExchangeBy::Packets, true);
         assert!(matches!(Image::build(&verified, &other), Err(CudaError::Image { .. })));
         other.program = plan.program.clone();
         // The schedule does not matter: the program has the events.
@@ -122,7 +120,7 @@ fn an_image_keeps_the_waits_of_the_program() {
 fn the_device_code_compiles_for_every_target_and_exchange() {
     let mut sizes = Vec::new();
     let fused = TARGETS.iter().flat_map(|target| EXCHANGES.map(|exchange| (target, exchange, true)));
-    for (target, exchange, fusion) in fused.chain([(h200(), DeviceExchange::Counters, false)]) {
+    for (target, exchange, fusion) in fused.chain([(h200(), ExchangeBy::Counters, false)]) {
         let code = source::generate(&plan_of(target, exchange, fusion), &VmOptions::default());
         match compile(&code, target.architecture) {
             Ok(cubin) => sizes.push((target.name, exchange, fusion, cubin.bytes.len())),

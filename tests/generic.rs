@@ -3,16 +3,14 @@
 
 use crate::gpu;
 use amk::ir::graph::Instance;
+use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::verify;
 use amk::layout::{Source, SourceError, WeightRequest, build};
 use amk::prelude::*;
 use amk::vm::Bindings;
 use amk::vm::cpu;
 use amk_cuda::plan::{Phase, Plan};
-use amk_cuda::{
-    CudaError, DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions,
-    compile, plan_for, source,
-};
+use amk_cuda::{CudaError, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source};
 use amk_kernels::fused::{Decoder, Gemv};
 use amk_kernels::{argmax, embed, gelu_mul, linear};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
@@ -29,7 +27,7 @@ fn plans(precision: Precision) -> impl Iterator<Item = (String, Plan)> {
     FAMILIES.iter().flat_map(move |family| {
         let graph = family.kernel.graph().expect("a graph");
         graph.instances.iter().map(move |instance| {
-            let plan = plan_for(family.kernel, instance, &target("h200").schedule, precision);
+            let plan = plan_for(family.kernel, instance, &target("h200").schedule(), precision);
             let name = format!("{}.{}", family.name, instance.name);
             let plan = plan.unwrap_or_else(|error| panic!("{name} should be planned: {error}"));
             (name, plan)
@@ -109,7 +107,7 @@ fn changed(family: &str, instance: &str, dims: &[(&str, u32)]) -> (&'static Mega
 fn what_the_fast_code_does_not_compute_becomes_generic_tasks_and_the_rest_stays_fast() {
     let plan = |family, instance, dims: &[(&str, u32)]| {
         let (kernel, instance) = changed(family, instance, dims);
-        plan_for(kernel, &instance, &target("h200").schedule, Precision::BF16).expect("it should be planned")
+        plan_for(kernel, &instance, &target("h200").schedule(), Precision::BF16).expect("it should be planned")
     };
     let fast = |plan: &Plan| plan.phases.iter().filter(|phase| phase.as_kind::<Gemv>().is_some()).count();
     // Heads of 96 elements: the projections do not know of heads.
@@ -139,7 +137,7 @@ proptest! {
         ffn in 1..90u32,
         vocab in 1..40u32,
         f32 in any::<bool>(),
-        exchange in prop_oneof![Just(DeviceExchange::Packets), Just(DeviceExchange::Counters), Just(DeviceExchange::Barrier)],
+        exchange in prop_oneof![Just(ExchangeBy::Packets), Just(ExchangeBy::Counters), Just(ExchangeBy::Barrier)],
     ) {
         let family = &FAMILIES[family];
         let dims = [
@@ -149,7 +147,7 @@ proptest! {
         ];
         let mut instance = family.kernel.graph().expect("a graph").instances[0].clone();
         instance.dims.extend(dims.map(|(dim, value)| (dim.to_owned(), value)));
-        let schedule = DeviceSchedule { workers, exchange, ..target("h200").schedule };
+        let schedule = Schedule { workers, exchange, ..target("h200").schedule() };
         let precision = if f32 { Precision::F32 } else { Precision::BF16 };
         let plan = plan_for(family.kernel, &instance, &schedule, precision).expect("it should be planned");
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
@@ -227,7 +225,7 @@ impl Source for Rows {
 #[test]
 fn a_token_chosen_within_the_function_is_a_packet_like_any_other() {
     let instance = TWICE.instance("small").expect("the instance");
-    let plan = plan_for(&TWICE, instance, &target("h200").schedule, Precision::F32).expect("it should be planned");
+    let plan = plan_for(&TWICE, instance, &target("h200").schedule(), Precision::F32).expect("it should be planned");
     assert_eq!(generic(&plan), ["embed", "linear", "argmax", "gelu_mul"]);
     let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
     Image::build(&verified, &plan).expect("the image should be the program");
@@ -258,7 +256,7 @@ fn a_token_chosen_within_the_function_is_a_packet_like_any_other() {
 fn what_cannot_run_is_named_with_the_call() {
     let refused = |kernel: &Megakernel| {
         let instance = &kernel.graph().expect("a graph").instances[0];
-        let plan = plan_for(kernel, instance, &target("h200").schedule, Precision::BF16);
+        let plan = plan_for(kernel, instance, &target("h200").schedule(), Precision::BF16);
         plan.expect_err("it should be refused").to_string()
     };
     let error = refused(&NEGATED);

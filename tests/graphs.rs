@@ -5,7 +5,7 @@ use amk::ir::graph::{
     Arg, CallNode, EventDecl, Graph, Instance, KernelParam, KernelParamKind, Node, SignalMap, Value, WaitMap,
 };
 use amk::ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
-use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule, Tile};
+use amk::ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialRing, PartialSchedule, QueuePolicy, Tile};
 use amk::ir::shapes;
 use amk::ir::signature::{GridSig, ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass, TileSig};
 use amk::ir::text::{is_graph, parse, parse_graph, parse_graph_with_lines};
@@ -233,23 +233,38 @@ fn layout(draw: &mut Draw, depth: usize) -> Layout {
     Layout { name: name(draw), declared_at, fields: draw.list(3, field) }
 }
 
-fn schedule(draw: &mut Draw) -> Schedule {
+/// One of them, or none.
+fn maybe<T: Copy>(draw: &mut Draw, choices: &[T]) -> Option<T> {
+    draw.chance(2).then(|| draw.one_of(choices))
+}
+
+fn schedule(draw: &mut Draw) -> PartialSchedule {
     let tile = |draw: &mut Draw| match draw.below(3) {
         0 => Tile::Size(draw.number()),
         1 => Tile::PerWorker,
         _ => Tile::Whole,
     };
     let some = |draw: &mut Draw| if draw.chance(2) { u64::MAX } else { u64::from(draw.number()) };
-    Schedule {
-        workers: draw.number(),
+    let number = |draw: &mut Draw| draw.chance(2).then(|| draw.number());
+    PartialSchedule {
+        workers: number(draw),
         tiles: draw.list(3, |draw| (name(draw), tile(draw))).into_iter().collect(),
-        queue: draw.one_of(&[QueuePolicy::Static, QueuePolicy::Ticket]),
-        assign: draw.one_of(&[Assign::RoundRobin, Assign::Balanced]),
-        steps: draw.one_of(&[Steps::Barrier, Steps::Pipelined]),
-        weights: draw.one_of(&DType::ALL),
+        queue: maybe(draw, &[QueuePolicy::Static, QueuePolicy::Ticket]),
+        assign: maybe(draw, &[Assign::RoundRobin, Assign::Balanced]),
+        steps: maybe(draw, &[Steps::Barrier, Steps::Pipelined]),
+        weights: maybe(draw, &DType::ALL),
+        fusion: maybe(draw, &[true, false]),
         fuse: draw
             .list(2, |draw| Fusion { op: name(draw), into: draw.one_of(&[FuseInto::Producer, FuseInto::Consumers]) }),
-        limits: Limits { workers: draw.number(), local_bytes: some(draw), memory_bytes: some(draw) },
+        splits: number(draw),
+        run: number(draw),
+        ring: PartialRing { slots: number(draw), in_flight: number(draw), pace: number(draw), lookahead: number(draw) },
+        exchange: maybe(draw, &[ExchangeBy::Packets, ExchangeBy::Counters, ExchangeBy::Barrier]),
+        limits: draw.chance(2).then(|| Limits {
+            workers: draw.number(),
+            local_bytes: some(draw),
+            memory_bytes: some(draw),
+        }),
     }
 }
 
@@ -259,7 +274,7 @@ fn instance(draw: &mut Draw) -> Instance {
         dims: draw.list(3, |draw| (name(draw), draw.number())).into_iter().collect(),
         flags: draw.list(2, |draw| (name(draw), draw.chance(2))).into_iter().collect(),
         floats: draw.list(2, |draw| (name(draw), float(draw))).into_iter().collect(),
-        schedule: draw.chance(2).then(|| if draw.chance(2) { Schedule::default() } else { schedule(draw) }),
+        schedule: draw.chance(2).then(|| if draw.chance(2) { PartialSchedule::default() } else { schedule(draw) }),
     }
 }
 
@@ -350,7 +365,7 @@ fn graph(draw: &mut Draw) -> Graph {
         body: nodes(draw, count, 2, &mut 0),
         results: draw.list(2, |draw| value(draw, count)),
         instances: draw.list(2, instance),
-        schedule: if draw.chance(3) { schedule(draw) } else { Schedule::default() },
+        schedule: if draw.chance(3) { schedule(draw) } else { PartialSchedule::default() },
         values,
     }
 }

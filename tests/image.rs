@@ -5,11 +5,12 @@
 use amk::Megakernel;
 use amk::ir::BufferId;
 use amk::ir::graph::Instance;
+use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::{Verified, verify};
 use amk_cuda::image::{Record, abi};
 use amk_cuda::plan::Plan;
 use amk_cuda::set::kind_number;
-use amk_cuda::{DeviceExchange, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, plan_for, source};
+use amk_cuda::{GpuTarget, Image, Precision, TARGETS, plan_for, source};
 use amk_fast_instruction::DECODE;
 use amk_kernels::fused::{AttentionForm, GEMV_OUTPUT_BIT, Shared};
 use amk_models::model::FAMILIES;
@@ -55,12 +56,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(
-        (family, instance): (&str, &str),
-        dims: &[(&str, u32)],
-        exchange: DeviceExchange,
-        precision: Precision,
-    ) -> Self {
+    fn new((family, instance): (&str, &str), dims: &[(&str, u32)], exchange: ExchangeBy, precision: Precision) -> Self {
         let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
         Self::of(kernel, instance, dims, exchange, precision)
     }
@@ -69,13 +65,13 @@ impl Case {
         kernel: &Megakernel,
         instance: &str,
         dims: &[(&str, u32)],
-        exchange: DeviceExchange,
+        exchange: ExchangeBy,
         precision: Precision,
     ) -> Self {
         let mut sized: Instance = kernel.instance(instance).expect("the instance").clone();
         let dims = [("LAYERS", 2)].iter().chain(dims).map(|&(dim, value)| (dim.to_owned(), value));
         sized.dims.extend(dims);
-        let schedule = DeviceSchedule { exchange, workers: 40, ..h200().schedule };
+        let schedule = Schedule { exchange, workers: 40, ..h200().schedule() };
         let plan = plan_for(kernel, &sized, &schedule, precision).expect("it should be planned");
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{instance}: {rejected}"));
         let image = Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{instance}: {error}"));
@@ -116,7 +112,7 @@ const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 96), ("ROTARY", 96)];
 
 /// Fused and generic tasks, with each exchange.
 fn cases() -> Vec<Case> {
-    use DeviceExchange::{Barrier, Counters, Packets};
+    use ExchangeBy::{Barrier, Counters, Packets};
     let (bf16, f32) = (Precision::BF16, Precision::F32);
     let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
@@ -415,7 +411,7 @@ fn every_changed_entry_of_every_table_is_refused() {
 
 #[test]
 fn a_refusal_says_what_the_record_has_and_what_the_program_has() {
-    let case = Case::new(FUSED[0], &[], DeviceExchange::Packets, Precision::BF16);
+    let case = Case::new(FUSED[0], &[], ExchangeBy::Packets, Precision::BF16);
     let find = |op: u32| {
         let first = |record: &Record| u32::from(record.op) == op && record.layer == 0;
         case.image.records.iter().position(first).expect("a record")

@@ -115,11 +115,12 @@ fn every_object_of_a_schedule_knows_its_fields() {
     let schedule = Schedule {
         tiles: [("linear".to_owned(), Tile::Size(16))].into(),
         fuse: vec![Fusion { op: "add".to_owned(), into: FuseInto::Producer }],
+        limits: Limits { workers: 132, ..Limits::default() },
         ..Schedule::default()
     };
     let read = |text: &str| read_json::<Schedule>(text).map(drop).map_err(|error| error.to_string());
-    assert_eq!(each_object_refuses(&serde_json::to_value(schedule).unwrap(), read), 5);
-    let saved = json!({ "schedule": TARGETS[0].schedule, "model": "m", "gain": 0.1, "positions": [0] });
+    assert_eq!(each_object_refuses(&serde_json::to_value(schedule).unwrap(), read), 6);
+    let saved = json!({ "schedule": TARGETS[0].schedule(), "model": "m", "gain": 0.1, "positions": [0] });
     let read = |text: &str| read_json::<Saved>(text).map(drop).map_err(|error| error.to_string());
-    assert_eq!(each_object_refuses(&saved, read), 2);
+    assert_eq!(each_object_refuses(&saved, read), 3);
 }

@@ -2,8 +2,9 @@
 //! one.
 
 use crate::gpu;
+use amk::ir::schedule::{ExchangeBy, Ring, Schedule};
 use amk_bench::relative_error;
-use amk_cuda::{Ceiling, CudaError, DeviceExchange, DeviceSchedule, RunOptions, Vm, VmOptions, probe};
+use amk_cuda::{Ceiling, CudaError, RunOptions, Vm, VmOptions, probe};
 use amk_kernels::fused::Decoder;
 use amk_models::model::{FAMILIES, Model};
 use std::path::PathBuf;
@@ -70,7 +71,7 @@ fn another_schedule_gives_the_same_logits() {
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
     };
-    let (kernel, instance, own) = (model.family.kernel, &model.instance, vm.schedule());
+    let (kernel, instance, own) = (model.family.kernel, &model.instance, vm.schedule().clone());
     let tokens: Vec<u32> = (0..600).map(|n| 17 + 91 * n % 40_000).collect();
     let logits = |vm: &mut Vm| {
         vm.run(&tokens[..596], 0, 596, &RunOptions::default(), &mut |_| {}).expect("the launch should end");
@@ -79,15 +80,15 @@ fn another_schedule_gives_the_same_logits() {
     };
     let expected = logits(&mut vm);
     for schedule in [
-        DeviceSchedule { pace: 0, in_flight: 1, ..own },
-        DeviceSchedule { ring_slots: 3, pace: 230, ..own },
-        DeviceSchedule { lookahead: 64, ..own },
-        DeviceSchedule { exchange: DeviceExchange::Counters, ..own },
-        DeviceSchedule { exchange: DeviceExchange::Barrier, ..own },
+        Schedule { ring: Ring { pace: 0, in_flight: 1, ..own.ring }, ..own.clone() },
+        Schedule { ring: Ring { slots: 3, pace: 230, ..own.ring }, ..own.clone() },
+        Schedule { ring: Ring { lookahead: 64, ..own.ring }, ..own.clone() },
+        Schedule { exchange: ExchangeBy::Counters, ..own.clone() },
+        Schedule { exchange: ExchangeBy::Barrier, ..own.clone() },
     ] {
-        let shared = vm.beside(kernel, instance, &cubins(), schedule).expect("it should compile");
+        let shared = vm.beside(kernel, instance, &cubins(), &schedule).expect("it should compile");
         let mut shared = shared.expect("the weights stay where they are");
-        assert_eq!(shared.schedule(), schedule);
+        assert_eq!(shared.schedule(), &schedule);
         // Again with counters that have counted, after a launch that ended early.
         for _ in 0..2 {
             assert!(logits(&mut shared) == expected, "{schedule:?} changes no bit");
@@ -99,11 +100,11 @@ fn another_schedule_gives_the_same_logits() {
         let draw = |vm: &mut Vm| vm.run(&[1], 0, 50, &draws, &mut |_| {}).expect("the launch should end").tokens;
         assert_eq!(draw(&mut shared), draw(&mut vm), "{schedule:?}: filtered draws");
     }
-    let split = DeviceSchedule { splits: 2, ..own };
-    let other = vm.beside(kernel, instance, &cubins(), split).expect("it should compile");
+    let split = Schedule { splits: 2, ..own.clone() };
+    let other = vm.beside(kernel, instance, &cubins(), &split).expect("it should compile");
     let mut other = other.expect("splits move no weights");
-    let plain = DeviceSchedule { fusion: false, ..own };
-    assert!(vm.beside(kernel, instance, &cubins(), plain).expect("it should compile").is_none());
+    let plain = Schedule { fusion: false, ..own.clone() };
+    assert!(vm.beside(kernel, instance, &cubins(), &plain).expect("it should compile").is_none());
     let error = relative_error(&logits(&mut other), &expected);
     println!(
         "two splits instead of {}: logits {error:.2e} away",

@@ -3,6 +3,7 @@
 
 use super::generic::Rows;
 use amk::ir::graph::Instance;
+use amk::ir::schedule::Schedule;
 use amk::ir::verify::{verify, verify_with};
 use amk::layout::build;
 use amk::prelude::*;
@@ -11,7 +12,7 @@ use amk::vm::Bindings;
 use amk::vm::cpu::{Mode, Options, Vm};
 use amk_cuda::plan::Plan;
 use amk_cuda::set::Pointwise;
-use amk_cuda::{CudaError, DeviceSchedule, Image, Precision, TARGETS, VmOptions, compile, plan_for, source};
+use amk_cuda::{CudaError, Image, Precision, TARGETS, VmOptions, compile, plan_for, source};
 use amk_kernels::fused::{Gemv, Output, Shared};
 use amk_kernels::{add_bias, embed, gelu_mul, linear};
 
@@ -64,9 +65,9 @@ fn capped(token: Token, w: &Layers) -> Tensor {
     linear(&y, &w.table)
 }
 
-fn schedule() -> DeviceSchedule {
+fn schedule() -> Schedule {
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
-    DeviceSchedule { workers: 4, ..target.schedule }
+    Schedule { workers: 4, ..target.schedule() }
 }
 
 /// The caps are constants of the code, so they belong to the instance.

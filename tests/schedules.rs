@@ -1,12 +1,11 @@
 //! Device schedules: every legal one yields a safe program, and the cost model obeys its
 //! invariants.
 
+use amk::ir::schedule::{Ring, Schedule};
 use amk::ir::verify::verify;
 use amk_bench::tune::neighbours;
 use amk_cuda::plan::{Plan, Work};
-use amk_cuda::{
-    CostModel, CudaError, DeviceSchedule, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source,
-};
+use amk_cuda::{CostModel, CudaError, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, plan_for, source};
 use amk_kernels::fused::{Attend, Combine, Decoder, SLICE};
 use amk_models::model::FAMILIES;
 
@@ -18,7 +17,7 @@ fn decoder(plan: &Plan) -> Decoder {
     Decoder::of(plan).cloned().unwrap_or_default()
 }
 
-fn plan_of(family: &str, instance: &str, schedule: &DeviceSchedule) -> Plan {
+fn plan_of(family: &str, instance: &str, schedule: &Schedule) -> Plan {
     let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
     let mut instance = kernel.instance(instance).expect("the instance").clone();
     instance.dims.insert("CONTEXT".into(), 33_000);
@@ -26,20 +25,20 @@ fn plan_of(family: &str, instance: &str, schedule: &DeviceSchedule) -> Plan {
 }
 
 /// The step at a position by a schedule, microseconds, and its floor.
-fn predict(plan: &mut Plan, schedule: DeviceSchedule, position: u32) -> (f64, f64) {
-    plan.schedule = schedule;
+fn predict(plan: &mut Plan, schedule: &Schedule, position: u32) -> (f64, f64) {
+    plan.schedule = schedule.clone();
     let found = h200().cost.predict(plan, position);
     (found.step / 1e3, found.floor / 1e3)
 }
 
 #[test]
 fn schedules_that_make_another_program_are_safe_too() {
-    let own = h200().schedule;
+    let own = h200().schedule();
     let plans = [
-        DeviceSchedule { run: 2, ..own },
-        DeviceSchedule { run: 8, splits: 5, ..own },
-        DeviceSchedule { workers: 100, splits: 1, ..own },
-        DeviceSchedule { fusion: false, ..own },
+        Schedule { run: 2, ..own.clone() },
+        Schedule { run: 8, splits: 5, ..own.clone() },
+        Schedule { workers: 100, splits: 1, ..own.clone() },
+        Schedule { fusion: false, ..own.clone() },
     ];
     for schedule in plans {
         let plan = plan_of("llama", "smollm2_135m", &schedule);
@@ -53,14 +52,14 @@ fn schedules_that_make_another_program_are_safe_too() {
 
 #[test]
 fn a_plan_has_the_constants_that_it_was_made_with() {
-    let plan = plan_of("llama", "smollm2_135m", &h200().schedule);
+    let plan = plan_of("llama", "smollm2_135m", &h200().schedule());
     assert!(plan.constants.floats.contains_key("w.eps"), "{:?}", plan.constants.floats);
 }
 
 #[test]
 fn tokens_are_below_the_rows_of_the_table() {
-    let own = h200().schedule;
-    for schedule in [own, DeviceSchedule { fusion: false, ..own }] {
+    let own = h200().schedule();
+    for schedule in [own.clone(), Schedule { fusion: false, ..own.clone() }] {
         assert_eq!(plan_of("llama", "smollm2_135m", &schedule).sizes.tokens, 49_152);
     }
 }
@@ -68,7 +67,7 @@ fn tokens_are_below_the_rows_of_the_table() {
 #[test]
 fn the_first_splits_go_to_workers_that_have_least_to_do_before() {
     for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b")] {
-        let plan = plan_of(family, instance, &h200().schedule);
+        let plan = plan_of(family, instance, &h200().schedule());
         for attend in (0..plan.phases.len()).filter(|&at| plan.phases[at].as_kind::<Attend>().is_some()) {
             let mut rows = vec![0; plan.schedule.workers as usize];
             let mut attending = vec![false; rows.len()];
@@ -90,7 +89,7 @@ fn the_first_splits_go_to_workers_that_have_least_to_do_before() {
 
 #[test]
 fn a_worker_with_a_first_split_has_no_rows_of_the_residual_where_others_can_have_them() {
-    let plan = plan_of("llama", "smollm2_135m", &h200().schedule); // 72 units of 8 rows, 132 workers
+    let plan = plan_of("llama", "smollm2_135m", &h200().schedule()); // 72 units of 8 rows, 132 workers
     for attend in (0..plan.phases.len()).filter(|&at| plan.phases[at].as_kind::<Attend>().is_some()) {
         let residual = attend + 2; // behind the merge
         let has = |at: usize, of: u32| plan.tasks.iter().any(|(phase, worker, _)| *phase == at && *worker == of);
@@ -103,7 +102,7 @@ fn a_worker_with_a_first_split_has_no_rows_of_the_residual_where_others_can_have
 
 #[test]
 fn who_merges_does_not_attend_while_others_can_merge() {
-    let plan = plan_of("llama", "smollm2_135m", &h200().schedule);
+    let plan = plan_of("llama", "smollm2_135m", &h200().schedule());
     let active = 8192 / (64 * plan.schedule.run) + 1; // of 44 splits
     for combine in (0..plan.phases.len()).filter(|&at| plan.phases[at].as_kind::<Combine>().is_some()) {
         let of = |at: usize| plan.tasks.iter().filter(move |(phase, ..)| *phase == at);
@@ -118,7 +117,7 @@ fn who_merges_does_not_attend_while_others_can_merge() {
 #[test]
 fn workers_with_the_first_splits_merge_nothing() {
     for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b")] {
-        let plan = plan_of(family, instance, &h200().schedule);
+        let plan = plan_of(family, instance, &h200().schedule());
         for combine in (0..plan.phases.len()).filter(|&at| plan.phases[at].as_kind::<Combine>().is_some()) {
             let mut slices = 0;
             for (_, worker, work) in plan.tasks.iter().filter(|(phase, ..)| *phase == combine) {
@@ -137,10 +136,10 @@ fn workers_with_the_first_splits_merge_nothing() {
 
 #[test]
 fn the_device_code_compiles_by_other_schedules() {
-    let own = h200().schedule;
+    let own = h200().schedule();
     for schedule in [
-        DeviceSchedule { run: 8, splits: 5, ring_slots: 4, in_flight: 1, pace: 0, lookahead: 128, ..own },
-        DeviceSchedule { fusion: false, ..own },
+        Schedule { run: 8, splits: 5, ring: Ring { slots: 4, in_flight: 1, pace: 0, lookahead: 128 }, ..own.clone() },
+        Schedule { fusion: false, ..own.clone() },
     ] {
         let code = source::generate(&plan_of("llama", "smollm2_135m", &schedule), &VmOptions::default());
         match compile(&code, h200().architecture) {
@@ -153,13 +152,13 @@ fn the_device_code_compiles_by_other_schedules() {
 
 #[test]
 fn no_step_is_predicted_below_its_floor() {
-    let own = h200().schedule;
+    let own = h200().schedule();
     for (family, instance) in [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("llama", "llama_3_2_1b")] {
         let mut plan = plan_of(family, instance, &own);
-        let planned = |of: &DeviceSchedule| (of.workers, of.run, of.splits);
+        let planned = |of: &Schedule| (of.workers, of.run, of.splits);
         for next in neighbours(&own, h200()).into_iter().filter(|next| planned(next) == planned(&own)) {
             for position in [0, 4096, 32_000] {
-                let (step, floor) = predict(&mut plan, next, position);
+                let (step, floor) = predict(&mut plan, &next, position);
                 assert!(floor > 0.0 && step >= floor, "{instance} at {position}: {step} is below {floor}, {next:?}");
             }
         }
@@ -177,24 +176,25 @@ fn falling(us: &[f64]) -> bool {
 
 #[test]
 fn more_work_takes_longer_and_more_room_does_not() {
-    let own = h200().schedule;
+    let own = h200().schedule();
+    let ringed = |ring| Schedule { ring, ..own.clone() };
     let mut small = plan_of("llama", "smollm2_135m", &own);
     let mut large = plan_of("llama", "llama_3_2_1b", &own);
-    assert!(predict(&mut small, own, 0).0 < predict(&mut large, own, 0).0);
+    assert!(predict(&mut small, &own, 0).0 < predict(&mut large, &own, 0).0);
     for plan in [&mut small, &mut large] {
-        let at: Vec<f64> = [0, 256, 4096, 16_384, 32_000].map(|position| predict(plan, own, position).0).to_vec();
+        let at: Vec<f64> = [0, 256, 4096, 16_384, 32_000].map(|position| predict(plan, &own, position).0).to_vec();
         assert!(rising(&at) && at[0] < at[4], "a longer cache takes longer: {at:?}");
-        let deep: Vec<f64> =
-            [2, 3, 4, 6].map(|ring_slots| predict(plan, DeviceSchedule { ring_slots, ..own }, 0).0).to_vec();
+        let deep: Vec<f64> = [2, 3, 4, 6].map(|slots| predict(plan, &ringed(Ring { slots, ..own.ring }), 0).0).to_vec();
         assert!(falling(&deep), "a deeper ring is no slower: {deep:?}");
         let ahead: Vec<f64> =
-            [0, 64, 256].map(|lookahead| predict(plan, DeviceSchedule { lookahead, ..own }, 0).0).to_vec();
+            [0, 64, 256].map(|lookahead| predict(plan, &ringed(Ring { lookahead, ..own.ring }), 0).0).to_vec();
         assert!(falling(&ahead), "more lookahead is no slower: {ahead:?}");
-        let slow: Vec<f64> = [230, 460, 920].map(|pace| predict(plan, DeviceSchedule { pace, ..own }, 0).0).to_vec();
+        let slow: Vec<f64> =
+            [230, 460, 920].map(|pace| predict(plan, &ringed(Ring { pace, ..own.ring }), 0).0).to_vec();
         assert!(rising(&slow), "a pace below the memory's rate holds the streams back: {slow:?}");
     }
-    let paced = predict(&mut large, DeviceSchedule { pace: 920, ..own }, 0).0;
-    assert!(paced > 3.0 * predict(&mut large, own, 0).0, "at a quarter of the rate");
+    let paced = predict(&mut large, &ringed(Ring { pace: 920, ..own.ring }), 0).0;
+    assert!(paced > 3.0 * predict(&mut large, &own, 0).0, "at a quarter of the rate");
 }
 
 /// GB/s of an H200's bare ring, and microseconds a token in launches of 64 steps from positions 0,
@@ -210,7 +210,7 @@ const MEASURED: [(&str, &str, f64, &[f64]); 4] = [
 fn predictions_are_near_what_was_measured() {
     for (family, instance, read, measured) in MEASURED {
         let cost = CostModel { read, ..h200().cost };
-        let plan = plan_of(family, instance, &h200().schedule);
+        let plan = plan_of(family, instance, &h200().schedule());
         for (position, measured) in [0, 128, 8192, 32_768].into_iter().zip(measured) {
             let predicted = cost.predict(&plan, position + 32).step / 1e3;
             let error = 100.0 * (predicted / measured - 1.0);
@@ -236,7 +236,7 @@ const HELD_OUT: [(&str, &str, &str, Times); 5] = [
 fn predictions_hold_where_nothing_was_fitted() {
     for (gpu, family, instance, measured) in HELD_OUT {
         let target = GpuTarget::named(gpu).expect("the target should have a record");
-        let plan = plan_of(family, instance, &target.schedule);
+        let plan = plan_of(family, instance, &target.schedule());
         for &(position, measured) in measured {
             let predicted = target.cost.predict(&plan, position + 32).step / 1e3;
             let error = 100.0 * (predicted / measured - 1.0);

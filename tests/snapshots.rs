@@ -4,7 +4,7 @@
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
 use amk::ir::text;
-use amk_cuda::{DeviceSchedule, Precision, TARGETS, plan_for};
+use amk_cuda::{Precision, TARGETS, plan_for};
 use amk_kernels::fused::Decoder;
 use amk_models::model::FAMILIES;
 
@@ -69,7 +69,7 @@ fn device_programs_of_a_layer() {
         let floats = [("w.eps", 1e-5), ("w.score_scale", 0.125), ("w.rotary.scale", 1.0)];
         let floats = floats.map(|(path, value)| (path.to_owned(), value)).into();
         let instance = Instance { name: "two_layers".into(), dims, floats, ..graph.instances[0].clone() };
-        let schedule = DeviceSchedule { workers: 2, run: 2, ..TARGETS[5].schedule };
+        let schedule = Schedule { workers: 2, run: 2, ..TARGETS[5].schedule() };
         let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16).expect("a plan");
         assert_eq!(Decoder::layers(&plan).len(), 2, "attention in splits");
         insta::assert_snapshot!(format!("device_program_{}", family.name), one_layer(&text::print(&plan.program)));

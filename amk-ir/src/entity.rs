@@ -56,5 +56,7 @@ entity!(/// A table that data-dependent edges depend on.
     TableId, "r");
 entity!(/// An op of the graph, as unrolled for an instance.
     OpId, "o");
-entity!(/// A value of the graph.
+entity!(/// A value of the graph: a variable of the source.
     ValueId, "v");
+entity!(/// A tensor of an unrolled function: what a value of the graph is in one iteration.
+    TensorId, "x");

@@ -5,7 +5,7 @@
 
 use crate::expr::Expr;
 use crate::layout::{FieldPath, Layout};
-use crate::schedule::Schedule;
+use crate::schedule::PartialSchedule;
 use crate::signature::Signature;
 use crate::{DType, ValueId};
 use serde::{Deserialize, Serialize};
@@ -41,9 +41,9 @@ pub struct Graph {
     pub results: Vec<ValueId>,
     /// The declared instances.
     pub instances: Vec<Instance>,
-    /// The schedule of instances that name none.
+    /// The schedule of instances that name none: fields over a VM's own schedule.
     #[serde(default)]
-    pub schedule: Schedule,
+    pub schedule: PartialSchedule,
 }
 
 /// A parameter of the annotated function.
@@ -202,7 +202,14 @@ pub struct Instance {
     /// depend on them).
     #[serde(default)]
     pub floats: BTreeMap<String, f32>,
-    /// The schedule, where it is not the graph's.
+    /// The schedule, where it is not the graph's: fields over a VM's own schedule.
     #[serde(default)]
-    pub schedule: Option<Schedule>,
+    pub schedule: Option<PartialSchedule>,
+}
+
+impl Instance {
+    /// The fields of the schedule that its function gives it.
+    pub fn schedule_in<'a>(&'a self, graph: &'a Graph) -> &'a PartialSchedule {
+        self.schedule.as_ref().unwrap_or(&graph.schedule)
+    }
 }

@@ -33,7 +33,7 @@ pub mod verify;
 
 pub use constants::Constants;
 pub use dtype::DType;
-pub use entity::{BufferId, EventId, InstructionId, OpId, TableId, TaskId, ValueId, WorkerId};
+pub use entity::{BufferId, EventId, InstructionId, OpId, TableId, TaskId, TensorId, ValueId, WorkerId};
 pub use program::*;
 pub use region::{Bound, Interval, MAX_RANK, Region};
 pub use table::{Holds, Routed, RoutedSignal, RoutedWait, Table};

@@ -46,7 +46,7 @@ pub struct Program {
 
 /// How one step of a launch follows the other. Counters and packets are monotonic: nothing is reset
 /// between steps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Steps {
     /// All workers finish a step before any starts the next.
@@ -57,7 +57,7 @@ pub enum Steps {
 }
 
 /// Capacities of the target, checked by AMK01xx.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Workers that are resident at the same time.

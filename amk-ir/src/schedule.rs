@@ -1,14 +1,22 @@
 //! The schedule: how a graph becomes tasks on workers. Data, never code; it cannot change results,
 //! only speed.
 
+mod partial;
+
+pub use partial::{Changed, PartialRing, PartialSchedule};
+
 use crate::DType;
 use crate::program::{Limits, Steps};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How a graph becomes tasks on workers.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+/// How a graph becomes tasks on workers, and how these run.
+///
+/// Each VM has a schedule of its own: [`Schedule::default`] on a CPU, one a GPU. What a function, an
+/// instance or a file says is a [`PartialSchedule`] over it. A VM refuses a field that it cannot
+/// honour ([`Schedule::unhonoured`]).
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(into = "PartialSchedule", from = "PartialSchedule")]
 pub struct Schedule {
     /// Workers: thread blocks or CPU threads.
     pub workers: u32,
@@ -22,8 +30,18 @@ pub struct Schedule {
     pub steps: Steps,
     /// Element type in which weights are stored.
     pub weights: DType,
+    /// Whether calls run together in one task. False shows what fusion is worth.
+    pub fusion: bool,
     /// Ops fused into their producer's or consumer's task, by instruction name.
     pub fuse: Vec<Fusion>,
+    /// Splits of a cache along its positions, at most.
+    pub splits: u32,
+    /// Blocks of 64 positions of a cache that one split takes before the next does; an even number.
+    pub run: u32,
+    /// The ring through which streamed weights come.
+    pub ring: Ring,
+    /// How tasks of different workers wait for one another.
+    pub exchange: ExchangeBy,
     /// Resource limits of the target.
     pub limits: Limits,
 }
@@ -37,14 +55,56 @@ impl Default for Schedule {
             assign: Assign::RoundRobin,
             steps: Steps::Barrier,
             weights: DType::BF16,
+            fusion: true,
             fuse: Vec::new(),
+            splits: 1,
+            run: 2,
+            ring: Ring::default(),
+            exchange: ExchangeBy::Counters,
             limits: Limits::default(),
         }
     }
 }
 
+/// The ring of a worker, through which streamed weights come; all zero where there is none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Ring {
+    /// Slots of 32 KiB: how far ahead of the tasks their weights are fetched.
+    pub slots: u32,
+    /// Slots that a worker has on their way at most.
+    pub in_flight: u32,
+    /// Clock cycles that 4 KiB take at least: the worker's share of the bandwidth. More would only
+    /// queue up before the packets. 0: no pace.
+    pub pace: u32,
+    /// KiB that are brought into the L2 cache ahead of the ring; 0: none.
+    pub lookahead: u32,
+}
+
+/// How tasks of different workers wait for one another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExchangeBy {
+    /// Every word carries its epoch: a reader waits for the words themselves.
+    Packets,
+    /// A task waits for counters that the tasks it depends on have signalled.
+    Counters,
+    /// All workers meet after every phase that publishes.
+    Barrier,
+}
+
+impl ExchangeBy {
+    /// The name in schedules.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Counters => "counters",
+            Self::Barrier => "barrier",
+        }
+    }
+}
+
 /// The tile of an op's grid variable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tile {
     /// Elements a tile; must divide the extent.
@@ -56,7 +116,7 @@ pub enum Tile {
 }
 
 /// One queue a worker, or one for all.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueuePolicy {
     /// One ordered list a worker.
@@ -67,7 +127,7 @@ pub enum QueuePolicy {
 }
 
 /// Which worker gets which task of an op.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Assign {
     /// Tile `i` goes to worker `i mod workers`.
@@ -78,7 +138,7 @@ pub enum Assign {
 }
 
 /// A fusion of ops into one task.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fusion {
     /// The instruction whose op is fused.
@@ -88,7 +148,7 @@ pub struct Fusion {
 }
 
 /// Where a fused op goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FuseInto {
     /// The task that produces its input tile, where the tiles agree (element-wise epilogues).

@@ -6,7 +6,7 @@ use amk_ir::graph::{Arg, CallNode, Graph, Instance, KernelParam, KernelParamKind
 use amk_ir::graph_error::GraphError;
 use amk_ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
 use amk_ir::lower::lower_with;
-use amk_ir::schedule::{Assign, FuseInto, Fusion, Schedule, Tile};
+use amk_ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialSchedule, Ring, Schedule, Tile};
 use amk_ir::signature::{GridSig, ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass, TileSig};
 use amk_ir::{DType, Param, Program, Queues, ValueId};
 use std::collections::BTreeMap;
@@ -124,7 +124,7 @@ fn graph() -> Graph {
         }],
         results: vec![ValueId(0)],
         instances: Vec::new(),
-        schedule: Schedule::default(),
+        schedule: PartialSchedule::default(),
     }
 }
 
@@ -277,6 +277,30 @@ fn more_workers_than_queues_can_be_made_for_are_refused() {
     let error = refused(graph(), &Schedule { workers: 4_000_000_000, ..Schedule::default() });
     assert_eq!((error.code, error.headline.as_str()), ("AMK0611", "the schedule has 4000000000 workers"));
     assert!(lower(graph(), &Schedule { workers: 65_536, ..Schedule::default() }).is_ok());
+}
+
+#[test]
+fn what_a_device_alone_honours_is_refused_by_name() {
+    let own = Schedule::default;
+    for (field, schedule) in [
+        ("exchange` = packets", Schedule { exchange: ExchangeBy::Packets, ..own() }),
+        ("splits` = 4", Schedule { splits: 4, ..own() }),
+        ("run` = 4", Schedule { run: 4, ..own() }),
+        ("ring.pace` = 205", Schedule { ring: Ring { pace: 205, ..Ring::default() }, ..own() }),
+    ] {
+        let error = refused(graph(), &schedule);
+        let headline = format!("the CPU VM cannot honour `{field} of the schedule");
+        assert_eq!((error.code, error.headline.as_str()), ("AMK0611", headline.as_str()));
+    }
+}
+
+#[test]
+fn without_fusion_every_call_is_an_op() {
+    let fuse = vec![Fusion { op: "add".to_owned(), into: FuseInto::Producer }];
+    let fused = Schedule { workers: 2, fuse, ..Schedule::default() };
+    assert_ne!(lowered(&fused), lowered(&Schedule { workers: 2, ..Schedule::default() }));
+    let apart = lowered(&Schedule { fusion: false, ..fused });
+    assert_eq!(apart, lowered(&Schedule { workers: 2, ..Schedule::default() }));
 }
 
 #[test]

@@ -3,8 +3,9 @@
 
 use super::smollm2;
 use crate::gpu;
+use amk::ir::schedule::{ExchangeBy, PartialSchedule, Schedule};
 use amk::ir::{Access, Exchange, TaskId};
-use amk_cuda::{CudaError, DeviceExchange, DeviceSchedule, Faults, RunOptions, Stuck, Vm, VmOptions, compile};
+use amk_cuda::{CudaError, Faults, RunOptions, Stuck, Vm, VmOptions, compile};
 use cudarc::driver::LaunchConfig;
 use std::time::Duration;
 
@@ -69,11 +70,12 @@ fn a_counter_that_is_never_full_is_named_at_the_deadline_and_the_next_launch_wor
         Ok(vm) => vm,
         Err(why) => return println!("skipped: {why}"),
     };
-    let schedule = Some(DeviceSchedule { exchange: DeviceExchange::Counters, ..vm.schedule() });
+    let counters = Schedule { exchange: ExchangeBy::Counters, ..vm.schedule().clone() };
+    let schedule = Some(PartialSchedule::from(counters));
     for op in ["project", "residual", "best"] {
         let (task, worker, _) = publisher(&vm, op);
         let faults = Faults { drop: Some((task, 4)), delay_ns: 0 };
-        let options = VmOptions { schedule, faults, ..VmOptions::default() };
+        let options = VmOptions { schedule: schedule.clone(), faults, ..VmOptions::default() };
         let mut faulty = smollm2::start(&model, &options).expect("it should start");
         let error = eight(&mut faulty, Duration::from_millis(300)).expect_err("an arrival is missing");
         println!("t{} ({op}) of worker {worker} does not arrive: {error}", task.0);

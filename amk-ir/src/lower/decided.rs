@@ -67,7 +67,7 @@ impl Decided {
                 (false, true) => None,
                 (false, false) => Some(FuseInto::Producer),
             },
-            local: member.local.iter().map(|buffer| unrolled.buffers[buffer.index()].name.clone()).collect(),
+            local: member.local.iter().map(|tensor| unrolled.tensors[tensor.index()].name.clone()).collect(),
         };
         let op = |(group, tiled): (&Group, TiledOp)| {
             let grid = signature(graph, &unrolled.calls[tiled.call]).map_or(&[][..], |lead| &lead.grid);

@@ -16,7 +16,7 @@ use crate::graph_error::GraphError;
 use crate::program::BufferKind;
 use crate::schedule::{FuseInto, Schedule};
 use crate::signature::{ParamKind, Signature, Span};
-use crate::{Access, BufferId};
+use crate::{Access, TensorId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Calls that run in one task, tile by tile.
@@ -32,8 +32,8 @@ pub(super) struct Member {
     pub(super) call: usize,
     /// Runs whole in every task of the group instead of tile by tile.
     pub(super) whole: bool,
-    /// Buffers that are private to the task in this member.
-    pub(super) local: Vec<BufferId>,
+    /// Tensors that are private to the task in this member.
+    pub(super) local: Vec<TensorId>,
 }
 
 /// The groups of calls, and the fusions that were asked for or possible and not done.
@@ -45,10 +45,11 @@ pub(super) struct Fused {
 pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> Result<Fused, GraphError> {
     let asked = |call: &PlannedCall| {
         let name = graph.signatures.get(call.signature).map(|signature| signature.name.as_str());
-        schedule.fuse.iter().find(|fusion| Some(fusion.op.as_str()) == name).map(|fusion| fusion.into)
+        let mut asked = schedule.fuse.iter().filter(|_| schedule.fusion);
+        asked.find(|fusion| Some(fusion.op.as_str()) == name).map(|fusion| fusion.into)
     };
     let uses = Uses::of(unrolled);
-    let mut prologues: HashMap<BufferId, usize> = HashMap::new();
+    let mut prologues: HashMap<TensorId, usize> = HashMap::new();
     let mut grouped = Grouped {
         graph,
         unrolled,
@@ -66,7 +67,7 @@ pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> R
             }
             Some(FuseInto::Consumers) => match grouped.repeatable(index) {
                 Ok(()) => {
-                    prologues.extend(uses.written(unrolled, index).map(|buffer| (buffer, index)));
+                    prologues.extend(uses.written(unrolled, index).map(|tensor| (tensor, index)));
                     grouped.prologues.insert(index);
                 }
                 Err(because) => {
@@ -106,7 +107,7 @@ fn group(
     graph: &Graph,
     unrolled: &Unrolled,
     uses: &Uses,
-    prologues: &HashMap<BufferId, usize>,
+    prologues: &HashMap<TensorId, usize>,
     calls: &[usize],
 ) -> Result<Group, GraphError> {
     let members = calls.iter().map(|&call| Member { call, whole: false, local: Vec::new() }).collect();
@@ -116,10 +117,10 @@ fn group(
     Ok(group)
 }
 
-/// Which calls write and read each buffer.
+/// Which calls write and read each tensor.
 struct Uses {
-    writers: BTreeMap<BufferId, Vec<usize>>,
-    readers: BTreeMap<BufferId, Vec<usize>>,
+    writers: BTreeMap<TensorId, Vec<usize>>,
+    readers: BTreeMap<TensorId, Vec<usize>>,
 }
 
 impl Uses {
@@ -128,32 +129,32 @@ impl Uses {
         for (index, call) in unrolled.calls.iter().enumerate() {
             for operand in &call.operands {
                 if operand.access.writes() {
-                    uses.writers.entry(operand.buffer).or_default().push(index);
+                    uses.writers.entry(operand.tensor).or_default().push(index);
                 }
                 if operand.access.reads() {
-                    uses.readers.entry(operand.buffer).or_default().push(index);
+                    uses.readers.entry(operand.tensor).or_default().push(index);
                 }
             }
         }
         uses
     }
 
-    fn writers(&self, buffer: BufferId) -> &[usize] {
-        self.writers.get(&buffer).map_or(&[], Vec::as_slice)
+    fn writers(&self, tensor: TensorId) -> &[usize] {
+        self.writers.get(&tensor).map_or(&[], Vec::as_slice)
     }
 
-    fn readers(&self, buffer: BufferId) -> &[usize] {
-        self.readers.get(&buffer).map_or(&[], Vec::as_slice)
+    fn readers(&self, tensor: TensorId) -> &[usize] {
+        self.readers.get(&tensor).map_or(&[], Vec::as_slice)
     }
 
     /// The calls that must keep their order with one that has this operand.
     fn conflicting(&self, operand: &PlannedOperand) -> impl Iterator<Item = usize> {
-        let readers = if operand.access.writes() { self.readers(operand.buffer) } else { &[] };
-        self.writers(operand.buffer).iter().chain(readers).copied()
+        let readers = if operand.access.writes() { self.readers(operand.tensor) } else { &[] };
+        self.writers(operand.tensor).iter().chain(readers).copied()
     }
 
-    fn written<'a>(&self, unrolled: &'a Unrolled, call: usize) -> impl Iterator<Item = BufferId> + 'a {
-        unrolled.calls[call].operands.iter().filter(|operand| operand.access.writes()).map(|operand| operand.buffer)
+    fn written<'a>(&self, unrolled: &'a Unrolled, call: usize) -> impl Iterator<Item = TensorId> + 'a {
+        unrolled.calls[call].operands.iter().filter(|operand| operand.access.writes()).map(|operand| operand.tensor)
     }
 }
 
@@ -217,8 +218,8 @@ impl Grouped<'_> {
             return None;
         }
         let one_task = self.signature(call).is_some_and(|signature| signature.grid.is_empty());
-        let computes = |operand: &PlannedOperand| !self.uses.writers(operand.buffer).is_empty();
-        let read = || self.uses.written(self.unrolled, call).any(|buffer| !self.uses.readers(buffer).is_empty());
+        let computes = |operand: &PlannedOperand| !self.uses.writers(operand.tensor).is_empty();
+        let read = || self.uses.written(self.unrolled, call).any(|tensor| !self.uses.readers(tensor).is_empty());
         let from_calls = self.unrolled.calls[call].operands.iter().any(|o| o.access == Access::Read && computes(o));
         if one_task && from_calls && read() && self.repeatable(call).is_ok() {
             return Some(FuseInto::Consumers);
@@ -248,8 +249,8 @@ impl Grouped<'_> {
 
     /// The group that makes an operand's tiles, if a call makes them and no other needs them.
     fn producer(&self, operand: &PlannedOperand, extent: i64) -> Option<Result<usize, Unfused>> {
-        let (writers, readers) = (self.uses.writers(operand.buffer), self.uses.readers(operand.buffer));
-        let value = || self.value(operand.buffer);
+        let (writers, readers) = (self.uses.writers(operand.tensor), self.uses.readers(operand.tensor));
+        let value = || self.value(operand.tensor);
         let ops = |calls: &[usize]| calls.iter().map(|&call| self.op(call)).collect();
         let writer = match (writers, readers) {
             ([], _) => return None,
@@ -278,13 +279,13 @@ impl Grouped<'_> {
     /// again.
     fn repeatable(&self, call: usize) -> Result<(), Unfused> {
         for operand in &self.unrolled.calls[call].operands {
-            let kind = self.unrolled.buffers[operand.buffer.index()].kind;
-            let value = || self.value(operand.buffer);
+            let kind = self.unrolled.tensors[operand.tensor.index()].kind;
+            let value = || self.value(operand.tensor);
             match operand.access {
                 Access::Write if kind == BufferKind::Activation => {}
                 Access::Write => return Err(Unfused::Kept { value: value(), kind }),
                 Access::Read => {
-                    if let Some(&by) = self.uses.writers(operand.buffer).iter().find(|&&writer| writer >= call) {
+                    if let Some(&by) = self.uses.writers(operand.tensor).iter().find(|&&writer| writer >= call) {
                         return Err(Unfused::Overwritten { value: value(), by: self.op(by) });
                     }
                 }
@@ -305,7 +306,7 @@ impl Grouped<'_> {
             let by_tile = |operand: &PlannedOperand| tile.as_ref().is_some_and(|tile| operand.spans == [tile.clone()]);
             let operands = &self.unrolled.calls[call].operands;
             if let Some(other) = operands.iter().find(|operand| within(call, operand) && !by_tile(operand)) {
-                return Err(Unfused::TilesDisagree { call: self.op(call), value: self.value(other.buffer) });
+                return Err(Unfused::TilesDisagree { call: self.op(call), value: self.value(other.tensor) });
             }
         }
         let free = |&call: &usize| {
@@ -325,7 +326,7 @@ impl Grouped<'_> {
             let between = |other: usize| call < other && other < last && calls.binary_search(&other).is_err();
             for operand in &self.unrolled.calls[call].operands {
                 if let Some(other) = self.uses.conflicting(operand).find(|&other| between(other)) {
-                    return Err(Unfused::Between { call: self.op(other), value: self.value(operand.buffer) });
+                    return Err(Unfused::Between { call: self.op(other), value: self.value(operand.tensor) });
                 }
             }
         }
@@ -338,8 +339,8 @@ impl Grouped<'_> {
     }
 
     /// The name of a value.
-    fn value(&self, buffer: BufferId) -> String {
-        self.unrolled.buffers[buffer.index()].name.clone()
+    fn value(&self, tensor: TensorId) -> String {
+        self.unrolled.tensors[tensor.index()].name.clone()
     }
 
     fn signature(&self, call: usize) -> Option<&Signature> {
@@ -376,7 +377,7 @@ fn element_wise(signature: &Signature) -> bool {
 fn add_prologues(
     graph: &Graph,
     unrolled: &Unrolled,
-    prologues: &HashMap<BufferId, usize>,
+    prologues: &HashMap<TensorId, usize>,
     group: &mut Group,
 ) -> Result<(), GraphError> {
     let mut needed: BTreeSet<usize> = BTreeSet::new();
@@ -384,7 +385,7 @@ fn add_prologues(
     while let Some(call) = pending.pop() {
         for operand in &unrolled.calls[call].operands {
             if operand.access.reads()
-                && let Some(&prologue) = prologues.get(&operand.buffer)
+                && let Some(&prologue) = prologues.get(&operand.tensor)
                 && needed.insert(prologue)
             {
                 bound::repeated(graph, needed.len(), unrolled.calls[prologue].site)?;
@@ -398,18 +399,18 @@ fn add_prologues(
     Ok(())
 }
 
-/// Buffers written and read inside the group only are private to its tasks.
+/// Tensors written and read inside the group only are private to its tasks.
 fn mark_locals(unrolled: &Unrolled, uses: &Uses, group: &mut Group) {
     let inside: Vec<usize> = group.members.iter().map(|member| member.call).collect();
     let whole: Vec<usize> = group.members.iter().filter(|member| member.whole).map(|member| member.call).collect();
     for member in &mut group.members {
         for operand in &unrolled.calls[member.call].operands {
-            let activation = unrolled.buffers[operand.buffer.index()].kind == BufferKind::Activation;
-            let (writers, readers) = (uses.writers(operand.buffer), uses.readers(operand.buffer));
+            let activation = unrolled.tensors[operand.tensor.index()].kind == BufferKind::Activation;
+            let (writers, readers) = (uses.writers(operand.tensor), uses.readers(operand.tensor));
             let repeated = writers.iter().any(|writer| whole.contains(writer));
             let closed = writers.iter().chain(readers).all(|call| inside.contains(call));
             if activation && (repeated || closed) && !writers.is_empty() {
-                member.local.push(operand.buffer);
+                member.local.push(operand.tensor);
             }
         }
     }

@@ -23,12 +23,15 @@ pub use unfused::{Refused, Unfused};
 use crate::graph::{Graph, Instance};
 use crate::graph_error::GraphError;
 use crate::program::{Instruction, OperandSpec, Program};
-use crate::schedule::Schedule;
+use crate::schedule::{Changed, Schedule};
 use crate::signature::{ParamKind, Signature};
 use crate::{Access, Constants};
 
 /// Workers of a schedule at most: each has a queue, and no target has more.
 const MOST_WORKERS: u32 = 65_536;
+
+/// The fields of a schedule that the lowering to the CPU VM honours.
+const HONOURED: [&str; 9] = ["workers", "tiles", "queue", "assign", "steps", "weights", "fusion", "fuse", "limits"];
 
 /// A program and where its ops come from.
 #[derive(Clone, PartialEq, Debug)]
@@ -44,13 +47,15 @@ pub struct Lowered {
 }
 
 /// Lowers a graph that passed [`crate::shapes::check`] for an instance, by its own schedule or the
-/// graph's.
+/// graph's over the CPU's.
 pub fn lower(graph: &Graph, instance: &Instance) -> Result<Lowered, Vec<GraphError>> {
-    let schedule = instance.schedule.as_ref().unwrap_or(&graph.schedule);
-    lower_with(graph, instance, schedule)
+    lower_with(graph, instance, &instance.schedule_in(graph).over(Schedule::default()))
 }
 
 /// Lowers a graph for an instance by the given schedule.
+///
+/// # Errors
+/// A schedule with fields that only a device honours, among others.
 pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Lowered, Vec<GraphError>> {
     check_schedule(graph, schedule)?;
     let unrolled = unroll::unroll(graph, instance, schedule)?;
@@ -98,6 +103,10 @@ pub fn instruction(signature: &Signature) -> Instruction {
 }
 
 fn check_schedule(graph: &Graph, schedule: &Schedule) -> Result<(), Vec<GraphError>> {
+    if let Some(Changed { field, to, .. }) = schedule.unhonoured(&Schedule::default(), &HONOURED) {
+        let headline = format!("the CPU VM cannot honour `{field}` = {to} of the schedule");
+        return Err(vec![GraphError::new("AMK0611", headline, format!("leave `{field}` out on a CPU"))]);
+    }
     let names = || graph.signatures.iter().map(|signature| signature.name.as_str());
     let named = schedule.tiles.keys().chain(schedule.fuse.iter().map(|fusion| &fusion.op));
     let mut errors: Vec<GraphError> = named

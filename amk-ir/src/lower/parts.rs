@@ -3,11 +3,11 @@
 use super::bound;
 use super::tile::{Axis, free_tile, grid_value, region, signature, stepped};
 use super::unroll::{PlannedCall, Unrolled};
-use crate::InstructionId;
 use crate::graph::Graph;
 use crate::graph_error::GraphError;
-use crate::program::{BufferKind, Call, Operand};
+use crate::program::Param;
 use crate::signature::{GridSig, Signature};
+use crate::{Access, Region, TensorId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -20,12 +20,31 @@ pub struct Cut {
     pub unit: u32,
 }
 
-/// The calls of a call's tasks in the order of its grid. Instructions are numbered by
-/// [`Graph::signatures`].
+/// A tile of a call: a call on parts of the function's tensors.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Part {
+    /// The tensor operands in order, results last.
+    pub operands: Vec<PartOperand>,
+    /// The scalar parameters in order.
+    pub params: Vec<Param>,
+}
+
+/// An operand of a tile.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PartOperand {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// The region that the tile has of it.
+    pub region: Region,
+    /// How the call accesses it.
+    pub access: Access,
+}
+
+/// The tiles of a call in the order of its grid.
 ///
 /// # Errors
 /// A grid or a region that has no value, or more tasks than a program may have.
-pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -> Result<Vec<Call>, GraphError> {
+pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -> Result<Vec<Part>, GraphError> {
     let signature = signature(graph, call)?;
     let axes: Vec<(_, Axis)> =
         signature.grid.iter().map(|grid| axis(signature, grid, call, cut)).collect::<Result<_, _>>()?;
@@ -61,7 +80,7 @@ pub fn parts_at(
     unrolled: &Unrolled,
     call: &PlannedCall,
     cuts: &[Range<i64>],
-) -> Result<Option<Vec<Call>>, GraphError> {
+) -> Result<Option<Vec<Part>>, GraphError> {
     let signature = signature(graph, call)?;
     let [grid] = &signature.grid[..] else { return Ok(None) };
     let Some(tile) = free_tile(signature, grid) else { return Ok(None) };
@@ -108,14 +127,13 @@ fn part(
     signature: &Signature,
     call: &PlannedCall,
     env: &BTreeMap<String, i64>,
-) -> Result<Call, GraphError> {
+) -> Result<Part, GraphError> {
     let mut operands = Vec::with_capacity(call.operands.len());
     for operand in &call.operands {
-        let none = || GraphError::new("AMK0603", "an operand has no buffer", "pass a tensor");
-        let buffer = unrolled.buffers.get(operand.buffer.index()).ok_or_else(none)?;
-        let region = region(&operand.spans, &buffer.shape, env, &signature.name)?;
-        let early = buffer.kind == BufferKind::Weight;
-        operands.push(Operand { buffer: operand.buffer, region, access: operand.access, early, routed: None });
+        let none = || GraphError::new("AMK0603", "an operand has no tensor", "pass a tensor");
+        let tensor = unrolled.tensors.get(operand.tensor.index()).ok_or_else(none)?;
+        let region = region(&operand.spans, &tensor.shape, env, &signature.name)?;
+        operands.push(PartOperand { tensor: operand.tensor, region, access: operand.access });
     }
-    Ok(Call { instruction: InstructionId::from(call.signature), operands, params: call.params.clone() })
+    Ok(Part { operands, params: call.params.clone() })
 }

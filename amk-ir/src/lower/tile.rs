@@ -9,7 +9,7 @@ use crate::graph_error::GraphError;
 use crate::program::{Buffer, BufferKind, Call, Operand, Task};
 use crate::schedule::{Schedule, Tile};
 use crate::signature::{GridSig, Signature, Span, TileSig};
-use crate::{Bound, BufferId, InstructionId, Interval, OpId, Region};
+use crate::{Bound, BufferId, InstructionId, Interval, OpId, Region, TensorId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -42,7 +42,8 @@ pub(super) fn tile(
     groups: &[Group],
     schedule: &Schedule,
 ) -> Result<Tiled, Vec<GraphError>> {
-    let mut out = Tiled { tasks: Vec::new(), buffers: unrolled.buffers.clone(), ops: Vec::new() };
+    let mut buffers = Buffers::of(unrolled);
+    let mut out = Tiled { tasks: Vec::new(), buffers: Vec::new(), ops: Vec::new() };
     let mut errors = set_tiles(graph, unrolled, groups, schedule);
     let mut axes = Vec::with_capacity(groups.len());
     for group in groups {
@@ -56,11 +57,11 @@ pub(super) fn tile(
     }
     bound::tasks(graph, unrolled, groups, &axes).map_err(|error| vec![error])?;
     for (group, axes) in groups.iter().zip(&axes) {
-        if let Err(error) = tile_group(graph, unrolled, group, axes, &mut out) {
+        if let Err(error) = tile_group(graph, unrolled, group, axes, &mut buffers, &mut out) {
             errors.push(error);
         }
     }
-    drop_unused(&mut out);
+    out.buffers = buffers.used(&mut out.tasks);
     if errors.is_empty() { Ok(out) } else { Err(errors) }
 }
 
@@ -69,6 +70,7 @@ fn tile_group(
     unrolled: &Unrolled,
     group: &Group,
     axes: &[Axis],
+    buffers: &mut Buffers,
     out: &mut Tiled,
 ) -> Result<(), GraphError> {
     let lead = &group.members[group.lead];
@@ -80,7 +82,7 @@ fn tile_group(
     let mut coordinates = Vec::new();
     for (numbers, cuts) in product(&axes) {
         let op = OpId::from(out.ops.len());
-        let task = task(graph, unrolled, group, &axes, &cuts, op, &mut out.buffers).map_err(at)?;
+        let task = task(graph, unrolled, group, &axes, &cuts, op, buffers).map_err(at)?;
         out.tasks.push(task);
         coordinates.push(lead_signature.grid.iter().map(|grid| grid.var.clone()).zip(numbers).collect());
     }
@@ -250,9 +252,9 @@ fn task(
     axes: &[Vec<Range<i64>>],
     cuts: &[Range<i64>],
     op: OpId,
-    buffers: &mut Vec<Buffer>,
+    buffers: &mut Buffers,
 ) -> Result<Task, GraphError> {
-    let mut locals = HashMap::new();
+    let mut locals: HashMap<TensorId, BufferId> = HashMap::new();
     let mut task = Task { op: Some(op), ..Task::default() };
     for member in &group.members {
         let call = &unrolled.calls[member.call];
@@ -260,21 +262,20 @@ fn task(
         let env = tile_env(signature, call, member, axes, cuts)?;
         let mut operands = Vec::with_capacity(call.operands.len());
         for operand in &call.operands {
-            let region = region(&operand.spans, &buffers[operand.buffer.index()].shape, &env, &signature.name)?;
-            let buffer = match member.local.contains(&operand.buffer) {
-                true => *locals.entry(operand.buffer).or_insert_with(|| local(buffers, operand.buffer)),
-                false => operand.buffer,
+            let tensor = &unrolled.tensors[operand.tensor.index()];
+            let region = region(&operand.spans, &tensor.shape, &env, &signature.name)?;
+            let buffer = match member.local.contains(&operand.tensor) {
+                true => *locals.entry(operand.tensor).or_insert_with(|| buffers.local(tensor)),
+                false => buffers.shared[operand.tensor.index()],
             };
-            operands.push(Operand { buffer, region, access: operand.access, early: false, routed: None });
+            let early = tensor.kind == BufferKind::Weight;
+            operands.push(Operand { buffer, region, access: operand.access, early, routed: None });
         }
         task.calls.push(Call {
             instruction: InstructionId::from(call.signature),
             operands,
             params: call.params.clone(),
         });
-    }
-    for operand in task.calls.iter_mut().flat_map(|call| &mut call.operands) {
-        operand.early = buffers[operand.buffer.index()].kind == BufferKind::Weight;
     }
     Ok(task)
 }
@@ -310,13 +311,6 @@ fn tile_env(
     Ok(env)
 }
 
-fn local(buffers: &mut Vec<Buffer>, of: BufferId) -> BufferId {
-    let mut buffer = buffers[of.index()].clone();
-    buffer.kind = BufferKind::Local;
-    buffers.push(buffer);
-    BufferId::from(buffers.len() - 1)
-}
-
 /// The concrete region of an operand; bounds may be `pos + constant`.
 pub(super) fn region(spans: &[Span], shape: &[u32], env: &TileEnv, name: &str) -> Result<Region, GraphError> {
     let mut intervals = Vec::with_capacity(shape.len());
@@ -349,24 +343,46 @@ fn bound(expr: &crate::expr::Expr, env: &TileEnv, name: &str) -> Result<Bound, G
     }
 }
 
-/// Removes buffers no task uses (their tasks use local copies) and renumbers the rest.
-fn drop_unused(out: &mut Tiled) {
-    let mut used = vec![false; out.buffers.len()];
-    let operands = |tasks: &mut [Task], visit: &mut dyn FnMut(&mut Operand)| {
-        for operand in tasks.iter_mut().flat_map(|task| &mut task.calls).flat_map(|call| &mut call.operands) {
-            visit(operand);
-        }
-    };
-    operands(&mut out.tasks, &mut |operand| used[operand.buffer.index()] = true);
-    let mut next = 0;
-    let renumbered: Vec<BufferId> = used
-        .iter()
-        .map(|&used| {
-            next += usize::from(used);
-            BufferId::from(next.max(1) - 1)
-        })
-        .collect();
-    operands(&mut out.tasks, &mut |operand| operand.buffer = renumbered[operand.buffer.index()]);
-    let mut keep = used.into_iter();
-    out.buffers.retain(|_| keep.next().unwrap_or(false));
+/// The buffers of a program in the making.
+struct Buffers {
+    all: Vec<Buffer>,
+    /// The buffer of each tensor that passes between tasks.
+    shared: Vec<BufferId>,
+}
+
+impl Buffers {
+    fn of(unrolled: &Unrolled) -> Self {
+        let all = unrolled.tensors.clone();
+        let shared = (0..all.len()).map(BufferId::from).collect();
+        Self { all, shared }
+    }
+
+    /// A task's own copy of a tensor.
+    fn local(&mut self, tensor: &Buffer) -> BufferId {
+        self.all.push(Buffer { kind: BufferKind::Local, ..tensor.clone() });
+        BufferId::from(self.all.len() - 1)
+    }
+
+    /// The buffers that tasks use (some tensors have local copies alone), and renumbers the tasks'
+    /// operands.
+    fn used(self, tasks: &mut [Task]) -> Vec<Buffer> {
+        let mut used = vec![false; self.all.len()];
+        let operands = |tasks: &mut [Task], visit: &mut dyn FnMut(&mut Operand)| {
+            for operand in tasks.iter_mut().flat_map(|task| &mut task.calls).flat_map(|call| &mut call.operands) {
+                visit(operand);
+            }
+        };
+        operands(tasks, &mut |operand| used[operand.buffer.index()] = true);
+        let mut next = 0;
+        let renumbered: Vec<BufferId> = used
+            .iter()
+            .map(|&used| {
+                next += usize::from(used);
+                BufferId::from(next.max(1) - 1)
+            })
+            .collect();
+        operands(tasks, &mut |operand| operand.buffer = renumbered[operand.buffer.index()]);
+        let mut keep = used.into_iter();
+        self.all.into_iter().filter(|_| keep.next().unwrap_or(false)).collect()
+    }
 }

@@ -1,5 +1,5 @@
 //! Unrolling: runs loops, resolves flags and substitutes dims; the result is a list of calls on
-//! buffers.
+//! tensors.
 
 use super::bound;
 use crate::expr::Expr;
@@ -10,15 +10,15 @@ use crate::program::{Buffer, BufferKind, Exchange, Param};
 use crate::schedule::Schedule;
 use crate::shapes::{field_of, list_lengths};
 use crate::signature::{ParamKind, Signature, Span};
-use crate::{Access, BufferId, Constants, DType, ValueId};
+use crate::{Access, Constants, DType, TensorId, ValueId};
 use std::collections::{BTreeMap, HashMap};
 
-/// The calls of an instance in eager order, and their buffers.
+/// The calls of an instance in eager order, and their tensors.
 pub struct Unrolled {
     /// The calls in eager order.
     pub calls: Vec<PlannedCall>,
-    /// Their buffers: weights, inputs, states, activations and outputs.
-    pub buffers: Vec<Buffer>,
+    /// Their tensors: weights, inputs, states, activations and outputs.
+    pub tensors: Vec<Buffer>,
     /// Positions of a step: the smallest extent that `pos` runs over.
     pub positions: u32,
     /// The dims' values.
@@ -27,13 +27,13 @@ pub struct Unrolled {
     pub constants: Constants,
 }
 
-/// A call on whole buffers, not yet cut into tiles.
+/// A call on whole tensors, not yet cut into tiles.
 pub struct PlannedCall {
     /// The call of the source.
     pub site: u32,
     /// Index in [`Graph::signatures`].
     pub signature: usize,
-    /// The call with its buffers' names, for messages.
+    /// The call with its tensors' names, for messages.
     pub label: String,
     /// The signature's dims.
     pub env: BTreeMap<String, i64>,
@@ -49,10 +49,10 @@ pub struct PlannedCall {
     pub waits: Vec<WaitMap>,
 }
 
-/// An operand: a buffer and the spans a task covers.
+/// An operand: a tensor and the spans a task covers.
 pub struct PlannedOperand {
-    /// The whole buffer.
-    pub buffer: BufferId,
+    /// The whole tensor.
+    pub tensor: TensorId,
     /// How the call accesses it.
     pub access: Access,
     /// The region of a task, over the grid variables.
@@ -76,7 +76,7 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
         indices: BTreeMap::new(),
         named: HashMap::new(),
         positions: None,
-        out: Unrolled { calls: Vec::new(), buffers: Vec::new(), positions: 1, dims, constants: Constants::default() },
+        out: Unrolled { calls: Vec::new(), tensors: Vec::new(), positions: 1, dims, constants: Constants::default() },
     };
     unroller.inputs();
     unroller.nodes(&graph.body).map_err(|error| vec![error])?;
@@ -142,8 +142,8 @@ struct Unroller<'g> {
     graph: &'g Graph,
     instance: &'g Instance,
     weights: DType,
-    values: Vec<Option<BufferId>>,
-    fields: HashMap<String, BufferId>,
+    values: Vec<Option<TensorId>>,
+    fields: HashMap<String, TensorId>,
     indices: BTreeMap<String, i64>,
     named: HashMap<String, u32>,
     /// Those that states have, as soon as there is one.
@@ -161,8 +161,8 @@ impl<'g> Unroller<'g> {
             let Some(info) = self.graph.values.get(value.index()) else { continue };
             let shape =
                 info.shape.iter().map(|extent| self.extent(extent)).collect::<Result<_, _>>().unwrap_or_default();
-            let buffer = self.buffer(param.name.clone(), kind, info.dtype, shape);
-            self.values[value.index()] = Some(buffer);
+            let tensor = self.tensor(param.name.clone(), kind, info.dtype, shape);
+            self.values[value.index()] = Some(tensor);
         }
     }
 
@@ -194,14 +194,14 @@ impl<'g> Unroller<'g> {
     }
 
     /// A variable that is assigned again gets a number: `x.0`, `x.0#2`.
-    fn buffer(&mut self, mut name: String, kind: BufferKind, dtype: DType, shape: Vec<u32>) -> BufferId {
+    fn tensor(&mut self, mut name: String, kind: BufferKind, dtype: DType, shape: Vec<u32>) -> TensorId {
         let times = self.named.entry(name.clone()).or_insert(0);
         *times += 1;
         if *times > 1 {
             name.push_str(&format!("#{times}"));
         }
-        self.out.buffers.push(Buffer { name, kind, dtype, shape, exchange: Exchange::Counter, place: None });
-        BufferId::from(self.out.buffers.len() - 1)
+        self.out.tensors.push(Buffer { name, kind, dtype, shape, exchange: Exchange::Counter, place: None });
+        TensorId::from(self.out.tensors.len() - 1)
     }
 
     fn nodes(&mut self, nodes: &'g [Node]) -> Result<(), GraphError> {
@@ -229,7 +229,7 @@ impl<'g> Unroller<'g> {
 
     /// Makes the results outputs, and puts these in the order of the results.
     fn outputs(&mut self) -> Result<(), GraphError> {
-        let mut outputs: Vec<BufferId> = Vec::new();
+        let mut outputs: Vec<TensorId> = Vec::new();
         for (number, &result) in (1..).zip(&self.graph.results) {
             let refuse = |what: String, help| Err(GraphError::new("AMK0615", what, help));
             let of = format!("result {number} of `{}`", self.graph.name);
@@ -240,13 +240,13 @@ impl<'g> Unroller<'g> {
                     "assign it on every path",
                 );
             };
-            let name = &self.out.buffers[id.index()].name;
+            let name = &self.out.tensors[id.index()].name;
             if let Some(before) = outputs.iter().position(|&output| output == id) {
                 let headline =
                     format!("results {} and {number} of `{}` are one value, `{name}`", before + 1, self.graph.name);
                 return refuse(headline, "return it once");
             }
-            if self.out.buffers[id.index()].kind != BufferKind::Activation {
+            if self.out.tensors[id.index()].kind != BufferKind::Activation {
                 return refuse(format!("{of} is its input `{name}`"), "leave it out: the caller has it");
             }
             outputs.push(id);
@@ -255,24 +255,24 @@ impl<'g> Unroller<'g> {
         Ok(())
     }
 
-    /// Places these buffers in their order.
-    fn reorder(&mut self, outputs: &[BufferId]) {
+    /// Places these tensors in their order.
+    fn reorder(&mut self, outputs: &[TensorId]) {
         let mut places = outputs.to_vec();
         places.sort_unstable();
-        let moved: Vec<Buffer> = outputs.iter().map(|output| self.out.buffers[output.index()].clone()).collect();
+        let moved: Vec<Buffer> = outputs.iter().map(|output| self.out.tensors[output.index()].clone()).collect();
         for (place, buffer) in places.iter().zip(moved) {
-            self.out.buffers[place.index()] = Buffer { kind: BufferKind::Output, ..buffer };
+            self.out.tensors[place.index()] = Buffer { kind: BufferKind::Output, ..buffer };
         }
-        let place_of: HashMap<BufferId, BufferId> = outputs.iter().copied().zip(places).collect();
+        let place_of: HashMap<TensorId, TensorId> = outputs.iter().copied().zip(places).collect();
         for operand in self.out.calls.iter_mut().flat_map(|call| &mut call.operands) {
-            operand.buffer = place_of.get(&operand.buffer).copied().unwrap_or(operand.buffer);
+            operand.tensor = place_of.get(&operand.tensor).copied().unwrap_or(operand.tensor);
         }
     }
 
     fn bind(&mut self, to: ValueId, from: ValueId) {
-        let buffer = self.values.get(from.index()).copied().flatten();
+        let tensor = self.values.get(from.index()).copied().flatten();
         if let Some(slot) = self.values.get_mut(to.index()) {
-            *slot = buffer;
+            *slot = tensor;
         }
     }
 
@@ -296,10 +296,10 @@ impl<'g> Unroller<'g> {
         Ok(name)
     }
 
-    fn field(&mut self, path: &FieldPath) -> Result<BufferId, GraphError> {
+    fn field(&mut self, path: &FieldPath) -> Result<TensorId, GraphError> {
         let name = self.resolve(path)?;
-        if let Some(&buffer) = self.fields.get(&name) {
-            return Ok(buffer);
+        if let Some(&tensor) = self.fields.get(&name) {
+            return Ok(tensor);
         }
         let (kind, dtype, shape) = match field_of(self.graph, path) {
             Some(FieldKind::Weight { shape, .. }) => (BufferKind::Weight, self.weights, shape),
@@ -314,9 +314,9 @@ impl<'g> Unroller<'g> {
             }
         };
         let shape = shape.iter().map(|extent| self.extent(extent)).collect::<Result<_, _>>()?;
-        let buffer = self.buffer(name.clone(), kind, dtype, shape);
-        self.fields.insert(name, buffer);
-        Ok(buffer)
+        let tensor = self.tensor(name.clone(), kind, dtype, shape);
+        self.fields.insert(name, tensor);
+        Ok(tensor)
     }
 
     fn call(&mut self, call: &'g CallNode) -> Result<(), GraphError> {
@@ -359,19 +359,19 @@ impl<'g> Unroller<'g> {
     ) -> Result<(), GraphError> {
         match kind {
             ParamKind::Tensor { access, shape, region, .. } => {
-                let buffer = match arg {
+                let tensor = match arg {
                     Arg::Value(value) => self.values.get(value.index()).copied().flatten(),
                     Arg::Field(path) => Some(self.field(path)?),
                     Arg::Float(_) | Arg::Int(_) | Arg::Pos => None,
                 };
-                let buffer = buffer.ok_or_else(|| {
+                let tensor = tensor.ok_or_else(|| {
                     GraphError::new(
                         "AMK0603",
                         "an argument has no value yet",
                         "assign it before this call, on every path",
                     )
                 })?;
-                let actual = &self.out.buffers[buffer.index()];
+                let actual = &self.out.tensors[tensor.index()];
                 for (expr, &extent) in shape.iter().zip(&actual.shape) {
                     if let Expr::Name(name) = expr {
                         planned.env.entry(name.clone()).or_insert(i64::from(extent));
@@ -379,7 +379,7 @@ impl<'g> Unroller<'g> {
                 }
                 shown.push(actual.name.clone());
                 self.limit_positions(region, &actual.shape.clone());
-                planned.operands.push(PlannedOperand { buffer, access: *access, spans: region.clone() });
+                planned.operands.push(PlannedOperand { tensor, access: *access, spans: region.clone() });
             }
             ParamKind::Float => {
                 let value = match arg {
@@ -459,10 +459,10 @@ impl<'g> Unroller<'g> {
             for index in self.indices.values() {
                 name.push_str(&format!(".{index}"));
             }
-            let buffer = self.buffer(name, BufferKind::Activation, result.dtype, shape);
-            planned.operands.push(PlannedOperand { buffer, access: Access::Write, spans: result.region.clone() });
+            let tensor = self.tensor(name, BufferKind::Activation, result.dtype, shape);
+            planned.operands.push(PlannedOperand { tensor, access: Access::Write, spans: result.region.clone() });
             if let Some(slot) = self.values.get_mut(to.index()) {
-                *slot = Some(buffer);
+                *slot = Some(tensor);
             }
         }
         Ok(())

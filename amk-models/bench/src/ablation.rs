@@ -2,27 +2,29 @@
 //! with the whole.
 
 use super::report::Quantiles;
-use amk_cuda::{DeviceExchange, DeviceSchedule};
+use amk::ir::schedule::{ExchangeBy, Ring, Schedule};
+
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use serde::Serialize;
 
 /// The schedule without one of its parts each: other exchanges, no pace, shallower rings, one
 /// split, no fusion. Those that a schedule is without anyway are left out.
-pub fn ablations(own: &DeviceSchedule) -> Vec<DeviceSchedule> {
-    let ring = |ring_slots| DeviceSchedule { ring_slots, in_flight: own.in_flight.min(ring_slots), ..*own };
+pub fn ablations(own: &Schedule) -> Vec<Schedule> {
+    let ring = |ring| Schedule { ring, ..own.clone() };
+    let slots = |slots| ring(Ring { slots, in_flight: own.ring.in_flight.min(slots), ..own.ring });
     let all = [
-        DeviceSchedule { exchange: DeviceExchange::Packets, ..*own },
-        DeviceSchedule { exchange: DeviceExchange::Counters, ..*own },
-        DeviceSchedule { exchange: DeviceExchange::Barrier, ..*own },
-        DeviceSchedule { pace: 0, ..*own },
-        DeviceSchedule { lookahead: 0, ..*own },
-        ring(2),
-        ring(4),
-        DeviceSchedule { splits: 1, ..*own },
-        DeviceSchedule { fusion: false, ..*own },
+        Schedule { exchange: ExchangeBy::Packets, ..own.clone() },
+        Schedule { exchange: ExchangeBy::Counters, ..own.clone() },
+        Schedule { exchange: ExchangeBy::Barrier, ..own.clone() },
+        ring(Ring { pace: 0, ..own.ring }),
+        ring(Ring { lookahead: 0, ..own.ring }),
+        slots(2),
+        slots(4),
+        Schedule { splits: 1, ..own.clone() },
+        Schedule { fusion: false, ..own.clone() },
     ];
-    all.into_iter().filter(|schedule| schedule != own && schedule.ring_slots <= own.ring_slots).collect()
+    all.into_iter().filter(|schedule| schedule != own && schedule.ring.slots <= own.ring.slots).collect()
 }
 
 /// The ablations of models on a GPU.
@@ -115,22 +117,23 @@ impl AblationReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amk::ir::schedule::Changed;
     use amk_cuda::{GpuTarget, TARGETS};
 
     #[test]
     fn ablations_are_legal_and_leave_out_one_part_each() {
         for target in &TARGETS {
-            for schedule in ablations(&target.schedule) {
-                assert_eq!(schedule.check(target), Ok(()));
-                let parts = schedule.changes(&target.schedule);
-                let parts: Vec<_> = parts.iter().filter(|part| !part.starts_with("in_flight")).collect();
+            for schedule in ablations(&target.schedule()) {
+                assert_eq!(target.check(&schedule), Ok(()));
+                let parts = schedule.changes(&target.schedule());
+                let parts: Vec<_> = parts.iter().filter(|part| part.field != "ring.in_flight").collect();
                 assert_eq!(parts.len(), 1, "{schedule:?}");
             }
         }
-        let own = GpuTarget::of_device("NVIDIA H200").expect("a record").schedule;
+        let own = GpuTarget::of_device("NVIDIA H200").expect("a record").schedule();
         let found = ablations(&own);
-        let changes: Vec<String> = found.iter().flat_map(|schedule| schedule.changes(&own)).collect();
-        let rings = changes.iter().filter(|change| change.starts_with("ring_slots")).count();
+        let changes: Vec<Changed> = found.iter().flat_map(|schedule| schedule.changes(&own)).collect();
+        let rings = changes.iter().filter(|change| change.field == "ring.slots").count();
         assert_eq!((found.len(), rings), (7, 2), "a ring of 6 slots and no lookahead are its own: {changes:?}");
     }
 
@@ -142,12 +145,12 @@ mod tests {
             steps: 64,
             samples: 9,
             rows: vec![
-                AblationRow::timed("m", 128, vec!["pace 205 -> 0".into()], [us(200.0), us(230.0)]),
-                AblationRow::refused("m", vec!["fusion 1 -> 0".into()], "too large".into()),
+                AblationRow::timed("m", 128, vec!["ring.pace 205 -> 0".into()], [us(200.0), us(230.0)]),
+                AblationRow::refused("m", vec!["fusion true -> false".into()], "too large".into()),
             ],
         };
         let text = report.table();
-        for part in ["pace 205 -> 0", "1.150", "229.0..231.0", "too large"] {
+        for part in ["ring.pace 205 -> 0", "1.150", "229.0..231.0", "too large"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

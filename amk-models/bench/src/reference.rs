@@ -3,7 +3,8 @@
 
 use super::gate::{BF16_TOLERANCE, fixed_tokens, relative_error};
 use super::turns::by_schedule;
-use amk_cuda::{CudaError, DeviceSchedule, RunOptions, Vm};
+use amk::ir::schedule::Schedule;
+use amk_cuda::{CudaError, RunOptions, Vm};
 use amk_models::model::Model;
 use std::path::Path;
 
@@ -18,7 +19,7 @@ const REORDERED: f64 = 0.03;
 /// Logits of a schedule that was compared with the annotated function.
 #[derive(Debug)]
 pub struct Reference {
-    schedule: DeviceSchedule,
+    schedule: Schedule,
     logits: Vec<f32>,
 }
 
@@ -31,7 +32,7 @@ impl Reference {
     /// # Errors
     /// Errors of a launch.
     pub fn of(vm: &mut Vm) -> Result<Self, CudaError> {
-        Ok(Self { schedule: vm.schedule(), logits: logits(vm)? })
+        Ok(Self { schedule: vm.schedule().clone(), logits: logits(vm)? })
     }
 
     /// A VM of the model with another schedule than `vm`, whose times may be shown, or else why
@@ -44,7 +45,7 @@ impl Reference {
         model: &Model,
         vm: &Vm,
         cache: &Path,
-        schedule: DeviceSchedule,
+        schedule: &Schedule,
     ) -> Result<Result<Vm, String>, CudaError> {
         let mut vm = match by_schedule(model, vm, cache, schedule) {
             Ok(vm) => vm,
@@ -68,7 +69,7 @@ impl Reference {
             found => found?,
         };
         let schedule = vm.schedule();
-        let Some(tolerance) = tolerance(&schedule, &self.schedule) else {
+        let Some(tolerance) = tolerance(schedule, &self.schedule) else {
             let same = found.iter().map(|x| x.to_bits()).eq(self.logits.iter().map(|x| x.to_bits()));
             return Ok((!same).then(|| "the logits differ in bits from the first schedule's".to_owned()));
         };
@@ -81,8 +82,8 @@ impl Reference {
 /// The allowed difference between the logits of two schedules; `None`: they must be equal bit for
 /// bit. Fusion decides which values are rounded to bf16; workers, runs and splits decide the order
 /// of sums; all else only affects timing.
-fn tolerance(a: &DeviceSchedule, b: &DeviceSchedule) -> Option<f64> {
-    let order = |schedule: &DeviceSchedule| [schedule.workers, schedule.run, schedule.splits];
+fn tolerance(a: &Schedule, b: &Schedule) -> Option<f64> {
+    let order = |schedule: &Schedule| [schedule.workers, schedule.run, schedule.splits];
     if a.fusion != b.fusion { Some(BF16_TOLERANCE) } else { (order(a) != order(b)).then_some(REORDERED) }
 }
 
@@ -99,14 +100,18 @@ fn logits(vm: &mut Vm) -> Result<Vec<f32>, CudaError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amk_cuda::{DeviceExchange, TARGETS};
+    use amk::ir::schedule::{ExchangeBy, Ring};
+    use amk_cuda::TARGETS;
 
     #[test]
     fn what_changes_only_when_tasks_run_changes_no_bit() {
-        let own = TARGETS[0].schedule;
-        let exchange = DeviceExchange::Counters;
-        assert_eq!(tolerance(&DeviceSchedule { pace: 7, ring_slots: 2, exchange, ..own }, &own), None);
-        assert_eq!(tolerance(&DeviceSchedule { splits: 1, ..own }, &own), Some(REORDERED));
-        assert_eq!(tolerance(&DeviceSchedule { splits: 1, fusion: false, ..own }, &own), Some(BF16_TOLERANCE));
+        let own = TARGETS[0].schedule();
+        let exchange = ExchangeBy::Counters;
+        assert_eq!(
+            tolerance(&Schedule { ring: Ring { pace: 7, slots: 2, ..own.ring }, exchange, ..own.clone() }, &own),
+            None
+        );
+        assert_eq!(tolerance(&Schedule { splits: 1, ..own.clone() }, &own), Some(REORDERED));
+        assert_eq!(tolerance(&Schedule { splits: 1, fusion: false, ..own.clone() }, &own), Some(BF16_TOLERANCE));
     }
 }

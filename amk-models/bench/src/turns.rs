@@ -1,7 +1,8 @@
 //! Two VMs of a model by different schedules, timed launch by launch in turn.
 
 use super::report::Quantiles;
-use amk_cuda::{CudaError, DeviceSchedule, RunOptions, Vm, VmOptions};
+use amk::ir::schedule::Schedule;
+use amk_cuda::{CudaError, RunOptions, Vm, VmOptions};
 use amk_models::model::Model;
 use std::path::Path;
 
@@ -10,12 +11,13 @@ use std::path::Path;
 ///
 /// # Errors
 /// Those of [`Vm::new`].
-pub fn by_schedule(model: &Model, vm: &Vm, cache: &Path, schedule: DeviceSchedule) -> Result<Vm, CudaError> {
+pub fn by_schedule(model: &Model, vm: &Vm, cache: &Path, schedule: &Schedule) -> Result<Vm, CudaError> {
     let (kernel, instance) = (model.family.kernel, &model.instance);
     if let Some(beside) = vm.beside(kernel, instance, cache, schedule)? {
         return Ok(beside);
     }
-    let options = VmOptions { schedule: Some(schedule), precision: vm.precision(), ..VmOptions::default() };
+    let options =
+        VmOptions { schedule: Some(schedule.clone().into()), precision: vm.precision(), ..VmOptions::default() };
     Vm::new(kernel, instance, &model.bindings, cache, &options, &mut |_| {})
 }
 

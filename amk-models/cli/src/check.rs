@@ -3,6 +3,7 @@
 use super::options::{GREEN, InstanceArgs, RED, paint, print};
 use amk::ir::Program;
 use amk::ir::certificate::Proof;
+use amk::ir::schedule::Schedule;
 use amk::ir::text::{self, Shown};
 use amk::ir::verify::{Message, Verified, certify, verify};
 use amk::registry::{Registry, RegistryError};
@@ -53,7 +54,7 @@ impl Check {
             None => all_instances().collect(),
         };
         for (family, instance) in instances {
-            let schedule = self.instance.schedule(&family, &instance)?;
+            let schedule = self.instance.schedule(&family, &instance, Schedule::default())?;
             let lowered = family.kernel.lower(&instance, Some(&schedule))?;
             accepted &= self.report(lowered.program)?;
         }

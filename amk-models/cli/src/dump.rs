@@ -3,10 +3,11 @@
 mod schedule;
 
 use super::check::read_program;
-use super::options::{Device, InstanceArgs, print, read_device_schedule};
+use super::options::{Device, InstanceArgs, print};
 use amk::ir::graph::Instance;
+use amk::ir::schedule::Schedule;
 use amk::ir::{Program, dot, text};
-use amk_cuda::{DeviceSchedule, GpuTarget, Precision, TARGETS, plan_for};
+use amk_cuda::{GpuTarget, Precision, TARGETS, plan_for};
 use amk_models::model::{Family, find_instance};
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
@@ -82,7 +83,7 @@ impl Dump {
         let (family, instance) = find_instance(self.instance_name())?;
         match self.device {
             Device::Cpu => {
-                let schedule = self.instance.schedule(&family, &instance)?;
+                let schedule = self.instance.schedule(&family, &instance, Schedule::default())?;
                 Ok(family.kernel.lower(&instance, Some(&schedule))?.program)
             }
             Device::Cuda => self.device_program(&family, &instance),
@@ -95,10 +96,8 @@ impl Dump {
         let known = || TARGETS.map(|target| target.name).join(", ");
         let target =
             GpuTarget::named(name).ok_or_else(|| anyhow!("there is no GPU `{name}`; known ones: {}", known()))?;
-        let schedule = self.instance.schedule.as_deref().map(read_device_schedule).transpose()?;
-        let schedule = schedule.unwrap_or(target.schedule);
-        let schedule = DeviceSchedule { workers: self.instance.workers.unwrap_or(schedule.workers), ..schedule };
-        schedule.check(target)?;
+        let schedule = self.instance.schedule(family, instance, target.schedule())?;
+        target.check(&schedule)?;
         Ok(plan_for(family.kernel, instance, &schedule, Precision::BF16)?.program)
     }
 

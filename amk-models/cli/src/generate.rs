@@ -1,10 +1,9 @@
 //! `amk generate`.
 
 use super::options::{
-    AllowArg, DIM, Device, GpuSchedule, ScheduleArg, ThreadsArg, Weights, cuda_vm, default_model, paint, print,
-    progress_bar, seed, tell, write,
+    AllowArg, CpuSchedule, DIM, Device, GpuSchedule, ScheduleArg, ThreadsArg, Weights, cuda_vm, default_model, paint,
+    print, progress_bar, seed, tell, write,
 };
-use amk::ir::schedule::Schedule;
 use amk::vm::cpu::Vm;
 use amk_cuda as cuda;
 use amk_models::chat::{ChatOptions, ChatTemplate, Message};
@@ -107,7 +106,7 @@ pub(crate) struct Generate {
 
 /// Where to run, once it is known that it can.
 enum Place {
-    Cpu(Schedule),
+    Cpu(CpuSchedule),
     Cuda(GpuSchedule),
 }
 
@@ -128,7 +127,7 @@ impl Generate {
         let tokenizer = checkpoint.tokenizer()?;
         let generated = match place {
             Place::Cpu(schedule) => {
-                let verified = model.family.kernel.verified(&model.instance, Some(&schedule))?;
+                let verified = model.family.kernel.verified(&model.instance, Some(&schedule.of(&model)?))?;
                 generate(&mut Vm::new(verified, &model.bindings)?, tokenizer, &prompt, request, &mut write)?
             }
             Place::Cuda(schedule) => {

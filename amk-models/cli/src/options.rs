@@ -1,10 +1,10 @@
 //! Options that several commands share.
 
 use amk::ir::graph::Instance;
-use amk::ir::schedule::Schedule;
+use amk::ir::schedule::{PartialSchedule, Schedule};
 use amk::ir::text::read_json;
 use amk_bench::tune::{Saved, Store};
-use amk_cuda::{self as cuda, DeviceSchedule, Precision, VmOptions};
+use amk_cuda::{self as cuda, Precision, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
@@ -173,55 +173,71 @@ impl Device {
     }
 }
 
-/// The schedule on a GPU.
+/// The schedule of a model that runs.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct ScheduleArg {
-    /// A schedule in JSON; on a GPU a device schedule, or `default` [default there: the one `amk
-    /// tune` found, else the GPU's own].
+    /// A schedule in JSON, whose fields replace the VM's own, or `default` for the VM's own
+    /// [default: the model's; on a GPU the one that `amk tune` found, if it is there].
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
 }
 
 impl ScheduleArg {
-    /// The schedule on a CPU: the file's, with `threads` workers, where given.
-    pub(crate) fn for_cpu(&self, threads: ThreadsArg) -> Result<Schedule> {
-        let named = self.schedule.as_deref().map(read_schedule).transpose()?;
-        let workers = match &named {
-            Some(schedule) => threads.threads.unwrap_or(schedule.workers),
-            None => threads.count(),
-        };
-        Ok(Schedule { workers, ..named.unwrap_or_default() })
+    /// The fields that the user names.
+    fn named(&self) -> Result<Option<PartialSchedule>> {
+        match self.schedule.as_deref() {
+            Some(path) if path == Path::new("default") => Ok(Some(PartialSchedule::default())),
+            path => path.map(read_schedule).transpose(),
+        }
+    }
+
+    /// The schedule on a CPU with `threads` workers.
+    pub(crate) fn for_cpu(&self, threads: ThreadsArg) -> Result<CpuSchedule> {
+        Ok(CpuSchedule { named: self.named()?, threads })
     }
 
     /// The schedule on the GPU, which has to be there.
     pub(crate) fn for_gpu(&self) -> Result<GpuSchedule> {
-        let schedule = match &self.schedule {
-            Some(path) if path == Path::new("default") => GpuSchedule::Own,
-            Some(path) => GpuSchedule::Named(read_device_schedule(path)?, path.display().to_string()),
-            None => GpuSchedule::Tuned,
+        let schedule = match (self.named()?, &self.schedule) {
+            (Some(fields), Some(path)) => GpuSchedule::Named(fields, path.display().to_string()),
+            _ => GpuSchedule::Tuned,
         };
         Device::Cuda.require()?;
         Ok(schedule)
     }
 }
 
+/// A schedule on a CPU.
+#[derive(Clone)]
+pub(crate) struct CpuSchedule {
+    named: Option<PartialSchedule>,
+    threads: ThreadsArg,
+}
+
+impl CpuSchedule {
+    /// The schedule of a model: the named fields, else the model's, over the CPU's own.
+    pub(crate) fn of(&self, model: &Model) -> Result<Schedule> {
+        let graph = model.family.kernel.graph()?;
+        let fields = self.named.as_ref().unwrap_or(model.instance.schedule_in(graph));
+        let schedule = fields.over(Schedule { workers: self.threads.count(), ..Schedule::default() });
+        Ok(Schedule { workers: self.threads.threads.unwrap_or(schedule.workers), ..schedule })
+    }
+}
+
 /// A schedule on a GPU that is there.
 #[derive(Clone)]
 pub(crate) enum GpuSchedule {
-    /// The GPU's own.
-    Own,
-    /// One from a file, and the file's name.
-    Named(DeviceSchedule, String),
-    /// The schedule that `amk tune` found for the model, or else the GPU's default.
+    /// Fields over the GPU's own, and where they come from.
+    Named(PartialSchedule, String),
+    /// The schedule that `amk tune` found for the model, or else the model's.
     Tuned,
 }
 
 impl GpuSchedule {
-    /// The schedule for a model, and where it comes from; `None`: the GPU's own.
-    fn find(&self, model: &Model) -> Result<(Option<DeviceSchedule>, String)> {
+    /// The fields for a model, and where they come from; `None`: the model's.
+    fn find(&self, model: &Model) -> Result<(Option<PartialSchedule>, String)> {
         match self {
-            Self::Own => Ok((None, "default".into())),
-            Self::Named(schedule, name) => Ok((Some(*schedule), name.clone())),
+            Self::Named(fields, name) => Ok((Some(fields.clone()), name.clone())),
             Self::Tuned => {
                 let store = Store::at(Cache::from_env()?.schedules());
                 let path = store.file(model, cuda::probe()?);
@@ -252,15 +268,10 @@ pub(crate) fn cuda_vm(
     Ok((vm?, name))
 }
 
-/// Reads a schedule from a JSON file.
-pub(crate) fn read_schedule(path: &Path) -> Result<Schedule> {
-    read_json(&read_text(path)?).with_context(|| format!("{} is not a schedule", path.display()))
-}
-
-/// Reads a device schedule from a JSON file: the output of `amk tune`, or the schedule alone.
-pub(crate) fn read_device_schedule(path: &Path) -> Result<DeviceSchedule> {
+/// Reads a schedule from a JSON file: the output of `amk tune`, or the schedule alone.
+fn read_schedule(path: &Path) -> Result<PartialSchedule> {
     let text = read_text(path)?;
-    let fail = || format!("{} is not a device schedule", path.display());
+    let fail = || format!("{} is not a schedule", path.display());
     let form: BTreeMap<String, IgnoredAny> = read_json(&text).with_context(fail)?;
     let schedule = match form.contains_key("schedule") {
         true => read_json::<Saved>(&text).map(|saved| saved.schedule),
@@ -279,7 +290,7 @@ pub(crate) struct InstanceArgs {
     /// A model's instance, as in `llama.smollm2_135m` (see `amk models`).
     #[arg(long, value_name = "MODEL.INSTANCE")]
     pub(crate) instance: Option<String>,
-    /// A schedule in JSON instead of the instance's own; of a GPU's program, a device schedule.
+    /// A schedule in JSON instead of the instance's; its fields replace the device's own.
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
     /// Workers instead of the schedule's number.
@@ -288,17 +299,12 @@ pub(crate) struct InstanceArgs {
 }
 
 impl InstanceArgs {
-    /// The schedule: the file's or the instance's, with the number of workers replaced where it is
-    /// given.
-    pub(crate) fn schedule(&self, family: &Family, instance: &Instance) -> Result<Schedule> {
-        let mut schedule = match (&self.schedule, &instance.schedule) {
-            (Some(path), _) => read_schedule(path)?,
-            (None, Some(own)) => own.clone(),
-            (None, None) => family.kernel.graph()?.schedule.clone(),
-        };
-        if let Some(workers) = self.workers {
-            schedule.workers = workers;
-        }
-        Ok(schedule)
+    /// The fields of the file, or else the instance's, over a device's `own` schedule, with the
+    /// number of workers replaced where it is given.
+    pub(crate) fn schedule(&self, family: &Family, instance: &Instance, own: Schedule) -> Result<Schedule> {
+        let named = self.schedule.as_deref().map(read_schedule).transpose()?;
+        let fields = named.as_ref().unwrap_or(instance.schedule_in(family.kernel.graph()?));
+        let schedule = fields.over(own);
+        Ok(Schedule { workers: self.workers.unwrap_or(schedule.workers), ..schedule })
     }
 }

@@ -3,6 +3,7 @@
 use super::options::{ScheduleArg, cuda_vm, print, progress_bar};
 use super::positions::{last_start, starts};
 use super::subject::{Subject, SubjectArgs};
+use amk::ir::schedule::PartialSchedule;
 use amk_bench::tune::{Device, Log, Row, Saved, Store, search};
 use amk_bench::{Gate, Reference};
 use amk_cuda::VmOptions;
@@ -72,7 +73,7 @@ impl Tune {
             bail!("{name}: the logits are {:.4} away from the annotated function's: nothing is searched", passed.error);
         }
         let cache = Cache::from_env()?;
-        let (target, start) = (vm.target(), vm.schedule());
+        let (target, start) = (vm.target(), vm.schedule().clone());
         let file = Store::at(cache.schedules()).file(&model, target);
         let mut log = Log::open(self.log.as_ref().unwrap_or(&file.with_extension("jsonl")))?;
         let samples = usize::from(self.samples);
@@ -87,7 +88,9 @@ impl Tune {
         });
         bar.finish_and_clear();
         let found = found?;
-        let saved = Saved { schedule: found.best, model: name.clone(), gain: found.gain, positions };
+        let best = PartialSchedule::from(found.best);
+        let line = serde_json::to_string(&best)?;
+        let saved = Saved { schedule: best, model: name.clone(), gain: found.gain, positions };
         let path = self.output.unwrap_or(file);
         Store::save(&path, &saved)?;
         print(&format!(
@@ -96,7 +99,7 @@ impl Tune {
             found.trials,
             found.measured,
             100.0 * found.gain,
-            serde_json::to_string(&found.best)?,
+            line,
             path.display()
         ))?;
         Ok(ExitCode::SUCCESS)
@@ -105,7 +108,8 @@ impl Tune {
 
 /// A trial in a line.
 fn summary(row: &Row) -> String {
-    let changed = row.candidate.changes(&row.incumbent).join(", ");
+    let changes = row.candidate.changes(&row.incumbent);
+    let changed = changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if let Some(why) = &row.refused {
         return format!("{changed}: refused, {why}");
     }

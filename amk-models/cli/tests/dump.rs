@@ -69,6 +69,28 @@ fn the_program_of_a_gpu_is_printed_and_calls_what_is_linked() {
 }
 
 #[test]
+fn a_schedule_in_a_file_replaces_fields_of_the_devices_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.json");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, r#"{"workers": 50, "exchange": "counters"}"#).unwrap();
+    let dump = ["dump", "program", "--instance", "llama.smollm2_135m", "--schedule", path];
+    let text = output(&[&dump[..], &["--device", "cuda"]].concat());
+    assert!(text.contains("limits workers 50") && text.contains("event e0 "), "{}", &text[..200]);
+    assert!(output(&dump).contains("worker w49: "), "the same file on a CPU");
+    for (fields, device, message) in [
+        (r#"{"exchange": "packets"}"#, "cpu", "the CPU VM cannot honour `exchange` = packets of the schedule"),
+        (r#"{"queue": "ticket"}"#, "cuda", "the CUDA VM cannot honour the schedule's `queue` = ticket"),
+        (r#"{"ring": {"slots": 9}}"#, "cuda", "`ring.slots` is 9; on h200 it must be in 2..=6"),
+        (r#"{"ring_slots": 6}"#, "cuda", "unknown field `ring_slots`"),
+    ] {
+        std::fs::write(&file, fields).unwrap();
+        let (code, error) = refusal(&[&dump[..], &["--device", device]].concat());
+        assert!(code == Some(1) && error.contains(message), "{fields}: {error}");
+    }
+}
+
+#[test]
 fn gpus_that_nobody_knows_and_options_that_say_nothing_are_refused() {
     let cuda = ["dump", "program", "--device", "cuda"];
     let (code, error) = refusal(&[&cuda[..], &["--target", "h300"]].concat());

@@ -37,7 +37,7 @@ impl Ceiling {
     /// No GPU, no NVRTC, too little memory, and those of the driver.
     pub fn new(cache: &Path) -> Result<Self, CudaError> {
         let (context, target) = open()?;
-        let (workers, slots) = (target.multiprocessors, target.schedule.ring_slots);
+        let (workers, slots) = (target.multiprocessors, target.ring.slots);
         let function = kernel(&context, target, &code::text(code::CEILING), cache, "amk_ceiling", slots * CHUNK)?;
         check_room(&context, BYTES)?;
         let chunks = (BYTES / u64::from(workers) / u64::from(CHUNK)) as u32;

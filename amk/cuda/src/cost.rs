@@ -10,9 +10,9 @@
 
 use super::image::abi::CHUNK;
 use super::plan::{Phase, Plan};
-use super::schedule::DeviceSchedule;
 use super::trace::weight_bytes;
 use amk_ir::TaskId;
+use amk_ir::schedule::Schedule;
 use std::collections::VecDeque;
 
 /// What parts of a step cost on a kind of GPU. Times are nanoseconds, rates bytes a nanosecond
@@ -196,19 +196,19 @@ struct Worker {
 }
 
 impl<'c> Machine<'c> {
-    fn new(cost: &'c CostModel, schedule: &DeviceSchedule) -> Self {
+    fn new(cost: &'c CostModel, schedule: &Schedule) -> Self {
         let share = cost.read / f64::from(schedule.workers.max(1));
-        let paced = match schedule.pace {
+        let paced = match schedule.ring.pace {
             0 => f64::INFINITY,
             pace => 4096.0 * cost.clock / f64::from(pace),
         };
-        let flying = f64::from(schedule.in_flight * CHUNK) / (cost.latency + f64::from(CHUNK) / share);
+        let flying = f64::from(schedule.ring.in_flight * CHUNK) / (cost.latency + f64::from(CHUNK) / share);
         let pressed = (paced / share - 1.0).clamp(0.0, 1.0);
         Self {
             cost,
             rate: (share * cost.slowest).min(paced).min(flying),
-            crowd: 1024.0 * cost.crowd * f64::from(schedule.in_flight) * pressed / cost.read,
-            window: f64::from(schedule.ring_slots) + f64::from(schedule.lookahead) * 1024.0 / f64::from(CHUNK),
+            crowd: 1024.0 * cost.crowd * f64::from(schedule.ring.in_flight) * pressed / cost.read,
+            window: f64::from(schedule.ring.slots) + f64::from(schedule.ring.lookahead) * 1024.0 / f64::from(CHUNK),
             workers: vec![Worker::default(); schedule.workers as usize],
         }
     }

@@ -11,7 +11,6 @@ use super::options::VmOptions;
 use super::params::Params;
 use super::plan::{Plan, Precision, plan};
 use super::run::{Run, RunOptions};
-use super::schedule::DeviceSchedule;
 use super::set::body_sets;
 use super::source::generate;
 use super::target::GpuTarget;
@@ -73,7 +72,7 @@ impl Vm {
         let function = load(&context, target, &ready.plan, cache, options)?;
         let stream = context.new_stream()?;
         let resident = Resident::upload(&context, &stream, &ready.plan, &ready.image, bindings, progress)?;
-        Self::start(context, stream, target, function, ready, Arc::new(resident), *options)
+        Self::start(context, stream, target, function, ready, Arc::new(resident), options.clone())
     }
 
     /// The VM of a program whose weights are on the device.
@@ -131,9 +130,9 @@ impl Vm {
         kernel: &Megakernel,
         instance: &Instance,
         cache: &Path,
-        schedule: DeviceSchedule,
+        schedule: &Schedule,
     ) -> Result<Option<Self>, CudaError> {
-        let options = VmOptions { schedule: Some(schedule), ..self.options };
+        let options = VmOptions { schedule: Some(schedule.clone().into()), ..self.options.clone() };
         let ready = Ready::new(kernel, instance, self.target, &options, Some(&self.verified))?;
         if ready.plan.phases != self.plan.phases || !ready.image.places_as(&self.image) {
             return Ok(None);
@@ -160,8 +159,8 @@ impl Vm {
     }
 
     /// The schedule it runs by.
-    pub fn schedule(&self) -> DeviceSchedule {
-        self.plan.schedule
+    pub fn schedule(&self) -> &Schedule {
+        &self.plan.schedule
     }
 
     /// In what numbers it computes.
@@ -289,7 +288,7 @@ impl Vm {
         let config = LaunchConfig {
             grid_dim: (self.plan.schedule.workers, 1, 1),
             block_dim: (self.target.threads(), 1, 1),
-            shared_mem_bytes: self.plan.schedule.ring_slots * CHUNK,
+            shared_mem_bytes: self.plan.schedule.ring.slots * CHUNK,
         };
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let start = self.stream.record_event(timed)?;
@@ -361,7 +360,8 @@ struct Ready {
 }
 
 impl Ready {
-    /// By the schedule of the options; `known` was verified before.
+    /// By the schedule of the options, else by the instance's or its function's; `known` was
+    /// verified before.
     fn new(
         kernel: &Megakernel,
         instance: &Instance,
@@ -369,8 +369,10 @@ impl Ready {
         options: &VmOptions,
         known: Option<&Verified>,
     ) -> Result<Self, CudaError> {
-        let schedule = options.schedule.unwrap_or(target.schedule);
-        schedule.check(target)?;
+        let graph = kernel.graph()?;
+        let fields = options.schedule.as_ref().unwrap_or(instance.schedule_in(graph));
+        let schedule = fields.over(target.schedule());
+        target.check(&schedule)?;
         let plan = plan_for(kernel, instance, &schedule, options.precision)?;
         let verified = match known.filter(|known| *known.program() == plan.program) {
             Some(known) => known.clone(),
@@ -390,7 +392,7 @@ fn load(
     options: &VmOptions,
 ) -> Result<CudaFunction, CudaError> {
     let source = generate(plan, options);
-    kernel(context, target, &source, cache, "amk_vm", plan.schedule.ring_slots * CHUNK)
+    kernel(context, target, &source, cache, "amk_vm", plan.schedule.ring.slots * CHUNK)
 }
 
 /// The plan of an instance by a schedule: what [`Vm::new`] makes the image from.
@@ -400,7 +402,7 @@ fn load(
 pub fn plan_for(
     kernel: &Megakernel,
     instance: &Instance,
-    schedule: &DeviceSchedule,
+    schedule: &Schedule,
     precision: Precision,
 ) -> Result<Plan, CudaError> {
     let weights = match precision {

@@ -48,7 +48,7 @@ pub use nvrtc::{Cubin, compile};
 pub use options::{Faults, VmOptions};
 pub use plan::{Precision, Unsupported};
 pub use run::{Run, RunOptions};
-pub use schedule::{DeviceExchange, DeviceSchedule, MOST_RING_SLOTS, ScheduleError};
+pub use schedule::{MOST_RING_SLOTS, ScheduleError};
 pub use stream::{Stream, StreamError};
 pub use target::{GpuTarget, Refused, TARGETS};
 pub use trace::{LoaderWaits, OpSummary, Parts, Summary, TaskTrace, Trace};

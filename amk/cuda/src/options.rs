@@ -1,8 +1,8 @@
 //! How a VM is built.
 
 use super::plan::Precision;
-use super::schedule::DeviceSchedule;
 use amk_ir::TaskId;
+use amk_ir::schedule::PartialSchedule;
 
 /// Faults compiled into the device code, for tests of what the VM makes of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,10 +14,10 @@ pub struct Faults {
 }
 
 /// How a VM is built.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct VmOptions {
-    /// The schedule; `None`: the GPU's own.
-    pub schedule: Option<DeviceSchedule>,
+    /// Fields over the GPU's own schedule; `None`: those of the instance or its function.
+    pub schedule: Option<PartialSchedule>,
     /// In what numbers to compute.
     pub precision: Precision,
     /// Tasks write time stamps, so that [`super::Vm::trace`] can read them.

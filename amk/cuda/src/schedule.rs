@@ -1,68 +1,14 @@
-//! The schedule of a decoder on a GPU: data, never code. It cannot change results, only speed.
+//! What a GPU honours of a schedule, and the ranges of the fields.
 
 use super::image::abi::CHUNK;
 use super::target::GpuTarget;
-use serde::{Deserialize, Serialize};
-
-/// How a decoder runs on a GPU. Every target has its own ([`GpuTarget::schedule`]); a search may
-/// find a better one for a model.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DeviceSchedule {
-    /// Workers: thread blocks, at most one a multiprocessor.
-    pub workers: u32,
-    /// Blocks of 64 positions of the cache that one split takes before the next takes its turn; an
-    /// even number.
-    pub run: u32,
-    /// Splits of a key head's cache at most; there are no more than the workers allow.
-    pub splits: u32,
-    /// Slots of 32 KiB of the ring: how far ahead of the tasks their weights are fetched.
-    pub ring_slots: u32,
-    /// Slots that a worker has on their way at most.
-    pub in_flight: u32,
-    /// Clock cycles that 4 KiB of a tape take at least: the worker's share of the bandwidth. More
-    /// would only queue up before the packets. 0: no pace.
-    pub pace: u32,
-    /// KiB of a tape that are brought into the L2 cache ahead of the ring; 0: none.
-    pub lookahead: u32,
-    /// Groups of calls run as one task each. False: every call is a generic task, to see what that
-    /// is worth.
-    pub fusion: bool,
-    /// How tasks wait for one another. Other than packets: to see what these are worth.
-    #[serde(default)]
-    pub exchange: DeviceExchange,
-}
-
-/// How the tasks of different workers wait for one another.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DeviceExchange {
-    /// Every word carries its epoch: a reader looks at the words themselves.
-    #[default]
-    Packets = 0,
-    /// A task waits for the counter of the last phase it reads of, at which each task of that phase
-    /// has arrived; see `vm/exchange.cuh`. What a filtered draw exchanges keeps to packets.
-    Counters = 1,
-    /// All workers meet after every phase that publishes, but for those of a filtered draw.
-    Barrier = 2,
-}
-
-impl DeviceExchange {
-    /// As JSON names it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Packets => "packets",
-            Self::Counters => "counters",
-            Self::Barrier => "barrier",
-        }
-    }
-}
+use amk_ir::schedule::{Changed, Schedule};
 
 /// Why a schedule does not fit a GPU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ScheduleError {
     /// A field is outside what the device code or the GPU allows.
-    #[error("the device schedule's `{field}` is {found}; on {target} it must be in {least}..={most}")]
+    #[error("the schedule's `{field}` is {found}; on {target} it must be in {least}..={most}")]
     Range {
         /// The field.
         field: &'static str,
@@ -76,9 +22,23 @@ pub enum ScheduleError {
         target: &'static str,
     },
     /// A run is no even number of blocks: a slot of the ring would cross it.
-    #[error("the device schedule's `run` is {0}; it must be even")]
+    #[error("the schedule's `run` is {0}; it must be even")]
     OddRun(u32),
+    /// The CUDA VM has one way alone here.
+    #[error("the CUDA VM cannot honour the schedule's `{field}` = {found}; leave it out: it is {own}")]
+    Unhonoured {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        found: String,
+        /// What the VM does.
+        own: String,
+    },
 }
+
+/// The fields of a schedule that the VM honours.
+const HONOURED: [&str; 9] =
+    ["workers", "run", "splits", "ring.slots", "ring.in_flight", "ring.pace", "ring.lookahead", "fusion", "exchange"];
 
 /// Shared memory that a worker needs beside its ring, bytes.
 const BESIDE_THE_RING: u32 = 33 << 10;
@@ -87,49 +47,34 @@ const MOST_LOOKAHEAD: u32 = 512;
 /// The deepest ring: every tape has at least as many pieces, which `Image::build` checks.
 pub const MOST_RING_SLOTS: u32 = 6;
 
-impl DeviceSchedule {
-    /// Checks every field against a GPU.
+impl GpuTarget {
+    /// Checks every field of a schedule against this GPU.
     ///
     /// # Errors
-    /// The first field that is out of range.
-    pub fn check(&self, target: &GpuTarget) -> Result<(), ScheduleError> {
-        let ring = (target.shared_bytes.saturating_sub(BESIDE_THE_RING) / CHUNK).min(MOST_RING_SLOTS);
+    /// The first field that the VM cannot honour or that is out of range.
+    pub fn check(&self, schedule: &Schedule) -> Result<(), ScheduleError> {
+        if let Some(Changed { field, from, to }) = schedule.unhonoured(&self.schedule(), &HONOURED) {
+            return Err(ScheduleError::Unhonoured { field, found: to, own: from });
+        }
+        let deepest = (self.shared_bytes.saturating_sub(BESIDE_THE_RING) / CHUNK).min(MOST_RING_SLOTS);
+        let ring = schedule.ring;
         for (field, found, least, most) in [
-            ("workers", self.workers, 1, target.multiprocessors),
-            ("run", self.run, 2, 1 << 10),
-            ("splits", self.splits, 1, target.multiprocessors),
-            ("ring_slots", self.ring_slots, 2, ring),
-            ("in_flight", self.in_flight, 1, self.ring_slots),
-            ("pace", self.pace, 0, 4096),
-            ("lookahead", self.lookahead, 0, MOST_LOOKAHEAD),
+            ("workers", schedule.workers, 1, self.multiprocessors),
+            ("run", schedule.run, 2, 1 << 10),
+            ("splits", schedule.splits, 1, self.multiprocessors),
+            ("ring.slots", ring.slots, 2, deepest),
+            ("ring.in_flight", ring.in_flight, 1, ring.slots),
+            ("ring.pace", ring.pace, 0, 4096),
+            ("ring.lookahead", ring.lookahead, 0, MOST_LOOKAHEAD),
         ] {
             if !(least..=most).contains(&found) {
-                return Err(ScheduleError::Range { field, found, least, most, target: target.name });
+                return Err(ScheduleError::Range { field, found, least, most, target: self.name });
             }
         }
-        if !self.run.is_multiple_of(2) {
-            return Err(ScheduleError::OddRun(self.run));
+        if !schedule.run.is_multiple_of(2) {
+            return Err(ScheduleError::OddRun(schedule.run));
         }
         Ok(())
-    }
-
-    /// What differs from another schedule, field by field: `pace 205 -> 190`.
-    pub fn changes(&self, from: &Self) -> Vec<String> {
-        let Self { workers, run, splits, ring_slots, in_flight, pace, lookahead, fusion, exchange } = *self;
-        let fields = [
-            ("workers", from.workers, workers),
-            ("run", from.run, run),
-            ("splits", from.splits, splits),
-            ("ring_slots", from.ring_slots, ring_slots),
-            ("in_flight", from.in_flight, in_flight),
-            ("pace", from.pace, pace),
-            ("lookahead", from.lookahead, lookahead),
-            ("fusion", from.fusion.into(), fusion.into()),
-        ];
-        let changed = fields.iter().filter(|(_, before, after)| before != after);
-        let exchanges =
-            (from.exchange != exchange).then(|| format!("exchange {} -> {}", from.exchange.name(), exchange.name()));
-        changed.map(|(field, before, after)| format!("{field} {before} -> {after}")).chain(exchanges).collect()
     }
 }
 
@@ -137,48 +82,50 @@ impl DeviceSchedule {
 mod tests {
     use super::super::target::TARGETS;
     use super::*;
+    use amk_ir::schedule::{Assign, ExchangeBy, PartialSchedule, QueuePolicy, Ring, Tile};
+    use amk_ir::{DType, Limits, Steps};
 
     #[test]
     fn the_targets_own_schedules_fit_them() {
         for target in &TARGETS {
-            assert_eq!(target.schedule.check(target), Ok(()));
+            assert_eq!(target.check(&target.schedule()), Ok(()));
         }
     }
 
     #[test]
     fn a_ring_that_exceeds_the_shared_memory_is_refused() {
         let target = GpuTarget::of_device("NVIDIA L40S").expect("a record");
-        let wide = DeviceSchedule { ring_slots: 3, ..target.schedule };
+        let own = target.schedule();
+        let wide = Schedule { ring: Ring { slots: 3, ..own.ring }, ..own.clone() };
         assert_eq!(
-            wide.check(target).map_err(|error| error.to_string()),
-            Err("the device schedule's `ring_slots` is 3; on l40s it must be in 2..=2".to_owned())
+            target.check(&wide).map_err(|error| error.to_string()),
+            Err("the schedule's `ring.slots` is 3; on l40s it must be in 2..=2".to_owned())
         );
-        assert!(DeviceSchedule { in_flight: 3, ..target.schedule }.check(target).is_err());
-        assert_eq!(DeviceSchedule { run: 3, ..target.schedule }.check(target), Err(ScheduleError::OddRun(3)));
-        assert!(DeviceSchedule { workers: 143, ..target.schedule }.check(target).is_err());
+        let flying = Schedule { ring: Ring { in_flight: 3, ..own.ring }, ..own.clone() };
+        assert!(target.check(&flying).is_err());
+        assert_eq!(target.check(&Schedule { run: 3, ..own.clone() }), Err(ScheduleError::OddRun(3)));
+        assert!(target.check(&Schedule { workers: 143, ..own.clone() }).is_err());
     }
 
     #[test]
-    fn changes_name_the_fields() {
-        let own = TARGETS[0].schedule;
-        let next = DeviceSchedule { pace: 190, run: 8, exchange: DeviceExchange::Barrier, ..own };
-        assert_eq!(next.changes(&own), ["run 4 -> 8", "pace 0 -> 190", "exchange packets -> barrier"]);
-        assert!(own.changes(&own).is_empty());
-    }
-
-    #[test]
-    fn json_gives_the_schedule_back_and_refuses_unknown_fields() {
-        let schedule = TARGETS[0].schedule;
-        let text = serde_json::to_string(&schedule).expect("it should be written");
-        assert_eq!(serde_json::from_str::<DeviceSchedule>(&text).ok(), Some(schedule));
-        assert!(serde_json::from_str::<DeviceSchedule>(&text.replace("pace", "haste")).is_err());
-        let old = text.replace(r#","exchange":"packets""#, "");
-        assert_ne!(old, text);
-        assert_eq!(serde_json::from_str::<DeviceSchedule>(&old).ok(), Some(schedule), "of before the field was there");
-        for exchange in [DeviceExchange::Counters, DeviceExchange::Barrier] {
-            let text = text.replace("packets", exchange.name());
-            let read = serde_json::from_str::<DeviceSchedule>(&text).ok();
-            assert_eq!(read, Some(DeviceSchedule { exchange, ..schedule }));
+    fn a_field_that_the_vm_cannot_honour_is_refused_by_name() {
+        let target = &TARGETS[0];
+        let set = PartialSchedule::default;
+        let cases = [
+            ("queue", PartialSchedule { queue: Some(QueuePolicy::Ticket), ..set() }),
+            ("steps", PartialSchedule { steps: Some(Steps::Barrier), ..set() }),
+            ("assign", PartialSchedule { assign: Some(Assign::Balanced), ..set() }),
+            ("weights", PartialSchedule { weights: Some(DType::F32), ..set() }),
+            ("tiles", PartialSchedule { tiles: [("linear".to_owned(), Tile::Size(16))].into(), ..set() }),
+            ("limits", PartialSchedule { limits: Some(Limits { workers: 4, ..Limits::default() }), ..set() }),
+        ];
+        for (name, fields) in cases {
+            let refused = target.check(&fields.over(target.schedule()));
+            assert!(matches!(refused, Err(ScheduleError::Unhonoured { field, .. }) if field == name), "{refused:?}");
         }
+        let alike = PartialSchedule { queue: Some(QueuePolicy::Static), steps: Some(Steps::Pipelined), ..set() };
+        assert_eq!(target.check(&alike.over(target.schedule())), Ok(()));
+        let counters = PartialSchedule { exchange: Some(ExchangeBy::Counters), ..set() };
+        assert_eq!(target.check(&counters.over(target.schedule())), Ok(()));
     }
 }

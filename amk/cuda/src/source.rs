@@ -14,11 +14,11 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let mut out: String = own_lines(&abi::text()).flat_map(|line| [line, "\n"]).collect();
     out.push_str(&registered_abi());
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.defines(plan)));
-    let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring_slots);
-    let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.in_flight);
-    let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.pace);
+    let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring.slots);
+    let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.ring.in_flight);
+    let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.ring.pace);
     let _ = writeln!(out, "#define AMK_EXCHANGE {}", u32::from(!plan.program.events.is_empty()));
-    let _ = writeln!(out, "#define AMK_LOOKAHEAD {}", plan.schedule.lookahead << 10);
+    let _ = writeln!(out, "#define AMK_LOOKAHEAD {}", plan.schedule.ring.lookahead << 10);
     if let Some((task, position)) = options.faults.drop {
         let _ = writeln!(out, "#define AMK_DROP_TASK {}\n#define AMK_DROP_POSITION {position}", task.0);
     }

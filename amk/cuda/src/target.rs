@@ -1,7 +1,8 @@
 //! GPUs as data.
 
 use super::cost::{self, CostModel};
-use super::schedule::{DeviceExchange, DeviceSchedule};
+use amk_ir::Steps;
+use amk_ir::schedule::{ExchangeBy, Ring, Schedule};
 
 /// A kind of GPU: what the image and the source depend on. Checked against the live device before a
 /// launch.
@@ -21,8 +22,8 @@ pub struct GpuTarget {
     pub shared_bytes: u32,
     /// Read bandwidth of the device memory by the vendor's datasheet, GB/s.
     pub datasheet_gb_per_s: f32,
-    /// The schedule of a decoder for which no better one was found.
-    pub schedule: DeviceSchedule,
+    /// The ring of the GPU's own schedule.
+    pub ring: Ring,
     /// What a step costs on it.
     pub cost: CostModel,
 }
@@ -58,23 +59,13 @@ const fn target(
         multiprocessors,
         shared_bytes,
         datasheet_gb_per_s,
-        schedule: DeviceSchedule {
-            workers: multiprocessors,
-            run: 4,
-            splits: multiprocessors,
-            ring_slots,
-            in_flight: 2,
-            pace: 0,
-            lookahead: 0,
-            fusion: true,
-            exchange: DeviceExchange::Packets,
-        },
+        ring: Ring { slots: ring_slots, in_flight: 2, pace: 0, lookahead: 0 },
         cost: cost::unmeasured(datasheet_gb_per_s),
     }
 }
 
 const fn paced(pace: u32, target: GpuTarget) -> GpuTarget {
-    GpuTarget { schedule: DeviceSchedule { pace, ..target.schedule }, ..target }
+    GpuTarget { ring: Ring { pace, ..target.ring }, ..target }
 }
 
 const SM_80: (&str, (u32, u32)) = ("sm_80", (8, 0));
@@ -124,6 +115,19 @@ impl GpuTarget {
             return Err(Some(*refused));
         }
         TARGETS.iter().find(|target| device.contains(target.device)).ok_or(None)
+    }
+
+    /// The GPU's own schedule, for functions for which no better one was found.
+    pub fn schedule(&self) -> Schedule {
+        Schedule {
+            workers: self.multiprocessors,
+            steps: Steps::Pipelined,
+            splits: self.multiprocessors,
+            run: 4,
+            ring: self.ring,
+            exchange: ExchangeBy::Packets,
+            ..Schedule::default()
+        }
     }
 
     /// Threads of a block: consumer warps, loader, watchdog and scout; a whole warpgroup for the

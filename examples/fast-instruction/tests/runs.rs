@@ -83,7 +83,7 @@ impl Model {
 
     fn plan(&self, precision: Precision) -> Plan {
         let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
-        plan_for(&DECODE, &self.instance, &target.schedule, precision).expect("it should be planned")
+        plan_for(&DECODE, &self.instance, &target.schedule(), precision).expect("it should be planned")
     }
 }
 
@@ -142,7 +142,7 @@ fn rows_are_dealt_in_whole_units_that_keep_the_tapes_level() {
         dims: [instance.dims.clone(), [("LAYERS".to_owned(), 2)].into()].into_iter().flatten().collect(),
         ..instance.clone()
     };
-    let plan = plan_for(&CAPPED_CHAIN, &instance, &target.schedule, Precision::BF16).expect("a plan");
+    let plan = plan_for(&CAPPED_CHAIN, &instance, &target.schedule(), Precision::BF16).expect("a plan");
     let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
     let image = Image::build(&verified, &plan).expect("the image should be the program");
     let bytes: Vec<u64> = image.tape_at.windows(2).map(|ends| ends[1] - ends[0]).collect();
@@ -274,7 +274,7 @@ fn the_gpu_gives_the_same_bits_whenever_packets_come() {
     let model = Model::new("small");
     for precision in [Precision::BF16, Precision::F32] {
         let calm = VmOptions { precision, ..VmOptions::default() };
-        let delayed = VmOptions { faults: Faults { delay_ns: 5000, ..Faults::default() }, ..calm };
+        let delayed = VmOptions { faults: Faults { delay_ns: 5000, ..Faults::default() }, ..calm.clone() };
         let mut expected = None;
         for (options, repeats) in [(calm, 50), (delayed, 10)] {
             let mut vm = match vm(&model, &options) {

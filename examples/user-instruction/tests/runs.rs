@@ -75,7 +75,7 @@ impl Model {
 
     fn plan(&self, precision: Precision) -> Plan {
         let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
-        plan_for(&DECODE, &self.instance, &target.schedule, precision).expect("it should be planned")
+        plan_for(&DECODE, &self.instance, &target.schedule(), precision).expect("it should be planned")
     }
 }
 
@@ -177,7 +177,7 @@ fn the_gpu_gives_the_same_bits_whenever_packets_come() {
     let model = Model::new("small");
     for precision in [Precision::BF16, Precision::F32] {
         let calm = VmOptions { precision, ..VmOptions::default() };
-        let delayed = VmOptions { faults: Faults { delay_ns: 5000, ..Faults::default() }, ..calm };
+        let delayed = VmOptions { faults: Faults { delay_ns: 5000, ..Faults::default() }, ..calm.clone() };
         let mut expected = None;
         for (options, repeats) in [(calm, 50), (delayed, 10)] {
             let mut vm = match vm(&model, &options) {

@@ -4,8 +4,8 @@ use super::phase;
 use crate::fused::Decoder;
 use crate::linear::group::together;
 use amk::ir::program::BufferKind;
-use amk::ir::{BufferId, DType};
-use amk_cuda::DeviceSchedule;
+use amk::ir::schedule::Schedule;
+use amk::ir::{DType, TensorId};
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
@@ -17,11 +17,11 @@ pub(crate) struct Attention {
     /// The calls; `attention` leads.
     pub(crate) calls: Vec<usize>,
     /// Query, key and value before norm and rotary embedding.
-    pub(crate) qkv: [BufferId; 3],
+    pub(crate) qkv: [TensorId; 3],
     /// Norms of queries and keys, head by head.
-    pub(crate) head_norms: Option<[BufferId; 2]>,
+    pub(crate) head_norms: Option<[TensorId; 2]>,
     /// The result.
-    pub(crate) result: BufferId,
+    pub(crate) result: TensorId,
     /// Constants and sizes.
     pub(crate) rotary: Rotary,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Attention {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rotary {
     /// Rotary frequencies, radians a position.
-    pub(crate) freqs: BufferId,
+    pub(crate) freqs: TensorId,
     /// Factor on rotated values.
     pub(crate) rope_scale: f32,
     /// Factor on the attention scores.
@@ -70,7 +70,7 @@ impl FusedGroup for Attention {
         &self.calls
     }
 
-    fn packed(&self) -> Vec<BufferId> {
+    fn packed(&self) -> Vec<TensorId> {
         self.qkv.to_vec()
     }
 
@@ -99,13 +99,7 @@ impl FusedGroup for Attention {
 
 /// The attention of which call `at` is the last, where it is of a form that the fast code computes
 /// and shares its constants with those found before.
-fn attention_at(
-    flow: &Flow<'_>,
-    schedule: &DeviceSchedule,
-    at: usize,
-    eps: f32,
-    known: Option<Rotary>,
-) -> Option<Attention> {
+fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32, known: Option<Rotary>) -> Option<Attention> {
     if flow.path(at) != ATTENTION {
         return None;
     }

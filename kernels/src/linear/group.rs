@@ -5,7 +5,7 @@ use super::{phase, pointwise};
 use crate::abi::MAX_OWN_ROWS;
 use crate::fused::Decoder;
 use crate::residual::{Held, Lookup};
-use amk::ir::BufferId;
+use amk::ir::TensorId;
 use amk::ir::program::BufferKind;
 use amk_cuda::Extensions;
 use amk_cuda::image::abi::{TILE_K, UNIT};
@@ -21,15 +21,15 @@ pub(crate) struct Product {
     /// The calls, without the norm; the first leads.
     pub(crate) calls: Vec<usize>,
     /// What comes in, before the norm.
-    pub(crate) input: BufferId,
+    pub(crate) input: TensorId,
     /// Weight of the norm.
-    pub(crate) norm: Option<BufferId>,
+    pub(crate) norm: Option<TensorId>,
     /// Elements of the input.
     pub(crate) k: u32,
     /// The weights `[N, K]`.
-    pub(crate) weights: Vec<BufferId>,
+    pub(crate) weights: Vec<TensorId>,
     /// Their biases.
-    pub(crate) biases: Vec<Option<BufferId>>,
+    pub(crate) biases: Vec<Option<TensorId>>,
     /// What happens to the products.
     pub(crate) output: Delivered,
 }
@@ -38,25 +38,25 @@ pub(crate) struct Product {
 #[derive(Clone, Debug)]
 pub(crate) enum Delivered {
     /// They are values, one a weight.
-    Store(Vec<BufferId>),
+    Store(Vec<TensorId>),
     /// A function of each is a value.
     Mapped {
         /// The value.
-        value: BufferId,
+        value: TensorId,
         /// The number of the function.
         function: u32,
     },
     /// `after = before + product`.
     Residual {
         /// The residual before.
-        before: BufferId,
+        before: TensorId,
         /// The residual after.
-        after: BufferId,
+        after: TensorId,
     },
     /// A function of the elements of both is a value.
     Gated {
         /// The value.
-        value: BufferId,
+        value: TensorId,
         /// The number of the function.
         function: u32,
     },
@@ -67,9 +67,9 @@ pub(crate) enum Delivered {
 /// `linear`, perhaps with a bias.
 struct Linear {
     calls: Vec<usize>,
-    x: BufferId,
-    weight: BufferId,
-    bias: Option<BufferId>,
+    x: TensorId,
+    weight: TensorId,
+    bias: Option<TensorId>,
 }
 
 /// Finds the projections of a function.
@@ -91,11 +91,11 @@ impl FusedGroup for Product {
         &self.calls
     }
 
-    fn packed(&self) -> Vec<BufferId> {
+    fn packed(&self) -> Vec<TensorId> {
         vec![self.input]
     }
 
-    fn finds(&self, _value: BufferId) -> bool {
+    fn finds(&self, _value: TensorId) -> bool {
         true
     }
 
@@ -119,7 +119,7 @@ impl FusedGroup for Product {
 }
 
 /// The values as products of one input, so that one pass reads it.
-pub(crate) fn together(grouping: &mut Grouping<'_>, values: &[BufferId]) {
+pub(crate) fn together(grouping: &mut Grouping<'_>, values: &[TensorId]) {
     Products(grouping).together(values);
 }
 
@@ -131,7 +131,7 @@ impl<'a> Products<'_, 'a> {
         self.0.flow
     }
 
-    fn together(&mut self, values: &[BufferId]) {
+    fn together(&mut self, values: &[TensorId]) {
         let linears: Vec<Linear> = values.iter().filter_map(|&value| self.linear(value)).collect();
         let biased = linears.iter().filter(|linear| linear.bias.is_some()).count();
         let same = linears.windows(2).all(|pair| pair[0].x == pair[1].x);
@@ -171,7 +171,7 @@ impl<'a> Products<'_, 'a> {
     }
 
     /// The element-wise call that alone reads a product, and its value.
-    fn mapped(&self, value: BufferId) -> Option<(usize, BufferId, Function)> {
+    fn mapped(&self, value: TensorId) -> Option<(usize, TensorId, Function)> {
         let &[at] = self.flow().users(value) else { return None };
         let result = self.flow().result(at).filter(|&result| self.flow().kind(result) == BufferKind::Activation)?;
         (self.flow().only_for(value, at)).then_some((at, result, self.function(at, 1)?))
@@ -265,7 +265,7 @@ impl<'a> Products<'_, 'a> {
     }
 
     /// Input and weight of the norm that makes a value, where it is one that products compute.
-    fn normed(&self, value: BufferId) -> Option<(BufferId, BufferId)> {
+    fn normed(&self, value: TensorId) -> Option<(TensorId, TensorId)> {
         let at = self.flow().made_by(value, "amk_kernels::rms_norm")?;
         let ours = self.flow().float(at) == self.eps() && self.flow().kind(value) == BufferKind::Activation;
         ours.then_some((self.flow().operand(at, 0)?, self.flow().operand(at, 1)?))
@@ -273,7 +273,7 @@ impl<'a> Products<'_, 'a> {
 
     /// The projection that makes a value, where it is free and of a shape that the fast code
     /// computes.
-    fn linear(&self, value: BufferId) -> Option<Linear> {
+    fn linear(&self, value: TensorId) -> Option<Linear> {
         let free = |at: usize| self.0.free(at) && self.0.may_lead(at);
         let mut biased = None;
         let mut y = value;

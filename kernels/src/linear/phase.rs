@@ -126,7 +126,7 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
         }
         &Delivered::Residual { before, after } => {
             let before = residual::held(planner, before, rows);
-            let name = format!("residual.{}", planner.flow.buffer(after).name);
+            let name = format!("residual.{}", planner.flow.tensor(after).name);
             let held = planner.activation(&name, DType::F32, &[rows], Exchange::Counter);
             let packets = planner.value(after, DType::BF16);
             residual::hold(&mut planner.plan, after, held);

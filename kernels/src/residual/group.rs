@@ -4,7 +4,7 @@ use super::phase::{self, Embed};
 use crate::fused::Decoder;
 use crate::linear::group::Product;
 use amk::ir::program::BufferKind;
-use amk::ir::{BufferId, DType, Exchange};
+use amk::ir::{DType, Exchange, TensorId};
 use amk_cuda::Extensions;
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported, Work};
 use amk_cuda::set::Fusion;
@@ -18,24 +18,24 @@ pub(crate) struct Embedding;
 #[derive(Clone, Debug)]
 struct EmbedGroup {
     call: usize,
-    value: BufferId,
-    table: BufferId,
+    value: TensorId,
+    table: TensorId,
 }
 
 /// The value that the workers hold as the residual, in the order of the groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held(pub(crate) BufferId);
+pub(crate) struct Held(pub(crate) TensorId);
 
 /// The call that looks a token up, and its value.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     call: usize,
-    value: BufferId,
+    value: TensorId,
 }
 
 impl Lookup {
     /// The call, where a group needs its value as the residual and the workers hold another.
-    pub(crate) fn given_up_for(&self, before: BufferId, seen: &Extensions) -> Option<usize> {
+    pub(crate) fn given_up_for(&self, before: TensorId, seen: &Extensions) -> Option<usize> {
         (self.value == before && seen.get() != Some(&Held(self.value))).then_some(self.call)
     }
 }
@@ -72,7 +72,7 @@ impl FusedGroup for EmbedGroup {
         std::slice::from_ref(&self.call)
     }
 
-    fn unpublished(&self) -> Option<BufferId> {
+    fn unpublished(&self) -> Option<TensorId> {
         Some(self.value)
     }
 

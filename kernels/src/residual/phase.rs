@@ -3,7 +3,7 @@
 use crate::fused::Decoder;
 use crate::linear::phase::owned;
 use amk::ir::program::BufferKind;
-use amk::ir::{BufferId, DType, Exchange};
+use amk::ir::{BufferId, DType, Exchange, TensorId};
 use amk_cuda::cost::{CostModel, Overhead};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, read, same, write};
@@ -30,31 +30,31 @@ pub struct Adopt {
 #[derive(Clone, Debug, Default)]
 struct Holding {
     /// The value whose row of the table every reader looks up.
-    embedded: Option<BufferId>,
+    embedded: Option<TensorId>,
     /// The residual: which value of the function, in which buffer.
-    residual: Option<(BufferId, BufferId)>,
+    residual: Option<(TensorId, BufferId)>,
     adoptions: u32,
 }
 
 /// The workers look a value up, and hold it as the residual.
-pub(super) fn begin(plan: &mut Plan, value: BufferId, buffer: BufferId) {
+pub(super) fn begin(plan: &mut Plan, value: TensorId, buffer: BufferId) {
     let holding = plan.shared.entry::<Holding>();
     (holding.embedded, holding.residual) = (Some(value), Some((value, buffer)));
 }
 
 /// The value whose row of the table every reader looks up.
-pub(crate) fn embedded(plan: &Plan) -> Option<BufferId> {
+pub(crate) fn embedded(plan: &Plan) -> Option<TensorId> {
     plan.shared.get::<Holding>()?.embedded
 }
 
 /// The workers hold a value in a buffer from now on.
-pub(crate) fn hold(plan: &mut Plan, value: BufferId, buffer: BufferId) {
+pub(crate) fn hold(plan: &mut Plan, value: TensorId, buffer: BufferId) {
     plan.shared.entry::<Holding>().residual = Some((value, buffer));
 }
 
 /// The buffer in which the workers hold a residual of so many rows; they take it from its packets
 /// where they hold another.
-pub(crate) fn held(planner: &mut Planner<'_>, value: BufferId, rows: u32) -> BufferId {
+pub(crate) fn held(planner: &mut Planner<'_>, value: TensorId, rows: u32) -> BufferId {
     let holding = planner.plan.shared.entry::<Holding>();
     if let Some((held, buffer)) = holding.residual
         && held == value
@@ -64,7 +64,7 @@ pub(crate) fn held(planner: &mut Planner<'_>, value: BufferId, rows: u32) -> Buf
     let number = holding.adoptions;
     holding.adoptions += 1;
     let from = planner.known(value);
-    let name = format!("adopted.{number}.{}", planner.flow.buffer(value).name);
+    let name = format!("adopted.{number}.{}", planner.flow.tensor(value).name);
     let to = planner.activation(&name, DType::F32, &[rows], Exchange::Counter);
     let owned = owned(&planner.plan, rows);
     planner.phase(Adopt { from, to }, owned.into_iter().map(Work::Rows).collect());

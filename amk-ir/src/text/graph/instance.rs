@@ -7,7 +7,7 @@ use super::super::print::{param_text, quoted, word, write_list};
 use crate::Param;
 use crate::graph::Instance;
 use crate::program::{Limits, Steps};
-use crate::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule, Tile};
+use crate::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialRing, PartialSchedule, QueuePolicy, Tile};
 use core::fmt::{self, Write};
 
 const QUEUES: [(QueuePolicy, &str); 2] = [(QueuePolicy::Static, "static"), (QueuePolicy::Ticket, "ticket")];
@@ -15,41 +15,46 @@ const ASSIGNS: [(Assign, &str); 2] = [(Assign::RoundRobin, "round_robin"), (Assi
 const STEPS: [(Steps, &str); 2] = [(Steps::Barrier, "barrier"), (Steps::Pipelined, "pipelined")];
 const FUSED: [(FuseInto, &str); 2] = [(FuseInto::Producer, "producer"), (FuseInto::Consumers, "consumers")];
 
+const EXCHANGES: [(ExchangeBy, &str); 3] =
+    [(ExchangeBy::Packets, "packets"), (ExchangeBy::Counters, "counters"), (ExchangeBy::Barrier, "barrier")];
+const BOOLS: [(bool, &str); 2] = [(true, "true"), (false, "false")];
+
 fn name_of<T: PartialEq + Copy>(choices: &[(T, &'static str)], choice: T) -> &'static str {
     choices.iter().find(|(known, _)| *known == choice).map_or("", |(_, name)| name)
 }
 
-/// Writes `schedule(..)` with the fields that differ from the default.
-pub(super) fn write_schedule(out: &mut String, schedule: &Schedule) -> fmt::Result {
-    let default = Schedule::default();
+/// Writes `schedule(..)` with the fields that are set.
+pub(super) fn write_schedule(out: &mut String, schedule: &PartialSchedule) -> fmt::Result {
     let mut parts = Vec::new();
-    if schedule.workers != default.workers {
-        parts.push(format!("workers = {}", schedule.workers));
-    }
+    parts.extend(schedule.workers.map(|workers| format!("workers = {workers}")));
     if !schedule.tiles.is_empty() {
         let tiles: Vec<String> =
             schedule.tiles.iter().map(|(name, tile)| format!("{} = {}", word(name), tile_text(*tile))).collect();
         parts.push(format!("tile({})", tiles.join(", ")));
     }
-    if schedule.queue != default.queue {
-        parts.push(format!("queue = {}", name_of(&QUEUES, schedule.queue)));
-    }
-    if schedule.assign != default.assign {
-        parts.push(format!("assign = {}", name_of(&ASSIGNS, schedule.assign)));
-    }
-    if schedule.steps != default.steps {
-        parts.push(format!("steps = {}", name_of(&STEPS, schedule.steps)));
-    }
-    if schedule.weights != default.weights {
-        parts.push(format!("weights = {}", schedule.weights));
-    }
+    parts.extend(schedule.queue.map(|queue| format!("queue = {}", name_of(&QUEUES, queue))));
+    parts.extend(schedule.assign.map(|assign| format!("assign = {}", name_of(&ASSIGNS, assign))));
+    parts.extend(schedule.steps.map(|steps| format!("steps = {}", name_of(&STEPS, steps))));
+    parts.extend(schedule.weights.map(|weights| format!("weights = {weights}")));
+    parts.extend(schedule.fusion.map(|fusion| format!("fusion = {fusion}")));
     if !schedule.fuse.is_empty() {
         let fused =
             schedule.fuse.iter().map(|fusion| format!("{} = {}", word(&fusion.op), name_of(&FUSED, fusion.into)));
         parts.push(format!("fuse({})", fused.collect::<Vec<_>>().join(", ")));
     }
-    parts.extend(limits_text(&schedule.limits));
+    parts.extend(schedule.splits.map(|splits| format!("splits = {splits}")));
+    parts.extend(schedule.run.map(|run| format!("run = {run}")));
+    parts.extend(ring_text(schedule.ring));
+    parts.extend(schedule.exchange.map(|exchange| format!("exchange = {}", exchange.name())));
+    parts.extend(schedule.limits.as_ref().map(limits_text));
     write!(out, "schedule({})", parts.join(", "))
+}
+
+fn ring_text(ring: PartialRing) -> Option<String> {
+    let PartialRing { slots, in_flight, pace, lookahead } = ring;
+    let fields = [("slots", slots), ("in_flight", in_flight), ("pace", pace), ("lookahead", lookahead)];
+    let set = fields.into_iter().filter_map(|(name, value)| value.map(|value| format!("{name} = {value}")));
+    (!ring.is_empty()).then(|| format!("ring({})", set.collect::<Vec<_>>().join(", ")))
 }
 
 fn tile_text(tile: Tile) -> String {
@@ -60,7 +65,7 @@ fn tile_text(tile: Tile) -> String {
     }
 }
 
-fn limits_text(limits: &Limits) -> Option<String> {
+fn limits_text(limits: &Limits) -> String {
     let none = Limits::default();
     let mut parts = Vec::new();
     if limits.workers != none.workers {
@@ -72,7 +77,7 @@ fn limits_text(limits: &Limits) -> Option<String> {
     if limits.memory_bytes != none.memory_bytes {
         parts.push(format!("memory = {}", limits.memory_bytes));
     }
-    (!parts.is_empty()).then(|| format!("limits({})", parts.join(", ")))
+    format!("limits({})", parts.join(", "))
 }
 
 pub(super) fn write_instance(out: &mut String, instance: &Instance) -> fmt::Result {
@@ -93,8 +98,8 @@ pub(super) fn write_instance(out: &mut String, instance: &Instance) -> fmt::Resu
 }
 
 /// Reads a schedule from behind its first word.
-pub(super) fn schedule(cursor: &mut Cursor<'_>) -> Parsed<Schedule> {
-    let mut schedule = Schedule::default();
+pub(super) fn schedule(cursor: &mut Cursor<'_>) -> Parsed<PartialSchedule> {
+    let mut schedule = PartialSchedule::default();
     list(cursor, "(", ")", |cursor| {
         if cursor.eat_word("tile") {
             return list(cursor, "(", ")", |cursor| tile(cursor, &mut schedule));
@@ -107,16 +112,27 @@ pub(super) fn schedule(cursor: &mut Cursor<'_>) -> Parsed<Schedule> {
             });
         }
         if cursor.eat_word("limits") {
-            return list(cursor, "(", ")", |cursor| limit(cursor, &mut schedule.limits));
+            let limits = schedule.limits.get_or_insert_default();
+            return list(cursor, "(", ")", |cursor| limit(cursor, limits));
         }
-        const EXPECTED: &str = "`workers`, `tile`, `queue`, `assign`, `steps`, `weights`, `fuse` or `limits`";
+        if cursor.eat_word("ring") {
+            return list(cursor, "(", ")", |cursor| ring(cursor, &mut schedule.ring));
+        }
+        const EXPECTED: &str = "`workers`, `tile`, `queue`, `assign`, `steps`, `weights`, `fusion`, `fuse`, `splits`, \
+                                `run`, `ring`, `exchange` or `limits`";
         let start = cursor.clone();
         match equals(cursor, EXPECTED)?.as_str() {
-            "workers" => schedule.workers = cursor.u32("a number of workers")?,
-            "queue" => schedule.queue = choice(cursor, &QUEUES, "`static` or `ticket`")?,
-            "assign" => schedule.assign = choice(cursor, &ASSIGNS, "`round_robin` or `balanced`")?,
-            "steps" => schedule.steps = choice(cursor, &STEPS, "`barrier` or `pipelined`")?,
-            "weights" => schedule.weights = dtype(cursor)?,
+            "workers" => schedule.workers = Some(cursor.u32("a number of workers")?),
+            "queue" => schedule.queue = Some(choice(cursor, &QUEUES, "`static` or `ticket`")?),
+            "assign" => schedule.assign = Some(choice(cursor, &ASSIGNS, "`round_robin` or `balanced`")?),
+            "steps" => schedule.steps = Some(choice(cursor, &STEPS, "`barrier` or `pipelined`")?),
+            "weights" => schedule.weights = Some(dtype(cursor)?),
+            "fusion" => schedule.fusion = Some(choice(cursor, &BOOLS, "`true` or `false`")?),
+            "splits" => schedule.splits = Some(cursor.u32("a number of splits")?),
+            "run" => schedule.run = Some(cursor.u32("a number of blocks")?),
+            "exchange" => {
+                schedule.exchange = Some(choice(cursor, &EXCHANGES, "`packets`, `counters` or `barrier`")?);
+            }
             _ => return start.expected(EXPECTED),
         }
         Ok(())
@@ -141,7 +157,7 @@ fn choice<T: Copy>(cursor: &mut Cursor<'_>, choices: &[(T, &'static str)], expec
     }
 }
 
-fn tile(cursor: &mut Cursor<'_>, schedule: &mut Schedule) -> Parsed<()> {
+fn tile(cursor: &mut Cursor<'_>, schedule: &mut PartialSchedule) -> Parsed<()> {
     let start = cursor.clone();
     let name = equals(cursor, "the name of an instruction")?;
     let tile = if cursor.at_digit() {
@@ -159,6 +175,20 @@ fn tile(cursor: &mut Cursor<'_>, schedule: &mut Schedule) -> Parsed<()> {
 /// Refuses a name that has had a value.
 fn repeated<T>(start: &Cursor<'_>, what: String, before: Option<T>) -> Parsed<()> {
     if before.is_none() { Ok(()) } else { Err(start.error(ParseCause::Repeated { what })) }
+}
+
+fn ring(cursor: &mut Cursor<'_>, ring: &mut PartialRing) -> Parsed<()> {
+    const EXPECTED: &str = "`slots`, `in_flight`, `pace` or `lookahead`";
+    let start = cursor.clone();
+    let field = match equals(cursor, EXPECTED)?.as_str() {
+        "slots" => &mut ring.slots,
+        "in_flight" => &mut ring.in_flight,
+        "pace" => &mut ring.pace,
+        "lookahead" => &mut ring.lookahead,
+        _ => return start.expected(EXPECTED),
+    };
+    *field = Some(cursor.u32("a number")?);
+    Ok(())
 }
 
 fn limit(cursor: &mut Cursor<'_>, limits: &mut Limits) -> Parsed<()> {

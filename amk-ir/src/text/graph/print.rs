@@ -7,7 +7,7 @@ use super::names::{Names, is_call_word, write_path};
 use super::signature::write_signature;
 use crate::expr::{Expr, Op};
 use crate::graph::{Arg, CallNode, Graph, KernelParam, KernelParamKind, Node};
-use crate::schedule::Schedule;
+use crate::schedule::PartialSchedule;
 use crate::{DType, InstructionId, Param, ValueId};
 use core::fmt::{self, Display, Formatter, Write};
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ fn write_graph(out: &mut String, graph: &Graph) -> fmt::Result {
     for (dim, value) in &graph.equalities {
         writeln!(out, "where {} == {value}", word(dim))?;
     }
-    if graph.schedule != Schedule::default() {
+    if graph.schedule != PartialSchedule::default() {
         write_schedule(out, &graph.schedule)?;
         writeln!(out)?;
     }

@@ -7,7 +7,8 @@ use crate::lower::{EventSite, LoweredFunction};
 use crate::parse::instance::{InstanceArgument, describe};
 use crate::parse::kernel::KernelAttribute;
 use amk_ir::graph_error::GraphError;
-use amk_ir::lower::lower;
+use amk_ir::lower::lower_with;
+use amk_ir::schedule::Schedule;
 use amk_ir::shapes;
 use proc_macro2::TokenStream;
 use quote::ToTokens;
@@ -25,7 +26,9 @@ pub(crate) fn check(attribute: &KernelAttribute, lowered: &mut LoweredFunction, 
     let mut reported = HashSet::new();
     for argument in &attribute.instances {
         let note = format!("in instance `{}` ({})", argument.name, describe(&argument.instance.dims, &attribute.dims));
-        match lower(&lowered.graph, &argument.instance) {
+        // What a device alone honours is checked when one is there.
+        let fields = argument.instance.schedule_in(&lowered.graph).without_device_fields();
+        match lower_with(&lowered.graph, &argument.instance, &fields.over(Schedule::default())) {
             Err(errors) => {
                 for error in errors {
                     if reported.insert((error.code.to_owned(), error.site, error.headline.clone())) {

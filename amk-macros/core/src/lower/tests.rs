@@ -442,6 +442,8 @@ fn what_is_declared_twice_or_left_out_is_refused() {
             quote!(dims(H), inputs(x: [H]), schedule(fuse(add = producer, add = consumers))),
             "AMK0932: `fuse` has `add` twice",
         ),
+        (quote!(dims(H), inputs(x: [H]), schedule(ring(haste = 4))), "AMK0932: unknown field `haste` of the ring"),
+        (quote!(dims(H), inputs(x: [H]), schedule(exchange = mail)), "AMK0932: `mail` is not a valid value of"),
     ];
     for (attribute, message) in cases {
         let twice = messages(attribute, function.clone(), &records());

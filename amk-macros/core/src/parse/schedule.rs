@@ -4,17 +4,18 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::list;
 use crate::parse::attribute::{Setting, settings};
 use amk_ir::Steps;
-use amk_ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule, Tile};
+use amk_ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialSchedule, QueuePolicy, Tile};
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 
-const KEYS: [&str; 7] = ["workers", "tile", "queue", "steps", "assign", "fuse", "limits"];
+const KEYS: [&str; 12] =
+    ["workers", "tile", "queue", "steps", "assign", "fusion", "fuse", "splits", "run", "ring", "exchange", "limits"];
 
 /// A schedule, and the clauses in it to point at.
 #[derive(Default)]
 pub(crate) struct ScheduleArgument {
-    /// The schedule.
-    pub(crate) schedule: Schedule,
+    /// The fields that are set.
+    pub(crate) schedule: PartialSchedule,
     /// The clauses about instructions, which must be called in the function.
     pub(crate) clauses: Vec<Clause>,
     /// The whole, to point at.
@@ -36,7 +37,7 @@ impl Clause {
     }
 }
 
-/// Parses a schedule; an invalid setting is reported and left at its default.
+/// Parses a schedule; an invalid setting is reported and left open.
 pub(crate) fn parse(setting: &Setting, diagnostics: &mut Diagnostics) -> ScheduleArgument {
     let mut argument = ScheduleArgument { tokens: setting.key.to_token_stream(), ..ScheduleArgument::default() };
     let Some(tokens) = diagnostics.keep(setting.list("schedule(workers = 8)")) else { return argument };
@@ -54,17 +55,27 @@ impl ScheduleArgument {
     fn set(&mut self, setting: &Setting) -> Result<(), Diagnostic> {
         let schedule = &mut self.schedule;
         match setting.key.to_string().as_str() {
-            "workers" => schedule.workers = number(setting)?,
+            "workers" => schedule.workers = Some(number(setting)?),
             "queue" => {
-                schedule.queue = choice(setting, &[("static", QueuePolicy::Static), ("ticket", QueuePolicy::Ticket)])?
+                let queues = [("static", QueuePolicy::Static), ("ticket", QueuePolicy::Ticket)];
+                schedule.queue = Some(choice(setting, &queues)?);
             }
             "steps" => {
-                schedule.steps = choice(setting, &[("barrier", Steps::Barrier), ("pipelined", Steps::Pipelined)])?
+                let steps = [("barrier", Steps::Barrier), ("pipelined", Steps::Pipelined)];
+                schedule.steps = Some(choice(setting, &steps)?);
             }
             "assign" => {
-                schedule.assign =
-                    choice(setting, &[("round_robin", Assign::RoundRobin), ("balanced", Assign::Balanced)])?;
+                let assigns = [("round_robin", Assign::RoundRobin), ("balanced", Assign::Balanced)];
+                schedule.assign = Some(choice(setting, &assigns)?);
             }
+            "fusion" => schedule.fusion = Some(choice(setting, &[("true", true), ("false", false)])?),
+            "splits" => schedule.splits = Some(number(setting)?),
+            "run" => schedule.run = Some(number(setting)?),
+            "exchange" => {
+                let ways = [ExchangeBy::Packets, ExchangeBy::Counters, ExchangeBy::Barrier];
+                schedule.exchange = Some(choice(setting, &ways.map(|way| (way.name(), way)))?);
+            }
+            "ring" => self.ring(setting)?,
             "tile" => {
                 for entry in entries(setting, "tile(linear = 16, silu_mul = whole)")? {
                     let tile = tile(&entry)?;
@@ -84,8 +95,27 @@ impl ScheduleArgument {
         Ok(())
     }
 
+    fn ring(&mut self, setting: &Setting) -> Result<(), Diagnostic> {
+        let ring = &mut self.schedule.ring;
+        for entry in entries(setting, "ring(slots = 6, in_flight = 2, pace = 205, lookahead = 0)")? {
+            let field = match entry.key.to_string().as_str() {
+                "slots" => &mut ring.slots,
+                "in_flight" => &mut ring.in_flight,
+                "pace" => &mut ring.pace,
+                "lookahead" => &mut ring.lookahead,
+                _ => {
+                    let headline = format!("unknown field `{}` of the ring", entry.key);
+                    let help = "use one of `slots`, `in_flight`, `pace`, `lookahead`";
+                    return Err(Diagnostic::new("AMK0932", entry.key, headline, help));
+                }
+            };
+            *field = Some(number(&entry)?);
+        }
+        Ok(())
+    }
+
     fn limits(&mut self, setting: &Setting) -> Result<(), Diagnostic> {
-        let limits = &mut self.schedule.limits;
+        let limits = self.schedule.limits.get_or_insert_default();
         for entry in entries(setting, "limits(workers = 132, local = 232448, memory = 141_000_000_000)")? {
             match entry.key.to_string().as_str() {
                 "workers" => limits.workers = number(&entry)?,

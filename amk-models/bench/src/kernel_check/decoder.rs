@@ -13,6 +13,7 @@ use super::exact::Machine;
 use super::measure::{Checked, Oracle, largest};
 use amk::formula::Exact;
 use amk::ir::graph::Instance;
+use amk::ir::schedule::{Ring, Schedule};
 use amk::ir::verify::{Rejected, verify};
 use amk::ir::{Buffer, BufferKind, DType, Program};
 use amk::layout::{Source, SourceError, WeightRequest};
@@ -20,7 +21,7 @@ use amk::registry::Registry;
 use amk::vm::cpu;
 use amk::{Pos, Token, Weight};
 use amk_cuda::plan::Plan;
-use amk_cuda::{self as cuda, CudaError, DeviceSchedule, GpuTarget, Precision, RunOptions, Vm, VmOptions, plan_for};
+use amk_cuda::{self as cuda, CudaError, GpuTarget, Precision, RunOptions, Vm, VmOptions, plan_for};
 use amk_kernels::fused::Decoder as Fused;
 use amk_models::model::{Family, Model};
 use half::bf16;
@@ -52,7 +53,7 @@ const TRIES: usize = 200;
 /// fed.
 pub struct Decoder {
     pub(super) model: Model,
-    pub(super) schedule: DeviceSchedule,
+    pub(super) schedule: Schedule,
     /// Tokens of the first positions, then of the last [`FAR`].
     tokens: Vec<u32>,
 }
@@ -97,7 +98,7 @@ impl Decoder {
     pub fn new(
         family: Family,
         dims: BTreeMap<String, u32>,
-        schedule: DeviceSchedule,
+        schedule: Schedule,
         steps: u32,
         seed: u64,
     ) -> Result<Self, CheckError> {
@@ -107,7 +108,7 @@ impl Decoder {
     fn drawn(
         family: Family,
         dims: BTreeMap<String, u32>,
-        schedule: DeviceSchedule,
+        schedule: Schedule,
         steps: u32,
         draw: &mut Draw,
     ) -> Result<Self, CheckError> {
@@ -149,7 +150,7 @@ impl Decoder {
 
     /// The fused bodies in bf16. A token that is not the largest logit is not a number.
     fn on_cuda(&self, cache: &Path) -> Result<Logits<f32>, CudaError> {
-        let options = VmOptions { schedule: Some(self.schedule), ..VmOptions::default() };
+        let options = VmOptions { schedule: Some(self.schedule.clone().into()), ..VmOptions::default() };
         let Model { family, instance, bindings, .. } = &self.model;
         let mut vm = Vm::new(family.kernel, instance, bindings, cache, &options, &mut |_| {})?;
         let mut logits = Logits::new();
@@ -238,7 +239,7 @@ impl Decoder {
     /// The sizes, and the schedule fields that select the bodies.
     fn sizes(&self) -> String {
         let dim = |name: &str| self.model.instance.dims[name];
-        let DeviceSchedule { workers, run, splits, .. } = self.schedule;
+        let Schedule { workers, run, splits, .. } = self.schedule;
         format!(
             "HIDDEN = {}, FFN = {}, VOCAB = {}, {} x {} heads of {}, {} turned; {workers} \
             workers, {} splits, runs of {run}",
@@ -360,15 +361,14 @@ fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
 }
 
 /// A schedule by which every worker has a part of every projection, as fused attention wants it.
-fn schedule(draw: &mut Draw, target: &GpuTarget, dims: &BTreeMap<String, u32>) -> DeviceSchedule {
-    let own = target.schedule;
+fn schedule(draw: &mut Draw, target: &GpuTarget, dims: &BTreeMap<String, u32>) -> Schedule {
+    let own = target.schedule();
     let most = own.workers.min(dims["HIDDEN"] / 8).min(dims["VOCAB"] / 8);
-    DeviceSchedule {
+    Schedule {
         workers: 8 + draw.below(most.saturating_sub(7)),
         run: draw.of(&[2, 4]),
         splits: draw.of(&[1, 2, 3, own.workers]),
-        in_flight: 1 + draw.below(own.ring_slots),
-        lookahead: draw.of(&[0, 64]),
+        ring: Ring { in_flight: 1 + draw.below(own.ring.slots), lookahead: draw.of(&[0, 64]), ..own.ring },
         ..own
     }
 }

@@ -7,7 +7,7 @@ use amk::ir::graph::{Graph, Instance};
 use amk::ir::lower::unroll::{PlannedCall, Unrolled};
 use amk::ir::program::Param;
 use amk::ir::schedule::Schedule;
-use amk::ir::{Access, BufferId, BufferKind, DType};
+use amk::ir::{Access, BufferKind, DType, TensorId};
 use amk::vm::Bindings;
 use amk::{Megakernel, MegakernelError};
 use std::collections::HashMap;
@@ -22,11 +22,11 @@ pub(super) fn unrolled(kernel: &Megakernel, instance: &Instance, weights: DType)
 #[derive(Clone)]
 pub(super) struct Machine {
     calls: Arc<Vec<(Formula, PlannedCall)>>,
-    /// By buffer: its kind and contents.
+    /// By tensor: its kind and contents.
     kinds: Arc<Vec<BufferKind>>,
     arrays: Vec<Arc<Array>>,
-    names: Arc<HashMap<String, BufferId>>,
-    tokens: Arc<Vec<BufferId>>,
+    names: Arc<HashMap<String, TensorId>>,
+    tokens: Arc<Vec<TensorId>>,
     rounding: Option<Draw>,
 }
 
@@ -41,25 +41,25 @@ impl Machine {
         bindings: &Bindings,
         weights: DType,
     ) -> Result<Option<Self>, CheckError> {
-        let Unrolled { calls, buffers, .. } = unrolled(kernel, instance, weights)?;
+        let Unrolled { calls, tensors, .. } = unrolled(kernel, instance, weights)?;
         let Some(calls) = with_formulas(kernel.graph()?, calls) else { return Ok(None) };
         let mut arrays = Vec::new();
-        for buffer in &buffers {
-            let shape: Vec<usize> = buffer.shape.iter().map(|&extent| extent as usize).collect();
-            let name = &buffer.name;
+        for tensor in &tensors {
+            let shape: Vec<usize> = tensor.shape.iter().map(|&extent| extent as usize).collect();
+            let name = &tensor.name;
             let bound = bindings.weights().get(name).map(amk::Weight::to_f32);
             let data = match (bound, bindings.states().get(name)) {
                 (Some(values), _) => values.into_iter().map(f64::from).collect(),
                 (None, Some(state)) => state.to_vec().into_iter().map(f64::from).collect(),
-                (None, None) if buffer.kind == BufferKind::Weight => return Err(CheckError::Unbound(name.clone())),
+                (None, None) if tensor.kind == BufferKind::Weight => return Err(CheckError::Unbound(name.clone())),
                 (None, None) => vec![0.0; shape.iter().product()],
             };
             arrays.push(Arc::new(Array { shape, data }));
         }
-        let kinds = buffers.iter().map(|buffer| buffer.kind).collect();
-        let token = |at: &usize| buffers[*at].kind == BufferKind::Input && buffers[*at].dtype == DType::U32;
-        let tokens = (0..buffers.len()).filter(token).map(BufferId::from).collect();
-        let names = (0..).zip(buffers).map(|(at, buffer)| (buffer.name, BufferId(at))).collect();
+        let kinds = tensors.iter().map(|tensor| tensor.kind).collect();
+        let token = |at: &usize| tensors[*at].kind == BufferKind::Input && tensors[*at].dtype == DType::U32;
+        let tokens = (0..tensors.len()).filter(token).map(TensorId::from).collect();
+        let names = (0..).zip(tensors).map(|(at, tensor)| (tensor.name, TensorId(at))).collect();
         let (calls, kinds) = (Arc::new(calls), Arc::new(kinds));
         Ok(Some(Self { calls, kinds, arrays, names: Arc::new(names), tokens: Arc::new(tokens), rounding: None }))
     }
@@ -107,10 +107,10 @@ impl Machine {
     fn call(&mut self, formula: &Formula, call: &PlannedCall, pos: u32) -> Result<Vec<Exact>, CheckError> {
         let made = |access, kind| access == Access::Write && kind != BufferKind::State;
         let (written, read): (Vec<_>, Vec<_>) =
-            call.operands.iter().partition(|operand| made(operand.access, self.kinds[operand.buffer.index()]));
+            call.operands.iter().partition(|operand| made(operand.access, self.kinds[operand.tensor.index()]));
         let mut operands = Operands { pos: pos as usize, ..Operands::default() };
         for operand in &read {
-            let array = &mut self.arrays[operand.buffer.index()];
+            let array = &mut self.arrays[operand.tensor.index()];
             // A state that changes is moved, so that it need not be copied.
             operands.tensors.push(if operand.access == Access::Read {
                 Arc::clone(array)
@@ -130,12 +130,12 @@ impl Machine {
         let results = std::panic::catch_unwind(run).map_err(|_| failed())?;
         for (tensor, operand) in operands.tensors.into_iter().zip(&read) {
             if operand.access != Access::Read {
-                self.arrays[operand.buffer.index()] = tensor;
+                self.arrays[operand.tensor.index()] = tensor;
             }
         }
         let mut values = &results[..];
         for operand in &written {
-            let array = &mut self.arrays[operand.buffer.index()];
+            let array = &mut self.arrays[operand.tensor.index()];
             let (own, rest) = values.split_at_checked(array.shape.iter().product()).ok_or_else(failed)?;
             let (shape, data) = (array.shape.clone(), handed_on(own, &mut self.rounding));
             *array = Arc::new(Array { shape, data });

@@ -9,7 +9,7 @@ use amk::Megakernel;
 use amk::ir::expr::Expr;
 use amk::ir::graph::{Arg, CallNode, Graph, KernelParam, KernelParamKind, Node, Value};
 use amk::ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
-use amk::ir::schedule::Schedule;
+use amk::ir::schedule::PartialSchedule;
 use amk::ir::signature::{ParamKind, Signature, TensorClass};
 use amk::ir::{DType, ValueId};
 use amk::registry::Registry;
@@ -197,7 +197,7 @@ impl Builder {
             body: self.nodes,
             results,
             instances: Vec::new(),
-            schedule: Schedule { weights, ..Schedule::default() },
+            schedule: PartialSchedule { weights: Some(weights), ..PartialSchedule::default() },
         }
     }
 }

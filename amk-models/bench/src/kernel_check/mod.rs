@@ -31,7 +31,7 @@ use amk::ir::verify::verify;
 use amk::registry::{Entry, Output, Registry, RegistryError};
 use amk::vm::cpu;
 use amk::{Pos, Token};
-use amk_cuda::{self as cuda, CudaError, DeviceSchedule, GpuTarget, Precision, RunOptions, VmOptions};
+use amk_cuda::{self as cuda, CudaError, GpuTarget, Precision, RunOptions, VmOptions};
 use case::{Case, Operand};
 use draw::Draw;
 use exact::Machine;
@@ -219,10 +219,10 @@ pub fn on_cuda(entry: &Entry, weights: DType, cases: usize, seed: u64, cache: &P
 
 /// Generic bodies alone, on a random number of workers.
 fn device_options(target: &GpuTarget, weights: DType, draw: &mut Draw) -> VmOptions {
-    let workers = 1 + draw.below(target.schedule.workers);
-    let schedule = DeviceSchedule { workers, fusion: false, ..target.schedule };
+    let workers = 1 + draw.below(target.schedule().workers);
+    let schedule = Schedule { workers, fusion: false, ..target.schedule() };
     let precision = if weights == DType::BF16 { Precision::BF16 } else { Precision::F32 };
-    VmOptions { schedule: Some(schedule), precision, ..VmOptions::default() }
+    VmOptions { schedule: Some(schedule.into()), precision, ..VmOptions::default() }
 }
 
 fn run_on_cuda(case: &Case, options: &VmOptions, cache: &Path) -> Result<Seen, CheckError> {

@@ -129,7 +129,7 @@ fn cases_for_a_gpu_are_planned_and_compiled() {
             for number in 0..6 {
                 let case = Case::random(entry, &mut draw, dtype, 8).expect("a case");
                 let options = device_options(target(), dtype, &mut draw);
-                let schedule = options.schedule.unwrap_or(target().schedule);
+                let schedule = options.schedule.clone().unwrap_or_default().over(target().schedule());
                 let plan = plan_for(&case.kernel, &case.instance, &schedule, options.precision)
                     .unwrap_or_else(|error| panic!("{} with {}: {error}", entry.path, case.shapes()));
                 let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{}: {report}", entry.path));
@@ -259,8 +259,8 @@ fn decoders_for_a_gpu_are_planned_and_compiled() {
         let mut draw = Draw::new(9);
         for whole in [true, false] {
             let decoder = Decoder::random(family, target(), whole, &mut draw).expect("a decoder");
-            let (instance, schedule) = (&decoder.model.instance, decoder.schedule);
-            schedule.check(target()).expect("a legal schedule");
+            let (instance, schedule) = (&decoder.model.instance, decoder.schedule.clone());
+            target().check(&schedule).expect("a legal schedule");
             let plan = plan_for(family.kernel, instance, &schedule, Precision::BF16).expect("a plan");
             let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{report}"));
             Image::build(&verified, &plan).expect("the image should be the program");

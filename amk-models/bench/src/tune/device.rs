@@ -4,8 +4,9 @@ use super::log::LogError;
 use super::search::{Measure, Outcome};
 use super::space::neighbours;
 use crate::{Reference, by_schedule, in_turn};
+use amk::ir::schedule::Schedule;
 use amk_cuda::plan::Plan;
-use amk_cuda::{CudaError, DeviceSchedule, GpuTarget, Vm, VmOptions, plan_for};
+use amk_cuda::{CudaError, GpuTarget, Vm, VmOptions, plan_for};
 use amk_models::model::Model;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,7 @@ pub struct Device<'m> {
     /// Plans by the fields that they depend on.
     plans: HashMap<[u32; 3], Option<Plan>>,
     /// Times predicted by the cost model.
-    prices: HashMap<DeviceSchedule, Option<f64>>,
+    prices: HashMap<Schedule, Option<f64>>,
 }
 
 impl<'m> Device<'m> {
@@ -91,11 +92,11 @@ impl Measure for Device<'_> {
         &self.positions
     }
 
-    fn neighbours(&self, schedule: &DeviceSchedule) -> Vec<DeviceSchedule> {
+    fn neighbours(&self, schedule: &Schedule) -> Vec<Schedule> {
         neighbours(schedule, self.target)
     }
 
-    fn predict(&mut self, schedule: &DeviceSchedule) -> Option<f64> {
+    fn predict(&mut self, schedule: &Schedule) -> Option<f64> {
         if let Some(&known) = self.prices.get(schedule) {
             return known;
         }
@@ -105,27 +106,27 @@ impl Measure for Device<'_> {
             .entry([schedule.workers, schedule.run, schedule.splits])
             .or_insert_with(|| plan_for(kernel, instance, schedule, VmOptions::default().precision).ok());
         let price = plan.as_mut().map(|plan| {
-            plan.schedule = *schedule;
+            plan.schedule = schedule.clone();
             let cost = self.target.cost;
             let steps = self.positions.iter().map(|pos| cost.predict(plan, pos + self.steps / 2).step);
             steps.sum::<f64>() / self.positions.len().max(1) as f64 / 1e3
         });
-        self.prices.insert(*schedule, price);
+        self.prices.insert(schedule.clone(), price);
         price
     }
 
-    fn compare(&mut self, incumbent: &DeviceSchedule, candidate: &DeviceSchedule) -> Result<Outcome, TuneError> {
+    fn compare(&mut self, incumbent: &Schedule, candidate: &Schedule) -> Result<Outcome, TuneError> {
         // The last candidate may have been kept, or rows of the log may have moved the incumbent.
-        if self.incumbent.schedule() != *incumbent {
+        if self.incumbent.schedule() != incumbent {
             self.incumbent = match self.candidate.take() {
-                Some(vm) if vm.schedule() == *incumbent => vm,
-                _ => by_schedule(self.model, &self.incumbent, &self.cache, *incumbent)?,
+                Some(vm) if vm.schedule() == incumbent => vm,
+                _ => by_schedule(self.model, &self.incumbent, &self.cache, incumbent)?,
             };
         }
         // Its memory goes first.
         self.candidate = None;
         // A dead context ends the search; what this schedule alone cannot do does not.
-        let mut vm = match self.reference.admit(self.model, &self.incumbent, &self.cache, *candidate)? {
+        let mut vm = match self.reference.admit(self.model, &self.incumbent, &self.cache, candidate)? {
             Ok(vm) => vm,
             Err(why) => return Ok(Outcome::Refused(why)),
         };

@@ -1,6 +1,6 @@
 //! The log of trials: a line of JSON each, so that a search that was stopped goes on where it was.
 
-use amk_cuda::DeviceSchedule;
+use amk::ir::schedule::Schedule;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 #[serde(deny_unknown_fields)]
 pub struct Row {
     /// The best schedule so far.
-    pub incumbent: DeviceSchedule,
+    pub incumbent: Schedule,
     /// The schedule on trial.
-    pub candidate: DeviceSchedule,
+    pub candidate: Schedule,
     /// Positions that were timed.
     pub positions: Vec<u32>,
     /// The cost model's prediction for the candidate: microseconds a token, mean over the
@@ -72,7 +72,7 @@ impl Log {
     }
 
     /// The row of a comparison at these positions.
-    pub fn find(&self, incumbent: &DeviceSchedule, candidate: &DeviceSchedule, positions: &[u32]) -> Option<&Row> {
+    pub fn find(&self, incumbent: &Schedule, candidate: &Schedule, positions: &[u32]) -> Option<&Row> {
         self.rows
             .iter()
             .find(|row| row.incumbent == *incumbent && row.candidate == *candidate && row.positions == positions)

@@ -2,7 +2,7 @@
 
 use super::log::{Log, LogError, Row};
 use super::space::changed;
-use amk_cuda::DeviceSchedule;
+use amk::ir::schedule::Schedule;
 
 /// How much faster a schedule must be to be kept: 1%.
 pub const GAIN: f64 = 0.01;
@@ -16,17 +16,17 @@ pub trait Measure {
     fn positions(&self) -> &[u32];
 
     /// Legal schedules one step away.
-    fn neighbours(&self, schedule: &DeviceSchedule) -> Vec<DeviceSchedule>;
+    fn neighbours(&self, schedule: &Schedule) -> Vec<Schedule>;
 
     /// Microseconds a token that the cost model expects, mean over the positions; `None` where the
     /// schedule has no plan.
-    fn predict(&mut self, schedule: &DeviceSchedule) -> Option<f64>;
+    fn predict(&mut self, schedule: &Schedule) -> Option<f64>;
 
     /// Times both, sample by sample in turn.
     ///
     /// # Errors
     /// When nothing can be measured any more. A candidate that fails is [`Outcome::Refused`].
-    fn compare(&mut self, incumbent: &DeviceSchedule, candidate: &DeviceSchedule) -> Result<Outcome, Self::Error>;
+    fn compare(&mut self, incumbent: &Schedule, candidate: &Schedule) -> Result<Outcome, Self::Error>;
 }
 
 /// Result of a comparison.
@@ -47,7 +47,7 @@ pub enum Outcome {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Found {
     /// The best schedule.
-    pub best: DeviceSchedule,
+    pub best: Schedule,
     /// How much faster than the first it is by the trials that were kept: 0.02 is 2%.
     pub gain: f64,
     /// Trials, including the log's.
@@ -63,23 +63,23 @@ pub struct Found {
 /// # Errors
 /// Errors of the measurer and of the log.
 pub fn search<M: Measure>(
-    start: DeviceSchedule,
+    start: Schedule,
     measure: &mut M,
     log: &mut Log,
     limit: usize,
     see: &mut dyn FnMut(&Row, usize),
 ) -> Result<Found, M::Error> {
-    let mut found = Found { best: start, gain: 0.0, trials: 0, measured: 0 };
+    let mut found = Found { best: start.clone(), gain: 0.0, trials: 0, measured: 0 };
     let mut tried = vec![start];
     while found.trials < limit {
         let Some((candidate, predicted_us)) = next_trial(measure, &found.best, &tried) else { break };
-        tried.push(candidate);
+        tried.push(candidate.clone());
         let known = log.find(&found.best, &candidate, measure.positions()).cloned();
         let row = match known {
             Some(row) => row,
             None => {
                 let outcome = measure.compare(&found.best, &candidate)?;
-                let row = row(found.best, candidate, measure.positions(), predicted_us, outcome);
+                let row = row(found.best.clone(), candidate.clone(), measure.positions(), predicted_us, outcome);
                 log.push(row.clone())?;
                 found.measured += 1;
                 row
@@ -95,27 +95,21 @@ pub fn search<M: Measure>(
     Ok(found)
 }
 
-fn next_trial<M: Measure>(
-    measure: &mut M,
-    best: &DeviceSchedule,
-    tried: &[DeviceSchedule],
-) -> Option<(DeviceSchedule, f64)> {
+fn next_trial<M: Measure>(measure: &mut M, best: &Schedule, tried: &[Schedule]) -> Option<(Schedule, f64)> {
     let new = measure.neighbours(best).into_iter().filter(|next| !tried.contains(next));
     // The model is blind to some fields: none waits for all values of another.
     let trials = |field| tried.iter().filter(|tried| changed(best, tried) == field).count();
-    let priced = new.filter_map(|next| measure.predict(&next).map(|price| (next, trials(changed(best, &next)), price)));
+    let priced = new.filter_map(|next| {
+        let price = measure.predict(&next)?;
+        let before = trials(changed(best, &next));
+        Some((next, before, price))
+    });
     // The first of equals: the order of the space decides, so that a search repeats itself.
     let first = priced.min_by(|a, b| a.1.cmp(&b.1).then(a.2.total_cmp(&b.2)));
     first.map(|(next, _, price)| (next, price))
 }
 
-fn row(
-    incumbent: DeviceSchedule,
-    candidate: DeviceSchedule,
-    positions: &[u32],
-    predicted_us: f64,
-    outcome: Outcome,
-) -> Row {
+fn row(incumbent: Schedule, candidate: Schedule, positions: &[u32], predicted_us: f64, outcome: Outcome) -> Row {
     let (incumbent_us, candidate_us, refused) = match outcome {
         Outcome::Timed { incumbent, candidate } => (incumbent, candidate, None),
         Outcome::Refused(why) => (Vec::new(), Vec::new(), Some(why)),

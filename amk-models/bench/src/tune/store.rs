@@ -1,6 +1,7 @@
 //! Schedules that a search found, kept for later runs.
 
-use amk_cuda::{DeviceSchedule, GpuTarget, source};
+use amk::ir::schedule::PartialSchedule;
+use amk_cuda::{GpuTarget, source};
 use amk_models::model::Model;
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,8 +12,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Saved {
-    /// The schedule.
-    pub schedule: DeviceSchedule,
+    /// The schedule, as fields over the GPU's own.
+    pub schedule: PartialSchedule,
     /// The model that it was found with.
     pub model: String,
     /// How much faster than the GPU's own schedule: 0.02 is 2%.
@@ -30,6 +31,9 @@ pub struct StoreError {
     /// Why.
     pub cause: io::Error,
 }
+
+/// The form of schedules in files: those of another are not found.
+const FORM: u32 = 2;
 
 /// The folder of schedules.
 #[derive(Clone, Debug)]
@@ -56,6 +60,7 @@ impl Store {
         code: impl Iterator<Item = (&'c str, &'c str)>,
     ) -> PathBuf {
         let mut hash = DefaultHasher::new();
+        FORM.hash(&mut hash);
         let dims = model.instance.dims.iter().filter(|(name, _)| *name != "CONTEXT");
         dims.for_each(|dim| dim.hash(&mut hash));
         code.for_each(|file| file.hash(&mut hash));
@@ -92,6 +97,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amk::ir::schedule::PartialRing;
     use amk_models::model::FAMILIES;
 
     #[test]
@@ -106,7 +112,10 @@ mod tests {
         let path = store.file(&model(64), h200);
         assert_eq!(Store::load(&path).expect("nothing fails"), None);
         let saved = Saved {
-            schedule: DeviceSchedule { pace: 190, ..h200.schedule },
+            schedule: PartialSchedule {
+                ring: PartialRing { pace: Some(190), ..PartialRing::default() },
+                ..PartialSchedule::default()
+            },
             model: "m".into(),
             gain: 0.02,
             positions: vec![0],

@@ -39,14 +39,14 @@ impl Timed {
             );
         }
         let reference = Reference::of(&mut self.vm)?;
-        let whole = self.vm.schedule();
+        let whole = self.vm.schedule().clone();
         let all = ablations(&whole);
         let cache = Cache::from_env()?.compiled();
         let bar = progress_bar("ablations", !bench.shows_text());
         for (done, schedule) in all.iter().enumerate() {
             bar.set_position((100 * done / all.len()) as u64);
-            let changes = schedule.changes(&whole);
-            let mut vm = match reference.admit(&self.model, &self.vm, &cache, *schedule)? {
+            let changes: Vec<String> = schedule.changes(&whole).iter().map(ToString::to_string).collect();
+            let mut vm = match reference.admit(&self.model, &self.vm, &cache, schedule)? {
                 Ok(vm) => vm,
                 Err(why) => {
                     rows.push(AblationRow::refused(&self.name, changes, why));

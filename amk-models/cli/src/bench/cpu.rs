@@ -1,9 +1,8 @@
 //! Decode steps on the CPU.
 
 use super::{Bench, GATE_STEPS, write_json};
-use crate::options::{Device, print, table_of};
+use crate::options::{CpuSchedule, Device, print, table_of};
 use crate::subject::{Subject, Which};
-use amk::ir::schedule::Schedule;
 use amk::ir::{BufferKind, Program};
 use amk::measure::read_bandwidth;
 use amk::vm::cpu::Vm;
@@ -90,7 +89,7 @@ impl Bench {
         write_json(self.json.as_deref(), &rows)
     }
 
-    fn cpu_rows(&self, which: &Which, schedule: &Schedule) -> Result<Vec<Row>> {
+    fn cpu_rows(&self, which: &Which, schedule: &CpuSchedule) -> Result<Vec<Row>> {
         let opened = which.open()?;
         let limit = opened.positions();
         let positions = self.positions(opened.name(), limit)?;
@@ -98,7 +97,7 @@ impl Bench {
         let context = (last + self.steps).max(GATE_STEPS).min(limit);
         let Subject { name, mut model, mut gate } = opened.load(context, self.weights.into())?;
         gate.truncate(context as usize);
-        let verified = model.family.kernel.verified(&model.instance, Some(schedule))?;
+        let verified = model.family.kernel.verified(&model.instance, Some(&schedule.of(&model)?))?;
         let mut vm = Vm::new(verified, &model.bindings)?;
         pass_gate(&name, &mut vm, &mut model, &gate)?;
         let workers = vm.program().queues.workers();

@@ -4,6 +4,7 @@ use super::Dump;
 use crate::check::read_source;
 use crate::options::print;
 use amk::ir::lower::{Decided, Lowered, lower};
+use amk::ir::schedule::Schedule;
 use amk::ir::shapes;
 use amk::ir::text::{is_graph, parse_graph};
 use amk_models::model::find_instance;
@@ -29,7 +30,7 @@ impl Dump {
     fn lowered(&self) -> Result<Vec<Lowered>> {
         let Some(path) = &self.program else {
             let (family, instance) = find_instance(self.instance_name())?;
-            let schedule = self.instance.schedule(&family, &instance)?;
+            let schedule = self.instance.schedule(&family, &instance, Schedule::default())?;
             return Ok(vec![family.kernel.lower(&instance, Some(&schedule))?]);
         };
         let source = read_source(path)?;

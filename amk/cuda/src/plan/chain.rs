@@ -2,12 +2,12 @@
 
 use super::UNIT;
 use super::flow::Flow;
-use crate::schedule::DeviceSchedule;
 use crate::stream::Stream;
-use amk_ir::lower::parts::{Cut, cuts, parts, parts_at};
+use amk_ir::lower::parts::{Cut, Part, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
+use amk_ir::schedule::Schedule;
 use amk_ir::signature::ParamKind;
-use amk_ir::{Access, BufferId, Call, DType};
+use amk_ir::{Access, DType, TensorId};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub(super) struct Chain {
     /// How the first call's weight streams.
     pub(super) stream: Option<&'static Stream>,
     /// What the first one reads as packets of bf16 pairs.
-    pub(super) packed: Vec<BufferId>,
+    pub(super) packed: Vec<TensorId>,
 }
 
 impl Chain {
@@ -33,7 +33,7 @@ impl Chain {
 struct Tiles {
     /// How its grid is cut, where its tile is free.
     cuts: Option<Vec<Range<i64>>>,
-    calls: Vec<Call>,
+    parts: Vec<Part>,
 }
 
 /// Forms chains of `calls`; those of `excluded` stay alone and do not stream.
@@ -41,12 +41,7 @@ struct Tiles {
 /// A call joins the tasks of its producer where it is the only reader of the result and each of its
 /// tiles reads exactly the region that the same tile of the producer writes. A tile of free size is
 /// cut like the producer's.
-pub(super) fn chains(
-    flow: &Flow<'_>,
-    schedule: &DeviceSchedule,
-    calls: &[usize],
-    excluded: &HashSet<usize>,
-) -> Vec<Chain> {
+pub(super) fn chains(flow: &Flow<'_>, schedule: &Schedule, calls: &[usize], excluded: &HashSet<usize>) -> Vec<Chain> {
     let free: HashSet<usize> = calls.iter().copied().filter(|at| !excluded.contains(at)).collect();
     let mut taken = HashSet::new();
     let mut chains = Vec::new();
@@ -79,10 +74,10 @@ fn streamed(flow: &Flow<'_>, chain: &mut Chain) {
     else {
         return;
     };
-    let (buffer, shape) = (flow.buffer(weight), flow.shape(weight));
-    let packed: Option<Vec<BufferId>> = stream.arrives.iter().map(|name| named(flow, at, name)).collect();
+    let (buffer, shape) = (flow.tensor(weight), flow.shape(weight));
+    let packed: Option<Vec<TensorId>> = stream.arrives.iter().map(|name| named(flow, at, name)).collect();
     let (Some(packed), &[rows, columns]) = (packed, shape) else { return };
-    let stateless = flow.call(at).operands.iter().all(|operand| flow.kind(operand.buffer) != BufferKind::State);
+    let stateless = flow.call(at).operands.iter().all(|operand| flow.kind(operand.tensor) != BufferKind::State);
     let arrives = packed.iter().all(|&value| flow.shape(value)[0].is_multiple_of(8));
     if buffer.dtype == DType::BF16 && stateless && arrives && by_rows(flow, at, weight) && (stream.takes)(rows, columns)
     {
@@ -90,20 +85,20 @@ fn streamed(flow: &Flow<'_>, chain: &mut Chain) {
     }
 }
 
-/// The buffer of a call's parameter.
-pub(super) fn named(flow: &Flow<'_>, at: usize, name: &str) -> Option<BufferId> {
+/// The tensor of a call's parameter.
+pub(super) fn named(flow: &Flow<'_>, at: usize, name: &str) -> Option<TensorId> {
     let params = &flow.signature(at)?.params;
     let mut tensors = params.iter().filter(|param| matches!(param.kind, ParamKind::Tensor { .. }));
     flow.operand(at, tensors.position(|param| param.name == name)?)
 }
 
 /// Whether a call's tiles are rows of the weight and nothing else of it.
-fn by_rows(flow: &Flow<'_>, at: usize, weight: BufferId) -> bool {
+fn by_rows(flow: &Flow<'_>, at: usize, weight: TensorId) -> bool {
     let cut = i64::from(flow.shape(weight)[0]);
     let halves = [0..cut / 2, cut / 2..cut];
     let tiles = parts_at(flow.graph, flow.unrolled, flow.call(at), &halves).ok().flatten().unwrap_or_default();
-    let fits = |(call, rows): (&Call, &Range<i64>)| {
-        let mut operands = call.operands.iter().filter(|operand| operand.buffer == weight);
+    let fits = |(part, rows): (&Part, &Range<i64>)| {
+        let mut operands = part.operands.iter().filter(|operand| operand.tensor == weight);
         let region = operands.next().map(|operand| operand.region);
         let fixed =
             |region: amk_ir::Region| region.intervals().iter().map(|i| i.lo.base..i.hi.base).collect::<Vec<_>>();
@@ -112,51 +107,51 @@ fn by_rows(flow: &Flow<'_>, at: usize, weight: BufferId) -> bool {
     tiles.len() == 2 && tiles.iter().zip(&halves).all(fits)
 }
 
-fn cut(schedule: &DeviceSchedule) -> Cut {
+fn cut(schedule: &Schedule) -> Cut {
     Cut { workers: schedule.workers, unit: UNIT }
 }
 
-fn tiles(flow: &Flow<'_>, schedule: &DeviceSchedule, at: usize) -> Option<Tiles> {
+fn tiles(flow: &Flow<'_>, schedule: &Schedule, at: usize) -> Option<Tiles> {
     let cut = cut(schedule);
     let cuts = cuts(flow.graph, flow.call(at), cut).ok()?;
-    Some(Tiles { cuts, calls: parts(flow.graph, flow.unrolled, flow.call(at), cut).ok()? })
+    Some(Tiles { cuts, parts: parts(flow.graph, flow.unrolled, flow.call(at), cut).ok()? })
 }
 
 /// The call that may follow a chain's last one, and its tiles.
-fn follower(flow: &Flow<'_>, schedule: &DeviceSchedule, chain: &Chain, before: &Tiles) -> Option<(usize, Tiles)> {
+fn follower(flow: &Flow<'_>, schedule: &Schedule, chain: &Chain, before: &Tiles) -> Option<(usize, Tiles)> {
     let last = *chain.calls.last()?;
     let result = only_result(flow, last)?;
     let &[next] = flow.users(result) else { return None };
-    if !flow.only_for(result, next) || flow.buffer(result).dtype != DType::F32 {
+    if !flow.only_for(result, next) || flow.tensor(result).dtype != DType::F32 {
         return None;
     }
     let after = match &before.cuts {
         Some(cuts) => match parts_at(flow.graph, flow.unrolled, flow.call(next), cuts).ok()? {
-            Some(calls) => Tiles { cuts: Some(cuts.clone()), calls },
+            Some(parts) => Tiles { cuts: Some(cuts.clone()), parts },
             None => tiles(flow, schedule, next)?,
         },
         None => tiles(flow, schedule, next)?,
     };
-    let states = flow.call(next).operands.iter().any(|operand| flow.kind(operand.buffer) == BufferKind::State);
+    let states = flow.call(next).operands.iter().any(|operand| flow.kind(operand.tensor) == BufferKind::State);
     let recut = chain.stream.is_some() && (states || after.cuts.is_none());
     (!recut && agree(result, before, &after)).then_some((next, after))
 }
 
 /// The one thing that a call writes.
-fn only_result(flow: &Flow<'_>, at: usize) -> Option<BufferId> {
+fn only_result(flow: &Flow<'_>, at: usize) -> Option<TensorId> {
     let mut written = flow.call(at).operands.iter().filter(|operand| operand.access == Access::Write);
     let first = written.next()?;
-    written.next().is_none().then_some(first.buffer)
+    written.next().is_none().then_some(first.tensor)
 }
 
 /// Whether each tile of one call reads of `value` exactly what the same tile of the other writes.
-fn agree(value: BufferId, before: &Tiles, after: &Tiles) -> bool {
-    let of_value = |call: &Call| -> Vec<amk_ir::Region> {
-        call.operands.iter().filter(|operand| operand.buffer == value).map(|operand| operand.region).collect()
+fn agree(value: TensorId, before: &Tiles, after: &Tiles) -> bool {
+    let of_value = |part: &Part| -> Vec<amk_ir::Region> {
+        part.operands.iter().filter(|operand| operand.tensor == value).map(|operand| operand.region).collect()
     };
-    let pairs = || before.calls.iter().zip(&after.calls);
+    let pairs = || before.parts.iter().zip(&after.parts);
     let fixed = |region: &amk_ir::Region| region.intervals().iter().all(|i| !i.lo.pos && !i.hi.pos);
-    before.calls.len() == after.calls.len()
+    before.parts.len() == after.parts.len()
         && pairs().all(|(write, read)| {
             let written = of_value(write);
             matches!(&written[..], [written] if fixed(written) && of_value(read).iter().all(|read| read == written))
@@ -230,7 +225,7 @@ mod tests {
         let graph = WIRED.graph().expect("a graph");
         let unrolled = WIRED.unrolled(instance, &Schedule::default()).expect("its calls");
         let flow = Flow::new(graph, &unrolled);
-        let schedule = DeviceSchedule { workers: 4, ..TARGETS[0].schedule };
+        let schedule = Schedule { workers: 4, ..TARGETS[0].schedule() };
         let all: Vec<usize> = (0..unrolled.calls.len()).collect();
         let names = |without: &[usize]| -> Vec<String> {
             let chains = chains(&flow, &schedule, &all, &without.iter().copied().collect());

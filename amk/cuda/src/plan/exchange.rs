@@ -1,8 +1,8 @@
 //! What tasks wait for besides packets: an event for each phase that publishes.
 
 use super::Plan;
-use crate::schedule::DeviceExchange;
 use amk_ir::program::{Element, EventTensor, Wait};
+use amk_ir::schedule::ExchangeBy;
 use amk_ir::{BufferId, EventId, Exchange, Operand};
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ impl Plan {
     pub(super) fn exchange(&mut self) {
         let mut events = Events::default();
         for phase in 0..self.phases.len() {
-            if self.schedule.exchange == DeviceExchange::Packets || self.phases[phase].kind().skipped() {
+            if self.schedule.exchange == ExchangeBy::Packets || self.phases[phase].kind().skipped() {
                 continue;
             }
             let tasks: Vec<usize> = (0..self.tasks.len()).filter(|&task| self.tasks[task].0 == phase).collect();
@@ -31,12 +31,12 @@ impl Plan {
     /// What a task waits for, of the phases before its own.
     fn awaited(&self, events: &Events, task: usize) -> Option<Wait> {
         let event = match self.schedule.exchange {
-            DeviceExchange::Packets => None,
-            DeviceExchange::Counters => {
+            ExchangeBy::Packets => None,
+            ExchangeBy::Counters => {
                 let read = self.operands(task).filter(|operand| operand.access.reads());
                 read.filter_map(|operand| events.publishers.get(&operand.buffer)).max().copied()
             }
-            DeviceExchange::Barrier => events.last,
+            ExchangeBy::Barrier => events.last,
         }?;
         let threshold = events.signals.get(event.index()).copied()?;
         Some(Wait { on: Element { event, index: 0 }, threshold })

@@ -1,37 +1,36 @@
 //! The data flow of a function's unrolled calls.
 
 use super::Unsupported;
-use amk_ir::BufferId;
+use amk_ir::TensorId;
 use amk_ir::graph::Graph;
 use amk_ir::lower::unroll::{PlannedCall, Unrolled};
 use amk_ir::program::{Buffer, BufferKind, Param};
 use amk_ir::signature::Signature;
 
-/// Who makes and who reads each buffer. Calls are numbered in eager order; buffers are those of the
-/// unrolled function.
+/// Who makes and who reads each tensor. Calls are numbered in eager order.
 pub struct Flow<'a> {
     /// The function.
     pub graph: &'a Graph,
-    /// Its calls and buffers.
+    /// Its calls and tensors.
     pub unrolled: &'a Unrolled,
     /// The call that makes each activation or output.
     writer: Vec<Option<usize>>,
-    /// The calls that use each buffer in another way, in order.
+    /// The calls that use each tensor in another way, in order.
     users: Vec<Vec<usize>>,
 }
 
 impl<'a> Flow<'a> {
     pub(crate) fn new(graph: &'a Graph, unrolled: &'a Unrolled) -> Self {
-        let len = unrolled.buffers.len();
+        let len = unrolled.tensors.len();
         let mut flow = Self { graph, unrolled, writer: vec![None; len], users: vec![Vec::new(); len] };
         for (at, call) in unrolled.calls.iter().enumerate() {
             for operand in &call.operands {
-                let buffer = operand.buffer.index();
-                let made = operand.access == amk_ir::Access::Write && flow.kind(operand.buffer) != BufferKind::State;
+                let tensor = operand.tensor.index();
+                let made = operand.access == amk_ir::Access::Write && flow.kind(operand.tensor) != BufferKind::State;
                 if made {
-                    flow.writer[buffer] = Some(at);
-                } else if flow.users[buffer].last() != Some(&at) {
-                    flow.users[buffer].push(at);
+                    flow.writer[tensor] = Some(at);
+                } else if flow.users[tensor].last() != Some(&at) {
+                    flow.users[tensor].push(at);
                 }
             }
         }
@@ -53,49 +52,49 @@ impl<'a> Flow<'a> {
         self.signature(at).map_or("", |signature| signature.path.as_str())
     }
 
-    /// A buffer.
-    pub fn buffer(&self, id: BufferId) -> &'a Buffer {
-        &self.unrolled.buffers[id.index()]
+    /// A tensor.
+    pub fn tensor(&self, id: TensorId) -> &'a Buffer {
+        &self.unrolled.tensors[id.index()]
     }
 
-    /// The kind of a buffer.
-    pub fn kind(&self, id: BufferId) -> BufferKind {
-        self.buffer(id).kind
+    /// The kind of a tensor.
+    pub fn kind(&self, id: TensorId) -> BufferKind {
+        self.tensor(id).kind
     }
 
-    /// The shape of a buffer.
-    pub fn shape(&self, id: BufferId) -> &'a [u32] {
-        &self.buffer(id).shape
+    /// The shape of a tensor.
+    pub fn shape(&self, id: TensorId) -> &'a [u32] {
+        &self.tensor(id).shape
     }
 
     /// Operand `number` of a call.
-    pub fn operand(&self, at: usize, number: usize) -> Option<BufferId> {
-        self.call(at).operands.get(number).map(|operand| operand.buffer)
+    pub fn operand(&self, at: usize, number: usize) -> Option<TensorId> {
+        self.call(at).operands.get(number).map(|operand| operand.tensor)
     }
 
     /// The result of a call with one result.
-    pub fn result(&self, at: usize) -> Option<BufferId> {
-        self.call(at).operands.last().map(|operand| operand.buffer)
+    pub fn result(&self, at: usize) -> Option<TensorId> {
+        self.call(at).operands.last().map(|operand| operand.tensor)
     }
 
-    /// The call that makes a buffer.
-    pub fn writer(&self, buffer: BufferId) -> Option<usize> {
-        self.writer[buffer.index()]
+    /// The call that makes a tensor.
+    pub fn writer(&self, tensor: TensorId) -> Option<usize> {
+        self.writer[tensor.index()]
     }
 
-    /// The call that makes a buffer, if it is one of the instruction `path`.
-    pub fn made_by(&self, buffer: BufferId, path: &str) -> Option<usize> {
-        self.writer(buffer).filter(|&at| self.path(at) == path)
+    /// The call that makes a tensor, if it is one of the instruction `path`.
+    pub fn made_by(&self, tensor: TensorId, path: &str) -> Option<usize> {
+        self.writer(tensor).filter(|&at| self.path(at) == path)
     }
 
-    /// The calls that read a buffer or update it.
-    pub fn users(&self, buffer: BufferId) -> &[usize] {
-        &self.users[buffer.index()]
+    /// The calls that read a tensor or update it.
+    pub fn users(&self, tensor: TensorId) -> &[usize] {
+        &self.users[tensor.index()]
     }
 
     /// Whether a value is used by one call alone, and not given back by the function.
-    pub fn only_for(&self, buffer: BufferId, at: usize) -> bool {
-        self.users(buffer) == [at] && self.kind(buffer) == BufferKind::Activation
+    pub fn only_for(&self, tensor: TensorId, at: usize) -> bool {
+        self.users(tensor) == [at] && self.kind(tensor) == BufferKind::Activation
     }
 
     /// The first float parameter of a call.

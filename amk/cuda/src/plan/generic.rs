@@ -14,10 +14,10 @@ use crate::stream::{Stream, bytes};
 use crate::tape::Piece;
 use amk::registry::Registry;
 use amk_ir::graph_error::GraphError;
-use amk_ir::lower::parts::{Cut, cuts, parts, parts_at};
+use amk_ir::lower::parts::{Cut, Part, PartOperand, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
 use amk_ir::signature::{ParamKind, Signature};
-use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region};
+use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region, TensorId};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::slice::from_ref;
@@ -113,9 +113,9 @@ impl PhaseKind for Generic {
     }
 }
 
-/// The tiles of a chain's calls, over the buffers of the unrolled function, and the worker of each.
+/// The tiles of a chain's calls, and the worker of each.
 pub(super) struct Tiled {
-    tiles: Vec<Vec<Call>>,
+    tiles: Vec<Vec<Part>>,
     workers: Vec<u32>,
 }
 
@@ -132,8 +132,8 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
         let tiles = tiles(flow, chain, workers)?;
         for (tile, calls) in tiles.iter().enumerate() {
             let operands = calls.iter().flat_map(|call| &call.operands);
-            let states = operands.filter(|operand| flow.kind(operand.buffer) == BufferKind::State);
-            states.for_each(|operand| owners.touch((at, tile), operand.buffer, operand.region));
+            let states = operands.filter(|operand| flow.kind(operand.tensor) == BufferKind::State);
+            states.for_each(|operand| owners.touch((at, tile), operand.tensor, operand.region));
         }
         all.insert(at, tiles);
     }
@@ -157,7 +157,7 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
 }
 
 /// The tiles of a chain that does not stream.
-fn tiles(flow: &Flow<'_>, chain: &Chain, workers: u32) -> Result<Vec<Vec<Call>>, Unsupported> {
+fn tiles(flow: &Flow<'_>, chain: &Chain, workers: u32) -> Result<Vec<Vec<Part>>, Unsupported> {
     let cut = Cut { workers, unit: UNIT };
     let lead = chain.calls[0];
     let refuse = |at: usize| move |error: GraphError| flow.refuse(at, error.to_string());
@@ -178,8 +178,8 @@ fn tiles(flow: &Flow<'_>, chain: &Chain, workers: u32) -> Result<Vec<Vec<Call>>,
 }
 
 /// From the tiles of each call to the calls of each tile.
-fn by_tile(of_calls: Vec<Vec<Call>>) -> Vec<Vec<Call>> {
-    let mut tiles: Vec<Vec<Call>> = Vec::new();
+fn by_tile(of_calls: Vec<Vec<Part>>) -> Vec<Vec<Part>> {
+    let mut tiles: Vec<Vec<Part>> = Vec::new();
     for calls in of_calls {
         tiles.resize_with(calls.len(), Vec::new);
         tiles.iter_mut().zip(calls).for_each(|(tile, call)| tile.push(call));
@@ -214,18 +214,21 @@ impl Planner<'_> {
             Some(layer) => format!("{name} {layer}"),
             None => name,
         };
-        let passed: Vec<BufferId> = passed(self.flow, chain);
+        let passed = passed(self.flow, chain);
         let mut of_program = Vec::with_capacity(tiles.len());
-        for (mut calls, &worker) in tiles.into_iter().zip(&workers) {
+        for (parts, &worker) in tiles.into_iter().zip(&workers) {
             let mut locals = HashMap::new();
-            for (number, (call, &at)) in calls.iter_mut().zip(&chain.calls).enumerate() {
-                for operand in &mut call.operands {
-                    match passed.contains(&operand.buffer) {
+            let mut calls = Vec::with_capacity(parts.len());
+            for (number, (part, &at)) in parts.iter().zip(&chain.calls).enumerate() {
+                let mut operands = Vec::with_capacity(part.operands.len());
+                for operand in &part.operands {
+                    operands.push(match passed.contains(&operand.tensor) {
                         true => self.local(operand, &mut locals),
                         false => self.operand(at, operand, worker)?,
-                    }
+                    });
                 }
-                call.instruction = self.plan.bodies[self.plan.sequences[sequence].steps[number].body].instruction;
+                let instruction = self.plan.bodies[self.plan.sequences[sequence].steps[number].body].instruction;
+                calls.push(Call { instruction, operands, params: part.params.clone() });
             }
             of_program.push(calls);
         }
@@ -270,16 +273,16 @@ impl Planner<'_> {
             let stream = chain.stream.filter(|_| number == 0);
             let params = self.flow.signature(at).map_or(&[][..], |signature| &signature.params);
             let mut tensors = params.iter().filter(|param| matches!(param.kind, ParamKind::Tensor { .. }));
-            let mut view = |buffer: BufferId| {
+            let mut view = |tensor: TensorId| {
                 let name = tensors.next().map_or("", |param| param.name.as_str());
                 match stream {
-                    _ if passed.contains(&buffer) => View::Local,
+                    _ if passed.contains(&tensor) => View::Local,
                     Some(stream) if stream.operand == name => View::Stream,
                     Some(stream) if stream.arrives.contains(&name) => View::Packets,
                     _ => View::Buffer,
                 }
             };
-            let views = self.flow.call(at).operands.iter().map(|operand| view(operand.buffer)).collect();
+            let views = self.flow.call(at).operands.iter().map(|operand| view(operand.tensor)).collect();
             steps.push(Step { body: self.body(at)?, views });
         }
         let sequence = Sequence { steps, stream: chain.stream };
@@ -290,43 +293,41 @@ impl Planner<'_> {
         }))
     }
 
-    /// Makes a value passed between two calls of a task a buffer of the task.
-    fn local(&mut self, operand: &mut Operand, locals: &mut HashMap<BufferId, BufferId>) {
+    /// A value passed between two calls of a task, as a buffer of the task.
+    fn local(&mut self, operand: &PartOperand, locals: &mut HashMap<TensorId, BufferId>) -> Operand {
         let shape: Vec<u32> = operand.region.intervals().iter().map(|i| i.hi.base - i.lo.base).collect();
-        operand.region = Region::full(&shape);
-        operand.buffer = *locals.entry(operand.buffer).or_insert_with(|| {
+        let buffer = *locals.entry(operand.tensor).or_insert_with(|| {
             let name = format!("local{}", self.plan.program.buffers.len());
             self.buffer(&name, BufferKind::Local, DType::F32, &shape, Exchange::Counter)
         });
+        Operand { buffer, region: Region::full(&shape), access: operand.access, early: false, routed: None }
     }
 
-    /// Makes an operand one of the program.
-    fn operand(&mut self, at: usize, operand: &mut Operand, worker: u32) -> Result<(), Unsupported> {
-        let buffer = self.flow.buffer(operand.buffer);
-        let moves = operand.region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
-        if moves && buffer.kind != BufferKind::State {
-            return Err(self.flow.refuse(at, format!("the tile of `{}` moves with the position", buffer.name)));
+    /// An operand of a tile as one of the program.
+    fn operand(&mut self, at: usize, operand: &PartOperand, worker: u32) -> Result<Operand, Unsupported> {
+        let &PartOperand { tensor: id, region, access } = operand;
+        let tensor = self.flow.tensor(id);
+        let moves = region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
+        if moves && tensor.kind != BufferKind::State {
+            return Err(self.flow.refuse(at, format!("the tile of `{}` moves with the position", tensor.name)));
         }
-        operand.buffer = match (buffer.kind, buffer.dtype) {
+        let buffer = match (tensor.kind, tensor.dtype) {
             (BufferKind::Input, DType::U32) => {
                 let own = worker..worker + 1;
-                *operand = read(self.plan.token, from_ref(&own));
-                return Ok(());
+                return Ok(read(self.plan.token, from_ref(&own)));
             }
-            (BufferKind::State, dtype) => match self.buffers.get(&operand.buffer) {
+            (BufferKind::State, dtype) => match self.buffers.get(&id) {
                 Some(&state) => state,
                 None => {
-                    let state = self.buffer(&buffer.name, BufferKind::State, dtype, &buffer.shape, Exchange::Counter);
-                    self.buffers.insert(operand.buffer, state);
+                    let state = self.buffer(&tensor.name, BufferKind::State, dtype, &tensor.shape, Exchange::Counter);
+                    self.buffers.insert(id, state);
                     state
                 }
             },
-            (BufferKind::Activation, DType::F32) if self.groups.packed.contains(&operand.buffer) => {
-                self.value(operand.buffer, DType::BF16)
-            }
-            (BufferKind::Activation, dtype @ (DType::F32 | DType::U32)) => self.value(operand.buffer, dtype),
+            (BufferKind::Activation, DType::F32) if self.groups.packed.contains(&id) => self.value(id, DType::BF16),
+            (BufferKind::Activation, dtype @ (DType::F32 | DType::U32)) => self.value(id, dtype),
             (BufferKind::Output, _) => {
-                let interval = operand.region.intervals()[0];
+                let interval = region.intervals()[0];
                 let (first, last) = (interval.lo.base, interval.hi.base);
                 if !first.is_multiple_of(UNIT) || !last.is_multiple_of(UNIT) {
                     return Err(self.flow.refuse(at, "a tile of the logits is no multiple of 8"));
@@ -335,12 +336,10 @@ impl Planner<'_> {
                 *rows = if rows.start == rows.end { first..last } else { rows.start..last };
                 self.plan.logits
             }
-            (BufferKind::Weight, DType::F32 | DType::BF16) | (BufferKind::Input, DType::F32) => {
-                self.known(operand.buffer)
-            }
-            (_, dtype) => return Err(self.flow.refuse(at, format!("`{}` is {dtype:?}", buffer.name))),
+            (BufferKind::Weight, DType::F32 | DType::BF16) | (BufferKind::Input, DType::F32) => self.known(id),
+            (_, dtype) => return Err(self.flow.refuse(at, format!("`{}` is {dtype:?}", tensor.name))),
         };
-        Ok(())
+        Ok(Operand { buffer, region, access, early: tensor.kind == BufferKind::Weight, routed: None })
     }
 
     /// The number of the body of a call's instruction.
@@ -356,7 +355,7 @@ impl Planner<'_> {
 }
 
 /// The values that the calls of a chain pass on: the results of all but the last.
-fn passed(flow: &Flow<'_>, chain: &Chain) -> Vec<BufferId> {
+fn passed(flow: &Flow<'_>, chain: &Chain) -> Vec<TensorId> {
     chain.calls[..chain.calls.len() - 1].iter().filter_map(|&at| flow.result(at)).collect()
 }
 
@@ -366,7 +365,7 @@ type Tile = (usize, usize);
 /// Sets of tiles that touch the same elements of a state.
 #[derive(Default)]
 struct Owners {
-    touched: HashMap<BufferId, Vec<(Tile, Region)>>,
+    touched: HashMap<TensorId, Vec<(Tile, Region)>>,
     /// A tile of the same set, or itself.
     same: HashMap<Tile, Tile>,
     /// Numbers of the sets, by their first tiles.
@@ -374,7 +373,7 @@ struct Owners {
 }
 
 impl Owners {
-    fn touch(&mut self, tile: Tile, state: BufferId, region: Region) {
+    fn touch(&mut self, tile: Tile, state: TensorId, region: Region) {
         self.same.entry(tile).or_insert(tile);
         let before = self.touched.entry(state).or_default();
         let meets: Vec<Tile> =
@@ -426,13 +425,13 @@ mod tests {
         let now = Interval { lo: Bound::at_pos(0), hi: Bound::at_pos(1) };
         let past = Interval { lo: Bound::fixed(0), hi: Bound::at_pos(1) };
         for head in 0..2 {
-            owners.touch((0, head), BufferId(0), region(head as u32, now));
-            owners.touch((1, head), BufferId(1), region(head as u32, now));
+            owners.touch((0, head), TensorId(0), region(head as u32, now));
+            owners.touch((1, head), TensorId(1), region(head as u32, now));
         }
         // Two query heads a key head read both caches.
         for query in 0..4 {
-            owners.touch((2, query), BufferId(0), region(query as u32 / 2, past));
-            owners.touch((2, query), BufferId(1), region(query as u32 / 2, past));
+            owners.touch((2, query), TensorId(0), region(query as u32 / 2, past));
+            owners.touch((2, query), TensorId(1), region(query as u32 / 2, past));
         }
         let of = |call, tile| owners.of((call, tile)).expect("an owner");
         for query in 0..4 {

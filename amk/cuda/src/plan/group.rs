@@ -9,11 +9,11 @@ use super::chain::{Chain, chains};
 use super::flow::Flow;
 use super::{Planner, Precision, UNIT, Unsupported};
 use crate::extensions::Extensions;
-use crate::schedule::DeviceSchedule;
 use crate::set::body_sets;
 use amk_ir::lower::parts::{Cut, parts};
 use amk_ir::program::BufferKind;
-use amk_ir::{Access, BufferId};
+use amk_ir::schedule::Schedule;
+use amk_ir::{Access, TensorId};
 use core::any::Any;
 use core::fmt::Debug;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -24,15 +24,15 @@ pub trait FusedGroup: Any + Debug + Send + Sync {
     /// The calls; the first leads.
     fn calls(&self) -> &[usize];
     /// The values that its code reads as packets of bf16 pairs.
-    fn packed(&self) -> Vec<BufferId> {
+    fn packed(&self) -> Vec<TensorId> {
         Vec::new()
     }
     /// The value that it leaves with the workers and publishes to none.
-    fn unpublished(&self) -> Option<BufferId> {
+    fn unpublished(&self) -> Option<TensorId> {
         None
     }
     /// Whether it finds an unpublished value by itself.
-    fn finds(&self, _value: BufferId) -> bool {
+    fn finds(&self, _value: TensorId) -> bool {
         false
     }
     /// Whether it keeps a state that the loader reads ahead: a step must take every slot of the
@@ -73,7 +73,7 @@ pub(super) struct Groups {
     /// What the fusions know of the whole function.
     pub(super) shared: Extensions,
     /// Values that fused code reads: packets of bf16 pairs.
-    pub(super) packed: HashSet<BufferId>,
+    pub(super) packed: HashSet<TensorId>,
 }
 
 impl Group {
@@ -89,7 +89,7 @@ impl Group {
         }
     }
 
-    fn packed(&self) -> Vec<BufferId> {
+    fn packed(&self) -> Vec<TensorId> {
         match self {
             Self::Chain(chain) => chain.packed.clone(),
             Self::Fused(group) => group.packed(),
@@ -115,7 +115,7 @@ pub struct Grouping<'a> {
     /// The data flow.
     pub flow: &'a Flow<'a>,
     /// What was chosen.
-    pub schedule: &'a DeviceSchedule,
+    pub schedule: &'a Schedule,
     /// What the fusions know of the whole function.
     pub shared: Extensions,
     excluded: &'a HashSet<usize>,
@@ -157,12 +157,7 @@ impl Grouping<'_> {
 }
 
 /// Groups the calls of a function; those in `excluded` lead no group of fused code.
-pub(super) fn group(
-    flow: &Flow<'_>,
-    schedule: &DeviceSchedule,
-    precision: Precision,
-    excluded: &HashSet<usize>,
-) -> Groups {
+pub(super) fn group(flow: &Flow<'_>, schedule: &Schedule, precision: Precision, excluded: &HashSet<usize>) -> Groups {
     let mut excluded = excluded.clone();
     if precision == Precision::F32 || !schedule.fusion {
         let list = (0..flow.unrolled.calls.len()).map(|at| Group::Chain(Chain::of(at))).collect();
@@ -177,7 +172,7 @@ pub(super) fn group(
     }
 }
 
-fn form(flow: &Flow<'_>, schedule: &DeviceSchedule, excluded: &HashSet<usize>) -> Groups {
+fn form(flow: &Flow<'_>, schedule: &Schedule, excluded: &HashSet<usize>) -> Groups {
     let taken = vec![false; flow.unrolled.calls.len()];
     let shared = Extensions::default();
     let mut grouping = Grouping { flow, schedule, shared, excluded, taken, groups: Vec::new() };
@@ -199,11 +194,11 @@ fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, usize> {
     let generic: HashSet<usize> = groups.chains().flat_map(|chain| &chain.calls).copied().collect();
     let fused =
         || groups.list.iter().filter_map(|group| if let Group::Fused(fused) = group { Some(fused) } else { None });
-    let unpublished: HashSet<BufferId> = fused().filter_map(|fused| fused.unpublished()).collect();
+    let unpublished: HashSet<TensorId> = fused().filter_map(|fused| fused.unpublished()).collect();
     let mut seen = Extensions::default();
     for group in &groups.list {
         let fused = if let Group::Fused(fused) = group { Some(fused) } else { None };
-        let reachable = |value: BufferId| match flow.writer(value) {
+        let reachable = |value: TensorId| match flow.writer(value) {
             None => false,
             Some(at) if generic.contains(&at) => pairs(flow, at),
             Some(_) => !unpublished.contains(&value) || fused.is_some_and(|fused| fused.finds(value)),
@@ -227,7 +222,7 @@ fn pairs(flow: &Flow<'_>, at: usize) -> bool {
     };
     flow.shape(result).len() == 1
         && parts(flow.graph, flow.unrolled, flow.call(at), cut).is_ok_and(|parts| {
-            parts.iter().flat_map(|call| &call.operands).filter(|o| o.buffer == result).all(|o| even(&o.region))
+            parts.iter().flat_map(|call| &call.operands).filter(|o| o.tensor == result).all(|o| even(&o.region))
         })
 }
 
@@ -238,7 +233,7 @@ fn sorted(flow: &Flow<'_>, groups: &Groups) -> Result<Vec<usize>, usize> {
         home.extend(group.calls().iter().map(|&at| (at, number)));
     }
     // A norm that products have taken in has no home: who reads it depends on what it reads.
-    let maker = |value: BufferId| {
+    let maker = |value: TensorId| {
         let at = flow.writer(value)?;
         match home.get(&at) {
             Some(&group) => Some(group),
@@ -246,13 +241,13 @@ fn sorted(flow: &Flow<'_>, groups: &Groups) -> Result<Vec<usize>, usize> {
         }
     };
     let mut before: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); groups.list.len()];
-    let mut states: HashMap<BufferId, usize> = HashMap::new();
+    let mut states: HashMap<TensorId, usize> = HashMap::new();
     for (at, call) in flow.unrolled.calls.iter().enumerate() {
         let Some(&group) = home.get(&at) else { continue };
         for operand in &call.operands {
-            let needed = match flow.kind(operand.buffer) {
-                BufferKind::State => states.insert(operand.buffer, group),
-                _ if operand.access == Access::Read => maker(operand.buffer),
+            let needed = match flow.kind(operand.tensor) {
+                BufferKind::State => states.insert(operand.tensor, group),
+                _ if operand.access == Access::Read => maker(operand.tensor),
                 _ => None,
             };
             before[group].extend(needed.filter(|&needed| needed != group));

@@ -32,12 +32,13 @@ pub use planner::Planner;
 pub use spread::{even, level, rotated};
 
 use super::extensions::Extensions;
-use super::schedule::{DeviceSchedule, MOST_RING_SLOTS};
+use super::schedule::MOST_RING_SLOTS;
 use super::set;
 use super::stream::Stream;
 use amk_ir::graph::Graph;
 use amk_ir::lower::unroll::Unrolled;
-use amk_ir::{BufferId, BufferKind, Constants, DType, Program};
+use amk_ir::schedule::Schedule;
+use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TensorId};
 use group::group;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -112,7 +113,7 @@ pub struct Plan {
     /// Sizes.
     pub sizes: Sizes,
     /// What was chosen.
-    pub schedule: DeviceSchedule,
+    pub schedule: Schedule,
     /// In what numbers it computes.
     pub precision: Precision,
     /// The tokens, one a worker.
@@ -130,7 +131,7 @@ pub struct Plan {
 pub fn plan(
     graph: &Graph,
     unrolled: &Unrolled,
-    schedule: &DeviceSchedule,
+    schedule: &Schedule,
     precision: Precision,
 ) -> Result<Plan, Unsupported> {
     let flow = Flow::new(graph, unrolled);
@@ -141,14 +142,14 @@ pub fn plan(
     let sampling = set::sampling().ok_or_else(|| refuse("no linked crate chooses tokens".to_owned()))?;
     // Every worker has a part of the logits.
     let workers = schedule.workers.min(vocab / UNIT);
-    let schedule = DeviceSchedule { workers, ..*schedule };
+    let schedule = Schedule { workers, ..schedule.clone() };
     if (vocab / UNIT).div_ceil(workers) * UNIT > sampling.most_rows() {
         return Err(refuse(format!("{vocab} tokens on {workers} workers")));
     }
     let mut excluded = HashSet::new();
     loop {
         let groups = group(&flow, &schedule, precision, &excluded);
-        let mut plan = Planner::run(&flow, &groups, logits, schedule, precision, sampling)?;
+        let mut plan = Planner::run(&flow, &groups, logits, &schedule, precision, sampling)?;
         plan.exchange();
         let keep = groups.keeping_states();
         if keep.is_empty() || plan.fills_the_ring() {
@@ -159,20 +160,20 @@ pub fn plan(
 }
 
 /// The one result of the function: the logits.
-fn logits(flow: &Flow<'_>) -> Result<BufferId, Unsupported> {
+fn logits(flow: &Flow<'_>) -> Result<TensorId, Unsupported> {
     let refuse = |what: &str, at: &str| Err(Unsupported { what: what.to_owned(), at: at.to_owned() });
-    let buffers = &flow.unrolled.buffers;
-    let mut outputs = (0..buffers.len()).map(BufferId::from).filter(|&id| flow.kind(id) == BufferKind::Output);
+    let count = flow.unrolled.tensors.len();
+    let mut outputs = (0..count).map(TensorId::from).filter(|&id| flow.kind(id) == BufferKind::Output);
     let (Some(logits), None) = (outputs.next(), outputs.next()) else {
         return refuse("a function must give one result, the logits", &flow.graph.name);
     };
-    let buffer = flow.buffer(logits);
+    let tensor = flow.tensor(logits);
     if let Some(&user) = flow.users(logits).first() {
         return Err(flow.refuse(user, "what the function gives is read again"));
     }
-    match (buffer.dtype, &buffer.shape[..]) {
+    match (tensor.dtype, &tensor.shape[..]) {
         (DType::F32, &[vocab]) if vocab >= UNIT && vocab.is_multiple_of(UNIT) => Ok(logits),
-        _ => refuse("logits must be a vector of a multiple of 8 elements", &buffer.name),
+        _ => refuse("logits must be a vector of a multiple of 8 elements", &tensor.name),
     }
 }
 

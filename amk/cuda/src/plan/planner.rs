@@ -4,14 +4,14 @@ use super::flow::Flow;
 use super::generic::tiled;
 use super::group::{Group, Groups};
 use super::{Phase, PhaseKind, Plan, Precision, Sizes, Unsupported, Work};
-use crate::schedule::DeviceSchedule;
 use crate::set::{Sampling, body_sets};
 use amk::registry::{Registry, RegistryError};
 use amk_ir::lower::instruction;
+use amk_ir::schedule::Schedule;
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
 use amk_ir::{
     Buffer, BufferId, BufferKind, Call, DType, Exchange, Instruction, InstructionId, Limits, OpId, Program, Queues,
-    Steps, Task, TaskId,
+    Steps, Task, TaskId, TensorId,
 };
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -28,9 +28,9 @@ pub struct Planner<'a> {
     pub rows: Vec<Range<u32>>,
     pub(super) groups: &'a Groups,
     queues: Vec<Vec<TaskId>>,
-    /// Buffers of the program by those of the unrolled function: weights, inputs, states, the
-    /// packets of values, the logits.
-    pub(super) buffers: HashMap<BufferId, BufferId>,
+    /// Buffers of the program by the function's tensors: weights, inputs, states, the packets of
+    /// values, the logits.
+    pub(super) buffers: HashMap<TensorId, BufferId>,
     names: HashSet<String>,
 }
 
@@ -39,8 +39,8 @@ impl<'a> Planner<'a> {
     pub(super) fn run(
         flow: &'a Flow<'a>,
         groups: &'a Groups,
-        logits: BufferId,
-        schedule: DeviceSchedule,
+        logits: TensorId,
+        schedule: &Schedule,
         precision: Precision,
         sampling: &dyn Sampling,
     ) -> Result<Plan, Unsupported> {
@@ -73,13 +73,13 @@ impl<'a> Planner<'a> {
     }
 
     /// What every program has: weights, inputs and logits under their names, and the tokens.
-    fn begin(&mut self, logits: BufferId) {
-        for (at, buffer) in self.flow.unrolled.buffers.iter().enumerate() {
+    fn begin(&mut self, logits: TensorId) {
+        for (at, buffer) in self.flow.unrolled.tensors.iter().enumerate() {
             let input = buffer.kind == BufferKind::Input && buffer.dtype == DType::F32;
             if input || matches!(buffer.kind, BufferKind::Weight | BufferKind::Output) {
                 self.names.insert(buffer.name.clone());
                 self.plan.program.buffers.push(buffer.clone());
-                self.buffers.insert(BufferId::from(at), BufferId::from(self.plan.program.buffers.len() - 1));
+                self.buffers.insert(TensorId::from(at), BufferId::from(self.plan.program.buffers.len() - 1));
             }
         }
         let workers = self.plan.schedule.workers;
@@ -88,16 +88,16 @@ impl<'a> Planner<'a> {
     }
 
     /// The program's buffer for one of the function that is there.
-    pub fn known(&self, id: BufferId) -> BufferId {
+    pub fn known(&self, id: TensorId) -> BufferId {
         self.buffers.get(&id).copied().unwrap_or(BufferId(u32::MAX))
     }
 
     /// The packets of a value of the function.
-    pub fn value(&mut self, id: BufferId, dtype: DType) -> BufferId {
+    pub fn value(&mut self, id: TensorId, dtype: DType) -> BufferId {
         if let Some(&known) = self.buffers.get(&id) {
             return known;
         }
-        let Buffer { name, shape, .. } = self.flow.buffer(id);
+        let Buffer { name, shape, .. } = self.flow.tensor(id);
         let packets = self.packets(name, dtype, shape);
         self.buffers.insert(id, packets);
         packets
@@ -169,17 +169,12 @@ impl<'a> Planner<'a> {
 }
 
 /// A plan without phases.
-fn empty(
-    flow: &Flow<'_>,
-    groups: &Groups,
-    schedule: DeviceSchedule,
-    precision: Precision,
-) -> Result<Plan, Unsupported> {
+fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, precision: Precision) -> Result<Plan, Unsupported> {
     let name = &flow.graph.name;
     let instructions = instructions().map_err(|error| Unsupported { what: error.to_string(), at: name.clone() })?;
     let none = BufferId(u32::MAX);
     let context = flow.unrolled.positions;
-    let logits = flow.unrolled.buffers.iter().find(|buffer| buffer.kind == BufferKind::Output);
+    let logits = flow.unrolled.tensors.iter().find(|buffer| buffer.kind == BufferKind::Output);
     let vocab = logits.map_or(0, |logits| logits.shape[0]);
     let sizes = Sizes { vocab, tokens: tokens(flow), context };
     Ok(Plan {
@@ -197,7 +192,7 @@ fn empty(
         bodies: Vec::new(),
         sequences: Vec::new(),
         sizes,
-        schedule,
+        schedule: schedule.clone(),
         precision,
         token: none,
         logits: none,
@@ -219,7 +214,7 @@ fn tokens(flow: &Flow<'_>) -> u32 {
         signature.params.iter().any(|param| matches!(param.kind, ParamKind::Tensor { class: TensorClass::Token, .. }))
     };
     let calls = (0..flow.unrolled.calls.len()).filter(|&at| flow.signature(at).is_some_and(reads_token));
-    let weights = calls.flat_map(|at| &flow.call(at).operands).map(|operand| operand.buffer);
+    let weights = calls.flat_map(|at| &flow.call(at).operands).map(|operand| operand.tensor);
     let tables = weights.filter(|&id| flow.kind(id) == BufferKind::Weight && flow.shape(id).len() == 2);
     tables.map(|id| flow.shape(id)[0]).min().unwrap_or(u32::MAX)
 }

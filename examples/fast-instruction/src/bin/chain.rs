@@ -161,7 +161,7 @@ fn compile(mut args: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>>
     for kernel in [&CAPPED_CHAIN, &LINEAR_CHAIN] {
         let instance = Bindings::new().complete(&instance(layers)?);
         let options = VmOptions::default();
-        let plan = plan_for(kernel, &instance, &target.schedule, options.precision)?;
+        let plan = plan_for(kernel, &instance, &target.schedule(), options.precision)?;
         let source = generate(&plan, &options);
 
         let cubin = compile_cached(&source, target.architecture, Path::new(&cubins))?;

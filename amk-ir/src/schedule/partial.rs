@@ -1,0 +1,250 @@
+//! Schedules in which fields are left open, and what differs between two.
+
+use super::{Assign, ExchangeBy, Fusion, QueuePolicy, Ring, Schedule, Tile};
+use crate::DType;
+use crate::program::{Limits, Steps};
+use core::fmt::{self, Debug, Display, Formatter};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Fields of a [`Schedule`] that someone has set; the others are the VM's own. This is what
+/// `schedule(..)` of a function or an instance and a schedule in JSON say.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PartialSchedule {
+    /// Workers: thread blocks or CPU threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u32>,
+    /// Tile of each op, by the instruction's name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tiles: BTreeMap<String, Tile>,
+    /// One queue a worker, or one for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueuePolicy>,
+    /// Which worker gets which task of an op.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assign: Option<Assign>,
+    /// How one step follows the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Steps>,
+    /// Element type in which weights are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<DType>,
+    /// Whether calls run together in one task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fusion: Option<bool>,
+    /// Ops fused into their producer's or consumer's task.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fuse: Vec<Fusion>,
+    /// Splits of a cache at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub splits: Option<u32>,
+    /// Blocks of 64 positions that one split takes before the next does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<u32>,
+    /// The ring of streamed weights.
+    #[serde(skip_serializing_if = "PartialRing::is_empty")]
+    pub ring: PartialRing,
+    /// How tasks of different workers wait for one another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<ExchangeBy>,
+    /// Resource limits of the target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+}
+
+/// Fields of a [`Ring`] that someone has set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PartialRing {
+    /// Slots of 32 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+    /// Slots on their way at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u32>,
+    /// Clock cycles that 4 KiB take at least; 0: no pace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<u32>,
+    /// KiB that are brought into the L2 cache ahead of the ring; 0: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lookahead: Option<u32>,
+}
+
+impl PartialRing {
+    /// Whether no field is set.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn over(self, own: Ring) -> Ring {
+        Ring {
+            slots: self.slots.unwrap_or(own.slots),
+            in_flight: self.in_flight.unwrap_or(own.in_flight),
+            pace: self.pace.unwrap_or(own.pace),
+            lookahead: self.lookahead.unwrap_or(own.lookahead),
+        }
+    }
+}
+
+impl PartialSchedule {
+    /// These fields over a VM's own schedule.
+    pub fn over(&self, own: Schedule) -> Schedule {
+        let Self { workers, tiles, queue, assign, steps, weights, fusion, fuse, .. } = self;
+        Schedule {
+            workers: workers.unwrap_or(own.workers),
+            tiles: if tiles.is_empty() { own.tiles } else { tiles.clone() },
+            queue: queue.unwrap_or(own.queue),
+            assign: assign.unwrap_or(own.assign),
+            steps: steps.unwrap_or(own.steps),
+            weights: weights.unwrap_or(own.weights),
+            fusion: fusion.unwrap_or(own.fusion),
+            fuse: if fuse.is_empty() { own.fuse } else { fuse.clone() },
+            splits: self.splits.unwrap_or(own.splits),
+            run: self.run.unwrap_or(own.run),
+            ring: self.ring.over(own.ring),
+            exchange: self.exchange.unwrap_or(own.exchange),
+            limits: self.limits.clone().unwrap_or(own.limits),
+        }
+    }
+
+    /// Without the fields that only a device honours: what a build verifies of a function's
+    /// schedule.
+    pub fn without_device_fields(&self) -> Self {
+        Self { splits: None, run: None, ring: PartialRing::default(), exchange: None, ..self.clone() }
+    }
+}
+
+impl From<PartialSchedule> for Schedule {
+    fn from(fields: PartialSchedule) -> Self {
+        fields.over(Self::default())
+    }
+}
+
+impl From<Schedule> for PartialSchedule {
+    fn from(schedule: Schedule) -> Self {
+        let Schedule { workers, tiles, queue, assign, steps, weights, fusion, fuse, splits, run, ring, .. } = schedule;
+        Self {
+            workers: Some(workers),
+            tiles,
+            queue: Some(queue),
+            assign: Some(assign),
+            steps: Some(steps),
+            weights: Some(weights),
+            fusion: Some(fusion),
+            fuse,
+            splits: Some(splits),
+            run: Some(run),
+            ring: PartialRing {
+                slots: Some(ring.slots),
+                in_flight: Some(ring.in_flight),
+                pace: Some(ring.pace),
+                lookahead: Some(ring.lookahead),
+            },
+            exchange: Some(schedule.exchange),
+            limits: (schedule.limits != Limits::default()).then_some(schedule.limits),
+        }
+    }
+}
+
+/// A field in which two schedules differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Changed {
+    /// The field: `workers`, `ring.pace`.
+    pub field: &'static str,
+    /// Its value in the first.
+    pub from: String,
+    /// Its value in the second.
+    pub to: String,
+}
+
+impl Display for Changed {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} -> {}", self.field, self.from, self.to)
+    }
+}
+
+impl Schedule {
+    /// The fields that differ from another schedule's, in order.
+    pub fn changes(&self, from: &Self) -> Vec<Changed> {
+        let (mut found, ring) = (Vec::new(), &self.ring);
+        let mut add = |field, from: String, to: String| {
+            if from != to {
+                found.push(Changed { field, from, to });
+            }
+        };
+        add("workers", shown(&from.workers), shown(&self.workers));
+        add("tiles", shown(&from.tiles), shown(&self.tiles));
+        add("queue", shown(&from.queue), shown(&self.queue));
+        add("assign", shown(&from.assign), shown(&self.assign));
+        add("steps", shown(&from.steps), shown(&self.steps));
+        add("weights", shown(&from.weights), shown(&self.weights));
+        add("run", shown(&from.run), shown(&self.run));
+        add("splits", shown(&from.splits), shown(&self.splits));
+        add("ring.slots", shown(&from.ring.slots), shown(&ring.slots));
+        add("ring.in_flight", shown(&from.ring.in_flight), shown(&ring.in_flight));
+        add("ring.pace", shown(&from.ring.pace), shown(&ring.pace));
+        add("ring.lookahead", shown(&from.ring.lookahead), shown(&ring.lookahead));
+        add("fusion", shown(&from.fusion), shown(&self.fusion));
+        add("fuse", shown(&from.fuse), shown(&self.fuse));
+        add("exchange", shown(&from.exchange), shown(&self.exchange));
+        add("limits", shown(&from.limits), shown(&self.limits));
+        found
+    }
+
+    /// The first field outside of `honoured` that differs from a VM's own schedule: the VM has to
+    /// refuse it.
+    pub fn unhonoured(&self, own: &Self, honoured: &[&str]) -> Option<Changed> {
+        self.changes(own).into_iter().find(|changed| !honoured.contains(&changed.field))
+    }
+}
+
+/// A value as JSON has it, without quotes around words.
+fn shown(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).map_or(text.clone(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::read_json;
+
+    #[test]
+    fn fields_replace_a_vms_own_and_the_others_stay() {
+        let own = Schedule {
+            workers: 132,
+            ring: Ring { slots: 6, in_flight: 2, pace: 205, lookahead: 0 },
+            ..Schedule::default()
+        };
+        let fields: PartialSchedule =
+            read_json(r#"{"splits": 4, "ring": {"pace": 190}, "exchange": "barrier"}"#).expect("fields");
+        let found = fields.over(own.clone());
+        let changes: Vec<String> = found.changes(&own).iter().map(ToString::to_string).collect();
+        assert_eq!(changes, ["splits 1 -> 4", "ring.pace 205 -> 190", "exchange counters -> barrier"]);
+        assert_eq!(PartialSchedule::default().over(own.clone()), own);
+        assert_eq!(PartialSchedule::from(found.clone()).over(Schedule::default()), found);
+    }
+
+    #[test]
+    fn json_has_the_fields_that_are_set_and_refuses_others() {
+        let ring = PartialRing { pace: Some(190), ..PartialRing::default() };
+        let fields = PartialSchedule { ring, fusion: Some(false), ..PartialSchedule::default() };
+        let text = serde_json::to_string(&fields).expect("it should be written");
+        assert_eq!(text, r#"{"fusion":false,"ring":{"pace":190}}"#);
+        assert_eq!(read_json::<PartialSchedule>(&text).ok(), Some(fields));
+        for text in [r#"{"haste": 1}"#, r#"{"ring": {"haste": 1}}"#, r#"{"ring_slots": 6}"#] {
+            let error = read_json::<PartialSchedule>(text).expect_err("an unknown field").to_string();
+            assert!(error.contains("unknown field"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_a_device_alone_honours_can_be_left_out() {
+        let all =
+            PartialSchedule::from(Schedule { splits: 9, run: 8, exchange: ExchangeBy::Packets, ..Schedule::default() });
+        let fields = all.without_device_fields();
+        assert_eq!(fields.over(Schedule::default()), Schedule::default());
+        assert_eq!(fields.workers, Some(8));
+    }
+}
