@@ -21,16 +21,21 @@ struct Tile : TileWords {
     AMK_DEVICE u32 first(u32 d, u32 pos) const { return lo[d] + (form >> 16 >> d & 1 ? pos : 0); }
     AMK_DEVICE u32 last(u32 d, u32 pos) const { return hi[d] + (form >> 20 >> d & 1 ? pos : 0); }
     AMK_DEVICE u32 extent(u32 d) const { return hi[d] - lo[d]; }
+    // Unrolled: an index that is not a constant would put the tile into memory.
     AMK_DEVICE u32 len() const {
         u32 n = 1;
-        for (u32 d = 0; d < rank(); d++) n *= extent(d);
+#pragma unroll
+        for (u32 d = 0; d < MAX_RANK; d++)
+            if (d < rank()) n *= extent(d);
         return n;
     }
     // Where element `i` of the tile, counted row by row, is in the buffer.
     AMK_DEVICE u32 place(u32 i) const {
         if (rank() == 1) return lo[0] + i;
         u32 at = 0;
-        for (u32 d = rank(); d-- > 0;) at += (lo[d] + i % extent(d)) * stride[d], i /= extent(d);
+#pragma unroll
+        for (u32 d = MAX_RANK; d-- > 0;)
+            if (d < rank()) at += (lo[d] + i % extent(d)) * stride[d], i /= extent(d);
         return at;
     }
 };
@@ -152,7 +157,7 @@ public:
 };
 
 // Waits for the tile's packets, several at a time, and lays their values out.
-__device__ __noinline__ void gather(Worker& w, const Tile& t, float* to) {
+__device__ __noinline__ void gather(Worker w, const Tile& t, float* to) {
     constexpr u32 BATCH = 4, STEP = AMK_WARPS * 32;
     const bool pairs = t.kind() == PACKETS_BF16;
     const u32 base = (u32)t.at(), len = t.len();
@@ -182,7 +187,7 @@ __device__ __noinline__ void gather(Worker& w, const Tile& t, float* to) {
     }
 }
 // Publishes the values of a tile.
-__device__ __noinline__ void deliver_tile(Worker& w, const Tile& t, const float* values) {
+__device__ __noinline__ void deliver_tile(Worker w, const Tile& t, const float* values) {
     const u32 kind = t.kind(), base = (u32)t.at(), len = t.len();
     for (u32 i = w.thread(); i < len; i += AMK_WARPS * 32) {
         if (kind == LOGITS) {
@@ -233,12 +238,9 @@ struct Task {
     u32 operands;
     float* next; // free scratch
 
-    // The task before has delivered what lies in the scratch.
     AMK_DEVICE Task(Worker& w, const Record& r, u32 operands)
         : w(w), words(w.p.arguments + r.input), operands(operands),
-          next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len) {
-        w.sync();
-    }
+          next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len) {}
     // The next call of the same task, so many words after this one.
     AMK_DEVICE Task(const Task& before, u32 words_before, u32 operands)
         : w(before.w), words(before.words + words_before), operands(operands), next(before.next) {}
@@ -343,6 +345,8 @@ struct Task {
     AMK_DEVICE float real(u32 n) const { return __uint_as_float(number(n)); }
     AMK_DEVICE u32 pos(u32) const { return w.pos(); }
 
+    // The task before has delivered what lies in the scratch.
+    AMK_DEVICE void begin() const { w.sync(); }
     // All inputs of all threads are there.
     AMK_DEVICE void ready() const {
         w.sync();

@@ -229,6 +229,12 @@ struct Worker {
         if (which == TRACE_END && warp == 0) tell_stamps();
 #endif
     }
+    // The same, where the task has not yet done so.
+    AMK_DEVICE void stamp_first(TraceWord which) {
+#if AMK_TRACE
+        if (thread() == 0 && s.stamps[which] == 0) s.stamps[which] = now_clock();
+#endif
+    }
 #if AMK_TRACE
     // The first warp: of the last step, to the host. What a body does not stamp is 0.
     AMK_DEVICE void tell_stamps() {

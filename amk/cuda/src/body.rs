@@ -5,7 +5,7 @@ use super::code::{STREAM, text};
 use super::image::abi::{FIRST_BODY, OPERAND_WORDS};
 use super::plan::{Body, Plan, Sequence, View};
 use super::stream::Stream;
-use amk_ir::signature::{ParamKind, ParamSig, Signature, TensorClass};
+use amk_ir::signature::{ParamKind, Signature, TensorClass};
 use core::fmt::Write as _;
 
 /// The texts of a plan's bodies and the tasks that call them.
@@ -47,17 +47,10 @@ pub(super) fn own_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"))
 }
 
-/// The cases of `dispatch`. The bodies get copies: a worker that a function takes by reference
-/// would no longer be kept in registers. A task that streams returns its place in the ring.
+/// The cases of `dispatch`.
 pub(super) fn cases(plan: &Plan) -> String {
-    let case = |(number, sequence): (usize, &Sequence)| {
-        let op = FIRST_BODY as usize + number;
-        match sequence.stream {
-            None => format!("    case {op}: task_{number}(w, r); break;\n"),
-            Some(_) => format!("    case {op}: enter_ring(w, task_{number}(w, r)); break;\n"),
-        }
-    };
-    plan.sequences.iter().enumerate().map(case).collect()
+    let case = |number: usize| format!("    case {}: task_{number}(w, r); break;\n", FIRST_BODY as usize + number);
+    (0..plan.sequences.len()).map(case).collect()
 }
 
 /// The cases of `dispatch_feed`.
@@ -101,6 +94,28 @@ impl BodyCall<'_> {
         if self.number == 0 { variable.to_owned() } else { format!("{variable}_{}", self.number) }
     }
 
+    /// Whether its weight streams.
+    fn streams(&self) -> bool {
+        self.views.contains(&View::Stream)
+    }
+
+    /// The variable of the weight that streams.
+    fn stream(&self) -> Option<String> {
+        let at = self.views.iter().position(|view| *view == View::Stream)?;
+        let params = self.body.signature.params.iter().enumerate();
+        let mut tensors = params.filter(|(_, param)| matches!(param.kind, ParamKind::Tensor { .. }));
+        tensors.nth(at).map(|(at, _)| self.name(&format!("a{at}")))
+    }
+
+    /// Whether values are laid out for it before it runs.
+    fn gathers(&self) -> bool {
+        let tensors = self.body.signature.params.iter().filter_map(|param| match &param.kind {
+            ParamKind::Tensor { class, .. } => Some(*class),
+            ParamKind::Float | ParamKind::Dim(_) | ParamKind::Pos => None,
+        });
+        tensors.enumerate().any(|(at, class)| tensor_view(class, self.view(at)).1 == "in")
+    }
+
     fn view(&self, operand: usize) -> View {
         self.views.get(operand).copied().unwrap_or(View::Buffer)
     }
@@ -126,12 +141,14 @@ impl BodyCall<'_> {
         }
         for (at, result) in self.body.signature.results.iter().enumerate() {
             let operand = tensor + at;
-            let (class, view) = match (result.dtype, self.view(operand)) {
-                (_, View::Local) => ("Out", "local_out"),
-                (amk_ir::DType::U32, _) => ("Choice", "choice"),
-                _ => ("Out", "out"),
+            let (class, made) = match (result.dtype, self.view(operand)) {
+                (_, View::Local) if self.streams() => ("Pairs", format!("local_pairs_of({t}, {operand})")),
+                (_, View::Local) => ("Out", format!("{t}.local_out({operand})")),
+                (amk_ir::DType::U32, _) => ("Choice", format!("{t}.choice({operand})")),
+                _ if self.streams() => ("Pairs", format!("pairs_of({t}, {operand})")),
+                _ => ("Out", format!("{t}.out({operand})")),
             };
-            let _ = writeln!(out, "    const {class} {} = {t}.{view}({operand});", self.name(&format!("y{at}")));
+            let _ = writeln!(out, "    const {class} {} = {made};", self.name(&format!("y{at}")));
         }
     }
 
@@ -149,7 +166,10 @@ impl BodyCall<'_> {
             let operand = self.tensors() + at;
             if self.view(operand) != View::Local {
                 let (t, y) = (self.name("t"), self.name(&format!("y{at}")));
-                let _ = writeln!(out, "    {t}.deliver({operand}, {y});");
+                let _ = match self.streams() {
+                    true => writeln!(out, "    deliver_pairs({t}, {operand}, {y});"),
+                    false => writeln!(out, "    {t}.deliver({operand}, {y});"),
+                };
             }
         }
     }
@@ -159,7 +179,7 @@ impl BodyCall<'_> {
 fn tensor_view(class: TensorClass, view: View) -> (&'static str, &'static str) {
     match (class, view) {
         (_, View::Stream) => ("Stream", "stream_of"),
-        (_, View::Shared) => ("const Input", "input_of"),
+        (_, View::Packets) => ("const Input", "input_of"),
         (_, View::Local) => ("const In", "local_in"),
         (TensorClass::Tensor, _) => ("const In", "in"),
         (TensorClass::Weight, _) => ("const Weight", "weight"),
@@ -168,31 +188,41 @@ fn tensor_view(class: TensorClass, view: View) -> (&'static str, &'static str) {
     }
 }
 
-/// `task_N`: the views, the calls with a barrier between two, the delivery.
+/// `task_N`: the views, the calls with a barrier between two, the delivery. A task that streams is
+/// part of the VM's loop, where the compiler knows which values all lanes share; another one is a
+/// function, which gets a copy: a worker that a function takes by reference would no longer be kept
+/// in registers.
 fn function(number: usize, calls: &[BodyCall<'_>]) -> String {
-    let stream = calls.iter().find_map(|call| {
-        let at = call.views.iter().position(|view| *view == View::Stream)?;
-        let tensor = |param: &&(usize, &ParamSig)| matches!(param.1.kind, ParamKind::Tensor { .. });
-        let (at, _) = call.body.signature.params.iter().enumerate().filter(|param| tensor(&param)).nth(at)?;
-        Some(call.name(&format!("a{at}")))
-    });
-    let result = if stream.is_some() { "u32" } else { "void" };
-    let mut out = format!("__device__ __noinline__ {result} task_{number}(Worker w, const Record r) {{\n");
+    let stream = calls.iter().find_map(BodyCall::stream);
+    // A task that lays nothing out needs no barrier around that.
+    let gathers = stream.is_none() || calls.iter().any(BodyCall::gathers);
+    let head = match stream {
+        Some(_) => format!("AMK_DEVICE void task_{number}(Worker& w, const Record& r)"),
+        None => format!("__device__ __noinline__ void task_{number}(Worker w, const Record r)"),
+    };
+    let mut out = format!("{head} {{\n");
     for call in calls {
         let (t, tiles) = (call.name("t"), call.tiles());
         let _ = match call.number.checked_sub(1).and_then(|before| calls.get(before)) {
             None => writeln!(out, "    Task {t}(w, r, {tiles});"),
             Some(before) => writeln!(out, "    Task {t}({}, {}, {tiles});", before.name("t"), before.words()),
         };
+        if call.number == 0 && gathers {
+            out.push_str("    t.begin();\n");
+        }
         call.write_views(&mut out);
     }
-    out.push_str("    t.ready();\n");
+    if gathers {
+        out.push_str("    t.ready();\n");
+    }
     let bodies: Vec<String> = calls.iter().map(|call| format!("    {}\n", call.call())).collect();
     out.push_str(&bodies.join("    t.sync();\n"));
-    out.push_str("    t.done();\n");
+    if calls.last().is_some_and(|call| !call.streams()) {
+        out.push_str("    t.done();\n");
+    }
     calls.iter().for_each(|call| call.write_deliveries(&mut out));
     if let Some(stream) = stream {
-        let _ = writeln!(out, "    return {stream}.ring();");
+        let _ = writeln!(out, "    {stream}.leave();");
     }
     out.push_str("}\n");
     out

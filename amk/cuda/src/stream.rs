@@ -2,8 +2,7 @@
 //!
 //! A crate registers a [`Stream`] with [`stream!`](crate::stream!) for an operand of its
 //! instruction. The planner then deals the rows to all workers in whole units, one task a worker,
-//! and packs each task's rows into its worker's tape. The device body gets a `Stream` in place of a
-//! `Weight`.
+//! and packs each X
 
 use super::image::abi::CHUNK;
 use super::plan::UNIT;
@@ -25,7 +24,8 @@ pub struct Stream {
     /// Bytes that one `acquire` hands out, for rows of so many columns: a multiple of 16, at most a
     /// ring slot of 32 KiB, that divides the bytes of a unit.
     pub block: fn(columns: u32) -> u32,
-    /// Parameters that the body asks for as bf16 in shared memory: views `Input` in place of `In`.
+    /// Parameters whose packets of bf16 the body takes into registers itself: views `Input` in
+    /// place of `In`.
     pub arrives: &'static [&'static str],
     /// The bytes of a task's rows in the order in which the body consumes them: whole blocks.
     pub pack: fn(rows: &[&[bf16]]) -> Vec<u8>,
@@ -64,7 +64,7 @@ pub enum StreamError {
         /// The operand.
         operand: &'static str,
     },
-    /// An operand that is to arrive in shared memory is not a tensor of rank 1.
+    /// An operand that is to arrive in packets is not a tensor of rank 1.
     #[error("the stream of `{instruction}` lets `{operand}` arrive, which is not a tensor `[K]` of it")]
     Arrives {
         /// The instruction's path.

@@ -3,8 +3,8 @@
 //! A block is 16 rows by `width` columns, in pairs of fragments. A pair has 32 columns, of which
 //! quad `q` of a warp holds the eight from `8 q` on, four in each fragment: then its part of the
 //! input, for both fragments, is 16 bytes in a row. A task's rows come in groups of 8 units of 16
-//! rows; in each group the passes over the columns, in each pass the units, in each unit the
-//! blocks. `capped_linear.cuh` consumes them in this order.
+//! rows; in each group the blocks of columns, in each of these the units. `capped_linear.cuh`
+//! consumes them in this order.
 
 use half::bf16;
 
@@ -12,8 +12,6 @@ use half::bf16;
 pub(crate) const UNIT: usize = 16;
 /// Units whose sums the body keeps in shared memory.
 const GROUP: usize = 8;
-/// Columns of the input that the body keeps in shared memory.
-const WINDOW: usize = 4096;
 /// Columns of a block at most: then it is a ring slot of 32 KiB.
 const MOST: usize = 1024;
 /// Columns of a pair of fragments.
@@ -27,11 +25,10 @@ pub(crate) fn width(columns: usize) -> usize {
 /// Calls `each` with row and column of every element, in the order of the tape.
 fn in_order(rows: usize, columns: usize, mut each: impl FnMut(usize, usize)) {
     let width = width(columns);
-    let pass = (WINDOW / width).max(1) * width;
     for group in (0..rows).step_by(GROUP * UNIT) {
-        for first in (0..columns).step_by(pass) {
+        for first in (0..columns).step_by(width) {
             for unit in (group..rows.min(group + GROUP * UNIT)).step_by(UNIT) {
-                for pair in (first..columns.min(first + pass)).step_by(PAIR) {
+                for pair in (first..first + width).step_by(PAIR) {
                     for at in 0..UNIT * PAIR {
                         let (row, column) = in_pair(at);
                         each(unit + row, pair + column);

@@ -9,13 +9,14 @@
 //! logit (lower ids first among equals), and the draw is the winner of the race among that head.
 //! The workers look for it without ever collecting it:
 //!
-//! 1. The winner of the race among all tokens is the candidate. 2. Each worker counts what of its
-//! rows is above the candidate and above some levels, adds up its probability, and finds the
-//! winner of the race there; it publishes that ([`Choosing::found`]) and reads everybody's. 3.
-//! Fewer than k tokens above the candidate, with less than p of the probability of the first k: it
-//! is the draw, since it won    among a superset of the head. Else it is out with all below it, and
-//! the winner above the highest level that is out is the next    candidate. A candidate above a
-//! level that is in is the draw at once.
+//! 1. The winner of the race among all tokens is the candidate.
+//! 2. Each worker counts which of its rows are above the candidate and above some levels, adds up
+//!    their probability, and finds the winner of the race there; it publishes that
+//!    ([`Choosing::found`]) and reads everybody's.
+//! 3. With fewer than k tokens above the candidate, and less than p of the probability of the first
+//!    k, the candidate is the draw, since it won among a superset of the head. Otherwise it is out
+//!    with all below it, and the winner above the highest level that is out is the next candidate.
+//!    A candidate above a level that is in is the draw at once.
 //!
 //! All workers compute the same from the same packets, so all know the token. One or two looks
 //! decide most draws; each further look cuts what is unknown into at least a third. A draw that

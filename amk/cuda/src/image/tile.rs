@@ -34,7 +34,7 @@ impl Plain {
         let mut plain = Self::default();
         for task in plan.phases_of::<Generic>().flat_map(|generic| tasks(plan, generic)) {
             for (operand, view) in task.operands() {
-                if matches!(view, View::Buffer | View::Shared) {
+                if matches!(view, View::Buffer | View::Packets) {
                     plain.place_buffer(plan, packet_at, operand.buffer);
                 }
             }
@@ -85,7 +85,7 @@ impl Plain {
                 matches!(self.kind(operand.buffer), Some(PACKETS_F32 | PACKETS_BF16 | PACKETS_U32 | LOGITS))
             }
             View::Local => operand.access.writes(),
-            View::Stream | View::Shared => false,
+            View::Stream | View::Packets => false,
         };
         if laid_out { (operand.region.len_at(0) as u32).next_multiple_of(4) } else { 0 }
     }
@@ -112,7 +112,7 @@ impl Plain {
                 let place = match view {
                     View::Local => (LOCAL, locals.get(&operand.buffer).copied().unwrap_or(u32::MAX).into()),
                     View::Stream => (STREAM, 0),
-                    View::Buffer | View::Shared => self.places.get(&operand.buffer).copied().unwrap_or((u32::MAX, 0)),
+                    View::Buffer | View::Packets => self.places.get(&operand.buffer).copied().unwrap_or((u32::MAX, 0)),
                 };
                 self.words.extend(words(&tile(place, plan.shape(operand.buffer), &operand.region)));
             }

@@ -71,8 +71,8 @@ pub enum View {
     Local,
     /// Through the ring.
     Stream,
-    /// As bf16 in shared memory, when the body asks for it.
-    Shared,
+    /// Packets of bf16 that the body asks for itself.
+    Packets,
 }
 
 impl PhaseKind for Generic {
@@ -280,7 +280,7 @@ impl Planner<'_> {
                 match stream {
                     _ if passed.contains(&tensor) => View::Local,
                     Some(stream) if stream.operand == name => View::Stream,
-                    Some(stream) if stream.arrives.contains(&name) => View::Shared,
+                    Some(stream) if stream.arrives.contains(&name) => View::Packets,
                     _ => View::Buffer,
                 }
             };

@@ -5,6 +5,8 @@
 //! ```text
 //! chain [LAYERS] [ROUNDS] [CUBINS]        32, 15, a folder that keeps compiled device code
 //! chain compile CUBINS TARGET [LAYERS]    fills that folder for a GPU that is not here
+//! chain trace FOLDER [LAYERS]             writes timelines of both for Perfetto, and prints where
+//!                                         the time of their tasks goes
 //! ```
 
 use amk::ir::graph::Instance;
@@ -17,6 +19,8 @@ use amk_cuda::{RunOptions, TARGETS, Vm, VmOptions, plan_for};
 use amk_fast_instruction::{CAPPED_CHAIN, Chain, LINEAR_CHAIN, Seen, capped_chain, linear_chain};
 use half::bf16;
 use std::error::Error;
+use std::fs::File;
+use std::io::BufWriter;
 use std::path::Path;
 
 /// Steps of a timed launch.
@@ -78,10 +82,12 @@ impl Timed {
         instance: &Instance,
         weights: &Chain,
         cubins: &Path,
+        trace: bool,
     ) -> Result<Self, Box<dyn Error>> {
         let bindings = Bindings::new().layout("w", weights);
         let instance = bindings.complete(instance);
-        let vm = Vm::new(kernel, &instance, &bindings, cubins, &VmOptions::default(), &mut |_| {})?;
+        let vm =
+            Vm::new(kernel, &instance, &bindings, cubins, &VmOptions { trace, ..VmOptions::default() }, &mut |_| {})?;
         Ok(Self { name, vm, times: Vec::new() })
     }
 
@@ -98,6 +104,35 @@ impl Timed {
     fn time(&mut self) -> Result<(), Box<dyn Error>> {
         let run = self.vm.run(&[1], 0, STEPS, &RunOptions::default(), &mut |_| {})?;
         self.times.push(run.time.as_secs_f64() * 1e6 / f64::from(STEPS));
+        Ok(())
+    }
+
+    /// Writes a timeline and prints medians of the parts of tasks, microseconds.
+    fn trace(&mut self, folder: &Path) -> Result<(), Box<dyn Error>> {
+        let trace = self.vm.trace(0, STEPS)?;
+        let path = folder.join(format!("{}.json", self.name));
+        trace.write_chrome(&mut BufWriter::new(File::create(&path)?), self.name)?;
+        println!(
+            "{}: {}\n{:<28} {:>5} {:>7} {:>7} {:>7} {:>7} {:>7} | full landing paced",
+            self.name,
+            path.display(),
+            "",
+            "tasks",
+            "wait",
+            "starved",
+            "compute",
+            "gather",
+            "deliver"
+        );
+        for op in trace.summary(self.vm.verified().program()).ops {
+            let parts = [op.median.wait, op.median.starved, op.median.compute, op.median.gather, op.median.epilogue];
+            let [wait, starved, compute, gather, epilogue] = parts.map(|ns| ns / 1e3);
+            let [full, landing, paced] = [op.loader.full, op.loader.landing, op.loader.paced].map(|ns| ns / 1e3);
+            println!(
+                "{:<28} {:>5} {wait:>7.2} {starved:>7.2} {compute:>7.2} {gather:>7.2} {epilogue:>7.2} | {full:.1} {landing:.1} {paced:.1}",
+                op.op, op.tasks
+            );
+        }
         Ok(())
     }
 
@@ -128,6 +163,7 @@ fn compile(mut args: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>>
         let options = VmOptions::default();
         let plan = plan_for(kernel, &instance, &target.schedule(), options.precision)?;
         let source = generate(&plan, &options);
+
         let cubin = compile_cached(&source, target.architecture, Path::new(&cubins))?;
         println!("{}: {} bytes\n{}", plan.program.name, cubin.bytes.len(), cubin.log);
     }
@@ -146,6 +182,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if args.next_if(|first| first == "compile").is_some() {
         return compile(args);
     }
+    let folder = args.next_if(|first| first == "trace").and_then(|_| args.next());
     let layers: u32 = args.next().map_or(Ok(32), |text| text.parse())?;
     let rounds: u32 = args.next().map_or(Ok(15), |text| text.parse())?;
     let cubins = args.next().unwrap_or_else(|| std::env::temp_dir().join("amk-cubins").display().to_string());
@@ -153,8 +190,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let weights: Chain = build(&instance.dims, &mut Random::default())?;
     let mut seen: Seen = zeroed(&instance.dims)?;
     let cubins = Path::new(&cubins);
-    let mut capped = Timed::new(("capped_linear", &CAPPED_CHAIN), &instance, &weights, cubins)?;
-    let mut linear = Timed::new(("linear", &LINEAR_CHAIN), &instance, &weights, cubins)?;
+    let mut capped = Timed::new(("capped_linear", &CAPPED_CHAIN), &instance, &weights, cubins, folder.is_some())?;
+    let mut linear = Timed::new(("linear", &LINEAR_CHAIN), &instance, &weights, cubins, folder.is_some())?;
+    if let Some(folder) = folder {
+        return capped.trace(Path::new(&folder)).and_then(|()| linear.trace(Path::new(&folder)));
+    }
     let errors = [capped.error(capped_chain, &weights, &mut seen)?, linear.error(linear_chain, &weights, &mut seen)?];
     for _ in 0..rounds.max(1) {
         capped.time()?;

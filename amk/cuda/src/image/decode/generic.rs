@@ -87,7 +87,7 @@ impl<'p> Task<'_, 'p> {
             operands.push(match view {
                 View::Local => self.local(&tile, spec.access)?,
                 View::Stream => self.streamed(&tile)?,
-                View::Buffer | View::Shared => self.in_buffer(state, &tile, spec.access, *view)?,
+                View::Buffer | View::Packets => self.in_buffer(state, &tile, spec.access, *view)?,
             });
         }
         let params = params(&mut self.words, body)?;
@@ -104,7 +104,7 @@ impl<'p> Task<'_, 'p> {
     ) -> Result<DecodedOperand, Refusal> {
         let decoded = operand(self.places, state, tile, access)?;
         let kind = tile.form & 255;
-        if view == View::Shared {
+        if view == View::Packets {
             let whole = Region::full(&[tile.outermost]) == decoded.region;
             if kind != PACKETS_BF16 || !whole || !tile.outermost.is_multiple_of(8) {
                 return Err(Refusal::new("tile", "does not arrive as all elements of a vector of bf16 pairs"));
