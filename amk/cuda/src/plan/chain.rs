@@ -87,6 +87,9 @@ pub(super) fn chains(
         }
         chains.push(chain);
     }
+    // A call that joined one producer lacks no other.
+    let joined: HashSet<usize> = chains.iter().flat_map(|chain| &chain.calls[1..]).copied().collect();
+    missed.retain(|missed| missed.lacks != Lacks::Producer || !joined.contains(&missed.call));
     chains
 }
 
@@ -104,7 +107,8 @@ fn fused_producers(flow: &Flow<'_>, at: usize, generic: &HashSet<usize>, missed:
 fn apart<'f>(flow: &'f Flow<'_>, chain: &Chain, generic: &'f HashSet<usize>) -> impl Iterator<Item = usize> + 'f {
     let result = chain.calls.last().and_then(|&last| flow.result(last));
     let readers = result.map_or(&[][..], |result| flow.users(result));
-    readers.iter().copied().filter(|next| generic.contains(next))
+    let own = chain.calls.clone();
+    readers.iter().copied().filter(move |next| generic.contains(next) && !own.contains(next))
 }
 
 /// The first weight matrix that a call reads.
@@ -180,6 +184,9 @@ fn follower(flow: &Flow<'_>, schedule: &Schedule, chain: &Chain, before: &Tiles)
     let result = only_result(flow, last).ok_or_else(|| Because::SeveralResults { producer: flow.op(last) })?;
     let tensor = flow.tensor(result);
     let value = || tensor.name.clone();
+    if tensor.kind != BufferKind::Activation {
+        return Err(Because::Unfused(Unfused::Kept { value: value(), kind: tensor.kind }));
+    }
     let next = match *flow.users(result) {
         [] => return Err(Because::Unfused(Unfused::NoProducer)),
         [next] => next,
@@ -188,9 +195,6 @@ fn follower(flow: &Flow<'_>, schedule: &Schedule, chain: &Chain, before: &Tiles)
             return Err(Because::Unfused(Unfused::Shared { value: value(), readers }));
         }
     };
-    if tensor.kind != BufferKind::Activation {
-        return Err(Because::Unfused(Unfused::Kept { value: value(), kind: tensor.kind }));
-    }
     if tensor.dtype != DType::F32 {
         return Err(Because::Type { value: value(), dtype: tensor.dtype });
     }
