@@ -142,7 +142,7 @@ fn a_matrix_that_the_stream_does_not_take_keeps_to_plain_loads_and_says_so() {
     let plan = plan_for(&CAPPED_CHAIN, &instance, &target.schedule(), Precision::BF16).expect("a plan");
     let lines = amk_cuda::plan::lines(&plan.missed);
     let why =
-        "the weight of `capped_linear` does not stream: its stream does not take `layers.0.up`, which is 290 x 128";
+        "the weight of `capped_linear` does not stream: its stream does not take `w.layers[0].up`, which is 290 x 128";
     assert!(lines.iter().any(|line| line == why), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("square")), "what streams needs no reason: {lines:#?}");
 }
