@@ -2,7 +2,6 @@
 
 use amk_bench::tune::Saved;
 use amk_cuda::TARGETS;
-use amk_ir::Limits;
 use amk_ir::graph::Graph;
 use amk_ir::program::Limits;
 use amk_ir::schedule::{FuseInto, Fusion, Schedule, Tile};
