@@ -1,4 +1,4 @@
-//! The attention of a layer: head norms, rotary embeddings, the appends and the attention itself.
+//! Groups the attention of a layer: head norms, rotary embeddings, appends and attention itself.
 
 use super::phase;
 use crate::fused::Decoder;
@@ -11,39 +11,39 @@ use amk_cuda::set::Fusion;
 
 const ATTENTION: &str = "amk_kernels::attention";
 
-/// Attention as the fast device code computes it.
+/// Attention as one fused group.
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
-    /// The calls; `attention` leads.
+    /// The calls, `attention` first.
     pub(crate) calls: Vec<usize>,
-    /// Query, key and value before norm and rotary embedding.
+    /// Query, key and value, before norm and rotary embedding.
     pub(crate) qkv: [TensorId; 3],
-    /// Norms of queries and keys, head by head.
+    /// Weights of the per-head norms of queries and keys.
     pub(crate) head_norms: Option<[TensorId; 2]>,
-    /// The result.
+    /// The output.
     pub(crate) result: TensorId,
     /// Constants and sizes.
     pub(crate) rotary: Rotary,
 }
 
-/// What all attentions of a function share.
+/// Constants shared by all attentions of a function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rotary {
-    /// Rotary frequencies, radians a position.
+    /// Rotary frequencies, radians per position.
     pub(crate) freqs: TensorId,
-    /// Factor on rotated values.
+    /// Scale of rotated values.
     pub(crate) rope_scale: f32,
-    /// Factor on the attention scores.
+    /// Scale of attention scores.
     pub(crate) score_scale: f32,
     /// Query heads.
     pub(crate) heads: u32,
-    /// Key heads, positions and elements of a head: the shape of a cache.
+    /// Key heads, positions and head dim: the shape of a cache.
     pub(crate) cache: [u32; 3],
-    /// Whether heads are normalised.
+    /// Whether queries and keys are normalised per head.
     pub(crate) normed: bool,
 }
 
-/// Finds the attentions of a function, and the projections of their queries, keys and values.
+/// Finds the attentions of a function and the projections of their queries, keys and values.
 pub(crate) struct Attentions;
 
 impl Fusion for Attentions {
@@ -78,7 +78,7 @@ impl FusedGroup for Attention {
         true
     }
 
-    /// Queries, keys and values lie one behind the other.
+    /// Queries, keys and values are contiguous.
     fn begin(&self, planner: &mut Planner<'_>) {
         for value in self.qkv {
             planner.value(value, DType::BF16);
@@ -97,15 +97,15 @@ impl FusedGroup for Attention {
     }
 }
 
-/// The attention of which call `at` is the last, where it is of a form that the fast code computes
-/// and shares its constants with those found before.
+/// Returns the attention that ends in call `at`, if the fused code supports its form and it shares
+/// the constants of those found so far.
 fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32, known: Option<Rotary>) -> Option<Attention> {
     if flow.path(at) != ATTENTION {
         return None;
     }
     let mut calls = vec![at];
     let caches = [flow.operand(at, 1)?, flow.operand(at, 2)?];
-    // The caches are for this attention alone: their layout is its own.
+    // Only this attention may use the caches, because it chooses their layout.
     let appends = caches.map(|cache| match flow.users(cache) {
         [append, user] if *user == at && flow.path(*append) == "amk_kernels::kv_append" => Some(*append),
         _ => None,
