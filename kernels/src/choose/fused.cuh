@@ -240,7 +240,7 @@ AMK_DEVICE void choose(Worker& w, const Record& r) {
     if (any(w.warp == 0)) {
         u32 index = filtering ? w.s.search.token : best_of_all(w, best_slot(w, r.input));
         if (w.lane == 0) {
-            bool leave = w.s.gone;
+            bool leave = w.s.abandoned;
             // NOBODY + 1 is 0, which means "not yet", so the host reads the highest word.
             if (blockIdx.x == 0 && w.p.tokens && !leave)
                 *(volatile u32*)(w.p.tokens + w.step()) = index == NOBODY ? NOBODY : index + 1;

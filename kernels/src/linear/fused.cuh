@@ -105,7 +105,7 @@ template <int HELD> struct Pending {
             for (int j = 0; j < TILES; j++)
                 if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch))
                     v[j] = load_relaxed(packets + step<DEPTH>(j));
-            if (!any(w.gone())) continue; // read while in flight
+            if (!any(w.abandoned())) continue; // read while in flight
             missing<DEPTH, TILES>(w, tiles);
             break;
         }
@@ -161,12 +161,12 @@ struct Delivery {
 
     // Whether this warp takes part in it.
     AMK_DEVICE static bool due(const Worker& w, u32 units) {
-        return any(w.courier() / 32 * 8 < units * 4);
+        return any(w.delivery_index() / 32 * 8 < units * 4);
     }
     AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit,
                             u32 units) {
-        const u32 pair = w.courier() >> 2, quarter = w.lane & 3;
-        mine = quarter == 0 && w.courier() < units * 16;
+        const u32 pair = w.delivery_index() >> 2, quarter = w.lane & 3;
+        mine = quarter == 0 && w.delivery_index() < units * 16;
         publishes = mine && g.output != OUT_LOGITS && !(g.output == OUT_GATED && w.lane & 4);
         keeps = mine && g.output == OUT_RESIDUAL;
         row = first_unit * AMK_UNIT + 2 * pair;
@@ -220,7 +220,7 @@ struct Delivery {
         if (mine && g.output == OUT_LOGITS) logits(w, r, y);
     }
     AMK_DEVICE void logits(Worker& w, const Record& r, float2 y) const {
-        const u32 index = r.row + row, pair = w.courier() >> 2;
+        const u32 index = r.row + row, pair = w.delivery_index() >> 2;
         if (w.p.logits) *(float2*)(w.logits() + index) = y;
         if (!w.filtering()) w.consider(pair, y.x, index), w.consider(pair, y.y, index + 1);
     }
