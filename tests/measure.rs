@@ -86,7 +86,7 @@ fn another_schedule_gives_the_same_logits() {
         Schedule { exchange: ExchangeBy::Counters, ..own.clone() },
         Schedule { exchange: ExchangeBy::Barrier, ..own.clone() },
     ] {
-        let shared = vm.beside(kernel, instance, &cubins(), &schedule).expect("it should compile");
+        let shared = vm.with_schedule(kernel, instance, &cubins(), &schedule).expect("it should compile");
         let mut shared = shared.expect("the weights stay where they are");
         assert_eq!(shared.schedule(), &schedule);
         // Again with counters that have counted, after a launch that ended early.
@@ -101,10 +101,10 @@ fn another_schedule_gives_the_same_logits() {
         assert_eq!(draw(&mut shared), draw(&mut vm), "{schedule:?}: filtered draws");
     }
     let split = Schedule { splits: 2, ..own.clone() };
-    let other = vm.beside(kernel, instance, &cubins(), &split).expect("it should compile");
+    let other = vm.with_schedule(kernel, instance, &cubins(), &split).expect("it should compile");
     let mut other = other.expect("splits move no weights");
     let plain = Schedule { fusion: false, ..own.clone() };
-    assert!(vm.beside(kernel, instance, &cubins(), &plain).expect("it should compile").is_none());
+    assert!(vm.with_schedule(kernel, instance, &cubins(), &plain).expect("it should compile").is_none());
     let error = relative_error(&logits(&mut other), &expected);
     println!(
         "two splits instead of {}: logits {error:.2e} away",

@@ -1,4 +1,4 @@
-//! The device's search for a draw (`vm/search.cuh`), compiled for this machine, against the CPU's
+//! The device's search for a draw (`amk/cuda/device/search.cuh`), compiled for this machine, against the CPU's
 //! sampler: the same token, or none where the rounds did not decide it. Without a C++ compiler it
 //! says "skipped".
 

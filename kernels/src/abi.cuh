@@ -14,37 +14,38 @@ enum DeviceOp {
     OP_ADOPT,
 };
 
-// Rows of the residual that a worker owns at most.
+// Maximum rows of the residual that a worker owns.
 constexpr int MAX_OWN_ROWS = 512;
-// Elements of an attention head at most.
+// Maximum elements of an attention head.
 constexpr int MAX_HEAD_DIM = 128;
-// Elements from one head's query to the next: the fragments of four heads lie in all banks.
+// Stride between the queries of two heads, in elements: the fragments of four heads hit all
+// banks.
 constexpr int QUERY_PITCH = 144;
-// Of a projection's shape: the bits of its input length.
+// Bits of the input length in a projection's shape.
 constexpr u32 GEMV_K = 1048575;
-// Of a projection's shape: the first of two bits, a `GemvInput`.
+// First of the two `GemvInput` bits in a projection's shape.
 constexpr u32 GEMV_INPUT_BIT = 20;
-// Of a projection's shape: the first of two bits, a `GemvOutput`.
+// First of the two `GemvOutput` bits in a projection's shape.
 constexpr u32 GEMV_OUTPUT_BIT = 22;
-// Of a projection's shape: the first of four bits, the input tiles of a warp in one pass.
+// First of the four bits for the input tiles per warp and pass in a projection's shape.
 constexpr u32 GEMV_DEPTH_BIT = 24;
-// Of a projection's shape: the first of four flags.
+// First of the four flag bits in a projection's shape.
 constexpr u32 GEMV_FLAGS_BIT = 28;
-// Flag of a projection: its input is normed.
+// Projection flag: the input is normalised.
 constexpr u32 GEMV_NORM = 1;
-// Flag of a projection: a bias is added.
+// Projection flag: a bias is added.
 constexpr u32 GEMV_BIAS = 2;
-// Of a projection's flags: the first of two bits, the number of the element-wise function that
-// its results go through; 0: none.
+// First of the two bits in a projection's flags that number the element-wise function of its
+// results. 0 means none.
 constexpr u32 GEMV_FUNCTION_BIT = 2;
 
-// Where a projection's input comes from.
+// Source of a projection's input.
 enum GemvInput {
     IN_PACKETS,
     IN_EMBEDDING,
 };
 
-// How a projection delivers its output.
+// Destination of a projection's output.
 enum GemvOutput {
     OUT_STORE,
     OUT_RESIDUAL,

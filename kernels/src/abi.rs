@@ -1,41 +1,42 @@
-//! What the records of the built-in bodies and their CUDA code agree on.
+//! The ABI between the records of the built-in bodies and their CUDA code.
 
 use amk_cuda::image::declare::items;
 use amk_cuda::{device_constants, device_enumerations};
 
 device_constants! {
-    /// Rows of the residual that a worker owns at most.
+    /// Maximum rows of the residual that a worker owns.
     MAX_OWN_ROWS = 512 => "constexpr int MAX_OWN_ROWS =";
-    /// Elements of an attention head at most.
+    /// Maximum elements of an attention head.
     MAX_HEAD_DIM = 128 => "constexpr int MAX_HEAD_DIM =";
-    /// Elements from one head's query to the next: the fragments of four heads lie in all banks.
+    /// Stride between the queries of two heads, in elements: the fragments of four heads hit all
+    /// banks.
     QUERY_PITCH = 144 => "constexpr int QUERY_PITCH =";
-    /// Of a projection's shape: the bits of its input length.
+    /// Bits of the input length in a projection's shape.
     GEMV_K = 0xfffff => "constexpr u32 GEMV_K =";
-    /// Of a projection's shape: the first of two bits, a `GemvInput`.
+    /// First of the two `GemvInput` bits in a projection's shape.
     GEMV_INPUT_BIT = 20 => "constexpr u32 GEMV_INPUT_BIT =";
-    /// Of a projection's shape: the first of two bits, a `GemvOutput`.
+    /// First of the two `GemvOutput` bits in a projection's shape.
     GEMV_OUTPUT_BIT = 22 => "constexpr u32 GEMV_OUTPUT_BIT =";
-    /// Of a projection's shape: the first of four bits, the input tiles of a warp in one pass.
+    /// First of the four bits for the input tiles per warp and pass in a projection's shape.
     GEMV_DEPTH_BIT = 24 => "constexpr u32 GEMV_DEPTH_BIT =";
-    /// Of a projection's shape: the first of four flags.
+    /// First of the four flag bits in a projection's shape.
     GEMV_FLAGS_BIT = 28 => "constexpr u32 GEMV_FLAGS_BIT =";
-    /// Flag of a projection: its input is normed.
+    /// Projection flag: the input is normalised.
     GEMV_NORM = 1 => "constexpr u32 GEMV_NORM =";
-    /// Flag of a projection: a bias is added.
+    /// Projection flag: a bias is added.
     GEMV_BIAS = 2 => "constexpr u32 GEMV_BIAS =";
-    /// Of a projection's flags: the first of two bits, the number of the element-wise function that
-    /// its results go through; 0: none.
+    /// First of the two bits in a projection's flags that number the element-wise function of its
+    /// results. 0 means none.
     GEMV_FUNCTION_BIT = 2 => "constexpr u32 GEMV_FUNCTION_BIT =";
 }
 
 device_enumerations! {
-    /// Where a projection's input comes from.
+    /// Source of a projection's input.
     enum GemvInput {
         IN_PACKETS,
         IN_EMBEDDING,
     }
-    /// How a projection delivers its output.
+    /// Destination of a projection's output.
     enum GemvOutput {
         OUT_STORE,
         OUT_RESIDUAL,
@@ -44,7 +45,7 @@ device_enumerations! {
     }
 }
 
-/// The same as C++.
+/// Renders the same declarations as C++.
 pub(crate) fn text() -> String {
     items(CONSTANTS, ENUMERATIONS)
 }

@@ -2,7 +2,7 @@
 
 use amk_cuda::DeviceCode;
 
-/// The fused CUDA bodies, in the order in which they include one another.
+/// The fused CUDA bodies in inclusion order.
 pub(crate) const DEVICE: DeviceCode = DeviceCode {
     files: &[
         ("residual/fused.cuh", include_str!("residual/fused.cuh")),

@@ -1,8 +1,8 @@
-//! Inner products and scaled sums, by the widest registers of the machine.
+//! Inner products and scaled sums with the widest vector registers of the machine.
 //!
-//! The order of summation is fixed, so a result depends neither on the tile nor on the machine:
-//! element `i` is added to lane `i mod 64` by a fused multiply-add, in order of `i`; then lanes 16
-//! apart are added as `(0 + 1) + (2 + 3)`, then those 8, 4, 2 and 1 apart.
+//! The order of summation is fixed, so a result depends on neither tile nor machine: element `i` is
+//! added to lane `i mod 64` by a fused multiply-add, in order of `i`. Then lanes 16 apart are added
+//! as `(0 + 1) + (2 + 3)`, followed by lanes 8, 4, 2 and 1 apart.
 
 use amk::tensor::Row;
 use half::slice::HalfFloatSliceExt;
@@ -12,10 +12,10 @@ const LANES: usize = 64;
 
 /// An element type of weights.
 trait Element: Copy {
-    /// The elements as f32.
+    /// Widens the elements to f32.
     fn widen(chunk: &[Self; LANES]) -> [f32; LANES];
 
-    /// An element as f32.
+    /// Widens an element to f32.
     fn widen_one(self) -> f32;
 }
 
@@ -57,7 +57,7 @@ impl Element for f16 {
     }
 }
 
-/// The inner product of two vectors.
+/// Returns the inner product of two vectors.
 ///
 /// # Panics
 /// When their lengths differ.
@@ -68,8 +68,8 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     out[0]
 }
 
-/// The inner products of a vector and as many rows as `out` is long, whose first elements are
-/// `stride` apart in `rows`.
+/// Computes the inner products of a vector with `out.len()` rows, whose first elements are `stride`
+/// apart in `rows`.
 ///
 /// # Panics
 /// When `rows` ends before the last row.
@@ -86,15 +86,15 @@ fn dispatch<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     {
         if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor has what the function is compiled for.
+            // SAFETY: the processor supports the function's target features.
             return unsafe { products_avx512(x, rows, stride, out) };
         }
         if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-            // SAFETY: the processor has what the function is compiled for.
+            // SAFETY: the processor supports the function's target features.
             return unsafe { products_avx2(x, rows, stride, out) };
         }
     }
-    // On aarch64 the baseline has vectors and fused multiply-add.
+    // The aarch64 baseline includes vectors and fused multiply-add.
     products_of(x, rows, stride, out);
 }
 
@@ -110,7 +110,7 @@ fn products_avx2<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f3
     products_of(x, rows, stride, out);
 }
 
-/// Compiled once for each kind of registers; the call is paid once for many rows.
+/// Compiled once per instruction set. One call serves many rows.
 #[inline(always)]
 fn products_of<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
     for (number, out) in out.iter_mut().enumerate() {
@@ -118,7 +118,7 @@ fn products_of<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]
     }
 }
 
-/// The sum of the head comment.
+/// Sums in the order that the head comment defines.
 #[inline(always)]
 fn sum<E: Element>(x: &[f32], row: &[E]) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -147,16 +147,16 @@ fn reduce(lanes: &[f32; LANES]) -> f32 {
     sums[0]
 }
 
-/// The sum of rows, each times its factor: `out[d] = sum over t of factors[t] * rows[t, d]`, one
-/// rounding a term, in order of `t`.
+/// Computes the scaled sum of rows `out[d] = sum over t of factors[t] * rows[t, d]`, with one
+/// rounding per term, in order of `t`.
 ///
 /// # Panics
-/// When `rows` are not as many as the factors, each as long as `out`.
+/// When `rows` does not have one row of `out.len()` elements per factor.
 pub(crate) fn combine(factors: &[f32], rows: &[f32], out: &mut [f32]) {
     assert_eq!(rows.len(), factors.len() * out.len(), "a combination of as many rows as factors");
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the processor has what the function is compiled for.
+        // SAFETY: the processor supports the function's target features.
         return unsafe { combine_avx2(factors, rows, out) };
     }
     combine_rows(factors, rows, out);
@@ -183,14 +183,14 @@ mod tests {
     use super::*;
     use crate::testing::random;
 
-    /// The products by the registers of this machine.
+    /// Computes the products with the registers of this machine.
     fn fast<E: Element>(x: &[f32], rows: &[E], stride: usize, count: usize) -> Vec<u32> {
         let mut out = vec![0.0; count];
         dispatch(x, rows, stride, &mut out);
         out.iter().map(|x| x.to_bits()).collect()
     }
 
-    /// The products by the head comment, whatever the compiler makes of it without vectors.
+    /// Computes the products by the definition in the head comment.
     fn slow<E: Element>(x: &[f32], rows: &[E], stride: usize, count: usize) -> Vec<u32> {
         let mut lanes = vec![[0.0f32; LANES]; count];
         for (row, lanes) in lanes.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! The built-in fused bodies as a set: what they know of a whole plan, and what their tasks share
-//! on the device. They use nothing that a crate from outside cannot use.
+//! The built-in fused bodies as a set: their data about a whole plan, and the state that their
+//! tasks share on the device. They use nothing that is unavailable to other crates.
 
 pub use crate::abi::GEMV_OUTPUT_BIT;
 use crate::attention::group::Rotary;
@@ -56,12 +56,12 @@ amk_cuda::inventory::submit! {
     }
 }
 
-/// What the fused bodies know of a whole plan.
+/// Data of the fused bodies about a whole plan.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
     /// Epsilon of all norms in fused tasks.
     pub eps: f32,
-    /// Elements of a row of the embedding table that fused tasks read.
+    /// Row length of the embedding table that fused tasks read.
     pub hidden: u32,
     /// The embedding table that fused tasks read.
     pub embedding: Option<BufferId>,
@@ -69,84 +69,84 @@ pub struct Decoder {
     pub freqs: Option<BufferId>,
     /// Splits of a kv head's cache.
     pub splits: u32,
-    /// The layers' buffers, of fused attention.
+    /// Buffers of the layers with fused attention.
     pub layers: Vec<LayerBuffers>,
-    /// Element-wise calls that projections run on their results.
+    /// Element-wise functions that projections apply to their results.
     pub functions: Vec<Function>,
     pub(crate) rotary: Option<Rotary>,
 }
 
 impl Decoder {
-    /// What the fused bodies know of a plan.
+    /// Returns the fused bodies' data of a plan, if it has any.
     pub fn of(plan: &Plan) -> Option<&Self> {
         plan.shared.get()
     }
 
-    /// The layers of a plan whose attention is fused.
+    /// Returns the layers of a plan whose attention is fused.
     pub fn layers(plan: &Plan) -> &[LayerBuffers] {
         Self::of(plan).map_or(&[], |decoder| &decoder.layers)
     }
 
-    /// A layer of a plan.
+    /// Returns a layer of a plan.
     pub(crate) fn layer(plan: &Plan, layer: usize) -> Option<&LayerBuffers> {
         Self::layers(plan).get(layer)
     }
 
-    /// Key/value heads, query heads and elements of a head; 0 without fused attention.
+    /// Returns key/value heads, query heads and head dim, or 0 without fused attention.
     pub fn heads(&self) -> [u32; 3] {
         self.rotary.map_or([0; 3], |Rotary { cache: [kv_heads, _, head_dim], heads, .. }| [kv_heads, heads, head_dim])
     }
 
-    /// Factors on rotated values and on attention scores.
+    /// Returns the scales of rotated values and of attention scores.
     pub(crate) fn scales(&self) -> [f32; 2] {
         self.rotary.map_or([1.0; 2], |rotary| [rotary.rope_scale, rotary.score_scale])
     }
 }
 
-/// What the fused tasks of an image share.
+/// State shared by the fused tasks of an image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shared {
     /// The embedding table that fused tasks read.
     pub embedding: Option<BufferId>,
     /// Rotary frequencies of fused attention.
     pub freqs: Option<BufferId>,
-    /// Keys and values of each layer of fused attention, in the order of their memory.
+    /// Keys and values of each layer of fused attention, in memory order.
     pub caches: Vec<[BufferId; 2]>,
-    /// The constants of fused attention, where there is one.
+    /// Constants of fused attention, if the plan has any.
     pub attention: Option<AttentionForm>,
-    /// Element-wise calls that projections run on their results, by their numbers less one.
+    /// Element-wise functions that projections apply to their results. Function `n` is at index `n
+    /// - 1`.
     pub functions: Vec<Function>,
-    /// Elements of a row of the embedding table.
+    /// Row length of the embedding table.
     pub hidden: u32,
-    /// Its rows.
+    /// Rows of the embedding table.
     pub tokens: u32,
-    /// Blocks of a kv head's cache in a layer.
+    /// Blocks per kv head and layer of the cache.
     pub kv_blocks: u32,
-    /// Rotary frequencies.
+    /// Number of rotary frequencies.
     pub rotary: u32,
-    /// Factor on rotated values.
+    /// Scale of rotated values.
     pub rope_scale: f32,
     /// Epsilon of every RMSNorm of a fused task.
     pub eps: f32,
-    /// Factor on attention scores.
+    /// Scale of attention scores.
     pub score_scale: f32,
 }
 
-/// The constants with which fused attention is compiled: the arguments of `Attention` in
-/// `turns.cuh`.
+/// Compile-time constants of fused attention: the arguments of `Attention` in `turns.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionForm {
     /// Elements of a head.
     pub head_dim: u32,
-    /// Query heads of a kv head.
+    /// Query heads per kv head.
     pub group: u32,
     /// Key/value heads.
     pub kv_heads: u32,
     /// Splits of a kv head's cache.
     pub splits: u32,
-    /// Blocks that a split takes before the next takes its turn.
+    /// Blocks per run of a split.
     pub run: u32,
-    /// Whether queries and keys are normed head by head.
+    /// Whether queries and keys are normalised per head.
     pub normed: bool,
 }
 
@@ -204,7 +204,7 @@ impl SharedState for DecoderState {
 }
 
 impl Shared {
-    /// What the tasks of a plan share.
+    /// Collects the state that the tasks of a plan share.
     fn new(plan: &Plan) -> Self {
         let decoder = Decoder::of(plan).cloned().unwrap_or_default();
         let ([_, _, head_dim], [rope_scale, score_scale]) = (decoder.heads(), decoder.scales());
@@ -224,15 +224,15 @@ impl Shared {
         }
     }
 
-    /// What the fused tasks of an image share.
+    /// Returns the shared state of an image.
     ///
     /// # Panics
-    /// When the image was not built by the VM, which places it.
+    /// When the image was not built by the VM, which adds the state.
     pub fn of(image: &Image) -> &Self {
         image.shared.get().expect("every image has what the fused tasks share")
     }
 
-    /// Bytes of the caches of fused attention.
+    /// Returns the bytes of the caches of fused attention.
     fn kv_bytes(&self) -> u64 {
         let of_layer = self.attention.map_or(0, |form| {
             u64::from(form.kv_heads) * u64::from(self.kv_blocks) * u64::from(BLOCK * form.head_dim * 4)
@@ -240,7 +240,7 @@ impl Shared {
         self.caches.len() as u64 * of_layer
     }
 
-    /// The parameters of a launch that are the same in all launches.
+    /// Checks the parameters that are the same in all launches.
     fn check(&self, program: &Program, plan: &Plan) -> Result<(), Refusal> {
         let shape = |id: BufferId| program.buffers.get(id.index()).map_or(&[][..], |buffer: &Buffer| &buffer.shape);
         let head_dim = self.attention.map_or(0, |form| form.head_dim);
@@ -257,7 +257,7 @@ impl Shared {
                 return Err(Refusal::new(field, format!("is {value}, the program's buffers have {expected}")));
             }
         }
-        // Where no instruction of the program has such a parameter, the plan took it from the
+        // If no instruction of the program has such a parameter, the plan took it from the
         // function.
         let ([rope_scale, score_scale], eps) =
             Decoder::of(plan).map_or(([1.0; 2], 0.0), |decoder| (decoder.scales(), decoder.eps));
@@ -274,7 +274,8 @@ impl Shared {
         self.check_caches(program)
     }
 
-    /// Caches `[kv_heads, splits, share, head_dim]` whose splits have room for all their positions.
+    /// Checks caches `[kv_heads, splits, share, head_dim]`: every split must have room for its
+    /// positions.
     fn check_caches(&self, program: &Program) -> Result<(), Refusal> {
         let Some(form) = self.attention else {
             return match self.caches.is_empty() {
@@ -308,7 +309,7 @@ impl Shared {
 }
 
 impl AttentionForm {
-    /// The form of a plan's attentions, all of which are alike.
+    /// Returns the form of a plan's attentions, which is the same for all.
     pub(crate) fn of(plan: &Plan) -> Option<Self> {
         let decoder = Decoder::of(plan).filter(|decoder| !decoder.layers.is_empty())?;
         let [kv_heads, heads, head_dim] = decoder.heads();
@@ -322,7 +323,7 @@ impl AttentionForm {
         })
     }
 
-    /// Its C++ type.
+    /// Returns its C++ type.
     pub(crate) fn cpp(self) -> String {
         let Self { head_dim, group, kv_heads, splits, run, normed } = self;
         format!("Attention<{head_dim}, {group}, {kv_heads}, {splits}, {run}, {normed}>")

@@ -1,13 +1,13 @@
-// of projections
+// For projections.
 alignas(16) float squares[2][2 * AMK_WARPS];
 float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
-// of attention
+// For attention.
 float2 rope[MAX_HEAD_DIM / 2]; // cos, sin of this step's position
 alignas(16) u16 query[8 * QUERY_PITCH];
 alignas(16) u8 fresh[MAX_HEAD_DIM * 64]; // the step's own key and value as a cache group; only
-                                         // position 0 is ever set
+                                         // position 0 is written
 float2 running[AMK_WARPS][8];            // maximum and sum, per warp and head
-// of the choice of a token
+// For the choice of a token.
 float best_value[AMK_WARPS];
 u32 best_index[AMK_WARPS];
 Search search;

@@ -1,4 +1,4 @@
-//! The amk instruction set: the ops of a decoder, each a reference in Rust beside its CUDA body.
+//! The amk instruction set: the ops of a decoder, each with a reference in Rust and a CUDA body.
 //!
 //! | op | instructions |
 //! |---|---|
@@ -12,9 +12,9 @@
 //! | attention in splits of the cache | [`attention_split`], [`normed_attention_split`], [`combine_splits`] |
 //! | what several workers exchange | [`adopt`], [`best`], [`first_probe`], [`probe`], [`choose`] and what workers without rows do |
 //!
-//! An instruction is an ordinary function over whole tensors. A task of a program is a call of it
-//! on the task's tiles, so each computes an element the same way in any tile, with f32
-//! accumulation. Functions panic when shapes do not fit: `#[megakernel]` has checked them before.
+//! An instruction is an ordinary function over whole tensors. A task of a program calls it on the
+//! task's tiles, so an element has the same value in any tile, with f32 accumulation. Functions
+//! panic on mismatched shapes, which `#[megakernel]` rules out.
 
 #![allow(clippy::single_range_in_vec_init, reason = "a region is a list of ranges, one a dimension")]
 
@@ -48,5 +48,5 @@ pub use residual::adopt;
 pub use rms_norm::{head_norm, rms_norm};
 pub use rope::rope;
 
-/// Keeps this crate, and with it its instructions, in a binary that names none of them.
+/// Keeps this crate and its instructions in a binary that names none of them.
 pub fn link() {}

@@ -1,6 +1,6 @@
-//! What the tests of instructions share.
+//! Helpers shared by the tests of the instructions.
 
-/// Numbers in -1..1 that depend on the seed only.
+/// Returns pseudo-random numbers in -1..1 from a seed.
 pub(crate) fn random(seed: u64, len: usize) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {

@@ -13,8 +13,8 @@ use std::path::Path;
 /// Those of [`Vm::new`].
 pub fn by_schedule(model: &Model, vm: &Vm, cache: &Path, schedule: &Schedule) -> Result<Vm, CudaError> {
     let (kernel, instance) = (model.family.kernel, &model.instance);
-    if let Some(beside) = vm.beside(kernel, instance, cache, schedule)? {
-        return Ok(beside);
+    if let Some(shared) = vm.with_schedule(kernel, instance, cache, schedule)? {
+        return Ok(shared);
     }
     let options =
         VmOptions { schedule: Some(schedule.clone().into()), precision: vm.precision(), ..VmOptions::default() };

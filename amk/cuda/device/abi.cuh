@@ -10,7 +10,7 @@ typedef u16 Elem;
 
 // Consumer warps of a worker.
 #define AMK_WARPS 16
-// Input tiles that a warp multiplies in one pass at most.
+// Maximum input tiles that a warp multiplies in one pass.
 #define AMK_DEPTH 4
 // Bytes of a ring slot.
 #define AMK_CHUNK 32768
@@ -18,9 +18,9 @@ typedef u16 Elem;
 #define AMK_TILE 512
 // Input elements of a weight tile.
 #define AMK_TILE_K 32
-// Output rows of a weight tile: a unit.
+// Output rows of a weight tile, which is a unit.
 #define AMK_UNIT 8
-// Units that are reduced together across the warps.
+// Units reduced together across the warps.
 #define AMK_GROUP_UNITS 16
 // bf16 elements of a packet.
 #define AMK_PER_PACKET 2
@@ -28,30 +28,30 @@ typedef u16 Elem;
 #define AMK_ROUNDS 6
 // Levels of a probe.
 #define AMK_LEVELS 8
-// Words that a worker publishes about a level.
+// Words that a worker publishes per level.
 #define AMK_FIELDS 5
 // Words of the search state of a worker.
 #define AMK_SEARCH 30
-// Words that a worker publishes with its best logit where tokens are filtered.
+// Words that a worker publishes with its best logit under a filter.
 constexpr u32 SHARES = 3;
 // Floats of a worker's shared scratch memory.
 constexpr int SCRATCH_FLOATS = 4352;
 // Words of a record.
 constexpr int RECORD_WORDS = 16;
-// The first words of a record, which are all that a projection reads.
+// Leading words of a record, all that a projection reads.
 constexpr int HOT_WORDS = 8;
-// Those that consumers read where no task waits for a counter.
+// Words that consumers read if no task waits for a counter.
 constexpr int COLD_WORDS = 11;
 // Words of a tile in the arguments of a generic task.
 constexpr int OPERAND_WORDS = 16;
-// Dimensions of a tile at most.
+// Maximum dimensions of a tile.
 constexpr u32 MAX_RANK = 4;
-// Words of a record that the consumers write into a trace; the loader writes the others.
+// Words of a record's trace that the consumers write. The loader writes the others.
 #define TRACE_OF_TASK 8
-// Words of a worker in a trace: its clock and the timer at the end.
+// Words of a worker's trace: its clock and the timer at the end.
 #define TRACE_WORKER_WORDS 2
 
-// Where the buffer of a generic task's tile lies, and in which format.
+// Memory and format of the buffer of a generic task's tile.
 enum OperandKind {
     PACKETS_F32,
     PACKETS_BF16,
@@ -65,7 +65,7 @@ enum OperandKind {
     STREAM,
 };
 
-// Which wait did not end.
+// The kind of wait that did not end.
 enum FaultKind {
     FAULT_NONE,
     FAULT_PACKET,
@@ -94,24 +94,24 @@ enum TraceWord {
     TRACE_WORDS,
 };
 
-// One task of one worker. Packet offsets count packets, constant offsets count elements.
+// A task of a worker. Packet offsets count packets, constant offsets count elements.
 struct Record {
     // A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
     u16 op;
-    // Units of 8 rows; of a combination, slices of 32 elements.
+    // Units of 8 rows, or of a combination the slices of 32 elements.
     u16 units;
-    // Packet offset of what is read; of a generic task, the first word of its tiles.
+    // Packet offset of the input, or of a generic task the first word of its tiles.
     u32 input;
-    // Packet offset of what is written.
+    // Packet offset of the output.
     u32 output;
-    // Of a projection: `GEMV_K` and the fields after it; of an adoption, 1 where packets are
-    // pairs; of a generic task that streams, bytes of a block.
+    // Of a projection `GEMV_K` and the fields after it, of an adoption 1 if packets are pairs,
+    // of a generic task that streams the bytes of a block.
     u32 shape;
     // First output row, first slice, or kv head.
     u32 row;
-    // Constant offset of the norm's weight; of an attention, that of the query norm.
+    // Constant offset of the norm's weight, or of an attention the query norm's.
     u32 norm;
-    // Constant offset of the bias; of an attention, that of the key norm.
+    // Constant offset of the bias, or of an attention the key norm's.
     u32 bias;
     // The task in the verified program.
     u32 task;
@@ -119,7 +119,7 @@ struct Record {
     u32 layer;
     // The split of an attention.
     u32 aux;
-    // Packet offset of split results; of a draw, of what else it reads or writes.
+    // Packet offset of split results, or of a draw its other input or output.
     u32 partial;
     // Bytes of the tape that the task consumes.
     u32 tape;
@@ -127,18 +127,18 @@ struct Record {
     u32 signal;
     // Packet offset of the counter that the task waits for; 0: none.
     u32 wait;
-    // Signals in a step of the counter that the task waits for.
+    // Signals per step of the counter that the task waits for.
     u32 arrivals;
-    // Zero.
+    // Padding, zero.
     u32 reserved;
 };
 static_assert(sizeof(Record) == 64, "as the host has it");
 
-// A tile of a buffer as a generic task has it.
+// A tile of a buffer as a generic task sees it.
 struct TileWords {
-    // Where the buffer begins: its packet, or its byte in the plain memory.
+    // Start of the buffer, lower half: its packet, or its byte in the plain memory.
     u32 at_low;
-    // The upper half of that.
+    // Upper half of the start.
     u32 at_high;
     // kind | rank << 8 | bounds that move with the position, a bit a dimension: lower << 16,
     // upper << 20.
@@ -147,17 +147,17 @@ struct TileWords {
     u32 lo[4];
     // Upper bounds.
     u32 hi[4];
-    // Elements from one index to the next.
+    // Strides in elements.
     u32 stride[4];
-    // Extent of the whole buffer's first dimension.
+    // Extent of the buffer's first dimension.
     u32 outermost;
 };
 static_assert(sizeof(TileWords) == 64, "as the host has it");
 
-// Why a launch ended early. The launch's own says whether, and every watchdog polls it; one
-// for each worker says what it waited for.
+// The cause of an abandoned launch. Every watchdog polls the fault of the launch; each worker
+// has a fault of its own for its pending wait.
 struct Fault {
-    // Not 0: the launch is abandoned.
+    // Nonzero: the launch is abandoned.
     u32 abort;
     // A `FaultKind`.
     u32 kind;
@@ -167,9 +167,9 @@ struct Fault {
     u32 task;
     // The packet offset or the ring slot.
     u32 place;
-    // The epoch or the count that was found there.
+    // The epoch or the count found there.
     u32 got;
-    // Zero.
+    // Padding, zero.
     u32 reserved[2];
 };
 static_assert(sizeof(Fault) == 32, "as the host has it");
@@ -184,7 +184,7 @@ struct Params {
     const Record* records;
     // First record of each worker `[workers + 1]`.
     const u32* record_at;
-    // The packets, and the counters behind them.
+    // The packets, followed by the counters.
     u64* packets;
     // Norms and biases.
     const Elem* constants;
@@ -196,45 +196,45 @@ struct Params {
     const float* inv_freq;
     // Tokens of the first steps `[forced_count]`.
     const u32* forced;
-    // Mapped host memory `[steps]`: token + 1, zero until there is one.
+    // Mapped host memory `[steps]`: token + 1, or 0 while it is pending.
     u32* tokens;
     // Logits of step n at n * logit_stride, or null.
     float* logits;
     // `[1 + workers]`
     Fault* fault;
-    // See `TraceWord`; null where nothing is traced.
+    // See `TraceWord`; null unless tracing.
     u64* trace;
     // Tiles and parameters of generic tasks, see task.cuh.
     const u32* arguments;
     // Their weights, inputs and states.
     u8* plain;
-    // Where they lay out operands `[workers, scratch_len]`.
+    // Scratch for laying out operands `[workers, scratch_len]`.
     float* scratch;
     // Nanoseconds until the watchdogs abandon the launch.
     u64 budget_ns;
-    // Of the draws.
+    // Seed of the draws.
     u64 seed;
-    // Of step 0; it grows from launch to launch.
+    // Epoch of step 0; it grows from launch to launch.
     u32 epoch;
     // Position of step 0.
     u32 pos;
     // Steps of the launch.
     u32 steps;
-    // Steps whose token is given.
+    // Steps whose token is forced.
     u32 forced_count;
     // Elements of a row of the embedding table.
     u32 hidden;
-    // Logits.
+    // Number of logits.
     u32 vocab;
-    // Blocks of 64 positions of a kv head's cache in a layer.
+    // Blocks of 64 positions in a kv head's cache of a layer.
     u32 kv_blocks;
-    // Factor on rotated values.
+    // Scale of rotated values.
     float rope_scale;
-    // 0: greedy.
+    // Temperature; 0: greedy.
     float inv_temperature;
     // Epsilon of every RMSNorm of a fused task.
     float eps;
-    // Factor on attention scores.
+    // Scale of the attention scores.
     float score_scale;
     // Entries of inv_freq.
     u32 rotary;
@@ -242,15 +242,15 @@ struct Params {
     u32 stop_count;
     // `[stop_count]`
     u32 stops[8];
-    // Number of the draw of step 0; it wraps.
+    // Index of the draw of step 0; it wraps.
     u32 draw;
-    // `vocab`, or 0: every step's logits take the place of the last one's.
+    // `vocab`, or 0 if each step's logits overwrite the previous ones.
     u32 logit_stride;
-    // 1: tokens are filtered before a draw, and `logits` is not null.
+    // 1: draws are filtered, and `logits` is not null.
     u32 filter;
-    // Tokens that the filter leaves; 0: all.
+    // Tokens that the filter keeps; 0: all.
     u32 top_k;
-    // Probability that the filter leaves.
+    // Probability mass that the filter keeps.
     float top_p;
     // Logarithm of min-p, see search.cuh.
     float min_log;

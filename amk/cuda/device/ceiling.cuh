@@ -1,12 +1,13 @@
-// The read ceiling: a bare ring. The same copies into shared memory as the VM's loader makes, of 32
-// KiB into six slots, read by as many warps; nothing is computed, nobody waits for another worker.
+// The read ceiling: a bare ring. It makes the same copies into shared memory as the VM's loader, 32
+// KiB into each of six slots, read by as many warps, but computes nothing and never waits for
+// another worker.
 #pragma once
 #include "ptx.cuh"
 
 #define AMK_CEILING_CHUNK 32768
 #define AMK_CEILING_WARPS 16
 
-// Block b reads `chunks` chunks from b * chunks on. `slots` is the depth of the ring.
+// Block b reads `chunks` chunks starting at b * chunks. `slots` is the depth of the ring.
 extern "C" __global__ void __launch_bounds__(AMK_CEILING_WARPS * 32 + 32, 1)
     amk_ceiling(const u8* data, u32 chunks, u32 slots, u32* out) {
     extern __shared__ __align__(1024) u8 ring[];
@@ -64,6 +65,6 @@ extern "C" __global__ void __launch_bounds__(AMK_CEILING_WARPS * 32 + 32, 1)
         if (lane == 0) barrier_arrive(shared_address(empty + slot));
         if (++slot == slots) slot = 0, parity ^= 1;
     }
-    // Never so, but the reads must count.
+    // Never true, but keeps the reads from being eliminated.
     if (sum == 0x1234567 && chunks == 0) out[0] = sum;
 }

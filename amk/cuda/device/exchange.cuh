@@ -1,12 +1,12 @@
-// How tasks wait for one another besides the packets, which carry their epochs. Where the program
-// has events, a task waits until the counter in its record is full, and adds one to its own when it
-// has published; both are 0 where it has none. The program says which: with counters a task waits
-// for the last phase that it reads from, with barriers for the last phase that publishes. What
-// other phases published it still waits for as packets.
+// Waits and signals in addition to the packets, which carry their epochs. If the program has
+// events, a task waits until the counter in its record is full, and increments its own counter
+// after publishing. Both are 0 if the program has no events. The program decides which to use: with
+// counters a task waits for the last phase that it reads from, with barriers for the last phase
+// that publishes. Results of other phases still arrive as packets.
 //
-// Counters lie behind the packets. They are never cleared: epoch n is the n-th step since the
-// packets were cleared, so in it a counter is full at n times its arrivals. The probes of a
-// filtered draw are left out by most steps; they keep to packets.
+// Counters follow the packets in memory. They are never cleared: epoch n is the n-th step since the
+// packets were cleared, so a counter is full at n times its arrivals. The probes of a filtered draw
+// are skipped in most steps, so they use packets only.
 #pragma once
 #include "worker.cuh"
 
@@ -20,18 +20,18 @@ AMK_DEVICE void add_release(u64* p) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory");
 }
 
-// Every packet of the worker is published.
+// All packets of the worker are published.
 AMK_DEVICE void arrive(Worker& w, u32 counter) {
     w.sync();
     if (w.thread() == 0) add_release(w.p.packets + counter);
 }
-// Everything that those who arrived have published can be read.
+// Makes everything published before the arrivals visible.
 AMK_DEVICE void await_full(Worker& w, u32 counter, u32 arrivals) {
     if (w.thread() == 0) {
         u32 got;
         while ((int)((got = load_acquire(w.p.packets + counter)) - arrivals * w.epoch) < 0) {
-            if (!w.s.gone) continue;
-            // For every warp: this explains the packets that they will miss.
+            if (!w.s.abandoned) continue;
+            // Recorded for every warp: it explains the packets that they will miss.
             for (u32 warp = 0; warp < AMK_WARPS; warp++)
                 stalled(w.s, warp, FAULT_PACKET, w.step(), w.task, counter, got);
             break;

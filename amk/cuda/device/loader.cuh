@@ -1,24 +1,24 @@
 // The loader warp walks the same records as the consumers and keeps the ring full. It never waits
-// for another worker: it waits for a free slot, and at most AMK_IN_FLIGHT chunks are on their way,
-// so that the small packets are not stuck behind them.
+// for another worker, only for a free slot, and keeps at most AMK_IN_FLIGHT chunks in flight so
+// that the small packets do not queue behind them.
 //
-// The scout warp walks the records too. While the ring is full, because the consumers wait for
-// packets, it has the memory bring what comes next into the L2, up to AMK_LOOKAHEAD bytes: the
-// stream from the memory goes on, and the ring is full again the sooner.
+// The scout warp walks the records as well. While the ring is full because the consumers wait for
+// packets, it prefetches the following bytes into the L2, up to AMK_LOOKAHEAD bytes. Memory keeps
+// streaming, and the ring refills sooner.
 #pragma once
 #include "worker.cuh"
 
-// What those lanes of the warp that load agree on, so that the compiler knows it: see the votes in
+// A vote of the lanes that load, which tells the compiler that they agree: see the votes in
 // ptx.cuh.
 constexpr u32 LOADING = __CUDA_ARCH__ >= 900 ? 1 : ~0u;
 AMK_DEVICE bool agreed(bool x) { return __any_sync(LOADING, x); }
 AMK_DEVICE u32 agreed(u32 x) { return __shfl_sync(LOADING, x, 0); }
 
-// A pace: no faster than the worker's share of the memory's bandwidth, so that requests do not
-// queue up before the packets.
+// Limits the loader to the worker's share of the memory bandwidth, so that requests do not queue up
+// ahead of the packets.
 struct Pace {
-    u32 due;     // clock before which nothing more is asked for
-    u32 unpaced; // bytes that need not wait
+    u32 due;     // clock before which nothing more is requested
+    u32 unpaced; // bytes exempt from the pace
 
     AMK_DEVICE void wait(u32 bytes) {
         if (agreed(unpaced >= bytes)) {
@@ -32,7 +32,7 @@ struct Pace {
     }
 };
 
-// What a record streams: contiguous segments one after the other, each in pieces of a slot.
+// The stream of a record: contiguous segments in order, each cut into pieces of a slot.
 struct Feed {
     const u8* from;
     u32 left, slot; // bytes of the segment that have not been asked for, 0: there are no more; what
@@ -47,7 +47,7 @@ struct Scout {
     u32 lane;
     Pace pace;
     u32 pos, record;
-    u32 asked; // chunks so far, in units of 16 bytes, as `Shared::taken`
+    u32 asked; // chunks requested so far, in units of 16 bytes, as `Shared::taken`
 
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
         asked += bytes / 16;
@@ -82,14 +82,14 @@ struct Loader {
     Shared& s;
     u32 lane, data;
     u32 slot, parity; // next slot to fill
-    u32 flying;       // chunks that may still be on their way, those before it
+    u32 flying;       // chunks that may still be in flight, those before `slot`
     u32 pos, record;
-    u32 taken;    // chunks so far, in units of 16 bytes
-    u32 appended; // keys and values that are to be in caches
+    u32 taken;    // chunks requested so far, in units of 16 bytes
+    u32 appended; // keys and values that must be in the caches
     Pace pace;
     u32 full, landing, paced; // clocks waited, for traces
 
-    // Waits for the oldest of these.
+    // Waits for the oldest chunk in flight.
     AMK_DEVICE void land() {
         const bool wraps = slot < flying;
         const u32 oldest = slot - flying + (wraps ? AMK_SLOTS : 0);
@@ -97,7 +97,7 @@ struct Loader {
         }
         --flying;
     }
-    // Copies up to a slot's bytes (a multiple of 16). False: the consumers have left.
+    // Copies up to a slot's bytes (a multiple of 16). Returns false if the consumers have left.
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
         {
             const Timed timed(full);
@@ -105,8 +105,8 @@ struct Loader {
                 if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 1;
                 do
                     if (agreed(load_shared_atomic(&s.done) ||
-                               (s.gone && stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos,
-                                                  p.records[record].task, slot, 0))))
+                               (s.abandoned && stalled(s, AMK_WARPS, FAULT_RING_EMPTY, pos - p.pos,
+                                                       p.records[record].task, slot, 0))))
                         return false;
                 while (!agreed(barrier_passed(shared_address(s.empty) + 8 * slot, parity)));
                 if (AMK_LOOKAHEAD && lane == 0) s.ring_full = 0;
@@ -148,15 +148,15 @@ struct Loader {
     AMK_DEVICE void drain() {
         while (agreed(flying)) land();
     }
-    // One more key and value of the step before are in their cache, or the consumers have left.
-    // Only where a step has fewer chunks than the ring has slots is this not long so.
+    // Waits until one more key and value of the previous step are in their cache, or the consumers
+    // have left. This blocks only if a step has fewer chunks than the ring has slots.
     AMK_DEVICE void await_appended() {
         appended += 2;
         while (agreed((int)(load_shared_atomic(&s.appended) - appended) < 0))
-            if (agreed(load_shared_atomic(&s.done) || s.gone)) return;
+            if (agreed(load_shared_atomic(&s.done) || s.abandoned)) return;
         __threadfence_block();
     }
-    // All of a record's bytes are asked for.
+    // All bytes of a record are requested.
     AMK_DEVICE void issued(bool traced) {
 #if AMK_TRACE
         u64* to = p.trace + (u64)record * TRACE_WORDS;

@@ -1,5 +1,4 @@
-// Machine words: the few PTX instructions the VM is made of. No CUDA headers, so NVRTC needs no
-// include path.
+// The PTX instructions that the VM uses. No CUDA headers, so NVRTC needs no include path.
 #pragma once
 
 typedef unsigned char u8;
@@ -12,10 +11,10 @@ typedef unsigned long long u64;
 AMK_DEVICE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 // ---- votes of a warp ----
-// A branch or a loop around anything that a warp does together (a shuffle, a product, a wait) is
-// decided by a vote. The compiler then knows that the lanes stay together; else it brings them
-// together before and after, which takes 40 cycles, and yields in loops, which takes 80, from there
-// on in all that follows.
+// A branch or loop around a warp-collective operation (a shuffle, a product, a wait) is decided by
+// a vote, so that the compiler knows that the lanes stay converged. Otherwise it reconverges them
+// before and after, which takes 40 cycles, and yields in loops, which takes 80, and keeps doing so
+// in all code that follows.
 AMK_DEVICE bool any(bool x) { return __any_sync(~0u, x); }
 AMK_DEVICE bool all(bool x) { return __all_sync(~0u, x); }
 
@@ -46,7 +45,7 @@ AMK_DEVICE bool barrier_passed(u32 bar, u32 parity) {
 
 // ---- global memory ----
 AMK_DEVICE uint4 load_relaxed(const u64* p) {
-    // Two packets at once: each 8-byte half is a single access, so a packet is never torn.
+    // Loads two packets at once. Each 8-byte half is a single access, so a packet is never torn.
     u64 a, b;
     asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
                  : "=l"(a), "=l"(b)
@@ -63,7 +62,7 @@ AMK_DEVICE void store_relaxed(u64* p, u32 value, u32 epoch) {
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"((u64)epoch << 32 | value)
                  : "memory");
 }
-// A packet of 16 bytes, three values and the epoch: one access, never torn.
+// A packet of 16 bytes, three values and the epoch. It is a single access, so it is never torn.
 AMK_DEVICE uint4 load_relaxed_wide(const u64* p) {
     u64 a, b;
     asm volatile("{ .reg .b128 t; ld.relaxed.gpu.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
@@ -122,13 +121,14 @@ AMK_DEVICE float load_shared_one(u32 address) {
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
     return v;
 }
-// What others write atomically. (An addition of nothing would be gathered from all lanes first.)
+// Reads a word that other threads write atomically. (An atomic addition of 0 would first be reduced
+// over the lanes.)
 AMK_DEVICE u32 load_shared_atomic(const u32* p) {
     u32 v;
     asm volatile("atom.shared.or.b32 %0, [%1], 0;" : "=r"(v) : "r"(shared_address(p)) : "memory");
     return v;
 }
-// By those lanes that say so, without a branch.
+// Predicated per lane, without a branch.
 AMK_DEVICE void store_shared(u32 address, float value, bool mine) {
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(address),
@@ -145,7 +145,7 @@ AMK_DEVICE u32 pack_bf16(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
-// Rounded once.
+// Rounds once.
 AMK_DEVICE u32 multiply_bf16(u32 pair, u32 other) {
     u32 r;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(pair), "r"(other), "r"(0x80008000u));

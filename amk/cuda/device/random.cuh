@@ -1,6 +1,6 @@
 // Counter-based random numbers (Philox 4x32-10, Salmon et al., SC 2011), the same words as
-// `amk_run::sampler::philox`: the noise of a token in a draw depends on the seed alone, not on
-// which worker asks.
+// `amk_run::sampler::philox`. The noise of a token in a draw depends on the seed, not on the worker
+// that computes it.
 #pragma once
 #include "ptx.cuh"
 
@@ -15,8 +15,8 @@ AMK_DEVICE u32 philox(u64 seed, u32 draw, u32 token) {
     }
     return token & 2 ? token & 1 ? c3 : c2 : token & 1 ? c1 : c0;
 }
-// -ln E of a standard exponential E: adding it to the logits makes the argmax a sample of their
-// softmax.
+// Returns -ln E of a standard exponential E. Adding it to the logits makes the argmax a sample of
+// their softmax.
 __device__ __noinline__ float race(u64 seed, u32 draw, u32 token) {
     float v = fminf(((float)philox(seed, draw, token) + 0.5f) * (1.0f / 4294967296.0f),
                     1.0f - 1.0f / 16777216.0f);

@@ -1,6 +1,6 @@
-// The search for the drawn token in what top-k, top-p and min-p leave;
-// `kernels/src/choose/phase.rs` explains it. Every worker runs this on the same numbers and comes
-// to the same token. Plain C++, so that a test can run it without a GPU.
+// Finds the drawn token among the tokens that top-k, top-p and min-p keep;
+// `kernels/src/choose/phase.rs` explains the search. Every worker runs it on the same numbers and
+// finds the same token. Plain C++, so that a test can run it without a GPU.
 #pragma once
 #include "ptx.cuh"
 
@@ -12,8 +12,7 @@
 #endif
 constexpr u32 NOBODY = ~0u;
 
-// A place in the ranking: before it come higher logits, and lower tokens among equal ones. A NaN is
-// above nothing.
+// A place in the ranking. Higher logits come first, then lower tokens. A NaN ranks above nothing.
 struct Place {
     float logit;
     u32 token;
@@ -24,15 +23,14 @@ AMK_DEVICE bool above(Place a, Place b) {
 AMK_DEVICE Place higher(Place a, Place b) { return above(a, b) ? a : b; }
 AMK_DEVICE bool same(Place a, Place b) { return a.logit == b.logit && a.token == b.token; }
 
-// What takes tokens out. `top_k` 0, `top_p` 1 and `min_log` -inf (the logarithm of min-p) take
-// none.
+// The filters. `top_k` 0, `top_p` 1 and `min_log` -inf (the logarithm of min-p) disable them.
 struct Filter {
     u32 top_k;
     float top_p, min_log, temperature;
 };
 
-// What is above a level: how many tokens, their probability relative to the likeliest token's, and
-// the winner of the race there.
+// The tokens above a level: their number, their probability mass relative to the likeliest token's,
+// and the winner of the race among them.
 struct Found {
     u32 count;
     float mass, value;
@@ -59,7 +57,7 @@ struct Search {
     u32 token;               // the draw, or NOBODY
 };
 
-// `count` levels between what is in and what is out.
+// Sets `count` levels between the tokens kept and the tokens removed.
 AMK_DEVICE void spread(Place* level, int count, Place kept, Place cut, float temperature) {
     for (int i = 0; i < count; i++) {
         float down = cut.logit > -INFINITY
@@ -69,7 +67,7 @@ AMK_DEVICE void spread(Place* level, int count, Place kept, Place cut, float tem
     }
 }
 
-// Takes `candidate` where it is certainly in, else sets the levels of the next look.
+// Accepts `candidate` if it is certainly kept, else sets the levels of the next probe.
 AMK_DEVICE void settle(Search& s, const Filter& f, Place candidate) {
     const Place cut = higher(higher(s.cut_k, s.cut_p), s.floor), kept = higher(s.kept_k, s.kept_p);
     if (candidate.token != NOBODY && above(candidate, cut) && above(candidate, kept)) {
@@ -84,7 +82,7 @@ AMK_DEVICE void settle(Search& s, const Filter& f, Place candidate) {
     spread(s.level + 1 + of_k, AMK_LEVELS - 1 - of_k, s.kept_p, s.cut_p, f.temperature);
 }
 
-// Before the first look: `total` is the probability of all tokens relative to the likeliest one's.
+// Starts the search: `total` is the probability mass of all tokens relative to the likeliest one's.
 AMK_DEVICE void begin(Search& s, const Filter& f, float highest, float total, Place winner) {
     const Place all = {-INFINITY, NOBODY}, none = {highest, 0};
     s.highest = highest, s.token = NOBODY;
@@ -95,7 +93,7 @@ AMK_DEVICE void begin(Search& s, const Filter& f, float highest, float total, Pl
     settle(s, f, winner);
 }
 
-// After a look.
+// Narrows the search after a probe.
 AMK_DEVICE void narrow(Search& s, const Filter& f, const Found* found) {
     const Place before = s.level[0];
     const bool k = f.top_k > 0, p = f.top_p < 1.0f;

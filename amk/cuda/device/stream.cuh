@@ -97,7 +97,7 @@ public:
 #pragma unroll
             for (u32 i = 0; i < N; i++) waits |= late(v[i]);
             if (!any(waits)) return w.stamp_first(TRACE_INPUTS);
-            if (any(w.gone())) return missing<N>(first);
+            if (any(w.abandoned())) return missing<N>(first);
 #pragma unroll
             for (u32 i = 0; i < N; i++)
                 if (late(v[i])) v[i] = load_relaxed(at(first(i)));

@@ -175,7 +175,7 @@ __device__ __noinline__ void gather(Worker w, const Tile& t, float* to) {
 #pragma unroll
             for (u32 b = 0; b < BATCH; b++) late |= v[b].y ^ w.epoch;
             if (!late) break;
-            if (!w.s.gone) continue;
+            if (!w.s.abandoned) continue;
             for (u32 b = 0; b < BATCH; b++) w.missing(base + (pairs ? at[b] / 2 : at[b]), v[b].y);
             break;
         }

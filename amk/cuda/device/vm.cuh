@@ -46,13 +46,13 @@ AMK_DEVICE void consume(Worker& w) {
     const u32 worker = blockIdx.x, begin = w.p.record_at[worker], end = w.p.record_at[worker + 1];
     for (w.epoch = w.p.epoch; w.step() < w.p.steps; w.epoch++) {
         begin_step(w);
-        // The next record waits in the lanes of the warp, a word each.
+        // The next record is held in the lanes of the warp, one word each.
         u32 left = end - begin;
         w.upcoming = begin;
         w.look_ahead();
         while (any(left)) {
-            // Zeros where a projection has no words: what is in no branch set, the compiler takes
-            // for different in each lane.
+            // Zeros for words that a projection lacks: the compiler treats values set in only some
+            // branches as divergent.
             union {
                 Record record;
                 u32 word[RECORD_WORDS];
@@ -66,15 +66,15 @@ AMK_DEVICE void consume(Worker& w) {
 #pragma unroll
                 for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++)
                     r.word[k] = __shfl_sync(~0u, w.next, k);
-                // Records that follow and have nothing to do in this step; a trace wants their
-                // stamps.
+                // Skips the following records that are inactive in this step. A trace needs their
+                // timestamps.
                 if (!AMK_TRACE && AMK_SKIPS(w, r.record.op)) records += AMK_SKIPPED;
             }
-            // A projection of more units than a group takes another turn of this loop.
+            // A projection with more units than a group repeats this loop.
             const bool more = projects && r.record.units > w.first + AMK_GROUP_UNITS;
             if (!more) left -= records, w.upcoming += records;
-            // What the bodies derive from these must not be hoisted out of this loop, where it
-            // would only spill.
+            // Keeps values that the bodies derive from these from being hoisted out of this loop,
+            // where they would only spill.
             asm volatile("" : "+r"(w.lane), "+r"(w.warp));
             w.task = r.record.task;
             if (w.first == 0) w.stamp(TRACE_START), before_task(w, r.record);
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
     extern __shared__ __align__(1024) u8 ring[];
     __shared__ Shared s;
     u32 thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // else it is read anew at every task
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // else it is reloaded in every task
     const u32 warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
     bodies_begin_launch(s);
     if (threadIdx.x == 0) {
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
 #if AMK_TRACE
         for (int i = 0; i < TRACE_OF_TASK; i++) s.stamps[i] = 0;
 #endif
-        s.done = 0, s.appended = 0, s.gone = 0, s.leave = 0, s.asked = 0, s.taken = 0,
+        s.done = 0, s.appended = 0, s.abandoned = 0, s.leave = 0, s.asked = 0, s.taken = 0,
         s.ring_full = 0, s.token = p.forced[0];
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
     } else {
         take_registers();
         u32 ring_at = data, full = shared_address(s.full);
-        asm volatile("" : "+r"(ring_at), "+r"(full)); // kept, not worked out anew
+        asm volatile("" : "+r"(ring_at), "+r"(full)); // kept, not recomputed
         Worker w = {p, s, ring_at, full, 0, 0, warp, lane, p.epoch};
         consume(w);
     }

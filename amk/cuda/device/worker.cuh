@@ -1,4 +1,4 @@
-// One worker: a thread block with AMK_WARPS consumer warps, a loader warp and a watchdog warp.
+// A worker: a thread block with AMK_WARPS consumer warps, a loader warp and a watchdog warp.
 #pragma once
 #include "image.cuh"
 #include "random.cuh"
@@ -10,42 +10,42 @@ constexpr u32 TOPS = AMK_GROUP_UNITS * AMK_UNIT / 2;
 // SCRATCH_FLOATS: union of the GEMV partials and the attention partials, 8 warps of 8 heads of 64
 // + 4.
 
-// `Kept` is generated: what the registered bodies keep in shared memory.
+// `Kept` is generated: the shared memory of the registered bodies.
 struct Shared : Kept {
     u64 full[AMK_SLOTS], empty[AMK_SLOTS];
-    volatile u32 gone; // the launch is being abandoned: no wait blocks any more; behind the
-                       // barriers, see `Worker::gone`
+    volatile u32 abandoned; // the launch is being abandoned: no wait blocks any more; behind the
+                            // barriers, see `Worker::abandoned`
     alignas(16) float scratch[SCRATCH_FLOATS];
     float top_value[TOPS]; // running argmax of the logits: a place for each row pair of a group
     u32 top_index[TOPS];
     u32 token, leave;
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was
                                               // abandoned: kind and step, task, where, got
-    u32 done;     // the consumers have left; written and read atomically
+    u32 done;                                 // the consumers have left; accessed atomically
     u32 appended; // keys, and values, that the consumers have appended to caches in this launch;
                   // likewise
     volatile u32 asked,
         taken;              // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 ring_full; // the loader waits for a free slot
 #if AMK_TRACE
-    u64 stamps[TRACE_OF_TASK]; // of the task that runs
+    u64 stamps[TRACE_OF_TASK]; // of the current task
 #endif
 };
 static_assert(2 * AMK_WARPS * PARTIAL_PITCH <= SCRATCH_FLOATS,
               "the partial sums must fit the scratch");
 
-// A wait that failed once. True when the launch is being abandoned; the worker then runs on with
-// whatever is there, so that every warp still meets every barrier, and leaves after the step.
-// Nothing of such a step counts.
+// Records a wait that failed once. Returns true if the launch is being abandoned. The worker then
+// continues with whatever data it has, so that every warp still reaches every barrier, and leaves
+// after the step. The results of such a step are discarded.
 AMK_DEVICE bool stalled(Shared& s, u32 warp, FaultKind kind, u32 step, u32 task, u32 where,
                         u32 got) {
-    if (!s.gone) return false;
+    if (!s.abandoned) return false;
     if ((s.waiting[warp].x & 3) == FAULT_NONE)
         s.waiting[warp] = make_uint4(kind | step << 2, task, where, got);
     return true;
 }
 
-// Adds the clocks of its life to a sum, where tasks are traced.
+// Adds the clocks of its lifetime to a sum, if tasks are traced.
 struct Timed {
 #if AMK_TRACE
     u32& sum;
@@ -57,9 +57,9 @@ struct Timed {
 #endif
 };
 
-// Tells the host what this worker waited for when the launch was abandoned: the first task in its
-// queue counts, and a missing packet explains an idle ring, not the other way round.
-AMK_DEVICE void confess(const Params& p, const Shared& s) {
+// Reports to the host the wait of this worker when the launch was abandoned. The first task in its
+// queue counts, and a missing packet explains an idle ring, not vice versa.
+AMK_DEVICE void report_fault(const Params& p, const Shared& s) {
     uint4 first = make_uint4(FAULT_NONE, 0, 0, 0);
     for (int i = 0; i <= AMK_WARPS; i++) {
         const uint4 w = s.waiting[i];
@@ -73,19 +73,19 @@ AMK_DEVICE void confess(const Params& p, const Shared& s) {
     to.got = first.w;
 }
 
-// The watchdog warp: ends the launch at the deadline, or when another worker has, and says who
-// waited for what.
+// The watchdog warp: ends the launch at the deadline, or after another worker has ended it, and
+// reports the pending waits.
 AMK_DEVICE void watch(const Params& p, Shared& s) {
     const u64 deadline = now_ns() + p.budget_ns;
     while (!load_shared_atomic(&s.done)) {
         __nanosleep(2000);
-        if (s.gone || (!load_relaxed_u32(&p.fault->abort) && now_ns() < deadline)) continue;
+        if (s.abandoned || (!load_relaxed_u32(&p.fault->abort) && now_ns() < deadline)) continue;
         atomicExch(&p.fault->abort, 1u);
-        s.gone = 1;
+        s.abandoned = 1;
         const u64 heard = now_ns() + 20000; // by then every waiting thread has seen it
         while (now_ns() < heard) __nanosleep(1000);
         __threadfence_block();
-        confess(p, s);
+        report_fault(p, s);
     }
 }
 
@@ -97,34 +97,35 @@ struct Worker {
     const Params& p;
     Shared& s;
     u32 data, full;   // shared addresses of the ring and of its barriers
-    u32 slot, parity; // this warp's place in the ring
+    u32 slot, parity; // this warp's position in the ring
     u32 warp, lane;
     u32 epoch;
     u32 task;
     u32 first; // of a projection's units, those done with: it takes a turn of the loop over records
                // for each group
     u32 buffer;                // which half of the GEMV partials
-    u32 upcoming;              // the next record
-    u32 next;                  // this lane's word of it, as loaded
+    u32 upcoming;              // index of the next record
+    u32 next;                  // this lane's word of the next record, as loaded
     u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
-    // Threads in the order in which they deliver: first those of the last warp, which have inputs
-    // to wait for only where an input is long.
-    AMK_DEVICE u32 courier() const { return (AMK_WARPS - 1 - warp) * 32 + lane; }
+    // Threads in the order in which they deliver. Those of the last warp come first, since they
+    // wait for inputs only if an input is long.
+    AMK_DEVICE u32 delivery_index() const { return (AMK_WARPS - 1 - warp) * 32 + lane; }
     AMK_DEVICE u32 step() const { return epoch - p.epoch; }
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
     AMK_DEVICE void sync() const {
         asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory");
     }
-    // Once a turn, when it has asked for its inputs: there is one record more than there are tasks.
+    // Called once per iteration after requesting the inputs. There is one record more than there
+    // are tasks.
     AMK_DEVICE void look_ahead() {
         next = ((const u32*)(p.records + upcoming))[lane % RECORD_WORDS];
     }
-    // A task ends. What the other warps load for the next one would be in the way of the few stores
-    // of those that deliver: these arrive and go on, the others wait for them.
+    // Ends a task. Loads of the other warps for the next task would delay the few stores of the
+    // delivering warps, so the latter arrive and continue, and the others wait for them.
     AMK_DEVICE void end_task(bool delivers) const {
-        __syncwarp(); // lanes part where some have nothing to deliver
+        __syncwarp(); // lanes diverge where some have nothing to deliver
         if (delivers && !AMK_NO_ARRIVALS)
             asm volatile("bar.arrive 2, %0;" ::"n"(AMK_WARPS * 32) : "memory");
         else
@@ -132,14 +133,15 @@ struct Worker {
     }
     AMK_DEVICE float* partial() const { return s.scratch + buffer * (AMK_WARPS * PARTIAL_PITCH); }
 
-    // The launch is being abandoned: `Shared::gone`, by an address that is kept in any case.
-    AMK_DEVICE bool gone() const {
+    // The launch is being abandoned: `Shared::abandoned`, read by an address that is in a register
+    // anyway.
+    AMK_DEVICE bool abandoned() const {
         u32 v;
         asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(v) : "r"(full + 16 * AMK_SLOTS));
         return v;
     }
-    // Blocks until the loader has filled the current slot, or that which is `ahead` of it; gives
-    // its shared address.
+    // Waits until the loader has filled the current slot, or the one `ahead` of it. Returns its
+    // shared address.
     AMK_DEVICE u32 acquire(u32 ahead = 0) {
         const Timed timed(starved);
         const bool wraps = slot + ahead >= AMK_SLOTS;
@@ -148,9 +150,9 @@ struct Worker {
             if (any(stalled(s, warp, FAULT_RING_FULL, step(), task, at, 0))) break;
         return data + at * AMK_CHUNK;
     }
-    // This warp has read the current slot (its values are in registers).
+    // Releases the current slot: this warp has its values in registers.
     AMK_DEVICE void release() {
-        barrier_arrive(full + 8 * (AMK_SLOTS + slot)); // every lane for what it has read itself
+        barrier_arrive(full + 8 * (AMK_SLOTS + slot)); // each lane for its own reads
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;
     }
     AMK_DEVICE void publish(u32 offset, u32 value) const { publish(p.packets + offset, value); }
@@ -159,13 +161,13 @@ struct Worker {
         delay();
         store_relaxed(to, value, epoch);
     }
-    // A packet of 16 bytes, which takes the place of two.
+    // A packet of 16 bytes, which occupies two places.
     AMK_DEVICE void publish_wide(u32 offset, u32 x, u32 y, u32 z) const {
         if (dropped()) return;
         delay();
         store_relaxed_wide(p.packets + offset, x, y, z, epoch);
     }
-    // Faults, for tests: what this task tells the others is lost, or late.
+    // Injects faults, for tests: a packet of this task is lost or late.
     AMK_DEVICE bool dropped() const {
 #ifdef AMK_DROP_TASK
         return task == AMK_DROP_TASK && pos() == AMK_DROP_POSITION;
@@ -178,24 +180,25 @@ struct Worker {
         __nanosleep(clock_low() * 2654435761u % AMK_DELAY);
 #endif
     }
-    // Whether to go on waiting for a packet, of which epoch `got` was found (that of the step:
-    // another lane waits for another one).
+    // Returns whether to keep waiting for a packet. `got` is the epoch found; it may be the
+    // expected one if another lane is still waiting.
     AMK_DEVICE bool missing(u32 offset, u32 got) {
-        return got == epoch ? !s.gone : !stalled(s, warp, FAULT_PACKET, step(), task, offset, got);
+        return got == epoch ? !s.abandoned
+                            : !stalled(s, warp, FAULT_PACKET, step(), task, offset, got);
     }
-    // The rows of a task, each by the thread that delivers it where it is a projection's, so that
-    // their residuals need no barrier. Every lane calls `f`: with a row, and whether it is its own.
+    // Visits the rows of a task, for a projection each by the thread that delivers it, so that
+    // their residuals need no barrier. Every lane calls `f`, with a row and whether it owns it.
     template <class F> AMK_DEVICE void for_own_rows(const Record& r, F f) const {
         constexpr u32 GROUP = AMK_GROUP_UNITS * AMK_UNIT;
         const u32 len = r.units * AMK_UNIT;
         for (u32 first = 0; first < len; first += GROUP) {
-            const u32 i = first + courier() / 2;
-            const bool own = courier() < 2 * GROUP && !(lane & 3) && i < len;
+            const u32 i = first + delivery_index() / 2;
+            const bool own = delivery_index() < 2 * GROUP && !(lane & 3) && i < len;
             f(own ? i : 0, own), f(own ? i + 1 : 0, own);
         }
-        __syncwarp(); // the lanes beside an owner read its rows, too, before a delivery
+        __syncwarp(); // neighbouring lanes read the owner's rows, too, before a delivery
     }
-    // Waits for one packet a lane; every lane calls it.
+    // Waits for one packet per lane. Every lane must call it.
     AMK_DEVICE u32 read(u32 offset) {
         uint2 v;
         do v = load_relaxed_one(p.packets + offset);
@@ -203,24 +206,24 @@ struct Worker {
         return v.x;
     }
     AMK_DEVICE float* logits() const { return p.logits + (u64)step() * p.logit_stride; }
-    // Whether this step's token is drawn from what the filters leave; see sample.cuh.
+    // Whether this step samples under a filter; see search.cuh.
     AMK_DEVICE bool filtering() const { return p.filter && step() + 1 >= p.forced_count; }
-    // A token's place in the race: its logit, or where it draws, that and its noise.
+    // Returns the race value of a token: its logit, plus noise when sampling.
     AMK_DEVICE float chance(float logit, u32 token) const {
         return p.inv_temperature > 0
                    ? logit * p.inv_temperature + race(p.seed, p.draw + step(), token)
                    : logit;
     }
-    // A logit joins the race for the place `top`, which is one thread's.
+    // Enters a logit into the race at `top`, which belongs to one thread.
     AMK_DEVICE void consider(u32 top, float logit, u32 index) const {
         float value = s.top_value[top];
         u32 token = s.top_index[top];
         better(value, token, chance(logit, index), index);
         s.top_value[top] = value, s.top_index[top] = token;
     }
-    // START: the task is next. INPUTS: its (first) inputs and its first block are there. PRODUCT:
-    // the first warp has computed. GATHERED: so have all. END. Kept in shared memory until then:
-    // stores to the global one would be in the way of what is timed.
+    // START: the task is next. INPUTS: its (first) inputs and its first block have arrived.
+    // PRODUCT: the first warp has computed. GATHERED: all warps have. END: the task is done. Stamps
+    // stay in shared memory until END, since global stores would disturb the timing.
     AMK_DEVICE void stamp(TraceWord which) {
 #if AMK_TRACE
         if (which <= TRACE_INPUTS) starved = late = 0;
@@ -229,14 +232,15 @@ struct Worker {
         if (which == TRACE_END && warp == 0) tell_stamps();
 #endif
     }
-    // The same, where the task has not yet done so.
+    // Likewise, unless the task already has a stamp.
     AMK_DEVICE void stamp_first(TraceWord which) {
 #if AMK_TRACE
         if (thread() == 0 && s.stamps[which] == 0) s.stamps[which] = now_clock();
 #endif
     }
 #if AMK_TRACE
-    // The first warp: of the last step, to the host. What a body does not stamp is 0.
+    // By the first warp: writes the stamps of the last step to the host. Stamps that a body does
+    // not set are 0.
     AMK_DEVICE void tell_stamps() {
         if (lane == 0) s.stamps[TRACE_STARVED] = starved, s.stamps[TRACE_LATE] = late;
         __syncwarp();
@@ -248,7 +252,7 @@ struct Worker {
         __syncwarp();
     }
 #endif
-    // All tasks are done: what the clock and the timer say.
+    // All tasks are done: writes the clock and the timer.
     AMK_DEVICE void tell_end() const {
 #if AMK_TRACE
         if (!p.trace || thread() != 0) return;
@@ -262,7 +266,7 @@ struct Worker {
 
 AMK_DEVICE float constant(const Elem* c, u32 i) { return __uint_as_float((u32)c[i] << 16); }
 
-// ---- registers: the loader's group gives what the consumers need ----
+// ---- registers: the loader's warpgroup releases registers for the consumers ----
 AMK_DEVICE void give_registers() {
 #if __CUDA_ARCH_FEAT_SM90_ALL
     asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");

@@ -1,5 +1,5 @@
-//! Generic device bodies in the generated source: their texts, and a function for each that makes
-//! its views, calls it and delivers.
+//! Generic device bodies in the generated source: their texts, and for each task a function that
+//! makes the views, calls the bodies and delivers the results.
 
 use super::code::{STREAM, text};
 use super::image::abi::{FIRST_BODY, OPERAND_WORDS};
@@ -11,7 +11,8 @@ use core::fmt::Write as _;
 /// The texts of a plan's bodies and the tasks that call them.
 pub(super) fn bodies(plan: &Plan) -> String {
     let mut out = String::new();
-    // A text may define several bodies, and two crates may use the same names: a namespace a text.
+    // A text may define several bodies, and two crates may use the same names, so each text gets a
+    // namespace.
     let mut texts: Vec<&str> = Vec::new();
     if plan.bodies.iter().any(|body| Stream::of(&body.signature.path).is_some()) {
         out.push_str(&text(STREAM));
@@ -41,19 +42,19 @@ pub(super) fn bodies(plan: &Plan) -> String {
     out
 }
 
-/// The lines of a file that are not about other files: those come in order, whole; includes are for
-/// readers and editors.
+/// Strips the `#include` and `#pragma` lines of a file. Files are concatenated in order, so
+/// includes serve only readers and editors.
 pub(super) fn own_lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"))
 }
 
-/// The cases of `dispatch`.
+/// Renders the cases of `dispatch`.
 pub(super) fn cases(plan: &Plan) -> String {
     let case = |number: usize| format!("    case {}: task_{number}(w, r); break;\n", FIRST_BODY as usize + number);
     (0..plan.sequences.len()).map(case).collect()
 }
 
-/// The cases of `dispatch_feed`.
+/// Renders the cases of `dispatch_feed`.
 pub(super) fn feeds(plan: &Plan) -> String {
     let streams = |(_, sequence): &(usize, &Sequence)| sequence.stream.is_some();
     let case = |(number, _): (usize, &Sequence)| {
@@ -62,11 +63,11 @@ pub(super) fn feeds(plan: &Plan) -> String {
     plan.sequences.iter().enumerate().filter(streams).map(case).collect()
 }
 
-/// A body's part of a task.
+/// The call of a body in a task.
 struct BodyCall<'p> {
-    /// Its place among the task's.
+    /// Index of the call in the task.
     number: usize,
-    /// Number of the namespace of its text.
+    /// Number of its text's namespace.
     space: usize,
     body: &'p Body,
     views: &'p [View],
@@ -83,23 +84,23 @@ impl BodyCall<'_> {
         self.tensors() + self.body.signature.results.len()
     }
 
-    /// Words of its arguments, in whole fours.
+    /// Words of its arguments, rounded up to a multiple of four.
     fn words(&self) -> usize {
         let scalars = self.body.signature.params.len() - self.tensors();
         (self.tiles() * OPERAND_WORDS as usize + scalars).next_multiple_of(4)
     }
 
-    /// The name of one of its variables.
+    /// Returns the name of a variable of the call.
     fn name(&self, variable: &str) -> String {
         if self.number == 0 { variable.to_owned() } else { format!("{variable}_{}", self.number) }
     }
 
-    /// Whether its weight streams.
+    /// Whether the call streams a weight.
     fn streams(&self) -> bool {
         self.views.contains(&View::Stream)
     }
 
-    /// The variable of the weight that streams.
+    /// Returns the variable of the streamed weight.
     fn stream(&self) -> Option<String> {
         let at = self.views.iter().position(|view| *view == View::Stream)?;
         let params = self.body.signature.params.iter().enumerate();
@@ -107,7 +108,7 @@ impl BodyCall<'_> {
         tensors.nth(at).map(|(at, _)| self.name(&format!("a{at}")))
     }
 
-    /// Whether values are laid out for it before it runs.
+    /// Whether operands are laid out in scratch before it runs.
     fn gathers(&self) -> bool {
         let tensors = self.body.signature.params.iter().filter_map(|param| match &param.kind {
             ParamKind::Tensor { class, .. } => Some(*class),
@@ -120,7 +121,7 @@ impl BodyCall<'_> {
         self.views.get(operand).copied().unwrap_or(View::Buffer)
     }
 
-    /// A line for each view.
+    /// Renders one line per view.
     fn write_views(&self, out: &mut String) {
         let t = self.name("t");
         let (mut tensor, mut scalar) = (0, 0);
@@ -152,7 +153,7 @@ impl BodyCall<'_> {
         }
     }
 
-    /// The call of the body.
+    /// Renders the call of the body.
     fn call(&self) -> String {
         let Signature { name, params, results, .. } = &self.body.signature;
         let of = |variable: &'static str, count: usize| (0..count).map(move |at| self.name(&format!("{variable}{at}")));
@@ -160,7 +161,7 @@ impl BodyCall<'_> {
         format!("body{}::{name}({}, {});", self.space, self.name("t"), args.join(", "))
     }
 
-    /// A line for each result that leaves the task.
+    /// Renders one line per result that leaves the task.
     fn write_deliveries(&self, out: &mut String) {
         for at in 0..self.body.signature.results.len() {
             let operand = self.tensors() + at;
@@ -175,7 +176,7 @@ impl BodyCall<'_> {
     }
 }
 
-/// The type of a tensor's view and the method that makes it.
+/// Returns the type of a tensor's view and the method that makes it.
 fn tensor_view(class: TensorClass, view: View) -> (&'static str, &'static str) {
     match (class, view) {
         (_, View::Stream) => ("Stream", "stream_of"),
@@ -188,13 +189,13 @@ fn tensor_view(class: TensorClass, view: View) -> (&'static str, &'static str) {
     }
 }
 
-/// `task_N`: the views, the calls with a barrier between two, the delivery. A task that streams is
-/// part of the VM's loop, where the compiler knows which values all lanes share; another one is a
-/// function, which gets a copy: a worker that a function takes by reference would no longer be kept
-/// in registers.
+/// Renders `task_N`: the views, the calls separated by barriers, and the delivery. A streaming task
+/// is inlined into the VM's loop, where the compiler knows which values are warp-uniform. Other
+/// tasks are functions that take a copy of the worker, since passing it by reference would spill it
+/// from registers.
 fn function(number: usize, calls: &[BodyCall<'_>]) -> String {
     let stream = calls.iter().find_map(BodyCall::stream);
-    // A task that lays nothing out needs no barrier around that.
+    // A task that lays nothing out needs no barrier around the layout.
     let gathers = stream.is_none() || calls.iter().any(BodyCall::gathers);
     let head = match stream {
         Some(_) => format!("AMK_DEVICE void task_{number}(Worker& w, const Record& r)"),

@@ -1,4 +1,4 @@
-//! The rate at which a GPU reads its memory at best: what every time of a step is compared with.
+//! The peak rate at which a GPU reads its memory, the baseline for the time of a step.
 
 use super::code;
 use super::device::{check_room, open};
@@ -10,16 +10,16 @@ use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKern
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes that all workers read together: far more than the L2 cache holds.
+/// Bytes read by all workers together: far more than the L2 cache holds.
 const BYTES: u64 = 4 << 30;
-/// Bytes that are made on the host; the rest are copies.
+/// Bytes generated on the host; the rest are copies.
 const SEED_BYTES: usize = 64 << 20;
-/// Threads of the kernel: 16 warps that read, one that asks.
+/// Threads of the kernel: 16 warps that read and one that issues the copies.
 const THREADS: u32 = 17 * 32;
-/// Launches that are not counted.
+/// Launches before timing starts.
 const WARM_UP: usize = 2;
 
-/// The bare ring on the first GPU, ready to be timed.
+/// A bare ring on the first GPU, ready to be timed.
 pub struct Ceiling {
     stream: Arc<CudaStream>,
     function: CudaFunction,
@@ -34,7 +34,7 @@ impl Ceiling {
     /// Compiles the kernel `amk_ceiling` and fills memory with random bytes.
     ///
     /// # Errors
-    /// No GPU, no NVRTC, too little memory, and those of the driver.
+    /// No GPU, no NVRTC, too little memory, or a failing driver call.
     pub fn new(cache: &Path) -> Result<Self, CudaError> {
         let (context, target) = open()?;
         let (workers, slots) = (target.multiprocessors, target.ring.slots);
@@ -66,10 +66,10 @@ impl Ceiling {
         Ok(ceiling)
     }
 
-    /// Reads all bytes once; gives the rate in bytes a second.
+    /// Reads all bytes once and returns the rate in bytes per second.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Failing driver calls.
     pub fn sample(&self) -> Result<f64, CudaError> {
         let config = LaunchConfig {
             grid_dim: (self.workers, 1, 1),
@@ -81,9 +81,9 @@ impl Ceiling {
         let start = self.stream.record_event(timed)?;
         let mut launch = self.stream.launch_builder(&self.function);
         launch.arg(&data).arg(&self.chunks).arg(&self.slots).arg(&out);
-        // SAFETY: the parameters are those of `amk_ceiling`; every block reads `chunks` chunks of
-        // `data`, which has them for all workers, and `self` outlives the launch, which
-        // `elapsed_ms` waits for.
+        // SAFETY: the parameters match `amk_ceiling`. Every block reads `chunks` chunks of `data`,
+        // which holds them for all workers, and `self` outlives the launch because `elapsed_ms`
+        // waits for it.
         unsafe { launch.launch(config) }?;
         let end = self.stream.record_event(timed)?;
         let seconds = f64::from(start.elapsed_ms(&end)?) / 1e3;

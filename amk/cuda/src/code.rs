@@ -1,9 +1,8 @@
-//! Device code as text: the VM's own files around those of the registered bodies.
+//! Device code as text: the VM's own files and the files of the registered bodies.
 
 use super::body::own_lines;
 
-/// Device code: names and texts of its files, in the order in which they
-/// include one another.
+/// Device code: names and texts of its files in inclusion order.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceCode {
     /// Name and text of each file.
@@ -16,24 +15,23 @@ macro_rules! files {
     };
 }
 
-/// What knows of no worker.
+/// Files that do not depend on a worker.
 pub(super) const BASE: DeviceCode = DeviceCode { files: files!["ptx.cuh", "image.cuh", "random.cuh", "search.cuh"] };
 
-/// What the bodies of instructions build on.
+/// Files that the bodies of instructions build on.
 pub(super) const BELOW: DeviceCode =
     DeviceCode { files: files!["worker.cuh", "task.cuh", "exchange.cuh", "loader.cuh",] };
 
 /// The kernel, which calls the generated dispatch.
 pub(super) const ABOVE: DeviceCode = DeviceCode { files: files!["vm.cuh"] };
 
-/// The views of bodies whose weights stream.
+/// Views of streamed weights.
 pub(crate) const STREAM: DeviceCode = DeviceCode { files: files!["stream.cuh"] };
 
-/// The bare ring, whose rate every time of a step is compared with.
+/// The bare ring, the baseline for the time of a step.
 pub(crate) const CEILING: DeviceCode = DeviceCode { files: files!["ptx.cuh", "ceiling.cuh"] };
 
-/// The text of some files. They follow one another, so their includes, which are for editors, are
-/// left out.
+/// Concatenates files. Their includes, which serve editors, are stripped.
 pub(super) fn text(code: DeviceCode) -> String {
     code.files.iter().map(|(_, text)| joined(text)).collect()
 }

@@ -1,12 +1,11 @@
-//! What a step costs, before it is measured: a simulation of the workers with the memory shared
-//! between them.
+//! Predicts the time of a step by simulating the workers and the memory they share.
 //!
-//! A worker's stream brings the bytes of its tape and of its caches in the order of its tasks, as
-//! far ahead of them as the ring and the lookahead reach. All streams share the memory's rate; a
-//! pace or few bytes in flight may hold one back further. A phase starts on a worker when its own
-//! task before is done and, one hop after the last of the others, their results are there; it ends
-//! when it has computed and its last bytes have come. The chain of hops and what the streams could
-//! not bring ahead is the time of a step.
+//! A worker's stream fetches the bytes of its tape and of its caches in task order, as far ahead as
+//! the ring and the lookahead allow. All streams share the memory bandwidth; a pace or few bytes in
+//! flight may slow one down further. A phase starts on a worker when its previous task is done and
+//! the results of the other workers have arrived, one hop after the last of them. It ends when it
+//! has computed and its last bytes have landed. The time of a step is the chain of hops plus
+//! whatever the streams could not prefetch.
 
 use super::image::abi::CHUNK;
 use super::plan::{Phase, Plan};
@@ -15,37 +14,37 @@ use amk_ir::TaskId;
 use amk_ir::schedule::Schedule;
 use std::collections::VecDeque;
 
-/// What parts of a step cost on a kind of GPU. Times are nanoseconds, rates bytes a nanosecond
-/// (GB/s).
+/// Costs of parts of a step on a kind of GPU. Times are in nanoseconds, rates in bytes per
+/// nanosecond (GB/s).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CostModel {
-    /// Rate at which the memory is read, by the bare ring.
+    /// Memory read rate of the bare ring.
     pub read: f64,
-    /// Share of the mean rate that the slowest worker's stream has while all read.
+    /// Rate of the slowest worker's stream as a share of the mean, while all read.
     pub slowest: f64,
-    /// Clock, in cycles a nanosecond.
+    /// Clock, in cycles per nanosecond.
     pub clock: f64,
-    /// From asking for bytes until they have landed, where the memory is idle.
+    /// Latency from issuing a copy until its bytes have landed, with idle memory.
     pub latency: f64,
-    /// From when a stream at its share has brought a task's last bytes until the task has computed
-    /// with them: queues before the memory, landing, the last slot.
+    /// Time from when a stream at its share has fetched a task's last bytes until the task has
+    /// computed with them: queueing in memory, landing, and the last slot.
     pub tail: f64,
-    /// From one worker's last result to another's inputs.
+    /// Latency from one worker's last result to another's inputs.
     pub hop: f64,
-    /// KiB before a packet in the memory's queue for a slot in flight, while all streams read and
-    /// no pace holds them back.
+    /// KiB queued in memory ahead of a packet, per slot in flight, while all streams read without a
+    /// pace.
     pub crowd: f64,
-    /// Rate at which a worker computes with what it streams, where its body does not say.
+    /// Compute rate of a worker on streamed bytes, unless its body registers one.
     pub compute: f64,
-    /// What a task takes beside its load, where its body does not say.
+    /// Overhead of a task besides its load, unless its body registers one.
     pub task: f64,
 }
 
-/// The H200, fitted to the times of SmolLM2-135M, Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B at
-/// positions 0, 128, 1024, 8192 and 32768 and to what a pace is worth to them: at most 4.4% off,
-/// 1.5% in the mean. Held out were the other positions between 0 and 32768 and TinyLlama-1.1B,
-/// Qwen2.5-0.5B, Qwen2.5-7B and Qwen3-8B: at most 8.7% off, 2.1% in the mean. These times do not
-/// determine `slowest`, `latency`, `pass` and `choose`, which were set by hand.
+/// The H200, fitted to SmolLM2-135M, Qwen3-0.6B, Llama-3.2-1B and Llama-3.1-8B at positions 0, 128,
+/// 1024, 8192 and 32768 and to their gain from a pace: at most 4.4% off, 1.5% on average. Held out
+/// were the other positions between 0 and 32768 and TinyLlama-1.1B, Qwen2.5-0.5B, Qwen2.5-7B and
+/// Qwen3-8B: at most 8.7% off, 2.1% on average. These times do not determine `slowest`, `latency`,
+/// `pass` and `choose`, which were set by hand.
 pub(super) const H200: CostModel = CostModel {
     read: 4579.0,
     slowest: 0.985,
@@ -58,63 +57,63 @@ pub(super) const H200: CostModel = CostModel {
     task: 112.2,
 };
 
-/// The H100: the H200 with the rate of its own bare ring. All of its steps were held out: at most
-/// 7.8% off (SmolLM2-135M at 32768 and others), 3.1% in the mean.
+/// The H100: the H200 with the rate of the H100's bare ring. All of its steps were held out: at
+/// most 7.8% off, 3.1% on average.
 pub(super) const H100: CostModel = reading(3090.0);
 
-/// Share of the datasheet's rate that a bare ring reaches: that of the H200.
+/// Share of the datasheet's rate that a bare ring reaches, measured on the H200.
 const REACHED: f64 = 0.954;
 
-/// What a step is predicted to cost, nanoseconds.
+/// The predicted time of a step, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Prediction {
-    /// Time of a step among others.
+    /// Time of a step in a long launch.
     pub step: f64,
-    /// Its bytes at the memory's rate: no step is faster.
+    /// Time to read its bytes at the memory's rate, a lower bound.
     pub floor: f64,
-    /// Bytes that it reads.
+    /// Bytes that the step reads.
     pub bytes: u64,
 }
 
-/// The costs on a GPU that was not measured: those of the H200, with the GPU's own rate of memory.
+/// Returns the costs on a GPU that was not measured: the H200's, with the GPU's own memory rate.
 pub(super) const fn unmeasured(datasheet_gb_per_s: f32) -> CostModel {
     reading(datasheet_gb_per_s as f64 * REACHED)
 }
 
-/// The H200 with a memory of another rate: the same bytes queue before it.
+/// Returns the H200's costs with a memory of another rate; the same bytes queue before it.
 const fn reading(read: f64) -> CostModel {
     CostModel { read, tail: H200.tail * H200.read / read, ..H200 }
 }
 
 /// A phase as the simulation sees it.
 struct Stage {
-    /// By worker: what it does, if it has a part.
+    /// The work of each worker, if it takes part.
     parts: Vec<Option<Load>>,
-    /// Whether it needs the results of other workers.
+    /// Whether it needs results of other workers.
     hops: bool,
-    /// What every task takes beside its part.
+    /// Overhead of every task besides its load.
     fixed: f64,
 }
 
 /// A worker's part of a phase as the simulation sees it. Times are nanoseconds.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Load {
-    /// Bytes that the stream brings.
+    /// Bytes fetched by the stream.
     pub bytes: f64,
-    /// Slots of the ring that they take.
+    /// Ring slots that they occupy.
     pub slots: f64,
-    /// Bytes that the task reads itself.
+    /// Bytes read by the task itself.
     pub unasked: f64,
-    /// Time with all bytes there.
+    /// Time once all bytes have arrived.
     pub busy: f64,
 }
 
-/// What every task of a phase takes beside its load.
+/// Overhead of every task of a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Overhead {
-    /// Whether it needs the results of other workers.
+    /// Whether it needs results of other workers.
     pub hops: bool,
-    /// Nanoseconds.
+    /// Overhead in nanoseconds.
     pub fixed: f64,
 }
 
@@ -126,8 +125,8 @@ impl CostModel {
             stages.iter().flat_map(|stage| stage.parts.iter().flatten()).map(|part| part.bytes + part.unasked).sum();
         let floor = bytes / self.read;
         let mut machine = Machine::new(self, &plan.schedule);
-        // The first step starts with empty rings. How busy the memory is in a step tells the one
-        // before.
+        // The first step starts with empty rings. The memory utilisation of a step feeds the next
+        // iteration.
         let first = machine.step(&stages, 1.0);
         let before = machine.step(&stages, (floor / first).min(1.0));
         let after = machine.step(&stages, (floor / (before - first)).min(1.0));
@@ -153,8 +152,8 @@ impl CostModel {
         with_parts.map(stage).collect()
     }
 
-    /// A generic task reads its weights itself when its turn has come: nothing is brought ahead,
-    /// unless they stream.
+    /// A generic task reads its weights itself when its turn comes. Nothing is prefetched unless
+    /// the weights stream.
     fn reading(&self, plan: &Plan, phase: &Phase, task: u32, part: Load) -> Load {
         let Some(generic) = phase.generic() else { return part };
         let bytes = weight_bytes(&plan.program, TaskId(task)) as f64;
@@ -168,7 +167,7 @@ impl CostModel {
     }
 }
 
-/// Elements of a row of the weight that a task's first call streams.
+/// Returns the row length of the weight that a task's first call streams.
 fn streamed_columns(plan: &Plan, task: TaskId) -> u32 {
     let call = plan.program.tasks.get(task.index()).and_then(|task| task.calls.first());
     let mut weights = call.into_iter().flat_map(|call| &call.operands).filter(|operand| operand.early);
@@ -178,25 +177,25 @@ fn streamed_columns(plan: &Plan, task: TaskId) -> u32 {
 /// The workers of a simulated launch.
 struct Machine<'c> {
     cost: &'c CostModel,
-    /// Bytes a nanosecond of one stream.
+    /// Bytes per nanosecond of one stream.
     rate: f64,
-    /// How much longer a hop takes while all streams read.
+    /// Additional latency of a hop while all streams read.
     crowd: f64,
-    /// Slots of the ring that a stream may be ahead.
+    /// Ring slots by which a stream may run ahead.
     window: f64,
     workers: Vec<Worker>,
 }
 
 #[derive(Clone, Default)]
 struct Worker {
-    /// When its last task was done.
+    /// Time when its last task was done.
     done: f64,
-    /// When the stream had brought what is asked for so far.
+    /// Time when the stream had fetched everything requested so far.
     brought: f64,
-    /// Slots taken so far.
+    /// Slots used so far.
     taken: f64,
-    /// Where in the stream tasks began, and when: until then the stream had to stay within the
-    /// window.
+    /// Stream positions and times at which tasks began. Until then the stream had to stay within
+    /// the window.
     starts: VecDeque<(f64, f64)>,
 }
 
@@ -218,7 +217,7 @@ impl<'c> Machine<'c> {
         }
     }
 
-    /// Runs a step with the memory busy for that share of the time; gives its end.
+    /// Runs a step with the given memory utilisation and returns its end.
     fn step(&mut self, stages: &[Stage], busy: f64) -> f64 {
         let hop = self.cost.hop + self.crowd * busy;
         for stage in stages {
@@ -236,14 +235,14 @@ impl<'c> Machine<'c> {
 }
 
 impl Worker {
-    /// When the stream has brought `bytes` more, in `slots` slots, for a task that starts at
-    /// `ready`.
+    /// Returns when the stream has fetched `bytes` more, in `slots` slots, for a task that starts
+    /// at `ready`.
     fn bring(&mut self, bytes: f64, slots: f64, ready: f64, rate: f64, window: f64) -> f64 {
         if bytes <= 0.0 {
             return self.brought;
         }
         self.starts.push_back((self.taken, ready));
-        // What lies a window behind what was asked for before holds nothing back any more.
+        // Tasks more than a window behind the previous request no longer hold the stream back.
         while self.starts.front().is_some_and(|(at, _)| at + window < self.taken) {
             self.starts.pop_front();
         }
@@ -269,9 +268,10 @@ mod tests {
 
     #[test]
     fn a_stream_runs_ahead_by_its_window_and_no_further() {
-        // 40 bytes a task at 2 bytes a nanosecond; the second task starts late, at 200.
+        // 40 bytes per task at 2 bytes per nanosecond. The second task starts late, at 200.
         let late = run(&mut Worker::default(), &[(40.0, 0.0), (40.0, 200.0), (40.0, 210.0), (40.0, 220.0)]);
-        // Tasks 2 and 3 come while task 1 is waited for, up to byte 40 + 100; the rest from 200 on.
+        // Tasks 2 and 3 are fetched while task 1 is pending, up to byte 40 + 100; the rest from 200
+        // on.
         assert_eq!(late, [20.0, 40.0, 60.0, 210.0]);
     }
 

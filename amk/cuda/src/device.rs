@@ -1,4 +1,4 @@
-//! The GPU and its record.
+//! The GPU and its target record.
 
 use super::error::CudaError;
 use super::target::GpuTarget;
@@ -6,10 +6,10 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use cudarc::driver::{CudaContext, sys};
 use std::sync::Arc;
 
-/// Whether so many bytes are free.
+/// Checks that enough device memory is free.
 ///
 /// # Errors
-/// [`CudaError::Memory`], and those of the driver.
+/// [`CudaError::Memory`] and failing driver calls.
 pub(super) fn check_room(context: &CudaContext, needed: u64) -> Result<(), CudaError> {
     let (free, total) = context.mem_get_info()?;
     if needed > free as u64 {
@@ -18,9 +18,9 @@ pub(super) fn check_room(context: &CudaContext, needed: u64) -> Result<(), CudaE
     Ok(())
 }
 
-/// The first GPU and its record.
+/// Opens the first GPU and returns its record.
 pub(super) fn open() -> Result<(Arc<CudaContext>, &'static GpuTarget), CudaError> {
-    // SAFETY: looks for the library and nothing else.
+    // SAFETY: only looks for the library.
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoDriver);
     }
@@ -65,10 +65,10 @@ pub(super) fn open() -> Result<(Arc<CudaContext>, &'static GpuTarget), CudaError
     Ok((context, target))
 }
 
-/// The record of the first GPU, after it was compared with the device.
+/// Returns the record of the first GPU, checked against the device.
 ///
 /// # Errors
-/// No driver, no device, a GPU without a record or one that differs from it.
+/// No driver, no device, a GPU without a record, or a GPU that differs from its record.
 pub fn probe() -> Result<&'static GpuTarget, CudaError> {
     open().map(|(_, target)| target)
 }

@@ -1,4 +1,4 @@
-//! Why the CUDA VM cannot run, or stopped.
+//! Errors of the CUDA VM.
 
 use super::plan::Unsupported;
 use super::schedule::ScheduleError;
@@ -9,15 +9,15 @@ use amk_ir::text::Shown;
 use amk_ir::verify::Rejected;
 use cudarc::driver::DriverError;
 
-/// Why the CUDA VM cannot run, or stopped.
+/// An error that keeps the CUDA VM from running, or stopped it.
 #[derive(Debug, thiserror::Error)]
 pub enum CudaError {
-    /// There is no driver.
+    /// No driver is installed.
     #[error(
         "no CUDA driver: `libcuda` is not on this machine; install NVIDIA's driver (580 or newer for CUDA 13, 525 for CUDA 12)"
     )]
     NoDriver,
-    /// There is no device.
+    /// No device was found.
     #[error("the CUDA driver is there, but sees no GPU; check `nvidia-smi` and CUDA_VISIBLE_DEVICES")]
     NoDevice,
     /// The device is known not to work.
@@ -25,21 +25,21 @@ pub enum CudaError {
     Refused {
         /// The device's name.
         device: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The device is not what its target record says.
+    /// The device differs from its target record.
     #[error("the GPU {device} is not what the record `{target}` says: {what} is {found}, expected {expected}")]
     Mismatch {
         /// The device's name.
         device: String,
         /// The record.
         target: &'static str,
-        /// Which property.
+        /// The property that differs.
         what: &'static str,
-        /// The device's.
+        /// The device's value.
         found: u64,
-        /// The record's.
+        /// The record's value.
         expected: u64,
     },
     /// NVRTC is missing.
@@ -47,13 +47,13 @@ pub enum CudaError {
         "no NVRTC: `libnvrtc` is not on this machine; install the CUDA runtime compiler (`pip install nvidia-cuda-nvrtc`) and put its folder on LD_LIBRARY_PATH"
     )]
     NoNvrtc,
-    /// NVRTC refused the generated source.
+    /// NVRTC rejected the generated source.
     #[error("NVRTC does not compile the device code:\n{log}")]
     Compile {
-        /// Its messages.
+        /// NVRTC's messages.
         log: String,
     },
-    /// The function has a form that the device code does not compute.
+    /// The device code does not support the form of the function.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The schedule does not fit the GPU.
@@ -62,27 +62,27 @@ pub enum CudaError {
     /// The graph cannot be lowered.
     #[error(transparent)]
     Megakernel(#[from] MegakernelError),
-    /// The verifier refused the program.
+    /// The verifier rejected the program.
     #[error("the verifier refused the device's program:\n{0}")]
     Rejected(Box<Rejected>),
-    /// The image does not mean the verified program.
+    /// The decoded image differs from the verified program.
     #[error("the device image is not the verified program: {at}: {what}")]
     Image {
         /// The task, the worker or the table.
         at: String,
-        /// The field and what is wrong with it.
+        /// The field and the problem with it.
         what: String,
     },
     /// The packed bytes of a registered stream do not unpack to the weight's rows.
     #[error(transparent)]
     Stream(#[from] StreamError),
-    /// A bound layout has another constant than the program.
+    /// A bound layout has a different constant from the program's.
     #[error(transparent)]
     Constant(#[from] OtherConstant),
     /// A weight is missing.
     #[error("nothing is bound to the weight `{}`", Shown(_0))]
     Unbound(String),
-    /// A weight has another number of elements than its buffer.
+    /// A weight differs in length from its buffer.
     #[error("the weight bound to `{}` has {found} elements, expected {expected}", Shown(name))]
     Misshapen {
         /// The buffer.
@@ -92,7 +92,7 @@ pub enum CudaError {
         /// Elements of the weight.
         found: u64,
     },
-    /// The device memory does not suffice.
+    /// Not enough device memory.
     #[error(
         "out of device memory: {needed} bytes are needed, {free} of {total} are free; use a shorter context or a larger GPU"
     )]
@@ -101,10 +101,10 @@ pub enum CudaError {
         needed: u64,
         /// Bytes free.
         free: u64,
-        /// Bytes of the device.
+        /// Total bytes of the device.
         total: u64,
     },
-    /// The positions asked for are outside the context.
+    /// The requested positions are outside the context.
     #[error("positions {from}..{to} are outside the context of {positions}")]
     Positions {
         /// First position.
@@ -114,7 +114,7 @@ pub enum CudaError {
         /// Positions of the context.
         positions: u64,
     },
-    /// A token has no row in an embedding table.
+    /// A token is outside an embedding table.
     #[error("token {token} is outside the vocabulary of {tokens}")]
     Token {
         /// The token.
@@ -122,16 +122,17 @@ pub enum CudaError {
         /// Rows of the table.
         tokens: u32,
     },
-    /// There is no trace.
+    /// No trace is available.
     #[error("there is no trace: {0}")]
     Trace(&'static str),
-    /// A launch was given no token to start from.
+    /// A launch was given no start token.
     #[error("a launch needs at least one token and one step")]
     Empty,
     /// A wait did not end.
     #[error("{0}")]
     Stuck(Stuck),
-    /// The context is dead: every later call fails, and the driver gives this process no other one.
+    /// The context is dead: every later call fails, and the driver cannot give this process a new
+    /// one.
     #[error(
         "the CUDA context died ({0}); the GPU is lost to this process, which can go on with the CPU VM; a new process has it again"
     )]
@@ -139,28 +140,28 @@ pub enum CudaError {
     /// A driver call failed.
     #[error("the CUDA driver says: {0}")]
     Driver(DriverError),
-    /// The cubin cache cannot be used.
+    /// The cubin cache is unusable.
     #[error("the cache {path} cannot be used: {cause}")]
     Cache {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         cause: std::io::Error,
     },
 }
 
-/// Who waited for what when the deadline passed.
+/// The wait that was pending at the deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
     /// The worker.
     pub worker: u32,
-    /// The task, as the program shows it.
+    /// The task, as printed in the program.
     pub task: String,
-    /// What it waited for.
+    /// The event or packet it waited for.
     pub event: String,
-    /// The epoch wanted; of a counter, the arrivals since the packets were cleared.
+    /// The epoch wanted. For a counter, the arrivals since the packets were cleared.
     pub wanted: u32,
-    /// What was found instead.
+    /// The value found instead.
     pub found: u32,
     /// The step of the launch.
     pub step: u32,
@@ -180,7 +181,7 @@ impl From<DriverError> for CudaError {
     fn from(error: DriverError) -> Self {
         use cudarc::driver::sys::cudaError_enum as Code;
         match error.0 {
-            // After these every call in the context fails.
+            // After these errors every call in the context fails.
             Code::CUDA_ERROR_ECC_UNCORRECTABLE
             | Code::CUDA_ERROR_ILLEGAL_ADDRESS
             | Code::CUDA_ERROR_LAUNCH_TIMEOUT

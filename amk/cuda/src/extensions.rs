@@ -1,14 +1,14 @@
-//! Values by their type: what the bodies of a crate keep in a plan, an image or a check, of which
-//! the VM knows nothing.
+//! Values keyed by type: state that the bodies of a crate keep in a plan, an image or a check,
+//! opaque to the VM.
 
 use core::any::Any;
 use core::fmt::Debug;
 
-/// Values by their type, one of each.
+/// Values keyed by type, at most one of each.
 #[derive(Default, Debug)]
 pub struct Extensions(Vec<Box<dyn Extension>>);
 
-/// A value that can be kept: any that can be cloned and shown.
+/// A value that can be stored: any `Clone + Debug` type.
 trait Extension: Any + Debug + Send + Sync {
     fn duplicate(&self) -> Box<dyn Extension>;
     fn as_any(&self) -> &dyn Any;
@@ -36,17 +36,17 @@ impl Clone for Extensions {
 }
 
 impl Extensions {
-    /// The value of a type, where there is one.
+    /// Returns the value of a type.
     pub fn get<T: Any>(&self) -> Option<&T> {
         self.0.iter().find_map(|kept| (**kept).as_any().downcast_ref())
     }
 
-    /// Likewise, to change.
+    /// Returns the value of a type, mutably.
     pub fn get_mut<T: Any>(&mut self) -> Option<&mut T> {
         self.0.iter_mut().find_map(|kept| (**kept).as_any_mut().downcast_mut())
     }
 
-    /// Keeps a value in place of the one of its type.
+    /// Stores a value, replacing the one of its type.
     pub fn set<T: Any + Clone + Debug + Send + Sync>(&mut self, value: T) {
         match self.get_mut() {
             Some(kept) => *kept = value,
@@ -54,7 +54,7 @@ impl Extensions {
         }
     }
 
-    /// The value of a type, its default where there was none.
+    /// Returns the value of a type, inserting its default if absent.
     pub fn entry<T: Any + Clone + Default + Debug + Send + Sync>(&mut self) -> &mut T {
         let at = self.0.iter().position(|kept| (**kept).as_any().is::<T>()).unwrap_or_else(|| {
             self.0.push(Box::<T>::default());

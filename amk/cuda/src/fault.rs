@@ -1,4 +1,4 @@
-//! What the watchdogs tell of a launch that was abandoned.
+//! Decodes the faults that the watchdogs report for an abandoned launch.
 
 use super::error::Stuck;
 use super::image::abi::{FAULT_PACKET, FAULT_RING_EMPTY, FAULT_RING_FULL, Fault};
@@ -6,11 +6,11 @@ use amk_ir::text::Shown;
 use amk_ir::{BufferId, DType, Exchange, Program};
 use std::collections::HashMap;
 
-/// Words of a fault: the launch's, then one for each worker.
+/// Words of a fault report: the launch's fault, then one per worker.
 pub(super) const FAULT_WORDS: usize = size_of::<Fault>() / 4;
 
-/// Who waited for what, where the launch was abandoned. Of all workers that one is named whose task
-/// comes first: what later tasks waited for follows from that. `epoch` is that of the launch's
+/// Returns the pending wait of an abandoned launch. Among all workers it reports the one whose task
+/// comes first, since the waits of later tasks follow from it. `epoch` is the epoch of the launch's
 /// first step.
 pub(super) fn decode(
     words: &[u32],
@@ -56,13 +56,13 @@ pub(super) fn decode(
     Some(Stuck { worker, task, event, wanted, found, step })
 }
 
-/// Signals of an event in a step.
+/// Returns the signals of an event in a step.
 fn signals(program: &Program, event: usize) -> u32 {
     let signals = program.tasks.iter().flat_map(|task| &task.signals);
     signals.filter(|signal| signal.event.index() == event).count() as u32
 }
 
-/// The element of a packet buffer at a place: `mlp.3[64]`.
+/// Formats an element of a packet buffer, such as `mlp.3[64]`.
 fn packet(program: &Program, packet_at: &HashMap<BufferId, u32>, place: u32) -> String {
     let holds = |&(id, at): &(&BufferId, &u32)| *at <= place && program.buffers.get(id.index()).is_some();
     let Some((id, at)) = packet_at.iter().filter(holds).max_by_key(|(_, at)| **at) else {
@@ -114,8 +114,8 @@ mod tests {
         let mut words = vec![0; FAULT_WORDS * 4];
         assert_eq!(decode(&words, &program, &at, &[], 5), None);
         words[0] = 1;
-        // Worker 0 waits at its ring in step 1, worker 1 for a packet in step 0, worker 2 for one
-        // of a later task.
+        // Worker 0 waits for its ring in step 1, worker 1 for a packet in step 0, worker 2 for a
+        // packet of a later task.
         words[8..14].copy_from_slice(&[0, FAULT_RING_FULL, 1, 2, 3, 0]);
         words[16..22].copy_from_slice(&[0, FAULT_PACKET, 0, 7, 17, 4]);
         words[24..30].copy_from_slice(&[0, FAULT_PACKET, 0, 8, 45, 4]);

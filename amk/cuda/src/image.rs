@@ -1,5 +1,5 @@
-//! The image: what the device reads of a program. `encode` makes it from a plan; `decode` reads it
-//! back without the encoder's help and compares it with the verified program.
+//! The image: the device's encoding of a program. `encode` makes it from a plan. `decode` reads it
+//! back independently of the encoder and compares it with the verified program.
 
 pub mod abi;
 pub mod declare;
@@ -22,22 +22,22 @@ use amk_ir::verify::Verified;
 use amk_ir::{BufferId, DType, Exchange};
 use std::collections::HashMap;
 
-/// What the device reads of a program.
+/// The device's encoding of a program.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// The records, worker by worker.
     pub records: Vec<Record>,
-    /// First record of each worker, and their number.
+    /// First record and number of records of each worker.
     pub record_at: Vec<u32>,
-    /// First byte of each worker's tape, and the bytes of all.
+    /// First byte of each worker's tape, and the total size.
     pub tape_at: Vec<u64>,
-    /// Packets of all buffers, and of the counters behind them.
+    /// Packets of all buffers and of the counters that follow.
     pub packets: u32,
     /// Packet offsets by buffer.
     pub packet_at: HashMap<BufferId, u32>,
-    /// Constants in order: buffer and offset in elements.
+    /// Constants in order, each with its buffer and its offset in elements.
     pub constants: Vec<(BufferId, u32)>,
-    /// Elements of the constants.
+    /// Total elements of the constants.
     pub constant_len: u32,
     /// The pieces of each worker's tape.
     pub pieces: Vec<Vec<Piece>>,
@@ -45,24 +45,24 @@ pub struct Image {
     pub plain: Plain,
     /// Packet offsets of the events' counters.
     pub events: Vec<u32>,
-    /// Logits.
+    /// Number of logits.
     pub vocab: u32,
-    /// The logits.
+    /// The logits buffer.
     pub logits: BufferId,
-    /// The tokens, one a worker.
+    /// The token buffer, one token per worker.
     pub token: BufferId,
-    /// What the fused tasks share.
+    /// State shared by the fused tasks.
     pub shared: Extensions,
 }
 
-/// Packets at whose multiples buffers and counters begin: a line of the L2.
+/// Alignment in packets of buffers and counters: an L2 line.
 const LINE: u32 = 16;
 
 impl Image {
-    /// Encodes a verified program, decodes the image again and compares.
+    /// Encodes a verified program, decodes the image and compares the two.
     ///
     /// # Errors
-    /// [`CudaError::Image`] where the decoded image is not the program.
+    /// [`CudaError::Image`] if the decoded image differs from the program.
     pub fn build(verified: &Verified, plan: &Plan) -> Result<Self, CudaError> {
         let other = |what: &str| CudaError::Image { at: "the plan".to_owned(), what: what.to_owned() };
         if verified.program() != &plan.program {
@@ -95,7 +95,7 @@ impl Image {
         Ok(image)
     }
 
-    /// An image without records: places for all buffers and events of a plan.
+    /// Returns an image without records, with places for all buffers and events of a plan.
     fn places(plan: &Plan) -> Self {
         let (packet_at, mut packets) = place_packets(plan);
         let events = event::place(&plan.program, &mut packets);
@@ -120,14 +120,14 @@ impl Image {
         }
     }
 
-    /// Whether weights, states and caches are where another image of the same phases has them.
+    /// Whether weights, states and caches are placed as in another image of the same phases.
     pub(super) fn places_as(&self, other: &Self) -> bool {
         (&self.tape_at, &self.pieces, &self.constants, &self.plain.buffers)
             == (&other.tape_at, &other.pieces, &other.constants, &other.plain.buffers)
     }
 }
 
-/// Offsets of packet buffers, and the packets of all.
+/// Returns the offsets of packet buffers, and the number of packets.
 fn place_packets(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
     let mut placed = HashMap::new();
     let mut packets = 0;
@@ -144,8 +144,8 @@ fn place_packets(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
     (placed, packets)
 }
 
-/// Offsets of the weights of rank 1 that records name, and the elements of all; those of one phase
-/// follow one another.
+/// Returns the offsets of the rank-1 weights that records name, and their total elements. Weights
+/// of one phase are contiguous.
 fn place_constants(plan: &Plan) -> (Vec<(BufferId, u32)>, u32) {
     let mut constants: Vec<(BufferId, u32)> = Vec::new();
     let mut next = 0;

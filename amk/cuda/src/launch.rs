@@ -1,4 +1,4 @@
-//! The VM: launches and what comes back.
+//! The VM: launches and their results.
 
 use super::device::open;
 use super::error::CudaError;
@@ -47,15 +47,15 @@ pub struct Vm {
     options: VmOptions,
 }
 
-/// What stands for the token of a step that the workers' looks did not decide.
+/// The token reported for a step whose draw the probes left undecided.
 const UNDECIDED: u32 = u32::MAX;
 
 impl Vm {
-    /// Loads a decoder onto the first GPU. `cache` keeps compiled device code; `progress` sees the
-    /// fraction of weights packed.
+    /// Loads a decoder onto the first GPU. `cache` keeps compiled device code; `progress` is called
+    /// with the fraction of weights packed.
     ///
     /// # Errors
-    /// Any of [`CudaError`] but those of a run.
+    /// Any [`CudaError`] except the errors of a run.
     pub fn new(
         kernel: &Megakernel,
         instance: &Instance,
@@ -67,7 +67,7 @@ impl Vm {
         let (context, target) = open()?;
         let ready = Ready::new(kernel, instance, target, options, None)?;
         bindings.check(ready.verified.constants())?;
-        // SAFETY: memory is used on one stream alone, by VMs that share it on the same.
+        // SAFETY: memory is used on a single stream, also by VMs that share it.
         unsafe { context.disable_event_tracking() };
         let function = load(&context, target, &ready.plan, cache, options)?;
         let stream = context.new_stream()?;
@@ -75,7 +75,7 @@ impl Vm {
         Self::start(context, stream, target, function, ready, Arc::new(resident), options.clone())
     }
 
-    /// The VM of a program whose weights are on the device.
+    /// Returns the VM of a program whose weights are on the device.
     fn start(
         context: Arc<CudaContext>,
         stream: Arc<CudaStream>,
@@ -119,13 +119,13 @@ impl Vm {
         })
     }
 
-    /// A VM of the same decoder by another schedule, over the weights and caches of this one: a
-    /// sequence can go on in either, but the launches of both take turns. `None` where that
-    /// schedule places weights or caches elsewhere: it takes a new VM.
+    /// Returns a second VM of the same decoder with another schedule, over the same weights and
+    /// caches. A sequence can continue on either VM, but their launches must alternate. Returns
+    /// `None` if the schedule places weights or caches elsewhere, which takes a new VM.
     ///
     /// # Errors
     /// As [`Vm::new`].
-    pub fn beside(
+    pub fn with_schedule(
         &self,
         kernel: &Megakernel,
         instance: &Instance,
@@ -143,48 +143,48 @@ impl Vm {
             .map(Some)
     }
 
-    /// The verified program that the image was made from.
+    /// Returns the verified program of the image.
     pub fn verified(&self) -> &Verified {
         &self.verified
     }
 
-    /// The GPU's record.
+    /// Returns the GPU's target record.
     pub fn target(&self) -> &'static GpuTarget {
         self.target
     }
 
-    /// The plan that the program comes from.
+    /// Returns the plan of the program.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The schedule it runs by.
+    /// Returns the schedule in use.
     pub fn schedule(&self) -> &Schedule {
         &self.plan.schedule
     }
 
-    /// In what numbers it computes.
+    /// Returns the precision in use.
     pub fn precision(&self) -> Precision {
         self.options.precision
     }
 
-    /// Positions of the context.
+    /// Returns the context length in positions.
     pub fn positions(&self) -> usize {
         self.plan.sizes.context as usize
     }
 
-    /// Bytes of weights that a step reads.
+    /// Returns the bytes of weights that a step reads.
     pub fn weight_bytes(&self) -> u64 {
         let of_phases = self.plan.phases.iter().map(|phase| phase.kind().weight_bytes(&self.plan));
         of_phases.sum()
     }
 
-    /// Bytes of the cache that a step at `pos` reads.
+    /// Returns the bytes of the cache that a step at `pos` reads.
     pub fn cache_bytes(&self, pos: u32) -> u64 {
         body_sets().iter().map(|set| set.shared.state_bytes(&self.plan, pos)).sum()
     }
 
-    /// One step: the logits `[VOCAB]` of the token after `token` at `pos`.
+    /// Runs one step and returns the logits `[VOCAB]` for the token after `token` at `pos`.
     ///
     /// # Errors
     /// As [`Vm::run`].
@@ -194,12 +194,13 @@ impl Vm {
         Ok(&self.host_logits)
     }
 
-    /// One launch of `steps` steps from position `pos`: the first take the tokens `tokens`, each
-    /// later one the token chosen before it. `see` gets each chosen token as the device makes it.
+    /// Launches `steps` steps from position `pos`. The first steps take the tokens `tokens`, each
+    /// later one the token chosen before it. `see` is called with each chosen token as the device
+    /// produces it.
     ///
     /// # Errors
-    /// Positions outside the context, a token outside the vocabulary, a wait that does not end, a
-    /// failing driver.
+    /// Positions outside the context, a token outside the vocabulary, a wait that does not end, or
+    /// a failing driver call.
     pub fn run(
         &mut self,
         tokens: &[u32],
@@ -251,7 +252,7 @@ impl Vm {
         self.tokens.as_mut_slice()?[..steps as usize].fill(0);
         let time = self.launch(&params, steps, see)?;
         let made = &self.tokens.as_slice()?[..steps as usize];
-        // A launch that ends at a stop has fewer steps: counters count those that there were.
+        // A launch that ends at a stop token has fewer steps, and counters count only these.
         self.params.epoch += made.iter().take_while(|&&token| token != 0).count() as u32;
         self.watch(params.epoch)?;
         let made = &self.tokens.as_slice()?[..steps as usize];
@@ -271,10 +272,10 @@ impl Vm {
         })
     }
 
-    /// One launch of `steps` steps from position `pos`; where the time of its last step went.
+    /// Launches `steps` steps from position `pos` and returns the trace of the last one.
     ///
     /// # Errors
-    /// As [`Vm::run`], and [`CudaError::Trace`] where the VM was made without [`VmOptions::trace`].
+    /// As [`Vm::run`], and [`CudaError::Trace`] if the VM was made without [`VmOptions::trace`].
     pub fn trace(&mut self, pos: u32, steps: u32) -> Result<Trace, CudaError> {
         let words = self.trace.as_mut().ok_or(CudaError::Trace("the VM was made without traces"))?;
         self.stream.memset_zeros(words)?;
@@ -292,9 +293,8 @@ impl Vm {
         };
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let start = self.stream.record_event(timed)?;
-        // SAFETY: the parameters are those of `amk_vm`; what they point to lives as long as `self`,
-        // and the launch ends before this function returns. The image is that of a verified
-        // program.
+        // SAFETY: the parameters match `amk_vm`. What they point to outlives the launch, which ends
+        // before this function returns. The image encodes a verified program.
         unsafe { self.stream.launch_builder(&self.function).arg(params).launch_cooperative(config) }?;
         let end = self.stream.record_event(timed)?;
         let made = self.tokens.as_ptr()?;
@@ -320,7 +320,7 @@ impl Vm {
         Ok(Duration::from_secs_f64(f64::from(millis) / 1e3))
     }
 
-    /// What the watchdogs wrote about the launch whose first epoch was `epoch`.
+    /// Returns the fault of the launch whose first epoch was `epoch`.
     fn watch(&mut self, epoch: u32) -> Result<(), CudaError> {
         let words = self.stream.clone_dtoh(&self.memory.fault)?;
         let Image { packet_at, events, .. } = &self.image;
@@ -329,7 +329,7 @@ impl Vm {
         Err(CudaError::Stuck(stuck))
     }
 
-    /// Starts the epochs again: no packet is of any step, and nothing is counted.
+    /// Restarts the epochs: clears all packets and counters.
     fn forget(&mut self) -> Result<(), CudaError> {
         self.stream.memset_zeros(&mut self.memory.packets)?;
         self.stream.memset_zeros(&mut self.memory.fault)?;
@@ -337,22 +337,22 @@ impl Vm {
         Ok(())
     }
 
-    /// A copy of a state that generic tasks keep, as it is now: `kv.layers[3].k`. `None` where
-    /// there is none of this name; the cache of fused attention has a layout of its own.
+    /// Returns a copy of a state of generic tasks, such as `kv.layers[3].k`. `None` if there is
+    /// none of this name; the cache of fused attention has its own layout.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Failing driver calls.
     pub fn state(&self, name: &str) -> Result<Option<Vec<f32>>, CudaError> {
         self.memory.state(&self.stream, &self.plan, &self.image, name)
     }
 
-    /// The context, for those who measure.
+    /// Returns the context, for measurements.
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.context
     }
 }
 
-/// A program that may be launched, and its image.
+/// A verified program ready to launch, and its image.
 struct Ready {
     plan: Plan,
     verified: Verified,
@@ -360,7 +360,7 @@ struct Ready {
 }
 
 impl Ready {
-    /// By the schedule of the options, else by the instance's or its function's; `known` was
+    /// Uses the schedule of the options, else the instance's, else its function's. `known` was
     /// verified before.
     fn new(
         kernel: &Megakernel,
@@ -395,10 +395,10 @@ fn load(
     kernel(context, target, &source, cache, "amk_vm", plan.schedule.ring.slots * CHUNK)
 }
 
-/// The plan of an instance by a schedule: what [`Vm::new`] makes the image from.
+/// Returns the plan of an instance under a schedule, from which [`Vm::new`] makes the image.
 ///
 /// # Errors
-/// [`CudaError::Unsupported`], and those of lowering.
+/// [`CudaError::Unsupported`] and errors of lowering.
 pub fn plan_for(
     kernel: &Megakernel,
     instance: &Instance,

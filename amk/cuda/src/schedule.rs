@@ -40,8 +40,8 @@ pub enum ScheduleError {
 const HONOURED: [&str; 9] =
     ["workers", "run", "splits", "ring.slots", "ring.in_flight", "ring.pace", "ring.lookahead", "fusion", "exchange"];
 
-/// Shared memory that a worker needs beside its ring, bytes.
-const BESIDE_THE_RING: u32 = 33 << 10;
+/// Shared memory that a worker needs in addition to its ring, in bytes.
+const SHARED_OUTSIDE_RING: u32 = 33 << 10;
 /// KiB that the L2 cache holds for a worker at most.
 const MOST_LOOKAHEAD: u32 = 512;
 /// The deepest ring: every tape has at least as many pieces, which `Image::build` checks.
@@ -56,7 +56,7 @@ impl GpuTarget {
         if let Some(Changed { field, from, to }) = schedule.unhonoured(&self.schedule(), &HONOURED) {
             return Err(ScheduleError::Unhonoured { field, found: to, own: from });
         }
-        let deepest = (self.shared_bytes.saturating_sub(BESIDE_THE_RING) / CHUNK).min(MOST_RING_SLOTS);
+        let deepest = (self.shared_bytes.saturating_sub(SHARED_OUTSIDE_RING) / CHUNK).min(MOST_RING_SLOTS);
         let ring = schedule.ring;
         for (field, found, least, most) in [
             ("workers", schedule.workers, 1, self.multiprocessors),

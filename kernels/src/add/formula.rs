@@ -1,4 +1,4 @@
-//! Formulas in f64 of sums, from their definitions.
+//! f64 reference formulas for sums.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};

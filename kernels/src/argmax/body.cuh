@@ -1,4 +1,4 @@
-// The first of the largest elements; what is no number is never chosen.
+// The first of the largest elements. NaNs are never chosen.
 #include "../../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void argmax(Task& t, In x, Choice token) {

@@ -1,11 +1,11 @@
-//! Formulas in f64 of the largest element, from their definitions.
+//! f64 reference formula for the argmax.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};
 
 formula!("amk_kernels::argmax", argmax);
 
-/// The first `i` of which no `x[j]` is larger; 0 where no element is a number.
+/// The first `i` for which no `x[j]` is larger, or 0 when all elements are NaN.
 fn argmax(o: &mut Operands) -> Vec<Exact> {
     let x = o.data(0);
     let largest = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);

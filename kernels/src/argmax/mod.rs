@@ -4,10 +4,9 @@ mod formula;
 
 use amk::prelude::*;
 
-/// The index of the largest element, the lowest of several; elements that are no numbers are never
-/// chosen.
+/// Returns the index of the largest element, the lowest of several. NaNs are never chosen.
 ///
-/// `x: [N]` f32, the logits; the token is below `N`, and 0 where no element is a number.
+/// `x: [N]` f32, the logits. The token is below `N`, and 0 when all elements are NaN.
 #[instruction(op = "argmax", shape = "x: [N] -> token: [1]", task = "token[..] <- x[..]", cuda = "body.cuh")]
 pub fn argmax(x: &Tensor) -> Token {
     let mut best = (0, f32::NEG_INFINITY);

@@ -1,8 +1,8 @@
-// What attention has ready for all layers of a step.
+// Prepared once per step for the attention of all layers.
 #pragma once
 #include "../../../amk/cuda/device/worker.cuh"
 
-// Cosine and sine of the step's position.
+// Computes cosine and sine of the step's position.
 AMK_DEVICE void begin_rotation(Worker& w) {
     if (w.thread() < w.p.rotary) {
         float sine, cosine;

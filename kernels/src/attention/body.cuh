@@ -1,8 +1,8 @@
-// Attention of whole query heads over the cache: the warps take positions in turn, each with a
-// softmax of its own as it goes, and are joined at the end. The fast path is attention.cuh.
+// Attention of whole query heads over the cache: the warps take positions in turn, each with its
+// own online softmax, and are merged at the end. The fast path is fused.cuh.
 #include "../../../amk/cuda/device/task.cuh"
 
-// One query head, dims `first..first + 32 * PER_LANE` of its result.
+// Computes one query head, dims `first..first + 32 * PER_LANE` of its result.
 template <u32 PER_LANE>
 AMK_DEVICE void attend_head(Task& t, In q, State k, State v, u32 head, u32 group, u32 first,
                             float scale, u32 positions, Out y) {

@@ -1,4 +1,4 @@
-//! A split of an attention, and the combination of splits.
+//! Decodes the records of a split of attention and of the combination of splits.
 
 use super::phase::{BLOCK, SLICE};
 use crate::fused::{AttentionForm, Shared};
@@ -12,11 +12,11 @@ use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
 use std::collections::HashMap;
 
-/// The instructions of which the program says what an attention leaves to the image.
+/// The instruction that joins splits. The image leaves it to the program.
 const COMBINE: &str = "amk_kernels::combine_splits";
 const ATTEND: [&str; 2] = ["amk_kernels::attention_split", "amk_kernels::normed_attention_split"];
 
-/// Records of splits.
+/// Records of attention splits.
 pub(crate) const SPLIT: RecordKind = RecordKind {
     dispatch: |plan| with_form(plan, |form| format!("attention<{form}>(w, r)")),
     feed: |plan| with_form(plan, |form| format!("attention_feed<{form}>(l, r, feed)")),
@@ -24,26 +24,26 @@ pub(crate) const SPLIT: RecordKind = RecordKind {
     ..RecordKind::new("ATTEND", attend)
 };
 
-/// Records that join splits.
+/// Records that combine splits.
 pub(crate) const JOIN: RecordKind = RecordKind {
     dispatch: |plan| with_form(plan, |form| format!("combine<{form}>(w, r)")),
     ..RecordKind::new("COMBINE", combine)
 };
 
-/// C++ with the type of a plan's attentions, where it has any.
+/// Renders C++ with the type of a plan's attention, if the plan has one.
 fn with_form(plan: &Plan, code: impl Fn(String) -> String) -> Option<String> {
     AttentionForm::of(plan).map(|form| code(form.cpp()))
 }
 
-/// By the buffer of split results, what a program says of it.
+/// Facts about the buffers of split results, taken from the program.
 #[derive(Clone, Debug, Default)]
 struct Splits {
-    /// What they are combined into.
+    /// The buffer into which each is combined.
     combined: HashMap<BufferId, BufferId>,
-    /// Their log-sum-exps: these have no packets of their own, but travel in those of the results,
-    /// one for two dims.
+    /// The log-sum-exps. They have no packets of their own: each travels in the packets of two dims
+    /// of a result.
     lse: HashMap<BufferId, BufferId>,
-    /// The keys of the attention.
+    /// The keys of each attention.
     keys: HashMap<BufferId, BufferId>,
 }
 
@@ -66,19 +66,19 @@ fn survey(program: &Program, survey: &mut Survey) {
     survey.notes.set(splits);
 }
 
-/// What the program says of some split results.
+/// Returns the facts about split results, collected on the first call.
 fn noted<'n>(places: &'n Places<'_>) -> Result<&'n Splits, Refusal> {
     places.survey.notes.get().ok_or_else(|| Refusal::new("op", "is an attention, and the program was not surveyed"))
 }
 
-/// The log-sum-exps of split results.
+/// Returns the log-sum-exps of split results.
 fn lse(places: &Places<'_>, partial: BufferId) -> Result<BufferId, Refusal> {
     let none =
         || Refusal::new("partial", format!("points at {}, whose log-sum-exps no task writes", places.name(partial)));
     noted(places)?.lse.get(&partial).copied().ok_or_else(none)
 }
 
-/// The layer of the attention that gives split results, in the order of the caches.
+/// Returns the layer of the attention that writes split results, in cache order.
 fn layer(places: &Places<'_>, partial: BufferId) -> Result<Option<u32>, Refusal> {
     let keys = noted(places)?.keys.get(&partial);
     let caches = &Shared::of(places.image).caches;
@@ -89,13 +89,13 @@ fn form(places: &Places<'_>) -> Result<AttentionForm, Refusal> {
     Shared::of(places.image).attention.ok_or_else(|| Refusal::new("op", "is an attention, and none is compiled"))
 }
 
-/// Split results `[heads, splits, head_dim]`, and what the program combines them into.
+/// Returns the split results `[heads, splits, head_dim]` and the buffer they are combined into.
 fn results(record: &Record, places: &Places<'_>, form: AttentionForm) -> Result<[BufferId; 2], Refusal> {
     let heads = form.kv_heads * form.group;
     let shape = [heads, form.splits, form.head_dim];
     let partial = places.whole("partial", record.partial, &shape, Format::Words)?;
     let attended = places.whole("output", record.output, &[heads * form.head_dim], Format::Pairs)?;
-    // With one active split the attention itself writes the result.
+    // With a single active split, attention itself writes the result.
     let combined = noted(places)?.combined.get(&partial).copied();
     if combined != Some(attended) {
         let expected = combined.map_or("nothing".to_owned(), |id| places.name(id));
@@ -131,7 +131,7 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
     };
     let caches = shared.caches.get(record.layer as usize);
     let &[keys, values] = caches.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))?;
-    // Queries, keys and values lie one behind the other, head by head.
+    // Queries, keys and values are contiguous, head by head.
     let heads = |first: u32, len: u32| {
         let at = record.input.saturating_add(first * head_dim / PER_PACKET);
         let (place, elements) = places.elements("input, row", at, len * head_dim, Format::Pairs)?;

@@ -1,4 +1,4 @@
-//! Formulas in f64 of attention, whole and in splits, from their definitions.
+//! f64 reference formulas for attention, whole and in splits.
 
 use crate::rms_norm::formula::norm;
 use crate::rope::formula::rope;
@@ -24,9 +24,9 @@ fn attention(o: &mut Operands) -> Vec<Exact> {
     (0..heads).flat_map(head).collect()
 }
 
-/// One head. An error of a score moves weight between `v[t]` and the result, so it counts times
-/// their distance. The sum over positions may be long: its partial sums, in order, are rounded too,
-/// each by chance.
+/// Computes one head. An error in a score moves weight between `v[t]` and the result, so it counts
+/// times their distance. The sum over positions may be long: its partial sums are also rounded, in
+/// order, each independently.
 fn attend(q: &[f64], k: &[f64], v: &[f64], scale: f64) -> Vec<Exact> {
     let rows = k.chunks_exact(q.len());
     let scores: Vec<Exact> = rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect();
@@ -49,14 +49,14 @@ fn attend(q: &[f64], k: &[f64], v: &[f64], scale: f64) -> Vec<Exact> {
     (0..q.len()).map(element).collect()
 }
 
-/// The positions `0..=pos` that a split has, each with its row there: position `t` is the split's
-/// where `t / run % splits` is its number, and the rows are in their order.
+/// Iterates over the positions `0..=pos` of a split, each with its row there. Split `t / run %
+/// splits` owns position `t`, and its rows are in position order.
 fn dealt(split: usize, run: usize, splits: usize, pos: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..=pos).filter(move |t| t / run % splits == split).enumerate().map(|(row, t)| (t, row))
 }
 
 /// [`attention`] over the positions of each split, after rope and append, and the logarithm of the
-/// sum of its exponentials.
+/// sum of exponentials.
 fn attention_split(o: &mut Operands) -> Vec<Exact> {
     let [groups, here, rows, dim] = o.tensor(4).shape[..] else { return Vec::new() };
     let [group, run, splits, first] = o.dims[..] else { return Vec::new() };
@@ -93,8 +93,8 @@ fn attention_split(o: &mut Operands) -> Vec<Exact> {
     [outputs, sums].concat()
 }
 
-/// `log(sum over t of exp(scale * q . k[t]))`. An error of a score counts by its share; the
-/// logarithm of the sum is rounded, too.
+/// `log(sum over t of exp(scale * q . k[t]))`. An error in a score counts by its share. The
+/// logarithm of the sum is rounded as well.
 fn log_sum_exp(q: &[f64], k: &[f64], scale: f64) -> Exact {
     let rows = k.chunks_exact(q.len());
     let scores: Vec<Exact> = rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect();
@@ -119,7 +119,7 @@ fn normed_attention_split(o: &mut Operands) -> Vec<Exact> {
     let tensors = vec![q, k, v, freqs, keys, values];
     let mut bare = Operands { tensors, floats: o.floats[1..].to_vec(), dims: o.dims.clone(), pos: o.pos };
     let mut results = attention_split(&mut bare);
-    // The norms are rounded before anything else is.
+    // The norms are rounded first.
     results.iter_mut().for_each(|result| result.magnitude *= 3.0);
     for (at, from) in [(6, 4), (7, 5)] {
         o.tensors[at] = std::mem::take(&mut bare.tensors[from]);
@@ -135,7 +135,7 @@ fn combine_splits(o: &mut Operands) -> Vec<Exact> {
         let lse = &lse[h * splits..][..splits];
         let largest = lse.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = lse.iter().map(|lse| (lse - largest).exp()).sum();
-        // An exponent is rounded, and so is what it is the exponent of.
+        // Both the exponent and its exponential are rounded.
         let term = |s: usize| {
             let value = (lse[s] - largest).exp() / sum * partial[(h * splits + s) * dim + d];
             Exact { value, magnitude: value.abs() * (2.0 + (lse[s] - largest).abs()) }

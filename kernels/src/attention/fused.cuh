@@ -1,22 +1,22 @@
 // Attention of one kv head's query group over one split of the KV cache, with q/k-norm, rotary
 // embedding and the append of the new key and value. Splits take runs of blocks in turn, so a block
-// has one owner for ever: the worker that appends to it is the one that reads it, and the loader
-// may fetch it ahead, once the step before has appended to it.
+// has one permanent owner. The worker that appends to a block also reads it, and the loader may
+// prefetch it as soon as the previous step has appended to it.
 //
-// The cache of a (layer, kv head) is a list of blocks of 64 positions; a block is four groups of 16
-// positions; a group is the A fragments of K (16 positions x 16 dims a tile), then those of V
-// transposed (16 dims x 16 positions a tile).
+// The cache of a (layer, kv head) is a list of blocks of 64 positions. A block has four groups of
+// 16 positions. A group has the A fragments of K (16 positions x 16 dims per tile), followed by the
+// A fragments of V transposed (16 dims x 16 positions per tile).
 #pragma once
 #include "../../../amk/cuda/device/loader.cuh"
 #include "turns.cuh"
 
-// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. It is asked for as soon as
-// the task begins.
+// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. It is requested at the
+// start of the task.
 template <class A> struct HeadVector {
     static constexpr int N = A::HEAD_DIM / 64;
     u32 in;
     uint2 v[N];
-    u16 gamma[N][2]; // the norm's weights as loaded: whoever converts them waits for them
+    u16 gamma[N][2]; // the norm's weights as loaded: converting them waits for the loads
 
     AMK_DEVICE void issue(const Worker& w, u32 from, bool norm, u32 weight) {
         in = from + w.lane;
@@ -28,7 +28,7 @@ template <class A> struct HeadVector {
             for (int i = 0; i < 2; i++)
                 gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
     }
-    // Waits for it, norms and rotates it.
+    // Waits for the vector, and norms and rotates it.
     AMK_DEVICE void arrive(Worker& w, bool norm, bool rotate, float2 (&x)[N]) {
         const float2* rope = w.s.rope + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
         float2 turn[2 * ((N + 1) / 2)]; // cos, sin
@@ -71,7 +71,7 @@ template <class A> struct HeadVector {
     }
 };
 
-// Where position `at` of a block has its pair of K dims (d, d+1), and its V dim d.
+// Offsets in a block of the pair of K dims (d, d+1) and of V dim d at position `at`.
 template <class A> AMK_DEVICE u32 key_offset(u32 at, u32 d) {
     u32 r = at % 16, c = d % 16;
     return at / 16 * A::GROUP_BYTES + d / 16 * AMK_TILE + ((r % 8) * 4 + c / 4) * 16 +
@@ -85,9 +85,9 @@ template <class A> AMK_DEVICE u32 value_offset(u32 at, u32 d) {
            (c / 2 * 4 + r % 8 / 2) * 16 + (c % 2 + r / 8 * 2) * 4 + r % 2 * 2;
 }
 
-// Online softmax state of one warp: two heads a lane.
+// Online softmax state of a warp: two heads per lane.
 template <class A> struct Flash {
-    float o[A::TILES][4], sum[4]; // sum: as a column of V that is all ones
+    float o[A::TILES][4], sum[4]; // sum: as if V had a column of ones
     float max0, max1;
 
     AMK_DEVICE void clear() {
@@ -97,10 +97,10 @@ template <class A> struct Flash {
     }
 };
 
-constexpr int AT_ONCE = 4; // tiles loaded before they are multiplied
+constexpr int AT_ONCE = 4; // tiles loaded before the first is multiplied
 
-// The first keys of a group, which are in registers before the query is there; where registers are
-// short, none.
+// The first keys of a group, loaded into registers before the query arrives. None if registers are
+// short.
 template <class A> struct Keys {
 #if __CUDA_ARCH_FEAT_SM90_ALL
     static constexpr int EARLY = AT_ONCE;
@@ -115,17 +115,17 @@ template <class A> struct Keys {
     }
 };
 
-// One group of 16 positions from `first` on, of which those below `limit` count, after others if
-// this warp `had` any; `group` is its shared address.
+// Processes the group of 16 positions from `first`, of which positions below `limit` count. `had`
+// means that this warp has processed a group before. `group` is the shared address.
 template <class A>
 AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u32 first, u32 limit,
                       u32 group) {
-    // Columns past the last head repeat it: the same words again, which costs nothing. Read for
-    // each group: registers are short.
+    // Columns past the last head repeat it: broadcasting the same words costs nothing. Reloaded for
+    // each group because registers are short.
     const u32 query =
         shared_address(w.s.query + min(w.lane >> 2, A::GROUP - 1) * QUERY_PITCH + 4 * (w.lane & 3));
     const u32 keys = group + w.lane * 16, values = keys + A::HEAD_DIM * 32;
-    float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains where there are many products
+    float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains, if there are many products
     constexpr bool LONG = A::TILES > AT_ONCE;
 #pragma unroll
     for (int from = 0; from < A::TILES; from += AT_ONCE) {
@@ -140,7 +140,7 @@ AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u3
     }
 #pragma unroll
     for (int i = 0; LONG && i < 4; i++) c[i] += e[i];
-    uint4 v[AT_ONCE]; // while the maxima are found
+    uint4 v[AT_ONCE]; // loaded while the maxima are found
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) v[j] = load_shared(values + j * AMK_TILE);
     const float scale = LOG2_E * w.p.score_scale, none = __uint_as_float(0xff800000u);
@@ -169,15 +169,15 @@ AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u3
         mma(f.o[j], j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE), b0, b1);
 }
 
-// These stage the new key and value: the first warps have the query's heads, the last ones deliver
-// the task that follows.
+// Warps that stage the new key and value: the first warps have the query's heads, and the last ones
+// deliver the previous task.
 constexpr u32 KEY_WARP = AMK_WARPS - 4, VALUE_WARP = KEY_WARP + 1;
 AMK_DEVICE bool appends(const Worker& w, bool owns) {
     return any(owns && (w.warp == KEY_WARP || w.warp == VALUE_WARP));
 }
 
-// q, and where this split owns the position k and v: a warp has a vector of them, which it lays out
-// in shared memory.
+// Stages q and, if this split owns the position, k and v in shared memory. A warp stages one
+// vector.
 template <class A> struct Stage {
     const bool query, key, due; // due: this warp has a vector
     HeadVector<A> vector;
@@ -211,8 +211,8 @@ template <class A> struct Stage {
     }
 };
 
-// The warps that staged the new key and value append them to the cache. The loader reads them in
-// the next step.
+// Appends the new key and value to the cache, by the warps that staged them. The loader reads them
+// in the next step.
 template <class A> AMK_DEVICE void attention_append(const Worker& w, const Record& r) {
     u8* block = w.p.kv + A::block(w.p, r.layer, r.row, w.pos() / 64);
     const u32 at = w.pos() % 64;
@@ -228,33 +228,33 @@ template <class A> AMK_DEVICE void attention_append(const Worker& w, const Recor
                     *(const u16*)(w.s.fresh + value_offset<A>(0, i));
     }
 #if __CUDA_ARCH__ >= 900
-    asm volatile("fence.proxy.async.global;" ::: "memory"); // for bulk copies
+    asm volatile("fence.proxy.async.global;" ::
+                     : "memory"); // makes the writes visible to bulk copies
 #endif
     __syncwarp();
     __threadfence_block();
     if (w.lane == 0) atomicAdd(&w.s.appended, 1u);
 }
 
-// Shares of an output by their maxima, sums and values, added up: two dims a lane, relative to
-// `top`.
+// Sum of shares of an output, each with its maximum and sum: two dims per lane, relative to `top`.
 struct Merged {
     float top, sum;
     float2 o;
 
     AMK_DEVICE Merged() : top(-1e30f), sum(0), o(make_float2(0, 0)) {}
-    // Relative to `highest` from now on, which is no less.
+    // Rescales to `highest`, which is at least `top`.
     AMK_DEVICE void raise(float highest) {
         const float by = exp2_fast(top - highest);
         top = highest, sum *= by, o.x *= by, o.y *= by;
     }
-    // One more share, of which `top` is no less than the maximum.
+    // Adds a share whose maximum is at most `top`.
     AMK_DEVICE void join(float maximum, float its_sum, float2 its) {
         const float weight = exp2_fast(maximum - top);
         sum += weight * its_sum, o.x += weight * its.x, o.y += weight * its.y;
     }
 };
 
-// Sums the outputs of the first warps, MOST at most, and publishes: the result itself with one
+// Sums the outputs of the first warps, at most MOST, and publishes: the result itself with one
 // active split, else this split's share and its log-sum-exp.
 template <class A, int MOST>
 AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
@@ -284,8 +284,8 @@ AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
     }
 }
 
-// A warp's output, maximum and sum for the others; whoever had no group has a sum of 0 and no
-// output.
+// Stores a warp's output, maximum and sum for the other warps. A warp without a group has a sum of
+// 0 and no output.
 template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f, bool had) {
     const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2);
     if (w.lane < 4)
@@ -301,7 +301,7 @@ template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f,
 }
 
 template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
-    constexpr u32 FEW = A::WARPS < 4 ? A::WARPS : 4; // outputs that are merged by shorter code
+    constexpr u32 FEW = A::WARPS < 4 ? A::WARPS : 4; // shorter code merges few outputs
     const u32 pos = w.pos(), active = A::active(pos);
     if (r.units == 0 || r.aux >= active) return;
     const bool owns = A::owner(pos, r.aux);
@@ -316,9 +316,10 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     Flash<A> f;
     f.clear();
     turns.begin();
-    bool had = false, loaded = turns.first < pos; // this warp, a group; its keys
+    bool had = false,
+         loaded = turns.first < pos; // whether this warp had a group; whether its keys are loaded
 #pragma unroll 1
-    do { // one call of `flash` for all: it is long
+    do { // a single call of `flash`, because it is long
         if (any(turns.first < turns.limit)) {
             if (!any(loaded)) keys.load(w, turns.group);
             flash<A>(w, f, had, keys, turns.first, turns.limit, turns.group);
@@ -335,11 +336,11 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
     else
         attention_output<A, A::WARPS>(w, r, active == 1);
     turns.release(w);
-    w.sync();                                        // the scratch belongs to the next task
-    if (appends(w, owns)) attention_append<A>(w, r); // nobody waits for this now
+    w.sync();                                        // the next task reuses the scratch
+    if (appends(w, owns)) attention_append<A>(w, r); // off the critical path
 }
 
-// The shares of a team's warps, MOST at most, the first of which this is: all at one look.
+// Gathers the shares of a team's warps, at most MOST, in one poll. This warp is the first.
 template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, Merged& m) {
     float2 share[MOST], its[MOST];
 #pragma unroll
@@ -355,9 +356,9 @@ template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, Merg
         if (i < warps) m.join(share[i].x, share[i].y, its[i]);
 }
 
-// Merges the splits of slices of 32 dims of query heads. Half a warp has a split, two dims a lane;
-// a team of warps has a slice, LOOK splits a warp, so that one look at the packets is enough. With
-// one active split the attention has already delivered.
+// Merges the splits of slices of 32 dims of query heads. Half a warp has one split, two dims per
+// lane. A team of warps has one slice, LOOK splits per warp, so one poll of the packets is enough.
+// With one active split, attention has already delivered the result.
 template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
     constexpr int SLICES = A::HEAD_DIM / 32, BATCH = 4, LOOK = 2 * BATCH;
     const u32 active = A::active(w.pos()), half = w.lane >> 4;
@@ -365,7 +366,7 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
     u32 bits = 32 - __clz((active - 1) / LOOK); // a team has 1 << bits warps
     if ((AMK_WARPS >> bits) == 0) bits = 31 - __clz(AMK_WARPS);
     const u32 team = w.warp >> bits, rank = w.warp & ((1u << bits) - 1);
-    if (bits) w.sync(); // whoever delivered the task before has read the scratch
+    if (bits) w.sync(); // the delivery of the previous task has read the scratch
 #pragma unroll 1
     for (u32 done = 0; done < r.units; done += AMK_WARPS >> bits) {
         const u32 unit = done + team, query = (r.row + unit) / SLICES,
@@ -418,6 +419,6 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
         if (rank == 0 && unit < r.units && !half)
             w.publish(r.output + (query * A::HEAD_DIM + d) / 2,
                       pack_bf16(m.o.x * scale, m.o.y * scale));
-        if (bits) w.sync(); // the scratch belongs to the next slice, or task
+        if (bits) w.sync(); // the next slice or task reuses the scratch
     }
 }

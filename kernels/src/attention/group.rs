@@ -1,4 +1,4 @@
-//! The attention of a layer: head norms, rotary embeddings, the appends and the attention itself.
+//! Groups the attention of a layer: head norms, rotary embeddings, appends and attention itself.
 
 use super::phase;
 use crate::fused::Decoder;
@@ -11,39 +11,39 @@ use amk_cuda::set::Fusion;
 
 const ATTENTION: &str = "amk_kernels::attention";
 
-/// Attention as the fast device code computes it.
+/// Attention as one fused group.
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
-    /// The calls; `attention` leads.
+    /// The calls, `attention` first.
     pub(crate) calls: Vec<usize>,
-    /// Query, key and value before norm and rotary embedding.
+    /// Query, key and value, before norm and rotary embedding.
     pub(crate) qkv: [TensorId; 3],
-    /// Norms of queries and keys, head by head.
+    /// Weights of the per-head norms of queries and keys.
     pub(crate) head_norms: Option<[TensorId; 2]>,
-    /// The result.
+    /// The output.
     pub(crate) result: TensorId,
     /// Constants and sizes.
     pub(crate) rotary: Rotary,
 }
 
-/// What all attentions of a function share.
+/// Constants shared by all attentions of a function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rotary {
-    /// Rotary frequencies, radians a position.
+    /// Rotary frequencies, radians per position.
     pub(crate) freqs: TensorId,
-    /// Factor on rotated values.
+    /// Scale of rotated values.
     pub(crate) rope_scale: f32,
-    /// Factor on the attention scores.
+    /// Scale of attention scores.
     pub(crate) score_scale: f32,
     /// Query heads.
     pub(crate) heads: u32,
-    /// Key heads, positions and elements of a head: the shape of a cache.
+    /// Key heads, positions and head dim: the shape of a cache.
     pub(crate) cache: [u32; 3],
-    /// Whether heads are normalised.
+    /// Whether queries and keys are normalised per head.
     pub(crate) normed: bool,
 }
 
-/// Finds the attentions of a function, and the projections of their queries, keys and values.
+/// Finds the attentions of a function and the projections of their queries, keys and values.
 pub(crate) struct Attentions;
 
 impl Fusion for Attentions {
@@ -84,7 +84,7 @@ impl FusedGroup for Attention {
         true
     }
 
-    /// Queries, keys and values lie one behind the other.
+    /// Queries, keys and values are contiguous.
     fn begin(&self, planner: &mut Planner<'_>) {
         for value in self.qkv {
             planner.value(value, DType::BF16);
@@ -103,16 +103,16 @@ impl FusedGroup for Attention {
     }
 }
 
-/// A call has no operand of this number: the graph was checked, so it has.
+/// A call lacks an operand, which a checked graph rules out.
 const MALFORMED: &str = "it has other operands than attention has";
 /// Queries and keys that do not come as the body computes them.
 const NOT_ROTATED: &str = "its queries and keys do not each come through a `rope` of their own";
 
-/// The attention of which call `at` is the last, where it is of a form that the fast code computes
-/// and shares its constants with those found before.
+/// Returns the attention that ends in call `at`, if the fused code supports its form and it shares
+/// the constants of those found so far.
 ///
 /// # Errors
-/// Why it is not.
+/// The reason that the form is not supported.
 fn attention_at(
     flow: &Flow<'_>,
     schedule: &Schedule,

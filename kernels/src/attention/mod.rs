@@ -27,7 +27,7 @@ use amk::tensor::Row;
 /// al., GQA, 2023; Vaswani et al., Attention Is All You Need, 2017, section 3.2.1.
 ///
 /// # Panics
-/// When the shapes do not fit or the position is outside the cache.
+/// When the shapes do not match or the position is outside the cache.
 #[instruction(
     op = "attention",
     shape = "q: [Q], k: [G, C, D], v: [G, C, D] -> y: [Q]",
@@ -84,7 +84,7 @@ mod tests {
         (state, data)
     }
 
-    /// One head in f64; `k` and `v` are the cache's rows from its head on.
+    /// One head in f64. `k` and `v` are the cache's rows from this head on.
     fn naive(q: &[f32], k: &[f32], v: &[f32], scale: f64, positions: usize) -> Vec<f64> {
         let dim = q.len();
         let product = |row: &[f32]| q.iter().zip(row).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();

@@ -1,4 +1,5 @@
-//! Phases of attention: who attends to which split of the cache, and who joins the splits.
+//! Phases of attention: which worker attends to which split of the cache, and which joins the
+//! splits.
 
 use super::group::Attention;
 use crate::fused::Decoder;
@@ -12,42 +13,42 @@ use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, even, ope
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Positions of a cache block.
+/// Positions per cache block.
 pub const BLOCK: u32 = 64;
-/// Dims of a head that one warp combines.
+/// Head dims that one warp combines.
 pub const SLICE: u32 = 32;
-/// Splits that a warp of a team that joins a slice looks at.
+/// Splits per warp of a team that joins a slice.
 const LOOK: u32 = 8;
 
-/// Attention of a layer: a worker has one kv head over one split of the cache.
+/// Attention of a layer. Each worker has one kv head over one split of the cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attend {
     /// The layer.
     pub layer: usize,
 }
 
-/// The splits' results, joined by their log-sum-exp in slices of 32 dims of a head.
+/// The combination of split results, weighted by their log-sum-exp, in slices of 32 head dims.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combine {
     /// The layer.
     pub layer: usize,
 }
 
-/// The buffers of a layer that attention works on.
+/// Buffers used by the attention of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerBuffers {
-    /// Query, key and value packets.
+    /// Packets of queries, keys and values.
     pub qkv: [BufferId; 3],
-    /// The caches, one slice a split.
+    /// The caches, one slice per split.
     pub caches: [BufferId; 2],
-    /// The splits' outputs.
+    /// The outputs of the splits.
     pub partial: BufferId,
-    /// The splits' log-sum-exps. They have no packets of their own: one is in the packet of each
-    /// two dims of an output.
+    /// The log-sum-exps of the splits. They have no packets of their own: each packet of two output
+    /// dims carries one.
     pub lse: BufferId,
-    /// The attention's result.
+    /// The attention output.
     pub attended: BufferId,
-    /// Head norms of queries and keys.
+    /// Per-head norms of queries and keys.
     pub head_norms: Option<[BufferId; 2]>,
 }
 
@@ -80,12 +81,12 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
     planner.phase(Combine { layer }, slices.into_iter().map(Work::Rows).collect());
 }
 
-/// The workers for the splits of a layer's heads, in the order in which these become active; others
-/// in each layer.
+/// Returns the workers for the splits of a layer's heads, in the order in which the splits become
+/// active. Layers differ, to balance the load.
 ///
-/// All wait for the first ones at every position, so these have least to do right before (of the
-/// projection) and right after it (of the residual). The others' shares are merged before the
-/// residual: those without rows of it are left free for that.
+/// The first splits are active at every position, so they go to the workers with the least to do in
+/// the projection before and in the residual after. The other shares are merged before the
+/// residual, so workers without residual rows stay free for the merge.
 fn attending(plan: &Plan, layer: usize) -> Vec<usize> {
     let Some(decoder) = plan.shared.get::<Decoder>() else { return Vec::new() };
     let owned = owned(plan, decoder.hidden);
@@ -99,10 +100,10 @@ fn attending(plan: &Plan, layer: usize) -> Vec<usize> {
     order
 }
 
-/// Who merges which slices of a layer's heads: who has the last splits, as long as these are not
-/// active. A worker that has nothing else to do looks for the shares when they come; one that
-/// attends asks for them afterwards. Of about equal ones, who has no rows of the residual, which
-/// comes next.
+/// Assigns the slices of a layer's heads to the workers that merge them. The first choice is the
+/// workers with the last splits while these are inactive: an idle worker polls for the shares as
+/// they arrive, whereas an attending worker asks for them afterwards. Ties go to workers without
+/// rows of the residual, which comes next.
 fn merging(plan: &Plan, layer: usize, works: &[Work]) -> Vec<Range<u32>> {
     let Some(decoder) = plan.shared.get::<Decoder>() else { return Vec::new() };
     let (splits, [_, heads, head_dim]) = (decoder.splits, decoder.heads());
@@ -113,7 +114,7 @@ fn merging(plan: &Plan, layer: usize, works: &[Work]) -> Vec<Range<u32>> {
     };
     let quarter = |worker: usize| split(worker) * 4 / splits.max(1);
     let mut order = rotated((0..works.len()).collect(), layer * 29);
-    order.retain(|&worker| split(worker) >= splits / 4); // the others attend from short contexts on
+    order.retain(|&worker| split(worker) >= splits / 4); // the others already attend at short contexts
     order.sort_by_key(|&worker| (Reverse(quarter(worker)), owned[worker].len(), Reverse(split(worker))));
     let slices = heads * head_dim / SLICE;
     order.truncate(slices as usize);
@@ -193,8 +194,8 @@ impl PhaseKind for Attend {
         Decoder::layer(plan, self.layer).map(|layer| layer.lse).into_iter().collect()
     }
 
-    /// A split's part of attention at a position. All warps take turns, so time grows by whole
-    /// turns.
+    /// Returns the cost of a split's part of attention at a position. All warps take turns, so time
+    /// grows by whole turns.
     fn load(&self, _cost: &CostModel, plan: &Plan, work: &Work, pos: u32) -> Option<Load> {
         let (decoder, &Work::Cell { column: split, .. }) = (Decoder::of(plan)?, work) else { return None };
         let active = splits_in_use(plan, pos);
@@ -257,7 +258,7 @@ impl PhaseKind for Combine {
         }
     }
 
-    /// Merges slices of the outputs of the splits in use, a team of warps a slice.
+    /// Returns the cost of merging the outputs of the active splits, one team of warps per slice.
     fn load(&self, _cost: &CostModel, plan: &Plan, work: &Work, pos: u32) -> Option<Load> {
         let (active, Work::Rows(slices)) = (splits_in_use(plan, pos), work) else { return None };
         if active == 1 {
@@ -279,13 +280,13 @@ impl PhaseKind for Combine {
     }
 }
 
-/// Splits of a head's cache that have a position at or before `pos`.
+/// Returns the number of splits of a head's cache that have a position at or before `pos`.
 fn splits_in_use(plan: &Plan, pos: u32) -> u32 {
     let splits = Decoder::of(plan).map_or(0, |decoder| decoder.splits);
     (pos / (BLOCK * plan.schedule.run) + 1).min(splits)
 }
 
-/// Positions before `pos` that a split has in the cache.
+/// Returns the number of positions before `pos` that a split holds.
 fn cached_positions(plan: &Plan, pos: u32, split: u32) -> u32 {
     let splits = Decoder::of(plan).map_or(0, |decoder| decoder.splits);
     let run = BLOCK * plan.schedule.run;
@@ -293,17 +294,17 @@ fn cached_positions(plan: &Plan, pos: u32, split: u32) -> u32 {
     rounds * run + rest.saturating_sub(split * run).min(run)
 }
 
-/// What attention costs, nanoseconds, fitted on an H200.
+/// Costs of attention in nanoseconds, fitted on an H200.
 mod times {
-    /// Beside the cache, and for each 256 elements of a head's queries.
+    /// Fixed cost, and per 256 elements of a head's queries.
     pub(super) const ATTEND: [f64; 2] = [343.4, 153.3];
-    /// A turn: each warp takes 16 positions, for each 64 elements of a head.
+    /// A turn: each warp takes 16 positions, per 64 elements of a head.
     pub(super) const TURN: f64 = 1682.6;
-    /// Joining the outputs of all warps; with less than a block in the cache there are only few.
+    /// Joining the outputs of all warps. With less than one block in the cache only few warps have
+    /// any.
     pub(super) const GATHER: f64 = 232.2;
-    /// Publishing a split's share in place of a result.
+    /// Publishing a split's share instead of a result.
     pub(super) const PARTIAL: f64 = 63.5;
-    /// Merging splits, the warps of a slice meeting where it takes more than one, and for each of
-    /// these.
+    /// Merging splits: fixed, per meeting of a slice's warps if it needs several, and per warp.
     pub(super) const COMBINE: [f64; 3] = [747.0, 70.7, 127.4];
 }

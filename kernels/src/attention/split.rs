@@ -1,5 +1,5 @@
-//! Attention in splits of the cache, which several workers attend to at once, and what joins their
-//! results.
+//! Attention over splits of the cache, which several workers compute in parallel, and the
+//! combination of their results.
 
 use crate::dot::{combine, products};
 use crate::{head_norm, rope};
@@ -10,14 +10,14 @@ use core::ops::Range;
 /// The log-sum-exp of a split without positions: its share of any sum is 0.
 const NOTHING: f32 = f32::MIN;
 
-/// Grouped-query attention over some of the splits of a cache, with the rotary embedding of query
-/// and key and the append.
+/// Grouped-query attention over some splits of a cache, fused with the rotary embedding of query
+/// and key and with the KV append.
 ///
-/// The positions of a cache are dealt to its `splits` splits in runs of `run`: position `t` belongs
-/// to split `t / run % splits`, where it is row `t / (run * splits) * run + t % run`. The operands
-/// have the splits `split..split + S`. Key and value of this position are written to the split that
-/// owns it. Then, for each query head and each split, with `t` in the split's positions up to this
-/// one,
+/// The positions of a cache are distributed over its `splits` splits in runs of `run`: position `t`
+/// belongs to split `t / run % splits`, at row `t / (run * splits) * run + t % run`. The operands
+/// hold the splits `split..split + S`. The key and value of this position are written to the split
+/// that owns it. Then, for each query head and each split, with `t` over the split's positions up
+/// to and including this one,
 ///
 /// ```text
 /// s[t]       = score_scale * sum over d of rope(q)[h, d] * keys[t, d]
@@ -25,15 +25,15 @@ const NOTHING: f32 = f32::MIN;
 /// partial[h] = sum over t of exp(s[t] - lse[h]) * values[t]
 /// ```
 ///
-/// and 0 and the least finite f32 where the split has no position yet, or there is no such split.
-/// [`combine_splits`] joins them.
+/// A split without positions, or beyond the last one, yields 0 and the lowest finite f32.
+/// [`combine_splits`] joins the results.
 ///
 /// `q: [G * P * D]`, `k: [G * D]`, `v: [G * D]` f32 of `G` key/value heads with `group = P` query
-/// heads each; `freqs: [R]` and `rope_scale` as for [`rope`]; `keys`, `values`: `[G, S, C, D]`;
+/// heads each; `freqs: [R]` and `rope_scale` as in [`rope`]; `keys`, `values`: `[G, S, C, D]`;
 /// `partial: [G * P, S, D]`, `lse: [G * P, S]` f32. Source: Dao et al., Flash-Decoding, 2023.
 ///
 /// # Panics
-/// When the shapes do not fit, `run` or `splits` is 0, or a position is outside its split's rows.
+/// When the shapes do not match, `run` or `splits` is 0, or a position is outside its split's rows.
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], freqs: [R], keys: [G, S, C, D], values: [G, S, C, D], group: P, run: RUN, \
@@ -42,7 +42,7 @@ const NOTHING: f32 = f32::MIN;
             values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], freqs[..], \
             keys[g..g+1, .., .., ..], values[g..g+1, .., .., ..]"
 )]
-#[allow(clippy::too_many_arguments, reason = "a task's operands and what it needs to know of its part")]
+#[allow(clippy::too_many_arguments, reason = "a task's operands and the geometry of its splits")]
 pub fn attention_split(
     q: &Tensor,
     k: &Tensor,
@@ -64,13 +64,13 @@ pub fn attention_split(
     splits.attend(&turned(q), keys, values, score_scale, pos)
 }
 
-/// [`attention_split`] of queries and keys that are normalised first, head by head, as by
+/// Computes [`attention_split`] of queries and keys that are first normalised per head by
 /// [`head_norm`].
 ///
-/// `q_norm`, `k_norm`: `[D]` f32, f16 or bf16; the rest as there.
+/// `q_norm`, `k_norm`: `[D]` f32, f16 or bf16. The other operands are the same.
 ///
 /// # Panics
-/// As there.
+/// As [`attention_split`].
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], q_norm: [D], k_norm: [D], freqs: [R], keys: [G, S, C, D], \
@@ -79,7 +79,7 @@ pub fn attention_split(
             values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], q_norm[..], k_norm[..], \
             freqs[..], keys[g..g+1, .., .., ..], values[g..g+1, .., .., ..]"
 )]
-#[allow(clippy::too_many_arguments, reason = "a task's operands and what it needs to know of its part")]
+#[allow(clippy::too_many_arguments, reason = "a task's operands and the geometry of its splits")]
 pub fn normed_attention_split(
     q: &Tensor,
     k: &Tensor,
@@ -102,17 +102,17 @@ pub fn normed_attention_split(
     attention_split(&q, &k, v, freqs, keys, values, group, run, splits, split, rope_scale, score_scale, pos)
 }
 
-/// The attention over a whole cache from what [`attention_split`] gives for all of its splits:
+/// Combines the results of [`attention_split`] for all splits into attention over the whole cache:
 ///
 /// ```text
 /// y[h, d] = sum over s of exp(lse[h, s]) * partial[h, s, d] / sum over s of exp(lse[h, s])
 /// ```
 ///
-/// `partial: [H, S, D]`, `lse: [H, S]` f32; `y: [H * D]` f32. Any part of the dims can be joined by
-/// itself.
+/// `partial: [H, S, D]`, `lse: [H, S]` f32; `y: [H * D]` f32. Any range of dims can be combined on
+/// its own.
 ///
 /// # Panics
-/// When the shapes do not fit.
+/// When the shapes do not match.
 #[instruction(
     op = "combine_splits",
     shape = "partial: [H, S, D], lse: [H, S] -> y: [H*D]",
@@ -131,7 +131,7 @@ pub fn combine_splits(partial: &Tensor, lse: &Tensor) -> Tensor {
     Tensor::from(y)
 }
 
-/// Replaces scores by their shares of the sum of their exponentials; gives the logarithm of the
+/// Replaces scores by their shares of the sum of exponentials, and returns the logarithm of the
 /// sum.
 fn softmax(scores: &mut [f32]) -> f32 {
     let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -146,25 +146,25 @@ fn softmax(scores: &mut [f32]) -> f32 {
     max + sum.ln()
 }
 
-/// Who has which position.
+/// The distribution of positions over splits.
 #[derive(Clone, Copy)]
 struct Deal {
-    /// Positions of a run.
+    /// Positions per run.
     run: usize,
     /// Splits of the whole cache.
     splits: usize,
-    /// Number of the first split that is here.
+    /// Index of the first split in the operands.
     first: usize,
 }
 
 impl Deal {
-    /// The split and the row in it that a position has.
+    /// Returns the split that owns a position, and the row in it.
     fn place(self, pos: usize) -> (usize, usize) {
         let round = self.run * self.splits;
         (pos / self.run % self.splits, pos / round * self.run + pos % self.run)
     }
 
-    /// The rows of a split that hold the first `positions` positions.
+    /// Returns the rows of a split that hold its share of the first `positions` positions.
     fn rows(self, split: usize, positions: usize) -> Range<usize> {
         if split >= self.splits {
             return 0..0;
@@ -175,19 +175,19 @@ impl Deal {
     }
 }
 
-/// The splits of a call.
+/// The splits in the operands of a call.
 struct Splits {
     deal: Deal,
-    /// Splits that are here.
-    here: usize,
-    /// Query heads of a key head.
+    /// Splits in the operands.
+    present: usize,
+    /// Query heads per key head.
     group: usize,
     dim: usize,
 }
 
 impl Splits {
     fn new(keys: &State, values: &State, [q, k, v]: [&Tensor; 3], group: usize, deal: Deal) -> Self {
-        let &[heads, here, _, dim] = keys.shape() else { panic!("`attention_split` over {:?}", keys.shape()) };
+        let &[heads, present, _, dim] = keys.shape() else { panic!("`attention_split` over {:?}", keys.shape()) };
         assert!(
             keys.shape() == values.shape()
                 && (q.len(), k.len(), v.len()) == (heads * group * dim, heads * dim, heads * dim),
@@ -199,13 +199,13 @@ impl Splits {
             values.shape()
         );
         assert!(deal.run > 0 && deal.splits > 0, "`attention_split` of {} splits in runs of {}", deal.splits, deal.run);
-        Self { deal, here, group, dim }
+        Self { deal, present, group, dim }
     }
 
-    /// Writes key and value of a position, where a split that is here has it.
+    /// Writes key and value of a position, if the operands hold the split that owns it.
     fn append(&self, k: &Tensor, v: &Tensor, keys: &mut State, values: &mut State, pos: Pos) {
         let (split, row) = self.deal.place(pos.index());
-        let Some(split) = split.checked_sub(self.deal.first).filter(|&split| split < self.here) else { return };
+        let Some(split) = split.checked_sub(self.deal.first).filter(|&split| split < self.present) else { return };
         for (cache, x) in [(keys, k), (values, v)] {
             for (head, x) in x.data().chunks_exact(self.dim).enumerate() {
                 cache.row_mut([head, split, row]).copy_from_slice(x);
@@ -215,10 +215,10 @@ impl Splits {
 
     fn attend(&self, q: &Tensor, keys: &State, values: &State, scale: f32, pos: Pos) -> (Tensor, Tensor) {
         let heads = q.len() / self.dim;
-        let (mut partial, mut lse) = (vec![0.0; heads * self.here * self.dim], vec![NOTHING; heads * self.here]);
+        let (mut partial, mut lse) = (vec![0.0; heads * self.present * self.dim], vec![NOTHING; heads * self.present]);
         let outputs = partial.chunks_exact_mut(self.dim).zip(&mut lse).enumerate();
         for (at, (y, lse)) in outputs {
-            let (head, split) = (at / self.here, at % self.here);
+            let (head, split) = (at / self.present, at % self.present);
             let rows = self.deal.rows(self.deal.first + split, pos.index() + 1);
             if rows.is_empty() {
                 continue;
@@ -230,7 +230,7 @@ impl Splits {
             *lse = softmax(&mut scores);
             combine(&scores, values.rows(place, rows), y);
         }
-        let shape = [heads, self.here, self.dim];
+        let shape = [heads, self.present, self.dim];
         let tensor = |shape: &[usize], data| Tensor::new(shape, data).unwrap_or_else(|error| panic!("{error}"));
         (tensor(&shape, partial), tensor(&shape[..2], lse))
     }
@@ -258,14 +258,14 @@ mod tests {
         }
     }
 
-    /// Steps of attention over `splits` splits, `here` a call, joined; and of the whole functions
-    /// one after the other.
+    /// Runs steps of attention over `splits` splits, `present` per call, and combines them. Runs the
+    /// unsplit functions as well.
     fn both(
         groups: usize,
         group: usize,
         run: usize,
         splits: usize,
-        here: usize,
+        present: usize,
         normed: bool,
     ) -> Vec<(Vec<f32>, Vec<f32>)> {
         let (dim, half, steps) = (8, 3, 3 * run * splits + 2);
@@ -274,8 +274,9 @@ mod tests {
         let freqs = Weight::f32(&[half], vec![1.0, 0.3, 0.01]).unwrap();
         let norms = [3, 4].map(|seed| Weight::f32(&[dim], random(seed, dim)).unwrap());
         let [mut k, mut v] = [0; 2].map(|_| State::zeros(&[groups, steps, dim]).unwrap());
-        let mut caches: Vec<[State; 2]> =
-            (0..splits / here).map(|_| [0; 2].map(|_| State::zeros(&[groups, here, share, dim]).unwrap())).collect();
+        let mut caches: Vec<[State; 2]> = (0..splits / present)
+            .map(|_| [0; 2].map(|_| State::zeros(&[groups, present, share, dim]).unwrap()))
+            .collect();
         let step = |pos: usize| {
             let seed = 10 + 3 * pos as u64;
             let query = Tensor::from(random(seed, groups * group * dim));
@@ -288,7 +289,7 @@ mod tests {
             let whole = attention(&turned(&query, &norms[0]), &k, &v, scale, at);
             let (mut partial, mut lse) = (vec![0.0; groups * group * splits * dim], vec![0.0; groups * group * splits]);
             for (n, [keys, values]) in caches.iter_mut().enumerate() {
-                let (q, first) = (&query, n * here);
+                let (q, first) = (&query, n * present);
                 let (part, its) = match normed {
                     true => normed_attention_split(
                         q, &key, &value, &norms[0], &norms[1], &freqs, keys, values, group, run, splits, first, eps,
@@ -299,9 +300,9 @@ mod tests {
                     ),
                 };
                 for head in 0..groups * group {
-                    let (to, len) = (head * splits + first, here * dim);
+                    let (to, len) = (head * splits + first, present * dim);
                     partial[to * dim..][..len].copy_from_slice(&part.data()[head * len..][..len]);
-                    lse[to..][..here].copy_from_slice(&its.data()[head * here..][..here]);
+                    lse[to..][..present].copy_from_slice(&its.data()[head * present..][..present]);
                 }
             }
             let partial = Tensor::new(&[groups * group, splits, dim], partial).unwrap();

@@ -1,6 +1,6 @@
-// Who attends to what: the splits of a key head's cache, the chunks of a split as they come through
-// the ring, and the groups of 16 positions that each warp has in turn. Plain C++, so that a test
-// can run it without a GPU.
+// The distribution of attention: the splits of a key head's cache, the chunks of a split as they
+// come through the ring, and the groups of 16 positions that each warp has in turn. Plain C++, so
+// that a test can run it on the CPU.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/loader.cuh"
@@ -17,7 +17,7 @@ struct Attention {
     static constexpr int PITCH = HEAD_DIM + 4;
     static constexpr int MAX_WARPS = SCRATCH_FLOATS / (GROUP * PITCH);
     static constexpr int WARPS =
-        MAX_WARPS < AMK_WARPS ? MAX_WARPS : AMK_WARPS; // warps that hold partial outputs
+        MAX_WARPS < AMK_WARPS ? MAX_WARPS : AMK_WARPS; // warps with partial outputs
     static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= MAX_HEAD_DIM && GROUP <= 8 &&
                       WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0,
                   "unsupported attention shape");
@@ -32,13 +32,13 @@ struct Attention {
     }
 };
 
-// The chunks of cached positions that belong to `split`, in order, each by its first position.
+// Iterates over the chunks of cached positions in `split`, in order, each by its first position.
 template <class A> struct Chunks {
     static constexpr u32 RUN = A::RUN * 64, LEN = A::CHUNK_GROUPS * 16;
     u32 at;
 
     AMK_DEVICE explicit Chunks(u32 split) : at(split * RUN) {}
-    // With positions below `pos`, of which there is one at least.
+    // Groups with positions below `pos`, of which there is at least one.
     AMK_DEVICE u32 groups(u32 pos) const { return min((pos - at + 15) / 16, (u32)A::CHUNK_GROUPS); }
     AMK_DEVICE void next() {
         at += LEN;
@@ -46,7 +46,7 @@ template <class A> struct Chunks {
     }
 };
 
-// The loader's side: a segment is a run of the split, a piece a chunk.
+// Feeds the loader: a segment is a run of the split, a piece is a chunk.
 template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r, Feed& feed) {
     constexpr u32 RUN = Chunks<A>::RUN, STRIDE = A::SPLITS * RUN, POSITION = A::GROUP_BYTES / 16;
     if (feed.pass)
@@ -61,27 +61,26 @@ template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r
         feed.slot = A::CHUNK_GROUPS * A::GROUP_BYTES, feed.pass++;
         return;
     }
-    // What this worker has fetched and others have not comes beside its share of the bandwidth.
+    // Data prefetched by this worker, but not by others, adds to its share of the bandwidth.
     const u32 busy = A::active(l.pos) * A::KV_HEADS;
     if (!feed.pass || busy >= gridDim.x) return;
     const u32 positions = (feed.pass - 1) * RUN + min(l.pos - (feed.at - STRIDE), RUN);
     l.pace.unpaced = positions * POSITION / gridDim.x * (gridDim.x - busy);
 }
 
-// The positions of a warp, a group at a time: group i is warp i % WARPS's, and the step's own
-// position comes last, as a group of its own. Who has which does not depend on the ring, nor do the
-// sums.
+// The positions of a warp, one group at a time: warp i % WARPS has group i, and the step's own
+// position is the last group. Neither the distribution nor the sums depend on the ring.
 template <class A> struct Turns {
     static constexpr u32 CHUNK = A::CHUNK_GROUPS,
                          ROUND = A::WARPS / CHUNK < AMK_SLOTS ? A::WARPS / CHUNK : AMK_SLOTS;
     Chunks<A> chunk;
-    u32 held, groups;        // slots of the ring; groups dealt out before the query came
-    u32 first, limit, group; // positions, none where these are equal, and their shared address
-    u32 turn;                // groups dealt out in all
+    u32 held, groups;        // ring slots; groups distributed before the query arrives
+    u32 first, limit, group; // positions (none if equal) and their shared address
+    u32 turn;                // groups distributed so far
     bool last;               // no warp has a group after this one
 
-    // Where a split has one run at most and no warp two groups, it is clear before the query comes
-    // who has which: group i is warp i's.
+    // If a split has at most one run and no warp has two groups, the distribution is known before
+    // the query arrives: warp i has group i.
     template <class W>
     AMK_DEVICE Turns(W& w, u32 split, u32 pos, bool owns)
         : chunk(split), held(0), groups(0), first(pos), limit(pos), group(0) {
@@ -98,12 +97,12 @@ template <class A> struct Turns {
         if (last && owns && w.warp == groups)
             first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
     }
-    // The query is there. Not set before: registers are short then.
+    // Called when the query has arrived. Registers are short before.
     AMK_DEVICE void begin() { turn = groups; }
     template <class W> AMK_DEVICE void release(W& w) {
         for (; held; held--) w.release();
     }
-    // Whether there is another one.
+    // Advances to the next group, if there is one.
     template <class W> AMK_DEVICE bool next(W& w, u32 pos, bool owns) {
         if (last) return false;
         release(w);

@@ -1,4 +1,4 @@
-//! The choice of a token.
+//! Decodes the records that choose a token.
 
 use amk::ir::Param;
 use amk_cuda::image::Record;
@@ -9,14 +9,14 @@ use amk_cuda::image::decode::{
 use amk_cuda::set::RecordKind;
 use std::ops::Range;
 
-/// Records of a worker's best logit; without a filter, a step skips the probes behind them.
+/// Records of a worker's best logit. Without a filter, a step skips the probes that follow.
 pub(crate) const BEST: RecordKind = RecordKind {
     dispatch: |_| Some("best(w, r)".to_owned()),
     skips: Some(("!(w).filtering()", ROUNDS)),
     ..RecordKind::new("BEST", best)
 };
 
-/// Records of probes at what is above some levels.
+/// Records of probes of the rows above some levels.
 pub(crate) const PROBE: RecordKind =
     RecordKind { dispatch: |_| Some("probe(w, r)".to_owned()), ..RecordKind::new("PROBE", probe) };
 
@@ -24,7 +24,7 @@ pub(crate) const PROBE: RecordKind =
 pub(crate) const CHOOSE: RecordKind =
     RecordKind { dispatch: |_| Some("choose(w, r)".to_owned()), ..RecordKind::new("CHOOSE", choose) };
 
-/// Probes since the best logit was published; `None` before that.
+/// Probes since the best logit was published, `None` before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Probes(Option<u32>);
 
@@ -32,7 +32,7 @@ fn probes(state: &WorkerState) -> Option<u32> {
     state.own.get::<Probes>().and_then(|probes| probes.0)
 }
 
-/// Checks that probes follow the best logit at once, all of them: an unfiltered step skips so many
+/// Checks that all probes directly follow the best logit: an unfiltered step skips that many
 /// records.
 pub(super) fn check_order(state: &mut WorkerState, kind: Option<&str>) -> Result<(), Refusal> {
     let due = probes(state).is_some_and(|probes| probes < ROUNDS);
@@ -46,7 +46,7 @@ pub(super) fn check_order(state: &mut WorkerState, kind: Option<&str>) -> Result
     Ok(())
 }
 
-/// Checks that a queue ends where a step may end.
+/// Checks that a queue ends after its token is chosen.
 pub(super) fn check_end(state: &WorkerState) -> Result<(), Refusal> {
     match probes(state) {
         Some(ROUNDS) => Ok(()),
@@ -54,7 +54,7 @@ pub(super) fn check_end(state: &WorkerState) -> Result<(), Refusal> {
     }
 }
 
-/// What the workers publish, a row each, `[workers, ..]`.
+/// A buffer that all workers publish to, one row each: `[workers, ..]`.
 struct Published<'c, 'p> {
     places: &'c Places<'p>,
     workers: u32,
@@ -82,30 +82,30 @@ impl<'c, 'p> Published<'c, 'p> {
         self.place(field, at, &[LEVELS, FIELDS], Format::Words)
     }
 
-    /// A read of a row of some words from every worker.
+    /// Returns a read of some words of every worker's row.
     fn all(&self, field: &'static str, place: Place, words: &[u32]) -> DecodedOperand {
         read(field, place, &ranges(0..self.workers, words))
     }
 }
 
-/// Some rows, and all of the dimensions in them.
+/// Returns the ranges of some rows and of all their words.
 fn ranges(rows: Range<u32>, words: &[u32]) -> Vec<Range<u32>> {
     [rows].into_iter().chain(words.iter().map(|&words| 0..words)).collect()
 }
 
-/// The worker's rows of the logits, where it has some, and the instruction for either case.
+/// Returns the worker's rows of the logits, if it has any, and the instruction for either case.
 fn logits<'p>(
     record: &Record,
     places: &Places<'p>,
     state: &WorkerState,
-    [with, without]: [&'p str; 2],
+    [ranked, rowless]: [&'p str; 2],
 ) -> Result<(&'p str, Vec<DecodedOperand>), Refusal> {
     let own = rows(record, UNIT)?;
     state.check_logits(&own)?;
     if own.is_empty() {
-        return Ok((without, Vec::new()));
+        return Ok((rowless, Vec::new()));
     }
-    Ok((with, vec![read("row", Place::Buffer(places.image.logits), &[own])]))
+    Ok((ranked, vec![read("row", Place::Buffer(places.image.logits), &[own])]))
 }
 
 fn best<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {

@@ -1,4 +1,4 @@
-//! Formulas in f64 of the choice of a token, from their definitions.
+//! f64 reference formulas for choosing a token.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};
@@ -11,8 +11,8 @@ formula!("amk_kernels::no_first_probe", nothing);
 formula!("amk_kernels::no_probe", nothing);
 formula!("amk_kernels::probe", nothing);
 
-/// The first of the largest logits with its token; then three zeros. Without a number among them,
-/// the token is infinity.
+/// The first of the largest logits and its token, then three zeros. If all logits are NaN, the
+/// token is infinity.
 fn best(o: &mut Operands) -> Vec<Exact> {
     let (logits, first) = (o.data(0), o.dims[0]);
     let largest = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -20,12 +20,12 @@ fn best(o: &mut Operands) -> Vec<Exact> {
     [largest, token, 0.0, 0.0, 0.0].map(Exact::copied).to_vec()
 }
 
-/// [`best`] of nothing.
+/// [`best`] of a worker without rows.
 fn no_best(_: &mut Operands) -> Vec<Exact> {
     [f64::NEG_INFINITY, f64::INFINITY, 0.0, 0.0, 0.0].map(Exact::copied).to_vec()
 }
 
-/// The token of the largest logit, the lowest of several.
+/// The token of the largest logit, the lowest on ties.
 fn choose(o: &mut Operands) -> Vec<Exact> {
     let best = o.data(0).chunks_exact(2);
     let largest = best.clone().map(|best| best[0]).fold(f64::NEG_INFINITY, f64::max);
@@ -33,7 +33,7 @@ fn choose(o: &mut Operands) -> Vec<Exact> {
     vec![Exact::copied(tokens.fold(f64::INFINITY, f64::min).max(0.0).trunc())]
 }
 
-/// What a greedy choice looks for.
+/// The empty search of a greedy choice.
 fn nothing(_: &mut Operands) -> Vec<Exact> {
     vec![Exact::copied(0.0); 8 * 5 + 30]
 }

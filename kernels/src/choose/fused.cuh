@@ -1,7 +1,7 @@
-// best, choose: argmax over all workers in one hop; every worker reads every worker's best and so
-// knows the next token at once. Between them, where tokens are taken out before the draw, probes:
-// each tells what of the worker's rows is above some levels and reads what all tell, see
-// search.cuh.
+// best, choose: argmax over all workers in one hop. Every worker reads every worker's best and so
+// knows the next token immediately. If tokens are filtered before the draw, probes run in between:
+// each publishes what it finds in the worker's rows above some levels and reads the results of all
+// workers, see amk/cuda/device/search.cuh.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/worker.cuh"
@@ -11,8 +11,8 @@ AMK_DEVICE void best_of_warp(float& value, u32& index) {
     for (int m = 16; m; m /= 2)
         better(value, index, __shfl_xor_sync(~0u, value, m), __shfl_xor_sync(~0u, index, m));
 }
-// Two slots by the parity of the epoch: a worker may publish the next step's best while another
-// still reads this one's.
+// Two slots by parity of the epoch: a worker may publish the next step's best while another still
+// reads the current one.
 AMK_DEVICE u32 best_slot(const Worker& w, u32 offset) {
     return offset + (w.epoch & 1) * gridDim.x * 2;
 }
@@ -26,21 +26,20 @@ AMK_DEVICE Filter filter(const Worker& w) {
     return {w.p.top_k, w.p.top_p, w.p.min_log, 1.0f / w.p.inv_temperature};
 }
 
-// What a worker knows of its rows: the winner of the race, the highest logit, and the probability
-// of all rows relative to it.
+// A worker's summary of its rows: the winner of the race, the highest logit, and the probability of
+// all rows relative to it.
 struct Share {
     float value;
     u32 index;
     float highest, sum;
 };
 
-// What only a filtered draw needs is out of line, so that it does not push the rest out of the
-// instruction cache and out of registers. It gets copies: a reference would move the worker into
-// memory.
+// Code for filtered draws only is out of line, so that it evicts nothing else from the instruction
+// cache and takes no registers. It takes copies: a reference would move the worker into memory.
 
-// Each row's place in the race, into the scratch.
+// Stores each row's time in the race in the scratch.
 __device__ __noinline__ Share weigh(Worker w, Record r) {
-    w.sync(); // the logits, and the scratch, are other threads'
+    w.sync(); // other threads wrote the logits and the scratch
     const float* logits = w.logits() + r.row;
     float highest = -INFINITY, sum = 0, best = -INFINITY;
     u32 index = NOBODY;
@@ -77,7 +76,7 @@ AMK_DEVICE void best(Worker& w, const Record& r) {
     if (w.filtering())
         share = weigh(w, r);
     else
-        w.sync(); // the tops are other threads'
+        w.sync(); // other threads wrote the tops
     if (any(w.warp != 0)) return;
     if (!w.filtering())
         for (u32 top = w.lane; top < TOPS; top += 32)
@@ -103,7 +102,7 @@ AMK_DEVICE Found found_by_warp(Found f) {
     return f;
 }
 
-// Everybody's best and shares: the search begins.
+// Starts the search with all workers' bests and shares.
 __device__ __noinline__ void search_begin(Worker w, Record r) {
     if (any(w.warp == 0)) {
         const u32 slot = best_slot(w, r.input);
@@ -134,7 +133,7 @@ __device__ __noinline__ void search_begin(Worker w, Record r) {
     w.sync();
 }
 
-// What everybody found at the levels of the last look.
+// Narrows the search with all workers' results at the levels of the last round.
 __device__ __noinline__ void search_narrow(Worker w, u32 in) {
     if (any(w.warp < AMK_LEVELS)) {
         Found all = nothing_found();
@@ -164,7 +163,7 @@ __device__ __noinline__ void search_narrow(Worker w, u32 in) {
     w.sync();
 }
 
-// Two warps a level look through the rows.
+// Probes the rows, two warps per level.
 __device__ __noinline__ void look(Worker w, Record r) {
     const Place level = w.s.search.level[w.warp % AMK_LEVELS];
     const float* logits = w.logits() + r.row;
@@ -202,16 +201,16 @@ AMK_DEVICE void probe(Worker& w, const Record& r) {
     if (any(w.s.search.token == NOBODY)) look(w, r);
 }
 
-// The best of all workers; a token in every lane of a warp.
+// Returns the best of all workers, as a token in every lane of a warp.
 AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
-    constexpr int LOOKS = 5; // at once: 160 workers
+    constexpr int LOOKS = 5; // polled at once: 160 workers
     float value = -INFINITY;
     u32 index = NOBODY;
 #pragma unroll 1
     for (u32 begin = 0; begin < gridDim.x; begin += 32 * LOOKS) {
         const u32 first = begin + w.lane;
         uint4 v[LOOKS];
-        u32 at[LOOKS], late, found; // the packet of a worker whose best is not there, and its epoch
+        u32 at[LOOKS], late, found; // packet, epoch and worker of a best that has not arrived
 #pragma unroll
         for (int i = 0; i < LOOKS; i++)
             at[i] = slot + 2 * (first + 32 * i < gridDim.x ? first + 32 * i : gridDim.x - 1);
@@ -241,8 +240,8 @@ AMK_DEVICE void choose(Worker& w, const Record& r) {
     if (any(w.warp == 0)) {
         u32 index = filtering ? w.s.search.token : best_of_all(w, best_slot(w, r.input));
         if (w.lane == 0) {
-            bool leave = w.s.gone;
-            // NOBODY + 1 is 0, which means "not yet": the host is told by the highest word.
+            bool leave = w.s.abandoned;
+            // NOBODY + 1 is 0, which means "not yet", so the host reads the highest word.
             if (blockIdx.x == 0 && w.p.tokens && !leave)
                 *(volatile u32*)(w.p.tokens + w.step()) = index == NOBODY ? NOBODY : index + 1;
             if (index == NOBODY) leave = true, index = 0;

@@ -1,13 +1,13 @@
-//! The choice of a token by several workers, each of which has some rows of the logits.
+//! Choosing a token across workers, each of which holds some rows of the logits.
 //!
-//! Every worker publishes the [`best`] of its rows, reads everybody's and so [`choose`]s the same
-//! token. Between the two a device that draws tokens by top-k, top-p or min-p looks through the
-//! logits in rounds, [`first_probe`] and [`probe`]. These references choose greedily: what a draw
-//! depends on (seed, temperature and filters) comes with a launch of the device and is not in its
-//! program, so here the probes find nothing and nobody reads what they say.
+//! Every worker publishes the [`best`] of its rows, reads all bests and so [`choose`]s the same
+//! token. To draw a token with top-k, top-p or min-p, a device searches the logits in rounds in
+//! between ([`first_probe`] and [`probe`]). These references choose greedily. Seed, temperature and
+//! filters are launch arguments of the device and not part of its program, so here the probes find
+//! nothing and their results are unused.
 //!
-//! A token stands for itself among the numbers of a tensor, in which all integers up to 2^24 are
-//! exact. A worker without rows, or without a row that is a number, has token infinity.
+//! A tensor stores a token as a number: all integers up to 2^24 are exact in f32. A worker without
+//! rows, or with NaNs only, has token infinity.
 
 mod decode;
 mod formula;
@@ -19,21 +19,21 @@ pub use phase::{Best, Choose, Probe};
 
 use amk::prelude::*;
 
-/// What a worker tells of its best row beside it: its logit, the highest logit, and the probability
-/// of all rows relative to that.
+/// Words that a worker publishes along with its best row: its logit, the highest logit, and the
+/// probability of all rows relative to the highest.
 const SHARES: usize = 3;
-/// Levels of a look, and what a worker tells of each.
+/// Levels of a round, and words that a worker publishes for each.
 const FOUND: [usize; 2] = [8, 5];
-/// What a worker knows after a look.
+/// Words of a worker's search state after a round.
 const SEARCH: usize = 30;
-/// Tokens that f32 tells apart.
+/// Tokens that f32 can represent exactly.
 const MOST_TOKENS: usize = 1 << 24;
 
-/// The largest of a worker's logits and its token, the lowest of several; elements that are no
-/// numbers are never chosen.
+/// Returns the largest of a worker's logits and its token, the lowest of several. NaNs are never
+/// chosen.
 ///
-/// `logits: [N]` f32, of the tokens `first..first + N`; `best: [1, 2]`, the logit and the token;
-/// `shares: [1, 3]`, which a greedy choice does not read: 0.
+/// `logits: [N]` f32 of the tokens `first..first + N`; `best: [1, 2]`, the logit and the token;
+/// `shares: [1, 3]`, 0 under greedy decoding.
 ///
 /// # Panics
 /// When a token is 2^24 or more.
@@ -49,16 +49,16 @@ pub fn best(logits: &Tensor, first: usize) -> (Tensor, Tensor) {
     (row(&[1, 2], vec![logit, token]), row(&[1, SHARES], vec![0.0; SHARES]))
 }
 
-/// [`best`] of a worker that has no rows.
+/// [`best`] of a worker without rows.
 #[instruction(op = "best", shape = "-> (best: [1, 2], shares: [1, 3])", task = "best[.., ..], shares[.., ..] <-")]
 pub fn no_best() -> (Tensor, Tensor) {
     best(&Tensor::from([]), 0)
 }
 
-/// The first look, from what all workers say of their best: greedily there is nothing to look for.
+/// Runs the first round from the bests of all workers. A greedy choice searches for nothing.
 ///
-/// `logits: [N]`, the worker's rows; `best: [W, 2]`, `shares: [W, 3]` of all workers;
-/// `found: [1, 8, 5]`, what the look found, and `search: [1, 30]`, what the worker knows then: 0.
+/// `logits: [N]`, the worker's rows; `best: [W, 2]`, `shares: [W, 3]` of all workers; `found: [1,
+/// 8, 5]`, the result of the round, and `search: [1, 30]`, the worker's search state after it: 0.
 #[instruction(
     op = "probe",
     shape = "logits: [N], best: [W, 2], shares: [W, 3] -> (found: [1, 8, 5], search: [1, 30])",
@@ -68,7 +68,7 @@ pub fn first_probe(logits: &Tensor, best: &Tensor, shares: &Tensor) -> (Tensor, 
     nothing(&[logits, best, shares])
 }
 
-/// [`first_probe`] of a worker that has no rows.
+/// [`first_probe`] of a worker without rows.
 #[instruction(
     op = "probe",
     shape = "best: [W, 2], shares: [W, 3] -> (found: [1, 8, 5], search: [1, 30])",
@@ -78,12 +78,12 @@ pub fn no_first_probe(best: &Tensor, shares: &Tensor) -> (Tensor, Tensor) {
     nothing(&[best, shares])
 }
 
-/// A further look, from what all workers found in the one before: greedily there is nothing to look
-/// for.
+/// Runs a further round from the results of all workers in the previous one. A greedy choice
+/// searches for nothing.
 ///
-/// `logits: [N]`, the worker's rows; `before: [W, 8, 5]`, what all workers found;
-/// `search: [1, 30]`, what this one knew; `found: [1, 8, 5]`, what this look found, and
-/// `narrowed: [1, 30]`, what the worker knows then: 0.
+/// `logits: [N]`, the worker's rows; `before: [W, 8, 5]`, the results of all workers; `search: [1,
+/// 30]`, the worker's search state; `found: [1, 8, 5]`, the result of this round, and `narrowed:
+/// [1, 30]`, the search state after it: 0.
 #[instruction(
     op = "probe",
     shape = "logits: [N], before: [W, 8, 5], search: [1, 30] -> (found: [1, 8, 5], narrowed: [1, 30])",
@@ -93,7 +93,7 @@ pub fn probe(logits: &Tensor, before: &Tensor, search: &Tensor) -> (Tensor, Tens
     nothing(&[logits, before, search])
 }
 
-/// [`probe`] of a worker that has no rows.
+/// [`probe`] of a worker without rows.
 #[instruction(
     op = "probe",
     shape = "before: [W, 8, 5], search: [1, 30] -> (found: [1, 8, 5], narrowed: [1, 30])",
@@ -103,10 +103,10 @@ pub fn no_probe(before: &Tensor, search: &Tensor) -> (Tensor, Tensor) {
     nothing(&[before, search])
 }
 
-/// The token of the next step: that of the largest logit of all workers, the lowest of several; 0
-/// where no logit is a number.
+/// Returns the token of the next step: the argmax over the logits of all workers, the lowest of
+/// several, or 0 when all logits are NaN.
 ///
-/// `best: [W, 2]` of all workers; `found: [W, 8, 5]` and `search: [1, 30]` of the last look, which
+/// `best: [W, 2]` of all workers; `found: [W, 8, 5]` and `search: [1, 30]` of the last round, which
 /// a greedy choice does not read.
 #[instruction(
     op = "choose",
@@ -114,26 +114,26 @@ pub fn no_probe(before: &Tensor, search: &Tensor) -> (Tensor, Tensor) {
     task = "token[..] <- best[.., ..], found[.., .., ..], search[.., ..]"
 )]
 pub fn choose(best: &Tensor, found: &Tensor, search: &Tensor) -> Token {
-    // Only a draw needs them.
+    // Used by draws only.
     let _ = (found, search);
     let (_, token) = highest(best.data().chunks_exact(2).map(|best| (best[0], best[1])));
     Token(if token.is_finite() { token as u32 } else { 0 })
 }
 
-/// The candidate with the largest logit; of several that with the lowest token.
+/// Returns the candidate with the largest logit, and with the lowest token of several.
 fn highest(candidates: impl Iterator<Item = (f32, f32)>) -> (f32, f32) {
     candidates.fold((f32::NEG_INFINITY, f32::INFINITY), |best, next| {
         if next.0 > best.0 || (next.0 == best.0 && next.1 < best.1) { next } else { best }
     })
 }
 
-/// What a look at these finds where there is nothing to look for.
+/// Returns the empty result of a round and search state.
 fn nothing(_: &[&Tensor]) -> (Tensor, Tensor) {
     let [levels, fields] = FOUND;
     (row(&[1, levels, fields], vec![0.0; levels * fields]), row(&[1, SEARCH], vec![0.0; SEARCH]))
 }
 
-/// A worker's row.
+/// Builds a tensor with one worker's row.
 fn row(shape: &[usize], values: Vec<f32>) -> Tensor {
     Tensor::new(shape, values).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -144,7 +144,7 @@ mod tests {
     use crate::argmax;
     use proptest::prelude::*;
 
-    /// The token that workers with some rows each choose.
+    /// Returns the token that workers choose when each has some of the rows.
     fn chosen(parts: &[&[f32]]) -> Token {
         let mut first = 0;
         let bests = parts.iter().flat_map(|part| {

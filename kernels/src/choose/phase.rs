@@ -1,31 +1,31 @@
-//! How the workers choose a token.
+//! Phases in which the workers choose a token.
 //!
-//! Every worker has the logits of its rows of the head. Greedy and at a temperature the choice is
-//! one argmax: each worker publishes its best and reads everybody's, one hop. A token is drawn by a
-//! race of exponentials, so that, too, is an argmax, of `logit / temperature - ln E` (Gumbel-max),
-//! and the noise of a token depends on seed, draw and token alone.
+//! Every worker has the logits of its rows of the head. Without filters the choice is one argmax in
+//! one hop: each worker publishes its best and reads all bests. With a temperature, a token is
+//! drawn by a race of exponentials, which is also an argmax: of `logit / temperature - ln E`
+//! (Gumbel-max). The noise of a token depends only on seed, draw and token.
 //!
-//! Top-k, top-p and min-p take tokens out before the draw. What is left is a head of the ranking by
-//! logit (lower ids first among equals), and the draw is the winner of the race among that head.
-//! The workers look for it without ever collecting it:
+//! Top-k, top-p and min-p remove tokens before the draw. The rest is a prefix of the ranking by
+//! logit (lower ids first among equals), and the draw is the winner of the race in that prefix. The
+//! workers search for it without ever collecting it:
 //!
 //! 1. The winner of the race among all tokens is the candidate.
-//! 2. Each worker counts which of its rows are above the candidate and above some levels, adds up
-//!    their probability, and finds the winner of the race there; it publishes that
-//!    ([`Choosing::found`]) and reads everybody's.
+//! 2. Each worker counts its rows above the candidate and above some levels, adds up their
+//!    probability, and finds the winner of the race among them. It publishes the result
+//!    ([`Choosing::found`]) and reads all results.
 //! 3. With fewer than k tokens above the candidate, and less than p of the probability of the first
-//!    k, the candidate is the draw, since it won among a superset of the head. Otherwise it is out
-//!    with all below it, and the winner above the highest level that is out is the next candidate.
-//!    A candidate above a level that is in is the draw at once.
+//!    k, the candidate is the draw, since it won among a superset of the prefix. Otherwise it is
+//!    out, along with all tokens below it, and the winner above the highest level that is out is
+//!    the next candidate. A candidate above a level that is in is the draw immediately.
 //!
-//! All workers compute the same from the same packets, so all know the token. One or two looks
-//! decide most draws; each further look cuts what is unknown into at least a third. A draw that
-//! [`ROUNDS`] looks do not decide (as where very many logits are equal) ends the launch with what
-//! it has, and says so: nothing is cut off silently.
+//! All workers compute the same from the same packets, so all of them learn the token. One or two
+//! rounds decide most draws. Each further round reduces the undecided range to a third or less. If
+//! [`ROUNDS`] rounds do not decide a draw (for example when very many logits are equal), the launch
+//! ends with its current result and reports it: nothing is cut off silently.
 //!
-//! Without a filter, and once a draw is decided, all workers alike leave out the tasks that look:
-//! neither their packets are written nor waited for. What keeps one step's packets from being
-//! overwritten by the next is that every worker reads every worker's best.
+//! Without a filter, and once a draw is decided, all workers skip the remaining probes: their
+//! packets are neither written nor awaited. Packets of one step cannot be overwritten by the next,
+//! because every worker reads every worker's best.
 
 use super::decode;
 use amk::ir::{BufferId, BufferKind, DType, Exchange, Operand, Param};
@@ -38,20 +38,20 @@ use amk_cuda::set::Sampling;
 use std::ops::Range;
 use std::slice::from_ref;
 
-/// Rounds of looks in a step.
+/// Rounds of probes in a step.
 pub(super) const ROUNDS: usize = abi::ROUNDS as usize;
 
-/// The buffers by which a token is chosen. In the program they are of f32, in which a token or a
-/// count stands for itself; the device has these as u32 in the same words.
+/// The buffers used to choose a token. In the program they are f32 and store tokens and counts as
+/// numbers; the device stores them as u32 in the same words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Choosing {
-    /// The workers' best `[workers, 2]`: value and token.
+    /// The workers' best, `[workers, 2]`: value and token.
     pub best: BufferId,
-    /// What goes with it where tokens are taken out `[workers, SHARES]`.
+    /// The data that filters need with it `[workers, SHARES]`.
     pub shares: BufferId,
-    /// What each look found `[workers, LEVELS, FIELDS]`.
+    /// The results of each round `[workers, LEVELS, FIELDS]`.
     pub found: [BufferId; ROUNDS],
-    /// What each worker knows after each look `[workers, SEARCH]`.
+    /// The search state of each worker after each round `[workers, SEARCH]`.
     pub search: [BufferId; ROUNDS],
 }
 
@@ -62,26 +62,26 @@ impl Default for Choosing {
     }
 }
 
-/// The choice of a token by all workers.
+/// The phase that chooses a token.
 pub(crate) struct Choice;
 
-/// The worker's best logit.
+/// The task that publishes a worker's best logit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best;
 
-/// A look at what is above some levels.
+/// A probe of the rows above some levels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
     /// The round.
     pub round: usize,
 }
 
-/// The next token.
+/// The task that chooses the next token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choose;
 
 impl Sampling for Choice {
-    /// The noise of a worker's rows lies in its scratch memory.
+    /// The scratch memory of a worker must hold the noise of its rows.
     fn most_rows(&self) -> u32 {
         SCRATCH_FLOATS
     }
@@ -116,12 +116,12 @@ impl Sampling for Choice {
     }
 }
 
-/// The buffers of a plan.
+/// Returns the buffers of a plan.
 fn choosing(plan: &Plan) -> Choosing {
     plan.shared.get().copied().unwrap_or_default()
 }
 
-/// A worker's rows of the logits, where it has some.
+/// Returns a worker's rows of the logits, if it has any.
 fn logits(plan: &Plan, rows: &Range<u32>) -> Vec<Operand> {
     if rows.is_empty() { Vec::new() } else { vec![read(plan.logits, from_ref(rows))] }
 }
@@ -210,7 +210,7 @@ impl PhaseKind for Probe {
         true
     }
 
-    /// Only filters look at levels; a prediction is of greedy steps.
+    /// Only filters probe levels. Predictions are for greedy steps.
     fn load(&self, _cost: &CostModel, _plan: &Plan, _work: &Work, _pos: u32) -> Option<Load> {
         None
     }
@@ -252,5 +252,5 @@ impl PhaseKind for Choose {
     }
 }
 
-/// Nanoseconds that choosing a token takes, set by hand for an H200.
+/// Time to choose a token, nanoseconds, set by hand for an H200.
 const CHOOSE: f64 = 6000.0;

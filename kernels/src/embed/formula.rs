@@ -1,4 +1,4 @@
-//! Formulas in f64 of the embedding, from their definitions.
+//! f64 reference formula for the embedding.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};

@@ -4,13 +4,13 @@ mod formula;
 
 use amk::prelude::*;
 
-/// The row of the table that belongs to the token: `y = table[token]`.
+/// Returns the token's row of the table: `y = table[token]`.
 ///
 /// `table: [V, H]` f32, f16 or bf16; `token` below `V`; `y: [H]` f32, exact. Source:
 /// `torch.nn.Embedding`.
 ///
 /// # Panics
-/// When the table is no matrix or has no such row.
+/// When the table is not a matrix or does not have the row.
 #[instruction(
     op = "embed",
     shape = "table: [V, K], token: [1] -> y: [K]",

@@ -1,4 +1,4 @@
-//! Formulas in f64 of gated activations, from their definitions.
+//! f64 reference formulas for gated activations.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};
@@ -12,7 +12,7 @@ fn silu_mul(o: &mut Operands) -> Vec<Exact> {
 }
 
 /// `y = gate / 2 * (1 + tanh(u)) * up` with `u = sqrt(2 / pi) * (gate + 0.044715 gate^3)`. The sum
-/// of 1 and the tangent may cancel, and an error of `u` counts times the slope of the tangent.
+/// of 1 and the tanh may cancel, and an error in `u` counts times the slope of the tanh.
 fn gelu_mul(o: &mut Operands) -> Vec<Exact> {
     let element = |(gate, up): (&f64, &f64)| {
         let u = core::f64::consts::FRAC_2_PI.sqrt() * (gate + 0.044_715 * gate.powi(3));

@@ -1,4 +1,4 @@
-// The gated activations as functions of scalars, with the fast exponential.
+// Gated activations as scalar functions, with the fast exponential.
 AMK_DEVICE float silu_gate(float gate, float up) {
     return __fdividef(gate, 1.0f + exp2_fast(-LOG2_E * gate)) * up;
 }

@@ -1,4 +1,4 @@
-// The heads of this position, into the cache.
+// Writes the heads of this position into the cache.
 #include "../../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void kv_append(Task& t, State cache, In x, u32 pos) {

@@ -1,4 +1,4 @@
-//! Formulas in f64 of the append, from their definitions.
+//! f64 reference formula for the KV append.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};

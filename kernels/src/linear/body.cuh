@@ -1,4 +1,4 @@
-// Matrix times vector on tiles of any size: a warp a row. The fast path is gemv.cuh.
+// Matrix times vector on tiles of any size, one row per warp. The fast path is fused.cuh.
 #include "../../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void linear(Task& t, In x, Weight w, Out y) {

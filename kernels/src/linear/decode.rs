@@ -1,4 +1,4 @@
-//! Projections.
+//! Decodes the records of projections.
 
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_K, GEMV_NORM, GEMV_OUTPUT_BIT,
@@ -26,14 +26,14 @@ fn projection_feed(plan: &Plan) -> Option<String> {
     plan.phases_of::<Phase>().next().map(|_| "gemv_feed(r, feed)".to_owned())
 }
 
-/// A record's shape.
+/// The decoded shape of a record.
 struct Shape {
     k: u32,
     input: u32,
     output: u32,
     norm: bool,
     bias: bool,
-    /// The number of a function; 0: none.
+    /// Number of the element-wise function. 0 means none.
     function: u32,
 }
 
@@ -46,7 +46,7 @@ impl Shape {
         if k == 0 || !k.is_multiple_of(TILE_K) {
             return fail(format!("has an input of {k} elements, expected a multiple of {TILE_K}"));
         }
-        // The tiles of a warp in one pass, as the device's loader counts them.
+        // Tiles per warp and pass, computed as in the device's loader.
         let deep = (k / TILE_K).div_ceil(WARPS);
         let passes = deep.div_ceil(MOST_DEPTH);
         if depth != deep.div_ceil(passes) {
@@ -93,7 +93,7 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
     Ok(gemv.calls)
 }
 
-/// The piece is what the consumers and the loader take: as many units of as long rows.
+/// Checks that consumers and loader take the same piece: the number of units and the row length.
 fn check_piece(record: &Record, shape: &Shape, piece: &Piece) -> Result<(), Refusal> {
     let units = u32::from(record.units);
     if units == 0 || units * UNIT != piece.rows() {
@@ -135,7 +135,7 @@ impl<'p> Gemv<'_, 'p> {
         self.calls.push(DecodedCall::new(path, operands));
     }
 
-    /// The input as products read it.
+    /// Decodes the input as the products read it.
     fn input(&mut self, state: &WorkerState) -> Result<DecodedOperand, Refusal> {
         let k = self.shape.k;
         let mut x = match self.shape.input {
@@ -172,14 +172,14 @@ impl<'p> Gemv<'_, 'p> {
         self.call("amk_kernels::linear", vec![x.clone(), weight, to]);
     }
 
-    /// The `len` output elements after the first `before` of the task.
+    /// Decodes the `len` output elements that start at `before` in the task.
     fn published(&self, before: u32, len: u32) -> Result<DecodedOperand, Refusal> {
         let at = self.record.output.saturating_add(before / PER_PACKET);
         let (place, elements) = self.places.elements("output", at, len, Format::Pairs)?;
         Ok(write("output", place, &[elements]))
     }
 
-    /// The device has no use for the row of what it publishes; traces and messages do.
+    /// Checks the row of the output, which only traces and messages use.
     fn check_row(&self) -> Result<(), Refusal> {
         let first = self.places.first(self.record.task);
         let row = first.and_then(|first| self.record.output.checked_sub(first)).map(|packet| packet * PER_PACKET);
@@ -190,7 +190,7 @@ impl<'p> Gemv<'_, 'p> {
         Err(Refusal::new("row, output", what))
     }
 
-    /// One result for each weight, with its bias.
+    /// Decodes one result per weight, with its bias.
     fn store(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
         let mut before = 0;
@@ -218,7 +218,7 @@ impl<'p> Gemv<'_, 'p> {
         }
     }
 
-    /// Added to the residual that the worker holds, which is published as well.
+    /// Decodes the sum with the worker's residual, which is also published.
     fn residual(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
         let (part, len, row) = (self.only_part()?, self.piece.rows(), self.record.row);
@@ -236,7 +236,7 @@ impl<'p> Gemv<'_, 'p> {
         Ok(())
     }
 
-    /// Gate and up row by row in turn.
+    /// Decodes gate and up, whose rows alternate.
     fn gated(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
         let [gate, up] = &self.piece.parts[..] else {
@@ -253,7 +253,7 @@ impl<'p> Gemv<'_, 'p> {
         self.function(operands)
     }
 
-    /// A function of each element of one product, with its bias.
+    /// Decodes a function of each element of one product, with its bias.
     fn mapped(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
         let (part, len) = (self.only_part()?, self.piece.rows());
@@ -270,7 +270,7 @@ impl<'p> Gemv<'_, 'p> {
         self.function(operands)
     }
 
-    /// Calls the function that the record names.
+    /// Decodes the call of the function that the record names.
     fn function(&mut self, operands: Vec<DecodedOperand>) -> Result<(), Refusal> {
         let functions = &Shared::of(self.places.image).functions;
         let number = self.shape.function as usize;

@@ -1,4 +1,4 @@
-//! Formulas in f64 of projections, from their definitions.
+//! f64 reference formula for projections.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};

@@ -1,23 +1,24 @@
-// y = W x over rows of W that stream through the ring in tile order, with what surrounds it in a
-// decoder folded in: RMSNorm of the input, bias, an element-wise function, and one of four ways to
+// y = W x over rows of W that stream through the ring in tile order, fused with the ops around it
+// in a decoder: RMSNorm of the input, bias, an element-wise function, and one of four ways to
 // deliver the output.
 //
 // A bf16 tile is 8 rows x 32 k in the order of one mma A fragment: rows 0-7 hold the even half of
-// k, rows 8-15 the odd half, so B needs two columns and a row is D[r][0] + D[r+8][1]: both in one
-// lane. Each warp has some tiles of k.
+// k, rows 8-15 the odd half. B therefore needs two columns, and a row is D[r][0] + D[r+8][1], both
+// in one lane. Each warp has some tiles of k.
 //
-// What lies between the last packet and the delivery is what a small model's step is made of, so
-// all else is done before. The code is specialised by depth (input tiles a warp holds in registers)
-// alone, and only where that matters: a layer's code stays in the instruction cache (32 KiB), or
+// A small model's step consists mostly of the time between the last packet and the delivery, so
+// everything else is done before. The code is specialised by depth only (input tiles that a warp
+// holds in registers), and only where depth matters: a layer's code must fit the instruction cache
+// (32 KiB), or every phase stalls on fetches.
 // every phase waits for some of it.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/loader.cuh"
 
 constexpr u32 GEMV_INPUT =
-    GEMV_NORM << GEMV_FLAGS_BIT | GEMV_K; // what decides which function computes
+    GEMV_NORM << GEMV_FLAGS_BIT | GEMV_K; // the bits that select the function
 
-// Generated: the element-wise functions of the program by their numbers, of one product and of two.
+// Generated: the element-wise functions of the program by number, of one product and of two.
 AMK_DEVICE float map_product(u32 function, float x);
 AMK_DEVICE float gate_products(u32 function, float x, float y);
 
@@ -35,23 +36,22 @@ struct Fragment {
     u32 b0, b1;
 };
 
-// Input values on their way: packets and norm weights of a warp's tiles, as loaded, HELD at most.
-// Tiles past the end are zeros that have arrived.
+// Input values in flight: packets and norm weights of a warp's tiles, as loaded, at most HELD.
+// Tiles past the end are zeros that count as arrived.
 template <int HELD> struct Pending {
     uint4 v[HELD];
     uint2 gamma[HELD];
     const u64* packets; // of the first tile
     u32 first;
 
-    // The warp's j-th tile, from its first, where it has DEPTH in a pass.
+    // The warp's j-th tile, counted from its first, when it has DEPTH per pass.
     template <int DEPTH> AMK_DEVICE static constexpr u32 tile(u32 j) {
         return j < DEPTH ? j : j + DEPTH * (AMK_WARPS - 1);
     }
     template <int DEPTH> AMK_DEVICE static constexpr u64 step(u32 j) {
         return tile<DEPTH>(j) * (AMK_TILE_K / AMK_PER_PACKET);
     }
-    // Starts the loads, from tile `from` on: DEPTH tiles of a pass at most, `depth` really. Nothing
-    // is waited for.
+    // Issues the loads from tile `from`: `depth` tiles of a pass, at most DEPTH. Does not wait.
     template <int DEPTH, bool EVEN>
     AMK_DEVICE void issue(const Worker& w, const Record& r, const GemvShape& g, u32 from,
                           u32 depth) {
@@ -61,11 +61,11 @@ template <int HELD> struct Pending {
             return EVEN ? depth : min(g.tiles() - min(g.tiles(), from), depth);
         };
         const u32 mine = left(first),
-                  next = left(first + DEPTH * AMK_WARPS); // of this pass, of the one behind it
+                  next = left(first + DEPTH * AMK_WARPS); // of this pass and the next
         const u32 asked = g.input == IN_PACKETS ? mine : 0,
                   beyond = g.input == IN_PACKETS ? next : 0;
         packets = w.p.packets + (r.input + k0 / AMK_PER_PACKET);
-        asm volatile("" : "+l"(packets)); // worked out once, not for each tile
+        asm volatile("" : "+l"(packets)); // computed once, not per tile
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
             v[j] = make_uint4(0, w.epoch, 0, w.epoch);
@@ -81,14 +81,14 @@ template <int HELD> struct Pending {
                 v[j].x = e.x, v[j].z = e.y;
             }
         }
-        // In every case: what is set in some only, the compiler keeps in registers from task to
-        // task.
+        // Unconditional: the compiler would keep a conditionally set value in registers across
+        // tasks.
 #pragma unroll
         for (int j = 0; j < HELD; j++) gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
         if (!(g.flags & GEMV_NORM)) return;
         const Elem* weight = w.p.constants + (r.norm + k0);
 #pragma unroll
-        for (int j = 0; j < HELD && j < DEPTH; j++) // what is held for two passes has none
+        for (int j = 0; j < HELD && j < DEPTH; j++) // with two passes held, norm weights are not
             if (j < mine) gamma[j] = *(const uint2*)(weight + j * AMK_TILE_K);
     }
     template <int TILES> AMK_DEVICE bool here(const Worker& w) const {
@@ -97,7 +97,7 @@ template <int HELD> struct Pending {
         for (int j = 0; j < TILES; j++) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
         return late == 0;
     }
-    // Waits until every packet is of this step; those that are late are asked for again.
+    // Waits until every packet is of this step. Late ones are requested again.
     template <int DEPTH, int TILES> AMK_DEVICE void arrive(Worker& w, u32 tiles) {
         const Timed timed(w.late);
         while (!all(here<TILES>(w))) {
@@ -105,12 +105,12 @@ template <int HELD> struct Pending {
             for (int j = 0; j < TILES; j++)
                 if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch))
                     v[j] = load_relaxed(packets + step<DEPTH>(j));
-            if (!any(w.gone())) continue; // read while they are on their way
+            if (!any(w.abandoned())) continue; // read while in flight
             missing<DEPTH, TILES>(w, tiles);
             break;
         }
     }
-    // The launch is being abandoned: tells what has not come.
+    // Reports the packets that are missing when the launch is being aborted.
     template <int DEPTH, int TILES> AMK_DEVICE void missing(Worker& w, u32 tiles) const {
 #pragma unroll 1
         for (u32 j = 0; j < TILES && first + tile<DEPTH>(j) < tiles; j++) {
@@ -120,11 +120,11 @@ template <int HELD> struct Pending {
                       second ? found.w : found.y);
         }
     }
-    // The B fragments, with the norm's weight (not its scale, which the output applies). The
-    // squares are added up by the tensor cores: with x for both operands D[0][0] is the sum over
-    // the even half of k, in lane 0, and D[1][1] that over the odd half, in lane 4. Without a norm
-    // the weights are ones: one way for both, and the fragments lie in registers as products want
-    // them.
+    // Builds the B fragments with the norm's weight (its scale is applied to the output). The
+    // tensor cores sum the squares: with x as both operands, D[0][0] is the sum over the even half
+    // of k, in lane 0, and D[1][1] the sum over the odd half, in lane 4. Without a norm the weights
+    // are ones: both cases share one path, and the fragments are in the registers that the products
+    // need.
     template <int TILES>
     AMK_DEVICE void fragments(const GemvShape& g, Fragment (&x)[TILES], float (&squares)[4]) const {
 #pragma unroll
@@ -140,7 +140,7 @@ template <int HELD> struct Pending {
     }
 };
 
-// Where a warp tells them: two sums, of lanes 0 and 4.
+// Shared address of a warp's two sums of squares, from lanes 0 and 4.
 AMK_DEVICE u32 squares_address(const Worker& w) {
     return shared_address(w.s.squares[w.buffer] + 2 * w.warp + (w.lane >> 2));
 }
@@ -149,24 +149,24 @@ AMK_DEVICE void tell_squares(const Worker& w, u32 to, const float (&squares)[4])
 }
 
 // The delivery of a group of units: each thread sums a share of the warps' partials of a row pair,
-// four lanes a pair. All that does not depend on the product is worked out before, while the inputs
-// are on their way.
+// four lanes per pair. Everything that does not depend on the product is computed before, while the
+// inputs are in flight.
 struct Delivery {
     u32 partial, squares; // shared addresses of its shares
     u32 row;              // within the task
     u64* to;
     float2 before;               // the residual or the bias
-    float part, eps;             // of the mean of the squares: 1 / k, and what is added
+    float part, eps;             // for the mean of squares: 1 / k and epsilon
     bool mine, publishes, keeps; // this lane has a row pair, publishes it, keeps it as the residual
 
-    // Whether this warp has a part of it.
+    // Whether this warp takes part in it.
     AMK_DEVICE static bool due(const Worker& w, u32 units) {
-        return any(w.courier() / 32 * 8 < units * 4);
+        return any(w.delivery_index() / 32 * 8 < units * 4);
     }
     AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit,
                             u32 units) {
-        const u32 pair = w.courier() >> 2, quarter = w.lane & 3;
-        mine = quarter == 0 && w.courier() < units * 16;
+        const u32 pair = w.delivery_index() >> 2, quarter = w.lane & 3;
+        mine = quarter == 0 && w.delivery_index() < units * 16;
         publishes = mine && g.output != OUT_LOGITS && !(g.output == OUT_GATED && w.lane & 4);
         keeps = mine && g.output == OUT_RESIDUAL;
         row = first_unit * AMK_UNIT + 2 * pair;
@@ -207,7 +207,7 @@ struct Delivery {
             y.x *= scale, y.y *= scale;
         }
         if (g.output == OUT_GATED) {
-            const float h = gate_products(g.function(), y.x, y.y); // rows come as (gate, up) pairs
+            const float h = gate_products(g.function(), y.x, y.y); // rows are (gate, up) pairs
             y = make_float2(h, __shfl_down_sync(~0u, h, 4));
         }
         y.x += before.x, y.y += before.y;
@@ -220,20 +220,20 @@ struct Delivery {
         if (mine && g.output == OUT_LOGITS) logits(w, r, y);
     }
     AMK_DEVICE void logits(Worker& w, const Record& r, float2 y) const {
-        const u32 index = r.row + row, pair = w.courier() >> 2;
+        const u32 index = r.row + row, pair = w.delivery_index() >> 2;
         if (w.p.logits) *(float2*)(w.logits() + index) = y;
         if (!w.filtering()) w.consider(pair, y.x, index), w.consider(pair, y.y, index + 1);
     }
 };
 
-// How a projection's tape is cut. Units are taken in groups, a group in passes over k of at most
-// `depth` tiles a warp; a block is what one pass reads of one unit. A ring slot holds whole blocks
-// of one pass, so no block is cut.
+// The partition of a projection's tape. Units are taken in groups, a group in passes over k of at
+// most `depth` tiles per warp. A block is the data of one unit in one pass. A ring slot holds whole
+// blocks of one pass, so no block is split.
 struct GemvCut {
     u32 tiles, depth, passes;
 
     AMK_DEVICE explicit GemvCut(u32 k) : tiles(k / AMK_TILE_K) {
-        const u32 deep = (tiles + AMK_WARPS - 1) / AMK_WARPS; // tiles a warp
+        const u32 deep = (tiles + AMK_WARPS - 1) / AMK_WARPS; // tiles per warp
         passes = (deep + AMK_DEPTH - 1) / AMK_DEPTH;
         depth = quotient(deep + passes - 1, passes);
     }
@@ -244,14 +244,14 @@ struct GemvCut {
     AMK_DEVICE static u32 blocks(u32 count) {
         return quotient(AMK_CHUNK / AMK_TILE, count);
     } // of a slot
-    // Of small numbers; the half keeps it off whole ones.
+    // For small numbers. The half keeps the quotient off integer boundaries.
     AMK_DEVICE static u32 quotient(u32 a, u32 b) { return u32(__fdividef(a + 0.5f, b)); }
 };
 AMK_DEVICE u32 group_units(const Record& r, u32 first) {
     return r.units - first < AMK_GROUP_UNITS ? r.units - first : AMK_GROUP_UNITS;
 }
 
-// The loader's side: the same cut. A segment is one pass over a group.
+// The same partition for the loader. A segment is one pass over a group.
 AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     static_assert(AMK_DEPTH * AMK_WARPS * AMK_TILE <= AMK_CHUNK, "a block must fit a slot");
     const GemvCut cut(GemvShape(r.shape).k);
@@ -261,13 +261,13 @@ AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     if (++feed.pass == cut.passes) feed.pass = 0, feed.at += units;
 }
 
-// The blocks of one pass over a group as they come from the ring; the next one is in registers.
+// The blocks of one pass over a group from the ring. The next one is in registers.
 template <int DEPTH, bool EVEN> struct Blocks {
-    uint4 a[DEPTH];  // this warp's tiles of a block; zeros past its end, where there is one
+    uint4 a[DEPTH];  // this warp's tiles of a block, zeros past its end
     u32 mine;        // tiles from its first on
-    u32 bytes, slot; // of a block; blocks of a slot
+    u32 bytes, slot; // bytes of a block; blocks of a slot
     u32 at;          // shared address of this lane's part of the first tile
-    u32 partial;     // and of its row in this warp's partials of the first unit
+    u32 partial;     // shared address of its row in this warp's partials of the first unit
 
     AMK_DEVICE void begin(Worker& w, u32 tiles, u32 units) {
         mine = tiles - min(tiles, w.warp * DEPTH);
@@ -290,7 +290,7 @@ template <int DEPTH, bool EVEN> struct Blocks {
         for (int j = 0; j < DEPTH; j++)
             if (EVEN || j < mine) a[j] = load_shared(at + j * AMK_TILE);
     }
-    // This warp's share of a unit's rows.
+    // This warp's share of the rows of a unit.
     struct Product {
         float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains
 
@@ -300,12 +300,12 @@ template <int DEPTH, bool EVEN> struct Blocks {
         }
         AMK_DEVICE float sum() const { return (d[0] + e[0]) + (d[3] + e[3]); }
     };
-    // Into the partials: the sums of the first pass, or added to them.
+    // Stores sums of the first pass in the partials, or adds later ones.
     template <bool FIRST> AMK_DEVICE static void keep(const Worker& w, u32 to, float y) {
         if (!FIRST && !(w.lane & 3)) y += load_shared_one(to);
         store_shared(to, y, !(w.lane & 3));
     }
-    // Times the fragments, into this warp's partials.
+    // Multiplies by the fragments into this warp's partials.
     template <bool FIRST> AMK_DEVICE void times(Worker& w, const Fragment* x, u32 units) {
         u32 to = partial, left = slot; // of this slot
 #pragma unroll 1
@@ -317,30 +317,30 @@ template <int DEPTH, bool EVEN> struct Blocks {
                 w.release(), left = slot, enter(w);
             keep<FIRST>(w, to, y.sum());
         }
-        keep<FIRST>(w, to, Product(a, x).sum()); // nothing follows that could be loaded
+        keep<FIRST>(w, to, Product(a, x).sum()); // no next block to load
         w.release();
     }
 };
 
-// A group of a projection's units on its way: what the code for its shape of input and that of all
-// shapes take from one another.
+// A group of a projection's units in progress, shared between the code for its input shape and the
+// code for all shapes.
 //
-// What all shapes share is there once, so that a layer's code stays in the instruction cache (32
-// KiB). The request for the inputs is shared, too, where shapes are as good as equally deep
-// (AMK_SHARED); else all would pay for the registers of the deepest.
+// Code common to all shapes exists once, so that a layer's code stays in the instruction cache (32
+// KiB). Input requests are also common if the depths are nearly equal (AMK_SHARED). Otherwise all
+// shapes would pay for the registers of the deepest.
 struct Group {
     const GemvShape g;
-    Pending<AMK_SHARED ? AMK_MOST : 1> input; // where it is shared
+    Pending<AMK_SHARED ? AMK_MOST : 1> input; // if it is shared
     u32 units, squares_at;
     float squares[4];
 };
 
-// The products of an input that the registers hold as a whole: PASSES passes behind one wait.
+// Computes the products of an input that fits the registers: PASSES passes behind one wait.
 template <int DEPTH, int PASSES, bool EVEN, int HELD>
 AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
     const u32 tiles = group.g.tiles(), early = PASSES == 1 ? tiles : DEPTH * AMK_WARPS;
     Blocks<DEPTH, EVEN> blocks;
-    blocks.begin(w, early, group.units); // before the inputs: it may be there already
+    blocks.begin(w, early, group.units); // before the inputs: it may have arrived already
     input.template arrive<DEPTH, DEPTH * PASSES>(w, tiles);
     if (w.first == 0) w.stamp(TRACE_INPUTS);
     Fragment x[DEPTH * PASSES];
@@ -353,7 +353,8 @@ AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
     }
 }
 
-// Those of a longer one: the packets of a pass are asked for while the pass before is multiplied.
+// Computes the products of a longer input: the packets of a pass are requested while the previous
+// pass is multiplied.
 template <int DEPTH, bool EVEN, int HELD>
 AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<HELD>& input) {
     const GemvCut cut(group.g.k);
@@ -361,7 +362,8 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<
 #pragma unroll 1
     for (u32 pass = 0; pass < cut.passes; pass++) {
         Blocks<DEPTH, EVEN> blocks;
-        blocks.begin(w, cut.count(pass), group.units); // before the inputs: it may be there already
+        blocks.begin(w, cut.count(pass),
+                     group.units); // before the inputs: it may have arrived already
         input.template arrive<DEPTH, DEPTH>(w, cut.tiles);
         if (w.first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
         input.fragments(group.g, x, group.squares);
@@ -375,8 +377,8 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<
     }
 }
 
-// A group by the code for its shape of input, of DEPTH tiles a pass: in PASSES behind one wait, or
-// (0) in as many as there are, each with its own.
+// Runs a group with the code for its input shape, DEPTH tiles per pass: PASSES passes behind one
+// wait or, with 0, any number of passes, each with its own wait.
 template <int DEPTH, int PASSES, bool EVEN, class F>
 AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
     const auto run = [&](auto& input) {
@@ -396,13 +398,13 @@ AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
     if (PASSES < 2 && (group.g.flags & GEMV_NORM)) tell_squares(w, group.squares_at, group.squares);
 }
 
-// A group of a projection's units, `by` what multiplies for its shape of input.
+// Runs a projection. `by` multiplies a group with the code for its input shape.
 template <class F> AMK_DEVICE void gemv(Worker& w, const Record& r, F by) {
     if (r.units == 0) return w.look_ahead();
     Group group = {GemvShape(r.shape)};
-    bool delivers; // this warp
+    bool delivers; // whether this warp delivers
     Delivery delivery;
-    const auto prepare = [&] { // while the inputs are on their way
+    const auto prepare = [&] { // while the inputs are in flight
         w.look_ahead();
         group.units = group_units(r, w.first);
         group.squares_at = squares_address(w);

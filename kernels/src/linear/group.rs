@@ -1,4 +1,4 @@
-//! Projections with what surrounds them.
+//! Groups projections with the calls around them.
 
 use super::pointwise::Function;
 use super::{phase, pointwise};
@@ -14,32 +14,32 @@ use amk_cuda::set::Fusion;
 
 const LINEAR: &str = "amk_kernels::linear";
 
-/// A projection, or several of one input, with the norm of the input, biases and what takes the
-/// result.
+/// A projection, or several of one input, with the norm of the input, biases and the consumer of
+/// the result.
 #[derive(Clone, Debug)]
 pub(crate) struct Product {
-    /// The calls, without the norm; the first leads.
+    /// The calls except the norm. The first one leads.
     pub(crate) calls: Vec<usize>,
-    /// What comes in, before the norm.
+    /// The input, before the norm.
     pub(crate) input: TensorId,
     /// Weight of the norm.
     pub(crate) norm: Option<TensorId>,
-    /// Elements of the input.
+    /// Input length.
     pub(crate) k: u32,
     /// The weights `[N, K]`.
     pub(crate) weights: Vec<TensorId>,
     /// Their biases.
     pub(crate) biases: Vec<Option<TensorId>>,
-    /// What happens to the products.
+    /// Destination of the products.
     pub(crate) output: Delivered,
 }
 
-/// What happens to the products.
+/// Destination of the products.
 #[derive(Clone, Debug)]
 pub(crate) enum Delivered {
-    /// They are values, one a weight.
+    /// One value per weight.
     Store(Vec<TensorId>),
-    /// A function of each is a value.
+    /// A function of each element.
     Mapped {
         /// The value.
         value: TensorId,
@@ -53,7 +53,7 @@ pub(crate) enum Delivered {
         /// The residual after.
         after: TensorId,
     },
-    /// A function of the elements of both is a value.
+    /// A function of the elements of two products.
     Gated {
         /// The value.
         value: TensorId,
@@ -64,7 +64,7 @@ pub(crate) enum Delivered {
     Logits,
 }
 
-/// `linear`, perhaps with a bias.
+/// `linear`, with an optional bias.
 struct Linear {
     calls: Vec<usize>,
     x: TensorId,
@@ -101,7 +101,7 @@ impl FusedGroup for Product {
 
     fn check(&self, flow: &Flow<'_>, seen: &mut Extensions) -> Result<(), usize> {
         let Delivered::Residual { before, after } = self.output else { return Ok(()) };
-        // The embedding exists as the residual that the workers hold, and as nothing else.
+        // The embedding exists only as the residual that the workers hold.
         if let Some(at) = seen.get::<Lookup>().and_then(|lookup| lookup.given_up_for(before, seen)) {
             return Err(at);
         }
@@ -118,12 +118,12 @@ impl FusedGroup for Product {
     }
 }
 
-/// The values as products of one input, so that one pass reads it.
+/// Groups the values as products of one input, so that one pass reads it.
 pub(crate) fn together(grouping: &mut Grouping<'_>, values: &[TensorId]) {
     Products(grouping).together(values);
 }
 
-/// Takes products into groups; each call goes into one at most.
+/// Builds groups of products. Each call is in one group at most.
 struct Products<'g, 'a>(&'g mut Grouping<'a>);
 
 impl<'a> Products<'_, 'a> {
@@ -135,14 +135,14 @@ impl<'a> Products<'_, 'a> {
         let linears: Vec<Linear> = values.iter().filter_map(|&value| self.linear(value)).collect();
         let biased = linears.iter().filter(|linear| linear.bias.is_some()).count();
         let same = linears.windows(2).all(|pair| pair[0].x == pair[1].x);
-        // Their packets follow one another without a gap.
+        // Their packets must be contiguous.
         let whole = linears.iter().all(|linear| self.flow().shape(linear.weight)[0].is_multiple_of(32));
         if linears.len() == values.len() && same && whole && (biased == 0 || biased == linears.len()) {
             self.add(linears, Delivered::Store(values.to_vec()), None);
         }
     }
 
-    /// An element-wise function of two products of one input.
+    /// Groups an element-wise function of two products of one input.
     fn gated(&mut self, at: usize) {
         let Some(function) = self.function(at, 2) else { return };
         let linear = |number| {
@@ -159,25 +159,25 @@ impl<'a> Products<'_, 'a> {
         }
     }
 
-    /// The element-wise function that a free call is.
+    /// Returns the element-wise function of a call that is in no group yet.
     fn function(&self, at: usize, operands: usize) -> Option<Function> {
         let may = self.0.free(at) && self.0.may_lead(at);
         pointwise::function(self.flow(), at, operands).filter(|_| may)
     }
 
-    /// The number of a function in the program.
+    /// Returns the number of a function in the program.
     fn number(&mut self, function: Function) -> Option<u32> {
         pointwise::number(&mut self.0.shared.entry::<Decoder>().functions, function)
     }
 
-    /// The element-wise call that alone reads a product, and its value.
+    /// Returns the element-wise call that is the only reader of a product, and its value.
     fn mapped(&self, value: TensorId) -> Option<(usize, TensorId, Function)> {
         let &[at] = self.flow().users(value) else { return None };
         let result = self.flow().result(at).filter(|&result| self.flow().kind(result) == BufferKind::Activation)?;
         (self.flow().only_for(value, at)).then_some((at, result, self.function(at, 1)?))
     }
 
-    /// `add` of a value and a product.
+    /// Groups `add` of a value and a product.
     fn residual(&mut self, at: usize) {
         if !self.0.free(at) || self.flow().path(at) != "amk_kernels::add" {
             return;
@@ -196,7 +196,7 @@ impl<'a> Products<'_, 'a> {
         }
     }
 
-    /// Any other `linear`, with its bias and an element-wise function of the result.
+    /// Groups any other `linear`, with its bias and an element-wise function of the result.
     fn single(&mut self, at: usize) {
         if !self.0.free(at) || self.flow().path(at) != LINEAR {
             return;
@@ -224,7 +224,7 @@ impl<'a> Products<'_, 'a> {
         }
     }
 
-    /// Norms that nothing but products reads are computed by these.
+    /// Moves norms that only products read into their groups.
     fn inline_norms(&mut self) {
         for at in self.0.calls() {
             let Some(result) = self.flow().result(at) else { continue };
@@ -241,7 +241,7 @@ impl<'a> Products<'_, 'a> {
         }
     }
 
-    /// Adds a group of some projections, and of the call `last` that takes their results.
+    /// Adds a group of projections and of the call `last` that reads their results.
     fn add(&mut self, linears: Vec<Linear>, output: Delivered, last: Option<usize>) {
         let Some(first) = linears.first() else { return };
         let normed = self.normed(first.x);
@@ -259,20 +259,20 @@ impl<'a> Products<'_, 'a> {
         self.0.push(product);
     }
 
-    /// Epsilon of the norms that fused code computes.
+    /// Returns the epsilon of the norms in fused code.
     fn eps(&self) -> Option<f32> {
         self.0.shared.get::<Decoder>().map(|decoder| decoder.eps)
     }
 
-    /// Input and weight of the norm that makes a value, where it is one that products compute.
+    /// Returns input and weight of the norm that defines a value, if products compute it.
     fn normed(&self, value: TensorId) -> Option<(TensorId, TensorId)> {
         let at = self.flow().made_by(value, "amk_kernels::rms_norm")?;
         let ours = self.flow().float(at) == self.eps() && self.flow().kind(value) == BufferKind::Activation;
         ours.then_some((self.flow().operand(at, 0)?, self.flow().operand(at, 1)?))
     }
 
-    /// The projection that makes a value, where it is free and of a shape that the fast code
-    /// computes.
+    /// Returns the projection that defines a value, if it is in no group yet and the fused code
+    /// supports its shape.
     fn linear(&self, value: TensorId) -> Option<Linear> {
         let free = |at: usize| self.0.free(at) && self.0.may_lead(at);
         let mut biased = None;
@@ -291,7 +291,7 @@ impl<'a> Products<'_, 'a> {
             self.0.refuse(at, format!("`{name}` is {rows} x {k}; projections take {whole}"));
         }
         let bias = biased.and_then(|at| self.flow().operand(at, 1));
-        // The biases of one projection lie side by side, so each belongs to one.
+        // Biases of one projection are contiguous, so no other projection may use them.
         let alone = bias.is_none_or(|bias| self.flow().users(bias).len() == 1);
         if !alone {
             self.0.refuse(at, "other projections share its bias");

@@ -14,14 +14,14 @@ pub use pointwise::Function;
 use crate::dot::products;
 use amk::prelude::*;
 
-/// `y = w x`: `y[n] = sum over k of w[n, k] * x[k]`, accumulated in f32, in an order that does not
-/// depend on the tile.
+/// `y = w x`: `y[n] = sum over k of w[n, k] * x[k]`, accumulated in f32 in an order that is the
+/// same for every tile.
 ///
 /// `x: [K]` f32, `w: [N, K]` f32, f16 or bf16; `y: [N]` f32. Source: `torch.nn.Linear` without
 /// bias.
 ///
 /// # Panics
-/// When `w` is no matrix of rows of `x`'s length.
+/// When `w` is not a matrix with rows of `x`'s length.
 #[instruction(
     op = "gemv_tile",
     shape = "x: [K], w: [N, K] -> y: [N]",

@@ -1,5 +1,5 @@
-//! Phases of projections: how rows are dealt to the workers, the calls of a task, its record, and
-//! what it takes from a tape.
+//! Phases of projections: the distribution of rows over workers, the calls of a task, its record,
+//! and its part of the tape.
 
 use super::group::{Delivered, Product};
 use super::source::{cut, input_shape, waits};
@@ -21,44 +21,44 @@ use std::slice::from_ref;
 /// A projection phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gemv {
-    /// What comes in.
+    /// The input.
     pub input: Input,
     /// Weight of the norm of the input.
     pub norm: Option<BufferId>,
-    /// Elements of the input.
+    /// Input length.
     pub k: u32,
-    /// The weights, one below the other; those of a function of two row by row in turn.
+    /// The weights, concatenated by rows. With a function of two products their rows alternate.
     pub weights: Vec<BufferId>,
     /// Their biases.
     pub biases: Vec<Option<BufferId>>,
-    /// What happens to the product.
+    /// Destination of the product.
     pub output: Output,
 }
 
-/// What comes into a projection.
+/// Input of a projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The row of the embedding table.
+    /// The token's row of the embedding table.
     Embedding,
     /// A packet buffer.
     Packets(BufferId),
 }
 
-/// What happens to a product.
+/// Destination of a product.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Published, one buffer a weight.
+    /// Published, one buffer per weight.
     Store(Vec<BufferId>),
-    /// Added to the residual and published.
+    /// Added to the residual, and published.
     Residual {
         /// The residual before.
         before: BufferId,
         /// The residual after.
         after: BufferId,
-        /// Its packets.
+        /// The packets of the residual after.
         packets: BufferId,
     },
-    /// An element-wise function of it, published.
+    /// An element-wise function of the product, published.
     Mapped {
         /// The packets.
         to: BufferId,
@@ -76,11 +76,11 @@ pub enum Output {
     Logits(BufferId),
 }
 
-/// Rows of each worker in the last projection that is not a residual's.
+/// Rows of each worker in the last projection that does not add to the residual.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastRows(pub(crate) Vec<u32>);
 
-/// The rows of a vector that each worker owns.
+/// Returns the rows of a vector that each worker owns.
 pub(crate) fn owned(plan: &Plan, rows: u32) -> Vec<Range<u32>> {
     let units = even(rows / UNIT, plan.schedule.workers);
     units.iter().map(|units| units.start * UNIT..units.end * UNIT).collect()
@@ -138,20 +138,20 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
     }
 }
 
-/// Adds the instruction of a product's function, its last call, to the program.
+/// Declares the instruction of a product's function, the group's last call, in the program.
 fn declare(planner: &mut Planner<'_>, product: &Product) {
     if let Some(&at) = product.calls.last() {
         planner.instruction(at);
     }
 }
 
-/// A projection of `rows` rows, spread so that the bytes of the tapes stay level; `fold` rows give
-/// one element. Returns the parts.
+/// Distributes the `rows` rows of a projection so that the tapes stay balanced in bytes. An output
+/// element has `fold` rows. Returns the parts.
 fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Range<u32>> {
     let hidden = planner.plan.shared.entry::<Decoder>().hidden;
     let owned = owned(&planner.plan, hidden);
-    // An attention may come next: who has no rows of the residual after it has it, so nothing to do
-    // before it, either.
+    // The next phase may be attention. It goes to workers without rows of the residual that
+    // follows, so they get nothing before it either.
     let spared = |worker: usize| matches!(gemv.output, Output::Store(_)) && owned[worker].is_empty();
     let mut order: Vec<usize> = (0..planner.load.len()).collect();
     order.sort_by_key(|&worker| (spared(worker), planner.load[worker]));
@@ -164,7 +164,7 @@ fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Ra
     parts
 }
 
-/// Adds a projection's rows of `k` weights to the tapes' bytes.
+/// Adds a projection's rows of `k` weights to the bytes of the tapes.
 fn stream(planner: &mut Planner<'_>, rows: &[Range<u32>], k: u32) {
     for (rows, load) in rows.iter().zip(&mut planner.load) {
         *load += u64::from(rows.end - rows.start) * u64::from(k) * 2;
@@ -263,7 +263,7 @@ impl PhaseKind for Gemv {
     }
 }
 
-/// Calls the function with a number.
+/// Adds a call of the numbered function.
 fn call_function(task: &mut TaskCalls<'_>, number: u32, operands: Vec<Operand>) {
     let functions = &task.plan.shared.entry::<Decoder>().functions;
     if let Some(function) = functions.get(number as usize - 1).cloned() {
@@ -272,7 +272,7 @@ fn call_function(task: &mut TaskCalls<'_>, number: u32, operands: Vec<Operand>) 
 }
 
 impl Gemv {
-    /// The number of the function of its results; 0: none.
+    /// Returns the number of the function applied to the results. 0 means none.
     fn function(&self) -> u32 {
         match self.output {
             Output::Mapped { function, .. } | Output::Gated { function, .. } => function,
@@ -280,13 +280,13 @@ impl Gemv {
         }
     }
 
-    /// Units behind the elements `rows` of the output.
+    /// Returns the units behind the elements `rows` of the output.
     fn units(&self, rows: &Range<u32>) -> u32 {
         let fold = if matches!(self.output, Output::Gated { .. }) { 2 } else { 1 };
         (rows.end - rows.start) * fold / UNIT
     }
 
-    /// The input as products read it.
+    /// Returns the input as the products read it.
     fn input(&self, task: &mut TaskCalls<'_>, worker: u32) -> Operand {
         let k = self.k;
         let mut x = match self.input {
@@ -343,7 +343,7 @@ impl Gemv {
         }
     }
 
-    /// One result for each weight, with its bias.
+    /// Adds one result per weight, with its bias.
     fn store(&self, task: &mut TaskCalls<'_>, x: Operand, rows: &Range<u32>, outputs: &[BufferId]) {
         let mut before = 0;
         for (number, (&bias, &to)) in self.biases.iter().zip(outputs).enumerate() {
@@ -366,24 +366,24 @@ impl Gemv {
         }
     }
 
-    /// Rows of the product with one of the weights.
+    /// Adds rows of the product with one of the weights.
     fn linear(&self, task: &mut TaskCalls<'_>, x: Operand, number: usize, rows: Range<u32>, to: Operand) {
         let weight = early(self.weights[number], &[rows, 0..self.k]);
         task.call("amk_kernels::linear", vec![x, weight, to], Vec::new());
     }
 }
 
-/// What projections cost, nanoseconds and bytes a nanosecond, fitted on an H200.
+/// Costs of projections in nanoseconds, and rates in bytes per nanosecond, fitted on an H200.
 mod times {
-    /// Eight rows beside their bytes.
+    /// A unit of eight rows, apart from its bytes.
     pub(super) const UNIT: f64 = 92.6;
     /// Rate at which a worker computes products.
     pub(super) const PRODUCT: f64 = 138.4;
-    /// Each further wait for a part of a long input.
+    /// Each further wait for part of a long input.
     pub(super) const PASS: f64 = 345.0;
 }
 
-/// Slots of the ring that units of a projection take: a slot has whole blocks of one pass over a
+/// Returns the ring slots for units of a projection. A slot holds whole blocks of one pass over a
 /// group.
 fn slots(k: u32, units: u32) -> u32 {
     let (depth, passes) = cut(k);

@@ -1,7 +1,8 @@
-//! Element-wise instructions that a projection runs on its results before they leave the registers.
+//! Element-wise instructions that a projection applies to its results before they leave the
+//! registers.
 //!
-//! The rule is on the graph: any registered [`Pointwise`] instruction fuses that reads one product,
-//! or two products of one input, and is read in their place.
+//! The rule is a property of the graph: a registered [`Pointwise`] instruction fuses if it is the
+//! only reader of one product, or of two products of one input.
 
 use crate::fused::Decoder;
 use amk::ir::Param;
@@ -10,28 +11,28 @@ use amk_cuda::plan::{Flow, Plan};
 use amk_cuda::set::Pointwise;
 use core::fmt::Write as _;
 
-/// Functions that the projections of a program may have: a record has two bits for the number of
-/// one, and 0 is none.
+/// Maximum functions of a program's projections. A record has two bits for the number, and 0 means
+/// none.
 const MOST: usize = 3;
 
-/// An element-wise call: the instruction and its parameters, which are constants of the code.
+/// An element-wise call: the instruction and its parameters, which are constants in the code.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
     /// The path of the instruction.
     pub path: String,
-    /// Its floats.
+    /// Its float parameters.
     pub params: Vec<Param>,
-    /// Its tensors.
+    /// Number of its tensor operands.
     pub operands: usize,
 }
 
-/// The registered element-wise function of an instruction.
+/// Returns the registered element-wise function of an instruction.
 fn registered(path: &str) -> Option<&'static Pointwise> {
     amk_cuda::inventory::iter::<Pointwise>.into_iter().find(|known| known.instruction == path)
 }
 
-/// The element-wise function that a call is, where it is registered and takes `operands` values of
-/// the shape of its result and floats.
+/// Returns the element-wise function of a call, if it is registered and takes floats and `operands`
+/// values of its result's shape.
 pub(super) fn function(flow: &Flow<'_>, at: usize, operands: usize) -> Option<Function> {
     let signature = flow.signature(at)?;
     registered(&signature.path)?;
@@ -48,8 +49,7 @@ pub(super) fn function(flow: &Flow<'_>, at: usize, operands: usize) -> Option<Fu
     fits.then(|| Function { path: signature.path.clone(), params, operands })
 }
 
-/// The number of a function among those of a program, from 1 on; `None` where there is no room for
-/// another.
+/// Returns the number of a function in a program, from 1, or `None` when all numbers are taken.
 pub(super) fn number(functions: &mut Vec<Function>, function: Function) -> Option<u32> {
     let known = functions.iter().position(|known| *known == function);
     let at = known.or_else(|| {
@@ -61,7 +61,7 @@ pub(super) fn number(functions: &mut Vec<Function>, function: Function) -> Optio
     Some(at as u32 + 1)
 }
 
-/// The calls that projections make of the functions of a plan, as C++.
+/// Renders the calls of a plan's element-wise functions as C++.
 pub(super) fn calls(plan: &Plan) -> String {
     let functions = Decoder::of(plan).map_or(&[][..], |decoder| &decoder.functions);
     let mut out = String::new();
@@ -88,12 +88,12 @@ pub(super) fn calls(plan: &Plan) -> String {
     out
 }
 
-/// Whether a plan has functions of one product.
+/// Returns whether a plan has functions of one product.
 pub(super) fn maps(plan: &Plan) -> bool {
     Decoder::of(plan).is_some_and(|decoder| decoder.functions.iter().any(|function| function.operands == 1))
 }
 
-/// Returns the call of the function with a number, the last where no other is meant.
+/// Renders the choice among numbered calls. The last one needs no test unless `other` is given.
 fn choice(calls: &[(u32, String)], other: &str) -> String {
     let case = |(nth, (number, call)): (usize, &(u32, String))| {
         if nth + 1 < calls.len() {

@@ -1,4 +1,4 @@
-//! The functions that compute projections, specialised for a plan.
+//! Generates the functions that compute projections, specialised for a plan.
 
 use super::phase::Gemv;
 use super::pointwise;
@@ -9,31 +9,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use amk_cuda::tape::cut;
 
-/// Input tiles a warp holds at most where it reads its input in two passes but waits for it once.
+/// Maximum input tiles per warp when an input is read in two passes behind one wait.
 const MOST_HELD: u32 = 6;
 
-/// What a record's shape says of a projection's input, as far as it decides which function
-/// computes: its elements, and whether it is normed.
+/// Returns the bits of a record's shape that select the function: input length and norm.
 pub(super) fn input_shape(gemv: &Gemv) -> u32 {
     gemv.k | if gemv.norm.is_some() { GEMV_NORM << GEMV_FLAGS_BIT } else { 0 }
 }
 
-/// How often a projection waits for its input: once where the registers hold all of it, else before
-/// every pass.
+/// Returns how often a projection waits for its input: once if the registers hold all of it, else
+/// before every pass.
 pub(super) fn waits(gemv: &Gemv) -> u32 {
     let (depth, passes) = cut(gemv.k);
     let whole = passes == 1 || (gemv.norm.is_none() && passes == 2 && depth * passes <= MOST_HELD);
     if whole { 1 } else { passes }
 }
 
-/// Whether every warp has tiles in all of its places.
+/// Returns whether every warp has all its tiles.
 fn even(gemv: &Gemv) -> bool {
     (gemv.k / TILE_K).is_multiple_of(cut(gemv.k).0 * WARPS)
 }
 
-/// The device's function for a projection. There is one for each depth, not for each shape: more
-/// would not stay in the instruction cache. In an even one every warp has tiles in all of its
-/// places.
+/// Renders the device function call for a projection. Functions are specialised by depth, not by
+/// shape: more of them would not stay in the instruction cache. In an even one every warp has all
+/// its tiles.
 fn gemv(gemv: &Gemv) -> String {
     let ((depth, passes), even) = (cut(gemv.k), even(gemv));
     if waits(gemv) == 1 {
@@ -43,12 +42,12 @@ fn gemv(gemv: &Gemv) -> String {
     }
 }
 
-/// What the inputs of a plan's projections have in common, as macros.
+/// Renders properties common to the inputs of a plan's projections as macros.
 pub(crate) fn defines(plan: &Plan) -> String {
     inputs(&plan.phases_of().collect::<Vec<_>>()) + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
 }
 
-/// `project`, which runs the record of a projection.
+/// Renders `project`, which runs the record of a projection.
 pub(crate) fn project(plan: &Plan) -> String {
     let mut gemvs = BTreeMap::<String, BTreeSet<u32>>::new();
     for of in plan.phases_of() {
@@ -61,10 +60,10 @@ pub(crate) fn project(plan: &Plan) -> String {
     )
 }
 
-/// What the inputs of all projections have in common: the most tiles that a warp has in a pass,
-/// whether the request for them is code for all shapes, and whether all are even. The request is
-/// shared where depths differ by one at most and no input is held for two passes: else every task
-/// would pay for the registers of the deepest.
+/// Computes properties common to all inputs: the maximum tiles per warp and pass, whether all
+/// shapes share the code of the request, and whether all are even. The request is shared if depths
+/// differ by at most one and no input is held for two passes. Otherwise every task would pay for
+/// the registers of the deepest.
 fn inputs(gemvs: &[&Gemv]) -> String {
     let depths = || gemvs.iter().map(|gemv| cut(gemv.k).0);
     let (least, most) = (depths().min().unwrap_or(1), depths().max().unwrap_or(1));
@@ -73,8 +72,8 @@ fn inputs(gemvs: &[&Gemv]) -> String {
     format!("#define AMK_MOST {most}\n#define AMK_SHARED {}\n#define AMK_EVEN {}\n", u32::from(shared), u32::from(even))
 }
 
-/// The calls of projections, each for the shapes of input that it computes, the last for those that
-/// are left. Votes: see `vm/ptx.cuh`.
+/// Renders the calls of projections, each for its input shapes, the last for all remaining ones.
+/// See `any` in `amk/cuda/device/ptx.cuh` for the votes.
 fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
     let case = |(nth, (call, shapes)): (usize, (&String, &BTreeSet<u32>))| {
         let these: Vec<String> = shapes.iter().map(|shape| format!("input == {shape}")).collect();
@@ -128,7 +127,7 @@ mod tests {
         let waits_of = |k, norm| waits(&reading(k, norm));
         let norm = Some(BufferId(1));
         assert_eq!([576, 2048, 3072, 4096, 8192].map(|k| waits_of(k, None)), [1, 1, 1, 2, 4]);
-        // The norm's weights take registers, too.
+        // The norm's weights take registers as well.
         assert_eq!([576, 2048, 3072, 4096].map(|k| waits_of(k, norm)), [1, 1, 2, 2]);
     }
 }

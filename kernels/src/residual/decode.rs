@@ -1,4 +1,4 @@
-//! The residual from the embedding or from packets.
+//! Decodes the residual from the embedding or from packets.
 
 use crate::abi::MAX_OWN_ROWS;
 use crate::fused::Shared;
@@ -10,11 +10,11 @@ use amk_cuda::image::decode::{
 use amk_cuda::set::RecordKind;
 use std::ops::Range;
 
-/// Records that look a residual up.
+/// Records that look up the residual in the embedding table.
 pub(crate) const EMBED: RecordKind =
     RecordKind { dispatch: |_| Some("embed(w, r)".to_owned()), ..RecordKind::new("EMBED", embed) };
 
-/// Records that take a residual over.
+/// Records that adopt a residual from packets.
 pub(crate) const ADOPT: RecordKind =
     RecordKind { dispatch: |_| Some("adopt(w, r)".to_owned()), ..RecordKind::new("ADOPT", adopt) };
 
@@ -25,7 +25,7 @@ fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> R
     Ok(vec![call])
 }
 
-/// The columns of the token's row of the embedding table.
+/// Decodes the columns of the token's row of the embedding table.
 pub(crate) fn lookup<'p>(
     places: &Places<'p>,
     state: &WorkerState,
@@ -61,7 +61,7 @@ fn adopt<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
     Ok(vec![DecodedCall::new("amk_kernels::adopt", operands)])
 }
 
-/// The rows of the residual that a record gives its worker.
+/// Decodes the rows of the residual that the worker owns.
 fn own_rows(record: &Record) -> Result<Range<u32>, Refusal> {
     let own = rows(record, UNIT)?;
     let fits = record.units > 0 && own.end - own.start <= MAX_OWN_ROWS && own.start.is_multiple_of(UNIT);

@@ -1,4 +1,4 @@
-//! Formulas in f64 of adoption, from their definitions.
+//! f64 reference formula for `adopt`.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};

@@ -1,9 +1,9 @@
-// The residual of the rows that a worker owns: from the step's token, or from packets.
+// Sets the residual of the rows that a worker owns, from the step's token or from packets.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/task.cuh"
 
-// The row of the step's token.
+// Reads the row of the step's token.
 AMK_DEVICE void embed(Worker& w, const Record& r) {
     const Elem* row = w.p.embedding + (u64)w.s.token * w.p.hidden;
     w.for_own_rows(r, [&](u32 i, bool own) {
@@ -11,7 +11,7 @@ AMK_DEVICE void embed(Worker& w, const Record& r) {
     });
 }
 
-// A residual that came as packets becomes that of the rows this worker owns.
+// Adopts a residual from packets for the rows that this worker owns.
 AMK_DEVICE void adopt(Worker& w, const Record& r) {
     const bool pairs = r.shape;
     w.for_own_rows(r, [&](u32 i, bool own) {

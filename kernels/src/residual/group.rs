@@ -1,4 +1,4 @@
-//! The embedding that begins a residual: every projection which needs it looks it up by itself.
+//! Groups the embedding that starts a residual. Every projection that needs it looks it up.
 
 use super::phase::{self, Embed};
 use crate::fused::Decoder;
@@ -22,11 +22,11 @@ struct EmbedGroup {
     table: TensorId,
 }
 
-/// The value that the workers hold as the residual, in the order of the groups.
+/// The value that the workers hold as the residual after each group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held(pub(crate) TensorId);
 
-/// The call that looks a token up, and its value.
+/// The call that looks up a token, and its value.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     call: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Lookup {
 }
 
 impl Lookup {
-    /// The call, where a group needs its value as the residual and the workers hold another.
+    /// Returns the call, if a group needs its value as the residual but the workers hold another.
     pub(crate) fn given_up_for(&self, before: TensorId, seen: &Extensions) -> Option<usize> {
         (self.value == before && seen.get() != Some(&Held(self.value))).then_some(self.call)
     }
@@ -52,7 +52,7 @@ fn find(grouping: &Grouping<'_>) -> Option<EmbedGroup> {
     let flow = grouping.flow;
     let call = grouping.calls().find(|&at| flow.path(at) == EMBED && grouping.free(at) && grouping.may_lead(at))?;
     let (value, table, token) = (flow.result(call)?, flow.operand(call, 0)?, flow.operand(call, 1)?);
-    // Norms of it that products take in are read by nothing else.
+    // Only products may read norms of it.
     let fits = |user: usize| {
         let of_product = |product: &Product| {
             product.calls.contains(&user)

@@ -1,5 +1,5 @@
-//! The residual: an instruction that takes a value over from other workers, and what begins a
-//! residual on the device.
+//! The residual: an instruction that copies a value from other workers, and the start of a residual
+//! on the device.
 
 mod decode;
 mod formula;
@@ -13,7 +13,7 @@ pub(crate) use phase::{embedded, held, hold, look_up};
 
 use amk::prelude::*;
 
-/// `y = x`: what others computed, kept in memory of one's own.
+/// `y = x`: copies other workers' results into the worker's own memory.
 ///
 /// `x: [N]`, `y: [N]` f32.
 #[instruction(

@@ -1,4 +1,4 @@
-//! The residual that the workers hold, each the rows it owns: from the embedding or from packets.
+//! Phases that set the workers' residual, each its own rows, from the embedding or from packets.
 
 use crate::fused::Decoder;
 use crate::linear::phase::owned;
@@ -10,14 +10,14 @@ use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, read, sam
 use std::ops::Range;
 use std::slice::from_ref;
 
-/// The residual of the token.
+/// Sets the residual to the token's embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embed {
     /// The residual.
     pub to: BufferId,
 }
 
-/// A residual from packets.
+/// Sets the residual from packets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adopt {
     /// The packets.
@@ -26,34 +26,34 @@ pub struct Adopt {
     pub to: BufferId,
 }
 
-/// What the workers hold while a plan is made.
+/// Values that the workers hold during planning.
 #[derive(Clone, Debug, Default)]
 struct Holding {
-    /// The value whose row of the table every reader looks up.
+    /// The value that every reader looks up in the embedding table.
     embedded: Option<TensorId>,
-    /// The residual: which value of the function, in which buffer.
+    /// The residual: a value of the function, and its buffer.
     residual: Option<(TensorId, BufferId)>,
     adoptions: u32,
 }
 
-/// The workers look a value up, and hold it as the residual.
+/// Makes the workers look up a value and hold it as the residual.
 pub(super) fn begin(plan: &mut Plan, value: TensorId, buffer: BufferId) {
     let holding = plan.shared.entry::<Holding>();
     (holding.embedded, holding.residual) = (Some(value), Some((value, buffer)));
 }
 
-/// The value whose row of the table every reader looks up.
+/// Returns the value that every reader looks up in the embedding table.
 pub(crate) fn embedded(plan: &Plan) -> Option<TensorId> {
     plan.shared.get::<Holding>()?.embedded
 }
 
-/// The workers hold a value in a buffer from now on.
+/// Records that the workers now hold a value in a buffer.
 pub(crate) fn hold(plan: &mut Plan, value: TensorId, buffer: BufferId) {
     plan.shared.entry::<Holding>().residual = Some((value, buffer));
 }
 
-/// The buffer in which the workers hold a residual of so many rows; they take it from its packets
-/// where they hold another.
+/// Returns the buffer in which the workers hold a residual of `rows` rows. They adopt it from its
+/// packets if they hold another.
 pub(crate) fn held(planner: &mut Planner<'_>, value: TensorId, rows: u32) -> BufferId {
     let holding = planner.plan.shared.entry::<Holding>();
     if let Some((held, buffer)) = holding.residual
@@ -71,7 +71,7 @@ pub(crate) fn held(planner: &mut Planner<'_>, value: TensorId, rows: u32) -> Buf
     to
 }
 
-/// A call that looks up columns of the token's row of the embedding table, for a worker.
+/// Adds a call that looks up columns of the token's row of the embedding table, for a worker.
 pub(crate) fn look_up(task: &mut TaskCalls<'_>, worker: u32, columns: Range<u32>, to: BufferId) {
     let plan = &*task.plan;
     let Some(table) = plan.shared.get::<Decoder>().and_then(|decoder| decoder.embedding) else { return };

@@ -1,4 +1,4 @@
-//! Formulas in f64 of norms, from their definitions.
+//! f64 reference formulas for norms.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};
@@ -6,8 +6,8 @@ use amk::formula::{Exact, Operands};
 formula!("amk_kernels::head_norm", norm);
 formula!("amk_kernels::rms_norm", norm);
 
-/// `y[i] = w[i mod D] * x[i] / sqrt(mean over its D elements of x^2 + eps)`; a norm of all elements
-/// is one of a single head.
+/// `y[i] = w[i mod D] * x[i] / sqrt(mean over its D elements of x^2 + eps)`. `rms_norm` has a
+/// single head.
 pub(crate) fn norm(o: &mut Operands) -> Vec<Exact> {
     let (w, eps) = (o.data(1), o.floats[0]);
     let head = |x: &[f64]| {

@@ -18,13 +18,13 @@ pub fn rms_norm(x: &Tensor, w: &Weight, eps: f32) -> Tensor {
     normalise(x.data(), &w.row(0).to_f32(), eps).collect()
 }
 
-/// [`rms_norm`] of each head on its own, all with the same weight.
+/// Normalises each head as [`rms_norm`] does, all with the same weight.
 ///
 /// `x: [N]` f32 of `N / D` heads, `w: [D]` f32, f16 or bf16; `y: [N]` f32. Source: `Qwen3Attention`
 /// (`q_norm`, `k_norm`).
 ///
 /// # Panics
-/// When `w` is no vector or its length does not divide `x`'s.
+/// When `w` is not a vector or its length does not divide `x`'s.
 #[instruction(
     op = "head_norm",
     shape = "x: [N], w: [D] -> y: [N]",

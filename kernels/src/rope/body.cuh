@@ -1,4 +1,5 @@
-// Rotary position embedding: pairs (j, j + half) of each head; what is past 2 * half stays.
+// Rotary position embedding: pairs (j, j + half) of each head. Elements from 2 * half on are
+// unchanged.
 #include "../../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void rope(Task& t, In x, Weight freqs, u32 head_dim, float scale, u32 pos, Out y) {

@@ -1,12 +1,12 @@
-//! Formulas in f64 of the rotary embedding, from their definitions.
+//! f64 reference formula for the rotary embedding.
 
 use amk::formula;
 use amk::formula::{Exact, Operands};
 
 formula!("amk_kernels::rope", rope);
 
-/// The pair `(x[j], x[j + R])` of a head turned by the angle `pos * freqs[j]`, which is defined to
-/// be rounded to f32.
+/// Rotates the pair `(x[j], x[j + R])` of a head by the angle `pos * freqs[j]`, which is defined as
+/// rounded to f32.
 pub(crate) fn rope(o: &mut Operands) -> Vec<Exact> {
     let (x, freqs, dim, scale) = (o.data(0), o.data(1), o.dims[0], o.floats[0]);
     let half = freqs.len();

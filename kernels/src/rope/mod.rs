@@ -4,7 +4,7 @@ pub(crate) mod formula;
 
 use amk::prelude::*;
 
-/// Turns the pair `(x[j], x[j + R])` of each head by the angle `pos * freqs[j]`, for `j < R`, and
+/// Rotates the pair `(x[j], x[j + R])` of each head by the angle `pos * freqs[j]`, for `j < R`, and
 /// scales it:
 ///
 /// ```text
@@ -12,13 +12,13 @@ use amk::prelude::*;
 /// y[j + R] = scale * (x[j + R] * cos(pos * freqs[j]) + x[j] * sin(pos * freqs[j]))
 /// ```
 ///
-/// Elements of a head from `2 R` on are not turned (partial rotary embedding). `x: [N]` f32 of `N /
-/// head_dim` heads; `freqs: [R]` in radians a position, `2 R <= head_dim`; `scale` is the attention
-/// factor of scaled frequencies (yarn), else 1; `y: [N]` f32. Source: Su et al., RoFormer, 2021;
-/// the order of elements is that of `LlamaRotaryEmbedding` (`rotate_half`).
+/// Elements of a head from `2 R` on are unchanged (partial rotary embedding). `x: [N]` f32 of `N /
+/// head_dim` heads; `freqs: [R]` in radians per position, `2 R <= head_dim`; `scale` is the
+/// attention factor of scaled frequencies (yarn), else 1; `y: [N]` f32. Source: Su et al.,
+/// RoFormer, 2021, with the element order of `LlamaRotaryEmbedding` (`rotate_half`).
 ///
 /// # Panics
-/// When the lengths do not fit.
+/// When the lengths do not match.
 #[instruction(
     op = "rope",
     shape = "x: [N], freqs: [R], head_dim: D -> y: [N]",
@@ -34,7 +34,7 @@ pub fn rope(x: &Tensor, freqs: &Weight, head_dim: usize, scale: f32, pos: Pos) -
         "`rope` of x: [{}] with heads of {head_dim} and {half} frequencies",
         x.len()
     );
-    // The angle in f32, as the reference has it.
+    // The angle in f32, as in the reference.
     let turns: Vec<(f32, f32)> = freqs.iter().map(|freq| (pos.0 as f32 * freq).sin_cos()).collect();
     let mut y = x.data().to_vec();
     for head in y.chunks_exact_mut(head_dim) {

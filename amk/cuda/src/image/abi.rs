@@ -1,8 +1,8 @@
-//! What the host and the device code both know: structs, numbers and limits, each written once.
+//! Structs, numbers and limits shared by the host and the device code, each written once.
 //!
-//! The macros below make the Rust items, and [`text`] gives the same items as C++. The generated
-//! source begins with that text; `amk/cuda/device/abi.cuh` is a copy of it for whoever reads or
-//! edits the device code, and a test keeps the copy up to date.
+//! The macros below define the Rust items, and [`text`] renders the same items as C++. The
+//! generated source begins with that text. `amk/cuda/device/abi.cuh` is a copy for readers and
+//! editors of the device code, and a test keeps it up to date.
 
 use super::declare::{comment, items};
 use crate::{device_constants, device_enumerations};
@@ -16,7 +16,7 @@ struct Struct {
     bytes: usize,
 }
 
-/// A field of a struct; `pointer` is its C++ type where Rust only has an address.
+/// A field of a struct. `pointer` is its C++ type if Rust holds only an address.
 struct Field {
     doc: &'static [&'static str],
     name: &'static str,
@@ -49,7 +49,7 @@ macro_rules! structs {
 device_constants! {
     /// Consumer warps of a worker.
     WARPS = 16 => "#define AMK_WARPS";
-    /// Input tiles that a warp multiplies in one pass at most.
+    /// Maximum input tiles that a warp multiplies in one pass.
     MOST_DEPTH = 4 => "#define AMK_DEPTH";
     /// Bytes of a ring slot.
     CHUNK = 32768 => "#define AMK_CHUNK";
@@ -57,9 +57,9 @@ device_constants! {
     TILE = 512 => "#define AMK_TILE";
     /// Input elements of a weight tile.
     TILE_K = 32 => "#define AMK_TILE_K";
-    /// Output rows of a weight tile: a unit.
+    /// Output rows of a weight tile, which is a unit.
     UNIT = 8 => "#define AMK_UNIT";
-    /// Units that are reduced together across the warps.
+    /// Units reduced together across the warps.
     GROUP_UNITS = 16 => "#define AMK_GROUP_UNITS";
     /// bf16 elements of a packet.
     PER_PACKET = 2 => "#define AMK_PER_PACKET";
@@ -67,32 +67,32 @@ device_constants! {
     ROUNDS = 6 => "#define AMK_ROUNDS";
     /// Levels of a probe.
     LEVELS = 8 => "#define AMK_LEVELS";
-    /// Words that a worker publishes about a level.
+    /// Words that a worker publishes per level.
     FIELDS = 5 => "#define AMK_FIELDS";
     /// Words of the search state of a worker.
     SEARCH = 30 => "#define AMK_SEARCH";
-    /// Words that a worker publishes with its best logit where tokens are filtered.
+    /// Words that a worker publishes with its best logit under a filter.
     SHARES = 3 => "constexpr u32 SHARES =";
     /// Floats of a worker's shared scratch memory.
     SCRATCH_FLOATS = 4352 => "constexpr int SCRATCH_FLOATS =";
     /// Words of a record.
     RECORD_WORDS = 16 => "constexpr int RECORD_WORDS =";
-    /// The first words of a record, which are all that a projection reads.
+    /// Leading words of a record, all that a projection reads.
     HOT_WORDS = 8 => "constexpr int HOT_WORDS =";
-    /// Those that consumers read where no task waits for a counter.
+    /// Words that consumers read if no task waits for a counter.
     COLD_WORDS = 11 => "constexpr int COLD_WORDS =";
     /// Words of a tile in the arguments of a generic task.
     OPERAND_WORDS = 16 => "constexpr int OPERAND_WORDS =";
-    /// Dimensions of a tile at most.
+    /// Maximum dimensions of a tile.
     MAX_RANK = 4 => "constexpr u32 MAX_RANK =";
-    /// Words of a record that the consumers write into a trace; the loader writes the others.
+    /// Words of a record's trace that the consumers write. The loader writes the others.
     TRACE_OF_TASK = 8 => "#define TRACE_OF_TASK";
-    /// Words of a worker in a trace: its clock and the timer at the end.
+    /// Words of a worker's trace: its clock and the timer at the end.
     TRACE_WORKER_WORDS = 2 => "#define TRACE_WORKER_WORDS";
 }
 
 device_enumerations! {
-    /// Where the buffer of a generic task's tile lies, and in which format.
+    /// Memory and format of the buffer of a generic task's tile.
     enum OperandKind {
         PACKETS_F32,
         PACKETS_BF16,
@@ -105,7 +105,7 @@ device_enumerations! {
         LOCAL,
         STREAM,
     }
-    /// Which wait did not end.
+    /// The kind of wait that did not end.
     enum FaultKind {
         FAULT_NONE,
         FAULT_PACKET,
@@ -135,24 +135,24 @@ device_enumerations! {
 }
 
 structs! {
-    /// One task of one worker. Packet offsets count packets, constant offsets count elements.
+    /// A task of a worker. Packet offsets count packets, constant offsets count elements.
     struct Record {
         /// A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
         op: u16,
-        /// Units of 8 rows; of a combination, slices of 32 elements.
+        /// Units of 8 rows, or of a combination the slices of 32 elements.
         units: u16,
-        /// Packet offset of what is read; of a generic task, the first word of its tiles.
+        /// Packet offset of the input, or of a generic task the first word of its tiles.
         input: u32,
-        /// Packet offset of what is written.
+        /// Packet offset of the output.
         output: u32,
-        /// Of a projection: `GEMV_K` and the fields after it; of an adoption, 1 where packets are
-        /// pairs; of a generic task that streams, bytes of a block.
+        /// Of a projection `GEMV_K` and the fields after it, of an adoption 1 if packets are pairs,
+        /// of a generic task that streams the bytes of a block.
         shape: u32,
         /// First output row, first slice, or kv head.
         row: u32,
-        /// Constant offset of the norm's weight; of an attention, that of the query norm.
+        /// Constant offset of the norm's weight, or of an attention the query norm's.
         norm: u32,
-        /// Constant offset of the bias; of an attention, that of the key norm.
+        /// Constant offset of the bias, or of an attention the key norm's.
         bias: u32,
         /// The task in the verified program.
         task: u32,
@@ -160,7 +160,7 @@ structs! {
         layer: u32,
         /// The split of an attention.
         aux: u32,
-        /// Packet offset of split results; of a draw, of what else it reads or writes.
+        /// Packet offset of split results, or of a draw its other input or output.
         partial: u32,
         /// Bytes of the tape that the task consumes.
         tape: u32,
@@ -168,16 +168,16 @@ structs! {
         signal: u32,
         /// Packet offset of the counter that the task waits for; 0: none.
         wait: u32,
-        /// Signals in a step of the counter that the task waits for.
+        /// Signals per step of the counter that the task waits for.
         arrivals: u32,
-        /// Zero.
+        /// Padding, zero.
         reserved: u32,
     }
-    /// A tile of a buffer as a generic task has it.
+    /// A tile of a buffer as a generic task sees it.
     struct TileWords {
-        /// Where the buffer begins: its packet, or its byte in the plain memory.
+        /// Start of the buffer, lower half: its packet, or its byte in the plain memory.
         at_low: u32,
-        /// The upper half of that.
+        /// Upper half of the start.
         at_high: u32,
         /// kind | rank << 8 | bounds that move with the position, a bit a dimension: lower << 16,
         /// upper << 20.
@@ -186,15 +186,15 @@ structs! {
         lo: [u32; 4],
         /// Upper bounds.
         hi: [u32; 4],
-        /// Elements from one index to the next.
+        /// Strides in elements.
         stride: [u32; 4],
-        /// Extent of the whole buffer's first dimension.
+        /// Extent of the buffer's first dimension.
         outermost: u32,
     }
-    /// Why a launch ended early. The launch's own says whether, and every watchdog polls it; one
-    /// for each worker says what it waited for.
+    /// The cause of an abandoned launch. Every watchdog polls the fault of the launch; each worker
+    /// has a fault of its own for its pending wait.
     struct Fault {
-        /// Not 0: the launch is abandoned.
+        /// Nonzero: the launch is abandoned.
         abort: u32,
         /// A `FaultKind`.
         kind: u32,
@@ -204,9 +204,9 @@ structs! {
         task: u32,
         /// The packet offset or the ring slot.
         place: u32,
-        /// The epoch or the count that was found there.
+        /// The epoch or the count found there.
         got: u32,
-        /// Zero.
+        /// Padding, zero.
         reserved: [u32; 2],
     }
     /// The parameters of a launch.
@@ -219,7 +219,7 @@ structs! {
         records: u64 as "const Record*",
         /// First record of each worker `[workers + 1]`.
         record_at: u64 as "const u32*",
-        /// The packets, and the counters behind them.
+        /// The packets, followed by the counters.
         packets: u64 as "u64*",
         /// Norms and biases.
         constants: u64 as "const Elem*",
@@ -231,45 +231,45 @@ structs! {
         inv_freq: u64 as "const float*",
         /// Tokens of the first steps `[forced_count]`.
         forced: u64 as "const u32*",
-        /// Mapped host memory `[steps]`: token + 1, zero until there is one.
+        /// Mapped host memory `[steps]`: token + 1, or 0 while it is pending.
         tokens: u64 as "u32*",
         /// Logits of step n at n * logit_stride, or null.
         logits: u64 as "float*",
         /// `[1 + workers]`
         fault: u64 as "Fault*",
-        /// See `TraceWord`; null where nothing is traced.
+        /// See `TraceWord`; null unless tracing.
         trace: u64 as "u64*",
         /// Tiles and parameters of generic tasks, see task.cuh.
         arguments: u64 as "const u32*",
         /// Their weights, inputs and states.
         plain: u64 as "u8*",
-        /// Where they lay out operands `[workers, scratch_len]`.
+        /// Scratch for laying out operands `[workers, scratch_len]`.
         scratch: u64 as "float*",
         /// Nanoseconds until the watchdogs abandon the launch.
         budget_ns: u64,
-        /// Of the draws.
+        /// Seed of the draws.
         seed: u64,
-        /// Of step 0; it grows from launch to launch.
+        /// Epoch of step 0; it grows from launch to launch.
         epoch: u32,
         /// Position of step 0.
         pos: u32,
         /// Steps of the launch.
         steps: u32,
-        /// Steps whose token is given.
+        /// Steps whose token is forced.
         forced_count: u32,
         /// Elements of a row of the embedding table.
         hidden: u32,
-        /// Logits.
+        /// Number of logits.
         vocab: u32,
-        /// Blocks of 64 positions of a kv head's cache in a layer.
+        /// Blocks of 64 positions in a kv head's cache of a layer.
         kv_blocks: u32,
-        /// Factor on rotated values.
+        /// Scale of rotated values.
         rope_scale: f32,
-        /// 0: greedy.
+        /// Temperature; 0: greedy.
         inv_temperature: f32,
         /// Epsilon of every RMSNorm of a fused task.
         eps: f32,
-        /// Factor on attention scores.
+        /// Scale of the attention scores.
         score_scale: f32,
         /// Entries of inv_freq.
         rotary: u32,
@@ -277,15 +277,15 @@ structs! {
         stop_count: u32,
         /// `[stop_count]`
         stops: [u32; 8],
-        /// Number of the draw of step 0; it wraps.
+        /// Index of the draw of step 0; it wraps.
         draw: u32,
-        /// `vocab`, or 0: every step's logits take the place of the last one's.
+        /// `vocab`, or 0 if each step's logits overwrite the previous ones.
         logit_stride: u32,
-        /// 1: tokens are filtered before a draw, and `logits` is not null.
+        /// 1: draws are filtered, and `logits` is not null.
         filter: u32,
-        /// Tokens that the filter leaves; 0: all.
+        /// Tokens that the filter keeps; 0: all.
         top_k: u32,
-        /// Probability that the filter leaves.
+        /// Probability mass that the filter keeps.
         top_p: f32,
         /// Logarithm of min-p, see search.cuh.
         min_log: f32,
@@ -294,7 +294,7 @@ structs! {
     }
 }
 
-/// The number of the first generic body in a record; the others follow.
+/// The op of the first generic body in a record; the others follow.
 pub const FIRST_BODY: u32 = 16;
 
 const _: () = assert!(core::mem::offset_of!(Record, layer) == HOT_WORDS as usize * 4);
@@ -303,7 +303,7 @@ const _: () = assert!(size_of::<Record>() == RECORD_WORDS as usize * 4);
 const _: () = assert!(size_of::<TileWords>() == OPERAND_WORDS as usize * 4);
 const _: () = assert!(core::mem::offset_of!(TileWords, hi) == (3 + MAX_RANK as usize) * 4);
 
-/// The head of [`text`].
+/// The heading of [`text`].
 const HEAD: &str = "\
 // The ABI that the device shares with the host, generated from `image/abi.rs` of the CUDA VM. Do
 // not edit: `AMK_BLESS=1 cargo test -p amk-tests image::` writes it.
@@ -316,7 +316,7 @@ typedef unsigned long long u64;
 typedef u16 Elem;
 ";
 
-/// The ABI as C++.
+/// Renders the ABI as C++.
 pub fn text() -> String {
     let mut out = HEAD.to_owned();
     out.push('\n');
@@ -334,7 +334,7 @@ pub fn text() -> String {
     out
 }
 
-/// A field as C++ declares it.
+/// Renders a field as C++.
 fn declaration(Field { name, rust, pointer, .. }: &Field) -> String {
     if let Some(pointer) = pointer.first() {
         return format!("{pointer} {name}");

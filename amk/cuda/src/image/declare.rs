@@ -1,13 +1,13 @@
-//! Declarations that Rust and C++ share: macros that make Rust constants of them, and their C++.
+//! Declarations shared by Rust and C++: macros that define Rust constants and render the C++.
 
 use core::fmt::Write as _;
 
-/// A C++ constant: what stands before its value, and the value.
+/// A C++ constant.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant {
     /// Lines of its comment.
     pub doc: &'static [&'static str],
-    /// What stands before the value.
+    /// The declaration before the value.
     pub form: &'static str,
     /// The value.
     pub value: u32,
@@ -20,11 +20,12 @@ pub struct Enumeration {
     pub doc: &'static [&'static str],
     /// Its name.
     pub name: &'static str,
-    /// The names of its values, from 0 on.
+    /// The names of its values, counted from 0.
     pub variants: &'static [&'static str],
 }
 
-/// Declares constants for Rust and C++: `NAME = 3 => "constexpr u32 NAME =";`. Makes `CONSTANTS`.
+/// Declares constants for Rust and C++, as in `NAME = 3 => "constexpr u32 NAME =";`. Defines
+/// `CONSTANTS`.
 #[macro_export]
 macro_rules! device_constants {
     ($($(#[doc = $doc:literal])* $name:ident = $value:literal => $form:literal;)*) => {
@@ -34,8 +35,7 @@ macro_rules! device_constants {
     };
 }
 
-/// Declares enumerations for Rust and C++, and a Rust constant for each value. Makes
-/// `ENUMERATIONS`.
+/// Declares enumerations for Rust and C++, with a Rust constant per value. Defines `ENUMERATIONS`.
 #[macro_export]
 macro_rules! device_enumerations {
     ($($(#[doc = $doc:literal])* enum $name:ident { $($variant:ident,)* })*) => {
@@ -56,7 +56,7 @@ macro_rules! device_enumerations {
     };
 }
 
-/// Constants and enumerations as C++.
+/// Renders constants and enumerations as C++.
 pub fn items(constants: &[Constant], enumerations: &[Enumeration]) -> String {
     let mut out = String::new();
     for Constant { doc, form, value } in constants {

@@ -1,4 +1,4 @@
-//! The encoder: from the tasks of a plan to records. Nothing here is used to decode.
+//! The encoder: turns the tasks of a plan into records. The decoder uses nothing from here.
 
 use super::abi::{FIRST_BODY, Record};
 use super::tile::{GenericTask, Plain};
@@ -8,7 +8,7 @@ use amk_ir::{BufferId, EventId, Task};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Where the buffers of a plan are.
+/// The layout of a plan's buffers.
 pub struct Encoder<'a> {
     /// The plan.
     pub plan: &'a Plan,
@@ -29,28 +29,28 @@ impl<'a> Encoder<'a> {
         Self { plan, packet_at: packet_at.clone(), constants: constants.iter().copied().collect(), kinds, plain }
     }
 
-    /// The first packet of a buffer.
+    /// Returns the first packet of a buffer.
     pub fn packet(&self, buffer: BufferId) -> u32 {
         self.packet_at.get(&buffer).copied().unwrap_or(u32::MAX)
     }
 
-    /// The first element of a constant; 0 of none.
+    /// Returns the first element of a constant, or 0 for none.
     pub fn constant(&self, id: Option<BufferId>) -> u32 {
         id.and_then(|id| self.constants.get(&id)).copied().unwrap_or(0)
     }
 
-    /// The number of a kind of record.
+    /// Returns the op of a kind of record.
     pub fn op(&self, kind: &str) -> u16 {
         self.kinds.iter().position(|&known| known == kind).map_or(u16::MAX, |at| at as u16)
     }
 
-    /// A record of a kind that says which rows a task has, in units.
+    /// Returns a record with the rows of a task, in units.
     pub fn of_rows(&self, kind: &str, rows: &Range<u32>) -> Record {
         let units = ((rows.end - rows.start) / UNIT) as u16;
         Record { op: self.op(kind), units, row: rows.start, ..Record::default() }
     }
 
-    /// The record of a task of generic bodies, whose arguments follow those before.
+    /// Returns the record of a task of generic bodies, whose arguments follow the previous ones.
     pub(crate) fn generic(&mut self, task: &GenericTask<'_>) -> Record {
         let input = self.plain.encode(self.plan, task);
         let piece = task.piece();
@@ -63,18 +63,18 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The record of a task, without what it waits for.
+    /// Returns the record of a task, without its waits.
     pub(super) fn encode(&mut self, phase: usize, work: &Work) -> Record {
         self.plan.phases[phase].kind().record(self, work)
     }
 
-    /// The generic tasks, with their arguments.
+    /// Encodes the generic tasks with their arguments.
     pub(super) fn finish(self) -> Plain {
         self.plain
     }
 }
 
-/// Sets the counters that a task signals and waits for; there is room for one each.
+/// Sets the counters that a task signals and waits for; a record has room for one of each.
 pub(super) fn counters(events: &[u32], task: &Task, record: &mut Record) {
     let at = |event: EventId| events.get(event.index()).copied().unwrap_or(u32::MAX);
     record.signal = task.signals.first().map_or(0, |signal| at(signal.event));

@@ -1,4 +1,4 @@
-//! Generic tasks in the image: of each call the tiles of its operands, then its parameters.
+//! Generic tasks in the image: for each call the tiles of its operands, then its parameters.
 
 use super::abi::{
     LOCAL, LOGITS, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16, PLAIN_F32, STATE_F32, STREAM,
@@ -10,26 +10,26 @@ use amk_ir::program::{BufferKind, Param};
 use amk_ir::{BufferId, Call, DType, Exchange, Operand, Region};
 use std::collections::HashMap;
 
-/// Bytes at whose multiples buffers begin in the plain memory.
+/// Alignment of buffers in the plain memory, in bytes.
 const ALIGN: u64 = 256;
 
-/// What generic tasks read and write, and where.
+/// The data of generic tasks and its layout.
 #[derive(Clone, Debug, Default)]
 pub struct Plain {
     /// The tasks' tiles and parameters.
     pub words: Vec<u32>,
-    /// Weights, inputs and states in plain memory, with their first bytes.
+    /// Weights, inputs and states in plain memory, each with its first byte.
     pub buffers: Vec<(BufferId, u64)>,
-    /// Bytes of the plain memory.
+    /// Size of the plain memory in bytes.
     pub bytes: u64,
-    /// Floats that a task lays out its inputs and outputs in, at most.
+    /// Maximum floats in which a task lays out its inputs and outputs.
     pub scratch: u32,
-    /// By buffer: the kind of its memory, and where it begins there.
+    /// Memory kind and start of each buffer.
     places: HashMap<BufferId, (u32, u64)>,
 }
 
 impl Plain {
-    /// Places for every buffer that a generic task of the plan touches.
+    /// Places every buffer that a generic task of the plan touches.
     pub(super) fn place(plan: &Plan, packet_at: &HashMap<BufferId, u32>) -> Self {
         let mut plain = Self::default();
         for task in plan.phases_of::<Generic>().flat_map(|generic| tasks(plan, generic)) {
@@ -78,7 +78,7 @@ impl Plain {
         self.places.get(&id).map(|(kind, _)| *kind)
     }
 
-    /// Floats that the device lays out for an operand, in whole fours.
+    /// Returns the floats laid out for an operand, rounded up to a multiple of four.
     fn room(&self, operand: &Operand, view: View) -> u32 {
         let laid_out = match view {
             View::Buffer => {
@@ -90,8 +90,8 @@ impl Plain {
         if laid_out { (operand.region.len_at(0) as u32).next_multiple_of(4) } else { 0 }
     }
 
-    /// The first float of each value that the calls of a task pass on, behind its other operands in
-    /// the scratch; and the floats of both.
+    /// Returns the first float of each value passed between the calls of a task, after its other
+    /// operands in the scratch, and the total floats.
     fn locals(&self, task: &GenericTask<'_>) -> (HashMap<BufferId, u32>, u32) {
         let of = |local: bool| task.operands().filter(move |(_, view)| (*view == View::Local) == local);
         let mut end = of(false).map(|(operand, view)| self.room(operand, view)).sum();
@@ -103,7 +103,7 @@ impl Plain {
         (locals, end)
     }
 
-    /// Appends the calls of a task; gives their first word.
+    /// Appends the calls of a task and returns their first word.
     pub(super) fn encode(&mut self, plan: &Plan, task: &GenericTask<'_>) -> u32 {
         let at = self.words.len() as u32;
         let (locals, _) = self.locals(task);
@@ -141,7 +141,7 @@ fn words(tile: &TileWords) -> [u32; OPERAND_WORDS as usize] {
     words
 }
 
-/// The tile of a region of a buffer, of which the kind of memory and the place in it are known.
+/// Returns the tile of a region of a buffer, whose memory kind and place are known.
 fn tile((kind, at): (u32, u64), shape: &[u32], region: &Region) -> TileWords {
     let mut tile = TileWords { at_low: at as u32, at_high: (at >> 32) as u32, ..TileWords::default() };
     tile.form = kind | (shape.len() as u32) << 8;
@@ -157,7 +157,7 @@ fn tile((kind, at): (u32, u64), shape: &[u32], region: &Region) -> TileWords {
 
 /// A generic task of a plan.
 pub(crate) struct GenericTask<'p> {
-    /// Number of its sequence.
+    /// Index of its sequence.
     pub(super) number: usize,
     sequence: &'p Sequence,
     calls: &'p [Call],
@@ -176,7 +176,7 @@ impl<'p> GenericTask<'p> {
         steps.flat_map(|(call, step)| call.operands.iter().zip(step.views.iter().copied()))
     }
 
-    /// What it takes from its worker's tape.
+    /// Its piece of its worker's tape.
     pub(crate) fn piece(&self) -> Option<Piece> {
         let stream = self.sequence.stream?;
         let (weight, _) = self.operands().find(|(_, view)| *view == View::Stream)?;
@@ -186,7 +186,7 @@ impl<'p> GenericTask<'p> {
     }
 }
 
-/// The tasks of a phase.
+/// Returns the tasks of a phase.
 fn tasks<'p>(plan: &'p Plan, generic: &'p Generic) -> impl Iterator<Item = GenericTask<'p>> {
     (0..generic.tiles.len() as u32).filter_map(move |tile| GenericTask::of(plan, generic, tile))
 }

@@ -1,11 +1,11 @@
-//! Decoded calls, and why one is refused.
+//! Decoded calls, and refusals.
 
 use crate::image::abi::Record;
 use amk_ir::{Access, Bound, BufferId, Interval, Param, Region};
 use core::fmt;
 use std::ops::Range;
 
-/// Why an image is not the verified program.
+/// A mismatch between an image and the verified program.
 #[derive(Debug)]
 pub struct Refusal {
     field: &'static str,
@@ -13,7 +13,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal that names a field: `{field}` {what}.
+    /// Returns a refusal that names a field: `{field}` {what}.
     pub fn new(field: &'static str, what: impl Into<String>) -> Self {
         Self { field, what: what.into() }
     }
@@ -25,33 +25,33 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Where an operand lies.
+/// The location of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In memory of its own.
+    /// A buffer in device memory.
     Buffer(BufferId),
-    /// In memory of the worker's own, which it keeps from task to task: the place of this name.
+    /// Named memory of the worker that persists from task to task.
     Kept(&'static str),
-    /// In registers or shared memory, between two calls of the task.
+    /// Registers or shared memory, between two calls of the task.
     Local(usize),
 }
 
-/// An operand, and the field of the record that says where it is.
+/// An operand, and the field of the record that locates it.
 #[derive(Clone, Debug)]
 pub struct DecodedOperand {
     /// The field.
     pub field: &'static str,
-    /// Where it lies.
+    /// Its location.
     pub place: Place,
     /// Its elements.
     pub region: Region,
-    /// What the call does with them.
+    /// How the call accesses them.
     pub access: Access,
     /// Whether they may be read before the waits.
     pub early: bool,
 }
 
-/// A call that the device runs.
+/// A call executed by the device.
 #[derive(Clone, Debug)]
 pub struct DecodedCall<'p> {
     /// The path of the instruction.
@@ -63,13 +63,13 @@ pub struct DecodedCall<'p> {
 }
 
 impl<'p> DecodedCall<'p> {
-    /// A call without parameters.
+    /// Returns a call without parameters.
     pub fn new(path: &'p str, operands: Vec<DecodedOperand>) -> Self {
         Self { path, operands, params: Vec::new() }
     }
 }
 
-/// A region of fixed ranges, one a dimension.
+/// Returns a region of fixed ranges, one per dimension.
 pub fn region(ranges: &[Range<u32>]) -> Region {
     let intervals: Vec<Interval> =
         ranges.iter().map(|range| Interval { lo: Bound::fixed(range.start), hi: Bound::fixed(range.end) }).collect();
@@ -80,27 +80,27 @@ fn operand(field: &'static str, place: Place, ranges: &[Range<u32>], access: Acc
     DecodedOperand { field, place, region: region(ranges), access, early: false }
 }
 
-/// A read.
+/// Returns a read.
 pub fn read(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
     operand(field, place, ranges, Access::Read)
 }
 
-/// A write of every element.
+/// Returns a write of every element.
 pub fn write(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
     operand(field, place, ranges, Access::Write)
 }
 
-/// An update.
+/// Returns an update.
 pub fn update(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
     operand(field, place, ranges, Access::Update)
 }
 
-/// A read of what no task writes: a tape, a constant.
+/// Returns a read of something that no task writes, such as a tape or a constant.
 pub fn early(field: &'static str, place: Place, ranges: &[Range<u32>]) -> DecodedOperand {
     DecodedOperand { early: true, ..read(field, place, ranges) }
 }
 
-/// Refuses fields that the device does not read for a kind of record but are not 0.
+/// Refuses nonzero fields that the device ignores for a kind of record.
 ///
 /// # Errors
 /// The first such field.
@@ -125,10 +125,10 @@ pub fn only(record: &Record, used: &[&str]) -> Result<(), Refusal> {
     }
 }
 
-/// Rows that a record's units of `each` rows stand for, from its first row on.
+/// Returns the rows that a record's units of `each` rows cover, from its first row on.
 ///
 /// # Errors
-/// They overflow.
+/// If the rows overflow.
 pub fn rows(record: &Record, each: u32) -> Result<Range<u32>, Refusal> {
     let end = record.row.checked_add(u32::from(record.units) * each);
     end.map(|end| record.row..end).ok_or_else(|| Refusal::new("row", format!("is {}, out of range", record.row)))

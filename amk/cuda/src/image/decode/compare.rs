@@ -1,13 +1,13 @@
-//! Decoded calls against those of the verified task.
+//! Compares decoded calls with the calls of the verified task.
 
 use super::call::{DecodedCall, DecodedOperand, Place, Refusal};
 use super::places::Places;
 use super::worker::{Held, WorkerState};
 use amk_ir::{Access, BufferId, BufferKind, Call, Exchange, Operand, Region};
 
-/// Compares the calls of a task, and keeps what its worker holds afterwards.
+/// Compares the calls of a task, and records what its worker holds afterwards.
 ///
-/// What a worker holds is read as it was when the task began: a projection has the residual in
+/// Values held by a worker are read as of the start of the task: a projection has the residual in
 /// registers before it writes the new one.
 pub(super) fn calls(
     places: &Places<'_>,
@@ -31,9 +31,9 @@ pub(super) fn calls(
 struct Comparison<'c, 'p> {
     places: &'c Places<'p>,
     state: &'c WorkerState,
-    /// The buffers of the task's locals, by number.
+    /// The buffers of the task's locals, by index.
     locals: Vec<BufferId>,
-    /// What the task leaves in the worker's memory.
+    /// Values that the task leaves in the worker's memory.
     kept: Vec<(&'static str, (BufferId, Region))>,
 }
 
@@ -72,7 +72,7 @@ impl Comparison<'_, '_> {
         Err(Refusal::new(decoded.field, what))
     }
 
-    /// A local is written, for the first time, as a whole.
+    /// Checks the first write of a local, which must cover it.
     fn begin_local(&mut self, number: usize, buffer: BufferId, region: Region) -> bool {
         let local = self.places.buffer(buffer).filter(|local| local.kind == BufferKind::Local);
         let whole = local.is_some_and(|local| Region::full(&local.shape) == region);
@@ -81,7 +81,7 @@ impl Comparison<'_, '_> {
         whole && new
     }
 
-    /// The worker keeps a value that no other worker can read.
+    /// Checks that the worker keeps a value that no other worker can read.
     fn keep(&mut self, name: &'static str, buffer: BufferId, region: Region) -> bool {
         self.kept.push((name, (buffer, region)));
         self.places

@@ -5,7 +5,7 @@ use super::places::Places;
 use crate::image::abi::Record;
 use amk_ir::{Element, EventId, Task, Wait};
 
-/// Compares what a record waits for and signals with the verified task.
+/// Compares the waits and signals of a record with the verified task.
 pub(super) fn check(record: &Record, places: &Places<'_>, task: &Task) -> Result<(), Refusal> {
     let signal = event(places, "signal", record.signal)?;
     if task.signals != signal.as_slice() {
@@ -14,7 +14,7 @@ pub(super) fn check(record: &Record, places: &Places<'_>, task: &Task) -> Result
     let on = event(places, "wait", record.wait)?;
     let threshold = record.arrivals;
     let wait = on.map(|on| Wait { on, threshold });
-    // The device waits for so many arrivals a step: for all of the counter's.
+    // The device waits for all of the counter's arrivals in a step.
     let fan_in = on.map_or(0, |on| places.fan_in.get(on.event.index()).copied().unwrap_or(0));
     if threshold != fan_in {
         return Err(Refusal::new(
@@ -31,7 +31,7 @@ pub(super) fn check(record: &Record, places: &Places<'_>, task: &Task) -> Result
     Ok(())
 }
 
-/// The counter at a packet offset; `None` at 0.
+/// Returns the counter at a packet offset, or `None` at 0.
 fn event(places: &Places<'_>, field: &'static str, at: u32) -> Result<Option<Element>, Refusal> {
     if at == 0 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Generic tasks: of each call the tiles of its operands, then its parameters.
+//! Decodes generic tasks: for each call the tiles of its operands, then its parameters.
 
 use super::call::{DecodedCall, DecodedOperand, Place, Refusal, only};
 use super::places::{Format, Places};
@@ -13,7 +13,7 @@ use amk_ir::program::{BufferKind, Param};
 use amk_ir::signature::ParamKind;
 use amk_ir::{Access, Bound, BufferId, DType, Interval, Region};
 
-/// Words at whose multiples calls begin: the device reads four at a time.
+/// Alignment of calls in words: the device reads four at a time.
 const ALIGN: u32 = 4;
 
 pub(super) fn decode<'p>(
@@ -38,7 +38,7 @@ pub(super) fn decode<'p>(
     Ok(calls)
 }
 
-/// The task's piece of its worker's tape: rows of one weight in the layout of its stream.
+/// Decodes the task's piece of its worker's tape: rows of one weight in the layout of its stream.
 fn piece<'p>(
     record: &Record,
     places: &Places<'p>,
@@ -64,14 +64,14 @@ fn piece<'p>(
     Ok(Some(piece))
 }
 
-/// A task on its way from the words of its arguments.
+/// A task being decoded from the words of its arguments.
 struct Task<'c, 'p> {
     places: &'c Places<'p>,
     piece: Option<&'p Piece>,
     words: Words<'c>,
-    /// Floats that the device lays out from the start of its scratch.
+    /// Floats laid out by the device from the start of its scratch.
     room: u64,
-    /// The values that its calls pass on: first float and number of elements.
+    /// Values passed between its calls: first float and number of elements.
     locals: Vec<(u64, u64)>,
 }
 
@@ -115,7 +115,7 @@ impl<'p> Task<'_, 'p> {
         Ok(decoded)
     }
 
-    /// A value passed from one call to another: its tile gives its first float in the scratch.
+    /// Decodes a value passed between calls. Its tile holds its first float in the scratch.
     fn local(&mut self, tile: &TileWords, access: Access) -> Result<DecodedOperand, Refusal> {
         if tile.form & 255 != LOCAL {
             return Err(Refusal::new("tile", "is in memory, expected a value of the task"));
@@ -136,7 +136,7 @@ impl<'p> Task<'_, 'p> {
         Ok(DecodedOperand { field: "tile", place: Place::Local(number), region, access, early: false })
     }
 
-    /// Values of the task lie behind all that it lays out, in the order in which they are written.
+    /// Values of the task follow everything it lays out, in the order of their writes.
     fn check_locals(&self) -> Result<(), Refusal> {
         let mut end = self.room;
         for &(at, len) in &self.locals {
@@ -151,7 +151,7 @@ impl<'p> Task<'_, 'p> {
         Ok(())
     }
 
-    /// Rows of the weight that the task's part of the tape holds.
+    /// Returns the rows of the weight in the task's part of the tape.
     fn streamed(&self, tile: &TileWords) -> Result<DecodedOperand, Refusal> {
         let Some(Piece { parts, k, .. }) = self.piece else {
             return Err(Refusal::new("tile", "streams, and the task takes nothing from the tape"));
@@ -171,7 +171,7 @@ impl<'p> Task<'_, 'p> {
     }
 }
 
-/// Where the buffer of a tile begins.
+/// Returns where the buffer of a tile begins.
 fn place(tile: &TileWords) -> u64 {
     u64::from(tile.at_high) << 32 | u64::from(tile.at_low)
 }
@@ -221,7 +221,7 @@ impl Words<'_> {
         })
     }
 
-    /// Passes on to the first word of the next call.
+    /// Skips to the first word of the next call.
     fn end(&mut self) -> Result<(), Refusal> {
         while !self.at.is_multiple_of(ALIGN) {
             if self.next()? != 0 {
@@ -242,7 +242,7 @@ fn operand(
     let region = region(places.shape(id), &places.name(id), tile)?;
     let fixed = |interval: &Interval| interval.lo.base..interval.hi.base;
     match (tile.form & 255, region.intervals()) {
-        // The device has one token and does not look where in the buffer it is.
+        // The device has a single token and ignores the position in the buffer.
         (TOKEN, [own]) if fixed(own) != state.row() => {
             return Err(Refusal::new("tile", format!("is the token of {own}, expected the worker's own")));
         }
@@ -253,7 +253,7 @@ fn operand(
     Ok(DecodedOperand { field: "tile", place: Place::Buffer(id), region, access, early })
 }
 
-/// The buffer that a tile is of.
+/// Returns the buffer of a tile.
 fn buffer(places: &Places<'_>, tile: &TileWords) -> Result<BufferId, Refusal> {
     let (kind, at) = (tile.form & 255, place(tile));
     let nowhere = || Refusal::new("tile", format!("begins at {at} of memory {kind}, where no buffer does"));
@@ -283,7 +283,7 @@ fn buffer(places: &Places<'_>, tile: &TileWords) -> Result<BufferId, Refusal> {
     if fits { Ok(id) } else { Err(Refusal::new("tile", format!("takes {} for memory {kind}", places.name(id)))) }
 }
 
-/// The region of a tile, whose strides and extent must be those of its buffer.
+/// Returns the region of a tile, whose strides and extent must match its buffer.
 fn region(shape: &[u32], name: &str, tile: &TileWords) -> Result<Region, Refusal> {
     let fail = |what: &str| Err(Refusal::new("tile", format!("of {name} has {what}")));
     let rank = shape.len();

@@ -1,10 +1,10 @@
-//! The decoder: from the words of an image back to calls on buffers, compared with the verified
-//! program. It shares nothing with the encoder but the ABI: what a record means is read off the
-//! record, the image's tables and the state in which the records before left the worker.
+//! The decoder: reads the words of an image back into calls on buffers and compares them with the
+//! verified program. It shares nothing with the encoder but the ABI. The meaning of a record
+//! follows from the record, the image's tables and the worker's state after the previous records.
 //!
 //! Records of fused tasks are decoded by the kinds that their crates register
-//! ([`crate::set::RecordKind`]), those of generic tasks in `generic`. `counters` compares the waits
-//! and signals of every record, `tables` what lies where.
+//! ([`crate::set::RecordKind`]), and those of generic tasks by `generic`. `counters` compares the
+//! waits and signals of every record, `tables` the memory layout.
 
 #![allow(clippy::single_range_in_vec_init, reason = "a region is a list of ranges, one a dimension")]
 
@@ -32,7 +32,7 @@ impl Image {
     /// Decodes every record and table, and compares them with the verified program.
     ///
     /// # Errors
-    /// [`CudaError::Image`] with the first task or table that means something else.
+    /// [`CudaError::Image`] with the first task or table that differs.
     pub fn check(&self, verified: &Verified, plan: &Plan) -> Result<(), CudaError> {
         let program = verified.program();
         let of_image = |refusal| error("the image", refusal);
@@ -94,7 +94,7 @@ fn check_task(
     counters::check(record, places, task)
 }
 
-/// The calls that the device runs for a record.
+/// Returns the calls that the device runs for a record.
 fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     let op = u32::from(record.op);
     if op >= FIRST_BODY {
@@ -110,7 +110,7 @@ fn error(at: &str, refusal: Refusal) -> CudaError {
     CudaError::Image { at: at.to_owned(), what: refusal.to_string() }
 }
 
-/// A task as messages name it: `task t12 (attend 3)`.
+/// Formats a task for messages: `task t12 (attend 3)`.
 fn title(program: &Program, id: TaskId) -> String {
     let op = program.tasks.get(id.index()).and_then(|task| task.op);
     match op.and_then(|op| program.ops.get(op.index())) {

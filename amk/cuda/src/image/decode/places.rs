@@ -1,4 +1,4 @@
-//! Which program buffer lies where on the device.
+//! Maps device memory to the buffers of the program.
 
 use super::call::{Place, Refusal};
 use crate::extensions::Extensions;
@@ -10,24 +10,24 @@ use amk_ir::{Buffer, BufferId, DType, Exchange, Program};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// How a record's code reads packets.
+/// The format in which a record's code reads packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Two bf16 elements.
     Pairs,
     /// One element of 32 bits.
     Words,
-    /// Likewise, in two slots by the parity of the step.
+    /// One element of 32 bits, in two slots by the parity of the step.
     TwoSlots,
 }
 
-/// Which program buffer lies where.
+/// The map from device memory to the buffers of the program.
 pub struct Places<'p> {
     /// The image.
     pub image: &'p Image,
     /// The verified program.
     pub program: &'p Program,
-    /// What its calls say of it as a whole.
+    /// Facts about the program as a whole, gathered from its calls.
     pub survey: Survey,
     pub(super) kinds: Vec<&'static RecordKind>,
     pub(super) bodies: &'p [Body],
@@ -36,19 +36,18 @@ pub struct Places<'p> {
     packets: Vec<(u32, BufferId)>,
     /// First elements of constants, ascending.
     constants: Vec<(u32, BufferId)>,
-    /// By op: the first packet that its tasks publish.
+    /// By op, the first packet that its tasks publish.
     first: Vec<Option<u32>>,
-    /// By event: signals in a step.
+    /// By event, the signals in a step.
     pub(super) fan_in: Vec<u32>,
 }
 
-/// What the calls of a program say of it as a whole, noted by the kinds of records.
+/// Facts about a program as a whole, gathered from its calls by the kinds of records.
 #[derive(Default)]
 pub struct Survey {
-    /// Buffers without packets of their own, each with the one in whose packets its elements
-    /// travel.
+    /// Buffers without packets, each with the buffer whose packets carry its elements.
     pub carried: HashMap<BufferId, BufferId>,
-    /// Anything else.
+    /// Further facts, by type.
     pub notes: Extensions,
 }
 
@@ -100,23 +99,22 @@ impl<'p> Places<'p> {
         }
     }
 
-    /// A buffer of the program.
+    /// Returns a buffer of the program.
     pub fn buffer(&self, id: BufferId) -> Option<&'p Buffer> {
         self.program.buffers.get(id.index())
     }
 
-    /// A buffer as messages name it.
+    /// Returns a buffer's name for messages.
     pub fn name(&self, id: BufferId) -> String {
         self.buffer(id).map_or("a buffer that does not exist".to_owned(), |buffer| format!("`{}`", Shown(&buffer.name)))
     }
 
-    /// The shape of a buffer.
+    /// Returns the shape of a buffer.
     pub fn shape(&self, id: BufferId) -> &'p [u32] {
         self.buffer(id).map_or(&[], |buffer| &buffer.shape)
     }
 
-    /// The buffer that holds packet `at`, of which the field points at one, and the packet's
-    /// place in it.
+    /// Returns the buffer that contains packet `at`, and the packet's index in it.
     fn holder(&self, field: &'static str, at: u32, format: Format) -> Result<(BufferId, u32), Refusal> {
         let after = self.packets.partition_point(|&(first, _)| first <= at);
         let nowhere = || Refusal::new(field, format!("points at packet {at}, which no buffer has"));
@@ -134,10 +132,10 @@ impl<'p> Places<'p> {
         Ok((id, at - first))
     }
 
-    /// The buffer and its elements behind `len` elements from packet `at` on.
+    /// Returns the buffer of packet `at` and the range of `len` elements from there.
     ///
     /// # Errors
-    /// There is none; names the field.
+    /// If there is none; names the field.
     pub fn elements(
         &self,
         field: &'static str,
@@ -155,10 +153,10 @@ impl<'p> Places<'p> {
         Ok((Place::Buffer(id), first..first + len))
     }
 
-    /// The buffer that begins at packet `at`.
+    /// Returns the buffer that begins at packet `at`.
     ///
     /// # Errors
-    /// There is none; names the field.
+    /// If there is none; names the field.
     pub fn begins(&self, field: &'static str, at: u32, format: Format) -> Result<BufferId, Refusal> {
         match self.holder(field, at, format)? {
             (id, 0) => Ok(id),
@@ -166,10 +164,10 @@ impl<'p> Places<'p> {
         }
     }
 
-    /// The buffer of a shape that begins at packet `at`.
+    /// Returns the buffer of a given shape that begins at packet `at`.
     ///
     /// # Errors
-    /// There is none; names the field.
+    /// If there is none; names the field.
     pub fn whole(&self, field: &'static str, at: u32, shape: &[u32], format: Format) -> Result<BufferId, Refusal> {
         let id = self.begins(field, at, format)?;
         if self.shape(id) != shape {
@@ -179,10 +177,10 @@ impl<'p> Places<'p> {
         Ok(id)
     }
 
-    /// The constant and its elements behind `len` elements from element `at` on.
+    /// Returns the constant of element `at` and the range of `len` elements from there.
     ///
     /// # Errors
-    /// There is none; names the field.
+    /// If there is none; names the field.
     pub fn constant(&self, field: &'static str, at: u32, len: u32) -> Result<(Place, Range<u32>), Refusal> {
         let after = self.constants.partition_point(|&(first, _)| first <= at);
         let nowhere = || Refusal::new(field, format!("points at constant {at}, which no buffer has"));
@@ -195,7 +193,7 @@ impl<'p> Places<'p> {
         Ok((Place::Buffer(id), first..first + len))
     }
 
-    /// The first packet that the tasks of the same op as a task publish.
+    /// Returns the first packet published by the tasks of the same op as a task.
     pub fn first(&self, task: u32) -> Option<u32> {
         let op = self.program.tasks.get(task as usize)?.op?;
         self.first.get(op.index()).copied().flatten()

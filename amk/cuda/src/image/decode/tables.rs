@@ -1,4 +1,4 @@
-//! What lies where, and the numbers that all tasks share.
+//! Checks the memory layout and the parameters that all tasks share.
 
 use super::call::Refusal;
 use super::places::Survey;
@@ -23,7 +23,7 @@ pub(super) fn check(image: &Image, program: &Program, plan: &Plan, workers: usiz
     Ok(())
 }
 
-/// The bytes of a worker's tape are those that its records take.
+/// The tape of a worker has exactly the bytes that its records consume.
 pub(super) fn check_tape(image: &Image, state: &WorkerState) -> Result<(), Refusal> {
     let worker = state.worker as usize;
     let len = image.tape_at[worker + 1].checked_sub(image.tape_at[worker]);
@@ -34,7 +34,7 @@ pub(super) fn check_tape(image: &Image, state: &WorkerState) -> Result<(), Refus
     Ok(())
 }
 
-/// Every worker has as many records as tasks, and its own tape.
+/// Every worker has as many records as tasks, and a separate tape.
 fn check_records(image: &Image, program: &Program, workers: usize) -> Result<(), Refusal> {
     let amk_ir::Queues::Static(queues) = &program.queues else {
         return Err(Refusal::new("queues", "are not static"));
@@ -57,7 +57,7 @@ fn buffer(program: &Program, id: BufferId) -> Option<&Buffer> {
     program.buffers.get(id.index())
 }
 
-/// Checks that ranges, each a start and a length, lie apart; gives the end of the last.
+/// Checks that ranges of a start and a length are disjoint, and returns the end of the last.
 fn apart(field: &'static str, mut ranges: Vec<(u64, u64)>) -> Result<u64, Refusal> {
     ranges.sort_unstable();
     let mut end = 0;
@@ -70,7 +70,7 @@ fn apart(field: &'static str, mut ranges: Vec<(u64, u64)>) -> Result<u64, Refusa
     Ok(end)
 }
 
-/// Every packet buffer has packets of its own, but for log-sum-exps; gives the end of all.
+/// Every packet buffer has separate packets, except for log-sum-exps. Returns the end of all.
 fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
     let mut ranges = Vec::new();
     let carried: HashSet<BufferId> = Survey::new(program).carried.into_keys().collect();
@@ -96,7 +96,7 @@ fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
     Ok(end)
 }
 
-/// Every event has a counter behind the packets, a line of the L2 each.
+/// Every event has a counter in an L2 line of its own, after the packets.
 fn check_events(image: &Image, program: &Program, end: u64) -> Result<(), Refusal> {
     if image.events.len() != program.events.len() {
         return Err(Refusal::new("events", "are more or less than the program's"));
@@ -111,7 +111,7 @@ fn check_events(image: &Image, program: &Program, end: u64) -> Result<(), Refusa
     Ok(())
 }
 
-/// Constants are weights, each in its own place.
+/// Constants are weights in disjoint places.
 fn check_constants(image: &Image, program: &Program) -> Result<(), Refusal> {
     let mut ranges = Vec::new();
     for &(id, at) in &image.constants {
@@ -126,7 +126,7 @@ fn check_constants(image: &Image, program: &Program) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Plain buffers lie apart, within their memory.
+/// Plain buffers are disjoint and within their memory.
 fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     let plain = &image.plain;
     let bytes = |id| buffer(program, id).map_or(0, Buffer::bytes);
@@ -137,7 +137,8 @@ fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The logits are the program's only output; the tokens are a state with one for each worker.
+/// The logits are the only output of the program. The tokens are a state with one element per
+/// worker.
 fn check_results(image: &Image, program: &Program) -> Result<(), Refusal> {
     let logits = buffer(program, image.logits).filter(|logits| logits.kind == BufferKind::Output);
     let vocab = logits.and_then(|logits| logits.shape.first().copied());

@@ -1,4 +1,4 @@
-//! What a worker holds from record to record of a step.
+//! The state of a worker between the records of a step.
 
 use super::call::{Refusal, region};
 use crate::extensions::Extensions;
@@ -7,21 +7,21 @@ use amk_ir::{BufferId, Region};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The value that a place holds: some elements of a buffer.
+/// The value in a place: elements of a buffer.
 pub(super) type Held = Option<(BufferId, Region)>;
 
-/// What a worker holds from record to record of a step.
+/// The state of a worker between the records of a step.
 pub struct WorkerState {
-    /// Its number.
+    /// Index of the worker.
     pub worker: u32,
-    /// What the kinds of records keep for themselves.
+    /// State kept by the kinds of records.
     pub own: Extensions,
-    /// What it keeps in memory of its own, by the name of the place.
+    /// Values in the worker's memory, by place.
     pub(super) kept: HashMap<&'static str, (BufferId, Region)>,
-    /// Pieces of the tape taken so far, and their bytes.
+    /// Pieces and bytes of the tape consumed so far.
     pub(super) pieces: usize,
     pub(super) tape: u64,
-    /// Words of the arguments read so far, by all workers before this one too.
+    /// Argument words consumed so far, including those of all previous workers.
     pub(super) arguments: u32,
     /// Logits that the worker has computed.
     logits: Vec<Range<u32>>,
@@ -33,15 +33,15 @@ impl WorkerState {
         Self { worker, own, kept, pieces: 0, tape: 0, arguments, logits }
     }
 
-    /// The worker's own row of a buffer that has one for each.
+    /// Returns the worker's own row of a buffer with one row per worker.
     pub fn row(&self) -> Range<u32> {
         self.worker..self.worker + 1
     }
 
-    /// Takes the next of the worker's pieces of tape.
+    /// Takes the next piece of the worker's tape.
     ///
     /// # Errors
-    /// There is none.
+    /// If there is none.
     pub fn take<'p>(&mut self, pieces: &'p [Vec<Piece>]) -> Result<&'p Piece, Refusal> {
         let piece = pieces.get(self.worker as usize).and_then(|pieces| pieces.get(self.pieces));
         let piece = piece.ok_or_else(|| Refusal::new("tape", "has no more pieces"))?;
@@ -50,7 +50,7 @@ impl WorkerState {
         Ok(piece)
     }
 
-    /// Notes that a task has computed some logits.
+    /// Records that a task has computed some logits.
     pub fn computed(&mut self, logits: Range<u32>) {
         match self.logits.last_mut() {
             Some(last) if last.end == logits.start => last.end = logits.end,
@@ -58,10 +58,10 @@ impl WorkerState {
         }
     }
 
-    /// Checks that a record that looks at logits has all that the worker computed.
+    /// Checks that a record that reads logits covers all that the worker computed.
     ///
     /// # Errors
-    /// It has others.
+    /// If it covers others.
     pub fn check_logits(&self, rows: &Range<u32>) -> Result<(), Refusal> {
         let same = match &self.logits[..] {
             [] => rows.is_empty() && rows.start == 0,
