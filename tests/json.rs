@@ -3,6 +3,7 @@
 use amk_bench::tune::Saved;
 use amk_cuda::TARGETS;
 use amk_ir::graph::Graph;
+use amk_ir::program::Limits;
 use amk_ir::schedule::{FuseInto, Fusion, Schedule, Tile};
 use amk_ir::text::{parse, read_json};
 use amk_ir::{Param, Program};

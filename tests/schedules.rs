@@ -224,12 +224,13 @@ fn predictions_are_near_what_was_measured() {
 type Times = &'static [(u32, f64)];
 
 /// Microseconds a token at positions, none of which the costs were fitted to.
-const HELD_OUT: [(&str, &str, &str, Times); 5] = [
+const HELD_OUT: [(&str, &str, &str, Times); 6] = [
     ("h200", "llama", "smollm2_135m", &[(512, 215.0), (2048, 230.2), (4096, 232.9), (16_384, 291.9)]),
     ("h200", "qwen3", "qwen3_0_6b", &[(256, 376.8), (2048, 408.1), (4096, 435.3)]),
     ("h200", "qwen2", "qwen2_5_0_5b", &[(0, 296.2), (1024, 319.6), (32_768, 404.0)]),
-    ("h100", "llama", "smollm2_135m", &[(0, 185.4), (1024, 223.3), (4096, 240.2)]),
+    ("h100", "llama", "smollm2_135m", &[(0, 185.4), (1024, 223.3), (4096, 240.2), (32_768, 415.6)]),
     ("h100", "qwen3", "qwen3_0_6b", &[(0, 425.8), (1024, 482.1), (8192, 729.8)]),
+    ("h100", "qwen2", "qwen2_5_0_5b", &[(0, 368.0), (128, 391.6), (32_768, 522.8)]),
 ];
 
 #[test]

@@ -76,6 +76,34 @@ fn device_programs_of_a_layer() {
     }
 }
 
+/// What calls of a decoder lack on a GPU: with heads of a size that no fused body computes, and
+/// without fusion.
+#[test]
+fn reasons_of_generic_tasks() {
+    let family = FAMILIES.iter().find(|family| family.name == "qwen3").expect("a family");
+    let dims = [
+        ("VOCAB", 64),
+        ("HIDDEN", 32),
+        ("LAYERS", 2),
+        ("HEADS", 2),
+        ("KV_HEADS", 1),
+        ("HEAD_DIM", 32),
+        ("ROTARY", 32),
+        ("FFN", 52),
+        ("CONTEXT", 256),
+    ];
+    let dims = dims.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+    let graph = family.kernel.graph().expect("the graph should parse");
+    let instance = Instance { name: "odd".into(), dims, ..graph.instances[0].clone() };
+    let mut text = String::new();
+    for (what, fusion) in [("by its own schedule", true), ("without fusion", false)] {
+        let schedule = Schedule { workers: 2, fusion, ..TARGETS[5].schedule() };
+        let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16).expect("a plan");
+        text.push_str(&format!("{what}:\n{}\n\n", amk_cuda::plan::lines(&plan.missed).join("\n")));
+    }
+    insta::assert_snapshot!("reasons_qwen3", text);
+}
+
 /// A program's text without the tasks of the second layer, and its queues.
 fn one_layer(text: &str) -> String {
     let ops: Vec<&str> = text.lines().filter(|line| line.starts_with("op ")).collect();

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 /// How a graph becomes tasks on workers, and how these run.
 ///
-/// Each VM has a schedule of its own: [`Schedule::default`] on a CPU, one a GPU. What a function, an
-/// instance or a file says is a [`PartialSchedule`] over it. A VM refuses a field that it cannot
+/// Each VM has a schedule of its own: [`Schedule::default`] on a CPU, one a GPU. What a function,
+/// an instance or a file says is a [`PartialSchedule`] over it. A VM refuses a field that it cannot
 /// honour ([`Schedule::unhonoured`]).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "PartialSchedule", from = "PartialSchedule")]

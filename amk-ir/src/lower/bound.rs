@@ -1,7 +1,7 @@
 //! How large a program may become: counted before anything is made, so that no value of a dim takes
 //! memory without end.
 
-use super::fuse::Group;
+use super::group::Group;
 use super::tile::Axis;
 use super::unroll::{PlannedCall, Unrolled};
 use crate::expr::Expr;

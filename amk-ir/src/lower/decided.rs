@@ -1,8 +1,9 @@
 //! Decisions of the lowering: the calls fused into one task, how they are tiled, and why others are
 //! not fused.
 
-use super::fuse::{Group, Member};
-use super::tile::{TiledOp, signature};
+use super::group::{Group, Member};
+use super::task::TiledOp;
+use super::tile::signature;
 use super::unfused::Refused;
 use super::unroll::Unrolled;
 use crate::OpId;
@@ -83,17 +84,21 @@ impl Decided {
 
     /// The refused fusions in words. Calls that are refused for one reason are one line.
     pub fn unfused(&self) -> Vec<String> {
-        let mut lines: Vec<(String, usize)> = Vec::new();
-        for refused in &self.refused {
-            let text = refused.to_string();
-            match lines.iter_mut().find(|(known, _)| *known == text) {
-                Some((_, count)) => *count += 1,
-                None => lines.push((text, 1)),
-            }
-        }
-        let counted = |(text, count)| if count == 1 { text } else { format!("{text} ({count} calls)") };
-        lines.into_iter().map(counted).collect()
+        counted(self.refused.iter().map(Refused::to_string))
     }
+}
+
+/// Lines without repetitions, each with the number of calls that it is about.
+pub fn counted(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut lines: Vec<(String, usize)> = Vec::new();
+    for text in texts {
+        match lines.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, count)) => *count += 1,
+            None => lines.push((text, 1)),
+        }
+    }
+    let counted = |(text, count)| if count == 1 { text } else { format!("{text} ({count} calls)") };
+    lines.into_iter().map(counted).collect()
 }
 
 impl Display for Decided {

@@ -2,7 +2,7 @@
 //! waits of the op's tasks.
 
 use super::bound;
-use super::tile::TiledOp;
+use super::task::TiledOp;
 use super::unroll::{PlannedCall, Unrolled};
 use crate::expr::Expr;
 use crate::graph::Graph;

@@ -1,23 +1,24 @@
 //! Lowering: a graph, the values of an instance and a schedule become a program.
 //!
 //! ```text
-//! unroll (loops, flags, dims) -> fuse (groups of calls) -> tile (tasks) -> connect (events) -> assign (queues)
+//! unroll (loops, flags, dims) -> flow (use-def) -> group (calls of a task) -> tile, task -> exchange (events) -> place (queues)
 //! ```
 //!
 //! The program's eager order is the order of the graph's ops, each op's tiles in row-major order.
 
-mod assign;
 mod bound;
-mod connect;
 mod decided;
+mod exchange;
 mod explicit;
-mod fuse;
-pub mod parts;
-mod tile;
+pub mod flow;
+mod group;
+pub mod place;
+mod task;
+pub mod tile;
 mod unfused;
 pub mod unroll;
 
-pub use decided::{Decided, DecidedCall, DecidedOp, TileCut};
+pub use decided::{Decided, DecidedCall, DecidedOp, TileCut, counted};
 pub use unfused::{Refused, Unfused};
 
 use crate::graph::{Graph, Instance};
@@ -59,8 +60,8 @@ pub fn lower(graph: &Graph, instance: &Instance) -> Result<Lowered, Vec<GraphErr
 pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result<Lowered, Vec<GraphError>> {
     check_schedule(graph, schedule)?;
     let unrolled = unroll::unroll(graph, instance, schedule)?;
-    let fuse::Fused { groups, refused } = fuse::fuse(graph, &unrolled, schedule).map_err(|error| vec![error])?;
-    let tiled = tile::tile(graph, &unrolled, &groups, schedule)?;
+    let group::Fused { groups, refused } = group::fuse(graph, &unrolled, schedule).map_err(|error| vec![error])?;
+    let tiled = task::tasks(graph, &unrolled, &groups, schedule)?;
     let mut program = Program {
         name: format!("{}.{}", graph.name, instance.name),
         dims: instance.dims.clone(),
@@ -76,8 +77,8 @@ pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Re
         queues: crate::Queues::default(),
     };
     let explicit = explicit::apply(graph, &unrolled, &tiled.ops, &mut program)?;
-    connect::connect(&mut program, &tiled.ops, &explicit).map_err(|error| vec![error])?;
-    program.queues = assign::assign(&program, &tiled.ops, schedule);
+    exchange::connect(&mut program, &tiled.ops, &explicit).map_err(|error| vec![error])?;
+    program.queues = place::place(&program, &tiled.ops, schedule);
     let op_sites = tiled.ops.iter().map(|op| op.site).collect();
     let decided = Decided::of(graph, &unrolled, &groups, tiled.ops, refused);
     Ok(Lowered { program, op_sites, constants: unrolled.constants, decided })

@@ -1,115 +1,169 @@
-//! Tiling: each group of calls becomes one task a tile.
+//! Tiles: one call cut by its own tile and task clauses.
 
 use super::bound;
-use super::fuse::{Group, Member};
+use super::place::share;
 use super::unroll::{PlannedCall, Unrolled};
 use crate::expr::Expr;
 use crate::graph::Graph;
 use crate::graph_error::GraphError;
-use crate::program::{Buffer, BufferKind, Call, Operand, Task};
-use crate::schedule::{Schedule, Tile};
+use crate::program::Param;
+use crate::schedule::Tile;
 use crate::signature::{GridSig, Signature, Span, TileSig};
-use crate::{Bound, BufferId, InstructionId, Interval, OpId, Region, TensorId};
-use std::collections::{BTreeMap, HashMap};
+use crate::{Access, Bound, Interval, Region, TensorId};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The tasks of all ops.
-pub(super) struct Tiled {
-    pub(super) tasks: Vec<Task>,
-    pub(super) buffers: Vec<Buffer>,
-    pub(super) ops: Vec<TiledOp>,
+/// How many tasks a call becomes.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Tasks along a tiled dimension, at most.
+    pub workers: u32,
+    /// Tiles begin at multiples of this many elements where the tile's size is free.
+    pub unit: u32,
+    /// The size of the tile where it is free.
+    pub tile: Tile,
 }
 
-/// An op (a group of calls) and its tasks.
-pub(super) struct TiledOp {
-    pub(super) label: String,
-    pub(super) site: u32,
-    /// The lead call.
-    pub(super) call: usize,
-    pub(super) tasks: Range<usize>,
-    /// Tile numbers of each task in the lead call's grid, by grid variable.
-    pub(super) coordinates: Vec<BTreeMap<String, i64>>,
-    /// How each grid variable of the lead call is cut.
-    pub(super) axes: Vec<Vec<Range<i64>>>,
+impl Cut {
+    /// About one tile a worker, in units.
+    pub fn per_worker(workers: u32, unit: u32) -> Self {
+        Self { workers, unit, tile: Tile::PerWorker }
+    }
 }
 
-/// A tile: the value of each grid variable and of its step's name.
-type TileEnv = BTreeMap<String, i64>;
+/// A tile: the value of each dim, of each grid variable and of its step's name.
+pub(super) type TileEnv = BTreeMap<String, i64>;
 
-pub(super) fn tile(
+/// A tile of a call: a call on parts of the function's tensors.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Part {
+    /// The tensor operands in order, results last.
+    pub operands: Vec<PartOperand>,
+    /// The scalar parameters in order.
+    pub params: Vec<Param>,
+}
+
+/// An operand of a tile.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PartOperand {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// The region that the tile has of it.
+    pub region: Region,
+    /// How the call accesses it.
+    pub access: Access,
+}
+
+/// The tiles of a call in the order of its grid.
+///
+/// # Errors
+/// A grid or a region that has no value, or more tasks than a program may have.
+pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -> Result<Vec<Part>, GraphError> {
+    let signature = signature(graph, call)?;
+    let axes: Vec<(_, Axis)> =
+        signature.grid.iter().map(|grid| axis(signature, grid, call, cut)).collect::<Result<_, _>>()?;
+    bound::parts(call, axes.iter().map(|(_, axis)| axis.len()))?;
+    let mut envs = vec![call.env.clone()];
+    for (grid, (tile, axis)) in signature.grid.iter().zip(&axes) {
+        let cuts = axis.cuts();
+        let tiled = |env: &BTreeMap<String, i64>, cut: &Range<i64>| at_cut(env, grid, *tile, cut);
+        envs = envs.iter().flat_map(|env| cuts.iter().map(|cut| tiled(env, cut)).collect::<Vec<_>>()).collect();
+    }
+    envs.iter().map(|env| part(unrolled, signature, call, env)).collect()
+}
+
+/// How [`parts`] cuts a call whose grid is one variable that steps by a tile of free size; `None`
+/// for any other grid.
+///
+/// # Errors
+/// A grid that has no value.
+pub fn cuts(graph: &Graph, call: &PlannedCall, cut: Cut) -> Result<Option<Vec<Range<i64>>>, GraphError> {
+    let signature = signature(graph, call)?;
+    let [grid] = &signature.grid[..] else { return Ok(None) };
+    let (tile, axis) = axis(signature, grid, call, cut)?;
+    Ok(tile.map(|_| axis.cuts()))
+}
+
+/// Cuts a call into tasks at the given `cuts`. `None` where the grid is not one variable that steps
+/// by a tile of free size, or where the cuts do not cover its extent in order.
+///
+/// # Errors
+/// A grid or a region that has no value.
+pub fn parts_at(
     graph: &Graph,
     unrolled: &Unrolled,
-    groups: &[Group],
-    schedule: &Schedule,
-) -> Result<Tiled, Vec<GraphError>> {
-    let mut buffers = Buffers::of(unrolled);
-    let mut out = Tiled { tasks: Vec::new(), buffers: Vec::new(), ops: Vec::new() };
-    let mut errors = set_tiles(graph, unrolled, groups, schedule);
-    let mut axes = Vec::with_capacity(groups.len());
-    for group in groups {
-        match group_axes(graph, unrolled, group, schedule) {
-            Ok(found) => axes.push(found),
-            Err(error) => errors.push(error),
+    call: &PlannedCall,
+    cuts: &[Range<i64>],
+) -> Result<Option<Vec<Part>>, GraphError> {
+    let signature = signature(graph, call)?;
+    let [grid] = &signature.grid[..] else { return Ok(None) };
+    let Some(tile) = free_tile(signature, grid) else { return Ok(None) };
+    let mut end = 0;
+    for cut in cuts {
+        if cut.start != end || cut.is_empty() {
+            return Ok(None);
         }
+        end = cut.end;
     }
-    if !errors.is_empty() {
-        return Err(errors);
+    if end != grid_value(signature, call, &grid.extent)? {
+        return Ok(None);
     }
-    bound::tasks(graph, unrolled, groups, &axes).map_err(|error| vec![error])?;
-    for (group, axes) in groups.iter().zip(&axes) {
-        if let Err(error) = tile_group(graph, unrolled, group, axes, &mut buffers, &mut out) {
-            errors.push(error);
-        }
-    }
-    out.buffers = buffers.used(&mut out.tasks);
-    if errors.is_empty() { Ok(out) } else { Err(errors) }
+    let tiles = cuts.iter().map(|cut| part(unrolled, signature, call, &at_cut(&call.env, grid, Some(&tile.name), cut)));
+    tiles.collect::<Result<_, _>>().map(Some)
 }
 
-fn tile_group(
-    graph: &Graph,
+/// `env` with the values of a grid's variable and tile at a cut.
+fn at_cut(env: &BTreeMap<String, i64>, grid: &GridSig, tile: Option<&str>, cut: &Range<i64>) -> BTreeMap<String, i64> {
+    let mut env = env.clone();
+    env.insert(grid.var.clone(), cut.start);
+    env.extend(tile.map(|tile| (tile.to_owned(), cut.end - cut.start)));
+    env
+}
+
+/// The name of the tile that a grid variable steps by, where its size is free, and how the variable
+/// is cut.
+pub(super) fn axis<'s>(
+    signature: &'s Signature,
+    grid: &'s GridSig,
+    call: &PlannedCall,
+    cut: Cut,
+) -> Result<(Option<&'s str>, Axis), GraphError> {
+    let Some(tile) = free_tile(signature, grid) else { return Ok((None, stepped(signature, grid, call)?)) };
+    let value = |expr| grid_value(signature, call, expr);
+    let extent = value(&grid.extent)?;
+    let axis = match cut.tile {
+        Tile::Whole => Axis::per_worker(extent, extent, 1),
+        Tile::Size(size) => Axis::each(extent, i64::from(size.max(1))),
+        Tile::PerWorker => {
+            let unit = i64::from(cut.unit.max(1));
+            let step = value(&tile.default)?.max(1).saturating_add(unit - 1) / unit * unit;
+            Axis::per_worker(extent, step, cut.workers)
+        }
+    };
+    Ok((Some(&tile.name), axis))
+}
+
+/// A call on the regions of one tile.
+pub(super) fn part(
     unrolled: &Unrolled,
-    group: &Group,
-    axes: &[Axis],
-    buffers: &mut Buffers,
-    out: &mut Tiled,
-) -> Result<(), GraphError> {
-    let lead = &group.members[group.lead];
-    let lead_call = &unrolled.calls[lead.call];
-    let at = |error: GraphError| error.at(lead_call.site);
-    let lead_signature = signature(graph, lead_call).map_err(at)?;
-    let axes: Vec<Vec<Range<i64>>> = axes.iter().map(Axis::cuts).collect();
-    let first = out.tasks.len();
-    let mut coordinates = Vec::new();
-    for (numbers, cuts) in product(&axes) {
-        let op = OpId::from(out.ops.len());
-        let task = task(graph, unrolled, group, &axes, &cuts, op, buffers).map_err(at)?;
-        out.tasks.push(task);
-        coordinates.push(lead_signature.grid.iter().map(|grid| grid.var.clone()).zip(numbers).collect());
+    signature: &Signature,
+    call: &PlannedCall,
+    env: &TileEnv,
+) -> Result<Part, GraphError> {
+    let mut operands = Vec::with_capacity(call.operands.len());
+    for operand in &call.operands {
+        let none = || GraphError::new("AMK0603", "an operand has no tensor", "pass a tensor");
+        let tensor = unrolled.tensors.get(operand.tensor.index()).ok_or_else(none)?;
+        let region = region(&operand.spans, &tensor.shape, env, &signature.name)?;
+        operands.push(PartOperand { tensor: operand.tensor, region, access: operand.access });
     }
-    let labels: Vec<&str> = group.members.iter().map(|member| unrolled.calls[member.call].label.as_str()).collect();
-    out.ops.push(TiledOp {
-        label: labels.join(" then "),
-        site: lead_call.site,
-        call: lead.call,
-        tasks: first..out.tasks.len(),
-        coordinates,
-        axes,
-    });
-    Ok(())
+    Ok(Part { operands, params: call.params.clone() })
 }
 
 /// The signature of a call.
 pub(super) fn signature<'g>(graph: &'g Graph, call: &PlannedCall) -> Result<&'g Signature, GraphError> {
     let missing = || GraphError::new("AMK0604", "the call names no instruction", "call an instruction");
     graph.signatures.get(call.signature).ok_or_else(missing)
-}
-
-/// How each grid variable of the lead call is cut.
-fn group_axes(graph: &Graph, unrolled: &Unrolled, group: &Group, schedule: &Schedule) -> Result<Vec<Axis>, GraphError> {
-    let call = &unrolled.calls[group.members[group.lead].call];
-    let found = signature(graph, call)
-        .and_then(|signature| signature.grid.iter().map(|grid| axis(signature, grid, call, schedule)).collect());
-    found.map_err(|error| error.at(call.site))
 }
 
 /// A grid variable cut into `parts` at multiples of `step`, of which `0..extent` has `units`.
@@ -142,20 +196,8 @@ impl Axis {
     /// The cuts `start..end`.
     pub(super) fn cuts(&self) -> Vec<Range<i64>> {
         let Self { extent, step, units, parts } = *self;
-        let unit = |part: i64| (i128::from(units) * i128::from(part) / i128::from(parts)) as i64;
-        let cut = |part: i64| unit(part).saturating_mul(step).min(extent);
+        let cut = |part: i64| share(units, part, parts).saturating_mul(step).min(extent);
         (0..parts).map(|part| cut(part)..cut(part + 1)).collect()
-    }
-}
-
-fn axis(signature: &Signature, grid: &GridSig, call: &PlannedCall, schedule: &Schedule) -> Result<Axis, GraphError> {
-    let value = |expr| grid_value(signature, call, expr);
-    let extent = value(&grid.extent)?;
-    let Some(tile) = free_tile(signature, grid) else { return stepped(signature, grid, call) };
-    match schedule.tiles.get(&signature.name) {
-        Some(Tile::Whole) => Ok(Axis::per_worker(extent, extent, 1)),
-        Some(&Tile::Size(size)) => Ok(Axis::each(extent, i64::from(size.max(1)))),
-        Some(Tile::PerWorker) | None => Ok(Axis::per_worker(extent, value(&tile.default)?, schedule.workers)),
     }
 }
 
@@ -172,51 +214,6 @@ pub(super) fn stepped(signature: &Signature, grid: &GridSig, call: &PlannedCall)
     Ok(Axis::each(extent, step))
 }
 
-/// Findings where a tile size of the schedule does not divide the extent, one an instruction.
-fn set_tiles(graph: &Graph, unrolled: &Unrolled, groups: &[Group], schedule: &Schedule) -> Vec<GraphError> {
-    let sizes = schedule.tiles.iter().filter_map(|(name, tile)| match tile {
-        Tile::Size(size) => Some((name.as_str(), i64::from(*size))),
-        Tile::PerWorker | Tile::Whole => None,
-    });
-    let leads: Vec<&PlannedCall> = groups.iter().map(|group| &unrolled.calls[group.members[group.lead].call]).collect();
-    sizes.filter_map(|(name, size)| set_tile(graph, &leads, name, size)).collect()
-}
-
-fn set_tile(graph: &Graph, leads: &[&PlannedCall], name: &str, size: i64) -> Option<GraphError> {
-    let called = leads.iter().filter_map(|call| Some((signature(graph, call).ok()?, *call)));
-    // The extents that are cut, each with the first call where it is.
-    let mut extents: BTreeMap<i64, &str> = BTreeMap::new();
-    for (signature, call) in called.filter(|(signature, _)| signature.name == name) {
-        for grid in signature.grid.iter().filter(|grid| free_tile(signature, grid).is_some()) {
-            if let Ok(extent) = grid_value(signature, call, &grid.extent) {
-                extents.entry(extent).or_insert(&call.label);
-            }
-        }
-    }
-    let (extent, label) = extents.iter().find(|(extent, _)| size < 1 || *extent % size != 0)?;
-    let common = extents.keys().fold(0, |common, &extent| gcd(common, extent));
-    let help = match largest_divisor(common, size) {
-        Some(fits) => format!("write `{name} = {fits}`, which divides every extent that `{name}` cuts here"),
-        None => format!("write `{name} = whole`, or leave it out for about one tile a worker"),
-    };
-    let headline = format!("tile {size} of `{name}` does not divide {extent}");
-    let error = GraphError::new("AMK0608", headline, help).note(format!("{extent} is cut in `{label}`"));
-    let others: Vec<String> = extents.keys().filter(|other| *other != extent).map(ToString::to_string).collect();
-    let shown = if others.len() > 6 { format!("{}, ..", others[..6].join(", ")) } else { others.join(", ") };
-    Some(if others.is_empty() { error } else { error.note(format!("other calls of `{name}` cut {shown}")) })
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
-/// The largest divisor of `of` from 2 to `most`, of extents that buffers can have.
-fn largest_divisor(of: i64, most: i64) -> Option<i64> {
-    let of = u32::try_from(of).ok().map(i64::from)?;
-    let pairs = (1..).take_while(|small| small * small <= of).filter(|small| of % small == 0);
-    pairs.flat_map(|small| [small, of / small]).filter(|divisor| (2..=most).contains(divisor)).max()
-}
-
 /// The tile that a grid variable steps by, where its size is free.
 pub(super) fn free_tile<'s>(signature: &'s Signature, grid: &GridSig) -> Option<&'s TileSig> {
     signature.tiles.iter().find(|tile| matches!(&grid.step, Expr::Name(name) if *name == tile.name))
@@ -227,88 +224,6 @@ pub(super) fn grid_value(signature: &Signature, call: &PlannedCall, expr: &Expr)
     expr.eval(&|name| call.env.get(name).copied()).map_err(|error| {
         GraphError::new("AMK0612", format!("the grid of `{}`: {error}", signature.name), "bind its dims in `shape`")
     })
-}
-
-/// All combinations of cuts, the last variable fastest: tile numbers and cuts.
-fn product(axes: &[Vec<Range<i64>>]) -> Vec<(Vec<i64>, Vec<Range<i64>>)> {
-    axes.iter().fold(vec![(Vec::new(), Vec::new())], |heads, axis| {
-        let mut out = Vec::with_capacity(heads.len() * axis.len());
-        for (numbers, cuts) in &heads {
-            for (number, cut) in axis.iter().enumerate() {
-                let mut head: (Vec<i64>, Vec<Range<i64>>) = (numbers.clone(), cuts.clone());
-                head.0.push(number as i64);
-                head.1.push(cut.clone());
-                out.push(head);
-            }
-        }
-        out
-    })
-}
-
-fn task(
-    graph: &Graph,
-    unrolled: &Unrolled,
-    group: &Group,
-    axes: &[Vec<Range<i64>>],
-    cuts: &[Range<i64>],
-    op: OpId,
-    buffers: &mut Buffers,
-) -> Result<Task, GraphError> {
-    let mut locals: HashMap<TensorId, BufferId> = HashMap::new();
-    let mut task = Task { op: Some(op), ..Task::default() };
-    for member in &group.members {
-        let call = &unrolled.calls[member.call];
-        let signature = signature(graph, call)?;
-        let env = tile_env(signature, call, member, axes, cuts)?;
-        let mut operands = Vec::with_capacity(call.operands.len());
-        for operand in &call.operands {
-            let tensor = &unrolled.tensors[operand.tensor.index()];
-            let region = region(&operand.spans, &tensor.shape, &env, &signature.name)?;
-            let buffer = match member.local.contains(&operand.tensor) {
-                true => *locals.entry(operand.tensor).or_insert_with(|| buffers.local(tensor)),
-                false => buffers.shared[operand.tensor.index()],
-            };
-            let early = tensor.kind == BufferKind::Weight;
-            operands.push(Operand { buffer, region, access: operand.access, early, routed: None });
-        }
-        task.calls.push(Call {
-            instruction: InstructionId::from(call.signature),
-            operands,
-            params: call.params.clone(),
-        });
-    }
-    Ok(task)
-}
-
-/// The signature's dims and the tile: `n` = first element, the tile's name = its length.
-fn tile_env(
-    signature: &Signature,
-    call: &PlannedCall,
-    member: &Member,
-    axes: &[Vec<Range<i64>>],
-    cuts: &[Range<i64>],
-) -> Result<TileEnv, GraphError> {
-    let mut env = call.env.clone();
-    for (number, grid) in signature.grid.iter().enumerate() {
-        let extent = axes.get(number).and_then(|axis| axis.last()).map(|last| last.end);
-        let cut = match (member.whole, cuts.get(number)) {
-            (false, Some(cut)) => cut.clone(),
-            _ => {
-                let value = grid.extent.eval(&|name| call.env.get(name).copied());
-                0..value.ok().or(extent).unwrap_or(0)
-            }
-        };
-        env.insert(grid.var.clone(), cut.start);
-        if let crate::expr::Expr::Name(step) = &grid.step
-            && signature.tiles.iter().any(|tile| tile.name == *step)
-        {
-            env.insert(step.clone(), cut.end - cut.start);
-        } else if member.whole && cut.end > grid.step.eval(&|name| call.env.get(name).copied()).unwrap_or(0) {
-            let headline = format!("`{}` has several tasks and cannot be fused into its consumers", signature.name);
-            return Err(GraphError::new("AMK0613", headline, "fuse instructions that have one task"));
-        }
-    }
-    Ok(env)
 }
 
 /// The concrete region of an operand; bounds may be `pos + constant`.
@@ -327,7 +242,7 @@ pub(super) fn region(spans: &[Span], shape: &[u32], env: &TileEnv, name: &str) -
     Region::new(&intervals).ok_or_else(too_deep)
 }
 
-fn bound(expr: &crate::expr::Expr, env: &TileEnv, name: &str) -> Result<Bound, GraphError> {
+fn bound(expr: &Expr, env: &TileEnv, name: &str) -> Result<Bound, GraphError> {
     let bad = |why: String| {
         let help = "use grid variables, tiles, dims and at most `+ pos`";
         GraphError::new("AMK0612", format!("bound `{expr}` of `{name}` {why}"), help)
@@ -340,49 +255,5 @@ fn bound(expr: &crate::expr::Expr, env: &TileEnv, name: &str) -> Result<Bound, G
         0 => Ok(Bound::fixed(base)),
         1 => Ok(Bound::at_pos(base)),
         _ => Err(moves()),
-    }
-}
-
-/// The buffers of a program in the making.
-struct Buffers {
-    all: Vec<Buffer>,
-    /// The buffer of each tensor that passes between tasks.
-    shared: Vec<BufferId>,
-}
-
-impl Buffers {
-    fn of(unrolled: &Unrolled) -> Self {
-        let all = unrolled.tensors.clone();
-        let shared = (0..all.len()).map(BufferId::from).collect();
-        Self { all, shared }
-    }
-
-    /// A task's own copy of a tensor.
-    fn local(&mut self, tensor: &Buffer) -> BufferId {
-        self.all.push(Buffer { kind: BufferKind::Local, ..tensor.clone() });
-        BufferId::from(self.all.len() - 1)
-    }
-
-    /// The buffers that tasks use (some tensors have local copies alone), and renumbers the tasks'
-    /// operands.
-    fn used(self, tasks: &mut [Task]) -> Vec<Buffer> {
-        let mut used = vec![false; self.all.len()];
-        let operands = |tasks: &mut [Task], visit: &mut dyn FnMut(&mut Operand)| {
-            for operand in tasks.iter_mut().flat_map(|task| &mut task.calls).flat_map(|call| &mut call.operands) {
-                visit(operand);
-            }
-        };
-        operands(tasks, &mut |operand| used[operand.buffer.index()] = true);
-        let mut next = 0;
-        let renumbered: Vec<BufferId> = used
-            .iter()
-            .map(|&used| {
-                next += usize::from(used);
-                BufferId::from(next.max(1) - 1)
-            })
-            .collect();
-        operands(tasks, &mut |operand| operand.buffer = renumbered[operand.buffer.index()]);
-        let mut keep = used.into_iter();
-        self.all.into_iter().filter(|_| keep.next().unwrap_or(false)).collect()
     }
 }

@@ -7,6 +7,7 @@ use super::options::{Device, InstanceArgs, print};
 use amk::ir::graph::Instance;
 use amk::ir::schedule::Schedule;
 use amk::ir::{Program, dot, text};
+use amk_cuda::plan::Plan;
 use amk_cuda::{GpuTarget, Precision, TARGETS, plan_for};
 use amk_models::model::{Family, find_instance};
 use anyhow::{Result, anyhow, bail};
@@ -33,7 +34,7 @@ pub(crate) struct Dump {
     /// The format; `dot` is a picture for Graphviz.
     #[arg(long, default_value = "amk")]
     format: Format,
-    /// Explain why the schedule does not fuse calls.
+    /// Explain why calls are not fused; on a GPU also why weights do not stream.
     #[arg(long)]
     why: bool,
 }
@@ -86,19 +87,19 @@ impl Dump {
                 let schedule = self.instance.schedule(&family, &instance, Schedule::default())?;
                 Ok(family.kernel.lower(&instance, Some(&schedule))?.program)
             }
-            Device::Cuda => self.device_program(&family, &instance),
+            Device::Cuda => Ok(self.device_plan(&family, &instance)?.program),
         }
     }
 
-    /// The program that a GPU runs, by its own schedule where none is named.
-    fn device_program(&self, family: &Family, instance: &Instance) -> Result<Program> {
+    /// The plan of the program that a GPU runs, by its own schedule where none is named.
+    fn device_plan(&self, family: &Family, instance: &Instance) -> Result<Plan> {
         let name = self.target.as_deref().unwrap_or(DEFAULT_TARGET);
         let known = || TARGETS.map(|target| target.name).join(", ");
         let target =
             GpuTarget::named(name).ok_or_else(|| anyhow!("there is no GPU `{name}`; known ones: {}", known()))?;
         let schedule = self.instance.schedule(family, instance, target.schedule())?;
         target.check(&schedule)?;
-        Ok(plan_for(family.kernel, instance, &schedule, Precision::BF16)?.program)
+        Ok(plan_for(family.kernel, instance, &schedule, Precision::BF16)?)
     }
 
     fn instance_name(&self) -> &str {

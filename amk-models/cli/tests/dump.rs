@@ -91,6 +91,22 @@ fn a_schedule_in_a_file_replaces_fields_of_the_devices_own() {
 }
 
 #[test]
+fn the_schedule_of_a_gpu_says_what_calls_lack() {
+    let dump = ["dump", "schedule", "--why", "--device", "cuda", "--instance", "llama.smollm2_135m"];
+    let text = output(&[&dump[..], &["--target", "l4"]].concat());
+    assert!(text.starts_with("decode.cuda: ") && text.contains(" tasks on 58 workers\nphase 0 "), "{text}");
+    assert!(text.ends_with("every call runs by a fused body\n"), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.json");
+    std::fs::write(&file, r#"{"fusion": false}"#).unwrap();
+    let text = output(&[&dump[..], &["--schedule", file.to_str().unwrap()]].concat());
+    assert!(
+        text.contains("`linear` runs by its generic body: the schedule has `fusion = false` (211 calls)"),
+        "{text}"
+    );
+}
+
+#[test]
 fn gpus_that_nobody_knows_and_options_that_say_nothing_are_refused() {
     let cuda = ["dump", "program", "--device", "cuda"];
     let (code, error) = refusal(&[&cuda[..], &["--target", "h300"]].concat());

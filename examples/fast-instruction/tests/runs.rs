@@ -135,6 +135,19 @@ fn on_the_gpu_the_projection_streams_and_the_rectifier_joins_it() {
 }
 
 #[test]
+fn a_matrix_that_the_stream_does_not_take_keeps_to_plain_loads_and_says_so() {
+    let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+    let mut instance = CAPPED_CHAIN.instance("small").expect("the instance").clone();
+    instance.dims.insert("FFN".to_owned(), 290);
+    let plan = plan_for(&CAPPED_CHAIN, &instance, &target.schedule(), Precision::BF16).expect("a plan");
+    let lines = amk_cuda::plan::lines(&plan.missed);
+    let why =
+        "the weight of `capped_linear` does not stream: its stream does not take `w.layers[0].up`, which is 290 x 128";
+    assert!(lines.iter().any(|line| line == why), "{lines:#?}");
+    assert!(!lines.iter().any(|line| line.contains("square")), "what streams needs no reason: {lines:#?}");
+}
+
+#[test]
 fn rows_are_dealt_in_whole_units_that_keep_the_tapes_level() {
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
     let instance = CAPPED_CHAIN.instance("of_8b").expect("the instance");

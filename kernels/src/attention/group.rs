@@ -55,11 +55,17 @@ impl Fusion for Attentions {
         grouping.shared.entry::<Decoder>().eps = eps;
         for at in grouping.calls().filter(|&at| grouping.may_lead(at)).collect::<Vec<_>>() {
             let known = grouping.shared.entry::<Decoder>().rotary;
-            if let Some(attention) = attention_at(flow, grouping.schedule, at, eps, known) {
-                grouping.shared.entry::<Decoder>().rotary = Some(attention.rotary);
-                let qkv = attention.qkv;
-                grouping.push(attention);
-                together(grouping, &qkv);
+            if flow.path(at) != ATTENTION {
+                continue;
+            }
+            match attention_at(flow, grouping.schedule, at, eps, known) {
+                Ok(attention) => {
+                    grouping.shared.entry::<Decoder>().rotary = Some(attention.rotary);
+                    let qkv = attention.qkv;
+                    grouping.push(attention);
+                    together(grouping, &qkv);
+                }
+                Err(because) => grouping.refuse(at, because),
             }
         }
     }
@@ -97,58 +103,73 @@ impl FusedGroup for Attention {
     }
 }
 
+/// An operand is missing, which a checked graph rules out.
+const MALFORMED: &str = "it has other operands than attention has";
+/// The body computes `rope` of queries and keys itself.
+const NOT_ROTATED: &str = "its queries and keys do not each come through a `rope` of their own";
+
 /// Returns the attention that ends in call `at`, if the fused code supports its form and it shares
 /// the constants of those found so far.
-fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32, known: Option<Rotary>) -> Option<Attention> {
-    if flow.path(at) != ATTENTION {
-        return None;
-    }
+///
+/// # Errors
+/// The reason why not.
+fn attention_at(
+    flow: &Flow<'_>,
+    schedule: &Schedule,
+    at: usize,
+    eps: f32,
+    known: Option<Rotary>,
+) -> Result<Attention, String> {
+    let operand = |at: usize, number: usize| flow.operand(at, number).ok_or(MALFORMED);
     let mut calls = vec![at];
-    let caches = [flow.operand(at, 1)?, flow.operand(at, 2)?];
+    let caches = [operand(at, 1)?, operand(at, 2)?];
     // Only this attention may use the caches, because it chooses their layout.
     let appends = caches.map(|cache| match flow.users(cache) {
         [append, user] if *user == at && flow.path(*append) == "amk_kernels::kv_append" => Some(*append),
         _ => None,
     });
-    let [key_append, value_append] = [appends[0]?, appends[1]?];
+    let [Some(key_append), Some(value_append)] = appends else {
+        return Err("its caches are not used by one `kv_append` each and by it alone".to_owned());
+    };
     calls.extend([key_append, value_append]);
-    let rotated = [(flow.operand(at, 0)?, at), (flow.operand(key_append, 1)?, key_append)];
+    let rotated = [(operand(at, 0)?, at), (operand(key_append, 1)?, key_append)];
     let mut ropes = Vec::new();
     let mut bare = Vec::new();
     let mut norms = Vec::new();
     for (value, user) in rotated {
-        let rope = flow.made_by(value, "amk_kernels::rope").filter(|_| flow.only_for(value, user))?;
+        let rope = flow.made_by(value, "amk_kernels::rope").filter(|_| flow.only_for(value, user));
+        let rope = rope.ok_or(NOT_ROTATED)?;
         ropes.push(rope);
-        let mut from = flow.operand(rope, 0)?;
+        let mut from = operand(rope, 0)?;
         if let Some(norm) = flow.made_by(from, "amk_kernels::head_norm") {
             if !flow.only_for(from, rope) || flow.float(norm) != Some(eps) {
-                return None;
+                return Err("its head norms have other readers, or another epsilon than the first norm".to_owned());
             }
-            norms.push(flow.operand(norm, 1)?);
+            norms.push(operand(norm, 1)?);
             calls.push(norm);
-            from = flow.operand(norm, 0)?;
+            from = operand(norm, 0)?;
         }
         bare.push(from);
     }
     calls.extend(&ropes);
-    let (&[query_rope, key_rope], &[q, k]) = (&ropes[..], &bare[..]) else { return None };
-    let v = flow.operand(value_append, 1)?;
+    let (&[query_rope, key_rope], &[q, k]) = (&ropes[..], &bare[..]) else { return Err(NOT_ROTATED.to_owned()) };
+    let v = operand(value_append, 1)?;
     let head_norms = match norms[..] {
         [] => None,
         [q, k] => Some([q, k]),
-        _ => return None,
+        _ => return Err("either its queries or its keys are normalised, not both".to_owned()),
     };
-    let &[kv_heads, positions, head_dim] = flow.shape(caches[0]) else { return None };
-    let freqs = flow.operand(key_rope, 1)?;
+    let &[kv_heads, positions, head_dim] = flow.shape(caches[0]) else { return Err(MALFORMED.to_owned()) };
+    let freqs = operand(key_rope, 1)?;
     let rotary = Rotary {
         freqs,
-        rope_scale: flow.float(key_rope)?,
-        score_scale: flow.float(at)?,
+        rope_scale: flow.float(key_rope).ok_or(MALFORMED)?,
+        score_scale: flow.float(at).ok_or(MALFORMED)?,
         heads: flow.shape(q)[0] / head_dim,
         cache: [kv_heads, positions, head_dim],
         normed: head_norms.is_some(),
     };
-    let result = flow.result(at)?;
+    let result = flow.result(at).ok_or(MALFORMED)?;
     let alike = flow.operand(query_rope, 1) == Some(freqs)
         && flow.call(query_rope).params == flow.call(key_rope).params
         && flow.number(key_rope) == Some(head_dim)
@@ -156,14 +177,35 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32, known
         && q != k
         && k != v
         && q != v;
-    let computed = (head_dim == 64 || head_dim == 128)
-        && flow.shape(freqs) == [head_dim / 2]
-        && (1..=8).contains(&(rotary.heads / kv_heads))
-        && rotary.heads.is_multiple_of(kv_heads)
-        && kv_heads <= schedule.workers
+    if !alike {
+        return Err("its queries, keys and caches differ in rotation or shape".to_owned());
+    }
+    if let Some(because) = rotary.refused(schedule) {
+        return Err(because);
+    }
+    let computed = flow.shape(freqs) == [head_dim / 2]
         && positions == flow.unrolled.positions
-        && flow.kind(result) == BufferKind::Activation
-        && [q, k, v].iter().all(|&value| flow.kind(value) == BufferKind::Activation);
-    let shared = known.is_none_or(|known| known == rotary);
-    (alike && computed && shared).then_some(Attention { calls, qkv: [q, k, v], head_norms, result, rotary })
+        && [q, k, v, result].iter().all(|&value| flow.kind(value) == BufferKind::Activation);
+    if !computed {
+        return Err("its inputs, its result or its cache have other uses or lengths".to_owned());
+    }
+    match known.is_none_or(|known| known == rotary) {
+        true => Ok(Attention { calls, qkv: [q, k, v], head_norms, result, rotary }),
+        false => Err("its sizes or constants differ from those of an attention before it".to_owned()),
+    }
+}
+
+impl Rotary {
+    /// Why the fast code does not compute attentions of these sizes.
+    fn refused(&self, schedule: &Schedule) -> Option<String> {
+        let ([kv_heads, _, head_dim], heads) = (self.cache, self.heads);
+        if head_dim != 64 && head_dim != 128 {
+            return Some(format!("its heads have {head_dim} elements, and 64 or 128 are computed"));
+        }
+        if !heads.is_multiple_of(kv_heads) || !(1..=8).contains(&(heads / kv_heads)) {
+            return Some(format!("{heads} query heads share {kv_heads} key heads, and up to 8 may share one"));
+        }
+        let workers = schedule.workers;
+        (kv_heads > workers).then(|| format!("it has {kv_heads} key heads on {workers} workers"))
+    }
 }

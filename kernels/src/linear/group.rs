@@ -285,9 +285,17 @@ impl<'a> Products<'_, 'a> {
         let (x, weight) = (self.flow().operand(at, 0)?, self.flow().operand(at, 1)?);
         let &[rows, k] = self.flow().shape(weight) else { return None };
         let fits = rows.is_multiple_of(UNIT) && k.is_multiple_of(TILE_K) && k < 1 << 20;
+        if !fits {
+            let name = &self.flow().tensor(weight).name;
+            let whole = format!("rows in units of {UNIT} and columns in units of {TILE_K}, below {}", 1 << 20);
+            self.0.refuse(at, format!("`{name}` is {rows} x {k}; projections take {whole}"));
+        }
         let bias = biased.and_then(|at| self.flow().operand(at, 1));
         // Biases of one projection are contiguous, so no other projection may use them.
         let alone = bias.is_none_or(|bias| self.flow().users(bias).len() == 1);
+        if !alone {
+            self.0.refuse(at, "other projections share its bias");
+        }
         let calls = [Some(at), biased].into_iter().flatten().collect();
         (fits && alone).then_some(Linear { calls, x, weight, bias })
     }

@@ -64,6 +64,9 @@ fn find(grouping: &Grouping<'_>) -> Option<EmbedGroup> {
         && flow.kind(value) == BufferKind::Activation
         && flow.shape(value)[0].is_multiple_of(32)
         && flow.users(value).iter().all(|&user| fits(user));
+    if !holds {
+        grouping.refuse(call, "other calls than projections and residuals read its result, or it is not whole packets");
+    }
     holds.then_some(EmbedGroup { call, value, table })
 }
 

@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(changed(&target.schedule(), &target.schedule()), None);
         assert_eq!(changed(&found[0], &found[found.len() - 1]), None, "in two");
         for next in &found {
-            assert_eq!(target.check(&next), Ok(()));
+            assert_eq!(target.check(next), Ok(()));
             let (own, other) = (target.schedule(), next);
             let same = [
                 own.workers == other.workers,

@@ -2,11 +2,12 @@
 
 use super::Dump;
 use crate::check::read_source;
-use crate::options::print;
+use crate::options::{Device, print};
 use amk::ir::lower::{Decided, Lowered, lower};
 use amk::ir::schedule::Schedule;
-use amk::ir::shapes;
 use amk::ir::text::{is_graph, parse_graph};
+use amk::ir::{Program, shapes};
+use amk_cuda::plan::{self, Plan};
 use amk_models::model::find_instance;
 use anyhow::{Context as _, Result, bail};
 use std::fmt::Write as _;
@@ -16,6 +17,11 @@ impl Dump {
     /// not.
     pub(super) fn print_schedule(&self) -> Result<()> {
         let mut text = String::new();
+        if self.device == Device::Cuda {
+            let (family, instance) = find_instance(self.instance_name())?;
+            phases(&mut text, &self.device_plan(&family, &instance)?, self.why)?;
+            return print(&text);
+        }
         for Lowered { program, decided, .. } in self.lowered()? {
             writeln!(text, "{}: {} tasks on {} workers", program.name, program.tasks.len(), program.queues.workers())?;
             write!(text, "{decided}")?;
@@ -54,6 +60,24 @@ impl Dump {
             [first, ..] => bail!("{} cannot be lowered: {first}", path.display()),
         }
     }
+}
+
+/// The phases of a GPU's program, and what its calls lack.
+fn phases(text: &mut String, plan: &Plan, why: bool) -> std::fmt::Result {
+    let Program { name, tasks, queues, .. } = &plan.program;
+    writeln!(text, "{name}: {} tasks on {} workers", tasks.len(), queues.workers())?;
+    for (number, phase) in plan.phases.iter().enumerate() {
+        let tasks = plan.tasks.iter().filter(|(of, ..)| *of == number).count();
+        writeln!(text, "phase {number} {}: {tasks} task{}", phase.kind().label(), if tasks == 1 { "" } else { "s" })?;
+    }
+    if !why {
+        return Ok(());
+    }
+    let lines = plan::lines(&plan.missed);
+    if lines.is_empty() {
+        return writeln!(text, "every call runs by a fused body");
+    }
+    lines.iter().try_for_each(|line| writeln!(text, "{line}"))
 }
 
 fn why(text: &mut String, decided: &Decided) -> std::fmt::Result {

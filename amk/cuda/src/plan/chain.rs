@@ -1,9 +1,11 @@
 //! Chains: calls by generic device bodies that one task computes, found by following the data.
 
 use super::UNIT;
-use super::flow::Flow;
+use super::missed::{Because, Lacks, Missed};
 use crate::stream::Stream;
-use amk_ir::lower::parts::{Cut, Part, cuts, parts, parts_at};
+use amk_ir::lower::Unfused;
+use amk_ir::lower::flow::Flow;
+use amk_ir::lower::tile::{Cut, Part, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
 use amk_ir::schedule::Schedule;
 use amk_ir::signature::ParamKind;
@@ -36,53 +38,112 @@ struct Tiles {
     parts: Vec<Part>,
 }
 
-/// Forms chains of `calls`; those of `excluded` stay alone and do not stream.
+/// Forms chains of `calls`; those of `excluded` stay alone and do not stream. What a call lacks
+/// goes to `missed`.
 ///
 /// A call joins the tasks of its producer where it is the only reader of the result and each of its
 /// tiles reads exactly the region that the same tile of the producer writes. A tile of free size is
 /// cut like the producer's.
-pub(super) fn chains(flow: &Flow<'_>, schedule: &Schedule, calls: &[usize], excluded: &HashSet<usize>) -> Vec<Chain> {
-    let free: HashSet<usize> = calls.iter().copied().filter(|at| !excluded.contains(at)).collect();
+pub(super) fn chains(
+    flow: &Flow<'_>,
+    schedule: &Schedule,
+    calls: &[usize],
+    excluded: &HashSet<usize>,
+    missed: &mut Vec<Missed>,
+) -> Vec<Chain> {
+    let generic: HashSet<usize> = calls.iter().copied().collect();
     let mut taken = HashSet::new();
     let mut chains = Vec::new();
     for &at in calls {
         if !taken.insert(at) {
             continue;
         }
+        fused_producers(flow, at, &generic, missed);
         let mut chain = Chain::of(at);
-        if free.contains(&at) {
-            streamed(flow, &mut chain);
+        if !excluded.contains(&at) {
+            if let Err(because) = streamed(flow, &mut chain) {
+                missed.extend(weight(flow, at).map(|_| Missed::of(flow, at, Lacks::Stream, because)));
+            }
             let mut tiles = tiles(flow, schedule, at);
-            while let Some((next, of_next)) = tiles.as_ref().and_then(|tiles| follower(flow, schedule, &chain, tiles)) {
-                if !free.contains(&next) || !taken.insert(next) {
-                    break;
+            while let Some(before) = &tiles {
+                match follower(flow, schedule, &chain, before) {
+                    Ok((next, _)) if !generic.contains(&next) || excluded.contains(&next) || !taken.insert(next) => {
+                        break;
+                    }
+                    Ok((next, of_next)) => {
+                        let producer = flow.op(*chain.calls.last().unwrap_or(&at));
+                        let follows = Because::Follows { producer };
+                        missed.extend(weight(flow, next).map(|_| Missed::of(flow, next, Lacks::Stream, follows)));
+                        chain.calls.push(next);
+                        tiles = Some(of_next);
+                    }
+                    Err(because) => {
+                        let readers = apart(flow, &chain, &generic);
+                        missed.extend(readers.map(|next| Missed::of(flow, next, Lacks::Producer, because.clone())));
+                        break;
+                    }
                 }
-                chain.calls.push(next);
-                tiles = Some(of_next);
             }
         }
         chains.push(chain);
     }
+    // A call that joined one producer lacks no other.
+    let joined: HashSet<usize> = chains.iter().flat_map(|chain| &chain.calls[1..]).copied().collect();
+    missed.retain(|missed| missed.lacks != Lacks::Producer || !joined.contains(&missed.call));
     chains
 }
 
-/// Lets the weight of a chain's call stream where a stream of its instruction takes it.
-fn streamed(flow: &Flow<'_>, chain: &mut Chain) {
-    let at = chain.calls[0];
-    let Some((stream, weight)) =
-        Stream::of(flow.path(at)).and_then(|stream| Some((stream, named(flow, at, stream.operand)?)))
-    else {
-        return;
-    };
-    let (buffer, shape) = (flow.tensor(weight), flow.shape(weight));
-    let packed: Option<Vec<TensorId>> = stream.arrives.iter().map(|name| named(flow, at, name)).collect();
-    let (Some(packed), &[rows, columns]) = (packed, shape) else { return };
-    let stateless = flow.call(at).operands.iter().all(|operand| flow.kind(operand.tensor) != BufferKind::State);
-    let arrives = packed.iter().all(|&value| flow.shape(value)[0].is_multiple_of(8));
-    if buffer.dtype == DType::BF16 && stateless && arrives && by_rows(flow, at, weight) && (stream.takes)(rows, columns)
-    {
-        (chain.stream, chain.packed) = (Some(stream), packed);
+/// Notes a producer of a call that runs by a fused body, whose tasks a generic call cannot join.
+fn fused_producers(flow: &Flow<'_>, at: usize, generic: &HashSet<usize>, missed: &mut Vec<Missed>) {
+    let read = flow.call(at).operands.iter().filter(|operand| operand.access == Access::Read);
+    let mut writers = read.filter_map(|operand| flow.writer(operand.tensor));
+    if let Some(producer) = writers.find(|writer| !generic.contains(writer)) {
+        let producer = flow.op(producer);
+        missed.push(Missed::of(flow, at, Lacks::Producer, Because::FusedProducer { producer }));
     }
+}
+
+/// The generic calls that read what a chain writes, and are not in its tasks.
+fn apart<'f>(flow: &'f Flow<'_>, chain: &Chain, generic: &'f HashSet<usize>) -> impl Iterator<Item = usize> + 'f {
+    let result = chain.calls.last().and_then(|&last| flow.result(last));
+    let readers = result.map_or(&[][..], |result| flow.users(result));
+    let own = chain.calls.clone();
+    readers.iter().copied().filter(move |next| generic.contains(next) && !own.contains(next))
+}
+
+/// The first weight matrix that a call reads.
+fn weight(flow: &Flow<'_>, at: usize) -> Option<TensorId> {
+    let read = flow.call(at).operands.iter().map(|operand| operand.tensor);
+    read.into_iter().find(|&tensor| flow.kind(tensor) == BufferKind::Weight && flow.shape(tensor).len() == 2)
+}
+
+/// Lets the weight of a chain's call stream where a stream of its instruction takes it.
+fn streamed(flow: &Flow<'_>, chain: &mut Chain) -> Result<(), Because> {
+    let at = chain.calls[0];
+    let stream = Stream::of(flow.path(at)).ok_or(Because::NoStream)?;
+    let weight = named(flow, at, stream.operand).ok_or(Because::NoStream)?;
+    let (tensor, shape) = (flow.tensor(weight), flow.shape(weight));
+    let name = || tensor.name.clone();
+    let packed: Option<Vec<TensorId>> = stream.arrives.iter().map(|name| named(flow, at, name)).collect();
+    let packed = packed.ok_or(Because::NoStream)?;
+    let &[rows, columns] = shape else { return Err(Because::NotMatrix { weight: name() }) };
+    if tensor.dtype != DType::BF16 {
+        return Err(Because::NotMatrix { weight: name() });
+    }
+    if flow.call(at).operands.iter().any(|operand| flow.kind(operand.tensor) == BufferKind::State) {
+        return Err(Because::State);
+    }
+    if let Some(&value) = packed.iter().find(|&&value| !flow.shape(value)[0].is_multiple_of(8)) {
+        return Err(Because::Arrives { value: flow.tensor(value).name.clone() });
+    }
+    if !by_rows(flow, at, weight) {
+        return Err(Because::NotByRows { weight: name() });
+    }
+    if !(stream.takes)(rows, columns) {
+        return Err(Because::Shape { weight: name(), rows, columns });
+    }
+    (chain.stream, chain.packed) = (Some(stream), packed);
+    Ok(())
 }
 
 /// The tensor of a call's parameter.
@@ -108,7 +169,7 @@ fn by_rows(flow: &Flow<'_>, at: usize, weight: TensorId) -> bool {
 }
 
 fn cut(schedule: &Schedule) -> Cut {
-    Cut { workers: schedule.workers, unit: UNIT }
+    Cut::per_worker(schedule.workers, UNIT)
 }
 
 fn tiles(flow: &Flow<'_>, schedule: &Schedule, at: usize) -> Option<Tiles> {
@@ -118,23 +179,39 @@ fn tiles(flow: &Flow<'_>, schedule: &Schedule, at: usize) -> Option<Tiles> {
 }
 
 /// The call that may follow a chain's last one, and its tiles.
-fn follower(flow: &Flow<'_>, schedule: &Schedule, chain: &Chain, before: &Tiles) -> Option<(usize, Tiles)> {
-    let last = *chain.calls.last()?;
-    let result = only_result(flow, last)?;
-    let &[next] = flow.users(result) else { return None };
-    if !flow.only_for(result, next) || flow.tensor(result).dtype != DType::F32 {
-        return None;
+fn follower(flow: &Flow<'_>, schedule: &Schedule, chain: &Chain, before: &Tiles) -> Result<(usize, Tiles), Because> {
+    let last = chain.calls[chain.calls.len() - 1];
+    let result = only_result(flow, last).ok_or_else(|| Because::SeveralResults { producer: flow.op(last) })?;
+    let tensor = flow.tensor(result);
+    let value = || tensor.name.clone();
+    if tensor.kind != BufferKind::Activation {
+        return Err(Because::Unfused(Unfused::Kept { value: value(), kind: tensor.kind }));
     }
-    let after = match &before.cuts {
-        Some(cuts) => match parts_at(flow.graph, flow.unrolled, flow.call(next), cuts).ok()? {
-            Some(parts) => Tiles { cuts: Some(cuts.clone()), parts },
-            None => tiles(flow, schedule, next)?,
-        },
-        None => tiles(flow, schedule, next)?,
+    let next = match *flow.users(result) {
+        [] => return Err(Because::Unfused(Unfused::NoProducer)),
+        [next] => next,
+        ref readers => {
+            let readers = readers.iter().map(|&at| flow.op(at)).collect();
+            return Err(Because::Unfused(Unfused::Shared { value: value(), readers }));
+        }
+    };
+    if tensor.dtype != DType::F32 {
+        return Err(Because::Type { value: value(), dtype: tensor.dtype });
+    }
+    let disagree = || Because::Unfused(Unfused::TilesDisagree { call: flow.op(next), value: value() });
+    let like_before = match &before.cuts {
+        Some(cuts) => parts_at(flow.graph, flow.unrolled, flow.call(next), cuts).map_err(|_| disagree())?,
+        None => None,
+    };
+    let after = match like_before {
+        Some(parts) => Tiles { cuts: before.cuts.clone(), parts },
+        None => tiles(flow, schedule, next).ok_or_else(disagree)?,
     };
     let states = flow.call(next).operands.iter().any(|operand| flow.kind(operand.tensor) == BufferKind::State);
-    let recut = chain.stream.is_some() && (states || after.cuts.is_none());
-    (!recut && agree(result, before, &after)).then_some((next, after))
+    if chain.stream.is_some() && (states || after.cuts.is_none()) {
+        return Err(Because::Dealt { producer: flow.op(last) });
+    }
+    if agree(result, before, &after) { Ok((next, after)) } else { Err(disagree()) }
 }
 
 /// The one thing that a call writes.
@@ -228,7 +305,7 @@ mod tests {
         let schedule = Schedule { workers: 4, ..TARGETS[0].schedule() };
         let all: Vec<usize> = (0..unrolled.calls.len()).collect();
         let names = |without: &[usize]| -> Vec<String> {
-            let chains = chains(&flow, &schedule, &all, &without.iter().copied().collect());
+            let chains = chains(&flow, &schedule, &all, &without.iter().copied().collect(), &mut Vec::new());
             let name = |&at: &usize| flow.signature(at).map_or("", |signature| &signature.name[..]);
             chains.iter().map(|chain| chain.calls.iter().map(name).collect::<Vec<_>>().join("+")).collect()
         };

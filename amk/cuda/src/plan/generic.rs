@@ -2,19 +2,19 @@
 //! the workers; where a weight streams, its rows are dealt out to all of them.
 
 use super::chain::{Chain, named};
-use super::flow::Flow;
 use super::group::Groups;
 use super::operand::read;
 use super::phase::same;
 use super::planner::Planner;
-use super::spread::level;
 use super::{Phase, PhaseKind, Plan, TaskCalls, UNIT, Unsupported, Work};
 use crate::image::{Encoder, GenericTask, Record};
 use crate::stream::{Stream, bytes};
 use crate::tape::Piece;
 use amk::registry::Registry;
 use amk_ir::graph_error::GraphError;
-use amk_ir::lower::parts::{Cut, Part, PartOperand, cuts, parts, parts_at};
+use amk_ir::lower::flow::Flow;
+use amk_ir::lower::place::level;
+use amk_ir::lower::tile::{Cut, Part, PartOperand, cuts, parts, parts_at};
 use amk_ir::program::BufferKind;
 use amk_ir::signature::{ParamKind, Signature};
 use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region, TensorId};
@@ -158,9 +158,9 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
 
 /// The tiles of a chain that does not stream.
 fn tiles(flow: &Flow<'_>, chain: &Chain, workers: u32) -> Result<Vec<Vec<Part>>, Unsupported> {
-    let cut = Cut { workers, unit: UNIT };
+    let cut = Cut::per_worker(workers, UNIT);
     let lead = chain.calls[0];
-    let refuse = |at: usize| move |error: GraphError| flow.refuse(at, error.to_string());
+    let refuse = |at: usize| move |error: GraphError| Unsupported::at(flow, at, error.to_string());
     let cuts = cuts(flow.graph, flow.call(lead), cut).map_err(refuse(lead))?;
     let mut of_calls = Vec::with_capacity(chain.calls.len());
     for &at in &chain.calls {
@@ -189,14 +189,14 @@ fn by_tile(of_calls: Vec<Vec<Part>>) -> Vec<Vec<Part>> {
 
 /// The device body of a call's instruction.
 fn body(flow: &Flow<'_>, at: usize, instruction: InstructionId) -> Result<Body, Unsupported> {
-    let signature = flow.signature(at).ok_or_else(|| flow.refuse(at, "the call names no instruction"))?;
+    let signature = flow.signature(at).ok_or_else(|| Unsupported::at(flow, at, "the call names no instruction"))?;
     let entry = Registry::linked()
         .and_then(|registry| registry.get(&signature.path))
-        .map_err(|error| flow.refuse(at, error.to_string()))?;
+        .map_err(|error| Unsupported::at(flow, at, error.to_string()))?;
     let none = || {
         let what =
             format!("`{}` has no device body; name one in its `#[instruction(.., cuda = \"..\")]`", signature.path);
-        flow.refuse(at, what)
+        Unsupported::at(flow, at, what)
     };
     Ok(Body { signature: signature.clone(), instruction, text: entry.cuda.ok_or_else(none)? })
 }
@@ -245,7 +245,7 @@ impl Planner<'_> {
         let (Some(stream), at) = (chain.stream, chain.calls[0]) else { return Ok(None) };
         let weight = named(self.flow, at, stream.operand).map_or(&[][..], |weight| self.flow.shape(weight));
         let &[rows, columns] = weight else { return Ok(None) };
-        stream.check_shape(rows, columns).map_err(|error| self.flow.refuse(at, error.to_string()))?;
+        stream.check_shape(rows, columns).map_err(|error| Unsupported::at(self.flow, at, error.to_string()))?;
         let mut order: Vec<usize> = (0..self.load.len()).collect();
         order.sort_by_key(|&worker| self.load[worker]);
         let units = level(rows / stream.unit, &order);
@@ -258,8 +258,10 @@ impl Planner<'_> {
         let mut of_calls = Vec::with_capacity(chain.calls.len());
         for &at in &chain.calls {
             let tiles = parts_at(self.flow.graph, self.flow.unrolled, self.flow.call(at), &cuts);
-            let tiles = tiles.map_err(|error| self.flow.refuse(at, error.to_string()))?;
-            of_calls.push(tiles.ok_or_else(|| self.flow.refuse(at, "its tiles are not rows of a streamed weight"))?);
+            let tiles = tiles.map_err(|error| Unsupported::at(self.flow, at, error.to_string()))?;
+            of_calls.push(
+                tiles.ok_or_else(|| Unsupported::at(self.flow, at, "its tiles are not rows of a streamed weight"))?,
+            );
         }
         let workers = dealt.iter().map(|&(worker, _)| worker).collect();
         Ok(Some(Tiled { tiles: by_tile(of_calls), workers }))
@@ -309,7 +311,11 @@ impl Planner<'_> {
         let tensor = self.flow.tensor(id);
         let moves = region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
         if moves && tensor.kind != BufferKind::State {
-            return Err(self.flow.refuse(at, format!("the tile of `{}` moves with the position", tensor.name)));
+            return Err(Unsupported::at(
+                self.flow,
+                at,
+                format!("the tile of `{}` moves with the position", tensor.name),
+            ));
         }
         let buffer = match (tensor.kind, tensor.dtype) {
             (BufferKind::Input, DType::U32) => {
@@ -330,14 +336,14 @@ impl Planner<'_> {
                 let interval = region.intervals()[0];
                 let (first, last) = (interval.lo.base, interval.hi.base);
                 if !first.is_multiple_of(UNIT) || !last.is_multiple_of(UNIT) {
-                    return Err(self.flow.refuse(at, "a tile of the logits is no multiple of 8"));
+                    return Err(Unsupported::at(self.flow, at, "a tile of the logits is no multiple of 8"));
                 }
                 let rows = &mut self.rows[worker as usize];
                 *rows = if rows.start == rows.end { first..last } else { rows.start..last };
                 self.plan.logits
             }
             (BufferKind::Weight, DType::F32 | DType::BF16) | (BufferKind::Input, DType::F32) => self.known(id),
-            (_, dtype) => return Err(self.flow.refuse(at, format!("`{}` is {dtype:?}", tensor.name))),
+            (_, dtype) => return Err(Unsupported::at(self.flow, at, format!("`{}` is {dtype:?}", tensor.name))),
         };
         Ok(Operand { buffer, region, access, early: tensor.kind == BufferKind::Weight, routed: None })
     }

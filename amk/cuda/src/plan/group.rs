@@ -6,15 +6,17 @@
 //! get what it reads is given up, and the rest is grouped again without it.
 
 use super::chain::{Chain, chains};
-use super::flow::Flow;
+use super::missed::{Because, Lacks, Missed};
 use super::{Planner, Precision, UNIT, Unsupported};
 use crate::extensions::Extensions;
 use crate::set::body_sets;
-use amk_ir::lower::parts::{Cut, parts};
+use amk_ir::lower::flow::Flow;
+use amk_ir::lower::tile::{Cut, parts};
 use amk_ir::program::BufferKind;
 use amk_ir::schedule::Schedule;
 use amk_ir::{Access, TensorId};
 use core::any::Any;
+use core::cell::RefCell;
 use core::fmt::Debug;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -74,14 +76,28 @@ pub(super) struct Groups {
     pub(super) shared: Extensions,
     /// Values that fused code reads: packets of bf16 pairs.
     pub(super) packed: HashSet<TensorId>,
+    /// What its calls lack, in their order.
+    pub(super) missed: Vec<Missed>,
+}
+
+/// Groups that were formed and had to be given up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GivenUp {
+    /// The calls that led them: they lead no group again.
+    leads: HashSet<usize>,
+    /// All their calls, and why.
+    calls: HashMap<usize, String>,
+}
+
+impl GivenUp {
+    /// Adds a group.
+    pub(super) fn add(&mut self, calls: &[usize], why: &str) {
+        self.leads.extend(calls.first());
+        self.calls.extend(calls.iter().map(|&at| (at, why.to_owned())));
+    }
 }
 
 impl Group {
-    /// The call by which the group is known.
-    fn lead(&self) -> usize {
-        self.calls()[0]
-    }
-
     fn calls(&self) -> &[usize] {
         match self {
             Self::Chain(chain) => &chain.calls,
@@ -103,10 +119,10 @@ impl Groups {
         self.list.iter().filter_map(|group| if let Group::Chain(chain) = group { Some(chain) } else { None })
     }
 
-    /// The calls that lead groups which keep states.
-    pub(super) fn keeping_states(&self) -> Vec<usize> {
+    /// The calls of each group that keeps a state, the first leading.
+    pub(super) fn keeping_states(&self) -> Vec<&[usize]> {
         let keeps = |group: &&Group| matches!(group, Group::Fused(fused) if fused.keeps_state());
-        self.list.iter().filter(keeps).map(Group::lead).collect()
+        self.list.iter().filter(keeps).map(Group::calls).collect()
     }
 }
 
@@ -121,6 +137,7 @@ pub struct Grouping<'a> {
     excluded: &'a HashSet<usize>,
     taken: Vec<bool>,
     groups: Vec<Arc<dyn FusedGroup>>,
+    refused: RefCell<HashMap<usize, String>>,
 }
 
 impl Grouping<'_> {
@@ -137,6 +154,12 @@ impl Grouping<'_> {
     /// Whether a call may lead a group: one that had to be given up may not.
     pub fn may_lead(&self, at: usize) -> bool {
         !self.excluded.contains(&at)
+    }
+
+    /// Says why a fusion does not take a call that is its to take: half a sentence about the call,
+    /// of which the first counts if no fusion takes it.
+    pub fn refuse(&self, at: usize, because: impl Into<String>) {
+        self.refused.borrow_mut().entry(at).or_insert_with(|| because.into());
     }
 
     /// Takes a call that every group which reads its result computes by itself.
@@ -156,39 +179,57 @@ impl Grouping<'_> {
     }
 }
 
-/// Groups the calls of a function; those in `excluded` lead no group of fused code.
-pub(super) fn group(flow: &Flow<'_>, schedule: &Schedule, precision: Precision, excluded: &HashSet<usize>) -> Groups {
-    let mut excluded = excluded.clone();
-    if precision == Precision::F32 || !schedule.fusion {
-        let list = (0..flow.unrolled.calls.len()).map(|at| Group::Chain(Chain::of(at))).collect();
-        return Groups { list, ..Groups::default() };
+/// Groups the calls of a function, without the groups that were given up before.
+pub(super) fn group(flow: &Flow<'_>, schedule: &Schedule, precision: Precision, given_up: &GivenUp) -> Groups {
+    let all = 0..flow.unrolled.calls.len();
+    let alone = match precision {
+        Precision::F32 => Some(Because::Precision),
+        Precision::BF16 => (!schedule.fusion).then_some(Because::NotAsked),
+    };
+    if let Some(because) = alone {
+        let missed = all.clone().map(|at| Missed::of(flow, at, Lacks::FusedBody, because.clone())).collect();
+        return Groups { list: all.map(|at| Group::Chain(Chain::of(at))).collect(), missed, ..Groups::default() };
     }
+    let mut given_up = given_up.clone();
     loop {
-        let groups = form(flow, schedule, &excluded);
+        let groups = form(flow, schedule, &given_up);
         match ordered(flow, groups) {
             Ok(groups) => return groups,
-            Err(given_up) => excluded.insert(given_up),
+            Err((calls, why)) => given_up.add(&calls, why),
         };
     }
 }
 
-fn form(flow: &Flow<'_>, schedule: &Schedule, excluded: &HashSet<usize>) -> Groups {
+fn form(flow: &Flow<'_>, schedule: &Schedule, given_up: &GivenUp) -> Groups {
     let taken = vec![false; flow.unrolled.calls.len()];
-    let shared = Extensions::default();
-    let mut grouping = Grouping { flow, schedule, shared, excluded, taken, groups: Vec::new() };
+    let (shared, excluded) = (Extensions::default(), &given_up.leads);
+    let refused = RefCell::default();
+    let mut grouping = Grouping { flow, schedule, shared, excluded, taken, groups: Vec::new(), refused };
     for fusion in body_sets().into_iter().flat_map(|set| set.fusions) {
         fusion.group(&mut grouping);
     }
-    let Grouping { shared, taken, groups, .. } = grouping;
+    let Grouping { shared, taken, groups, refused, .. } = grouping;
+    let refused = refused.into_inner();
     let mut list: Vec<Group> = groups.into_iter().map(Group::Fused).collect();
     let others: Vec<usize> = (0..taken.len()).filter(|&at| !taken[at]).collect();
-    list.extend(chains(flow, schedule, &others, excluded).into_iter().map(Group::Chain));
+    let because = |at: usize| match (given_up.calls.get(&at), refused.get(&at)) {
+        (Some(why), _) => Because::GivenUp(why.clone()),
+        (None, Some(why)) => Because::Refused(why.clone()),
+        (None, None) => Because::NoRule,
+    };
+    let mut missed: Vec<Missed> =
+        others.iter().map(|&at| Missed::of(flow, at, Lacks::FusedBody, because(at))).collect();
+    list.extend(chains(flow, schedule, &others, excluded, &mut missed).into_iter().map(Group::Chain));
+    missed.sort_by_key(|missed| missed.call);
     let packed = list.iter().flat_map(Group::packed).collect();
-    Groups { list, shared, packed }
+    Groups { list, shared, packed, missed }
 }
 
-/// The groups in the order of their data, or the call that leads a group that must be given up.
-fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, usize> {
+/// The calls of a group that must be given up, and why.
+type Stuck = (Vec<usize>, &'static str);
+
+/// The groups in the order of their data, or one that must be given up.
+fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, Stuck> {
     let order = sorted(flow, &groups)?;
     groups.list = order.into_iter().map(|at| groups.list[at].clone()).collect();
     let generic: HashSet<usize> = groups.chains().flat_map(|chain| &chain.calls).copied().collect();
@@ -204,10 +245,13 @@ fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, usize> {
             Some(_) => !unpublished.contains(&value) || fused.is_some_and(|fused| fused.finds(value)),
         };
         if !group.packed().into_iter().all(reachable) {
-            return Err(group.lead());
+            return Err((group.calls().to_vec(), "what it reads does not come as packets of pairs"));
         }
-        if let Some(fused) = fused {
-            fused.check(flow, &mut seen)?;
+        if let Some(fused) = fused
+            && let Err(lead) = fused.check(flow, &mut seen)
+        {
+            let calls = groups.list.iter().map(Group::calls).find(|calls| calls[0] == lead);
+            return Err((calls.unwrap_or(&[lead]).to_vec(), "a later group needs its value in another form"));
         }
     }
     Ok(groups)
@@ -216,7 +260,7 @@ fn ordered(flow: &Flow<'_>, mut groups: Groups) -> Result<Groups, usize> {
 /// Whether the tiles of a generic call's result are whole pairs.
 fn pairs(flow: &Flow<'_>, at: usize) -> bool {
     let Some(result) = flow.result(at) else { return false };
-    let cut = Cut { workers: 1 << 16, unit: UNIT };
+    let cut = Cut::per_worker(1 << 16, UNIT);
     let even = |region: &amk_ir::Region| {
         region.intervals().iter().all(|interval| interval.lo.base % 2 == 0 && interval.hi.base % 2 == 0)
     };
@@ -227,7 +271,7 @@ fn pairs(flow: &Flow<'_>, at: usize) -> bool {
 }
 
 /// Topological order; the first call decides among groups that are ready.
-fn sorted(flow: &Flow<'_>, groups: &Groups) -> Result<Vec<usize>, usize> {
+fn sorted(flow: &Flow<'_>, groups: &Groups) -> Result<Vec<usize>, Stuck> {
     let mut home: HashMap<usize, usize> = HashMap::new();
     for (number, group) in groups.list.iter().enumerate() {
         home.extend(group.calls().iter().map(|&at| (at, number)));
@@ -274,7 +318,7 @@ fn sorted(flow: &Flow<'_>, groups: &Groups) -> Result<Vec<usize>, usize> {
     // Groups that wait for one another: the first of several calls is given up.
     let stuck = |&group: &usize| missing[group] > 0 && groups.list[group].calls().len() > 1;
     match (0..missing.len()).find(stuck) {
-        Some(group) => Err(groups.list[group].lead()),
+        Some(group) => Err((groups.list[group].calls().to_vec(), "it waits for a group that waits for it")),
         None => Ok(order),
     }
 }

@@ -14,22 +14,22 @@
 mod calls;
 mod chain;
 mod exchange;
-mod flow;
 mod generic;
 mod group;
+mod missed;
 mod operand;
 mod phase;
 mod planner;
-mod spread;
 
+pub use amk_ir::lower::flow::Flow;
+pub use amk_ir::lower::place::{even, level, rotated};
 pub use calls::TaskCalls;
-pub use flow::Flow;
 pub use generic::{Body, Generic, Sequence, Step, View};
 pub use group::{FusedGroup, Grouping};
+pub use missed::{Because, Lacks, Missed, lines};
 pub use operand::{early, operand, read, write};
 pub use phase::{Phase, PhaseKind, same};
 pub use planner::Planner;
-pub use spread::{even, level, rotated};
 
 use super::extensions::Extensions;
 use super::schedule::MOST_RING_SLOTS;
@@ -39,7 +39,7 @@ use amk_ir::graph::Graph;
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::schedule::Schedule;
 use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TensorId};
-use group::group;
+use group::{GivenUp, group};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -120,6 +120,8 @@ pub struct Plan {
     pub token: BufferId,
     /// The logits.
     pub logits: BufferId,
+    /// What its calls lack, in their order.
+    pub missed: Vec<Missed>,
     /// What the fused bodies know of the whole plan.
     pub shared: Extensions,
 }
@@ -146,16 +148,16 @@ pub fn plan(
     if (vocab / UNIT).div_ceil(workers) * UNIT > sampling.most_rows() {
         return Err(refuse(format!("{vocab} tokens on {workers} workers")));
     }
-    let mut excluded = HashSet::new();
+    let mut given_up = GivenUp::default();
     loop {
-        let groups = group(&flow, &schedule, precision, &excluded);
+        let groups = group(&flow, &schedule, precision, &given_up);
         let mut plan = Planner::run(&flow, &groups, logits, &schedule, precision, sampling)?;
         plan.exchange();
         let keep = groups.keeping_states();
         if keep.is_empty() || plan.fills_the_ring() {
             return Ok(plan);
         }
-        excluded.extend(keep);
+        keep.iter().for_each(|calls| given_up.add(calls, "a step has too few weights to fill the ring"));
     }
 }
 
@@ -169,11 +171,18 @@ fn logits(flow: &Flow<'_>) -> Result<TensorId, Unsupported> {
     };
     let tensor = flow.tensor(logits);
     if let Some(&user) = flow.users(logits).first() {
-        return Err(flow.refuse(user, "what the function gives is read again"));
+        return Err(Unsupported::at(flow, user, "what the function gives is read again"));
     }
     match (tensor.dtype, &tensor.shape[..]) {
         (DType::F32, &[vocab]) if vocab >= UNIT && vocab.is_multiple_of(UNIT) => Ok(logits),
         _ => refuse("logits must be a vector of a multiple of 8 elements", &tensor.name),
+    }
+}
+
+impl Unsupported {
+    /// An error about a call.
+    pub fn at(flow: &Flow<'_>, call: usize, what: impl Into<String>) -> Self {
+        Self { what: what.into(), at: flow.call(call).label.clone() }
     }
 }
 

@@ -1,11 +1,11 @@
 //! From groups to phases and tasks.
 
-use super::flow::Flow;
 use super::generic::tiled;
 use super::group::{Group, Groups};
 use super::{Phase, PhaseKind, Plan, Precision, Sizes, Unsupported, Work};
 use crate::set::{Sampling, body_sets};
 use amk::registry::{Registry, RegistryError};
+use amk_ir::lower::flow::Flow;
 use amk_ir::lower::instruction;
 use amk_ir::schedule::Schedule;
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
@@ -196,6 +196,7 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, precision: Preci
         precision,
         token: none,
         logits: none,
+        missed: groups.missed.clone(),
         shared: groups.shared.clone(),
     })
 }

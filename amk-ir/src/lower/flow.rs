@@ -1,11 +1,10 @@
-//! The data flow of a function's unrolled calls.
+//! Use-def: the data flow of a function's unrolled calls.
 
-use super::Unsupported;
-use amk_ir::TensorId;
-use amk_ir::graph::Graph;
-use amk_ir::lower::unroll::{PlannedCall, Unrolled};
-use amk_ir::program::{Buffer, BufferKind, Param};
-use amk_ir::signature::Signature;
+use super::unroll::{PlannedCall, PlannedOperand, Unrolled};
+use crate::graph::Graph;
+use crate::program::{Buffer, BufferKind, Param};
+use crate::signature::Signature;
+use crate::{Access, TensorId};
 
 /// Who makes and who reads each tensor. Calls are numbered in eager order.
 pub struct Flow<'a> {
@@ -13,23 +12,30 @@ pub struct Flow<'a> {
     pub graph: &'a Graph,
     /// Its calls and tensors.
     pub unrolled: &'a Unrolled,
-    /// The call that makes each activation or output.
-    writer: Vec<Option<usize>>,
-    /// The calls that use each tensor in another way, in order.
+    /// The calls that write each tensor, in order.
+    writers: Vec<Vec<usize>>,
+    /// The calls that read each tensor, in order.
+    readers: Vec<Vec<usize>>,
+    /// The calls that use each tensor and do not make it, in order.
     users: Vec<Vec<usize>>,
 }
 
 impl<'a> Flow<'a> {
-    pub(crate) fn new(graph: &'a Graph, unrolled: &'a Unrolled) -> Self {
-        let len = unrolled.tensors.len();
-        let mut flow = Self { graph, unrolled, writer: vec![None; len], users: vec![Vec::new(); len] };
+    /// The flow of a function.
+    pub fn new(graph: &'a Graph, unrolled: &'a Unrolled) -> Self {
+        let none = vec![Vec::new(); unrolled.tensors.len()];
+        let mut flow = Self { graph, unrolled, writers: none.clone(), readers: none.clone(), users: none };
         for (at, call) in unrolled.calls.iter().enumerate() {
             for operand in &call.operands {
                 let tensor = operand.tensor.index();
-                let made = operand.access == amk_ir::Access::Write && flow.kind(operand.tensor) != BufferKind::State;
-                if made {
-                    flow.writer[tensor] = Some(at);
-                } else if flow.users[tensor].last() != Some(&at) {
+                if operand.access.writes() {
+                    flow.writers[tensor].push(at);
+                }
+                if operand.access.reads() {
+                    flow.readers[tensor].push(at);
+                }
+                let made = operand.access == Access::Write && flow.kind(operand.tensor) != BufferKind::State;
+                if !made && flow.users[tensor].last() != Some(&at) {
                     flow.users[tensor].push(at);
                 }
             }
@@ -77,9 +83,35 @@ impl<'a> Flow<'a> {
         self.call(at).operands.last().map(|operand| operand.tensor)
     }
 
-    /// The call that makes a tensor.
+    /// The call that makes an activation or an output: the last that writes it whole.
     pub fn writer(&self, tensor: TensorId) -> Option<usize> {
-        self.writer[tensor.index()]
+        let made = |&&at: &&usize| self.writes_whole(at, tensor);
+        (self.kind(tensor) != BufferKind::State).then(|| self.writers(tensor).iter().rev().find(made).copied())?
+    }
+
+    fn writes_whole(&self, at: usize, tensor: TensorId) -> bool {
+        self.call(at).operands.iter().any(|operand| operand.tensor == tensor && operand.access == Access::Write)
+    }
+
+    /// The calls that write a tensor or update it, in order.
+    pub fn writers(&self, tensor: TensorId) -> &[usize] {
+        &self.writers[tensor.index()]
+    }
+
+    /// The calls that read a tensor or update it, in order; once for each operand.
+    pub fn readers(&self, tensor: TensorId) -> &[usize] {
+        &self.readers[tensor.index()]
+    }
+
+    /// The calls that must keep their order with one that has this operand.
+    pub(super) fn conflicting(&self, operand: &PlannedOperand) -> impl Iterator<Item = usize> {
+        let readers = if operand.access.writes() { self.readers(operand.tensor) } else { &[] };
+        self.writers(operand.tensor).iter().chain(readers).copied()
+    }
+
+    /// The tensors that a call writes or updates.
+    pub(super) fn written(&self, at: usize) -> impl Iterator<Item = TensorId> + use<'a> {
+        self.call(at).operands.iter().filter(|operand| operand.access.writes()).map(|operand| operand.tensor)
     }
 
     /// The call that makes a tensor, if it is one of the instruction `path`.
@@ -107,8 +139,8 @@ impl<'a> Flow<'a> {
         self.call(at).params.iter().find_map(|param| if let Param::U32(value) = param { Some(*value) } else { None })
     }
 
-    /// An error about a call.
-    pub fn refuse(&self, at: usize, what: impl Into<String>) -> Unsupported {
-        Unsupported { what: what.into(), at: self.call(at).label.clone() }
+    /// The name of a call's instruction.
+    pub fn op(&self, at: usize) -> String {
+        self.signature(at).map_or(String::new(), |signature| signature.name.clone())
     }
 }

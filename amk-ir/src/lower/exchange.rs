@@ -6,7 +6,7 @@
 
 use super::bound;
 use super::explicit::Explicit;
-use super::tile::TiledOp;
+use super::task::TiledOp;
 use crate::events::{derive, overlaps};
 use crate::graph_error::GraphError;
 use crate::program::{BufferKind, Element, EventTensor, Program, Wait};

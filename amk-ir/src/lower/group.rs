@@ -7,6 +7,7 @@
 //! inputs: calls are not fused where they would not.
 
 use super::bound;
+use super::flow::Flow;
 use super::tile::free_tile;
 use super::unfused::{Refused, Unfused};
 use super::unroll::{PlannedCall, PlannedOperand, Unrolled};
@@ -17,7 +18,7 @@ use crate::program::BufferKind;
 use crate::schedule::{FuseInto, Schedule};
 use crate::signature::{ParamKind, Signature, Span};
 use crate::{Access, TensorId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 /// Calls that run in one task, tile by tile.
 pub(super) struct Group {
@@ -48,12 +49,10 @@ pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> R
         let mut asked = schedule.fuse.iter().filter(|_| schedule.fusion);
         asked.find(|fusion| Some(fusion.op.as_str()) == name).map(|fusion| fusion.into)
     };
-    let uses = Uses::of(unrolled);
+    let flow = Flow::new(graph, unrolled);
     let mut prologues: HashMap<TensorId, usize> = HashMap::new();
     let mut grouped = Grouped {
-        graph,
-        unrolled,
-        uses: &uses,
+        flow: &flow,
         group_of: HashMap::new(),
         groups: Vec::new(),
         prologues: BTreeSet::new(),
@@ -67,7 +66,7 @@ pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> R
             }
             Some(FuseInto::Consumers) => match grouped.repeatable(index) {
                 Ok(()) => {
-                    prologues.extend(uses.written(unrolled, index).map(|tensor| (tensor, index)));
+                    prologues.extend(flow.written(index).map(|tensor| (tensor, index)));
                     grouped.prologues.insert(index);
                 }
                 Err(because) => {
@@ -89,7 +88,7 @@ pub(super) fn fuse(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> R
     groups.sort_by_key(|group| group.last().copied());
     let mut members = 0;
     let counted = groups.iter().map(|calls| {
-        let group = group(graph, unrolled, &uses, &prologues, calls)?;
+        let group = group(&flow, &prologues, calls)?;
         members += group.members.len();
         bound::grouped(graph, members, unrolled.calls[calls[0]].site)?;
         Ok(group)
@@ -103,66 +102,17 @@ fn has_events(call: &PlannedCall) -> bool {
 }
 
 /// The calls as a group, with the repeated calls that they need.
-fn group(
-    graph: &Graph,
-    unrolled: &Unrolled,
-    uses: &Uses,
-    prologues: &HashMap<TensorId, usize>,
-    calls: &[usize],
-) -> Result<Group, GraphError> {
+fn group(flow: &Flow<'_>, prologues: &HashMap<TensorId, usize>, calls: &[usize]) -> Result<Group, GraphError> {
     let members = calls.iter().map(|&call| Member { call, whole: false, local: Vec::new() }).collect();
     let mut group = Group { members, lead: 0 };
-    add_prologues(graph, unrolled, prologues, &mut group)?;
-    mark_locals(unrolled, uses, &mut group);
+    add_prologues(flow, prologues, &mut group)?;
+    mark_locals(flow, &mut group);
     Ok(group)
-}
-
-/// Which calls write and read each tensor.
-struct Uses {
-    writers: BTreeMap<TensorId, Vec<usize>>,
-    readers: BTreeMap<TensorId, Vec<usize>>,
-}
-
-impl Uses {
-    fn of(unrolled: &Unrolled) -> Self {
-        let mut uses = Self { writers: BTreeMap::new(), readers: BTreeMap::new() };
-        for (index, call) in unrolled.calls.iter().enumerate() {
-            for operand in &call.operands {
-                if operand.access.writes() {
-                    uses.writers.entry(operand.tensor).or_default().push(index);
-                }
-                if operand.access.reads() {
-                    uses.readers.entry(operand.tensor).or_default().push(index);
-                }
-            }
-        }
-        uses
-    }
-
-    fn writers(&self, tensor: TensorId) -> &[usize] {
-        self.writers.get(&tensor).map_or(&[], Vec::as_slice)
-    }
-
-    fn readers(&self, tensor: TensorId) -> &[usize] {
-        self.readers.get(&tensor).map_or(&[], Vec::as_slice)
-    }
-
-    /// The calls that must keep their order with one that has this operand.
-    fn conflicting(&self, operand: &PlannedOperand) -> impl Iterator<Item = usize> {
-        let readers = if operand.access.writes() { self.readers(operand.tensor) } else { &[] };
-        self.writers(operand.tensor).iter().chain(readers).copied()
-    }
-
-    fn written<'a>(&self, unrolled: &'a Unrolled, call: usize) -> impl Iterator<Item = TensorId> + 'a {
-        unrolled.calls[call].operands.iter().filter(|operand| operand.access.writes()).map(|operand| operand.tensor)
-    }
 }
 
 /// The calls that run tile by tile, grouped so far.
 struct Grouped<'a> {
-    graph: &'a Graph,
-    unrolled: &'a Unrolled,
-    uses: &'a Uses,
+    flow: &'a Flow<'a>,
     group_of: HashMap<usize, usize>,
     /// The calls of each group in eager order; none where they went into another group.
     groups: Vec<Vec<usize>>,
@@ -214,13 +164,13 @@ impl Grouped<'_> {
 
     /// The fusion of a call that could be done.
     fn possible(&self, call: usize) -> Option<FuseInto> {
-        if has_events(&self.unrolled.calls[call]) {
+        if has_events(self.flow.call(call)) {
             return None;
         }
         let one_task = self.signature(call).is_some_and(|signature| signature.grid.is_empty());
-        let computes = |operand: &PlannedOperand| !self.uses.writers(operand.tensor).is_empty();
-        let read = || self.uses.written(self.unrolled, call).any(|tensor| !self.uses.readers(tensor).is_empty());
-        let from_calls = self.unrolled.calls[call].operands.iter().any(|o| o.access == Access::Read && computes(o));
+        let computes = |operand: &PlannedOperand| !self.flow.writers(operand.tensor).is_empty();
+        let read = || self.flow.written(call).any(|tensor| !self.flow.readers(tensor).is_empty());
+        let from_calls = self.flow.call(call).operands.iter().any(|o| o.access == Access::Read && computes(o));
         if one_task && from_calls && read() && self.repeatable(call).is_ok() {
             return Some(FuseInto::Consumers);
         }
@@ -234,7 +184,7 @@ impl Grouped<'_> {
         let Some(extent) = self.signature(call).filter(|s| element_wise(s)).and_then(|_| self.grid_extent(call)) else {
             return (found, vec![Unfused::NotElementWise]);
         };
-        for operand in self.unrolled.calls[call].operands.iter().filter(|operand| operand.access == Access::Read) {
+        for operand in self.flow.call(call).operands.iter().filter(|operand| operand.access == Access::Read) {
             match self.producer(operand, extent) {
                 Some(Ok(group)) if !found.contains(&group) => found.push(group),
                 Some(Err(because)) if !refused.contains(&because) => refused.push(because),
@@ -249,7 +199,7 @@ impl Grouped<'_> {
 
     /// The group that makes an operand's tiles, if a call makes them and no other needs them.
     fn producer(&self, operand: &PlannedOperand, extent: i64) -> Option<Result<usize, Unfused>> {
-        let (writers, readers) = (self.uses.writers(operand.tensor), self.uses.readers(operand.tensor));
+        let (writers, readers) = (self.flow.writers(operand.tensor), self.flow.readers(operand.tensor));
         let value = || self.value(operand.tensor);
         let ops = |calls: &[usize]| calls.iter().map(|&call| self.op(call)).collect();
         let writer = match (writers, readers) {
@@ -266,7 +216,7 @@ impl Grouped<'_> {
         let producer = || self.op(lead);
         Some(if self.signature(lead).is_none_or(|signature| signature.grid.len() != 1) {
             Err(Unfused::NoTiles { producer: producer() })
-        } else if has_events(&self.unrolled.calls[lead]) {
+        } else if has_events(self.flow.call(lead)) {
             Err(Unfused::ProducerEvents { producer: producer() })
         } else if self.grid_extent(lead) != Some(extent) {
             Err(Unfused::Extents { producer: producer(), theirs: self.grid_extent(lead), own: extent })
@@ -278,14 +228,14 @@ impl Grouped<'_> {
     /// Whether a call may be repeated: it writes activations only, and nothing it reads is written
     /// again.
     fn repeatable(&self, call: usize) -> Result<(), Unfused> {
-        for operand in &self.unrolled.calls[call].operands {
-            let kind = self.unrolled.tensors[operand.tensor.index()].kind;
+        for operand in &self.flow.call(call).operands {
+            let kind = self.flow.kind(operand.tensor);
             let value = || self.value(operand.tensor);
             match operand.access {
                 Access::Write if kind == BufferKind::Activation => {}
                 Access::Write => return Err(Unfused::Kept { value: value(), kind }),
                 Access::Read => {
-                    if let Some(&by) = self.uses.writers(operand.tensor).iter().find(|&&writer| writer >= call) {
+                    if let Some(&by) = self.flow.writers(operand.tensor).iter().find(|&&writer| writer >= call) {
                         return Err(Unfused::Overwritten { value: value(), by: self.op(by) });
                     }
                 }
@@ -299,12 +249,12 @@ impl Grouped<'_> {
     /// alone, which is the first call's.
     fn keeps_tiles(&self, calls: &[usize]) -> Result<(), Unfused> {
         let within = |call: usize, operand: &PlannedOperand| {
-            self.uses.conflicting(operand).any(|other| other != call && calls.binary_search(&other).is_ok())
+            self.flow.conflicting(operand).any(|other| other != call && calls.binary_search(&other).is_ok())
         };
         for &call in calls {
             let tile = self.signature(call).and_then(tile);
             let by_tile = |operand: &PlannedOperand| tile.as_ref().is_some_and(|tile| operand.spans == [tile.clone()]);
-            let operands = &self.unrolled.calls[call].operands;
+            let operands = &self.flow.call(call).operands;
             if let Some(other) = operands.iter().find(|operand| within(call, operand) && !by_tile(operand)) {
                 return Err(Unfused::TilesDisagree { call: self.op(call), value: self.value(other.tensor) });
             }
@@ -324,8 +274,8 @@ impl Grouped<'_> {
         let Some(&last) = calls.last() else { return Ok(()) };
         for &call in calls {
             let between = |other: usize| call < other && other < last && calls.binary_search(&other).is_err();
-            for operand in &self.unrolled.calls[call].operands {
-                if let Some(other) = self.uses.conflicting(operand).find(|&other| between(other)) {
+            for operand in &self.flow.call(call).operands {
+                if let Some(other) = self.flow.conflicting(operand).find(|&other| between(other)) {
                     return Err(Unfused::Between { call: self.op(other), value: self.value(operand.tensor) });
                 }
             }
@@ -335,21 +285,21 @@ impl Grouped<'_> {
 
     /// The name of a call's instruction.
     fn op(&self, call: usize) -> String {
-        self.signature(call).map_or(String::new(), |signature| signature.name.clone())
+        self.flow.op(call)
     }
 
     /// The name of a value.
     fn value(&self, tensor: TensorId) -> String {
-        self.unrolled.tensors[tensor.index()].name.clone()
+        self.flow.tensor(tensor).name.clone()
     }
 
     fn signature(&self, call: usize) -> Option<&Signature> {
-        self.graph.signatures.get(self.unrolled.calls[call].signature)
+        self.flow.signature(call)
     }
 
     fn grid_extent(&self, call: usize) -> Option<i64> {
         let grid = self.signature(call)?.grid.first()?;
-        grid.extent.eval(&|name| self.unrolled.calls[call].env.get(name).copied()).ok()
+        grid.extent.eval(&|name| self.flow.call(call).env.get(name).copied()).ok()
     }
 }
 
@@ -374,21 +324,16 @@ fn element_wise(signature: &Signature) -> bool {
 }
 
 /// Puts the repeated calls a group needs before its own, in eager order.
-fn add_prologues(
-    graph: &Graph,
-    unrolled: &Unrolled,
-    prologues: &HashMap<TensorId, usize>,
-    group: &mut Group,
-) -> Result<(), GraphError> {
+fn add_prologues(flow: &Flow<'_>, prologues: &HashMap<TensorId, usize>, group: &mut Group) -> Result<(), GraphError> {
     let mut needed: BTreeSet<usize> = BTreeSet::new();
     let mut pending: Vec<usize> = group.members.iter().map(|member| member.call).collect();
     while let Some(call) = pending.pop() {
-        for operand in &unrolled.calls[call].operands {
+        for operand in &flow.call(call).operands {
             if operand.access.reads()
                 && let Some(&prologue) = prologues.get(&operand.tensor)
                 && needed.insert(prologue)
             {
-                bound::repeated(graph, needed.len(), unrolled.calls[prologue].site)?;
+                bound::repeated(flow.graph, needed.len(), flow.call(prologue).site)?;
                 pending.push(prologue);
             }
         }
@@ -400,13 +345,13 @@ fn add_prologues(
 }
 
 /// Tensors written and read inside the group only are private to its tasks.
-fn mark_locals(unrolled: &Unrolled, uses: &Uses, group: &mut Group) {
+fn mark_locals(flow: &Flow<'_>, group: &mut Group) {
     let inside: Vec<usize> = group.members.iter().map(|member| member.call).collect();
     let whole: Vec<usize> = group.members.iter().filter(|member| member.whole).map(|member| member.call).collect();
     for member in &mut group.members {
-        for operand in &unrolled.calls[member.call].operands {
-            let activation = unrolled.tensors[operand.tensor.index()].kind == BufferKind::Activation;
-            let (writers, readers) = (uses.writers(operand.tensor), uses.readers(operand.tensor));
+        for operand in &flow.call(member.call).operands {
+            let activation = flow.kind(operand.tensor) == BufferKind::Activation;
+            let (writers, readers) = (flow.writers(operand.tensor), flow.readers(operand.tensor));
             let repeated = writers.iter().any(|writer| whole.contains(writer));
             let closed = writers.iter().chain(readers).all(|call| inside.contains(call));
             if activation && (repeated || closed) && !writers.is_empty() {

@@ -1,0 +1,152 @@
+//! Why calls run by generic bodies, in tasks of their own, or without a stream.
+
+use amk_ir::DType;
+use amk_ir::lower::flow::Flow;
+use amk_ir::lower::{Unfused, counted};
+use core::fmt::{self, Display, Formatter};
+
+/// What would make a call faster and why it does not have it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Missed {
+    /// The call in [`amk_ir::lower::unroll::Unrolled::calls`].
+    pub call: usize,
+    /// Its instruction.
+    pub op: String,
+    /// What it lacks.
+    pub lacks: Lacks,
+    /// Why.
+    pub because: Because,
+}
+
+/// What a call lacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lacks {
+    /// A fused body.
+    FusedBody,
+    /// A place in the tasks of the call before it.
+    Producer,
+    /// A stream of its weight.
+    Stream,
+}
+
+/// Why a call lacks something. Calls are named by their instructions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Because {
+    /// Programs in f32 have generic tasks alone.
+    Precision,
+    /// The schedule says `fusion = false`.
+    NotAsked,
+    /// No registered fusion has a rule for it.
+    NoRule,
+    /// A fusion refused it.
+    Refused(String),
+    /// Its group was formed and given up.
+    GivenUp(String),
+    /// The lowering's reasons.
+    Unfused(Unfused),
+    /// Its producer runs by a fused body.
+    FusedProducer {
+        /// The producer.
+        producer: String,
+    },
+    /// The producer writes several values, or updates one.
+    SeveralResults {
+        /// The producer.
+        producer: String,
+    },
+    /// Values between the calls of a task are f32.
+    Type {
+        /// The value.
+        value: String,
+        /// Its type.
+        dtype: DType,
+    },
+    /// The rows of the producer's streamed weight are dealt out, and this call cannot be cut so.
+    Dealt {
+        /// The producer.
+        producer: String,
+    },
+    /// Its crate registers no stream for it.
+    NoStream,
+    /// It follows another call in its task; the first call's weight alone streams.
+    Follows {
+        /// The call before it.
+        producer: String,
+    },
+    /// The stream does not take a matrix of this shape.
+    Shape {
+        /// The weight.
+        weight: String,
+        /// Rows.
+        rows: u32,
+        /// Columns.
+        columns: u32,
+    },
+    /// Streamed weights are bf16 matrices.
+    NotMatrix {
+        /// The weight.
+        weight: String,
+    },
+    /// It uses a state, whose place decides its worker.
+    State,
+    /// An input that arrives in shared memory is not a multiple of 8 long.
+    Arrives {
+        /// The input.
+        value: String,
+    },
+    /// Its tiles are not rows of the weight.
+    NotByRows {
+        /// The weight.
+        weight: String,
+    },
+}
+
+impl Missed {
+    /// Something that a call lacks, and why.
+    pub(super) fn of(flow: &Flow<'_>, call: usize, lacks: Lacks, because: Because) -> Self {
+        Self { call, op: flow.op(call), lacks, because }
+    }
+}
+
+/// Reasons in words. Calls that lack the same for one reason are one line.
+pub fn lines(missed: &[Missed]) -> Vec<String> {
+    counted(missed.iter().map(Missed::to_string))
+}
+
+impl Display for Missed {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { op, because, .. } = self;
+        match self.lacks {
+            Lacks::FusedBody => write!(f, "`{op}` runs by its generic body: {because}"),
+            Lacks::Producer => write!(f, "`{op}` does not join the tasks before it: {because}"),
+            Lacks::Stream => write!(f, "the weight of `{op}` does not stream: {because}"),
+        }
+    }
+}
+
+impl Display for Because {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Precision => write!(f, "in f32 every call does"),
+            Self::NotAsked => write!(f, "the schedule has `fusion = false`"),
+            Self::NoRule => write!(f, "no registered fusion takes it"),
+            Self::Refused(why) | Self::GivenUp(why) => f.write_str(why),
+            Self::Unfused(why) => write!(f, "{why}"),
+            Self::FusedProducer { producer } => write!(f, "`{producer}` runs by a fused body"),
+            Self::SeveralResults { producer } => write!(f, "`{producer}` does not write one value alone"),
+            Self::Type { value, dtype } => write!(f, "`{value}` is {dtype}, and what passes within a task is f32"),
+            Self::Dealt { producer } => {
+                write!(f, "it cannot be cut like the rows of the streamed weight of `{producer}`")
+            }
+            Self::NoStream => write!(f, "no crate registers a stream for it"),
+            Self::Follows { producer } => write!(f, "it follows `{producer}` in one task"),
+            Self::Shape { weight, rows, columns } => {
+                write!(f, "its stream does not take `{weight}`, which is {rows} x {columns}")
+            }
+            Self::NotMatrix { weight } => write!(f, "`{weight}` is not a bf16 matrix"),
+            Self::State => write!(f, "it uses a state"),
+            Self::Arrives { value } => write!(f, "the length of `{value}` is not a multiple of 8"),
+            Self::NotByRows { weight } => write!(f, "its tiles are not rows of `{weight}`"),
+        }
+    }
+}
