@@ -70,7 +70,10 @@ struct Caches {
 #[megakernel(
     dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN, CONTEXT),
     where(HEADS % KV_HEADS, HEAD_DIM % 2),
-    instances(small(VOCAB = 49152, HIDDEN = 576, LAYERS = 30, HEADS = 9, KV_HEADS = 3, HEAD_DIM = 64, FFN = 1536, CONTEXT = 2048))
+    instances(small(
+        VOCAB = 49152, HIDDEN = 576, LAYERS = 30,
+        HEADS = 9, KV_HEADS = 3, HEAD_DIM = 64, FFN = 1536, CONTEXT = 2048
+    ))
 )]
 fn decode(token: Token, pos: Pos, w: &Decoder, kv: &mut Caches) -> Tensor {
     let mut x = embed(&w.embed, token);

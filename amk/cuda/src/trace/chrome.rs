@@ -43,7 +43,9 @@ impl Trace {
         let op = &self.ops[task.op];
         let args = json!({
             "task": task.task.to_string(), "layer": task.layer, "writes": task.writes, "bytes": task.bytes,
-            "starved_ns": task.starved.round(), "late_ns": task.late.round(), "issued_ahead_ns": (task.ready() - task.issued).round(),
+            "starved_ns": task.starved.round(),
+            "late_ns": task.late.round(),
+            "issued_ahead_ns": (task.ready() - task.issued).round(),
         });
         events.slice(WORKERS, task.worker, op, task.start, task.end, args)?;
         for (part, from, to) in task.parts() {
