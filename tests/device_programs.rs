@@ -289,7 +289,8 @@ proptest! {
         let plan = decoder.plan(precision).expect("a plan");
         let generic = plan.phases.iter().filter(|phase| phase.generic().is_some()).count();
         let (name, phases, layers) = (FAMILIES[family].name, plan.phases.len(), Fused::layers(&plan).len());
-        println!("{name} {precision:?} {workers} workers: {generic} of {phases} phases generic, {layers} layers of splits");
+        println!("{name} {precision:?} {workers} workers: \
+             {generic} of {phases} phases generic, {layers} layers of splits");
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
         prop_assert!(Image::build(&verified, &plan).is_ok());
         let logits = in_any_order(&decoder, &plan, &[Mode::Shuffled { seed }]);

@@ -1,6 +1,6 @@
-//! The device's search for a draw (`amk/cuda/device/search.cuh`), compiled for this machine, against the CPU's
-//! sampler: the same token, or none where the rounds did not decide it. Without a C++ compiler it
-//! says "skipped".
+//! The device's search for a draw (`amk/cuda/device/search.cuh`), compiled for this machine,
+//! against the CPU's sampler: the same token, or none where the rounds did not decide it. Without a
+//! C++ compiler it says "skipped".
 
 use crate::native;
 use amk_run::sampler::{Sampler, SamplerConfig, philox};

@@ -27,7 +27,7 @@ fn origin() -> Origin {
 ///     shape = "x: [K], w: [N, K] -> y: [N]",
 ///     tile = "T = 16",
 ///     task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]",
-///     cuda = "gemv_tile.cuh")]
+///     cuda = "body.cuh")]
 /// pub fn linear(x: &Tensor, w: &Weight) -> Tensor { .. }
 /// ```
 ///

@@ -1,4 +1,5 @@
-//! How fast `linear` streams weights, beside how fast the machine reads memory, from one run.
+//! Measures the rate at which `linear` streams weights against the machine's read bandwidth, in one
+//! run.
 //!
 //! `cargo bench -p amk-kernels --bench bandwidth`
 
@@ -15,8 +16,8 @@ const COLUMNS: usize = 2048;
 const TILE: usize = 256;
 const PASSES: usize = 5;
 
-/// Bytes a second at which `threads` threads together compute `linear` of the whole weight, tile by
-/// tile; the best pass.
+/// Returns the bytes per second at which `threads` threads together compute `linear` of the whole
+/// weight, tile by tile, in the best pass.
 fn rate(weight: &Weight, threads: usize) -> f64 {
     let x = Tensor::from(vec![0.5; COLUMNS]);
     let barrier = Barrier::new(threads);

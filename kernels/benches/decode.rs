@@ -1,5 +1,5 @@
-//! A decoder step on the CPU VM at the sizes of a small Llama, beside how fast the machine reads
-//! memory, from one run.
+//! Measures a decoder step on the CPU VM at the sizes of a small Llama against the machine's read
+//! bandwidth, in one run.
 //!
 //! `cargo bench -p amk-kernels --bench decode`
 
@@ -70,7 +70,10 @@ struct Caches {
 #[megakernel(
     dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN, CONTEXT),
     where(HEADS % KV_HEADS, HEAD_DIM % 2),
-    instances(small(VOCAB = 49152, HIDDEN = 576, LAYERS = 30, HEADS = 9, KV_HEADS = 3, HEAD_DIM = 64, FFN = 1536, CONTEXT = 2048))
+    instances(small(
+        VOCAB = 49152, HIDDEN = 576, LAYERS = 30,
+        HEADS = 9, KV_HEADS = 3, HEAD_DIM = 64, FFN = 1536, CONTEXT = 2048
+    ))
 )]
 fn decode(token: Token, pos: Pos, w: &Decoder, kv: &mut Caches) -> Tensor {
     let mut x = embed(&w.embed, token);
@@ -87,7 +90,7 @@ fn decode(token: Token, pos: Pos, w: &Decoder, kv: &mut Caches) -> Tensor {
     linear(&rms_norm(&x, &w.norm, 1e-5), &w.embed)
 }
 
-/// Weights of one value. Each has memory of its own, as a checkpoint's have.
+/// Returns constant weights. Each has separate memory, as in a checkpoint.
 struct Constant;
 
 impl Source for Constant {
@@ -109,7 +112,8 @@ impl Source for Constant {
     }
 }
 
-/// Seconds of the fastest of several steps: another process can only slow one down.
+/// Returns the seconds of the fastest of several steps, since other processes can only slow one
+/// down.
 fn fastest(mut step: impl FnMut(u32)) -> f64 {
     let seconds = (0..120).map(|pos| {
         let start = Instant::now();

@@ -10,7 +10,7 @@
 //! | residual | [`add`] |
 //! | choice | [`argmax`] |
 //! | attention in splits of the cache | [`attention_split`], [`normed_attention_split`], [`combine_splits`] |
-//! | what several workers exchange | [`adopt`], [`best`], [`first_probe`], [`probe`], [`choose`] and what workers without rows do |
+//! | values exchanged between workers | [`adopt`], [`best`], [`first_probe`], [`probe`], [`choose`] and what workers without rows do |
 //!
 //! An instruction is an ordinary function over whole tensors. A task of a program calls it on the
 //! task's tiles, so an element has the same value in any tile, with f32 accumulation. Functions

@@ -14,7 +14,8 @@ use cudarc::driver::DriverError;
 pub enum CudaError {
     /// No driver is installed.
     #[error(
-        "no CUDA driver: `libcuda` is not on this machine; install NVIDIA's driver (580 or newer for CUDA 13, 525 for CUDA 12)"
+        "no CUDA driver: `libcuda` is not on this machine; \
+         install NVIDIA's driver (580 or newer for CUDA 13, 525 for CUDA 12)"
     )]
     NoDriver,
     /// No device was found.
@@ -44,7 +45,8 @@ pub enum CudaError {
     },
     /// NVRTC is missing.
     #[error(
-        "no NVRTC: `libnvrtc` is not on this machine; install the CUDA runtime compiler (`pip install nvidia-cuda-nvrtc`) and put its folder on LD_LIBRARY_PATH"
+        "no NVRTC: `libnvrtc` is not on this machine; \
+         install the CUDA runtime compiler (`pip install nvidia-cuda-nvrtc`) and put its folder on LD_LIBRARY_PATH"
     )]
     NoNvrtc,
     /// NVRTC rejected the generated source.
@@ -94,7 +96,8 @@ pub enum CudaError {
     },
     /// Not enough device memory.
     #[error(
-        "out of device memory: {needed} bytes are needed, {free} of {total} are free; use a shorter context or a larger GPU"
+        "out of device memory: {needed} bytes are needed, {free} of {total} are free; \
+         use a shorter context or a larger GPU"
     )]
     Memory {
         /// Bytes needed.
@@ -134,7 +137,8 @@ pub enum CudaError {
     /// The context is dead: every later call fails, and the driver cannot give this process a new
     /// one.
     #[error(
-        "the CUDA context died ({0}); the GPU is lost to this process, which can go on with the CPU VM; a new process has it again"
+        "the CUDA context died ({0}); \
+         the GPU is lost to this process, which can go on with the CPU VM; a new process has it again"
     )]
     Dead(DriverError),
     /// A driver call failed.
@@ -172,7 +176,8 @@ impl core::fmt::Display for Stuck {
         let Self { worker, task, event, wanted, found, step } = self;
         write!(
             f,
-            "step {step} of the launch did not end: worker {worker}, task {task}, waited for {event}: wanted {wanted}, found {found}"
+            "step {step} of the launch did not end: worker {worker}, task {task}, waited for {event}: \
+             wanted {wanted}, found {found}"
         )
     }
 }

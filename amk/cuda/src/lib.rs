@@ -6,8 +6,8 @@
 //!
 //! The VM knows no instruction: crates register fused bodies, their records and their device code
 //! ([`set::BodySet`]). It is specialised for the program by the generated `dispatch` ([`source`]),
-//! compiled by NVRTC and cached ([`nvrtc`]). Nothing of CUDA is needed to build this crate; at run
-//! time the driver and NVRTC are loaded, and their absence is an error that says what to install.
+//! Building this crate needs no CUDA installation. The driver and NVRTC are loaded at run time, and
+//! the error for a missing one says what to install.
 
 mod body;
 mod ceiling;

@@ -1,4 +1,4 @@
-//! The memory behind a launch: tapes, records, tables, cache and packets on the device.
+//! Device memory of a launch: tapes, records, tables, caches and packets.
 
 use super::device::check_room;
 use super::error::CudaError;
@@ -19,16 +19,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Weights, states and caches, which programs that place them alike may share.
+/// Weights, states and caches, which programs with the same layout may share.
 pub(super) struct Resident {
     tape: CudaSlice<u8>,
     constants: CudaSlice<bf16>,
-    /// What the fused bodies share, in the order of the registered sets.
+    /// Memory shared by the fused bodies, in the order of the registered sets.
     shared: Vec<CudaSlice<u8>>,
     plain: CudaSlice<u8>,
 }
 
-/// What a program's launches read and write.
+/// Memory that a program's launches read and write.
 pub(super) struct Memory {
     pub(super) resident: Arc<Resident>,
     tape_at: CudaSlice<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Memory {
     record_at: CudaSlice<u32>,
     /// Tiles and parameters of generic tasks.
     arguments: CudaSlice<u32>,
-    /// In which generic tasks lay out what they read and write.
+    /// Scratch in which generic tasks lay out their operands.
     scratch: CudaSlice<f32>,
     scratch_len: u32,
     pub(super) packets: CudaSlice<u64>,
@@ -44,10 +44,10 @@ pub(super) struct Memory {
 }
 
 impl Resident {
-    /// Fills the device memory for an image, and looks whether its [`Memory`] will fit, too.
+    /// Fills the device memory for an image, and checks that its [`Memory`] will fit, too.
     ///
     /// # Errors
-    /// [`CudaError::Memory`], [`CudaError::Unbound`], and those of the driver.
+    /// [`CudaError::Memory`], [`CudaError::Unbound`], and failing driver calls.
     pub(super) fn upload(
         context: &CudaContext,
         stream: &Arc<CudaStream>,
@@ -78,16 +78,16 @@ impl Resident {
 }
 
 impl Memory {
-    /// Bytes that an image needs besides what is resident.
+    /// Returns the bytes that an image needs in addition to the resident ones.
     fn bytes(plan: &Plan, image: &Image) -> u64 {
         let floats = plain::scratch(plan, image) as u64;
         u64::from(image.packets) * 8 + floats * 4 + image.plain.words.len() as u64 * 4
     }
 
-    /// The memory of an image whose weights are there.
+    /// Allocates the memory of an image whose weights are resident.
     ///
     /// # Errors
-    /// [`CudaError::Memory`], and those of the driver.
+    /// [`CudaError::Memory`], and failing driver calls.
     pub(super) fn around(
         resident: Arc<Resident>,
         stream: &Arc<CudaStream>,
@@ -95,7 +95,7 @@ impl Memory {
         image: &Image,
     ) -> Result<Self, CudaError> {
         check_room(stream.context(), Self::bytes(plan, image))?;
-        // A worker looks one record ahead.
+        // A worker prefetches one record.
         let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
         Ok(Self {
             resident,
@@ -110,10 +110,10 @@ impl Memory {
         })
     }
 
-    /// A copy of a state of generic tasks, as it is now.
+    /// Returns a copy of a state of generic tasks.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// Failing driver calls.
     pub(super) fn state(
         &self,
         stream: &Arc<CudaStream>,
@@ -124,7 +124,7 @@ impl Memory {
         plain::state(stream, &self.resident.plain, plan, image, name)
     }
 
-    /// The parameters that are the same in every launch.
+    /// Returns the parameters that are the same in every launch.
     pub(super) fn params(&self, image: &Image, stream: &CudaStream) -> Params {
         let Resident { tape, constants, shared, plain } = &*self.resident;
         let mut params = Params {
@@ -153,7 +153,7 @@ impl Memory {
     }
 }
 
-/// A copy on the device; of nothing, one element that is never read.
+/// Copies a slice to the device. An empty one becomes a single element that is never read.
 pub(super) fn copied<T: DeviceRepr + Default>(
     stream: &Arc<CudaStream>,
     values: &[T],
@@ -182,7 +182,7 @@ pub(super) fn to_bf16(weight: &Weight) -> Vec<bf16> {
     out
 }
 
-/// A memory that tasks share, with its weight or zeros.
+/// Allocates shared memory, filled with its weight or zeros.
 fn upload_shared(
     stream: &Arc<CudaStream>,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! NVRTC: source to cubin, cached by what went in.
+//! NVRTC: compiles source to a cubin, cached by its inputs.
 
 use super::error::CudaError;
 use super::target::GpuTarget;
@@ -15,17 +15,16 @@ use std::sync::Arc;
 pub struct Cubin {
     /// The machine code.
     pub bytes: Vec<u8>,
-    /// The compiler's messages: registers, spills and shared memory. Empty where it came from the
-    /// cache.
+    /// The compiler's messages: registers, spills and shared memory. Empty on a cache hit.
     pub log: String,
 }
 
-/// Compiles for an architecture as in `sm_90a`.
+/// Compiles for an architecture such as `sm_90a`.
 ///
 /// # Errors
 /// [`CudaError::NoNvrtc`], [`CudaError::Compile`].
 pub fn compile(source: &str, architecture: &str) -> Result<Cubin, CudaError> {
-    // SAFETY: looks for the library and nothing else.
+    // SAFETY: only looks for the library.
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoNvrtc);
     }
@@ -63,11 +62,11 @@ fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
     Ok(bytes)
 }
 
-/// As [`compile`], with the result kept in `folder` under a hash of source, architecture and this
-/// version of amk.
+/// Compiles as [`compile`] does, and caches the result in `folder` under a hash of the source, the
+/// architecture and the version of amk.
 ///
 /// # Errors
-/// Those of [`compile`], and [`CudaError::Cache`].
+/// As [`compile`], and [`CudaError::Cache`].
 pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result<Cubin, CudaError> {
     let mut hash = DefaultHasher::new();
     (source, architecture, env!("CARGO_PKG_VERSION")).hash(&mut hash);
@@ -86,11 +85,11 @@ pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result
     Ok(cubin)
 }
 
-/// A kernel of a source, compiled or from the cache, that may use `shared_bytes` of dynamic shared
+/// Loads a kernel of a source, compiled or cached, that may use `shared_bytes` of dynamic shared
 /// memory.
 ///
 /// # Errors
-/// Those of [`compile_cached`] and of the driver.
+/// As [`compile_cached`], and failing driver calls.
 pub(super) fn kernel(
     context: &Arc<CudaContext>,
     target: &GpuTarget,

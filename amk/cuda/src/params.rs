@@ -1,4 +1,4 @@
-//! What a launch is told.
+//! Launch parameters as the driver takes them.
 
 use super::image::Record;
 pub(super) use super::image::abi::Params;

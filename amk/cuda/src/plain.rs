@@ -1,4 +1,4 @@
-//! Plain memory: weights, inputs and states of generic tasks, as they are in their buffers.
+//! Plain memory: weights, inputs and states of generic tasks, in the layout of their buffers.
 
 use super::error::CudaError;
 use super::image::Image;
@@ -11,15 +11,15 @@ use cudarc::driver::{CudaSlice, CudaStream};
 use half::bf16;
 use std::sync::Arc;
 
-/// Floats of the areas, one a worker, in which generic tasks lay out what they read and write.
+/// Floats of the scratch areas, one per worker, in which generic tasks lay out their operands.
 pub(super) fn scratch(plan: &Plan, image: &Image) -> usize {
     plan.schedule.workers as usize * image.plain.scratch as usize
 }
 
-/// Weights, inputs and states of generic tasks; states that are not bound start as 0.
+/// Fills in weights, inputs and states of generic tasks. Unbound states start at 0.
 ///
 /// # Errors
-/// [`CudaError::Unbound`], and those of the driver.
+/// [`CudaError::Unbound`], and failing driver calls.
 pub(super) fn upload(
     stream: &Arc<CudaStream>,
     plan: &Plan,
@@ -40,11 +40,10 @@ pub(super) fn upload(
     Ok(bytes)
 }
 
-/// A copy of a state of generic tasks as it is now in `bytes`; `None` where there is none of this
-/// name.
+/// Returns a copy of a state of generic tasks in `bytes`, or `None` if there is none of this name.
 ///
 /// # Errors
-/// Those of the driver.
+/// Failing driver calls.
 pub(super) fn state(
     stream: &Arc<CudaStream>,
     bytes: &CudaSlice<u8>,
@@ -60,7 +59,7 @@ pub(super) fn state(
     Ok(Some(bytes.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect()))
 }
 
-/// What a buffer holds before the first launch; `None`: zeros.
+/// Returns the initial contents of a buffer, or `None` for zeros.
 fn content(plan: &Plan, bindings: &Bindings, id: BufferId) -> Result<Option<Vec<u8>>, CudaError> {
     let Some(buffer) = plan.program.buffers.get(id.index()) else { return Ok(None) };
     let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect();

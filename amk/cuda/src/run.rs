@@ -1,30 +1,28 @@
-//! What a launch is asked for and what it gives.
+//! Options and results of a launch.
 
 use std::time::Duration;
 
-/// What a launch does besides greedy steps.
+/// Options of a launch. The default is greedy decoding.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// 0: the most likely token; else tokens are drawn at this temperature.
+    /// Sampling temperature; 0: greedy.
     pub temperature: f32,
-    /// Tokens are drawn from this many of the likeliest; 0: from all.
+    /// Sample from this many of the likeliest tokens; 0: all.
     pub top_k: u32,
-    /// Tokens are drawn from the likeliest that together reach this probability, of those that
-    /// `top_k` leaves; 1: from all.
+    /// Sample from the likeliest tokens that together reach this probability, among those kept by
+    /// `top_k`; 1: all.
     pub top_p: f32,
-    /// Tokens are drawn from those with at least this probability relative to the likeliest; 0:
-    /// from all.
+    /// Sample from the tokens with at least this probability relative to the likeliest; 0: all.
     pub min_p: f32,
     /// Seed of the draws.
     pub seed: u64,
-    /// Number of the first draw, which comes after the last token that is given.
+    /// Index of the first draw, which follows the last forced token.
     pub draw: u32,
     /// Tokens that end the launch, at most 8.
     pub stops: Vec<u32>,
     /// Keep the logits of all steps.
     pub logits: bool,
-    /// Time after which a launch that has not ended is stopped; by default 20 s, and 100 ms for
-    /// every step.
+    /// Timeout of the launch; by default 20 s plus 100 ms per step.
     pub deadline: Option<Duration>,
 }
 
@@ -45,27 +43,27 @@ impl Default for RunOptions {
 }
 
 impl RunOptions {
-    /// How long a launch of so many steps may take. In f32 a step takes tens of milliseconds at far
+    /// Returns the default timeout of a launch. In f32 a step takes tens of milliseconds at far
     /// positions.
     pub(super) fn time_for(&self, steps: u32) -> Duration {
         self.deadline.unwrap_or(Duration::from_secs(20) + steps * Duration::from_millis(100))
     }
 
-    /// Whether tokens are taken out before a draw.
+    /// Whether tokens are filtered before a draw.
     pub fn filters(&self) -> bool {
         self.temperature > 0.0 && (self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0)
     }
 }
 
-/// What a launch gave.
+/// The results of a launch.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     /// The token chosen after each step.
     pub tokens: Vec<u32>,
-    /// The logits of the step after the last of `tokens`, where the workers' looks did not decide
-    /// its draw (`amk_kernels::choose`): the launch ended there.
+    /// The logits of the step after the last of `tokens`, if the probes left its draw undecided
+    /// (`amk_kernels::choose`). The launch ended there.
     pub undecided: Option<Vec<f32>>,
-    /// The logits `[steps, VOCAB]`, where they were asked for.
+    /// The logits `[steps, VOCAB]`, if requested.
     pub logits: Vec<f32>,
     /// Time of the launch on the device.
     pub time: Duration,

@@ -9,7 +9,7 @@ use super::plan::Plan;
 use super::set::{BodySet, body_sets, codes, record_kinds};
 use core::fmt::Write as _;
 
-/// The source of a plan.
+/// Renders the source of a plan.
 pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let mut out: String = own_lines(&abi::text()).flat_map(|line| [line, "\n"]).collect();
     out.push_str(&registered_abi());
@@ -66,21 +66,21 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out
 }
 
-/// What the registered bodies and their records agree on: the kinds of records by number, and
-/// what each crate adds.
+/// Renders the ABI of the registered bodies: the kinds of records by number, and the additions of
+/// each crate.
 pub fn registered_abi() -> String {
     let names: String = record_kinds().iter().map(|kind| format!("    OP_{},\n", kind.name)).collect();
     let of_sets: String = body_sets().into_iter().map(|set| (set.abi)()).collect();
     format!("// The kinds of records.\nenum DeviceOp {{\n{names}}};\n\n{of_sets}")
 }
 
-/// All device code in order: name and text of each file.
+/// Returns all device code in order: name and text of each file.
 pub fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
     let sets: Vec<DeviceCode> = codes().collect();
     [code::BASE, code::BELOW].into_iter().chain(sets).chain([code::ABOVE]).flat_map(|code| code.files).copied()
 }
 
-/// Macros about kinds of records.
+/// Renders macros about kinds of records.
 fn kinds_of_records() -> String {
     let kinds = record_kinds();
     let projects = kinds.iter().filter(|kind| kind.projects).map(|kind| format!("(op) == OP_{}", kind.name));
@@ -96,7 +96,7 @@ fn kinds_of_records() -> String {
     )
 }
 
-/// The cases of a switch over the records' `op`.
+/// Renders the cases of a switch over the records' `op`.
 fn by_op(calls: impl Iterator<Item = (u32, String)>) -> String {
     calls.map(|(op, call)| format!("    case {op}: {call}; break;\n")).collect()
 }

@@ -14,30 +14,31 @@ const TILE_LEN: usize = (TILE / 2) as usize;
 /// Rows of a tile.
 const UNIT: u32 = super::plan::UNIT;
 
-/// A part of a tape: what one projection takes from it.
+/// A piece of a tape, consumed by one projection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Elements of a row.
     pub k: u32,
-    /// Whether the parts give a row each in turn; else they lie one below the other.
+    /// Whether the rows of the parts are interleaved; otherwise the parts are concatenated.
     pub in_turn: bool,
-    /// How the rows lie there.
+    /// The layout of the rows.
     pub layout: Layout,
     /// The rows.
     pub parts: Vec<WeightRows>,
 }
 
-/// How rows lie on a tape.
+/// Layout of rows on a tape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// In the tiles of the fused projections.
+    /// The tiles of the fused projections.
     Projection,
-    /// As a crate has registered it.
+    /// A layout registered by a crate.
     Registered(&'static Stream),
 }
 
 impl Layout {
-    /// Bytes of what one `acquire` of a registered layout hands out, of rows of `k` elements.
+    /// Returns the bytes handed out by one `acquire` of a registered layout, for rows of `k`
+    /// elements.
     pub(super) fn block(self, k: u32) -> u32 {
         match self {
             Self::Projection => 0,
@@ -56,17 +57,17 @@ pub struct WeightRows {
 }
 
 impl Piece {
-    /// Rows of all parts.
+    /// Returns the rows of all parts.
     pub fn rows(&self) -> u32 {
         self.parts.iter().map(|part| part.rows.end.saturating_sub(part.rows.start)).sum()
     }
 
-    /// Bytes on the tape.
+    /// Returns the bytes on the tape.
     pub fn bytes(&self) -> u64 {
         u64::from(self.rows()) * u64::from(self.k) * 2
     }
 
-    /// Part and row of the weight behind row `n` of the piece.
+    /// Returns the part and the row of the weight of row `n` of the piece.
     fn row(&self, n: u32) -> Option<(usize, u32)> {
         if self.in_turn {
             let parts = self.parts.len() as u32;
@@ -84,14 +85,14 @@ impl Piece {
     }
 }
 
-/// How a projection's input is read: tiles a warp holds of a block of weights, and passes.
+/// Returns how a projection reads its input: tiles per warp of a block of weights, and passes.
 pub fn cut(k: u32) -> (u32, u32) {
     let tiles = k.div_ceil(TILE_K).div_ceil(WARPS).max(1);
     let passes = tiles.div_ceil(MOST_DEPTH);
     (tiles.div_ceil(passes), passes)
 }
 
-/// A row as bf16.
+/// Returns a row as bf16.
 fn row(weight: &Weight, at: usize) -> Cow<'_, [bf16]> {
     match weight.row(at) {
         Row::BF16(row) => Cow::Borrowed(row),
@@ -110,7 +111,7 @@ fn place(r: usize, k: usize) -> usize {
 /// Appends a piece, whose parts are rows of `weights`.
 ///
 /// # Errors
-/// [`StreamError::Packed`] or [`StreamError::Unpacked`] of a registered layout.
+/// [`StreamError::Packed`] or [`StreamError::Unpacked`] from a registered layout.
 pub(super) fn pack(piece: &Piece, weights: &[&Weight], out: &mut Vec<bf16>) -> Result<(), StreamError> {
     let Layout::Registered(stream) = piece.layout else {
         pack_projection(piece, weights, out);
@@ -123,7 +124,8 @@ pub(super) fn pack(piece: &Piece, weights: &[&Weight], out: &mut Vec<bf16>) -> R
     Ok(())
 }
 
-/// Appends groups of units, in each the passes over k, in each the units, in each the tiles.
+/// Appends the groups of units: per group the passes over k, per pass the units, per unit the
+/// tiles.
 fn pack_projection(piece: &Piece, weights: &[&Weight], out: &mut Vec<bf16>) {
     let tiles = piece.k / TILE_K;
     let pass_tiles = cut(piece.k).0 * WARPS;

@@ -4,27 +4,27 @@ use super::cost::{self, CostModel};
 use amk_ir::Steps;
 use amk_ir::schedule::{ExchangeBy, Ring, Schedule};
 
-/// A kind of GPU: what the image and the source depend on. Checked against the live device before a
-/// launch.
+/// A kind of GPU: the properties on which the image and the source depend. Checked against the live
+/// device before a launch.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct GpuTarget {
     /// The name.
     pub name: &'static str,
-    /// Part of the device's name as the driver gives it, lower case.
+    /// Lower-case substring of the driver's device name.
     pub device: &'static str,
     /// Compute capability, `(major, minor)`.
     pub capability: (u32, u32),
-    /// What NVRTC compiles for, as in `sm_90a`.
+    /// NVRTC architecture, such as `sm_90a`.
     pub architecture: &'static str,
     /// Multiprocessors.
     pub multiprocessors: u32,
-    /// Shared memory a block may use, bytes.
+    /// Shared memory available to a block, in bytes.
     pub shared_bytes: u32,
-    /// Read bandwidth of the device memory by the vendor's datasheet, GB/s.
+    /// Read bandwidth of the device memory from the vendor's datasheet, in GB/s.
     pub datasheet_gb_per_s: f32,
-    /// The ring of the GPU's own schedule.
+    /// The ring of the GPU's default schedule.
     pub ring: Ring,
-    /// What a step costs on it.
+    /// Costs of parts of a step.
     pub cost: CostModel,
 }
 
@@ -33,9 +33,9 @@ pub struct GpuTarget {
 pub struct Refused {
     /// The name.
     pub name: &'static str,
-    /// Part of the device's name as the driver gives it, lower case.
+    /// Lower-case substring of the driver's device name.
     pub device: &'static str,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
@@ -75,8 +75,7 @@ const SM_90: (&str, (u32, u32)) = ("sm_90a", (9, 0));
 const SM_100: (&str, (u32, u32)) = ("sm_100a", (10, 0));
 const SM_120: (&str, (u32, u32)) = ("sm_120a", (12, 0));
 
-/// The GPUs that the VM knows. Only the H200 has been run on; the others are data that the sources
-/// compile for.
+/// The supported GPUs. Only the H200 has been run on; the sources compile for the others.
 pub const TARGETS: [GpuTarget; 9] = [
     target("a100", SM_80, 108, 163, 2039.0, 4),
     target("a10g", SM_86, 80, 99, 600.0, 2),
@@ -92,7 +91,7 @@ pub const TARGETS: [GpuTarget; 9] = [
     GpuTarget { device: "rtx 5090", ..target("rtx5090", SM_120, 170, 99, 1792.0, 2) },
 ];
 
-/// GPUs that are known and refused.
+/// Known GPUs that are refused.
 pub(super) const REFUSED: [Refused; 1] = [Refused {
     name: "t4",
     device: "tesla t4",
@@ -100,15 +99,15 @@ pub(super) const REFUSED: [Refused; 1] = [Refused {
 }];
 
 impl GpuTarget {
-    /// The target with this name, as in `h200`.
+    /// Returns the target of this name, such as `h200`.
     pub fn named(name: &str) -> Option<&'static Self> {
         TARGETS.iter().find(|target| target.name == name)
     }
 
-    /// The target of a device by the name that the driver gives.
+    /// Returns the target of a device by its driver name.
     ///
     /// # Errors
-    /// The refused one it is, or `None` where it is unknown.
+    /// The refused GPU, or `None` if the device is unknown.
     pub fn of_device(device: &str) -> Result<&'static Self, Option<Refused>> {
         let device = device.to_lowercase();
         if let Some(refused) = REFUSED.iter().find(|refused| device.contains(refused.device)) {
@@ -117,7 +116,7 @@ impl GpuTarget {
         TARGETS.iter().find(|target| device.contains(target.device)).ok_or(None)
     }
 
-    /// The GPU's own schedule, for functions for which no better one was found.
+    /// Returns the GPU's default schedule, for functions without a tuned one.
     pub fn schedule(&self) -> Schedule {
         Schedule {
             workers: self.multiprocessors,
@@ -130,8 +129,8 @@ impl GpuTarget {
         }
     }
 
-    /// Threads of a block: consumer warps, loader, watchdog and scout; a whole warpgroup for the
-    /// latter where registers move between groups.
+    /// Returns the threads of a block: consumer warps, loader, watchdog and scout. The latter three
+    /// form a whole warpgroup where registers move between groups.
     pub fn threads(&self) -> u32 {
         32 * if self.capability == (9, 0) { 20 } else { 19 }
     }

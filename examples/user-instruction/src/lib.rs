@@ -1,9 +1,9 @@
-//! Two instructions of one's own, each a Rust reference beside its CUDA body, in a decoder whose
-//! other ops are amk's.
+//! Two user-defined instructions, each with a Rust reference and a CUDA body, in a decoder whose
+//! other ops are built in.
 //!
-//! The function [`decode`] runs eagerly, on the CPU VM and on the GPU. There amk's own ops stay the
-//! fused fast tasks that they are in any decoder, and each call of [`relu_squared_mul`] and
-//! [`scale_by`] becomes tasks with the body of its `.cuh` file.
+//! The function [`decode`] runs eagerly, on the CPU VM and on the GPU. On the GPU the built-in ops
+//! remain fused as in any decoder, and each call of [`relu_squared_mul`] and [`scale_by`] becomes
+//! tasks that run the body of its `.cuh` file.
 
 mod model;
 mod relu_squared;

@@ -34,7 +34,7 @@ pub struct Layer {
     /// Down projection.
     #[weight("layers.{l}.down", [HIDDEN, FFN])]
     pub down: Weight,
-    /// Factors of the layer's result.
+    /// Per-channel scale of the layer's result.
     #[weight("layers.{l}.scale", [HIDDEN])]
     pub scale: Weight,
 }
@@ -51,16 +51,16 @@ pub struct Decoder {
     /// The last norm.
     #[weight("norm", [HIDDEN])]
     pub norm: Weight,
-    /// Rotary frequencies, radians a position.
+    /// Rotary frequencies, radians per position.
     #[table([HEAD_DIM / 2])]
     pub freqs: Weight,
     /// Epsilon of the norms.
     #[param]
     pub eps: f32,
-    /// Factor on the attention scores.
+    /// Scale of the attention scores.
     #[param]
     pub score_scale: f32,
-    /// Elements of a head.
+    /// Head dimension.
     #[dim(HEAD_DIM)]
     pub head_dim: usize,
 }
@@ -79,18 +79,21 @@ pub struct Cache {
 /// The cache of all layers.
 #[derive(WeightLayout)]
 pub struct Caches {
-    /// One a layer.
+    /// One per layer.
     #[list(LAYERS)]
     pub layers: Vec<Cache>,
 }
 
-/// The logits `[VOCAB]` of the token after `token` at position `pos`.
+/// Returns the logits `[VOCAB]` for the token after `token` at position `pos`.
 #[megakernel(
     dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN, CONTEXT),
     where(HEADS % KV_HEADS, HEAD_DIM % 2),
     instances(
         tiny(VOCAB = 64, HIDDEN = 48, LAYERS = 2, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 10, FFN = 72, CONTEXT = 96),
-        small(VOCAB = 2048, HIDDEN = 1280, LAYERS = 2, HEADS = 20, KV_HEADS = 4, HEAD_DIM = 64, FFN = 2560, CONTEXT = 256),
+        small(
+            VOCAB = 2048, HIDDEN = 1280, LAYERS = 2,
+            HEADS = 20, KV_HEADS = 4, HEAD_DIM = 64, FFN = 2560, CONTEXT = 256
+        ),
     )
 )]
 pub fn decode(token: Token, pos: Pos, w: &Decoder, kv: &mut Caches) -> Tensor {

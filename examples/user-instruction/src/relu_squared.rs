@@ -1,4 +1,4 @@
-//! A gate that rectifies and squares.
+//! A squared-ReLU gate.
 
 use amk::formula::{Exact, Operands};
 use amk::prelude::*;

@@ -1,4 +1,4 @@
-//! A learned factor for each channel.
+//! A learned per-channel scale.
 
 use amk::formula::{Exact, Operands};
 use amk::prelude::*;

@@ -103,16 +103,16 @@ impl FusedGroup for Attention {
     }
 }
 
-/// A call lacks an operand, which a checked graph rules out.
+/// An operand is missing, which a checked graph rules out.
 const MALFORMED: &str = "it has other operands than attention has";
-/// Queries and keys that do not come as the body computes them.
+/// The body computes `rope` of queries and keys itself.
 const NOT_ROTATED: &str = "its queries and keys do not each come through a `rope` of their own";
 
 /// Returns the attention that ends in call `at`, if the fused code supports its form and it shares
 /// the constants of those found so far.
 ///
 /// # Errors
-/// The reason that the form is not supported.
+/// The reason why not.
 fn attention_at(
     flow: &Flow<'_>,
     schedule: &Schedule,
@@ -123,7 +123,7 @@ fn attention_at(
     let operand = |at: usize, number: usize| flow.operand(at, number).ok_or(MALFORMED);
     let mut calls = vec![at];
     let caches = [operand(at, 1)?, operand(at, 2)?];
-    // The caches are for this attention alone: their layout is its own.
+    // Only this attention may use the caches, because it chooses their layout.
     let appends = caches.map(|cache| match flow.users(cache) {
         [append, user] if *user == at && flow.path(*append) == "amk_kernels::kv_append" => Some(*append),
         _ => None,

@@ -100,7 +100,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_the_formula_in_f64(groups in 1usize..4, each in 1usize..4, dim in 1usize..40, pos in 0usize..50, seed in 0u64..100) {
+        fn equals_the_formula_in_f64(
+            groups in 1usize..4, each in 1usize..4, dim in 1usize..40,
+            pos in 0usize..50, seed in 0u64..100,
+        ) {
             let context = 50;
             let heads = groups * each;
             let (k, keys) = cache(seed, groups, context, dim);

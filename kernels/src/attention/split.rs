@@ -258,8 +258,8 @@ mod tests {
         }
     }
 
-    /// Runs steps of attention over `splits` splits, `present` per call, and combines them. Runs the
-    /// unsplit functions as well.
+    /// Runs steps of attention over `splits` splits, `present` per call, and combines them. Also
+    /// runs the unsplit functions.
     fn both(
         groups: usize,
         group: usize,

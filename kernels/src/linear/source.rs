@@ -55,7 +55,9 @@ pub(crate) fn project(plan: &Plan) -> String {
     }
     let functions = pointwise::calls(plan);
     format!(
-        "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\n    const u32 input = r.shape & GEMV_INPUT;\n    gemv(w, r, [&](Group& group, auto prepare) {{ {} }});\n}}\n",
+        "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\
+         \n    const u32 input = r.shape & GEMV_INPUT;\
+         \n    gemv(w, r, [&](Group& group, auto prepare) {{ {} }});\n}}\n",
         by_input(&gemvs)
     )
 }

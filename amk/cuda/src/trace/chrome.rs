@@ -9,11 +9,11 @@ const WORKERS: u32 = 1;
 const LOADERS: u32 = 2;
 
 impl Trace {
-    /// Writes the timeline: a process of workers and one of their loaders, a thread each, a slice a
-    /// task, and within it what the task did. Times are microseconds.
+    /// Writes the timeline: a process of workers and a process of their loaders, with a thread per
+    /// worker, a slice per task, and the task's parts nested in it. Times are in microseconds.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Errors of `out`.
     pub fn write_chrome(&self, out: &mut dyn Write, title: &str) -> io::Result<()> {
         let origin = self.tasks.iter().map(|task| task.start.min(task.issued)).fold(0.0, f64::min);
         let mut events = Events { out, first: true, origin };
@@ -43,11 +43,13 @@ impl Trace {
         let op = &self.ops[task.op];
         let args = json!({
             "task": task.task.to_string(), "layer": task.layer, "writes": task.writes, "bytes": task.bytes,
-            "starved_ns": task.starved.round(), "late_ns": task.late.round(), "issued_ahead_ns": (task.ready() - task.issued).round(),
+            "starved_ns": task.starved.round(),
+            "late_ns": task.late.round(),
+            "issued_ahead_ns": (task.ready() - task.issued).round(),
         });
         events.slice(WORKERS, task.worker, op, task.start, task.end, args)?;
         for (part, from, to) in task.parts() {
-            // Nothing is shown of a part that the body does not tell apart.
+            // Parts that the body does not stamp are not shown.
             if to > from {
                 events.slice(WORKERS, task.worker, part, from, to, Value::Null)?;
             }
@@ -67,7 +69,7 @@ impl Trace {
 struct Events<'o> {
     out: &'o mut dyn Write,
     first: bool,
-    /// The loaders' first time: they are ahead of the step.
+    /// The first time of the loaders, which run ahead of the step.
     origin: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Where the time of a step goes: time stamps of every task on every worker, from device clocks.
+//! Traces of a step: timestamps of every task on every worker, from device clocks.
 //!
 //! ```text
 //! words ─Trace::decode─► tasks in nanoseconds ─► chrome: a timeline that opens in Perfetto
@@ -22,7 +22,7 @@ const WORDS: usize = abi::TRACE_WORDS as usize;
 const TIMER: usize = abi::TRACE_TIMER as usize;
 /// Words of a worker.
 const WORKER_WORDS: usize = abi::TRACE_WORKER_WORDS as usize;
-/// Samples of a clock of which one point is made at least.
+/// Minimum clock samples per fitted point.
 const SAMPLES: usize = 16;
 
 /// A traced step.
@@ -49,51 +49,51 @@ pub struct TaskTrace {
     pub op: usize,
     /// The layer, where it belongs to one.
     pub layer: Option<u32>,
-    /// What it writes, as the program shows it.
+    /// Its result, as printed in the program.
     pub writes: String,
     /// Bytes of its weights.
     pub bytes: u64,
-    /// The worker turned to it.
+    /// The worker started on the task.
     pub start: f64,
-    /// Its inputs (of several parts the first) and the first block of its weights were there;
-    /// `None` for a task that waits for none or had nothing to do.
+    /// Its inputs (the first part, if several) and the first block of its weights had arrived;
+    /// `None` for a task that waits for none or was inactive.
     pub inputs: Option<f64>,
     /// The first warp had its product.
     pub product: f64,
-    /// All warps had.
+    /// All warps had theirs.
     pub gathered: f64,
-    /// It was done.
+    /// The task was done.
     pub end: f64,
     /// Of the time from the inputs to the product, nanoseconds without further weights in the ring.
     pub starved: f64,
     /// Of that time, nanoseconds of waiting for more inputs: a long input comes in parts.
     pub late: f64,
-    /// The loader had asked for all of its bytes.
+    /// The loader had requested all of its bytes.
     pub issued: f64,
-    /// What the loader waited for meanwhile, nanoseconds.
+    /// The loader's waits meanwhile, in nanoseconds.
     pub loader: LoaderWaits,
 }
 
-/// What a loader waited for, nanoseconds.
+/// Waits of a loader, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct LoaderWaits {
-    /// A free slot: it is as far ahead as the ring allows.
+    /// For a free slot: it is as far ahead as the ring allows.
     pub full: f64,
-    /// Bytes on their way to land.
+    /// For bytes in flight to land.
     pub landing: f64,
-    /// Its pace.
+    /// For its pace.
     pub paced: f64,
 }
 
-/// Words of a trace of a program.
+/// Returns the words of a trace of a program.
 pub(super) fn words(program: &Program) -> usize {
     program.tasks.len() * WORDS + program.queues.workers() as usize * WORKER_WORDS
 }
 
-/// A worker's clock in the nanoseconds that all share. The timer that counts these ticks but every
-/// 32 ns or less often, and what lies between reading the clock and the timer only adds to the
-/// latter: so of some samples that counts whose timer is the least ahead. Rates of clocks differ
-/// and change within a step: it goes straight from one such sample to the next.
+/// A worker's clock in shared nanoseconds. The shared timer ticks only every 32 ns or less often,
+/// and any delay between reading the clock and the timer only adds to the latter, so of each group
+/// of samples the one whose timer is least ahead counts. Clock rates differ and change within a
+/// step, so the mapping interpolates linearly between these samples.
 struct Clock {
     /// Clocks since `begin`, nanoseconds.
     points: Vec<(f64, f64)>,
@@ -102,7 +102,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// From what clock and timer said at the same times.
+    /// Fits the mapping to simultaneous readings of clock and timer.
     fn new(samples: &[(u64, u64)], origin: u64) -> Option<Self> {
         let (&(begin, ns), &(end, ns_end)) = (samples.first()?, samples.last()?);
         let clocks = end.checked_sub(begin).filter(|&clocks| clocks > 0)?;
@@ -118,7 +118,7 @@ impl Clock {
         Some(Self { points: points.collect(), begin, ns_per_clock })
     }
 
-    /// Nanoseconds after the origin.
+    /// Returns nanoseconds after the origin.
     fn at(&self, clock: u64) -> f64 {
         let clock = clock.wrapping_sub(self.begin) as i64 as f64;
         let after = self.points.partition_point(|point| point.0 <= clock).clamp(1, self.points.len() - 1);
@@ -128,7 +128,7 @@ impl Clock {
 }
 
 impl Trace {
-    /// What the device wrote for a launch of `program`; `None` where it wrote less than all.
+    /// Decodes the device's trace of a launch of `program`; `None` if it is incomplete.
     pub(super) fn decode(program: &Program, position: u32, words: &[u64]) -> Option<Self> {
         let Queues::Static(queues) = &program.queues else { return None };
         let records = program.tasks.len() * WORDS;
@@ -154,10 +154,10 @@ impl Trace {
                 }
                 let at = |stamp: u64| clock.at(stamp);
                 let ns = |clocks: u64| clocks as f64 * clock.ns_per_clock;
-                // A stamp that the body does not make is that of the next one.
+                // A stamp that the body does not make equals the next one.
                 let gathered = at(if gathered == 0 { end } else { gathered });
                 let product = if product == 0 { gathered } else { at(product) };
-                // The loader tells its waits since the record before.
+                // The loader reports its waits since the previous record.
                 let issued = at(issued).max(before.unwrap_or(f64::MIN));
                 before = Some(issued);
                 tasks.push(TaskTrace {
@@ -184,7 +184,7 @@ impl Trace {
         Some(trace)
     }
 
-    /// Lets time start with the first task.
+    /// Shifts times so that the first task starts at 0.
     fn rebase(&mut self) {
         let first = self.tasks.iter().map(|task| task.start).fold(f64::INFINITY, f64::min);
         for task in &mut self.tasks {
@@ -195,20 +195,21 @@ impl Trace {
         }
     }
 
-    /// Time of the step: from the start of its first task to the end of its last, nanoseconds.
+    /// Returns the time of the step in nanoseconds, from the start of its first task to the end of
+    /// its last.
     pub fn step(&self) -> f64 {
         self.tasks.iter().map(|task| task.end).fold(0.0, f64::max)
     }
 }
 
 impl TaskTrace {
-    /// When its inputs were there, or the start where it waits for none.
+    /// Returns when its inputs had arrived, or the start if it waits for none.
     pub fn ready(&self) -> f64 {
         self.inputs.unwrap_or(self.start)
     }
 
-    /// The parts of its time in order: waiting for inputs, for weights and computing, for the other
-    /// warps, delivering.
+    /// Returns the parts of its time in order: waiting for inputs, for weights and computing, for
+    /// the other warps, delivering.
     pub fn parts(&self) -> [(&'static str, f64, f64); 4] {
         let ready = self.ready();
         [

@@ -1,5 +1,5 @@
-//! What a trace calls things: ops by their label and the weights they stream, layers by those
-//! weights' names.
+//! Names in traces: ops by their label and the weights they stream, layers by the names of these
+//! weights.
 
 use amk_ir::{Access, BufferId, BufferKind, Operand, Program, TaskId};
 use std::collections::HashMap;
@@ -56,7 +56,7 @@ impl Names {
     }
 }
 
-/// What a task writes for others, as the program shows it.
+/// Returns the result of a task, as printed in the program.
 pub(super) fn writes(program: &Program, task: TaskId) -> String {
     let operands =
         program.tasks.get(task.index()).into_iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
@@ -70,7 +70,7 @@ pub(super) fn writes(program: &Program, task: TaskId) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// Bytes of a task's weight matrices.
+/// Returns the bytes of a task's weight matrices.
 pub(crate) fn weight_bytes(program: &Program, task: TaskId) -> u64 {
     let operands =
         program.tasks.get(task.index()).into_iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
@@ -81,8 +81,8 @@ pub(crate) fn weight_bytes(program: &Program, task: TaskId) -> u64 {
     operands.filter(|operand| is_matrix(program, operand)).map(bytes).sum()
 }
 
-/// Whether an operand is rows of a matrix that is streamed: all its columns, read before the waits.
-/// Of a table a row is read.
+/// Whether an operand is rows of a streamed matrix: all columns, read before the waits. A table is
+/// read by single rows.
 fn is_matrix(program: &Program, operand: &Operand) -> bool {
     let Some(buffer) = program.buffers.get(operand.buffer.index()) else { return false };
     let [rows, columns] = operand.region.intervals() else { return false };
@@ -95,7 +95,7 @@ fn buffer_name(program: &Program, id: BufferId) -> &str {
     program.buffers.get(id.index()).map_or("?", |buffer| buffer.name.as_str())
 }
 
-/// `attend 3` is `attend` and 3.
+/// Splits `attend 3` into `attend` and 3.
 fn split_number(label: &str) -> (&str, Option<u32>) {
     match label.rsplit_once(' ').map(|(word, number)| (word, number.parse())) {
         Some((word, Ok(number))) => (word, Some(number)),
@@ -103,7 +103,7 @@ fn split_number(label: &str) -> (&str, Option<u32>) {
     }
 }
 
-/// The number in the first brackets of `w.layers[3].attn.q`.
+/// Returns the number in the first brackets of `w.layers[3].attn.q`.
 fn bracketed(path: &str) -> Option<u32> {
     path.split_once('[')?.1.split_once(']')?.0.parse().ok()
 }

@@ -1,44 +1,44 @@
-//! Where the time went, by op.
+//! Breakdown of a step's time by op.
 
 use super::{LoaderWaits, TaskTrace, Trace};
 use amk_ir::{Access, BufferId, Exchange, Operand, Program, TaskId};
 use std::collections::HashMap;
 
-/// Where the time of a traced step went.
+/// Breakdown of the time of a traced step.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Summary {
     /// Time of the step, nanoseconds.
     pub step: f64,
-    /// What the loaders waited for in the step, a worker's mean.
+    /// Mean waits of a worker's loader in the step.
     pub loader: LoaderWaits,
-    /// By op, in the order of [`Trace::ops`]; ops without a task are left out.
+    /// By op, in the order of [`Trace::ops`], without ops that have no task.
     pub ops: Vec<OpSummary>,
 }
 
-/// Where the time of an op's tasks went. Times are nanoseconds.
+/// Breakdown of the time of an op's tasks. Times are in nanoseconds.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct OpSummary {
     /// Its name.
     pub op: String,
-    /// Tasks that had something to do.
+    /// Active tasks.
     pub tasks: usize,
     /// Share of the time of all workers.
     pub share: f64,
-    /// Medians over those tasks.
+    /// Medians over the active tasks.
     pub median: Parts,
-    /// The time that the critical path spends in the op; the parts' sum over all ops is the step.
+    /// Time of the critical path in the op. The sum over all ops is the step.
     pub critical: Parts,
     /// Its tasks on the critical path.
     pub critical_tasks: usize,
-    /// What the loaders waited for while they fetched its weights, a worker's mean.
+    /// Mean waits of a worker's loader while fetching the op's weights.
     pub loader: LoaderWaits,
 }
 
 /// Parts of a task's time, nanoseconds.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 pub struct Parts {
-    /// Waiting for inputs and the first weights. On the critical path: from the end of the last
-    /// producer to the inputs here, that is the hop.
+    /// Waiting for inputs and the first weights. On the critical path this is the hop, from the end
+    /// of the last producer to the arrival of the inputs.
     pub wait: f64,
     /// Waiting for further weights.
     pub starved: f64,
@@ -87,7 +87,7 @@ impl LoaderWaits {
 }
 
 impl Trace {
-    /// Where the time went. `program` is the one that was traced.
+    /// Summarises the trace of `program`.
     pub fn summary(&self, program: &Program) -> Summary {
         let step = self.step();
         let mut ops: Vec<OpSummary> =
@@ -101,8 +101,8 @@ impl Trace {
             loader.add(task.loader, self.workers);
         }
         for ((op, parts), index) in ops.iter_mut().zip(&parts).zip(0..) {
-            // A task that waits for nothing is told apart from one that left at once by what its op
-            // does elsewhere.
+            // A task without waits differs from an inactive one in the behaviour of its op's other
+            // tasks.
             let waits = self.tasks.iter().any(|task| task.op == index && task.inputs.is_some());
             let of_op = self.tasks.iter().filter(|task| task.op == index);
             let busy: Vec<Parts> =
@@ -125,16 +125,16 @@ impl Trace {
         Summary { step, loader, ops }
     }
 
-    /// The chain of tasks that the step's time consists of, from its end backwards: a task that
-    /// waited for its inputs comes after the last of their producers, another after the one before
-    /// it on its worker.
+    /// Returns the critical path of the step, from its end backwards. The predecessor of a task
+    /// that waited for its inputs is the last of their producers; otherwise it is the previous task
+    /// on its worker.
     fn critical_path(&self, program: &Program) -> Vec<(usize, Parts)> {
         let writers = writers(program);
         let by_id: HashMap<TaskId, usize> = self.tasks.iter().zip(0..).map(|(task, at)| (task.task, at)).collect();
         let mut path = Vec::new();
         let last = (0..self.tasks.len()).max_by(|&a, &b| self.tasks[a].end.total_cmp(&self.tasks[b].end));
         let mut next = last.map(|at| (at, self.tasks[at].end));
-        // Time only goes back; the bound holds where clocks disagree.
+        // Times only decrease; the bound handles clocks that disagree.
         while let Some((at, until)) = next.filter(|_| path.len() <= self.tasks.len()) {
             let task = &self.tasks[at];
             let before = at.checked_sub(1).filter(|&before| self.tasks[before].worker == task.worker);
@@ -162,7 +162,7 @@ impl Trace {
 }
 
 impl Parts {
-    /// The parts cut where their sum exceeds `time`.
+    /// Returns the parts, cut off where their sum exceeds `time`.
     fn until(self, time: f64) -> Self {
         let mut left = time.max(0.0);
         let mut take = |part: f64| {
@@ -176,14 +176,14 @@ impl Parts {
     }
 }
 
-/// What a task reads of what others publish.
+/// Returns the inputs of a task that others publish.
 fn reads(program: &Program, task: TaskId) -> impl Iterator<Item = &Operand> {
     let operands =
         program.tasks.get(task.index()).into_iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
     operands.filter(|operand| operand.access != Access::Write && is_published(program, operand.buffer))
 }
 
-/// The tasks that publish parts of each buffer.
+/// Returns the tasks that publish parts of each buffer.
 fn writers(program: &Program) -> HashMap<BufferId, Vec<(TaskId, &Operand)>> {
     let mut writers: HashMap<BufferId, Vec<(TaskId, &Operand)>> = HashMap::new();
     for (task, id) in program.tasks.iter().zip(0..) {
