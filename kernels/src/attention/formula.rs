@@ -58,7 +58,7 @@ fn dealt(split: usize, run: usize, splits: usize, pos: usize) -> impl Iterator<I
 /// [`attention`] over the positions of each split, after rope and append, and the logarithm of the
 /// sum of exponentials.
 fn attention_split(o: &mut Operands) -> Vec<Exact> {
-    let [groups, here, rows, dim] = o.tensor(4).shape[..] else { return Vec::new() };
+    let [groups, splits_here, rows, dim] = o.tensor(4).shape[..] else { return Vec::new() };
     let [group, run, splits, first] = o.dims[..] else { return Vec::new() };
     let (turn, scale) = (o.floats[0], o.floats[1]);
     let (freqs, pos) = (o.tensors[3].clone(), o.pos);
@@ -67,8 +67,8 @@ fn attention_split(o: &mut Operands) -> Vec<Exact> {
         rope(&mut Operands { tensors, floats: vec![turn], dims: vec![dim], pos })
     };
     let (q, k, v) = (turned(&o.tensors[0]), turned(&o.tensors[1]), o.tensors[2].clone());
-    let at = |g: usize, s: usize, row: usize| ((g * here + s) * rows + row) * dim;
-    for (g, s) in (0..groups).flat_map(|g| (0..here).map(move |s| (g, s))) {
+    let at = |g: usize, s: usize, row: usize| ((g * splits_here + s) * rows + row) * dim;
+    for (g, s) in (0..groups).flat_map(|g| (0..splits_here).map(move |s| (g, s))) {
         if let Some((_, row)) = dealt(first + s, run, splits, pos).last().filter(|(t, _)| *t == pos) {
             for d in 0..dim {
                 o.state(4).data[at(g, s, row) + d] = k[g * dim + d].value;
@@ -77,7 +77,7 @@ fn attention_split(o: &mut Operands) -> Vec<Exact> {
         }
     }
     let (mut outputs, mut sums) = (Vec::new(), Vec::new());
-    for (h, s) in (0..groups * group).flat_map(|h| (0..here).map(move |s| (h, s))) {
+    for (h, s) in (0..groups * group).flat_map(|h| (0..splits_here).map(move |s| (h, s))) {
         let count = dealt(first + s, run, splits, pos).count();
         let held = at(h / group, s, 0)..at(h / group, s, count);
         let q: Vec<f64> = q[h * dim..][..dim].iter().map(|q| q.value).collect();

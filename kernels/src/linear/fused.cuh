@@ -91,7 +91,7 @@ template <int HELD> struct Pending {
         for (int j = 0; j < HELD && j < DEPTH; j++) // with two passes held, norm weights are not
             if (j < mine) gamma[j] = *(const uint2*)(weight + j * AMK_TILE_K);
     }
-    template <int TILES> AMK_DEVICE bool here(const Worker& w) const {
+    template <int TILES> AMK_DEVICE bool arrived(const Worker& w) const {
         u32 late = 0;
 #pragma unroll
         for (int j = 0; j < TILES; j++) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
@@ -100,7 +100,7 @@ template <int HELD> struct Pending {
     // Waits until every packet is of this step. Late ones are requested again.
     template <int DEPTH, int TILES> AMK_DEVICE void arrive(Worker& w, u32 tiles) {
         const Timed timed(w.late);
-        while (!all(here<TILES>(w))) {
+        while (!all(arrived<TILES>(w))) {
 #pragma unroll
             for (int j = 0; j < TILES; j++)
                 if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch))
