@@ -219,7 +219,12 @@ impl Case {
         };
         Task {
             op: None,
-            calls: vec![Call { instruction: instruction(program, operands.len()), operands, params: Vec::new() }],
+            calls: vec![Call {
+                instruction: instruction(program, operands.len()),
+                operands,
+                params: Vec::new(),
+                rows: None,
+            }],
             waits: self.wait.iter().filter(|w| (&w.2, &w.3) == (&point.0, &point.1)).map(wait).collect(),
             signals: self
                 .notify

@@ -5,7 +5,9 @@ use amk::ir::graph::{
     Arg, CallNode, EventDecl, Graph, Instance, KernelParam, KernelParamKind, Node, SignalMap, Value, WaitMap,
 };
 use amk::ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
-use amk::ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialRing, PartialSchedule, QueuePolicy, Tile};
+use amk::ir::schedule::{
+    Assign, ExchangeBy, FuseInto, Fusion, PartialRing, PartialSchedule, QueuePolicy, RowSchedule, Tile,
+};
 use amk::ir::shapes;
 use amk::ir::signature::{GridSig, ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass, TileSig};
 use amk::ir::text::{is_graph, parse, parse_graph, parse_graph_with_lines};
@@ -252,6 +254,7 @@ fn schedule(draw: &mut Draw) -> PartialSchedule {
         queue: maybe(draw, &[QueuePolicy::Static, QueuePolicy::Ticket]),
         assign: maybe(draw, &[Assign::RoundRobin, Assign::Balanced]),
         steps: maybe(draw, &[Steps::Barrier, Steps::Pipelined]),
+        rows: draw.chance(3).then(|| RowSchedule { most: draw.number(), block: number(draw) }),
         weights: maybe(draw, &DType::ALL),
         fusion: maybe(draw, &[true, false]),
         fuse: draw

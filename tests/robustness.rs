@@ -7,7 +7,7 @@ use amk_ir::dot;
 use amk_ir::text::{parse, print};
 use amk_ir::verify::{Rejected, Verifier, verify};
 use amk_ir::{
-    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Holds,
+    Access, Bound, Buffer, BufferId, BufferKind, Call, CallRows, DType, Element, EventId, EventTensor, Exchange, Holds,
     Instruction, InstructionId, Interval, Limits, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Routed,
     RoutedSignal, RoutedWait, Steps, Table, TableId, Task, TaskId, Wait,
 };
@@ -238,6 +238,11 @@ fn task(draw: &mut Draw) -> Task {
                 1 => Param::U32(draw.number()),
                 _ => Param::Pos,
             }),
+            rows: draw.chance(4).then(|| CallRows {
+                first: draw.below(3) as u32,
+                end: draw.number(),
+                wanted: draw.chance(3),
+            }),
         }),
         waits: draw.list(3, |draw| Wait { on: element(draw), threshold: draw.number() }),
         signals: draw.list(3, element),
@@ -285,6 +290,7 @@ fn program(draw: &mut Draw) -> Program {
         name: name(draw),
         dims: draw.list(2, |draw| (name(draw), draw.number())).into_iter().collect(),
         positions: draw.number(),
+        rows: draw.chance(4).then(|| draw.number()),
         steps: draw.one_of(&[Steps::Barrier, Steps::Pipelined]),
         limits: Limits { workers: draw.number(), local_bytes: u64::MAX, memory_bytes: draw.bits() },
         instructions: draw.list(4, |draw| Instruction {

@@ -73,7 +73,7 @@ fn program(shape: &Shape) -> Program {
             let id = TaskId::from(p.tasks.len());
             p.tasks.push(Task {
                 op: None,
-                calls: vec![Call { instruction: InstructionId(0), operands, params: vec![] }],
+                calls: vec![Call { instruction: InstructionId(0), operands, params: vec![], rows: None }],
                 waits: source.2.iter().map(|&(event, threshold)| Wait { on: on(event), threshold }).collect(),
                 signals: if counted { vec![on(event)] } else { vec![] },
                 ..Task::default()

@@ -4,7 +4,9 @@
 //! function. That order is the meaning of the program; waits, packets and queues only determine how
 //! much of it the workers keep.
 
-use crate::{BufferId, DType, EventId, InstructionId, OpId, Region, Routed, RoutedSignal, RoutedWait, Table, TaskId};
+use crate::{
+    BufferId, CallRows, DType, EventId, InstructionId, OpId, Region, Routed, RoutedSignal, RoutedWait, Table, TaskId,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,6 +22,10 @@ pub struct Program {
     pub dims: BTreeMap<String, u32>,
     /// Positions of a step are `0..positions`; 1 where nothing depends on the position.
     pub positions: u32,
+    /// The most rows of a step, see [`crate::rows`]; `None`: a step is one call of the function,
+    /// and nothing has a dimension of rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u32>,
     /// How one step follows the other.
     #[serde(default)]
     pub steps: Steps,
@@ -268,6 +274,9 @@ pub struct Call {
     /// Its scalar parameters in order.
     #[serde(default)]
     pub params: Vec<Param>,
+    /// The rows that it is made for, in a program with rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<CallRows>,
 }
 
 /// An operand: a tile of a buffer.

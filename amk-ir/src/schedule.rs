@@ -28,6 +28,8 @@ pub struct Schedule {
     pub assign: Assign,
     /// How one step follows the other.
     pub steps: Steps,
+    /// The rows of a step; `None`: a step is one call of the function.
+    pub rows: Option<RowSchedule>,
     /// Element type in which weights are stored.
     pub weights: DType,
     /// Whether calls run together in one task. False shows what fusion is worth.
@@ -54,6 +56,7 @@ impl Default for Schedule {
             queue: QueuePolicy::Static,
             assign: Assign::RoundRobin,
             steps: Steps::Barrier,
+            rows: None,
             weights: DType::BF16,
             fusion: true,
             fuse: Vec::new(),
@@ -78,6 +81,18 @@ pub struct Ring {
     pub pace: u32,
     /// KiB that are brought into the L2 cache ahead of the ring; 0: none.
     pub lookahead: u32,
+}
+
+/// The rows of a step, and how many of them a task takes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowSchedule {
+    /// The most rows of a step.
+    pub most: u32,
+    /// Rows of a task that streams no weights; `None`: about two tasks a worker. A task that does
+    /// takes all rows, so that its weights are read once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<u32>,
 }
 
 /// How tasks of different workers wait for one another.

@@ -5,6 +5,7 @@ mod language;
 mod memory;
 mod order;
 mod routing;
+mod rows;
 mod structure;
 mod symbolic;
 
@@ -39,9 +40,17 @@ impl Page {
 
 /// All pages in the order of their codes.
 pub fn pages() -> impl Iterator<Item = &'static Page> {
-    [structure::PAGES, order::PAGES, memory::PAGES, symbolic::PAGES, routing::PAGES, callee::PAGES, language::PAGES]
-        .into_iter()
-        .flatten()
+    let families = [
+        structure::PAGES,
+        order::PAGES,
+        memory::PAGES,
+        symbolic::PAGES,
+        routing::PAGES,
+        callee::PAGES,
+        rows::PAGES,
+        language::PAGES,
+    ];
+    families.into_iter().flatten()
 }
 
 /// The page of a code, written as `AMK0302` or `302`.

@@ -12,6 +12,7 @@ mod exchange;
 mod explicit;
 pub mod flow;
 mod group;
+mod lift;
 pub mod place;
 mod task;
 pub mod tile;
@@ -32,7 +33,8 @@ use crate::{Access, Constants};
 const MOST_WORKERS: u32 = 65_536;
 
 /// The fields of a schedule that the lowering to the CPU VM honours.
-const HONOURED: [&str; 9] = ["workers", "tiles", "queue", "assign", "steps", "weights", "fusion", "fuse", "limits"];
+const HONOURED: [&str; 10] =
+    ["workers", "tiles", "queue", "assign", "steps", "rows", "weights", "fusion", "fuse", "limits"];
 
 /// A program and where its ops come from.
 #[derive(Clone, PartialEq, Debug)]
@@ -66,6 +68,7 @@ pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Re
         name: format!("{}.{}", graph.name, instance.name),
         dims: instance.dims.clone(),
         positions: unrolled.positions,
+        rows: schedule.rows.map(|rows| rows.most),
         steps: schedule.steps,
         limits: schedule.limits.clone(),
         instructions: graph.signatures.iter().map(instruction).collect(),

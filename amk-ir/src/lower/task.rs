@@ -2,6 +2,7 @@
 
 use super::bound;
 use super::group::{Group, Member};
+use super::lift::{self, Lift};
 use super::tile::{Axis, Cut, TileEnv, axis, free_tile, grid_value, part, signature};
 use super::unroll::{PlannedCall, Unrolled};
 use crate::expr::Expr;
@@ -10,7 +11,7 @@ use crate::graph_error::GraphError;
 use crate::program::{Buffer, BufferKind, Call, Operand, Task};
 use crate::schedule::{Schedule, Tile};
 use crate::signature::Signature;
-use crate::{BufferId, InstructionId, OpId, TensorId};
+use crate::{BufferId, CallRows, InstructionId, OpId, TensorId};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -40,7 +41,8 @@ pub(super) fn tasks(
     groups: &[Group],
     schedule: &Schedule,
 ) -> Result<Tiled, Vec<GraphError>> {
-    let mut buffers = Buffers::of(unrolled);
+    let lift = Lift::new(graph, unrolled, schedule).map_err(|error| vec![error])?;
+    let mut buffers = Buffers::of(unrolled, lift);
     let mut out = Tiled { tasks: Vec::new(), buffers: Vec::new(), ops: Vec::new() };
     let mut errors = set_tiles(graph, unrolled, groups, schedule);
     let mut axes = Vec::with_capacity(groups.len());
@@ -78,11 +80,17 @@ fn tile_group(
     let axes: Vec<Vec<Range<i64>>> = axes.iter().map(Axis::cuts).collect();
     let first = out.tasks.len();
     let mut coordinates = Vec::new();
-    for (numbers, cuts) in product(&axes) {
-        let op = OpId::from(out.ops.len());
-        let task = task(graph, unrolled, group, &axes, &cuts, op, buffers).map_err(at)?;
-        out.tasks.push(task);
-        coordinates.push(lead_signature.grid.iter().map(|grid| grid.var.clone()).zip(numbers).collect());
+    let blocks: Vec<Option<CallRows>> = match &buffers.lift {
+        Some(lift) => lift.blocks(graph, unrolled, group).into_iter().map(Some).collect(),
+        None => vec![None],
+    };
+    for rows in blocks {
+        for (numbers, cuts) in product(&axes) {
+            let op = OpId::from(out.ops.len());
+            let task = task(graph, unrolled, group, (&axes, &cuts, rows), op, buffers).map_err(at)?;
+            out.tasks.push(task);
+            coordinates.push(lead_signature.grid.iter().map(|grid| grid.var.clone()).zip(numbers).collect());
+        }
     }
     let labels: Vec<&str> = group.members.iter().map(|member| unrolled.calls[member.call].label.as_str()).collect();
     out.ops.push(TiledOp {
@@ -172,8 +180,7 @@ fn task(
     graph: &Graph,
     unrolled: &Unrolled,
     group: &Group,
-    axes: &[Vec<Range<i64>>],
-    cuts: &[Range<i64>],
+    (axes, cuts, rows): (&[Vec<Range<i64>>], &[Range<i64>], Option<CallRows>),
     op: OpId,
     buffers: &mut Buffers,
 ) -> Result<Task, GraphError> {
@@ -188,15 +195,20 @@ fn task(
         for operand in part.operands {
             let tensor = &unrolled.tensors[operand.tensor.index()];
             let buffer = match member.local.contains(&operand.tensor) {
-                true => *locals.entry(operand.tensor).or_insert_with(|| buffers.local(tensor)),
+                true => *locals.entry(operand.tensor).or_insert_with(|| buffers.local(tensor, rows)),
                 false => buffers.shared[operand.tensor.index()],
             };
             let early = tensor.kind == BufferKind::Weight;
             let (region, access) = (operand.region, operand.access);
-            operands.push(Operand { buffer, region, access, early, routed: None });
+            let mut operand = Operand { buffer, region, access, early, routed: None };
+            if let Some(rows) = rows {
+                lift::operand(&mut operand, buffers.all[buffer.index()].kind, rows)?;
+            }
+            operands.push(operand);
         }
         let instruction = InstructionId::from(call.signature);
-        task.calls.push(Call { instruction, operands, params: part.params });
+        let rows = rows.zip(buffers.lift.as_ref()).map(|(rows, lift)| lift.of(member.call, rows));
+        task.calls.push(Call { instruction, operands, params: part.params, rows });
     }
     Ok(task)
 }
@@ -237,18 +249,22 @@ struct Buffers {
     all: Vec<Buffer>,
     /// The buffer of each tensor that passes between tasks.
     shared: Vec<BufferId>,
+    /// How they are lifted over rows.
+    lift: Option<Lift>,
 }
 
 impl Buffers {
-    fn of(unrolled: &Unrolled) -> Self {
-        let all = unrolled.tensors.clone();
+    fn of(unrolled: &Unrolled, lift: Option<Lift>) -> Self {
+        let tensor = |tensor: &Buffer| lift.as_ref().map_or_else(|| tensor.clone(), |lift| lift.tensor(tensor));
+        let all: Vec<Buffer> = unrolled.tensors.iter().map(tensor).collect();
         let shared = (0..all.len()).map(BufferId::from).collect();
-        Self { all, shared }
+        Self { all, shared, lift }
     }
 
-    /// A task's own copy of a tensor.
-    fn local(&mut self, tensor: &Buffer) -> BufferId {
-        self.all.push(Buffer { kind: BufferKind::Local, ..tensor.clone() });
+    /// A task's own copy of a tensor, of its rows.
+    fn local(&mut self, tensor: &Buffer, rows: Option<CallRows>) -> BufferId {
+        let local = Buffer { kind: BufferKind::Local, ..tensor.clone() };
+        self.all.push(rows.map_or_else(|| local.clone(), |rows| lift::with_rows(&local, rows.len())));
         BufferId::from(self.all.len() - 1)
     }
 

@@ -1,6 +1,6 @@
 //! Schedules in which fields are left open, and what differs between two.
 
-use super::{Assign, ExchangeBy, Fusion, QueuePolicy, Ring, Schedule, Tile};
+use super::{Assign, ExchangeBy, Fusion, QueuePolicy, Ring, RowSchedule, Schedule, Tile};
 use crate::DType;
 use crate::program::{Limits, Steps};
 use core::fmt::{self, Debug, Display, Formatter};
@@ -27,6 +27,9 @@ pub struct PartialSchedule {
     /// How one step follows the other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Steps>,
+    /// The rows of a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<RowSchedule>,
     /// Element type in which weights are stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<DType>,
@@ -97,6 +100,7 @@ impl PartialSchedule {
             queue: queue.unwrap_or(own.queue),
             assign: assign.unwrap_or(own.assign),
             steps: steps.unwrap_or(own.steps),
+            rows: self.rows.or(own.rows),
             weights: weights.unwrap_or(own.weights),
             fusion: fusion.unwrap_or(own.fusion),
             fuse: if fuse.is_empty() { own.fuse } else { fuse.clone() },
@@ -130,6 +134,7 @@ impl From<Schedule> for PartialSchedule {
             queue: Some(queue),
             assign: Some(assign),
             steps: Some(steps),
+            rows: schedule.rows,
             weights: Some(weights),
             fusion: Some(fusion),
             fuse,
@@ -178,6 +183,7 @@ impl Schedule {
         add("queue", shown(&from.queue), shown(&self.queue));
         add("assign", shown(&from.assign), shown(&self.assign));
         add("steps", shown(&from.steps), shown(&self.steps));
+        add("rows", shown(&from.rows), shown(&self.rows));
         add("weights", shown(&from.weights), shown(&self.weights));
         add("run", shown(&from.run), shown(&self.run));
         add("splits", shown(&from.splits), shown(&self.splits));

@@ -5,9 +5,9 @@ use super::error::{ParseCause, ParseError, tick};
 use super::print::{EVENT, KINDS, dtype_of};
 use super::table::at_routed;
 use crate::{
-    Access, Bound, Buffer, BufferId, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction,
-    InstructionId, Interval, MAX_RANK, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Routed, Steps, Task,
-    TaskId, Wait, WorkerId,
+    Access, Bound, Buffer, BufferId, BufferKind, Call, CallRows, DType, Element, EventId, EventTensor, Exchange,
+    Instruction, InstructionId, Interval, MAX_RANK, OpId, Operand, OperandSpec, Param, Program, Queues, Region, Routed,
+    Steps, Task, TaskId, Wait, WorkerId,
 };
 use std::collections::HashMap;
 
@@ -71,6 +71,7 @@ pub(super) struct Parser {
     /// Instructions by name; `None` where several have the name.
     by_name: HashMap<String, Option<InstructionId>>,
     seen_positions: bool,
+    seen_rows: bool,
     seen_steps: bool,
 }
 
@@ -92,6 +93,11 @@ impl Parser {
             "positions" => {
                 once(std::mem::replace(&mut self.seen_positions, true))?;
                 self.program.positions = cursor.u32("a number of positions")?;
+                Ok(())
+            }
+            "rows" => {
+                once(std::mem::replace(&mut self.seen_rows, true))?;
+                self.program.rows = Some(cursor.u32("a number of rows")?);
                 Ok(())
             }
             "steps" => {
@@ -269,7 +275,7 @@ impl Parser {
             }
         }
         if !cursor.at_end() {
-            return cursor.expected("`then`, `wait`, `signal` or the end of the line");
+            return cursor.expected("`rows`, `then`, `wait`, `signal` or the end of the line");
         }
         self.program.tasks.push(task);
         self.lines.tasks.push(line);
@@ -299,7 +305,8 @@ impl Parser {
                 }
             }
         }
-        Ok(Call { instruction, operands, params })
+        let rows = if cursor.eat_word("rows") { Some(call_rows(cursor)?) } else { None };
+        Ok(Call { instruction, operands, params, rows })
     }
 
     fn called(&self, cursor: &mut Cursor<'_>) -> Parsed<InstructionId> {
@@ -425,8 +432,8 @@ impl Parser {
     }
 }
 
-const LINE_WORDS: &str = "`program`, `positions`, `steps`, `limits`, `dim`, `instruction`, `op`, `buffer`, `table`, \
-                          `event`, `task`, `worker` or `ticket`";
+const LINE_WORDS: &str = "`program`, `positions`, `rows`, `steps`, `limits`, `dim`, `instruction`, `op`, `buffer`, \
+                          `table`, `event`, `task`, `worker` or `ticket`";
 
 /// The place of an element in row-major order.
 pub(super) fn row_major(start: &Cursor<'_>, shape: &[u32], indices: &[u32]) -> Parsed<u32> {
@@ -511,6 +518,14 @@ fn bound(cursor: &mut Cursor<'_>) -> Parsed<Bound> {
         return cursor.u32("a number").map(Bound::fixed);
     }
     cursor.expected("a bound: a number, `pos` or `pos+N`")
+}
+
+/// The rows of a call, after the word.
+fn call_rows(cursor: &mut Cursor<'_>) -> Parsed<CallRows> {
+    let first = cursor.u32("the first row")?;
+    cursor.expect("..", "`..`")?;
+    let end = cursor.u32("the end of the rows")?;
+    Ok(CallRows { first, end, wanted: cursor.eat_word("wanted") })
 }
 
 fn param(cursor: &mut Cursor<'_>) -> Parsed<Param> {

@@ -23,6 +23,9 @@ fn write_program(out: &mut String, program: &Program) -> fmt::Result {
     if program.positions != 1 {
         writeln!(out, "positions {}", program.positions)?;
     }
+    if let Some(rows) = program.rows {
+        writeln!(out, "rows {rows}")?;
+    }
     if program.steps == Steps::Pipelined {
         writeln!(out, "steps pipelined")?;
     }
@@ -197,7 +200,7 @@ fn write_call(out: &mut String, program: &Program, callable: &HashSet<&str>, cal
         write_list(out, &call.params, |out, param| write!(out, "{}", param_text(param)))?;
         write!(out, "}}")?;
     }
-    Ok(())
+    call.rows.map_or(Ok(()), |rows| write!(out, " {rows}"))
 }
 
 /// The names by which instructions are called: others are called by their ids.

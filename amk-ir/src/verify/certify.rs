@@ -20,6 +20,8 @@ use std::rc::Rc;
 pub enum NoCertificate {
     /// It has tables: the certificate would be one for each routing.
     Tables,
+    /// It has rows: the certificate would be that of a stand-in.
+    Rows,
     /// Its accesses are too many to be compared pair by pair.
     TooLarge,
 }
@@ -28,6 +30,7 @@ impl fmt::Display for NoCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tables => "programs with tables have no certificate",
+            Self::Rows => "programs with rows have no certificate",
             Self::TooLarge => "the program is too large to be compared tile by tile",
         })
     }
@@ -47,6 +50,9 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
     let program = verified.program();
     if !program.tables.is_empty() {
         return Err(NoCertificate::Tables);
+    }
+    if program.rows.is_some() {
+        return Err(NoCertificate::Rows);
     }
     let mut verifier = Verifier::default();
     verifier.sync.compile(program);

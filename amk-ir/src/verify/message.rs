@@ -1,11 +1,11 @@
 //! Violations in words: a headline, facts, and one edit that mends it.
 
 use super::names::Names;
-use super::routing;
 use super::violation::{
     Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, TooMuch, Unordered,
     Violation, WaitsOn,
 };
+use super::{routing, rows};
 use crate::{Access, BufferKind, Program, TaskId};
 use core::fmt;
 
@@ -75,6 +75,11 @@ impl Violation {
             | Self::RoutedCounter { .. }
             | Self::TableNotRead { .. }
             | Self::RoutedSteps { .. } => routing::words(self, names),
+            Self::Rows(_)
+            | Self::MixedRows { .. }
+            | Self::RowOrder { .. }
+            | Self::UnwantedRows { .. }
+            | Self::RowBound { .. } => rows::words(self, names),
             Self::Race(race) => self::race(race, names),
             _ => memory(self, names),
         }
@@ -95,7 +100,12 @@ impl Violation {
             | Self::ReadOnly { site }
             | Self::EarlyWrite { site }
             | Self::RoutedTile { site, .. }
-            | Self::Uninitialised { site, .. } => vec![site.task],
+            | Self::Uninitialised { site, .. }
+            | Self::MixedRows { site }
+            | Self::UnwantedRows { site, .. }
+            | Self::RowBound { site, .. } => vec![site.task],
+            Self::Rows(why) => why.task().into_iter().collect(),
+            Self::RowOrder { first, second, .. } => vec![first.site.task, second.site.task],
             Self::Capacity(Capacity::Local { task, .. }) => vec![*task],
             Self::SharedLocal { first, second, .. } => vec![*first, *second],
             Self::Deadlock { cycle, .. } => cycle.iter().map(|link| link.task).collect(),

@@ -50,6 +50,13 @@
 //! as many signals as their waiters count, none included; who depends on an entry reads it.
 //! Deadlock and races then as below.
 //!
+//! *Rows* (AMK08xx; `rows`): a program with rows stands for one program for each step: each number
+//! of rows up to its own, their sequences, positions and page tables. It is decided as the ordinary
+//! program in which all rows belong to one sequence. Besides: a call touches the parts of its own
+//! rows; what two rows of a sequence do to a state is listed in the order of the rows, so that a
+//! step computes what the function does, called row by row; rows that are not wanted are left out
+//! only where nothing depends on them.
+//!
 //! # Why this implies the statement
 //!
 //! `docs/src/internals/verifier.md` has definitions, proofs and the code that relies on each; in
@@ -119,6 +126,8 @@
 //! * Tables need `steps barrier`, rows that a table decides no packets, no place, no state and
 //!   three dimensions. Counts follow the contract, entry by entry, even if other signals would do;
 //!   and reads of a table are explicit operands, which the task's own waits on tables do not order.
+//! * Rows need `steps barrier` and no tables; two rows whose tiles of a state are listed against
+//!   their order are refused at positions that these rows do not reach, too.
 //! * An order that only several entries give together, or tickets that wait for counts, counts as
 //!   not proven.
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
@@ -140,6 +149,7 @@ mod pairs;
 mod race;
 mod report;
 mod routing;
+mod rows;
 mod simulate;
 mod storage;
 mod structure;
@@ -150,6 +160,7 @@ pub use bounds::Bounds;
 pub use certify::{NoCertificate, certify};
 pub use message::Message;
 pub use routing::{Given, NoTable, NoTile, Uncounted};
+pub use rows::{NoRows, Unwanted};
 pub use violation::{
     Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, Site, TooMuch,
     Unordered, Violation, WaitsOn,
@@ -263,8 +274,16 @@ impl Verifier {
     /// As [`check`].
     pub fn check(&mut self, program: &Program) -> Vec<Violation> {
         let mut found = Found::default();
-        self.structure.check(program, &mut found);
+        let stand_in = rows::stand_in(program);
+        self.structure.check(stand_in.as_ref().unwrap_or(program), &mut found);
+        if found.is_empty() {
+            rows::check(program, &mut found);
+        }
         if !found.is_empty() {
+            return found.into_vec();
+        }
+        if let Some(stand_in) = stand_in {
+            self.check_flow(&stand_in, None, &mut found);
             return found.into_vec();
         }
         if program.tables.is_empty() {

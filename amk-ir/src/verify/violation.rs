@@ -1,6 +1,7 @@
 //! Violations: the defect, the entities involved and the reason.
 
 use super::routing::{Given, NoTable, NoTile, Uncounted};
+use super::rows::{NoRows, Unwanted};
 use crate::{Access, BufferId, Element, EventId, OpId, Operand, Program, Region, TableId, TaskId, Wait};
 use core::fmt;
 
@@ -338,6 +339,38 @@ pub enum Violation {
         /// The table.
         table: TableId,
     },
+    /// AMK0801: a program that cannot have rows, or a call that cannot have its rows.
+    Rows(NoRows),
+    /// AMK0802: a tile that is not the tile of the call's rows.
+    MixedRows {
+        /// The access.
+        site: Site,
+    },
+    /// AMK0803: what two rows of a sequence do to a state is not listed in the order of the rows.
+    RowOrder {
+        /// The access that is listed first, for the later row.
+        first: Party,
+        /// The access that is listed second, for the earlier row.
+        second: Party,
+        /// The position of the earlier row.
+        position: u32,
+        /// Rows between the two.
+        distance: u32,
+    },
+    /// AMK0804: rows that are not wanted are left out, and something depends on them.
+    UnwantedRows {
+        /// The access.
+        site: Site,
+        /// The dependence.
+        why: Unwanted,
+    },
+    /// AMK0805: a tile cuts a dimension of a state in which others move.
+    RowBound {
+        /// The access.
+        site: Site,
+        /// The dimension.
+        dim: u32,
+    },
 }
 
 /// An entity that is referred to.
@@ -638,6 +671,11 @@ impl Violation {
             Self::RoutedCounter { .. } => 632,
             Self::TableNotRead { .. } => 633,
             Self::RoutedSteps { .. } => 634,
+            Self::Rows(_) => 801,
+            Self::MixedRows { .. } => 802,
+            Self::RowOrder { .. } => 803,
+            Self::UnwantedRows { .. } => 804,
+            Self::RowBound { .. } => 805,
         })
     }
 }

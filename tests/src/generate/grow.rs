@@ -67,7 +67,7 @@ fn access(rng: &mut Rng, program: &mut Program) {
     }
     let access = if rng.chance(75) { Access::Read } else { Access::Write };
     let operands = vec![Operand { buffer: BufferId(buffer), region, access, early: false, routed: None }];
-    let call = Call { instruction: instruction(program, &[access]), operands, params: Vec::new() };
+    let call = Call { instruction: instruction(program, &[access]), operands, params: Vec::new(), rows: None };
     if let Some(task) = program.tasks.get_mut(task as usize) {
         let at = if rng.chance(70) { task.calls.len() } else { 0 };
         task.calls.insert(at, call);

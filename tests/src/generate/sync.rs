@@ -157,7 +157,7 @@ impl Draft<'_> {
             let operands = vec![Operand { buffer, region: cell, access: Access::Update, early: false, routed: None }];
             let instruction = self.instruction(&[Access::Update]);
             let task = TaskId::from(self.program.tasks.len());
-            let calls = vec![amk_ir::Call { instruction, operands, params: Vec::new() }];
+            let calls = vec![amk_ir::Call { instruction, operands, params: Vec::new(), rows: None }];
             self.program.tasks.push(Task { calls, ..Task::default() });
             counters.waits.push((task.index(), counters.signals.len() - 1, None));
             if let Queues::Static(queues) = &mut self.program.queues {

@@ -92,7 +92,7 @@ impl Draft<'_> {
             self.written[operand.buffer.index()].push(operand.region);
         }
         let accesses: Vec<Access> = operands.iter().map(|operand| operand.access).collect();
-        calls.push(Call { instruction: self.instruction(&accesses), operands, params: Vec::new() });
+        calls.push(Call { instruction: self.instruction(&accesses), operands, params: Vec::new(), rows: None });
     }
 
     fn any_buffer(&mut self) -> BufferId {

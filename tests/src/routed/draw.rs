@@ -169,7 +169,7 @@ impl Draw {
         let specs = operands.iter().enumerate().map(spec).collect();
         let (name, path) = (format!("call{n}"), format!("test::call{n}"));
         self.program.instructions.push(Instruction { name, path, operands: specs, params: Vec::new() });
-        let call = Call { instruction: n.into(), operands, params: Vec::new() };
+        let call = Call { instruction: n.into(), operands, params: Vec::new(), rows: None };
         let mut task = Task { calls: vec![call], ..Task::default() };
         more(&mut task);
         self.program.tasks.push(task);

@@ -162,7 +162,7 @@ impl Builder<'_> {
         let instruction = self.out.instructions.len().into();
         let path = format!("test::{name}");
         self.out.instructions.push(Instruction { name, path, operands: operands_of, params: Vec::new() });
-        Call { instruction, operands, params: Vec::new() }
+        Call { instruction, operands, params: Vec::new(), rows: None }
     }
 
     fn wait(&self, wait: RoutedWait) -> Option<Wait> {

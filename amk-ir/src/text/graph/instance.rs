@@ -7,7 +7,9 @@ use super::super::print::{param_text, quoted, word, write_list};
 use crate::Param;
 use crate::graph::Instance;
 use crate::program::{Limits, Steps};
-use crate::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialRing, PartialSchedule, QueuePolicy, Tile};
+use crate::schedule::{
+    Assign, ExchangeBy, FuseInto, Fusion, PartialRing, PartialSchedule, QueuePolicy, RowSchedule, Tile,
+};
 use core::fmt::{self, Write};
 
 const QUEUES: [(QueuePolicy, &str); 2] = [(QueuePolicy::Static, "static"), (QueuePolicy::Ticket, "ticket")];
@@ -35,6 +37,7 @@ pub(super) fn write_schedule(out: &mut String, schedule: &PartialSchedule) -> fm
     parts.extend(schedule.queue.map(|queue| format!("queue = {}", name_of(&QUEUES, queue))));
     parts.extend(schedule.assign.map(|assign| format!("assign = {}", name_of(&ASSIGNS, assign))));
     parts.extend(schedule.steps.map(|steps| format!("steps = {}", name_of(&STEPS, steps))));
+    parts.extend(schedule.rows.map(rows_text));
     parts.extend(schedule.weights.map(|weights| format!("weights = {weights}")));
     parts.extend(schedule.fusion.map(|fusion| format!("fusion = {fusion}")));
     if !schedule.fuse.is_empty() {
@@ -48,6 +51,11 @@ pub(super) fn write_schedule(out: &mut String, schedule: &PartialSchedule) -> fm
     parts.extend(schedule.exchange.map(|exchange| format!("exchange = {}", exchange.name())));
     parts.extend(schedule.limits.as_ref().map(limits_text));
     write!(out, "schedule({})", parts.join(", "))
+}
+
+fn rows_text(rows: RowSchedule) -> String {
+    let block = rows.block.map_or_else(String::new, |block| format!(", block = {block}"));
+    format!("rows(most = {}{block})", rows.most)
 }
 
 fn ring_text(ring: PartialRing) -> Option<String> {
@@ -115,11 +123,15 @@ pub(super) fn schedule(cursor: &mut Cursor<'_>) -> Parsed<PartialSchedule> {
             let limits = schedule.limits.get_or_insert_default();
             return list(cursor, "(", ")", |cursor| limit(cursor, limits));
         }
+        if cursor.eat_word("rows") {
+            let rows = schedule.rows.get_or_insert(RowSchedule { most: 1, block: None });
+            return list(cursor, "(", ")", |cursor| self::rows(cursor, rows));
+        }
         if cursor.eat_word("ring") {
             return list(cursor, "(", ")", |cursor| ring(cursor, &mut schedule.ring));
         }
-        const EXPECTED: &str = "`workers`, `tile`, `queue`, `assign`, `steps`, `weights`, `fusion`, `fuse`, `splits`, \
-                                `run`, `ring`, `exchange` or `limits`";
+        const EXPECTED: &str = "`workers`, `tile`, `queue`, `assign`, `steps`, `rows`, `weights`, `fusion`, `fuse`, \
+                                `splits`, `run`, `ring`, `exchange` or `limits`";
         let start = cursor.clone();
         match equals(cursor, EXPECTED)?.as_str() {
             "workers" => schedule.workers = Some(cursor.u32("a number of workers")?),
@@ -175,6 +187,17 @@ fn tile(cursor: &mut Cursor<'_>, schedule: &mut PartialSchedule) -> Parsed<()> {
 /// Refuses a name that has had a value.
 fn repeated<T>(start: &Cursor<'_>, what: String, before: Option<T>) -> Parsed<()> {
     if before.is_none() { Ok(()) } else { Err(start.error(ParseCause::Repeated { what })) }
+}
+
+fn rows(cursor: &mut Cursor<'_>, rows: &mut RowSchedule) -> Parsed<()> {
+    const EXPECTED: &str = "`most` or `block`";
+    let start = cursor.clone();
+    match equals(cursor, EXPECTED)?.as_str() {
+        "most" => rows.most = cursor.u32("a number of rows")?,
+        "block" => rows.block = Some(cursor.u32("a number of rows")?),
+        _ => return start.expected(EXPECTED),
+    }
+    Ok(())
 }
 
 fn ring(cursor: &mut Cursor<'_>, ring: &mut PartialRing) -> Parsed<()> {

@@ -4,12 +4,14 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::list;
 use crate::parse::attribute::{Setting, settings};
 use amk_ir::Steps;
-use amk_ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialSchedule, QueuePolicy, Tile};
+use amk_ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialSchedule, QueuePolicy, RowSchedule, Tile};
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 
-const KEYS: [&str; 12] =
-    ["workers", "tile", "queue", "steps", "assign", "fusion", "fuse", "splits", "run", "ring", "exchange", "limits"];
+const KEYS: [&str; 13] = [
+    "workers", "tile", "queue", "steps", "rows", "assign", "fusion", "fuse", "splits", "run", "ring", "exchange",
+    "limits",
+];
 
 /// A schedule, and the clauses in it to point at.
 #[derive(Default)]
@@ -75,6 +77,7 @@ impl ScheduleArgument {
                 let ways = [ExchangeBy::Packets, ExchangeBy::Counters, ExchangeBy::Barrier];
                 schedule.exchange = Some(choice(setting, &ways.map(|way| (way.name(), way)))?);
             }
+            "rows" => self.rows(setting)?,
             "ring" => self.ring(setting)?,
             "tile" => {
                 for entry in entries(setting, "tile(linear = 16, silu_mul = whole)")? {
@@ -91,6 +94,21 @@ impl ScheduleArgument {
                 }
             }
             _ => self.limits(setting)?,
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, setting: &Setting) -> Result<(), Diagnostic> {
+        let rows = self.schedule.rows.get_or_insert(RowSchedule { most: 1, block: None });
+        for entry in entries(setting, "rows(most = 64, block = 16)")? {
+            match entry.key.to_string().as_str() {
+                "most" => rows.most = number(&entry)?,
+                "block" => rows.block = Some(number(&entry)?),
+                _ => {
+                    let headline = format!("unknown field `{}` of the rows", entry.key);
+                    return Err(Diagnostic::new("AMK0932", entry.key, headline, "use one of `most`, `block`"));
+                }
+            }
         }
         Ok(())
     }

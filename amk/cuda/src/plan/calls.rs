@@ -33,7 +33,7 @@ impl TaskCalls<'_> {
         let number = table.iter().position(|known| known.path == path);
         // The verifier refuses a call of what is not in the table.
         let instruction = number.map_or(InstructionId(u32::MAX), InstructionId::from);
-        self.calls.push(Call { instruction, operands, params });
+        self.calls.push(Call { instruction, operands, params, rows: None });
     }
 
     /// Adds a call as it is.

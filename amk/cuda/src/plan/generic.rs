@@ -228,7 +228,7 @@ impl Planner<'_> {
                     });
                 }
                 let instruction = self.plan.bodies[self.plan.sequences[sequence].steps[number].body].instruction;
-                calls.push(Call { instruction, operands, params: part.params.clone() });
+                calls.push(Call { instruction, operands, params: part.params.clone(), rows: None });
             }
             of_program.push(calls);
         }

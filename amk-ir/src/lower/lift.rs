@@ -1,0 +1,120 @@
+//! Lifting: tasks for one row become tasks for ranges of rows.
+
+use super::group::Group;
+use super::tile::signature;
+use super::unroll::Unrolled;
+use crate::graph::Graph;
+use crate::graph_error::GraphError;
+use crate::program::{Buffer, BufferKind, Operand};
+use crate::schedule::Schedule;
+use crate::{CallRows, Interval, Region};
+
+/// The most rows of a step.
+const MOST_ROWS: u32 = 65_536;
+/// Tasks of an op that reads no matrix, for each worker: enough to level their lengths.
+const BLOCKS_PER_WORKER: u32 = 2;
+
+/// How the ops of a program are lifted.
+pub(super) struct Lift {
+    /// The most rows of a step.
+    rows: u32,
+    /// Rows of a task that reads no matrix.
+    block: u32,
+    /// Calls whose results reach only outputs, by number.
+    wanted: Vec<bool>,
+}
+
+impl Lift {
+    /// `None` where a step is one call of the function.
+    ///
+    /// # Errors
+    /// Numbers of rows out of range, and hand-written events: these name tiles of one row.
+    pub(super) fn new(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> Result<Option<Self>, GraphError> {
+        let Some(rows) = schedule.rows else { return Ok(None) };
+        let refuse = |headline, help: &str| Err(GraphError::new("AMK0611", headline, help));
+        if rows.most == 0 || rows.most > MOST_ROWS {
+            let help = format!("give it 1 to {MOST_ROWS}: `rows = 64`");
+            return refuse(format!("the schedule has steps of {} rows", rows.most), &help);
+        }
+        if rows.block == Some(0) {
+            return refuse("the schedule has tasks of no rows".to_owned(), "give a block at least one row");
+        }
+        let has_events = |call: &&super::unroll::PlannedCall| !(call.signals.is_empty() && call.waits.is_empty());
+        if let Some(call) = unrolled.calls.iter().find(has_events) {
+            let headline = "the schedule has rows, and events are written by hand".to_owned();
+            let error = GraphError::new("AMK0611", headline, "leave out `#[signal]` and `#[wait]`, or the rows");
+            return Err(error.at(call.site));
+        }
+        let even = rows.most.div_ceil(schedule.workers.saturating_mul(BLOCKS_PER_WORKER).max(1));
+        let block = rows.block.unwrap_or(even).min(rows.most);
+        Ok(Some(Self { rows: rows.most, block, wanted: only_for_outputs(graph, unrolled) }))
+    }
+
+    /// The rows of each task of a tile. A group that reads a tile of a matrix takes all rows, so
+    /// that the matrix is read once.
+    pub(super) fn blocks(&self, graph: &Graph, unrolled: &Unrolled, group: &Group) -> Vec<CallRows> {
+        let lead = &unrolled.calls[group.members[group.lead].call];
+        let tiled = signature(graph, lead).is_ok_and(|signature| !signature.grid.is_empty());
+        let is_matrix = |tensor: &Buffer| tensor.kind == BufferKind::Weight && tensor.shape.len() > 1;
+        let reads_matrix = lead.operands.iter().any(|operand| is_matrix(&unrolled.tensors[operand.tensor.index()]));
+        let block = if tiled && reads_matrix { self.rows } else { self.block };
+        let starts = (0..self.rows).step_by(block as usize);
+        starts.map(|first| CallRows { first, end: (first + block).min(self.rows), wanted: false }).collect()
+    }
+
+    /// The rows of a call, of a task for `rows`.
+    pub(super) fn of(&self, call: usize, rows: CallRows) -> CallRows {
+        CallRows { wanted: self.wanted.get(call).copied().unwrap_or(false), ..rows }
+    }
+
+    /// A tensor with its dimension of rows.
+    pub(super) fn tensor(&self, tensor: &Buffer) -> Buffer {
+        with_rows(tensor, self.rows)
+    }
+}
+
+/// A tensor with so many rows; weights and states have none.
+pub(super) fn with_rows(tensor: &Buffer, rows: u32) -> Buffer {
+    let mut lifted = tensor.clone();
+    if has_rows(tensor.kind) {
+        lifted.shape.insert(0, rows);
+    }
+    lifted
+}
+
+/// Whether buffers of a kind have a dimension of rows.
+pub(super) const fn has_rows(kind: BufferKind) -> bool {
+    !matches!(kind, BufferKind::Weight | BufferKind::State)
+}
+
+/// Lifts an operand on a buffer of this kind. A local has the rows of its task alone.
+pub(super) fn operand(operand: &mut Operand, kind: BufferKind, rows: CallRows) -> Result<(), GraphError> {
+    let lifted = match kind {
+        BufferKind::Weight => Some(operand.region),
+        BufferKind::State => rows.hull(&operand.region),
+        BufferKind::Local => with_interval(&operand.region, Interval::fixed(0, rows.len())),
+        _ => with_interval(&operand.region, Interval::fixed(rows.first, rows.end)),
+    };
+    operand.region = lifted.ok_or_else(|| {
+        let headline = "with rows a tile would have over 4 dimensions, or bounds over 32 bits";
+        GraphError::new("AMK0612", headline, "use tensors of at most 3 dimensions")
+    })?;
+    Ok(())
+}
+
+fn with_interval(region: &Region, first: Interval) -> Option<Region> {
+    let intervals: Vec<Interval> = [first].into_iter().chain(region.intervals().iter().copied()).collect();
+    Region::new(&intervals)
+}
+
+/// The calls whose results reach no state.
+fn only_for_outputs(graph: &Graph, unrolled: &Unrolled) -> Vec<bool> {
+    let flow = super::flow::Flow::new(graph, unrolled);
+    let mut kept = vec![false; unrolled.calls.len()];
+    for at in (0..unrolled.calls.len()).rev() {
+        kept[at] = flow.written(at).any(|tensor| {
+            flow.kind(tensor) == BufferKind::State || flow.readers(tensor).iter().any(|&reader| kept[reader])
+        });
+    }
+    kept.into_iter().map(|kept| !kept).collect()
+}

@@ -1,0 +1,111 @@
+//! Rows: one step computes the annotated function for up to [`crate::Program::rows`] rows.
+//!
+//! A row is a token at a position of a sequence. The meaning of a step is the function called for
+//! row 0, then for row 1, and so on, each with the states of its sequence. Rows of a sequence are
+//! neighbours and have consecutive positions.
+//!
+//! In a program with rows, activations, outputs, inputs and locals have the rows as their first
+//! dimension, and each call says which rows it is for ([`CallRows`]). A step with fewer rows leaves
+//! out the others. Tiles of states are given as if all rows belonged to one sequence whose row 0 is
+//! at `pos`: an append of rows 2 to 5 is to `pos+2..pos+5`. The tile of row `j` of a call for
+//! `j0..j1` is the call's with a lower bound that moves higher by `j - j0` and an upper bound that
+//! moves lower by `j1 - 1 - j` ([`CallRows::region`]).
+
+use crate::{Bound, Interval, Region};
+use core::fmt;
+use core::ops::Range;
+use serde::{Deserialize, Serialize};
+
+/// The rows that a call is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallRows {
+    /// The first row.
+    pub first: u32,
+    /// One past the last row.
+    pub end: u32,
+    /// Only rows whose outputs are wanted are computed.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub wanted: bool,
+}
+
+impl CallRows {
+    /// The rows as a range.
+    pub const fn range(self) -> Range<u32> {
+        self.first..self.end
+    }
+
+    /// Number of rows.
+    pub const fn len(self) -> u32 {
+        self.end.saturating_sub(self.first)
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The tile of any row on a state, relative to the position of that row; `None` where a bound
+    /// would be before the position 0 of the first row.
+    pub fn region(self, tile: &Region) -> Option<Region> {
+        let mut row = *tile;
+        for interval in row.intervals_mut() {
+            *interval = Interval {
+                lo: moved_back(interval.lo, self.first)?,
+                hi: moved_back(interval.hi, self.end.saturating_sub(1))?,
+            };
+        }
+        Some(row)
+    }
+
+    /// The tile of all rows on a state, from that of one relative to its position; `None` over
+    /// 32 bits.
+    pub fn hull(self, row: &Region) -> Option<Region> {
+        let mut tile = *row;
+        for interval in tile.intervals_mut() {
+            *interval = Interval {
+                lo: moved_on(interval.lo, self.first)?,
+                hi: moved_on(interval.hi, self.end.checked_sub(1)?)?,
+            };
+        }
+        Some(tile)
+    }
+}
+
+fn moved_back(bound: Bound, by: u32) -> Option<Bound> {
+    if bound.pos { Some(Bound::at_pos(bound.base.checked_sub(by)?)) } else { Some(bound) }
+}
+
+fn moved_on(bound: Bound, by: u32) -> Option<Bound> {
+    if bound.pos { Some(Bound::at_pos(bound.base.checked_add(by)?)) } else { Some(bound) }
+}
+
+impl fmt::Display for CallRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wanted = if self.wanted { " wanted" } else { "" };
+        write!(f, "rows {}..{}{wanted}", self.first, self.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(lo: Bound, hi: Bound) -> Region {
+        Region::new(&[Interval { lo, hi }]).expect("a region")
+    }
+
+    #[test]
+    fn the_tile_of_rows_is_the_union_of_the_tiles_of_each() {
+        let rows = CallRows { first: 2, end: 5, wanted: false };
+        let append = interval(Bound::at_pos(0), Bound::at_pos(1));
+        assert_eq!(rows.hull(&append), Some(interval(Bound::at_pos(2), Bound::at_pos(5))));
+        let read = interval(Bound::fixed(0), Bound::at_pos(1));
+        assert_eq!(rows.hull(&read), Some(interval(Bound::fixed(0), Bound::at_pos(5))));
+        for row in [append, read] {
+            assert_eq!(rows.hull(&row).and_then(|tile| rows.region(&tile)), Some(row));
+        }
+        assert_eq!(rows.region(&append), None, "row 2 would be before its position");
+        assert_eq!(rows.to_string(), "rows 2..5");
+    }
+}

@@ -1,0 +1,381 @@
+//! AMK08xx: programs with rows, decided as the ordinary program in which all rows belong to one
+//! sequence. Lemmas R1 to R4 of `docs/src/internals/verifier.md` say why it stands for all steps.
+
+use super::budget::Budget;
+use super::found::Found;
+use super::meet::Meet;
+use super::names::Names;
+use super::violation::{Party, Site, TooMuch, Violation};
+use crate::{
+    Buffer, BufferId, BufferKind, Call, CallRows, Exchange, Interval, Operand, Program, Region, Steps, TaskId,
+};
+use std::collections::BTreeMap;
+
+/// Why a program cannot have rows, or a call not these.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoRows {
+    /// Steps have no row.
+    Zero,
+    /// There are tables.
+    Tables,
+    /// Steps are pipelined.
+    Pipelined,
+    /// Tiles of packets move with the position, which differs from row to row.
+    MovingPackets(BufferId),
+    /// A call does not say which rows it is for.
+    Missing(TaskId, u32),
+    /// A call is for no row, or for one that no step has.
+    Range(TaskId, u32),
+    /// A call has rows, and the program has none.
+    NotDeclared(TaskId, u32),
+}
+
+/// Why a call for the wanted rows alone is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unwanted {
+    /// It writes a state, which later steps read.
+    State,
+    /// A call for all rows reads what it writes.
+    Read,
+}
+
+/// Calls of a program with their places.
+fn calls(program: &Program) -> impl Iterator<Item = (TaskId, u32, &Call)> {
+    let tasks = program.tasks.iter().enumerate();
+    tasks.flat_map(|(task, t)| t.calls.iter().zip(0..).map(move |(call, n)| (TaskId::from(task), n, call)))
+}
+
+/// The operands of a call with their places.
+fn operands(task: TaskId, n: u32, call: &Call) -> impl Iterator<Item = (Site, &Operand)> {
+    call.operands.iter().zip(0..).map(move |(operand, k)| (Site { task, call: n, operand: k }, operand))
+}
+
+fn kind(program: &Program, operand: &Operand) -> Option<BufferKind> {
+    program.buffers.get(operand.buffer.index()).map(|buffer| buffer.kind)
+}
+
+const fn moves(interval: &Interval) -> bool {
+    interval.lo.pos || interval.hi.pos
+}
+
+/// The dimensions of states that some tile moves in, by buffer.
+fn moving_dims(program: &Program) -> BTreeMap<BufferId, Vec<usize>> {
+    let mut found: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
+    for operand in calls(program).flat_map(|(_, _, call)| &call.operands) {
+        if kind(program, operand) == Some(BufferKind::State) {
+            let dims = found.entry(operand.buffer).or_default();
+            let moving = operand.region.intervals().iter().enumerate().filter(|(_, interval)| moves(interval));
+            dims.extend(moving.map(|(dim, _)| dim));
+            dims.sort_unstable();
+            dims.dedup();
+        }
+    }
+    found
+}
+
+/// The ordinary program that stands in for one with rows: its states have room for all rows after
+/// the last position. `None` where there are no rows.
+pub(super) fn stand_in(program: &Program) -> Option<Program> {
+    let beyond = program.rows?.saturating_sub(1);
+    let mut stand_in = Program { rows: None, ..program.clone() };
+    let moving = moving_dims(program);
+    for operand in stand_in.tasks.iter_mut().flat_map(|task| &mut task.calls).flat_map(|call| &mut call.operands) {
+        let extents = program.buffers.get(operand.buffer.index()).map_or(&[][..], |buffer| &buffer.shape);
+        for &dim in moving.get(&operand.buffer).map_or(&[][..], Vec::as_slice) {
+            if let Some(Interval { hi, .. }) = operand.region.intervals_mut().get_mut(dim)
+                && !hi.pos
+                && Some(&hi.base) == extents.get(dim)
+            {
+                hi.base = hi.base.saturating_add(beyond);
+            }
+        }
+    }
+    for (buffer, dims) in moving {
+        let Some(Buffer { shape, .. }) = stand_in.buffers.get_mut(buffer.index()) else { continue };
+        for dim in dims {
+            shape.get_mut(dim).into_iter().for_each(|extent| *extent = extent.saturating_add(beyond));
+        }
+    }
+    Some(stand_in)
+}
+
+/// Checks what only programs with rows can do wrong; structure holds.
+pub(super) fn check(program: &Program, found: &mut Found) {
+    let Some(rows) = program.rows else {
+        let with_rows = calls(program).find(|(_, _, call)| call.rows.is_some());
+        if let Some((task, call, _)) = with_rows {
+            found.push(Violation::Rows(NoRows::NotDeclared(task, call)));
+        }
+        return;
+    };
+    declared(program, rows, found);
+    if !found.is_empty() {
+        return;
+    }
+    for (task, n, call) in calls(program) {
+        let Some(of) = call.rows else { continue };
+        operands(task, n, call).for_each(|(site, operand)| self::operand(program, site, operand, of, found));
+    }
+    bounds(program, found);
+    wanted(program, found);
+    if found.is_empty() {
+        order(program, found);
+    }
+}
+
+fn declared(program: &Program, rows: u32, found: &mut Found) {
+    let mut refuse = |why| found.push(Violation::Rows(why));
+    if rows == 0 {
+        refuse(NoRows::Zero);
+    }
+    if !program.tables.is_empty() {
+        refuse(NoRows::Tables);
+    }
+    if program.steps == Steps::Pipelined {
+        refuse(NoRows::Pipelined);
+    }
+    for (task, n, call) in calls(program) {
+        match call.rows {
+            None => refuse(NoRows::Missing(task, n)),
+            Some(of) if of.is_empty() || of.end > rows => refuse(NoRows::Range(task, n)),
+            Some(_) => {}
+        }
+        for operand in &call.operands {
+            let packets = program.buffers.get(operand.buffer.index()).is_some_and(|b| b.exchange != Exchange::Counter);
+            if packets && operand.region.intervals().iter().any(moves) {
+                refuse(NoRows::MovingPackets(operand.buffer));
+            }
+        }
+    }
+}
+
+/// A call has the tiles of its own rows, and no other's.
+fn operand(program: &Program, site: Site, operand: &Operand, of: CallRows, found: &mut Found) {
+    let Some(buffer) = program.buffers.get(operand.buffer.index()) else { return };
+    let wanted = match buffer.kind {
+        BufferKind::Weight => return,
+        BufferKind::State => {
+            match of.region(&operand.region).filter(|row| !crosses(row, program.positions)) {
+                Some(row) => inside(program, site, &row, &buffer.shape, found),
+                None => found.push(Violation::MixedRows { site }),
+            }
+            return;
+        }
+        BufferKind::Local => (of.len(), Interval::fixed(0, of.len())),
+        _ => (program.rows.unwrap_or(0), Interval::fixed(of.first, of.end)),
+    };
+    let first = (buffer.shape.first().copied().unwrap_or(0), operand.region.intervals().first().copied());
+    if (wanted.0, Some(wanted.1)) != first {
+        found.push(Violation::MixedRows { site });
+    }
+}
+
+/// The tile of a row lies in its state at every position of that row.
+fn inside(program: &Program, site: Site, row: &Region, shape: &[u32], found: &mut Found) {
+    let last = u64::from(program.positions) - 1;
+    for ((interval, &extent), dim) in row.intervals().iter().zip(shape).zip(0..) {
+        let extent = u64::from(extent);
+        if interval.hi.at(last) > extent {
+            let position = if interval.hi.pos { (extent + 1).saturating_sub(u64::from(interval.hi.base)) } else { 0 };
+            found.push(Violation::OutOfBounds { site, dim: Some(dim), position: position as u32 });
+        }
+    }
+}
+
+/// Whether the bounds of a tile cross at some position.
+fn crosses(region: &Region, positions: u32) -> bool {
+    let ends = [0, u64::from(positions) - 1];
+    region.intervals().iter().any(|interval| ends.iter().any(|&pos| interval.lo.at(pos) > interval.hi.at(pos)))
+}
+
+/// Where tiles of a state move, those that do not span the whole dimension: so a conflict of two
+/// rows depends only on the distance of their positions.
+fn bounds(program: &Program, found: &mut Found) {
+    let moving = moving_dims(program);
+    for (task, n, call) in calls(program) {
+        for (site, operand) in operands(task, n, call) {
+            let extents = program.buffers.get(operand.buffer.index()).map_or(&[][..], |buffer| &buffer.shape);
+            for &dim in moving.get(&operand.buffer).map_or(&[][..], Vec::as_slice) {
+                let Some(interval) = operand.region.intervals().get(dim) else { continue };
+                let starts = interval.lo.pos || interval.lo.base == 0;
+                let ends = interval.hi.pos || Some(&interval.hi.base) == extents.get(dim);
+                if !(starts && ends) {
+                    found.push(Violation::RowBound { site, dim: dim as u32 });
+                }
+            }
+        }
+    }
+}
+
+/// Rows that are not wanted are left out only where nothing depends on them.
+fn wanted(program: &Program, found: &mut Found) {
+    let mut partial = vec![false; program.buffers.len()];
+    for (task, n, call) in calls(program) {
+        let only = call.rows.is_some_and(|rows| rows.wanted);
+        for (site, operand) in operands(task, n, call) {
+            if only && operand.access.writes() {
+                partial[operand.buffer.index()] = true;
+                if kind(program, operand) == Some(BufferKind::State) {
+                    found.push(Violation::UnwantedRows { site, why: Unwanted::State });
+                }
+            }
+        }
+    }
+    for (task, n, call) in calls(program).filter(|(_, _, call)| call.rows.is_some_and(|rows| !rows.wanted)) {
+        for (site, operand) in operands(task, n, call) {
+            if operand.access.reads() && partial[operand.buffer.index()] {
+                found.push(Violation::UnwantedRows { site, why: Unwanted::Read });
+            }
+        }
+    }
+}
+
+/// An access of a state by any row of a call, relative to the position of that row.
+struct RowAccess<'a> {
+    site: Site,
+    operand: &'a Operand,
+    rows: CallRows,
+    row: Region,
+}
+
+/// What two rows of a sequence do to a state is listed in the order of the rows. So the listed
+/// order computes what the function does, called row by row.
+fn order(program: &Program, found: &mut Found) {
+    let mut states: BTreeMap<BufferId, Vec<RowAccess<'_>>> = BTreeMap::new();
+    for (task, n, call) in calls(program) {
+        for (site, operand) in operands(task, n, call) {
+            if let (Some(BufferKind::State), Some(rows)) = (kind(program, operand), call.rows)
+                && let Some(row) = rows.region(&operand.region)
+            {
+                states.entry(operand.buffer).or_default().push(RowAccess { site, operand, rows, row });
+            }
+        }
+    }
+    let mut budget = Budget::of(program);
+    for (&buffer, accesses) in &states {
+        let writes = accesses.iter().filter(|access| access.operand.access.writes()).count() as u64;
+        const PER_PAIR: u64 = 4;
+        let pairs = writes.saturating_mul(accesses.len() as u64).saturating_mul(2 * PER_PAIR);
+        if !budget.spend(pairs, TooMuch::Pairs { buffer }) {
+            return budget.report(found);
+        }
+        for (n, later) in accesses.iter().enumerate() {
+            let before = accesses[..n].iter();
+            let conflicting = before.filter(|first| first.operand.access.writes() || later.operand.access.writes());
+            for first in conflicting {
+                if let Some((position, distance)) = reversed(first, later, program.positions) {
+                    let (first, second) = (party(first), party(later));
+                    found.push(Violation::RowOrder { first, second, position, distance });
+                }
+            }
+        }
+    }
+}
+
+/// A position of a row of the access that is listed later, and how many rows after it a row of the
+/// other touches the same element.
+fn reversed(first: &RowAccess<'_>, later: &RowAccess<'_>, positions: u32) -> Option<(u32, u32)> {
+    if (first.site.task, first.site.call) == (later.site.task, later.site.call) {
+        return None;
+    }
+    let (least, most) = (
+        i64::from(first.rows.first) - (i64::from(later.rows.end) - 1),
+        i64::from(first.rows.end) - 1 - i64::from(later.rows.first),
+    );
+    // Rows of a step may lie beyond the last position in the stand-in.
+    let reach = positions.saturating_add(first.rows.end.max(later.rows.end));
+    let (position, other) = Meet::of(&later.row, &first.row, reach).within(least.max(1), most)?;
+    Some((position, other - position))
+}
+
+fn party(access: &RowAccess<'_>) -> Party {
+    let Operand { access: how, buffer, region, .. } = *access.operand;
+    Party { site: access.site, access: how, buffer, region, step: 0 }
+}
+
+/// Headline, notes and help.
+type Words = (String, Vec<String>, String);
+
+/// The words of a violation of AMK08xx.
+pub(super) fn words(violation: &Violation, names: Names<'_>) -> Words {
+    match violation {
+        Violation::Rows(why) => no_rows(*why, names),
+        Violation::MixedRows { site } => {
+            let call = names.program.tasks.get(site.task.index()).and_then(|task| task.calls.get(site.call as usize));
+            let rows = call.and_then(|call| call.rows).map_or_else(String::new, |rows| rows.to_string());
+            let headline = format!("tile {} of {} is not the tile of its rows", names.site(*site), names.call(*site));
+            let note = "a call reads and writes the rows that it is for: their part of the first dimension, \
+                        of a local all of it, of a state what each row has at its own position";
+            (headline, vec![format!("the call is for {rows}"), note.into()], "give the operand the call's rows".into())
+        }
+        Violation::RowOrder { first, second, position, distance } => {
+            let tile = names.common(first, second);
+            let headline = format!(
+                "{tile} in the wrong order of rows: (1) {} before (2) {}",
+                names.doing(first),
+                names.doing(second)
+            );
+            let rows = if *distance == 1 { "1 row".to_owned() } else { format!("{distance} rows") };
+            let note = format!("(2) for a row at position {position} comes before (1) for one {rows} later");
+            let help = format!("list `{}` before `{}`", second.site.task, first.site.task);
+            (headline, vec![format!("(1) is {}, (2) is {}", names.place(first), names.place(second)), note], help)
+        }
+        Violation::UnwantedRows { site, why: Unwanted::State } => {
+            let headline = format!("{} writes state {} for wanted rows alone", names.call(*site), names.site(*site));
+            let note = "later steps read what all rows have written".into();
+            (headline, vec![note], "drop `wanted`".into())
+        }
+        Violation::UnwantedRows { site, why: Unwanted::Read } => {
+            let headline = format!("{} reads {} of rows that are not wanted", names.call(*site), names.site(*site));
+            let note = "a call for wanted rows alone writes it".into();
+            (headline, vec![note], "make this call for wanted rows too, or drop `wanted` where it is written".into())
+        }
+        Violation::RowBound { site, dim } => {
+            let headline = format!("tile {} of {} cuts a dimension that moves", names.site(*site), names.call(*site));
+            let note = format!(
+                "other tiles move with the position in dimension {dim}: with rows a bound there is `pos + N`, 0 or \
+                 the extent"
+            );
+            (headline, vec![note], "cut another dimension".into())
+        }
+        _ => (String::new(), Vec::new(), String::new()),
+    }
+}
+
+fn no_rows(why: NoRows, names: Names<'_>) -> Words {
+    let call = |task, call| names.call(Site { task, call, operand: 0 });
+    match why {
+        NoRows::Zero => ("a program with steps of no rows".into(), Vec::new(), "use `rows 1` or more".into()),
+        NoRows::Tables => ("a program with rows and tables".into(), Vec::new(), "drop the rows, or the tables".into()),
+        NoRows::Pipelined => {
+            let note = "sequences join and leave between steps".into();
+            ("rows in steps that are pipelined".into(), vec![note], "use `steps barrier`".into())
+        }
+        NoRows::MovingPackets(buffer) => {
+            let headline = format!("packets of {} move with the position, which rows differ in", names.buffer(buffer));
+            (headline, Vec::new(), "use counters, or tiles that do not move".into())
+        }
+        NoRows::Missing(task, n) => {
+            let headline = format!("{} does not say which rows it is for", call(task, n));
+            (headline, Vec::new(), "add `rows 0..N` behind the call".into())
+        }
+        NoRows::Range(task, n) => {
+            let note = format!("steps have rows 0..{}", names.program.rows.unwrap_or(0));
+            (format!("{} is for rows that no step has", call(task, n)), vec![note], "give it some of these".into())
+        }
+        NoRows::NotDeclared(task, n) => {
+            let headline = format!("{} has rows in a program without", call(task, n));
+            (headline, Vec::new(), "declare `rows N` at the start of the program".into())
+        }
+    }
+}
+
+impl NoRows {
+    /// The task that it is about.
+    pub(super) fn task(self) -> Option<TaskId> {
+        match self {
+            Self::Missing(task, _) | Self::Range(task, _) | Self::NotDeclared(task, _) => Some(task),
+            Self::Zero | Self::Tables | Self::Pipelined | Self::MovingPackets(_) => None,
+        }
+    }
+}
