@@ -59,6 +59,7 @@ pub mod measure;
 mod megakernel;
 pub mod prelude;
 pub mod registry;
+pub mod rows;
 pub mod tensor;
 pub mod vm;
 

@@ -148,29 +148,37 @@ fn reduce(lanes: &[f32; LANES]) -> f32 {
 }
 
 /// Computes the scaled sum of rows `out[d] = sum over t of factors[t] * rows[t, d]`, with one
-/// rounding per term, in order of `t`.
+/// rounding per term, in order of `t`. The rows come in runs of several, as a state gives them.
 ///
 /// # Panics
-/// When `rows` does not have one row of `out.len()` elements per factor.
-pub(crate) fn combine(factors: &[f32], rows: &[f32], out: &mut [f32]) {
-    assert_eq!(rows.len(), factors.len() * out.len(), "a combination of as many rows as factors");
+/// When there are more rows of `out.len()` elements than factors.
+pub(crate) fn combine<'r>(factors: &[f32], runs: impl IntoIterator<Item = &'r [f32]>, out: &mut [f32]) {
+    out.fill(0.0);
+    let mut rest = factors;
+    for rows in runs {
+        let (factors, after) = rest.split_at(rows.len() / out.len().max(1));
+        add_scaled(factors, rows, out);
+        rest = after;
+    }
+}
+
+fn add_scaled(factors: &[f32], rows: &[f32], out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
         // SAFETY: the processor supports the function's target features.
-        return unsafe { combine_avx2(factors, rows, out) };
+        return unsafe { add_scaled_avx2(factors, rows, out) };
     }
-    combine_rows(factors, rows, out);
+    add_scaled_rows(factors, rows, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-fn combine_avx2(factors: &[f32], rows: &[f32], out: &mut [f32]) {
-    combine_rows(factors, rows, out);
+fn add_scaled_avx2(factors: &[f32], rows: &[f32], out: &mut [f32]) {
+    add_scaled_rows(factors, rows, out);
 }
 
 #[inline(always)]
-fn combine_rows(factors: &[f32], rows: &[f32], out: &mut [f32]) {
-    out.fill(0.0);
+fn add_scaled_rows(factors: &[f32], rows: &[f32], out: &mut [f32]) {
     for (factor, row) in factors.iter().zip(rows.chunks_exact(out.len().max(1))) {
         for (out, x) in out.iter_mut().zip(row) {
             *out = factor.mul_add(*x, *out);
@@ -237,7 +245,9 @@ mod tests {
     #[test]
     fn a_combination_adds_scaled_rows() {
         let mut out = [9.0; 2];
-        combine(&[2.0, 3.0], &[1.0, 10.0, 100.0, 1000.0], &mut out);
+        combine(&[2.0, 3.0], [[1.0, 10.0, 100.0, 1000.0].as_slice()], &mut out);
+        assert_eq!(out, [302.0, 3020.0]);
+        combine(&[2.0, 3.0], [[1.0, 10.0].as_slice(), &[100.0, 1000.0]], &mut out);
         assert_eq!(out, [302.0, 3020.0]);
     }
 }

@@ -87,7 +87,8 @@ fn tile_group(
     for rows in blocks {
         for (numbers, cuts) in product(&axes) {
             let op = OpId::from(out.ops.len());
-            let task = task(graph, unrolled, group, (&axes, &cuts, rows), op, buffers).map_err(at)?;
+            let task =
+                task(graph, unrolled, group, Tile { axes: &axes, cuts: &cuts, rows }, op, buffers).map_err(at)?;
             out.tasks.push(task);
             coordinates.push(lead_signature.grid.iter().map(|grid| grid.var.clone()).zip(numbers).collect());
         }
@@ -176,11 +177,21 @@ fn product(axes: &[Vec<Range<i64>>]) -> Vec<(Vec<i64>, Vec<Range<i64>>)> {
     })
 }
 
+/// What a task covers of its group's calls.
+#[derive(Clone, Copy)]
+struct Tile<'a> {
+    /// The cuts of each grid variable.
+    axes: &'a [Vec<Range<i64>>],
+    /// The task's cut of each.
+    cuts: &'a [Range<i64>],
+    rows: Option<CallRows>,
+}
+
 fn task(
     graph: &Graph,
     unrolled: &Unrolled,
     group: &Group,
-    (axes, cuts, rows): (&[Vec<Range<i64>>], &[Range<i64>], Option<CallRows>),
+    Tile { axes, cuts, rows }: Tile<'_>,
     op: OpId,
     buffers: &mut Buffers,
 ) -> Result<Task, GraphError> {

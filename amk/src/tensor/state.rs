@@ -1,6 +1,7 @@
 //! State kept from step to step.
 
 use super::{Cells, Pos, Shape, ShapeError};
+use crate::rows::PAGE;
 use amk_ir::{Bound, DType, MAX_RANK, Region};
 use core::fmt;
 use core::ops::{Deref, DerefMut, Range};
@@ -26,6 +27,19 @@ pub struct State {
     window: [(usize, usize); MAX_RANK],
     /// F32, or BF16 where the f32 elements in `cells` are rounded to it.
     dtype: DType,
+    /// Where the state of a sequence lies in a pool of pages; `None`: in one piece.
+    pages: Option<Pages>,
+}
+
+/// The pages of a state. A page holds [`PAGE`] positions and is row-major.
+#[derive(Clone)]
+struct Pages {
+    /// The dimension of positions.
+    dim: usize,
+    /// The page of each block of positions of the sequence.
+    table: Arc<[u32]>,
+    /// Elements of a page.
+    elements: usize,
 }
 
 /// A row of a [`State`] for writing. When it is dropped, its elements are rounded to the state's
@@ -76,7 +90,45 @@ impl State {
         for (range, &extent) in window.iter_mut().zip(shape.iter()) {
             *range = (0, extent);
         }
-        Self { cells, offset, shape, strides: shape.strides(), window, dtype }
+        Self { cells, offset, shape, strides: shape.strides(), window, dtype, pages: None }
+    }
+
+    /// The handle of a pool of pages for states of this shape, whose dimension `dim` is that of
+    /// positions. `None` when there is not enough memory.
+    pub(crate) fn pool(pages: usize, shape: Shape, dim: usize, dtype: DType) -> Option<Self> {
+        let mut page = shape;
+        page.set(dim, PAGE);
+        let elements = page.elements();
+        let bytes = pages.checked_mul(elements)?.checked_mul(size_of::<f32>())?;
+        let cells = Arc::new(Cells::zeroed(bytes)?);
+        let mut window = [(0, 0); MAX_RANK];
+        window.iter_mut().zip(shape.iter()).for_each(|(range, &extent)| *range = (0, extent));
+        let pages = Some(Pages { dim, table: Arc::from([]), elements });
+        Some(Self { cells, offset: 0, shape, strides: page.strides(), window, dtype, pages })
+    }
+
+    /// The state of a sequence in this pool, by the page of each block of its positions.
+    pub(crate) fn in_pages(&self, table: &Arc<[u32]>) -> Self {
+        let mut state = self.handle();
+        if let Some(pages) = &mut state.pages {
+            pages.table = Arc::clone(table);
+        }
+        state
+    }
+
+    /// Copies a page of this pool over another.
+    pub(crate) fn copy_page(&mut self, from: u32, to: u32) {
+        let Some(Pages { elements, .. }) = self.pages else { return };
+        let pages = self.cells.bytes() / size_of::<f32>() / elements;
+        assert!(
+            (from as usize) < pages && (to as usize) < pages && from != to,
+            "page {from} over page {to} of {pages}"
+        );
+        let first = self.cells.first().cast::<f32>().as_ptr();
+        // SAFETY: both pages lie in the cells and are different; `&mut self` is the only access.
+        unsafe {
+            first.add(to as usize * elements).copy_from_nonoverlapping(first.add(from as usize * elements), elements);
+        }
     }
 
     /// A second handle on the same elements, for [`Self::view`] only.
@@ -88,6 +140,7 @@ impl State {
             strides: self.strides,
             window: self.window,
             dtype: self.dtype,
+            pages: self.pages.clone(),
         }
     }
 
@@ -102,7 +155,8 @@ impl State {
         for (dim, interval) in region.intervals().iter().enumerate() {
             let bound = |bound: Bound| (bound.at(u64::from(pos.0)) as usize).min(self.shape[dim]);
             let (lo, hi) = (bound(interval.lo), bound(interval.hi));
-            if interval.lo.pos || interval.hi.pos {
+            let paged = self.pages.as_ref().is_some_and(|pages| pages.dim == dim);
+            if interval.lo.pos || interval.hi.pos || paged {
                 view.window[dim] = (lo, hi);
             } else {
                 view.offset += lo * self.strides[dim];
@@ -118,7 +172,7 @@ impl State {
         let mut elements = other.to_vec();
         drop(RowMut { elements: &mut elements, dtype: self.dtype });
         assert_eq!(self.shape, other.shape, "states should have the same shape");
-        assert_eq!(self.strides, self.shape.strides(), "a state should be whole");
+        assert!(self.pages.is_none() && self.strides == self.shape.strides(), "a state should be whole");
         // SAFETY: a whole row-major state lies in its cells from `offset` on; `&mut self` is the
         // only access to it.
         unsafe {
@@ -149,18 +203,18 @@ impl State {
         unsafe { core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), self.shape[N]) }
     }
 
-    /// Consecutive rows: those numbered `range` in the last dimension but one, at these indices of
-    /// the dimensions before.
+    /// The rows numbered `range` of the last dimension but one, at these indices of the dimensions
+    /// before, in runs that lie one after the other in memory: as few as the state is in pieces.
     ///
     /// # Panics
     /// When the number of indices is not the rank minus two, a row is outside the state or the
-    /// task's region, or the rows do not lie one after the other: a tile that cuts the last
-    /// dimension is read with [`Self::row`].
-    pub fn rows<const N: usize>(&self, at: [usize; N], range: Range<usize>) -> &[f32] {
+    /// task's region, or rows do not lie one after the other: a tile that cuts the last dimension is
+    /// read with [`Self::row`].
+    pub fn runs<const N: usize>(&self, at: [usize; N], range: Range<usize>) -> impl Iterator<Item = &[f32]> {
         assert_eq!(
             N + 2,
             self.shape.len(),
-            "rows of a state of shape {:?} have {} indices",
+            "runs of a state of shape {:?} have {} indices",
             self.shape,
             self.shape.len().saturating_sub(2)
         );
@@ -169,17 +223,19 @@ impl State {
             lo <= range.start && range.start <= range.end && range.end <= hi,
             "rows {range:?} of dimension {N} are outside {lo}..{hi}"
         );
-        assert_eq!(
-            self.strides[N],
-            self.shape[N + 1],
-            "the rows of a state of shape {:?} are not consecutive",
-            self.shape
-        );
-        let first = self.index(&at) + range.start * self.strides[N];
-        let len = range.len() * self.shape[N + 1];
-        // SAFETY: the rows lie in the cells, as checked above; initialised and unwritten as in
-        // `row`.
-        unsafe { core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), len) }
+        let row_len = self.shape[N + 1];
+        assert_eq!(self.strides[N], row_len, "the rows of a state of shape {:?} are not consecutive", self.shape);
+        let run = if self.pages.as_ref().is_some_and(|pages| pages.dim == N) { PAGE } else { usize::MAX };
+        let mut next = range.start;
+        core::iter::from_fn(move || {
+            let start = (next < range.end).then_some(next)?;
+            next = range.end.min(start.saturating_add(run - start % run));
+            let first = self.index_of(at.into_iter().chain([start]));
+            let len = (next - start) * row_len;
+            // SAFETY: the rows lie in the cells, as checked above, in one page if there are pages;
+            // initialised and unwritten as in `row`.
+            Some(unsafe { core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), len) })
+        })
     }
 
     /// The row at these indices of all dimensions but the last, for writing.
@@ -195,17 +251,24 @@ impl State {
         RowMut { elements, dtype: self.dtype }
     }
 
-    /// All elements in row-major order.
+    /// All elements in row-major order; 0 at positions without a page.
     pub fn to_vec(&self) -> Vec<f32> {
         let rows = self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product::<usize>());
         let row_len = self.shape.last().copied().unwrap_or(1);
         let mut out = Vec::with_capacity(rows * row_len);
+        let mut at = [0; MAX_RANK];
+        let outer = self.shape.len().saturating_sub(1);
         for row in 0..rows {
-            let (mut rest, mut first) = (row, self.offset);
-            for dim in (0..self.shape.len().saturating_sub(1)).rev() {
-                first += rest % self.shape[dim] * self.strides[dim];
+            let mut rest = row;
+            for dim in (0..outer).rev() {
+                at[dim] = rest % self.shape[dim];
                 rest /= self.shape[dim];
             }
+            if self.pages.as_ref().is_some_and(|pages| at[pages.dim] / PAGE >= pages.table.len()) {
+                out.resize(out.len() + row_len, 0.0);
+                continue;
+            }
+            let first = self.index_of(at[..outer].iter().copied());
             // SAFETY: `first` is the start of a row of a state that lies in its cells; not written,
             // as in `row`.
             out.extend_from_slice(unsafe {
@@ -229,11 +292,23 @@ impl State {
 
     /// Index in the cells of the first element at these indices of the first dimensions.
     fn index(&self, at: &[usize]) -> usize {
-        let mut first = self.offset;
         for (dim, &index) in at.iter().enumerate() {
             let (lo, hi) = self.window[dim];
             assert!(lo <= index && index < hi, "row {at:?}: index {index} of dimension {dim} is outside {lo}..{hi}");
-            first += index * self.strides[dim];
+        }
+        self.index_of(at.iter().copied())
+    }
+
+    /// The same for indices that were checked.
+    fn index_of(&self, at: impl Iterator<Item = usize>) -> usize {
+        let mut first = self.offset;
+        for (dim, index) in at.enumerate() {
+            first += match &self.pages {
+                Some(pages) if pages.dim == dim => {
+                    pages.table[index / PAGE] as usize * pages.elements + index % PAGE * self.strides[dim]
+                }
+                _ => index * self.strides[dim],
+            };
         }
         first
     }
@@ -275,10 +350,31 @@ mod tests {
         // SAFETY: one thread, and the state is not written while the view exists.
         let view = unsafe { state.view(&region, Pos(1)) };
         assert_eq!(view.shape(), [1, 3, 2]);
-        assert_eq!(view.rows([0], 0..2), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(view.runs([0], 0..2).collect::<Vec<_>>(), [[1.0, 2.0, 3.0, 4.0]]);
         assert_eq!(view.row([0, 1]), [3.0, 4.0]);
         assert!(std::panic::catch_unwind(|| view.row([0, 2]).len()).is_err(), "a row after the region");
-        assert!(std::panic::catch_unwind(|| view.rows([0], 0..3).len()).is_err(), "rows after the region");
+        assert!(std::panic::catch_unwind(|| view.runs([0], 0..3).count()).is_err(), "rows after the region");
+    }
+
+    #[test]
+    fn a_state_in_pages_is_that_in_one_piece() {
+        let shape = Shape::new(&[2, 150, 3]).unwrap();
+        let mut pool = State::pool(5, shape, 1, DType::F32).unwrap();
+        let mut paged = pool.in_pages(&Arc::from([4, 1, 2]));
+        let mut whole = State::zeros(&[2, 150, 3]).unwrap();
+        for (head, t) in (0..2).flat_map(|head| (0..150).map(move |t| (head, t))) {
+            let row = [head as f32, t as f32, 0.5];
+            paged.row_mut([head, t]).copy_from_slice(&row);
+            whole.row_mut([head, t]).copy_from_slice(&row);
+        }
+        assert_eq!(paged.to_vec(), whole.to_vec());
+        let runs: Vec<&[f32]> = paged.runs([1], 10..150).collect();
+        assert_eq!(runs.iter().map(|run| run.len() / 3).collect::<Vec<_>>(), [54, 64, 22]);
+        assert_eq!(runs.concat(), whole.runs([1], 10..150).collect::<Vec<_>>().concat());
+        pool.copy_page(1, 3);
+        let fork = pool.in_pages(&Arc::from([4, 3]));
+        assert_eq!(fork.row([0, 100]), [0.0, 100.0, 0.5]);
+        assert_eq!(fork.to_vec()[128 * 3..150 * 3], [0.0; 22 * 3], "no page");
     }
 
     #[test]

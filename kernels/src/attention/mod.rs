@@ -49,11 +49,21 @@ pub fn attention(q: &Tensor, k: &State, v: &State, scale: f32, pos: Pos) -> Tens
     let mut weights = vec![0.0; pos.index() + 1];
     for (head, (q, y)) in q.data().chunks_exact(dim).zip(y.chunks_exact_mut(dim)).enumerate() {
         let group = head * groups / heads;
-        products(q, Row::F32(k.rows([group], 0..pos.index() + 1)), dim, &mut weights);
+        scores(q, k.runs([group], 0..pos.index() + 1), &mut weights);
         normalise(&mut weights, scale);
-        combine(&weights, v.rows([group], 0..pos.index() + 1), y);
+        combine(&weights, v.runs([group], 0..pos.index() + 1), y);
     }
     Tensor::from(y)
+}
+
+/// The inner products of a query with keys, which come in runs of several.
+fn scores<'k>(q: &[f32], keys: impl Iterator<Item = &'k [f32]>, out: &mut [f32]) {
+    let mut rest = out;
+    for keys in keys {
+        let (scores, after) = rest.split_at_mut(keys.len() / q.len());
+        products(q, Row::F32(keys), q.len(), scores);
+        rest = after;
+    }
 }
 
 /// Replaces each score `s` by its share `exp(scale * s - max) / sum` of the softmax.

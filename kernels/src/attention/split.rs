@@ -1,10 +1,10 @@
 //! Attention over splits of the cache, which several workers compute in parallel, and the
 //! combination of their results.
 
-use crate::dot::{combine, products};
+use super::scores;
+use crate::dot::combine;
 use crate::{head_norm, rope};
 use amk::prelude::*;
-use amk::tensor::Row;
 use core::ops::Range;
 
 /// The log-sum-exp of a split without positions: its share of any sum is 0.
@@ -126,7 +126,7 @@ pub fn combine_splits(partial: &Tensor, lse: &Tensor) -> Tensor {
     for ((partial, lse), y) in heads.zip(y.chunks_exact_mut(dim)) {
         let mut shares = lse.to_vec();
         softmax(&mut shares);
-        combine(&shares, partial, y);
+        combine(&shares, [partial], y);
     }
     Tensor::from(y)
 }
@@ -223,12 +223,12 @@ impl Splits {
             if rows.is_empty() {
                 continue;
             }
-            let (place, mut scores) = ([head / self.group, split], vec![0.0; rows.len()]);
+            let (place, mut shares) = ([head / self.group, split], vec![0.0; rows.len()]);
             let q = &q.data()[head * self.dim..][..self.dim];
-            products(q, Row::F32(keys.rows(place, rows.clone())), self.dim, &mut scores);
-            scores.iter_mut().for_each(|score| *score *= scale);
-            *lse = softmax(&mut scores);
-            combine(&scores, values.rows(place, rows), y);
+            scores(q, keys.runs(place, rows.clone()), &mut shares);
+            shares.iter_mut().for_each(|score| *score *= scale);
+            *lse = softmax(&mut shares);
+            combine(&shares, values.runs(place, rows), y);
         }
         let shape = [heads, self.present, self.dim];
         let tensor = |shape: &[usize], data| Tensor::new(shape, data).unwrap_or_else(|error| panic!("{error}"));

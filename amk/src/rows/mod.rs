@@ -1,0 +1,36 @@
+//! Rows: steps that compute an annotated function for several tokens at once, of one sequence or of
+//! many.
+//!
+//! ```text
+//! Row (token, position, sequence, wanted) ─► Sequences::place ─► PlacedRow (token, position, page table) ─► VM
+//!                                              page tables, a pool of pages, the contract of a step
+//! ```
+//!
+//! [`amk_ir::rows`] has the meaning of a step. [`Sequences`] keeps the books for every VM: who has
+//! which page of [`PAGE`] positions, which of them are shared, which are free. A VM that has rows
+//! ([`RowVm`]) owns the memory of the pages.
+
+mod pool;
+mod sequences;
+mod vm;
+
+pub use sequences::{Placed, RowsError, SequenceId, Sequences};
+pub use vm::{PlacedRow, RowLimits, RowVm};
+
+use crate::tensor::{Pos, Token};
+
+/// Positions of a page.
+pub const PAGE: usize = 64;
+
+/// A row of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The token.
+    pub token: Token,
+    /// Its position: one more than that of the row before it in its sequence.
+    pub pos: Pos,
+    /// Its sequence.
+    pub sequence: SequenceId,
+    /// Whether its outputs are wanted.
+    pub wanted: bool,
+}

@@ -1,0 +1,49 @@
+//! A bounded pool of pages with reference counts.
+
+/// The pages of a VM. A page has as many users as sequences that name it.
+#[derive(Clone, Debug)]
+pub(super) struct Pool {
+    users: Vec<u32>,
+    /// Pages without users; the last is taken next.
+    free: Vec<u32>,
+}
+
+impl Pool {
+    pub(super) fn new(pages: u32) -> Self {
+        Self { users: vec![0; pages as usize], free: (0..pages).rev().collect() }
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.users.len()
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// A page for one user.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let page = self.free.pop()?;
+        self.users[page as usize] = 1;
+        Some(page)
+    }
+
+    /// Another user of a page.
+    pub(super) fn share(&mut self, page: u32) {
+        self.users[page as usize] += 1;
+    }
+
+    /// Users of a page.
+    pub(super) fn users(&self, page: u32) -> u32 {
+        self.users[page as usize]
+    }
+
+    /// One user less.
+    pub(super) fn release(&mut self, page: u32) {
+        let users = &mut self.users[page as usize];
+        *users -= 1;
+        if *users == 0 {
+            self.free.push(page);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What a VM with rows offers.
+
+use super::PAGE;
+use crate::tensor::{Pos, Token};
+use core::error::Error;
+use std::sync::Arc;
+
+/// The sizes of a VM with rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RowLimits {
+    /// The most rows of a step.
+    pub rows: usize,
+    /// The most positions of a sequence.
+    pub positions: usize,
+    /// Pages of [`PAGE`] positions, for all sequences.
+    pub pages: usize,
+}
+
+impl RowLimits {
+    /// Pages that so many positions take.
+    pub const fn pages_of(positions: usize) -> usize {
+        positions.div_ceil(PAGE)
+    }
+}
+
+/// A row with the pages of its sequence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlacedRow {
+    /// The token.
+    pub token: Token,
+    /// The position.
+    pub pos: Pos,
+    /// The page of each block of [`PAGE`] positions up to the row's.
+    pub pages: Arc<[u32]>,
+    /// Whether its outputs are wanted.
+    pub wanted: bool,
+}
+
+/// A VM that runs steps of rows.
+pub trait RowVm {
+    /// Why a step fails.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Its sizes.
+    fn limits(&self) -> RowLimits;
+
+    /// Copies a page of every state over another one.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Self::Error>;
+
+    /// Runs a step. The rows are placed by [`super::Sequences`], which has checked their contract.
+    ///
+    /// # Errors
+    /// When the step fails: the VM is of no use then.
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error>;
+
+    /// The logits `[VOCAB]` of a row of the last step, which was wanted.
+    fn logits(&self, row: usize) -> &[f32];
+}
