@@ -88,7 +88,7 @@ fn tile_group(
         for (numbers, cuts) in product(&axes) {
             let op = OpId::from(out.ops.len());
             let task =
-                task(graph, unrolled, group, Tile { axes: &axes, cuts: &cuts, rows }, op, buffers).map_err(at)?;
+                task(graph, unrolled, group, Part { axes: &axes, cuts: &cuts, rows }, op, buffers).map_err(at)?;
             out.tasks.push(task);
             coordinates.push(lead_signature.grid.iter().map(|grid| grid.var.clone()).zip(numbers).collect());
         }
@@ -179,7 +179,7 @@ fn product(axes: &[Vec<Range<i64>>]) -> Vec<(Vec<i64>, Vec<Range<i64>>)> {
 
 /// What a task covers of its group's calls.
 #[derive(Clone, Copy)]
-struct Tile<'a> {
+struct Part<'a> {
     /// The cuts of each grid variable.
     axes: &'a [Vec<Range<i64>>],
     /// The task's cut of each.
@@ -191,7 +191,7 @@ fn task(
     graph: &Graph,
     unrolled: &Unrolled,
     group: &Group,
-    Tile { axes, cuts, rows }: Tile<'_>,
+    Part { axes, cuts, rows }: Part<'_>,
     op: OpId,
     buffers: &mut Buffers,
 ) -> Result<Task, GraphError> {
