@@ -97,7 +97,7 @@ fn vm(lines: &str, mode: Mode, deadline: Duration) -> Result<Vm, VmError> {
     let program = amk::ir::text::parse(&format!("{HEAD}{lines}")).unwrap_or_else(|error| panic!("{error}"));
     let verified = verify(program).unwrap_or_else(|rejected| panic!("{rejected}"));
     let bindings = Bindings::new().weight("w", Weight::f32(&[4], vec![1.0, 2.0, 3.0, 4.0]).unwrap());
-    Vm::with(verified, &bindings, &Registry::linked().unwrap(), Options { mode, deadline })
+    Vm::with(verified, &bindings, &Registry::linked().unwrap(), Options { mode, deadline, ..Options::default() })
 }
 
 fn threads(lines: &str) -> Result<Vm, VmError> {

@@ -86,7 +86,7 @@ fn vm(text: &str, queues: &str, mode: Mode) -> Vm {
     let program = parse(&format!("{text}{queues}")).unwrap_or_else(|error| panic!("{error}"));
     let verified = verify(program).unwrap_or_else(|rejected| panic!("{rejected}"));
     let bindings = Bindings::new().weight("w", Weight::f32(&[3, 3], WEIGHTS.concat()).unwrap());
-    let options = Options { mode, deadline: Duration::from_secs(20) };
+    let options = Options { mode, deadline: Duration::from_secs(20), ..Options::default() };
     Vm::with(verified, &bindings, &Registry::linked().unwrap(), options).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -43,7 +43,7 @@ pub use choose::{best, choose, first_probe, no_best, no_first_probe, no_probe, p
 pub use embed::embed;
 pub use gate::{gelu_mul, silu_mul};
 pub use kv_append::kv_append;
-pub use linear::linear;
+pub use linear::{linear, linear_rows};
 pub use residual::adopt;
 pub use rms_norm::{head_norm, rms_norm};
 pub use rope::rope;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// A layer.
 #[derive(WeightLayout)]
-struct Layer {
+pub(super) struct Layer {
     #[weight("layers.{l}.norm", [HIDDEN])]
     norm: Weight,
     #[weight("layers.{l}.q", [HEADS * HEAD_DIM, HIDDEN])]
@@ -41,7 +41,7 @@ struct Layer {
 
 /// The decoder.
 #[derive(WeightLayout)]
-struct Decoder {
+pub(super) struct Decoder {
     #[weight("embed", [VOCAB, HIDDEN])]
     embed: Weight,
     #[list(LAYERS)]
@@ -60,18 +60,18 @@ struct Decoder {
 
 /// A layer's cache.
 #[derive(WeightLayout)]
-struct Cache {
+pub(super) struct Cache {
     #[state([KV_HEADS, CONTEXT, HEAD_DIM])]
-    k: State,
+    pub(super) k: State,
     #[state([KV_HEADS, CONTEXT, HEAD_DIM])]
-    v: State,
+    pub(super) v: State,
 }
 
 /// The cache.
 #[derive(WeightLayout)]
-struct Caches {
+pub(super) struct Caches {
     #[list(LAYERS)]
-    layers: Vec<Cache>,
+    pub(super) layers: Vec<Cache>,
 }
 
 #[megakernel(
@@ -79,7 +79,7 @@ struct Caches {
     where(HEADS % KV_HEADS, HEAD_DIM % 4),
     instances(tiny(VOCAB = 40, HIDDEN = 48, LAYERS = 2, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 8, FFN = 64, CONTEXT = 16))
 )]
-fn decode(token: Token, pos: Pos, w: &Decoder, kv: &mut Caches) -> (Tensor, Token) {
+pub(super) fn decode(token: Token, pos: Pos, w: &Decoder, kv: &mut Caches) -> (Tensor, Token) {
     let mut x = embed(&w.embed, token);
     for (lw, cache) in w.layers.iter().zip(&mut kv.layers) {
         let h = rms_norm(&x, &lw.norm, w.eps);
@@ -137,23 +137,28 @@ impl Source for Random {
     }
 }
 
-struct Case {
-    weights: Decoder,
-    dims: BTreeMap<String, u32>,
+pub(super) struct Case {
+    pub(super) weights: Decoder,
+    pub(super) dims: BTreeMap<String, u32>,
     instance: Instance,
-    bindings: Bindings,
+    pub(super) bindings: Bindings,
 }
 
 impl Case {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
+        Self::with_context(16)
+    }
+
+    pub(super) fn with_context(positions: u32) -> Self {
         let mut instance = DECODE.instance("tiny").unwrap().clone();
+        instance.dims.insert("CONTEXT".to_owned(), positions);
         let weights: Decoder = build(&instance.dims, &mut Random).unwrap();
         let bindings = Bindings::new().layout("w", &weights);
         instance.floats = bindings.floats().clone();
         Self { weights, dims: instance.dims.clone(), instance, bindings }
     }
 
-    fn verified(&self, schedule: &Schedule) -> Arc<Verified> {
+    pub(super) fn verified(&self, schedule: &Schedule) -> Arc<Verified> {
         Arc::new(
             DECODE.verified(&self.instance, Some(schedule)).unwrap_or_else(|error| panic!("{schedule:?}: {error}")),
         )
@@ -167,7 +172,7 @@ impl Case {
         (outputs, kv.layers[1].k.to_vec())
     }
 
-    fn vm(&self, verified: &Arc<Verified>, mode: Mode) -> Vm {
+    pub(super) fn vm(&self, verified: &Arc<Verified>, mode: Mode) -> Vm {
         let options = Options { mode, ..Options::default() };
         Vm::with(Arc::clone(verified), &self.bindings, &Registry::linked().unwrap(), options).unwrap()
     }

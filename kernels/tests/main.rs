@@ -4,4 +4,5 @@ mod decoder;
 mod megakernels;
 mod names;
 mod references;
+mod rows;
 mod schedules;

@@ -2,7 +2,7 @@
 
 use crate::expr::{Expr, Op};
 use crate::signature::TensorClass;
-use crate::{Buffer, BufferKind, Call, DType, Interval, Operand, Param, Program, Routed, TableId};
+use crate::{Buffer, BufferKind, Call, CallRows, DType, Interval, Operand, Param, Program, Region, Routed, TableId};
 
 /// The part of a call that its function sees; most calls of an instruction share one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -15,7 +15,13 @@ pub struct Form {
 impl Form {
     /// The form of a call.
     pub fn of(program: &Program, call: &Call) -> Self {
-        let tile = |operand: &Operand| Some(Tile::of(program.buffers.get(operand.buffer.index())?, operand));
+        let tile = |operand: &Operand| {
+            let buffer = program.buffers.get(operand.buffer.index())?;
+            match call.rows {
+                Some(rows) => Some(Tile::of_row(buffer, operand, rows)),
+                None => Some(Tile::of(buffer, &operand.region, &buffer.shape, operand.routed)),
+            }
+        };
         Self { operands: call.operands.iter().map(tile).collect(), params: call.params.iter().map(Given::of).collect() }
     }
 }
@@ -56,10 +62,24 @@ pub(super) struct Tile {
 }
 
 impl Tile {
-    fn of(buffer: &Buffer, operand: &Operand) -> Self {
-        let dims = operand.region.intervals().iter().zip(&buffer.shape);
+    /// The tile that a function gets of one of a call's rows.
+    fn of_row(buffer: &Buffer, operand: &Operand, rows: CallRows) -> Self {
+        let (region, shape) = (&operand.region, buffer.shape.as_slice());
+        match buffer.kind {
+            BufferKind::Weight => Self::of(buffer, region, shape, operand.routed),
+            // The verifier refuses a tile that is before its position.
+            BufferKind::State => Self::of(buffer, &rows.region(region).unwrap_or(*region), shape, operand.routed),
+            _ => {
+                let row = Region::new(region.intervals().get(1..).unwrap_or_default()).unwrap_or(*region);
+                Self::of(buffer, &row, shape.get(1..).unwrap_or_default(), operand.routed)
+            }
+        }
+    }
+
+    fn of(buffer: &Buffer, region: &Region, shape: &[u32], routed: Option<Routed>) -> Self {
+        let dims = region.intervals().iter().zip(shape);
         let mut lengths: Vec<Length> = dims.map(|(&interval, &whole)| Length::of(interval, whole)).collect();
-        if let (Some(first), Some(routed)) = (lengths.first_mut(), operand.routed) {
+        if let (Some(first), Some(routed)) = (lengths.first_mut(), routed) {
             *first = match routed {
                 Routed::Pick { .. } | Routed::Row { .. } => Length::Fixed(1),
                 Routed::Group { table, group } => Length::Rows(table, group),

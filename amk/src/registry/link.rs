@@ -13,6 +13,8 @@ const KEPT: usize = 1000;
 pub struct Function {
     /// Calls it on the frame's operands.
     pub run: fn(&mut Frame<'_>),
+    /// The same for several rows at once, see [`super::Entry::rows`].
+    pub many: Option<fn(&mut Frame<'_>)>,
     /// Its signature, and where its arguments come from.
     pub callee: Callee,
 }
@@ -84,10 +86,10 @@ impl Linker<'_> {
         // An instruction that the program does not have is the verifier's to refuse.
         let linked = self.program.instructions.get(id.index()).is_some_and(|instruction| {
             let entry = self.registry.get(&instruction.path);
-            match entry.and_then(|entry| Ok((entry.run, entry.signature()?))) {
-                Ok((run, signature)) => match Callee::new(instruction, signature) {
+            match entry.and_then(|entry| Ok((entry.run, entry.rows, entry.signature()?))) {
+                Ok((run, many, signature)) => match Callee::new(instruction, signature) {
                     Ok(callee) => {
-                        self.out.functions.insert(id, Function { run, callee });
+                        self.out.functions.insert(id, Function { run, many, callee });
                         true
                     }
                     Err(why) => {

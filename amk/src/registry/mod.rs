@@ -22,6 +22,10 @@ pub struct Entry {
     pub signature: &'static str,
     /// Calls the function on the frame's operands.
     pub run: fn(&mut Frame<'_>),
+    /// Calls the function that computes several rows at once on the frame's operands: of the same
+    /// parameters, but tensors with the rows as their first dimension. Where it has one, each row has
+    /// the bits of a call of the function for that row.
+    pub rows: Option<fn(&mut Frame<'_>)>,
     /// The text of its CUDA body, where it has one.
     pub cuda: Option<&'static str>,
 }
@@ -149,7 +153,7 @@ mod tests {
     use super::*;
 
     const fn entry(path: &'static str) -> Entry {
-        Entry { path, signature: "{}", run: |_| {}, cuda: None }
+        Entry { path, signature: "{}", run: |_| {}, rows: None, cuda: None }
     }
 
     static ENTRIES: [Entry; 2] = [entry("ops::add"), entry("ops::mul")];

@@ -11,7 +11,7 @@ pub(crate) use decode::GEMV;
 pub use phase::{Gemv, Input, Output};
 pub use pointwise::Function;
 
-use crate::dot::products;
+use crate::dot::{products, products_of_rows};
 use amk::prelude::*;
 
 /// `y = w x`: `y[n] = sum over k of w[n, k] * x[k]`, accumulated in f32 in an order that is the
@@ -27,6 +27,7 @@ use amk::prelude::*;
     shape = "x: [K], w: [N, K] -> y: [N]",
     tile = "T = 16",
     task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]",
+    rows = "linear_rows",
     cuda = "body.cuh"
 )]
 pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
@@ -36,6 +37,24 @@ pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
     let (rows, stride) = w.matrix();
     products(x, rows, stride, &mut y);
     Tensor::from(y)
+}
+
+/// [`linear`] of several vectors: `y[r, n] = sum over k of w[n, k] * x[r, k]`, each row with the bits
+/// of [`linear`], and `w` read once.
+///
+/// `x: [R, K]` f32, `w: [N, K]` f32, f16 or bf16; `y: [R, N]` f32.
+///
+/// # Panics
+/// When `w` is not a matrix with rows of the length of `x`'s.
+pub fn linear_rows(x: &Tensor, w: &Weight) -> Tensor {
+    let (&[rows, k], &[n, columns]) = (x.shape(), w.shape()) else {
+        panic!("`linear_rows` of x: {:?} and w: {:?}", x.shape(), w.shape())
+    };
+    assert_eq!(k, columns, "`linear_rows` of x: {:?} and w: {:?}", x.shape(), w.shape());
+    let mut y = vec![0.0; rows * n];
+    let (weights, stride) = w.matrix();
+    products_of_rows(x.data(), k, weights, (n, stride), &mut y);
+    Tensor::new(&[rows, n], y).unwrap_or_else(|_| Tensor::from([]))
 }
 
 #[cfg(test)]

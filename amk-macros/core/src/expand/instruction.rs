@@ -39,26 +39,34 @@ pub(crate) fn expand(origin: &Origin, attribute: TokenStream, item: TokenStream)
 
 /// The entry of the registry, with the function that calls the instruction on a frame.
 fn registration(instruction: &Instruction, function: &Ident, json: &str) -> TokenStream {
-    let Instruction { signature, cuda, krate } = instruction;
+    let Instruction { signature, rows, cuda, krate } = instruction;
     let path = &signature.path;
     // No local name may be the instruction's own.
     let run = format_ident!("run_{}", function.unraw(), span = Span::call_site());
-    let definition = definition(&run, signature, function, krate);
+    let definition_of_one = definition(&run, signature, &quote!(#function), krate);
+    let run_rows = format_ident!("run_rows_of_{}", function.unraw(), span = Span::call_site());
+    let (rows, definition_of_rows) = match rows {
+        Some(rows) => {
+            (quote!(::core::option::Option::Some(#run_rows)), definition(&run_rows, signature, &quote!(#rows), krate))
+        }
+        None => (quote!(::core::option::Option::None), TokenStream::new()),
+    };
     let cuda = match cuda {
         Some(file) => quote!(::core::option::Option::Some(::core::include_str!(#file))),
         None => quote!(::core::option::Option::None),
     };
     quote! {
         const _: () = {
-            #definition
+            #definition_of_one
+            #definition_of_rows
             #krate::__private::inventory::submit! {
-                #krate::registry::Entry { path: #path, signature: #json, run: #run, cuda: #cuda }
+                #krate::registry::Entry { path: #path, signature: #json, run: #run, rows: #rows, cuda: #cuda }
             }
         };
     }
 }
 
-fn definition(run: &Ident, signature: &Signature, function: &Ident, krate: &syn::Path) -> TokenStream {
+fn definition(run: &Ident, signature: &Signature, function: &TokenStream, krate: &syn::Path) -> TokenStream {
     let frame = Ident::new("frame", Span::mixed_site());
     let mut takes = Vec::new();
     let mut args = Vec::new();

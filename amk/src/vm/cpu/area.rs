@@ -16,6 +16,15 @@ pub(super) struct Moment {
     pub(super) pos: Pos,
     /// The worker's memory for local buffers.
     pub(super) locals: NonNull<u8>,
+    /// The row, among those of the step.
+    pub(super) row: usize,
+    /// The row, among those of the call.
+    pub(super) row_of_call: usize,
+}
+
+impl Moment {
+    /// While no worker runs: for buffers that are not local and have one slot.
+    pub(super) const REST: Self = Self { step: 0, pos: Pos(0), locals: NonNull::dangling(), row: 0, row_of_call: 0 };
 }
 
 /// Where a buffer lies.
@@ -46,7 +55,9 @@ impl Home {
 pub(super) struct Area {
     home: Home,
     element: Element,
-    /// The buffer's extents.
+    /// Bytes from one row of the step to the next; 0 where all rows share the buffer.
+    row_bytes: usize,
+    /// The buffer's extents, of one row.
     whole: Shape,
     region: Region,
     /// Extents of a call's tensor: the region's, or the buffer's where the region moves.
@@ -83,6 +94,15 @@ impl Area {
         Self::of(home, element, whole, region)
     }
 
+    /// The same of each row of a step: the buffer holds one such part for every row.
+    pub(super) fn in_rows(self) -> Self {
+        let element = match self.element {
+            Element::Word => size_of::<f32>(),
+            Element::BF16 => size_of::<bf16>(),
+        };
+        Self { row_bytes: self.whole.elements() * element, ..self }
+    }
+
     fn of(home: Home, element: Element, whole: Shape, region: Region) -> Self {
         let fixed = ranges(&region, whole, Pos(0));
         let (mut cut, mut moving) = (whole, false);
@@ -97,7 +117,7 @@ impl Area {
         let several = cut.iter().position(|&extent| extent != 1).unwrap_or(cut.len());
         let is_run = !moving && (several + 1..cut.len()).all(|dim| cut[dim] == whole[dim]);
         let first = whole.strides().iter().zip(fixed).map(|(stride, (lo, _))| stride * lo).sum();
-        Self { home, element, whole, region, cut, run: is_run.then_some(first) }
+        Self { home, element, row_bytes: 0, whole, region, cut, run: is_run.then_some(first) }
     }
 
     /// The tile with these rows: a range of the first dimension.
@@ -110,7 +130,37 @@ impl Area {
     }
 
     fn first<T>(&self, moment: Moment) -> NonNull<T> {
-        self.home.first(moment).cast()
+        let row = match self.home {
+            Home::Shared { .. } => moment.row,
+            Home::Local { .. } => moment.row_of_call,
+        };
+        // SAFETY: the buffer has a part for every row.
+        unsafe { self.home.first(moment).add(row * self.row_bytes) }.cast()
+    }
+
+    /// The tiles of several rows as one tensor, rows first; `moments` are those of the rows. A view
+    /// where they are one run of f32, else a copy.
+    ///
+    /// # Safety
+    /// As [`Self::tensor`], for each row.
+    pub(super) unsafe fn stacked(&self, moments: &[Moment]) -> Option<Tensor> {
+        let extents: Vec<usize> = [moments.len()].into_iter().chain(self.cut.iter().copied()).collect();
+        let (shape, first) = (Shape::new(&extents).ok()?, moments.first()?);
+        let elements = self.cut.elements();
+        let in_line = moments.windows(2).all(|pair| pair[0].row + 1 == pair[1].row);
+        if let (Some(run), Element::Word) = (self.run, self.element)
+            && in_line
+            && self.row_bytes == elements * size_of::<f32>()
+        {
+            // SAFETY: the rows lie one after the other; unwritten as the caller promises.
+            return Some(unsafe { Tensor::view(self.first::<f32>(*first).add(run), shape) });
+        }
+        let mut copy = Vec::with_capacity(moments.len() * elements);
+        for &moment in moments {
+            // SAFETY: as the caller promises.
+            copy.extend_from_slice(unsafe { self.tensor(moment) }.data());
+        }
+        Tensor::new(&extents, copy).ok()
     }
 
     /// The tile as a tensor: a view where it is one run of f32, else a copy. A dimension that moves
@@ -147,6 +197,11 @@ impl Area {
         // SAFETY: the region lies in the buffer, the buffer in its memory; the rest is as the
         // caller promises.
         unsafe { core::slice::from_raw_parts(self.first::<T>(moment).as_ptr().add(from), len) }
+    }
+
+    /// Whether the region is one element, the same at all positions.
+    pub(super) fn is_one(&self) -> bool {
+        self.run.is_some() && self.cut.elements() == 1
     }
 
     /// Extents of the region at a position.
@@ -263,7 +318,7 @@ mod tests {
     }
 
     fn moment(pos: u32) -> Moment {
-        Moment { step: 0, pos: Pos(pos), locals: NonNull::dangling() }
+        Moment { pos: Pos(pos), ..Moment::REST }
     }
 
     #[test]

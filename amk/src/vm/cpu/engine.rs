@@ -6,11 +6,11 @@ use super::packets::overlap_at;
 use super::plan::{Plan, WaitPlan};
 use super::task::{self, TaskFailure};
 use crate::registry::Frame;
+use crate::rows::PlacedRow;
 use crate::tensor::{Cells, Pos, Token};
 use amk_ir::text::Shown;
 use amk_ir::verify::Verified;
 use amk_ir::{Program, Queues, Steps, TaskId, WorkerId};
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,6 +35,8 @@ pub(super) struct Launch {
     /// Steps before the first since the VM was made.
     pub(super) first: u64,
     pub(super) steps: Vec<Step>,
+    /// The rows of the launch's one step, in a program with rows.
+    pub(super) rows: Vec<PlacedRow>,
 }
 
 /// A worker leaves the launch: a failure is recorded.
@@ -94,10 +96,10 @@ impl Engine {
     ) -> Result<(), Aborted> {
         let (step, plan) = (&launch.steps[number], &self.plan.tasks[id.index()]);
         let locals = self.locals[worker.index()].first();
-        let moment = Moment { step: launch.first + number as u64, pos: step.pos, locals };
+        let moment = Moment { step: launch.first + number as u64, pos: step.pos, locals, ..Moment::REST };
         // SAFETY: the program is verified, its waits are over, and the local memory is this
         // worker's.
-        if let Err(failure) = unsafe { task::run(plan, moment, &step.tokens, frame) } {
+        if let Err(failure) = unsafe { task::run(plan, moment, (launch, number), frame) } {
             return Err(self.fail(self.failed_task(worker, id, failure)));
         }
         if let Some(routed) = &plan.routed {
@@ -142,7 +144,7 @@ impl Engine {
     /// # Safety
     /// The task's other waits are over at step `step`.
     unsafe fn routed_waits(&self, task: TaskId, step: u64, pos: Pos) -> impl Iterator<Item = (usize, u64)> {
-        let moment = Moment { step, pos, locals: NonNull::dangling() };
+        let moment = Moment { step, pos, ..Moment::REST };
         let routed = self.plan.tasks[task.index()].routed.iter();
         // SAFETY: as the caller promises; a table is in no local memory.
         routed.flat_map(move |routed| unsafe { routed.waits(moment, &self.plan.fan_in, &self.wanted) })

@@ -94,6 +94,46 @@ pub enum VmError {
         /// Positions of the program.
         positions: u32,
     },
+    /// A program with rows was asked for a step without.
+    #[error("the steps of this program have rows; use `RowVm::step_rows`, or a session")]
+    HasRows,
+    /// A program without rows was asked for a step of rows.
+    #[error("the steps of this program have no rows; lower it with `rows = 64` in its schedule")]
+    NoRows,
+    /// The number of rows of a step is not one that the program has.
+    #[error("a step of {found} rows; this program takes 1 to {most}")]
+    Rows {
+        /// The most rows.
+        most: usize,
+        /// Rows of the step.
+        found: usize,
+    },
+    /// A row's page table has too few pages for its position, or names one that does not exist.
+    #[error("row {row} is at position {pos}, and its page table {table:?} has no page for a position up to that")]
+    PageTable {
+        /// The row.
+        row: usize,
+        /// Its position.
+        pos: u32,
+        /// The page of each block of positions.
+        table: Vec<u32>,
+    },
+    /// There is no such page.
+    #[error("there is no page {page}; the VM has {pages}")]
+    NoPage {
+        /// The page.
+        page: u32,
+        /// Pages of the VM.
+        pages: usize,
+    },
+    /// A state cannot lie in pages.
+    #[error("state `{}` cannot be in pages: {why}", Shown(state))]
+    NotPaged {
+        /// The state's name.
+        state: String,
+        /// Why.
+        why: &'static str,
+    },
     /// The program has no output of this kind.
     #[error("the program's first output is not a tensor")]
     NoTensor,

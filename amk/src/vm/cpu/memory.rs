@@ -2,6 +2,7 @@
 
 use super::area::{Area, Home};
 use super::error::VmError;
+use super::paged::Paged;
 use crate::tensor::{Cells, Shape, State, Weight};
 use crate::vm::Bindings;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Operand, Program, Region};
@@ -14,6 +15,8 @@ pub(super) struct Memory {
     pub(super) local_bytes: usize,
     /// Names of the token inputs in order.
     pub(super) token_inputs: Vec<String>,
+    /// Pages of each state; 0 in a program without rows.
+    pub(super) pages: usize,
 }
 
 /// The kinds of bindings.
@@ -27,22 +30,28 @@ pub(super) enum Bound {
 }
 
 impl Memory {
-    pub(super) fn new(program: &Program, bindings: &Bindings) -> Result<Self, VmError> {
+    pub(super) fn new(program: &Program, bindings: &Bindings, pages: Option<usize>) -> Result<Self, VmError> {
+        let pages = program.rows.map(|_| Paged::new(program, pages)).transpose()?;
         let arena = arena(program)?;
         let (locals, local_bytes) = locals(program);
-        let mut memory =
-            Self { bound: Vec::with_capacity(program.buffers.len()), local_bytes, token_inputs: Vec::new() };
+        let mut memory = Self {
+            bound: Vec::with_capacity(program.buffers.len()),
+            local_bytes,
+            token_inputs: Vec::new(),
+            pages: pages.as_ref().map_or(0, |pages| pages.pages),
+        };
         for (index, buffer) in program.buffers.iter().enumerate() {
             let bound = match buffer.kind {
                 BufferKind::Weight => Bound::Weight(bound_weight(buffer, bindings)?),
-                BufferKind::Input if buffer.dtype == DType::U32 && buffer.len() == 1 => {
+                BufferKind::Input if is_token(program, buffer) => {
                     memory.token_inputs.push(buffer.name.clone());
                     Bound::TokenInput(memory.token_inputs.len() - 1)
                 }
                 BufferKind::Local => Bound::Home(Home::Local { offset: locals[index] }),
-                BufferKind::State if matches!(buffer.dtype, DType::F32 | DType::BF16) => {
-                    Bound::State(state(buffer, bindings, arena.as_ref())?)
-                }
+                BufferKind::State if matches!(buffer.dtype, DType::F32 | DType::BF16) => Bound::State(match &pages {
+                    Some(pages) => pages.state(BufferId::from(index), buffer)?,
+                    None => state(buffer, bindings, arena.as_ref())?,
+                }),
                 _ => {
                     let (cells, offset, slots) = cells(buffer, arena.as_ref())?;
                     Bound::Home(Home::Shared { cells, offset, slots, slot_bytes: buffer.bytes() as usize })
@@ -53,6 +62,10 @@ impl Memory {
         Ok(memory)
     }
 
+    pub(super) fn all(&self) -> &[Bound] {
+        &self.bound
+    }
+
     pub(super) fn bound(&self, buffer: BufferId) -> &Bound {
         &self.bound[buffer.index()]
     }
@@ -61,10 +74,7 @@ impl Memory {
     pub(super) fn area(&self, program: &Program, operand: &Operand) -> Result<Area, &'static str> {
         let buffer = &program.buffers[operand.buffer.index()];
         match self.bound(operand.buffer) {
-            Bound::Home(home) if matches!(buffer.dtype, DType::F32 | DType::BF16) => {
-                let whole = shape(buffer).ok_or("it does not fit into memory")?;
-                Ok(Area::new(home.clone(), buffer.dtype, whole, operand.region))
-            }
+            Bound::Home(home) if matches!(buffer.dtype, DType::F32 | DType::BF16) => tile(program, home, operand),
             Bound::Home(_) | Bound::TokenInput(_) => Err("its elements are neither f32 nor bf16"),
             Bound::Weight(_) => Err("it is a weight, not a tensor of the step"),
             Bound::State(_) => Err("it is a state, not a tensor of the step"),
@@ -75,24 +85,33 @@ impl Memory {
     pub(super) fn word(&self, program: &Program, operand: &Operand) -> Result<Area, &'static str> {
         let buffer = &program.buffers[operand.buffer.index()];
         match self.bound(operand.buffer) {
-            Bound::Home(home) if buffer.dtype == DType::U32 && is_single(&operand.region) => {
-                let whole = shape(buffer).ok_or("it does not fit into memory")?;
-                Ok(Area::new(home.clone(), buffer.dtype, whole, operand.region))
+            Bound::Home(home) if buffer.dtype == DType::U32 => {
+                tile(program, home, operand).and_then(|area| area.is_one().then_some(area).ok_or("it is not a token"))
             }
             _ => Err("it is not a token"),
         }
     }
 }
 
-/// Whether a region is one element, the same at all positions.
-fn is_single(region: &Region) -> bool {
-    region.intervals().iter().all(|interval| {
-        let moves = interval.lo.pos || interval.hi.pos;
-        !moves && interval.hi.base.checked_sub(interval.lo.base) == Some(1)
-    })
+/// The memory of an operand: in a program with rows, of one row.
+fn tile(program: &Program, home: &Home, operand: &Operand) -> Result<Area, &'static str> {
+    let buffer = &program.buffers[operand.buffer.index()];
+    let whole = shape(buffer).ok_or("it does not fit into memory")?;
+    if program.rows.is_none() || buffer.kind == BufferKind::State {
+        return Ok(Area::new(home.clone(), buffer.dtype, whole, operand.region));
+    }
+    let row = whole.get(1..).and_then(|extents| Shape::new(extents).ok());
+    let region = operand.region.intervals().get(1..).and_then(Region::new);
+    let (row, region) = row.zip(region).ok_or("it has no dimension of rows")?;
+    Ok(Area::new(home.clone(), buffer.dtype, row, region).in_rows())
 }
 
-fn out_of_memory(buffer: &str, bytes: u64) -> VmError {
+/// Whether an input is a token of each step, or of each row.
+fn is_token(program: &Program, buffer: &Buffer) -> bool {
+    buffer.dtype == DType::U32 && buffer.len() == u64::from(program.rows.unwrap_or(1))
+}
+
+pub(super) fn out_of_memory(buffer: &str, bytes: u64) -> VmError {
     VmError::Memory { buffer: buffer.to_owned(), bytes }
 }
 

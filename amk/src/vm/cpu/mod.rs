@@ -20,9 +20,11 @@ mod engine;
 mod error;
 mod memory;
 mod packets;
+mod paged;
 mod plan;
 mod pool;
 mod rng;
+mod rows;
 mod shuffle;
 mod table;
 mod task;
@@ -40,7 +42,6 @@ use amk_ir::text::Shown;
 use amk_ir::verify::Verified;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Program, Region};
 use area::{Area, Home, Moment};
-use core::ptr::NonNull;
 use core::time::Duration;
 use engine::{Engine, Launch};
 use memory::Bound;
@@ -56,11 +57,14 @@ pub struct Options {
     pub mode: Mode,
     /// How long a worker waits for a counter before it reports a stall.
     pub deadline: Duration,
+    /// Pages of [`crate::rows::PAGE`] positions for the sequences of a program with rows; `None`:
+    /// as many as one sequence can have.
+    pub pages: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { mode: Mode::Threads, deadline: Duration::from_secs(60) }
+        Self { mode: Mode::Threads, deadline: Duration::from_secs(60), pages: None }
     }
 }
 
@@ -90,6 +94,8 @@ pub struct Vm {
     outputs: Vec<Output>,
     /// Whether the position is limited to the program's.
     moves: bool,
+    /// Pages of each state; 0 in a program without rows.
+    pages: usize,
 }
 
 enum Runner {
@@ -129,15 +135,16 @@ impl Vm {
     ) -> Result<Self, VmError> {
         let verified = verified.into();
         bindings.check(verified.constants())?;
-        let plan = Plan::new(verified.program(), bindings, registry)?;
+        let plan = Plan::new(verified.program(), bindings, registry, options.pages)?;
         let moves = moves(verified.program());
+        let pages = plan.memory.pages;
         let engine = Arc::new(Engine::new(verified, plan, options.deadline)?);
         let runner = match options.mode {
             Mode::Threads => Runner::Pool(Pool::new(Arc::clone(&engine), None)?),
             Mode::Delayed { seed } => Runner::Pool(Pool::new(Arc::clone(&engine), Some(seed))?),
             Mode::Shuffled { seed } => Runner::Shuffle(Rng::new(seed)),
         };
-        Ok(Self { engine, runner, steps: 0, outputs: Vec::new(), moves })
+        Ok(Self { engine, runner, steps: 0, outputs: Vec::new(), moves, pages })
     }
 
     /// The program.
@@ -170,9 +177,13 @@ impl Vm {
         if steps.is_empty() {
             return Ok(&self.outputs);
         }
-        let launch = Launch { first: self.steps, steps };
-        let last =
-            Moment { step: launch.first + launch.steps.len() as u64 - 1, pos: Pos(0), locals: NonNull::dangling() };
+        self.launch(Launch { first: self.steps, steps, rows: Vec::new() })?;
+        self.outputs = self.read_outputs(Moment { step: self.steps - 1, ..Moment::REST });
+        Ok(&self.outputs)
+    }
+
+    /// Runs a launch; the outputs are still to be read.
+    fn launch(&mut self, launch: Launch) -> Result<(), VmError> {
         self.outputs.clear();
         match &mut self.runner {
             Runner::Pool(pool) => {
@@ -185,16 +196,15 @@ impl Vm {
                 self.steps += launch.steps.len() as u64;
             }
         }
-        if let Some(failure) = self.engine.failure() {
-            return Err(failure);
-        }
-        self.outputs = self.read_outputs(last);
-        Ok(&self.outputs)
+        self.engine.failure().map_or(Ok(()), Err)
     }
 
     fn check(&self, steps: &[Step]) -> Result<(), VmError> {
         if self.engine.failure().is_some() {
             return Err(VmError::Poisoned);
+        }
+        if self.program().rows.is_some() {
+            return Err(VmError::HasRows);
         }
         let expected = self.engine.plan.memory.token_inputs.len();
         let positions = self.program().positions;
@@ -219,7 +229,7 @@ impl Vm {
                 // SAFETY: no worker runs before the next launch, which drops the view first.
                 DType::F32 | DType::BF16 => Some(Output::Tensor(unsafe { area.tensor(last) })),
                 // SAFETY: no worker runs now.
-                DType::U32 => Some(Output::Token(Token(unsafe { area.load_word(last) }))),
+                DType::U32 if program.rows.is_none() => Some(Output::Token(Token(unsafe { area.load_word(last) }))),
                 _ => None,
             }
         };
@@ -242,7 +252,7 @@ impl Vm {
         }
         let area = whole(home, buffer).ok_or_else(unknown)?;
         // SAFETY: no worker runs now, and no view of an input is kept.
-        unsafe { area.store(REST, tensor.data()) };
+        unsafe { area.store(Moment::REST, tensor.data()) };
         Ok(())
     }
 
@@ -256,14 +266,14 @@ impl Vm {
         memory::misshaped(buffer, &[tokens.len()])?;
         let words: Vec<u32> = tokens.iter().map(|token| token.0).collect();
         // SAFETY: no worker runs now.
-        unsafe { area.store_all(REST, &words) };
+        unsafe { area.store_all(Moment::REST, &words) };
         Ok(())
     }
 
     /// A state of tokens as it is now.
     pub fn tokens(&self, name: &str) -> Option<Vec<Token>> {
         // SAFETY: no worker runs now.
-        self.tokens_of(name).map(|(_, area)| unsafe { area.load_words(REST) }.into_iter().map(Token).collect())
+        self.tokens_of(name).map(|(_, area)| unsafe { area.load_words(Moment::REST) }.into_iter().map(Token).collect())
     }
 
     fn tokens_of(&self, name: &str) -> Option<(&Buffer, Area)> {
@@ -293,9 +303,6 @@ impl core::fmt::Debug for Vm {
         write!(f, "Vm({}: {} tasks, {} workers)", Shown(&program.name), program.tasks.len(), program.queues.workers())
     }
 }
-
-/// The memory of buffers with one slot while no worker runs.
-const REST: Moment = Moment { step: 0, pos: Pos(0), locals: NonNull::dangling() };
 
 /// All of a buffer.
 fn whole(home: &Home, buffer: &Buffer) -> Option<Area> {

@@ -11,7 +11,7 @@ use crate::tensor::{State, Weight};
 use crate::vm::Bindings;
 use amk_ir::callee::{Argument, Place};
 use amk_ir::signature::TensorClass;
-use amk_ir::{Call, InstructionId, Operand, Param, Program, Region, TaskId};
+use amk_ir::{Call, CallRows, InstructionId, Operand, Param, Program, Region, TaskId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -45,6 +45,10 @@ pub(super) struct WaitPlan {
 /// A call.
 pub(super) struct CallPlan {
     pub(super) run: fn(&mut Frame<'_>),
+    /// The same for several rows at once, where the instruction has such a body.
+    pub(super) many: Option<fn(&mut Frame<'_>)>,
+    /// The rows that it is for; `None` in programs without rows.
+    pub(super) rows: Option<CallRows>,
     pub(super) arguments: Vec<ArgumentPlan>,
     pub(super) results: Vec<ResultPlan>,
 }
@@ -75,9 +79,14 @@ pub(super) enum ResultPlan {
 }
 
 impl Plan {
-    pub(super) fn new(program: &Program, bindings: &Bindings, registry: &Registry) -> Result<Self, VmError> {
+    pub(super) fn new(
+        program: &Program,
+        bindings: &Bindings,
+        registry: &Registry,
+        pages: Option<usize>,
+    ) -> Result<Self, VmError> {
         let functions = functions(program, registry)?;
-        let memory = Memory::new(program, bindings)?;
+        let memory = Memory::new(program, bindings, pages)?;
         let packets = Packets::new(program);
         let (bases, counters) = program.counter_bases();
         let tables = Table::all(program, &memory, &bases)?;
@@ -130,9 +139,9 @@ impl Operands<'_> {
         call: &Call,
         functions: &BTreeMap<InstructionId, Function>,
     ) -> Result<CallPlan, VmError> {
-        let Function { run, callee } = &functions[&call.instruction];
+        let Function { run, many, callee } = &functions[&call.instruction];
         let argument = |argument: &Argument| match *argument {
-            Argument::Operand(place) => self.argument(place, &call.operands[place.number], task),
+            Argument::Operand(place) => self.argument(place, &call.operands[place.number], call.rows, task),
             // Of the types that the function takes: linking has compared them.
             Argument::Float(number) | Argument::Dim(number) | Argument::Pos(number) => Ok(match call.params[number] {
                 Param::F32(value) => ArgumentPlan::Float(value),
@@ -142,15 +151,25 @@ impl Operands<'_> {
         };
         let arguments = callee.arguments().iter().map(argument).collect::<Result<_, _>>()?;
         let results = callee.results().iter().map(|&place| self.result(place, &call.operands[place.number], task));
-        Ok(CallPlan { run: *run, arguments, results: results.collect::<Result<_, _>>()? })
+        let results = results.collect::<Result<_, _>>()?;
+        Ok(CallPlan { run: *run, many: *many, rows: call.rows, arguments, results })
     }
 
-    fn argument(&self, place: Place, operand: &Operand, task: TaskId) -> Result<ArgumentPlan, VmError> {
+    fn argument(
+        &self,
+        place: Place,
+        operand: &Operand,
+        rows: Option<CallRows>,
+        task: TaskId,
+    ) -> Result<ArgumentPlan, VmError> {
         let plan = match place.class {
             TensorClass::Tensor => self.tensor(operand),
             TensorClass::Weight => self.weight(operand),
             TensorClass::State => match self.memory.bound(operand.buffer) {
-                Bound::State(state) => Ok(ArgumentPlan::State { state: state.handle(), region: operand.region }),
+                Bound::State(state) => match rows.map_or(Some(operand.region), |rows| rows.region(&operand.region)) {
+                    Some(region) => Ok(ArgumentPlan::State { state: state.handle(), region }),
+                    None => Err("a row would be before its position"),
+                },
                 _ => Err("it is not a state"),
             },
             TensorClass::Token => match self.memory.bound(operand.buffer) {

@@ -1,11 +1,15 @@
 //! Running one task.
 
 use super::area::Moment;
+use super::engine::Launch;
 use super::plan::{ArgumentPlan, CallPlan, ResultPlan, TaskPlan};
 use crate::registry::{Argument, Frame, Output};
+use crate::rows::PlacedRow;
 use crate::tensor::Token;
+use amk_ir::CallRows;
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Why a task failed.
 pub(super) enum TaskFailure {
@@ -13,7 +17,17 @@ pub(super) enum TaskFailure {
     Result { number: usize, expected: String, found: String },
 }
 
-/// Runs the calls of a task in order.
+/// The inputs of a call other than tensors: those of a step, or of one of its rows.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    moment: Moment,
+    /// By token input.
+    tokens: &'a [Token],
+    /// The page table of the row's sequence.
+    pages: Option<&'a Arc<[u32]>>,
+}
+
+/// Runs the calls of a task in order, in step `number` of a launch that starts at `moment`'s.
 ///
 /// # Safety
 /// The program is verified, and every wait of the task is over: so, until the task's signals,
@@ -22,12 +36,19 @@ pub(super) enum TaskFailure {
 pub(super) unsafe fn run<'p>(
     task: &'p TaskPlan,
     moment: Moment,
-    tokens: &[Token],
+    (launch, number): (&Launch, usize),
     frame: &mut Frame<'p>,
 ) -> Result<(), TaskFailure> {
     let calls = AssertUnwindSafe(|| {
-        // SAFETY: as the caller promises.
-        task.calls.iter().try_for_each(|call| unsafe { run_call(call, moment, tokens, frame) })
+        task.calls.iter().try_for_each(|call| match call.rows {
+            None => {
+                let given = Given { moment, tokens: &launch.steps[number].tokens, pages: None };
+                // SAFETY: as the caller promises.
+                unsafe { run_call(call, given, frame) }
+            }
+            // SAFETY: as the caller promises.
+            Some(rows) => unsafe { run_rows(call, rows, moment, &launch.rows, frame) },
+        })
     });
     let outcome = catch_unwind(calls).unwrap_or_else(|panic| Err(TaskFailure::Panicked(message(&*panic))));
     // Also after a panic: views must not outlive the task.
@@ -35,24 +56,95 @@ pub(super) unsafe fn run<'p>(
     outcome
 }
 
+/// Runs a call for those of its rows that are in the step.
+///
 /// # Safety
 /// As [`run`].
-unsafe fn run_call<'p>(
+unsafe fn run_rows<'p>(
     call: &'p CallPlan,
+    of: CallRows,
     moment: Moment,
-    tokens: &[Token],
+    rows: &[PlacedRow],
     frame: &mut Frame<'p>,
 ) -> Result<(), TaskFailure> {
+    let first = of.first as usize;
+    let asked = rows.iter().enumerate().take(of.end as usize).skip(first);
+    let asked = asked.filter(|(_, row)| row.wanted || !of.wanted);
+    let at = |(number, row): (usize, &PlacedRow)| Moment {
+        pos: row.pos,
+        row: number,
+        row_of_call: number - first,
+        ..moment
+    };
+    if let Some(many) = call.many {
+        let moments: Vec<Moment> = asked.clone().map(at).collect();
+        if moments.len() > 1 {
+            // SAFETY: as the caller promises.
+            return unsafe { run_many(call, many, &moments, frame) };
+        }
+    }
+    for (number, row) in asked {
+        let given =
+            Given { moment: at((number, row)), tokens: core::slice::from_ref(&row.token), pages: Some(&row.pages) };
+        // SAFETY: as the caller promises.
+        unsafe { run_call(call, given, frame)? };
+    }
+    Ok(())
+}
+
+/// Runs a call for several rows with its body for many.
+///
+/// # Safety
+/// As [`run`].
+unsafe fn run_many<'p>(
+    call: &'p CallPlan,
+    many: fn(&mut Frame<'_>),
+    moments: &[Moment],
+    frame: &mut Frame<'p>,
+) -> Result<(), TaskFailure> {
+    let given = Given { moment: moments[0], tokens: &[], pages: None };
+    frame.clear();
+    for argument in &call.arguments {
+        frame.push(match argument {
+            // SAFETY: as in `make`.
+            ArgumentPlan::Tensor(area) => unsafe { area.stacked(moments) }.map_or(Argument::Taken, Argument::Tensor),
+            // SAFETY: as the caller promises.
+            other => unsafe { make(other, given) },
+        });
+    }
+    many(frame);
+    for (number, result) in call.results.iter().enumerate() {
+        let output = frame.take_result(number);
+        let (ResultPlan::Tensor(area), Some(Output::Tensor(stack))) = (result, output) else {
+            let expected = format!("a tensor of {} rows", moments.len());
+            return Err(TaskFailure::Result { number, expected, found: "something else".to_owned() });
+        };
+        let extents = area.extents_at(given.moment.pos);
+        if stack.shape().split_first() != Some((&moments.len(), &extents)) {
+            let expected = format!("{} rows of {extents:?}", moments.len());
+            return Err(TaskFailure::Result { number, expected, found: format!("{:?}", stack.shape()) });
+        }
+        for (&moment, row) in moments.iter().zip(stack.data().chunks(extents.elements().max(1))) {
+            // SAFETY: as in `store`.
+            unsafe { area.store(moment, row) };
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// As [`run`].
+unsafe fn run_call<'p>(call: &'p CallPlan, given: Given<'_>, frame: &mut Frame<'p>) -> Result<(), TaskFailure> {
     frame.clear();
     for argument in &call.arguments {
         // SAFETY: as the caller promises.
-        frame.push(unsafe { make(argument, moment, tokens) });
+        frame.push(unsafe { make(argument, given) });
     }
     (call.run)(frame);
     for (number, result) in call.results.iter().enumerate() {
         let output = frame.take_result(number);
         // SAFETY: as the caller promises; the call is over, so none of its views is left.
-        unsafe { store(result, output, moment) }.map_err(|(expected, found)| TaskFailure::Result {
+        unsafe { store(result, output, given.moment) }.map_err(|(expected, found)| TaskFailure::Result {
             number,
             expected,
             found,
@@ -63,7 +155,8 @@ unsafe fn run_call<'p>(
 
 /// # Safety
 /// As [`run`].
-unsafe fn make<'p>(argument: &'p ArgumentPlan, moment: Moment, tokens: &[Token]) -> Argument<'p> {
+unsafe fn make<'p>(argument: &'p ArgumentPlan, given: Given<'_>) -> Argument<'p> {
+    let moment = given.moment;
     match argument {
         // SAFETY: nobody writes the region before the task's signals, and the frame drops the
         // tensor before them.
@@ -74,10 +167,13 @@ unsafe fn make<'p>(argument: &'p ArgumentPlan, moment: Moment, tokens: &[Token])
         ArgumentPlan::Weight(weight) => Argument::Weight(weight),
         // SAFETY: as for routed tensors.
         ArgumentPlan::PickedWeight(picked) => Argument::Weight(unsafe { picked.at(moment) }),
-        // SAFETY: nobody else accesses the region in conflict before the task's signals, and the
-        // frame drops the view before.
-        ArgumentPlan::State { state, region } => Argument::State(unsafe { state.view(region, moment.pos) }),
-        ArgumentPlan::TokenInput(input) => Argument::Token(tokens.get(*input).copied().unwrap_or_default()),
+        ArgumentPlan::State { state, region } => {
+            let paged = given.pages.map(|pages| state.in_pages(pages));
+            // SAFETY: nobody else accesses the region in conflict before the task's signals, and
+            // the frame drops the view before.
+            Argument::State(unsafe { paged.as_ref().unwrap_or(state).view(region, moment.pos) })
+        }
+        ArgumentPlan::TokenInput(input) => Argument::Token(given.tokens.get(*input).copied().unwrap_or_default()),
         // SAFETY: nobody writes the region before the task's signals.
         ArgumentPlan::Token(area) => Argument::Token(Token(unsafe { area.load_word(moment) })),
         ArgumentPlan::Float(value) => Argument::Float(*value),

@@ -5,7 +5,7 @@ use crate::parse::attribute::Setting;
 use crate::parse::clause::{self, ClauseError, ShapeClause, TaskClause};
 use amk_ir::expr::Expr;
 use amk_ir::signature::TileSig;
-use syn::{ItemFn, LitStr};
+use syn::{ItemFn, LitStr, Path};
 
 /// The attribute's clauses, read, with the literals to point at.
 pub(super) struct Clauses {
@@ -17,6 +17,7 @@ pub(super) struct Clauses {
     pub(super) tiles: Vec<TileSig>,
     pub(super) multiples: Vec<(Expr, Expr)>,
     pub(super) multiples_at: Option<LitStr>,
+    pub(super) rows: Option<(LitStr, Path)>,
     pub(super) cuda: Option<LitStr>,
 }
 
@@ -46,9 +47,19 @@ impl Clauses {
                 .transpose()?
                 .unwrap_or_default(),
             multiples_at,
+            rows: text("rows")?.map(rows_function).transpose()?,
             cuda: text("cuda")?,
         })
     }
+}
+
+/// The function for several rows.
+fn rows_function(at: LitStr) -> Result<(LitStr, Path), Diagnostic> {
+    let path = at.parse().map_err(|_| {
+        let help = "write `rows = \"linear_rows\"`, with a function of the same parameters";
+        Diagnostic::new("AMK0903", &at, format!("`{}` is not the path of a function", at.value()), help)
+    })?;
+    Ok((at, path))
 }
 
 fn read<T>(literal: &LitStr, reader: fn(&str) -> Result<T, ClauseError>, form: &str) -> Result<T, Diagnostic> {

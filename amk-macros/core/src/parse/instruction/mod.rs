@@ -17,7 +17,7 @@ use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{ItemFn, LitStr, Path, Type};
 
-const KEYS: [&str; 7] = ["op", "shape", "tile", "task", "multiples", "cuda", "crate"];
+const KEYS: [&str; 8] = ["op", "shape", "tile", "task", "multiples", "rows", "cuda", "crate"];
 
 /// Macros that every module sees: a companion of that name would hide them, or be ambiguous with
 /// them.
@@ -31,6 +31,8 @@ const STD_MACROS: &str = "assert assert_eq assert_ne bench cfg column compile_er
 pub(crate) struct Instruction {
     /// The signature.
     pub(crate) signature: Signature,
+    /// The function for several rows at once.
+    pub(crate) rows: Option<Path>,
     /// The CUDA body's file, as written.
     pub(crate) cuda: Option<LitStr>,
     /// The amk crate.
@@ -66,6 +68,7 @@ pub(crate) fn parse(
     let results = reader.results();
     reader.unknown_operands(&parameters);
     reader.names(&parameters);
+    reader.rows(&params, &results);
     if !diagnostics.is_empty() {
         return None;
     }
@@ -85,7 +88,12 @@ pub(crate) fn parse(
     for finding in &findings {
         diagnostics.push(Diagnostic::of(finding, &clauses.task_at));
     }
-    findings.is_empty().then_some(Instruction { signature, cuda: clauses.cuda, krate })
+    findings.is_empty().then_some(Instruction {
+        signature,
+        rows: clauses.rows.map(|(_, path)| path),
+        cuda: clauses.cuda,
+        krate,
+    })
 }
 
 struct Reader<'a> {
@@ -97,6 +105,25 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn report(&mut self, tokens: impl ToTokens, headline: String, help: String) {
         self.diagnostics.push(Diagnostic::new("AMK0904", tokens, headline, help));
+    }
+
+    /// A function for several rows has one of each operand: tensors of all rows, or weights.
+    fn rows(&mut self, params: &[ParamSig], results: &[ResultSig]) {
+        let Some((at, _)) = &self.clauses.rows else { return };
+        let stacks = |param: &ParamSig| match param.kind {
+            ParamKind::Tensor { class, .. } => matches!(class, TensorClass::Tensor | TensorClass::Weight),
+            ParamKind::Float | ParamKind::Dim(_) => true,
+            ParamKind::Pos => false,
+        };
+        let is_tensor = |result: &ResultSig| result.dtype != DType::U32;
+        if let Some(param) = params.iter().find(|param| !stacks(param)) {
+            let headline = format!("`{}` differs from row to row, so there is no function for several", param.name);
+            let help = "only instructions of tensors, weights, floats and dims have one; leave out `rows`";
+            self.report(at.clone(), headline, help.to_owned());
+        } else if !results.iter().all(is_tensor) {
+            let help = "only instructions whose results are tensors have one; leave out `rows`";
+            self.report(at.clone(), "a token of each row is not a tensor".to_owned(), help.to_owned());
+        }
     }
 
     fn parameter(&mut self, parameter: &Parameter<'_>) -> Option<ParamSig> {

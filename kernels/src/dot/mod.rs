@@ -4,6 +4,10 @@
 //! added to lane `i mod 64` by a fused multiply-add, in order of `i`. Then lanes 16 apart are added
 //! as `(0 + 1) + (2 + 3)`, followed by lanes 8, 4, 2 and 1 apart.
 
+mod rows;
+
+pub(crate) use rows::products_of_rows;
+
 use amk::tensor::Row;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};

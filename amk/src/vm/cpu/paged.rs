@@ -1,0 +1,71 @@
+//! The states of a program with rows, which lie in pages.
+
+use super::error::VmError;
+use super::memory::{out_of_memory, shape};
+use crate::rows::RowLimits;
+use crate::tensor::State;
+use amk_ir::{Bound, Buffer, BufferId, BufferKind, DType, Interval, Operand, Program};
+use std::collections::BTreeMap;
+
+/// Which dimension of each state is that of positions, and the pages that there are for it.
+pub(super) struct Paged {
+    pub(super) pages: usize,
+    dims: BTreeMap<BufferId, usize>,
+}
+
+impl Paged {
+    /// Finds the dimension of positions: the one in which the tiles of a state move.
+    ///
+    /// # Errors
+    /// [`VmError::NotPaged`] for a state in which no dimension or several move, or whose tiles reach
+    /// beyond the position of their row: there is no page then.
+    pub(super) fn new(program: &Program, pages: Option<usize>) -> Result<Self, VmError> {
+        let pages = pages.unwrap_or(RowLimits::pages_of(program.positions as usize));
+        let mut dims = BTreeMap::new();
+        for (index, buffer) in program.buffers.iter().enumerate() {
+            if buffer.kind == BufferKind::State {
+                let id = BufferId::from(index);
+                let refuse = |why| VmError::NotPaged { state: buffer.name.clone(), why };
+                dims.insert(id, position_dim(program, id).map_err(refuse)?);
+            }
+        }
+        Ok(Self { pages, dims })
+    }
+
+    /// The pool of pages of a state.
+    ///
+    /// # Errors
+    /// When there is not enough memory.
+    pub(super) fn state(&self, id: BufferId, buffer: &Buffer) -> Result<State, VmError> {
+        let refuse = |why| VmError::NotPaged { state: buffer.name.clone(), why };
+        if !matches!(buffer.dtype, DType::F32 | DType::BF16) {
+            return Err(refuse("its elements are neither f32 nor bf16"));
+        }
+        let dim = *self.dims.get(&id).ok_or_else(|| refuse("it has no dimension of positions"))?;
+        let bytes = buffer.bytes();
+        let shape = shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, bytes))?;
+        State::pool(self.pages, shape, dim, buffer.dtype).ok_or_else(|| out_of_memory(&buffer.name, bytes))
+    }
+}
+
+/// The dimension of positions of a state.
+fn position_dim(program: &Program, state: BufferId) -> Result<usize, &'static str> {
+    let calls = program.tasks.iter().flat_map(|task| &task.calls);
+    let tiles = calls.flat_map(|call| {
+        let rows = call.rows;
+        let own = move |operand: &&Operand| operand.buffer == state;
+        call.operands.iter().filter(own).filter_map(move |operand| rows?.region(&operand.region))
+    });
+    let tiles: Vec<_> = tiles.collect();
+    let moves = |interval: &Interval| interval.lo.pos || interval.hi.pos;
+    let moving = tiles.iter().flat_map(|tile| tile.intervals().iter().enumerate()).filter(|(_, one)| moves(one));
+    let mut dims: Vec<usize> = moving.map(|(dim, _)| dim).collect();
+    dims.sort_unstable();
+    dims.dedup();
+    match dims[..] {
+        [dim] if tiles.iter().all(|tile| tile.intervals()[dim].hi == Bound::at_pos(1)) => Ok(dim),
+        [_] => Err("a row touches it at another position than its own and those before"),
+        [] => Err("no dimension of it is that of positions, so rows of a sequence would share it"),
+        _ => Err("its tiles move in several dimensions"),
+    }
+}

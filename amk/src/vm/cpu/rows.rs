@@ -1,0 +1,90 @@
+//! Steps of rows.
+
+use super::area::Moment;
+use super::engine::{Launch, Step};
+use super::error::VmError;
+use super::memory::Bound;
+use super::{Output, Vm, whole};
+use crate::rows::{PlacedRow, RowLimits, RowVm};
+use crate::tensor::Token;
+use amk_ir::{Buffer, BufferId, BufferKind, DType};
+
+impl RowVm for Vm {
+    type Error = VmError;
+
+    /// A program without rows has steps of 0 rows.
+    fn limits(&self) -> RowLimits {
+        let program = self.program();
+        let rows = program.rows.unwrap_or(0) as usize;
+        RowLimits { rows, positions: program.positions as usize, pages: self.pages }
+    }
+
+    fn copy_page(&mut self, from: u32, to: u32) -> Result<(), VmError> {
+        let pages = self.pages;
+        if let Some(&page) = [from, to].iter().find(|&&page| page as usize >= pages) {
+            return Err(VmError::NoPage { page, pages });
+        }
+        for bound in self.engine.plan.memory.all() {
+            if let Bound::State(state) = bound {
+                // SAFETY: no worker runs now, and no view of a state is kept.
+                unsafe { state.copy_page(from, to) };
+            }
+        }
+        Ok(())
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), VmError> {
+        self.check_rows(&rows)?;
+        let step = Step { pos: rows[0].pos, tokens: Vec::new() };
+        self.launch(Launch { first: self.steps, steps: vec![step], rows })?;
+        self.outputs = self.read_outputs(Moment { step: self.steps - 1, ..Moment::REST });
+        Ok(())
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        let Some(Output::Tensor(all)) = self.outputs.first() else { return &[] };
+        let len = all.len() / all.shape().first().copied().unwrap_or(1).max(1);
+        all.data().get(row * len..(row + 1) * len).unwrap_or(&[])
+    }
+}
+
+impl Vm {
+    /// The outputs of a row of the last step that are tokens, in the order of the program's buffers.
+    pub fn row_tokens(&self, row: usize) -> Vec<Token> {
+        let program = self.program();
+        let is_token = |buffer: &Buffer| (buffer.kind, buffer.dtype) == (BufferKind::Output, DType::U32);
+        let outputs = program.buffers.iter().enumerate().filter(|(_, buffer)| is_token(buffer));
+        let token = |(index, buffer): (usize, &Buffer)| {
+            let Bound::Home(home) = self.engine.plan.memory.bound(BufferId::from(index)) else { return None };
+            // SAFETY: no worker runs now.
+            let words =
+                unsafe { whole(home, buffer)?.load_words(Moment { step: self.steps.checked_sub(1)?, ..Moment::REST }) };
+            words.get(row).copied().map(Token)
+        };
+        outputs.filter_map(token).collect()
+    }
+
+    fn check_rows(&self, rows: &[PlacedRow]) -> Result<(), VmError> {
+        if self.engine.failure().is_some() {
+            return Err(VmError::Poisoned);
+        }
+        let program = self.program();
+        let most = program.rows.ok_or(VmError::NoRows)? as usize;
+        if rows.is_empty() || rows.len() > most {
+            return Err(VmError::Rows { most, found: rows.len() });
+        }
+        if !matches!(self.engine.plan.memory.token_inputs.len(), 0 | 1) {
+            return Err(VmError::Tokens { expected: self.engine.plan.memory.token_inputs.len(), found: 1 });
+        }
+        for (row, PlacedRow { pos, pages, .. }) in rows.iter().enumerate() {
+            if pos.0 >= program.positions {
+                return Err(VmError::Position { pos: pos.0, positions: program.positions });
+            }
+            let enough = pages.len() >= RowLimits::pages_of(pos.index() + 1);
+            if !enough || pages.iter().any(|&page| page as usize >= self.pages) {
+                return Err(VmError::PageTable { row, pos: pos.0, table: pages.to_vec() });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Inner products of several vectors with the rows of a matrix, which is read once.
+//!
+//! The bits are those of [`super::products`] for each vector. A block of the matrix is widened to
+//! f32 and stays in the nearest caches, while the vectors pass by a few at a time. The sums of a few
+//! pairs are kept in registers, 16 lanes at a time: lanes do not meet before the end.
+
+use super::{Element, LANES, reduce};
+use amk::tensor::Row;
+
+/// Rows of the matrix that are widened at a time.
+const BLOCK: usize = 16;
+/// Lanes of the sums that are in registers.
+const PART: usize = 16;
+
+/// Computes `out[r, n] = sum over k of xs[r, k] * rows[n, k]` for vectors of `len` elements, one after
+/// the other in `xs`, and `count` rows whose first elements are `stride` apart.
+///
+/// # Panics
+/// When `rows` ends before the last row, or `out` has not `count` elements for each vector.
+pub(crate) fn products_of_rows(
+    xs: &[f32],
+    len: usize,
+    rows: Row<'_>,
+    (count, stride): (usize, usize),
+    out: &mut [f32],
+) {
+    match rows {
+        Row::F32(rows) => by_blocks(xs, len, rows, (count, stride), out),
+        Row::F16(rows) => by_blocks(xs, len, rows, (count, stride), out),
+        Row::BF16(rows) => by_blocks(xs, len, rows, (count, stride), out),
+    }
+}
+
+fn by_blocks<E: Element>(xs: &[f32], len: usize, rows: &[E], (count, stride): (usize, usize), out: &mut [f32]) {
+    let mut wide = vec![0.0; BLOCK * len];
+    for first in (0..count).step_by(BLOCK) {
+        let block = BLOCK.min(count - first);
+        for (row, wide) in wide.chunks_mut(len.max(1)).take(block).enumerate() {
+            widen(&rows[(first + row) * stride..][..len], wide);
+        }
+        dispatch(xs, len, &wide[..block * len], Out { all: out, count, first });
+    }
+}
+
+fn widen<E: Element>(row: &[E], wide: &mut [f32]) {
+    let ((chunks, rest), (to, to_rest)) = (row.as_chunks::<LANES>(), wide.as_chunks_mut::<LANES>());
+    to.iter_mut().zip(chunks).for_each(|(to, chunk)| *to = E::widen(chunk));
+    to_rest.iter_mut().zip(rest).for_each(|(to, element)| *to = element.widen_one());
+}
+
+/// The results, of which a block writes the columns from `first` on.
+struct Out<'a> {
+    all: &'a mut [f32],
+    count: usize,
+    first: usize,
+}
+
+fn dispatch(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor supports the function's target features.
+            return unsafe { block_avx512(xs, len, wide, out) };
+        }
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+            // SAFETY: the processor supports the function's target features.
+            return unsafe { block_avx2(xs, len, wide, out) };
+        }
+    }
+    // The aarch64 baseline includes vectors and fused multiply-add.
+    block::<2, 4>(xs, len, wide, out);
+}
+
+/// 24 sums in 32 registers of 16 lanes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn block_avx512(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
+    block::<4, 6>(xs, len, wide, out);
+}
+
+/// 4 sums in 8 of 16 registers of 8 lanes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn block_avx2(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
+    block::<2, 2>(xs, len, wide, out);
+}
+
+/// All vectors by a block, `X` vectors and `W` rows at a time.
+#[inline(always)]
+fn block<const W: usize, const X: usize>(xs: &[f32], len: usize, wide: &[f32], mut out: Out<'_>) {
+    let (rows, vectors) = (wide.len() / len.max(1), xs.len() / len.max(1));
+    let mut at = 0;
+    while at < vectors {
+        let by = if at + X <= vectors { X } else { 1 };
+        let mut row = 0;
+        while row < rows {
+            let of = if row + W <= rows { W } else { 1 };
+            match (of == W, by == X) {
+                (true, true) => pairs::<W, X>(xs, len, wide, (row, at), &mut out),
+                (true, false) => pairs::<W, 1>(xs, len, wide, (row, at), &mut out),
+                (false, true) => pairs::<1, X>(xs, len, wide, (row, at), &mut out),
+                (false, false) => pairs::<1, 1>(xs, len, wide, (row, at), &mut out),
+            }
+            row += of;
+        }
+        at += by;
+    }
+}
+
+/// The products of `W` rows from `row` on with `X` vectors from `at` on.
+#[inline(always)]
+fn pairs<const W: usize, const X: usize>(
+    xs: &[f32],
+    len: usize,
+    wide: &[f32],
+    (row, at): (usize, usize),
+    out: &mut Out<'_>,
+) {
+    let whole = len / LANES;
+    let x: [&[f32]; X] = core::array::from_fn(|x| &xs[(at + x) * len..][..len]);
+    let w: [&[f32]; W] = core::array::from_fn(|w| &wide[(row + w) * len..][..len]);
+    let mut lanes = [[[0.0f32; LANES]; X]; W];
+    for part in 0..LANES / PART {
+        let sums = part_of(x.map(|x| x.as_chunks::<LANES>().0), w.map(|w| w.as_chunks::<LANES>().0), whole, part);
+        for (lanes, sums) in lanes.iter_mut().flatten().zip(sums.iter().flatten()) {
+            lanes[part * PART..][..PART].copy_from_slice(sums);
+        }
+    }
+    for (w_number, w) in w.iter().enumerate() {
+        for (x_number, x) in x.iter().enumerate() {
+            let lanes = &mut lanes[w_number][x_number];
+            for ((lane, x), w) in lanes.iter_mut().zip(&x[whole * LANES..]).zip(&w[whole * LANES..]) {
+                *lane = x.mul_add(*w, *lane);
+            }
+            out.all[(at + x_number) * out.count + out.first + row + w_number] = reduce(lanes);
+        }
+    }
+}
+
+/// The sums of one part of the lanes.
+#[inline(always)]
+fn part_of<const W: usize, const X: usize>(
+    xs: [&[[f32; LANES]]; X],
+    ws: [&[[f32; LANES]]; W],
+    whole: usize,
+    part: usize,
+) -> [[[f32; PART]; X]; W] {
+    let (xs, ws) = (xs.map(|x| &x[..whole]), ws.map(|w| &w[..whole]));
+    let mut sums = [[[0.0f32; PART]; X]; W];
+    for chunk in 0..whole {
+        let of = |row: &[[f32; LANES]]| row[chunk].as_chunks::<PART>().0[part];
+        let w = ws.map(of);
+        for (x_number, x) in xs.iter().enumerate() {
+            let x = of(x);
+            for (sums, w) in sums.iter_mut().zip(&w) {
+                for lane in 0..PART {
+                    sums[x_number][lane] = x[lane].mul_add(w[lane], sums[x_number][lane]);
+                }
+            }
+        }
+    }
+    sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dot::products;
+    use crate::testing::random;
+    use half::bf16;
+
+    #[test]
+    fn every_vector_gets_the_bits_of_its_own_products() {
+        for len in [1, 5, 64, 65, 200, 576] {
+            for (vectors, count) in [(2, 1), (7, 21), (13, 16), (6, 4), (1, 5)] {
+                let (xs, stride) = (random(1, vectors * len), len + 3);
+                let wide = random(2, stride * count);
+                let narrow: Vec<bf16> = wide.iter().map(|&w| bf16::from_f32(w)).collect();
+                for rows in [Row::F32(&wide), Row::BF16(&narrow)] {
+                    let mut out = vec![0.0; vectors * count];
+                    products_of_rows(&xs, len, rows, (count, stride), &mut out);
+                    for (x, out) in xs.chunks(len).zip(out.chunks(count)) {
+                        let mut alone = vec![0.0; count];
+                        products(x, rows, stride, &mut alone);
+                        let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                        assert_eq!(bits(out), bits(&alone), "{vectors} vectors of {len}, {count} rows");
+                    }
+                }
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn avx2_gives_the_same_bits() {
+        if !(std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")) {
+            return;
+        }
+        let (xs, wide) = (random(1, 5 * 130), random(2, 7 * 130));
+        let mut out = [[0.0; 5 * 7]; 2];
+        dispatch(&xs, 130, &wide, Out { all: &mut out[0], count: 7, first: 0 });
+        // SAFETY: checked above.
+        unsafe { block_avx2(&xs, 130, &wide, Out { all: &mut out[1], count: 7, first: 0 }) };
+        assert_eq!(out[0].map(f32::to_bits), out[1].map(f32::to_bits));
+    }
+}
