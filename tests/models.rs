@@ -10,7 +10,8 @@ use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT, Source};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
-use amk_run::generate::{Request, generate};
+use amk_run::generate::generate;
+use amk_run::text::Request;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 

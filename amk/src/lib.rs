@@ -60,6 +60,7 @@ mod megakernel;
 pub mod prelude;
 pub mod registry;
 pub mod rows;
+pub mod session;
 pub mod tensor;
 pub mod vm;
 

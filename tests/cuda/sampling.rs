@@ -4,8 +4,9 @@ use super::smollm2;
 use crate::gpu;
 use amk::Weight;
 use amk_cuda::{CudaError, Faults, RunOptions, Vm, VmOptions};
-use amk_run::generate::{Request, generate, generate_on_device};
+use amk_run::generate::{generate, generate_on_device};
 use amk_run::sampler::{Sampler, SamplerConfig};
+use amk_run::text::Request;
 use std::collections::HashMap;
 
 fn options(config: &SamplerConfig, draw: u32) -> RunOptions {

@@ -1,7 +1,7 @@
 //! Options that several commands share.
 
 use amk::ir::graph::Instance;
-use amk::ir::schedule::{PartialSchedule, Schedule};
+use amk::ir::schedule::{PartialSchedule, RowSchedule, Schedule};
 use amk::ir::text::read_json;
 use amk_bench::tune::{Saved, Store};
 use amk_cuda::{self as cuda, Precision, VmOptions};
@@ -221,6 +221,18 @@ impl CpuSchedule {
         let fields = self.named.as_ref().unwrap_or(model.instance.schedule_in(graph));
         let schedule = fields.over(Schedule { workers: self.threads.count(), ..Schedule::default() });
         Ok(Schedule { workers: self.threads.threads.unwrap_or(schedule.workers), ..schedule })
+    }
+}
+
+/// The most rows of a step, where the schedule does not say: enough to hide the reading of weights.
+const CPU_ROWS: u32 = 64;
+
+impl CpuSchedule {
+    /// The same with rows.
+    pub(crate) fn with_rows(&self, model: &Model) -> Result<Schedule> {
+        let mut schedule = self.of(model)?;
+        schedule.rows.get_or_insert(RowSchedule { most: CPU_ROWS, block: None });
+        Ok(schedule)
     }
 }
 

@@ -1,12 +1,14 @@
 //! Text from a model, token by token.
 
-use crate::sampler::{Sampler, SamplerConfig, SamplerError, StopStrings, Stopped};
+use crate::sampler::{Sampler, SamplerConfig, SamplerError};
+use crate::text::{Ended, Generated, Request, See, Text};
+use amk::rows::RowsError;
 use amk::vm::cpu::{Vm, VmError};
 use amk::{Pos, Token};
 use amk_cuda as cuda;
 use amk_models::tokenizer::{Tokenizer, TokenizerError};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Computes logits, one step after the other.
 pub trait Decoder {
@@ -45,67 +47,6 @@ impl Decoder for cuda::Vm {
     }
 }
 
-/// A request for text.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// How tokens are chosen.
-    pub sampler: SamplerConfig,
-    /// New tokens at most; `None`: up to the end of the context.
-    pub max_tokens: Option<usize>,
-    /// Token ids that end the text.
-    pub stop_tokens: Vec<u32>,
-    /// Strings that end the text.
-    pub stop_strings: Vec<String>,
-    /// Whether special tokens are part of the text that is seen, that which ends it too.
-    pub show_special: bool,
-}
-
-/// Why a text ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
-    /// A stop token came.
-    StopToken,
-    /// A stop string came.
-    StopString,
-    /// The requested number of tokens is there.
-    MaxTokens,
-    /// The context is full.
-    ContextFull,
-}
-
-/// Generated text, and the speed.
-#[derive(Clone, Debug)]
-pub struct Generated {
-    /// The new tokens, without the stop token.
-    pub tokens: Vec<u32>,
-    /// Why it ended.
-    pub ended: Ended,
-    /// Tokens of the prompt.
-    pub prompt_tokens: usize,
-    /// Steps of the prompt alone: all its tokens but the last, whose step yields the first new one.
-    pub prompt_steps: usize,
-    /// Time for them.
-    pub prompt_time: Duration,
-    /// Time for the new tokens.
-    pub decode_time: Duration,
-}
-
-impl Generated {
-    /// Steps of the prompt a second; `None` where none was made.
-    pub fn prompt_steps_per_second(&self) -> Option<f64> {
-        rate(self.prompt_steps, self.prompt_time)
-    }
-
-    /// New tokens a second; `None` where there are none.
-    pub fn tokens_per_second(&self) -> Option<f64> {
-        rate(self.tokens.len(), self.decode_time)
-    }
-}
-
-fn rate(count: usize, time: Duration) -> Option<f64> {
-    (count > 0).then(|| count as f64 / time.as_secs_f64().max(1e-9))
-}
-
 /// Why nothing, or not all, was generated.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
@@ -131,6 +72,12 @@ pub enum GenerateError {
         /// Why.
         source: DecoderError,
     },
+    /// The VM has no room for the sequences.
+    #[error(transparent)]
+    Rows(#[from] RowsError),
+    /// A step of several sequences failed.
+    #[error("a step failed")]
+    Step(#[source] DecoderError),
     /// No token could be chosen.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
@@ -141,9 +88,6 @@ pub enum GenerateError {
     #[error("the text cannot be written")]
     Write(#[source] io::Error),
 }
-
-/// Sees new text. An error ends the generation.
-pub type See<'s> = dyn FnMut(&str) -> io::Result<()> + 's;
 
 /// Generates text after `prompt`; `see` gets it piece by piece, each as soon as its characters are
 /// complete.
@@ -185,13 +129,15 @@ pub fn generate(
     };
     let (tokens, ended) = text.finish(see)?;
     let ended = ended.unwrap_or(full);
-    let (prompt_tokens, prompt_steps) = (prompt.len(), before.len());
-    Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time: start.elapsed() })
+    let (decoded, decode_time) = (tokens.len(), start.elapsed());
+    let (prompt_tokens, prompt_run) = (prompt.len(), before.len());
+    let (drafted, accepted) = (0, 0);
+    Ok(Generated { tokens, ended, prompt_tokens, prompt_run, prompt_time, decoded, decode_time, drafted, accepted })
 }
 
 /// The last token of the prompt and the ones before it, where the context has room for them: the
 /// last one's step yields a new token.
-fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateError> {
+pub(crate) fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateError> {
     let (&last, before) = prompt.split_last().ok_or(GenerateError::EmptyPrompt)?;
     if prompt.len() > positions {
         return Err(GenerateError::PromptTooLong { tokens: prompt.len(), positions });
@@ -253,11 +199,12 @@ pub fn generate_on_device(
     }
     let full = if wanted == room { Ended::ContextFull } else { Ended::MaxTokens };
     let (tokens, ended) = text.finish(see)?;
-    let prompt_steps = if prompt_time.is_some() { before.len() } else { 0 };
+    let prompt_run = if prompt_time.is_some() { before.len() } else { 0 };
     let prompt_time = prompt_time.unwrap_or_default();
     let decode_time = start.elapsed().saturating_sub(prompt_time);
-    let (prompt_tokens, ended) = (prompt.len(), ended.unwrap_or(full));
-    Ok(Generated { tokens, ended, prompt_tokens, prompt_steps, prompt_time, decode_time })
+    let (prompt_tokens, decoded, ended) = (prompt.len(), tokens.len(), ended.unwrap_or(full));
+    let (drafted, accepted) = (0, 0);
+    Ok(Generated { tokens, ended, prompt_tokens, prompt_run, prompt_time, decoded, decode_time, drafted, accepted })
 }
 
 /// Options of a launch: `draws` tokens were drawn before it.
@@ -274,85 +221,7 @@ fn run_options(sampler: &SamplerConfig, stops: &[u32], draws: usize) -> cuda::Ru
     }
 }
 
-/// The text of new tokens, up to a stop.
-struct Text<'t> {
-    stream: amk_models::tokenizer::TokenStream<'t>,
-    show_special: bool,
-    stops: StopStrings,
-    stop_tokens: Vec<u32>,
-    /// Remaining steps of the prompt; their choices are not part of the text.
-    before: usize,
-    tokens: Vec<u32>,
-    ended: Option<Ended>,
-}
-
-impl<'t> Text<'t> {
-    fn new(tokenizer: &'t Tokenizer, request: &Request, before: usize) -> Self {
-        let show_special = request.show_special;
-        Self {
-            stream: if show_special { tokenizer.stream().with_special() } else { tokenizer.stream() },
-            show_special,
-            stops: StopStrings::new(request.stop_strings.iter().cloned()),
-            stop_tokens: request.stop_tokens.clone(),
-            before,
-            tokens: Vec::new(),
-            ended: None,
-        }
-    }
-
-    fn push(&mut self, token: u32, see: &mut See<'_>) -> Result<(), GenerateError> {
-        if self.before > 0 {
-            self.before -= 1;
-        } else if self.ended.is_none() && self.stop_tokens.contains(&token) {
-            self.ended = Some(Ended::StopToken);
-            if self.show_special {
-                let ending = self.stream.push(token)?;
-                see(&self.stops.push(&ending).text).map_err(GenerateError::Write)?;
-            }
-        } else if self.ended.is_none() {
-            self.tokens.push(token);
-            let piece = self.stops.push(&self.stream.push(token)?);
-            if piece.stopped {
-                self.ended = Some(Ended::StopString);
-            }
-            see(&piece.text).map_err(GenerateError::Write)?;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self, see: &mut See<'_>) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
-        if self.ended != Some(Ended::StopString) {
-            let Stopped { mut text, stopped } = self.stops.push(&self.stream.finish()?);
-            if !stopped {
-                text.push_str(&self.stops.finish());
-            }
-            see(&text).map_err(GenerateError::Write)?;
-        }
-        Ok((self.tokens, self.ended))
-    }
-}
-
 fn step(decoder: &mut dyn Decoder, token: u32, pos: usize) -> Result<&[f32], GenerateError> {
     let at = u32::try_from(pos).unwrap_or(u32::MAX);
     decoder.step(Token(token), Pos(at)).map_err(|source| GenerateError::Decoder { pos, source })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates_are_those_of_the_steps_that_were_timed() {
-        let of = |prompt_steps, tokens: usize| Generated {
-            tokens: vec![0; tokens],
-            ended: Ended::MaxTokens,
-            prompt_tokens: prompt_steps + 1,
-            prompt_steps,
-            prompt_time: Duration::from_secs(2),
-            decode_time: Duration::from_secs(4),
-        };
-        let rates = |of: Generated| (of.prompt_steps_per_second(), of.tokens_per_second());
-        assert_eq!(rates(of(4, 2)), (Some(2.0), Some(0.5)));
-        assert_eq!(rates(of(0, 0)), (None, None));
-    }
 }

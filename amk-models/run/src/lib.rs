@@ -6,8 +6,11 @@
 //!                                               └────────────────────────┘
 //! ```
 
+pub mod batch;
 mod format;
 pub mod generate;
+mod lookup;
 pub mod sampler;
+pub mod text;
 
 pub use format::weight_format;

@@ -1,23 +1,29 @@
 //! `amk generate`.
 
+mod prompts;
+mod texts;
+
 use super::options::{
     AllowArg, CpuSchedule, DIM, Device, GpuSchedule, ScheduleArg, ThreadsArg, Weights, cuda_vm, default_model, paint,
-    print, progress_bar, seed, tell, write,
+    progress_bar, seed, tell,
 };
-use amk::vm::cpu::Vm;
+use amk::registry::Registry;
+use amk::vm::cpu;
 use amk_cuda as cuda;
-use amk_models::chat::{ChatOptions, ChatTemplate, Message};
+use amk_models::chat::ChatTemplate;
 use amk_models::checkpoint::{Checkpoint, GenerationDefaults};
 use amk_models::model::Model;
-use amk_models::tokenizer::SpecialTokens;
-use amk_run::generate::{Ended, Generated, Request, generate, generate_on_device, on_device};
+use amk_models::tokenizer::Tokenizer;
+use amk_run::batch::{Batch, Event, TextId};
+use amk_run::generate::{generate, generate_on_device, on_device};
 use amk_run::sampler::{Sampler, SamplerConfig};
+use amk_run::text::{Request, Speculate};
 use anyhow::{Context as _, Result, bail};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use texts::Texts;
 
 /// Positions of the KV cache where the user asks for no number and the model has more.
 const DEFAULT_CONTEXT: usize = 2048;
@@ -37,7 +43,21 @@ const DEFAULT_TOP_P: f32 = 0.9;
 pub(crate) struct Generate {
     /// The message, or the text to go on from; `-` reads standard input, without the newline at its
     /// end.
-    prompt: String,
+    #[arg(required_unless_present = "prompts")]
+    prompt: Option<String>,
+    /// Several prompts: one a line, or in a `.jsonl` file a string, `{"prompt": ..}` or
+    /// `{"messages": [..]}` a line. Each text has a seed of its own, counted up from --seed.
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    prompts: Option<PathBuf>,
+    /// Texts that are written at the same time.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    parallel: u32,
+    /// Print a line of JSON for each text: its number, prompt, text, tokens and why it ended.
+    #[arg(long)]
+    json: bool,
+    /// Guess next tokens and check several at once; the text is the same.
+    #[arg(long, value_name = "HOW")]
+    speculate: Option<SpeculateArg>,
     /// A Hugging Face folder or a GGUF file.
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
@@ -104,6 +124,13 @@ pub(crate) struct Generate {
     quiet: bool,
 }
 
+/// Where guesses of next tokens come from.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum SpeculateArg {
+    /// What followed the same tokens before, in the prompt or the text.
+    Lookup,
+}
+
 /// Where to run, once it is known that it can.
 enum Place {
     Cpu(CpuSchedule),
@@ -120,27 +147,56 @@ impl Generate {
         Sampler::new(self.sampler(&GenerationDefaults::default()))?;
         let path = self.model.take().map_or_else(default_model, Ok)?;
         let mut checkpoint = self.allow.open(&path)?;
-        let prompt = self.prompt(&checkpoint)?;
+        let prompts = self.all_prompts(&checkpoint)?;
         let request = self.request(&checkpoint)?;
         let context = self.context.map_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len), |named| named as usize);
         let model = self.load(&mut checkpoint, context)?;
         let tokenizer = checkpoint.tokenizer()?;
-        let generated = match place {
-            Place::Cpu(schedule) => {
-                let verified = model.family.kernel.verified(&model.instance, Some(&schedule.of(&model)?))?;
-                generate(&mut Vm::new(verified, &model.bindings)?, tokenizer, &prompt, request, &mut write)?
-            }
+        let requests: Vec<Request> = (0..prompts.len() as u64).map(|number| request.numbered(number)).collect();
+        let mut texts = Texts::new(&prompts, context, self.json, self.quiet);
+        match place {
+            Place::Cpu(schedule) => self.batch(&model, &schedule, tokenizer, requests, &mut texts)?,
             Place::Cuda(schedule) => {
                 let mut vm = self.cuda(&model, &schedule)?;
-                match on_device(&request.sampler) {
-                    true => generate_on_device(&mut vm, tokenizer, &prompt, request, &mut write)?,
-                    false => generate(&mut vm, tokenizer, &prompt, request, &mut write)?,
+                for (number, (prompt, request)) in prompts.iter().zip(requests).enumerate() {
+                    let see = &mut |text: &str| texts.text(number, text);
+                    let generated = match on_device(&request.sampler) {
+                        true => generate_on_device(&mut vm, tokenizer, &prompt.tokens, request, see)?,
+                        false => generate(&mut vm, tokenizer, &prompt.tokens, request, see)?,
+                    };
+                    texts.ended(number, generated)?;
                 }
             }
-        };
-        print("\n")?;
-        self.tell(&summary(&generated, context));
+        }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Writes all texts on the CPU, some of them at a time.
+    fn batch(
+        &self,
+        model: &Model,
+        schedule: &CpuSchedule,
+        tokenizer: &Tokenizer,
+        requests: Vec<Request>,
+        texts: &mut Texts<'_>,
+    ) -> Result<()> {
+        let verified = model.family.kernel.verified(&model.instance, Some(&schedule.with_rows(model)?))?;
+        let pages = texts.pages(self.parallel as usize, self.max_tokens as usize);
+        let options = cpu::Options { pages: Some(pages), ..cpu::Options::default() };
+        let vm = cpu::Vm::with(verified, &model.bindings, &Registry::linked()?, options)?;
+        let mut batch = Batch::new(vm, tokenizer);
+        for (prompt, request) in texts.prompts().iter().zip(&requests) {
+            batch.add(&prompt.tokens, request)?;
+        }
+        while batch.step(&mut |TextId(number), event| match event {
+            Event::Prompt { done, of } => {
+                texts.prompt(number, done, of);
+                Ok(())
+            }
+            Event::Text(text) => texts.text(number, text),
+            Event::Ended(generated) => texts.ended(number, generated),
+        })? {}
+        Ok(())
     }
 
     /// Prints a message that is not part of the text.
@@ -148,32 +204,6 @@ impl Generate {
         if !self.quiet {
             tell(&paint(&format!("[{what}]"), DIM));
         }
-    }
-
-    fn prompt(&self, checkpoint: &Checkpoint) -> Result<Vec<u32>> {
-        let mut text = self.prompt.clone();
-        if text == "-" {
-            let mut bytes = Vec::new();
-            std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
-            text = String::from_utf8(bytes).context("the prompt on standard input is not UTF-8")?;
-            // Editors and `echo` end the last line; a model would go on from the empty line after
-            // it.
-            if let Some(line) = text.strip_suffix('\n') {
-                text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
-            }
-        }
-        let tokenizer = checkpoint.tokenizer()?;
-        let Some(template) = self.template(checkpoint)? else {
-            return Ok(tokenizer.encode(&text, SpecialTokens::Add)?);
-        };
-        let system = self.system.iter().map(|system| Message::new("system", system));
-        let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
-        let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
-        let rendered = template.render(&messages, &options).with_context(|| checkpoint.path.display().to_string())?;
-        if !self.chat && self.system.is_none() {
-            self.tell("the model answers the prompt by its chat template; --raw goes on from the prompt itself");
-        }
-        Ok(tokenizer.encode(&rendered, SpecialTokens::AsWritten)?)
     }
 
     /// The chat template to prompt the model by, if it is prompted by one.
@@ -205,6 +235,7 @@ impl Generate {
             max_tokens: Some(self.max_tokens as usize),
             stop_tokens,
             stop_strings: self.stop.clone(),
+            speculate: self.speculate.map_or(Speculate::Never, |SpeculateArg::Lookup| Speculate::Lookup),
             show_special: self.show_special,
         })
     }
@@ -251,24 +282,4 @@ impl Generate {
 /// A random seed, short enough to be typed.
 fn random_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
-}
-
-/// How much was written, how fast, and why it ended.
-fn summary(generated: &Generated, context: usize) -> String {
-    let tokens = |count: usize, rate: Option<f64>| {
-        let plural = if count == 1 { "" } else { "s" };
-        let rate = rate.map_or_else(String::new, |rate| format!(" at {rate:.1} a second"));
-        format!("{count} token{plural}{rate}")
-    };
-    let ended = match generated.ended {
-        Ended::StopToken => "the model ended the text".to_owned(),
-        Ended::StopString => "stopped at a --stop text".to_owned(),
-        Ended::MaxTokens => format!("stopped at the limit of {}; -n raises it", tokens(generated.tokens.len(), None)),
-        Ended::ContextFull => format!("stopped at the end of the context of {context} positions; -c raises it"),
-    };
-    format!(
-        "prompt: {}; text: {}; {ended}",
-        tokens(generated.prompt_tokens, generated.prompt_steps_per_second()),
-        tokens(generated.tokens.len(), generated.tokens_per_second()),
-    )
 }

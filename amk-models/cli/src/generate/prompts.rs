@@ -1,0 +1,106 @@
+//! The prompts of `amk generate`.
+
+use super::Generate;
+use amk_models::chat::{ChatOptions, Message};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::tokenizer::SpecialTokens;
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use std::io::Read as _;
+use std::path::Path;
+
+/// A prompt, as written and as the model gets it.
+pub(super) struct Prompt {
+    pub(super) text: String,
+    pub(super) tokens: Vec<u32>,
+}
+
+/// A line of a `.jsonl` file.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Text(String),
+    Prompt { prompt: String },
+    Messages { messages: Vec<Turn> },
+}
+
+/// A message of a conversation, as in OpenAI's API.
+#[derive(Deserialize)]
+struct Turn {
+    role: String,
+    content: String,
+}
+
+impl Generate {
+    /// All prompts, one at least.
+    pub(super) fn all_prompts(&self, checkpoint: &Checkpoint) -> Result<Vec<Prompt>> {
+        let lines = match (&self.prompts, &self.prompt) {
+            (Some(file), _) => read(file)?,
+            (None, Some(text)) if text == "-" => vec![Line::Text(standard_input()?)],
+            (None, text) => vec![Line::Text(text.clone().unwrap_or_default())],
+        };
+        if lines.is_empty() {
+            bail!("there is no prompt in the file of --prompts");
+        }
+        let chat = self.template(checkpoint)?.is_some();
+        if chat
+            && !self.chat
+            && self.system.is_none()
+            && lines.iter().any(|line| !matches!(line, Line::Messages { .. }))
+        {
+            self.tell("the model answers the prompt by its chat template; --raw goes on from the prompt itself");
+        }
+        lines.into_iter().map(|line| self.encode(checkpoint, line)).collect()
+    }
+
+    fn encode(&self, checkpoint: &Checkpoint, line: Line) -> Result<Prompt> {
+        let tokenizer = checkpoint.tokenizer()?;
+        let system = self.system.iter().map(|system| Message::new("system", system));
+        let (text, messages): (String, Vec<Message>) = match line {
+            Line::Text(text) | Line::Prompt { prompt: text } => {
+                (text.clone(), system.chain([Message::new("user", text)]).collect())
+            }
+            Line::Messages { messages } => {
+                let text = messages.last().map_or_else(String::new, |last| last.content.clone());
+                if self.template(checkpoint)?.is_none() {
+                    bail!("{} has no chat template for messages, or --raw leaves it out", checkpoint.path.display());
+                }
+                (text, system.chain(messages.into_iter().map(|turn| Message::new(turn.role, turn.content))).collect())
+            }
+        };
+        let Some(template) = self.template(checkpoint)? else {
+            return Ok(Prompt { tokens: tokenizer.encode(&text, SpecialTokens::Add)?, text });
+        };
+        let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
+        let rendered = template.render(&messages, &options).with_context(|| checkpoint.path.display().to_string())?;
+        Ok(Prompt { tokens: tokenizer.encode(&rendered, SpecialTokens::AsWritten)?, text })
+    }
+}
+
+/// Standard input without the newline at its end: editors and `echo` end the last line; a model
+/// would go on from the empty line after it.
+fn standard_input() -> Result<String> {
+    let mut bytes = Vec::new();
+    std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
+    let mut text = String::from_utf8(bytes).context("the prompt on standard input is not UTF-8")?;
+    if let Some(line) = text.strip_suffix('\n') {
+        text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
+    }
+    Ok(text)
+}
+
+/// The prompts of a file; empty lines are none.
+fn read(file: &Path) -> Result<Vec<Line>> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the prompts {}", file.display()))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    if file.extension().is_none_or(|extension| extension != "jsonl") {
+        return Ok(lines.map(|(_, line)| Line::Text(line.to_owned())).collect());
+    }
+    let parse = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| {
+            let form = "a string, {\"prompt\": ..} or {\"messages\": [{\"role\": .., \"content\": ..}]}";
+            format!("{}, line {} is not {form}", file.display(), number + 1)
+        })
+    };
+    lines.map(parse).collect()
+}

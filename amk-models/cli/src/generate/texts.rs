@@ -1,0 +1,140 @@
+//! What `amk generate` prints: the texts in the order of their prompts, each as soon as it comes.
+
+use super::prompts::Prompt;
+use crate::options::{DIM, paint, progress_bar, tell, write};
+use amk::rows::RowLimits;
+use amk_run::text::{Ended, Generated};
+use indicatif::ProgressBar;
+use serde_json::json;
+use std::io;
+
+/// Texts on their way to standard output.
+pub(super) struct Texts<'p> {
+    prompts: &'p [Prompt],
+    context: usize,
+    json: bool,
+    quiet: bool,
+    /// The text that is shown now.
+    shown: usize,
+    /// Texts whose heading is there.
+    headed: usize,
+    /// Texts that are not shown yet, and why they ended if they have.
+    kept: Vec<(String, Option<Generated>)>,
+    bar: Option<ProgressBar>,
+}
+
+impl<'p> Texts<'p> {
+    pub(super) fn new(prompts: &'p [Prompt], context: usize, json: bool, quiet: bool) -> Self {
+        let kept = prompts.iter().map(|_| (String::new(), None)).collect();
+        Self { prompts, context, json, quiet, shown: 0, headed: 0, kept, bar: None }
+    }
+
+    pub(super) fn prompts(&self) -> &'p [Prompt] {
+        self.prompts
+    }
+
+    /// Pages for so many of the longest texts at a time.
+    pub(super) fn pages(&self, parallel: usize, max_tokens: usize) -> usize {
+        let of = |prompt: &Prompt| RowLimits::pages_of((prompt.tokens.len() + max_tokens).min(self.context));
+        let mut pages: Vec<usize> = self.prompts.iter().map(of).collect();
+        pages.sort_unstable();
+        pages.iter().rev().take(parallel).sum()
+    }
+
+    /// The prompt of a text goes on.
+    pub(super) fn prompt(&mut self, number: usize, done: usize, of: usize) {
+        if number == self.shown && !self.json {
+            let bar = self.bar.get_or_insert_with(|| progress_bar("prompt", self.quiet));
+            bar.set_position((100 * done / of.max(1)) as u64);
+        }
+    }
+
+    /// There is more of a text.
+    pub(super) fn text(&mut self, number: usize, text: &str) -> io::Result<()> {
+        if number == self.shown && !self.json {
+            self.begin()?;
+            return write(text);
+        }
+        self.kept[number].0.push_str(text);
+        Ok(())
+    }
+
+    /// A text has ended.
+    pub(super) fn ended(&mut self, number: usize, generated: Generated) -> io::Result<()> {
+        self.kept[number].1 = Some(generated);
+        while let Some((text, generated)) = self.kept.get_mut(self.shown)
+            && let Some(generated) = generated.take()
+        {
+            let text = core::mem::take(text);
+            if self.json {
+                write(&format!("{}\n", self.line(self.shown, &text, &generated)))?;
+            } else {
+                self.begin()?;
+                write(&text)?;
+                write("\n")?;
+                self.tell(&summary(&generated, self.context));
+            }
+            self.shown += 1;
+        }
+        // The next one shows what it has so far.
+        if let Some((text, _)) = self.kept.get_mut(self.shown).filter(|(text, _)| !text.is_empty() && !self.json) {
+            let text = core::mem::take(text);
+            self.begin()?;
+            write(&text)?;
+        }
+        Ok(())
+    }
+
+    /// The heading of the text that is shown, once, where there are several.
+    fn begin(&mut self) -> io::Result<()> {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        if self.prompts.len() > 1 && self.headed <= self.shown {
+            self.headed = self.shown + 1;
+            let prompt = self.prompts[self.shown].text.lines().next().unwrap_or_default();
+            write(&format!("{}== {}: {prompt}\n", if self.shown > 0 { "\n" } else { "" }, self.shown + 1))?;
+        }
+        Ok(())
+    }
+
+    fn line(&self, number: usize, text: &str, generated: &Generated) -> String {
+        let Prompt { text: prompt, .. } = &self.prompts[number];
+        let ended = match generated.ended {
+            Ended::StopToken | Ended::StopString => "stop",
+            Ended::MaxTokens | Ended::ContextFull => "length",
+        };
+        let usage = json!({ "prompt_tokens": generated.prompt_tokens, "completion_tokens": generated.tokens.len() });
+        json!({ "index": number, "prompt": prompt, "text": text, "finish_reason": ended, "usage": usage }).to_string()
+    }
+
+    fn tell(&self, what: &str) {
+        if !self.quiet {
+            tell(&paint(&format!("[{what}]"), DIM));
+        }
+    }
+}
+
+/// How much was written, how fast, and why it ended.
+fn summary(generated: &Generated, context: usize) -> String {
+    let tokens = |count: usize, rate: Option<f64>| {
+        let plural = if count == 1 { "" } else { "s" };
+        let rate = rate.map_or_else(String::new, |rate| format!(" at {rate:.1} a second"));
+        format!("{count} token{plural}{rate}")
+    };
+    let ended = match generated.ended {
+        Ended::StopToken => "the model ended the text".to_owned(),
+        Ended::StopString => "stopped at a --stop text".to_owned(),
+        Ended::MaxTokens => format!("stopped at the limit of {}; -n raises it", tokens(generated.tokens.len(), None)),
+        Ended::ContextFull => format!("stopped at the end of the context of {context} positions; -c raises it"),
+    };
+    let guesses = match generated.drafted {
+        0 => String::new(),
+        drafted => format!(", {} of {drafted} guesses right", generated.accepted),
+    };
+    format!(
+        "prompt: {}; text: {}{guesses}; {ended}",
+        tokens(generated.prompt_tokens, generated.prompt_tokens_per_second()),
+        tokens(generated.tokens.len(), generated.tokens_per_second()),
+    )
+}

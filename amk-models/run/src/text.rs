@@ -1,0 +1,179 @@
+//! Requests for text, and the text of new tokens.
+
+use crate::generate::GenerateError;
+use crate::sampler::{SamplerConfig, StopStrings, Stopped};
+use amk_models::tokenizer::Tokenizer;
+use std::io;
+use std::time::Duration;
+
+/// Guesses of next tokens. The text does not depend on them, only its speed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Speculate {
+    /// None.
+    #[default]
+    Never,
+    /// The tokens that followed the same few tokens before, in the prompt or the text.
+    Lookup,
+}
+
+/// A request for text.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// How tokens are chosen.
+    pub sampler: SamplerConfig,
+    /// New tokens at most; `None`: up to the end of the context.
+    pub max_tokens: Option<usize>,
+    /// Token ids that end the text.
+    pub stop_tokens: Vec<u32>,
+    /// Strings that end the text.
+    pub stop_strings: Vec<String>,
+    /// Whether likely next tokens are guessed and checked together.
+    pub speculate: Speculate,
+    /// Whether special tokens are part of the text that is seen, that which ends it too.
+    pub show_special: bool,
+}
+
+impl Request {
+    /// The request for text number `number` of several: with a seed of its own.
+    #[must_use]
+    pub fn numbered(&self, number: u64) -> Self {
+        let sampler = SamplerConfig { seed: self.sampler.seed.wrapping_add(number), ..self.sampler.clone() };
+        Self { sampler, ..self.clone() }
+    }
+}
+
+/// Why a text ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// A stop token came.
+    StopToken,
+    /// A stop string came.
+    StopString,
+    /// The requested number of tokens is there.
+    MaxTokens,
+    /// The context is full.
+    ContextFull,
+}
+
+/// Generated text, and the speed.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// The new tokens, without the stop token.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub ended: Ended,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the prompt that ran in `prompt_time`.
+    pub prompt_run: usize,
+    /// Time for them.
+    pub prompt_time: Duration,
+    /// New tokens that were chosen in `decode_time`.
+    pub decoded: usize,
+    /// Time for them.
+    pub decode_time: Duration,
+    /// Tokens that were guessed.
+    pub drafted: usize,
+    /// Guesses that were right.
+    pub accepted: usize,
+}
+
+impl Generated {
+    /// Tokens of the prompt a second; `None` where none was timed.
+    pub fn prompt_tokens_per_second(&self) -> Option<f64> {
+        rate(self.prompt_run, self.prompt_time)
+    }
+
+    /// New tokens a second; `None` where there are none.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        rate(self.decoded, self.decode_time)
+    }
+}
+
+fn rate(count: usize, time: Duration) -> Option<f64> {
+    (count > 0).then(|| count as f64 / time.as_secs_f64().max(1e-9))
+}
+
+/// Sees new text. An error ends the generation.
+pub type See<'s> = dyn FnMut(&str) -> io::Result<()> + 's;
+
+/// The text of new tokens, up to a stop.
+pub(crate) struct Text<'t> {
+    stream: amk_models::tokenizer::TokenStream<'t>,
+    show_special: bool,
+    stops: StopStrings,
+    stop_tokens: Vec<u32>,
+    /// Remaining steps of the prompt; their choices are not part of the text.
+    pub(crate) before: usize,
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) ended: Option<Ended>,
+}
+
+impl<'t> Text<'t> {
+    pub(crate) fn new(tokenizer: &'t Tokenizer, request: &Request, before: usize) -> Self {
+        let show_special = request.show_special;
+        Self {
+            stream: if show_special { tokenizer.stream().with_special() } else { tokenizer.stream() },
+            show_special,
+            stops: StopStrings::new(request.stop_strings.iter().cloned()),
+            stop_tokens: request.stop_tokens.clone(),
+            before,
+            tokens: Vec::new(),
+            ended: None,
+        }
+    }
+
+    pub(crate) fn push(&mut self, token: u32, see: &mut See<'_>) -> Result<(), GenerateError> {
+        if self.before > 0 {
+            self.before -= 1;
+        } else if self.ended.is_none() && self.stop_tokens.contains(&token) {
+            self.ended = Some(Ended::StopToken);
+            if self.show_special {
+                let ending = self.stream.push(token)?;
+                see(&self.stops.push(&ending).text).map_err(GenerateError::Write)?;
+            }
+        } else if self.ended.is_none() {
+            self.tokens.push(token);
+            let piece = self.stops.push(&self.stream.push(token)?);
+            if piece.stopped {
+                self.ended = Some(Ended::StopString);
+            }
+            see(&piece.text).map_err(GenerateError::Write)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self, see: &mut See<'_>) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
+        if self.ended != Some(Ended::StopString) {
+            let Stopped { mut text, stopped } = self.stops.push(&self.stream.finish()?);
+            if !stopped {
+                text.push_str(&self.stops.finish());
+            }
+            see(&text).map_err(GenerateError::Write)?;
+        }
+        Ok((self.tokens, self.ended))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_those_of_the_steps_that_were_timed() {
+        let of = |prompt_run, tokens: usize| Generated {
+            tokens: vec![0; tokens],
+            ended: Ended::MaxTokens,
+            prompt_tokens: prompt_run + 1,
+            prompt_run,
+            prompt_time: Duration::from_secs(2),
+            decoded: tokens,
+            decode_time: Duration::from_secs(4),
+            drafted: 0,
+            accepted: 0,
+        };
+        let rates = |of: Generated| (of.prompt_tokens_per_second(), of.tokens_per_second());
+        assert_eq!(rates(of(4, 2)), (Some(2.0), Some(0.5)));
+        assert_eq!(rates(of(0, 0)), (None, None));
+    }
+}

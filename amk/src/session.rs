@@ -1,0 +1,412 @@
+//! Sessions: sequences that share a VM, each going on at its own pace.
+//!
+//! ```text
+//! add, push, fork, rollback, drop ─► Session ─ rows ─► RowVm ─► logits of each wanted row
+//! ```
+//!
+//! A [`Session`] keeps the tokens that each sequence has still to run, and packs them into steps:
+//! first the sequences that decode, then those with a prompt, which share the rows that are left. Prompts and decoding sequences meet in one step.
+//!
+//! ```
+//! # use amk::{rows::{PlacedRow, RowLimits, RowVm}, session::Session, Token};
+//! # struct Count(Vec<f32>);
+//! # impl RowVm for Count {
+//! #     type Error = std::convert::Infallible;
+//! #     fn limits(&self) -> RowLimits { RowLimits { rows: 4, positions: 128, pages: 4 } }
+//! #     fn copy_page(&mut self, _: u32, _: u32) -> Result<(), Self::Error> { Ok(()) }
+//! #     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+//! #         self.0 = rows.iter().map(|row| row.pos.0 as f32).collect();
+//! #         Ok(())
+//! #     }
+//! #     fn logits(&self, row: usize) -> &[f32] { &self.0[row..row + 1] }
+//! # }
+//! # let vm = Count(Vec::new());
+//! let mut session = Session::new(vm);
+//! let first = session.add();
+//! session.push(first, &[Token(3), Token(1), Token(4), Token(1), Token(5)])?;
+//! while session.pending(first)? > 0 {
+//!     session.step()?;
+//! }
+//! // The second sequence goes on from the same five tokens without computing them again.
+//! let second = session.fork(first, 5)?;
+//! assert_eq!(session.logits(first), Some(&[4.0][..]));
+//! session.push(first, &[Token(9)])?;
+//! session.push(second, &[Token(2)])?;
+//! assert_eq!(session.step()?, [first, second]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::rows::{Row, RowLimits, RowVm, RowsError, SequenceId, Sequences};
+use crate::tensor::{Pos, Token};
+use core::ops::Range;
+use std::collections::BTreeMap;
+
+/// Sequences on a VM.
+#[derive(Debug)]
+pub struct Session<V> {
+    vm: V,
+    sequences: Sequences,
+    waiting: BTreeMap<SequenceId, Waiting>,
+    /// Of the last step: the rows of each sequence, by its number of rows.
+    stepped: BTreeMap<SequenceId, Stepped>,
+    /// The last sequence of the last step that ran all its tokens.
+    last: Option<SequenceId>,
+}
+
+/// Tokens that a sequence has still to run.
+#[derive(Clone, Default, Debug)]
+struct Waiting {
+    tokens: Vec<Token>,
+    /// The first of them whose logits are wanted.
+    wanted: usize,
+}
+
+/// The rows of a sequence in the last step.
+#[derive(Clone, Debug)]
+struct Stepped {
+    rows: Range<usize>,
+    /// The first of them whose logits were wanted.
+    wanted: usize,
+}
+
+/// Why a session cannot do something.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SessionError<E> {
+    /// The sequences do not allow it; nothing has changed.
+    #[error(transparent)]
+    Rows(#[from] RowsError),
+    /// The VM failed; it is of no use then.
+    #[error("the step failed")]
+    Vm(#[source] E),
+}
+
+impl<V: RowVm> Session<V> {
+    /// A session without sequences.
+    pub fn new(vm: V) -> Self {
+        let sequences = Sequences::new(vm.limits());
+        Self { vm, sequences, waiting: BTreeMap::new(), stepped: BTreeMap::new(), last: None }
+    }
+
+    /// The VM.
+    pub fn vm(&self) -> &V {
+        &self.vm
+    }
+
+    /// The sizes of the VM.
+    pub fn limits(&self) -> RowLimits {
+        self.sequences.limits()
+    }
+
+    /// Pages that no sequence has.
+    pub fn free_pages(&self) -> usize {
+        self.sequences.free_pages()
+    }
+
+    /// The sequences, in the order of their ids.
+    pub fn ids(&self) -> impl Iterator<Item = SequenceId> {
+        self.sequences.ids()
+    }
+
+    /// Adds an empty sequence.
+    pub fn add(&mut self) -> SequenceId {
+        let id = self.sequences.add();
+        self.waiting.insert(id, Waiting::default());
+        id
+    }
+
+    /// Gives a sequence tokens to run next; the logits of the last are wanted.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`], and [`RowsError::Context`] where they do not fit into the context.
+    pub fn push(&mut self, id: SequenceId, tokens: &[Token]) -> Result<(), RowsError> {
+        self.give(id, tokens)?;
+        let waiting = self.waiting.entry(id).or_default();
+        waiting.wanted = waiting.tokens.len().saturating_sub(1);
+        Ok(())
+    }
+
+    /// As [`Self::push`], and the logits of each of these tokens are wanted: whoever guessed them
+    /// compares.
+    ///
+    /// # Errors
+    /// As [`Self::push`], and [`RowsError::Rows`] where they are more than the rows of a step.
+    pub fn push_draft(&mut self, id: SequenceId, tokens: &[Token]) -> Result<(), RowsError> {
+        let most = self.limits().rows;
+        if tokens.len() > most {
+            return Err(RowsError::Rows { found: tokens.len(), most });
+        }
+        self.give(id, tokens)?;
+        let waiting = self.waiting.entry(id).or_default();
+        waiting.wanted = waiting.tokens.len() - tokens.len();
+        Ok(())
+    }
+
+    fn give(&mut self, id: SequenceId, tokens: &[Token]) -> Result<(), RowsError> {
+        let len = self.sequences.len(id)? + self.pending(id)? + tokens.len();
+        let positions = self.limits().positions;
+        if len > positions {
+            return Err(RowsError::Context { sequence: id, len, positions });
+        }
+        self.waiting.entry(id).or_default().tokens.extend_from_slice(tokens);
+        Ok(())
+    }
+
+    /// Tokens that a sequence has run.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`]; so do the other functions that take a sequence.
+    pub fn len(&self, id: SequenceId) -> Result<usize, RowsError> {
+        self.sequences.len(id)
+    }
+
+    /// Whether there are no sequences.
+    pub fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
+    }
+
+    /// Tokens that a sequence has still to run.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`].
+    pub fn pending(&self, id: SequenceId) -> Result<usize, RowsError> {
+        self.waiting.get(&id).map(|waiting| waiting.tokens.len()).ok_or(RowsError::Unknown(id))
+    }
+
+    /// Adds a sequence that goes on after the first `len` tokens of another, and shares their pages.
+    /// It has no pending tokens.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`], and [`RowsError::Truncate`] where the other has run fewer.
+    pub fn fork(&mut self, id: SequenceId, len: usize) -> Result<SequenceId, RowsError> {
+        let fork = self.sequences.fork(id, len)?;
+        self.waiting.insert(fork, Waiting::default());
+        Ok(fork)
+    }
+
+    /// Forgets all but the first `len` tokens of a sequence, and its pending ones.
+    ///
+    /// # Errors
+    /// As [`Self::fork`].
+    pub fn rollback(&mut self, id: SequenceId, len: usize) -> Result<(), RowsError> {
+        self.sequences.truncate(id, len)?;
+        self.waiting.insert(id, Waiting::default());
+        Ok(())
+    }
+
+    /// Ends a sequence, at any time, and frees its pages.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`].
+    pub fn drop(&mut self, id: SequenceId) -> Result<(), RowsError> {
+        self.sequences.drop(id)?;
+        self.waiting.remove(&id);
+        self.stepped.remove(&id);
+        Ok(())
+    }
+
+    /// Runs a step of as many pending tokens as there are rows and pages for. Returns the sequences
+    /// that have run all of theirs in it: their logits are there until the next step. A step
+    /// without pending tokens does nothing.
+    ///
+    /// # Errors
+    /// [`RowsError::Pages`] where no sequence with pending tokens can go on: drop or roll back some.
+    /// [`SessionError::Vm`] when the VM fails.
+    pub fn step(&mut self) -> Result<Vec<SequenceId>, SessionError<V::Error>> {
+        self.stepped.clear();
+        let mut chunks = self.chunks();
+        let placed = loop {
+            let Some(&(last, _)) = chunks.last() else { return Ok(Vec::new()) };
+            match self.sequences.place(&self.rows(&chunks)?) {
+                // The others may have room without it.
+                Err(RowsError::Pages { .. }) if chunks.len() > 1 => chunks.retain(|&(id, _)| id != last),
+                placed => break placed?,
+            }
+        };
+        for (from, to) in placed.copies {
+            self.vm.copy_page(from, to).map_err(SessionError::Vm)?;
+        }
+        self.vm.step_rows(placed.rows).map_err(SessionError::Vm)?;
+        let mut done = Vec::new();
+        let mut first = 0;
+        for (id, count) in chunks {
+            let waiting = self.waiting.entry(id).or_default();
+            let wanted = first + waiting.wanted.min(count);
+            self.stepped.insert(id, Stepped { rows: first..first + count, wanted });
+            waiting.tokens.drain(..count);
+            waiting.wanted = waiting.wanted.saturating_sub(count);
+            if waiting.tokens.is_empty() {
+                self.last = Some(id);
+                done.push(id);
+            }
+            first += count;
+        }
+        Ok(done)
+    }
+
+    /// The sequences of a step, and how many tokens each runs. Tokens whose logits are wanted run in
+    /// one step.
+    fn chunks(&self) -> Vec<(SequenceId, usize)> {
+        let pending = self.waiting.iter().filter(|(_, waiting)| !waiting.tokens.is_empty());
+        let (mut decoding, prompts): (Vec<_>, Vec<_>) = pending.partition(|(_, waiting)| waiting.wanted == 0);
+        // Where not all have room, those that have waited go first.
+        let served = decoding.partition_point(|(id, _)| Some(**id) <= self.last);
+        let first = served % decoding.len().max(1);
+        decoding.rotate_left(first);
+        let mut left = self.limits().rows;
+        let mut chunks = Vec::new();
+        for (&id, Waiting { tokens, wanted }) in decoding.into_iter().chain(prompts) {
+            let count = if tokens.len() <= left { tokens.len() } else { left.min(*wanted) };
+            left -= count;
+            if count > 0 {
+                chunks.push((id, count));
+            }
+        }
+        chunks
+    }
+
+    fn rows(&self, chunks: &[(SequenceId, usize)]) -> Result<Vec<Row>, RowsError> {
+        let mut rows = Vec::new();
+        for &(sequence, count) in chunks {
+            let first = self.sequences.len(sequence)?;
+            let Waiting { tokens, wanted } = self.waiting.get(&sequence).ok_or(RowsError::Unknown(sequence))?;
+            rows.extend(tokens.iter().take(count).enumerate().map(|(number, &token)| Row {
+                token,
+                pos: Pos(u32::try_from(first + number).unwrap_or(u32::MAX)),
+                sequence,
+                wanted: number >= *wanted,
+            }));
+        }
+        Ok(rows)
+    }
+
+    /// The logits `[VOCAB]` after the last token that a sequence ran in the last step; `None` where
+    /// it ran none in it, or the logits were not wanted.
+    pub fn logits(&self, id: SequenceId) -> Option<&[f32]> {
+        self.all_logits(id).last()
+    }
+
+    /// The logits `[VOCAB]` of each wanted row of a sequence in the last step, in order.
+    pub fn all_logits(&self, id: SequenceId) -> impl Iterator<Item = &[f32]> {
+        let rows = self.stepped.get(&id).map(|stepped| stepped.wanted..stepped.rows.end);
+        rows.into_iter().flatten().map(|row| self.vm.logits(row))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::PlacedRow;
+
+    /// Records the rows of each step.
+    #[derive(Default)]
+    struct Recorder {
+        steps: Vec<Vec<PlacedRow>>,
+        copies: Vec<(u32, u32)>,
+        logits: Vec<f32>,
+    }
+
+    impl RowVm for Recorder {
+        type Error = core::convert::Infallible;
+
+        fn limits(&self) -> RowLimits {
+            RowLimits { rows: 8, positions: 200, pages: 4 }
+        }
+
+        fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Self::Error> {
+            self.copies.push((from, to));
+            Ok(())
+        }
+
+        fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+            self.logits = rows.iter().map(|row| row.token.0 as f32).collect();
+            self.steps.push(rows);
+            Ok(())
+        }
+
+        fn logits(&self, row: usize) -> &[f32] {
+            &self.logits[row..=row]
+        }
+    }
+
+    fn tokens(count: u32) -> Vec<Token> {
+        (0..count).map(Token).collect()
+    }
+
+    #[test]
+    fn decoding_rows_go_before_prompts_which_share_the_rest() {
+        let mut session = Session::new(Recorder::default());
+        let (prompt, other) = (session.add(), session.add());
+        session.push(prompt, &tokens(11)).unwrap();
+        session.push(other, &[Token(77)]).unwrap();
+        assert_eq!(session.step().unwrap(), [other]);
+        let rows = &session.vm().steps[0];
+        assert_eq!(rows.iter().map(|row| row.token.0).collect::<Vec<_>>(), [77, 0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(rows.iter().filter(|row| row.wanted).count(), 1);
+        assert_eq!((session.logits(other), session.logits(prompt)), (Some(&[77.0][..]), None));
+        assert_eq!((session.pending(prompt).unwrap(), session.len(prompt).unwrap()), (4, 7));
+        assert_eq!(session.step().unwrap(), [prompt]);
+        assert_eq!(session.logits(prompt), Some(&[10.0][..]));
+        assert_eq!(session.step().unwrap(), [], "nothing is pending");
+    }
+
+    #[test]
+    fn the_logits_of_a_draft_are_all_there() {
+        let mut session = Session::new(Recorder::default());
+        let id = session.add();
+        session.push(id, &tokens(3)).unwrap();
+        session.push_draft(id, &[Token(8), Token(9)]).unwrap();
+        session.step().unwrap();
+        assert_eq!(session.all_logits(id).collect::<Vec<_>>(), [[8.0], [9.0]]);
+        session.rollback(id, 4).unwrap();
+        assert_eq!((session.len(id).unwrap(), session.pending(id).unwrap()), (4, 0));
+    }
+
+    #[test]
+    fn wanted_tokens_run_in_one_step_and_all_sequences_get_their_turn() {
+        let mut session = Session::new(Recorder::default());
+        let ids: Vec<SequenceId> = (0..3).map(|_| session.add()).collect();
+        let mut ran = Vec::new();
+        for _ in 0..3 {
+            for &id in &ids {
+                if session.pending(id).unwrap() == 0 {
+                    session.push_draft(id, &tokens(4)).unwrap();
+                }
+            }
+            ran.push(session.step().unwrap());
+        }
+        assert_eq!(ran, [vec![ids[0], ids[1]], vec![ids[2], ids[0]], vec![ids[1], ids[2]]]);
+        assert_eq!(session.all_logits(ids[2]).count(), 4);
+        assert_eq!(session.push_draft(ids[0], &tokens(9)), Err(RowsError::Rows { found: 9, most: 8 }));
+    }
+
+    #[test]
+    fn a_sequence_waits_where_there_is_no_page_for_it() {
+        let mut session = Session::new(Recorder::default());
+        let ids: Vec<SequenceId> = (0..5).map(|_| session.add()).collect();
+        ids.iter().for_each(|&id| session.push(id, &[Token(id.to_string().len() as u32)]).unwrap());
+        assert_eq!(session.step().unwrap(), ids[..4]);
+        assert_eq!(session.free_pages(), 0);
+        let refused = session.step().unwrap_err().to_string();
+        assert_eq!(refused, "out of pages: the step needs 1 of 64 positions, 0 of 4 are free");
+        session.drop(ids[1]).unwrap();
+        assert_eq!(session.step().unwrap(), ids[4..]);
+        assert_eq!(session.pending(ids[1]), Err(RowsError::Unknown(ids[1])));
+    }
+
+    #[test]
+    fn forks_share_pages_until_one_appends() {
+        let mut session = Session::new(Recorder::default());
+        let first = session.add();
+        session.push(first, &tokens(70)).unwrap();
+        while session.pending(first).unwrap() > 0 {
+            session.step().unwrap();
+        }
+        let second = session.fork(first, 66).unwrap();
+        assert_eq!(session.free_pages(), 2);
+        session.push(second, &[Token(5)]).unwrap();
+        session.step().unwrap();
+        assert_eq!((session.free_pages(), session.vm().copies.as_slice()), (1, &[(1, 2)][..]));
+        let error = session.push(second, &tokens(134)).unwrap_err();
+        assert_eq!(error, RowsError::Context { sequence: second, len: 201, positions: 200 });
+    }
+}
