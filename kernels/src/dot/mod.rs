@@ -4,11 +4,13 @@
 //! added to lane `i mod 64` by a fused multiply-add, in order of `i`. Then lanes 16 apart are added
 //! as `(0 + 1) + (2 + 3)`, followed by lanes 8, 4, 2 and 1 apart.
 
+mod fold;
 mod rows;
 
 pub(crate) use rows::products_of_rows;
 
 use amk::tensor::Row;
+use fold::{Fold, Plain, Sums};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
@@ -99,32 +101,43 @@ fn dispatch<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
         }
     }
     // The aarch64 baseline includes vectors and fused multiply-add.
-    products_of(x, rows, stride, out);
+    products_of(Plain, x, rows, stride, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn products_avx512<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
-    products_of(x, rows, stride, out);
+    // SAFETY: AVX-512 includes AVX.
+    products_of(unsafe { fold::Avx::new() }, x, rows, stride, out);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn products_avx2<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
-    products_of(x, rows, stride, out);
+    // SAFETY: AVX2 includes AVX.
+    products_of(unsafe { fold::Avx::new() }, x, rows, stride, out);
 }
 
-/// Compiled once per instruction set. One call serves many rows.
+/// Compiled once per instruction set. One call serves many rows, eight at a time.
 #[inline(always)]
-fn products_of<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
-    for (number, out) in out.iter_mut().enumerate() {
-        *out = sum(x, &rows[number * stride..][..x.len()]);
+fn products_of<E: Element>(fold: impl Fold, x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
+    let (eights, rest) = out.as_chunks_mut::<8>();
+    let done = eights.len() * 8;
+    for (number, out) in eights.iter_mut().enumerate() {
+        let mut eight = [[0.0; 16]; 8];
+        for (row, sums) in eight.iter_mut().enumerate() {
+            *sums = self::sums(x, &rows[(number * 8 + row) * stride..][..x.len()]);
+        }
+        *out = fold.eight(&eight);
+    }
+    for (number, out) in rest.iter_mut().enumerate() {
+        *out = fold::one(&self::sums(x, &rows[(done + number) * stride..][..x.len()]));
     }
 }
 
-/// Sums in the order that the head comment defines.
+/// Sums in the order that the head comment defines, up to 16 lanes.
 #[inline(always)]
-fn sum<E: Element>(x: &[f32], row: &[E]) -> f32 {
+fn sums<E: Element>(x: &[f32], row: &[E]) -> Sums {
     let mut lanes = [0.0f32; LANES];
     let (x, x_rest) = x.as_chunks::<LANES>();
     let (row, row_rest) = row.as_chunks::<LANES>();
@@ -137,18 +150,17 @@ fn sum<E: Element>(x: &[f32], row: &[E]) -> f32 {
     for ((lane, x), w) in lanes.iter_mut().zip(x_rest).zip(row_rest) {
         *lane = x.mul_add(w.widen_one(), *lane);
     }
-    reduce(&lanes)
+    quarters(&lanes)
 }
 
+/// Adds lanes 16 apart.
 #[inline(always)]
-fn reduce(lanes: &[f32; LANES]) -> f32 {
-    let mut sums: [f32; 16] = core::array::from_fn(|i| (lanes[i] + lanes[i + 16]) + (lanes[i + 32] + lanes[i + 48]));
-    for half in [8, 4, 2, 1] {
-        for i in 0..half {
-            sums[i] += sums[i + half];
-        }
+fn quarters(lanes: &[f32; LANES]) -> Sums {
+    let mut sums = [0.0; 16];
+    for (i, sum) in sums.iter_mut().enumerate() {
+        *sum = (lanes[i] + lanes[i + 16]) + (lanes[i + 32] + lanes[i + 48]);
     }
-    sums[0]
+    sums
 }
 
 /// Computes the scaled sum of rows `out[d] = sum over t of factors[t] * rows[t, d]`, with one
@@ -183,8 +195,21 @@ fn add_scaled_avx2(factors: &[f32], rows: &[f32], out: &mut [f32]) {
 
 #[inline(always)]
 fn add_scaled_rows(factors: &[f32], rows: &[f32], out: &mut [f32]) {
-    for (factor, row) in factors.iter().zip(rows.chunks_exact(out.len().max(1))) {
-        for (out, x) in out.iter_mut().zip(row) {
+    let len = out.len().max(1);
+    let (parts, rest) = out.as_chunks_mut::<LANES>();
+    // A part stays in registers for all rows.
+    for (number, part) in parts.iter_mut().enumerate() {
+        let mut sums = *part;
+        for (factor, row) in factors.iter().zip(rows.chunks_exact(len)) {
+            for (sum, x) in sums.iter_mut().zip(&row[number * LANES..][..LANES]) {
+                *sum = factor.mul_add(*x, *sum);
+            }
+        }
+        *part = sums;
+    }
+    let at = len - rest.len();
+    for (factor, row) in factors.iter().zip(rows.chunks_exact(len)) {
+        for (out, x) in rest.iter_mut().zip(&row[at.min(row.len())..]) {
             *out = factor.mul_add(*x, *out);
         }
     }
@@ -202,6 +227,15 @@ mod tests {
         out.iter().map(|x| x.to_bits()).collect()
     }
 
+    fn reduce(lanes: &[f32; LANES]) -> f32 {
+        let mut sums: Vec<f32> =
+            (0..16).map(|i| (lanes[i] + lanes[i + 16]) + (lanes[i + 32] + lanes[i + 48])).collect();
+        for half in [8, 4, 2, 1] {
+            (0..half).for_each(|i| sums[i] += sums[i + half]);
+        }
+        sums[0]
+    }
+
     /// Computes the products by the definition in the head comment.
     fn slow<E: Element>(x: &[f32], rows: &[E], stride: usize, count: usize) -> Vec<u32> {
         let mut lanes = vec![[0.0f32; LANES]; count];
@@ -216,7 +250,7 @@ mod tests {
     #[test]
     fn all_registers_give_the_bits_of_the_head_comment() {
         for len in [0, 1, 5, 63, 64, 65, 128, 576, 1000] {
-            let (stride, count) = (len + 3, 4);
+            let (stride, count) = (len + 3, 19);
             let (x, w) = (random(1, len), random(2, stride * count));
             let narrow: Vec<bf16> = w.iter().map(|&w| bf16::from_f32(w)).collect();
             let half: Vec<f16> = w.iter().map(|&w| f16::from_f32(w)).collect();
@@ -253,5 +287,16 @@ mod tests {
         assert_eq!(out, [302.0, 3020.0]);
         combine(&[2.0, 3.0], [[1.0, 10.0].as_slice(), &[100.0, 1000.0]], &mut out);
         assert_eq!(out, [302.0, 3020.0]);
+    }
+
+    #[test]
+    fn a_long_combination_has_the_bits_of_the_sum_in_order() {
+        for len in [63, 64, 80, 128, 200] {
+            let (factors, rows) = (random(5, 9), random(6, 9 * len));
+            let mut out = vec![0.0; len];
+            combine(&factors, [&rows[..4 * len], &rows[4 * len..]], &mut out);
+            let sum = |d: usize| (0..9).fold(0.0f32, |sum, t| factors[t].mul_add(rows[t * len + d], sum));
+            assert_eq!(out, (0..len).map(sum).collect::<Vec<_>>(), "{len} elements");
+        }
     }
 }

@@ -4,7 +4,8 @@
 //! f32 and stays in the nearest caches, while the vectors pass by a few at a time. The sums of a few
 //! pairs are kept in registers, 16 lanes at a time: lanes do not meet before the end.
 
-use super::{Element, LANES, reduce};
+use super::fold::{self, Fold, Plain, Sums};
+use super::{Element, LANES};
 use amk::tensor::Row;
 
 /// Rows of the matrix that are widened at a time.
@@ -68,26 +69,28 @@ fn dispatch(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
         }
     }
     // The aarch64 baseline includes vectors and fused multiply-add.
-    block::<2, 4>(xs, len, wide, out);
+    block::<2, 4>(Plain, xs, len, wide, out);
 }
 
 /// 24 sums in 32 registers of 16 lanes.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn block_avx512(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
-    block::<4, 6>(xs, len, wide, out);
+    // SAFETY: AVX-512 includes AVX.
+    block::<4, 6>(unsafe { fold::Avx::new() }, xs, len, wide, out);
 }
 
 /// 4 sums in 8 of 16 registers of 8 lanes.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn block_avx2(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
-    block::<2, 2>(xs, len, wide, out);
+    // SAFETY: AVX2 includes AVX.
+    block::<2, 2>(unsafe { fold::Avx::new() }, xs, len, wide, out);
 }
 
 /// All vectors by a block, `X` vectors and `W` rows at a time.
 #[inline(always)]
-fn block<const W: usize, const X: usize>(xs: &[f32], len: usize, wide: &[f32], mut out: Out<'_>) {
+fn block<const W: usize, const X: usize>(fold: impl Fold, xs: &[f32], len: usize, wide: &[f32], mut out: Out<'_>) {
     let (rows, vectors) = (wide.len() / len.max(1), xs.len() / len.max(1));
     let mut at = 0;
     while at < vectors {
@@ -96,10 +99,10 @@ fn block<const W: usize, const X: usize>(xs: &[f32], len: usize, wide: &[f32], m
         while row < rows {
             let of = if row + W <= rows { W } else { 1 };
             match (of == W, by == X) {
-                (true, true) => pairs::<W, X>(xs, len, wide, (row, at), &mut out),
-                (true, false) => pairs::<W, 1>(xs, len, wide, (row, at), &mut out),
-                (false, true) => pairs::<1, X>(xs, len, wide, (row, at), &mut out),
-                (false, false) => pairs::<1, 1>(xs, len, wide, (row, at), &mut out),
+                (true, true) => pairs::<W, X>(fold, xs, len, wide, (row, at), &mut out),
+                (true, false) => pairs::<W, 1>(fold, xs, len, wide, (row, at), &mut out),
+                (false, true) => pairs::<1, X>(fold, xs, len, wide, (row, at), &mut out),
+                (false, false) => pairs::<1, 1>(fold, xs, len, wide, (row, at), &mut out),
             }
             row += of;
         }
@@ -110,56 +113,90 @@ fn block<const W: usize, const X: usize>(xs: &[f32], len: usize, wide: &[f32], m
 /// The products of `W` rows from `row` on with `X` vectors from `at` on.
 #[inline(always)]
 fn pairs<const W: usize, const X: usize>(
+    fold: impl Fold,
     xs: &[f32],
     len: usize,
     wide: &[f32],
     (row, at): (usize, usize),
     out: &mut Out<'_>,
 ) {
-    let whole = len / LANES;
-    let x: [&[f32]; X] = core::array::from_fn(|x| &xs[(at + x) * len..][..len]);
-    let w: [&[f32]; W] = core::array::from_fn(|w| &wide[(row + w) * len..][..len]);
-    let mut lanes = [[[0.0f32; LANES]; X]; W];
-    for part in 0..LANES / PART {
-        let sums = part_of(x.map(|x| x.as_chunks::<LANES>().0), w.map(|w| w.as_chunks::<LANES>().0), whole, part);
-        for (lanes, sums) in lanes.iter_mut().flatten().zip(sums.iter().flatten()) {
-            lanes[part * PART..][..PART].copy_from_slice(sums);
+    let (x, w): ([&[f32]; X], [&[f32]; W]) = (vectors(xs, len, at), vectors(wide, len, row));
+    let mut parts = [[[[0.0f32; PART]; X]; W]; LANES / PART];
+    for (number, part) in parts.iter_mut().enumerate() {
+        *part = part_of(&x, &w, number);
+    }
+    add_rest(&x, &w, &mut parts);
+    let [a, b, c, d] = &parts;
+    let mut sums = [[[0.0f32; PART]; X]; W];
+    for w in 0..W {
+        for x in 0..X {
+            for lane in 0..PART {
+                sums[w][x][lane] = (a[w][x][lane] + b[w][x][lane]) + (c[w][x][lane] + d[w][x][lane]);
+            }
         }
     }
-    for (w_number, w) in w.iter().enumerate() {
-        for (x_number, x) in x.iter().enumerate() {
-            let lanes = &mut lanes[w_number][x_number];
-            for ((lane, x), w) in lanes.iter_mut().zip(&x[whole * LANES..]).zip(&w[whole * LANES..]) {
-                *lane = x.mul_add(*w, *lane);
+    let first = at * out.count + out.first + row;
+    fold::all(fold, sums.as_flattened(), |pair, total| out.all[first + pair % X * out.count + pair / X] = total);
+}
+
+/// `N` vectors from number `first` on.
+#[inline(always)]
+fn vectors<const N: usize>(all: &[f32], len: usize, first: usize) -> [&[f32]; N] {
+    let mut vectors = [&all[..0]; N];
+    for (number, vector) in vectors.iter_mut().enumerate() {
+        *vector = &all[(first + number) * len..][..len];
+    }
+    vectors
+}
+
+/// Adds the elements after the last whole chunk.
+#[inline(always)]
+fn add_rest<const W: usize, const X: usize>(
+    xs: &[&[f32]; X],
+    ws: &[&[f32]; W],
+    parts: &mut [[[Sums; X]; W]; LANES / PART],
+) {
+    let len = xs[0].len();
+    for at in len / LANES * LANES..len {
+        let (part, lane) = (at % LANES / PART, at % PART);
+        for (w, sums) in ws.iter().zip(&mut parts[part]) {
+            for (x, sums) in xs.iter().zip(sums) {
+                sums[lane] = x[at].mul_add(w[at], sums[lane]);
             }
-            out.all[(at + x_number) * out.count + out.first + row + w_number] = reduce(lanes);
         }
     }
 }
 
 /// The sums of one part of the lanes.
 #[inline(always)]
-fn part_of<const W: usize, const X: usize>(
-    xs: [&[[f32; LANES]]; X],
-    ws: [&[[f32; LANES]]; W],
-    whole: usize,
-    part: usize,
-) -> [[[f32; PART]; X]; W] {
-    let (xs, ws) = (xs.map(|x| &x[..whole]), ws.map(|w| &w[..whole]));
+fn part_of<const W: usize, const X: usize>(xs: &[&[f32]; X], ws: &[&[f32]; W], part: usize) -> [[Sums; X]; W] {
+    let whole = xs[0].len() / LANES;
     let mut sums = [[[0.0f32; PART]; X]; W];
     for chunk in 0..whole {
-        let of = |row: &[[f32; LANES]]| row[chunk].as_chunks::<PART>().0[part];
-        let w = ws.map(of);
-        for (x_number, x) in xs.iter().enumerate() {
-            let x = of(x);
+        let at = chunk * LANES + part * PART;
+        let w: [&Sums; W] = tiles(ws, at);
+        for (number, x) in xs.iter().enumerate() {
+            let [x] = tiles(&[*x], at);
             for (sums, w) in sums.iter_mut().zip(&w) {
                 for lane in 0..PART {
-                    sums[x_number][lane] = x[lane].mul_add(w[lane], sums[x_number][lane]);
+                    sums[number][lane] = x[lane].mul_add(w[lane], sums[number][lane]);
                 }
             }
         }
     }
     sums
+}
+
+/// A part of each vector.
+#[inline(always)]
+fn tiles<'v, const N: usize>(vectors: &[&'v [f32]; N], at: usize) -> [&'v Sums; N] {
+    let mut tiles = [&[0.0; PART]; N];
+    for (tile, vector) in tiles.iter_mut().zip(vectors) {
+        if let Some(part) = vector[at..].first_chunk() {
+            *tile = part;
+        }
+    }
+    tiles
 }
 
 #[cfg(test)]
