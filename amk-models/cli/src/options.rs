@@ -225,7 +225,7 @@ impl CpuSchedule {
 }
 
 /// The most rows of a step, where the schedule does not say: enough to hide the reading of weights.
-const CPU_ROWS: u32 = 64;
+const CPU_ROWS: u32 = 128;
 
 impl CpuSchedule {
     /// The same with rows.

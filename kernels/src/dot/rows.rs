@@ -122,8 +122,9 @@ fn pairs<const W: usize, const X: usize>(
 ) {
     let (x, w): ([&[f32]; X], [&[f32]; W]) = (vectors(xs, len, at), vectors(wide, len, row));
     let mut parts = [[[[0.0f32; PART]; X]; W]; LANES / PART];
+    let (x_chunks, w_chunks) = (chunks(&x), chunks(&w));
     for (number, part) in parts.iter_mut().enumerate() {
-        *part = part_of(&x, &w, number);
+        *part = part_of(&x_chunks, &w_chunks, number);
     }
     add_rest(&x, &w, &mut parts);
     let [a, b, c, d] = &parts;
@@ -149,6 +150,18 @@ fn vectors<const N: usize>(all: &[f32], len: usize, first: usize) -> [&[f32]; N]
     vectors
 }
 
+/// The whole chunks of a vector.
+type Chunks<'v> = &'v [[f32; LANES]];
+
+#[inline(always)]
+fn chunks<'v, const N: usize>(vectors: &[&'v [f32]; N]) -> [Chunks<'v>; N] {
+    let mut chunks: [Chunks<'v>; N] = [&[]; N];
+    for (chunks, vector) in chunks.iter_mut().zip(vectors) {
+        *chunks = vector.as_chunks().0;
+    }
+    chunks
+}
+
 /// Adds the elements after the last whole chunk.
 #[inline(always)]
 fn add_rest<const W: usize, const X: usize>(
@@ -169,14 +182,19 @@ fn add_rest<const W: usize, const X: usize>(
 
 /// The sums of one part of the lanes.
 #[inline(always)]
-fn part_of<const W: usize, const X: usize>(xs: &[&[f32]; X], ws: &[&[f32]; W], part: usize) -> [[Sums; X]; W] {
-    let whole = xs[0].len() / LANES;
+fn part_of<const W: usize, const X: usize>(xs: &[Chunks<'_>; X], ws: &[Chunks<'_>; W], part: usize) -> [[Sums; X]; W] {
+    let whole = xs[0].len();
+    let (mut x_rows, mut w_rows) = (*xs, *ws);
+    // Of equal lengths, as the compiler then knows.
+    x_rows.iter_mut().chain(&mut w_rows).for_each(|row| *row = &row[..whole]);
     let mut sums = [[[0.0f32; PART]; X]; W];
     for chunk in 0..whole {
-        let at = chunk * LANES + part * PART;
-        let w: [&Sums; W] = tiles(ws, at);
-        for (number, x) in xs.iter().enumerate() {
-            let [x] = tiles(&[*x], at);
+        let mut w = [[0.0f32; PART]; W];
+        for (w, row) in w.iter_mut().zip(&w_rows) {
+            *w = row[chunk].as_chunks().0[part];
+        }
+        for (number, row) in x_rows.iter().enumerate() {
+            let x: Sums = row[chunk].as_chunks().0[part];
             for (sums, w) in sums.iter_mut().zip(&w) {
                 for lane in 0..PART {
                     sums[number][lane] = x[lane].mul_add(w[lane], sums[number][lane]);
@@ -185,18 +203,6 @@ fn part_of<const W: usize, const X: usize>(xs: &[&[f32]; X], ws: &[&[f32]; W], p
         }
     }
     sums
-}
-
-/// A part of each vector.
-#[inline(always)]
-fn tiles<'v, const N: usize>(vectors: &[&'v [f32]; N], at: usize) -> [&'v Sums; N] {
-    let mut tiles = [&[0.0; PART]; N];
-    for (tile, vector) in tiles.iter_mut().zip(vectors) {
-        if let Some(part) = vector[at..].first_chunk() {
-            *tile = part;
-        }
-    }
-    tiles
 }
 
 #[cfg(test)]
