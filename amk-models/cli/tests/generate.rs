@@ -35,7 +35,7 @@ fn a_rate_stands_only_beside_what_was_timed() {
     let model = tiny_llama();
     // An empty text is one token, the beginning-of-text token.
     let one = messages(&model, &["", "--raw", "--greedy", "-n", "3"]);
-    assert!(one.starts_with("[prompt: 1 token; text: 3 tokens at "), "{one}");
+    assert!(one.starts_with("[prompt: 1 token at ") && one.contains("; text: 3 tokens at "), "{one}");
     let none = messages(&model, &[PROMPT, "--raw", "--greedy", "-n", "0"]);
     assert!(none.starts_with("[prompt: 7 tokens at ") && none.contains(" a second; text: 0 tokens; "), "{none}");
 }
@@ -181,7 +181,7 @@ fn a_prompt_may_fill_the_context() {
     let model = tiny_llama();
     // Seven tokens.
     let of = |context: &str| messages(&model, &[PROMPT, "--raw", "--greedy", "--ignore-eos", "-c", context]);
-    assert!(of("8").contains("; text: 2 tokens at ") && of("7").contains("; text: 1 token at "), "{}", of("7"));
+    assert!(of("8").contains("; text: 2 tokens at ") && of("7").contains("; text: 1 token; "), "{}", of("7"));
     let longer = fails("generate", &model, &[PROMPT, "--raw", "-c", "6"]);
     assert!(longer.starts_with("the prompt has 7 tokens, but the context has 6 positions"), "{longer}");
 }
@@ -200,4 +200,68 @@ fn a_default_out_of_range_names_its_file_and_stops_only_who_uses_it() {
     assert_eq!(fails("generate", &model, &[PROMPT]), expected);
     let own = fails("generate", &model, &[PROMPT, "--top-p", "2"]);
     assert_eq!(own, "top-p is 2, but must be above 0 and at most 1");
+}
+
+#[test]
+fn several_prompts_have_the_texts_that_each_has_alone() {
+    let model = tiny_llama();
+    let prompts = ["the cat", "a dog and", "the"];
+    let file = model.path().join("prompts.txt");
+    std::fs::write(&file, prompts.join("\n\n")).unwrap();
+    let options = ["--raw", "-q", "-n", "20", "--ignore-eos", "-t", "1", "--json"];
+    let alone = |number: usize| {
+        let seed = (7 + number).to_string();
+        succeeds("generate", &model, &[&[prompts[number], "--seed", &seed], &options[..]].concat())
+    };
+    for parallel in ["1", "2", "8"] {
+        let together = [&["--prompts", file.to_str().unwrap(), "--seed", "7", "--parallel", parallel], &options[..]];
+        let lines = succeeds("generate", &model, &together.concat());
+        assert_eq!(lines.lines().count(), 3);
+        for (number, line) in lines.lines().enumerate() {
+            let mut of = serde_json::from_str::<serde_json::Value>(line).unwrap();
+            assert_eq!(of["index"].take(), number);
+            let mut one = serde_json::from_str::<serde_json::Value>(&alone(number)).unwrap();
+            one["index"].take();
+            assert_eq!(of, one, "{parallel} at a time");
+        }
+    }
+    let shown =
+        succeeds("generate", &model, &["--prompts", file.to_str().unwrap(), "--raw", "-q", "--greedy", "-n", "3"]);
+    let headings: Vec<&str> = shown.lines().filter(|line| line.starts_with("== ")).collect();
+    assert_eq!(headings, ["== 1: the cat", "== 2: a dog and", "== 3: the"]);
+}
+
+#[test]
+fn a_file_of_prompts_may_be_json_lines() {
+    let model = tiny_llama();
+    let file = model.path().join("prompts.jsonl");
+    let write = |lines: &[&str]| std::fs::write(&file, lines.join("\n")).unwrap();
+    let path = file.to_str().unwrap();
+    let texts = |options: &[&str]| {
+        succeeds("generate", &model, &[&["--prompts", path, "-q", "--greedy", "-n", "9", "--json"], options].concat())
+    };
+    write(&[r#""the cat""#, r#"{"prompt": "the cat"}"#, r#"{"messages": [{"role": "user", "content": "the cat"}]}"#]);
+    let lines = texts(&[]);
+    let texts_of: Vec<_> =
+        lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["text"].clone()).collect();
+    assert!(texts_of.len() == 3 && texts_of.iter().all(|text| *text == texts_of[0]), "{lines}");
+    let refused = fails("generate", &model, &["--prompts", path, "--raw"]);
+    assert!(refused.ends_with(" has no chat template for messages, or --raw leaves it out"), "{refused}");
+    write(&["\"fine\"", "the cat"]);
+    let refused = fails("generate", &model, &["--prompts", path]);
+    assert!(refused.contains("prompts.jsonl, line 2 is not a string, {\"prompt\": ..} or"), "{refused}");
+    write(&[]);
+    assert_eq!(fails("generate", &model, &["--prompts", path]), "there is no prompt in the file of --prompts");
+}
+
+#[test]
+fn guesses_change_nothing_but_the_speed() {
+    let model = tiny_llama();
+    let of = |options: &[&str]| text(&model, &[&["-n", "200"], options].concat());
+    for sampling in [&["--greedy"][..], &["--seed", "5", "-t", "0.2"]] {
+        assert_eq!(of(&[sampling, &["--speculate", "lookup"]].concat()), of(sampling));
+    }
+    let messages =
+        messages(&model, &[PROMPT, "--raw", "--greedy", "-n", "200", "--ignore-eos", "--speculate", "lookup"]);
+    assert!(messages.contains(" guesses right; "), "{messages}");
 }

@@ -3,6 +3,7 @@
 mod ablation;
 mod cpu;
 mod cuda;
+mod rows;
 
 use super::options::{Device, ScheduleArg, ThreadsArg, Weights, print};
 use super::positions::last_start;
@@ -34,6 +35,12 @@ pub(crate) struct Bench {
     /// Positions to time; positions that do not fit a model's context are reported and skipped.
     #[arg(long, value_name = "P", value_delimiter = ',', default_value = "0")]
     positions: Vec<u32>,
+    /// Sequences that decode side by side, as in `1,8,32`, at each of --positions; on the CPU.
+    #[arg(long, value_name = "R", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    rows: Vec<u32>,
+    /// Prompts to time, in tokens; on the CPU.
+    #[arg(long, value_name = "T", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    prompt: Vec<u32>,
     /// Launches timed at each position, on a GPU [default: 15].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     samples: Option<u16>,
@@ -95,7 +102,9 @@ const GATE_STEPS: u32 = 8;
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.device {
+            Device::Cpu if self.has_rows() => self.cpu_rows_of_all()?,
             Device::Cpu => self.cpu()?,
+            Device::Cuda if self.has_rows() => bail!("--rows and --prompt are for the CPU; a GPU has steps of one row"),
             Device::Cuda if self.ablate => self.ablate()?,
             Device::Cuda => self.cuda()?,
         }
