@@ -37,8 +37,6 @@ template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
 
 AMK_DEVICE void begin_step(Worker& w) {
     bodies_begin_step(w);
-    if (w.thread() < TOPS)
-        w.s.top_value[w.thread()] = -INFINITY, w.s.top_index[w.thread()] = NOBODY;
     w.sync();
 }
 
