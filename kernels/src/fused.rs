@@ -32,6 +32,7 @@ amk_cuda::inventory::submit! {
         kept: include_str!("kept.cuh"),
         begin_launch: "begin_fresh(s);",
         begin_step: "begin_rotation(w), begin_race(w);",
+        see_logits: "enter_race(w, values, first, len);",
         instructions: &[
             "amk_kernels::embed",
             "amk_kernels::adopt",

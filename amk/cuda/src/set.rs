@@ -31,6 +31,9 @@ pub struct BodySet {
     pub begin_launch: &'static str,
     /// C++ run by every consumer thread of a worker `w` at the start of a step.
     pub begin_step: &'static str,
+    /// C++ run by every consumer thread of a worker `w` when a generic task has `len` logits
+    /// `values` from number `first` on.
+    pub see_logits: &'static str,
     /// Paths of the instructions that its tasks call.
     pub instructions: &'static [&'static str],
     /// The kinds of records, in the order of their numbers.

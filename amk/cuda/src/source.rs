@@ -42,6 +42,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str("struct Shared;\n");
     out.push_str("__device__ __forceinline__ void bodies_begin_launch(Shared&);\n");
     out.push_str("__device__ __forceinline__ void bodies_begin_step(Worker&);\n");
+    out.push_str("__device__ __forceinline__ void bodies_see_logits(Worker&, const float*, u32, u32);\n");
     out.push_str(&kinds_of_records());
     out.push_str(&code::text(code::BASE));
     body_sets().into_iter().for_each(|set| out.push_str(&code::text(set.types)));
@@ -52,6 +53,11 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let begin = |of: fn(&BodySet) -> &'static str| -> String { body_sets().into_iter().map(of).collect() };
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_launch(Shared& s) {{ {} }}", begin(|set| set.begin_launch));
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_step(Worker& w) {{ {} }}", begin(|set| set.begin_step));
+    let see = begin(|set| set.see_logits);
+    let _ = writeln!(
+        out,
+        "AMK_DEVICE void bodies_see_logits(Worker& w, const float* values, u32 first, u32 len) {{ {see} }}"
+    );
     out.push_str(&code::text(code::ABOVE));
     out.push_str(&bodies(plan));
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.functions(plan)));

@@ -30,3 +30,8 @@ AMK_DEVICE void consider(const Worker& w, u32 top, float logit, u32 index) {
     better(value, token, chance(w, logit, index), index);
     w.s.top_value[top] = value, w.s.top_index[top] = token;
 }
+// Enters the logits of a task, a share of them by each thread that has a place.
+AMK_DEVICE void enter_race(Worker& w, const float* logits, u32 first, u32 len) {
+    if (filtering(w) || w.thread() >= TOPS) return;
+    for (u32 i = w.thread(); i < len; i += TOPS) consider(w, w.thread(), logits[i], first + i);
+}
