@@ -12,6 +12,7 @@ mod exchange;
 mod explicit;
 pub mod flow;
 mod group;
+pub mod join;
 mod lift;
 pub mod place;
 mod task;

@@ -1,7 +1,7 @@
 //! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over
 //! the workers; where a weight streams, its rows are dealt out to all of them.
 
-use super::chain::{Chain, named};
+use super::chain::{Chain, cut, named};
 use super::group::Groups;
 use super::operand::read;
 use super::phase::same;
@@ -11,10 +11,10 @@ use crate::image::{Encoder, GenericTask, Record};
 use crate::stream::{Stream, bytes};
 use crate::tape::Piece;
 use amk::registry::Registry;
-use amk_ir::graph_error::GraphError;
 use amk_ir::lower::flow::Flow;
+use amk_ir::lower::join::Tiles;
 use amk_ir::lower::place::level;
-use amk_ir::lower::tile::{Cut, Part, PartOperand, cuts, parts, parts_at};
+use amk_ir::lower::tile::{Part, PartOperand};
 use amk_ir::program::BufferKind;
 use amk_ir::signature::{ParamKind, Signature};
 use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region, TensorId};
@@ -158,27 +158,20 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
 
 /// The tiles of a chain that does not stream.
 fn tiles(flow: &Flow<'_>, chain: &Chain, workers: u32) -> Result<Vec<Vec<Part>>, Unsupported> {
-    let cut = Cut::per_worker(workers, UNIT);
-    let lead = chain.calls[0];
-    let refuse = |at: usize| move |error: GraphError| Unsupported::at(flow, at, error.to_string());
-    let cuts = cuts(flow.graph, flow.call(lead), cut).map_err(refuse(lead))?;
-    let mut of_calls = Vec::with_capacity(chain.calls.len());
+    let cut = cut(workers);
+    let mut of_calls: Vec<Tiles> = Vec::with_capacity(chain.calls.len());
     for &at in &chain.calls {
-        // Tiles of free size are cut like the first call's.
-        let as_first = match &cuts {
-            Some(cuts) if at != lead => parts_at(flow.graph, flow.unrolled, flow.call(at), cuts).map_err(refuse(at))?,
-            _ => None,
+        let tiles = match of_calls.last() {
+            Some(before) => before.follower(flow, at, cut),
+            None => Tiles::alone(flow, at, cut),
         };
-        of_calls.push(match as_first {
-            Some(tiles) => tiles,
-            None => parts(flow.graph, flow.unrolled, flow.call(at), cut).map_err(refuse(at))?,
-        });
+        of_calls.push(tiles.map_err(|error| Unsupported::at(flow, at, error.to_string()))?);
     }
-    Ok(by_tile(of_calls))
+    Ok(by_tile(of_calls.into_iter().map(|tiles| tiles.parts)))
 }
 
 /// From the tiles of each call to the calls of each tile.
-fn by_tile(of_calls: Vec<Vec<Part>>) -> Vec<Vec<Part>> {
+fn by_tile(of_calls: impl IntoIterator<Item = Vec<Part>>) -> Vec<Vec<Part>> {
     let mut tiles: Vec<Vec<Part>> = Vec::new();
     for calls in of_calls {
         tiles.resize_with(calls.len(), Vec::new);
@@ -257,11 +250,11 @@ impl Planner<'_> {
         }
         let mut of_calls = Vec::with_capacity(chain.calls.len());
         for &at in &chain.calls {
-            let tiles = parts_at(self.flow.graph, self.flow.unrolled, self.flow.call(at), &cuts);
+            let tiles = Tiles::at(self.flow, at, &cuts);
             let tiles = tiles.map_err(|error| Unsupported::at(self.flow, at, error.to_string()))?;
-            of_calls.push(
-                tiles.ok_or_else(|| Unsupported::at(self.flow, at, "its tiles are not rows of a streamed weight"))?,
-            );
+            let tiles =
+                tiles.ok_or_else(|| Unsupported::at(self.flow, at, "its tiles are not rows of a streamed weight"))?;
+            of_calls.push(tiles.parts);
         }
         let workers = dealt.iter().map(|&(worker, _)| worker).collect();
         Ok(Some(Tiled { tiles: by_tile(of_calls), workers }))
