@@ -127,7 +127,8 @@ impl Grouped<'_> {
     }
 
     fn refuse(&mut self, call: usize, into: FuseInto, because: Unfused) {
-        self.refused.push(Refused { call, op: self.op(call), into, because });
+        let iteration = self.flow.call(call).indices.clone();
+        self.refused.push(Refused { call, iteration, op: self.op(call), into, because });
     }
 
     /// A call with its producers' groups that it may join, latest first: a later group may lie

@@ -1,5 +1,6 @@
 //! Why calls were not fused.
 
+use super::reasons::Iteration;
 use crate::program::BufferKind;
 use crate::schedule::FuseInto;
 use crate::text::Shown;
@@ -10,6 +11,8 @@ use core::fmt::{self, Display, Formatter};
 pub struct Refused {
     /// The call in [`super::unroll::Unrolled::calls`].
     pub call: usize,
+    /// The iteration of the loops that it is in.
+    pub iteration: Iteration,
     /// Its instruction.
     pub op: String,
     /// Where it would have gone.
