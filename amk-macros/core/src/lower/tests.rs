@@ -214,7 +214,14 @@ fn branches_give_tuples_element_by_element() {
 
 #[test]
 fn a_function_without_a_result_may_end_in_a_statement() {
-    let body = quote!(append(&mut kv.last.s, x, H, pos); if w.tied { append(&mut kv.last.s, x, H, pos); } else { append(&mut kv.last.s, x, H, pos); });
+    let body = quote!(
+        append(&mut kv.last.s, x, H, pos);
+        if w.tied {
+            append(&mut kv.last.s, x, H, pos);
+        } else {
+            append(&mut kv.last.s, x, H, pos);
+        }
+    );
     let function: ItemFn = syn::parse_quote! { fn f(x: &Tensor, pos: Pos, w: &Model, kv: &mut Model) { #body } };
     let mut diagnostics = Diagnostics::default();
     let attribute = quote!(dims(H, C, L), inputs(x: [H]));
