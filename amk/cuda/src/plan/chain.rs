@@ -14,14 +14,14 @@ use amk_ir::{Access, DType, TensorId};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Calls by their generic device bodies, each of which reads the result of the previous one.
+/// Calls by their generic device bodies; each reads the result of the previous one.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     /// The calls in order.
     pub(super) calls: Vec<usize>,
     /// How the first call's weight streams.
     pub(super) stream: Option<&'static Stream>,
-    /// What the first one reads as packets of bf16 pairs.
+    /// Operands that the first call reads as packets of bf16 pairs.
     pub(super) packed: Vec<TensorId>,
 }
 
@@ -269,7 +269,7 @@ mod tests {
             chains.iter().map(|chain| chain.calls.iter().map(name).collect::<Vec<_>>().join("+")).collect()
         };
         // Two calls read `a`. `reversed` reads all tiles of `c`, and its one tile is not cut like
-        // those of the last `twice`.
+        // the tiles of the last `twice`.
         assert_eq!(names(&[]), ["row_of", "twice", "twice+plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[2]), ["row_of", "twice", "twice", "plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[3]), ["row_of", "twice", "twice", "plus", "twice", "reversed", "twice"]);

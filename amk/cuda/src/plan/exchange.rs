@@ -1,4 +1,4 @@
-//! What tasks wait for besides packets: an event for each phase that publishes.
+//! Counters and barriers between phases: one event for each phase that publishes.
 
 use super::Plan;
 use amk_ir::lower::exchange::{add_event, add_wait};

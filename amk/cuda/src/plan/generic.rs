@@ -330,7 +330,7 @@ impl Planner<'_> {
                 let interval = region.intervals()[0];
                 let (first, last) = (interval.lo.base, interval.hi.base);
                 if !first.is_multiple_of(UNIT) || !last.is_multiple_of(UNIT) {
-                    return Err(Unsupported::at(self.flow, at, "a tile of the logits is no multiple of 8"));
+                    return Err(Unsupported::at(self.flow, at, "a tile of the logits is not a multiple of 8"));
                 }
                 let rows = &mut self.rows[worker as usize];
                 *rows = if rows.start == rows.end { first..last } else { rows.start..last };

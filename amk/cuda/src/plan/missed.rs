@@ -5,7 +5,7 @@ use amk_ir::lower::flow::Flow;
 use amk_ir::lower::{Iteration, Unfused, once};
 use core::fmt::{self, Display, Formatter};
 
-/// What would make a call faster and why it does not have it.
+/// A faster way to run a call, and why the call does not get it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missed {
     /// The call in [`amk_ir::lower::unroll::Unrolled::calls`].
@@ -14,13 +14,13 @@ pub struct Missed {
     pub iteration: Iteration,
     /// Its instruction.
     pub op: String,
-    /// What it lacks.
+    /// The way.
     pub lacks: Lacks,
     /// Why.
     pub because: Because,
 }
 
-/// What a call lacks.
+/// A faster way to run a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lacks {
     /// A fused body.
