@@ -14,7 +14,7 @@ pub struct Missed {
     pub iteration: Iteration,
     /// Its instruction.
     pub op: String,
-    /// The way.
+    /// The faster way that it lacks.
     pub lacks: Lacks,
     /// Why.
     pub because: Because,
