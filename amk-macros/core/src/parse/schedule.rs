@@ -64,7 +64,7 @@ fn for_no_vm(schedule: &PartialSchedule, settings: &[Setting]) -> Option<Diagnos
     let headline = format!("no VM honours both `{cpu}` and `{device}`", cpu = cpu.key, device = device.key);
     let help = format!("leave out `{}`, or give it to an instance of its own", device.key);
     let note = format!("`{}` is for the CPU VM, `{}` for GPUs", cpu.key, device.key);
-    Some(Diagnostic::new("AMK0932", device.to_token_stream(), headline, help).note(&note))
+    Some(Diagnostic::new("AMK0932", &device.key, headline, help).note(&note))
 }
 
 impl ScheduleArgument {
@@ -136,7 +136,8 @@ impl ScheduleArgument {
 
     fn ring(&mut self, setting: &Setting) -> Result<(), Diagnostic> {
         let ring = &mut self.schedule.ring;
-        for entry in entries(setting, "ring(slots = 6, in_flight = 2, pace = 205, lookahead = 0)")? {
+        let entries = entries(setting, "ring(slots = 6, in_flight = 2, pace = 205, lookahead = 0)")?;
+        for entry in &entries {
             let field = match entry.key.to_string().as_str() {
                 "slots" => &mut ring.slots,
                 "in_flight" => &mut ring.in_flight,
@@ -145,17 +146,18 @@ impl ScheduleArgument {
                 _ => {
                     let headline = format!("unknown field `{}` of the ring", entry.key);
                     let help = "use one of `slots`, `in_flight`, `pace`, `lookahead`";
-                    return Err(Diagnostic::new("AMK0932", entry.key, headline, help));
+                    return Err(Diagnostic::new("AMK0932", &entry.key, headline, help));
                 }
             };
-            *field = Some(in_range(&entry, &format!("ring.{}", entry.key))?);
+            *field = Some(in_range(entry, &format!("ring.{}", entry.key))?);
         }
         if let (Some(slots), Some(in_flight)) = (ring.slots, ring.in_flight)
             && in_flight > slots
         {
             let headline = format!("the ring has {in_flight} slots in flight, and {slots} in all");
             let help = format!("write `in_flight = {slots}` at most");
-            return Err(Diagnostic::new("AMK0932", setting.to_token_stream(), headline, help));
+            let entry = entries.iter().find(|entry| entry.key == "in_flight").unwrap_or(setting);
+            return Err(Diagnostic::new("AMK0932", entry, headline, help));
         }
         Ok(())
     }
