@@ -204,9 +204,11 @@ fn (x: tensor f32[H], w: W) {
 }
 ";
 
+    type Verdict = Result<(), Unfused>;
+
     /// For each value that passes between two calls alone: the calls, whether they agree however
     /// they are cut, and whether they do at the cuts of some workers.
-    fn decided(workers: u32) -> Vec<(String, Result<(), Unfused>, Result<(), Unfused>)> {
+    fn decided(workers: u32) -> Vec<(String, Verdict, Verdict)> {
         let graph = parse_graph(GRAPH).expect("a graph");
         let unrolled = unroll(&graph, &graph.instances[0], &Schedule::default()).expect("its calls");
         let flow = Flow::new(&graph, &unrolled);
