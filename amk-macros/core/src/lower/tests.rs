@@ -451,6 +451,14 @@ fn what_is_declared_twice_or_left_out_is_refused() {
         ),
         (quote!(dims(H), inputs(x: [H]), schedule(ring(haste = 4))), "AMK0932: unknown field `haste` of the ring"),
         (quote!(dims(H), inputs(x: [H]), schedule(exchange = mail)), "AMK0932: `mail` is not a valid value of"),
+        (
+            quote!(dims(H), inputs(x: [H]), schedule(ring(slots = 4, in_flight = 5))),
+            "AMK0932: the ring has 5 slots in flight, and 4 in all",
+        ),
+        (
+            quote!(dims(H), inputs(x: [H]), schedule(tile(add = 4), ring(pace = 9))),
+            "AMK0932: no VM honours both `tile` and `ring`",
+        ),
     ];
     for (attribute, message) in cases {
         let twice = messages(attribute, function.clone(), &records());
