@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A [`Session`] keeps the tokens that each sequence has still to run, and packs them into steps:
-//! first the sequences that decode, then those with a prompt, which share the rows that are left. Prompts and decoding sequences meet in one step.
+//! first the sequences that decode, then those with a prompt, which share the rows that are left.
+//! Prompts and decoding sequences meet in one step.
 //!
 //! ```
 //! # use amk::{rows::{PlacedRow, RowLimits, RowVm}, session::Session, Token};
@@ -172,8 +173,8 @@ impl<V: RowVm> Session<V> {
         self.waiting.get(&id).map(|waiting| waiting.tokens.len()).ok_or(RowsError::Unknown(id))
     }
 
-    /// Adds a sequence that goes on after the first `len` tokens of another, and shares their pages.
-    /// It has no pending tokens.
+    /// Adds a sequence that goes on after the first `len` tokens of another, and shares their
+    /// pages. It has no pending tokens.
     ///
     /// # Errors
     /// [`RowsError::Unknown`], and [`RowsError::Truncate`] where the other has run fewer.
@@ -209,8 +210,8 @@ impl<V: RowVm> Session<V> {
     /// without pending tokens does nothing.
     ///
     /// # Errors
-    /// [`RowsError::Pages`] where no sequence with pending tokens can go on: drop or roll back some.
-    /// [`SessionError::Vm`] when the VM fails.
+    /// [`RowsError::Pages`] where no sequence with pending tokens can go on: drop or roll back
+    /// some. [`SessionError::Vm`] when the VM fails.
     pub fn step(&mut self) -> Result<Vec<SequenceId>, SessionError<V::Error>> {
         self.stepped.clear();
         let mut chunks = self.chunks();
@@ -243,8 +244,8 @@ impl<V: RowVm> Session<V> {
         Ok(done)
     }
 
-    /// The sequences of a step, and how many tokens each runs. Tokens whose logits are wanted run in
-    /// one step.
+    /// The sequences of a step, and how many tokens each runs. Tokens whose logits are wanted run
+    /// in one step.
     fn chunks(&self) -> Vec<(SequenceId, usize)> {
         let pending = self.waiting.iter().filter(|(_, waiting)| !waiting.tokens.is_empty());
         let (mut decoding, prompts): (Vec<_>, Vec<_>) = pending.partition(|(_, waiting)| waiting.wanted == 0);

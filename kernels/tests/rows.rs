@@ -1,5 +1,5 @@
-//! Steps of rows: prompts, batches, forks and rollbacks give each row the bits of the function called
-//! row by row.
+//! Steps of rows: prompts, batches, forks and rollbacks give each row the bits of the function
+//! called row by row.
 
 use crate::decoder::{Caches, Case, decode};
 use amk::ir::schedule::{FuseInto, Fusion, QueuePolicy, RowSchedule, Schedule, Tile};

@@ -1,8 +1,8 @@
 //! Several texts at once: each goes on at its own pace, in the steps of one VM.
 //!
-//! A text has the same tokens as alone: a row's logits do not depend on the rows beside it, and each
-//! text draws with a seed of its own. Guessed tokens ([`Speculate`]) change nothing either: the
-//! sampler chooses every token from its logits, and a guess is kept where it is that choice.
+//! A text has the same tokens as alone: a row's logits do not depend on the rows beside it, and
+//! each text draws with a seed of its own. Guessed tokens ([`Speculate`]) change nothing either:
+//! the sampler chooses every token from its logits, and a guess is kept where it is that choice.
 
 use crate::drafter::{Ask, Draft, Drafter};
 use crate::generate::{GenerateError, checked};

@@ -20,8 +20,8 @@ pub struct BodySet {
     pub code: DeviceCode,
     /// The ABI between its records and its code, as C++.
     pub abi: fn() -> String,
-    /// Its parameters of a launch: what [`SharedState::bind`] and [`Sampling::bind`] append, in this
-    /// order. Each begins with a field of 8 bytes.
+    /// Its parameters of a launch: what [`SharedState::bind`] and [`Sampling::bind`] append, in
+    /// this order. Each begins with a field of 8 bytes.
     pub params: &'static [Struct],
     /// C++ that `kept` uses, before all other code of the VM.
     pub types: DeviceCode,

@@ -23,8 +23,8 @@ pub struct Entry {
     /// Calls the function on the frame's operands.
     pub run: fn(&mut Frame<'_>),
     /// Calls the function that computes several rows at once on the frame's operands: of the same
-    /// parameters, but tensors with the rows as their first dimension. Where it has one, each row has
-    /// the bits of a call of the function for that row.
+    /// parameters, but tensors with the rows as their first dimension. Where it has one, each row
+    /// has the bits of a call of the function for that row.
     pub rows: Option<fn(&mut Frame<'_>)>,
     /// The text of its CUDA body, where it has one.
     pub cuda: Option<&'static str>,

@@ -1,5 +1,5 @@
-//! The contract of a step, checked by every VM before it runs: no page that a row writes is one that
-//! a row of another sequence can see.
+//! The contract of a step, checked by every VM before it runs: no page that a row writes is one
+//! that a row of another sequence can see.
 
 use super::{PAGE, PlacedRow, RowLimits};
 use std::collections::HashMap;

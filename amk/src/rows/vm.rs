@@ -53,8 +53,8 @@ pub trait RowVm {
     /// Runs a step of rows as [`super::Sequences`] places them.
     ///
     /// # Errors
-    /// When the rows break the [`super::contract`]: nothing has run then. When the step fails: the VM
-    /// is of no use then.
+    /// When the rows break the [`super::contract`]: nothing has run then. When the step fails: the
+    /// VM is of no use then.
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error>;
 
     /// The logits `[VOCAB]` of a row of the last step, which was wanted.

@@ -212,8 +212,8 @@ impl State {
     ///
     /// # Panics
     /// When the number of indices is not the rank minus two, a row is outside the state or the
-    /// task's region, or rows do not lie one after the other: a tile that cuts the last dimension is
-    /// read with [`Self::row`].
+    /// task's region, or rows do not lie one after the other: a tile that cuts the last dimension
+    /// is read with [`Self::row`].
     pub fn runs<const N: usize>(&self, at: [usize; N], range: Range<usize>) -> impl Iterator<Item = &[f32]> {
         assert_eq!(
             N + 2,

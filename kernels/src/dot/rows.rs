@@ -1,8 +1,8 @@
 //! Inner products of several vectors with the rows of a matrix, which is read once.
 //!
 //! The bits are those of [`super::products`] for each vector. A block of the matrix is widened to
-//! f32 and stays in the nearest caches, while the vectors pass by a few at a time. The sums of a few
-//! pairs are kept in registers, 16 lanes at a time: lanes do not meet before the end.
+//! f32 and stays in the nearest caches, while the vectors pass by a few at a time. The sums of a
+//! few pairs are kept in registers, 16 lanes at a time: lanes do not meet before the end.
 
 use super::fold::{self, Fold, Plain, Sums};
 use super::{Element, LANES};
@@ -13,8 +13,8 @@ const BLOCK: usize = 16;
 /// Lanes of the sums that are in registers.
 const PART: usize = 16;
 
-/// Computes `out[r, n] = sum over k of xs[r, k] * rows[n, k]` for vectors of `len` elements, one after
-/// the other in `xs`, and `count` rows whose first elements are `stride` apart.
+/// Computes `out[r, n] = sum over k of xs[r, k] * rows[n, k]` for vectors of `len` elements, one
+/// after the other in `xs`, and `count` rows whose first elements are `stride` apart.
 ///
 /// # Panics
 /// When `rows` ends before the last row, or `out` has not `count` elements for each vector.

@@ -39,8 +39,8 @@ pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
     Tensor::from(y)
 }
 
-/// [`linear`] of several vectors: `y[r, n] = sum over k of w[n, k] * x[r, k]`, each row with the bits
-/// of [`linear`], and `w` read once.
+/// [`linear`] of several vectors: `y[r, n] = sum over k of w[n, k] * x[r, k]`, each row with the
+/// bits of [`linear`], and `w` read once.
 ///
 /// `x: [R, K]` f32, `w: [N, K]` f32, f16 or bf16; `y: [R, N]` f32.
 ///

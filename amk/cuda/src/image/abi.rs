@@ -160,8 +160,8 @@ device_structs! {
         /// Padding, zero.
         reserved: [u32; 2],
     }
-    /// The parameters of a launch that the VM itself has. `Params` has those of the registered bodies
-    /// too.
+    /// The parameters of a launch that the VM itself has. `Params` has those of the registered
+    /// bodies too.
     struct VmParams {
         /// The workers' tapes.
         tape: u64 as "const u8*",

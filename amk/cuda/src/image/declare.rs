@@ -192,6 +192,7 @@ impl Field {
 }
 
 #[cfg(test)]
+#[allow(unreachable_pub, reason = "the macro declares public structs")]
 mod tests {
     use super::*;
 

@@ -17,8 +17,8 @@ impl Paged {
     /// Finds the dimension of positions: the one in which the tiles of a state move.
     ///
     /// # Errors
-    /// [`VmError::NotPaged`] for a state in which no dimension or several move, or whose tiles reach
-    /// beyond the position of their row: there is no page then.
+    /// [`VmError::NotPaged`] for a state in which no dimension or several move, or whose tiles
+    /// reach beyond the position of their row: there is no page then.
     pub(super) fn new(program: &Program, pages: Option<usize>) -> Result<Self, VmError> {
         let pages = pages.unwrap_or(RowLimits::pages_of(program.positions as usize));
         let mut dims = BTreeMap::new();

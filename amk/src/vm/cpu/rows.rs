@@ -49,7 +49,8 @@ impl RowVm for Vm {
 }
 
 impl Vm {
-    /// The outputs of a row of the last step that are tokens, in the order of the program's buffers.
+    /// The outputs of a row of the last step that are tokens, in the order of the program's
+    /// buffers.
     pub fn row_tokens(&self, row: usize) -> Vec<Token> {
         let program = self.program();
         let is_token = |buffer: &Buffer| (buffer.kind, buffer.dtype) == (BufferKind::Output, DType::U32);
