@@ -164,8 +164,8 @@ struct Fault {
 };
 static_assert(sizeof(Fault) == 32, "as the host has it");
 
-// The parameters of a launch that the VM itself has. `Params` has those of the registered bodies
-// too.
+// The parameters of a launch that the VM itself has. `Params` has those of the registered
+// bodies too.
 struct VmParams {
     // The workers' tapes.
     const u8* tape;

@@ -141,8 +141,8 @@ fn a_matrix_that_the_stream_does_not_take_keeps_to_plain_loads_and_says_so() {
     instance.dims.insert("FFN".to_owned(), 290);
     let plan = plan_for(&CAPPED_CHAIN, &instance, &target.schedule(), Precision::BF16).expect("a plan");
     let lines = amk_cuda::plan::lines(&plan.missed);
-    let why =
-        "the weight of `capped_linear` does not stream: its stream does not take `w.layers[0].up`, which is 290 x 128";
+    let why = "the weight of `capped_linear` does not stream: its stream does not take `w.layers[l].up`, \
+               which is 290 x 128 (l in 0..2)";
     assert!(lines.iter().any(|line| line == why), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.contains("square")), "what streams needs no reason: {lines:#?}");
 }
