@@ -289,7 +289,7 @@ fn changes_of_tapes(case: &Case) -> Vec<Change> {
                 all.push(change("pieces are swapped", move |image| image.pieces[worker].swap(at, next)));
             }
             all.push(change("k", move |image| image.pieces[worker][at].k *= 2));
-            all.push(change("in_turn", move |image| image.pieces[worker][at].in_turn ^= true));
+            all.push(change("interleaved", move |image| image.pieces[worker][at].interleaved ^= true));
             for part in 0..pieces[at].parts.len() {
                 all.push(change("weight", move |image| image.pieces[worker][at].parts[part].weight.0 += 1));
                 all.push(change("weight", move |image| image.pieces[worker][at].parts[part].weight.0 ^= 1));

@@ -16,7 +16,7 @@ pub struct Signature {
     pub name: String,
     /// The function's full path: the key in the registry.
     pub path: String,
-    /// The op's name: `gemv_tile`.
+    /// The op's name: `linear`.
     pub op: String,
     /// `file:line` of the function, for messages.
     pub declared_at: String,

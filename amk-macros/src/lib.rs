@@ -23,7 +23,7 @@ fn origin() -> Origin {
 /// the instruction is a call of the function on sub-tensors, which the clauses define.
 ///
 /// ```ignore
-/// #[instruction(op = "gemv_tile",
+/// #[instruction(op = "linear",
 ///     shape = "x: [K], w: [N, K] -> y: [N]",
 ///     tile = "T = 16",
 ///     task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]",

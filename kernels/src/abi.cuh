@@ -14,6 +14,12 @@ enum DeviceOp {
     OP_ADOPT,
 };
 
+// Maximum input tiles that a warp multiplies in one pass.
+#define AMK_DEPTH 4
+// Bytes of a weight tile: 16 for each lane of a warp.
+#define AMK_TILE 512
+// Input elements of a weight tile, whose output rows are a unit.
+#define AMK_TILE_K 32
 // Maximum rows of the residual that a worker owns.
 constexpr int MAX_OWN_ROWS = 512;
 // Maximum elements of an attention head.

@@ -4,6 +4,12 @@ use amk_cuda::image::declare::{Struct, items};
 use amk_cuda::{device_constants, device_enumerations, device_structs};
 
 device_constants! {
+    /// Maximum input tiles that a warp multiplies in one pass.
+    MOST_DEPTH = 4 => "#define AMK_DEPTH";
+    /// Bytes of a weight tile: 16 for each lane of a warp.
+    TILE = 512 => "#define AMK_TILE";
+    /// Input elements of a weight tile, whose output rows are a unit.
+    TILE_K = 32 => "#define AMK_TILE_K";
     /// Maximum rows of the residual that a worker owns.
     MAX_OWN_ROWS = 512 => "constexpr int MAX_OWN_ROWS =";
     /// Maximum elements of an attention head.

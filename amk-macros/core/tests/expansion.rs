@@ -21,11 +21,11 @@ fn linear(line: usize) -> TokenStream {
     instruction(
         &origin(line),
         quote!(
-            op = "gemv_tile",
+            op = "linear",
             shape = "x: [K], w: [N, K] -> y: [N]",
             tile = "T = 16",
             task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]",
-            cuda = "gemv_tile.cuh"
+            cuda = "linear.cuh"
         ),
         quote! {
             /// `y = w x`

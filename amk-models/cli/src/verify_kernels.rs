@@ -4,12 +4,13 @@ use super::options::{Device, print, progress_bar, seed, table_of};
 use amk::ir::DType;
 use amk::registry::Entry;
 use amk_bench::kernel_check::{
-    CheckError, Checked, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, instructions, on_cpu, on_cuda, path,
+    Bodies, CheckError, Checked, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, instructions, on_cpu, on_cuda, path,
 };
 use amk_cuda::TARGETS;
 use amk_models::cache::Cache;
 use amk_models::model::{FAMILIES, Family};
 use anyhow::{Context as _, Result, bail};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -69,7 +70,7 @@ impl VerifyKernels {
             rows.iter().for_each(|checked| {
                 table.add_row(row(checked));
             });
-            print(&format!("{table}\n{UNITS}"))?;
+            print(&format!("{table}\n{UNITS}{}", through(&rows)))?;
         }
         Ok(if rows.iter().all(|checked| checked.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -110,13 +111,27 @@ impl Subject {
     }
 }
 
+/// Lists the fused bodies that the decoders ran, and through which an instruction without a body of
+/// its own was checked.
+fn through(rows: &[Checked]) -> String {
+    let mut bodies = Bodies::new();
+    for (body, instructions) in rows.iter().flat_map(|checked| &checked.bodies) {
+        bodies.entry(body.clone()).or_default().extend(instructions.iter().cloned());
+    }
+    let line = |(body, instructions): (&String, &BTreeSet<String>)| {
+        let names: Vec<&str> = instructions.iter().map(String::as_str).collect();
+        format!("fused body `{body}`: {}\n", names.join(", "))
+    };
+    bodies.iter().map(line).collect()
+}
+
 const UNITS: &str = "eps: epsilons of f32, relative to the sum of the magnitudes of an element's \
     terms, against f64; eps': relative to the \
 largest element,\nagainst the Rust function; dev: what roundings to the type change in a logit, \
     root mean square, against f64\n";
 
 fn row(checked: &Checked) -> [String; 7] {
-    let Checked { path, dtype, oracle, cases, error, bound, worst, skipped, ok } = checked;
+    let Checked { path, dtype, oracle, cases, error, bound, worst, skipped, ok, .. } = checked;
     let unit = match oracle {
         Oracle::F64 => "eps",
         Oracle::Function => "eps'",

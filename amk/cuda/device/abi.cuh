@@ -10,15 +10,9 @@ typedef u16 Elem;
 
 // Consumer warps of a worker.
 #define AMK_WARPS 16
-// Maximum input tiles that a warp multiplies in one pass.
-#define AMK_DEPTH 4
 // Bytes of a ring slot.
 #define AMK_CHUNK 32768
-// Bytes of a weight tile: 16 for each lane of a warp.
-#define AMK_TILE 512
-// Input elements of a weight tile.
-#define AMK_TILE_K 32
-// Output rows of a weight tile, which is a unit.
+// Rows of a vector or a weight that are dealt out together at least.
 #define AMK_UNIT 8
 // Units reduced together across the warps.
 #define AMK_GROUP_UNITS 16

@@ -1,8 +1,8 @@
 //! Errors of the CUDA VM.
 
+use super::layout::LayoutError;
 use super::plan::Unsupported;
 use super::schedule::ScheduleError;
-use super::stream::StreamError;
 use amk::MegakernelError;
 use amk::vm::OtherConstant;
 use amk_ir::text::Shown;
@@ -75,9 +75,9 @@ pub enum CudaError {
         /// The field and the problem with it.
         what: String,
     },
-    /// The packed bytes of a registered stream do not unpack to the weight's rows.
+    /// The packed bytes of a tile layout do not unpack to the weight's rows.
     #[error(transparent)]
-    Stream(#[from] StreamError),
+    Layout(#[from] LayoutError),
     /// A bound layout has a different constant from the program's.
     #[error(transparent)]
     Constant(#[from] OtherConstant),

@@ -19,6 +19,7 @@ mod extensions;
 mod fault;
 pub mod image;
 mod launch;
+mod layout;
 mod memory;
 pub mod nvrtc;
 mod options;
@@ -42,6 +43,7 @@ pub use extensions::Extensions;
 pub use image::Image;
 pub use inventory;
 pub use launch::{Vm, plan_for};
+pub use layout::{Layout, LayoutError};
 
 pub use code::DeviceCode;
 pub use nvrtc::{Cubin, compile};

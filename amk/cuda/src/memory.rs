@@ -5,10 +5,10 @@ use super::error::CudaError;
 use super::fault::FAULT_WORDS;
 use super::image::abi::VmParams;
 use super::image::{Image, Record};
+use super::layout::LayoutError;
 use super::plain;
 use super::plan::Plan;
 use super::set::{SharedForm, SharedMemory, body_sets};
-use super::stream::StreamError;
 use super::tape::{self, WeightRows};
 use amk::tensor::{Row, Weight};
 use amk::vm::Bindings;
@@ -205,7 +205,7 @@ fn upload_shared(
 }
 
 /// A worker's tape.
-type Packed = Result<Vec<bf16>, StreamError>;
+type Packed = Result<Vec<u8>, LayoutError>;
 
 /// Packs the workers' tapes on all cores and copies each to the device.
 fn upload_tapes(
@@ -251,13 +251,11 @@ fn upload_tapes(
         for (done, (worker, packed)) in receive.iter().enumerate() {
             let packed = packed?;
             let (start, end) = (image.tape_at[worker] as usize, image.tape_at[worker + 1] as usize);
-            // SAFETY: bf16 has no padding and every byte of the vector is initialised.
-            let bytes = unsafe { core::slice::from_raw_parts(packed.as_ptr().cast::<u8>(), packed.len() * 2) };
-            if bytes.len() != end - start {
+            if packed.len() != end - start {
                 let (at, what) = (format!("worker {worker}"), "has a tape of other bytes than its records".to_owned());
                 return Err(CudaError::Image { at, what });
             }
-            stream.memcpy_htod(bytes, &mut tape.slice_mut(start..end))?;
+            stream.memcpy_htod(&packed, &mut tape.slice_mut(start..end))?;
             stream.synchronize()?;
             progress((done + 1) as f64 / workers as f64);
         }

@@ -5,10 +5,10 @@
 //! and packs each X
 
 use super::image::abi::CHUNK;
+use super::layout::{Layout, bytes};
 use super::plan::UNIT;
 use amk::registry::Registry;
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
-use half::bf16;
 
 /// An operand that streams through the ring.
 #[derive(Clone, Copy, Debug)]
@@ -27,10 +27,8 @@ pub struct Stream {
     /// Parameters whose packets of bf16 the body takes into registers itself: views `Input` in
     /// place of `In`.
     pub arrives: &'static [&'static str],
-    /// The bytes of a task's rows in the order in which the body consumes them: whole blocks.
-    pub pack: fn(rows: &[&[bf16]]) -> Vec<u8>,
-    /// The inverse of `pack`: the rows, of so many columns each, one after the other.
-    pub unpack: fn(packed: &[u8], columns: u32) -> Vec<bf16>,
+    /// The order of a task's rows on the tape: whole blocks.
+    pub layout: Layout,
 }
 
 inventory::collect!(Stream);
@@ -118,24 +116,6 @@ pub enum StreamError {
         /// Bytes of a unit.
         bytes: u64,
     },
-    /// `pack` gives other bytes than two an element.
-    #[error("`pack` of the stream of `{instruction}` gives {found} bytes, expected {expected}")]
-    Packed {
-        /// The instruction's path.
-        instruction: &'static str,
-        /// Bytes that it gave.
-        found: u64,
-        /// Bytes of the rows.
-        expected: u64,
-    },
-    /// `unpack` does not give back what was packed.
-    #[error("`unpack` of the stream of `{instruction}` does not give back what `pack` was given, from row {row} on")]
-    Unpacked {
-        /// The instruction's path.
-        instruction: &'static str,
-        /// The first row that differs.
-        row: usize,
-    },
 }
 
 impl PartialEq for Stream {
@@ -218,40 +198,12 @@ impl Stream {
         }
         Ok(())
     }
-
-    /// Packs a task's rows and checks that unpacking gives them back.
-    ///
-    /// # Errors
-    /// [`StreamError::Packed`] or [`StreamError::Unpacked`].
-    pub fn packed(&self, rows: &[&[bf16]]) -> Result<Vec<u8>, StreamError> {
-        let instruction = self.instruction;
-        let columns = rows.first().map_or(0, |row| row.len());
-        let packed = (self.pack)(rows);
-        let (found, expected) = (packed.len() as u64, bytes(rows.len() as u32, columns as u32));
-        if found != expected {
-            return Err(StreamError::Packed { instruction, found, expected });
-        }
-        let back = (self.unpack)(&packed, columns as u32);
-        let same = |(row, expected): (usize, &&[bf16])| {
-            let found = back.get(row * columns..(row + 1) * columns);
-            found.is_some_and(|found| found.iter().zip(*expected).all(|(a, b)| a.to_bits() == b.to_bits()))
-        };
-        match rows.iter().enumerate().find(|&row| !same(row)) {
-            Some((row, _)) => Err(StreamError::Unpacked { instruction, row }),
-            None if back.len() != rows.len() * columns => Err(StreamError::Unpacked { instruction, row: rows.len() }),
-            None => Ok(packed),
-        }
-    }
-}
-
-/// Bytes of rows of bf16 elements.
-pub(super) fn bytes(rows: u32, columns: u32) -> u64 {
-    u64::from(rows) * u64::from(columns) * 2
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::tests::ROWS;
     use amk::prelude::*;
 
     /// A projection, with a vector besides.
@@ -268,14 +220,6 @@ mod tests {
 
     const PATH: &str = "amk_cuda::project";
 
-    fn pack(rows: &[&[bf16]]) -> Vec<u8> {
-        rows.iter().copied().flatten().flat_map(|value| value.to_le_bytes()).collect()
-    }
-
-    fn unpack(packed: &[u8], _: u32) -> Vec<bf16> {
-        packed.as_chunks::<2>().0.iter().map(|&bytes| bf16::from_le_bytes(bytes)).collect()
-    }
-
     const RIGHT: Stream = Stream {
         instruction: PATH,
         operand: "w",
@@ -283,8 +227,7 @@ mod tests {
         takes: |_, _| true,
         block: |columns| 32 * columns,
         arrives: &["x"],
-        pack,
-        unpack,
+        layout: ROWS,
     };
 
     fn linked(streams: &[Stream]) -> Result<(), StreamError> {
@@ -324,24 +267,5 @@ mod tests {
         let uneven = Stream { block: |_| 48, ..RIGHT };
         let bytes = 16 * 512 * 2;
         assert_eq!(uneven.check_shape(64, 512), Err(StreamError::Blocks { instruction, block: 48, bytes }));
-    }
-
-    #[test]
-    fn a_layout_keeps_the_rows() {
-        let instruction = PATH;
-        let rows: Vec<Vec<bf16>> = (0..16).map(|row| vec![bf16::from_f32(row as f32); 32]).collect();
-        let rows: Vec<&[bf16]> = rows.iter().map(|row| &row[..]).collect();
-        assert_eq!(RIGHT.packed(&rows), Ok(pack(&rows)));
-        let short = Stream { pack: |rows| pack(&rows[1..]), ..RIGHT };
-        assert_eq!(short.packed(&rows), Err(StreamError::Packed { instruction, found: 960, expected: 1024 }));
-        let swapped = |rows: &[&[bf16]]| {
-            let mut rows = rows.to_vec();
-            rows.swap(3, 4);
-            pack(&rows)
-        };
-        let wrong = Stream { pack: swapped, ..RIGHT };
-        assert_eq!(wrong.packed(&rows), Err(StreamError::Unpacked { instruction, row: 3 }));
-        let longer = Stream { unpack: |packed, k| [unpack(packed, k), vec![bf16::ZERO]].concat(), ..RIGHT };
-        assert_eq!(longer.packed(&rows), Err(StreamError::Unpacked { instruction, row: 16 }));
     }
 }

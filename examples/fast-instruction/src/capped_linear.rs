@@ -1,6 +1,6 @@
 //! A projection whose results are capped softly.
 
-use crate::layout::{PAIR, UNIT, pack, unpack, width};
+use crate::layout::{LAYOUT, PAIR, UNIT, width};
 use amk::formula::{Exact, Operands};
 use amk::prelude::*;
 use amk_cuda::Stream;
@@ -43,6 +43,5 @@ amk_cuda::stream!(Stream {
     takes: |rows, columns| rows.is_multiple_of(UNIT as u32) && columns.is_multiple_of(PAIR as u32),
     block: |columns| (UNIT * width(columns as usize) * 2) as u32,
     arrives: &["x"],
-    pack,
-    unpack,
+    layout: LAYOUT,
 });

@@ -6,6 +6,7 @@
 //! rows; in each group the blocks of columns, in each of these the units. `capped_linear.cuh`
 //! consumes them in this order.
 
+use amk_cuda::Layout;
 use half::bf16;
 
 /// Rows of a fragment: a unit.
@@ -16,6 +17,9 @@ const GROUP: usize = 8;
 const MOST: usize = 1024;
 /// Columns of a pair of fragments.
 pub(crate) const PAIR: usize = 32;
+
+/// The layout of `capped_linear`.
+pub(crate) const LAYOUT: Layout = Layout { name: "capped_linear", pack, unpack };
 
 /// Columns of a block: as many as divide all, in whole pairs.
 pub(crate) fn width(columns: usize) -> usize {
@@ -46,7 +50,7 @@ fn in_pair(at: usize) -> (usize, usize) {
 }
 
 /// The bytes of a task's rows in the order of the tape.
-pub fn pack(rows: &[&[bf16]]) -> Vec<u8> {
+fn pack(rows: &[&[bf16]]) -> Vec<u8> {
     let columns = rows.first().map_or(0, |row| row.len());
     let mut packed = Vec::with_capacity(rows.len() * columns * 2);
     in_order(rows.len(), columns, |row, column| packed.extend(rows[row][column].to_le_bytes()));
@@ -54,7 +58,7 @@ pub fn pack(rows: &[&[bf16]]) -> Vec<u8> {
 }
 
 /// The rows of what [`pack`] gave, one after the other.
-pub fn unpack(packed: &[u8], columns: u32) -> Vec<bf16> {
+fn unpack(packed: &[u8], columns: u32) -> Vec<bf16> {
     let columns = columns as usize;
     let elements = packed.as_chunks::<2>().0;
     let mut rows = vec![bf16::ZERO; elements.len()];

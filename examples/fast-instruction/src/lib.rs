@@ -19,6 +19,5 @@ mod squared_relu;
 
 pub use capped_linear::capped_linear;
 pub use chain::{CAPPED_CHAIN, Chain, LINEAR_CHAIN, Projections, Seen, capped_chain, linear_chain};
-pub use layout::{pack, unpack};
 pub use model::{Cache, Caches, DECODE, Decoder, Layer, decode};
 pub use squared_relu::squared_relu;

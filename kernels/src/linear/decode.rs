@@ -2,20 +2,21 @@
 
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_K, GEMV_NORM, GEMV_OUTPUT_BIT,
-    IN_EMBEDDING, IN_PACKETS, MAX_OWN_ROWS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
+    IN_EMBEDDING, IN_PACKETS, MAX_OWN_ROWS, MOST_DEPTH, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K,
 };
 use crate::fused::Shared;
+use crate::linear::layout::PROJECTION;
 use crate::linear::phase::Gemv as Phase;
 use crate::residual::lookup;
 use amk::ir::Param;
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::{MOST_DEPTH, PER_PACKET, TILE_K, UNIT, WARPS};
+use amk_cuda::image::abi::{PER_PACKET, UNIT, WARPS};
 use amk_cuda::image::decode::{
     DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
-use amk_cuda::tape::{Layout, Piece, WeightRows};
+use amk_cuda::tape::{Piece, WeightRows};
 use std::slice::from_ref;
 
 /// Records of projections.
@@ -106,11 +107,11 @@ fn check_piece(record: &Record, shape: &Shape, piece: &Piece) -> Result<(), Refu
     if u64::from(record.tape) != piece.bytes() {
         return Err(Refusal::new("tape", format!("is {} bytes, the piece has {}", record.tape, piece.bytes())));
     }
-    if piece.layout != Layout::Projection {
+    if piece.layout != PROJECTION {
         return Err(Refusal::new("piece", "has another tile layout than projections"));
     }
-    let in_turn = shape.output == OUT_GATED;
-    if piece.in_turn != in_turn {
+    let interleaved = shape.output == OUT_GATED;
+    if piece.interleaved != interleaved {
         return Err(Refusal::new("piece", "weaves rows of several weights where the record does not, or does not"));
     }
     Ok(())

@@ -2,13 +2,13 @@
 
 use super::pointwise::Function;
 use super::{phase, pointwise};
-use crate::abi::MAX_OWN_ROWS;
+use crate::abi::{MAX_OWN_ROWS, TILE_K};
 use crate::fused::Decoder;
 use crate::residual::{Held, Lookup};
 use amk::ir::TensorId;
 use amk::ir::program::BufferKind;
 use amk_cuda::Extensions;
-use amk_cuda::image::abi::{TILE_K, UNIT};
+use amk_cuda::image::abi::UNIT;
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 

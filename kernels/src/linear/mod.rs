@@ -3,6 +3,7 @@
 mod decode;
 mod formula;
 pub(crate) mod group;
+mod layout;
 pub(crate) mod phase;
 mod pointwise;
 pub(crate) mod source;
@@ -23,7 +24,7 @@ use amk::prelude::*;
 /// # Panics
 /// When `w` is not a matrix with rows of `x`'s length.
 #[instruction(
-    op = "gemv_tile",
+    op = "linear",
     shape = "x: [K], w: [N, K] -> y: [N]",
     tile = "T = 16",
     task = "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]",

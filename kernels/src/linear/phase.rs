@@ -2,19 +2,20 @@
 //! and its part of the tape.
 
 use super::group::{Delivered, Product};
-use super::source::{cut, input_shape, waits};
+use super::layout::{PROJECTION, cut};
+use super::source::{input_shape, waits};
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_EMBEDDING,
-    IN_PACKETS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
+    IN_PACKETS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE, TILE_K,
 };
 use crate::fused::Decoder;
 use crate::residual;
 use amk::ir::{BufferId, DType, Exchange, Operand, Param};
 use amk_cuda::cost::{CostModel, Load};
-use amk_cuda::image::abi::{CHUNK, GROUP_UNITS, TILE, TILE_K, UNIT, WARPS};
+use amk_cuda::image::abi::{CHUNK, GROUP_UNITS, UNIT, WARPS};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, even, level, read, same, write};
-use amk_cuda::tape::{Layout, Piece, WeightRows};
+use amk_cuda::tape::{Piece, WeightRows};
 use std::ops::Range;
 use std::slice::from_ref;
 
@@ -223,11 +224,11 @@ impl PhaseKind for Gemv {
 
     fn piece(&self, plan: &Plan, work: &Work) -> Option<Piece> {
         let Work::Rows(rows) = work else { return None };
-        let in_turn = matches!(self.output, Output::Gated { .. });
+        let interleaved = matches!(self.output, Output::Gated { .. });
         let mut before = 0;
         let mut parts = Vec::new();
         for &weight in &self.weights {
-            if in_turn {
+            if interleaved {
                 parts.push(WeightRows { weight, rows: rows.clone() });
                 continue;
             }
@@ -238,7 +239,7 @@ impl PhaseKind for Gemv {
             }
             before += extent;
         }
-        Some(Piece { k: self.k, in_turn, layout: Layout::Projection, parts })
+        Some(Piece { k: self.k, interleaved, layout: PROJECTION, parts })
     }
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {

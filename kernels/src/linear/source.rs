@@ -1,13 +1,12 @@
 //! Generates the functions that compute projections, specialised for a plan.
 
+use super::layout::cut;
 use super::phase::Gemv;
 use super::pointwise;
-use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM};
-use amk_cuda::image::abi::{TILE_K, WARPS};
+use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, TILE_K};
+use amk_cuda::image::abi::WARPS;
 use amk_cuda::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
-
-pub(super) use amk_cuda::tape::cut;
 
 /// Maximum input tiles per warp when an input is read in two passes behind one wait.
 const MOST_HELD: u32 = 6;
@@ -93,17 +92,6 @@ mod tests {
     use super::*;
     use crate::linear::phase::{Input, Output};
     use amk::ir::BufferId;
-    use amk_cuda::image::abi::{CHUNK, MOST_DEPTH, TILE};
-
-    #[test]
-    fn every_tile_of_an_input_has_a_warp_and_a_pass_and_a_block_fits_a_slot() {
-        for k in (TILE_K..40_000).step_by(TILE_K as usize) {
-            let (depth, passes) = cut(k);
-            let tiles = k / TILE_K;
-            assert!((1..=MOST_DEPTH).contains(&depth) && depth * WARPS * TILE <= CHUNK, "{k}");
-            assert!((depth * WARPS * (passes - 1)..=depth * WARPS * passes).contains(&tiles), "{k}");
-        }
-    }
 
     fn reading(k: u32, norm: Option<BufferId>) -> Gemv {
         let output = Output::Store(Vec::new());

@@ -18,7 +18,7 @@
 //!     tied: flag
 //! }
 //! instruction linear(x: tensor[K], w: weight[N, K]) -> (y: f32[N]) {
-//!     from "amk_kernels::linear" at "src/linear/mod.rs:19" op gemv_tile cuda "body.cuh"
+//!     from "amk_kernels::linear" at "src/linear/mod.rs:19" op linear cuda "body.cuh"
 //!     tile T = 16
 //!     task n in 0..N step T: y[n..n + T] <- x[..], w[n..n + T, ..]
 //!     where N % 2 == 0

@@ -10,12 +10,12 @@
 use super::CheckError;
 use super::draw::Draw;
 use super::exact::Machine;
-use super::measure::{Checked, Oracle, largest};
+use super::measure::{Bodies, Checked, Oracle, largest};
 use amk::formula::Exact;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{Ring, Schedule};
 use amk::ir::verify::{Rejected, verify};
-use amk::ir::{Buffer, BufferKind, DType, Program};
+use amk::ir::{Buffer, BufferKind, Call, DType, Program};
 use amk::layout::{Source, SourceError, WeightRequest};
 use amk::registry::Registry;
 use amk::vm::cpu;
@@ -124,6 +124,23 @@ impl Decoder {
     /// [`CheckError::Cuda`].
     pub fn plan(&self, precision: Precision) -> Result<Plan, CheckError> {
         Ok(plan_for(self.model.family.kernel, &self.model.instance, &self.schedule, precision)?)
+    }
+
+    /// The fused bodies of the device program.
+    ///
+    /// # Errors
+    /// [`CheckError::Cuda`].
+    pub fn bodies(&self) -> Result<Bodies, CheckError> {
+        let plan = self.plan(Precision::BF16)?;
+        let mut bodies = Bodies::new();
+        for (task, &(phase, ..)) in plan.program.tasks.iter().zip(&plan.tasks) {
+            if plan.phases[phase].generic().is_none() {
+                let instructions = bodies.entry(plan.phases[phase].kind().label()).or_default();
+                let path = |call: &Call| plan.program.instructions[call.instruction.index()].path.clone();
+                instructions.extend(task.calls.iter().map(path));
+            }
+        }
+        Ok(bodies)
     }
 
     /// First position and tokens of each launch.
@@ -300,7 +317,15 @@ pub fn decoder_on_cpu(family: Family, target: &GpuTarget, cases: usize, seed: u6
 pub fn decoder_on_cuda(family: Family, cases: usize, seed: u64, cache: &Path) -> Result<Checked, CheckError> {
     let target = cuda::probe()?;
     let checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS);
-    check(checked, family, target, cases, seed, |decoder, expected| Ok(expected.error(&decoder.on_cuda(cache)?)))
+    let mut bodies = Bodies::new();
+    let checked = check(checked, family, target, cases, seed, |decoder, expected| {
+        let error = expected.error(&decoder.on_cuda(cache)?);
+        for (body, instructions) in decoder.bodies()? {
+            bodies.entry(body).or_default().extend(instructions);
+        }
+        Ok(error)
+    })?;
+    Ok(Checked { bodies, ..checked })
 }
 
 /// Every fourth decoder has a form of which the device fuses a part only.

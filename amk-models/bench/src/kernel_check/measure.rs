@@ -4,6 +4,7 @@ use super::case::Case;
 use amk::formula::Exact;
 use amk::ir::DType;
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The reference of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -39,14 +40,20 @@ pub struct Checked {
     pub worst: String,
     /// Why there is nothing to run, as where an instruction has no device body.
     pub skipped: Option<&'static str>,
+    /// The fused bodies that ran, each with the paths of the instructions that it computed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bodies: Bodies,
     /// Whether no error was too large: JSON has no word for an error that is infinite or no number.
     pub ok: bool,
 }
 
+/// Fused bodies, each with the paths of its instructions.
+pub type Bodies = BTreeMap<String, BTreeSet<String>>;
+
 impl Checked {
     pub(super) fn new(path: &str, dtype: DType, oracle: Oracle, bound: f64) -> Self {
-        let (path, worst) = (path.to_owned(), String::new());
-        Self { path, dtype, oracle, cases: 0, error: 0.0, bound, worst, skipped: None, ok: true }
+        let (path, worst, bodies) = (path.to_owned(), String::new(), Bodies::new());
+        Self { path, dtype, oracle, cases: 0, error: 0.0, bound, worst, skipped: None, bodies, ok: true }
     }
 
     pub(super) fn note(&mut self, case: &str, error: f64) {

@@ -21,7 +21,7 @@ mod measure;
 pub use decoder::{
     Decoder, Expected, Logits, MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda, path,
 };
-pub use measure::{Checked, Oracle};
+pub use measure::{Bodies, Checked, Oracle};
 
 use amk::formula::Exact;
 use amk::ir::DType;

@@ -268,3 +268,13 @@ fn decoders_for_a_gpu_are_planned_and_compiled() {
         }
     }
 }
+
+#[test]
+fn a_decoder_names_its_fused_bodies_and_their_instructions() {
+    let decoder = Decoder::random(FAMILIES[0], target(), true, &mut Draw::new(7)).expect("a decoder");
+    let bodies = decoder.bodies().expect("a plan");
+    let of = |body: &str| bodies[body].iter().map(|path| path.trim_start_matches("amk_kernels::")).collect::<Vec<_>>();
+    assert_eq!(of("gated"), ["linear", "rms_norm", "silu_mul"]);
+    assert_eq!(of("residual"), ["add", "linear"]);
+    assert!(bodies.values().flatten().any(|path| path.ends_with("combine_splits")), "{bodies:?}");
+}

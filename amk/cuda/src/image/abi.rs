@@ -10,15 +10,9 @@ use crate::{device_constants, device_enumerations, device_structs};
 device_constants! {
     /// Consumer warps of a worker.
     WARPS = 16 => "#define AMK_WARPS";
-    /// Maximum input tiles that a warp multiplies in one pass.
-    MOST_DEPTH = 4 => "#define AMK_DEPTH";
     /// Bytes of a ring slot.
     CHUNK = 32768 => "#define AMK_CHUNK";
-    /// Bytes of a weight tile: 16 for each lane of a warp.
-    TILE = 512 => "#define AMK_TILE";
-    /// Input elements of a weight tile.
-    TILE_K = 32 => "#define AMK_TILE_K";
-    /// Output rows of a weight tile, which is a unit.
+    /// Rows of a vector or a weight that are dealt out together at least.
     UNIT = 8 => "#define AMK_UNIT";
     /// Units reduced together across the warps.
     GROUP_UNITS = 16 => "#define AMK_GROUP_UNITS";

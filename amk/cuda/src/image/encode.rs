@@ -58,7 +58,7 @@ impl<'a> Encoder<'a> {
             op: FIRST_BODY as u16 + task.number as u16,
             input,
             tape: piece.as_ref().map_or(0, |piece| piece.bytes() as u32),
-            shape: piece.map_or(0, |piece| piece.layout.block(piece.k)),
+            shape: piece.map_or(0, |piece| task.block(piece.k)),
             ..Record::default()
         }
     }

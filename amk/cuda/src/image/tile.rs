@@ -5,7 +5,7 @@ use super::abi::{
     TOKEN, TileWords,
 };
 use crate::plan::{Generic, Plan, Sequence, View};
-use crate::tape::{Layout, Piece, WeightRows};
+use crate::tape::{Piece, WeightRows};
 use amk_ir::program::{BufferKind, Param};
 use amk_ir::{BufferId, Call, DType, Exchange, Operand, Region};
 use std::collections::HashMap;
@@ -176,13 +176,18 @@ impl<'p> GenericTask<'p> {
         steps.flat_map(|(call, step)| call.operands.iter().zip(step.views.iter().copied()))
     }
 
+    /// Bytes that one `acquire` of its stream hands out, for rows of `k` elements.
+    pub(super) fn block(&self, k: u32) -> u32 {
+        self.sequence.stream.map_or(0, |stream| (stream.block)(k))
+    }
+
     /// Its piece of its worker's tape.
     pub(crate) fn piece(&self) -> Option<Piece> {
         let stream = self.sequence.stream?;
         let (weight, _) = self.operands().find(|(_, view)| *view == View::Stream)?;
         let &[rows, columns] = weight.region.intervals() else { return None };
         let parts = vec![WeightRows { weight: weight.buffer, rows: rows.lo.base..rows.hi.base }];
-        Some(Piece { k: columns.hi.base, in_turn: false, layout: Layout::Registered(stream), parts })
+        Some(Piece { k: columns.hi.base, interleaved: false, layout: stream.layout, parts })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::image::abi::{
     PLAIN_F32, Record, STATE_F32, STREAM, TOKEN, TileWords,
 };
 use crate::plan::{Body, Sequence, Step, View};
-use crate::tape::{Layout, Piece, WeightRows};
+use crate::tape::{Piece, WeightRows};
 use amk_ir::program::{BufferKind, Param};
 use amk_ir::signature::ParamKind;
 use amk_ir::{Access, Bound, BufferId, DType, Interval, Region};
@@ -50,7 +50,7 @@ fn piece<'p>(
         return Ok(None);
     };
     let piece = state.take(&places.image.pieces)?;
-    if piece.layout != Layout::Registered(stream) || piece.in_turn || piece.parts.len() != 1 {
+    if piece.layout != stream.layout || piece.interleaved || piece.parts.len() != 1 {
         return Err(Refusal::new("piece", "is not rows of one weight in the layout of the task's stream"));
     }
     let (block, bytes) = ((stream.block)(piece.k), piece.bytes());
