@@ -163,9 +163,9 @@ fn largest_divisor(of: i64, most: i64) -> Option<i64> {
 
 /// All combinations of cuts, the last variable fastest: tile numbers and cuts.
 fn product(axes: &[Vec<Range<i64>>]) -> Vec<(Vec<i64>, Vec<Range<i64>>)> {
-    axes.iter().fold(vec![(Vec::new(), Vec::new())], |heads, axis| {
-        let mut out = Vec::with_capacity(heads.len() * axis.len());
-        for (numbers, cuts) in &heads {
+    axes.iter().fold(vec![(Vec::new(), Vec::new())], |starts, axis| {
+        let mut out = Vec::with_capacity(starts.len() * axis.len());
+        for (numbers, cuts) in &starts {
             for (number, cut) in axis.iter().enumerate() {
                 let mut head: (Vec<i64>, Vec<Range<i64>>) = (numbers.clone(), cuts.clone());
                 head.0.push(number as i64);

@@ -82,28 +82,28 @@ enum TraceWord {
 struct Record {
     // A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
     u16 op;
-    // Units of 8 rows, or of a combination the slices of 32 elements.
+    // Units of rows. This field and those down to `tape` mean what their kind of record says;
+    // the VM reads them only in generic tasks.
     u16 units;
     // Packet offset of the input, or of a generic task the first word of its tiles.
     u32 input;
     // Packet offset of the output.
     u32 output;
-    // Of a projection `GEMV_K` and the fields after it, of an adoption 1 if packets are pairs,
-    // of a generic task that streams the bytes of a block.
+    // Sizes and forms, or of a generic task that streams the bytes of a block.
     u32 shape;
-    // First output row, first slice, or kv head.
+    // First output row, or another index.
     u32 row;
-    // Constant offset of the norm's weight, or of an attention the query norm's.
+    // Constant offset of a vector, such as a norm's weight.
     u32 norm;
-    // Constant offset of the bias, or of an attention the key norm's.
+    // Constant offset of another vector, such as a bias.
     u32 bias;
     // The task in the verified program.
     u32 task;
-    // The layer of an attention, the round of a probe.
+    // A layer, or another number.
     u32 layer;
-    // The split of an attention.
+    // A part, or another number.
     u32 aux;
-    // Packet offset of split results, or of a draw its other input or output.
+    // Packet offset of partial results, or of another input or output.
     u32 partial;
     // Bytes of the tape that the task consumes.
     u32 tape;

@@ -4,8 +4,6 @@
 
 constexpr int PARTIAL_PITCH =
     AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
-// SCRATCH_FLOATS: union of the GEMV partials and the attention partials, 8 warps of 8 heads of 64
-// + 4.
 
 // `Kept` is generated: the shared memory of the registered bodies.
 struct Shared : Kept {
@@ -17,8 +15,7 @@ struct Shared : Kept {
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was
                                               // abandoned: kind and step, task, where, got
     u32 done;                                 // the consumers have left; accessed atomically
-    u32 appended; // keys, and values, that the consumers have appended to caches in this launch;
-                  // likewise
+    u32 appended; // rows that the consumers have appended to states in this launch; likewise
     volatile u32 asked,
         taken;              // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 ring_full; // the loader waits for a free slot

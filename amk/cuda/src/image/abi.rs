@@ -84,28 +84,28 @@ device_structs! {
     struct Record {
         /// A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
         op: u16,
-        /// Units of 8 rows, or of a combination the slices of 32 elements.
+        /// Units of rows. This field and those down to `tape` mean what their kind of record says;
+        /// the VM reads them only in generic tasks.
         units: u16,
         /// Packet offset of the input, or of a generic task the first word of its tiles.
         input: u32,
         /// Packet offset of the output.
         output: u32,
-        /// Of a projection `GEMV_K` and the fields after it, of an adoption 1 if packets are pairs,
-        /// of a generic task that streams the bytes of a block.
+        /// Sizes and forms, or of a generic task that streams the bytes of a block.
         shape: u32,
-        /// First output row, first slice, or kv head.
+        /// First output row, or another index.
         row: u32,
-        /// Constant offset of the norm's weight, or of an attention the query norm's.
+        /// Constant offset of a vector, such as a norm's weight.
         norm: u32,
-        /// Constant offset of the bias, or of an attention the key norm's.
+        /// Constant offset of another vector, such as a bias.
         bias: u32,
         /// The task in the verified program.
         task: u32,
-        /// The layer of an attention, the round of a probe.
+        /// A layer, or another number.
         layer: u32,
-        /// The split of an attention.
+        /// A part, or another number.
         aux: u32,
-        /// Packet offset of split results, or of a draw its other input or output.
+        /// Packet offset of partial results, or of another input or output.
         partial: u32,
         /// Bytes of the tape that the task consumes.
         tape: u32,
