@@ -9,12 +9,12 @@
 //! Prompts and decoding sequences meet in one step.
 //!
 //! ```
-//! # use amk::{rows::{PlacedRow, RowLimits, RowVm}, session::Session, Token};
+//! # use amk::{rows::{PageEdit, PlacedRow, RowLimits, RowVm}, session::Session, Token};
 //! # struct Count(Vec<f32>);
 //! # impl RowVm for Count {
 //! #     type Error = std::convert::Infallible;
 //! #     fn limits(&self) -> RowLimits { RowLimits { rows: 4, positions: 128, pages: 4 } }
-//! #     fn copy_page(&mut self, _: u32, _: u32) -> Result<(), Self::Error> { Ok(()) }
+//! #     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> { Ok(()) }
 //! #     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
 //! #         self.0 = rows.iter().map(|row| row.pos.0 as f32).collect();
 //! #         Ok(())
@@ -223,8 +223,8 @@ impl<V: RowVm> Session<V> {
                 placed => break placed?,
             }
         };
-        for (from, to) in placed.copies {
-            self.vm.copy_page(from, to).map_err(SessionError::Vm)?;
+        for edit in placed.edits {
+            self.vm.edit_page(edit).map_err(SessionError::Vm)?;
         }
         self.vm.step_rows(placed.rows).map_err(SessionError::Vm)?;
         let mut done = Vec::new();
@@ -296,13 +296,13 @@ impl<V: RowVm> Session<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::PlacedRow;
+    use crate::rows::{PageEdit, PlacedRow};
 
     /// Records the rows of each step.
     #[derive(Default)]
     struct Recorder {
         steps: Vec<Vec<PlacedRow>>,
-        copies: Vec<(u32, u32)>,
+        edits: Vec<PageEdit>,
         logits: Vec<f32>,
     }
 
@@ -313,8 +313,8 @@ mod tests {
             RowLimits { rows: 8, positions: 200, pages: 4 }
         }
 
-        fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Self::Error> {
-            self.copies.push((from, to));
+        fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error> {
+            self.edits.push(edit);
             Ok(())
         }
 
@@ -406,7 +406,8 @@ mod tests {
         assert_eq!(session.free_pages(), 2);
         session.push(second, &[Token(5)]).unwrap();
         session.step().unwrap();
-        assert_eq!((session.free_pages(), session.vm().copies.as_slice()), (1, &[(1, 2)][..]));
+        let edits = [PageEdit::Copy { from: 1, to: 2 }, PageEdit::Clear { page: 2, first: 2 }];
+        assert_eq!((session.free_pages(), session.vm().edits.as_slice()), (1, &edits[..]));
         let error = session.push(second, &tokens(134)).unwrap_err();
         assert_eq!(error, RowsError::Context { sequence: second, len: 201, positions: 200 });
     }

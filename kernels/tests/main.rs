@@ -3,6 +3,7 @@
 mod decoder;
 mod megakernels;
 mod names;
+mod recall;
 mod references;
 mod rows;
 mod schedules;

@@ -60,8 +60,8 @@ impl<'a> World<'a> {
     /// Runs a step and compares each wanted row.
     fn step(&mut self, rows: &[Row]) -> Result<(), RowsError> {
         let placed = self.sequences.place(rows)?;
-        for (from, to) in placed.copies {
-            self.vm.copy_page(from, to).unwrap();
+        for edit in placed.edits {
+            self.vm.edit_page(edit).unwrap();
         }
         self.vm.step_rows(placed.rows).unwrap();
         for (number, row) in rows.iter().enumerate() {

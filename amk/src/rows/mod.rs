@@ -15,7 +15,7 @@ mod pool;
 mod sequences;
 mod vm;
 
-pub use sequences::{Placed, RowsError, SequenceId, Sequences};
+pub use sequences::{PageEdit, Placed, RowsError, SequenceId, Sequences};
 pub use vm::{PlacedRow, RowLimits, RowVm};
 
 use crate::tensor::{Pos, Token};

@@ -6,11 +6,14 @@ pub(super) struct Pool {
     users: Vec<u32>,
     /// Pages without users; the last is taken next.
     free: Vec<u32>,
+    /// Whether a page may hold what an earlier user has written.
+    used: Vec<bool>,
 }
 
 impl Pool {
     pub(super) fn new(pages: u32) -> Self {
-        Self { users: vec![0; pages as usize], free: (0..pages).rev().collect() }
+        let count = pages as usize;
+        Self { users: vec![0; count], free: (0..pages).rev().collect(), used: vec![false; count] }
     }
 
     pub(super) fn pages(&self) -> usize {
@@ -21,11 +24,11 @@ impl Pool {
         self.free.len()
     }
 
-    /// A page for one user.
-    pub(super) fn take(&mut self) -> Option<u32> {
+    /// A page for one user, and whether it may hold what an earlier user has written.
+    pub(super) fn take(&mut self) -> Option<(u32, bool)> {
         let page = self.free.pop()?;
         self.users[page as usize] = 1;
-        Some(page)
+        Some((page, std::mem::replace(&mut self.used[page as usize], true)))
     }
 
     /// Another user of a page.

@@ -94,10 +94,29 @@ pub enum RowsError {
 /// The rows of a step with their pages, and what to do before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Placed {
-    /// Pages to copy, from and to: their sequence goes on in the copy.
-    pub copies: Vec<(u32, u32)>,
+    /// What to do to pages before the step, in this order.
+    pub edits: Vec<PageEdit>,
     /// The rows.
     pub rows: Vec<PlacedRow>,
+}
+
+/// A change of a page, of every state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageEdit {
+    /// Copies a shared page: a sequence goes on in the copy.
+    Copy {
+        /// The page.
+        from: u32,
+        /// Its copy.
+        to: u32,
+    },
+    /// Sets the positions of a page from `first` on to 0, as in a state that nobody has written.
+    Clear {
+        /// The page.
+        page: u32,
+        /// A position in the page, below [`PAGE`].
+        first: u32,
+    },
 }
 
 /// A sequence's page table.
@@ -107,6 +126,9 @@ struct Sequence {
     pages: Vec<u32>,
     /// Positions that have been written.
     len: usize,
+    /// Whether its last page may hold something behind them: of what was rolled back, or of the
+    /// sequence that it was forked from.
+    stale: bool,
 }
 
 /// The sequences of a VM.
@@ -195,8 +217,9 @@ impl Sequences {
             return Err(RowsError::Truncate { sequence: id, len: original.len, kept: len });
         }
         let pages = original.pages[..RowLimits::pages_of(len)].to_vec();
+        let stale = original.stale || len < original.len;
         pages.iter().for_each(|&page| self.pool.share(page));
-        Ok(self.insert(Sequence { pages, len }))
+        Ok(self.insert(Sequence { pages, len, stale }))
     }
 
     /// Keeps the first `len` positions of a sequence; the others can be written again.
@@ -208,6 +231,7 @@ impl Sequences {
         if len > sequence.len {
             return Err(RowsError::Truncate { sequence: id, len: sequence.len, kept: len });
         }
+        sequence.stale |= len < sequence.len;
         sequence.len = len;
         let left = sequence.pages.split_off(RowLimits::pages_of(len));
         left.into_iter().for_each(|page| self.pool.release(page));
@@ -237,9 +261,9 @@ impl Sequences {
         if needed > free {
             return Err(RowsError::Pages { needed, free, pages });
         }
-        let mut placed = Placed { copies: Vec::new(), rows: Vec::with_capacity(rows.len()) };
+        let mut placed = Placed { edits: Vec::new(), rows: Vec::with_capacity(rows.len()) };
         for chunk in &chunks {
-            let table = self.extend(chunk, &mut placed.copies)?;
+            let table = self.extend(chunk, &mut placed.edits)?;
             let rows = rows[chunk.first..chunk.first + chunk.len].iter();
             placed.rows.extend(rows.map(|&Row { token, pos, wanted, .. }| PlacedRow {
                 token,
@@ -300,21 +324,30 @@ impl Sequences {
     }
 
     /// Gives a sequence the pages for its rows.
-    fn extend(&mut self, chunk: &Chunk, copies: &mut Vec<(u32, u32)>) -> Result<Arc<[u32]>, RowsError> {
-        let Sequence { mut pages, len } = self.get(chunk.sequence)?.clone();
+    fn extend(&mut self, chunk: &Chunk, edits: &mut Vec<PageEdit>) -> Result<Arc<[u32]>, RowsError> {
+        let Sequence { mut pages, len, stale } = self.get(chunk.sequence)?.clone();
         let out = || RowsError::Pages { needed: 1, free: 0, pages: self.limits.pages };
-        if let Some(open) = pages.get_mut(len / PAGE).filter(|page| self.pool.users(**page) > 1) {
-            let copy = self.pool.take().ok_or_else(out)?;
-            self.pool.release(*open);
-            copies.push((*open, copy));
-            *open = copy;
+        if let Some(open) = pages.get_mut(len / PAGE) {
+            if self.pool.users(*open) > 1 {
+                let (copy, _) = self.pool.take().ok_or_else(out)?;
+                self.pool.release(*open);
+                edits.push(PageEdit::Copy { from: *open, to: copy });
+                *open = copy;
+            }
+            if stale {
+                edits.push(PageEdit::Clear { page: *open, first: (len % PAGE) as u32 });
+            }
         }
         let len = len + chunk.len;
         while pages.len() < RowLimits::pages_of(len) {
-            pages.push(self.pool.take().ok_or_else(out)?);
+            let (page, used) = self.pool.take().ok_or_else(out)?;
+            if used {
+                edits.push(PageEdit::Clear { page, first: 0 });
+            }
+            pages.push(page);
         }
         let table = Arc::from(pages.as_slice());
-        *self.get_mut(chunk.sequence)? = Sequence { pages, len };
+        *self.get_mut(chunk.sequence)? = Sequence { pages, len, stale: false };
         Ok(table)
     }
 }
@@ -335,11 +368,12 @@ mod tests {
         let mut sequences = Sequences::new(LIMITS);
         let a = sequences.add();
         let first = sequences.place(&rows(a, 0..70)).unwrap();
-        assert_eq!((first.copies.len(), &*first.rows[69].pages), (0, &[0, 1][..]));
+        assert_eq!((first.edits.len(), &*first.rows[69].pages), (0, &[0, 1][..]));
         let b = sequences.fork(a, 66).unwrap();
         assert_eq!((sequences.len(b), sequences.free_pages()), (Ok(66), 4));
         let placed = sequences.place(&[rows(a, 70..71), rows(b, 66..68)].concat()).unwrap();
-        assert_eq!(placed.copies, [(1, 2)], "who appends first gets a copy, the other keeps the page");
+        let edits = [PageEdit::Copy { from: 1, to: 2 }, PageEdit::Clear { page: 1, first: 2 }];
+        assert_eq!(placed.edits, edits, "who appends first gets a copy, the other keeps the page");
         assert_eq!((&*placed.rows[0].pages, &*placed.rows[1].pages), (&[0, 2][..], &[0, 1][..]));
         sequences.drop(a).unwrap();
         assert_eq!((sequences.free_pages(), sequences.len(a)), (4, Err(RowsError::Unknown(a))));
@@ -353,7 +387,7 @@ mod tests {
         sequences.place(&rows(a, 0..64)).unwrap();
         let b = sequences.fork(a, 64).unwrap();
         let placed = sequences.place(&[rows(a, 64..65), rows(b, 64..65)].concat()).unwrap();
-        assert_eq!((placed.copies.len(), sequences.free_pages()), (0, 3));
+        assert_eq!((placed.edits.len(), sequences.free_pages()), (0, 3));
     }
 
     #[test]
@@ -363,8 +397,21 @@ mod tests {
         sequences.place(&rows(a, 0..80)).unwrap();
         sequences.truncate(a, 10).unwrap();
         assert_eq!((sequences.len(a), sequences.free_pages()), (Ok(10), 5));
-        sequences.place(&rows(a, 10..12)).unwrap();
-        assert_eq!(sequences.truncate(a, 20), Err(RowsError::Truncate { sequence: a, len: 12, kept: 20 }));
+        let placed = sequences.place(&rows(a, 10..12)).unwrap();
+        assert_eq!(placed.edits, [PageEdit::Clear { page: 0, first: 10 }]);
+        assert_eq!(sequences.place(&rows(a, 12..13)).unwrap().edits, []);
+        assert_eq!(sequences.truncate(a, 20), Err(RowsError::Truncate { sequence: a, len: 13, kept: 20 }));
+    }
+
+    #[test]
+    fn a_page_that_another_sequence_had_is_cleared() {
+        let mut sequences = Sequences::new(LIMITS);
+        let a = sequences.add();
+        sequences.place(&rows(a, 0..10)).unwrap();
+        sequences.drop(a).unwrap();
+        let b = sequences.add();
+        let placed = sequences.place(&rows(b, 0..70)).unwrap();
+        assert_eq!((placed.edits, &*placed.rows[0].pages), (vec![PageEdit::Clear { page: 0, first: 0 }], &[0, 1][..]));
     }
 
     #[test]

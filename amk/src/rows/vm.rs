@@ -1,6 +1,6 @@
 //! What a VM with rows offers.
 
-use super::PAGE;
+use super::{PAGE, PageEdit};
 use crate::tensor::{Pos, Token};
 use core::error::Error;
 use std::sync::Arc;
@@ -44,11 +44,11 @@ pub trait RowVm {
     /// Its sizes.
     fn limits(&self) -> RowLimits;
 
-    /// Copies a page of every state over another one.
+    /// Changes a page of every state.
     ///
     /// # Errors
-    /// When the device fails.
-    fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Self::Error>;
+    /// When there is no such page, or the device fails.
+    fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error>;
 
     /// Runs a step of rows as [`super::Sequences`] places them.
     ///

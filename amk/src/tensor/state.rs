@@ -1,7 +1,7 @@
 //! State kept from step to step.
 
 use super::{Cells, Pos, Shape, ShapeError};
-use crate::rows::PAGE;
+use crate::rows::{PAGE, PageEdit};
 use amk_ir::{Bound, DType, MAX_RANK, Region};
 use core::fmt;
 use core::ops::{Deref, DerefMut, Range};
@@ -116,22 +116,32 @@ impl State {
         state
     }
 
-    /// Copies a page of this pool over another.
+    /// Changes a page of this pool.
     ///
     /// # Safety
-    /// Nobody accesses the two pages meanwhile.
-    pub(crate) unsafe fn copy_page(&self, from: u32, to: u32) {
-        let Some(Pages { elements, .. }) = self.pages else { return };
+    /// Nobody accesses the page meanwhile, nor the one that it is copied to.
+    pub(crate) unsafe fn edit_page(&self, edit: PageEdit) {
+        let Some(Pages { elements, dim, .. }) = self.pages else { return };
         let pages = self.cells.bytes() / size_of::<f32>() / elements;
-        assert!(
-            (from as usize) < pages && (to as usize) < pages && from != to,
-            "page {from} over page {to} of {pages}"
-        );
-        let first = self.cells.first().cast::<f32>().as_ptr();
-        // SAFETY: both pages lie in the cells and are different; nobody else accesses them, as the
-        // caller promises.
-        unsafe {
-            first.add(to as usize * elements).copy_from_nonoverlapping(first.add(from as usize * elements), elements);
+        let all = self.cells.first().cast::<f32>().as_ptr();
+        match edit {
+            PageEdit::Copy { from, to } => {
+                let (from, to) = (from as usize, to as usize);
+                assert!(from < pages && to < pages && from != to, "page {from} over page {to} of {pages}");
+                // SAFETY: both pages lie in the cells and are different; nobody else accesses them,
+                // as the caller promises.
+                unsafe { all.add(to * elements).copy_from_nonoverlapping(all.add(from * elements), elements) };
+            }
+            PageEdit::Clear { page, first } => {
+                let (page, first) = (page as usize, (first as usize).min(PAGE));
+                assert!(page < pages, "page {page} of {pages}");
+                let block = PAGE * self.strides[dim];
+                for start in (0..elements).step_by(block.max(1)) {
+                    let from = page * elements + start + first * self.strides[dim];
+                    // SAFETY: the rest of a block of positions lies in the page; see above.
+                    unsafe { all.add(from).write_bytes(0, (PAGE - first) * self.strides[dim]) };
+                }
+            }
         }
     }
 
@@ -376,10 +386,16 @@ mod tests {
         assert_eq!(runs.iter().map(|run| run.len() / 3).collect::<Vec<_>>(), [54, 64, 22]);
         assert_eq!(runs.concat(), whole.runs([1], 10..150).collect::<Vec<_>>().concat());
         // SAFETY: one thread.
-        unsafe { pool.copy_page(1, 3) };
+        unsafe { pool.edit_page(PageEdit::Copy { from: 1, to: 3 }) };
         let fork = pool.in_pages(&Arc::from([4, 3]));
         assert_eq!(fork.row([0, 100]), [0.0, 100.0, 0.5]);
         assert_eq!(fork.to_vec()[128 * 3..150 * 3], [0.0; 22 * 3], "no page");
+        // SAFETY: one thread.
+        unsafe { pool.edit_page(PageEdit::Clear { page: 3, first: 6 }) };
+        let kept = |head: usize, t: usize| fork.row([head, t])[1];
+        let ends = [(0, 69), (0, 70), (0, 127), (1, 69), (1, 70)];
+        assert_eq!(ends.map(|(head, t)| kept(head, t)), [69.0, 0.0, 0.0, 69.0, 0.0]);
+        assert_eq!(paged.row([0, 70]), [0.0, 70.0, 0.5], "the page that it was copied from");
     }
 
     #[test]

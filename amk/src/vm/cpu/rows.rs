@@ -5,7 +5,7 @@ use super::engine::{Launch, Step};
 use super::error::VmError;
 use super::memory::Bound;
 use super::{Output, Vm, whole};
-use crate::rows::{PlacedRow, RowLimits, RowVm, contract};
+use crate::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
 use crate::tensor::Token;
 use amk_ir::{Buffer, BufferId, BufferKind, DType};
 
@@ -19,15 +19,19 @@ impl RowVm for Vm {
         RowLimits { rows, positions: program.positions as usize, pages: self.pages }
     }
 
-    fn copy_page(&mut self, from: u32, to: u32) -> Result<(), VmError> {
+    fn edit_page(&mut self, edit: PageEdit) -> Result<(), VmError> {
         let pages = self.pages;
-        if let Some(&page) = [from, to].iter().find(|&&page| page as usize >= pages) {
+        let touched = match edit {
+            PageEdit::Copy { from, to } => [from, to],
+            PageEdit::Clear { page, .. } => [page, page],
+        };
+        if let Some(&page) = touched.iter().find(|&&page| page as usize >= pages) {
             return Err(VmError::NoPage { page, pages });
         }
         for bound in self.engine.plan.memory.all() {
             if let Bound::State(state) = bound {
                 // SAFETY: no worker runs now, and no view of a state is kept.
-                unsafe { state.copy_page(from, to) };
+                unsafe { state.edit_page(edit) };
             }
         }
         Ok(())
