@@ -33,7 +33,7 @@
 //! assert_eq!(session.logits(first), Some(&[4.0][..]));
 //! session.push(first, &[Token(9)])?;
 //! session.push(second, &[Token(2)])?;
-//! assert_eq!(session.step()?, [first, second]);
+//! assert_eq!(session.step()?.len(), 2, "both have run their token");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -1,16 +1,18 @@
 //! Writes down what the acceptance of a program rests on.
 
+use super::grid::{byte_runs, runs_meet};
 use super::meet::longest_launch;
 use super::packets::PacketEdges;
 use super::pairs::{conflict, least_distance};
 use super::simulate::Run;
 use super::storage::{Access, bytes};
 use super::sync::{Mode, Order, task};
+use super::violation::TooMuch;
 use super::{Verified, Verifier};
 use crate::certificate::{Certificate, Period, Proof, Trap};
 use crate::verify::budget::Budget;
 use crate::verify::meet::{Meet, periods, position_after};
-use crate::{Program, Steps};
+use crate::{Exchange, Program, Steps};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -159,6 +161,7 @@ impl Verifier {
         starts: Option<Period>,
     ) -> Vec<Trap> {
         let mut open: BTreeMap<(u32, u32), Vec<(u32, u32)>> = BTreeMap::new();
+        let mut budget = Budget::of(program);
         for storage in 0..self.storages.kinds.len() {
             let kind = self.storages.kinds[storage];
             let accesses = self.storages.accesses(storage);
@@ -167,7 +170,8 @@ impl Verifier {
                     if kind.local || !conflict(first, second) {
                         continue;
                     }
-                    for (from, distance) in meetings(program, [first, second], n < k, kind.stride, starts) {
+                    for (from, distance) in meetings(program, [first, second], n < k, kind.stride, starts, &mut budget)
+                    {
                         let (a, b) = (first.task(), second.task());
                         let known = distance.min(copies - 1);
                         if (distance > 0 || a != b) && !self.clocks.before(a, 0, b, known) {
@@ -229,17 +233,21 @@ fn meetings(
     before: bool,
     stride: u32,
     starts: Option<Period>,
+    budget: &mut Budget,
 ) -> Vec<(u32, u32)> {
     let mut meetings = Vec::new();
     let pipelined = program.steps == Steps::Pipelined;
     if first.operand.buffer != second.operand.buffer {
         let [a, b] = [first, second].map(|access| bytes(&program.buffers[access.operand.buffer.index()]));
-        if a.start < b.end && b.start < a.end {
+        if a.start >= b.end || b.start >= a.end {
+            return meetings;
+        }
+        return byte_meetings(program, [first, second], before, starts, budget).unwrap_or_else(|| {
             let from = starts.map_or(0, |starts| starts.first);
             meetings.extend(before.then_some((from, 0)));
             meetings.extend([1, 2].into_iter().filter(|_| pipelined).map(|distance| (from, distance)));
-        }
-        return meetings;
+            meetings
+        });
     }
     let meet = Meet::of(&first.operand.region, &second.operand.region, program.positions).with_first_in(starts);
     let from = |position| starts.map_or(position, |starts: Period| starts.first);
@@ -248,4 +256,47 @@ fn meetings(
         meetings.push((from(position), distance));
     }
     meetings
+}
+
+/// As [`meetings`] of two buffers that share bytes. `None` where finding out is too much work.
+fn byte_meetings(
+    program: &Program,
+    accesses: [&Access; 2],
+    before: bool,
+    starts: Option<Period>,
+    budget: &mut Budget,
+) -> Option<Vec<(u32, u32)>> {
+    const PER_RUN: u64 = 10;
+    let buffers = accesses.map(|access| &program.buffers[access.operand.buffer.index()]);
+    if buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter) {
+        return None;
+    }
+    let what = TooMuch::Runs { buffer: accesses[0].operand.buffer };
+    let mut meet = |positions: [u32; 2]| {
+        let [mut a, mut b] = [Vec::new(), Vec::new()];
+        let known = byte_runs(buffers[0], accesses[0], positions[0], &mut a)
+            && byte_runs(buffers[1], accesses[1], positions[1], &mut b);
+        let work = if known { 100 + (a.len() + b.len()) as u64 * PER_RUN } else { u64::MAX };
+        budget.spend(work, what).then(|| runs_meet(&a, &b))
+    };
+    let mut meetings = Vec::new();
+    // With one position all steps are at it.
+    let moves = u32::from(program.positions > 1);
+    let last = if program.steps == Steps::Pipelined { program.positions.max(2) - 1 } else { 0 };
+    for distance in u32::from(!before)..=last {
+        let positions = starts.map_or(0..program.positions, |starts| starts.first..starts.last + 1);
+        for position in positions.filter(|position| position + moves * distance < program.positions) {
+            if meet([position, position + moves * distance])? {
+                let first = starts.map_or(0, |starts| starts.first);
+                if distance > 0 {
+                    // L8: across steps bytes are asked for order in the longest launch.
+                    meetings.push((first, distance));
+                    return Some(meetings);
+                }
+                meetings.push((starts.map_or(position, |_| first), distance));
+                break;
+            }
+        }
+    }
+    Some(meetings)
 }
