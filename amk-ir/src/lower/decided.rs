@@ -7,10 +7,10 @@ use super::task::TiledOp;
 use super::tile::signature;
 use super::unfused::Refused;
 use super::unroll::Unrolled;
-use crate::OpId;
 use crate::graph::Graph;
 use crate::schedule::FuseInto;
 use crate::text::Shown;
+use crate::{CallRows, OpId};
 use core::fmt::{self, Display, Formatter};
 use std::ops::Range;
 
@@ -32,6 +32,8 @@ pub struct DecidedOp {
     pub lead: usize,
     /// How each grid variable of that call is cut, outermost first.
     pub cuts: Vec<TileCut>,
+    /// The rows of each task of a tile; none where steps have one row.
+    pub blocks: Vec<CallRows>,
 }
 
 /// A call of an op's tasks.
@@ -78,6 +80,7 @@ impl Decided {
                 calls: group.members.iter().enumerate().map(|(number, member)| call(group, number, member)).collect(),
                 lead: group.lead,
                 cuts: cuts.collect(),
+                blocks: tiled.blocks,
             }
         };
         Self { ops: groups.iter().zip(tiled).map(op).collect(), refused }
@@ -105,6 +108,11 @@ impl Display for DecidedOp {
         write!(f, "{}: {tasks} task{}", Shown(lead), if tasks == 1 { "" } else { "s" })?;
         for (number, cut) in self.cuts.iter().enumerate() {
             write!(f, "{}{cut}", if number == 0 { ", " } else { " by " })?;
+        }
+        match &self.blocks[..] {
+            [] => {}
+            [all] => write!(f, ", all {} rows", all.len())?,
+            [first, ..] => write!(f, ", rows in {} blocks of {}", self.blocks.len(), first.len())?,
         }
         for call in &self.calls {
             let how = match call.fused {

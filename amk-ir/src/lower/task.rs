@@ -33,6 +33,8 @@ pub(super) struct TiledOp {
     pub(super) coordinates: Vec<BTreeMap<String, i64>>,
     /// How each grid variable of the lead call is cut.
     pub(super) axes: Vec<Vec<Range<i64>>>,
+    /// The rows of each task of a tile; none where steps have one row.
+    pub(super) blocks: Vec<CallRows>,
 }
 
 pub(super) fn tasks(
@@ -84,7 +86,7 @@ fn tile_group(
         Some(lift) => lift.blocks(graph, unrolled, group).into_iter().map(Some).collect(),
         None => vec![None],
     };
-    for rows in blocks {
+    for &rows in &blocks {
         for (numbers, cuts) in product(&axes) {
             let op = OpId::from(out.ops.len());
             let task =
@@ -101,6 +103,7 @@ fn tile_group(
         tasks: first..out.tasks.len(),
         coordinates,
         axes,
+        blocks: blocks.into_iter().flatten().collect(),
     });
     Ok(())
 }

@@ -307,3 +307,79 @@ impl Writing<'_> {
 fn tokens(ids: &[u32]) -> Vec<Token> {
     ids.iter().copied().map(Token).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amk::rows::{PageEdit, PlacedRow};
+    use std::path::Path;
+
+    /// A VM whose next token is one more than the last.
+    #[derive(Default)]
+    struct Count(Vec<Vec<f32>>);
+
+    const TOKENS: usize = 50;
+
+    impl RowVm for Count {
+        type Error = core::convert::Infallible;
+
+        fn limits(&self) -> RowLimits {
+            RowLimits { rows: 4, positions: 40, pages: 2 }
+        }
+
+        fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
+            Ok(())
+        }
+
+        fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+            let next = |row: &PlacedRow| {
+                let mut logits = vec![0.0; TOKENS];
+                logits[(row.token.0 as usize + 1) % TOKENS] = 1.0;
+                logits
+            };
+            self.0 = rows.iter().map(next).collect();
+            Ok(())
+        }
+
+        fn logits(&self, row: usize) -> &[f32] {
+            &self.0[row]
+        }
+    }
+
+    fn tokenizer() -> Tokenizer {
+        let vocab: Vec<String> = (0..TOKENS).map(|id| format!("\"t{id}\": {id}")).collect();
+        let json = format!(
+            r#"{{"version": "1.0", "added_tokens": [], "pre_tokenizer": {{"type": "Whitespace"}},
+            "model": {{"type": "WordLevel", "vocab": {{{}}}, "unk_token": "t0"}}}}"#,
+            vocab.join(", ")
+        );
+        Tokenizer::from_json(Path::new("tokenizer.json"), json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_cancelled_text_ends_without_an_event_and_makes_room() {
+        let tokenizer = tokenizer();
+        let mut batch = Batch::new(Count::default(), &tokenizer);
+        let request = Request { max_tokens: Some(5), ..Request::default() };
+        // Two have pages, one waits for them, one waits behind it.
+        let ids = [10, 20, 30, 40].map(|first| batch.add(&[first], &request).unwrap());
+        let mut ended: BTreeMap<TextId, Vec<u32>> = BTreeMap::new();
+        let mut see = |id: TextId, event: Event<'_>| {
+            if let Event::Ended(generated) = event {
+                ended.insert(id, generated.tokens);
+            }
+            Ok(())
+        };
+        assert!(batch.step(&mut see).unwrap());
+        batch.cancel(ids[0]);
+        batch.cancel(ids[2]);
+        assert_eq!(batch.session().free_pages(), 1);
+        let mut steps = 1;
+        while batch.step(&mut see).unwrap() {
+            steps += 1;
+        }
+        batch.cancel(ids[1]);
+        assert_eq!(ended, BTreeMap::from([(ids[1], (21..26).collect()), (ids[3], (41..46).collect())]));
+        assert_eq!((steps, batch.session().free_pages()), (5, 2), "the last starts where the first was");
+    }
+}
