@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Each crate may use those before it.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
     "amk-ir",
     "amk-checker",
     "amk-macros-core",
@@ -23,6 +23,7 @@ const ORDER: [&str; 15] = [
     "amk-fast-instruction",
     "amk-models",
     "amk-run",
+    "amk-serve",
     "amk-bench",
     "amk-cli",
     "amk-tests",

@@ -6,9 +6,11 @@ mod doctor;
 mod dump;
 mod explain;
 mod generate;
+mod load;
 mod models;
 mod options;
 mod positions;
+mod serve;
 mod subject;
 mod trace;
 mod tune;
@@ -29,6 +31,8 @@ struct Cli {
 enum Command {
     /// Write text with a model.
     Generate(generate::Generate),
+    /// Serve a model by OpenAI's API.
+    Serve(serve::Serve),
     /// Lower a model, or read a program, and verify it.
     Check(check::Check),
     /// Print a model's graph, program or expansion.
@@ -66,6 +70,7 @@ fn main() -> ExitCode {
     amk_kernels::link();
     let done = match Cli::of_process().command {
         Command::Generate(command) => command.run(),
+        Command::Serve(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Models(command) => command.run(),

@@ -124,6 +124,14 @@ impl Checkpoint {
     pub fn tokenizer(&self) -> Result<&Tokenizer, CheckpointError> {
         self.tokenizer.as_ref().ok_or_else(|| CheckpointError::NoTokenizer { path: self.path.clone() })
     }
+
+    /// The tokens that end a text, in order.
+    pub fn stop_tokens(&self) -> Vec<u32> {
+        let mut stop_tokens = [&self.generation.eos[..], &self.config.eos].concat();
+        stop_tokens.sort_unstable();
+        stop_tokens.dedup();
+        stop_tokens
+    }
 }
 
 /// Why a path is not a checkpoint, and the path to give instead.

@@ -3,11 +3,11 @@
 mod prompts;
 mod texts;
 
+use super::load::{context, cpu_vm, load};
 use super::options::{
     AllowArg, CpuSchedule, DIM, Device, GpuSchedule, ScheduleArg, ThreadsArg, Weights, cuda_vm, default_model, paint,
-    progress_bar, seed, tell,
+    seed, tell,
 };
-use amk::registry::Registry;
 use amk::vm::cpu;
 use amk_cuda as cuda;
 use amk_models::chat::ChatTemplate;
@@ -24,15 +24,6 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use texts::Texts;
-
-/// Positions of the KV cache where the user asks for no number and the model has more.
-const DEFAULT_CONTEXT: usize = 2048;
-
-/// Temperature where neither the user nor the model sets one: Llama 3's recommendation, as for
-/// top-p.
-const DEFAULT_TEMPERATURE: f32 = 0.6;
-/// Top-p where neither the user nor the model sets the sampling.
-const DEFAULT_TOP_P: f32 = 0.9;
 
 /// Write text with a model.
 ///
@@ -145,8 +136,8 @@ impl Generate {
         let mut checkpoint = self.allow.open(&path)?;
         let prompts = self.all_prompts(&checkpoint)?;
         let request = self.request(&checkpoint)?;
-        let context = self.context.map_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len), |named| named as usize);
-        let model = self.load(&mut checkpoint, context)?;
+        let context = context(&checkpoint, self.context);
+        let model = load(&mut checkpoint, context, self.weights, self.quiet)?;
         let tokenizer = checkpoint.tokenizer()?;
         let requests: Vec<Request> = (0..prompts.len() as u64).map(|number| request.numbered(number)).collect();
         let mut texts = Texts::new(&prompts, context, self.json, self.quiet);
@@ -176,10 +167,8 @@ impl Generate {
         requests: Vec<Request>,
         texts: &mut Texts<'_>,
     ) -> Result<()> {
-        let verified = model.family.kernel.verified(&model.instance, Some(&schedule.with_rows(model)?))?;
         let pages = texts.pages(self.parallel as usize, self.max_tokens as usize);
-        let options = cpu::Options { pages: Some(pages), ..cpu::Options::default() };
-        let vm = cpu::Vm::with(verified, &model.bindings, &Registry::linked()?, options)?;
+        let vm = cpu_vm(model, schedule, pages)?;
         let mut batch = Batch::new(vm, tokenizer);
         if let Some(path) = self.speculate.as_deref().filter(|path| *path != Path::new("lookup")) {
             batch = batch.with_drafter(self.drafter(path, tokenizer, schedule, pages)?);
@@ -201,15 +190,12 @@ impl Generate {
     /// The small model that guesses.
     fn drafter(&self, path: &Path, tokenizer: &Tokenizer, schedule: &CpuSchedule, pages: usize) -> Result<cpu::Vm> {
         let mut checkpoint = self.allow.open(path)?;
-        let context = self.context.map_or(DEFAULT_CONTEXT, |named| named as usize).min(checkpoint.config.context_len);
+        let context = context(&checkpoint, self.context).min(checkpoint.config.context_len);
         let own = checkpoint.tokenizer()?;
         if !own.same_vocabulary(tokenizer) {
             bail!("{} has another vocabulary than the model; guesses come from a model of the same", path.display());
         }
-        let model = self.load(&mut checkpoint, context)?;
-        let verified = model.family.kernel.verified(&model.instance, Some(&schedule.with_rows(&model)?))?;
-        let options = cpu::Options { pages: Some(pages), ..cpu::Options::default() };
-        Ok(cpu::Vm::with(verified, &model.bindings, &Registry::linked()?, options)?)
+        cpu_vm(&load(&mut checkpoint, context, self.weights, self.quiet)?, schedule, pages)
     }
 
     /// Prints a message that is not part of the text.
@@ -231,10 +217,7 @@ impl Generate {
 
     fn request(&self, checkpoint: &Checkpoint) -> Result<Request> {
         let defaults = &checkpoint.generation;
-        let mut stop_tokens =
-            if self.ignore_eos { Vec::new() } else { [&defaults.eos[..], &checkpoint.config.eos].concat() };
-        stop_tokens.sort_unstable();
-        stop_tokens.dedup();
+        let stop_tokens = if self.ignore_eos { Vec::new() } else { checkpoint.stop_tokens() };
         let mut sampler = self.sampler(defaults);
         if self.seed.is_none() && sampler.temperature > 0.0 {
             sampler.seed = random_seed();
@@ -258,32 +241,15 @@ impl Generate {
     }
 
     fn sampler(&self, defaults: &GenerationDefaults) -> SamplerConfig {
-        let not_sampled = self.temperature.is_none() && defaults.do_sample == Some(false);
-        let temperature =
-            if self.greedy || not_sampled { Some(0.0) } else { self.temperature.or(defaults.temperature) };
-        let temperature = temperature.unwrap_or(DEFAULT_TEMPERATURE);
-        // Greedy decoding uses none of the filters.
-        let greedy = temperature == 0.0;
-        let top_p = if greedy || defaults.recommend_sampling() { 1.0 } else { DEFAULT_TOP_P };
-        let top_k = self.top_k.map(|top_k| top_k as usize);
+        let own = SamplerConfig::of_model(defaults, if self.greedy { Some(0.0) } else { self.temperature });
         SamplerConfig {
-            temperature,
-            top_k: top_k.or(defaults.top_k.filter(|_| !greedy)).unwrap_or(0),
-            top_p: self.top_p.or(defaults.top_p.filter(|_| !greedy)).unwrap_or(top_p),
-            min_p: self.min_p.or(defaults.min_p.filter(|_| !greedy)).unwrap_or(0.0),
-            repetition_penalty: self.repetition_penalty.or(defaults.repetition_penalty).unwrap_or(1.0),
+            top_k: self.top_k.map_or(own.top_k, |top_k| top_k as usize),
+            top_p: self.top_p.unwrap_or(own.top_p),
+            min_p: self.min_p.unwrap_or(own.min_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(own.repetition_penalty),
             seed: self.seed.unwrap_or(0),
+            ..own
         }
-    }
-
-    fn load(&self, checkpoint: &mut Checkpoint, context: usize) -> Result<Model> {
-        let bar = progress_bar("loading weights", self.quiet);
-        let tensors = std::mem::take(&mut checkpoint.tensors);
-        let model = Model::load(&checkpoint.config, tensors, context, self.weights.into(), &mut |done| {
-            bar.set_position((done * 100.0) as u64);
-        });
-        bar.finish_and_clear();
-        Ok(model?)
     }
 
     fn cuda(&self, model: &Model, schedule: &GpuSchedule) -> Result<cuda::Vm> {

@@ -16,6 +16,7 @@ mod stop;
 
 pub use stop::{StopStrings, Stopped};
 
+use amk_models::checkpoint::GenerationDefaults;
 use candidates::Candidates;
 
 /// How to choose tokens. The default is greedy.
@@ -39,6 +40,35 @@ pub struct SamplerConfig {
 impl Default for SamplerConfig {
     fn default() -> Self {
         Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 }
+    }
+}
+
+/// Temperature where neither the user nor the model sets one: Llama 3's recommendation, as for
+/// top-p.
+const DEFAULT_TEMPERATURE: f32 = 0.6;
+/// Top-p where neither the user nor the model sets the sampling.
+const DEFAULT_TOP_P: f32 = 0.9;
+
+impl SamplerConfig {
+    /// The way that a model's author recommends, at this temperature if one is named. Greedy
+    /// decoding uses none of the filters.
+    pub fn of_model(defaults: &GenerationDefaults, temperature: Option<f32>) -> Self {
+        let not_sampled = temperature.is_none() && defaults.do_sample == Some(false);
+        let temperature = if not_sampled { Some(0.0) } else { temperature.or(defaults.temperature) };
+        let temperature = temperature.unwrap_or(DEFAULT_TEMPERATURE);
+        let repetition_penalty = defaults.repetition_penalty.unwrap_or(1.0);
+        if temperature == 0.0 {
+            return Self { repetition_penalty, ..Self::default() };
+        }
+        let top_p = if defaults.recommend_sampling() { 1.0 } else { DEFAULT_TOP_P };
+        Self {
+            temperature,
+            top_k: defaults.top_k.unwrap_or(0),
+            top_p: defaults.top_p.unwrap_or(top_p),
+            min_p: defaults.min_p.unwrap_or(0.0),
+            repetition_penalty,
+            seed: 0,
+        }
     }
 }
 

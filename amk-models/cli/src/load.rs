@@ -1,0 +1,34 @@
+//! Models in memory, and VMs for them.
+
+use crate::options::{CpuSchedule, Weights, progress_bar};
+use amk::registry::Registry;
+use amk::vm::cpu;
+use amk_models::checkpoint::Checkpoint;
+use amk_models::model::Model;
+use anyhow::Result;
+
+/// Positions of the KV cache where the user asks for no number and the model has more.
+const DEFAULT_CONTEXT: usize = 2048;
+
+/// Positions of the KV cache.
+pub(crate) fn context(checkpoint: &Checkpoint, asked: Option<u32>) -> usize {
+    asked.map_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len), |asked| asked as usize)
+}
+
+/// Loads the weights of a checkpoint, with a progress bar.
+pub(crate) fn load(checkpoint: &mut Checkpoint, context: usize, weights: Weights, quiet: bool) -> Result<Model> {
+    let bar = progress_bar("loading weights", quiet);
+    let tensors = std::mem::take(&mut checkpoint.tensors);
+    let model = Model::load(&checkpoint.config, tensors, context, weights.into(), &mut |done| {
+        bar.set_position((done * 100.0) as u64);
+    });
+    bar.finish_and_clear();
+    Ok(model?)
+}
+
+/// A CPU VM with rows and so many pages.
+pub(crate) fn cpu_vm(model: &Model, schedule: &CpuSchedule, pages: usize) -> Result<cpu::Vm> {
+    let verified = model.family.kernel.verified(&model.instance, Some(&schedule.with_rows(model)?))?;
+    let options = cpu::Options { pages: Some(pages), ..cpu::Options::default() };
+    Ok(cpu::Vm::with(verified, &model.bindings, &Registry::linked()?, options)?)
+}

@@ -1,0 +1,198 @@
+//! The engine: a thread that owns the VM and writes the texts of all clients.
+
+use crate::metrics::Counters;
+use amk::rows::RowVm;
+use amk_models::chain::Chain;
+use amk_models::tokenizer::Tokenizer;
+use amk_run::batch::{Batch, Event, TextId};
+use amk_run::text::{Generated, Request};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// What a client gets of a text.
+#[derive(Debug)]
+pub(crate) enum Piece {
+    /// There is more of it.
+    Text(String),
+    /// It has ended.
+    Ended(Generated),
+}
+
+/// Why the engine does not write a text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// As many texts are being written or waiting as may be.
+    #[error("{0} texts are being written or waiting, and no more may; try again later")]
+    Busy(usize),
+    /// The text cannot be written: its prompt is too long, or a parameter is out of range.
+    #[error("{0}")]
+    Refused(String),
+    /// The VM failed, or the server is ending.
+    #[error("the engine has stopped: {0}")]
+    Stopped(String),
+}
+
+/// A piece of a numbered text of a submission.
+pub(crate) type Numbered = (usize, Result<Piece, EngineError>);
+
+/// A text to be written.
+struct Job {
+    prompt: Vec<u32>,
+    request: Request,
+    /// Its number in the submission.
+    number: usize,
+    reply: UnboundedSender<Numbered>,
+}
+
+/// The way to the thread. Clones lead to the same one; it ends when the last is dropped.
+#[derive(Clone)]
+pub struct Engine {
+    jobs: Sender<Job>,
+    most: usize,
+    counters: Arc<Counters>,
+}
+
+impl Engine {
+    /// Starts the thread. At most `most` texts are being written or waiting.
+    pub fn start<V: RowVm + Send + 'static>(vm: V, tokenizer: Arc<Tokenizer>, most: usize) -> Self {
+        let (jobs, receive) = channel();
+        let counters = Arc::new(Counters::default());
+        let seen = Arc::clone(&counters);
+        std::thread::spawn(move || Writer::new(Batch::new(vm, &tokenizer), &seen).run(&receive));
+        Self { jobs, most, counters }
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Has texts written, each after its prompt. Dropping the receiver cancels them.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`] and [`EngineError::Stopped`]; what concerns one text comes with it.
+    pub(crate) fn submit(&self, texts: Vec<(Vec<u32>, Request)>) -> Result<UnboundedReceiver<Numbered>, EngineError> {
+        let count = texts.len();
+        let take = |open: usize| (open + count <= self.most).then_some(open + count);
+        self.counters.open.fetch_update(Relaxed, Relaxed, take).map_err(|_| {
+            self.counters.refused.fetch_add(1, Relaxed);
+            EngineError::Busy(self.most)
+        })?;
+        let (reply, receive) = unbounded_channel();
+        for (number, (prompt, request)) in texts.into_iter().enumerate() {
+            let job = Job { prompt, request, number, reply: reply.clone() };
+            if self.jobs.send(job).is_err() {
+                self.counters.open.fetch_sub(count - number, Relaxed);
+                let why = self.counters.failed.get().cloned().unwrap_or_default();
+                return Err(EngineError::Stopped(why));
+            }
+        }
+        Ok(receive)
+    }
+}
+
+/// A client of a text.
+struct Client {
+    number: usize,
+    reply: UnboundedSender<Numbered>,
+}
+
+/// The thread's texts.
+struct Writer<'t, V> {
+    batch: Batch<'t, V>,
+    clients: BTreeMap<TextId, Client>,
+    counters: &'t Counters,
+}
+
+impl<'t, V: RowVm> Writer<'t, V> {
+    fn new(batch: Batch<'t, V>, counters: &'t Counters) -> Self {
+        Self { batch, clients: BTreeMap::new(), counters }
+    }
+
+    /// Writes until all ways to the thread are gone and all texts have ended, or the VM fails.
+    fn run(mut self, jobs: &Receiver<Job>) {
+        while self.take(jobs) {
+            if let Err(why) = self.step() {
+                // It may fail once.
+                let _ = self.counters.failed.set(why.clone());
+                self.fail(&EngineError::Stopped(why));
+                return;
+            }
+        }
+    }
+
+    /// Takes the jobs that are there; waits for one where there is nothing to write. Returns
+    /// whether there is.
+    fn take(&mut self, jobs: &Receiver<Job>) -> bool {
+        loop {
+            let job = match self.clients.is_empty() {
+                true => jobs.recv().map_err(|_| TryRecvError::Disconnected),
+                false => jobs.try_recv(),
+            };
+            match job {
+                Ok(job) => self.add(job),
+                Err(_) => return !self.clients.is_empty(),
+            }
+        }
+    }
+
+    fn add(&mut self, Job { prompt, request, number, reply }: Job) {
+        match self.batch.add(&prompt, &request) {
+            Ok(id) => {
+                self.counters.texts.fetch_add(1, Relaxed);
+                self.clients.insert(id, Client { number, reply });
+            }
+            Err(error) => {
+                self.counters.open.fetch_sub(1, Relaxed);
+                // The client may be gone.
+                let _ = reply.send((number, Err(EngineError::Refused(error.to_string()))));
+            }
+        }
+    }
+
+    /// Cancels the texts whose clients are gone, and runs a step of the others.
+    fn step(&mut self) -> Result<(), String> {
+        let gone: Vec<TextId> =
+            self.clients.iter().filter(|(_, client)| client.reply.is_closed()).map(|(&id, _)| id).collect();
+        for id in gone {
+            self.batch.cancel(id);
+            self.clients.remove(&id);
+            self.counters.open.fetch_sub(1, Relaxed);
+            self.counters.cancelled.fetch_add(1, Relaxed);
+        }
+        let Self { batch, clients, counters } = self;
+        batch
+            .step(&mut |id, event| {
+                let piece = match event {
+                    Event::Prompt { .. } => return Ok(()),
+                    Event::Text(text) => Piece::Text(text.to_owned()),
+                    Event::Ended(generated) => {
+                        counters.ended(&generated);
+                        Piece::Ended(generated)
+                    }
+                };
+                let ended = matches!(piece, Piece::Ended(_));
+                if let Some(Client { number, reply }) = clients.get(&id) {
+                    // A client that is gone is seen before the next step.
+                    let _ = reply.send((*number, Ok(piece)));
+                }
+                if ended {
+                    clients.remove(&id);
+                }
+                Ok(())
+            })
+            .map_err(|error| Chain(&error).to_string())?;
+        counters.steps.fetch_add(1, Relaxed);
+        counters.free_pages.store(batch.session().free_pages(), Relaxed);
+        Ok(())
+    }
+
+    fn fail(self, why: &EngineError) {
+        for Client { number, reply } in self.clients.into_values() {
+            // The client may be gone.
+            let _ = reply.send((number, Err(why.clone())));
+        }
+    }
+}

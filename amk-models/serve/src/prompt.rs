@@ -1,0 +1,68 @@
+//! Prompts: the tokens that a model gets for a completion or a chat.
+
+use crate::error::ApiError;
+use crate::request::{Completion, PromptField};
+use amk_models::chat::{ChatOptions, ChatTemplate, Message};
+use amk_models::tokenizer::{SpecialTokens, Tokenizer};
+use std::sync::Arc;
+
+/// How a model is prompted.
+#[derive(Clone)]
+pub(crate) struct Prompts {
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) template: Option<Arc<ChatTemplate>>,
+}
+
+impl Prompts {
+    /// The prompts of a completion.
+    ///
+    /// # Errors
+    /// No prompt, or one that cannot be encoded.
+    pub(crate) fn of_completion(&self, request: &mut Completion) -> Result<Vec<Vec<u32>>, ApiError> {
+        let missing = || ApiError::invalid("prompt", "a completion needs a `prompt`");
+        let prompts = match request.prompt.take().ok_or_else(missing)? {
+            PromptField::Text(text) => vec![self.encode(&text, SpecialTokens::Add)?],
+            PromptField::Tokens(tokens) => vec![self.known(tokens)?],
+            PromptField::Texts(texts) => {
+                texts.iter().map(|text| self.encode(text, SpecialTokens::Add)).collect::<Result<_, _>>()?
+            }
+            PromptField::TokensOfTexts(texts) => {
+                texts.into_iter().map(|tokens| self.known(tokens)).collect::<Result<_, _>>()?
+            }
+        };
+        if prompts.is_empty() { Err(missing()) } else { Ok(prompts) }
+    }
+
+    /// The prompt of a chat.
+    ///
+    /// # Errors
+    /// No messages, a model without a template, or one that refuses them.
+    pub(crate) fn of_chat(&self, request: &mut Completion) -> Result<Vec<u32>, ApiError> {
+        let turns = request.messages.take().filter(|turns| !turns.is_empty());
+        let turns = turns.ok_or_else(|| ApiError::invalid("messages", "a chat needs `messages`"))?;
+        let messages: Vec<Message> = turns.into_iter().map(|turn| turn.message()).collect::<Result<_, _>>()?;
+        let none = || ApiError::invalid("messages", "the model has no chat template; ask for a completion");
+        let template = self.template.as_ref().ok_or_else(none)?;
+        let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
+        let refused = |error: amk_models::chat::ChatError| ApiError::invalid("messages", error.to_string());
+        self.encode(&template.render(&messages, &options).map_err(refused)?, SpecialTokens::AsWritten)
+    }
+
+    /// The tokens of a text.
+    ///
+    /// # Errors
+    /// A text that the tokenizer refuses.
+    pub(crate) fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
+        self.tokenizer.encode(text, special).map_err(|error| ApiError::invalid("prompt", error.to_string()))
+    }
+
+    fn known(&self, tokens: Vec<u32>) -> Result<Vec<u32>, ApiError> {
+        let count = self.tokenizer.token_count();
+        match tokens.iter().find(|&&token| token as usize >= count) {
+            Some(token) => {
+                Err(ApiError::invalid("prompt", format!("token {token} is outside the vocabulary of {count}")))
+            }
+            None => Ok(tokens),
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The routes.
+
+use crate::engine::{Engine, EngineError, Numbered, Piece};
+use crate::error::ApiError;
+use crate::prompt::Prompts;
+use crate::reply::{Form, Head, Usage};
+use crate::request::Completion;
+use amk_models::chat::ChatTemplate;
+use amk_models::tokenizer::{SpecialTokens, Tokenizer};
+use amk_run::text::{Ended, Request};
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
+use axum::http::header;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::stream::{self, Stream};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// Tokens of a completion that asks for no number, as in OpenAI's API.
+const COMPLETION_TOKENS: usize = 16;
+
+/// The model that a server offers.
+pub struct Served {
+    /// Its name in `/v1/models`.
+    pub name: String,
+    /// Its tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Its chat template, if it has one.
+    pub template: Option<ChatTemplate>,
+    /// How texts are written where a request does not say: the sampler, the tokens that end one.
+    pub request: Request,
+    /// Positions of a text at most.
+    pub context: usize,
+}
+
+/// Limits of a server.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The key that clients send as `Authorization: Bearer KEY`; `None`: anybody may ask.
+    pub key: Option<String>,
+    /// Bytes of a request's body at most.
+    pub body: usize,
+    /// Time for open answers after the end is asked for.
+    pub grace: Duration,
+}
+
+impl Default for ServeOptions {
+    fn default() -> Self {
+        Self { key: None, body: 4 << 20, grace: Duration::from_secs(30) }
+    }
+}
+
+/// What all requests share.
+struct Shared {
+    engine: Engine,
+    served: Served,
+    prompts: Prompts,
+    options: ServeOptions,
+    started: u64,
+    answers: AtomicU64,
+}
+
+/// Serves until `end` completes, and then until open answers have ended or their time is over.
+///
+/// # Errors
+/// When the listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    engine: Engine,
+    served: Served,
+    options: ServeOptions,
+    end: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let prompts = Prompts { tokenizer: Arc::clone(&served.tokenizer), template: served.template.clone().map(Arc::new) };
+    let grace = options.grace;
+    let answers = AtomicU64::new(0);
+    let shared = Arc::new(Shared { engine, served, prompts, options, started: now(), answers });
+    let (told, ending) = tokio::sync::oneshot::channel();
+    let graceful = async move {
+        end.await;
+        // The server is still there: it waits for this.
+        let _ = told.send(());
+    };
+    let serving = axum::serve(listener, routes(shared)).with_graceful_shutdown(graceful);
+    let out_of_time = async move {
+        match ending.await {
+            Ok(()) => tokio::time::sleep(grace).await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        done = serving => done,
+        () = out_of_time => Ok(()),
+    }
+}
+
+fn routes(shared: Arc<Shared>) -> Router {
+    let api = Router::new()
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*name}", get(model))
+        .route("/v1/completions", post(completions))
+        .route("/v1/chat/completions", post(chat))
+        .route("/tokenize", post(tokenize))
+        .layer(from_fn_with_state(Arc::clone(&shared), check_key));
+    Router::new()
+        .merge(api)
+        .route("/health", get(health))
+        .route("/metrics", get(metrics))
+        .fallback(|| async { ApiError::not_found("there is no such path; see /v1/models") })
+        .layer(DefaultBodyLimit::max(shared.options.body))
+        .with_state(shared)
+}
+
+async fn check_key(State(shared): State<Arc<Shared>>, request: HttpRequest, next: Next) -> Response {
+    let sent = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let sent = sent.and_then(|value| value.strip_prefix("Bearer "));
+    match &shared.options.key {
+        Some(key) if !sent.is_some_and(|sent| same(sent, key)) => ApiError::unauthorized().into_response(),
+        _ => next.run(request).await,
+    }
+}
+
+/// Compares all bytes, so that the time does not tell how many are right.
+fn same(sent: &str, key: &str) -> bool {
+    let differ = sent.bytes().zip(key.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
+    differ == 0 && sent.len() == key.len()
+}
+
+async fn health(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.engine.counters().failed.get() {
+        Some(why) => ApiError::from(EngineError::Stopped(why.clone())).into_response(),
+        None => Json(json!({ "status": "ok" })).into_response(),
+    }
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], shared.engine.counters().text()).into_response()
+}
+
+async fn models(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    Json(json!({ "object": "list", "data": [shared.model()] }))
+}
+
+async fn model(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+    shared.check_model(Some(&name))?;
+    Ok(Json(shared.model()))
+}
+
+async fn tokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<Value>, ApiError> {
+    #[derive(serde::Deserialize)]
+    struct Text {
+        #[serde(alias = "prompt")]
+        content: String,
+    }
+    let of_json = |error: serde_json::Error| ApiError::invalid("content", format!("expected `content`: {error}"));
+    let text: Text = serde_json::from_slice(&read(body)?).map_err(of_json)?;
+    Ok(Json(json!({ "tokens": shared.prompts.encode(&text.content, SpecialTokens::Add)? })))
+}
+
+async fn completions(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
+    let mut request = Completion::read(&read(body)?)?;
+    let prompts = shared.prompts.of_completion(&mut request)?;
+    shared.answer(&request, Form::Completion, prompts).await
+}
+
+async fn chat(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
+    let mut request = Completion::read(&read(body)?)?;
+    let prompt = shared.prompts.of_chat(&mut request)?;
+    shared.answer(&request, Form::Chat, vec![prompt]).await
+}
+
+type Body = Result<Bytes, BytesRejection>;
+
+fn read(body: Body) -> Result<Bytes, ApiError> {
+    body.map_err(|error| match error.status().as_u16() {
+        413 => ApiError::too_large("the body is too large"),
+        _ => ApiError::invalid(None, error.body_text()),
+    })
+}
+
+impl Shared {
+    fn model(&self) -> Value {
+        let Served { name, context, .. } = &self.served;
+        json!({ "id": name, "object": "model", "created": self.started, "owned_by": "amk", "context_window": context })
+    }
+
+    /// A request may leave out the model. Another one than ours is a mistake of the client.
+    fn check_model(&self, asked: Option<&str>) -> Result<(), ApiError> {
+        let name = &self.served.name;
+        match asked {
+            Some(asked) if asked != name => {
+                Err(ApiError::not_found(format!("there is no model `{asked}`; this server has `{name}`")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the texts of a request written.
+    async fn answer(&self, request: &Completion, form: Form, prompts: Vec<Vec<u32>>) -> Result<Response, ApiError> {
+        self.check_model(request.model.as_deref())?;
+        let choices = request.choices()?;
+        let most = (form == Form::Completion).then_some(COMPLETION_TOKENS);
+        let own = request.request(&self.served.request, most)?;
+        let texts: Vec<(Vec<u32>, Request)> = prompts
+            .into_iter()
+            .flat_map(|prompt| std::iter::repeat_n(prompt, choices))
+            .zip(0..)
+            .map(|(prompt, number)| (prompt, own.numbered(number)))
+            .collect();
+        let count = texts.len();
+        let pieces = self.engine.submit(texts)?;
+        let number = self.answers.fetch_add(1, Relaxed);
+        let kind = if form == Form::Chat { "chatcmpl" } else { "cmpl" };
+        let id = format!("{kind}-{:x}-{number:x}", self.started);
+        let head = Head { form, id, created: now(), model: self.served.name.clone() };
+        if request.stream == Some(true) {
+            let stream = Streamed::new(head, pieces, count, choices, request.streams_usage());
+            return stream.begin().await;
+        }
+        whole(&head, pieces, count, choices).await
+    }
+}
+
+/// Collects all texts.
+async fn whole(
+    head: &Head,
+    mut pieces: UnboundedReceiver<Numbered>,
+    count: usize,
+    choices: usize,
+) -> Result<Response, ApiError> {
+    let mut texts = vec![(String::new(), None); count];
+    let mut usage = Usage::default();
+    while let Some((number, piece)) = pieces.recv().await {
+        match piece? {
+            Piece::Text(text) => texts[number].0.push_str(&text),
+            Piece::Ended(generated) => {
+                texts[number].1 = Some(generated.ended);
+                usage.add(&generated, number % choices == 0);
+            }
+        }
+    }
+    let ended = |(text, ended): (String, Option<Ended>)| Some((text, ended?));
+    let stopped = || EngineError::Stopped("the answer is not complete".to_owned());
+    let texts: Vec<(String, Ended)> = texts.into_iter().map(ended).collect::<Option<_>>().ok_or_else(stopped)?;
+    Ok(Json(head.whole(texts, usage)).into_response())
+}
+
+/// An answer that is sent piece by piece.
+struct Streamed {
+    head: Head,
+    pieces: UnboundedReceiver<Numbered>,
+    choices: usize,
+    usage: Usage,
+    sends_usage: bool,
+    /// Events that go before the next piece.
+    ready: VecDeque<SseEvent>,
+    done: bool,
+}
+
+impl Streamed {
+    fn new(head: Head, pieces: UnboundedReceiver<Numbered>, count: usize, choices: usize, sends_usage: bool) -> Self {
+        let ready = (0..count).filter_map(|index| head.role(index)).map(|chunk| event(&chunk)).collect();
+        Self { head, pieces, choices, usage: Usage::default(), sends_usage, ready, done: false }
+    }
+
+    /// Waits for the first piece, so that a text that is refused has the status of an error.
+    async fn begin(mut self) -> Result<Response, ApiError> {
+        match self.pieces.recv().await {
+            Some((_, Err(error))) => return Err(error.into()),
+            Some((number, Ok(piece))) => self.piece(number, piece),
+            None => self.end(),
+        }
+        Ok(Sse::new(self.events()).keep_alive(KeepAlive::default()).into_response())
+    }
+
+    fn events(self) -> impl Stream<Item = Result<SseEvent, Infallible>> {
+        stream::unfold(self, |mut streamed| async {
+            loop {
+                if let Some(event) = streamed.ready.pop_front() {
+                    return Some((Ok(event), streamed));
+                }
+                if streamed.done {
+                    return None;
+                }
+                match streamed.pieces.recv().await {
+                    Some((number, Ok(piece))) => streamed.piece(number, piece),
+                    Some((_, Err(error))) => {
+                        streamed.ready.push_back(event(&ApiError::from(error).json()));
+                        streamed.done = true;
+                    }
+                    None => streamed.end(),
+                }
+            }
+        })
+    }
+
+    fn piece(&mut self, number: usize, piece: Piece) {
+        self.ready.push_back(match piece {
+            Piece::Text(text) => event(&self.head.text(number, &text)),
+            Piece::Ended(generated) => {
+                self.usage.add(&generated, number.is_multiple_of(self.choices));
+                event(&self.head.end(number, generated.ended))
+            }
+        });
+    }
+
+    fn end(&mut self) {
+        if self.sends_usage {
+            self.ready.push_back(event(&self.head.usage(self.usage)));
+        }
+        self.ready.push_back(SseEvent::default().data("[DONE]"));
+        self.done = true;
+    }
+}
+
+fn event(chunk: &Value) -> SseEvent {
+    SseEvent::default().data(chunk.to_string())
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

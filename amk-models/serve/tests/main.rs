@@ -1,0 +1,239 @@
+//! A server over a VM that counts: what clients see.
+
+mod client;
+
+use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm};
+use amk_models::chat::{ChatTemplate, TokenTexts};
+use amk_models::tokenizer::Tokenizer;
+use amk_run::text::Request;
+use amk_serve::{Engine, ServeOptions, Served, serve};
+use client::Server;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const TOKENS: usize = 50;
+
+/// A VM whose next token is one more than the last, and whose steps take some time.
+struct Count {
+    logits: Vec<Vec<f32>>,
+    step: Duration,
+    /// Fails at this token.
+    broken: Option<u32>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the machine is broken")]
+struct Broken;
+
+impl RowVm for Count {
+    type Error = Broken;
+
+    fn limits(&self) -> RowLimits {
+        RowLimits { rows: 4, positions: 2000, pages: 100 }
+    }
+
+    fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+        std::thread::sleep(self.step);
+        if rows.iter().any(|row| Some(row.token.0) == self.broken) {
+            return Err(Broken);
+        }
+        let next = |row: &PlacedRow| {
+            let mut logits = vec![0.0; TOKENS];
+            logits[(row.token.0 as usize + 1) % TOKENS] = 100.0;
+            logits
+        };
+        self.logits = rows.iter().map(next).collect();
+        Ok(())
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        &self.logits[row]
+    }
+}
+
+fn tokenizer() -> Arc<Tokenizer> {
+    let vocab: Vec<String> = (0..TOKENS).map(|id| format!("\"t{id}\": {id}")).collect();
+    let json = format!(
+        r#"{{"version": "1.0", "added_tokens": [], "pre_tokenizer": {{"type": "WhitespaceSplit"}},
+        "model": {{"type": "WordLevel", "vocab": {{{}}}, "unk_token": "t0"}}}}"#,
+        vocab.join(", ")
+    );
+    Arc::new(Tokenizer::from_json(Path::new("tokenizer.json"), json.as_bytes()).expect("a tokenizer"))
+}
+
+/// A server of a VM whose steps take so many milliseconds.
+fn server(millis: u64, most: usize, options: ServeOptions) -> Server {
+    broken_server(millis, most, options, None)
+}
+
+fn broken_server(millis: u64, most: usize, options: ServeOptions, broken: Option<u32>) -> Server {
+    let vm = Count { logits: Vec::new(), step: Duration::from_millis(millis), broken };
+    let template = "{% for m in messages %}{{ m.content }} {% endfor %}".to_owned();
+    let served = Served {
+        name: "count".into(),
+        tokenizer: tokenizer(),
+        template: Some(ChatTemplate::new(template, TokenTexts::default())),
+        request: Request { stop_tokens: vec![49], ..Request::default() },
+        context: 2000,
+    };
+    let engine = Engine::start(vm, tokenizer(), most);
+    Server::start(move |listener, end| serve(listener, engine, served, options, end))
+}
+
+fn ask(prompt: &str) -> Value {
+    json!({ "model": "count", "prompt": prompt, "max_tokens": 3, "temperature": 0 })
+}
+
+#[test]
+fn a_completion_has_the_form_of_openais() {
+    let server = server(0, 8, ServeOptions::default());
+    let answer = server.post("/v1/completions", &ask("t3 t7"));
+    assert_eq!(answer.status, 200);
+    let answer = answer.json();
+    assert_eq!(answer["choices"][0]["text"], "t8 t9 t10");
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["usage"], json!({ "prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5 }));
+    assert_eq!((&answer["object"], &answer["model"]), (&json!("text_completion"), &json!("count")));
+    let several = json!({ "prompt": ["t1", "t20"], "n": 2, "max_tokens": 2, "temperature": 0 });
+    let answer = server.post("/v1/completions", &several).json();
+    let texts: Vec<&Value> =
+        answer["choices"].as_array().expect("a list").iter().map(|choice| &choice["text"]).collect();
+    assert_eq!(texts, ["t2 t3", "t2 t3", "t21 t22", "t21 t22"]);
+    assert_eq!(answer["usage"]["prompt_tokens"], 2);
+    let tokens = json!({ "prompt": [47], "max_tokens": 9, "temperature": 0 });
+    let choice = server.post("/v1/completions", &tokens).json()["choices"][0].clone();
+    assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!("t48"), &json!("stop")));
+}
+
+#[test]
+fn a_chat_is_streamed_piece_by_piece() {
+    let server = server(0, 8, ServeOptions::default());
+    let parts = json!([{ "type": "text", "text": "t5" }]);
+    let mut request = json!({
+        "messages": [{ "role": "system", "content": "t1" }, { "role": "user", "content": parts }],
+        "max_completion_tokens": 4, "temperature": 0, "stop": ["t8"],
+    });
+    let answer = server.post("/v1/chat/completions", &request).json();
+    assert_eq!(answer["choices"][0]["message"], json!({ "role": "assistant", "content": "t6 t7 ", "refusal": null }));
+    request["stream"] = json!(true);
+    request["stream_options"] = json!({ "include_usage": true });
+    let chunks = server.post("/v1/chat/completions", &request).events();
+    let text: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!((text.as_str(), &chunks[0]["choices"][0]["delta"]["role"]), ("t6 t7 ", &json!("assistant")));
+    assert_eq!(chunks[chunks.len() - 2]["choices"][0]["finish_reason"], "stop");
+    assert_eq!(chunks[chunks.len() - 1]["usage"]["prompt_tokens"], 2);
+}
+
+#[test]
+fn mistakes_are_told_with_their_field() {
+    let server = server(0, 8, ServeOptions { body: 2000, ..ServeOptions::default() });
+    let cases = [
+        (json!({}), 400, "prompt", "needs a `prompt`"),
+        (json!({ "prompt": "t1", "tools": [1] }), 400, "tools", "not supported"),
+        (json!({ "prompt": "t1", "n": 0 }), 400, "n", "expected 1 to"),
+        (json!({ "prompt": [77] }), 400, "prompt", "token 77 is outside the vocabulary of 50"),
+        (json!({ "prompt": "t1", "temperature": -1 }), 400, "", "temperature"),
+        (json!({ "prompt": "t1", "max_tokens": 0 }), 400, "max_tokens", "at least 1"),
+        (json!({ "prompt": "t1", "stop": [""] }), 400, "stop", "none of them empty"),
+        (json!({ "prompt": "t1", "model": "other" }), 404, "", "this server has `count`"),
+        (json!({ "prompt": "t1 ".repeat(900) }), 413, "", "too large"),
+        (json!("text"), 400, "", "not a request"),
+    ];
+    for (request, status, param, message) in cases {
+        let answer = server.post("/v1/completions", &request);
+        let error = answer.json()["error"].clone();
+        assert_eq!(answer.status, status, "{request}: {error}");
+        assert_eq!(error["param"].as_str().unwrap_or_default(), param, "{request}: {error}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains(message)), "{request}: {error}");
+    }
+    assert_eq!(server.get("/nothing").status, 404);
+    assert_eq!(server.post("/v1/chat/completions", &json!({ "messages": [] })).status, 400);
+}
+
+#[test]
+fn prompts_beyond_the_context_are_refused_whether_streamed_or_not() {
+    let server = server(0, 8, ServeOptions::default());
+    for stream in [false, true] {
+        let request = json!({ "prompt": vec![1; 2001], "stream": stream });
+        let answer = server.post("/v1/completions", &request);
+        assert_eq!(answer.status, 400);
+        assert!(answer.text.contains("2000"), "{}", answer.text);
+    }
+}
+
+#[test]
+fn a_key_is_asked_for_where_there_is_one() {
+    let server = server(0, 8, ServeOptions { key: Some("secret".into()), ..ServeOptions::default() });
+    assert_eq!(server.get("/v1/models").status, 401);
+    assert_eq!(server.with_key("secreT").get("/v1/models").status, 401);
+    let models = server.with_key("secret").get("/v1/models").json();
+    assert_eq!((&models["data"][0]["id"], &models["object"]), (&json!("count"), &json!("list")));
+    assert_eq!(server.get("/health").json(), json!({ "status": "ok" }));
+}
+
+#[test]
+fn beyond_the_queue_clients_are_asked_to_come_again() {
+    let server = server(20, 2, ServeOptions::default());
+    let long = json!({ "prompt": "t1", "max_tokens": 40, "stream": true, "temperature": 0 });
+    let streams = [server.stream("/v1/completions", &long), server.stream("/v1/completions", &long)];
+    let refused = server.post("/v1/completions", &ask("t1"));
+    assert_eq!((refused.status, refused.header("retry-after").as_deref()), (429, Some("1")));
+    drop(streams);
+    server.eventually("amk_texts_cancelled_total 2");
+    server.eventually("amk_texts_open 0");
+    assert_eq!(server.post("/v1/completions", &ask("t1")).status, 200, "there is room again");
+}
+
+#[test]
+fn many_clients_have_the_answers_that_each_has_alone() {
+    let server = server(1, 64, ServeOptions::default());
+    std::thread::scope(|scope| {
+        for client in 0..24u32 {
+            let server = &server;
+            scope.spawn(move || {
+                let first = client % 20;
+                let request = json!({ "prompt": [first], "max_tokens": 9, "temperature": 0 });
+                let answer = server.post("/v1/completions", &request).json();
+                let expected: Vec<String> = (1..10).map(|n| format!("t{}", first + n)).collect();
+                assert_eq!(answer["choices"][0]["text"], expected.join(" "));
+            });
+        }
+    });
+    let metrics = server.get("/metrics").text;
+    assert!(metrics.contains("amk_texts_total 24\n") && metrics.contains("amk_tokens_total 216\n"), "{metrics}");
+}
+
+#[test]
+fn a_broken_vm_is_an_error_for_clients_and_for_health() {
+    let server = broken_server(5, 8, ServeOptions::default(), Some(30));
+    let request = json!({ "prompt": "t20", "max_tokens": 40, "stream": true, "temperature": 0 });
+    let chunks = server.post("/v1/completions", &request).events();
+    let last = &chunks[chunks.len() - 1]["error"];
+    assert!(last["message"].as_str().is_some_and(|text| text.contains("the machine is broken")), "{last}");
+    assert_eq!(server.get("/health").status, 503);
+    assert_eq!(server.post("/v1/completions", &ask("t1")).status, 503);
+}
+
+#[test]
+fn the_end_waits_for_open_answers_as_long_as_its_grace() {
+    let mut server = server(5, 8, ServeOptions { grace: Duration::from_secs(20), ..ServeOptions::default() });
+    let request = json!({ "prompt": "t1", "max_tokens": 30, "stream": true, "temperature": 0 });
+    let stream = server.stream("/v1/completions", &request);
+    server.end();
+    let text = stream.rest();
+    assert!(text.contains("t31") && text.ends_with("data: [DONE]\n\n"), "{text}");
+    server.join();
+    let mut server = broken_server(50, 8, ServeOptions { grace: Duration::ZERO, ..ServeOptions::default() }, None);
+    let stream = server.stream("/v1/completions", &json!({ "prompt": "t1", "max_tokens": 1000, "stream": true }));
+    let start = Instant::now();
+    server.end();
+    server.join();
+    assert!(start.elapsed() < Duration::from_secs(10));
+    drop(stream);
+}
