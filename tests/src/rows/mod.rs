@@ -10,9 +10,12 @@
 //!   one of them writes it, and
 //! * no row writes a page that another sequence has.
 
+pub mod draw;
 pub mod form;
 pub mod instance;
+pub mod mutate;
 pub mod step;
+pub mod tally;
 
 use crate::oracle::{self, Horizon, Reason, cells, read, source::Kind, source::Source, withhold};
 use amk_ir::{Program, text};
@@ -20,6 +23,9 @@ use core::fmt;
 use instance::{Instance, instance};
 use std::collections::BTreeMap;
 use step::{Extent, Step, steps};
+
+/// Steps of several sequences in which a program is judged by default; over that many, random ones.
+pub const STEPS: usize = 32;
 
 /// The verdict on a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -137,6 +143,11 @@ fn order(instance: &Instance) -> Result<(), Fault> {
 }
 
 impl Verdict {
+    /// Whether the program is safe.
+    pub fn is_safe(&self) -> bool {
+        *self == Self::Safe
+    }
+
     /// A word for the verdict.
     pub fn kind(&self) -> &'static str {
         match self {
