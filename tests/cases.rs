@@ -138,7 +138,7 @@ impl Case {
         }
     }
 
-    /// Pairs of tasks of which the second is reached from the first by waits and by the queues of
+    /// Pairs of tasks where the second is reached from the first by waits and by the queues of
     /// CTAs.
     fn ordered(&self, waits: &BTreeSet<(Point, Point)>) -> BTreeSet<(Point, Point)> {
         let mut after: BTreeMap<Point, BTreeSet<Point>> = BTreeMap::new();

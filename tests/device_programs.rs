@@ -23,7 +23,7 @@ fn dims(values: &[(&str, u32)]) -> Dims {
     values.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// A decoder of two layers of which the device fuses all.
+/// A decoder of two layers, in which the device fuses every call.
 fn tiny() -> Dims {
     dims(&[
         ("VOCAB", 96),

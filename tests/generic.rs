@@ -117,7 +117,7 @@ fn what_the_fast_code_does_not_compute_becomes_generic_tasks_and_the_rest_stays_
     // Half of a head is turned.
     let partial = plan("qwen3", "qwen3_0_6b", &[("ROTARY", 64), ("LAYERS", 2)]);
     assert_eq!(generic(&partial), ["head_norm+rope+kv_append", "kv_append", "head_norm+rope+attention"]);
-    // Rows that are no multiple of 32: only what reads other rows is fast.
+    // The number of rows is not a multiple of 32: only calls that read other rows are fused.
     let rows = plan("llama", "llama_3_2_1b", &[("FFN", 8200), ("LAYERS", 2)]);
     assert_eq!(generic(&rows), ["linear+add"]);
     assert_eq!((Decoder::layers(&rows).len(), fast(&rows)), (2, 2 * 3 + 1));

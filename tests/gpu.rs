@@ -1,4 +1,4 @@
-//! The GPU, of which there is one for all tests of this process.
+//! The GPU, which all tests of this process share.
 
 use amk_cuda::{CudaError, probe};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
     Some(GPU.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Why there is no GPU, known before a checkpoint is loaded.
+/// Why no GPU is available, found out before a checkpoint is loaded.
 pub(crate) fn present() -> Result<(), String> {
     match probe() {
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error.to_string()),

@@ -421,13 +421,13 @@ fn a_refusal_says_what_the_record_has_and_what_the_program_has() {
         case.image.packet_at[&BufferId::from(id)]
     };
     let partial = packets("partial.1");
-    let said = case.refusal(|image| image.records[find(op("COMBINE"))].partial = partial);
-    insta::assert_snapshot!(said.expect("it should be refused"));
-    let said = case.refusal(|image| image.records[find(op("GEMV"))].norm += 576);
-    insta::assert_snapshot!(said.expect("it should be refused"));
-    let said = case.refusal(|image| {
+    let refusal = case.refusal(|image| image.records[find(op("COMBINE"))].partial = partial);
+    insta::assert_snapshot!(refusal.expect("it should be refused"));
+    let refusal = case.refusal(|image| image.records[find(op("GEMV"))].norm += 576);
+    insta::assert_snapshot!(refusal.expect("it should be refused"));
+    let refusal = case.refusal(|image| {
         let rows = &mut image.pieces[0][0].parts[0].rows;
         (rows.start, rows.end) = (rows.start + 8, rows.end + 8);
     });
-    insta::assert_snapshot!(said.expect("it should be refused"));
+    insta::assert_snapshot!(refusal.expect("it should be refused"));
 }

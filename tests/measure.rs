@@ -5,7 +5,7 @@ use crate::gpu;
 use amk::ir::schedule::{ExchangeBy, Ring, Schedule};
 use amk_bench::relative_error;
 use amk_cuda::{Ceiling, CudaError, RunOptions, Vm, VmOptions, probe};
-use amk_kernels::fused::Decoder;
+use amk_kernels::fused::{Decoder, Draw};
 use amk_models::model::{FAMILIES, Model};
 use std::path::PathBuf;
 
@@ -96,7 +96,8 @@ fn another_schedule_gives_the_same_logits() {
             let stops = RunOptions { stops: first.tokens, ..RunOptions::default() };
             assert_eq!(shared.run(&[1], 0, 9, &stops, &mut |_| {}).expect("the launch should end").tokens.len(), 1);
         }
-        let draws = RunOptions { temperature: 1.0, top_k: 40, top_p: 0.9, seed: 7, ..RunOptions::default() };
+        let draw = Draw { temperature: 1.0, top_k: 40, top_p: 0.9, seed: 7, ..Draw::default() };
+        let draws = RunOptions::default().sampled(draw);
         let draw = |vm: &mut Vm| vm.run(&[1], 0, 50, &draws, &mut |_| {}).expect("the launch should end").tokens;
         assert_eq!(draw(&mut shared), draw(&mut vm), "{schedule:?}: filtered draws");
     }

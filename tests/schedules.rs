@@ -185,10 +185,10 @@ fn more_work_takes_longer_and_more_room_does_not() {
         let at: Vec<f64> = [0, 256, 4096, 16_384, 32_000].map(|position| predict(plan, &own, position).0).to_vec();
         assert!(rising(&at) && at[0] < at[4], "a longer cache takes longer: {at:?}");
         let deep: Vec<f64> = [2, 3, 4, 6].map(|slots| predict(plan, &ringed(Ring { slots, ..own.ring }), 0).0).to_vec();
-        assert!(falling(&deep), "a deeper ring is no slower: {deep:?}");
+        assert!(falling(&deep), "a deeper ring does not cost time: {deep:?}");
         let ahead: Vec<f64> =
             [0, 64, 256].map(|lookahead| predict(plan, &ringed(Ring { lookahead, ..own.ring }), 0).0).to_vec();
-        assert!(falling(&ahead), "more lookahead is no slower: {ahead:?}");
+        assert!(falling(&ahead), "more lookahead does not cost time: {ahead:?}");
         let slow: Vec<f64> =
             [230, 460, 920].map(|pace| predict(plan, &ringed(Ring { pace, ..own.ring }), 0).0).to_vec();
         assert!(rising(&slow), "a pace below the memory's rate holds the streams back: {slow:?}");
@@ -223,7 +223,7 @@ fn predictions_are_near_what_was_measured() {
 /// Positions, and microseconds of a step there.
 type Times = &'static [(u32, f64)];
 
-/// Microseconds a token at positions, none of which the costs were fitted to.
+/// Microseconds a token at positions; the costs were fitted to none of them.
 const HELD_OUT: [(&str, &str, &str, Times); 6] = [
     ("h200", "llama", "smollm2_135m", &[(512, 215.0), (2048, 230.2), (4096, 232.9), (16_384, 291.9)]),
     ("h200", "qwen3", "qwen3_0_6b", &[(256, 376.8), (2048, 408.1), (4096, 435.3)]),

@@ -76,8 +76,8 @@ fn device_programs_of_a_layer() {
     }
 }
 
-/// What calls of a decoder lack on a GPU: with heads of a size that no fused body computes, and
-/// without fusion.
+/// Why the calls of a decoder are not fused or streamed on a GPU: with heads of a size that no
+/// fused body computes, and without fusion.
 #[test]
 fn reasons_of_generic_tasks() {
     let family = FAMILIES.iter().find(|family| family.name == "qwen3").expect("a family");

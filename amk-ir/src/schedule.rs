@@ -1,8 +1,10 @@
 //! The schedule: how a graph becomes tasks on workers. Data, never code; it cannot change results,
 //! only speed.
 
+mod limits;
 mod partial;
 
+pub use limits::{MOST_RING_SLOTS, range};
 pub use partial::{Changed, PartialRing, PartialSchedule};
 
 use crate::DType;

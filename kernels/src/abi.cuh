@@ -38,6 +38,18 @@ constexpr u32 GEMV_BIAS = 2;
 // First of the two bits in a projection's flags that number the element-wise function of its
 // results. 0 means none.
 constexpr u32 GEMV_FUNCTION_BIT = 2;
+// Row pairs of a group of units, each with a place in the race of the logits.
+constexpr u32 TOPS = 64;
+// Rounds of probes in a filtered draw.
+#define AMK_ROUNDS 6
+// Levels of a probe.
+#define AMK_LEVELS 8
+// Words that a worker publishes per level.
+#define AMK_FIELDS 5
+// Words of the search state of a worker.
+#define AMK_SEARCH 30
+// Words that a worker publishes with its best logit under a filter.
+constexpr u32 SHARES = 3;
 
 // Source of a projection's input.
 enum GemvInput {
@@ -52,3 +64,45 @@ enum GemvOutput {
     OUT_GATED,
     OUT_LOGITS,
 };
+
+// Parameters of the tasks of a decoder.
+struct DecoderParams {
+    // The embedding table `[.., hidden]`.
+    const Elem* embedding;
+    // The caches of fused attention.
+    u8* kv;
+    // Rotary frequencies `[rotary]`.
+    const float* inv_freq;
+    // Elements of a row of the embedding table.
+    u32 hidden;
+    // Blocks of 64 positions in a kv head's cache of a layer.
+    u32 kv_blocks;
+    // Scale of rotated values.
+    float rope_scale;
+    // Epsilon of every RMSNorm of a fused task.
+    float eps;
+    // Scale of the attention scores.
+    float score_scale;
+    // Entries of inv_freq.
+    u32 rotary;
+};
+static_assert(sizeof(DecoderParams) == 48, "as the host has it");
+
+// Parameters of the choice of tokens.
+struct DrawParams {
+    // Seed of the draws.
+    u64 seed;
+    // Inverse of the temperature; 0: greedy.
+    float inv_temperature;
+    // Index of the draw of step 0; it wraps.
+    u32 draw;
+    // 1: draws are filtered, and `logits` is not null.
+    u32 filter;
+    // Tokens that the filter keeps; 0: all.
+    u32 top_k;
+    // Probability mass that the filter keeps.
+    float top_p;
+    // Logarithm of min-p, see search.cuh.
+    float min_log;
+};
+static_assert(sizeof(DrawParams) == 32, "as the host has it");

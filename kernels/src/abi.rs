@@ -1,7 +1,7 @@
 //! The ABI between the records of the built-in bodies and their CUDA code.
 
-use amk_cuda::image::declare::items;
-use amk_cuda::{device_constants, device_enumerations};
+use amk_cuda::image::declare::{Struct, items};
+use amk_cuda::{device_constants, device_enumerations, device_structs};
 
 device_constants! {
     /// Maximum rows of the residual that a worker owns.
@@ -28,7 +28,63 @@ device_constants! {
     /// First of the two bits in a projection's flags that number the element-wise function of its
     /// results. 0 means none.
     GEMV_FUNCTION_BIT = 2 => "constexpr u32 GEMV_FUNCTION_BIT =";
+    /// Row pairs of a group of units, each with a place in the race of the logits.
+    TOPS = 64 => "constexpr u32 TOPS =";
+    /// Rounds of probes in a filtered draw.
+    ROUNDS = 6 => "#define AMK_ROUNDS";
+    /// Levels of a probe.
+    LEVELS = 8 => "#define AMK_LEVELS";
+    /// Words that a worker publishes per level.
+    FIELDS = 5 => "#define AMK_FIELDS";
+    /// Words of the search state of a worker.
+    SEARCH = 30 => "#define AMK_SEARCH";
+    /// Words that a worker publishes with its best logit under a filter.
+    SHARES = 3 => "constexpr u32 SHARES =";
 }
+
+device_structs! {
+    /// Parameters of the tasks of a decoder.
+    struct DecoderParams {
+        /// The embedding table `[.., hidden]`.
+        embedding: u64 as "const Elem*",
+        /// The caches of fused attention.
+        kv: u64 as "u8*",
+        /// Rotary frequencies `[rotary]`.
+        inv_freq: u64 as "const float*",
+        /// Elements of a row of the embedding table.
+        hidden: u32,
+        /// Blocks of 64 positions in a kv head's cache of a layer.
+        kv_blocks: u32,
+        /// Scale of rotated values.
+        rope_scale: f32,
+        /// Epsilon of every RMSNorm of a fused task.
+        eps: f32,
+        /// Scale of the attention scores.
+        score_scale: f32,
+        /// Entries of inv_freq.
+        rotary: u32,
+    }
+    /// Parameters of the choice of tokens.
+    struct DrawParams {
+        /// Seed of the draws.
+        seed: u64,
+        /// Inverse of the temperature; 0: greedy.
+        inv_temperature: f32,
+        /// Index of the draw of step 0; it wraps.
+        draw: u32,
+        /// 1: draws are filtered, and `logits` is not null.
+        filter: u32,
+        /// Tokens that the filter keeps; 0: all.
+        top_k: u32,
+        /// Probability mass that the filter keeps.
+        top_p: f32,
+        /// Logarithm of min-p, see search.cuh.
+        min_log: f32,
+    }
+}
+
+/// The parameters of a launch, in the order in which they are bound.
+pub(crate) const PARAMS: &[Struct] = STRUCTS;
 
 device_enumerations! {
     /// Source of a projection's input.

@@ -2,9 +2,18 @@
 
 use amk_cuda::DeviceCode;
 
+/// What the bodies keep in a worker's shared memory is made of these.
+pub(crate) const TYPES: DeviceCode = DeviceCode {
+    files: &[
+        ("choose/random.cuh", include_str!("choose/random.cuh")),
+        ("choose/search.cuh", include_str!("choose/search.cuh")),
+    ],
+};
+
 /// The fused CUDA bodies in inclusion order.
 pub(crate) const DEVICE: DeviceCode = DeviceCode {
     files: &[
+        ("choose/race.cuh", include_str!("choose/race.cuh")),
         ("residual/fused.cuh", include_str!("residual/fused.cuh")),
         ("linear/fused.cuh", include_str!("linear/fused.cuh")),
         ("choose/fused.cuh", include_str!("choose/fused.cuh")),

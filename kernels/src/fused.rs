@@ -2,12 +2,13 @@
 //! tasks share on the device. They use nothing that is unavailable to other crates.
 
 pub use crate::abi::GEMV_OUTPUT_BIT;
+use crate::abi::{DecoderParams, PARAMS};
 use crate::attention::group::Rotary;
 pub use crate::attention::{Attend, BLOCK, Combine, LayerBuffers, SLICE};
 use crate::attention::{Attentions, JOIN, SPLIT};
 use crate::choose::{BEST, CHOOSE, Choice, PROBE};
-pub use crate::choose::{Best, Choose, Probe};
-use crate::cuda::DEVICE;
+pub use crate::choose::{Best, Choose, Draw, Probe};
+use crate::cuda::{DEVICE, TYPES};
 use crate::linear::GEMV;
 use crate::linear::group::Projections;
 use crate::linear::source;
@@ -16,20 +17,22 @@ use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
 use amk_cuda::image::Image;
-use amk_cuda::image::abi::Params;
 use amk_cuda::image::decode::Refusal;
 use amk_cuda::plan::Plan;
 use amk_cuda::set::{BodySet, SharedForm, SharedMemory, SharedState};
-use amk_cuda::{Extensions, MOST_RING_SLOTS};
+use amk_cuda::{Extensions, MOST_RING_SLOTS, Params};
 
 amk_cuda::inventory::submit! {
     BodySet {
         name: "amk_kernels",
         code: DEVICE,
         abi: crate::abi::text,
+        params: PARAMS,
+        types: TYPES,
         kept: include_str!("kept.cuh"),
         begin_launch: "begin_fresh(s);",
-        begin_step: "begin_rotation(w);",
+        begin_step: "begin_rotation(w), begin_race(w);",
+        see_logits: "enter_race(w, values, first, len);",
         instructions: &[
             "amk_kernels::embed",
             "amk_kernels::adopt",
@@ -187,13 +190,11 @@ impl SharedState for DecoderState {
         ]
     }
 
-    fn bind(&self, image: &Image, at: &[u64], params: &mut Params) {
-        let shared = Shared::of(image);
-        if let &[embedding, kv, inv_freq] = at {
-            (params.embedding, params.kv, params.inv_freq) = (embedding, kv, inv_freq);
-        }
-        (params.hidden, params.kv_blocks, params.rotary) = (shared.hidden, shared.kv_blocks, shared.rotary);
-        (params.rope_scale, params.score_scale, params.eps) = (shared.rope_scale, shared.score_scale, shared.eps);
+    fn bind(&self, image: &Image, at: &[u64], to: &mut Params) {
+        let &Shared { hidden, kv_blocks, rotary, rope_scale, eps, score_scale, .. } = Shared::of(image);
+        let place = |number: usize| at.get(number).copied().unwrap_or(0);
+        let (embedding, kv, inv_freq) = (place(0), place(1), place(2));
+        to.push(&DecoderParams { embedding, kv, inv_freq, hidden, kv_blocks, rope_scale, eps, score_scale, rotary });
     }
 
     fn state_bytes(&self, plan: &Plan, pos: u32) -> u64 {

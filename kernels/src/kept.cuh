@@ -10,5 +10,7 @@ float2 running[AMK_WARPS][8];            // maximum and sum, per warp and head
 // For the choice of a token.
 float best_value[AMK_WARPS];
 u32 best_index[AMK_WARPS];
+float top_value[TOPS]; // running argmax of the logits: a place for each row pair of a group
+u32 top_index[TOPS];
 Search search;
 Found found[AMK_WARPS];

@@ -1,5 +1,5 @@
-//! What a VM takes and gives is what the function takes and gives: its results in their order, and
-//! the constants of its layouts.
+//! A VM has the inputs and outputs of the function: its results in their order, and the constants
+//! of its layouts.
 
 use amk::ir::DType;
 use amk::ir::graph::Instance;
@@ -50,7 +50,7 @@ fn constants_of_a_layout_are_those_of_the_program() {
     let declared = NORMED.instance("tiny").unwrap();
     let refused = bound(declared, &norm(100.0, false)).unwrap_err().to_string();
     assert!(refused.contains("`w.eps` is 0.0 in the program, but 100.0 is bound to it"), "{refused}");
-    // The edits that it names are those of `what_an_instance_leaves_out_is_taken_from_the_layout`.
+    // Its edits are the same as in `what_an_instance_leaves_out_is_taken_from_the_layout`.
     assert!(refused.contains("`bindings.complete(instance)`") && refused.contains("`w.eps = 100.0`"), "{refused}");
     let refused = bound(declared, &norm(0.0, true)).unwrap_err().to_string();
     assert!(refused.contains("`w.residual` is false in the program, but true is bound to it"), "{refused}");

@@ -7,7 +7,8 @@ use amk::ir::verify::Verified;
 use amk::layout::zeroed;
 use amk::prelude::*;
 use amk::registry::Registry;
-use amk::rows::{Row, RowVm, RowsError, SequenceId, Sequences};
+use amk::rows::contract::Breach;
+use amk::rows::{PlacedRow, Row, RowVm, RowsError, SequenceId, Sequences};
 use amk::vm::cpu::{Mode, Options, Vm, VmError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -208,8 +209,13 @@ fn programs_with_and_without_rows_refuse_the_steps_of_the_other() {
     let row = Row { token: Token(0), pos: Pos(0), sequence, wanted: true };
     let placed = sequences.place(&[row]).unwrap().rows;
     assert_eq!(without.step_rows(placed.clone()).unwrap_err(), VmError::NoRows);
-    let late = amk::rows::PlacedRow { pos: Pos(64), ..placed[0].clone() };
-    let refused = with.step_rows(vec![late]).unwrap_err();
-    assert!(matches!(refused, VmError::PageTable { row: 0, pos: 64, .. }), "{refused}");
-    assert_eq!(with.step_rows(vec![placed[0].clone(); 25]).unwrap_err(), VmError::Rows { most: 24, found: 25 });
+    let late = PlacedRow { pos: Pos(64), ..placed[0].clone() };
+    assert_eq!(with.step_rows(vec![late]).unwrap_err(), Breach::Short { row: 0, pos: 64, pages: 1 }.into());
+    let many = vec![placed[0].clone(); 25];
+    assert_eq!(with.step_rows(many).unwrap_err(), Breach::Rows { found: 25, most: 24 }.into());
+    // Two sequences would append to one page, at once.
+    let other = PlacedRow { pages: Arc::from([0, 1]), ..placed[0].clone() };
+    let shared = Breach::Shared { writer: 0, page: 0, other: 1 };
+    assert_eq!(with.step_rows(vec![placed[0].clone(), other]).unwrap_err(), shared.into());
+    assert!(with.step_rows(placed).is_ok(), "a refused step leaves the VM as it was");
 }

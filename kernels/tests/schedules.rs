@@ -187,7 +187,7 @@ fn results(instruction: &str) -> usize {
 }
 
 impl Random {
-    /// What the annotated function would do.
+    /// Calls the instruction itself, as the annotated function does.
     fn call(&self, values: &mut Vec<Tensor>, states: &mut States) {
         let x = values[self.tensors[0]].clone();
         let state = if self.second_state { &mut states.b } else { &mut states.a };

@@ -71,7 +71,8 @@ fn comments_and_pages_fit_a_hundred_columns() {
 fn long_lines_of_prose_are_found() {
     let word = "word ".repeat(20) + "end";
     let rust = format!(
-        "/// {word}\nlet text = \"{word}\";\n    // {word}\n/// ```text\n//! {word}\n/// ```\n//! | {word} |\n// {word}\n"
+        "/// {word}\nlet text = \"{word}\";\n    // {word}\n\
+         /// ```text\n//! {word}\n/// ```\n//! | {word} |\n// {word}\n"
     );
     assert_eq!(too_long(&rust, true), [1, 3, 8]);
     let page = format!("{word}\n```\n{word}\n```\n* {word}\n| {word} |\n\n    {word}\n[{word}](page.md)\n{word}\n");

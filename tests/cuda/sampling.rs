@@ -4,6 +4,7 @@ use super::smollm2;
 use crate::gpu;
 use amk::Weight;
 use amk_cuda::{CudaError, Faults, RunOptions, Vm, VmOptions};
+use amk_kernels::fused::Draw;
 use amk_run::generate::{generate, generate_on_device};
 use amk_run::sampler::{Sampler, SamplerConfig};
 use amk_run::text::Request;
@@ -11,7 +12,7 @@ use std::collections::HashMap;
 
 fn options(config: &SamplerConfig, draw: u32) -> RunOptions {
     let SamplerConfig { temperature, top_k, top_p, min_p, seed, .. } = *config;
-    RunOptions { temperature, top_k: top_k as u32, top_p, min_p, seed, draw, ..RunOptions::default() }
+    RunOptions::default().sampled(Draw { temperature, top_k: top_k as u32, top_p, min_p, seed, draw })
 }
 
 const FILTERS: [(usize, f32, f32); 9] = [

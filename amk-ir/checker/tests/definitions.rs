@@ -560,7 +560,8 @@ worker w0: t0";
 fn messages_name_both_parties() {
     let message = with(&joined(), |_, _| ()).expect_err("no clocks").to_string();
     let wanted = "not shown to be in order: (1) b0[0..4] (operand 0 of call 0 of t0) at position 0 and (2) b0[0..8] \
-                  (operand 0 of call 0 of t2) of the same step; the proof from position 0 has no clock and no trap for it";
+                  (operand 0 of call 0 of t2) of the same step; the proof from position 0 has no clock and no \
+                  trap for it";
     assert_eq!(message, wanted);
 }
 

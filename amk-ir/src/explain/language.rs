@@ -216,7 +216,11 @@ it.
         steps = barrier | pipelined, assign = round_robin | balanced, fuse(silu_mul = producer, rms_norm = consumers),
         fusion = true | false, splits = 132, run = 4, ring(slots = 6, in_flight = 2, pace = 205, lookahead = 0),
         exchange = packets | counters | barrier,
-        limits(workers = 132, local = 232448, memory = 141_000_000_000))"#,
+        limits(workers = 132, local = 232448, memory = 141_000_000_000))
+
+`tile`, `queue = ticket`, `steps = barrier`, `assign = balanced`, `rows` and `fuse` are for the CPU VM.
+`splits`, `run`, `ring` and an `exchange` other than `counters` are for GPUs. No VM runs a schedule
+with both: give them to instances of their own."#,
     },
     Page {
         code: 933,

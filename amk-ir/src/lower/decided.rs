@@ -2,6 +2,7 @@
 //! not fused.
 
 use super::group::{Group, Member};
+use super::reasons::once;
 use super::task::TiledOp;
 use super::tile::signature;
 use super::unfused::Refused;
@@ -84,21 +85,8 @@ impl Decided {
 
     /// The refused fusions in words. Calls that are refused for one reason are one line.
     pub fn unfused(&self) -> Vec<String> {
-        counted(self.refused.iter().map(Refused::to_string))
+        once(self.refused.iter().map(|refused| (refused.to_string(), &refused.iteration)))
     }
-}
-
-/// Lines without repetitions, each with the number of calls that it is about.
-pub fn counted(texts: impl Iterator<Item = String>) -> Vec<String> {
-    let mut lines: Vec<(String, usize)> = Vec::new();
-    for text in texts {
-        match lines.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, count)) => *count += 1,
-            None => lines.push((text, 1)),
-        }
-    }
-    let counted = |(text, count)| if count == 1 { text } else { format!("{text} ({count} calls)") };
-    lines.into_iter().map(counted).collect()
 }
 
 impl Display for Decided {

@@ -172,17 +172,33 @@ fn add_events(program: &mut Program, ops: &[TiledOp], edges: Vec<Edge>) {
         let waiting: Vec<usize> = consumers.iter().flat_map(|(consumer, _)| ops[*consumer].tasks.clone()).collect();
         let all: Vec<Vec<u32>> = consumers.into_iter().flat_map(|(_, lists)| lists).collect();
         let derived = derive(ops[producer].tasks.len(), &all);
-        let event = EventId::from(program.events.len());
-        let extent = u32::try_from(derived.fan_in.len()).unwrap_or(u32::MAX);
-        let shape = if extent == 1 { Vec::new() } else { vec![extent] };
-        program.events.push(EventTensor { name: format!("o{producer}_done"), shape });
-        for (task, counters) in ops[producer].tasks.clone().zip(&derived.signals) {
-            let elements = counters.iter().map(|&index| Element { event, index });
-            program.tasks[task].signals.extend(elements);
-        }
+        let signals = ops[producer].tasks.clone().zip(&derived.signals);
+        let signals = signals.flat_map(|(task, counters)| counters.iter().map(move |&counter| (task, counter)));
+        let event = add_event(program, format!("o{producer}_done"), derived.fan_in.len(), signals);
         for (task, waits) in waiting.into_iter().zip(&derived.waits) {
-            let waits = waits.iter().map(|&(index, threshold)| Wait { on: Element { event, index }, threshold });
-            program.tasks[task].waits.extend(waits);
+            waits.iter().for_each(|&(counter, threshold)| add_wait(program, task, event, counter, threshold));
         }
     }
+}
+
+/// Adds an event tensor of so many counters, and the counters that tasks signal.
+pub fn add_event(
+    program: &mut Program,
+    name: String,
+    counters: usize,
+    signals: impl IntoIterator<Item = (usize, u32)>,
+) -> EventId {
+    let event = EventId::from(program.events.len());
+    let extent = u32::try_from(counters).unwrap_or(u32::MAX);
+    let shape = if extent == 1 { Vec::new() } else { vec![extent] };
+    program.events.push(EventTensor { name, shape });
+    for (task, index) in signals {
+        program.tasks[task].signals.push(Element { event, index });
+    }
+    event
+}
+
+/// Makes a task wait until a counter has so many signals.
+pub fn add_wait(program: &mut Program, task: usize, event: EventId, index: u32, threshold: u32) {
+    program.tasks[task].waits.push(Wait { on: Element { event, index }, threshold });
 }

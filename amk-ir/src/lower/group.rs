@@ -8,15 +8,14 @@
 
 use super::bound;
 use super::flow::Flow;
-use super::tile::free_tile;
+use super::join::{cut_alike, element_wise, passes};
 use super::unfused::{Refused, Unfused};
 use super::unroll::{PlannedCall, PlannedOperand, Unrolled};
-use crate::expr::{Expr, Op};
 use crate::graph::Graph;
 use crate::graph_error::GraphError;
 use crate::program::BufferKind;
 use crate::schedule::{FuseInto, Schedule};
-use crate::signature::{ParamKind, Signature, Span};
+use crate::signature::Signature;
 use crate::{Access, TensorId};
 use std::collections::{BTreeSet, HashMap};
 
@@ -128,7 +127,8 @@ impl Grouped<'_> {
     }
 
     fn refuse(&mut self, call: usize, into: FuseInto, because: Unfused) {
-        self.refused.push(Refused { call, op: self.op(call), into, because });
+        let iteration = self.flow.call(call).indices.clone();
+        self.refused.push(Refused { call, iteration, op: self.op(call), into, because });
     }
 
     /// A call with its producers' groups that it may join, latest first: a later group may lie
@@ -157,7 +157,7 @@ impl Grouped<'_> {
         if joined.len() > bound::MOST_FUSED {
             return Err(Unfused::TooLong { calls: joined.len(), most: bound::MOST_FUSED });
         }
-        self.keeps_tiles(&joined)?;
+        cut_alike(self.flow, &joined)?;
         self.keeps_order(&joined)?;
         Ok(joined)
     }
@@ -181,11 +181,11 @@ impl Grouped<'_> {
     /// The groups that make the tiles an element-wise call works on, and why others do not.
     fn producers(&self, call: usize) -> (Vec<usize>, Vec<Unfused>) {
         let (mut found, mut refused) = (Vec::new(), Vec::new());
-        let Some(extent) = self.signature(call).filter(|s| element_wise(s)).and_then(|_| self.grid_extent(call)) else {
+        if !self.signature(call).is_some_and(element_wise) {
             return (found, vec![Unfused::NotElementWise]);
-        };
+        }
         for operand in self.flow.call(call).operands.iter().filter(|operand| operand.access == Access::Read) {
-            match self.producer(operand, extent) {
+            match self.producer(operand) {
                 Some(Ok(group)) if !found.contains(&group) => found.push(group),
                 Some(Err(because)) if !refused.contains(&because) => refused.push(because),
                 _ => {}
@@ -198,30 +198,20 @@ impl Grouped<'_> {
     }
 
     /// The group that makes an operand's tiles, if a call makes them and no other needs them.
-    fn producer(&self, operand: &PlannedOperand, extent: i64) -> Option<Result<usize, Unfused>> {
-        let (writers, readers) = (self.flow.writers(operand.tensor), self.flow.readers(operand.tensor));
-        let value = || self.value(operand.tensor);
-        let ops = |calls: &[usize]| calls.iter().map(|&call| self.op(call)).collect();
-        let writer = match (writers, readers) {
-            ([], _) => return None,
-            (&[writer], [_]) => writer,
-            ([_], _) => return Some(Err(Unfused::Shared { value: value(), readers: ops(readers) })),
-            _ => return Some(Err(Unfused::Rewritten { value: value(), writers: ops(writers) })),
+    fn producer(&self, operand: &PlannedOperand) -> Option<Result<usize, Unfused>> {
+        let writer = match passes(self.flow, operand.tensor) {
+            Ok((writer, _)) => writer,
+            Err(Unfused::NoProducer) => return None,
+            Err(because) => return Some(Err(because)),
         };
         if self.prologues.contains(&writer) {
             return Some(Err(Unfused::Repeated { producer: self.op(writer) }));
         }
         let &group = self.group_of.get(&writer)?;
         let &lead = self.groups[group].first()?;
-        let producer = || self.op(lead);
-        Some(if self.signature(lead).is_none_or(|signature| signature.grid.len() != 1) {
-            Err(Unfused::NoTiles { producer: producer() })
-        } else if has_events(self.flow.call(lead)) {
-            Err(Unfused::ProducerEvents { producer: producer() })
-        } else if self.grid_extent(lead) != Some(extent) {
-            Err(Unfused::Extents { producer: producer(), theirs: self.grid_extent(lead), own: extent })
-        } else {
-            Ok(group)
+        Some(match has_events(self.flow.call(lead)) {
+            true => Err(Unfused::ProducerEvents { producer: self.op(lead) }),
+            false => Ok(group),
         })
     }
 
@@ -243,29 +233,6 @@ impl Grouped<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Whether a task may have one tile of each call: the values they exchange are cut by the tile
-    /// alone, which is the first call's.
-    fn keeps_tiles(&self, calls: &[usize]) -> Result<(), Unfused> {
-        let within = |call: usize, operand: &PlannedOperand| {
-            self.flow.conflicting(operand).any(|other| other != call && calls.binary_search(&other).is_ok())
-        };
-        for &call in calls {
-            let tile = self.signature(call).and_then(tile);
-            let by_tile = |operand: &PlannedOperand| tile.as_ref().is_some_and(|tile| operand.spans == [tile.clone()]);
-            let operands = &self.flow.call(call).operands;
-            if let Some(other) = operands.iter().find(|operand| within(call, operand) && !by_tile(operand)) {
-                return Err(Unfused::TilesDisagree { call: self.op(call), value: self.value(other.tensor) });
-            }
-        }
-        let free = |&call: &usize| {
-            self.signature(call).is_some_and(|s| s.grid.first().is_some_and(|grid| free_tile(s, grid).is_some()))
-        };
-        match calls.iter().skip(1).find(|call| !free(call)) {
-            Some(&call) => Err(Unfused::FixedTile { call: self.op(call) }),
-            None => Ok(()),
-        }
     }
 
     /// Whether the calls may run at the place of the last one: no other call from the first on
@@ -296,31 +263,6 @@ impl Grouped<'_> {
     fn signature(&self, call: usize) -> Option<&Signature> {
         self.flow.signature(call)
     }
-
-    fn grid_extent(&self, call: usize) -> Option<i64> {
-        let grid = self.signature(call)?.grid.first()?;
-        grid.extent.eval(&|name| self.flow.call(call).env.get(name).copied()).ok()
-    }
-}
-
-/// The interval `n..n + T` of the one grid variable.
-fn tile(signature: &Signature) -> Option<Span> {
-    let [grid] = signature.grid.as_slice() else { return None };
-    let lo = Expr::name(&grid.var);
-    let hi = Expr::binary(Op::Add, lo.clone(), grid.step.clone());
-    Some(Span::Range { lo, hi })
-}
-
-/// One grid variable, and every operand is a vector cut by it alone: `y[n..n+T] <- x[n..n+T]`.
-fn element_wise(signature: &Signature) -> bool {
-    let Some(tile) = tile(signature) else { return false };
-    let regions = signature.params.iter().filter_map(|param| match &param.kind {
-        ParamKind::Tensor { region, .. } => Some(region),
-        _ => None,
-    });
-    regions
-        .chain(signature.results.iter().map(|result| &result.region))
-        .all(|region| region.as_slice() == std::slice::from_ref(&tile))
 }
 
 /// Puts the repeated calls a group needs before its own, in eager order.

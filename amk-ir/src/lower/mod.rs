@@ -1,25 +1,33 @@
 //! Lowering: a graph, the values of an instance and a schedule become a program.
 //!
 //! ```text
-//! unroll (loops, flags, dims) -> flow (use-def) -> group (calls of a task) -> tile, task -> exchange (events) -> place (queues)
+//! unroll (loops, flags, dims) -> flow (use-def) -> group (calls of a task; join) -> tile, task
+//!     -> exchange (events) -> place (queues)
 //! ```
+//!
+//! A VM with passes of its own uses `unroll`, `flow`, `join`, `tile`, `owners`, the events of
+//! `exchange`, and the shares of `place`.
 //!
 //! The program's eager order is the order of the graph's ops, each op's tiles in row-major order.
 
 mod bound;
 mod decided;
-mod exchange;
+pub mod exchange;
 mod explicit;
 pub mod flow;
 mod group;
+pub mod join;
 mod lift;
+pub mod owners;
 pub mod place;
+mod reasons;
 mod task;
 pub mod tile;
 mod unfused;
 pub mod unroll;
 
-pub use decided::{Decided, DecidedCall, DecidedOp, TileCut, counted};
+pub use decided::{Decided, DecidedCall, DecidedOp, TileCut};
+pub use reasons::{Iteration, once};
 pub use unfused::{Refused, Unfused};
 
 use crate::graph::{Graph, Instance};
@@ -33,7 +41,7 @@ use crate::{Access, Constants};
 const MOST_WORKERS: u32 = 65_536;
 
 /// The fields of a schedule that the lowering to the CPU VM honours.
-const HONOURED: [&str; 10] =
+pub(crate) const HONOURED: [&str; 10] =
     ["workers", "tiles", "queue", "assign", "steps", "rows", "weights", "fusion", "fuse", "limits"];
 
 /// A program and where its ops come from.

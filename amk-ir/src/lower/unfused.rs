@@ -1,5 +1,6 @@
 //! Why calls were not fused.
 
+use super::reasons::Iteration;
 use crate::program::BufferKind;
 use crate::schedule::FuseInto;
 use crate::text::Shown;
@@ -10,6 +11,8 @@ use core::fmt::{self, Display, Formatter};
 pub struct Refused {
     /// The call in [`super::unroll::Unrolled::calls`].
     pub call: usize,
+    /// The iteration of the loops that it is in.
+    pub iteration: Iteration,
     /// Its instruction.
     pub op: String,
     /// Where it would have gone.
@@ -29,6 +32,11 @@ pub enum Unfused {
     NotElementWise,
     /// It reads no result of another call.
     NoProducer,
+    /// No call reads its result.
+    Unread {
+        /// The result.
+        value: String,
+    },
     /// A value that it reads has several readers.
     Shared {
         /// The value.
@@ -57,9 +65,9 @@ pub enum Unfused {
     Extents {
         /// The producer.
         producer: String,
-        /// Tile size of the producer.
+        /// Extent of the producer.
         theirs: Option<i64>,
-        /// Tile size of the call.
+        /// Extent of the call.
         own: i64,
     },
     /// The producer has hand-written signals or waits.
@@ -161,6 +169,7 @@ impl Display for Unfused {
             Self::HandWritten => write!(f, "it has hand-written signals or waits"),
             Self::NotElementWise => write!(f, "it is not element-wise"),
             Self::NoProducer => write!(f, "it reads no result of another call"),
+            Self::Unread { value } => write!(f, "no call reads {}", Tick(value)),
             Self::Shared { value, readers } => write!(f, "{} is read {}", Tick(value), by(readers)),
             Self::Rewritten { value, writers } => write!(f, "{} is written {}", Tick(value), by(writers)),
             Self::Repeated { producer } => write!(f, "{} is itself fused into its consumers", Tick(producer)),

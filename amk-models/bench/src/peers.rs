@@ -178,7 +178,8 @@ mod tests {
         let (_, source) = FILES[3];
         for (architecture, dim, group) in [("sm_80", 64, 3), ("sm_90a", 64, 8), ("sm_90a", 128, 2)] {
             let defined = format!(
-                "#define DIM {dim}\n#define GROUP {group}\n#define WARPS 16\n#define DEPTH 6\n#define AHEAD 8\n#define CACHE_DEPTH 6\n"
+                "#define DIM {dim}\n#define GROUP {group}\n#define WARPS 16\n#define DEPTH 6\n\
+                 #define AHEAD 8\n#define CACHE_DEPTH 6\n"
             );
             match compile(&format!("{defined}{source}"), architecture) {
                 Ok(cubin) => assert!(cubin.log.contains("0 bytes spill stores"), "{}", cubin.log),

@@ -17,7 +17,10 @@ impl Models {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if self.json {
             let instances: Vec<_> = all_instances()
-                .map(|(family, instance)| serde_json::json!({"model": family.name, "instance": instance.name, "dims": instance.dims}))
+                .map(|(family, instance)| {
+                    let (model, dims) = (family.name, &instance.dims);
+                    serde_json::json!({"model": model, "instance": instance.name, "dims": dims})
+                })
                 .collect();
             print(&format!("{}\n", serde_json::to_string_pretty(&instances)?))?;
             return Ok(ExitCode::SUCCESS);

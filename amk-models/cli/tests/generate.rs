@@ -261,6 +261,14 @@ fn guesses_change_nothing_but_the_speed() {
     for sampling in [&["--greedy"][..], &["--seed", "5", "-t", "0.2"]] {
         assert_eq!(of(&[sampling, &["--speculate", "lookup"]].concat()), of(sampling));
     }
+    // A model guesses itself.
+    let path = model.path().to_str().unwrap();
+    let own = messages(&model, &[PROMPT, "--raw", "--seed", "5", "-n", "40", "--ignore-eos", "--speculate", path]);
+    let guesses: Vec<&str> = own.split_once(" a second, ").expect("guesses").1.split(' ').collect();
+    assert_eq!(guesses[0], guesses[2], "{own}");
+    for sampling in [&["--greedy"][..], &["--seed", "5", "-t", "0.7"]] {
+        assert_eq!(of(&[sampling, &["--speculate", path]].concat()), of(sampling));
+    }
     let messages =
         messages(&model, &[PROMPT, "--raw", "--greedy", "-n", "200", "--ignore-eos", "--speculate", "lookup"]);
     assert!(messages.contains(" guesses right; "), "{messages}");

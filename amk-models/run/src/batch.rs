@@ -4,7 +4,9 @@
 //! text draws with a seed of its own. Guessed tokens ([`Speculate`]) change nothing either: the
 //! sampler chooses every token from its logits, and a guess is kept where it is that choice.
 
+use crate::drafter::{Ask, Draft, Drafter};
 use crate::generate::{GenerateError, checked};
+use crate::guesses::Guesses;
 use crate::lookup::Lookup;
 use crate::sampler::Sampler;
 use crate::text::{Ended, Generated, Request, Speculate, Text};
@@ -43,6 +45,8 @@ pub type Watch<'w> = dyn FnMut(TextId, Event<'_>) -> io::Result<()> + 'w;
 pub struct Batch<'t, V> {
     session: Session<V>,
     tokenizer: &'t Tokenizer,
+    /// A small model that guesses.
+    drafter: Option<Box<dyn Draft + 't>>,
     /// Texts that have no pages yet.
     waiting: VecDeque<(TextId, Writing<'t>)>,
     live: BTreeMap<SequenceId, (TextId, Writing<'t>)>,
@@ -54,7 +58,9 @@ pub struct Batch<'t, V> {
 /// A text on its way.
 struct Writing<'t> {
     sampler: Sampler,
-    lookup: Option<Lookup>,
+    speculate: Speculate,
+    lookup: Lookup,
+    guesses: Guesses,
     /// The prompt and the new tokens.
     history: Vec<u32>,
     /// Guesses of the tokens after the history.
@@ -68,15 +74,21 @@ struct Writing<'t> {
     start: Option<Instant>,
     /// When the prompt had run.
     decoding: Option<Instant>,
-    drafted: usize,
-    accepted: usize,
 }
 
 impl<'t, V: RowVm> Batch<'t, V> {
     /// A batch without texts.
     pub fn new(vm: V, tokenizer: &'t Tokenizer) -> Self {
         let session = Session::new(vm);
-        Self { session, tokenizer, waiting: VecDeque::new(), live: BTreeMap::new(), added: 0, reserved: 0 }
+        let (waiting, live) = (VecDeque::new(), BTreeMap::new());
+        Self { session, tokenizer, drafter: None, waiting, live, added: 0, reserved: 0 }
+    }
+
+    /// The same with a small model of the same vocabulary, which guesses for texts that ask for it
+    /// ([`Speculate::Model`]).
+    #[must_use]
+    pub fn with_drafter<D: RowVm + 't>(self, vm: D) -> Self {
+        Self { drafter: Some(Box::new(Drafter::new(vm))), ..self }
     }
 
     /// Adds a text after a prompt. It starts when there are pages for all that it may become.
@@ -95,7 +107,9 @@ impl<'t, V: RowVm> Batch<'t, V> {
         }
         let writing = Writing {
             sampler: Sampler::new(request.sampler.clone())?,
-            lookup: (request.speculate == Speculate::Lookup).then(Lookup::new),
+            speculate: request.speculate,
+            lookup: Lookup::new(),
+            guesses: Guesses::new(),
             history: prompt.to_vec(),
             draft: Vec::new(),
             text: Text::new(self.tokenizer, request, 0),
@@ -104,8 +118,6 @@ impl<'t, V: RowVm> Batch<'t, V> {
             pages,
             start: None,
             decoding: None,
-            drafted: 0,
-            accepted: 0,
         };
         let id = TextId(self.added);
         self.added += 1;
@@ -123,6 +135,13 @@ impl<'t, V: RowVm> Batch<'t, V> {
         if let Some(sequence) = live {
             // It is live.
             let _ = self.session.drop(sequence);
+        }
+        self.forget(id);
+    }
+
+    fn forget(&mut self, id: TextId) {
+        if let Some(drafter) = &mut self.drafter {
+            drafter.forget(id);
         }
     }
 
@@ -147,9 +166,14 @@ impl<'t, V: RowVm> Batch<'t, V> {
                 watch(*id, event).map_err(GenerateError::Write)?;
             }
         }
+        let mut going = Vec::new();
         for sequence in done {
-            self.go_on(sequence, watch)?;
+            if self.choose(sequence, watch)? {
+                going.push(sequence);
+            }
         }
+        self.guess(&going)?;
+        going.into_iter().try_for_each(|sequence| self.push(sequence))?;
         Ok(!(self.live.is_empty() && self.waiting.is_empty()))
     }
 
@@ -170,18 +194,17 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(())
     }
 
-    /// All tokens of a sequence have run: chooses the next ones.
-    fn go_on(&mut self, sequence: SequenceId, watch: &mut Watch<'_>) -> Result<(), GenerateError> {
+    /// All tokens of a sequence have run: chooses the next ones. Returns whether it goes on.
+    fn choose(&mut self, sequence: SequenceId, watch: &mut Watch<'_>) -> Result<bool, GenerateError> {
         let positions = self.session.limits().positions;
-        let Some((id, mut writing)) = self.live.remove(&sequence) else { return Ok(()) };
+        let Some((id, writing)) = self.live.get_mut(&sequence) else { return Ok(false) };
+        let id = *id;
         writing.decoding.get_or_insert_with(Instant::now);
         let mut see = |text: &str| if text.is_empty() { Ok(()) } else { watch(id, Event::Text(text)) };
-        let mut end = None;
         let draft = core::mem::take(&mut writing.draft);
         let mut accepted = 0;
         for logits in self.session.all_logits(sequence) {
-            end = writing.end(positions);
-            if end.is_some() {
+            if writing.end(positions).is_some() {
                 break;
             }
             let token = writing.sampler.sample(logits, &writing.history)?;
@@ -192,34 +215,59 @@ impl<'t, V: RowVm> Batch<'t, V> {
             }
             accepted += 1;
         }
-        writing.learn(draft.len(), accepted);
-        match end.or_else(|| writing.end(positions)) {
-            Some(end) => {
-                self.session.drop(sequence)?;
-                self.reserved -= writing.pages;
-                let generated = writing.finish(end, &mut see)?;
-                watch(id, Event::Ended(generated)).map_err(GenerateError::Write)
-            }
-            None => {
-                self.push(sequence, &mut writing)?;
-                self.live.insert(sequence, (id, writing));
-                Ok(())
-            }
+        writing.guesses.learn(draft.len(), accepted);
+        let Some(end) = writing.end(positions) else { return Ok(true) };
+        self.session.drop(sequence)?;
+        self.forget(id);
+        if let Some((_, writing)) = self.live.remove(&sequence) {
+            self.reserved -= writing.pages;
+            let generated = writing.finish(end, &mut see)?;
+            watch(id, Event::Ended(generated)).map_err(GenerateError::Write)?;
         }
+        Ok(false)
     }
 
-    /// Gives the session the last token and guesses of those after it.
-    fn push(&mut self, sequence: SequenceId, writing: &mut Writing<'_>) -> Result<(), GenerateError> {
+    /// Guesses the tokens after those that were chosen. Guesses take rows that no text needs, and
+    /// end before the text has to.
+    fn guess(&mut self, going: &[SequenceId]) -> Result<(), GenerateError> {
         let limits = self.session.limits();
+        let spare = (limits.rows / self.live.len().max(1)).saturating_sub(1);
+        let (mut asks, mut asking) = (Vec::new(), Vec::new());
+        for (sequence, (id, writing)) in self.live.iter_mut().filter(|(sequence, _)| going.contains(sequence)) {
+            let left = writing.limit - writing.text.tokens.len();
+            let most = spare.min(limits.positions - writing.history.len()).min(left.saturating_sub(1));
+            match writing.speculate {
+                Speculate::Never => {}
+                Speculate::Lookup => {
+                    let most = writing.guesses.number().min(most);
+                    writing.draft = writing.lookup.guess(&writing.history, most).to_vec();
+                }
+                Speculate::Model => {
+                    let most = writing.guesses.number().min(most);
+                    asks.push(Ask { id: *id, history: &writing.history, most, sampler: writing.sampler.clone() });
+                    asking.push(*sequence);
+                }
+            }
+        }
+        let tokens = self.tokenizer.token_count();
+        let Some(drafter) = self.drafter.as_mut().filter(|_| !asks.is_empty()) else { return Ok(()) };
+        for (sequence, draft) in asking.into_iter().zip(drafter.guess(asks)?) {
+            if let Some((_, writing)) = self.live.get_mut(&sequence) {
+                // A padded vocabulary has ids that this model does not have.
+                let known = draft.iter().take_while(|&&token| (token as usize) < tokens);
+                writing.draft = known.copied().collect();
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the session the last token and the guesses of those after it.
+    fn push(&mut self, sequence: SequenceId) -> Result<(), GenerateError> {
+        let Some((_, writing)) = self.live.get(&sequence) else { return Ok(()) };
         let ran = writing.history.len() - 1;
         if self.session.len(sequence)? > ran {
             self.session.rollback(sequence, ran)?;
         }
-        // Guesses take rows that no text needs, and end before the text has to.
-        let spare = (limits.rows / (self.live.len() + 1)).saturating_sub(1);
-        let left = writing.limit - writing.text.tokens.len();
-        let most = spare.min(limits.positions - writing.history.len()).min(left.saturating_sub(1));
-        writing.guess(most);
         self.session.push_draft(sequence, &tokens(&[&writing.history[ran..], &writing.draft].concat()))?;
         Ok(())
     }
@@ -237,24 +285,10 @@ impl Writing<'_> {
         (self.history.len() > positions).then_some(Ended::ContextFull)
     }
 
-    fn guess(&mut self, most: usize) {
-        if let Some(lookup) = &mut self.lookup {
-            self.draft = lookup.guess(&self.history, most).to_vec();
-        }
-    }
-
-    fn learn(&mut self, drafted: usize, accepted: usize) {
-        self.drafted += drafted;
-        self.accepted += accepted;
-        if let Some(lookup) = &mut self.lookup {
-            lookup.learn(drafted, accepted);
-        }
-    }
-
     fn finish(self, end: Ended, see: &mut crate::text::See<'_>) -> Result<Generated, GenerateError> {
         let now = Instant::now();
         let (start, decoding) = (self.start.unwrap_or(now), self.decoding.unwrap_or(now));
-        let (drafted, accepted) = (self.drafted, self.accepted);
+        let Guesses { drafted, accepted, .. } = self.guesses;
         let (tokens, ended) = self.text.finish(see)?;
         Ok(Generated {
             ended: ended.unwrap_or(end),

@@ -6,6 +6,7 @@ use amk::rows::RowsError;
 use amk::vm::cpu::{Vm, VmError};
 use amk::{Pos, Token};
 use amk_cuda as cuda;
+use amk_kernels::fused::Draw;
 use amk_models::tokenizer::{Tokenizer, TokenizerError};
 use std::io;
 use std::time::Instant;
@@ -209,16 +210,15 @@ pub fn generate_on_device(
 
 /// Options of a launch: `draws` tokens were drawn before it.
 fn run_options(sampler: &SamplerConfig, stops: &[u32], draws: usize) -> cuda::RunOptions {
-    cuda::RunOptions {
+    let draw = Draw {
         temperature: sampler.temperature,
         top_k: u32::try_from(sampler.top_k).unwrap_or(u32::MAX),
         top_p: sampler.top_p,
         min_p: sampler.min_p,
         seed: sampler.seed,
         draw: u32::try_from(draws).unwrap_or(u32::MAX),
-        stops: stops.to_vec(),
-        ..cuda::RunOptions::default()
-    }
+    };
+    cuda::RunOptions { stops: stops.to_vec(), ..cuda::RunOptions::default() }.sampled(draw)
 }
 
 fn step(decoder: &mut dyn Decoder, token: u32, pos: usize) -> Result<&[f32], GenerateError> {

@@ -7,8 +7,10 @@
 //! ```
 
 pub mod batch;
+mod drafter;
 mod format;
 pub mod generate;
+mod guesses;
 mod lookup;
 pub mod sampler;
 pub mod text;

@@ -14,6 +14,8 @@ pub enum Speculate {
     Never,
     /// The tokens that followed the same few tokens before, in the prompt or the text.
     Lookup,
+    /// A small model of the same vocabulary: [`crate::batch::Batch::with_drafter`].
+    Model,
 }
 
 /// A request for text.

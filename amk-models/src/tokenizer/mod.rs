@@ -144,6 +144,11 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
+    /// Whether every token has the same id in both.
+    pub fn same_vocabulary(&self, other: &Self) -> bool {
+        self.inner.get_vocab(true) == other.inner.get_vocab(true)
+    }
+
     /// Number of tokens, special ones included.
     pub fn token_count(&self) -> usize {
         self.inner.get_vocab_size(true)

@@ -60,7 +60,8 @@ fn render(source: &str, messages: &[Message], options: &ChatOptions) -> Result<S
 
 #[test]
 fn blocks_are_trimmed_as_transformers_trims_them() {
-    let source = "{% for m in messages %}\n    {% if loop.first %}\n{{ bos_token }}\n    {%- endif %}\n{{ m['role'] }}:{{ m.content.strip() }}\n{% endfor %}\nend\n";
+    let source = "{% for m in messages %}\n    {% if loop.first %}\n{{ bos_token }}\n    {%- endif %}\n\
+                  {{ m['role'] }}:{{ m.content.strip() }}\n{% endfor %}\nend\n";
     let messages = [Message::new("user", " hi "), Message::new("assistant", "yo")];
     // Rendered by Jinja2 3.1 with trim_blocks and lstrip_blocks.
     assert_eq!(render(source, &messages, &ChatOptions::default()).unwrap(), "<s>user:hi\nassistant:yo\nend");
@@ -69,7 +70,8 @@ fn blocks_are_trimmed_as_transformers_trims_them() {
 #[test]
 fn the_generation_block_is_a_scope_and_nothing_else() {
     let render = |source: &str| render(source, &[Message::new("assistant", "yo")], &ChatOptions::default()).unwrap();
-    let source = "{% for m in messages %}\n<{{ m.role }}>\n  {% generation %}\n  {{ m.content }}{{ loop.index }}\n  {% endgeneration %}\n|\n{% endfor %}\n";
+    let source = "{% for m in messages %}\n<{{ m.role }}>\n  {% generation %}\n  {{ m.content }}\
+                  {{ loop.index }}\n  {% endgeneration %}\n|\n{% endfor %}\n";
     // Rendered by transformers 5.17.
     assert_eq!(render(source), "<assistant>\n  yo1\n|\n");
     assert_eq!(render("a \n{%- generation -%}\n b \n{%- endgeneration -%} \n c"), "abc");
@@ -98,7 +100,8 @@ fn python_habits_of_templates_work() {
     assert_eq!(render("{{ messages[::-1][0]['content'].startswith('a') }}"), "True");
     assert_eq!(
         render(
-            "{%- set ns = namespace(n=0) -%}{%- for m in messages -%}{%- set ns.n = ns.n + 1 -%}{%- endfor -%}{{ ns.n }}"
+            "{%- set ns = namespace(n=0) -%}{%- for m in messages -%}{%- set ns.n = ns.n + 1 -%}\
+             {%- endfor -%}{{ ns.n }}"
         ),
         "1"
     );

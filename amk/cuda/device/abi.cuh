@@ -24,16 +24,6 @@ typedef u16 Elem;
 #define AMK_GROUP_UNITS 16
 // bf16 elements of a packet.
 #define AMK_PER_PACKET 2
-// Rounds of probes in a filtered draw.
-#define AMK_ROUNDS 6
-// Levels of a probe.
-#define AMK_LEVELS 8
-// Words that a worker publishes per level.
-#define AMK_FIELDS 5
-// Words of the search state of a worker.
-#define AMK_SEARCH 30
-// Words that a worker publishes with its best logit under a filter.
-constexpr u32 SHARES = 3;
 // Floats of a worker's shared scratch memory.
 constexpr int SCRATCH_FLOATS = 4352;
 // Words of a record.
@@ -174,8 +164,9 @@ struct Fault {
 };
 static_assert(sizeof(Fault) == 32, "as the host has it");
 
-// The parameters of a launch.
-struct Params {
+// The parameters of a launch that the VM itself has. `Params` has those of the registered bodies
+// too.
+struct VmParams {
     // The workers' tapes.
     const u8* tape;
     // First byte of each worker's tape `[workers + 1]`.
@@ -188,12 +179,6 @@ struct Params {
     u64* packets;
     // Norms and biases.
     const Elem* constants;
-    // The embedding table `[.., hidden]`.
-    const Elem* embedding;
-    // The caches of fused attention.
-    u8* kv;
-    // Rotary frequencies `[rotary]`.
-    const float* inv_freq;
     // Tokens of the first steps `[forced_count]`.
     const u32* forced;
     // Mapped host memory `[steps]`: token + 1, or 0 while it is pending.
@@ -212,8 +197,6 @@ struct Params {
     float* scratch;
     // Nanoseconds until the watchdogs abandon the launch.
     u64 budget_ns;
-    // Seed of the draws.
-    u64 seed;
     // Epoch of step 0; it grows from launch to launch.
     u32 epoch;
     // Position of step 0.
@@ -222,39 +205,15 @@ struct Params {
     u32 steps;
     // Steps whose token is forced.
     u32 forced_count;
-    // Elements of a row of the embedding table.
-    u32 hidden;
     // Number of logits.
     u32 vocab;
-    // Blocks of 64 positions in a kv head's cache of a layer.
-    u32 kv_blocks;
-    // Scale of rotated values.
-    float rope_scale;
-    // Temperature; 0: greedy.
-    float inv_temperature;
-    // Epsilon of every RMSNorm of a fused task.
-    float eps;
-    // Scale of the attention scores.
-    float score_scale;
-    // Entries of inv_freq.
-    u32 rotary;
     // Tokens that end the launch.
     u32 stop_count;
     // `[stop_count]`
     u32 stops[8];
-    // Index of the draw of step 0; it wraps.
-    u32 draw;
     // `vocab`, or 0 if each step's logits overwrite the previous ones.
     u32 logit_stride;
-    // 1: draws are filtered, and `logits` is not null.
-    u32 filter;
-    // Tokens that the filter keeps; 0: all.
-    u32 top_k;
-    // Probability mass that the filter keeps.
-    float top_p;
-    // Logarithm of min-p, see search.cuh.
-    float min_log;
     // Floats of a worker's part of `scratch`, a multiple of 4.
     u32 scratch_len;
 };
-static_assert(sizeof(Params) == 264, "as the host has it");
+static_assert(sizeof(VmParams) == 184, "as the host has it");

@@ -198,8 +198,7 @@ __device__ __noinline__ void deliver_tile(Worker w, const Tile& t, const float* 
         else if (i % 2 == 0)
             w.publish(base + t.place(i) / 2, pack_bf16(values[i], values[i + 1]));
     }
-    if (kind != LOGITS || w.filtering() || w.thread() >= TOPS) return;
-    for (u32 i = w.thread(); i < len; i += TOPS) w.consider(w.thread(), values[i], t.lo[0] + i);
+    if (kind == LOGITS) bodies_see_logits(w, values, t.lo[0], len);
 }
 
 struct Task {

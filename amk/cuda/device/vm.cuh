@@ -4,8 +4,11 @@
 //   AMK_PROJECTS(op)                           whether a record is one of these
 //   void dispatch(Worker&, const Record&)      its other instructions
 //   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this
-//   one void bodies_begin_launch(Shared&), bodies_begin_step(Worker&) void dispatch_feed(L&, const
-//   Record&, Feed&)  the next segment of what the loader and the scout fetch for them
+//   one
+//   void bodies_begin_launch(Shared&), bodies_begin_step(Worker&)
+//   void bodies_see_logits(Worker&, values, first, len)   generic tasks call it with logits
+//   void dispatch_feed(L&, const Record&, Feed&)  the next segment of what the loader and the scout
+//   fetch for them
 #pragma once
 #include "exchange.cuh"
 #include "loader.cuh"
@@ -37,8 +40,6 @@ template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
 
 AMK_DEVICE void begin_step(Worker& w) {
     bodies_begin_step(w);
-    if (w.thread() < TOPS)
-        w.s.top_value[w.thread()] = -INFINITY, w.s.top_index[w.thread()] = NOBODY;
     w.sync();
 }
 

@@ -1,12 +1,9 @@
 // A worker: a thread block with AMK_WARPS consumer warps, a loader warp and a watchdog warp.
 #pragma once
 #include "image.cuh"
-#include "random.cuh"
-#include "search.cuh"
 
 constexpr int PARTIAL_PITCH =
     AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
-constexpr u32 TOPS = AMK_GROUP_UNITS * AMK_UNIT / 2;
 // SCRATCH_FLOATS: union of the GEMV partials and the attention partials, 8 warps of 8 heads of 64
 // + 4.
 
@@ -16,8 +13,6 @@ struct Shared : Kept {
     volatile u32 abandoned; // the launch is being abandoned: no wait blocks any more; behind the
                             // barriers, see `Worker::abandoned`
     alignas(16) float scratch[SCRATCH_FLOATS];
-    float top_value[TOPS]; // running argmax of the logits: a place for each row pair of a group
-    u32 top_index[TOPS];
     u32 token, leave;
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was
                                               // abandoned: kind and step, task, where, got
@@ -87,10 +82,6 @@ AMK_DEVICE void watch(const Params& p, Shared& s) {
         __threadfence_block();
         report_fault(p, s);
     }
-}
-
-AMK_DEVICE void better(float& value, u32& index, float v, u32 i) {
-    if (v > value || (v == value && i < index)) value = v, index = i;
 }
 
 struct Worker {
@@ -206,21 +197,6 @@ struct Worker {
         return v.x;
     }
     AMK_DEVICE float* logits() const { return p.logits + (u64)step() * p.logit_stride; }
-    // Whether this step samples under a filter; see search.cuh.
-    AMK_DEVICE bool filtering() const { return p.filter && step() + 1 >= p.forced_count; }
-    // Returns the race value of a token: its logit, plus noise when sampling.
-    AMK_DEVICE float chance(float logit, u32 token) const {
-        return p.inv_temperature > 0
-                   ? logit * p.inv_temperature + race(p.seed, p.draw + step(), token)
-                   : logit;
-    }
-    // Enters a logit into the race at `top`, which belongs to one thread.
-    AMK_DEVICE void consider(u32 top, float logit, u32 index) const {
-        float value = s.top_value[top];
-        u32 token = s.top_index[top];
-        better(value, token, chance(logit, index), index);
-        s.top_value[top] = value, s.top_index[top] = token;
-    }
     // START: the task is next. INPUTS: its (first) inputs and its first block have arrived.
     // PRODUCT: the first warp has computed. GATHERED: all warps have. END: the task is done. Stamps
     // stay in shared memory until END, since global stores would disturb the timing.

@@ -16,7 +16,7 @@ macro_rules! files {
 }
 
 /// Files that do not depend on a worker.
-pub(super) const BASE: DeviceCode = DeviceCode { files: files!["ptx.cuh", "image.cuh", "random.cuh", "search.cuh"] };
+pub(super) const BASE: DeviceCode = DeviceCode { files: files!["ptx.cuh", "image.cuh"] };
 
 /// Files that the bodies of instructions build on.
 pub(super) const BELOW: DeviceCode =

@@ -5,13 +5,14 @@ use super::error::CudaError;
 use super::fault;
 use super::image::Image;
 use super::image::abi::CHUNK;
+use super::image::abi::VmParams;
 use super::memory::{Memory, Resident, address};
 use super::nvrtc::kernel;
 use super::options::VmOptions;
 use super::params::Params;
 use super::plan::{Plan, Precision, plan};
 use super::run::{Run, RunOptions};
-use super::set::body_sets;
+use super::set::{body_sets, sampling};
 use super::source::generate;
 use super::target::GpuTarget;
 use super::trace::{self, Trace};
@@ -37,7 +38,7 @@ pub struct Vm {
     target: &'static GpuTarget,
     plan: Plan,
     verified: Verified,
-    params: Params,
+    params: VmParams,
     tokens: PinnedHostSlice<u32>,
     logits: Option<CudaSlice<f32>>,
     host_logits: Vec<f32>,
@@ -95,7 +96,7 @@ impl Vm {
             true => Some(stream.alloc_zeros::<u64>(trace::words(&plan.program))?),
             false => None,
         };
-        let params = Params {
+        let params = VmParams {
             tokens: tokens.as_ptr()? as u64,
             trace: trace.as_ref().map_or(0, |trace| address(trace, &stream)),
             ..memory.params(&image, &stream)
@@ -225,7 +226,8 @@ impl Vm {
         }
         let forced = self.stream.clone_htod(tokens)?;
         let vocab = self.plan.sizes.vocab as usize;
-        let rows = if options.logits { steps as usize } else { usize::from(options.filters()) };
+        let keeps = sampling().is_some_and(|sampling| sampling.keeps_logits(options));
+        let rows = if options.logits { steps as usize } else { usize::from(keeps) };
         if rows > 0 {
             let len = rows * vocab;
             if self.logits.as_ref().is_none_or(|logits| logits.len() < len) {
@@ -237,20 +239,13 @@ impl Vm {
         params.forced_count = tokens.len() as u32;
         params.logits = self.logits.as_ref().filter(|_| rows > 0).map_or(0, |logits| address(logits, &self.stream));
         params.logit_stride = if options.logits { self.plan.sizes.vocab } else { 0 };
-        params.filter = u32::from(options.filters());
-        params.top_k = options.top_k;
-        params.top_p = options.top_p;
-        params.min_log = options.min_p.ln();
-        params.draw = options.draw.wrapping_sub(params.forced_count - 1);
         params.budget_ns = u64::try_from(options.time_for(steps).as_nanos()).unwrap_or(u64::MAX);
-        params.seed = options.seed;
         params.pos = pos;
         params.steps = steps;
-        params.inv_temperature = if options.temperature > 0.0 { 1.0 / options.temperature } else { 0.0 };
         params.stop_count = options.stops.len().min(params.stops.len()) as u32;
         params.stops.iter_mut().zip(&options.stops).for_each(|(to, &stop)| *to = stop);
         self.tokens.as_mut_slice()?[..steps as usize].fill(0);
-        let time = self.launch(&params, steps, see)?;
+        let time = self.launch(&self.all_params(&params, options), steps, see)?;
         let made = &self.tokens.as_slice()?[..steps as usize];
         // A launch that ends at a stop token has fewer steps, and counters count only these.
         self.params.epoch += made.iter().take_while(|&&token| token != 0).count() as u32;
@@ -285,6 +280,22 @@ impl Vm {
         traced.ok_or(CudaError::Trace("a task of the last step left no time stamps"))
     }
 
+    /// The parameters of the VM and of the registered bodies.
+    fn all_params(&self, own: &VmParams, options: &RunOptions) -> Params {
+        let mut params = Params::default();
+        params.push(own);
+        let mut addresses = self.memory.shared(&self.stream);
+        for set in body_sets() {
+            let count = set.shared.memories(&self.image).len();
+            let at: Vec<u64> = addresses.by_ref().take(count).collect();
+            set.shared.bind(&self.image, &at, &mut params);
+            if let Some(sampling) = set.sampling {
+                sampling.bind(options, own.forced_count, &mut params);
+            }
+        }
+        params
+    }
+
     fn launch(&self, params: &Params, steps: u32, see: &mut dyn FnMut(u32)) -> Result<Duration, CudaError> {
         let config = LaunchConfig {
             grid_dim: (self.plan.schedule.workers, 1, 1),
@@ -292,10 +303,11 @@ impl Vm {
             shared_mem_bytes: self.plan.schedule.ring.slots * CHUNK,
         };
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+        let params = params.block();
         let start = self.stream.record_event(timed)?;
         // SAFETY: the parameters match `amk_vm`. What they point to outlives the launch, which ends
         // before this function returns. The image encodes a verified program.
-        unsafe { self.stream.launch_builder(&self.function).arg(params).launch_cooperative(config) }?;
+        unsafe { self.stream.launch_builder(&self.function).arg(&params).launch_cooperative(config) }?;
         let end = self.stream.record_event(timed)?;
         let made = self.tokens.as_ptr()?;
         let mut seen = 0;

@@ -46,6 +46,7 @@ pub use launch::{Vm, plan_for};
 pub use code::DeviceCode;
 pub use nvrtc::{Cubin, compile};
 pub use options::{Faults, VmOptions};
+pub use params::Params;
 pub use plan::{Precision, Unsupported};
 pub use run::{Run, RunOptions};
 pub use schedule::{MOST_RING_SLOTS, ScheduleError};

@@ -3,8 +3,8 @@
 use super::device::check_room;
 use super::error::CudaError;
 use super::fault::FAULT_WORDS;
+use super::image::abi::VmParams;
 use super::image::{Image, Record};
-use super::params::Params;
 use super::plain;
 use super::plan::Plan;
 use super::set::{SharedForm, SharedMemory, body_sets};
@@ -125,9 +125,9 @@ impl Memory {
     }
 
     /// Returns the parameters that are the same in every launch.
-    pub(super) fn params(&self, image: &Image, stream: &CudaStream) -> Params {
-        let Resident { tape, constants, shared, plain } = &*self.resident;
-        let mut params = Params {
+    pub(super) fn params(&self, image: &Image, stream: &CudaStream) -> VmParams {
+        let Resident { tape, constants, plain, .. } = &*self.resident;
+        VmParams {
             tape: address(tape, stream),
             tape_at: address(&self.tape_at, stream),
             records: address(&self.records, stream),
@@ -141,15 +141,13 @@ impl Memory {
             fault: address(&self.fault, stream),
             epoch: 1,
             vocab: image.vocab,
-            ..Params::default()
-        };
-        let mut addresses = shared.iter().map(|memory| address(memory, stream));
-        for set in body_sets() {
-            let count = set.shared.memories(image).len();
-            let at: Vec<u64> = addresses.by_ref().take(count).collect();
-            set.shared.bind(image, &at, &mut params);
+            ..VmParams::default()
         }
-        params
+    }
+
+    /// Addresses of the memories that the registered bodies share, set by set.
+    pub(super) fn shared(&self, stream: &CudaStream) -> impl Iterator<Item = u64> {
+        self.resident.shared.iter().map(|memory| address(memory, stream))
     }
 }
 

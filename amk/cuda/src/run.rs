@@ -1,45 +1,20 @@
 //! Options and results of a launch.
 
+use super::extensions::Extensions;
+use core::any::Any;
 use std::time::Duration;
 
 /// Options of a launch. The default is greedy decoding.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct RunOptions {
-    /// Sampling temperature; 0: greedy.
-    pub temperature: f32,
-    /// Sample from this many of the likeliest tokens; 0: all.
-    pub top_k: u32,
-    /// Sample from the likeliest tokens that together reach this probability, among those kept by
-    /// `top_k`; 1: all.
-    pub top_p: f32,
-    /// Sample from the tokens with at least this probability relative to the likeliest; 0: all.
-    pub min_p: f32,
-    /// Seed of the draws.
-    pub seed: u64,
-    /// Index of the first draw, which follows the last forced token.
-    pub draw: u32,
+    /// Options of the registered choice of tokens, by type; without any it is greedy.
+    pub sampling: Extensions,
     /// Tokens that end the launch, at most 8.
     pub stops: Vec<u32>,
     /// Keep the logits of all steps.
     pub logits: bool,
     /// Timeout of the launch; by default 20 s plus 100 ms per step.
     pub deadline: Option<Duration>,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            seed: 0,
-            draw: 0,
-            stops: Vec::new(),
-            logits: false,
-            deadline: None,
-        }
-    }
 }
 
 impl RunOptions {
@@ -49,9 +24,11 @@ impl RunOptions {
         self.deadline.unwrap_or(Duration::from_secs(20) + steps * Duration::from_millis(100))
     }
 
-    /// Whether tokens are filtered before a draw.
-    pub fn filters(&self) -> bool {
-        self.temperature > 0.0 && (self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0)
+    /// The same with options of the registered choice of tokens.
+    #[must_use]
+    pub fn sampled<T: Any + Clone + core::fmt::Debug + Send + Sync>(mut self, options: T) -> Self {
+        self.sampling.set(options);
+        self
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::image::abi::CHUNK;
 use super::target::GpuTarget;
-use amk_ir::schedule::{Changed, Schedule};
+pub use amk_ir::schedule::MOST_RING_SLOTS;
+use amk_ir::schedule::{Changed, Schedule, range};
 
 /// Why a schedule does not fit a GPU.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -42,10 +43,6 @@ const HONOURED: [&str; 9] =
 
 /// Shared memory that a worker needs in addition to its ring, in bytes.
 const SHARED_OUTSIDE_RING: u32 = 33 << 10;
-/// KiB that the L2 cache holds for a worker at most.
-const MOST_LOOKAHEAD: u32 = 512;
-/// The deepest ring: every tape has at least as many pieces, which `Image::build` checks.
-pub const MOST_RING_SLOTS: u32 = 6;
 
 impl GpuTarget {
     /// Checks every field of a schedule against this GPU.
@@ -56,17 +53,20 @@ impl GpuTarget {
         if let Some(Changed { field, from, to }) = schedule.unhonoured(&self.schedule(), &HONOURED) {
             return Err(ScheduleError::Unhonoured { field, found: to, own: from });
         }
-        let deepest = (self.shared_bytes.saturating_sub(SHARED_OUTSIDE_RING) / CHUNK).min(MOST_RING_SLOTS);
+        // Every tape has at least as many pieces as the deepest ring, which `Image::build` checks.
+        let deepest = self.shared_bytes.saturating_sub(SHARED_OUTSIDE_RING) / CHUNK;
         let ring = schedule.ring;
-        for (field, found, least, most) in [
-            ("workers", schedule.workers, 1, self.multiprocessors),
-            ("run", schedule.run, 2, 1 << 10),
-            ("splits", schedule.splits, 1, self.multiprocessors),
-            ("ring.slots", ring.slots, 2, deepest),
-            ("ring.in_flight", ring.in_flight, 1, ring.slots),
-            ("ring.pace", ring.pace, 0, 4096),
-            ("ring.lookahead", ring.lookahead, 0, MOST_LOOKAHEAD),
+        for (field, found, most_here) in [
+            ("workers", schedule.workers, self.multiprocessors),
+            ("run", schedule.run, u32::MAX),
+            ("splits", schedule.splits, self.multiprocessors),
+            ("ring.slots", ring.slots, deepest),
+            ("ring.in_flight", ring.in_flight, ring.slots),
+            ("ring.pace", ring.pace, u32::MAX),
+            ("ring.lookahead", ring.lookahead, u32::MAX),
         ] {
+            let (least, most) = range(field).unwrap_or(1..=u32::MAX).into_inner();
+            let most = most.min(most_here);
             if !(least..=most).contains(&found) {
                 return Err(ScheduleError::Range { field, found, least, most, target: self.name });
             }

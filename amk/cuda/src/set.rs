@@ -3,10 +3,12 @@
 
 use super::code::DeviceCode;
 use super::extensions::Extensions;
-use super::image::abi::Params;
+use super::image::declare::Struct;
 use super::image::decode::{DecodedCall, Places, Refusal, Survey, WorkerState};
 use super::image::{Image, Record};
+use super::params::Params;
 use super::plan::{Grouping, Plan, Planner};
+use super::run::RunOptions;
 use amk_ir::Program;
 
 /// The fused bodies of a crate, registered with `inventory::submit!`. The built-in bodies are such
@@ -18,12 +20,20 @@ pub struct BodySet {
     pub code: DeviceCode,
     /// The ABI between its records and its code, as C++.
     pub abi: fn() -> String,
+    /// Its parameters of a launch: what [`SharedState::bind`] and [`Sampling::bind`] append, in this
+    /// order. Each begins with a field of 8 bytes.
+    pub params: &'static [Struct],
+    /// C++ that `kept` uses, before all other code of the VM.
+    pub types: DeviceCode,
     /// Members of a C++ struct: the state that its code keeps in a worker's shared memory.
     pub kept: &'static str,
     /// C++ run by every thread of a worker at the start of a launch, with that memory as `s`.
     pub begin_launch: &'static str,
     /// C++ run by every consumer thread of a worker `w` at the start of a step.
     pub begin_step: &'static str,
+    /// C++ run by every consumer thread of a worker `w` when a generic task has `len` logits
+    /// `values` from number `first` on.
+    pub see_logits: &'static str,
     /// Paths of the instructions that its tasks call.
     pub instructions: &'static [&'static str],
     /// The kinds of records, in the order of their numbers.
@@ -67,6 +77,12 @@ pub trait Sampling: Sync {
     fn begin(&self, planner: &mut Planner<'_>);
     /// Adds its phases after all others.
     fn plan(&self, planner: &mut Planner<'_>);
+    /// Whether a launch with these options needs the logits in memory.
+    fn keeps_logits(&self, _options: &RunOptions) -> bool {
+        false
+    }
+    /// Appends its parameters of a launch whose first `forced` tokens are given.
+    fn bind(&self, _options: &RunOptions, _forced: u32, _to: &mut Params) {}
     /// Checks that a record may come next in its worker's queue.
     ///
     /// # Errors
@@ -134,8 +150,8 @@ pub trait SharedState: Sync {
     fn memories(&self, _image: &Image) -> Vec<SharedMemory> {
         Vec::new()
     }
-    /// Sets the parameters of a launch; `at` holds the addresses of the memories.
-    fn bind(&self, _image: &Image, _at: &[u64], _params: &mut Params) {}
+    /// Appends its parameters, the same for all launches; `at` holds the addresses of the memories.
+    fn bind(&self, _image: &Image, _at: &[u64], _to: &mut Params) {}
     /// Returns the bytes of the states that a step at `pos` reads.
     fn state_bytes(&self, _plan: &Plan, _pos: u32) -> u64 {
         0

@@ -4,7 +4,9 @@
 use super::body::{self, bodies, own_lines};
 use super::code::{self, DeviceCode};
 use super::image::abi;
+use super::image::declare::Struct;
 use super::options::VmOptions;
+use super::params;
 use super::plan::Plan;
 use super::set::{BodySet, body_sets, codes, record_kinds};
 use core::fmt::Write as _;
@@ -13,6 +15,7 @@ use core::fmt::Write as _;
 pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let mut out: String = own_lines(&abi::text()).flat_map(|line| [line, "\n"]).collect();
     out.push_str(&registered_abi());
+    out.push_str(&params::text());
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.defines(plan)));
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring.slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.ring.in_flight);
@@ -39,8 +42,10 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str("struct Shared;\n");
     out.push_str("__device__ __forceinline__ void bodies_begin_launch(Shared&);\n");
     out.push_str("__device__ __forceinline__ void bodies_begin_step(Worker&);\n");
+    out.push_str("__device__ __forceinline__ void bodies_see_logits(Worker&, const float*, u32, u32);\n");
     out.push_str(&kinds_of_records());
     out.push_str(&code::text(code::BASE));
+    body_sets().into_iter().for_each(|set| out.push_str(&code::text(set.types)));
     let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
     let _ = writeln!(out, "struct Kept {{\n{kept}}};");
     out.push_str(&code::text(code::BELOW));
@@ -48,6 +53,11 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let begin = |of: fn(&BodySet) -> &'static str| -> String { body_sets().into_iter().map(of).collect() };
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_launch(Shared& s) {{ {} }}", begin(|set| set.begin_launch));
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_step(Worker& w) {{ {} }}", begin(|set| set.begin_step));
+    let see = begin(|set| set.see_logits);
+    let _ = writeln!(
+        out,
+        "AMK_DEVICE void bodies_see_logits(Worker& w, const float* values, u32 first, u32 len) {{ {see} }}"
+    );
     out.push_str(&code::text(code::ABOVE));
     out.push_str(&bodies(plan));
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.functions(plan)));
@@ -71,13 +81,16 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
 pub fn registered_abi() -> String {
     let names: String = record_kinds().iter().map(|kind| format!("    OP_{},\n", kind.name)).collect();
     let of_sets: String = body_sets().into_iter().map(|set| (set.abi)()).collect();
-    format!("// The kinds of records.\nenum DeviceOp {{\n{names}}};\n\n{of_sets}")
+    let params: String = body_sets().into_iter().flat_map(|set| set.params).map(Struct::text).collect();
+    format!("// The kinds of records.\nenum DeviceOp {{\n{names}}};\n\n{of_sets}{params}")
 }
 
 /// Returns all device code in order: name and text of each file.
 pub fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let types: Vec<DeviceCode> = body_sets().into_iter().map(|set| set.types).collect();
     let sets: Vec<DeviceCode> = codes().collect();
-    [code::BASE, code::BELOW].into_iter().chain(sets).chain([code::ABOVE]).flat_map(|code| code.files).copied()
+    let all = [code::BASE].into_iter().chain(types).chain([code::BELOW]).chain(sets).chain([code::ABOVE]);
+    all.flat_map(|code| code.files).copied()
 }
 
 /// Renders macros about kinds of records.

@@ -8,8 +8,9 @@
 //!
 //! [`amk_ir::rows`] has the meaning of a step. [`Sequences`] keeps the books for every VM: who has
 //! which page of [`PAGE`] positions, which of them are shared, which are free. A VM that has rows
-//! ([`RowVm`]) owns the memory of the pages.
+//! ([`RowVm`]) owns the memory of the pages, and checks the [`contract`] of each step itself.
 
+pub mod contract;
 mod pool;
 mod sequences;
 mod vm;

@@ -50,10 +50,11 @@ pub trait RowVm {
     /// When the device fails.
     fn copy_page(&mut self, from: u32, to: u32) -> Result<(), Self::Error>;
 
-    /// Runs a step. The rows are placed by [`super::Sequences`], which has checked their contract.
+    /// Runs a step of rows as [`super::Sequences`] places them.
     ///
     /// # Errors
-    /// When the step fails: the VM is of no use then.
+    /// When the rows break the [`super::contract`]: nothing has run then. When the step fails: the VM
+    /// is of no use then.
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error>;
 
     /// The logits `[VOCAB]` of a row of the last step, which was wanted.

@@ -87,7 +87,10 @@ pub struct Caches {
     where(HEADS % KV_HEADS, HEAD_DIM % 2),
     instances(
         tiny(VOCAB = 64, HIDDEN = 48, LAYERS = 2, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 10, FFN = 80, CONTEXT = 96),
-        small(VOCAB = 2048, HIDDEN = 1280, LAYERS = 2, HEADS = 20, KV_HEADS = 4, HEAD_DIM = 64, FFN = 2560, CONTEXT = 256),
+        small(
+            VOCAB = 2048, HIDDEN = 1280, LAYERS = 2, HEADS = 20, KV_HEADS = 4, HEAD_DIM = 64, FFN = 2560,
+            CONTEXT = 256
+        ),
     )
 )]
 pub fn decode(token: Token, pos: Pos, w: &Decoder, kv: &mut Caches) -> Tensor {

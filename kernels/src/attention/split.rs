@@ -74,10 +74,11 @@ pub fn attention_split(
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], q_norm: [D], k_norm: [D], freqs: [R], keys: [G, S, C, D], \
-             values: [G, S, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT -> (partial: [G*P, S, D], lse: [G*P, S])",
+             values: [G, S, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT \
+             -> (partial: [G*P, S, D], lse: [G*P, S])",
     task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..], keys[g..g+1, .., .., ..], \
-            values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], q_norm[..], k_norm[..], \
-            freqs[..], keys[g..g+1, .., .., ..], values[g..g+1, .., .., ..]"
+            values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], q_norm[..], \
+            k_norm[..], freqs[..], keys[g..g+1, .., .., ..], values[g..g+1, .., .., ..]"
 )]
 #[allow(clippy::too_many_arguments, reason = "a task's operands and the geometry of its splits")]
 pub fn normed_attention_split(
@@ -315,7 +316,8 @@ mod tests {
     proptest! {
         #[test]
         fn splits_joined_are_the_attention_over_the_cache(
-            (groups, group) in (1usize..3, 1usize..4), run in 1usize..6, splits in 1usize..5, alone in any::<bool>(), normed in any::<bool>(),
+            (groups, group) in (1usize..3, 1usize..4), run in 1usize..6, splits in 1usize..5,
+            (alone, normed) in any::<(bool, bool)>(),
         ) {
             for (joined, whole) in both(groups, group, run, splits, if alone { 1 } else { splits }, normed) {
                 let exact: Vec<f64> = whole.into_iter().map(f64::from).collect();

@@ -1,8 +1,9 @@
 //! Decodes the records that choose a token.
 
+use crate::abi::{FIELDS, LEVELS, ROUNDS, SEARCH, SHARES};
 use amk::ir::Param;
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::{FIELDS, LEVELS, ROUNDS, SEARCH, SHARES, UNIT};
+use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
     DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, only, read, rows, write,
 };
@@ -12,7 +13,7 @@ use std::ops::Range;
 /// Records of a worker's best logit. Without a filter, a step skips the probes that follow.
 pub(crate) const BEST: RecordKind = RecordKind {
     dispatch: |_| Some("best(w, r)".to_owned()),
-    skips: Some(("!(w).filtering()", ROUNDS)),
+    skips: Some(("!filtering(w)", ROUNDS)),
     ..RecordKind::new("BEST", best)
 };
 

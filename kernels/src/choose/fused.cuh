@@ -1,10 +1,10 @@
 // best, choose: argmax over all workers in one hop. Every worker reads every worker's best and so
 // knows the next token immediately. If tokens are filtered before the draw, probes run in between:
 // each publishes what it finds in the worker's rows above some levels and reads the results of all
-// workers, see amk/cuda/device/search.cuh.
+// workers, see search.cuh.
 #pragma once
 #include "../abi.cuh"
-#include "../../../amk/cuda/device/worker.cuh"
+#include "race.cuh"
 
 AMK_DEVICE void best_of_warp(float& value, u32& index) {
 #pragma unroll
@@ -44,7 +44,7 @@ __device__ __noinline__ Share weigh(Worker w, Record r) {
     float highest = -INFINITY, sum = 0, best = -INFINITY;
     u32 index = NOBODY;
     for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) {
-        const float value = w.chance(logits[i], r.row + i);
+        const float value = chance(w, logits[i], r.row + i);
         w.s.scratch[i] = value;
         better(best, index, value, r.row + i);
         highest = fmaxf(highest, logits[i]);
@@ -73,19 +73,19 @@ __device__ __noinline__ Share weigh(Worker w, Record r) {
 
 AMK_DEVICE void best(Worker& w, const Record& r) {
     Share share = {-INFINITY, NOBODY, 0, 0};
-    if (w.filtering())
+    if (filtering(w))
         share = weigh(w, r);
     else
         w.sync(); // other threads wrote the tops
     if (any(w.warp != 0)) return;
-    if (!w.filtering())
+    if (!filtering(w))
         for (u32 top = w.lane; top < TOPS; top += 32)
             better(share.value, share.index, w.s.top_value[top], w.s.top_index[top]);
     best_of_warp(share.value, share.index);
     if (w.lane != 0) return;
     const u32 to = best_slot(w, r.output) + 2 * blockIdx.x, also = r.partial + SHARES * blockIdx.x;
     w.publish(to, __float_as_uint(share.value)), w.publish(to + 1, share.index);
-    if (!w.filtering()) return;
+    if (!filtering(w)) return;
     w.publish(also, __float_as_uint(share.index == NOBODY ? -INFINITY : w.logits()[share.index]));
     w.publish(also + 1, __float_as_uint(share.highest)),
         w.publish(also + 2, __float_as_uint(share.sum));
@@ -193,7 +193,7 @@ __device__ __noinline__ void look(Worker w, Record r) {
 }
 
 AMK_DEVICE void probe(Worker& w, const Record& r) {
-    if (any(!w.filtering() || (r.layer != 0 && w.s.search.token != NOBODY))) return;
+    if (any(!filtering(w) || (r.layer != 0 && w.s.search.token != NOBODY))) return;
     if (r.layer == 0)
         search_begin(w, r);
     else
@@ -235,10 +235,10 @@ AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
 }
 
 AMK_DEVICE void choose(Worker& w, const Record& r) {
-    const bool filtering = w.filtering();
-    if (any(filtering && w.s.search.token == NOBODY)) search_narrow(w, r.partial);
+    const bool filters = filtering(w);
+    if (any(filters && w.s.search.token == NOBODY)) search_narrow(w, r.partial);
     if (any(w.warp == 0)) {
-        u32 index = filtering ? w.s.search.token : best_of_all(w, best_slot(w, r.input));
+        u32 index = filters ? w.s.search.token : best_of_all(w, best_slot(w, r.input));
         if (w.lane == 0) {
             bool leave = w.s.abandoned;
             // NOBODY + 1 is 0, which means "not yet", so the host reads the highest word.

@@ -10,10 +10,12 @@
 //! rows, or with NaNs only, has token infinity.
 
 mod decode;
+mod draw;
 mod formula;
 mod phase;
 
 pub(crate) use decode::{BEST, CHOOSE, PROBE};
+pub use draw::Draw;
 pub(crate) use phase::Choice;
 pub use phase::{Best, Choose, Probe};
 

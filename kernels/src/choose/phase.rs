@@ -27,14 +27,16 @@
 //! packets are neither written nor awaited. Packets of one step cannot be overwritten by the next,
 //! because every worker reads every worker's best.
 
-use super::decode;
+use super::{Draw, decode};
+use crate::abi::{self, FIELDS, LEVELS, SEARCH, SHARES};
 use amk::ir::{BufferId, BufferKind, DType, Exchange, Operand, Param};
 use amk_cuda::cost::{CostModel, Load, Overhead};
-use amk_cuda::image::abi::{self, FIELDS, LEVELS, SCRATCH_FLOATS, SEARCH, SHARES};
+use amk_cuda::image::abi::SCRATCH_FLOATS;
 use amk_cuda::image::decode::{Refusal, WorkerState};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, read, same, write};
 use amk_cuda::set::Sampling;
+use amk_cuda::{Params, RunOptions};
 use std::ops::Range;
 use std::slice::from_ref;
 
@@ -84,6 +86,14 @@ impl Sampling for Choice {
     /// The scratch memory of a worker must hold the noise of its rows.
     fn most_rows(&self) -> u32 {
         SCRATCH_FLOATS
+    }
+
+    fn keeps_logits(&self, options: &RunOptions) -> bool {
+        Draw::of(options).filters()
+    }
+
+    fn bind(&self, options: &RunOptions, forced: u32, to: &mut Params) {
+        to.push(&Draw::of(options).params(forced));
     }
 
     fn begin(&self, planner: &mut Planner<'_>) {

@@ -88,26 +88,42 @@ fn block_avx2(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
     block::<2, 2>(unsafe { fold::Avx::new() }, xs, len, wide, out);
 }
 
-/// All vectors by a block, `X` vectors and `W` rows at a time.
+/// All vectors by a block, `X` vectors and `W` rows at a time, or the next smaller number.
 #[inline(always)]
 fn block<const W: usize, const X: usize>(fold: impl Fold, xs: &[f32], len: usize, wide: &[f32], mut out: Out<'_>) {
-    let (rows, vectors) = (wide.len() / len.max(1), xs.len() / len.max(1));
+    let vectors = xs.len() / len.max(1);
     let mut at = 0;
     while at < vectors {
-        let by = if at + X <= vectors { X } else { 1 };
-        let mut row = 0;
-        while row < rows {
-            let of = if row + W <= rows { W } else { 1 };
-            match (of == W, by == X) {
-                (true, true) => pairs::<W, X>(fold, xs, len, wide, (row, at), &mut out),
-                (true, false) => pairs::<W, 1>(fold, xs, len, wide, (row, at), &mut out),
-                (false, true) => pairs::<1, X>(fold, xs, len, wide, (row, at), &mut out),
-                (false, false) => pairs::<1, 1>(fold, xs, len, wide, (row, at), &mut out),
-            }
-            row += of;
-        }
-        at += by;
+        at += match vectors - at {
+            left if left >= X => by_rows::<W, X>(fold, xs, len, wide, at, &mut out),
+            left if left >= 3 => by_rows::<W, 3>(fold, xs, len, wide, at, &mut out),
+            2 => by_rows::<W, 2>(fold, xs, len, wide, at, &mut out),
+            _ => by_rows::<W, 1>(fold, xs, len, wide, at, &mut out),
+        };
     }
+}
+
+/// `X` vectors by a block, `W` rows at a time.
+#[inline(always)]
+fn by_rows<const W: usize, const X: usize>(
+    fold: impl Fold,
+    xs: &[f32],
+    len: usize,
+    wide: &[f32],
+    at: usize,
+    out: &mut Out<'_>,
+) -> usize {
+    let rows = wide.len() / len.max(1);
+    let mut row = 0;
+    while row + W <= rows {
+        pairs::<W, X>(fold, xs, len, wide, (row, at), out);
+        row += W;
+    }
+    while row < rows {
+        pairs::<1, X>(fold, xs, len, wide, (row, at), out);
+        row += 1;
+    }
+    X
 }
 
 /// The products of `W` rows from `row` on with `X` vectors from `at` on.
@@ -215,7 +231,7 @@ mod tests {
     #[test]
     fn every_vector_gets_the_bits_of_its_own_products() {
         for len in [1, 5, 64, 65, 200, 576] {
-            for (vectors, count) in [(2, 1), (7, 21), (13, 16), (6, 4), (1, 5)] {
+            for (vectors, count) in [(2, 1), (7, 21), (16, 16), (6, 4), (1, 5), (5, 17), (3, 9)] {
                 let (xs, stride) = (random(1, vectors * len), len + 3);
                 let wide = random(2, stride * count);
                 let narrow: Vec<bf16> = wide.iter().map(|&w| bf16::from_f32(w)).collect();

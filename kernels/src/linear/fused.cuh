@@ -222,7 +222,7 @@ struct Delivery {
     AMK_DEVICE void logits(Worker& w, const Record& r, float2 y) const {
         const u32 index = r.row + row, pair = w.delivery_index() >> 2;
         if (w.p.logits) *(float2*)(w.logits() + index) = y;
-        if (!w.filtering()) w.consider(pair, y.x, index), w.consider(pair, y.y, index + 1);
+        if (!filtering(w)) consider(w, pair, y.x, index), consider(w, pair, y.y, index + 1);
     }
 };
 

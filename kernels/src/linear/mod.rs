@@ -69,7 +69,8 @@ mod tests {
         fn equals_the_sum_in_f64(rows in 1usize..20, columns in 1usize..300, seed in 0u64..1000) {
             let (x, w) = (random(seed, columns), random(seed + 1, rows * columns));
             let naive = |w: &[f32]| -> Vec<f64> {
-                w.chunks(columns).map(|row| row.iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum()).collect()
+                let product = |(w, x): (&f32, &f32)| f64::from(*w) * f64::from(*x);
+                w.chunks(columns).map(|row| row.iter().zip(&x).map(product).sum()).collect()
             };
             let input = Tensor::from(x.as_slice());
             let half: Vec<f16> = w.iter().map(|&w| f16::from_f32(w)).collect();

@@ -55,7 +55,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_the_formula_in_f64(heads in 1usize..5, half in 1usize..40, more in 0usize..30, pos in 0u32..4096, scale in 0.5f32..2.0) {
+        fn equals_the_formula_in_f64(
+            heads in 1usize..5, half in 1usize..40, more in 0usize..30, pos in 0u32..4096, scale in 0.5f32..2.0,
+        ) {
             let dim = 2 * half + more;
             let x = random(u64::from(pos), heads * dim);
             let freqs: Vec<f32> = (0..half).map(|j| 10000f32.powf(-(j as f32) / half as f32)).collect();

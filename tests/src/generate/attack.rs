@@ -1,9 +1,9 @@
 //! Adversarial programs that search for a forgotten case: pipelined, with moving tiles that cross
 //! several writers' tiles, and workers that run ahead of one another.
 //!
-//! Buffers are cut into pieces by bounds of which some follow the position, and every piece has its
-//! writer; so whatever a later task reads is written, but by other tasks at other positions. Fences
-//! keep some workers from overtaking some others.
+//! Buffers are cut into pieces by bounds, some of which move with the position, and every piece has
+//! its writer; so whatever a later task reads is written, but by other tasks at other positions.
+//! Fences keep some workers from overtaking some others.
 
 use super::sync::Closing;
 use super::{Draft, Rng, Size};

@@ -73,7 +73,7 @@ pub enum Class {
     PacketToCounter,
     /// An ordinary buffer becomes a packet buffer.
     CounterToPacket,
-    /// Steps are no longer separated by a barrier.
+    /// The barrier between steps is removed.
     Pipeline,
     /// Steps are separated by a barrier.
     Barrier,
@@ -107,7 +107,7 @@ pub enum Class {
     UnknownInstruction,
     /// A call has a parameter more than its instruction.
     ExtraParam,
-    /// There is no worker.
+    /// All workers are removed.
     NoWorkers,
     /// The target has less memory than the program needs, or just enough.
     LessMemory,

@@ -62,7 +62,7 @@ fn tasks(program: &Program) -> impl Iterator<Item = (TaskId, &amk_ir::Task)> {
     program.tasks.iter().enumerate().map(|(n, task)| (TaskId::from(n), task))
 }
 
-/// The counter behind this one, round the whole program; `None` where there is no other.
+/// The next counter, cyclically over the whole program; `None` if this is the only one.
 fn next(program: &Program, on: Element) -> Option<Element> {
     let len = |event: EventId| program.events.get(event.index()).map_or(0, |event| event.len() as u32);
     if on.index + 1 < len(on.event) {
@@ -139,7 +139,7 @@ fn own_workers(program: &Program) -> Vec<Site> {
     entries.flat_map(|(worker, queue)| (0..queue.len()).map(move |at| Site::Entry(worker, at, queues.len()))).collect()
 }
 
-/// Neighbours in eager order of which one writes an element that the other touches.
+/// Neighbours in eager order where one writes an element that the other touches.
 fn pairs(program: &Program) -> Vec<Site> {
     let operands = |task: usize| program.tasks[task].calls.iter().flat_map(|call| &call.operands);
     let meet = |at: usize| {

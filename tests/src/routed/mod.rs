@@ -57,7 +57,7 @@ pub fn judge(program: &Program) -> (Verdict, Option<instance::Routing>) {
 pub struct Count {
     /// Programs drawn.
     pub programs: u64,
-    /// Programs of which some routing is unsafe.
+    /// Programs with an unsafe routing.
     pub unsafe_programs: u64,
     /// Unsafe programs that the verifier accepts.
     pub false_accepts: Vec<u64>,

@@ -34,7 +34,7 @@ pub enum Class {
     SwapQueue,
     /// Entries of a row need no longer differ.
     DropDistinct,
-    /// Steps are no longer separated by a barrier, which tables require.
+    /// The barrier between steps, which tables require, is removed.
     Pipeline,
     /// Several changes.
     Several,

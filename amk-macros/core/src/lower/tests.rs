@@ -214,7 +214,14 @@ fn branches_give_tuples_element_by_element() {
 
 #[test]
 fn a_function_without_a_result_may_end_in_a_statement() {
-    let body = quote!(append(&mut kv.last.s, x, H, pos); if w.tied { append(&mut kv.last.s, x, H, pos); } else { append(&mut kv.last.s, x, H, pos); });
+    let body = quote!(
+        append(&mut kv.last.s, x, H, pos);
+        if w.tied {
+            append(&mut kv.last.s, x, H, pos);
+        } else {
+            append(&mut kv.last.s, x, H, pos);
+        }
+    );
     let function: ItemFn = syn::parse_quote! { fn f(x: &Tensor, pos: Pos, w: &Model, kv: &mut Model) { #body } };
     let mut diagnostics = Diagnostics::default();
     let attribute = quote!(dims(H, C, L), inputs(x: [H]));
@@ -444,6 +451,14 @@ fn what_is_declared_twice_or_left_out_is_refused() {
         ),
         (quote!(dims(H), inputs(x: [H]), schedule(ring(haste = 4))), "AMK0932: unknown field `haste` of the ring"),
         (quote!(dims(H), inputs(x: [H]), schedule(exchange = mail)), "AMK0932: `mail` is not a valid value of"),
+        (
+            quote!(dims(H), inputs(x: [H]), schedule(ring(slots = 4, in_flight = 5))),
+            "AMK0932: the ring has 5 slots in flight, and 4 in all",
+        ),
+        (
+            quote!(dims(H), inputs(x: [H]), schedule(tile(add = 4), ring(pace = 9))),
+            "AMK0932: no VM honours both `tile` and `ring`",
+        ),
     ];
     for (attribute, message) in cases {
         let twice = messages(attribute, function.clone(), &records());

@@ -4,7 +4,7 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::list;
 use crate::parse::attribute::{Setting, settings};
 use amk_ir::Steps;
-use amk_ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialSchedule, QueuePolicy, RowSchedule, Tile};
+use amk_ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialSchedule, QueuePolicy, RowSchedule, Tile, range};
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 
@@ -45,12 +45,26 @@ pub(crate) fn parse(setting: &Setting, diagnostics: &mut Diagnostics) -> Schedul
     let Some(tokens) = diagnostics.keep(setting.list("schedule(workers = 8)")) else { return argument };
     match settings(tokens.clone(), &KEYS) {
         Err(wrong) => wrong.into_iter().for_each(|one| diagnostics.push(one)),
-        Ok(all) => all.iter().for_each(|one| {
-            let result = argument.set(one);
-            diagnostics.keep(result);
-        }),
+        Ok(all) => {
+            for one in &all {
+                let result = argument.set(one);
+                diagnostics.keep(result);
+            }
+            for_no_vm(&argument.schedule, &all).into_iter().for_each(|one| diagnostics.push(one));
+        }
     }
     argument
+}
+
+/// The finding where settings exclude one another, at the one that a device alone honours.
+fn for_no_vm(schedule: &PartialSchedule, settings: &[Setting]) -> Option<Diagnostic> {
+    let (on_a_cpu, on_a_device) = schedule.for_no_vm()?;
+    let of = |field: &str| settings.iter().find(|setting| field.starts_with(&setting.key.to_string()));
+    let (cpu, device) = (of(on_a_cpu)?, of(on_a_device)?);
+    let headline = format!("no VM honours both `{cpu}` and `{device}`", cpu = cpu.key, device = device.key);
+    let help = format!("leave out `{}`, or give it to an instance of its own", device.key);
+    let note = format!("`{}` is for the CPU VM, `{}` for GPUs", cpu.key, device.key);
+    Some(Diagnostic::new("AMK0932", &device.key, headline, help).note(&note))
 }
 
 impl ScheduleArgument {
@@ -71,8 +85,15 @@ impl ScheduleArgument {
                 schedule.assign = Some(choice(setting, &assigns)?);
             }
             "fusion" => schedule.fusion = Some(choice(setting, &[("true", true), ("false", false)])?),
-            "splits" => schedule.splits = Some(number(setting)?),
-            "run" => schedule.run = Some(number(setting)?),
+            "splits" => schedule.splits = Some(in_range(setting, "splits")?),
+            "run" => {
+                schedule.run = Some(in_range(setting, "run")?);
+                if schedule.run.is_some_and(|run| run % 2 == 1) {
+                    let headline = "`run` of the schedule is odd".to_owned();
+                    let help = "write an even number: a slot of the ring is two blocks";
+                    return Err(Diagnostic::new("AMK0932", setting.to_token_stream(), headline, help));
+                }
+            }
             "exchange" => {
                 let ways = [ExchangeBy::Packets, ExchangeBy::Counters, ExchangeBy::Barrier];
                 schedule.exchange = Some(choice(setting, &ways.map(|way| (way.name(), way)))?);
@@ -115,7 +136,8 @@ impl ScheduleArgument {
 
     fn ring(&mut self, setting: &Setting) -> Result<(), Diagnostic> {
         let ring = &mut self.schedule.ring;
-        for entry in entries(setting, "ring(slots = 6, in_flight = 2, pace = 205, lookahead = 0)")? {
+        let entries = entries(setting, "ring(slots = 6, in_flight = 2, pace = 205, lookahead = 0)")?;
+        for entry in &entries {
             let field = match entry.key.to_string().as_str() {
                 "slots" => &mut ring.slots,
                 "in_flight" => &mut ring.in_flight,
@@ -124,10 +146,18 @@ impl ScheduleArgument {
                 _ => {
                     let headline = format!("unknown field `{}` of the ring", entry.key);
                     let help = "use one of `slots`, `in_flight`, `pace`, `lookahead`";
-                    return Err(Diagnostic::new("AMK0932", entry.key, headline, help));
+                    return Err(Diagnostic::new("AMK0932", &entry.key, headline, help));
                 }
             };
-            *field = Some(number(&entry)?);
+            *field = Some(in_range(entry, &format!("ring.{}", entry.key))?);
+        }
+        if let (Some(slots), Some(in_flight)) = (ring.slots, ring.in_flight)
+            && in_flight > slots
+        {
+            let headline = format!("the ring has {in_flight} slots in flight, and {slots} in all");
+            let help = format!("write `in_flight = {slots}` at most");
+            let entry = entries.iter().find(|entry| entry.key == "in_flight").unwrap_or(setting);
+            return Err(Diagnostic::new("AMK0932", entry, headline, help));
         }
         Ok(())
     }
@@ -183,6 +213,19 @@ where
             "write a smaller number",
         )
     })
+}
+
+/// A number that some device takes.
+fn in_range(setting: &Setting, field: &str) -> Result<u32, Diagnostic> {
+    let found = number(setting)?;
+    match range(field) {
+        Some(range) if !range.contains(&found) => {
+            let headline = format!("`{field}` of the schedule is {found}");
+            let help = format!("write a number in {}..={}", range.start(), range.end());
+            Err(Diagnostic::new("AMK0932", setting.to_token_stream(), headline, help))
+        }
+        _ => Ok(found),
+    }
 }
 
 fn choice<T: Copy>(setting: &Setting, choices: &[(&str, T)]) -> Result<T, Diagnostic> {

@@ -21,7 +21,7 @@ use amk_run::text::{Request, Speculate};
 use anyhow::{Context as _, Result, bail};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use texts::Texts;
 
@@ -56,8 +56,11 @@ pub(crate) struct Generate {
     #[arg(long)]
     json: bool,
     /// Guess next tokens and check several at once; the text is the same.
-    #[arg(long, value_name = "HOW")]
-    speculate: Option<SpeculateArg>,
+    ///
+    /// `lookup`: what followed the same tokens before, in the prompt or the text. Else a model that
+    /// guesses: a folder or a GGUF file with the same vocabulary.
+    #[arg(long, value_name = "lookup|PATH")]
+    speculate: Option<PathBuf>,
     /// A Hugging Face folder or a GGUF file.
     #[arg(short, long, value_name = "PATH")]
     model: Option<PathBuf>,
@@ -124,13 +127,6 @@ pub(crate) struct Generate {
     quiet: bool,
 }
 
-/// Where guesses of next tokens come from.
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum SpeculateArg {
-    /// What followed the same tokens before, in the prompt or the text.
-    Lookup,
-}
-
 /// Where to run, once it is known that it can.
 enum Place {
     Cpu(CpuSchedule),
@@ -185,6 +181,9 @@ impl Generate {
         let options = cpu::Options { pages: Some(pages), ..cpu::Options::default() };
         let vm = cpu::Vm::with(verified, &model.bindings, &Registry::linked()?, options)?;
         let mut batch = Batch::new(vm, tokenizer);
+        if let Some(path) = self.speculate.as_deref().filter(|path| *path != Path::new("lookup")) {
+            batch = batch.with_drafter(self.drafter(path, tokenizer, schedule, pages)?);
+        }
         for (prompt, request) in texts.prompts().iter().zip(&requests) {
             batch.add(&prompt.tokens, request)?;
         }
@@ -197,6 +196,20 @@ impl Generate {
             Event::Ended(generated) => texts.ended(number, generated),
         })? {}
         Ok(())
+    }
+
+    /// The small model that guesses.
+    fn drafter(&self, path: &Path, tokenizer: &Tokenizer, schedule: &CpuSchedule, pages: usize) -> Result<cpu::Vm> {
+        let mut checkpoint = self.allow.open(path)?;
+        let context = self.context.map_or(DEFAULT_CONTEXT, |named| named as usize).min(checkpoint.config.context_len);
+        let own = checkpoint.tokenizer()?;
+        if !own.same_vocabulary(tokenizer) {
+            bail!("{} has another vocabulary than the model; guesses come from a model of the same", path.display());
+        }
+        let model = self.load(&mut checkpoint, context)?;
+        let verified = model.family.kernel.verified(&model.instance, Some(&schedule.with_rows(&model)?))?;
+        let options = cpu::Options { pages: Some(pages), ..cpu::Options::default() };
+        Ok(cpu::Vm::with(verified, &model.bindings, &Registry::linked()?, options)?)
     }
 
     /// Prints a message that is not part of the text.
@@ -235,7 +248,11 @@ impl Generate {
             max_tokens: Some(self.max_tokens as usize),
             stop_tokens,
             stop_strings: self.stop.clone(),
-            speculate: self.speculate.map_or(Speculate::Never, |SpeculateArg::Lookup| Speculate::Lookup),
+            speculate: match self.speculate.as_deref() {
+                None => Speculate::Never,
+                Some(path) if path == Path::new("lookup") => Speculate::Lookup,
+                Some(_) => Speculate::Model,
+            },
             show_special: self.show_special,
         })
     }

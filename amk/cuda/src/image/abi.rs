@@ -4,47 +4,8 @@
 //! generated source begins with that text. `amk/cuda/device/abi.cuh` is a copy for readers and
 //! editors of the device code, and a test keeps it up to date.
 
-use super::declare::{comment, items};
-use crate::{device_constants, device_enumerations};
-use core::fmt::Write as _;
-
-/// A C++ struct and its size in bytes.
-struct Struct {
-    doc: &'static [&'static str],
-    name: &'static str,
-    fields: &'static [Field],
-    bytes: usize,
-}
-
-/// A field of a struct. `pointer` is its C++ type if Rust holds only an address.
-struct Field {
-    doc: &'static [&'static str],
-    name: &'static str,
-    rust: &'static str,
-    pointer: &'static [&'static str],
-}
-
-macro_rules! structs {
-    ($($(#[doc = $doc:literal])* struct $name:ident {
-        $($(#[doc = $note:literal])* $field:ident: $rust:ty $(as $pointer:literal)?,)*
-    })*) => {
-        $($(#[doc = $doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq)]
-        #[repr(C)]
-        pub struct $name { $($(#[doc = $note])* pub $field: $rust,)* })*
-        const STRUCTS: &[Struct] = &[$(Struct {
-            doc: &[$($doc),*],
-            name: stringify!($name),
-            fields: &[$(Field {
-                doc: &[$($note),*],
-                name: stringify!($field),
-                rust: stringify!($rust),
-                pointer: &[$($pointer)?],
-            }),*],
-            bytes: size_of::<$name>(),
-        }),*];
-    };
-}
+use super::declare::items;
+use crate::{device_constants, device_enumerations, device_structs};
 
 device_constants! {
     /// Consumer warps of a worker.
@@ -63,16 +24,6 @@ device_constants! {
     GROUP_UNITS = 16 => "#define AMK_GROUP_UNITS";
     /// bf16 elements of a packet.
     PER_PACKET = 2 => "#define AMK_PER_PACKET";
-    /// Rounds of probes in a filtered draw.
-    ROUNDS = 6 => "#define AMK_ROUNDS";
-    /// Levels of a probe.
-    LEVELS = 8 => "#define AMK_LEVELS";
-    /// Words that a worker publishes per level.
-    FIELDS = 5 => "#define AMK_FIELDS";
-    /// Words of the search state of a worker.
-    SEARCH = 30 => "#define AMK_SEARCH";
-    /// Words that a worker publishes with its best logit under a filter.
-    SHARES = 3 => "constexpr u32 SHARES =";
     /// Floats of a worker's shared scratch memory.
     SCRATCH_FLOATS = 4352 => "constexpr int SCRATCH_FLOATS =";
     /// Words of a record.
@@ -134,7 +85,7 @@ device_enumerations! {
     }
 }
 
-structs! {
+device_structs! {
     /// A task of a worker. Packet offsets count packets, constant offsets count elements.
     struct Record {
         /// A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
@@ -209,8 +160,9 @@ structs! {
         /// Padding, zero.
         reserved: [u32; 2],
     }
-    /// The parameters of a launch.
-    struct Params {
+    /// The parameters of a launch that the VM itself has. `Params` has those of the registered bodies
+    /// too.
+    struct VmParams {
         /// The workers' tapes.
         tape: u64 as "const u8*",
         /// First byte of each worker's tape `[workers + 1]`.
@@ -223,12 +175,6 @@ structs! {
         packets: u64 as "u64*",
         /// Norms and biases.
         constants: u64 as "const Elem*",
-        /// The embedding table `[.., hidden]`.
-        embedding: u64 as "const Elem*",
-        /// The caches of fused attention.
-        kv: u64 as "u8*",
-        /// Rotary frequencies `[rotary]`.
-        inv_freq: u64 as "const float*",
         /// Tokens of the first steps `[forced_count]`.
         forced: u64 as "const u32*",
         /// Mapped host memory `[steps]`: token + 1, or 0 while it is pending.
@@ -247,8 +193,6 @@ structs! {
         scratch: u64 as "float*",
         /// Nanoseconds until the watchdogs abandon the launch.
         budget_ns: u64,
-        /// Seed of the draws.
-        seed: u64,
         /// Epoch of step 0; it grows from launch to launch.
         epoch: u32,
         /// Position of step 0.
@@ -257,38 +201,14 @@ structs! {
         steps: u32,
         /// Steps whose token is forced.
         forced_count: u32,
-        /// Elements of a row of the embedding table.
-        hidden: u32,
         /// Number of logits.
         vocab: u32,
-        /// Blocks of 64 positions in a kv head's cache of a layer.
-        kv_blocks: u32,
-        /// Scale of rotated values.
-        rope_scale: f32,
-        /// Temperature; 0: greedy.
-        inv_temperature: f32,
-        /// Epsilon of every RMSNorm of a fused task.
-        eps: f32,
-        /// Scale of the attention scores.
-        score_scale: f32,
-        /// Entries of inv_freq.
-        rotary: u32,
         /// Tokens that end the launch.
         stop_count: u32,
         /// `[stop_count]`
         stops: [u32; 8],
-        /// Index of the draw of step 0; it wraps.
-        draw: u32,
         /// `vocab`, or 0 if each step's logits overwrite the previous ones.
         logit_stride: u32,
-        /// 1: draws are filtered, and `logits` is not null.
-        filter: u32,
-        /// Tokens that the filter keeps; 0: all.
-        top_k: u32,
-        /// Probability mass that the filter keeps.
-        top_p: f32,
-        /// Logarithm of min-p, see search.cuh.
-        min_log: f32,
         /// Floats of a worker's part of `scratch`, a multiple of 4.
         scratch_len: u32,
     }
@@ -321,47 +241,6 @@ pub fn text() -> String {
     let mut out = HEAD.to_owned();
     out.push('\n');
     out.push_str(&items(CONSTANTS, ENUMERATIONS));
-    for Struct { doc, name, fields, bytes } in STRUCTS {
-        out.push('\n');
-        comment(&mut out, "", doc);
-        let _ = writeln!(out, "struct {name} {{");
-        for field in *fields {
-            comment(&mut out, "    ", field.doc);
-            let _ = writeln!(out, "    {};", declaration(field));
-        }
-        let _ = writeln!(out, "}};\nstatic_assert(sizeof({name}) == {bytes}, \"as the host has it\");");
-    }
+    STRUCTS.iter().for_each(|of| out.push_str(&of.text()));
     out
-}
-
-/// Renders a field as C++.
-fn declaration(Field { name, rust, pointer, .. }: &Field) -> String {
-    if let Some(pointer) = pointer.first() {
-        return format!("{pointer} {name}");
-    }
-    let array = rust.strip_prefix('[').and_then(|rust| rust.strip_suffix(']'));
-    let (element, extent) = match array.and_then(|array| array.split_once("; ")) {
-        Some((element, extent)) => (element, format!("[{extent}]")),
-        None => (*rust, String::new()),
-    };
-    let element = if element == "f32" { "float" } else { element };
-    format!("{element} {name}{extent}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_are_declared_as_the_device_has_them() {
-        let structs = |name| STRUCTS.iter().find(|known| known.name == name).expect("a struct");
-        let declared =
-            |of, name| declaration(structs(of).fields.iter().find(|field| field.name == name).expect("a field"));
-        assert_eq!(declared("Record", "op"), "u16 op");
-        assert_eq!(declared("Params", "eps"), "float eps");
-        assert_eq!(declared("Params", "stops"), "u32 stops[8]");
-        assert_eq!(declared("Params", "records"), "const Record* records");
-        assert!(structs("Params").fields.iter().all(|field| field.pointer.is_empty() || field.rust == "u64"));
-        assert_eq!([structs("Params").bytes, structs("Fault").bytes], [264, 32]);
-    }
 }

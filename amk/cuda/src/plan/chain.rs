@@ -5,7 +5,8 @@ use super::missed::{Because, Lacks, Missed};
 use crate::stream::Stream;
 use amk_ir::lower::Unfused;
 use amk_ir::lower::flow::Flow;
-use amk_ir::lower::tile::{Cut, Part, cuts, parts, parts_at};
+use amk_ir::lower::join::{Tiles, passes};
+use amk_ir::lower::tile::{Cut, Part, parts_at};
 use amk_ir::program::BufferKind;
 use amk_ir::schedule::Schedule;
 use amk_ir::signature::ParamKind;
@@ -13,14 +14,14 @@ use amk_ir::{Access, DType, TensorId};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Calls by their generic device bodies, each of which reads the result of the previous one.
+/// Calls by their generic device bodies; each reads the result of the previous one.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     /// The calls in order.
     pub(super) calls: Vec<usize>,
     /// How the first call's weight streams.
     pub(super) stream: Option<&'static Stream>,
-    /// What the first one reads as packets of bf16 pairs.
+    /// Operands that the first call reads as packets of bf16 pairs.
     pub(super) packed: Vec<TensorId>,
 }
 
@@ -31,19 +32,9 @@ impl Chain {
     }
 }
 
-/// The tiles of a call that may get followers.
-struct Tiles {
-    /// How its grid is cut, where its tile is free.
-    cuts: Option<Vec<Range<i64>>>,
-    parts: Vec<Part>,
-}
-
-/// Forms chains of `calls`; those of `excluded` stay alone and do not stream. What a call lacks
-/// goes to `missed`.
-///
-/// A call joins the tasks of its producer where it is the only reader of the result and each of its
-/// tiles reads exactly the region that the same tile of the producer writes. A tile of free size is
-/// cut like the producer's.
+/// Forms chains of `calls`: a call joins the tasks of its producer by the rule of
+/// [`amk_ir::lower::join`], where values within a task can pass. Calls of `excluded` stay alone and
+/// do not stream. What a call lacks goes to `missed`.
 pub(super) fn chains(
     flow: &Flow<'_>,
     schedule: &Schedule,
@@ -64,7 +55,7 @@ pub(super) fn chains(
             if let Err(because) = streamed(flow, &mut chain) {
                 missed.extend(weight(flow, at).map(|_| Missed::of(flow, at, Lacks::Stream, because)));
             }
-            let mut tiles = tiles(flow, schedule, at);
+            let mut tiles = Tiles::alone(flow, at, cut(schedule.workers)).ok();
             while let Some(before) = &tiles {
                 match follower(flow, schedule, &chain, before) {
                     Ok((next, _)) if !generic.contains(&next) || excluded.contains(&next) || !taken.insert(next) => {
@@ -168,50 +159,32 @@ fn by_rows(flow: &Flow<'_>, at: usize, weight: TensorId) -> bool {
     tiles.len() == 2 && tiles.iter().zip(&halves).all(fits)
 }
 
-fn cut(schedule: &Schedule) -> Cut {
-    Cut::per_worker(schedule.workers, UNIT)
-}
-
-fn tiles(flow: &Flow<'_>, schedule: &Schedule, at: usize) -> Option<Tiles> {
-    let cut = cut(schedule);
-    let cuts = cuts(flow.graph, flow.call(at), cut).ok()?;
-    Some(Tiles { cuts, parts: parts(flow.graph, flow.unrolled, flow.call(at), cut).ok()? })
+/// How calls by generic bodies are cut.
+pub(super) fn cut(workers: u32) -> Cut {
+    Cut::per_worker(workers, UNIT)
 }
 
 /// The call that may follow a chain's last one, and its tiles.
 fn follower(flow: &Flow<'_>, schedule: &Schedule, chain: &Chain, before: &Tiles) -> Result<(usize, Tiles), Because> {
-    let last = chain.calls[chain.calls.len() - 1];
-    let result = only_result(flow, last).ok_or_else(|| Because::SeveralResults { producer: flow.op(last) })?;
+    let result =
+        only_result(flow, before.call).ok_or_else(|| Because::SeveralResults { producer: flow.op(before.call) })?;
     let tensor = flow.tensor(result);
     let value = || tensor.name.clone();
     if tensor.kind != BufferKind::Activation {
         return Err(Because::Unfused(Unfused::Kept { value: value(), kind: tensor.kind }));
     }
-    let next = match *flow.users(result) {
-        [] => return Err(Because::Unfused(Unfused::NoProducer)),
-        [next] => next,
-        ref readers => {
-            let readers = readers.iter().map(|&at| flow.op(at)).collect();
-            return Err(Because::Unfused(Unfused::Shared { value: value(), readers }));
-        }
-    };
+    let (_, next) = passes(flow, result).map_err(Because::Unfused)?;
     if tensor.dtype != DType::F32 {
         return Err(Because::Type { value: value(), dtype: tensor.dtype });
     }
-    let disagree = || Because::Unfused(Unfused::TilesDisagree { call: flow.op(next), value: value() });
-    let like_before = match &before.cuts {
-        Some(cuts) => parts_at(flow.graph, flow.unrolled, flow.call(next), cuts).map_err(|_| disagree())?,
-        None => None,
-    };
-    let after = match like_before {
-        Some(parts) => Tiles { cuts: before.cuts.clone(), parts },
-        None => tiles(flow, schedule, next).ok_or_else(disagree)?,
-    };
+    let untiled = |_| Because::Unfused(Unfused::TilesDisagree { call: flow.op(next), value: value() });
+    let after = before.follower(flow, next, cut(schedule.workers)).map_err(untiled)?;
     let states = flow.call(next).operands.iter().any(|operand| flow.kind(operand.tensor) == BufferKind::State);
     if chain.stream.is_some() && (states || after.cuts.is_none()) {
-        return Err(Because::Dealt { producer: flow.op(last) });
+        return Err(Because::Dealt { producer: flow.op(before.call) });
     }
-    if agree(result, before, &after) { Ok((next, after)) } else { Err(disagree()) }
+    before.agree(flow, &after, result).map_err(Because::Unfused)?;
+    Ok((next, after))
 }
 
 /// The one thing that a call writes.
@@ -219,20 +192,6 @@ fn only_result(flow: &Flow<'_>, at: usize) -> Option<TensorId> {
     let mut written = flow.call(at).operands.iter().filter(|operand| operand.access == Access::Write);
     let first = written.next()?;
     written.next().is_none().then_some(first.tensor)
-}
-
-/// Whether each tile of one call reads of `value` exactly what the same tile of the other writes.
-fn agree(value: TensorId, before: &Tiles, after: &Tiles) -> bool {
-    let of_value = |part: &Part| -> Vec<amk_ir::Region> {
-        part.operands.iter().filter(|operand| operand.tensor == value).map(|operand| operand.region).collect()
-    };
-    let pairs = || before.parts.iter().zip(&after.parts);
-    let fixed = |region: &amk_ir::Region| region.intervals().iter().all(|i| !i.lo.pos && !i.hi.pos);
-    before.parts.len() == after.parts.len()
-        && pairs().all(|(write, read)| {
-            let written = of_value(write);
-            matches!(&written[..], [written] if fixed(written) && of_value(read).iter().all(|read| read == written))
-        })
 }
 
 #[cfg(test)]
@@ -310,7 +269,7 @@ mod tests {
             chains.iter().map(|chain| chain.calls.iter().map(name).collect::<Vec<_>>().join("+")).collect()
         };
         // Two calls read `a`. `reversed` reads all tiles of `c`, and its one tile is not cut like
-        // those of the last `twice`.
+        // the tiles of the last `twice`.
         assert_eq!(names(&[]), ["row_of", "twice", "twice+plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[2]), ["row_of", "twice", "twice", "plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[3]), ["row_of", "twice", "twice", "plus", "twice", "reversed", "twice"]);

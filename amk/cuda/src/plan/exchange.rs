@@ -1,7 +1,7 @@
-//! What tasks wait for besides packets: an event for each phase that publishes.
+//! Counters and barriers between phases: one event for each phase that publishes.
 
 use super::Plan;
-use amk_ir::program::{Element, EventTensor, Wait};
+use amk_ir::lower::exchange::{add_event, add_wait};
 use amk_ir::schedule::ExchangeBy;
 use amk_ir::{BufferId, EventId, Exchange, Operand};
 use std::collections::HashMap;
@@ -10,9 +10,8 @@ impl Plan {
     /// Adds the events that the schedule's exchange asks for, and their signals and waits.
     ///
     /// A task that publishes signals its phase's event. With counters, a task waits until the
-    /// last phase that it reads from has published; with barriers, until the last phase before
-    /// its own has. Phases that most steps
-    /// skip neither signal nor wait.
+    /// last phase that it reads from has published; with barriers, until the last phase before its
+    /// own has. Phases that most steps skip neither signal nor wait.
     pub(super) fn exchange(&mut self) {
         let mut events = Events::default();
         for phase in 0..self.phases.len() {
@@ -20,26 +19,27 @@ impl Plan {
                 continue;
             }
             let tasks: Vec<usize> = (0..self.tasks.len()).filter(|&task| self.tasks[task].0 == phase).collect();
-            let awaited: Vec<Option<Wait>> = tasks.iter().map(|&task| self.awaited(&events, task)).collect();
+            let awaited: Vec<Option<EventId>> = tasks.iter().map(|&task| self.awaited(&events, task)).collect();
             events.publish(self, &tasks);
-            for (&task, wait) in tasks.iter().zip(awaited) {
-                self.program.tasks[task].waits.extend(wait);
+            for (&task, event) in tasks.iter().zip(awaited) {
+                let signalled = event.and_then(|event| Some((event, *events.signals.get(event.index())?)));
+                if let Some((event, signals)) = signalled {
+                    add_wait(&mut self.program, task, event, 0, signals);
+                }
             }
         }
     }
 
-    /// What a task waits for, of the phases before its own.
-    fn awaited(&self, events: &Events, task: usize) -> Option<Wait> {
-        let event = match self.schedule.exchange {
+    /// The event that a task waits for, of the phases before its own.
+    fn awaited(&self, events: &Events, task: usize) -> Option<EventId> {
+        match self.schedule.exchange {
             ExchangeBy::Packets => None,
             ExchangeBy::Counters => {
                 let read = self.operands(task).filter(|operand| operand.access.reads());
                 read.filter_map(|operand| events.publishers.get(&operand.buffer)).max().copied()
             }
             ExchangeBy::Barrier => events.last,
-        }?;
-        let threshold = events.signals.get(event.index()).copied()?;
-        Some(Wait { on: Element { event, index: 0 }, threshold })
+        }
     }
 
     fn operands(&self, task: usize) -> impl Iterator<Item = &Operand> {
@@ -69,14 +69,10 @@ impl Events {
     fn publish(&mut self, plan: &mut Plan, tasks: &[usize]) {
         let written: Vec<BufferId> = tasks.iter().flat_map(|&task| plan.published(task)).collect();
         let Some(first) = written.first() else { return };
-        let event = EventId::from(plan.program.events.len());
         let name = plan.program.buffers[first.index()].name.clone();
-        plan.program.events.push(EventTensor { name, shape: Vec::new() });
         let publishers: Vec<usize> =
             tasks.iter().copied().filter(|&task| plan.published(task).next().is_some()).collect();
-        for &task in &publishers {
-            plan.program.tasks[task].signals.push(Element { event, index: 0 });
-        }
+        let event = add_event(&mut plan.program, name, 1, publishers.iter().map(|&task| (task, 0)));
         self.publishers.extend(written.into_iter().map(|buffer| (buffer, event)));
         self.signals.push(publishers.len() as u32);
         self.last = Some(event);

@@ -1,7 +1,7 @@
 //! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over
 //! the workers; where a weight streams, its rows are dealt out to all of them.
 
-use super::chain::{Chain, named};
+use super::chain::{Chain, cut, named};
 use super::group::Groups;
 use super::operand::read;
 use super::phase::same;
@@ -11,10 +11,11 @@ use crate::image::{Encoder, GenericTask, Record};
 use crate::stream::{Stream, bytes};
 use crate::tape::Piece;
 use amk::registry::Registry;
-use amk_ir::graph_error::GraphError;
 use amk_ir::lower::flow::Flow;
+use amk_ir::lower::join::Tiles;
+use amk_ir::lower::owners::Owners;
 use amk_ir::lower::place::level;
-use amk_ir::lower::tile::{Cut, Part, PartOperand, cuts, parts, parts_at};
+use amk_ir::lower::tile::{Part, PartOperand};
 use amk_ir::program::BufferKind;
 use amk_ir::signature::{ParamKind, Signature};
 use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region, TensorId};
@@ -158,27 +159,20 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
 
 /// The tiles of a chain that does not stream.
 fn tiles(flow: &Flow<'_>, chain: &Chain, workers: u32) -> Result<Vec<Vec<Part>>, Unsupported> {
-    let cut = Cut::per_worker(workers, UNIT);
-    let lead = chain.calls[0];
-    let refuse = |at: usize| move |error: GraphError| Unsupported::at(flow, at, error.to_string());
-    let cuts = cuts(flow.graph, flow.call(lead), cut).map_err(refuse(lead))?;
-    let mut of_calls = Vec::with_capacity(chain.calls.len());
+    let cut = cut(workers);
+    let mut of_calls: Vec<Tiles> = Vec::with_capacity(chain.calls.len());
     for &at in &chain.calls {
-        // Tiles of free size are cut like the first call's.
-        let as_first = match &cuts {
-            Some(cuts) if at != lead => parts_at(flow.graph, flow.unrolled, flow.call(at), cuts).map_err(refuse(at))?,
-            _ => None,
+        let tiles = match of_calls.last() {
+            Some(before) => before.follower(flow, at, cut),
+            None => Tiles::alone(flow, at, cut),
         };
-        of_calls.push(match as_first {
-            Some(tiles) => tiles,
-            None => parts(flow.graph, flow.unrolled, flow.call(at), cut).map_err(refuse(at))?,
-        });
+        of_calls.push(tiles.map_err(|error| Unsupported::at(flow, at, error.to_string()))?);
     }
-    Ok(by_tile(of_calls))
+    Ok(by_tile(of_calls.into_iter().map(|tiles| tiles.parts)))
 }
 
 /// From the tiles of each call to the calls of each tile.
-fn by_tile(of_calls: Vec<Vec<Part>>) -> Vec<Vec<Part>> {
+fn by_tile(of_calls: impl IntoIterator<Item = Vec<Part>>) -> Vec<Vec<Part>> {
     let mut tiles: Vec<Vec<Part>> = Vec::new();
     for calls in of_calls {
         tiles.resize_with(calls.len(), Vec::new);
@@ -257,11 +251,11 @@ impl Planner<'_> {
         }
         let mut of_calls = Vec::with_capacity(chain.calls.len());
         for &at in &chain.calls {
-            let tiles = parts_at(self.flow.graph, self.flow.unrolled, self.flow.call(at), &cuts);
+            let tiles = Tiles::at(self.flow, at, &cuts);
             let tiles = tiles.map_err(|error| Unsupported::at(self.flow, at, error.to_string()))?;
-            of_calls.push(
-                tiles.ok_or_else(|| Unsupported::at(self.flow, at, "its tiles are not rows of a streamed weight"))?,
-            );
+            let tiles =
+                tiles.ok_or_else(|| Unsupported::at(self.flow, at, "its tiles are not rows of a streamed weight"))?;
+            of_calls.push(tiles.parts);
         }
         let workers = dealt.iter().map(|&(worker, _)| worker).collect();
         Ok(Some(Tiled { tiles: by_tile(of_calls), workers }))
@@ -336,7 +330,7 @@ impl Planner<'_> {
                 let interval = region.intervals()[0];
                 let (first, last) = (interval.lo.base, interval.hi.base);
                 if !first.is_multiple_of(UNIT) || !last.is_multiple_of(UNIT) {
-                    return Err(Unsupported::at(self.flow, at, "a tile of the logits is no multiple of 8"));
+                    return Err(Unsupported::at(self.flow, at, "a tile of the logits is not a multiple of 8"));
                 }
                 let rows = &mut self.rows[worker as usize];
                 *rows = if rows.start == rows.end { first..last } else { rows.start..last };
@@ -363,87 +357,4 @@ impl Planner<'_> {
 /// The values that the calls of a chain pass on: the results of all but the last.
 fn passed(flow: &Flow<'_>, chain: &Chain) -> Vec<TensorId> {
     chain.calls[..chain.calls.len() - 1].iter().filter_map(|&at| flow.result(at)).collect()
-}
-
-/// A tile of a call.
-type Tile = (usize, usize);
-
-/// Sets of tiles that touch the same elements of a state.
-#[derive(Default)]
-struct Owners {
-    touched: HashMap<TensorId, Vec<(Tile, Region)>>,
-    /// A tile of the same set, or itself.
-    same: HashMap<Tile, Tile>,
-    /// Numbers of the sets, by their first tiles.
-    numbers: HashMap<Tile, u32>,
-}
-
-impl Owners {
-    fn touch(&mut self, tile: Tile, state: TensorId, region: Region) {
-        self.same.entry(tile).or_insert(tile);
-        let before = self.touched.entry(state).or_default();
-        let meets: Vec<Tile> =
-            before.iter().filter(|(_, other)| overlap(other, &region)).map(|(tile, _)| *tile).collect();
-        before.push((tile, region));
-        let mut first = self.first(tile);
-        for other in meets {
-            let other = self.first(other);
-            let (low, high) = if other < first { (other, first) } else { (first, other) };
-            self.same.insert(high, low);
-            first = low;
-        }
-        let next = self.numbers.len() as u32;
-        self.numbers.entry(first).or_insert(next);
-    }
-
-    fn first(&self, mut tile: Tile) -> Tile {
-        while let Some(&next) = self.same.get(&tile).filter(|&&next| next != tile) {
-            tile = next;
-        }
-        tile
-    }
-
-    fn of(&self, tile: Tile) -> Option<u32> {
-        self.same.contains_key(&tile).then(|| self.numbers.get(&self.first(tile)).copied().unwrap_or(0))
-    }
-}
-
-/// Whether two regions may share elements at some positions.
-fn overlap(a: &Region, b: &Region) -> bool {
-    a.intervals().iter().zip(b.intervals()).all(|(a, b)| {
-        let moves = [a.lo, a.hi, b.lo, b.hi].iter().any(|bound| bound.pos);
-        moves || (a.lo.base < b.hi.base && b.lo.base < a.hi.base)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use amk_ir::{Bound, Interval};
-
-    fn region(head: u32, to: Interval) -> Region {
-        Region::new(&[Interval::fixed(head, head + 1), to]).expect("rank 2")
-    }
-
-    #[test]
-    fn tiles_of_one_head_have_one_owner() {
-        let mut owners = Owners::default();
-        let now = Interval { lo: Bound::at_pos(0), hi: Bound::at_pos(1) };
-        let past = Interval { lo: Bound::fixed(0), hi: Bound::at_pos(1) };
-        for head in 0..2 {
-            owners.touch((0, head), TensorId(0), region(head as u32, now));
-            owners.touch((1, head), TensorId(1), region(head as u32, now));
-        }
-        // Two query heads a key head read both caches.
-        for query in 0..4 {
-            owners.touch((2, query), TensorId(0), region(query as u32 / 2, past));
-            owners.touch((2, query), TensorId(1), region(query as u32 / 2, past));
-        }
-        let of = |call, tile| owners.of((call, tile)).expect("an owner");
-        for query in 0..4 {
-            assert_eq!([of(0, query / 2), of(1, query / 2)], [of(2, query); 2]);
-        }
-        assert_ne!(of(0, 0), of(0, 1));
-        assert_eq!(owners.of((3, 0)), None);
-    }
 }

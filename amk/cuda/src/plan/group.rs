@@ -72,11 +72,11 @@ pub(super) enum Group {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     pub(super) list: Vec<Group>,
-    /// What the fusions know of the whole function.
+    /// Facts about the whole function that the fusions share.
     pub(super) shared: Extensions,
     /// Values that fused code reads: packets of bf16 pairs.
     pub(super) packed: HashSet<TensorId>,
-    /// What its calls lack, in their order.
+    /// Why calls are not faster, in their order.
     pub(super) missed: Vec<Missed>,
 }
 
@@ -130,9 +130,9 @@ impl Groups {
 pub struct Grouping<'a> {
     /// The data flow.
     pub flow: &'a Flow<'a>,
-    /// What was chosen.
+    /// The schedule to plan for.
     pub schedule: &'a Schedule,
-    /// What the fusions know of the whole function.
+    /// Facts about the whole function that the fusions share.
     pub shared: Extensions,
     excluded: &'a HashSet<usize>,
     taken: Vec<bool>,
@@ -156,8 +156,8 @@ impl Grouping<'_> {
         !self.excluded.contains(&at)
     }
 
-    /// Says why a fusion does not take a call that is its to take: half a sentence about the call,
-    /// of which the first counts if no fusion takes it.
+    /// Records why a fusion does not take a call that it has a rule for: half a sentence about the
+    /// call. If no fusion takes the call, the first reason is reported.
     pub fn refuse(&self, at: usize, because: impl Into<String>) {
         self.refused.borrow_mut().entry(at).or_insert_with(|| because.into());
     }

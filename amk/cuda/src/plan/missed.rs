@@ -2,23 +2,25 @@
 
 use amk_ir::DType;
 use amk_ir::lower::flow::Flow;
-use amk_ir::lower::{Unfused, counted};
+use amk_ir::lower::{Iteration, Unfused, once};
 use core::fmt::{self, Display, Formatter};
 
-/// What would make a call faster and why it does not have it.
+/// A faster way to run a call, and why the call does not get it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missed {
     /// The call in [`amk_ir::lower::unroll::Unrolled::calls`].
     pub call: usize,
+    /// The iteration of the loops that it is in.
+    pub iteration: Iteration,
     /// Its instruction.
     pub op: String,
-    /// What it lacks.
+    /// The faster way that it lacks.
     pub lacks: Lacks,
     /// Why.
     pub because: Because,
 }
 
-/// What a call lacks.
+/// A faster way to run a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lacks {
     /// A fused body.
@@ -104,13 +106,13 @@ pub enum Because {
 impl Missed {
     /// Something that a call lacks, and why.
     pub(super) fn of(flow: &Flow<'_>, call: usize, lacks: Lacks, because: Because) -> Self {
-        Self { call, op: flow.op(call), lacks, because }
+        Self { call, iteration: flow.call(call).indices.clone(), op: flow.op(call), lacks, because }
     }
 }
 
 /// Reasons in words. Calls that lack the same for one reason are one line.
 pub fn lines(missed: &[Missed]) -> Vec<String> {
-    counted(missed.iter().map(Missed::to_string))
+    once(missed.iter().map(|missed| (missed.to_string(), &missed.iteration)))
 }
 
 impl Display for Missed {

@@ -46,7 +46,7 @@ use std::ops::Range;
 /// Rows of a weight tile.
 pub const UNIT: u32 = 8;
 
-/// In what numbers a program computes.
+/// The precision in which a program computes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Precision {
     /// bf16 weights; bf16 activations between fast tasks, f32 within and between all others.
@@ -60,7 +60,7 @@ pub enum Precision {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the CUDA VM cannot run this: {what}, at `{at}`; the CPU VM computes it")]
 pub struct Unsupported {
-    /// What was found or expected.
+    /// The form that was found, or the one that is required.
     pub what: String,
     /// The call.
     pub at: String,
@@ -112,17 +112,17 @@ pub struct Plan {
     pub sequences: Vec<Sequence>,
     /// Sizes.
     pub sizes: Sizes,
-    /// What was chosen.
+    /// The schedule, with the number of workers that have rows of the logits.
     pub schedule: Schedule,
-    /// In what numbers it computes.
+    /// The precision in which it computes.
     pub precision: Precision,
     /// The tokens, one a worker.
     pub token: BufferId,
     /// The logits.
     pub logits: BufferId,
-    /// What its calls lack, in their order.
+    /// Why calls are not faster, in their order.
     pub missed: Vec<Missed>,
-    /// What the fused bodies know of the whole plan.
+    /// Facts about the whole plan that the fused bodies share.
     pub shared: Extensions,
 }
 
@@ -192,7 +192,7 @@ impl Plan {
         self.phases.iter().filter_map(Phase::as_kind)
     }
 
-    /// Buffers without packets of their own: their elements travel in those of another.
+    /// Buffers without packets of their own: the packets of another carry their elements.
     pub(super) fn carried(&self) -> HashSet<BufferId> {
         self.phases.iter().flat_map(|phase| phase.kind().carried(self)).collect()
     }

@@ -1,4 +1,4 @@
-//! Phases: what all workers do side by side, and the trait behind each.
+//! Phases: the work that all workers do in parallel, and the trait behind each.
 
 use super::{Generic, Plan, TaskCalls, Work};
 use crate::cost::{CostModel, Load, Overhead};
@@ -9,19 +9,19 @@ use core::any::Any;
 use core::fmt::Debug;
 use std::sync::Arc;
 
-/// What the workers do in a phase.
+/// A step of the plan that all workers take part in.
 #[derive(Clone, Debug)]
 pub struct Phase(Arc<dyn PhaseKind>);
 
 /// The kind of a phase: how a worker's part of it becomes calls, a record and a piece of a tape.
 pub trait PhaseKind: Any + Debug + Send + Sync {
-    /// What programs and traces call it.
+    /// Its name in programs and traces.
     fn label(&self) -> String;
     /// Adds the calls of a worker's part to its task.
     fn calls(&self, task: &mut TaskCalls<'_>, worker: u32, work: &Work);
     /// The record of a worker's part, without the task's number and what it waits for.
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record;
-    /// What a worker's part takes from its tape; `None` where it takes nothing.
+    /// The piece of its tape that a worker's part consumes, if any.
     fn piece(&self, _plan: &Plan, _work: &Work) -> Option<Piece> {
         None
     }
@@ -45,11 +45,11 @@ pub trait PhaseKind: Any + Debug + Send + Sync {
     fn weight_bytes(&self, _plan: &Plan) -> u64 {
         0
     }
-    /// What a worker's part costs at position `pos`; `None` where there is nothing to do then.
+    /// The cost of a worker's part at position `pos`; `None` if it has no work there.
     fn load(&self, _cost: &CostModel, _plan: &Plan, _work: &Work, _pos: u32) -> Option<Load> {
         Some(Load::default())
     }
-    /// What every task of the phase takes beside its load.
+    /// The cost of every task of the phase in addition to its load.
     fn overhead(&self, cost: &CostModel) -> Overhead {
         Overhead { hops: true, fixed: cost.task }
     }
@@ -73,7 +73,7 @@ impl Phase {
         (self.kind() as &dyn Any).downcast_ref()
     }
 
-    /// Whether it is of calls by their generic bodies.
+    /// The phase of calls by their generic bodies, if it is one.
     pub fn generic(&self) -> Option<&Generic> {
         self.as_kind()
     }

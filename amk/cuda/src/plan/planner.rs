@@ -72,7 +72,7 @@ impl<'a> Planner<'a> {
         Ok(planner.plan)
     }
 
-    /// What every program has: weights, inputs and logits under their names, and the tokens.
+    /// Adds the buffers of every program: weights, inputs and logits under their names, and tokens.
     fn begin(&mut self, logits: TensorId) {
         for (at, buffer) in self.flow.unrolled.tensors.iter().enumerate() {
             let input = buffer.kind == BufferKind::Input && buffer.dtype == DType::F32;

@@ -2,6 +2,7 @@
 
 use crate::megakernel::MegakernelError;
 use crate::registry::RegistryError;
+use crate::rows::contract;
 use crate::vm::OtherConstant;
 use amk_ir::text::Shown;
 use amk_ir::verify::Message;
@@ -100,24 +101,9 @@ pub enum VmError {
     /// A program without rows was asked for a step of rows.
     #[error("the steps of this program have no rows; lower it with `rows = 64` in its schedule")]
     NoRows,
-    /// The number of rows of a step is not one that the program has.
-    #[error("a step of {found} rows; this program takes 1 to {most}")]
-    Rows {
-        /// The most rows.
-        most: usize,
-        /// Rows of the step.
-        found: usize,
-    },
-    /// A row's page table has too few pages for its position, or names one that does not exist.
-    #[error("row {row} is at position {pos}, and its page table {table:?} has no page for a position up to that")]
-    PageTable {
-        /// The row.
-        row: usize,
-        /// Its position.
-        pos: u32,
-        /// The page of each block of positions.
-        table: Vec<u32>,
-    },
+    /// The rows of a step break its contract; nothing has run.
+    #[error(transparent)]
+    Contract(#[from] contract::Breach),
     /// There is no such page.
     #[error("there is no page {page}; the VM has {pages}")]
     NoPage {

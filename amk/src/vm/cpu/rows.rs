@@ -5,7 +5,7 @@ use super::engine::{Launch, Step};
 use super::error::VmError;
 use super::memory::Bound;
 use super::{Output, Vm, whole};
-use crate::rows::{PlacedRow, RowLimits, RowVm};
+use crate::rows::{PlacedRow, RowLimits, RowVm, contract};
 use crate::tensor::Token;
 use amk_ir::{Buffer, BufferId, BufferKind, DType};
 
@@ -68,23 +68,12 @@ impl Vm {
         if self.engine.failure().is_some() {
             return Err(VmError::Poisoned);
         }
-        let program = self.program();
-        let most = program.rows.ok_or(VmError::NoRows)? as usize;
-        if rows.is_empty() || rows.len() > most {
-            return Err(VmError::Rows { most, found: rows.len() });
+        self.program().rows.ok_or(VmError::NoRows)?;
+        let tokens = self.engine.plan.memory.token_inputs.len();
+        if tokens > 1 {
+            return Err(VmError::Tokens { expected: tokens, found: 1 });
         }
-        if !matches!(self.engine.plan.memory.token_inputs.len(), 0 | 1) {
-            return Err(VmError::Tokens { expected: self.engine.plan.memory.token_inputs.len(), found: 1 });
-        }
-        for (row, PlacedRow { pos, pages, .. }) in rows.iter().enumerate() {
-            if pos.0 >= program.positions {
-                return Err(VmError::Position { pos: pos.0, positions: program.positions });
-            }
-            let enough = pages.len() >= RowLimits::pages_of(pos.index() + 1);
-            if !enough || pages.iter().any(|&page| page as usize >= self.pages) {
-                return Err(VmError::PageTable { row, pos: pos.0, table: pages.to_vec() });
-            }
-        }
+        contract::check(self.limits(), rows)?;
         Ok(())
     }
 }

@@ -129,7 +129,8 @@ impl Timed {
             let [wait, starved, compute, gather, epilogue] = parts.map(|ns| ns / 1e3);
             let [full, landing, paced] = [op.loader.full, op.loader.landing, op.loader.paced].map(|ns| ns / 1e3);
             println!(
-                "{:<28} {:>5} {wait:>7.2} {starved:>7.2} {compute:>7.2} {gather:>7.2} {epilogue:>7.2} | {full:.1} {landing:.1} {paced:.1}",
+                "{:<28} {:>5} {wait:>7.2} {starved:>7.2} {compute:>7.2} {gather:>7.2} {epilogue:>7.2} | \
+                 {full:.1} {landing:.1} {paced:.1}",
                 op.op, op.tasks
             );
         }

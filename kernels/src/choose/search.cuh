@@ -1,8 +1,8 @@
 // Finds the drawn token among the tokens that top-k, top-p and min-p keep;
-// `kernels/src/choose/phase.rs` explains the search. Every worker runs it on the same numbers and
+// `phase.rs` explains the search. Every worker runs it on the same numbers and
 // finds the same token. Plain C++, so that a test can run it without a GPU.
 #pragma once
-#include "ptx.cuh"
+#include "../../../amk/cuda/device/ptx.cuh"
 
 #ifndef AMK_LEVELS
 #define AMK_LEVELS 8

@@ -2,7 +2,7 @@
 // `amk_run::sampler::philox`. The noise of a token in a draw depends on the seed, not on the worker
 // that computes it.
 #pragma once
-#include "ptx.cuh"
+#include "../../../amk/cuda/device/ptx.cuh"
 
 AMK_DEVICE u32 philox(u64 seed, u32 draw, u32 token) {
     u32 c0 = token / 4, c1 = 0, c2 = draw, c3 = 0, k0 = (u32)seed, k1 = (u32)(seed >> 32);

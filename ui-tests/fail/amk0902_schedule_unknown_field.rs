@@ -1,0 +1,19 @@
+//! A schedule has no such field.
+
+use amk::prelude::*;
+use amk_kernels::linear;
+
+#[derive(WeightLayout)]
+struct Mlp {
+    #[weight("up", [FFN, HIDDEN])]
+    up: Weight,
+    #[weight("down", [HIDDEN, FFN])]
+    down: Weight,
+}
+
+#[megakernel(dims(HIDDEN, FFN), inputs(x: [HIDDEN]), schedule(wokers = 4))]
+fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
+    linear(&linear(x, &w.up), &w.down)
+}
+
+fn main() {}

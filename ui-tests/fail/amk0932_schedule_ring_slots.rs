@@ -1,0 +1,19 @@
+//! The ring is at most as deep as shared memory allows on any GPU.
+
+use amk::prelude::*;
+use amk_kernels::linear;
+
+#[derive(WeightLayout)]
+struct Mlp {
+    #[weight("up", [FFN, HIDDEN])]
+    up: Weight,
+    #[weight("down", [HIDDEN, FFN])]
+    down: Weight,
+}
+
+#[megakernel(dims(HIDDEN, FFN), inputs(x: [HIDDEN]), schedule(ring(slots = 99)))]
+fn kernel(x: &Tensor, w: &Mlp) -> Tensor {
+    linear(&linear(x, &w.up), &w.down)
+}
+
+fn main() {}
