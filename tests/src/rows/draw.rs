@@ -341,14 +341,12 @@ impl Draw<'_> {
         let mut operands = Vec::new();
         for touch in &op.touches {
             let tile = Region::new(&touch.tile)?;
-            let first = match self.program.buffers[touch.buffer.index()].kind {
-                BufferKind::State | BufferKind::Weight => None,
-                BufferKind::Local => Some(Interval::fixed(0, rows.len())),
-                _ => Some(Interval::fixed(rows.first, rows.end)),
-            };
-            let region = match first {
-                None => rows.hull(&tile)?,
-                Some(first) => Region::new(&[&[first], tile.intervals()].concat())?,
+            let lifted = |first| Region::new(&[&[first], tile.intervals()].concat());
+            let region = match self.program.buffers[touch.buffer.index()].kind {
+                BufferKind::Weight => tile,
+                BufferKind::State => rows.hull(&tile)?,
+                BufferKind::Local => lifted(Interval::fixed(0, rows.len()))?,
+                _ => lifted(Interval::fixed(rows.first, rows.end))?,
             };
             let Touch { buffer, access, early, .. } = *touch;
             operands.push(Operand { buffer, region, access, early, routed: None });

@@ -31,16 +31,14 @@ pub fn check(source: &Source) -> Result<u64, String> {
         return Err("rows in a pipelined program".into());
     }
     structure::check(&flat(source))?;
-    for (id, buffer) in source.buffers.iter().enumerate() {
-        if has_rows(buffer.kind) && buffer.kind != Kind::Local && buffer.shape[0] != rows {
-            return Err(format!("b{id} has not {rows} rows"));
-        }
-    }
     let mut locals = BTreeMap::new();
     for (id, call) in source.tasks.iter().enumerate().flat_map(|(id, task)| task.calls.iter().map(move |c| (id, c))) {
         let of = call.rows.filter(|of| of.first < of.end && of.end <= rows).ok_or(format!("t{id}: rows of a call"))?;
         for operand in &call.operands {
             let buffer = &source.buffers[operand.buffer];
+            if has_rows(buffer.kind) && buffer.kind != Kind::Local && buffer.shape[0] != rows {
+                return Err(format!("b{} has not {rows} rows", operand.buffer));
+            }
             tile(source, buffer, operand, of).map_err(|why| format!("t{id}: b{}: {why}", operand.buffer))?;
             let known = *locals.entry(operand.buffer).or_insert((of.first, of.end));
             if buffer.kind == Kind::Local && known != (of.first, of.end) {
@@ -102,10 +100,10 @@ fn tile(source: &Source, buffer: &Buffer, operand: &Operand, rows: Rows) -> Resu
     if empty && !middle { Err("always empty".into()) } else { Ok(()) }
 }
 
-/// The interval of a row in a dimension other than that of rows: in states and weights it is a part
-/// of the call's, elsewhere it is the same for all rows.
+/// The interval of a row in a dimension other than that of rows: in states it is a part of the
+/// call's, elsewhere it is the same for all rows.
 pub fn of_row(buffer: &Buffer, interval: (Bound, Bound), rows: Rows, position: u64) -> Option<(u64, u64)> {
-    let rows = if has_rows(buffer.kind) { Rows { first: 0, end: 1, ..rows } } else { rows };
+    let rows = if buffer.kind == Kind::State { rows } else { Rows { first: 0, end: 1, ..rows } };
     own(interval, rows, position)
 }
 

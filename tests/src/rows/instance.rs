@@ -11,10 +11,21 @@ use std::collections::BTreeMap;
 pub struct Instance {
     /// The program, with one position.
     pub source: Source,
-    /// Of each task: the row of each of its calls.
-    pub rows: Vec<Vec<usize>>,
+    /// Of each task: where each of its calls comes from.
+    pub made: Vec<Vec<Made>>,
+    /// Of each buffer: the buffer of the program with rows, and which of its memories this is.
+    pub memories: Vec<(usize, usize)>,
     /// Buffers that are pages of several sequences.
     pub shared: Vec<usize>,
+}
+
+/// A call of a step: one of the program's, for one row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Made {
+    /// The call's number in its task.
+    pub call: usize,
+    /// The row.
+    pub row: usize,
 }
 
 /// The dimension of positions of each state that lies in pages: tiles move in it alone, and no row
@@ -50,7 +61,12 @@ pub fn instance(source: &Source, step: &Step) -> Instance {
         step,
         paged: paged(source),
         memory: BTreeMap::new(),
-        out: Instance { source: out, rows: Vec::new(), shared: Vec::new() },
+        out: Instance {
+            source: out,
+            made: Vec::new(),
+            memories: (0..source.buffers.len()).map(|id| (id, 0)).collect(),
+            shared: Vec::new(),
+        },
     };
     built.outputs();
     source.tasks.iter().for_each(|task| built.task(task));
@@ -79,18 +95,18 @@ impl Builder<'_> {
 
     fn task(&mut self, task: &Task) {
         let mut built = Task { calls: Vec::new(), waits: task.waits.clone(), signals: task.signals.clone() };
-        let mut numbers = Vec::new();
-        for call in &task.calls {
+        let mut made = Vec::new();
+        for (number, call) in task.calls.iter().enumerate() {
             let Some(rows) = call.rows else { continue };
             for n in rows.first as usize..(rows.end as usize).min(self.step.rows.len()) {
                 if self.step.rows[n].wanted || !rows.wanted {
                     built.calls.push(self.call(call, rows, n));
-                    numbers.push(n);
+                    made.push(Made { call: number, row: n });
                 }
             }
         }
         self.out.source.tasks.push(built);
-        self.out.rows.push(numbers);
+        self.out.made.push(made);
     }
 
     /// A call for one row. Empty tiles are left out, so it has an instruction of its own.
@@ -144,7 +160,7 @@ impl Builder<'_> {
 
     /// The buffer of a state for a sequence, or for a page.
     fn memory(&mut self, state: usize, part: usize, shape: Buffer) -> usize {
-        let buffers = &mut self.out.source.buffers;
+        let Instance { source: Source { buffers, .. }, memories, .. } = &mut self.out;
         let in_pages = self.paged.contains_key(&state);
         let id = *self.memory.entry((state, part)).or_insert_with(|| {
             // The first sequence has the buffer that is there.
@@ -152,6 +168,7 @@ impl Builder<'_> {
                 return state;
             }
             buffers.push(Buffer { place: None, ..shape });
+            memories.push((state, part + 1));
             buffers.len() - 1
         });
         if in_pages && self.step.users(part) > 1 && !self.out.shared.contains(&id) {

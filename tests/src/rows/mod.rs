@@ -7,8 +7,9 @@
 //!
 //! * no interleaving races or gets stuck, and the listed order finds what it reads ([`oracle`]),
 //! * what two rows of a sequence do to an element of a state is listed in the order of the rows if
-//!   one of them writes it, and
-//! * no row writes a page that another sequence has.
+//!   one of them writes it,
+//! * no row writes a page that another sequence has, and
+//! * states and wanted outputs are the function's, of which no call is left out ([`values`]).
 
 pub mod draw;
 pub mod form;
@@ -16,11 +17,12 @@ pub mod instance;
 pub mod mutate;
 pub mod step;
 pub mod tally;
+pub mod values;
 
 use crate::oracle::{self, Horizon, Reason, cells, read, source::Kind, source::Source, withhold};
 use amk_ir::{Program, text};
 use core::fmt;
-use instance::{Instance, instance};
+use instance::{Instance, Made, instance};
 use std::collections::BTreeMap;
 use step::{Extent, Step, steps};
 
@@ -58,6 +60,11 @@ pub enum Fault {
         task: usize,
         /// The row.
         row: usize,
+    },
+    /// The listed order does not leave in a buffer what the function does.
+    Value {
+        /// The buffer.
+        buffer: usize,
     },
 }
 
@@ -104,11 +111,20 @@ fn extent(source: &Source, rows: u64) -> Extent {
 pub fn judge_step(source: &Source, step: &Step) -> Result<(), Option<Fault>> {
     let instance = instance(source, step);
     order(&instance).map_err(Some)?;
-    match withhold::judge(&instance.source, Horizon { steps: 1 }) {
-        oracle::Verdict::Safe => Ok(()),
-        oracle::Verdict::Unsafe(reason) => Err(Some(Fault::Step(reason))),
-        oracle::Verdict::TooLarge => Err(None),
+    match explore(&instance) {
+        oracle::Verdict::Safe => {}
+        oracle::Verdict::Unsafe(reason) => return Err(Some(Fault::Step(reason))),
+        oracle::Verdict::TooLarge => return Err(None),
     }
+    match values::difference(source, step, &instance) {
+        Some(buffer) => Err(Some(Fault::Value { buffer })),
+        None => Ok(()),
+    }
+}
+
+/// Judges a step as an ordinary program.
+pub fn explore(instance: &Instance) -> oracle::Verdict {
+    withhold::judge(&instance.source, Horizon { steps: 1 })
 }
 
 /// An access of an element: the task, the row, whether it writes.
@@ -118,8 +134,8 @@ type Seen = (usize, usize, bool);
 fn order(instance: &Instance) -> Result<(), Fault> {
     let mut seen: BTreeMap<(usize, u64), Vec<Seen>> = BTreeMap::new();
     let source = &instance.source;
-    for (task, (body, rows)) in source.tasks.iter().zip(&instance.rows).enumerate() {
-        for (call, &row) in body.calls.iter().zip(rows) {
+    for (task, (body, made)) in source.tasks.iter().zip(&instance.made).enumerate() {
+        for (call, &Made { row, .. }) in body.calls.iter().zip(made) {
             for operand in &call.operands {
                 let (id, writes) = (operand.buffer, operand.access.writes());
                 if source.buffers[id].kind != Kind::State {
@@ -156,6 +172,7 @@ impl Verdict {
             Self::Unsafe(_, Fault::Step(reason)) => reason.kind(),
             Self::Unsafe(_, Fault::Order { .. }) => "order of rows",
             Self::Unsafe(_, Fault::Shared { .. }) => "shared page",
+            Self::Unsafe(_, Fault::Value { .. }) => "value",
             Self::TooLarge => "too large",
         }
     }
@@ -179,6 +196,7 @@ impl fmt::Display for Fault {
                 write!(f, "order of rows: row {} in t{} before row {} in t{}", listed.1, listed.0, then.1, then.0)
             }
             Self::Shared { task, row } => write!(f, "shared page: row {row} writes it in t{task}"),
+            Self::Value { buffer } => write!(f, "value: not the function's in b{buffer}"),
         }
     }
 }

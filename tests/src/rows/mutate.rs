@@ -145,9 +145,8 @@ fn lift(call: &mut Call, from: CallRows, to: CallRows, kind: impl Fn(&Operand) -
     }
     for operand in &mut call.operands {
         match kind(operand)? {
-            BufferKind::State | BufferKind::Weight => {
-                operand.region = to.hull(&from.region(&operand.region)?)?;
-            }
+            BufferKind::Weight => {}
+            BufferKind::State => operand.region = to.hull(&from.region(&operand.region)?)?,
             BufferKind::Local => *operand.region.intervals_mut().first_mut()? = Interval::fixed(0, to.len()),
             _ => *operand.region.intervals_mut().first_mut()? = Interval::fixed(to.first, to.end),
         }

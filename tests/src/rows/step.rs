@@ -81,7 +81,7 @@ impl Step {
     }
 
     /// Whether the step keeps the contract: rows of a sequence are neighbours at consecutive
-    /// positions, and the page of each row's own position is its sequence's alone.
+    /// positions, and the page of each row's own position is its sequence's alone, and there once.
     pub fn keeps_contract(&self) -> bool {
         let neighbours = self
             .rows
@@ -93,7 +93,8 @@ impl Step {
         let once = sequences.windows(2).all(|pair| pair[0] != pair[1]);
         let own = |row: &Row| {
             let page = self.tables[row.sequence].get((row.position / self.page) as usize);
-            page.is_some_and(|&page| self.users(page) == 1)
+            let places = |page| self.tables.iter().flatten().filter(|&&other| other == page).count();
+            page.is_some_and(|&page| places(page) == 1)
         };
         neighbours && once && self.rows.iter().all(own)
     }
