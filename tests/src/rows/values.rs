@@ -20,7 +20,13 @@ type Element = (usize, usize, u64);
 type Memory = BTreeMap<Element, u64>;
 
 /// The first buffer with an element in which the step leaves something else than the function does.
+///
+/// None where all rows are wanted and touch states in their order: then the two orders run the same
+/// calls, and nothing else that a row touches is another row's.
 pub fn difference(source: &Source, step: &Step, listed: &Instance) -> Option<usize> {
+    if step.rows.iter().all(|row| row.wanted) {
+        return None;
+    }
     let mut all = step.clone();
     all.rows.iter_mut().for_each(|row| row.wanted = true);
     let function = instance(source, &all);
