@@ -14,6 +14,7 @@
 pub mod draw;
 pub mod form;
 pub mod instance;
+pub mod lower;
 pub mod mutate;
 pub mod step;
 pub mod tally;

@@ -1,7 +1,7 @@
 //! The verifier against the oracle on random programs with rows.
 
 use super::mutate::{self, Change};
-use super::{Verdict, draw, judge};
+use super::{Verdict, draw, judge, lower};
 use crate::generate::Rng;
 use crate::soundness::{Verifier, cause};
 use amk_ir::{Program, verify};
@@ -77,10 +77,12 @@ pub struct Tally {
 /// The `n`-th program of a seed.
 pub fn drawn(seed: u64, n: u64) -> (Change, Program) {
     let rng = &mut Rng::new(seed ^ 0x5105, n);
-    let mut program = draw::program(rng);
+    let lowered = if rng.chance(25) { lower::program(rng) } else { None };
+    let unchanged = if lowered.is_some() { Change::Lowered } else { Change::Drawn };
+    let mut program = lowered.unwrap_or_else(|| draw::program(rng));
     let change = match rng.below(100) {
-        0..40 => Change::Drawn,
-        40..90 => (0..8).find_map(|_| mutate::change(rng, &mut program)).unwrap_or(Change::Drawn),
+        0..40 => unchanged,
+        40..90 => (0..8).find_map(|_| mutate::change(rng, &mut program)).unwrap_or(unchanged),
         _ => {
             for _ in 0..rng.between(2, 4) {
                 mutate::change(rng, &mut program);
