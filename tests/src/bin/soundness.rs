@@ -179,7 +179,8 @@ fn with_rows(args: &Args) -> ExitCode {
             sum.changes.iter().map(|(change, count)| (format!("{change:?}"), serde_json::json!(count))).collect();
         let summary = serde_json::json!({
             "programs": args.programs, "seed": args.seed, "total": total, "changes": changes,
-            "oracle": sum.verdicts, "verifier": sum.codes, "false rejects": sum.rejects,
+            "oracle": sum.verdicts, "verifier": sum.codes,
+            "false accepts": sum.accepts, "false rejects": sum.rejects,
         });
         println!("{summary:#}");
     } else {
@@ -187,6 +188,9 @@ fn with_rows(args: &Args) -> ExitCode {
             println!("{:<24} {count}", format!("{change:?}"));
         }
         println!("{:<24} {total}\noracle {:?}\nverifier {:?}", "all", sum.verdicts, sum.codes);
+        for (cause, (programs, number)) in &sum.accepts {
+            println!("{programs:>9} accepted, but {cause} (as {number})");
+        }
         for (cause, (programs, number)) in &sum.rejects {
             println!("{programs:>9} safe, but {cause} (as {number})");
         }

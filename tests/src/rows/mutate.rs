@@ -86,7 +86,7 @@ fn apply(rng: &mut Rng, program: &mut Program, change: Change) -> bool {
         program.rows = Some(if rng.chance(50) { rows + 1 } else { rows.saturating_sub(1) });
         return true;
     }
-    let most = program.rows.unwrap_or(1);
+    let most = program.rows.unwrap_or(1).max(1);
     let count = program.tasks.len() as u32;
     let task = rng.below(count) as usize;
     if change == Change::Retile {

@@ -4,10 +4,10 @@ use super::mutate::{self, Change};
 use super::{Verdict, draw, judge, lower};
 use crate::generate::Rng;
 use crate::soundness::{Verifier, cause};
-use amk_ir::{Program, verify};
+use amk_ir::{Exchange, Program, verify};
 use core::fmt;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The verdicts of verifier and oracle on programs of a change.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
@@ -67,10 +67,13 @@ pub struct Tally {
     pub verdicts: BTreeMap<&'static str, u64>,
     /// Programs by the first code the verifier reports.
     pub codes: BTreeMap<String, u64>,
+    /// Unsafe programs that the verifier accepts: how many by what the oracle finds, and the number
+    /// of one.
+    pub accepts: BTreeMap<String, (u64, u64)>,
     /// Safe programs that the verifier rejects: how many by its first violation, and the number of
     /// one.
     pub rejects: BTreeMap<String, (u64, u64)>,
-    /// Differences: all false accepts, and the first false reject of each cause.
+    /// Differences: the first of each cause, false accepts first.
     pub differences: Vec<Difference>,
 }
 
@@ -91,6 +94,20 @@ pub fn drawn(seed: u64, n: u64) -> (Change, Program) {
         }
     };
     (change, program)
+}
+
+/// What the verifier misses in a program that it accepts.
+fn missed(program: &Program, verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Form(why) => format!("form: {}", why.rsplit(": ").next().unwrap_or(why)),
+        Verdict::Unsafe(step, _) => {
+            let fewer = step.rows.len() < program.rows.unwrap_or(0) as usize || step.rows.iter().any(|row| !row.wanted);
+            let packets = program.buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter);
+            let rows = if fewer { ", rows are missing" } else { "" };
+            format!("{}{rows}{}", verdict.kind(), if packets { ", packets" } else { "" })
+        }
+        Verdict::Safe | Verdict::TooLarge => verdict.kind().to_owned(),
+    }
 }
 
 impl Tally {
@@ -128,7 +145,11 @@ impl Tally {
             (Verdict::Safe, true) => {}
             (_, true) => {
                 count.false_accepts += 1;
-                self.differences.push(Difference { number, program, oracle: verdict, codes });
+                let known = self.accepts.entry(missed(&program, &verdict)).or_insert((0, number));
+                known.0 += 1;
+                if known.0 == 1 {
+                    self.differences.push(Difference { number, program, oracle: verdict, codes });
+                }
             }
             (_, false) => {}
         }
@@ -141,15 +162,18 @@ impl Tally {
         }
         other.verdicts.into_iter().for_each(|(kind, n)| *self.verdicts.entry(kind).or_default() += n);
         other.codes.into_iter().for_each(|(code, n)| *self.codes.entry(code).or_default() += n);
-        for (cause, (programs, number)) in other.rejects {
-            let sum = self.rejects.entry(cause).or_insert((0, number));
-            *sum = (sum.0 + programs, sum.1.min(number));
-        }
-        let kept = |difference: &Difference, rejects: &BTreeMap<String, (u64, u64)>| {
-            difference.codes.is_empty() || rejects.values().any(|&(_, number)| number == difference.number)
+        let merge = |sums: &mut BTreeMap<String, (u64, u64)>, more: BTreeMap<String, (u64, u64)>| {
+            for (cause, (programs, number)) in more {
+                let sum = sums.entry(cause).or_insert((0, number));
+                *sum = (sum.0 + programs, sum.1.min(number));
+            }
         };
+        merge(&mut self.accepts, other.accepts);
+        merge(&mut self.rejects, other.rejects);
         self.differences.extend(other.differences);
-        self.differences.retain(|difference| kept(difference, &self.rejects));
+        let first: BTreeSet<u64> =
+            self.accepts.values().chain(self.rejects.values()).map(|&(_, number)| number).collect();
+        self.differences.retain(|difference| first.contains(&difference.number));
         self.differences.sort_by_key(|difference| (!difference.codes.is_empty(), difference.number));
     }
 
