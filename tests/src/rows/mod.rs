@@ -8,19 +8,22 @@
 //! * no interleaving races or gets stuck, and the listed order finds what it reads ([`oracle`]),
 //! * what two rows of a sequence do to an element of a state is listed in the order of the rows if
 //!   one of them writes it,
-//! * no row writes a page that another sequence has, and
+//! * no row writes a page that another sequence has,
+//! * what a call writes for one row is apart from all that it touches for others, as an instruction
+//!   may compute all rows at once, and
 //! * states and wanted outputs are the function's, of which no call is left out ([`values`]).
 
 pub mod draw;
 pub mod form;
 pub mod instance;
+pub mod longer;
 pub mod lower;
 pub mod mutate;
 pub mod step;
 pub mod tally;
 pub mod values;
 
-use crate::oracle::{self, Horizon, Reason, cells, read, source::Kind, source::Source, withhold};
+use crate::oracle::{self, Horizon, Reason, cells, read, source::Kind, source::Operand, source::Source, withhold};
 use amk_ir::{Program, text};
 use core::fmt;
 use instance::{Instance, Made, instance};
@@ -57,6 +60,13 @@ pub enum Fault {
     },
     /// A row writes a page of several sequences.
     Shared {
+        /// The task.
+        task: usize,
+        /// The row.
+        row: usize,
+    },
+    /// A call writes for one row where it reads or writes for another.
+    Together {
         /// The task.
         task: usize,
         /// The row.
@@ -112,6 +122,7 @@ fn extent(source: &Source, rows: u64) -> Extent {
 pub fn judge_step(source: &Source, step: &Step) -> Result<(), Option<Fault>> {
     let instance = instance(source, step);
     order(&instance).map_err(Some)?;
+    together(source, &instance).map_err(Some)?;
     match explore(&instance) {
         oracle::Verdict::Safe => {}
         oracle::Verdict::Unsafe(reason) => return Err(Some(Fault::Step(reason))),
@@ -126,6 +137,33 @@ pub fn judge_step(source: &Source, step: &Step) -> Result<(), Option<Fault>> {
 /// Judges a step as an ordinary program.
 pub fn explore(instance: &Instance) -> oracle::Verdict {
     withhold::judge(&instance.source, Horizon { steps: 1 })
+}
+
+/// The rows of a call without states, which may be computed at once, are apart; through aliases they
+/// might not be.
+fn together(source: &Source, instance: &Instance) -> Result<(), Fault> {
+    let step = &instance.source;
+    let aliases = step.buffers.iter().any(|buffer| buffer.place.is_some());
+    let Some(cells) = cells::Cells::new(step).filter(|_| aliases) else { return Ok(()) };
+    for (task, made) in instance.made.iter().enumerate() {
+        let calls = &step.tasks[task].calls;
+        let touched = |n: usize, writes: bool| {
+            let chosen = calls[n].operands.iter().filter(move |operand| operand.access.writes() || !writes);
+            chosen.flat_map(|operand| cells::footprint(step, &cells, operand, 0, 0)).collect::<Vec<_>>()
+        };
+        for (n, &Made { call, row }) in made.iter().enumerate() {
+            let state = |operand: &Operand| source.buffers[operand.buffer].kind == Kind::State;
+            if source.tasks[task].calls[call].operands.iter().any(state) {
+                continue;
+            }
+            let written = touched(n, true);
+            let others = (0..made.len()).filter(|&other| made[other].call == call && other != n);
+            if others.flat_map(|other| touched(other, false)).any(|cell| written.contains(&cell)) {
+                return Err(Fault::Together { task, row });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// An access of an element: the task, the row, whether it writes.
@@ -173,6 +211,7 @@ impl Verdict {
             Self::Unsafe(_, Fault::Step(reason)) => reason.kind(),
             Self::Unsafe(_, Fault::Order { .. }) => "order of rows",
             Self::Unsafe(_, Fault::Shared { .. }) => "shared page",
+            Self::Unsafe(_, Fault::Together { .. }) => "rows of a call",
             Self::Unsafe(_, Fault::Value { .. }) => "value",
             Self::TooLarge => "too large",
         }
@@ -197,6 +236,7 @@ impl fmt::Display for Fault {
                 write!(f, "order of rows: row {} in t{} before row {} in t{}", listed.1, listed.0, then.1, then.0)
             }
             Self::Shared { task, row } => write!(f, "shared page: row {row} writes it in t{task}"),
+            Self::Together { task, row } => write!(f, "rows of a call: t{task} writes for row {row} what others touch"),
             Self::Value { buffer } => write!(f, "value: not the function's in b{buffer}"),
         }
     }

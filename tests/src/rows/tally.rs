@@ -1,5 +1,6 @@
 //! The verifier against the oracle on random programs with rows.
 
+use super::longer::longer;
 use super::mutate::{self, Change};
 use super::{Verdict, draw, judge, lower};
 use crate::generate::Rng;
@@ -96,6 +97,16 @@ pub fn drawn(seed: u64, n: u64) -> (Change, Program) {
     (change, program)
 }
 
+/// Why the verifier rejects a safe program.
+fn needless(program: &Program, codes: &[String], steps: usize) -> String {
+    let cause = verify::check(program).first().map_or_else(|| codes[0].clone(), cause);
+    let longer = longer(program);
+    match program.positions < program.rows.unwrap_or(0) && !judge(&longer, steps).is_safe() {
+        true => format!("{cause}, in a longer context"),
+        false => cause,
+    }
+}
+
 /// What the verifier misses in a program that it accepts.
 fn missed(program: &Program, verdict: &Verdict) -> String {
     match verdict {
@@ -135,7 +146,7 @@ impl Tally {
             (Verdict::TooLarge, _) => count.undecided += 1,
             (Verdict::Safe, false) => {
                 count.false_rejects += 1;
-                let cause = verify::check(&program).first().map_or_else(|| codes[0].clone(), cause);
+                let cause = needless(&program, &codes, steps);
                 let known = self.rejects.entry(cause).or_insert((0, number));
                 known.0 += 1;
                 if known.0 == 1 {
