@@ -1,8 +1,25 @@
 //! Programs with rows: each step judged as an ordinary program, against the verifier's one proof.
+//! No unsafe program may be accepted. Safe programs are rejected for these reasons alone:
+//!
+//! * the rows of a sequence would go beyond the context: the verifier lets a sequence begin at any
+//!   position with all its rows, and what they would do there is wrong ("in a longer context");
+//! * AMK0805, a fixed bound in a dimension in which others move: a rule, so that one sequence that
+//!   starts anywhere stands for all;
+//! * AMK0804, a rule too: a call for wanted rows writes no state, though a later call may overwrite
+//!   it for all rows; and what it writes is known by buffers, not by elements.
+//!
+//! The large run is
+//! `cargo run --release -p amk-tests --bin soundness -- --rows --programs 1000000`.
 
+use amk_ir::text;
 use amk_tests::oracle::{self, Reason, read, source::Source};
+use amk_tests::rows::mutate::Change;
 use amk_tests::rows::step::{Row, Step};
+use amk_tests::rows::tally::{Count, LONGER, Tally};
 use amk_tests::rows::{self, Fault, Verdict, explore, instance::instance, judge_step};
+use amk_tests::soundness::{Verifier, codes};
+use std::fs;
+use std::path::Path;
 
 /// Two rows: each appends, then reads up to its own position, on another worker.
 const CHUNK: &str = r#"program @chunk
@@ -46,7 +63,7 @@ fn judge(text: &str) -> Verdict {
 }
 
 fn verifier(text: &str) -> Vec<String> {
-    amk_tests::soundness::codes(&amk_ir::text::parse(text).expect("the text should be read"))
+    codes(&text::parse(text).expect("the text should be read"))
 }
 
 #[test]
@@ -159,4 +176,71 @@ worker w0: t0 t1 t2 t3"#;
     assert!(matches!(verdict, Verdict::Unsafe(_, Fault::Value { buffer: 1 })), "{verdict}");
     assert_eq!(verifier(text), ["AMK0804"]);
     assert_eq!(judge(&text.replace(" wanted", "")), Verdict::Safe);
+}
+
+/// Steps of several sequences in which each random program is judged.
+const STEPS: usize = 16;
+
+/// Whether a safe program is rejected for a reason in the head comment.
+fn is_known(cause: &str) -> bool {
+    cause.ends_with(LONGER) || ["AMK0804", "AMK0805"].iter().any(|code| cause.starts_with(code))
+}
+
+#[test]
+fn every_step_of_random_programs() {
+    let tally = Tally::run(codes, 1, 0..4_000, STEPS);
+    let total = tally.total();
+    for difference in tally.differences.iter().filter(|difference| difference.codes.is_empty()) {
+        let text = text::print(&difference.program);
+        println!("program {}: {}\n{text}", difference.number, difference.oracle);
+    }
+    let unknown: Vec<&String> = tally.rejects.keys().filter(|cause| !is_known(cause)).collect();
+    assert!(unknown.is_empty() && total.undecided == 0, "safe, and rejected: {unknown:?}");
+    // Many are safe, and many are not; and nothing that lowering makes is rejected without need.
+    let Count { programs, unsafe_programs, accepted, .. } = total;
+    assert!(unsafe_programs * 5 > programs && accepted * 3 > programs, "{total}");
+    let lowered = tally.changes[&Change::Lowered];
+    assert!(lowered.accepted * 2 > lowered.programs && lowered.programs > 300, "{lowered}");
+    assert_eq!(lowered.false_rejects, 0);
+    for change in Change::ROWS {
+        assert!(tally.changes[&change].unsafe_programs > 0, "no unsafe program of {change:?}");
+    }
+    assert!(tally.accepts.is_empty(), "unsafe, and accepted: {:?}", tally.accepts);
+}
+
+/// The comparison detects a verifier that forgets one of the rules of rows, or the order of tasks.
+#[test]
+fn a_wrong_verifier_is_found_out() {
+    let verifiers: [(&str, Verifier); 4] = [
+        ("AMK0802", |program| codes(program).into_iter().filter(|code| code != "AMK0802").collect()),
+        ("AMK0803", |program| codes(program).into_iter().filter(|code| code != "AMK0803").collect()),
+        ("AMK0804", |program| codes(program).into_iter().filter(|code| code != "AMK0804").collect()),
+        ("AMK03", |program| codes(program).into_iter().filter(|code| !code.starts_with("AMK03")).collect()),
+    ];
+    let right = Tally::run(codes, 2, 0..600, 4).total().false_accepts;
+    for (forgotten, verifier) in verifiers {
+        let found = Tally::run(verifier, 2, 0..600, 4).total().false_accepts;
+        assert!(found > right + 5, "{forgotten}: {found}");
+    }
+}
+
+/// The files say of programs with rows what the oracle says, but for those that cut a dimension:
+/// they are refused by rule.
+#[test]
+fn files_have_the_verdict_of_the_oracle() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests/rows");
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() > 10);
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let program: String = text.lines().map(without_error).collect();
+        let verdict = rows::judge_text(&program, STEPS);
+        let by_rule = text.contains("; error: AMK0805");
+        assert!(by_rule || verdict.is_safe() != text.contains("; error: "), "{}: {verdict}", file.display());
+    }
+}
+
+fn without_error(line: &str) -> String {
+    line.split("; error: ").next().unwrap_or_default().to_owned() + "\n"
 }

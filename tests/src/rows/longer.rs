@@ -2,10 +2,10 @@
 
 use amk_ir::{BufferKind, Interval, Program};
 
-/// The program with a position more for each row. Dimensions in which tiles move become longer, and
+/// The program with a position more for each row after the first. Dimensions in which tiles move become longer, and
 /// tiles that end where these do.
 pub fn longer(program: &Program) -> Program {
-    let more = program.rows.unwrap_or(0);
+    let more = program.rows.unwrap_or(1).saturating_sub(1);
     let mut longer = program.clone();
     longer.positions += more;
     for (id, buffer) in longer.buffers.iter_mut().enumerate() {

@@ -100,12 +100,12 @@ pub fn drawn(seed: u64, n: u64) -> (Change, Program) {
 /// Why the verifier rejects a safe program.
 fn needless(program: &Program, codes: &[String], steps: usize) -> String {
     let cause = verify::check(program).first().map_or_else(|| codes[0].clone(), cause);
-    let longer = longer(program);
-    match program.positions < program.rows.unwrap_or(0) && !judge(&longer, steps).is_safe() {
-        true => format!("{cause}, in a longer context"),
-        false => cause,
-    }
+    if judge(&longer(program), steps).is_safe() { cause } else { format!("{cause}, {LONGER}") }
 }
+
+/// The verifier lets a sequence have all its rows at any first position, and so go beyond the
+/// context.
+pub const LONGER: &str = "in a longer context";
 
 /// What the verifier misses in a program that it accepts.
 fn missed(program: &Program, verdict: &Verdict) -> String {
