@@ -28,6 +28,9 @@ pub fn program(rng: &mut Rng) -> Program {
         let read = others.flat_map(|op| &op.touches).map(|touch| touch.buffer).collect();
         draw.list(segment, &read);
     }
+    if draw.rng.chance(15) {
+        draw.reuse();
+    }
     let (ticket, workers) = (draw.rng.chance(12), draw.rng.between(1, 3));
     let Draw { rng, program, careless, .. } = draw;
     generate::ordered(rng, program, ticket, workers, careless)
@@ -111,7 +114,7 @@ impl Draw<'_> {
 
     fn buffer(&mut self, kind: BufferKind, shape: Vec<u32>) -> BufferId {
         let id = BufferId::from(self.program.buffers.len());
-        let packet = kind == BufferKind::Activation && self.rng.chance(12);
+        let packet = kind == BufferKind::Activation && self.rng.chance(18);
         let exchange = if packet { Exchange::Packet { slots: 1 } } else { Exchange::Counter };
         let name = format!("m{}", id.0);
         self.program.buffers.push(Buffer { name, kind, dtype: DType::F32, shape, exchange, place: None });
@@ -334,6 +337,25 @@ impl Draw<'_> {
         }
         let calls = ops.iter().filter_map(|op| self.call(op, rows)).collect();
         self.program.tasks.push(Task { calls, ..Task::default() });
+    }
+
+    /// Puts buffers in one arena, each when the one before it is no longer read.
+    fn reuse(&mut self) {
+        let mut end = 0;
+        for id in 0..self.program.buffers.len() {
+            let uses = |task: &Task| {
+                task.calls.iter().flat_map(|call| &call.operands).any(|operand| operand.buffer.index() == id)
+            };
+            let (first, last) = (self.program.tasks.iter().position(uses), self.program.tasks.iter().rposition(uses));
+            let buffer = &mut self.program.buffers[id];
+            let can = matches!(buffer.kind, BufferKind::Activation | BufferKind::Output);
+            if let (Some(first), Some(last), true) = (first, last, can && buffer.exchange == Exchange::Counter) {
+                if first >= end || self.careless && self.rng.chance(10) {
+                    buffer.place = Some(u64::from(self.rng.below(3)) * 4);
+                    end = last + 1;
+                }
+            }
+        }
     }
 
     /// The call of an op for some rows.

@@ -42,7 +42,7 @@ pub fn check(source: &Source) -> Result<u64, String> {
             tile(source, buffer, operand, of).map_err(|why| format!("t{id}: b{}: {why}", operand.buffer))?;
             let known = *locals.entry(operand.buffer).or_insert((of.first, of.end));
             if buffer.kind == Kind::Local && known != (of.first, of.end) {
-                return Err(format!("local b{} is used for other rows", operand.buffer));
+                return Err(format!("t{id}: b{}: a local is used for other rows", operand.buffer));
             }
         }
     }

@@ -127,10 +127,12 @@ fn apply(rng: &mut Rng, program: &mut Program, change: Change) -> bool {
 }
 
 fn other_rows(rng: &mut Rng, rows: CallRows, most: u32) -> CallRows {
-    match rng.below(4) {
+    match rng.below(5) {
         0 => CallRows { end: rows.end + 1, ..rows },
         1 => CallRows { first: rows.first.saturating_sub(1), ..rows },
         2 => CallRows { end: rows.end.saturating_sub(1), ..rows },
+        3 if rng.chance(50) => CallRows { first: rows.first + 1, end: rows.end + 1, ..rows },
+        3 => CallRows { first: rows.first.saturating_sub(1), end: rows.end.saturating_sub(1), ..rows },
         _ => {
             let first = rng.below(most);
             CallRows { first, end: rng.between(first + 1, most), ..rows }
