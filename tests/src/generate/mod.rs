@@ -98,8 +98,8 @@ impl Draft<'_> {
     }
 }
 
-/// Gives the tasks of a program to workers, and makes them wait for the conflicts that the queues do
-/// not order.
+/// Gives the tasks of a program to workers, and makes them wait for the conflicts that the queues
+/// do not order.
 pub fn ordered(rng: &mut Rng, program: Program, ticket: bool, workers: u32, careless: bool) -> Program {
     let mut draft = Draft { rng, program, written: Vec::new(), size: Size::SMALL, careless };
     draft.queues(ticket, workers);

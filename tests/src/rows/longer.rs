@@ -2,8 +2,8 @@
 
 use amk_ir::{BufferKind, Interval, Program};
 
-/// The program with a position more for each row after the first. Dimensions in which tiles move become longer, and
-/// tiles that end where these do.
+/// The program with a position more for each row after the first. Dimensions in which tiles move
+/// become longer, and tiles that end where these do.
 pub fn longer(program: &Program) -> Program {
     let more = program.rows.unwrap_or(1).saturating_sub(1);
     let mut longer = program.clone();

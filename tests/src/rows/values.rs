@@ -20,13 +20,7 @@ type Element = (usize, usize, u64);
 type Memory = BTreeMap<Element, u64>;
 
 /// The first buffer with an element in which the step leaves something else than the function does.
-///
-/// None where all rows are wanted and touch states in their order: then the two orders run the same
-/// calls, and nothing else that a row touches is another row's.
 pub fn difference(source: &Source, step: &Step, listed: &Instance) -> Option<usize> {
-    if step.rows.iter().all(|row| row.wanted) {
-        return None;
-    }
     let mut all = step.clone();
     all.rows.iter_mut().for_each(|row| row.wanted = true);
     let function = instance(source, &all);
@@ -87,4 +81,52 @@ fn symbol(of: &impl Hash) -> u64 {
     let mut hasher = FxHasher::default();
     of.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::read;
+    use crate::rows::step::{Row, Step};
+    use crate::rows::tally::drawn;
+    use crate::rows::{Fault, judge, judge_step};
+    use amk_ir::text;
+
+    fn chunk(rows: u64) -> Step {
+        Step::new((0..rows).map(|position| Row { sequence: 0, position, wanted: true }).collect(), 1)
+    }
+
+    /// The order of rows alone decides where all are wanted, so the values need not be compared.
+    #[test]
+    fn safe_programs_have_the_values_of_the_function() {
+        let safe = (0..600).map(|n| drawn(3, n).1).filter(|program| judge(program, 0).is_safe());
+        let mut steps = 0;
+        for program in safe {
+            let source = read::read(&text::print(&program)).unwrap();
+            for rows in 1..=source.rows.unwrap().min(source.positions) {
+                let step = chunk(rows);
+                assert_eq!(difference(&source, &step, &instance(&source, &step)), None, "{}", text::print(&program));
+                steps += 1;
+            }
+        }
+        assert!(steps > 300, "{steps}");
+    }
+
+    /// Where a read is listed before what it should find, the values differ too.
+    #[test]
+    fn rows_out_of_order_have_other_values() {
+        let (mut differ, mut judged) = (0, 0);
+        for program in (0..600).map(|n| drawn(4, n).1) {
+            let Ok(source) = read::read(&text::print(&program)) else { continue };
+            if crate::rows::form::check(&source).is_err() {
+                continue;
+            }
+            let step = chunk(source.rows.unwrap().min(source.positions));
+            if let Err(Some(Fault::Order { .. })) = judge_step(&source, &step) {
+                judged += 1;
+                differ += u32::from(difference(&source, &step, &instance(&source, &step)).is_some());
+            }
+        }
+        assert!(judged > 50 && differ * 4 > judged, "{differ} of {judged}");
+    }
 }

@@ -17,8 +17,8 @@ use amk_ir::{Program, text, verify};
 /// A verifier, as the codes it reports.
 pub type Verifier = fn(&Program) -> Vec<String>;
 
-/// The verifier's codes; none where it accepts, and the checker accepts its certificate if there can
-/// be one.
+/// The verifier's codes; none where it accepts, and the checker accepts its certificate. Programs
+/// with tables or rows have none.
 pub fn codes(program: &Program) -> Vec<String> {
     let verified = match verify::verify(program.clone()) {
         Ok(verified) => verified,
