@@ -347,13 +347,15 @@ impl Draw<'_> {
                 task.calls.iter().flat_map(|call| &call.operands).any(|operand| operand.buffer.index() == id)
             };
             let (first, last) = (self.program.tasks.iter().position(uses), self.program.tasks.iter().rposition(uses));
+            let (Some(first), Some(last)) = (first, last) else { continue };
             let buffer = &mut self.program.buffers[id];
             let can = matches!(buffer.kind, BufferKind::Activation | BufferKind::Output);
-            if let (Some(first), Some(last), true) = (first, last, can && buffer.exchange == Exchange::Counter) {
-                if first >= end || self.careless && self.rng.chance(10) {
-                    buffer.place = Some(u64::from(self.rng.below(3)) * 4);
-                    end = last + 1;
-                }
+            if !can || buffer.exchange != Exchange::Counter {
+                continue;
+            }
+            if first >= end || self.careless && self.rng.chance(10) {
+                buffer.place = Some(u64::from(self.rng.below(3)) * 4);
+                end = last + 1;
             }
         }
     }
