@@ -14,7 +14,9 @@ pub fn program(rng: &mut Rng) -> Program {
     let positions = if rng.chance(85) { rng.between(rows, 4.max(rows)) } else { rng.between(1, 4) };
     let careless = rng.chance(35);
     let program = Program { name: "rows".into(), positions, rows: Some(rows), ..Program::default() };
-    let mut draw = Draw { rng, program, rows, careless, values: Vec::new(), states: Vec::new() };
+    let (values, moving, states) = (Vec::new(), BTreeSet::new(), Vec::new());
+    let tangled = rng.chance(4);
+    let mut draw = Draw { rng, program, rows, careless, tangled, values, moving, states };
     draw.declare();
     let mut segments: Vec<Segment> = Vec::new();
     for _ in 0..draw.rng.between(1, 3) {
@@ -28,7 +30,7 @@ pub fn program(rng: &mut Rng) -> Program {
         let read = others.flat_map(|op| &op.touches).map(|touch| touch.buffer).collect();
         draw.list(segment, &read);
     }
-    if draw.rng.chance(15) {
+    if draw.tangled || draw.rng.chance(15) {
         draw.reuse();
     }
     let (ticket, workers) = (draw.rng.chance(12), draw.rng.between(1, 3));
@@ -74,8 +76,12 @@ struct Draw<'a> {
     program: Program,
     rows: u32,
     careless: bool,
+    /// Values move with the position, and share an arena anyhow.
+    tangled: bool,
     /// Activations and inputs that have been written.
     values: Vec<BufferId>,
+    /// Those of which a row has a column a position.
+    moving: BTreeSet<BufferId>,
     states: Vec<State>,
 }
 
@@ -193,17 +199,24 @@ impl Draw<'_> {
 
     /// The columns of a value that are read: mostly all.
     fn part(&mut self, buffer: BufferId) -> Interval {
+        if self.moving.contains(&buffer) {
+            return moving(0, 1);
+        }
         let columns = self.program.buffers[buffer.index()].shape[1];
         let at = self.rng.below(columns);
         if self.rng.chance(20) { Interval::fixed(at, at + 1) } else { Interval::fixed(0, columns) }
     }
 
     fn write_value(&mut self, op: &mut Op, kind: BufferKind) {
-        let columns = self.columns();
+        let moves = kind == BufferKind::Activation && self.rng.chance(if self.tangled { 60 } else { 8 });
+        let columns = if moves { self.program.positions } else { self.columns() };
         let buffer = self.buffer(kind, vec![self.rows, columns]);
-        let tile = vec![Interval::fixed(0, columns)];
+        let tile = vec![if moves { moving(0, 1) } else { Interval::fixed(0, columns) }];
         op.touches.push(Touch { buffer, tile, access: Access::Write, early: false });
-        op.split = columns == 2 && self.rng.chance(40);
+        op.split = !moves && columns == 2 && self.rng.chance(40);
+        if moves {
+            self.moving.insert(buffer);
+        }
         if kind == BufferKind::Activation {
             self.values.push(buffer);
         }
@@ -353,8 +366,10 @@ impl Draw<'_> {
             if !can || buffer.exchange != Exchange::Counter {
                 continue;
             }
-            if first >= end || self.careless && self.rng.chance(10) {
-                buffer.place = Some(u64::from(self.rng.below(3)) * 4);
+            let anyhow = if self.tangled { 60 } else { 30 };
+            if first >= end || (self.careless || self.tangled) && self.rng.chance(anyhow) {
+                let most = if self.careless || self.tangled { 16 } else { 3 };
+                buffer.place = Some(u64::from(self.rng.below(most)) * 4);
                 end = last + 1;
             }
         }
