@@ -7,8 +7,8 @@
 //!   starts anywhere stands for all;
 //! * AMK0804, a rule too: a call for wanted rows writes no state, though a later call may overwrite
 //!   it for all rows; and what it writes is known by buffers, not by elements;
-//! * AMK0306, with aliases: all rows of a call count as one access, though a call on states runs row
-//!   by row.
+//! * AMK0306, with aliases: all rows of a call count as one access, though a call on states runs
+//!   row by row.
 //!
 //! The large run is
 //! `cargo run --release -p amk-tests --bin soundness -- --rows --programs 1000000`.
