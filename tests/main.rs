@@ -26,6 +26,7 @@ mod pointwise;
 mod ratchet;
 mod robustness;
 mod routed;
+mod rows;
 mod schedules;
 mod search;
 mod snapshots;

@@ -2,12 +2,14 @@
 //! `soundness --programs 1000000 --seed 1`.
 
 use amk_tests::routed::{Count, compare, mutate::Class};
+use amk_tests::rows;
 use amk_tests::shrink::shrink;
 use amk_tests::soundness::guided::Guided;
 use amk_tests::soundness::{Difference, Family, Tally, cause, codes, draw, opinion};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +46,13 @@ struct Args {
     /// Programs with tables, each routing judged as a separate program.
     #[arg(long)]
     routed: bool,
+    /// Programs with rows, each step judged as a separate program.
+    #[arg(long, conflicts_with_all = ["routed", "guided"])]
+    rows: bool,
+    /// With `--rows`: the most steps of several sequences that each program is judged in; over that
+    /// many, random ones.
+    #[arg(long, default_value_t = rows::STEPS, requires = "rows")]
+    steps: usize,
     /// Prints a JSON summary instead of tables.
     #[arg(long)]
     json: bool,
@@ -62,6 +71,9 @@ fn main() -> ExitCode {
     let mut args = Args::parse();
     if args.class.is_empty() {
         args.class = Family::small();
+    }
+    if args.rows {
+        return with_rows(&args);
     }
     if let Some(number) = args.show {
         args.class.iter().for_each(|&family| show(family, args.seed, number));
@@ -148,61 +160,134 @@ fn routed(args: &Args) -> ExitCode {
     if total.false_accepts.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Programs with rows, by change.
+fn with_rows(args: &Args) -> ExitCode {
+    if let Some(number) = args.show {
+        let (change, program) = rows::tally::drawn(args.seed, number);
+        println!("; {change:?}");
+        show_rows(&program, args.steps);
+        return ExitCode::SUCCESS;
+    }
+    let bar = bar(args.programs);
+    let started = Instant::now();
+    let work = |first| rows::tally::Tally::run(codes, args.seed, first, args.steps);
+    let sum = chunks(args, args.programs, &bar, work, rows::tally::Tally::add);
+    bar.finish_and_clear();
+    let total = sum.total();
+    if args.json {
+        let changes: serde_json::Map<_, _> =
+            sum.changes.iter().map(|(change, count)| (format!("{change:?}"), serde_json::json!(count))).collect();
+        let summary = serde_json::json!({
+            "programs": args.programs, "seed": args.seed, "total": total, "changes": changes,
+            "oracle": sum.verdicts, "verifier": sum.codes,
+            "false accepts": sum.accepts, "false rejects": sum.rejects,
+        });
+        println!("{summary:#}");
+    } else {
+        for (change, count) in &sum.changes {
+            println!("{:<24} {count}", format!("{change:?}"));
+        }
+        println!("{:<24} {total}\noracle {:?}\nverifier {:?}", "all", sum.verdicts, sum.codes);
+        for (cause, (programs, number)) in &sum.accepts {
+            println!("{programs:>9} accepted, but {cause} (as {number})");
+        }
+        for (cause, (programs, number)) in &sum.rejects {
+            println!("{programs:>9} safe, but {cause} (as {number})");
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        println!("seed {}, {seconds:.1} s of {} threads", args.seed, args.threads);
+    }
+    for difference in sum.differences.iter().take(args.differences) {
+        let accepted = difference.codes.is_empty();
+        let first = difference.codes.first();
+        let differs = |program: &amk_ir::Program| {
+            let codes = codes(program);
+            codes.first() == first && rows::judge(program, args.steps).is_safe() != accepted
+        };
+        println!("\n; {}", difference.number);
+        show_rows(&shrink(difference.program.clone(), differs), args.steps);
+    }
+    if total.false_accepts == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn show_rows(program: &amk_ir::Program, steps: usize) {
+    println!("; oracle: {}", rows::judge(program, steps));
+    for violation in amk_ir::verify::check(program) {
+        println!("; verifier: {}\n; {violation:?}", cause(&violation));
+    }
+    println!("{}", amk_ir::text::print(program));
+}
+
 /// Compares the programs of a family, on all threads.
 fn run(args: &Args, family: Family, programs: u64, bar: &ProgressBar) -> Tally {
+    chunks(args, programs, bar, |numbers| Tally::run(codes, family, args.seed, numbers), Tally::add)
+}
+
+/// Compares chunks of programs, given by their numbers, on all threads.
+fn chunks<T: Default + Send>(
+    args: &Args,
+    programs: u64,
+    bar: &ProgressBar,
+    compare: impl Fn(Range<u64>) -> T + Sync,
+    add: fn(&mut T, T),
+) -> T {
     let next = AtomicU64::new(0);
     let work = || {
-        let mut tally = Tally::default();
+        let mut sum = T::default();
         loop {
             let first = next.fetch_add(CHUNK, Ordering::Relaxed);
             if first >= programs {
-                return tally;
+                return sum;
             }
             let last = (first + CHUNK).min(programs);
-            tally.add(Tally::run(codes, family, args.seed, first..last));
+            add(&mut sum, compare(first..last));
             advance(bar, last - first);
         }
     };
-    threads(args.threads, work)
+    threads(args.threads, work, add)
 }
 
 /// A guided search on every thread, each on its own.
 fn guided(args: &Args, bar: &ProgressBar) -> Tally {
     let (next, each) = (AtomicU64::new(0), args.programs / args.threads.max(1));
-    threads(args.threads, || {
-        let thread = next.fetch_add(1, Ordering::Relaxed);
-        let mut search = Guided::new(codes, &args.class, args.seed + (thread << 32));
-        let mut judged = 0;
-        while judged < each {
-            search.run(CHUNK);
-            let now = search.tally.total().programs;
-            advance(bar, now - judged);
-            judged = now;
-        }
-        let tally = search.tally.clone();
-        if let Some(folder) = args.keep.as_ref().filter(|_| thread == 0) {
-            for (n, miss) in search.near_misses(NEAR_MISSES).into_iter().enumerate() {
-                let path = folder.join(format!("{n:02}.amk"));
-                if let Err(error) = std::fs::write(&path, miss.print()) {
-                    eprintln!("{}: {error}", path.display());
+    threads(
+        args.threads,
+        || {
+            let thread = next.fetch_add(1, Ordering::Relaxed);
+            let mut search = Guided::new(codes, &args.class, args.seed + (thread << 32));
+            let mut judged = 0;
+            while judged < each {
+                search.run(CHUNK);
+                let now = search.tally.total().programs;
+                advance(bar, now - judged);
+                judged = now;
+            }
+            let tally = search.tally.clone();
+            if let Some(folder) = args.keep.as_ref().filter(|_| thread == 0) {
+                for (n, miss) in search.near_misses(NEAR_MISSES).into_iter().enumerate() {
+                    let path = folder.join(format!("{n:02}.amk"));
+                    if let Err(error) = std::fs::write(&path, miss.print()) {
+                        eprintln!("{}: {error}", path.display());
+                    }
                 }
             }
-        }
-        tally
-    })
+            tally
+        },
+        Tally::add,
+    )
 }
 
 /// As many near misses are kept.
 const NEAR_MISSES: usize = 40;
 
 /// Runs some work on every thread, and adds up the counts.
-fn threads(threads: u64, work: impl Fn() -> Tally + Sync) -> Tally {
-    let mut sum = Tally::default();
+fn threads<T: Default + Send>(threads: u64, work: impl Fn() -> T + Sync, add: fn(&mut T, T)) -> T {
+    let mut sum = T::default();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(&work)).collect();
         for thread in threads {
             match thread.join() {
-                Ok(tally) => sum.add(tally),
+                Ok(more) => add(&mut sum, more),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }

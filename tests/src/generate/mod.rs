@@ -98,6 +98,15 @@ impl Draft<'_> {
     }
 }
 
+/// Gives the tasks of a program to workers, and makes them wait for the conflicts that the queues
+/// do not order.
+pub fn ordered(rng: &mut Rng, program: Program, ticket: bool, workers: u32, careless: bool) -> Program {
+    let mut draft = Draft { rng, program, written: Vec::new(), size: Size::SMALL, careless };
+    draft.queues(ticket, workers);
+    draft.synchronise(sync::Closing::Open, &[]);
+    draft.program
+}
+
 /// The instruction of these accesses in a program's table, added if it is not there.
 pub fn instruction(program: &mut Program, accesses: &[Access]) -> amk_ir::InstructionId {
     let letter = |access: &Access| match access {

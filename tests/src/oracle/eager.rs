@@ -123,7 +123,7 @@ impl Run<'_> {
             if !output && !matches!(buffer.kind, Kind::Weight | Kind::Input | Kind::State) {
                 continue;
             }
-            for element in 0..buffer.elements() {
+            for element in (0..buffer.elements()).filter(|element| !buffer.unread.contains(element)) {
                 for content in &self.memory[self.cells.of(self.source, id, element, step)] {
                     match content.filter(|c| (c.buffer, c.element) == (id, element)) {
                         Some(own) if !output || own.step == Some(step) => {}

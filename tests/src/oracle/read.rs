@@ -1,7 +1,7 @@
 //! The oracle's own reader of the `.amk` text: the format's description, and nothing of the program
 //! crate.
 
-use super::source::{Access, Bound, Buffer, Call, Counter, Kind, Operand, Queues, Signature, Source, Task};
+use super::source::{Access, Bound, Buffer, Call, Counter, Kind, Operand, Queues, Rows, Signature, Source, Task};
 
 /// Reads a program.
 ///
@@ -39,6 +39,7 @@ fn statement(source: &mut Source, line: &mut Line) -> Result<(), String> {
     match line.word() {
         "program" => line.name().map(drop),
         "positions" => line.number().map(|n| source.positions = n),
+        "rows" => line.number().map(|n| source.rows = Some(n)),
         "steps" => match line.word() {
             "barrier" => Ok(()),
             "pipelined" => {
@@ -148,7 +149,7 @@ fn buffer(line: &mut Line) -> Result<Buffer, String> {
             _ => return Err("`packet` or `at`".into()),
         }
     }
-    Ok(Buffer { kind, width, shape, slots, place })
+    Ok(Buffer { kind, width, shape, slots, place, unread: Vec::new() })
 }
 
 /// `@name[shape]`, or `@name` for one counter.
@@ -222,6 +223,12 @@ fn call(line: &mut Line) -> Result<Call, String> {
             line.skip(end);
             Ok(())
         })?;
+    }
+    if line.keyword("rows") {
+        let first = line.number()?;
+        line.expect("..")?;
+        let end = line.number()?;
+        call.rows = Some(Rows { first, end, wanted: line.keyword("wanted") });
     }
     Ok(call)
 }

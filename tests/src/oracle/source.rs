@@ -5,6 +5,8 @@
 pub struct Source {
     /// Positions of a step are `0..positions`.
     pub positions: u64,
+    /// The most rows of a step. Such a program is judged step by step, in [`crate::rows`].
+    pub rows: Option<u64>,
     /// Whether a worker goes on to the next step at once.
     pub pipelined: bool,
     /// Workers that can be resident.
@@ -90,6 +92,8 @@ pub struct Buffer {
     pub slots: Option<u64>,
     /// Offset in the shared arena.
     pub place: Option<u64>,
+    /// Elements of an output that the host does not read: nobody need write them.
+    pub unread: Vec<u64>,
 }
 
 impl Buffer {
@@ -128,6 +132,19 @@ pub struct Call {
     pub operands: Vec<Operand>,
     /// Number of scalar parameters.
     pub params: usize,
+    /// The rows that it is for, in a program with rows.
+    pub rows: Option<Rows>,
+}
+
+/// Rows of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rows {
+    /// The first.
+    pub first: u64,
+    /// One past the last.
+    pub end: u64,
+    /// Whether rows whose outputs nobody wants are left out.
+    pub wanted: bool,
 }
 
 /// A tile of a buffer.

@@ -10,6 +10,9 @@ pub fn check(source: &Source) -> Result<(), String> {
     if source.positions == 0 {
         return Err("no position".into());
     }
+    if source.rows.is_some() || source.tasks.iter().flat_map(|task| &task.calls).any(|call| call.rows.is_some()) {
+        return Err("rows, which have no meaning without a step".into());
+    }
     buffers(source)?;
     if source.events.iter().flatten().any(|&extent| extent == 0) {
         return Err("an event tensor without counters".into());

@@ -17,7 +17,8 @@ use amk_ir::{Program, text, verify};
 /// A verifier, as the codes it reports.
 pub type Verifier = fn(&Program) -> Vec<String>;
 
-/// The verifier's codes; none where it accepts, and the checker accepts its certificate.
+/// The verifier's codes; none where it accepts, and the checker accepts its certificate. Programs
+/// with tables or rows have none.
 pub fn codes(program: &Program) -> Vec<String> {
     let verified = match verify::verify(program.clone()) {
         Ok(verified) => verified,
@@ -25,7 +26,7 @@ pub fn codes(program: &Program) -> Vec<String> {
     };
     let certificate = match verify::certify(&verified) {
         Ok(certificate) => certificate,
-        Err(verify::NoCertificate::Tables) => return Vec::new(),
+        Err(verify::NoCertificate::Tables | verify::NoCertificate::Rows) => return Vec::new(),
         Err(other) => return vec![format!("no certificate: {other}")],
     };
     let refused = amk_checker::check(program, &certificate).err();
