@@ -7,6 +7,9 @@
 //!   starts anywhere stands for all;
 //! * AMK0804, a rule too: a call for wanted rows writes no state, though a later call may overwrite
 //!   it for all rows; and what it writes is known by buffers, not by elements;
+//! * AMK0801, rules: packets, which order nothing where their row is absent, and states or moving
+//!   tiles that share bytes with another buffer, though some programs do so without harm;
+//! * AMK0802, a rule: a row writes a state at its own position alone, as other pages may be shared;
 //! * AMK0306, with aliases: all rows of a call count as one access, though a call on states runs
 //!   row by row.
 //!
@@ -185,7 +188,9 @@ const STEPS: usize = 16;
 
 /// Whether a safe program is rejected for a reason in the head comment.
 fn is_known(cause: &str) -> bool {
-    cause.ends_with(LONGER) || ["AMK0306", "AMK0804", "AMK0805"].iter().any(|code| cause.starts_with(code))
+    let known =
+        ["AMK0306", "AMK0801 Rows Packets", "AMK0801 Rows SharedBytes", "AMK0802 OtherPositions", "AMK0804", "AMK0805"];
+    cause.ends_with(LONGER) || known.iter().any(|known| cause.starts_with(known))
 }
 
 #[test]
@@ -200,7 +205,7 @@ fn every_step_of_random_programs() {
     assert!(unknown.is_empty() && total.undecided == 0, "safe, and rejected: {unknown:?}");
     // Many are safe, and many are not; and nothing that lowering makes is rejected without need.
     let Count { programs, unsafe_programs, accepted, .. } = total;
-    assert!(unsafe_programs * 5 > programs && accepted * 3 > programs, "{total}");
+    assert!(unsafe_programs * 5 > programs && accepted * 4 > programs, "{total}");
     let lowered = tally.changes[&Change::Lowered];
     assert!(lowered.accepted * 2 > lowered.programs && lowered.programs > 200, "{lowered}");
     assert_eq!(lowered.false_rejects, 0);

@@ -9,8 +9,9 @@ pub(super) const PAGES: &[Page] = &[
         title: "a program that cannot have rows, or a call that cannot have its rows",
         text: r#"A program with `rows N` computes its function for 1 to N rows in a step. Each call says
 behind its parameters which rows it is for, some of 0..N. Steps are `barrier`, as sequences
-come and go between them; there are no tables, and no packets whose tiles move with the
-position, which differs from row to row.
+come and go between them; there are no tables, and no packets, as one of a row that is not in
+the step orders nothing. States, and buffers whose tiles move with the position, share their
+bytes with no other buffer.
 
     program @example
     rows 4
@@ -24,8 +25,10 @@ position, which differs from row to row.
         title: "a tile that is not the tile of the call's rows",
         text: r#"Rows meet in states only. In a program with rows activations, inputs, outputs and locals
 have the rows as their first dimension, and a call for rows 0..2 has the tiles 0..2 there
-(of a local, which is its task's alone, all rows). A tile on a state is the union of what
-each row touches at its own position: an append of rows 0..2 is to `pos..pos+2`.
+(of a local, which is its task's alone, all rows; all calls that use it are for the same). A
+tile on a state is the union of what each row touches at its own position: an append of rows
+0..2 is to `pos..pos+2`. A row writes a state at its own position alone, as other pages may be
+shared with other sequences.
 
     program @example
     rows 4

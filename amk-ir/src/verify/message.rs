@@ -77,6 +77,7 @@ impl Violation {
             | Self::RoutedSteps { .. } => routing::words(self, names),
             Self::Rows(_)
             | Self::MixedRows { .. }
+            | Self::OtherPositions { .. }
             | Self::RowOrder { .. }
             | Self::UnwantedRows { .. }
             | Self::RowBound { .. } => rows::words(self, names),
@@ -102,6 +103,7 @@ impl Violation {
             | Self::RoutedTile { site, .. }
             | Self::Uninitialised { site, .. }
             | Self::MixedRows { site }
+            | Self::OtherPositions { site }
             | Self::UnwantedRows { site, .. }
             | Self::RowBound { site, .. } => vec![site.task],
             Self::Rows(why) => why.task().into_iter().collect(),

@@ -5,9 +5,10 @@ use super::budget::Budget;
 use super::found::Found;
 use super::meet::Meet;
 use super::names::Names;
+use super::storage::bytes;
 use super::violation::{Party, Site, TooMuch, Violation};
 use crate::{
-    Buffer, BufferId, BufferKind, Call, CallRows, Exchange, Interval, Operand, Program, Region, Steps, TaskId,
+    Bound, Buffer, BufferId, BufferKind, Call, CallRows, Exchange, Interval, Operand, Program, Region, Steps, TaskId,
 };
 use std::collections::BTreeMap;
 
@@ -20,8 +21,10 @@ pub enum NoRows {
     Tables,
     /// Steps are pipelined.
     Pipelined,
-    /// Tiles of packets move with the position, which differs from row to row.
-    MovingPackets(BufferId),
+    /// There are packets, which order nothing where their row is absent.
+    Packets(BufferId),
+    /// A state, or a buffer whose tiles move with the position, shares bytes with another buffer.
+    SharedBytes(BufferId),
     /// A call does not say which rows it is for.
     Missing(TaskId, u32),
     /// A call is for no row, or for one that no step has.
@@ -116,6 +119,8 @@ pub(super) fn check(program: &Program, found: &mut Found) {
         let Some(of) = call.rows else { continue };
         operands(task, n, call).for_each(|(site, operand)| self::operand(program, site, operand, of, found));
     }
+    locals(program, found);
+    own_positions(program, found);
     bounds(program, found);
     wanted(program, found);
     if found.is_empty() {
@@ -134,19 +139,50 @@ fn declared(program: &Program, rows: u32, found: &mut Found) {
     if program.steps == Steps::Pipelined {
         refuse(NoRows::Pipelined);
     }
+    if let Some(packets) = program.buffers.iter().position(|buffer| buffer.exchange != Exchange::Counter) {
+        refuse(NoRows::Packets(BufferId::from(packets)));
+    }
+    if let Some(buffer) = shared_bytes(program) {
+        refuse(NoRows::SharedBytes(buffer));
+    }
     for (task, n, call) in calls(program) {
         match call.rows {
             None => refuse(NoRows::Missing(task, n)),
             Some(of) if of.is_empty() || of.end > rows => refuse(NoRows::Range(task, n)),
             Some(_) => {}
         }
-        for operand in &call.operands {
-            let packets = program.buffers.get(operand.buffer.index()).is_some_and(|b| b.exchange != Exchange::Counter);
-            if packets && operand.region.intervals().iter().any(moves) {
-                refuse(NoRows::MovingPackets(operand.buffer));
-            }
+    }
+}
+
+/// A state that shares bytes with another buffer, or such a buffer whose tiles move: what happens
+/// to the bytes then depends on which rows a step has, and on their positions.
+fn shared_bytes(program: &Program) -> Option<BufferId> {
+    let mut own: Vec<bool> = program.buffers.iter().map(|buffer| buffer.kind == BufferKind::State).collect();
+    for operand in calls(program).flat_map(|(_, _, call)| &call.operands) {
+        if operand.region.intervals().iter().any(moves)
+            && let Some(own) = own.get_mut(operand.buffer.index())
+        {
+            *own = true;
         }
     }
+    let placed = program.buffers.iter().enumerate().filter(|(_, buffer)| buffer.place.is_some());
+    let mut placed: Vec<_> = placed.map(|(index, buffer)| (bytes(buffer), index)).collect();
+    placed.sort_by_key(|(bytes, index)| (bytes.start, *index));
+    // The ends of what came before: of all, and of those that share with nobody.
+    let (mut all, mut owned) = ((0, 0), (0, 0));
+    for (bytes, index) in placed.into_iter().filter(|(bytes, _)| !bytes.is_empty()) {
+        if owned.0 > bytes.start {
+            return Some(BufferId::from(owned.1));
+        }
+        if own[index] && all.0 > bytes.start {
+            return Some(BufferId::from(index));
+        }
+        all = all.max((bytes.end, index));
+        if own[index] {
+            owned = owned.max((bytes.end, index));
+        }
+    }
+    None
 }
 
 /// A call has the tiles of its own rows, and no other's.
@@ -155,7 +191,8 @@ fn operand(program: &Program, site: Site, operand: &Operand, of: CallRows, found
     let wanted = match buffer.kind {
         BufferKind::Weight => return,
         BufferKind::State => {
-            match of.region(&operand.region).filter(|row| !crosses(row, program.positions)) {
+            let row = of.region(&operand.region).filter(|row| !crosses(row, program.positions));
+            match row.filter(|row| !is_empty(row, program.positions)) {
                 Some(row) => inside(program, site, &row, &buffer.shape, found),
                 None => found.push(Violation::MixedRows { site }),
             }
@@ -167,6 +204,41 @@ fn operand(program: &Program, site: Site, operand: &Operand, of: CallRows, found
     let first = (buffer.shape.first().copied().unwrap_or(0), operand.region.intervals().first().copied());
     if (wanted.0, Some(wanted.1)) != first {
         found.push(Violation::MixedRows { site });
+    }
+}
+
+/// Whether a tile has nothing at any position.
+fn is_empty(region: &Region, positions: u32) -> bool {
+    let ends = [0, u64::from(positions) - 1];
+    ends.iter().all(|&pos| region.intervals().iter().any(|interval| interval.lo.at(pos) >= interval.hi.at(pos)))
+}
+
+/// A row writes a state at its own position alone, where tiles move: the contract of a step is
+/// about the pages of these positions.
+fn own_positions(program: &Program, found: &mut Found) {
+    let moving = moving_dims(program);
+    let own = Interval { lo: Bound::at_pos(0), hi: Bound::at_pos(1) };
+    for (task, n, call) in calls(program) {
+        for (site, operand) in operands(task, n, call).filter(|(_, operand)| operand.access.writes()) {
+            let dims = moving.get(&operand.buffer).map_or(&[][..], Vec::as_slice);
+            let Some(row) = call.rows.and_then(|rows| rows.region(&operand.region)) else { continue };
+            if dims.iter().any(|&dim| row.intervals().get(dim).is_some_and(|interval| *interval != own)) {
+                found.push(Violation::OtherPositions { site });
+            }
+        }
+    }
+}
+
+/// A local is handed from call to call for the same rows.
+fn locals(program: &Program, found: &mut Found) {
+    let mut rows: BTreeMap<BufferId, CallRows> = BTreeMap::new();
+    for (task, n, call) in calls(program) {
+        for (site, operand) in operands(task, n, call) {
+            let Some(of) = call.rows.filter(|_| kind(program, operand) == Some(BufferKind::Local)) else { continue };
+            if rows.entry(operand.buffer).or_insert(of).range() != of.range() {
+                found.push(Violation::MixedRows { site });
+            }
+        }
     }
 }
 
@@ -308,6 +380,14 @@ pub(super) fn words(violation: &Violation, names: Names<'_>) -> Words {
                         of a local all of it, of a state what each row has at its own position";
             (headline, vec![format!("the call is for {rows}"), note.into()], "give the operand the call's rows".into())
         }
+        Violation::OtherPositions { site } => {
+            let headline =
+                format!("{} writes {} at other positions than that of its row", names.call(*site), names.site(*site));
+            let note = "pages before a row's position may be shared with other sequences, and a page after it may \
+                        not be there";
+            let help = "write `pos..pos+1` of each row: `pos..pos+N` for rows 0..N";
+            (headline, vec![note.into()], help.into())
+        }
         Violation::RowOrder { first, second, position, distance } => {
             let tile = names.common(first, second);
             let headline = format!(
@@ -351,9 +431,16 @@ fn no_rows(why: NoRows, names: Names<'_>) -> Words {
             let note = "sequences join and leave between steps".into();
             ("rows in steps that are pipelined".into(), vec![note], "use `steps barrier`".into())
         }
-        NoRows::MovingPackets(buffer) => {
-            let headline = format!("packets of {} move with the position, which rows differ in", names.buffer(buffer));
-            (headline, Vec::new(), "use counters, or tiles that do not move".into())
+        NoRows::Packets(buffer) => {
+            let headline = format!("packets of {} in a program with rows", names.buffer(buffer));
+            let note = "a packet of a row that is not in the step, or not wanted, orders nothing";
+            (headline, vec![note.into()], "use counters".into())
+        }
+        NoRows::SharedBytes(buffer) => {
+            let headline = format!("{} shares bytes with another buffer in a program with rows", names.buffer(buffer));
+            let note = "a state outlives a step, and tiles that move are elsewhere for each row: who else uses the \
+                        bytes depends on the rows of the step";
+            (headline, vec![note.into()], "give it bytes of its own".into())
         }
         NoRows::Missing(task, n) => {
             let headline = format!("{} does not say which rows it is for", call(task, n));
@@ -375,7 +462,7 @@ impl NoRows {
     pub(super) fn task(self) -> Option<TaskId> {
         match self {
             Self::Missing(task, _) | Self::Range(task, _) | Self::NotDeclared(task, _) => Some(task),
-            Self::Zero | Self::Tables | Self::Pipelined | Self::MovingPackets(_) => None,
+            Self::Zero | Self::Tables | Self::Pipelined | Self::Packets(_) | Self::SharedBytes(_) => None,
         }
     }
 }

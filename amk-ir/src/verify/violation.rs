@@ -346,6 +346,11 @@ pub enum Violation {
         /// The access.
         site: Site,
     },
+    /// AMK0802: a row writes a state at another position than its own.
+    OtherPositions {
+        /// The access.
+        site: Site,
+    },
     /// AMK0803: what two rows of a sequence do to a state is not listed in the order of the rows.
     RowOrder {
         /// The access that is listed first, for the later row.
@@ -672,7 +677,7 @@ impl Violation {
             Self::TableNotRead { .. } => 633,
             Self::RoutedSteps { .. } => 634,
             Self::Rows(_) => 801,
-            Self::MixedRows { .. } => 802,
+            Self::MixedRows { .. } | Self::OtherPositions { .. } => 802,
             Self::RowOrder { .. } => 803,
             Self::UnwantedRows { .. } => 804,
             Self::RowBound { .. } => 805,

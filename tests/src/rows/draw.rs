@@ -120,7 +120,7 @@ impl Draw<'_> {
 
     fn buffer(&mut self, kind: BufferKind, shape: Vec<u32>) -> BufferId {
         let id = BufferId::from(self.program.buffers.len());
-        let packet = kind == BufferKind::Activation && self.rng.chance(18);
+        let packet = kind == BufferKind::Activation && self.rng.chance(4);
         let exchange = if packet { Exchange::Packet { slots: 1 } } else { Exchange::Counter };
         let name = format!("m{}", id.0);
         self.program.buffers.push(Buffer { name, kind, dtype: DType::F32, shape, exchange, place: None });

@@ -72,6 +72,11 @@ fn offsets(program: &Program) -> usize {
 pub fn cause(violation: &Violation) -> String {
     let text = format!("{violation:?}");
     let mut cause = violation.code().to_string();
+    if let Violation::Rows(_) | Violation::OtherPositions { .. } = violation {
+        // These are rules, each for a reason of its own.
+        let names = text.split(|c: char| !c.is_alphanumeric()).filter(|name| name.starts_with(char::is_uppercase));
+        return names.fold(cause, |cause, name| format!("{cause} {name}"));
+    }
     for (at, _) in text.match_indices(": ") {
         let rest = &text[at + 2..];
         let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
