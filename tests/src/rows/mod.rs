@@ -2,7 +2,7 @@
 //! ordinary program.
 //!
 //! This is a second definition of rows that shares no code with the verifier: [`form`] says which
-//! programs have a meaning, [`step`] which steps there are, [`instance`] what a step does. A
+//! programs have a meaning, [`step`] which steps there are, [`mod@instance`] what a step does. A
 //! program is good if in every step that keeps the contract
 //!
 //! * no interleaving races or gets stuck, and the listed order finds what it reads ([`oracle`]),
