@@ -209,8 +209,18 @@ fn operand(program: &Program, site: Site, operand: &Operand, of: CallRows, found
 
 /// Whether a tile has nothing at any position.
 fn is_empty(region: &Region, positions: u32) -> bool {
-    let ends = [0, u64::from(positions) - 1];
-    ends.iter().all(|&pos| region.intervals().iter().any(|interval| interval.lo.at(pos) >= interval.hi.at(pos)))
+    // Each dimension has something from one position to another.
+    let (mut first, mut last) = (0, i64::from(positions) - 1);
+    for Interval { lo, hi } in region.intervals() {
+        let len = i64::from(hi.base) - i64::from(lo.base);
+        match (lo.pos, hi.pos) {
+            (false, true) => first = first.max(1 - len),
+            (true, false) => last = last.min(len - 1),
+            _ if len <= 0 => return true,
+            _ => {}
+        }
+    }
+    first > last
 }
 
 /// A row writes a state at its own position alone, where tiles move: the contract of a step is
