@@ -139,11 +139,13 @@ fn a_matrix_that_the_stream_does_not_take_keeps_to_plain_loads_and_says_so() {
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
     let mut instance = CAPPED_CHAIN.instance("small").expect("the instance").clone();
     instance.dims.insert("FFN".to_owned(), 290);
+    // ANCHOR: WHY
     let plan = plan_for(&CAPPED_CHAIN, &instance, &target.schedule(), Precision::BF16).expect("a plan");
     let lines = amk_cuda::plan::lines(&plan.missed);
     let why = "the weight of `capped_linear` does not stream: its stream does not take `w.layers[l].up`, \
                which is 290 x 128 (l in 0..2)";
     assert!(lines.iter().any(|line| line == why), "{lines:#?}");
+    // ANCHOR_END: WHY
     assert!(!lines.iter().any(|line| line.contains("square")), "what streams needs no reason: {lines:#?}");
 }
 

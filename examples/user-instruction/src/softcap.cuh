@@ -1,0 +1,3 @@
+AMK_DEVICE void softcap(Task& t, In x, float cap, Out y) {
+    for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, cap * tanhf(x[i] / cap));
+}
