@@ -20,12 +20,12 @@ const ORDER: [&str; 16] = [
     "amk-cuda",
     "amk-kernels",
     "amk-user-instruction",
-    "amk-fast-instruction",
     "amk-models",
     "amk-run",
     "amk-serve",
     "amk-bench",
     "amk-cli",
+    "amk-fast-instruction",
     "amk-tests",
     "amk-ui-tests",
 ];

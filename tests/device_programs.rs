@@ -46,14 +46,14 @@ fn schedule() -> Schedule {
 }
 
 /// The same calls by one worker, one after the other in eager order.
-fn eager(program: &Program) -> Program {
+pub(crate) fn eager(program: &Program) -> Program {
     let mut eager = program.clone();
     eager.queues = Queues::Static(vec![(0..program.tasks.len()).map(TaskId::from).collect()]);
     eager.limits.workers = 1;
     eager
 }
 
-fn bits(logits: &[Vec<f32>]) -> Vec<Vec<u32>> {
+pub(crate) fn bits(logits: &[Vec<f32>]) -> Vec<Vec<u32>> {
     logits.iter().map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
 }
 
@@ -68,7 +68,7 @@ fn in_any_order(decoder: &Decoder, plan: &Plan, modes: &[Mode]) -> Vec<Vec<f32>>
 }
 
 /// The largest error, in deviations caused by rounding every value to bf16.
-fn error(decoder: &Decoder, logits: &[Vec<f32>]) -> f64 {
+pub(crate) fn error(decoder: &Decoder, logits: &[Vec<f32>]) -> f64 {
     let expected = decoder.expected(1).expect("bindings").expect("formulas");
     let (error, step) = expected.error(&logits.to_vec());
     println!("{error:.2} deviations at step {step}");

@@ -8,7 +8,8 @@ use amk_user_instruction as _;
 #[test]
 fn instructions_of_another_crate_keep_to_their_formulas() {
     let registry = Registry::linked().expect("the registry");
-    let of_user = ["relu_squared_mul", "scale_by"].map(|name| format!("amk_user_instruction::{name}"));
+    let of_user =
+        ["affine", "relu_squared_mul", "scale_by", "softcap"].map(|name| format!("amk_user_instruction::{name}"));
     let of_fast = ["capped_linear", "squared_relu"].map(|name| format!("amk_fast_instruction::{name}"));
     for name in of_user.iter().chain(&of_fast) {
         let entry = registry.get(name).expect("the instruction");

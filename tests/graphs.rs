@@ -261,6 +261,7 @@ fn schedule(draw: &mut Draw) -> PartialSchedule {
             .list(2, |draw| Fusion { op: name(draw), into: draw.one_of(&[FuseInto::Producer, FuseInto::Consumers]) }),
         splits: number(draw),
         run: number(draw),
+        late: number(draw),
         ring: PartialRing { slots: number(draw), in_flight: number(draw), pace: number(draw), lookahead: number(draw) },
         exchange: maybe(draw, &[ExchangeBy::Packets, ExchangeBy::Counters, ExchangeBy::Barrier]),
         limits: draw.chance(2).then(|| Limits {

@@ -68,14 +68,33 @@ impl Case {
         exchange: ExchangeBy,
         precision: Precision,
     ) -> Self {
+        let schedule = Schedule { exchange, workers: 40, ..h200().schedule() };
+        Self::by(kernel, instance, dims, &schedule, precision)
+    }
+
+    /// With steps of rows.
+    fn of_rows((family, instance): (&str, &str), rows: u32, exchange: ExchangeBy) -> Self {
+        let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+        let schedule = Schedule { exchange, workers: 40, ..h200().row_schedule(rows) };
+        let case = Self::by(kernel, instance, &[], &schedule, Precision::BF16);
+        Self { name: format!("{} {rows} rows", case.name), ..case }
+    }
+
+    fn by(
+        kernel: &Megakernel,
+        instance: &str,
+        dims: &[(&str, u32)],
+        schedule: &Schedule,
+        precision: Precision,
+    ) -> Self {
         let mut sized: Instance = kernel.instance(instance).expect("the instance").clone();
         let dims = [("LAYERS", 2)].iter().chain(dims).map(|&(dim, value)| (dim.to_owned(), value));
         sized.dims.extend(dims);
-        let schedule = Schedule { exchange, workers: 40, ..h200().schedule() };
-        let plan = plan_for(kernel, &sized, &schedule, precision).expect("it should be planned");
+        let mut plan = plan_for(kernel, &sized, schedule, precision).expect("it should be planned");
+        plan.pages = plan.rows().map_or(0, |_| 100);
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{instance}: {rejected}"));
         let image = Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{instance}: {error}"));
-        Self { name: format!("{instance} {exchange:?} {precision:?}"), plan, verified, image }
+        Self { name: format!("{instance} {:?} {precision:?}", schedule.exchange), plan, verified, image }
     }
 
     /// Returns the refusal of a changed image; `None` where it is accepted.
@@ -121,6 +140,11 @@ fn cases() -> Vec<Case> {
     cases.push(Case::new(FUSED[1], &[], Packets, f32));
     // A weight that streams in the tile layout of another crate, and a call that joins its tasks.
     cases.extend([Packets, Counters].map(|exchange| Case::of(&DECODE, "small", &[], exchange, bf16)));
+    cases.extend([
+        Case::of_rows(FUSED[0], 4, Counters),
+        Case::of_rows(FUSED[1], 8, Counters),
+        Case::of_rows(FUSED[2], 3, Barrier),
+    ]);
     cases
 }
 

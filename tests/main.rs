@@ -7,6 +7,7 @@ mod cases;
 mod certificates;
 mod cuda;
 mod device_programs;
+mod device_rows;
 mod exchange;
 mod filetests;
 mod formulas;

@@ -42,6 +42,9 @@ pub struct Schedule {
     pub splits: u32,
     /// Blocks of 64 positions of a cache that one split takes before the next does; an even number.
     pub run: u32,
+    /// KiB of weights that a worker which attends at every position is charged when the rows of the
+    /// layer's next projection are dealt: it begins late, and gets fewer.
+    pub late: u32,
     /// The ring through which streamed weights come.
     pub ring: Ring,
     /// How tasks of different workers wait for one another.
@@ -64,6 +67,7 @@ impl Default for Schedule {
             fuse: Vec::new(),
             splits: 1,
             run: 2,
+            late: 0,
             ring: Ring::default(),
             exchange: ExchangeBy::Counters,
             limits: Limits::default(),

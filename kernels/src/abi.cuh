@@ -12,6 +12,9 @@ enum DeviceOp {
     OP_GEMV,
     OP_CHOOSE,
     OP_ADOPT,
+    OP_APPEND,
+    OP_PARTS,
+    OP_JOIN_PARTS,
 };
 
 // Maximum input tiles that a warp multiplies in one pass.

@@ -107,6 +107,11 @@ device_enumerations! {
     }
 }
 
+/// Rows of the residual that a worker holds at most, where a step has up to `rows` rows.
+pub(crate) fn most_own_rows(rows: Option<u32>) -> u32 {
+    MAX_OWN_ROWS / rows.map_or(1, |rows| rows.next_multiple_of(4))
+}
+
 /// Renders the same declarations as C++.
 pub(crate) fn text() -> String {
     items(CONSTANTS, ENUMERATIONS)

@@ -20,5 +20,8 @@ pub(crate) const DEVICE: DeviceCode = DeviceCode {
         ("attention/begin.cuh", include_str!("attention/begin.cuh")),
         ("attention/turns.cuh", include_str!("attention/turns.cuh")),
         ("attention/fused.cuh", include_str!("attention/fused.cuh")),
+        ("linear/rows.cuh", include_str!("linear/rows.cuh")),
+        ("residual/rows.cuh", include_str!("residual/rows.cuh")),
+        ("attention/rows.cuh", include_str!("attention/rows.cuh")),
     ],
 };

@@ -4,8 +4,8 @@
 pub use crate::abi::GEMV_OUTPUT_BIT;
 use crate::abi::{DecoderParams, PARAMS};
 use crate::attention::group::Rotary;
-pub use crate::attention::{Attend, BLOCK, Combine, LayerBuffers, SLICE};
-use crate::attention::{Attentions, JOIN, SPLIT};
+use crate::attention::{APPEND, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT};
+pub use crate::attention::{Append, Attend, BLOCK, Combine, JoinParts, LayerBuffers, Parts, SLICE};
 use crate::choose::{BEST, CHOOSE, Choice, PROBE};
 pub use crate::choose::{Best, Choose, Draw, Probe};
 use crate::cuda::{DEVICE, TYPES};
@@ -52,7 +52,7 @@ amk_cuda::inventory::submit! {
             "amk_kernels::no_first_probe",
             "amk_kernels::no_probe",
         ],
-        kinds: &[EMBED, SPLIT, JOIN, BEST, PROBE, GEMV, CHOOSE, ADOPT],
+        kinds: &[EMBED, SPLIT, JOIN, BEST, PROBE, GEMV, CHOOSE, ADOPT, APPEND, PARTS, JOIN_PARTS],
         fusions: &[&Attentions, &Projections, &Embedding],
         sampling: Some(&Choice),
         shared: &DecoderState,
@@ -173,7 +173,7 @@ impl SharedState for DecoderState {
         let shared = image.shared.get::<Shared>().ok_or_else(|| Refusal::new("shared", "is missing"))?;
         shared.check(program, plan)?;
         let streams = |pieces: &Vec<_>| pieces.len() >= MOST_RING_SLOTS as usize;
-        if !shared.caches.is_empty() && !image.pieces.iter().all(streams) {
+        if plan.rows().is_none() && !shared.caches.is_empty() && !image.pieces.iter().all(streams) {
             return Err(Refusal::new("pieces", "of a worker are fewer than the slots of the ring"));
         }
         Ok(())
@@ -184,9 +184,17 @@ impl SharedState for DecoderState {
         let (table, head_dim) = (u64::from(shared.hidden) * 2, u64::from(shared.rotary) * 4);
         let rows = u64::from(shared.tokens);
         vec![
-            SharedMemory { bytes: rows * table, content: shared.embedding.map(|table| (table, SharedForm::BF16)) },
-            SharedMemory { bytes: shared.kv_bytes(), content: None },
-            SharedMemory { bytes: head_dim, content: shared.freqs.map(|freqs| (freqs, SharedForm::F32)) },
+            SharedMemory {
+                bytes: rows * table,
+                content: shared.embedding.map(|table| (table, SharedForm::BF16)),
+                page: 0,
+            },
+            SharedMemory {
+                bytes: shared.kv_bytes(),
+                content: None,
+                page: if image.row_words > 0 { shared.page_bytes() } else { 0 },
+            },
+            SharedMemory { bytes: head_dim, content: shared.freqs.map(|freqs| (freqs, SharedForm::F32)), page: 0 },
         ]
     }
 
@@ -217,7 +225,7 @@ impl Shared {
             functions: decoder.functions,
             hidden: decoder.hidden,
             tokens: decoder.embedding.map_or(0, |table| plan.extent(table)),
-            kv_blocks: plan.sizes.context.div_ceil(BLOCK) + 1,
+            kv_blocks: kv_blocks(plan),
             rotary: head_dim / 2,
             rope_scale,
             eps: decoder.eps,
@@ -235,10 +243,13 @@ impl Shared {
 
     /// Returns the bytes of the caches of fused attention.
     fn kv_bytes(&self) -> u64 {
-        let of_layer = self.attention.map_or(0, |form| {
-            u64::from(form.kv_heads) * u64::from(self.kv_blocks) * u64::from(BLOCK * form.head_dim * 4)
-        });
-        self.caches.len() as u64 * of_layer
+        u64::from(self.kv_blocks) * self.page_bytes()
+    }
+
+    /// Returns the bytes of a block of positions, in all layers and heads.
+    fn page_bytes(&self) -> u64 {
+        let block = |form: AttentionForm| u64::from(form.kv_heads) * u64::from(BLOCK * form.head_dim * 4);
+        self.caches.len() as u64 * self.attention.map_or(0, block)
     }
 
     /// Checks the parameters that are the same in all launches.
@@ -249,7 +260,7 @@ impl Shared {
         let numbers = [
             ("hidden", self.hidden, hidden),
             ("tokens", self.tokens, self.embedding.map_or(0, |table| shape(table).first().copied().unwrap_or(0))),
-            ("kv_blocks", self.kv_blocks, program.positions.div_ceil(BLOCK) + 1),
+            ("kv_blocks", self.kv_blocks, kv_blocks(plan)),
             ("rotary", self.rotary, head_dim / 2),
             ("run", self.attention.map_or(0, |form| form.run), self.attention.map_or(0, |_| plan.schedule.run)),
         ];
@@ -292,6 +303,9 @@ impl Shared {
                 .get(id.index())
                 .filter(|cache| (cache.kind, cache.dtype) == (BufferKind::State, DType::BF16));
             let fits = cache.is_some_and(|cache| match cache.shape[..] {
+                [kv_heads, positions, head_dim] if program.rows.is_some() => {
+                    (kv_heads, positions, head_dim) == (form.kv_heads, program.positions, form.head_dim)
+                }
                 [kv_heads, splits, share, head_dim] => {
                     (kv_heads, splits, head_dim) == (form.kv_heads, form.splits, form.head_dim)
                         && share.is_multiple_of(run)
@@ -306,6 +320,15 @@ impl Shared {
             seen.push(id);
         }
         Ok(())
+    }
+}
+
+/// Returns the blocks of 64 positions of each kv head's cache: those of one sequence, or with rows
+/// the pages of all.
+fn kv_blocks(plan: &Plan) -> u32 {
+    match plan.rows() {
+        None => plan.sizes.context.div_ceil(BLOCK) + 1,
+        Some(_) => plan.pages,
     }
 }
 

@@ -9,7 +9,7 @@
 //! | MLP | [`silu_mul`], [`gelu_mul`] |
 //! | residual | [`add`] |
 //! | choice | [`argmax`] |
-//! | attention in splits of the cache | [`attention_split`], [`normed_attention_split`], [`combine_splits`] |
+//! | attention in splits of the cache | [`attention_split`], [`normed_attention_split`], [`attention_part`], [`combine_splits`] |
 //! | values exchanged between workers | [`adopt`], [`best`], [`first_probe`], [`probe`], [`choose`] and what workers without rows do |
 //!
 //! An instruction is an ordinary function over whole tensors. A task of a program calls it on the
@@ -38,7 +38,7 @@ mod testing;
 
 pub use add::{add, add_bias};
 pub use argmax::argmax;
-pub use attention::{attention, attention_split, combine_splits, normed_attention_split};
+pub use attention::{attention, attention_part, attention_split, combine_splits, normed_attention_split};
 pub use choose::{best, choose, first_probe, no_best, no_first_probe, no_probe, probe};
 pub use embed::embed;
 pub use gate::{gelu_mul, silu_mul};

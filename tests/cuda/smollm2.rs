@@ -1,7 +1,8 @@
 //! SmolLM2-135M-Instruct on the GPU, or why not.
 
 use crate::gpu;
-use amk_cuda::{CudaError, Faults, Vm, VmOptions};
+use amk::ir::schedule::{PartialSchedule, RowSchedule};
+use amk_cuda::{CudaError, Faults, RowsVm, Vm, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
@@ -26,6 +27,15 @@ pub(crate) fn load(context: usize) -> Result<(Checkpoint, Model), String> {
 pub(crate) fn start(model: &Model, options: &VmOptions) -> Result<Vm, CudaError> {
     let cubins = std::env::temp_dir().join("amk-test-cubins");
     Vm::new(model.family.kernel, &model.instance, &model.bindings, &cubins, options, &mut |_| {})
+}
+
+/// The model on the GPU for steps of rows, over so many pages.
+pub(crate) fn start_rows(model: &Model, rows: u32, pages: u32) -> Result<RowsVm, CudaError> {
+    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    let schedule =
+        PartialSchedule { rows: Some(RowSchedule { most: rows, block: None }), ..PartialSchedule::default() };
+    let options = VmOptions { schedule: Some(schedule), ..VmOptions::default() };
+    RowsVm::new(model.family.kernel, &model.instance, &model.bindings, &cubins, &options, pages, &mut |_| {})
 }
 
 /// The model on the GPU, with faults in the device code; without a GPU the reason to skip a test.

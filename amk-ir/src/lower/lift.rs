@@ -5,7 +5,7 @@ use super::tile::signature;
 use super::unroll::Unrolled;
 use crate::graph::Graph;
 use crate::graph_error::GraphError;
-use crate::program::{Buffer, BufferKind, Operand};
+use crate::program::{Buffer, BufferKind, Call, Operand, Program};
 use crate::schedule::Schedule;
 use crate::{CallRows, Interval, Region};
 
@@ -73,6 +73,53 @@ impl Lift {
     }
 }
 
+/// Lifts the tasks of one row, without packets, to tasks for all rows of a step. A call that says
+/// which rows it is for keeps them. One that writes only outputs is made for the wanted rows.
+///
+/// # Errors
+/// A tile that would have over 4 dimensions, or bounds over 32 bits.
+pub fn lift(program: &mut Program, rows: u32) -> Result<(), GraphError> {
+    program.rows = Some(rows);
+    let mut of_buffers = vec![rows; program.buffers.len()];
+    for call in program.tasks.iter_mut().flat_map(|task| &mut task.calls) {
+        let wanted = writes_only_outputs(call, &program.buffers);
+        let of = *call.rows.get_or_insert(CallRows { first: 0, end: rows, wanted });
+        for operand in &mut call.operands {
+            let kind = program.buffers[operand.buffer.index()].kind;
+            self::operand(operand, kind, of)?;
+            if kind == BufferKind::Local {
+                of_buffers[operand.buffer.index()] = of.len();
+            }
+        }
+    }
+    for (buffer, rows) in program.buffers.iter_mut().zip(of_buffers) {
+        *buffer = with_rows(buffer, rows);
+    }
+    Ok(())
+}
+
+fn writes_only_outputs(call: &Call, buffers: &[Buffer]) -> bool {
+    let mut written = call.operands.iter().filter(|operand| operand.access.writes());
+    written.all(|operand| buffers[operand.buffer.index()].kind == BufferKind::Output)
+}
+
+/// The region of one row of an operand, for the rows of its call.
+///
+/// # Errors
+/// As [`lift`].
+pub fn lifted(region: Region, kind: BufferKind, rows: CallRows) -> Result<Region, GraphError> {
+    let lifted = match kind {
+        BufferKind::Weight => Some(region),
+        BufferKind::State => rows.hull(&region),
+        BufferKind::Local => with_interval(&region, Interval::fixed(0, rows.len())),
+        _ => with_interval(&region, Interval::fixed(rows.first, rows.end)),
+    };
+    lifted.ok_or_else(|| {
+        let headline = "with rows a tile would have over 4 dimensions, or bounds over 32 bits";
+        GraphError::new("AMK0612", headline, "use tensors of at most 3 dimensions")
+    })
+}
+
 /// A tensor with so many rows; weights and states have none.
 pub(super) fn with_rows(tensor: &Buffer, rows: u32) -> Buffer {
     let mut lifted = tensor.clone();
@@ -83,22 +130,13 @@ pub(super) fn with_rows(tensor: &Buffer, rows: u32) -> Buffer {
 }
 
 /// Whether buffers of a kind have a dimension of rows.
-pub(super) const fn has_rows(kind: BufferKind) -> bool {
+pub const fn has_rows(kind: BufferKind) -> bool {
     !matches!(kind, BufferKind::Weight | BufferKind::State)
 }
 
 /// Lifts an operand on a buffer of this kind. A local has the rows of its task alone.
 pub(super) fn operand(operand: &mut Operand, kind: BufferKind, rows: CallRows) -> Result<(), GraphError> {
-    let lifted = match kind {
-        BufferKind::Weight => Some(operand.region),
-        BufferKind::State => rows.hull(&operand.region),
-        BufferKind::Local => with_interval(&operand.region, Interval::fixed(0, rows.len())),
-        _ => with_interval(&operand.region, Interval::fixed(rows.first, rows.end)),
-    };
-    operand.region = lifted.ok_or_else(|| {
-        let headline = "with rows a tile would have over 4 dimensions, or bounds over 32 bits";
-        GraphError::new("AMK0612", headline, "use tensors of at most 3 dimensions")
-    })?;
+    operand.region = lifted(operand.region, kind, rows)?;
     Ok(())
 }
 

@@ -17,7 +17,7 @@ mod explicit;
 pub mod flow;
 mod group;
 pub mod join;
-mod lift;
+pub mod lift;
 pub mod owners;
 pub mod place;
 mod reasons;

@@ -61,11 +61,22 @@ pub fn even(units: u32, workers: u32) -> Vec<Range<u32>> {
 }
 
 /// `units` in order; those that do not divide go to the first workers of `order`, which has all of
-/// them.
-pub fn level(units: u32, order: &[usize]) -> Vec<Range<u32>> {
-    let workers = order.len().max(1) as u32;
-    let mut counts = vec![units / workers; order.len()];
-    order.iter().take((units % workers) as usize).for_each(|&worker| counts[worker] += 1);
+/// them. A worker is given so many fewer as it is `charged`.
+pub fn level(units: u32, order: &[usize], charged: &[u32]) -> Vec<Range<u32>> {
+    let charge = |worker: usize| charged.get(worker).copied().unwrap_or(0);
+    // All get units up to the level that they would fill, then the first one more each.
+    let filled =
+        |level: u32| -> u64 { order.iter().map(|&worker| u64::from(level.saturating_sub(charge(worker)))).sum() };
+    let (mut low, mut high) = (0, units.saturating_add(charged.iter().copied().max().unwrap_or(0)));
+    while low < high {
+        let middle = high - (high - low) / 2;
+        if filled(middle) <= u64::from(units) { low = middle } else { high = middle - 1 }
+    }
+    let mut counts: Vec<u32> = vec![0; order.len()];
+    order.iter().for_each(|&worker| counts[worker] = low.saturating_sub(charge(worker)));
+    let left = (u64::from(units) - filled(low).min(u64::from(units))) as usize;
+    let next = order.iter().filter(|&&worker| charge(worker) <= low);
+    next.take(left).for_each(|&worker| counts[worker] += 1);
     let mut next = 0;
     counts
         .into_iter()
@@ -81,4 +92,31 @@ pub fn rotated<T>(mut parts: Vec<T>, by: usize) -> Vec<T> {
     let len = parts.len().max(1);
     parts.rotate_right(by % len);
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(units: u32, order: &[usize], charged: &[u32]) -> Vec<u32> {
+        level(units, order, charged).iter().map(|part| part.end - part.start).collect()
+    }
+
+    #[test]
+    fn units_that_do_not_divide_go_to_the_first_in_order() {
+        assert_eq!(counts(8, &[2, 0, 1], &[]), [3, 2, 3]);
+        assert_eq!(level(8, &[2, 0, 1], &[]), [0..3, 3..5, 5..8]);
+        assert_eq!(counts(6, &[2, 0, 1], &[0; 3]), [2; 3]);
+    }
+
+    #[test]
+    fn who_is_charged_gets_fewer_and_all_units_are_dealt() {
+        assert_eq!(counts(12, &[0, 1, 2, 3], &[2, 0, 2, 0]), [2, 4, 2, 4]);
+        assert_eq!(counts(13, &[3, 0, 1, 2], &[2, 0, 2, 0]), [2, 4, 2, 5]);
+        assert_eq!(counts(4, &[0, 1, 2, 3], &[9, 0, 9, 0]), [0, 2, 0, 2], "more than there is");
+        assert_eq!(counts(5, &[0, 1], &[7, 7]), [3, 2], "all alike");
+        for units in 0..40 {
+            assert_eq!(counts(units, &[1, 0, 2], &[3, 1, 0]).iter().sum::<u32>(), units);
+        }
+    }
 }

@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 
 /// Slots of the deepest ring.
 pub const MOST_RING_SLOTS: u32 = 6;
+/// KiB that a worker is charged at most.
+const MOST_LATE: u32 = 4096;
 /// KiB that the L2 cache holds for a worker at most.
 const MOST_LOOKAHEAD: u32 = 512;
 /// The slowest pace: a worker's share of the smallest bandwidth.
@@ -16,8 +18,10 @@ const MOST_PACE: u32 = 4096;
 /// fields without such a range.
 pub fn range(field: &str) -> Option<RangeInclusive<u32>> {
     Some(match field {
+        "rows" => 1..=8,
         "splits" => 1..=u32::MAX,
         "run" => 2..=1 << 10,
+        "late" => 0..=MOST_LATE,
         "ring.slots" => 2..=MOST_RING_SLOTS,
         "ring.in_flight" => 1..=MOST_RING_SLOTS,
         "ring.pace" => 0..=MOST_PACE,
@@ -30,13 +34,12 @@ impl PartialSchedule {
     /// A field that only the CPU VM honours and one that only devices honour, where both are set:
     /// no VM runs such a schedule.
     pub fn for_no_vm(&self) -> Option<(&'static str, &'static str)> {
-        let Self { tiles, queue, assign, steps, rows, weights, fuse, .. } = self;
+        let Self { tiles, queue, assign, steps, weights, fuse, .. } = self;
         let on_a_cpu = [
             ("tiles", !tiles.is_empty()),
             ("queue", *queue == Some(QueuePolicy::Ticket)),
             ("assign", *assign == Some(Assign::Balanced)),
             ("steps", *steps == Some(Steps::Barrier)),
-            ("rows", rows.is_some()),
             ("weights", weights.is_some_and(|weights| weights != DType::BF16)),
             ("fuse", !fuse.is_empty()),
         ];

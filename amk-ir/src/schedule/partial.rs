@@ -45,6 +45,9 @@ pub struct PartialSchedule {
     /// Blocks of 64 positions that one split takes before the next does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<u32>,
+    /// KiB that a worker which attends is charged in the layer's next projection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late: Option<u32>,
     /// The ring of streamed weights.
     #[serde(skip_serializing_if = "PartialRing::is_empty")]
     pub ring: PartialRing,
@@ -106,6 +109,7 @@ impl PartialSchedule {
             fuse: if fuse.is_empty() { own.fuse } else { fuse.clone() },
             splits: self.splits.unwrap_or(own.splits),
             run: self.run.unwrap_or(own.run),
+            late: self.late.unwrap_or(own.late),
             ring: self.ring.over(own.ring),
             exchange: self.exchange.unwrap_or(own.exchange),
             limits: self.limits.clone().unwrap_or(own.limits),
@@ -115,7 +119,7 @@ impl PartialSchedule {
     /// Without the fields that only a device honours: what a build verifies of a function's
     /// schedule.
     pub fn without_device_fields(&self) -> Self {
-        Self { splits: None, run: None, ring: PartialRing::default(), exchange: None, ..self.clone() }
+        Self { splits: None, run: None, late: None, ring: PartialRing::default(), exchange: None, ..self.clone() }
     }
 }
 
@@ -140,6 +144,7 @@ impl From<Schedule> for PartialSchedule {
             fuse,
             splits: Some(splits),
             run: Some(run),
+            late: Some(schedule.late),
             ring: PartialRing {
                 slots: Some(ring.slots),
                 in_flight: Some(ring.in_flight),
@@ -187,6 +192,7 @@ impl Schedule {
         add("weights", shown(&from.weights), shown(&self.weights));
         add("run", shown(&from.run), shown(&self.run));
         add("splits", shown(&from.splits), shown(&self.splits));
+        add("late", shown(&from.late), shown(&self.late));
         add("ring.slots", shown(&from.ring.slots), shown(&ring.slots));
         add("ring.in_flight", shown(&from.ring.in_flight), shown(&ring.in_flight));
         add("ring.pace", shown(&from.ring.pace), shown(&ring.pace));

@@ -1,13 +1,11 @@
 //! Writes down what the acceptance of a program rests on.
 
-use super::grid::{byte_runs, runs_meet};
 use super::meet::longest_launch;
 use super::packets::PacketEdges;
-use super::pairs::{conflict, least_distance};
+use super::pairs::{bytes_meet, conflict, least_distance};
 use super::simulate::Run;
 use super::storage::{Access, bytes};
 use super::sync::{Mode, Order, task};
-use super::violation::TooMuch;
 use super::{Verified, Verifier};
 use crate::certificate::{Certificate, Period, Proof, Trap};
 use crate::verify::budget::Budget;
@@ -266,19 +264,10 @@ fn byte_meetings(
     starts: Option<Period>,
     budget: &mut Budget,
 ) -> Option<Vec<(u32, u32)>> {
-    const PER_RUN: u64 = 10;
-    let buffers = accesses.map(|access| &program.buffers[access.operand.buffer.index()]);
-    if buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter) {
+    let is_packet = |access: &Access| program.buffers[access.operand.buffer.index()].exchange != Exchange::Counter;
+    if accesses.into_iter().any(is_packet) {
         return None;
     }
-    let what = TooMuch::Runs { buffer: accesses[0].operand.buffer };
-    let mut meet = |positions: [u32; 2]| {
-        let [mut a, mut b] = [Vec::new(), Vec::new()];
-        let known = byte_runs(buffers[0], accesses[0], positions[0], &mut a)
-            && byte_runs(buffers[1], accesses[1], positions[1], &mut b);
-        let work = if known { 100 + (a.len() + b.len()) as u64 * PER_RUN } else { u64::MAX };
-        budget.spend(work, what).then(|| runs_meet(&a, &b))
-    };
     let mut meetings = Vec::new();
     // With one position all steps are at it.
     let moves = u32::from(program.positions > 1);
@@ -286,7 +275,7 @@ fn byte_meetings(
     for distance in u32::from(!before)..=last {
         let positions = starts.map_or(0..program.positions, |starts| starts.first..starts.last + 1);
         for position in positions.filter(|position| position + moves * distance < program.positions) {
-            if meet([position, position + moves * distance])? {
+            if bytes_meet(program, accesses, [position, position + moves * distance], budget)? {
                 let first = starts.map_or(0, |starts| starts.first);
                 if distance > 0 {
                     // L8: across steps bytes are asked for order in the longest launch.

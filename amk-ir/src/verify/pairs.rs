@@ -1,6 +1,7 @@
 //! Pairwise comparison of accesses: for storages cut too finely for cells, and for conflicts of
 //! steps further apart than the replay covers.
 
+use super::budget::Budget;
 use super::grid::{byte_runs, runs_meet};
 use super::judge::{Event, Judge};
 use super::meet::{Meet, longest_launch};
@@ -131,25 +132,33 @@ pub(super) fn least_distance(
 /// As `least_distance`, for two buffers that share bytes, and from a distance of 2.
 fn least_byte_distance(judge: &mut Judge<'_>, [first, second]: [&Access; 2], at: Option<Period>) -> Option<(u32, u32)> {
     let program = judge.program;
-    let buffer = |access: &Access| &program.buffers[access.operand.buffer.index()];
-    let what = TooMuch::Runs { buffer: first.operand.buffer };
     for distance in 2..program.positions {
         let starts = at.map_or(0..program.positions - distance, |at| at.first..at.last + 1);
         for p in starts.filter(|p| p + distance < program.positions) {
-            let (mut a, mut b) = (Vec::new(), Vec::new());
-            let known =
-                byte_runs(buffer(first), first, p, &mut a) && byte_runs(buffer(second), second, p + distance, &mut b);
-            const PER_RUN: u64 = 10;
-            let work = if known { 100 + (a.len() + b.len()) as u64 * PER_RUN } else { u64::MAX };
-            if !judge.budget.spend(work, what) {
-                return None;
-            }
-            if runs_meet(&a, &b) {
+            if bytes_meet(program, [first, second], [p, p + distance], judge.budget)? {
                 return Some((distance, p));
             }
         }
     }
     None
+}
+
+/// Whether two accesses, each at its own position, share bytes. `None` where that is too much work.
+pub(super) fn bytes_meet(
+    program: &Program,
+    accesses: [&Access; 2],
+    positions: [u32; 2],
+    budget: &mut Budget,
+) -> Option<bool> {
+    const PER_RUN: u64 = 10;
+    let runs = |n: usize, runs: &mut Vec<(u64, u64)>| {
+        let buffer = &program.buffers[accesses[n].operand.buffer.index()];
+        byte_runs(buffer, accesses[n], positions[n], runs)
+    };
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    let known = runs(0, &mut a) && runs(1, &mut b);
+    let work = if known { 100 + (a.len() + b.len()) as u64 * PER_RUN } else { u64::MAX };
+    budget.spend(work, TooMuch::Runs { buffer: accesses[0].operand.buffer }).then(|| runs_meet(&a, &b))
 }
 
 /// Checks at one position that every element read has been written in the step, and that outputs

@@ -120,8 +120,9 @@ pub(super) fn check(program: &Program, found: &mut Found) {
         operands(task, n, call).for_each(|(site, operand)| self::operand(program, site, operand, of, found));
     }
     locals(program, found);
-    own_positions(program, found);
-    bounds(program, found);
+    let moving = moving_dims(program);
+    own_positions(program, &moving, found);
+    bounds(program, &moving, found);
     wanted(program, found);
     if found.is_empty() {
         order(program, found);
@@ -225,8 +226,7 @@ fn is_empty(region: &Region, positions: u32) -> bool {
 
 /// A row writes a state at its own position alone, where tiles move: the contract of a step is
 /// about the pages of these positions.
-fn own_positions(program: &Program, found: &mut Found) {
-    let moving = moving_dims(program);
+fn own_positions(program: &Program, moving: &BTreeMap<BufferId, Vec<usize>>, found: &mut Found) {
     let own = Interval { lo: Bound::at_pos(0), hi: Bound::at_pos(1) };
     for (task, n, call) in calls(program) {
         for (site, operand) in operands(task, n, call).filter(|(_, operand)| operand.access.writes()) {
@@ -272,8 +272,7 @@ fn crosses(region: &Region, positions: u32) -> bool {
 
 /// Where tiles of a state move, those that do not span the whole dimension: so a conflict of two
 /// rows depends only on the distance of their positions.
-fn bounds(program: &Program, found: &mut Found) {
-    let moving = moving_dims(program);
+fn bounds(program: &Program, moving: &BTreeMap<BufferId, Vec<usize>>, found: &mut Found) {
     for (task, n, call) in calls(program) {
         for (site, operand) in operands(task, n, call) {
             let extents = program.buffers.get(operand.buffer.index()).map_or(&[][..], |buffer| &buffer.shape);

@@ -1,5 +1,7 @@
 //! The gate: compares the VM's logits with the annotated function's.
 
+use amk::rows::RowVm;
+use amk::session::{Session, SessionError};
 use amk::{Pos, Token};
 use amk_cuda::{CudaError, Precision, Vm};
 use amk_models::model::Model;
@@ -40,6 +42,32 @@ impl Gate {
         };
         Ok(Self { steps: tokens.len(), error, tolerance })
     }
+
+    /// Feeds `tokens` from position 0 on to a VM with rows, all in one step, and to the annotated
+    /// function. `tolerance` is 0 for the same bits, or [`Self::BF16`].
+    ///
+    /// # Errors
+    /// Errors of the VM.
+    pub fn of_rows<V: RowVm>(
+        session: &mut Session<V>,
+        model: &mut Model,
+        tokens: &[u32],
+        tolerance: f64,
+    ) -> Result<Self, SessionError<V::Error>> {
+        let id = session.add();
+        session.push_draft(id, &tokens.iter().copied().map(Token).collect::<Vec<_>>())?;
+        session.step()?;
+        let mut error = 0.0f64;
+        for (pos, (&token, logits)) in (0..).zip(tokens.iter().zip(session.all_logits(id))) {
+            let found = relative_error(logits, (model.eager)(Token(token), Pos(pos)).data());
+            error = if found.is_nan() { found } else { error.max(found) };
+        }
+        session.drop(id)?;
+        Ok(Self { steps: tokens.len(), error, tolerance })
+    }
+
+    /// The tolerance where activations are bf16.
+    pub const BF16: f64 = BF16_TOLERANCE;
 
     /// Whether times may be shown.
     pub fn passed(&self) -> bool {

@@ -54,7 +54,7 @@ impl Check {
             None => all_instances().collect(),
         };
         for (family, instance) in instances {
-            let schedule = self.instance.schedule(&family, &instance, Schedule::default())?;
+            let schedule = self.instance.schedule(&family, &instance, |fields| fields.over(Schedule::default()))?;
             let lowered = family.kernel.lower(&instance, Some(&schedule))?;
             accepted &= self.report(lowered.program)?;
         }

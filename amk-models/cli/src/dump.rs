@@ -84,7 +84,7 @@ impl Dump {
         let (family, instance) = find_instance(self.instance_name())?;
         match self.device {
             Device::Cpu => {
-                let schedule = self.instance.schedule(&family, &instance, Schedule::default())?;
+                let schedule = self.instance.schedule(&family, &instance, |fields| fields.over(Schedule::default()))?;
                 Ok(family.kernel.lower(&instance, Some(&schedule))?.program)
             }
             Device::Cuda => Ok(self.device_plan(&family, &instance)?.program),
@@ -97,7 +97,7 @@ impl Dump {
         let known = || TARGETS.map(|target| target.name).join(", ");
         let target =
             GpuTarget::named(name).ok_or_else(|| anyhow!("there is no GPU `{name}`; known ones: {}", known()))?;
-        let schedule = self.instance.schedule(family, instance, target.schedule())?;
+        let schedule = self.instance.schedule(family, instance, |fields| target.complete(fields))?;
         target.check(&schedule)?;
         Ok(plan_for(family.kernel, instance, &schedule, Precision::BF16)?)
     }

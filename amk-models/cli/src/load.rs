@@ -10,20 +10,33 @@ use anyhow::Result;
 /// Positions of the KV cache where the user asks for no number and the model has more.
 const DEFAULT_CONTEXT: usize = 2048;
 
-/// Positions of the KV cache.
-pub(crate) fn context(checkpoint: &Checkpoint, asked: Option<u32>) -> usize {
-    asked.map_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len), |asked| asked as usize)
+/// How a model is held in memory.
+#[derive(clap::Args)]
+pub(crate) struct LoadArgs {
+    /// Positions of the KV cache [default: the model's, at most 2048].
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    context: Option<u32>,
+    /// How weights are held in memory.
+    #[arg(long, default_value = "auto")]
+    pub(crate) weights: Weights,
 }
 
-/// Loads the weights of a checkpoint, with a progress bar.
-pub(crate) fn load(checkpoint: &mut Checkpoint, context: usize, weights: Weights, quiet: bool) -> Result<Model> {
-    let bar = progress_bar("loading weights", quiet);
-    let tensors = std::mem::take(&mut checkpoint.tensors);
-    let model = Model::load(&checkpoint.config, tensors, context, weights.into(), &mut |done| {
-        bar.set_position((done * 100.0) as u64);
-    });
-    bar.finish_and_clear();
-    Ok(model?)
+impl LoadArgs {
+    /// Positions of the KV cache.
+    pub(crate) fn context(&self, checkpoint: &Checkpoint) -> usize {
+        self.context.map_or(DEFAULT_CONTEXT.min(checkpoint.config.context_len), |asked| asked as usize)
+    }
+
+    /// Loads the weights of a checkpoint, with a progress bar.
+    pub(crate) fn load(&self, checkpoint: &mut Checkpoint, context: usize, quiet: bool) -> Result<Model> {
+        let bar = progress_bar("loading weights", quiet);
+        let tensors = std::mem::take(&mut checkpoint.tensors);
+        let model = Model::load(&checkpoint.config, tensors, context, self.weights.into(), &mut |done| {
+            bar.set_position((done * 100.0) as u64);
+        });
+        bar.finish_and_clear();
+        Ok(model?)
+    }
 }
 
 /// A CPU VM with rows and so many pages.

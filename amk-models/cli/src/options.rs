@@ -193,7 +193,7 @@ impl ScheduleArg {
 
     /// The schedule on a CPU with `threads` workers.
     pub(crate) fn for_cpu(&self, threads: ThreadsArg) -> Result<CpuSchedule> {
-        Ok(CpuSchedule { named: self.named()?, threads })
+        Ok(CpuSchedule { named: self.named()?, threads, rows: 1 })
     }
 
     /// The schedule on the GPU, which has to be there.
@@ -207,11 +207,29 @@ impl ScheduleArg {
     }
 }
 
+/// Where to run, once it is known that it can.
+pub(crate) enum Place {
+    Cpu(CpuSchedule),
+    Cuda(GpuSchedule),
+}
+
+impl Place {
+    /// A device with its schedule.
+    pub(crate) fn of(device: Device, schedule: &ScheduleArg, threads: ThreadsArg) -> Result<Self> {
+        Ok(match device {
+            Device::Cpu => Self::Cpu(schedule.for_cpu(threads)?),
+            Device::Cuda => Self::Cuda(schedule.for_gpu()?),
+        })
+    }
+}
+
 /// A schedule on a CPU.
 #[derive(Clone)]
 pub(crate) struct CpuSchedule {
     named: Option<PartialSchedule>,
     threads: ThreadsArg,
+    /// Rows of a step at least, where it has rows.
+    rows: u32,
 }
 
 impl CpuSchedule {
@@ -231,10 +249,19 @@ impl CpuSchedule {
     /// The same with rows.
     pub(crate) fn with_rows(&self, model: &Model) -> Result<Schedule> {
         let mut schedule = self.of(model)?;
-        schedule.rows.get_or_insert(RowSchedule { most: CPU_ROWS, block: None });
+        let rows = schedule.rows.get_or_insert(RowSchedule { most: CPU_ROWS, block: None });
+        rows.most = rows.most.max(self.rows);
         Ok(schedule)
     }
+
+    /// The same with so many rows at least, where it has rows.
+    pub(crate) fn with_most_rows(&self, rows: u32) -> Self {
+        Self { rows, ..self.clone() }
+    }
 }
+
+/// The most rows of a step on a GPU.
+const GPU_ROWS: u32 = 8;
 
 /// A schedule on a GPU that is there.
 #[derive(Clone)]
@@ -280,6 +307,25 @@ pub(crate) fn cuda_vm(
     Ok((vm?, name))
 }
 
+/// The model on the first GPU for steps of rows, with so many pages of positions. What `amk tune`
+/// found is for steps of one row.
+pub(crate) fn cuda_rows_vm(model: &Model, schedule: &GpuSchedule, pages: usize, quiet: bool) -> Result<cuda::RowsVm> {
+    let mut fields = match schedule {
+        GpuSchedule::Named(fields, _) => fields.clone(),
+        GpuSchedule::Tuned => PartialSchedule::default(),
+    };
+    fields.rows.get_or_insert(RowSchedule { most: GPU_ROWS, block: None });
+    let options = VmOptions { schedule: Some(fields), ..VmOptions::default() };
+    let compiled = Cache::from_env()?.compiled();
+    let bar = progress_bar("packing weights", quiet);
+    let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
+    let pages = u32::try_from(pages).context("too many pages of positions")?;
+    let Model { family, instance, bindings, .. } = model;
+    let vm = cuda::RowsVm::new(family.kernel, instance, bindings, &compiled, &options, pages, &mut progress);
+    bar.finish_and_clear();
+    Ok(vm?)
+}
+
 /// Reads a schedule from a JSON file: the output of `amk tune`, or the schedule alone.
 fn read_schedule(path: &Path) -> Result<PartialSchedule> {
     let text = read_text(path)?;
@@ -311,12 +357,17 @@ pub(crate) struct InstanceArgs {
 }
 
 impl InstanceArgs {
-    /// The fields of the file, or else the instance's, over a device's `own` schedule, with the
-    /// number of workers replaced where it is given.
-    pub(crate) fn schedule(&self, family: &Family, instance: &Instance, own: Schedule) -> Result<Schedule> {
+    /// The fields of the file, or else the instance's, which `complete` fills in with a device's
+    /// own, and the number of workers replaced where it is given.
+    pub(crate) fn schedule(
+        &self,
+        family: &Family,
+        instance: &Instance,
+        complete: impl FnOnce(&PartialSchedule) -> Schedule,
+    ) -> Result<Schedule> {
         let named = self.schedule.as_deref().map(read_schedule).transpose()?;
         let fields = named.as_ref().unwrap_or(instance.schedule_in(family.kernel.graph()?));
-        let schedule = fields.over(own);
+        let schedule = complete(fields);
         Ok(Schedule { workers: self.workers.unwrap_or(schedule.workers), ..schedule })
     }
 }

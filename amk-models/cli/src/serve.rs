@@ -1,13 +1,13 @@
 //! `amk serve`.
 
-use crate::load::{context, cpu_vm, load};
-use crate::options::{AllowArg, Device, ScheduleArg, ThreadsArg, Weights, default_model, tell};
+use crate::load::{LoadArgs, cpu_vm};
+use crate::options::{AllowArg, Device, Place, ScheduleArg, ThreadsArg, cuda_rows_vm, default_model, tell};
 use amk::rows::RowLimits;
 use amk_models::checkpoint::Checkpoint;
 use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Request, Speculate};
 use amk_serve::{Engine, ServeOptions, Served, serve};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -51,12 +51,8 @@ pub(crate) struct Serve {
     /// Guess next tokens from the prompt and the text; the text is the same.
     #[arg(long, value_name = "lookup", value_parser = ["lookup"])]
     speculate: Option<String>,
-    /// Positions of a text at most [default: the model's, at most 2048].
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    context: Option<u32>,
-    /// How weights are held in memory.
-    #[arg(long, default_value = "auto")]
-    weights: Weights,
+    #[command(flatten)]
+    held: LoadArgs,
     /// Where to run.
     #[arg(long, default_value = "cpu")]
     device: Device,
@@ -71,10 +67,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        if self.device == Device::Cuda {
-            bail!("the CUDA VM has no steps of rows yet; `amk serve` runs with --device cpu");
-        }
-        let schedule = self.schedule.for_cpu(self.threads)?;
+        let place = Place::of(self.device, &self.schedule, self.threads)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // A port that is taken is told before the model is loaded.
         let listener = runtime
@@ -82,12 +75,17 @@ impl Serve {
             .with_context(|| format!("cannot listen on {}:{}", self.host, self.port))?;
         let path = self.model.take().map_or_else(default_model, Ok)?;
         let mut checkpoint = self.allow.open(&path)?;
-        let context = context(&checkpoint, self.context);
-        let model = load(&mut checkpoint, context, self.weights, self.quiet)?;
+        let context = self.held.context(&checkpoint);
+        let model = self.held.load(&mut checkpoint, context, self.quiet)?;
         let pages = self.parallel as usize * RowLimits::pages_of(context);
-        let vm = cpu_vm(&model, &schedule, pages)?;
         let served = self.served(checkpoint, context)?;
-        let engine = Engine::start(vm, Arc::clone(&served.tokenizer), (self.parallel + self.queue) as usize);
+        let (tokenizer, most) = (Arc::clone(&served.tokenizer), (self.parallel + self.queue) as usize);
+        let engine = match place {
+            Place::Cpu(schedule) => Engine::start(cpu_vm(&model, &schedule, pages)?, tokenizer, most),
+            Place::Cuda(schedule) => {
+                Engine::start(cuda_rows_vm(&model, &schedule, pages, self.quiet)?, tokenizer, most)
+            }
+        };
         if !self.quiet {
             let address = listener.local_addr()?;
             tell(&format!("{} is served at http://{address}/v1 (Ctrl-C ends it)", served.name));

@@ -83,7 +83,7 @@ fn go_on(
 fn prompt(checkpoint: &Checkpoint, tokenizer: &Tokenizer, question: &str) -> Result<Vec<Token>> {
     let tokens = match &checkpoint.chat_template {
         Some(template) => {
-            let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
+            let options = ChatOptions::answer();
             let text = template.render(&[Message::new("user", question)], &options)?;
             tokenizer.encode(&text, SpecialTokens::AsWritten)?
         }

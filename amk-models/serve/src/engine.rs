@@ -7,6 +7,7 @@ use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
 use amk_run::text::{Generated, Request};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -42,9 +43,35 @@ pub(crate) type Numbered = (usize, Result<Piece, EngineError>);
 struct Job {
     prompt: Vec<u32>,
     request: Request,
-    /// Its number in the submission.
+    client: Client,
+}
+
+/// The client of a text.
+struct Client {
+    /// The text's number in its submission.
     number: usize,
     reply: UnboundedSender<Numbered>,
+    /// Dropped with the client.
+    _place: Place,
+}
+
+impl Client {
+    /// Sends the last piece. There is room for another text before the client can ask for one.
+    fn end(self, piece: Result<Piece, EngineError>) {
+        let Self { number, reply, _place: place } = self;
+        drop(place);
+        // The client may be gone.
+        let _ = reply.send((number, piece));
+    }
+}
+
+/// One of the texts that may be open.
+struct Place(Arc<Counters>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
 }
 
 /// The way to the thread. Clones lead to the same one; it ends when the last is dropped.
@@ -80,23 +107,17 @@ impl Engine {
             self.counters.refused.fetch_add(1, Relaxed);
             EngineError::Busy(self.most)
         })?;
+        let places: Vec<Place> = (0..count).map(|_| Place(Arc::clone(&self.counters))).collect();
         let (reply, receive) = unbounded_channel();
-        for (number, (prompt, request)) in texts.into_iter().enumerate() {
-            let job = Job { prompt, request, number, reply: reply.clone() };
-            if self.jobs.send(job).is_err() {
-                self.counters.open.fetch_sub(count - number, Relaxed);
+        for (number, ((prompt, request), place)) in texts.into_iter().zip(places).enumerate() {
+            let client = Client { number, reply: reply.clone(), _place: place };
+            if self.jobs.send(Job { prompt, request, client }).is_err() {
                 let why = self.counters.failed.get().cloned().unwrap_or_default();
                 return Err(EngineError::Stopped(why));
             }
         }
         Ok(receive)
     }
-}
-
-/// A client of a text.
-struct Client {
-    number: usize,
-    reply: UnboundedSender<Numbered>,
 }
 
 /// The thread's texts.
@@ -138,17 +159,13 @@ impl<'t, V: RowVm> Writer<'t, V> {
         }
     }
 
-    fn add(&mut self, Job { prompt, request, number, reply }: Job) {
+    fn add(&mut self, Job { prompt, request, client }: Job) {
         match self.batch.add(&prompt, &request) {
             Ok(id) => {
                 self.counters.texts.fetch_add(1, Relaxed);
-                self.clients.insert(id, Client { number, reply });
+                self.clients.insert(id, client);
             }
-            Err(error) => {
-                self.counters.open.fetch_sub(1, Relaxed);
-                // The client may be gone.
-                let _ = reply.send((number, Err(EngineError::Refused(error.to_string()))));
-            }
+            Err(error) => client.end(Err(EngineError::Refused(error.to_string()))),
         }
     }
 
@@ -159,27 +176,22 @@ impl<'t, V: RowVm> Writer<'t, V> {
         for id in gone {
             self.batch.cancel(id);
             self.clients.remove(&id);
-            self.counters.open.fetch_sub(1, Relaxed);
             self.counters.cancelled.fetch_add(1, Relaxed);
         }
         let Self { batch, clients, counters } = self;
         batch
             .step(&mut |id, event| {
-                let piece = match event {
-                    Event::Prompt { .. } => return Ok(()),
-                    Event::Text(text) => Piece::Text(text.to_owned()),
-                    Event::Ended(generated) => {
-                        counters.ended(&generated);
-                        Piece::Ended(generated)
+                match (event, clients.entry(id)) {
+                    (Event::Text(text), Entry::Occupied(client)) => {
+                        let Client { number, reply, .. } = client.get();
+                        // A client that is gone is seen before the next step.
+                        let _ = reply.send((*number, Ok(Piece::Text(text.to_owned()))));
                     }
-                };
-                let ended = matches!(piece, Piece::Ended(_));
-                if let Some(Client { number, reply }) = clients.get(&id) {
-                    // A client that is gone is seen before the next step.
-                    let _ = reply.send((*number, Ok(piece)));
-                }
-                if ended {
-                    clients.remove(&id);
+                    (Event::Ended(generated), Entry::Occupied(client)) => {
+                        counters.ended(&generated);
+                        client.remove().end(Ok(Piece::Ended(generated)));
+                    }
+                    _ => {}
                 }
                 Ok(())
             })
@@ -190,9 +202,6 @@ impl<'t, V: RowVm> Writer<'t, V> {
     }
 
     fn fail(self, why: &EngineError) {
-        for Client { number, reply } in self.clients.into_values() {
-            // The client may be gone.
-            let _ = reply.send((number, Err(why.clone())));
-        }
+        self.clients.into_values().for_each(|client| client.end(Err(why.clone())));
     }
 }

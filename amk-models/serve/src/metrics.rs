@@ -25,7 +25,6 @@ pub(crate) struct Counters {
 impl Counters {
     /// A text has ended.
     pub(crate) fn ended(&self, generated: &Generated) {
-        self.open.fetch_sub(1, Relaxed);
         self.prompt_tokens.fetch_add(generated.prompt_tokens as u64, Relaxed);
         self.tokens.fetch_add(generated.tokens.len() as u64, Relaxed);
     }

@@ -2,18 +2,16 @@
 
 use crate::error::ApiError;
 use crate::request::{Completion, PromptField};
-use amk_models::chat::{ChatOptions, ChatTemplate, Message};
+use amk_models::chat::{ChatError, ChatOptions, ChatTemplate, Message};
 use amk_models::tokenizer::{SpecialTokens, Tokenizer};
-use std::sync::Arc;
 
 /// How a model is prompted.
-#[derive(Clone)]
-pub(crate) struct Prompts {
-    pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) template: Option<Arc<ChatTemplate>>,
+pub(crate) struct Prompts<'s> {
+    pub(crate) tokenizer: &'s Tokenizer,
+    pub(crate) template: Option<&'s ChatTemplate>,
 }
 
-impl Prompts {
+impl Prompts<'_> {
     /// The prompts of a completion.
     ///
     /// # Errors
@@ -42,10 +40,10 @@ impl Prompts {
         let turns = turns.ok_or_else(|| ApiError::invalid("messages", "a chat needs `messages`"))?;
         let messages: Vec<Message> = turns.into_iter().map(|turn| turn.message()).collect::<Result<_, _>>()?;
         let none = || ApiError::invalid("messages", "the model has no chat template; ask for a completion");
-        let template = self.template.as_ref().ok_or_else(none)?;
-        let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
-        let refused = |error: amk_models::chat::ChatError| ApiError::invalid("messages", error.to_string());
-        self.encode(&template.render(&messages, &options).map_err(refused)?, SpecialTokens::AsWritten)
+        let template = self.template.ok_or_else(none)?;
+        let refused = |error: ChatError| ApiError::invalid("messages", error.to_string());
+        let prompt = template.render(&messages, &ChatOptions::answer()).map_err(refused)?;
+        self.encode(&prompt, SpecialTokens::AsWritten)
     }
 
     /// The tokens of a text.

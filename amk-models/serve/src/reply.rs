@@ -41,7 +41,7 @@ impl Usage {
 }
 
 /// Why a text ended.
-pub(crate) fn finish(ended: Ended) -> &'static str {
+fn finish(ended: Ended) -> &'static str {
     match ended {
         Ended::StopToken | Ended::StopString => "stop",
         Ended::MaxTokens | Ended::ContextFull => "length",
@@ -67,45 +67,30 @@ impl Head {
 
     /// The whole answer: each text and why it ended.
     pub(crate) fn whole(&self, texts: Vec<(String, Ended)>, usage: Usage) -> Value {
-        let choice = |(index, (text, ended)): (usize, (String, Ended))| match self.form {
-            Form::Completion => {
-                json!({ "index": index, "text": text, "logprobs": null, "finish_reason": finish(ended) })
+        let of_text = |(index, (text, ended)): (usize, (String, Ended))| match self.form {
+            Form::Completion => choice(index, "text", json!(text), Some(ended)),
+            Form::Chat => {
+                let message = json!({ "role": "assistant", "content": text, "refusal": null });
+                choice(index, "message", message, Some(ended))
             }
-            Form::Chat => json!({
-                "index": index, "message": { "role": "assistant", "content": text, "refusal": null },
-                "logprobs": null, "finish_reason": finish(ended),
-            }),
         };
-        self.with(false, texts.into_iter().enumerate().map(choice).collect(), Some(usage))
+        self.with(false, texts.into_iter().enumerate().map(of_text).collect(), Some(usage))
     }
 
     /// The first chunk of a text in a chat, which names who speaks.
     pub(crate) fn role(&self, index: usize) -> Option<Value> {
-        (self.form == Form::Chat).then(|| self.chunk(index, json!({ "role": "assistant", "content": "" }), None))
+        let choice = choice(index, "delta", json!({ "role": "assistant", "content": "" }), None);
+        (self.form == Form::Chat).then(|| self.with(true, vec![choice], None))
     }
 
     /// A chunk with more of a text.
     pub(crate) fn text(&self, index: usize, text: &str) -> Value {
-        match self.form {
-            Form::Completion => self.with(
-                true,
-                vec![json!({ "index": index, "text": text, "logprobs": null, "finish_reason": null })],
-                None,
-            ),
-            Form::Chat => self.chunk(index, json!({ "content": text }), None),
-        }
+        self.chunk(index, text, None)
     }
 
     /// The last chunk of a text.
     pub(crate) fn end(&self, index: usize, ended: Ended) -> Value {
-        match self.form {
-            Form::Completion => self.with(
-                true,
-                vec![json!({ "index": index, "text": "", "logprobs": null, "finish_reason": finish(ended) })],
-                None,
-            ),
-            Form::Chat => self.chunk(index, json!({}), Some(finish(ended))),
-        }
+        self.chunk(index, "", Some(ended))
     }
 
     /// The last chunk of a stream whose client asked for the number of tokens.
@@ -113,8 +98,18 @@ impl Head {
         self.with(true, Vec::new(), Some(usage))
     }
 
-    fn chunk(&self, index: usize, delta: Value, finish: Option<&str>) -> Value {
-        let choice = json!({ "index": index, "delta": delta, "logprobs": null, "finish_reason": finish });
+    fn chunk(&self, index: usize, text: &str, ended: Option<Ended>) -> Value {
+        let choice = match self.form {
+            Form::Completion => choice(index, "text", json!(text), ended),
+            // The last one has no text, not an empty one.
+            Form::Chat if ended.is_some() => choice(index, "delta", json!({}), ended),
+            Form::Chat => choice(index, "delta", json!({ "content": text }), None),
+        };
         self.with(true, vec![choice], None)
     }
+}
+
+/// A text of an answer under its name in that form, and why it ended if it has.
+fn choice(index: usize, name: &str, text: Value, ended: Option<Ended>) -> Value {
+    json!({ "index": index, name: text, "logprobs": null, "finish_reason": ended.map(finish) })
 }

@@ -66,7 +66,6 @@ impl Default for ServeOptions {
 struct Shared {
     engine: Engine,
     served: Served,
-    prompts: Prompts,
     options: ServeOptions,
     started: u64,
     answers: AtomicU64,
@@ -83,10 +82,9 @@ pub async fn serve(
     options: ServeOptions,
     end: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let prompts = Prompts { tokenizer: Arc::clone(&served.tokenizer), template: served.template.clone().map(Arc::new) };
     let grace = options.grace;
     let answers = AtomicU64::new(0);
-    let shared = Arc::new(Shared { engine, served, prompts, options, started: now(), answers });
+    let shared = Arc::new(Shared { engine, served, options, started: now(), answers });
     let (told, ending) = tokio::sync::oneshot::channel();
     let graceful = async move {
         end.await;
@@ -166,18 +164,18 @@ async fn tokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<
     }
     let of_json = |error: serde_json::Error| ApiError::invalid("content", format!("expected `content`: {error}"));
     let text: Text = serde_json::from_slice(&read(body)?).map_err(of_json)?;
-    Ok(Json(json!({ "tokens": shared.prompts.encode(&text.content, SpecialTokens::Add)? })))
+    Ok(Json(json!({ "tokens": shared.prompts().encode(&text.content, SpecialTokens::Add)? })))
 }
 
 async fn completions(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
     let mut request = Completion::read(&read(body)?)?;
-    let prompts = shared.prompts.of_completion(&mut request)?;
+    let prompts = shared.prompts().of_completion(&mut request)?;
     shared.answer(&request, Form::Completion, prompts).await
 }
 
 async fn chat(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
     let mut request = Completion::read(&read(body)?)?;
-    let prompt = shared.prompts.of_chat(&mut request)?;
+    let prompt = shared.prompts().of_chat(&mut request)?;
     shared.answer(&request, Form::Chat, vec![prompt]).await
 }
 
@@ -191,6 +189,10 @@ fn read(body: Body) -> Result<Bytes, ApiError> {
 }
 
 impl Shared {
+    fn prompts(&self) -> Prompts<'_> {
+        Prompts { tokenizer: &self.served.tokenizer, template: self.served.template.as_ref() }
+    }
+
     fn model(&self) -> Value {
         let Served { name, context, .. } = &self.served;
         json!({ "id": name, "object": "model", "created": self.started, "owned_by": "amk", "context_window": context })

@@ -48,6 +48,13 @@ pub struct ChatOptions {
     pub variables: serde_json::Map<String, serde_json::Value>,
 }
 
+impl ChatOptions {
+    /// For a prompt that the model answers.
+    pub fn answer() -> Self {
+        Self { add_generation_prompt: true, ..Self::default() }
+    }
+}
+
 /// The texts of the special tokens that a template may write. Those that are `None` are undefined
 /// in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -22,6 +22,8 @@ pub use stream::TokenStream;
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<tokenizers::Tokenizer>,
+    /// Number of tokens: the library counts them in a copy of the vocabulary.
+    tokens: usize,
     /// Rows of the model's embedding table, once known.
     vocab_size: Option<usize>,
 }
@@ -88,7 +90,7 @@ impl Tokenizer {
         inner.with_padding(None);
         let removed = inner.with_truncation(None);
         debug_assert!(removed.is_ok(), "removing truncation has no parameters to be wrong");
-        Self { inner: Arc::new(inner), vocab_size: None }
+        Self { tokens: inner.get_vocab_size(true), inner: Arc::new(inner), vocab_size: None }
     }
 
     /// Refuses to encode tokens from `vocab_size` up, for which the model has no embedding.
@@ -151,7 +153,7 @@ impl Tokenizer {
 
     /// Number of tokens, special ones included.
     pub fn token_count(&self) -> usize {
-        self.inner.get_vocab_size(true)
+        self.tokens
     }
 }
 

@@ -158,6 +158,19 @@ struct Fault {
 };
 static_assert(sizeof(Fault) == 32, "as the host has it");
 
+// A row of a step.
+struct RowWords {
+    // The token.
+    u32 token;
+    // Its position.
+    u32 pos;
+    // Where its page table begins.
+    u32 pages;
+    // One more than the row of its logits; 0: they are not wanted.
+    u32 wanted;
+};
+static_assert(sizeof(RowWords) == 16, "as the host has it");
+
 // The parameters of a launch that the VM itself has. `Params` has those of the registered
 // bodies too.
 struct VmParams {
@@ -189,6 +202,10 @@ struct VmParams {
     u8* plain;
     // Scratch for laying out operands `[workers, scratch_len]`.
     float* scratch;
+    // With rows, those of the step `[row_count]`.
+    const RowWords* rows;
+    // The page tables of the rows.
+    const u32* page_tables;
     // Nanoseconds until the watchdogs abandon the launch.
     u64 budget_ns;
     // Epoch of step 0; it grows from launch to launch.
@@ -209,5 +226,7 @@ struct VmParams {
     u32 logit_stride;
     // Floats of a worker's part of `scratch`, a multiple of 4.
     u32 scratch_len;
+    // Rows of the step.
+    u32 row_count;
 };
-static_assert(sizeof(VmParams) == 184, "as the host has it");
+static_assert(sizeof(VmParams) == 208, "as the host has it");

@@ -12,6 +12,9 @@
 #ifndef AMK_EXCHANGE
 #define AMK_EXCHANGE 0 // 1: tasks wait for counters as well as packets, see exchange.cuh
 #endif
+#ifndef AMK_ROWS
+#define AMK_ROWS 0 // rows of a step at most; 0: a step is one call of the function
+#endif
 #ifndef AMK_SLOTS
 #define AMK_SLOTS 6 // ring slots
 #endif

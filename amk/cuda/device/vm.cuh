@@ -100,6 +100,10 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread)); // else it is reloaded in every task
     const u32 warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
     bodies_begin_launch(s);
+#if AMK_ROWS
+    if (threadIdx.x < sizeof(s.rows) / sizeof(RowWords))
+        s.rows[threadIdx.x] = threadIdx.x < p.row_count ? p.rows[threadIdx.x] : RowWords{};
+#endif
     if (threadIdx.x == 0) {
         for (int i = 0; i < AMK_SLOTS; i++) {
             barrier_init(shared_address(s.full + i), __CUDA_ARCH__ >= 900 ? 1 : 32);
@@ -110,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
         for (int i = 0; i < TRACE_OF_TASK; i++) s.stamps[i] = 0;
 #endif
         s.done = 0, s.appended = 0, s.abandoned = 0, s.leave = 0, s.asked = 0, s.taken = 0,
-        s.ring_full = 0, s.token = p.forced[0];
+        s.ring_full = 0, s.token = AMK_ROWS ? 0 : p.forced[0];
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif

@@ -12,6 +12,9 @@ struct Shared : Kept {
                             // barriers, see `Worker::abandoned`
     alignas(16) float scratch[SCRATCH_FLOATS];
     u32 token, leave;
+#if AMK_ROWS
+    RowWords rows[(AMK_ROWS + 3) / 4 * 4]; // of the step; zeros past the last
+#endif
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was
                                               // abandoned: kind and step, task, where, got
     u32 done;                                 // the consumers have left; accessed atomically
@@ -97,6 +100,14 @@ struct Worker {
     u32 record, starved, late; // index, clocks: for traces
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
+#if AMK_ROWS
+    // Words of a value of a row of the step.
+    AMK_DEVICE u64* words(u32 offset, u32 row) const {
+        return p.packets + (offset + (u64)row * AMK_ROW_WORDS);
+    }
+    // Shared address of AMK_ROW_SCRATCH bytes behind the ring.
+    AMK_DEVICE u32 row_scratch() const { return data + AMK_SLOTS * AMK_CHUNK; }
+#endif
     // Threads in the order in which they deliver. Those of the last warp come first, since they
     // wait for inputs only if an input is long.
     AMK_DEVICE u32 delivery_index() const { return (AMK_WARPS - 1 - warp) * 32 + lane; }

@@ -107,6 +107,23 @@ pub enum CudaError {
         /// Total bytes of the device.
         total: u64,
     },
+    /// A VM with rows was asked for, and the schedule has none.
+    #[error("the schedule has no rows; give it some: {{\"rows\": {{\"most\": 8}}}}")]
+    NoRows,
+    /// A VM of one row was asked for, and the schedule has rows.
+    #[error("the schedule has rows, and this runs steps of one; `amk serve` and `amk generate --prompts` have rows")]
+    Rows,
+    /// The rows of a step break its contract.
+    #[error(transparent)]
+    Contract(amk::rows::contract::Breach),
+    /// A page does not exist.
+    #[error("page {page} does not exist; there are {pages}")]
+    NoPage {
+        /// The page.
+        page: u32,
+        /// Pages that exist.
+        pages: u32,
+    },
     /// The requested positions are outside the context.
     #[error("positions {from}..{to} are outside the context of {positions}")]
     Positions {

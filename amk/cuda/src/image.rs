@@ -19,7 +19,7 @@ use super::tape::Piece;
 use crate::extensions::Extensions;
 use crate::set::body_sets;
 use amk_ir::verify::Verified;
-use amk_ir::{BufferId, DType, Exchange};
+use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange};
 use std::collections::HashMap;
 
 /// The device's encoding of a program.
@@ -33,6 +33,8 @@ pub struct Image {
     pub tape_at: Vec<u64>,
     /// Packets of all buffers and of the counters that follow.
     pub packets: u32,
+    /// With rows, the words of 8 bytes of the values of one row, in the place of packets.
+    pub row_words: u32,
     /// Packet offsets by buffer.
     pub packet_at: HashMap<BufferId, u32>,
     /// Constants in order, each with its buffer and its offset in elements.
@@ -98,6 +100,8 @@ impl Image {
     /// Returns an image without records, with places for all buffers and events of a plan.
     fn places(plan: &Plan) -> Self {
         let (packet_at, mut packets) = place_packets(plan);
+        let row_words = plan.rows().map_or(0, |_| packets);
+        packets *= plan.rows().unwrap_or(1);
         let events = event::place(&plan.program, &mut packets);
         let (constants, constant_len) = place_constants(plan);
         let mut shared = Extensions::default();
@@ -107,6 +111,7 @@ impl Image {
             record_at: vec![0],
             tape_at: vec![0],
             packets,
+            row_words,
             plain: Plain::place(plan, &packet_at),
             packet_at,
             constants,
@@ -118,6 +123,11 @@ impl Image {
             token: plan.token,
             shared,
         }
+    }
+
+    /// The words of 8 bytes of the values of one row of a plan with rows.
+    pub(super) fn row_words(plan: &Plan) -> u32 {
+        place_packets(plan).1
     }
 
     /// Whether weights, states and caches are placed as in another image of the same phases.
@@ -132,6 +142,9 @@ fn place_packets(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
     let mut placed = HashMap::new();
     let mut packets = 0;
     let carried = plan.carried();
+    if plan.rows().is_some() {
+        return place_row(plan);
+    }
     for (id, buffer) in plan.program.buffers.iter().enumerate() {
         let Exchange::Packet { slots } = buffer.exchange else { continue };
         if carried.contains(&BufferId::from(id)) {
@@ -142,6 +155,27 @@ fn place_packets(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
         packets += (words * u32::from(slots)).next_multiple_of(LINE);
     }
     (placed, packets)
+}
+
+/// Returns the offsets of the values of a row, in words of 8 bytes, and the words of a row. Other
+/// rows follow.
+fn place_row(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
+    let mut placed = HashMap::new();
+    let mut words = 0;
+    for (id, buffer) in plan.program.buffers.iter().enumerate() {
+        let id = BufferId::from(id);
+        if plan.exchanged.contains(&id) && buffer.kind == BufferKind::Activation {
+            placed.insert(id, words);
+            words += row_words(buffer).next_multiple_of(LINE);
+        }
+    }
+    (placed, words)
+}
+
+/// The words of 8 bytes of one row of a buffer with rows.
+fn row_words(buffer: &Buffer) -> u32 {
+    let rows = u64::from(buffer.shape.first().copied().unwrap_or(1).max(1));
+    (buffer.bytes() / rows).div_ceil(8) as u32
 }
 
 /// Returns the offsets of the rank-1 weights that records name, and their total elements. Weights

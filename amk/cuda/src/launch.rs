@@ -12,6 +12,7 @@ use super::options::VmOptions;
 use super::params::Params;
 use super::plan::{Plan, Precision, plan};
 use super::run::{Run, RunOptions};
+use super::schedule::row_scratch;
 use super::set::{body_sets, sampling};
 use super::source::generate;
 use super::target::GpuTarget;
@@ -67,6 +68,9 @@ impl Vm {
     ) -> Result<Self, CudaError> {
         let (context, target) = open()?;
         let ready = Ready::new(kernel, instance, target, options, None)?;
+        if ready.plan.rows().is_some() {
+            return Err(CudaError::Rows);
+        }
         bindings.check(ready.verified.constants())?;
         // SAFETY: memory is used on a single stream, also by VMs that share it.
         unsafe { context.disable_event_tracking() };
@@ -245,7 +249,7 @@ impl Vm {
         params.stop_count = options.stops.len().min(params.stops.len()) as u32;
         params.stops.iter_mut().zip(&options.stops).for_each(|(to, &stop)| *to = stop);
         self.tokens.as_mut_slice()?[..steps as usize].fill(0);
-        let time = self.launch(&self.all_params(&params, options), steps, see)?;
+        let time = self.launch(&self.memory.all_params(&self.stream, &self.image, &params, options), steps, see)?;
         let made = &self.tokens.as_slice()?[..steps as usize];
         // A launch that ends at a stop token has fewer steps, and counters count only these.
         self.params.epoch += made.iter().take_while(|&&token| token != 0).count() as u32;
@@ -278,22 +282,6 @@ impl Vm {
         let words = self.trace.as_ref().map(|words| self.stream.clone_dtoh(words)).transpose()?.unwrap_or_default();
         let traced = Trace::decode(&self.plan.program, pos + steps - 1, &words);
         traced.ok_or(CudaError::Trace("a task of the last step left no time stamps"))
-    }
-
-    /// The parameters of the VM and of the registered bodies.
-    fn all_params(&self, own: &VmParams, options: &RunOptions) -> Params {
-        let mut params = Params::default();
-        params.push(own);
-        let mut addresses = self.memory.shared(&self.stream);
-        for set in body_sets() {
-            let count = set.shared.memories(&self.image).len();
-            let at: Vec<u64> = addresses.by_ref().take(count).collect();
-            set.shared.bind(&self.image, &at, &mut params);
-            if let Some(sampling) = set.sampling {
-                sampling.bind(options, own.forced_count, &mut params);
-            }
-        }
-        params
     }
 
     fn launch(&self, params: &Params, steps: u32, see: &mut dyn FnMut(u32)) -> Result<Duration, CudaError> {
@@ -343,10 +331,8 @@ impl Vm {
 
     /// Restarts the epochs: clears all packets and counters.
     fn forget(&mut self) -> Result<(), CudaError> {
-        self.stream.memset_zeros(&mut self.memory.packets)?;
-        self.stream.memset_zeros(&mut self.memory.fault)?;
         self.params.epoch = 1;
-        Ok(())
+        self.memory.forget(&self.stream)
     }
 
     /// Returns a copy of a state of generic tasks, such as `kv.layers[3].k`. `None` if there is
@@ -365,10 +351,10 @@ impl Vm {
 }
 
 /// A verified program ready to launch, and its image.
-struct Ready {
-    plan: Plan,
-    verified: Verified,
-    image: Image,
+pub(super) struct Ready {
+    pub(super) plan: Plan,
+    pub(super) verified: Verified,
+    pub(super) image: Image,
 }
 
 impl Ready {
@@ -381,11 +367,24 @@ impl Ready {
         options: &VmOptions,
         known: Option<&Verified>,
     ) -> Result<Self, CudaError> {
+        Self::with_pages(kernel, instance, target, options, known, 0)
+    }
+
+    /// As [`Self::new`], with pages for the states of programs with rows.
+    pub(super) fn with_pages(
+        kernel: &Megakernel,
+        instance: &Instance,
+        target: &GpuTarget,
+        options: &VmOptions,
+        known: Option<&Verified>,
+        pages: u32,
+    ) -> Result<Self, CudaError> {
         let graph = kernel.graph()?;
         let fields = options.schedule.as_ref().unwrap_or(instance.schedule_in(graph));
-        let schedule = fields.over(target.schedule());
+        let schedule = target.complete(fields);
         target.check(&schedule)?;
-        let plan = plan_for(kernel, instance, &schedule, options.precision)?;
+        let mut plan = plan_for(kernel, instance, &schedule, options.precision)?;
+        plan.pages = pages;
         let verified = match known.filter(|known| *known.program() == plan.program) {
             Some(known) => known.clone(),
             None => verify_with(plan.program.clone(), plan.constants.clone()).map_err(Box::new)?,
@@ -396,7 +395,7 @@ impl Ready {
 }
 
 /// Compiles the code of a plan, or takes it from the cache, and loads it.
-fn load(
+pub(super) fn load(
     context: &Arc<CudaContext>,
     target: &GpuTarget,
     plan: &Plan,
@@ -404,7 +403,8 @@ fn load(
     options: &VmOptions,
 ) -> Result<CudaFunction, CudaError> {
     let source = generate(plan, options);
-    kernel(context, target, &source, cache, "amk_vm", plan.schedule.ring.slots * CHUNK)
+    let shared = plan.schedule.ring.slots * CHUNK + row_scratch(plan.rows().unwrap_or(0));
+    kernel(context, target, &source, cache, "amk_vm", shared)
 }
 
 /// Returns the plan of an instance under a schedule, from which [`Vm::new`] makes the image.

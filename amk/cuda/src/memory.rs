@@ -6,10 +6,13 @@ use super::fault::FAULT_WORDS;
 use super::image::abi::VmParams;
 use super::image::{Image, Record};
 use super::layout::LayoutError;
+use super::params::Params;
 use super::plain;
 use super::plan::Plan;
+use super::run::RunOptions;
 use super::set::{SharedForm, SharedMemory, body_sets};
 use super::tape::{self, WeightRows};
+use amk::rows::PageEdit;
 use amk::tensor::{Row, Weight};
 use amk::vm::Bindings;
 use amk_ir::BufferId;
@@ -25,6 +28,8 @@ pub(super) struct Resident {
     constants: CudaSlice<bf16>,
     /// Memory shared by the fused bodies, in the order of the registered sets.
     shared: Vec<CudaSlice<u8>>,
+    /// Bytes of a page of each; 0 where it has none.
+    pages: Vec<u64>,
     plain: CudaSlice<u8>,
 }
 
@@ -73,11 +78,40 @@ impl Resident {
             plain: plain::upload(stream, plan, image, bindings, progress)?,
             constants: copied(stream, &constants)?,
             shared,
+            pages: memories.iter().map(|memory| memory.page).collect(),
         })
     }
 }
 
 impl Memory {
+    /// Copies or clears a page of every state. Positions after those that a row may see count for
+    /// nothing, so that a page is cleared when a sequence gets it, and as a whole.
+    ///
+    /// # Errors
+    /// [`CudaError::NoPage`], and failing driver calls.
+    pub(super) fn edit_page(&mut self, stream: &Arc<CudaStream>, pages: u32, edit: PageEdit) -> Result<(), CudaError> {
+        let (from, to) = match edit {
+            PageEdit::Copy { from, to } => (Some(from), to),
+            PageEdit::Clear { page, first: 0 } => (None, page),
+            PageEdit::Clear { .. } => return Ok(()),
+        };
+        if let Some(page) = from.into_iter().chain([to]).find(|&page| page >= pages) {
+            return Err(CudaError::NoPage { page, pages });
+        }
+        let resident = Arc::get_mut(&mut self.resident).ok_or(CudaError::NoRows)?;
+        for (memory, &bytes) in resident.shared.iter_mut().zip(&resident.pages).filter(|(_, bytes)| **bytes > 0) {
+            let place = |page: u32| (u64::from(page) * bytes) as usize..((u64::from(page) + 1) * bytes) as usize;
+            match from {
+                None => stream.memset_zeros(&mut memory.slice_mut(place(to)))?,
+                Some(from) => {
+                    let copy = stream.clone_dtod(&memory.slice(place(from)))?;
+                    stream.memcpy_dtod(&copy, &mut memory.slice_mut(place(to)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the bytes that an image needs in addition to the resident ones.
     fn bytes(plan: &Plan, image: &Image) -> u64 {
         let floats = plain::scratch(plan, image) as u64;
@@ -145,9 +179,35 @@ impl Memory {
         }
     }
 
-    /// Addresses of the memories that the registered bodies share, set by set.
-    pub(super) fn shared(&self, stream: &CudaStream) -> impl Iterator<Item = u64> {
-        self.resident.shared.iter().map(|memory| address(memory, stream))
+    /// Returns the parameters of a launch: the VM's own, and those of the registered bodies.
+    pub(super) fn all_params(
+        &self,
+        stream: &CudaStream,
+        image: &Image,
+        own: &VmParams,
+        options: &RunOptions,
+    ) -> Params {
+        let mut params = Params::default();
+        params.push(own);
+        let mut addresses = self.resident.shared.iter().map(|memory| address(memory, stream));
+        for set in body_sets() {
+            let count = set.shared.memories(image).len();
+            let at: Vec<u64> = addresses.by_ref().take(count).collect();
+            set.shared.bind(image, &at, &mut params);
+            if let Some(sampling) = set.sampling {
+                sampling.bind(options, own.forced_count, &mut params);
+            }
+        }
+        params
+    }
+
+    /// Clears packets, counters and the fault: epochs begin anew.
+    ///
+    /// # Errors
+    /// Failing driver calls.
+    pub(super) fn forget(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
+        stream.memset_zeros(&mut self.packets)?;
+        Ok(stream.memset_zeros(&mut self.fault)?)
     }
 }
 

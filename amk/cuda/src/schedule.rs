@@ -1,9 +1,10 @@
 //! What a GPU honours of a schedule, and the ranges of the fields.
 
-use super::image::abi::CHUNK;
+use super::image::abi::{CHUNK, GROUP_UNITS, UNIT, WARPS};
 use super::target::GpuTarget;
+use amk_ir::Steps;
 pub use amk_ir::schedule::MOST_RING_SLOTS;
-use amk_ir::schedule::{Changed, Schedule, range};
+use amk_ir::schedule::{Changed, ExchangeBy, PartialSchedule, Ring, RowSchedule, Schedule, range};
 
 /// Why a schedule does not fit a GPU.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -38,11 +39,25 @@ pub enum ScheduleError {
 }
 
 /// The fields of a schedule that the VM honours.
-const HONOURED: [&str; 9] =
-    ["workers", "run", "splits", "ring.slots", "ring.in_flight", "ring.pace", "ring.lookahead", "fusion", "exchange"];
+const HONOURED: [&str; 11] = [
+    "workers",
+    "rows",
+    "run",
+    "splits",
+    "late",
+    "ring.slots",
+    "ring.in_flight",
+    "ring.pace",
+    "ring.lookahead",
+    "fusion",
+    "exchange",
+];
 
 /// Shared memory that a worker needs in addition to its ring, in bytes.
 const SHARED_OUTSIDE_RING: u32 = 33 << 10;
+
+/// Further shared memory for each row of a step, in bytes: the products of a group of units.
+const SHARED_PER_ROW: u32 = GROUP_UNITS * UNIT * WARPS * 4;
 
 impl GpuTarget {
     /// Checks every field of a schedule against this GPU.
@@ -50,16 +65,24 @@ impl GpuTarget {
     /// # Errors
     /// The first field that the VM cannot honour or that is out of range.
     pub fn check(&self, schedule: &Schedule) -> Result<(), ScheduleError> {
-        if let Some(Changed { field, from, to }) = schedule.unhonoured(&self.schedule(), &HONOURED) {
+        let own = schedule.rows.map_or_else(|| self.schedule(), |rows| self.row_schedule(rows.most));
+        if let Some(Changed { field, from, to }) = schedule.unhonoured(&own, &HONOURED) {
             return Err(ScheduleError::Unhonoured { field, found: to, own: from });
         }
+        let rows = schedule.rows.map_or(0, |rows| rows.most);
+        if rows > 0 && schedule.exchange == ExchangeBy::Packets {
+            let (found, own) = (schedule.exchange.name().to_owned(), own.exchange.name().to_owned());
+            return Err(ScheduleError::Unhonoured { field: "exchange", found, own });
+        }
         // Every tape has at least as many pieces as the deepest ring, which `Image::build` checks.
-        let deepest = self.shared_bytes.saturating_sub(SHARED_OUTSIDE_RING) / CHUNK;
+        let deepest = self.deepest_ring(rows);
         let ring = schedule.ring;
         for (field, found, most_here) in [
             ("workers", schedule.workers, self.multiprocessors),
+            ("rows", schedule.rows.map_or(1, |rows| rows.most), u32::MAX),
             ("run", schedule.run, u32::MAX),
             ("splits", schedule.splits, self.multiprocessors),
+            ("late", schedule.late, u32::MAX),
             ("ring.slots", ring.slots, deepest),
             ("ring.in_flight", ring.in_flight, ring.slots),
             ("ring.pace", ring.pace, u32::MAX),
@@ -71,19 +94,51 @@ impl GpuTarget {
                 return Err(ScheduleError::Range { field, found, least, most, target: self.name });
             }
         }
+        if let Some(block) = schedule.rows.and_then(|rows| rows.block) {
+            let own = "a task for all rows".to_owned();
+            return Err(ScheduleError::Unhonoured { field: "rows.block", found: block.to_string(), own });
+        }
         if !schedule.run.is_multiple_of(2) {
             return Err(ScheduleError::OddRun(schedule.run));
         }
         Ok(())
     }
+
+    /// Slots of the deepest ring beside what a step of so many rows needs.
+    fn deepest_ring(&self, rows: u32) -> u32 {
+        let others = SHARED_OUTSIDE_RING + row_scratch(rows);
+        self.shared_bytes.saturating_sub(others) / CHUNK
+    }
+
+    /// The GPU's default schedule for steps of up to `rows` rows.
+    pub fn row_schedule(&self, rows: u32) -> Schedule {
+        let own = self.schedule();
+        Schedule {
+            rows: Some(RowSchedule { most: rows, block: None }),
+            steps: Steps::Barrier,
+            exchange: ExchangeBy::Counters,
+            ring: Ring { slots: own.ring.slots.min(self.deepest_ring(rows)), ..own.ring },
+            ..own
+        }
+    }
+
+    /// Fills in fields from the GPU's default schedule, with rows if the fields have any.
+    pub fn complete(&self, fields: &PartialSchedule) -> Schedule {
+        fields.over(fields.rows.map_or_else(|| self.schedule(), |rows| self.row_schedule(rows.most)))
+    }
+}
+
+/// Shared memory for the products of up to `rows` rows, in bytes: four rows share a fragment.
+pub(crate) fn row_scratch(rows: u32) -> u32 {
+    rows.next_multiple_of(4) * SHARED_PER_ROW
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::target::TARGETS;
     use super::*;
-    use amk_ir::schedule::{Assign, ExchangeBy, PartialSchedule, QueuePolicy, Ring, Tile};
-    use amk_ir::{DType, Limits, Steps};
+    use amk_ir::schedule::{Assign, QueuePolicy, Tile};
+    use amk_ir::{DType, Limits};
 
     #[test]
     fn the_targets_own_schedules_fit_them() {

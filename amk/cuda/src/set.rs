@@ -164,6 +164,8 @@ pub struct SharedMemory {
     pub bytes: u64,
     /// The weight that it holds, and its format; zeros otherwise.
     pub content: Option<(amk_ir::BufferId, SharedForm)>,
+    /// Bytes of each page of states that it holds, with rows; 0: it has no pages.
+    pub page: u64,
 }
 
 /// The format of a weight's elements in memory.

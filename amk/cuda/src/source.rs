@@ -3,11 +3,12 @@
 
 use super::body::{self, bodies, own_lines};
 use super::code::{self, DeviceCode};
-use super::image::abi;
 use super::image::declare::Struct;
+use super::image::{Image, abi};
 use super::options::VmOptions;
 use super::params;
 use super::plan::Plan;
+use super::schedule::row_scratch;
 use super::set::{BodySet, body_sets, codes, record_kinds};
 use core::fmt::Write as _;
 
@@ -43,7 +44,12 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str("__device__ __forceinline__ void bodies_begin_launch(Shared&);\n");
     out.push_str("__device__ __forceinline__ void bodies_begin_step(Worker&);\n");
     out.push_str("__device__ __forceinline__ void bodies_see_logits(Worker&, const float*, u32, u32);\n");
-    out.push_str(&kinds_of_records());
+    let _ = writeln!(out, "#define AMK_ROWS {}", plan.rows().unwrap_or(0));
+    if let Some(rows) = plan.rows() {
+        let words = Image::row_words(plan);
+        let _ = writeln!(out, "#define AMK_ROW_WORDS {words}u\n#define AMK_ROW_SCRATCH {}", row_scratch(rows));
+    }
+    out.push_str(&kinds_of_records(plan));
     out.push_str(&code::text(code::BASE));
     body_sets().into_iter().for_each(|set| out.push_str(&code::text(set.types)));
     let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
@@ -94,10 +100,12 @@ pub fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Renders macros about kinds of records.
-fn kinds_of_records() -> String {
+fn kinds_of_records(plan: &Plan) -> String {
     let kinds = record_kinds();
-    let projects = kinds.iter().filter(|kind| kind.projects).map(|kind| format!("(op) == OP_{}", kind.name));
-    let skips = kinds.iter().filter_map(|kind| kind.skips.map(|(when, count)| (kind.name, when, count)));
+    let one_row = plan.rows().is_none();
+    let projects = kinds.iter().filter(|kind| kind.projects && one_row).map(|kind| format!("(op) == OP_{}", kind.name));
+    let skips =
+        kinds.iter().filter(|_| one_row).filter_map(|kind| kind.skips.map(|(when, count)| (kind.name, when, count)));
     let (skips, counts): (Vec<String>, Vec<u32>) =
         skips.map(|(name, when, count)| (format!("(op) == OP_{name} && {when}"), count)).unzip();
     let any = |of: Vec<String>| if of.is_empty() { "false".to_owned() } else { of.join(" || ") };

@@ -2,13 +2,13 @@
 //!
 //! A crate registers a [`Stream`] with [`stream!`](crate::stream!) for an operand of its
 //! instruction. The planner then deals the rows to all workers in whole units, one task a worker,
-//! and packs each X
+//! and packs each task's rows in the [`Layout`].
 
 use super::image::abi::CHUNK;
 use super::layout::{Layout, bytes};
 use super::plan::UNIT;
 use amk::registry::Registry;
-use amk_ir::signature::{ParamKind, Signature, TensorClass};
+use amk_ir::signature::{ParamKind, Signature, Span, TensorClass};
 
 /// An operand that streams through the ring.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +24,8 @@ pub struct Stream {
     /// Bytes that one `acquire` hands out, for rows of so many columns: a multiple of 16, at most a
     /// ring slot of 32 KiB, that divides the bytes of a unit.
     pub block: fn(columns: u32) -> u32,
-    /// Parameters whose packets of bf16 the body takes into registers itself: views `Input` in
-    /// place of `In`.
+    /// Parameters `[K]`, read whole, whose packets of bf16 the body takes into registers itself:
+    /// views `Input` in place of `In`.
     pub arrives: &'static [&'static str],
     /// The order of a task's rows on the tape: whole blocks.
     pub layout: Layout,
@@ -62,8 +62,9 @@ pub enum StreamError {
         /// The operand.
         operand: &'static str,
     },
-    /// An operand that is to arrive in packets is not a tensor of rank 1.
-    #[error("the stream of `{instruction}` lets `{operand}` arrive, which is not a tensor `[K]` of it")]
+    /// An operand that is to arrive in packets is not a tensor of rank 1 that every task reads
+    /// whole.
+    #[error("the stream of `{instruction}` lets `{operand}` arrive, which is not a tensor `[K]` of it, read whole")]
     Arrives {
         /// The instruction's path.
         instruction: &'static str,
@@ -171,7 +172,7 @@ impl Stream {
         if class(operand) != Some((TensorClass::Weight, 2)) {
             return Err(StreamError::Operand { instruction, operand });
         }
-        if let Some(&operand) = self.arrives.iter().find(|name| class(name) != Some((TensorClass::Tensor, 1))) {
+        if let Some(&operand) = self.arrives.iter().find(|name| !is_whole_vector(signature, name)) {
             return Err(StreamError::Arrives { instruction, operand });
         }
         if unit == 0 || !unit.is_multiple_of(UNIT) {
@@ -198,6 +199,15 @@ impl Stream {
         }
         Ok(())
     }
+}
+
+/// Whether a parameter is a tensor of rank 1 of which every task reads all elements.
+fn is_whole_vector(signature: &Signature, name: &str) -> bool {
+    let param = signature.params.iter().find(|param| param.name == name);
+    param.is_some_and(|param| match &param.kind {
+        ParamKind::Tensor { class: TensorClass::Tensor, region, .. } => region[..] == [Span::Full],
+        _ => false,
+    })
 }
 
 #[cfg(test)]
@@ -247,6 +257,15 @@ mod tests {
         }
         let wrong = Stream { arrives: &["x", "w"], ..RIGHT };
         assert_eq!(linked(&[wrong]), Err(StreamError::Arrives { instruction, operand: "w" }));
+        // `Input` counts from the first element of the vector, not from a task's first row.
+        let registry = Registry::linked().expect("the registry");
+        let mut cut = registry.get(PATH).expect("linked").signature().expect("a signature");
+        let rows = cut.results[0].region.clone();
+        assert_eq!(RIGHT.check(&cut), Ok(()));
+        if let ParamKind::Tensor { region, .. } = &mut cut.params[0].kind {
+            *region = rows;
+        }
+        assert_eq!(RIGHT.check(&cut), Err(StreamError::Arrives { instruction, operand: "x" }));
         assert_eq!(linked(&[Stream { unit: 12, ..RIGHT }]), Err(StreamError::Unit { instruction, unit: 12 }));
         let twice = StreamError::Twice { instruction, first: "w", second: "w" };
         assert_eq!(linked(&[RIGHT, RIGHT]), Err(twice.clone()));

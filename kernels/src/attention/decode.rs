@@ -4,7 +4,6 @@ use super::phase::{BLOCK, SLICE};
 use crate::fused::{AttentionForm, Shared};
 use amk::ir::{BufferId, Call, Param, Program};
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::PER_PACKET;
 use amk_cuda::image::decode::{
     DecodedCall, Format, Place, Places, Refusal, Survey, WorkerState, early, only, read, rows, update, write,
 };
@@ -32,7 +31,7 @@ pub(crate) const JOIN: RecordKind = RecordKind {
 
 /// Renders C++ with the type of a plan's attention, if the plan has one.
 fn with_form(plan: &Plan, code: impl Fn(String) -> String) -> Option<String> {
-    AttentionForm::of(plan).map(|form| code(form.cpp()))
+    AttentionForm::of(plan).filter(|_| plan.rows().is_none()).map(|form| code(form.cpp()))
 }
 
 /// Facts about the buffers of split results, taken from the program.
@@ -133,7 +132,7 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
     let &[keys, values] = caches.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))?;
     // Queries, keys and values are contiguous, head by head.
     let heads = |first: u32, len: u32| {
-        let at = record.input.saturating_add(first * head_dim / PER_PACKET);
+        let at = record.input.saturating_add(first * head_dim / places.per_place(Format::Pairs));
         let (place, elements) = places.elements("input, row", at, len * head_dim, Format::Pairs)?;
         Ok(read("input, row", place, &[elements]))
     };

@@ -6,6 +6,7 @@ use amk::formula;
 use amk::formula::{Exact, Operands};
 
 formula!("amk_kernels::attention", attention);
+formula!("amk_kernels::attention_part", attention_part);
 formula!("amk_kernels::attention_split", attention_split);
 formula!("amk_kernels::combine_splits", combine_splits);
 formula!("amk_kernels::normed_attention_split", normed_attention_split);
@@ -88,6 +89,29 @@ fn attention_split(o: &mut Operands) -> Vec<Exact> {
         } else {
             outputs.extend(attend(&q, keys, values, scale));
             sums.push(log_sum_exp(&q, keys, scale));
+        }
+    }
+    [outputs, sums].concat()
+}
+
+/// [`attention`] over the positions of one split, and the logarithm of the sum of exponentials.
+fn attention_part(o: &mut Operands) -> Vec<Exact> {
+    let [groups, positions, dim] = o.tensor(1).shape[..] else { return Vec::new() };
+    let [group, run, splits, split] = o.dims[..] else { return Vec::new() };
+    let (q, k, v, scale) = (o.data(0), o.data(1), o.data(2), o.floats[0]);
+    let own: Vec<usize> = dealt(split, run, splits, o.pos).map(|(t, _)| t).collect();
+    let (mut outputs, mut sums) = (Vec::new(), Vec::new());
+    for h in 0..groups * group {
+        let rows = |x: &[f64]| -> Vec<f64> {
+            own.iter().flat_map(|t| x[(h / group * positions + t) * dim..][..dim].to_vec()).collect()
+        };
+        let (q, keys, values) = (&q[h * dim..][..dim], rows(k), rows(v));
+        if own.is_empty() {
+            outputs.extend(vec![Exact::copied(0.0); dim]);
+            sums.push(Exact::copied(f64::from(f32::MIN)));
+        } else {
+            outputs.extend(attend(q, &keys, &values, scale));
+            sums.push(log_sum_exp(q, &keys, scale));
         }
     }
     [outputs, sums].concat()

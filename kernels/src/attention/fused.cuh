@@ -10,8 +10,43 @@
 #include "../../../amk/cuda/device/loader.cuh"
 #include "turns.cuh"
 
-// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64. It is requested at the
-// start of the task.
+// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64.
+template <class A>
+AMK_DEVICE void norm_head(const Worker& w, const u16 (&gamma)[A::HEAD_DIM / 64][2],
+                          float2 (&x)[A::HEAD_DIM / 64]) {
+    constexpr int N = A::HEAD_DIM / 64;
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < N; j++) squares += x[j].x * x[j].x + x[j].y * x[j].y;
+#pragma unroll
+    for (int m = 16; m; m /= 2) squares += __shfl_xor_sync(~0u, squares, m);
+    float scale = rsqrtf(squares * (1.0f / A::HEAD_DIM) + w.p.eps);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        x[j].x *= scale * bf16_low(gamma[j][0]), x[j].y *= scale * bf16_low(gamma[j][1]);
+}
+// `turn`: cosine and sine of the lane's pairs.
+template <class A>
+AMK_DEVICE void rotate_head(const Worker& w, const float2 (&turn)[2 * ((A::HEAD_DIM / 64 + 1) / 2)],
+                            float2 (&x)[A::HEAD_DIM / 64]) {
+    constexpr int N = A::HEAD_DIM / 64;
+    if constexpr (N == 1) { // the partner dim is half a warp away
+        float2 other =
+            make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
+        const float2 a = turn[0], b = turn[1];
+        float sign = w.lane < 16 ? -1.0f : 1.0f;
+        x[0].x = x[0].x * a.x + sign * other.x * a.y, x[0].y = x[0].y * b.x + sign * other.y * b.y;
+    } else {
+#pragma unroll
+        for (int j = 0; j < N / 2; j++) {
+            const float2 a = turn[2 * j], b = turn[2 * j + 1], lo = x[j], hi = x[j + N / 2];
+            x[j] = make_float2(lo.x * a.x - hi.x * a.y, lo.y * b.x - hi.y * b.y);
+            x[j + N / 2] = make_float2(hi.x * a.x + lo.x * a.y, hi.y * b.x + lo.y * b.y);
+        }
+    }
+}
+
+// The vector of one row, requested at the start of the task.
 template <class A> struct HeadVector {
     static constexpr int N = A::HEAD_DIM / 64;
     u32 in;
@@ -41,33 +76,8 @@ template <class A> struct HeadVector {
                 v[j] = load_relaxed_one(w.p.packets + in + 32 * j);
             x[j] = make_float2(bf16_low(v[j].x), bf16_high(v[j].x));
         }
-        if (any(norm)) {
-            float squares = 0;
-#pragma unroll
-            for (int j = 0; j < N; j++) squares += x[j].x * x[j].x + x[j].y * x[j].y;
-#pragma unroll
-            for (int m = 16; m; m /= 2) squares += __shfl_xor_sync(~0u, squares, m);
-            float scale = rsqrtf(squares * (1.0f / A::HEAD_DIM) + w.p.eps);
-#pragma unroll
-            for (int j = 0; j < N; j++)
-                x[j].x *= scale * bf16_low(gamma[j][0]), x[j].y *= scale * bf16_low(gamma[j][1]);
-        }
-        if (!any(rotate)) return;
-        if constexpr (N == 1) { // the partner dim is half a warp away
-            float2 other =
-                make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
-            const float2 a = turn[0], b = turn[1];
-            float sign = w.lane < 16 ? -1.0f : 1.0f;
-            x[0].x = x[0].x * a.x + sign * other.x * a.y,
-            x[0].y = x[0].y * b.x + sign * other.y * b.y;
-        } else {
-#pragma unroll
-            for (int j = 0; j < N / 2; j++) {
-                const float2 a = turn[2 * j], b = turn[2 * j + 1], lo = x[j], hi = x[j + N / 2];
-                x[j] = make_float2(lo.x * a.x - hi.x * a.y, lo.y * b.x - hi.y * b.y);
-                x[j + N / 2] = make_float2(hi.x * a.x + lo.x * a.y, hi.y * b.x + lo.y * b.y);
-            }
-        }
+        if (any(norm)) norm_head<A>(w, gamma, x);
+        if (any(rotate)) rotate_head<A>(w, turn, x);
     }
 };
 
@@ -94,6 +104,36 @@ template <class A> struct Flash {
 #pragma unroll
         for (int j = 0; j < A::TILES; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
         max0 = max1 = -1e30f, sum[0] = sum[1] = sum[2] = sum[3] = 0;
+    }
+    // Adds a group of 16 positions from `first`, of which those below `limit` count, with products
+    // `c` of keys and queries and tiles of values. `had`: there was a group before.
+    template <class V>
+    AMK_DEVICE void add(const Worker& w, bool had, const float (&c)[4], u32 first, u32 limit,
+                        V value) {
+        const float scale = LOG2_E * w.p.score_scale, none = __uint_as_float(0xff800000u);
+        const bool low = first + (w.lane >> 2) < limit, high = first + (w.lane >> 2) + 8 < limit;
+        float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none,
+              s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
+        float m0 = fmaxf(s0, s2), m1 = fmaxf(s1, s3);
+#pragma unroll
+        for (int m = 4; m <= 16; m *= 2)
+            m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, m)),
+            m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, m));
+        m0 = fmaxf(m0, max0), m1 = fmaxf(m1, max1);
+        if (any(had)) {
+            const float a0 = exp2_fast(max0 - m0), a1 = exp2_fast(max1 - m1);
+            sum[0] *= a0, sum[1] *= a1;
+#pragma unroll
+            for (int j = 0; j < A::TILES; j++)
+                o[j][0] *= a0, o[j][1] *= a1, o[j][2] *= a0, o[j][3] *= a1;
+        }
+        max0 = m0, max1 = m1;
+        const float p0 = exp2_fast(s0 - m0), p1 = exp2_fast(s1 - m1), p2 = exp2_fast(s2 - m0),
+                    p3 = exp2_fast(s3 - m1);
+        const u32 b0 = transpose_8x8(pack_bf16(p0, p1)), b1 = transpose_8x8(pack_bf16(p2, p3));
+        mma(sum, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), b0, b1);
+#pragma unroll
+        for (int j = 0; j < A::TILES; j++) mma(o[j], value(j), b0, b1);
     }
 };
 
@@ -143,30 +183,8 @@ AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u3
     uint4 v[AT_ONCE]; // loaded while the maxima are found
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) v[j] = load_shared(values + j * AMK_TILE);
-    const float scale = LOG2_E * w.p.score_scale, none = __uint_as_float(0xff800000u);
-    const bool low = first + (w.lane >> 2) < limit, high = first + (w.lane >> 2) + 8 < limit;
-    float s0 = low ? c[0] * scale : none, s1 = low ? c[1] * scale : none,
-          s2 = high ? c[2] * scale : none, s3 = high ? c[3] * scale : none;
-    float m0 = fmaxf(s0, s2), m1 = fmaxf(s1, s3);
-#pragma unroll
-    for (int m = 4; m <= 16; m *= 2)
-        m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, m)), m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, m));
-    m0 = fmaxf(m0, f.max0), m1 = fmaxf(m1, f.max1);
-    if (any(had)) {
-        const float a0 = exp2_fast(f.max0 - m0), a1 = exp2_fast(f.max1 - m1);
-        f.sum[0] *= a0, f.sum[1] *= a1;
-#pragma unroll
-        for (int j = 0; j < A::TILES; j++)
-            f.o[j][0] *= a0, f.o[j][1] *= a1, f.o[j][2] *= a0, f.o[j][3] *= a1;
-    }
-    f.max0 = m0, f.max1 = m1;
-    const float p0 = exp2_fast(s0 - m0), p1 = exp2_fast(s1 - m1), p2 = exp2_fast(s2 - m0),
-                p3 = exp2_fast(s3 - m1);
-    const u32 b0 = transpose_8x8(pack_bf16(p0, p1)), b1 = transpose_8x8(pack_bf16(p2, p3));
-    mma(f.sum, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), b0, b1);
-#pragma unroll
-    for (int j = 0; j < A::TILES; j++)
-        mma(f.o[j], j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE), b0, b1);
+    f.add(w, had, c, first, limit,
+          [&](int j) { return j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE); });
 }
 
 // Warps that stage the new key and value: the first warps have the query's heads, and the last ones

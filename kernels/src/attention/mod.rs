@@ -1,14 +1,20 @@
 //! Attention of one query position over the cache.
 
 mod decode;
+mod decode_rows;
 mod formula;
 pub(crate) mod group;
+mod part;
 mod phase;
+mod rows;
 mod split;
 
 pub(crate) use decode::{JOIN, SPLIT};
+pub(crate) use decode_rows::{APPEND, JOIN_PARTS, PARTS};
 pub(crate) use group::Attentions;
+pub use part::attention_part;
 pub use phase::{Attend, BLOCK, Combine, LayerBuffers, SLICE};
+pub use rows::{Append, JoinParts, Parts};
 pub use split::{attention_split, combine_splits, normed_attention_split};
 
 use crate::dot::{combine, products};

@@ -3,7 +3,7 @@
 
 use super::group::Attention;
 use crate::fused::Decoder;
-use crate::linear::phase::{LastRows, owned};
+use crate::linear::phase::{LastRows, LateWorkers, owned};
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, BufferId, DType, Exchange, Param};
 use amk_cuda::cost::{CostModel, Load, Overhead};
@@ -54,6 +54,9 @@ pub struct LayerBuffers {
 
 /// Adds the phases of an attention.
 pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
+    if planner.plan.rows().is_some() {
+        return super::rows::plan(attention, planner);
+    }
     let (context, run) = (planner.plan.sizes.context, BLOCK * planner.plan.schedule.run);
     let decoder = planner.plan.shared.entry::<Decoder>().clone();
     let Decoder { splits, ref layers, .. } = decoder;
@@ -77,8 +80,15 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
         works[worker] = Work::Cell { row: n % kv_heads, column: n / kv_heads };
     }
     let slices = merging(&planner.plan, layer, &works);
+    note_late(planner, &works);
     planner.phase(Attend { layer }, works);
     planner.phase(Combine { layer }, slices.into_iter().map(Work::Rows).collect());
+}
+
+/// Notes the workers that attend at every position: those with the first split of a head.
+pub(super) fn note_late(planner: &mut Planner<'_>, cells: &[Work]) {
+    let late = |cell: &Work| matches!(cell, Work::Cell { column: 0, .. });
+    planner.plan.shared.set(LateWorkers(cells.iter().map(late).collect()));
 }
 
 /// Returns the workers for the splits of a layer's heads, in the order in which the splits become
@@ -87,7 +97,7 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
 /// The first splits are active at every position, so they go to the workers with the least to do in
 /// the projection before and in the residual after. The other shares are merged before the
 /// residual, so workers without residual rows stay free for the merge.
-fn attending(plan: &Plan, layer: usize) -> Vec<usize> {
+pub(super) fn attending(plan: &Plan, layer: usize) -> Vec<usize> {
     let Some(decoder) = plan.shared.get::<Decoder>() else { return Vec::new() };
     let owned = owned(plan, decoder.hidden);
     let last = plan.shared.get::<LastRows>().map_or(&[][..], |last| &last.0);

@@ -134,7 +134,7 @@ pub fn combine_splits(partial: &Tensor, lse: &Tensor) -> Tensor {
 
 /// Replaces scores by their shares of the sum of exponentials, and returns the logarithm of the
 /// sum.
-fn softmax(scores: &mut [f32]) -> f32 {
+pub(super) fn softmax(scores: &mut [f32]) -> f32 {
     let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
     for score in &mut *scores {

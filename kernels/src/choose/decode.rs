@@ -7,23 +7,29 @@ use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
     DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, only, read, rows, write,
 };
+use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
 use std::ops::Range;
 
 /// Records of a worker's best logit. Without a filter, a step skips the probes that follow.
 pub(crate) const BEST: RecordKind = RecordKind {
-    dispatch: |_| Some("best(w, r)".to_owned()),
+    dispatch: |plan| one_row(plan, "best"),
     skips: Some(("!filtering(w)", ROUNDS)),
     ..RecordKind::new("BEST", best)
 };
 
 /// Records of probes of the rows above some levels.
 pub(crate) const PROBE: RecordKind =
-    RecordKind { dispatch: |_| Some("probe(w, r)".to_owned()), ..RecordKind::new("PROBE", probe) };
+    RecordKind { dispatch: |plan| one_row(plan, "probe"), ..RecordKind::new("PROBE", probe) };
 
 /// Records that choose the token.
 pub(crate) const CHOOSE: RecordKind =
-    RecordKind { dispatch: |_| Some("choose(w, r)".to_owned()), ..RecordKind::new("CHOOSE", choose) };
+    RecordKind { dispatch: |plan| one_row(plan, "choose"), ..RecordKind::new("CHOOSE", choose) };
+
+/// Renders the call of a function, unless the plan has rows: then the host chooses.
+fn one_row(plan: &Plan, function: &str) -> Option<String> {
+    plan.rows().is_none().then(|| format!("{function}(w, r)"))
+}
 
 /// Probes since the best logit was published, `None` before it.
 #[derive(Clone, Copy, Debug, Default)]

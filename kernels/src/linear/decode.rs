@@ -2,7 +2,7 @@
 
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_K, GEMV_NORM, GEMV_OUTPUT_BIT,
-    IN_EMBEDDING, IN_PACKETS, MAX_OWN_ROWS, MOST_DEPTH, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K,
+    IN_EMBEDDING, IN_PACKETS, MOST_DEPTH, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K, most_own_rows,
 };
 use crate::fused::Shared;
 use crate::linear::layout::PROJECTION;
@@ -10,7 +10,7 @@ use crate::linear::phase::Gemv as Phase;
 use crate::residual::lookup;
 use amk::ir::Param;
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::{PER_PACKET, UNIT, WARPS};
+use amk_cuda::image::abi::{UNIT, WARPS};
 use amk_cuda::image::decode::{
     DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
 };
@@ -21,7 +21,12 @@ use std::slice::from_ref;
 
 /// Records of projections.
 pub(crate) const GEMV: RecordKind =
-    RecordKind { feed: projection_feed, projects: true, ..RecordKind::new("GEMV", decode) };
+    RecordKind { dispatch: of_rows, feed: projection_feed, projects: true, ..RecordKind::new("GEMV", decode) };
+
+/// With rows, a projection is a record as any other.
+fn of_rows(plan: &Plan) -> Option<String> {
+    plan.rows().map(|_| "project(w, r)".to_owned())
+}
 
 fn projection_feed(plan: &Plan) -> Option<String> {
     plan.phases_of::<Phase>().next().map(|_| "gemv_feed(r, feed)".to_owned())
@@ -175,7 +180,7 @@ impl<'p> Gemv<'_, 'p> {
 
     /// Decodes the `len` output elements that start at `before` in the task.
     fn published(&self, before: u32, len: u32) -> Result<DecodedOperand, Refusal> {
-        let at = self.record.output.saturating_add(before / PER_PACKET);
+        let at = self.record.output.saturating_add(before / self.places.per_place(Format::Pairs));
         let (place, elements) = self.places.elements("output", at, len, Format::Pairs)?;
         Ok(write("output", place, &[elements]))
     }
@@ -183,7 +188,9 @@ impl<'p> Gemv<'_, 'p> {
     /// Checks the row of the output, which only traces and messages use.
     fn check_row(&self) -> Result<(), Refusal> {
         let first = self.places.first(self.record.task);
-        let row = first.and_then(|first| self.record.output.checked_sub(first)).map(|packet| packet * PER_PACKET);
+        let each = self.places.per_place(Format::Pairs);
+        let row =
+            first.and_then(|first| self.record.output.checked_sub(first)).and_then(|place| place.checked_mul(each));
         if row == Some(self.record.row) {
             return Ok(());
         }
@@ -223,7 +230,7 @@ impl<'p> Gemv<'_, 'p> {
     fn residual(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
         let (part, len, row) = (self.only_part()?, self.piece.rows(), self.record.row);
-        if len > MAX_OWN_ROWS {
+        if len > most_own_rows(self.places.program.rows) {
             return Err(Refusal::new("units", format!("give {len} rows, which a worker cannot hold")));
         }
         let y = self.local();
@@ -290,6 +297,7 @@ impl<'p> Gemv<'_, 'p> {
         let end = row.checked_add(self.piece.rows()).ok_or_else(|| Refusal::new("row", "is out of range"))?;
         let to = write("row", Place::Buffer(self.places.image.logits), &[row..end]);
         self.linear(x, part, to);
+        self.calls.iter_mut().last().into_iter().for_each(|call| call.wanted = true);
         Ok(())
     }
 }

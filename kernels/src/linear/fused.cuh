@@ -10,7 +10,6 @@
 // everything else is done before. The code is specialised by depth only (input tiles that a warp
 // holds in registers), and only where depth matters: a layer's code must fit the instruction cache
 // (32 KiB), or every phase stalls on fetches.
-// every phase waits for some of it.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/loader.cuh"

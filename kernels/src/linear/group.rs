@@ -2,7 +2,7 @@
 
 use super::pointwise::Function;
 use super::{phase, pointwise};
-use crate::abi::{MAX_OWN_ROWS, TILE_K};
+use crate::abi::{TILE_K, most_own_rows};
 use crate::fused::Decoder;
 use crate::residual::{Held, Lookup};
 use amk::ir::TensorId;
@@ -191,7 +191,10 @@ impl<'a> Products<'_, 'a> {
         let rows = self.flow().shape(linear.weight)[0];
         let owned = (rows / UNIT).div_ceil(self.0.schedule.workers) * UNIT;
         let values = [before, after].map(|value| self.flow().kind(value));
-        if self.flow().only_for(y, at) && owned <= MAX_OWN_ROWS && values == [BufferKind::Activation; 2] {
+        if self.flow().only_for(y, at)
+            && owned <= most_own_rows(self.0.schedule.rows.map(|rows| rows.most))
+            && values == [BufferKind::Activation; 2]
+        {
             self.add(vec![linear], Delivered::Residual { before, after }, Some(at));
         }
     }

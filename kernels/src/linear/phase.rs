@@ -156,13 +156,26 @@ fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Ra
     let spared = |worker: usize| matches!(gemv.output, Output::Store(_)) && owned[worker].is_empty();
     let mut order: Vec<usize> = (0..planner.load.len()).collect();
     order.sort_by_key(|&worker| (spared(worker), planner.load[worker]));
-    let units = level(rows / UNIT, &order);
+    let charged = charged(planner, gemv.k);
+    let units = level(rows / UNIT, &order, &charged);
     let rows: Vec<Range<u32>> = units.into_iter().map(|units| units.start * UNIT..units.end * UNIT).collect();
     stream(planner, &rows, gemv.k);
     let parts: Vec<Range<u32>> = rows.into_iter().map(|rows| rows.start / fold..rows.end / fold).collect();
     planner.plan.shared.set(LastRows(parts.iter().map(|rows| rows.end - rows.start).collect()));
     planner.phase(gemv, parts.iter().cloned().map(Work::Rows).collect());
     parts
+}
+
+/// The workers that attend in a layer at every position, until the rows of its next projection are
+/// dealt.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LateWorkers(pub(crate) Vec<bool>);
+
+/// Returns the units of `k` weights that each worker is charged for attending.
+fn charged(planner: &mut Planner<'_>, k: u32) -> Vec<u32> {
+    let units = (planner.plan.schedule.late << 10) / (UNIT * k * 2);
+    let late = std::mem::take(&mut planner.plan.shared.entry::<LateWorkers>().0);
+    late.into_iter().map(|late| if late { units } else { 0 }).collect()
 }
 
 /// Adds a projection's rows of `k` weights to the bytes of the tapes.
@@ -212,7 +225,7 @@ impl PhaseKind for Gemv {
             op: encoder.op("GEMV"),
             units: units as u16,
             input,
-            output: to.map_or(0, |to| encoder.packet(to) + rows.start / 2),
+            output: to.map_or(0, |to| encoder.element(to, rows.start)),
             row: rows.start,
             norm: encoder.constant(self.norm),
             bias: if has_bias { encoder.constant(self.biases[0]) + rows.start } else { 0 },

@@ -4,6 +4,7 @@ use super::layout::cut;
 use super::phase::Gemv;
 use super::pointwise;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, TILE_K};
+use crate::fused::Decoder;
 use amk_cuda::image::abi::WARPS;
 use amk_cuda::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,9 +33,11 @@ fn even(gemv: &Gemv) -> bool {
 /// Renders the device function call for a projection. Functions are specialised by depth, not by
 /// shape: more of them would not stay in the instruction cache. In an even one every warp has all
 /// its tiles.
-fn gemv(gemv: &Gemv) -> String {
+fn gemv(plan: &Plan, gemv: &Gemv) -> String {
     let ((depth, passes), even) = (cut(gemv.k), even(gemv));
-    if waits(gemv) == 1 {
+    if plan.rows().is_some() {
+        format!("gemv_rows<{depth}, {even}>(w, r)")
+    } else if waits(gemv) == 1 {
         format!("multiply<{depth}, {passes}, {even}>(w, r, group, prepare)")
     } else {
         format!("multiply<{depth}, 0, {even}>(w, r, group, prepare)")
@@ -43,16 +46,25 @@ fn gemv(gemv: &Gemv) -> String {
 
 /// Renders properties common to the inputs of a plan's projections as macros.
 pub(crate) fn defines(plan: &Plan) -> String {
-    inputs(&plan.phases_of().collect::<Vec<_>>()) + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
+    inputs(&plan.phases_of().collect::<Vec<_>>())
+        + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
+        + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())
 }
 
 /// Renders `project`, which runs the record of a projection.
 pub(crate) fn project(plan: &Plan) -> String {
     let mut gemvs = BTreeMap::<String, BTreeSet<u32>>::new();
     for of in plan.phases_of() {
-        gemvs.entry(gemv(of)).or_default().insert(input_shape(of));
+        gemvs.entry(gemv(plan, of)).or_default().insert(input_shape(of));
     }
     let functions = pointwise::calls(plan);
+    if plan.rows().is_some() {
+        return format!(
+            "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\
+             \n    const u32 input = r.shape & GEMV_INPUT;\n    {}\n}}\n",
+            by_input(&gemvs)
+        );
+    }
     format!(
         "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\
          \n    const u32 input = r.shape & GEMV_INPUT;\

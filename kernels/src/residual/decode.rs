@@ -1,26 +1,33 @@
 //! Decodes the residual from the embedding or from packets.
 
-use crate::abi::MAX_OWN_ROWS;
+use crate::abi::most_own_rows;
 use crate::fused::Shared;
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
     DecodedCall, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
 };
+use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
 use std::ops::Range;
 
 /// Records that look up the residual in the embedding table.
 pub(crate) const EMBED: RecordKind =
-    RecordKind { dispatch: |_| Some("embed(w, r)".to_owned()), ..RecordKind::new("EMBED", embed) };
+    RecordKind { dispatch: |plan| Some(by_rows(plan, "embed")), ..RecordKind::new("EMBED", embed) };
 
 /// Records that adopt a residual from packets.
 pub(crate) const ADOPT: RecordKind =
-    RecordKind { dispatch: |_| Some("adopt(w, r)".to_owned()), ..RecordKind::new("ADOPT", adopt) };
+    RecordKind { dispatch: |plan| Some(by_rows(plan, "adopt")), ..RecordKind::new("ADOPT", adopt) };
+
+/// Renders the call of a function for one row, or for all of a step.
+fn by_rows(plan: &Plan, function: &str) -> String {
+    let rows = if plan.rows().is_some() { "_rows" } else { "" };
+    format!("{function}{rows}(w, r)")
+}
 
 fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row"])?;
-    let own = own_rows(record)?;
+    let own = own_rows(record, places.program.rows)?;
     let call = lookup(places, state, "units, row", own.clone(), Place::Kept("residual"), own)?;
     Ok(vec![call])
 }
@@ -38,9 +45,11 @@ pub(crate) fn lookup<'p>(
         .embedding
         .ok_or_else(|| Refusal::new(field, "needs an embedding table, and there is none"))?;
     let tokens = places.shape(table).first().copied().unwrap_or(0);
+    // With rows, each has its own token; else each worker.
+    let token = if places.program.rows.is_some() { 0..1 } else { state.row() };
     let operands = vec![
         early(field, Place::Buffer(table), &[0..tokens, columns]),
-        read("token", Place::Buffer(places.image.token), &[state.row()]),
+        read("token", Place::Buffer(places.image.token), &[token]),
         write(field, to, &[written]),
     ];
     Ok(DecodedCall::new("amk_kernels::embed", operands))
@@ -48,13 +57,13 @@ pub(crate) fn lookup<'p>(
 
 fn adopt<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row", "input", "shape"])?;
-    let own = own_rows(record)?;
-    let (format, each) = match record.shape {
-        0 => (Format::Words, 1),
-        1 => (Format::Pairs, 2),
+    let own = own_rows(record, places.program.rows)?;
+    let format = match record.shape {
+        0 => Format::Words,
+        1 => Format::Pairs,
         shape => return Err(Refusal::new("shape", format!("is {shape}, expected 0 or 1"))),
     };
-    let at = record.input.saturating_add(own.start / each);
+    let at = record.input.saturating_add(own.start / places.per_place(format));
     let (from, elements) = places.elements("input, units, row", at, own.end - own.start, format)?;
     let operands =
         vec![read("input, units, row", from, &[elements]), write("units, row", Place::Kept("residual"), &[own])];
@@ -62,9 +71,9 @@ fn adopt<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
 }
 
 /// Decodes the rows of the residual that the worker owns.
-fn own_rows(record: &Record) -> Result<Range<u32>, Refusal> {
+fn own_rows(record: &Record, rows_of_step: Option<u32>) -> Result<Range<u32>, Refusal> {
     let own = rows(record, UNIT)?;
-    let fits = record.units > 0 && own.end - own.start <= MAX_OWN_ROWS && own.start.is_multiple_of(UNIT);
+    let fits = record.units > 0 && own.end - own.start <= most_own_rows(rows_of_step) && own.start.is_multiple_of(UNIT);
     if fits {
         Ok(own)
     } else {

@@ -78,7 +78,8 @@ pub(crate) fn look_up(task: &mut TaskCalls<'_>, worker: u32, columns: Range<u32>
     let (token, vocab) = (plan.token, plan.extent(table));
     let local = plan.program.buffers.get(to.index()).is_some_and(|buffer| buffer.kind == BufferKind::Local);
     let to = if local { write(to, &[0..columns.end - columns.start]) } else { write(to, from_ref(&columns)) };
-    let operands = vec![early(table, &[0..vocab, columns]), read(token, &[worker..worker + 1]), to];
+    let own = if plan.rows().is_some() { 0 } else { worker };
+    let operands = vec![early(table, &[0..vocab, columns]), read(token, &[own..own + 1]), to];
     task.call("amk_kernels::embed", operands, Vec::new());
 }
 

@@ -8,9 +8,9 @@ use amk_ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialSchedule, Qu
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 
-const KEYS: [&str; 13] = [
-    "workers", "tile", "queue", "steps", "rows", "assign", "fusion", "fuse", "splits", "run", "ring", "exchange",
-    "limits",
+const KEYS: [&str; 14] = [
+    "workers", "tile", "queue", "steps", "rows", "assign", "fusion", "fuse", "splits", "run", "late", "ring",
+    "exchange", "limits",
 ];
 
 /// A schedule, and the clauses in it to point at.
@@ -86,6 +86,7 @@ impl ScheduleArgument {
             }
             "fusion" => schedule.fusion = Some(choice(setting, &[("true", true), ("false", false)])?),
             "splits" => schedule.splits = Some(in_range(setting, "splits")?),
+            "late" => schedule.late = Some(in_range(setting, "late")?),
             "run" => {
                 schedule.run = Some(in_range(setting, "run")?);
                 if schedule.run.is_some_and(|run| run % 2 == 1) {

@@ -18,10 +18,12 @@ use amk::ir::verify::{Rejected, verify};
 use amk::ir::{Buffer, BufferKind, Call, DType, Program};
 use amk::layout::{Source, SourceError, WeightRequest};
 use amk::registry::Registry;
+use amk::rows::{RowLimits, RowVm, SequenceId};
+use amk::session::{Session, SessionError};
 use amk::vm::cpu;
 use amk::{Pos, Token, Weight};
 use amk_cuda::plan::Plan;
-use amk_cuda::{self as cuda, CudaError, GpuTarget, Precision, RunOptions, Vm, VmOptions, plan_for};
+use amk_cuda::{self as cuda, CudaError, GpuTarget, Precision, RowsVm, RunOptions, Vm, VmOptions, plan_for};
 use amk_kernels::fused::Decoder as Fused;
 use amk_models::model::{Family, Model};
 use half::bf16;
@@ -46,6 +48,8 @@ const FAR: u32 = 2;
 const LAYERS: u32 = 2;
 /// Elements of a query at most.
 const MOST_QUERY: u32 = 3072;
+/// Rows of a step, where the device fuses all.
+const ROWS: u32 = 8;
 /// Tries to find sizes of which the device fuses all.
 const TRIES: usize = 200;
 
@@ -212,6 +216,90 @@ impl Decoder {
         Ok(logits)
     }
 
+    /// The CPU VM of a device program whose steps have rows.
+    ///
+    /// # Errors
+    /// As [`Self::on_program`].
+    pub fn rows_on_cpu(&self, program: Program, mode: cpu::Mode, pages: usize) -> Result<cpu::Vm, CheckError> {
+        let rejected = |report: Rejected| CheckError::Rejected {
+            path: path(self.model.family),
+            shapes: self.sizes(),
+            report: report.to_string(),
+        };
+        let verified = verify(program).map_err(rejected)?;
+        let options = cpu::Options { mode, pages: Some(pages), ..cpu::Options::default() };
+        Ok(cpu::Vm::with(verified, &self.model.bindings, &Registry::linked()?, options)?)
+    }
+
+    /// What `by` finds of the same decoder with steps of rows; `None` where not all of it is fused.
+    fn in_rows<T>(
+        &mut self,
+        target: &GpuTarget,
+        by: impl FnOnce(&Self) -> Result<T, CheckError>,
+    ) -> Result<Option<T>, CheckError> {
+        let Schedule { workers, run, splits, late, .. } = self.schedule;
+        let rows = Schedule { workers, run, splits, late, ..target.row_schedule(ROWS) };
+        let one_row = std::mem::replace(&mut self.schedule, rows);
+        let fused = target.check(&self.schedule).is_ok() && self.plan(Precision::BF16).is_ok();
+        let found = if fused { by(self).map(Some) } else { Ok(None) };
+        self.schedule = one_row;
+        found
+    }
+
+    /// The logits of chunks of rows on the first GPU, among other sequences, and the fused bodies.
+    fn on_cuda_in_rows(&self, cache: &Path) -> Result<(Logits<f32>, Bodies), CheckError> {
+        let positions = self.model.instance.dims["CONTEXT"] as usize;
+        let vm = self.rows_on_cuda(cache, (3 * RowLimits::pages_of(positions)) as u32)?;
+        let logits = self.on_rows(vm, ROWS as usize - 2, 2).map_err(|error| match error {
+            SessionError::Rows(error) => CheckError::Rows(error),
+            SessionError::Vm(error) => CheckError::Cuda(error),
+        })?;
+        Ok((logits, self.bodies()?))
+    }
+
+    /// The VM of the first GPU whose steps have the rows of the decoder's schedule.
+    ///
+    /// # Errors
+    /// As [`RowsVm::new`].
+    pub fn rows_on_cuda(&self, cache: &Path, pages: u32) -> Result<RowsVm, CudaError> {
+        let options = VmOptions { schedule: Some(self.schedule.clone().into()), ..VmOptions::default() };
+        let Model { family, instance, bindings, .. } = &self.model;
+        RowsVm::new(family.kernel, instance, bindings, cache, &options, pages, &mut |_| {})
+    }
+
+    /// The logits of the first positions by a VM with rows, `chunk` tokens of the sequence a step.
+    /// In every second step there are also rows of `company` other sequences, which run the same
+    /// tokens from their second on.
+    ///
+    /// # Errors
+    /// As [`Session::step`].
+    pub fn on_rows<V: RowVm>(
+        &self,
+        vm: V,
+        chunk: usize,
+        company: usize,
+    ) -> Result<Logits<f32>, SessionError<V::Error>> {
+        let mut session = Session::new(vm);
+        let own = session.add();
+        let others: Vec<SequenceId> = (0..company).map(|_| session.add()).collect();
+        let tokens: Vec<Token> = self.tokens[..self.near()].iter().copied().map(Token).collect();
+        let mut logits = Logits::new();
+        for (number, chunk) in tokens.chunks(chunk).enumerate() {
+            if number % 2 == 1 {
+                for &other in &others {
+                    let next = tokens[(session.len(other)? + 1) % tokens.len()];
+                    session.push(other, &[next])?;
+                }
+            }
+            session.push_draft(own, chunk)?;
+            while session.pending(own)? > 0 {
+                session.step()?;
+            }
+            logits.extend(session.all_logits(own).map(<[f32]>::to_vec));
+        }
+        Ok(logits)
+    }
+
     /// Returns the logits by the formulas; `None` where an instruction has no formula.
     ///
     /// # Errors
@@ -319,9 +407,14 @@ pub fn decoder_on_cuda(family: Family, cases: usize, seed: u64, cache: &Path) ->
     let checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS);
     let mut bodies = Bodies::new();
     let checked = check(checked, family, target, cases, seed, |decoder, expected| {
-        let error = expected.error(&decoder.on_cuda(cache)?);
-        for (body, instructions) in decoder.bodies()? {
-            bodies.entry(body).or_default().extend(instructions);
+        let mut error = expected.error(&decoder.on_cuda(cache)?);
+        let mut add = |of: Bodies| of.into_iter().for_each(|(body, its)| bodies.entry(body).or_default().extend(its));
+        add(decoder.bodies()?);
+        if let Some(found) = decoder.in_rows(target, |rows| rows.on_cuda_in_rows(cache))? {
+            add(found.1);
+            let of_rows = expected.error(&found.0);
+            // `max` would drop a NaN.
+            error = if of_rows.0 <= error.0 { error } else { of_rows };
         }
         Ok(error)
     })?;
@@ -394,6 +487,7 @@ fn schedule(draw: &mut Draw, target: &GpuTarget, dims: &BTreeMap<String, u32>) -
         run: draw.of(&[2, 4]),
         splits: draw.of(&[1, 2, 3, own.workers]),
         ring: Ring { in_flight: 1 + draw.below(own.ring.slots), lookahead: draw.of(&[0, 64]), ..own.ring },
+        late: draw.of(&[0, 0, 4, 32]),
         ..own
     }
 }

@@ -53,6 +53,9 @@ pub enum CheckError {
     /// The registry or a signature cannot be read.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// The sequences of a step cannot be placed.
+    #[error(transparent)]
+    Rows(#[from] amk::rows::RowsError),
     /// No operands were found that the function takes.
     #[error("no sizes were found on which `{0}` runs; does its `multiples` say what it needs?")]
     NoShape(String),

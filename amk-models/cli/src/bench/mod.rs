@@ -35,10 +35,10 @@ pub(crate) struct Bench {
     /// Positions to time; positions that do not fit a model's context are reported and skipped.
     #[arg(long, value_name = "P", value_delimiter = ',', default_value = "0")]
     positions: Vec<u32>,
-    /// Sequences that decode side by side, as in `1,8,32`, at each of --positions; on the CPU.
+    /// Sequences that decode side by side, as in `1,8,32`, at each of --positions.
     #[arg(long, value_name = "R", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     rows: Vec<u32>,
-    /// Prompts to time, in tokens; on the CPU.
+    /// Prompts to time, in tokens.
     #[arg(long, value_name = "T", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     prompt: Vec<u32>,
     /// Launches timed at each position, on a GPU [default: 15].
@@ -102,9 +102,8 @@ const GATE_STEPS: u32 = 8;
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.device {
-            Device::Cpu if self.has_rows() => self.cpu_rows_of_all()?,
+            _ if self.has_rows() => self.rows_of_all()?,
             Device::Cpu => self.cpu()?,
-            Device::Cuda if self.has_rows() => bail!("--rows and --prompt are for the CPU; a GPU has steps of one row"),
             Device::Cuda if self.ablate => self.ablate()?,
             Device::Cuda => self.cuda()?,
         }

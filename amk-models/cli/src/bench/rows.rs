@@ -1,15 +1,15 @@
-//! Steps of several rows on the CPU: prompts, and sequences that decode side by side.
+//! Steps of several rows: prompts, and sequences that decode side by side.
 
 use super::{Bench, GATE_STEPS, write_json};
-use crate::options::{CpuSchedule, Device, print, table_of};
+use crate::load::cpu_vm;
+use crate::options::{Device, Place, cuda_rows_vm, print, table_of};
 use crate::subject::{Subject, Which};
-use amk::registry::Registry;
-use amk::rows::{RowLimits, SequenceId};
+use amk::Token;
+use amk::rows::{RowLimits, RowVm, SequenceId};
 use amk::session::Session;
-use amk::vm::cpu::{Options, Vm};
-use amk::{Pos, Token};
-use amk_bench::Quantiles;
+use amk_bench::{Gate, Quantiles};
 use amk_models::model::Model;
+use amk_run::weight_format;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::time::Instant;
@@ -18,7 +18,8 @@ use std::time::Instant;
 #[derive(Serialize)]
 struct Rows {
     model: String,
-    threads: u32,
+    /// Threads of a CPU, multiprocessors of a GPU.
+    workers: u32,
     prompts: Vec<Prompt>,
     decode: Vec<Decode>,
 }
@@ -41,7 +42,7 @@ struct Decode {
 }
 
 /// A new sequence of so many tokens.
-fn prompt(session: &mut Session<Vm>, tokens: u32) -> Result<SequenceId> {
+fn prompt<V: RowVm>(session: &mut Session<V>, tokens: u32) -> Result<SequenceId> {
     let id = session.add();
     session.push(id, &(0..tokens).map(|n| Token(n % 100)).collect::<Vec<_>>())?;
     while session.pending(id)? > 0 {
@@ -56,20 +57,22 @@ impl Bench {
         !(self.rows.is_empty() && self.prompt.is_empty())
     }
 
-    pub(super) fn cpu_rows_of_all(&self) -> Result<()> {
-        self.refuse_gpu_options()?;
-        let schedule = self.schedule.for_cpu(self.threads)?;
+    pub(super) fn rows_of_all(&self) -> Result<()> {
+        if self.device == Device::Cpu {
+            self.refuse_gpu_options()?;
+        }
+        let place = Place::of(self.device, &self.schedule, self.threads)?;
         let mut all = Vec::new();
-        for which in self.subjects.all(Device::Cpu)? {
-            all.push(self.time_rows(&which, &schedule)?);
+        for which in self.subjects.all(self.device)? {
+            all.push(self.rows_of(&which, &place)?);
         }
         if self.shows_text() {
-            print(&format!("the logits equal the annotated function's\n{}\n", table(&all)))?;
+            print(&format!("{}\n", table(&all)))?;
         }
         write_json(self.json.as_deref(), &all)
     }
 
-    fn time_rows(&self, which: &Which, schedule: &CpuSchedule) -> Result<Rows> {
+    fn rows_of(&self, which: &Which, place: &Place) -> Result<Rows> {
         let opened = which.open()?;
         let limit = opened.positions();
         let positions = if self.rows.is_empty() { Vec::new() } else { self.positions(opened.name(), limit)? };
@@ -78,25 +81,53 @@ impl Bench {
         if longest > limit {
             bail!("{}: a prompt of {longest} tokens; the context has {limit} positions", opened.name());
         }
+        let format = match place {
+            Place::Cpu(_) => self.weights.into(),
+            Place::Cuda(_) => weight_format(self.weights.precision()),
+        };
         let Subject { name, mut model, mut gate } =
-            opened.load(last.max(longest).max(GATE_STEPS).min(limit), self.weights.into())?;
+            opened.load(last.max(longest).max(GATE_STEPS).min(limit), format)?;
         gate.truncate(GATE_STEPS as usize);
         let most = self.rows.iter().copied().max().unwrap_or(1);
-        let mut schedule = schedule.with_rows(&model)?;
-        if let Some(rows) = &mut schedule.rows {
-            rows.most = rows.most.max(most);
-        }
-        let verified = model.family.kernel.verified(&model.instance, Some(&schedule))?;
         let pages = most as usize * RowLimits::pages_of(last as usize).max(1) + RowLimits::pages_of(longest as usize);
-        let options = Options { pages: Some(pages), ..Options::default() };
-        let vm = Vm::with(verified, &model.bindings, &Registry::linked()?, options)?;
-        let threads = vm.program().queues.workers();
+        match place {
+            Place::Cpu(schedule) => {
+                let vm = cpu_vm(&model, &schedule.with_most_rows(most), pages)?;
+                let workers = vm.program().queues.workers();
+                self.time_rows(vm, name, workers, &mut model, (&gate, 0.0), &positions)
+            }
+            Place::Cuda(schedule) => {
+                let vm = cuda_rows_vm(&model, schedule, pages, !self.shows_text())?;
+                let workers = vm.plan().schedule.workers;
+                gate.truncate(vm.limits().rows);
+                self.time_rows(vm, name, workers, &mut model, (&gate, Gate::BF16), &positions)
+            }
+        }
+    }
+
+    fn time_rows<V: RowVm>(
+        &self,
+        vm: V,
+        name: String,
+        workers: u32,
+        model: &mut Model,
+        (gate, tolerance): (&[u32], f64),
+        positions: &[u32],
+    ) -> Result<Rows> {
         let mut session = Session::new(vm);
-        pass_gate(&name, &mut session, &mut model, &gate)?;
+        let gate = Gate::of_rows(&mut session, model, gate, tolerance)?;
+        let found =
+            format!("{name}: logits of {} rows within {:.4} of the annotated function's", gate.steps, gate.error);
+        if !gate.passed() {
+            bail!("{found}: no time is shown");
+        }
+        if self.shows_text() {
+            print(&format!("{found}\n"))?;
+        }
         let prompts =
             self.prompt.iter().map(|&tokens| self.time_prompt(&mut session, tokens)).collect::<Result<_>>()?;
         let mut decode = Vec::new();
-        for position in positions {
+        for &position in positions {
             let first = decode.len();
             for &rows in &self.rows {
                 let us = self.time_decode(&mut session, rows, position)?;
@@ -104,10 +135,10 @@ impl Bench {
                 decode.push(Decode { rows, position, us, of_first });
             }
         }
-        Ok(Rows { model: name, threads, prompts, decode })
+        Ok(Rows { model: name, workers, prompts, decode })
     }
 
-    fn time_prompt(&self, session: &mut Session<Vm>, tokens: u32) -> Result<Prompt> {
+    fn time_prompt<V: RowVm>(&self, session: &mut Session<V>, tokens: u32) -> Result<Prompt> {
         let runs = (2000 / tokens.max(1)).clamp(2, 20);
         let time = |_| {
             let start = Instant::now();
@@ -120,13 +151,15 @@ impl Bench {
         Ok(Prompt { tokens, us: Quantiles::of(times).context("no prompt was timed")? })
     }
 
-    fn time_decode(&self, session: &mut Session<Vm>, rows: u32, position: u32) -> Result<Quantiles> {
+    fn time_decode<V: RowVm>(&self, session: &mut Session<V>, rows: u32, position: u32) -> Result<Quantiles> {
         let ids: Vec<SequenceId> = (0..rows).map(|_| prompt(session, position)).collect::<Result<_>>()?;
         let mut times = Vec::new();
         for _ in 0..self.steps {
             ids.iter().try_for_each(|&id| session.push(id, &[Token(1)]))?;
             let start = Instant::now();
-            session.step()?;
+            while ids.iter().any(|&id| session.pending(id).is_ok_and(|left| left > 0)) {
+                session.step()?;
+            }
             times.push(start.elapsed().as_secs_f64() * 1e6);
         }
         ids.into_iter().try_for_each(|id| session.drop(id))?;
@@ -134,27 +167,13 @@ impl Bench {
     }
 }
 
-/// Compares the logits of a prompt with the annotated function's, each row.
-fn pass_gate(name: &str, session: &mut Session<Vm>, model: &mut Model, gate: &[u32]) -> Result<()> {
-    let tokens: Vec<Token> = gate.iter().copied().map(Token).collect();
-    let id = session.add();
-    session.push_draft(id, &tokens)?;
-    session.step()?;
-    for (pos, (&token, logits)) in (0..).zip(tokens.iter().zip(session.all_logits(id))) {
-        if (model.eager)(token, Pos(pos)).data() != logits {
-            bail!("{name}: the VM's logits at position {pos} differ from the annotated function's: no time is shown");
-        }
-    }
-    Ok(session.drop(id)?)
-}
-
 fn table(all: &[Rows]) -> String {
     let mut table =
-        table_of(["model", "threads", "rows", "position", "p10 ms", "median ms", "p90 ms", "tokens/s", "x first"]);
+        table_of(["model", "workers", "rows", "position", "p10 ms", "median ms", "p90 ms", "tokens/s", "x first"]);
     let times = |us: &Quantiles| [us.p10, us.median, us.p90].map(|us| format!("{:.2}", us / 1e3));
-    for Rows { model, threads, prompts, decode } in all {
+    for Rows { model, workers, prompts, decode } in all {
         let mut add = |rows: String, position: String, us: &Quantiles, tokens: u32, of_first: String| {
-            let mut cells = vec![model.clone(), threads.to_string(), rows, position];
+            let mut cells = vec![model.clone(), workers.to_string(), rows, position];
             cells.extend(times(us));
             cells.extend([format!("{:.1}", f64::from(tokens) * 1e6 / us.median), of_first]);
             table.add_row(cells);

@@ -36,7 +36,7 @@ impl Dump {
     fn lowered(&self) -> Result<Vec<Lowered>> {
         let Some(path) = &self.program else {
             let (family, instance) = find_instance(self.instance_name())?;
-            let schedule = self.instance.schedule(&family, &instance, Schedule::default())?;
+            let schedule = self.instance.schedule(&family, &instance, |fields| fields.over(Schedule::default()))?;
             return Ok(vec![family.kernel.lower(&instance, Some(&schedule))?]);
         };
         let source = read_source(path)?;

@@ -3,12 +3,12 @@
 mod prompts;
 mod texts;
 
-use super::load::{context, cpu_vm, load};
+use super::load::{LoadArgs, cpu_vm};
 use super::options::{
-    AllowArg, CpuSchedule, DIM, Device, GpuSchedule, ScheduleArg, ThreadsArg, Weights, cuda_vm, default_model, paint,
+    AllowArg, DIM, Device, GpuSchedule, Place, ScheduleArg, ThreadsArg, cuda_rows_vm, cuda_vm, default_model, paint,
     seed, tell,
 };
-use amk::vm::cpu;
+use amk::rows::RowVm;
 use amk_cuda as cuda;
 use amk_models::chat::ChatTemplate;
 use amk_models::checkpoint::{Checkpoint, GenerationDefaults};
@@ -100,12 +100,8 @@ pub(crate) struct Generate {
     /// Show the text of special tokens, that which ends the text too.
     #[arg(long)]
     show_special: bool,
-    /// Positions of the KV cache [default: the model's, at most 2048].
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    context: Option<u32>,
-    /// How weights are held in memory.
-    #[arg(long, default_value = "auto")]
-    weights: Weights,
+    #[command(flatten)]
+    held: LoadArgs,
     /// Where to run.
     #[arg(long, default_value = "cpu")]
     device: Device,
@@ -118,31 +114,31 @@ pub(crate) struct Generate {
     quiet: bool,
 }
 
-/// Where to run, once it is known that it can.
-enum Place {
-    Cpu(CpuSchedule),
-    Cuda(GpuSchedule),
-}
-
 impl Generate {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         // Whatever can be refused without the model is.
-        let place = match self.device {
-            Device::Cpu => Place::Cpu(self.schedule.for_cpu(self.threads)?),
-            Device::Cuda => Place::Cuda(self.schedule.for_gpu()?),
-        };
+        let place = Place::of(self.device, &self.schedule, self.threads)?;
         Sampler::new(self.sampler(&GenerationDefaults::default()))?;
         let path = self.model.take().map_or_else(default_model, Ok)?;
         let mut checkpoint = self.allow.open(&path)?;
         let prompts = self.all_prompts(&checkpoint)?;
         let request = self.request(&checkpoint)?;
-        let context = context(&checkpoint, self.context);
-        let model = load(&mut checkpoint, context, self.weights, self.quiet)?;
+        let context = self.held.context(&checkpoint);
+        let model = self.held.load(&mut checkpoint, context, self.quiet)?;
         let tokenizer = checkpoint.tokenizer()?;
         let requests: Vec<Request> = (0..prompts.len() as u64).map(|number| request.numbered(number)).collect();
         let mut texts = Texts::new(&prompts, context, self.json, self.quiet);
+        let pages = texts.pages(self.parallel as usize, self.max_tokens as usize);
+        let alone = prompts.len() == 1 && self.speculate.is_none();
         match place {
-            Place::Cpu(schedule) => self.batch(&model, &schedule, tokenizer, requests, &mut texts)?,
+            Place::Cpu(schedule) => {
+                self.batch(|model| cpu_vm(model, &schedule, pages), &model, tokenizer, requests, &mut texts)?;
+            }
+            Place::Cuda(schedule) if !alone => {
+                let vm = |model: &Model| cuda_rows_vm(model, &schedule, pages, self.quiet);
+                self.batch(vm, &model, tokenizer, requests, &mut texts)?;
+            }
+            // One text is fastest by itself.
             Place::Cuda(schedule) => {
                 let mut vm = self.cuda(&model, &schedule)?;
                 for (number, (prompt, request)) in prompts.iter().zip(requests).enumerate() {
@@ -158,20 +154,18 @@ impl Generate {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Writes all texts on the CPU, some of them at a time.
-    fn batch(
+    /// Writes all texts on VMs with rows, some of them at a time.
+    fn batch<V: RowVm>(
         &self,
+        vm: impl Fn(&Model) -> Result<V>,
         model: &Model,
-        schedule: &CpuSchedule,
         tokenizer: &Tokenizer,
         requests: Vec<Request>,
         texts: &mut Texts<'_>,
     ) -> Result<()> {
-        let pages = texts.pages(self.parallel as usize, self.max_tokens as usize);
-        let vm = cpu_vm(model, schedule, pages)?;
-        let mut batch = Batch::new(vm, tokenizer);
+        let mut batch = Batch::new(vm(model)?, tokenizer);
         if let Some(path) = self.speculate.as_deref().filter(|path| *path != Path::new("lookup")) {
-            batch = batch.with_drafter(self.drafter(path, tokenizer, schedule, pages)?);
+            batch = batch.with_drafter(vm(&self.drafter(path, tokenizer)?)?);
         }
         for (prompt, request) in texts.prompts().iter().zip(&requests) {
             batch.add(&prompt.tokens, request)?;
@@ -188,14 +182,14 @@ impl Generate {
     }
 
     /// The small model that guesses.
-    fn drafter(&self, path: &Path, tokenizer: &Tokenizer, schedule: &CpuSchedule, pages: usize) -> Result<cpu::Vm> {
+    fn drafter(&self, path: &Path, tokenizer: &Tokenizer) -> Result<Model> {
         let mut checkpoint = self.allow.open(path)?;
-        let context = context(&checkpoint, self.context).min(checkpoint.config.context_len);
+        let context = self.held.context(&checkpoint).min(checkpoint.config.context_len);
         let own = checkpoint.tokenizer()?;
         if !own.same_vocabulary(tokenizer) {
             bail!("{} has another vocabulary than the model; guesses come from a model of the same", path.display());
         }
-        cpu_vm(&load(&mut checkpoint, context, self.weights, self.quiet)?, schedule, pages)
+        self.held.load(&mut checkpoint, context, self.quiet)
     }
 
     /// Prints a message that is not part of the text.
@@ -253,7 +247,7 @@ impl Generate {
     }
 
     fn cuda(&self, model: &Model, schedule: &GpuSchedule) -> Result<cuda::Vm> {
-        let options = cuda::VmOptions { precision: self.weights.precision(), ..cuda::VmOptions::default() };
+        let options = cuda::VmOptions { precision: self.held.weights.precision(), ..cuda::VmOptions::default() };
         let (vm, schedule) = cuda_vm(model, schedule, options, self.quiet)?;
         if schedule != "default" {
             self.tell(&format!("schedule: {schedule}"));

@@ -71,7 +71,7 @@ impl Generate {
         let Some(template) = self.template(checkpoint)? else {
             return Ok(Prompt { tokens: tokenizer.encode(&text, SpecialTokens::Add)?, text });
         };
-        let options = ChatOptions { add_generation_prompt: true, ..ChatOptions::default() };
+        let options = ChatOptions::answer();
         let rendered = template.render(&messages, &options).with_context(|| checkpoint.path.display().to_string())?;
         Ok(Prompt { tokens: tokenizer.encode(&rendered, SpecialTokens::AsWritten)?, text })
     }

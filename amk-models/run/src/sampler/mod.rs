@@ -105,7 +105,7 @@ pub struct Sampler {
     config: SamplerConfig,
     /// Tokens chosen so far: the position in the sequence of random numbers.
     step: u64,
-    /// The logits after the repetition penalty.
+    /// The logits after the repetition penalty; empty without one.
     logits: Vec<f32>,
 }
 
@@ -143,22 +143,21 @@ impl Sampler {
     /// [`SamplerError::NoFiniteLogit`], and [`SamplerError::InfiniteLogit`] for one above all
     /// others.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
-        self.logits.clear();
-        self.logits.extend_from_slice(logits);
+        let step = self.step;
         self.penalise(logits, history);
-        let likeliest = match argmax((0..).zip(self.logits.iter().copied())) {
-            Some(token) if self.logits[token as usize] == f32::INFINITY => {
+        let logits = if self.logits.is_empty() { logits } else { &self.logits };
+        let likeliest = match largest(logits) {
+            Some(token) if logits[token as usize] == f32::INFINITY => {
                 return Err(SamplerError::InfiniteLogit { token });
             }
-            Some(token) if self.logits[token as usize].is_finite() => token,
+            Some(token) if logits[token as usize].is_finite() => token,
             _ => return Err(SamplerError::NoFiniteLogit { count: logits.len() }),
         };
-        let step = self.step;
         self.step += 1;
         if self.config.temperature == 0.0 {
             return Ok(likeliest);
         }
-        let mut candidates = Candidates::new(&self.logits, likeliest, self.config.temperature);
+        let mut candidates = Candidates::new(logits, likeliest, self.config.temperature);
         candidates.keep_top_k(self.config.top_k);
         candidates.keep_top_p(self.config.top_p);
         candidates.keep_min_p(self.config.min_p);
@@ -170,15 +169,33 @@ impl Sampler {
 
     fn penalise(&mut self, logits: &[f32], history: &[u32]) {
         let penalty = self.config.repetition_penalty;
+        self.logits.clear();
         if penalty == 1.0 {
             return;
         }
+        self.logits.extend_from_slice(logits);
         for &id in history {
             // From the unpenalised logits, so that a token that occurred twice is penalised once.
             if let Some(&logit) = logits.get(id as usize) {
                 self.logits[id as usize] = if logit < 0.0 { logit * penalty } else { logit / penalty };
             }
         }
+    }
+}
+
+/// The id of the highest value, as [`argmax`], in lanes that the compiler takes at once.
+fn largest(values: &[f32]) -> Option<u32> {
+    const LANES: usize = 16;
+    let mut top = [f32::NEG_INFINITY; LANES];
+    for chunk in values.chunks(LANES) {
+        for (top, &value) in top.iter_mut().zip(chunk) {
+            *top = if value > *top { value } else { *top };
+        }
+    }
+    let top = top.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    match top == f32::NEG_INFINITY {
+        true => argmax((0..).zip(values.iter().copied())),
+        false => values.iter().position(|&value| value == top).map(|id| id as u32),
     }
 }
 

@@ -154,6 +154,17 @@ device_structs! {
         /// Padding, zero.
         reserved: [u32; 2],
     }
+    /// A row of a step.
+    struct RowWords {
+        /// The token.
+        token: u32,
+        /// Its position.
+        pos: u32,
+        /// Where its page table begins.
+        pages: u32,
+        /// One more than the row of its logits; 0: they are not wanted.
+        wanted: u32,
+    }
     /// The parameters of a launch that the VM itself has. `Params` has those of the registered
     /// bodies too.
     struct VmParams {
@@ -185,6 +196,10 @@ device_structs! {
         plain: u64 as "u8*",
         /// Scratch for laying out operands `[workers, scratch_len]`.
         scratch: u64 as "float*",
+        /// With rows, those of the step `[row_count]`.
+        rows: u64 as "const RowWords*",
+        /// The page tables of the rows.
+        page_tables: u64 as "const u32*",
         /// Nanoseconds until the watchdogs abandon the launch.
         budget_ns: u64,
         /// Epoch of step 0; it grows from launch to launch.
@@ -205,6 +220,8 @@ device_structs! {
         logit_stride: u32,
         /// Floats of a worker's part of `scratch`, a multiple of 4.
         scratch_len: u32,
+        /// Rows of the step.
+        row_count: u32,
     }
 }
 

@@ -34,6 +34,14 @@ impl<'a> Encoder<'a> {
         self.packet_at.get(&buffer).copied().unwrap_or(u32::MAX)
     }
 
+    /// Returns the packet, or with rows the word, of an element of a vector. The element is the
+    /// first in it.
+    pub fn element(&self, buffer: BufferId, element: u32) -> u32 {
+        let bytes = self.plan.program.buffers.get(buffer.index()).map_or(4, |buffer| buffer.dtype.bytes());
+        let of_bytes = if self.plan.rows().is_some() { 8 } else { 4 };
+        self.packet(buffer).saturating_add(element * bytes / of_bytes)
+    }
+
     /// Returns the first element of a constant, or 0 for none.
     pub fn constant(&self, id: Option<BufferId>) -> u32 {
         id.and_then(|id| self.constants.get(&id)).copied().unwrap_or(0)

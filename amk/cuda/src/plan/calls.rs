@@ -1,8 +1,10 @@
 //! The calls of a task.
 
 use super::{Plan, Work};
+use amk::registry::Registry;
+use amk_ir::lower::instruction;
 use amk_ir::program::{Buffer, BufferKind, Exchange};
-use amk_ir::{BufferId, Call, DType, InstructionId, Operand, Param};
+use amk_ir::{BufferId, Call, CallRows, DType, InstructionId, Operand, Param};
 
 /// The calls of a task as a phase makes them.
 pub struct TaskCalls<'p> {
@@ -29,11 +31,28 @@ impl TaskCalls<'_> {
 
     /// Adds a call of the instruction with this path, which is one of a registered set.
     pub fn call(&mut self, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
-        let table = &self.plan.program.instructions;
-        let number = table.iter().position(|known| known.path == path);
-        // The verifier refuses a call of what is not in the table.
-        let instruction = number.map_or(InstructionId(u32::MAX), InstructionId::from);
+        let instruction = self.instruction(path);
         self.calls.push(Call { instruction, operands, params, rows: None });
+    }
+
+    /// Adds a call for one row alone.
+    pub fn call_of_row(&mut self, row: u32, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
+        let rows = Some(CallRows { first: row, end: row + 1, wanted: false });
+        let instruction = self.instruction(path);
+        self.calls.push(Call { instruction, operands, params, rows });
+    }
+
+    /// The number of a linked instruction in the program's table, to which it is added.
+    fn instruction(&mut self, path: &str) -> InstructionId {
+        let table = &mut self.plan.program.instructions;
+        if let Some(known) = table.iter().position(|known| known.path == path) {
+            return InstructionId::from(known);
+        }
+        let linked = Registry::linked().and_then(|registry| registry.get(path)?.signature());
+        // The verifier refuses a call of what is not in the table.
+        let Ok(signature) = linked else { return InstructionId(u32::MAX) };
+        table.push(instruction(&signature));
+        InstructionId::from(table.len() - 1)
     }
 
     /// Adds a call as it is.

@@ -48,7 +48,9 @@ impl Plan {
 
     /// The buffers that a task publishes.
     fn published(&self, task: usize) -> impl Iterator<Item = BufferId> {
-        let packets = |buffer: BufferId| self.program.buffers[buffer.index()].exchange != Exchange::Counter;
+        let packets = |buffer: BufferId| {
+            self.program.buffers[buffer.index()].exchange != Exchange::Counter || self.exchanged.contains(&buffer)
+        };
         let written = self.operands(task).filter(|operand| operand.access.writes());
         written.map(|operand| operand.buffer).filter(move |&buffer| packets(buffer))
     }

@@ -243,7 +243,7 @@ impl Planner<'_> {
         stream.check_shape(rows, columns).map_err(|error| Unsupported::at(self.flow, at, error.to_string()))?;
         let mut order: Vec<usize> = (0..self.load.len()).collect();
         order.sort_by_key(|&worker| self.load[worker]);
-        let units = level(rows / stream.unit, &order);
+        let units = level(rows / stream.unit, &order, &[]);
         let dealt: Vec<(u32, Range<u32>)> = (0..).zip(units).filter(|(_, units)| !units.is_empty()).collect();
         let rows = |units: &Range<u32>| i64::from(units.start * stream.unit)..i64::from(units.end * stream.unit);
         let cuts: Vec<Range<i64>> = dealt.iter().map(|(_, units)| rows(units)).collect();

@@ -36,6 +36,7 @@ use super::schedule::MOST_RING_SLOTS;
 use super::set;
 use super::stream::Stream;
 use amk_ir::graph::Graph;
+use amk_ir::lower::lift::lift;
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::schedule::Schedule;
 use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TensorId};
@@ -124,6 +125,10 @@ pub struct Plan {
     pub missed: Vec<Missed>,
     /// Facts about the whole plan that the fused bodies share.
     pub shared: Extensions,
+    /// With rows, the values that workers exchange, in plain memory.
+    pub exchanged: HashSet<BufferId>,
+    /// Pages of [`amk::rows::PAGE`] positions for the states of all sequences; 0 without rows.
+    pub pages: u32,
 }
 
 /// Plans the tasks of a function that takes a token and gives the logits of the next.
@@ -153,6 +158,10 @@ pub fn plan(
         let groups = group(&flow, &schedule, precision, &given_up);
         let mut plan = Planner::run(&flow, &groups, logits, &schedule, precision, sampling)?;
         plan.exchange();
+        if let Some(rows) = schedule.rows {
+            lift(&mut plan.program, rows.most).map_err(|error| refuse(error.headline))?;
+            return Ok(plan);
+        }
         let keep = groups.keeping_states();
         if keep.is_empty() || plan.fills_the_ring() {
             return Ok(plan);
@@ -210,6 +219,11 @@ impl Plan {
     /// The shape of a buffer of the program.
     pub fn shape(&self, buffer: BufferId) -> &[u32] {
         self.program.buffers.get(buffer.index()).map_or(&[], |buffer| &buffer.shape)
+    }
+
+    /// The most rows of a step; `None`: a step is one call of the function.
+    pub fn rows(&self) -> Option<u32> {
+        self.schedule.rows.map(|rows| rows.most)
     }
 
     /// Elements of a buffer of rank 1, rows of a matrix.

@@ -56,7 +56,10 @@ impl<'a> Planner<'a> {
             rows: vec![0..0; workers],
         };
         planner.begin(logits);
-        sampling.begin(&mut planner);
+        let rows = schedule.rows.is_some();
+        if !rows {
+            sampling.begin(&mut planner);
+        }
         let fused =
             groups.list.iter().filter_map(|group| if let Group::Fused(fused) = group { Some(fused) } else { None });
         fused.for_each(|group| group.begin(&mut planner));
@@ -64,10 +67,16 @@ impl<'a> Planner<'a> {
         for group in &groups.list {
             match group {
                 Group::Fused(fused) => fused.plan(&mut planner)?,
+                Group::Chain(chain) if rows => {
+                    let what = "its generic body takes one row, and the schedule has more";
+                    return Err(Unsupported::at(flow, chain.calls[0], what));
+                }
                 Group::Chain(chain) => planner.chain(chain, tiles.remove(&chain.calls[0]))?,
             }
         }
-        sampling.plan(&mut planner);
+        if !rows {
+            sampling.plan(&mut planner);
+        }
         planner.plan.program.queues = Queues::Static(planner.queues);
         Ok(planner.plan)
     }
@@ -84,7 +93,10 @@ impl<'a> Planner<'a> {
         }
         let workers = self.plan.schedule.workers;
         self.plan.logits = self.known(logits);
-        self.plan.token = self.buffer("token", BufferKind::State, DType::U32, &[workers], Exchange::Counter);
+        self.plan.token = match self.plan.rows() {
+            None => self.buffer("token", BufferKind::State, DType::U32, &[workers], Exchange::Counter),
+            Some(_) => self.buffer("token", BufferKind::Input, DType::U32, &[1], Exchange::Counter),
+        };
     }
 
     /// The program's buffer for one of the function that is there.
@@ -137,9 +149,22 @@ impl<'a> Planner<'a> {
         self.buffer(name, BufferKind::Activation, dtype, shape, exchange)
     }
 
-    /// Adds an activation that goes from worker to worker in packets.
+    /// Adds an activation that goes from worker to worker: in packets, or with rows in plain
+    /// memory.
     pub fn packets(&mut self, name: &str, dtype: DType, shape: &[u32]) -> BufferId {
-        self.activation(name, dtype, shape, Exchange::Packet { slots: 1 })
+        match self.plan.rows() {
+            None => self.activation(name, dtype, shape, Exchange::Packet { slots: 1 }),
+            Some(_) => {
+                let buffer = self.activation(name, dtype, shape, Exchange::Counter);
+                self.exchange(buffer)
+            }
+        }
+    }
+
+    /// Makes the phases that read a buffer wait for those that write it.
+    pub fn exchange(&mut self, buffer: BufferId) -> BufferId {
+        self.plan.exchanged.insert(buffer);
+        buffer
     }
 
     /// Adds a phase: a task for every worker that has a part of it, by worker in `works`.
@@ -181,7 +206,7 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, precision: Preci
         program: Program {
             name: format!("{name}.cuda"),
             positions: context,
-            steps: Steps::Pipelined,
+            steps: if schedule.rows.is_some() { Steps::Barrier } else { Steps::Pipelined },
             limits: Limits { workers: schedule.workers, ..Limits::default() },
             instructions,
             ..Program::default()
@@ -198,6 +223,8 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, precision: Preci
         logits: none,
         missed: groups.missed.clone(),
         shared: groups.shared.clone(),
+        exchanged: HashSet::new(),
+        pages: 0,
     })
 }
 

@@ -60,12 +60,16 @@ pub struct DecodedCall<'p> {
     pub operands: Vec<DecodedOperand>,
     /// The parameters in order.
     pub params: Vec<Param>,
+    /// With rows, the one row that it is for; `None`: all.
+    pub row: Option<u32>,
+    /// With rows, whether only wanted ones are computed.
+    pub wanted: bool,
 }
 
 impl<'p> DecodedCall<'p> {
     /// Returns a call without parameters.
     pub fn new(path: &'p str, operands: Vec<DecodedOperand>) -> Self {
-        Self { path, operands, params: Vec::new() }
+        Self { path, operands, params: Vec::new(), row: None, wanted: false }
     }
 }
 

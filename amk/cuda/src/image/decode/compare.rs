@@ -3,7 +3,8 @@
 use super::call::{DecodedCall, DecodedOperand, Place, Refusal};
 use super::places::Places;
 use super::worker::{Held, WorkerState};
-use amk_ir::{Access, BufferId, BufferKind, Call, Exchange, Operand, Region};
+use amk_ir::lower::lift::lifted;
+use amk_ir::{Access, Buffer, BufferId, BufferKind, Call, CallRows, Exchange, Operand, Region};
 
 /// Compares the calls of a task, and records what its worker holds afterwards.
 ///
@@ -45,8 +46,15 @@ impl Comparison<'_, '_> {
             let what = format!("means `{}` as call {number}, the program has `{path}`", decoded.path);
             return Err(Refusal::new("op", what));
         }
+        let rows = self.rows(decoded);
+        if expected.rows != rows {
+            return Err(Refusal::new(
+                "op",
+                format!("means `{path}` for {rows:?}, the program has {:?}", expected.rows),
+            ));
+        }
         for (decoded, expected) in decoded.operands.iter().zip(&expected.operands) {
-            self.operand(decoded, expected)?;
+            self.operand(decoded, expected, rows)?;
         }
         if decoded.params != expected.params {
             let what = format!("are {:?} of `{path}`, the program has {:?}", decoded.params, expected.params);
@@ -55,7 +63,24 @@ impl Comparison<'_, '_> {
         Ok(())
     }
 
-    fn operand(&mut self, decoded: &DecodedOperand, expected: &Operand) -> Result<(), Refusal> {
+    /// The rows that a decoded call is for.
+    fn rows(&self, decoded: &DecodedCall<'_>) -> Option<CallRows> {
+        let all = self.places.program.rows?;
+        let range = decoded.row.map_or(0..all, |row| row..row + 1);
+        Some(CallRows { first: range.start, end: range.end, wanted: decoded.wanted })
+    }
+
+    /// The elements of a decoded operand of some rows.
+    fn region(&self, decoded: &DecodedOperand, expected: BufferId, rows: Option<CallRows>) -> Option<Region> {
+        let Some(rows) = rows else { return Some(decoded.region) };
+        let kind = match decoded.place {
+            Place::Buffer(buffer) => self.places.buffer(buffer)?.kind,
+            _ => self.places.buffer(expected)?.kind,
+        };
+        lifted(decoded.region, kind, rows).ok()
+    }
+
+    fn operand(&mut self, decoded: &DecodedOperand, expected: &Operand, rows: Option<CallRows>) -> Result<(), Refusal> {
         let (Operand { buffer, region, .. }, writes) = (*expected, expected.access == Access::Write);
         let holds = match decoded.place {
             Place::Buffer(known) => known == buffer,
@@ -64,7 +89,8 @@ impl Comparison<'_, '_> {
             Place::Kept(name) if writes => self.keep(name, buffer, region),
             Place::Kept(name) => self.held(name) == Some((buffer, region)),
         };
-        let same = (decoded.region, decoded.access, decoded.early) == (region, expected.access, expected.early);
+        let found = self.region(decoded, buffer, rows);
+        let same = (found, decoded.access, decoded.early) == (Some(region), expected.access, expected.early);
         if holds && same && expected.routed.is_none() {
             return Ok(());
         }
@@ -84,9 +110,9 @@ impl Comparison<'_, '_> {
     /// Checks that the worker keeps a value that no other worker can read.
     fn keep(&mut self, name: &'static str, buffer: BufferId, region: Region) -> bool {
         self.kept.push((name, (buffer, region)));
-        self.places
-            .buffer(buffer)
-            .is_some_and(|buffer| buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter)
+        let private = !self.places.image.packet_at.contains_key(&buffer);
+        let kept = |buffer: &Buffer| buffer.kind == BufferKind::Activation && buffer.exchange == Exchange::Counter;
+        private && self.places.buffer(buffer).is_some_and(kept)
     }
 
     fn held(&self, name: &str) -> Held {

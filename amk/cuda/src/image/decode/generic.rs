@@ -92,7 +92,7 @@ impl<'p> Task<'_, 'p> {
         }
         let params = params(&mut self.words, body)?;
         self.words.end()?;
-        Ok(DecodedCall { path: &instruction.path, operands, params })
+        Ok(DecodedCall { params, ..DecodedCall::new(&instruction.path, operands) })
     }
 
     fn in_buffer(

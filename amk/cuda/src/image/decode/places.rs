@@ -5,17 +5,18 @@ use crate::extensions::Extensions;
 use crate::image::Image;
 use crate::plan::{Body, Plan, Sequence};
 use crate::set::{RecordKind, record_kinds};
+use amk_ir::lower::lift::has_rows;
 use amk_ir::text::Shown;
 use amk_ir::{Buffer, BufferId, DType, Exchange, Program};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The format in which a record's code reads packets.
+/// The format in which a record's code reads packets, or with rows words of 8 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Two bf16 elements.
+    /// Two bf16 elements; four in a word.
     Pairs,
-    /// One element of 32 bits.
+    /// One element of 32 bits; two in a word.
     Words,
     /// One element of 32 bits, in two slots by the parity of the step.
     TwoSlots,
@@ -109,9 +110,19 @@ impl<'p> Places<'p> {
         self.buffer(id).map_or("a buffer that does not exist".to_owned(), |buffer| format!("`{}`", Shown(&buffer.name)))
     }
 
-    /// Returns the shape of a buffer.
+    /// Returns the shape of a buffer, of one row where it has rows.
     pub fn shape(&self, id: BufferId) -> &'p [u32] {
-        self.buffer(id).map_or(&[], |buffer| &buffer.shape)
+        let Some(buffer) = self.buffer(id) else { return &[] };
+        match self.program.rows {
+            Some(_) if has_rows(buffer.kind) => buffer.shape.get(1..).unwrap_or(&[]),
+            _ => &buffer.shape,
+        }
+    }
+
+    /// Returns the elements of a packet, or with rows of a word.
+    pub fn per_place(&self, format: Format) -> u32 {
+        let of_packet = if format == Format::Pairs { 2 } else { 1 };
+        if self.program.rows.is_some() { 2 * of_packet } else { of_packet }
     }
 
     /// Returns the buffer that contains packet `at`, and the packet's index in it.
@@ -121,6 +132,8 @@ impl<'p> Places<'p> {
         let &(first, id) = after.checked_sub(1).and_then(|before| self.packets.get(before)).ok_or_else(nowhere)?;
         let buffer = self.buffer(id).ok_or_else(nowhere)?;
         let found = match (buffer.dtype, buffer.exchange) {
+            (DType::BF16, Exchange::Counter) if self.program.rows.is_some() => Format::Pairs,
+            (DType::F32, Exchange::Counter) if self.program.rows.is_some() => Format::Words,
             (DType::BF16, Exchange::Packet { slots: 1 }) => Format::Pairs,
             (_, Exchange::Packet { slots: 1 }) => Format::Words,
             (DType::U32 | DType::F32, Exchange::Packet { slots: 2 }) => Format::TwoSlots,
@@ -144,8 +157,8 @@ impl<'p> Places<'p> {
         format: Format,
     ) -> Result<(Place, Range<u32>), Refusal> {
         let (id, packet) = self.holder(field, at, format)?;
-        let first = packet * if format == Format::Pairs { 2 } else { 1 };
-        let elements = self.buffer(id).map_or(0, Buffer::len);
+        let first = packet.saturating_mul(self.per_place(format));
+        let elements = self.shape(id).iter().map(|&extent| u64::from(extent)).product();
         if u64::from(first) + u64::from(len) > elements || self.shape(id).len() != 1 {
             let what = format!("points at {}[{first}], from where {len} elements do not fit", self.name(id));
             return Err(Refusal::new(field, what));

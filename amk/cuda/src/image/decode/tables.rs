@@ -70,8 +70,29 @@ fn apart(field: &'static str, mut ranges: Vec<(u64, u64)>) -> Result<u64, Refusa
     Ok(end)
 }
 
+/// With rows, exchanged values have separate words of each row. Returns the end of all rows.
+fn check_rows(image: &Image, program: &Program, rows: u32) -> Result<u64, Refusal> {
+    let mut ranges = Vec::new();
+    for (&id, &at) in &image.packet_at {
+        let activation = buffer(program, id).filter(|buffer| buffer.kind == BufferKind::Activation);
+        let activation = activation.ok_or_else(|| Refusal::new("packet_at", "has a buffer that is no activation"))?;
+        ranges.push((u64::from(at), (activation.bytes() / u64::from(rows)).div_ceil(8)));
+    }
+    if apart("packet_at", ranges)? > u64::from(image.row_words) {
+        return Err(Refusal::new("row_words", format!("are {}, fewer than a row has", image.row_words)));
+    }
+    let end = u64::from(image.row_words) * u64::from(rows);
+    if end > u64::from(image.packets) {
+        return Err(Refusal::new("packets", format!("are {}, the rows have {end}", image.packets)));
+    }
+    Ok(end)
+}
+
 /// Every packet buffer has separate packets, except for log-sum-exps. Returns the end of all.
 fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
+    if let Some(rows) = program.rows {
+        return check_rows(image, program, rows);
+    }
     let mut ranges = Vec::new();
     let carried: HashSet<BufferId> = Survey::new(program).carried.into_keys().collect();
     for (id, buffer) in program.buffers.iter().enumerate() {
@@ -141,7 +162,7 @@ fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
 /// worker.
 fn check_results(image: &Image, program: &Program) -> Result<(), Refusal> {
     let logits = buffer(program, image.logits).filter(|logits| logits.kind == BufferKind::Output);
-    let vocab = logits.and_then(|logits| logits.shape.first().copied());
+    let vocab = logits.and_then(|logits| logits.shape.last().copied());
     if vocab != Some(image.vocab) {
         return Err(Refusal::new("vocab", format!("is {}, the logits have {vocab:?}", image.vocab)));
     }

@@ -1,0 +1,104 @@
+//! The `amk` command: runs, checks and inspects megakernels.
+//!
+//! The command knows the instructions that are linked into its binary. A crate with instructions of
+//! its own gets them into it by a binary that calls [`main`]:
+//!
+//! ```ignore
+//! use my_crate as _;
+//!
+//! fn main() -> std::process::ExitCode {
+//!     amk_cli::main()
+//! }
+//! ```
+
+mod bench;
+mod check;
+mod doctor;
+mod dump;
+mod explain;
+mod generate;
+mod load;
+mod models;
+mod options;
+mod positions;
+mod serve;
+mod subject;
+mod trace;
+mod tune;
+mod verify_kernels;
+
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Megakernels from annotated Rust functions: verified, and run on the CPU or a GPU.
+#[derive(Parser)]
+#[command(name = "amk", version, propagate_version = true, args_override_self = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Write text with a model.
+    Generate(generate::Generate),
+    /// Serve a model by OpenAI's API.
+    Serve(serve::Serve),
+    /// Lower a model, or read a program, and verify it.
+    Check(check::Check),
+    /// Print a model's graph, program or expansion.
+    Dump(dump::Dump),
+    /// List the models and their instances.
+    Models(models::Models),
+    /// Explain a code such as AMK0302.
+    Explain(explain::Explain),
+    /// Show the capabilities of this machine, and missing parts.
+    Doctor(doctor::Doctor),
+    /// Time decode steps.
+    Bench(bench::Bench),
+    /// Show where the time of a step goes on a GPU.
+    Trace(trace::Trace),
+    /// Search the best schedule of a model on a GPU.
+    Tune(tune::Tune),
+    /// Check every instruction by itself.
+    VerifyKernels(verify_kernels::VerifyKernels),
+}
+
+impl Cli {
+    /// The command line of this process. A number may be negative, so that its range refuses it.
+    fn of_process() -> Self {
+        let signed = |argument: Arg| {
+            let takes_values = argument.get_action().takes_values();
+            argument.allow_negative_numbers(takes_values)
+        };
+        let command = Self::command().mut_subcommands(|command| command.mut_args(signed));
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// Runs the command line of this process, over the instructions that are linked into its binary.
+///
+/// Exit codes: 0 done, 1 refused or failed, 2 wrong usage (clap's own).
+pub fn main() -> ExitCode {
+    amk_kernels::link();
+    let done = match Cli::of_process().command {
+        Command::Generate(command) => command.run(),
+        Command::Serve(command) => command.run(),
+        Command::Check(command) => command.run(),
+        Command::Dump(command) => command.run(),
+        Command::Models(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Doctor(command) => command.run(),
+        Command::Bench(command) => command.run(),
+        Command::Trace(command) => command.run(),
+        Command::Tune(command) => command.run(),
+        Command::VerifyKernels(command) => command.run(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{} {error:#}", options::paint("error:", options::RED));
+            ExitCode::FAILURE
+        }
+    }
+}

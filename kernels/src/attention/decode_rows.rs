@@ -1,0 +1,188 @@
+//! Decodes the records of attention for steps of rows.
+
+use super::phase::{BLOCK, SLICE};
+use crate::fused::{AttentionForm, Shared};
+use amk::ir::{Access, Bound, BufferId, Interval, Param, Region};
+use amk_cuda::image::Record;
+use amk_cuda::image::decode::{
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
+};
+use amk_cuda::plan::Plan;
+use amk_cuda::set::RecordKind;
+use std::ops::Range;
+
+/// Records that append keys and values.
+pub(crate) const APPEND: RecordKind =
+    RecordKind { dispatch: |plan| with_rows(plan, "append_rows"), ..RecordKind::new("APPEND", append) };
+
+/// Records of attention to splits of the positions.
+pub(crate) const PARTS: RecordKind =
+    RecordKind { dispatch: |plan| with_rows(plan, "attend_rows"), ..RecordKind::new("PARTS", parts) };
+
+/// Records that join these splits.
+pub(crate) const JOIN_PARTS: RecordKind =
+    RecordKind { dispatch: |plan| with_rows(plan, "join_rows"), ..RecordKind::new("JOIN_PARTS", join) };
+
+/// Renders the call of a function with the type of a plan's attention, if the plan has rows.
+fn with_rows(plan: &Plan, function: &str) -> Option<String> {
+    plan.rows()?;
+    AttentionForm::of(plan).map(|form| format!("{function}<{}>(w, r)", form.cpp()))
+}
+
+/// What the records of a layer have in common.
+struct Layer<'c, 'p> {
+    record: &'c Record,
+    places: &'c Places<'p>,
+    form: AttentionForm,
+    caches: [BufferId; 2],
+    freqs: BufferId,
+}
+
+impl<'c, 'p> Layer<'c, 'p> {
+    fn new(record: &'c Record, places: &'c Places<'p>) -> Result<Self, Refusal> {
+        let shared = Shared::of(places.image);
+        let none = |what: &str| Refusal::new("op", format!("is an attention, and {what}"));
+        let form = shared.attention.ok_or_else(|| none("none is compiled"))?;
+        let freqs = shared.freqs.ok_or_else(|| none("there are no frequencies"))?;
+        let caches = shared.caches.get(record.layer as usize);
+        let caches = *caches.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))?;
+        for (field, value, most) in [("row", record.row, form.kv_heads), ("aux", record.aux, form.splits)] {
+            if value >= most {
+                return Err(Refusal::new(field, format!("is {value}, there are {most}")));
+            }
+        }
+        if record.units != 1 {
+            return Err(Refusal::new("units", format!("is {}, expected 1", record.units)));
+        }
+        Ok(Self { record, places, form, caches, freqs })
+    }
+
+    /// Some of the heads of queries, keys and values, which follow one another.
+    fn heads(&self, first: u32, len: u32) -> Result<DecodedOperand, Refusal> {
+        let head_dim = self.form.head_dim;
+        let at = self.record.input.saturating_add(first * head_dim / self.places.per_place(Format::Pairs));
+        let (place, elements) = self.places.elements("input, row", at, len * head_dim, Format::Pairs)?;
+        Ok(read("input, row", place, &[elements]))
+    }
+
+    /// The record's kv head in a cache: the row's own position, or all up to it.
+    fn cached(&self, cache: BufferId, own: bool) -> DecodedOperand {
+        let (lo, access) = if own { (Bound::at_pos(0), Access::Write) } else { (Bound::fixed(0), Access::Read) };
+        let fixed = |range: Range<u32>| Interval::fixed(range.start, range.end);
+        let head = self.record.row;
+        let intervals = [fixed(head..head + 1), Interval { lo, hi: Bound::at_pos(1) }, fixed(0..self.form.head_dim)];
+        let region = Region::new(&intervals).unwrap_or(Region::full(&[]));
+        DecodedOperand { field: "row, layer", place: Place::Buffer(cache), region, access, early: false }
+    }
+
+    /// Norms, if the form has norms, and rotates `heads` heads. Locals are numbered from `local`
+    /// on. Returns the result.
+    fn turned(
+        &self,
+        calls: &mut Vec<DecodedCall<'p>>,
+        x: DecodedOperand,
+        heads: u32,
+        (field, norm): (&'static str, u32),
+        local: &mut usize,
+    ) -> Result<DecodedOperand, Refusal> {
+        let (shared, head_dim) = (Shared::of(self.places.image), self.form.head_dim);
+        let len = heads * head_dim;
+        let mut next = || {
+            *local += 1;
+            Place::Local(*local - 1)
+        };
+        let mut x = x;
+        if self.form.normed {
+            let (weight, elements) = self.places.constant(field, norm, head_dim)?;
+            let to = next();
+            let operands = vec![x, early(field, weight, &[elements]), write("row", to, &[0..len])];
+            let params = vec![Param::F32(shared.eps)];
+            calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::head_norm", operands) });
+            x = read("row", to, &[0..len]);
+        } else if norm != 0 {
+            return Err(Refusal::new(field, "is not 0, and heads have no norms"));
+        }
+        let to = next();
+        let freqs = early("freqs", Place::Buffer(self.freqs), &[0..head_dim / 2]);
+        let operands = vec![x, freqs, write("row", to, &[0..len])];
+        let params = vec![Param::U32(head_dim), Param::F32(shared.rope_scale), Param::Pos];
+        calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::rope", operands) });
+        Ok(read("row", to, &[0..len]))
+    }
+}
+
+fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "row", "bias", "layer"])?;
+    let layer = Layer::new(record, places)?;
+    let AttentionForm { kv_heads, group, .. } = layer.form;
+    let [keys, values] = layer.caches;
+    let first = kv_heads * group + record.row;
+    let mut calls = Vec::new();
+    let key = layer.turned(&mut calls, layer.heads(first, 1)?, 1, ("bias", record.bias), &mut 0)?;
+    for (cache, x) in [(keys, key), (values, layer.heads(first + kv_heads, 1)?)] {
+        let operands = vec![layer.cached(cache, true), x];
+        calls.push(DecodedCall { params: vec![Param::Pos], ..DecodedCall::new("amk_kernels::kv_append", operands) });
+    }
+    Ok(calls)
+}
+
+/// Returns the split results and their log-sum-exps, and checks their shapes.
+fn results(record: &Record, places: &Places<'_>, form: AttentionForm, lse: u32) -> Result<[BufferId; 2], Refusal> {
+    let heads = form.kv_heads * form.group;
+    Ok([
+        places.whole("partial", record.partial, &[heads, form.splits, form.head_dim], Format::Words)?,
+        places.whole("input, output", lse, &[heads, form.splits], Format::Words)?,
+    ])
+}
+
+fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "row", "norm", "layer", "aux", "partial"])?;
+    let layer = Layer::new(record, places)?;
+    let AttentionForm { head_dim, group, splits, run, .. } = layer.form;
+    let [partial, lse] = results(record, places, layer.form, record.output)?;
+    let queries = record.row * group..(record.row + 1) * group;
+    let (mut all, mut locals) = (Vec::new(), 0);
+    for row in 0..places.program.rows.unwrap_or(0) {
+        let split = (record.aux + row) % splits;
+        let mut calls = Vec::new();
+        let x = layer.heads(queries.start, group)?;
+        let x = layer.turned(&mut calls, x, group, ("norm", record.norm), &mut locals)?;
+        let [keys, values] = layer.caches.map(|cache| layer.cached(cache, false));
+        let operands = vec![
+            x,
+            keys,
+            values,
+            write("partial, row, aux", Place::Buffer(partial), &[queries.clone(), split..split + 1, 0..head_dim]),
+            write("output, row, aux", Place::Buffer(lse), &[queries.clone(), split..split + 1]),
+        ];
+        let mut params = [group, run * BLOCK, splits, split].map(Param::U32).to_vec();
+        params.extend([Param::F32(Shared::of(places.image).score_scale), Param::Pos]);
+        calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::attention_part", operands) });
+        calls.iter_mut().for_each(|call| call.row = Some(row));
+        all.extend(calls);
+    }
+    Ok(all)
+}
+
+fn join<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "row", "partial"])?;
+    let form = Shared::of(places.image).attention;
+    let form = form.ok_or_else(|| Refusal::new("op", "is an attention, and none is compiled"))?;
+    let [partial, lse] = results(record, places, form, record.input)?;
+    let heads = form.kv_heads * form.group;
+    let attended = places.whole("output", record.output, &[heads * form.head_dim], Format::Pairs)?;
+    let (slices, each) = (rows(record, 1)?, form.head_dim / SLICE);
+    if slices.is_empty() || slices.end > heads * each {
+        return Err(Refusal::new("units, row", format!("give the slices {slices:?}, which there are not")));
+    }
+    let call = |slice: u32| {
+        let (head, first) = (slice / each, slice % each * SLICE);
+        let operands = vec![
+            read("partial, row", Place::Buffer(partial), &[head..head + 1, 0..form.splits, first..first + SLICE]),
+            read("input, row", Place::Buffer(lse), &[head..head + 1, 0..form.splits]),
+            write("output, row", Place::Buffer(attended), &[slice * SLICE..(slice + 1) * SLICE]),
+        ];
+        DecodedCall::new("amk_kernels::combine_splits", operands)
+    };
+    Ok(slices.map(call).collect())
+}

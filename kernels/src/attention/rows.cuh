@@ -1,0 +1,224 @@
+// Attention for all rows of a step over keys and values in pages. A phase appends them, the next
+// attends in splits of the positions, the third joins the splits.
+//
+// Page `p` has the blocks of 64 positions of all layers and kv heads, in the order of fragments of
+// fused.cuh. Pages are read straight from the memory: what a step reads depends on its page tables,
+// which the loader does not follow.
+#pragma once
+#include "../linear/rows.cuh"
+#include "fused.cuh"
+
+#if AMK_ROWS
+constexpr u32 SHARES_OF_ROW =
+    4; // shares of a row's split, each of every fourth group of 16 positions
+
+template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer, u32 head, u32 b) {
+    const u64 page = w.p.page_tables[w.s.rows[row].pages + b];
+    return w.p.kv + ((page * AMK_LAYERS + layer) * A::KV_HEADS + head) * A::BLOCK_BYTES;
+}
+
+// Loads a head's vector of a row, and norms and rotates it.
+template <class A>
+AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, bool norm,
+                          u32 weight, bool rotate, float2 (&x)[A::HEAD_DIM / 64]) {
+    constexpr int N = A::HEAD_DIM / 64;
+    const u32* from = (const u32*)w.words(r.input, row) + head * (A::HEAD_DIM / 2) + w.lane;
+    u16 gamma[N][2];
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const u32 pair = load_relaxed_u32(from + 32 * j);
+        x[j] = make_float2(bf16_low(pair), bf16_high(pair));
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
+    }
+    if (any(norm)) norm_head<A>(w, gamma, x);
+    if (!any(rotate)) return;
+    const float2* rope = w.s.rope[row] + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
+    float2 turn[2 * ((N + 1) / 2)];
+#pragma unroll
+    for (int j = 0; j < (N + 1) / 2; j++)
+        turn[2 * j] = rope[64 * j], turn[2 * j + 1] = rope[64 * j + 1];
+    rotate_head<A>(w, turn, x);
+}
+
+// Writes the key and the value of a kv head of all rows to their pages, a vector a warp.
+template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
+    constexpr u32 QUERIES = A::KV_HEADS * A::GROUP;
+#pragma unroll 1
+    for (u32 item = w.warp; item < 2 * w.p.row_count; item += AMK_WARPS) {
+        const u32 row = item / 2, pos = w.s.rows[row].pos, at = pos % 64;
+        const bool key = item % 2 == 0;
+        float2 x[A::HEAD_DIM / 64];
+        load_head<A>(w, r, row, QUERIES + (key ? 0 : A::KV_HEADS) + r.row, A::NORM && key, r.bias,
+                     key, x);
+        u8* block = page_block<A>(w, row, r.layer, r.row, pos / 64);
+#pragma unroll
+        for (int j = 0; j < A::HEAD_DIM / 64; j++) {
+            const u32 d = 64 * j + 2 * w.lane, pair = pack_bf16(x[j].x, x[j].y);
+            if (key)
+                *(u32*)(block + key_offset<A>(at, d)) = pair;
+            else
+                *(u16*)(block + value_offset<A>(at, d)) = (u16)pair,
+                                                    *(u16*)(block + value_offset<A>(at, d + 1)) =
+                                                        (u16)(pair >> 16);
+        }
+    }
+}
+
+AMK_DEVICE uint4 load_tile(const u8* at) { return load_relaxed((const u64*)at); }
+
+// Processes a group of 16 positions in memory, see `flash`.
+template <class A>
+AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 first, u32 limit,
+                           const u8* group) {
+    const u8 *keys = group + w.lane * 16, *values = keys + A::HEAD_DIM * 32;
+    uint4 key[A::TILES];
+#pragma unroll
+    for (int j = 0; j < A::TILES; j++) key[j] = load_tile(keys + j * AMK_TILE);
+    uint4 v[AT_ONCE];
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++) v[j] = load_tile(values + j * AMK_TILE);
+    float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
+    constexpr bool LONG = A::TILES > AT_ONCE;
+#pragma unroll
+    for (int j = 0; j < A::TILES; j++) {
+        const uint2 q = load_shared_two(query + 32 * j);
+        mma(LONG && j & 1 ? e : c, key[j], q.x, q.y);
+    }
+#pragma unroll
+    for (int i = 0; LONG && i < 4; i++) c[i] += e[i];
+    f.add(w, had, c, first, limit,
+          [&](int j) { return j < AT_ONCE ? v[j] : load_tile(values + j * AMK_TILE); });
+}
+
+// The groups of a split of the positions up to and including `pos`: the n-th one's first position.
+template <class A> struct RowGroups {
+    static constexpr u32 RUN = A::RUN * 4; // groups
+    u32 split, pos;
+    AMK_DEVICE u32 first(u32 n) const {
+        return ((n / RUN * A::SPLITS + split) * RUN + n % RUN) * 16;
+    }
+};
+
+// Attends with the group of queries of a kv head to one split of each row's positions.
+template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
+    constexpr u32 PITCH = A::HEAD_DIM + 8, FLOATS = A::GROUP * A::HEAD_DIM,
+                  WAVE = AMK_ROW_SCRATCH / (SHARES_OF_ROW * FLOATS * 4);
+    static_assert(AMK_ROWS * A::GROUP * PITCH * 2 <= SCRATCH_FLOATS * 4, "queries must fit");
+    static_assert(WAVE > 0, "the shares of a row must fit the scratch");
+    u16* const queries = (u16*)w.s.scratch;
+    const auto active = [&](u32 row) { // whether the row's split has positions
+        return (r.aux + row) % A::SPLITS < A::active(w.s.rows[row].pos);
+    };
+#pragma unroll 1
+    for (u32 item = w.warp; item < w.p.row_count * A::GROUP; item += AMK_WARPS) {
+        const u32 row = item / A::GROUP, head = item % A::GROUP;
+        if (!active(row)) continue;
+        float2 x[A::HEAD_DIM / 64];
+        load_head<A>(w, r, row, r.row * A::GROUP + head, A::NORM, r.norm, true, x);
+#pragma unroll
+        for (int j = 0; j < A::HEAD_DIM / 64; j++)
+            *(u32*)(queries + item * PITCH + 64 * j + 2 * w.lane) = pack_bf16(x[j].x, x[j].y);
+    }
+    w.sync();
+    w.stamp(TRACE_INPUTS);
+#pragma unroll 1
+    for (u32 from = 0; from < w.p.row_count; from += WAVE) {
+        const u32 rows = min(w.p.row_count - from, WAVE);
+#pragma unroll 1
+        for (u32 item = w.warp; item < rows * SHARES_OF_ROW; item += AMK_WARPS) {
+            const u32 row = from + item / SHARES_OF_ROW, pos = w.s.rows[row].pos;
+            if (!active(row)) continue;
+            const RowGroups<A> groups = {(r.aux + row) % A::SPLITS, pos};
+            const u32 query =
+                shared_address(queries +
+                               (row * A::GROUP + min(w.lane >> 2, A::GROUP - 1)) * PITCH) +
+                8 * (w.lane & 3);
+            Flash<A> f;
+            f.clear();
+            bool had = false;
+#pragma unroll 1
+            for (u32 n = item % SHARES_OF_ROW;; n += SHARES_OF_ROW) {
+                const u32 first = groups.first(n);
+                if (!any(first <= pos)) break;
+                const u8* block = page_block<A>(w, row, r.layer, r.row, first / 64);
+                flash_page<A>(w, f, had, query, first, pos + 1,
+                              block + first % 64 / 16 * A::GROUP_BYTES);
+                had = true;
+            }
+            const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2);
+            if (w.lane < 4)
+                w.s.shares[item][head] = make_float2(f.max0, f.sum[0]),
+                w.s.shares[item][head + 1] = make_float2(f.max1, f.sum[1]);
+            const u32 to = w.row_scratch() + (item * FLOATS + head * A::HEAD_DIM + d) * 4;
+#pragma unroll
+            for (int j = 0; j < A::TILES; j++) {
+                const u32 at = to + 64 * j;
+                if (head < A::GROUP)
+                    store_shared(at, f.o[j][0], true), store_shared(at + 4, f.o[j][2], true);
+                if (head + 1 < A::GROUP)
+                    store_shared(at + 4 * A::HEAD_DIM, f.o[j][1], true),
+                        store_shared(at + 4 * A::HEAD_DIM + 4, f.o[j][3], true);
+            }
+        }
+        w.stamp(TRACE_PRODUCT);
+        w.sync();
+        w.stamp(TRACE_GATHERED);
+        // Each thread joins the shares of two dims.
+#pragma unroll 1
+        for (u32 i = w.thread(); i < rows * FLOATS / 2; i += AMK_WARPS * 32) {
+            const u32 own = i / (FLOATS / 2), row = from + own, pair = i % (FLOATS / 2),
+                      head = pair / (A::HEAD_DIM / 2), d = pair % (A::HEAD_DIM / 2) * 2;
+            if (!active(row)) continue;
+            Merged m;
+#pragma unroll
+            for (u32 lane = 0; lane < SHARES_OF_ROW; lane++)
+                m.top = fmaxf(m.top, w.s.shares[own * SHARES_OF_ROW + lane][head].x);
+#pragma unroll
+            for (u32 lane = 0; lane < SHARES_OF_ROW; lane++) {
+                const float2 share = w.s.shares[own * SHARES_OF_ROW + lane][head];
+                const u32 at = w.row_scratch() +
+                               ((own * SHARES_OF_ROW + lane) * FLOATS + head * A::HEAD_DIM + d) * 4;
+                if (share.y > 0) m.join(share.x, share.y, load_shared_pair(at));
+            }
+            const float scale = __fdividef(1.0f, m.sum);
+            const u32 place = (r.row * A::GROUP + head) * A::SPLITS + (r.aux + row) % A::SPLITS;
+            float* partial = (float*)w.words(r.partial, row) + place * A::HEAD_DIM + d;
+            *(float2*)partial = make_float2(m.o.x * scale, m.o.y * scale);
+            if (d == 0) ((float*)w.words(r.output, row))[place] = m.top + __log2f(m.sum);
+        }
+        w.sync(); // the next wave or task reuses the scratch
+    }
+}
+
+// Joins the splits of slices of 32 dims of query heads, a slice of a row a warp, a dim a lane.
+template <class A> AMK_DEVICE void join_rows(Worker& w, const Record& r) {
+    constexpr u32 SLICES = A::HEAD_DIM / 32;
+#pragma unroll 1
+    for (u32 item = w.warp; item < r.units * w.p.row_count; item += AMK_WARPS) {
+        const u32 row = item / r.units, slice = r.row + item % r.units, head = slice / SLICES;
+        const u32 active = A::active(w.s.rows[row].pos);
+        const u32* sums = (const u32*)w.words(r.input, row) + head * A::SPLITS;
+        const u32* partial = (const u32*)w.words(r.partial, row) + head * A::SPLITS * A::HEAD_DIM +
+                             slice % SLICES * 32 + w.lane;
+        float top = -1e30f, sum = 0, y = 0;
+        for (u32 first = 0; first < active; first += 32) {
+            const u32 split = first + w.lane;
+            if (split < active) top = fmaxf(top, __uint_as_float(load_relaxed_u32(sums + split)));
+        }
+#pragma unroll
+        for (int m = 16; m; m /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, m));
+#pragma unroll 4
+        for (u32 split = 0; split < active; split++) {
+            const float share = exp2_fast(__uint_as_float(load_relaxed_u32(sums + split)) - top);
+            sum += share;
+            y += share * __uint_as_float(load_relaxed_u32(partial + split * A::HEAD_DIM));
+        }
+        y *= __fdividef(1.0f, sum);
+        const float next = __shfl_down_sync(~0u, y, 1);
+        if (w.lane % 2 == 0)
+            *(u32*)((Elem*)w.words(r.output, row) + slice * 32 + w.lane) = pack_bf16(y, next);
+    }
+}
+#endif

@@ -1,0 +1,25 @@
+// Sets the residual of the rows of the model that a worker owns, for all rows of a step.
+#pragma once
+#include "../linear/rows.cuh"
+
+#if AMK_ROWS
+// Calls `f` with a row of the step, the index of an own row, and its place in the residual.
+template <class F> AMK_DEVICE void for_own(Worker& w, const Record& r, F f) {
+    const u32 own = r.units * AMK_UNIT;
+    for (u32 i = w.thread(); i < own * w.p.row_count; i += AMK_WARPS * 32)
+        f(i / own, i % own, w.s.residual[i / own * OWN_ROWS + i % own]);
+    w.sync();
+}
+AMK_DEVICE void embed_rows(Worker& w, const Record& r) {
+    for_own(w, r, [&](u32 row, u32 i, float& to) {
+        to = constant(w.p.embedding + (u64)w.s.rows[row].token * w.p.hidden, r.row + i);
+    });
+}
+AMK_DEVICE void adopt_rows(Worker& w, const Record& r) {
+    for_own(w, r, [&](u32 row, u32 i, float& to) {
+        const u32* words = (const u32*)w.words(r.input, row);
+        const u32 at = r.row + i, pair = load_relaxed_u32(words + (r.shape ? at / 2 : at));
+        to = !r.shape ? __uint_as_float(pair) : at % 2 ? bf16_high(pair) : bf16_low(pair);
+    });
+}
+#endif

@@ -1,0 +1,112 @@
+//! Device programs with rows: without a GPU on the CPU VM, whose logits are those of the program's
+//! calls one after the other, and within what rounding to bf16 does of the annotated function; on a
+//! GPU the same bound, and bits that do not depend on the other rows of a step.
+
+use crate::device_programs::{bits, eager, error};
+use crate::gpu;
+use amk::ir::Program;
+use amk::ir::schedule::Schedule;
+use amk::ir::verify::verify;
+use amk::vm::cpu::Mode;
+use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
+use amk_cuda::{CudaError, Image, Precision, TARGETS, VmOptions, compile, source};
+use amk_models::model::{FAMILIES, Family};
+use std::collections::BTreeMap;
+
+/// A decoder of two layers, with three splits of 128 positions.
+fn decoder(family: Family, rows: u32, workers: u32, steps: u32) -> Decoder {
+    let dims = [
+        ("VOCAB", 96),
+        ("HIDDEN", 96),
+        ("LAYERS", 2),
+        ("HEADS", 4),
+        ("KV_HEADS", 2),
+        ("HEAD_DIM", 64),
+        ("ROTARY", 64),
+        ("FFN", 160),
+        ("CONTEXT", 400),
+    ];
+    let dims: BTreeMap<String, u32> = dims.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
+    let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+    let schedule = Schedule { workers, run: 2, ..target.row_schedule(rows) };
+    Decoder::new(family, dims, schedule, steps, 3).expect("a decoder")
+}
+
+fn check_family(family: Family) {
+    let decoder = decoder(family, 6, 6, 150);
+    let plan = decoder.plan(Precision::BF16).expect("a plan");
+    let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+    Image::build(&verified, &plan).expect("the image should be the program");
+    let run = |program: Program, mode, chunk, company| {
+        let vm = decoder.rows_on_cpu(program, mode, 40).expect("a VM");
+        decoder.on_rows(vm, chunk, company).expect("logits")
+    };
+    let expected = run(eager(&plan.program), Mode::Threads, 1, 0);
+    for (mode, chunk, company) in
+        [(Mode::Shuffled { seed: 1 }, 5, 0), (Mode::Shuffled { seed: 2 }, 3, 2), (Mode::Delayed { seed: 3 }, 6, 1)]
+    {
+        let found = run(plan.program.clone(), mode, chunk, company);
+        assert_eq!(bits(&found), bits(&expected), "{mode:?}, {chunk} rows and {company}");
+    }
+    let error = error(&decoder, &expected);
+    assert!(error < MOST_DEVIATIONS, "{}: {error} deviations", family.name);
+}
+
+#[test]
+fn llamas_rows_compute_the_function() {
+    check_family(FAMILIES[0]);
+}
+
+#[test]
+fn qwen2s_rows_compute_the_function() {
+    check_family(FAMILIES[1]);
+}
+
+#[test]
+fn qwen3s_rows_compute_the_function() {
+    check_family(FAMILIES[2]);
+}
+
+#[test]
+fn code_for_rows_compiles_for_every_target() {
+    for target in &TARGETS {
+        for (family, instance) in [("llama", "smollm2_135m"), ("llama", "llama_3_1_8b"), ("qwen3", "qwen3_0_6b")] {
+            let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+            let instance = kernel.instance(instance).expect("the instance");
+            for rows in [4, 8] {
+                let schedule = target.row_schedule(rows);
+                if target.check(&schedule).is_err() {
+                    continue; // no room for a ring
+                }
+                let plan = amk_cuda::plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
+                match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
+                    Ok(cubin) => {
+                        let log: Vec<&str> = cubin.log.lines().filter(|line| line.contains("bytes")).collect();
+                        println!("{} {} {rows}: {}", target.name, instance.name, log.join(" "));
+                    }
+                    Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
+                    Err(error) => panic!("{} {}: {error}", target.name, instance.name),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gpus_rows_compute_the_function_whatever_the_company() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    let cache = std::env::temp_dir().join("amk-test-cubins");
+    for (family, rows) in FAMILIES.into_iter().zip([8, 4, 6]) {
+        let decoder = decoder(family, rows, 40, 270);
+        let run = |chunk, company| {
+            let vm = decoder.rows_on_cuda(&cache, 60).expect("a VM");
+            decoder.on_rows(vm, chunk, company).expect("logits")
+        };
+        let expected = run(1, 0);
+        for (chunk, company) in [(1, 3), (4, 0), (3, 1), (rows as usize, 2)] {
+            assert_eq!(bits(&run(chunk, company)), bits(&expected), "{chunk} rows and {company}");
+        }
+        let error = error(&decoder, &expected);
+        assert!(error < MOST_DEVIATIONS, "{}: {error} deviations", family.name);
+    }
+}
