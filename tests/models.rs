@@ -79,7 +79,7 @@ fn every_tiny_checkpoint_has_its_tests() {
 
 fn load(path: &Path, context: usize) -> Model {
     let checkpoint = Checkpoint::open(path).expect("the checkpoint should open");
-    Model::load(&checkpoint.config, checkpoint.tensors, context, WeightFormat::Auto, &mut |_| {})
+    Model::load(&checkpoint.config, checkpoint.tensors, context, WeightFormat::Native, &mut |_| {})
         .expect("it should load")
 }
 

@@ -25,7 +25,7 @@ const CONTEXT: usize = 3;
 fn load(name: &str) -> Model {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/tiny").join(name);
     let checkpoint = Checkpoint::open(&path).expect("the checkpoint should open");
-    Model::load(&checkpoint.config, checkpoint.tensors, CONTEXT, WeightFormat::Auto, &mut |_| {})
+    Model::load(&checkpoint.config, checkpoint.tensors, CONTEXT, WeightFormat::Native, &mut |_| {})
         .expect("it should load")
 }
 

@@ -4,13 +4,13 @@ use crate::config::{Activation, Architecture, ModelConfig};
 use crate::models::kv::KvCache;
 use crate::models::{llama, qwen2, qwen3};
 use crate::random::Random;
-use crate::weights::{Encoding, RowOrder, StoredTensor, TensorError, TensorSet};
-use amk::ir::DType;
+use crate::weights::{Deviation, RowOrder, StoredTensor, TensorError, TensorSet};
 use amk::ir::graph::Instance;
 use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed};
 use amk::vm::Bindings;
-use amk::{Megakernel, Pos, Tensor, Token, Weight, WeightLayout};
+use amk::{Encoding, Megakernel, Pos, Tensor, Token, Weight, WeightLayout};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// An annotated model and the architecture it computes.
 #[derive(Clone, Copy)]
@@ -94,13 +94,35 @@ struct Parts {
 /// How weights are held in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum WeightFormat {
-    /// As in the file where a CPU reads it directly (f32, f16, bf16), else f32, which is exact.
+    /// As in the file, bit for bit.
     #[default]
-    Auto,
-    /// f32.
-    F32,
+    Native,
+    /// Converted to an encoding: all tensors to plain floats, matrices whose rows are whole blocks
+    /// to blocks.
+    As(&'static Encoding),
+}
+
+impl WeightFormat {
+    /// f32, exact for all encodings.
+    pub const F32: Self = Self::As(&amk::encoding::F32);
     /// bf16, rounded to nearest even.
-    BF16,
+    pub const BF16: Self = Self::As(&amk::encoding::BF16);
+
+    /// The encoding in which a tensor is held that is stored in another; `None`: in its own.
+    fn converts(self, tensor: &StoredTensor) -> Option<&'static Encoding> {
+        let Self::As(encoding) = self else { return None };
+        let matrix = tensor.shape().len() > 1 && tensor.row_len().is_multiple_of(encoding.block);
+        (encoding != tensor.encoding() && (encoding.float.is_some() || matrix)).then_some(encoding)
+    }
+}
+
+/// What became of a checkpoint's weights when they were converted.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Conversion {
+    /// Tensors that were converted.
+    pub tensors: usize,
+    /// How far they are from the file's.
+    pub deviation: Deviation,
 }
 
 /// A model ready for a VM.
@@ -113,6 +135,8 @@ pub struct Model {
     pub bindings: Bindings,
     /// The annotated function over the same weights, with a separate KV cache.
     pub eager: Eager,
+    /// How the weights were converted while they were loaded.
+    pub conversion: Conversion,
 }
 
 /// Why a checkpoint does not become a model.
@@ -179,10 +203,12 @@ impl Model {
         }
         let dims = dims(config, context);
         let total = tensors.stored_bytes().max(1);
-        let mut source = CheckpointSource { config, tensors, format, loaded: HashMap::new(), done: 0, total, progress };
+        let (loaded, conversion) = (HashMap::new(), Conversion::default());
+        let mut source = CheckpointSource { config, tensors, format, loaded, conversion, done: 0, total, progress };
         let model = Self::build(family, "checkpoint", dims, &mut source)?;
+        let conversion = source.conversion;
         source.finish()?;
-        Ok(model)
+        Ok(Self { conversion, ..model })
     }
 
     /// A declared instance over random weights in bf16, for a context of `context` positions: the
@@ -209,7 +235,7 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let Parts { bindings, eager } = (family.load)(&dims, source)?;
         let instance = bindings.complete(&Instance { name: name.to_owned(), dims, ..Instance::default() });
-        Ok(Self { family, instance, bindings, eager })
+        Ok(Self { family, instance, bindings, eager, conversion: Conversion::default() })
     }
 }
 
@@ -250,6 +276,7 @@ struct CheckpointSource<'a> {
     tensors: TensorSet,
     format: WeightFormat,
     loaded: HashMap<String, Weight>,
+    conversion: Conversion,
     done: u64,
     total: u64,
     progress: &'a mut dyn FnMut(f64),
@@ -261,11 +288,23 @@ impl CheckpointSource<'_> {
             return Ok(weight.clone());
         }
         let tensor = self.tensors.claim(name, shape)?;
-        let weight = held(&tensor, self.format)?;
+        let weight = match self.format.converts(&tensor) {
+            Some(encoding) => self.converted(&tensor, encoding)?,
+            None => native(&tensor)?,
+        };
         self.done += tensor.stored_bytes().len() as u64;
         (self.progress)(self.done as f64 / self.total as f64);
         self.loaded.insert(name.to_owned(), weight.clone());
         Ok(weight)
+    }
+
+    /// The weight in another encoding.
+    fn converted(&mut self, tensor: &StoredTensor, encoding: &'static Encoding) -> Result<Weight, SourceError> {
+        let encode = encoding.encode.ok_or_else(|| format!("nothing encodes weights as {encoding}"))?;
+        let (bytes, deviation) = tensor.to_encoding(encoding, encode);
+        self.conversion.tensors += 1;
+        self.conversion.deviation.merge(deviation);
+        Ok(Weight::from_vec(encoding, tensor.shape(), bytes)?)
     }
 
     fn finish(self) -> Result<(), TensorError> {
@@ -305,22 +344,15 @@ impl Source for CheckpointSource<'_> {
     }
 }
 
-/// The weight in memory: the file's own bytes where they can be read as they are.
-fn held(tensor: &StoredTensor, format: WeightFormat) -> Result<Weight, SourceError> {
-    let direct = match (tensor.encoding(), format) {
-        (Encoding::F32, WeightFormat::Auto | WeightFormat::F32) => Some(DType::F32),
-        (Encoding::Bf16, WeightFormat::Auto | WeightFormat::BF16) => Some(DType::BF16),
-        (Encoding::F16, WeightFormat::Auto) => Some(DType::F16),
-        _ => None,
-    };
-    if let Some(dtype) = direct
-        && tensor.row_order() == RowOrder::Natural
-        && let Ok(weight) = Weight::from_bytes(dtype, tensor.shape(), tensor.file.clone(), tensor.extent.start)
-    {
-        return Ok(weight);
+/// The weight as it is stored: the file's own bytes where its rows are in the model's order.
+fn native(tensor: &StoredTensor) -> Result<Weight, SourceError> {
+    let encoding = tensor.encoding();
+    encoding.check_blocks(tensor.stored_bytes()).map_err(|error| format!("tensor `{}`: {error}", tensor.name()))?;
+    let (file, start) = (Arc::clone(&tensor.file), tensor.extent.start);
+    let in_order = tensor.row_order() == RowOrder::Natural;
+    match in_order.then(|| Weight::from_bytes(encoding, tensor.shape(), file, start)) {
+        Some(Ok(weight)) => Ok(weight),
+        // In another order, or floats that are not aligned.
+        _ => Ok(Weight::from_vec(encoding, tensor.shape(), tensor.to_stored())?),
     }
-    Ok(match format {
-        WeightFormat::BF16 => Weight::bf16(tensor.shape(), tensor.to_bf16())?,
-        WeightFormat::Auto | WeightFormat::F32 => Weight::f32(tensor.shape(), tensor.to_f32())?,
-    })
 }

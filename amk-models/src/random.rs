@@ -1,7 +1,7 @@
 //! Random weights for shapes without a checkpoint: to measure, and to compare VMs.
 
 use amk::Weight;
-use amk::ir::DType;
+use amk::encoding::BF16;
 use amk::layout::{Source, SourceError, WeightRequest};
 use half::bf16;
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl Source for Random {
         let room = (*self.pool).as_ref().len() / 2 - len;
         // The embedding table and the head are the same window: tied.
         self.next = if request.path.starts_with("ends") { 0 } else { (self.next + STRIDE) % room.max(1) };
-        Ok(Weight::from_bytes(DType::BF16, request.shape, self.pool.clone(), self.next * 2)?)
+        Ok(Weight::from_bytes(&BF16, request.shape, self.pool.clone(), self.next * 2)?)
     }
 
     fn table(&mut self, _: &str, shape: &[usize]) -> Result<Weight, SourceError> {

@@ -53,6 +53,7 @@
 //! ```
 
 mod companions;
+pub mod encoding;
 pub mod formula;
 pub mod layout;
 pub mod measure;
@@ -68,6 +69,7 @@ pub use amk_ir as ir;
 pub use amk_macros::{WeightLayout, instruction, megakernel};
 #[doc(hidden)]
 pub use companions::{Pos, Tensor, Token};
+pub use encoding::Encoding;
 pub use layout::WeightLayout;
 pub use megakernel::{Megakernel, MegakernelError};
 pub use tensor::{Pos, State, Tensor, Token, Weight};

@@ -3,11 +3,11 @@
 //!
 //! `cargo bench -p amk-kernels --bench bandwidth`
 
+use amk::Encoding;
 use amk::measure::read_bandwidth;
 use amk::prelude::*;
 use amk_kernels::linear;
-use half::bf16;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 /// Rows of 2048 elements: a matrix far larger than a last-level cache.
@@ -41,22 +41,27 @@ fn rate(weight: &Weight, threads: usize) -> f64 {
     });
     let slowest = |pass: usize| seconds.iter().map(|thread| thread[pass]).fold(0.0, f64::max);
     let best = (0..PASSES).map(slowest).fold(f64::INFINITY, f64::min);
-    (weight.len() * weight.dtype().bytes() as usize) as f64 / best
+    weight.bytes() as f64 / best
+}
+
+/// A weight of one byte over and over, which is a block of finite numbers in every encoding.
+fn filled(encoding: &'static Encoding) -> Option<Weight> {
+    const BYTE: u8 = 0x3c;
+    let bytes = vec![BYTE; encoding.byte_len(ROWS * COLUMNS)?];
+    Weight::from_bytes(encoding, &[ROWS, COLUMNS], Arc::new(bytes), 0).ok()
 }
 
 fn main() {
-    let shape = [ROWS, COLUMNS];
-    let weights = [
-        Weight::f32(&shape, vec![0.25; ROWS * COLUMNS]),
-        Weight::bf16(&shape, vec![bf16::from_f32(0.25); ROWS * COLUMNS]),
-        Weight::f16(&shape, vec![half::f16::from_f32(0.25); ROWS * COLUMNS]),
-    ];
+    let mut encodings: Vec<_> = Encoding::all().collect();
+    encodings.sort_by_key(|encoding| (encoding.float.is_none(), encoding.name));
     for threads in [1, 2] {
         let memory = read_bandwidth(threads);
         println!("{threads} threads: memory reads at {:.1} GB/s", memory / 1e9);
-        for weight in weights.iter().flatten() {
-            let rate = rate(weight, threads);
-            println!("  linear of {} weights: {:.1} GB/s, {:.0}%", weight.dtype(), rate / 1e9, 100.0 * rate / memory);
+        for weight in encodings.iter().filter_map(|encoding| filled(encoding)) {
+            let (encoding, rate) = (weight.encoding(), rate(&weight, threads));
+            let elements = encoding.block as f64;
+            let (share, elements) = (100.0 * rate / memory, rate * elements / encoding.bytes as f64);
+            println!("  {encoding:>7}: {:5.1} GB/s, {share:3.0}%, {:5.2} G elements/s", rate / 1e9, elements / 1e9);
         }
     }
 }

@@ -127,7 +127,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let instance = DECODE.instance("small")?.clone();
     let weights: Decoder = build(&instance.dims, &mut Constant)?;
     let bindings = Bindings::new().layout("w", &weights);
-    let bytes: usize = bindings.weights().values().map(|weight| weight.len() * weight.dtype().bytes() as usize).sum();
+    let bytes: usize = bindings.weights().values().map(Weight::bytes).sum();
     let show = |what: &str, seconds: f64, memory: f64| {
         let rate = bytes as f64 / seconds;
         println!("  {what}: {:.2} ms a step, {:.1} GB/s, {:.0}%", seconds * 1e3, rate / 1e9, 100.0 * rate / memory);

@@ -26,6 +26,7 @@ mod choose;
 mod cuda;
 mod dot;
 mod embed;
+pub mod encoding;
 pub mod fused;
 mod gate;
 mod kv_append;

@@ -4,7 +4,7 @@ use crate::options::{CpuSchedule, Weights, progress_bar};
 use amk::registry::Registry;
 use amk::vm::cpu;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::Model;
+use amk_models::model::{Conversion, Model};
 use anyhow::Result;
 
 /// Positions of the KV cache where the user asks for no number and the model has more.
@@ -16,8 +16,8 @@ pub(crate) struct LoadArgs {
     /// Positions of the KV cache [default: the model's, at most 2048].
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     context: Option<u32>,
-    /// How weights are held in memory.
-    #[arg(long, default_value = "auto")]
+    /// How weights are held in memory: `native` (as in the file), f32, bf16, Q8_0, Q4_0, ..
+    #[arg(long, value_name = "ENCODING", default_value = "native")]
     pub(crate) weights: Weights,
 }
 
@@ -35,7 +35,23 @@ impl LoadArgs {
             bar.set_position((done * 100.0) as u64);
         });
         bar.finish_and_clear();
-        Ok(model?)
+        let model = model?;
+        if !quiet {
+            report(&model.conversion);
+        }
+        Ok(model)
+    }
+}
+
+/// Says how far converted weights are from the file's.
+fn report(conversion: &Conversion) {
+    let error = conversion.deviation.relative();
+    if error > 0.0 {
+        eprintln!(
+            "converted {} tensors, rms error {:.2}% of the rms of the weights",
+            conversion.tensors,
+            100.0 * error
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! Options that several commands share.
 
+use amk::encoding::{self, Encoding};
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{PartialSchedule, RowSchedule, Schedule};
 use amk::ir::text::read_json;
@@ -18,6 +19,7 @@ use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// The terminal's code for red.
 pub(crate) const RED: &str = "31";
@@ -32,33 +34,50 @@ pub(crate) fn paint(text: &str, colour: &str) -> String {
     if colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// How weights are held in memory.
-#[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum Weights {
-    /// As in the file where that is f32, f16 or bf16, else f32.
-    Auto,
-    /// f32.
-    F32,
-    /// bf16.
-    Bf16,
+/// How weights are held in memory: `native`, or the name of an encoding.
+#[derive(Clone, Copy)]
+pub(crate) struct Weights(WeightFormat);
+
+impl FromStr for Weights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.eq_ignore_ascii_case("native") {
+            return Ok(Self(WeightFormat::Native));
+        }
+        // Keeps the encodings in the binary.
+        amk_kernels::link();
+        let mut known: Vec<_> = Encoding::all().filter(|encoding| encoding.encode.is_some()).collect();
+        known.sort_by_key(|encoding| (encoding.float.is_none(), encoding.name));
+        match known.iter().find(|encoding| encoding.name.eq_ignore_ascii_case(text)) {
+            Some(encoding) => Ok(Self(WeightFormat::As(encoding))),
+            None => {
+                let names: Vec<_> = known.iter().map(|encoding| encoding.name).collect();
+                Err(format!("weights are held as `native` (as in the file) or one of {}", names.join(", ")))
+            }
+        }
+    }
 }
 
 impl From<Weights> for WeightFormat {
     fn from(weights: Weights) -> Self {
-        match weights {
-            Weights::Auto => Self::Auto,
-            Weights::F32 => Self::F32,
-            Weights::Bf16 => Self::BF16,
-        }
+        weights.0
     }
 }
 
 impl Weights {
     /// The precision in which a GPU computes with such weights.
-    pub(crate) fn precision(self) -> Precision {
-        match self {
-            Self::F32 => Precision::F32,
-            Self::Auto | Self::Bf16 => Precision::BF16,
+    ///
+    /// # Errors
+    /// When a GPU does not hold such weights.
+    pub(crate) fn precision(self) -> Result<Precision> {
+        match self.0 {
+            WeightFormat::Native => Ok(Precision::BF16),
+            WeightFormat::As(encoding) if *encoding == encoding::BF16 => Ok(Precision::BF16),
+            WeightFormat::As(encoding) if *encoding == encoding::F32 => Ok(Precision::F32),
+            WeightFormat::As(encoding) => Err(anyhow!(
+                "a GPU holds weights as bf16 or f32, not as {encoding}; leave `--weights` away, or compute on the CPU"
+            )),
         }
     }
 }
@@ -220,6 +239,14 @@ impl Place {
             Device::Cpu => Self::Cpu(schedule.for_cpu(threads)?),
             Device::Cuda => Self::Cuda(schedule.for_gpu()?),
         })
+    }
+
+    /// Checks that the device holds such weights.
+    pub(crate) fn check(&self, weights: Weights) -> Result<()> {
+        match self {
+            Self::Cpu(_) => Ok(()),
+            Self::Cuda(_) => weights.precision().map(drop),
+        }
     }
 }
 

@@ -68,6 +68,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         let place = Place::of(self.device, &self.schedule, self.threads)?;
+        place.check(self.held.weights)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // A port that is taken is told before the model is loaded.
         let listener = runtime

@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     let [path, question] = &args[..] else { anyhow::bail!("usage: fork FOLDER_OR_GGUF QUESTION") };
     let mut checkpoint = Checkpoint::open(Path::new(path))?;
     let tensors = std::mem::take(&mut checkpoint.tensors);
-    let model = Model::load(&checkpoint.config, tensors, CONTEXT, WeightFormat::Auto, &mut |_| {})?;
+    let model = Model::load(&checkpoint.config, tensors, CONTEXT, WeightFormat::Native, &mut |_| {})?;
     let tokenizer = checkpoint.tokenizer()?;
 
     let rows = Some(RowSchedule { most: 64, block: None });

@@ -8,7 +8,7 @@ use crate::chat::{ChatTemplate, TokenTexts};
 use crate::config::{AllowedFields, Architecture, GgufTensors, ModelConfig};
 use crate::tokenizer::Tokenizer;
 use crate::weights::gguf::{GgufFile, MAGIC, Metadata};
-use crate::weights::{Encoding, FormatCause, FormatError, RowOrder};
+use crate::weights::{FormatCause, FormatError, RowOrder};
 
 use super::{Checkpoint, CheckpointError, GenerationDefaults, folder};
 
@@ -79,8 +79,8 @@ const ROPE_FACTORS: &str = "rope_freqs.weight";
 fn about_tensors(path: &Path, file: &GgufFile) -> Result<GgufTensors, FormatError> {
     let find = |name: &str| file.tensors.iter().find(|tensor| tensor.name() == name);
     let rope_factors = match find(ROPE_FACTORS) {
-        Some(tensor) if matches!(tensor.encoding(), Encoding::Other(_)) => {
-            let reason = format!("stored as {}, which is not decoded", tensor.encoding());
+        Some(tensor) if tensor.stored_type().encoding().is_none() => {
+            let reason = format!("stored as {}, which is not decoded", tensor.stored_type());
             let cause = FormatCause::BadTensor { name: ROPE_FACTORS.to_owned(), reason };
             return Err(FormatError { path: path.to_owned(), offset: 0, cause });
         }

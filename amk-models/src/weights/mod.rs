@@ -10,17 +10,16 @@
 //! checked against the file before it is used, and a refusal is a [`FormatError`] with the file,
 //! the offset and the cause.
 
-mod block;
-mod encoding;
 mod format_error;
 pub mod gguf;
 mod mapped_file;
 pub mod safetensors;
+mod stored_type;
 mod tensor;
 mod tensor_set;
 
-pub use encoding::Encoding;
 pub use format_error::{FormatCause, FormatError};
 pub use mapped_file::MappedFile;
-pub use tensor::{RowOrder, StoredTensor};
+pub use stored_type::StoredType;
+pub use tensor::{Deviation, RowOrder, StoredTensor};
 pub use tensor_set::{TensorError, TensorSet};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{Encoding, FormatCause, FormatError, MappedFile, RowOrder, StoredTensor};
+use super::{FormatCause, FormatError, MappedFile, RowOrder, StoredTensor, StoredType};
 
 /// Bytes before the JSON header.
 const LENGTH_BYTES: usize = 8;
@@ -92,7 +92,7 @@ fn tensor(
     if info.shape.len() > MAX_RANK {
         return refuse(name, format!("{} dimensions, more than {MAX_RANK}", info.shape.len()));
     }
-    let Some((encoding, element_bits)) = encoding(&info.dtype) else {
+    let Some((stored_type, element_bits)) = stored_type(&info.dtype) else {
         return refuse(name, format!("unknown dtype `{}`", info.dtype));
     };
     let elements = info.shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
@@ -104,7 +104,7 @@ fn tensor(
     }
     Ok(StoredTensor {
         name,
-        encoding,
+        stored_type,
         shape: info.shape.iter().map(|&dim| dim as usize).collect(),
         file: Arc::clone(file),
         extent: Range { start: data_start + begin as usize, end: data_start + end as usize },
@@ -128,12 +128,12 @@ fn cover(file: &MappedFile, data_start: usize, tensors: &[StoredTensor]) -> Resu
     Ok(end)
 }
 
-/// Encoding and bits per element of a dtype name.
-fn encoding(dtype: &str) -> Option<(Encoding, u64)> {
+/// The type of a dtype name and its bits per element.
+fn stored_type(dtype: &str) -> Option<(StoredType, u64)> {
     let (name, bits) = match dtype {
-        "F32" => return Some((Encoding::F32, 32)),
-        "F16" => return Some((Encoding::F16, 16)),
-        "BF16" => return Some((Encoding::Bf16, 16)),
+        "F32" => ("F32", 32),
+        "F16" => ("F16", 16),
+        "BF16" => ("BF16", 16),
         "BOOL" => ("BOOL", 8),
         "U8" => ("U8", 8),
         "I8" => ("I8", 8),
@@ -155,7 +155,7 @@ fn encoding(dtype: &str) -> Option<(Encoding, u64)> {
         "C64" => ("C64", 64),
         _ => return None,
     };
-    Some((Encoding::Other(name), bits))
+    Some((StoredType::named(name), bits))
 }
 
 /// The header's entry for one tensor.

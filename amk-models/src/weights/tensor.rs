@@ -1,12 +1,11 @@
 //! One tensor as it lies in a file.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use half::bf16;
+use amk::Encoding;
 
-use super::block::decode;
-use super::{Encoding, MappedFile};
+use super::{MappedFile, StoredType};
 
 /// Tensors with at least this many elements are decoded by several threads.
 const PARALLEL_ELEMENTS: usize = 1 << 20;
@@ -18,11 +17,10 @@ const PARALLEL_ELEMENTS: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct StoredTensor {
     pub(crate) name: String,
-    pub(crate) encoding: Encoding,
+    pub(crate) stored_type: StoredType,
     pub(crate) shape: Vec<usize>,
     pub(crate) file: Arc<MappedFile>,
-    /// The tensor's bytes in the file; readers have checked that they exist and fit shape and
-    /// encoding.
+    /// The tensor's bytes in the file; readers have checked that they exist and fit shape and type.
     pub(crate) extent: Range<usize>,
     pub(crate) row_order: RowOrder,
 }
@@ -60,6 +58,37 @@ impl RowOrder {
     }
 }
 
+/// How far encoded elements are from the exact ones.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Deviation {
+    /// Sum of the squares of the differences.
+    pub error: f64,
+    /// Sum of the squares of the exact elements.
+    pub total: f64,
+}
+
+impl Deviation {
+    /// Adds elements.
+    fn add(&mut self, exact: &[f32], encoded: &[f32]) {
+        for (&exact, &encoded) in exact.iter().zip(encoded) {
+            let (exact, encoded) = (f64::from(exact), f64::from(encoded));
+            self.error += (exact - encoded).powi(2);
+            self.total += exact.powi(2);
+        }
+    }
+
+    /// Adds those of other elements.
+    pub fn merge(&mut self, other: Self) {
+        self.error += other.error;
+        self.total += other.total;
+    }
+
+    /// The root of the mean square of the differences by that of the elements; 0 for no elements.
+    pub fn relative(&self) -> f64 {
+        if self.total == 0.0 { 0.0 } else { (self.error / self.total).sqrt() }
+    }
+}
+
 impl StoredTensor {
     /// Its Hugging Face name, for instance `model.layers.0.self_attn.q_proj.weight`.
     pub fn name(&self) -> &str {
@@ -67,8 +96,18 @@ impl StoredTensor {
     }
 
     /// How its elements are written.
-    pub fn encoding(&self) -> Encoding {
-        self.encoding
+    pub fn stored_type(&self) -> StoredType {
+        self.stored_type
+    }
+
+    /// How its elements are encoded.
+    ///
+    /// # Panics
+    /// For [`StoredType::Other`], which [`TensorSet::claim`](super::TensorSet::claim) never hands
+    /// out.
+    pub fn encoding(&self) -> &'static Encoding {
+        let encoding = self.stored_type.encoding();
+        encoding.unwrap_or_else(|| panic!("`{}` is stored as {}, which is not decoded", self.name, self.stored_type))
     }
 
     /// Its shape, outermost dimension first.
@@ -91,7 +130,7 @@ impl StoredTensor {
         self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product())
     }
 
-    /// The bytes in the file, in [`Self::encoding`]; rows may be stored in another order (see
+    /// The bytes in the file, of [`Self::stored_type`]; rows may be stored in another order (see
     /// [`Self::row_order`]).
     pub fn stored_bytes(&self) -> &[u8] {
         &self.file.bytes()[self.extent.clone()]
@@ -102,64 +141,86 @@ impl StoredTensor {
         self.row_order
     }
 
+    /// The bytes of a row, in the model's row order.
+    fn row_bytes(&self, row: usize) -> &[u8] {
+        let bytes = self.row_len() / self.encoding().block * self.encoding().bytes;
+        &self.stored_bytes()[self.row_order.stored_row(row) * bytes..][..bytes]
+    }
+
     /// Decodes the rows `rows` into `out` as f32, in the model's row order. Exact: every encoding's
     /// values are computed in f32 as GGML computes them.
     ///
     /// # Panics
-    /// When `rows` leaves the tensor, when `out` is not `rows.len() * row_len()` long, or for
-    /// [`Encoding::Other`], which [`TensorSet::claim`](super::TensorSet::claim) never hands out.
+    /// When `rows` leaves the tensor, when `out` is not `rows.len() * row_len()` long, or as
+    /// [`Self::encoding`].
     pub fn decode_rows(&self, rows: Range<usize>, out: &mut [f32]) {
         let row_len = self.row_len();
         assert!(rows.end <= self.rows(), "rows {rows:?} of a tensor with {} rows", self.rows());
         assert_eq!(out.len(), rows.len() * row_len, "length of the output of rows {rows:?}");
-        let row_bytes = self.encoding.byte_len(row_len).expect("a claimed tensor should have a decoded encoding");
-        let stored = self.stored_bytes();
-        if self.row_order == RowOrder::Natural {
-            return decode(self.encoding, &stored[rows.start * row_bytes..rows.end * row_bytes], out);
-        }
         for (row, out) in rows.zip(out.chunks_exact_mut(row_len.max(1))) {
-            let start = self.row_order.stored_row(row) * row_bytes;
-            decode(self.encoding, &stored[start..start + row_bytes], out);
+            (self.encoding().decode)(self.row_bytes(row), out);
         }
     }
 
     /// The whole tensor as f32, in the model's row order.
     ///
     /// # Panics
-    /// For [`Encoding::Other`], as [`Self::decode_rows`].
+    /// As [`Self::encoding`].
     pub fn to_f32(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.elements()];
-        self.for_row_chunks(&mut out, |rows, chunk| self.decode_rows(rows, chunk));
+        self.for_row_chunks(self.row_len(), &mut out, |rows, chunk| self.decode_rows(rows, chunk));
         out
     }
 
-    /// The whole tensor as bf16, in the model's row order: each f32 value rounded to nearest even,
-    /// bf16 elements unchanged.
+    /// The bytes of all rows in the model's row order.
     ///
     /// # Panics
-    /// For [`Encoding::Other`], as [`Self::decode_rows`].
-    pub fn to_bf16(&self) -> Vec<bf16> {
-        let mut out = vec![bf16::ZERO; self.elements()];
-        let row_len = self.row_len();
-        self.for_row_chunks(&mut out, |rows, chunk| {
-            let mut decoded = vec![0.0; row_len];
-            for (row, out) in rows.zip(chunk.chunks_exact_mut(row_len.max(1))) {
-                self.decode_rows(row..row + 1, &mut decoded);
-                for (out, &value) in out.iter_mut().zip(&decoded) {
-                    *out = bf16::from_f32(value);
-                }
+    /// As [`Self::encoding`].
+    pub fn to_stored(&self) -> Vec<u8> {
+        let row_bytes = self.row_bytes(0).len();
+        let mut out = vec![0; self.rows() * row_bytes];
+        self.for_row_chunks(row_bytes, &mut out, |rows, chunk| {
+            for (row, out) in rows.zip(chunk.chunks_exact_mut(row_bytes.max(1))) {
+                out.copy_from_slice(self.row_bytes(row));
             }
         });
         out
     }
 
-    /// Runs `work(rows, their part of out)` over all rows, on several threads for a large tensor.
-    fn for_row_chunks<T: Send>(&self, out: &mut [T], work: impl Fn(Range<usize>, &mut [T]) + Sync) {
-        let (rows, row_len) = (self.rows(), self.row_len());
+    /// The whole tensor in another encoding, in the model's row order, and how far that is off.
+    ///
+    /// `encode` is [`Encoding::encode`] of `encoding`, whose blocks rows must be.
+    ///
+    /// # Panics
+    /// When a row is not whole blocks, or as [`Self::encoding`].
+    pub fn to_encoding(&self, encoding: &'static Encoding, encode: fn(&[f32], &mut [u8])) -> (Vec<u8>, Deviation) {
+        let row_len = self.row_len();
+        assert!(row_len.is_multiple_of(encoding.block), "rows of {row_len} are not whole blocks of {encoding}");
+        let row_bytes = row_len / encoding.block * encoding.bytes;
+        let mut out = vec![0; self.rows() * row_bytes];
+        let total = Mutex::new(Deviation::default());
+        self.for_row_chunks(row_bytes, &mut out, |rows, chunk| {
+            let (mut exact, mut encoded, mut deviation) =
+                (vec![0.0; row_len], vec![0.0; row_len], Deviation::default());
+            for (row, out) in rows.zip(chunk.chunks_exact_mut(row_bytes.max(1))) {
+                (self.encoding().decode)(self.row_bytes(row), &mut exact);
+                encode(&exact, out);
+                (encoding.decode)(out, &mut encoded);
+                deviation.add(&exact, &encoded);
+            }
+            total.lock().unwrap_or_else(PoisonError::into_inner).merge(deviation);
+        });
+        (out, total.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Runs `work(rows, their part of out)` over all rows, each `row_len` elements of `out`, on
+    /// several threads for a large tensor.
+    fn for_row_chunks<T: Send>(&self, row_len: usize, out: &mut [T], work: impl Fn(Range<usize>, &mut [T]) + Sync) {
+        let rows = self.rows();
         if out.is_empty() {
             return;
         }
-        let threads = match out.len() {
+        let threads = match self.elements() {
             0..PARALLEL_ELEMENTS => 1,
             _ => std::thread::available_parallelism().map_or(1, |n| n.get()),
         };

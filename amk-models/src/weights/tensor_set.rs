@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Encoding, StoredTensor};
+use super::{StoredTensor, StoredType};
 use amk::ir::text::Shown;
 
 /// Suffixes of tensors that older exporters wrote and no implementation reads: the rotary
@@ -48,7 +48,7 @@ pub enum TensorError {
         /// Its name.
         name: String,
         /// How it is stored.
-        found: Encoding,
+        found: StoredType,
     },
     /// The checkpoint has tensors the model does not use.
     #[error("{} the model does not use: {}", count(names.len()), listed(names))]
@@ -111,7 +111,7 @@ impl TensorSet {
         self.iter().map(|tensor| tensor.extent.len() as u64).sum()
     }
 
-    /// The tensor `name`, which must have the shape `shape` and a decoded encoding.
+    /// The tensor `name`, which must have the shape `shape` and a registered encoding.
     ///
     /// # Errors
     /// [`TensorError::Missing`], [`TensorError::Shape`] or [`TensorError::Encoding`].
@@ -124,8 +124,8 @@ impl TensorSet {
                 found: tensor.shape.clone(),
             });
         }
-        if let Encoding::Other(_) = tensor.encoding {
-            return Err(TensorError::Encoding { name: name.to_owned(), found: tensor.encoding });
+        if tensor.stored_type.encoding().is_none() {
+            return Err(TensorError::Encoding { name: name.to_owned(), found: tensor.stored_type });
         }
         self.claimed.insert(name.to_owned());
         Ok(tensor.clone())
@@ -141,7 +141,7 @@ impl TensorSet {
         let Some(duplicate) = self.tensors.get(name) else { return Ok(()) };
         let source = self.tensors.get(original).ok_or_else(|| TensorError::Missing { name: original.to_owned() })?;
         let equal = duplicate.shape == source.shape
-            && duplicate.encoding == source.encoding
+            && duplicate.stored_type == source.stored_type
             && duplicate.row_order == source.row_order
             && duplicate.stored_bytes() == source.stored_bytes();
         if !equal {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use amk::encoding;
 use amk_models::chain::Chain;
 use amk_models::checkpoint::{Checkpoint, CheckpointError};
-use amk_models::weights::{Encoding, TensorError};
+use amk_models::weights::TensorError;
 use serde_json::json;
 
 use super::support::{GgufBuilder, TestTensor, golden, golden_json, layout, safetensors_file, tiny_config, written};
@@ -72,13 +73,15 @@ fn stored_types_decode_to_the_same_values() {
     let bf16: Vec<u8> = values.iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect();
     let f32: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     for (dtype, bytes, encoding) in
-        [("F32", f32, Encoding::F32), ("F16", f16, Encoding::F16), ("BF16", bf16, Encoding::Bf16)]
+        [("F32", f32, &encoding::F32), ("F16", f16, &encoding::F16), ("BF16", bf16, &encoding::BF16)]
     {
         let folder = folder(|tensors| tensors.push(("extra".to_owned(), (dtype, vec![2, 2], bytes))));
         let mut tensors = Checkpoint::open(folder.path()).unwrap().tensors;
         let extra = tensors.claim("extra", &[2, 2]).unwrap();
         assert_eq!((extra.encoding(), extra.to_f32().as_slice()), (encoding, &values[..]));
-        assert_eq!(extra.to_bf16(), values.map(half::bf16::from_f32));
+        let (narrow, deviation) = extra.to_encoding(&encoding::BF16, encoding::BF16.encode.unwrap());
+        let expected: Vec<u8> = values.iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect();
+        assert_eq!((narrow, deviation.relative()), (expected, 0.0));
         let mut row = [0.0; 2];
         extra.decode_rows(1..2, &mut row);
         assert_eq!(row, values[2..]);

@@ -3,7 +3,7 @@
 //! | type | holds | element type |
 //! |---|---|---|
 //! | [`Tensor`] | what an instruction computed, or an input | f32 |
-//! | [`Weight`] | a checkpoint's tensor, shared and read-only | f32, f16 or bf16 |
+//! | [`Weight`] | a checkpoint's tensor, shared and read-only | any [`Encoding`](crate::Encoding) |
 //! | [`State`] | what is kept from step to step: a KV cache | f32, perhaps rounded to bf16 |
 //! | [`Token`] | a token id | u32 |
 //!

@@ -1,6 +1,7 @@
 //! A checkpoint's tensors.
 
 use super::{Shape, ShapeError};
+use crate::encoding::{BF16, Encoding, F16, F32};
 use amk_ir::DType;
 use core::fmt;
 use core::ops::Range;
@@ -12,16 +13,16 @@ use std::sync::Arc;
 /// The owner of a weight's bytes: a mapped file, a vector.
 pub type WeightOwner = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A read-only tensor of f32, f16 or bf16 with at most 4 dimensions. Cloning and cutting are cheap:
-/// the bytes are shared.
+/// A read-only tensor of at most 4 dimensions in any [`Encoding`]: f32, f16, bf16, or blocks of
+/// quantised values. Cloning and cutting are cheap: the bytes are shared.
 ///
-/// It is read by rows, the runs of the last dimension; a vector is one row.
+/// It is read by rows, the runs of the last dimension, which are whole blocks; a vector is one row.
 #[derive(Clone)]
 pub struct Weight {
     owner: WeightOwner,
     /// Byte offset of the first element.
     offset: usize,
-    dtype: DType,
+    encoding: &'static Encoding,
     shape: Shape,
     /// Strides in elements; the last dimension's is 1.
     strides: Shape,
@@ -36,6 +37,8 @@ pub enum Row<'a> {
     F16(&'a [f16]),
     /// bf16 elements.
     BF16(&'a [bf16]),
+    /// Whole blocks of another encoding.
+    Blocks(&'static Encoding, &'a [u8]),
 }
 
 /// Why bytes are not a weight.
@@ -44,14 +47,19 @@ pub enum WeightError {
     /// The shape does not fit.
     #[error(transparent)]
     Shape(#[from] ShapeError),
-    /// The element type is not one of a weight.
-    #[error("weights are f32, f16 or bf16, not {0}")]
-    DType(DType),
+    /// A row is not whole blocks.
+    #[error("rows of {row} elements are not whole blocks of {} ({encoding})", encoding.block)]
+    PartOfBlock {
+        /// The encoding.
+        encoding: &'static Encoding,
+        /// Elements in a row.
+        row: usize,
+    },
     /// The bytes end before the tensor does.
-    #[error("a weight of {dtype} {shape:?} needs {needed} bytes from byte {offset}; there are {found}")]
+    #[error("a weight of {encoding} {shape:?} needs {needed} bytes from byte {offset}; there are {found}")]
     Truncated {
-        /// Element type.
-        dtype: DType,
+        /// The encoding.
+        encoding: &'static Encoding,
         /// The shape.
         shape: Vec<usize>,
         /// Where the tensor starts.
@@ -62,10 +70,10 @@ pub enum WeightError {
         found: usize,
     },
     /// The first byte is not on a multiple of the element's size: the bytes must be copied.
-    #[error("a weight of {dtype} does not start on a multiple of {} bytes; copy it", dtype.bytes())]
+    #[error("a weight of {encoding} does not start on a multiple of {} bytes; copy it", encoding.bytes)]
     Misaligned {
-        /// Element type.
-        dtype: DType,
+        /// The encoding, one of plain floats.
+        encoding: &'static Encoding,
     },
 }
 
@@ -93,7 +101,7 @@ impl Weight {
     /// When there are more than 4 dimensions or the number of elements is not the product of the
     /// extents.
     pub fn f32(shape: &[usize], elements: Vec<f32>) -> Result<Self, ShapeError> {
-        Self::owned(shape, DType::F32, elements.len(), Arc::new(Bytes(elements)))
+        Self::owned(shape, &F32, elements.len(), Arc::new(Bytes(elements)))
     }
 
     /// A weight of f16 elements.
@@ -101,7 +109,7 @@ impl Weight {
     /// # Errors
     /// As [`Self::f32`].
     pub fn f16(shape: &[usize], elements: Vec<f16>) -> Result<Self, ShapeError> {
-        Self::owned(shape, DType::F16, elements.len(), Arc::new(Bytes(elements)))
+        Self::owned(shape, &F16, elements.len(), Arc::new(Bytes(elements)))
     }
 
     /// A weight of bf16 elements.
@@ -109,44 +117,72 @@ impl Weight {
     /// # Errors
     /// As [`Self::f32`].
     pub fn bf16(shape: &[usize], elements: Vec<bf16>) -> Result<Self, ShapeError> {
-        Self::owned(shape, DType::BF16, elements.len(), Arc::new(Bytes(elements)))
+        Self::owned(shape, &BF16, elements.len(), Arc::new(Bytes(elements)))
     }
 
-    fn owned(shape: &[usize], dtype: DType, found: usize, owner: WeightOwner) -> Result<Self, ShapeError> {
+    fn owned(
+        shape: &[usize],
+        encoding: &'static Encoding,
+        found: usize,
+        owner: WeightOwner,
+    ) -> Result<Self, ShapeError> {
         let shape = Shape::new(shape)?;
         if found != shape.elements() {
             return Err(ShapeError::Length { shape: shape.to_vec(), expected: shape.elements(), found });
         }
-        Ok(Self { owner, offset: 0, dtype, shape, strides: shape.strides() })
+        Ok(Self { owner, offset: 0, encoding, shape, strides: shape.strides() })
     }
 
     /// The row-major weight that starts at byte `offset` of the owner's bytes (little-endian, as
     /// machines that run this are).
     ///
     /// # Errors
-    /// When the shape or the element type is none of a weight, the bytes are too few, or the first
-    /// is not aligned.
-    pub fn from_bytes(dtype: DType, shape: &[usize], owner: WeightOwner, offset: usize) -> Result<Self, WeightError> {
-        if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) {
-            return Err(WeightError::DType(dtype));
-        }
+    /// When the shape is none of a weight, a row is not whole blocks, the bytes are too few, or
+    /// plain floats are not aligned. The blocks are not looked at: [`Encoding::check_blocks`] does.
+    pub fn from_bytes(
+        encoding: &'static Encoding,
+        shape: &[usize],
+        owner: WeightOwner,
+        offset: usize,
+    ) -> Result<Self, WeightError> {
         let shape = Shape::new(shape)?;
-        let needed = shape.elements() * dtype.bytes() as usize;
+        let row = shape.last().copied().unwrap_or(1);
+        if !row.is_multiple_of(encoding.block) {
+            return Err(WeightError::PartOfBlock { encoding, row });
+        }
+        let too_large = || ShapeError::TooLarge { shape: shape.to_vec() };
+        let needed = encoding.byte_len(shape.elements()).ok_or_else(too_large)?;
         let bytes = (*owner).as_ref();
         let found = bytes.len().saturating_sub(offset);
         if found < needed || offset > bytes.len() {
-            return Err(WeightError::Truncated { dtype, shape: shape.to_vec(), offset, needed, found });
+            return Err(WeightError::Truncated { encoding, shape: shape.to_vec(), offset, needed, found });
         }
-        if !(bytes.as_ptr() as usize + offset).is_multiple_of(dtype.bytes() as usize) {
-            return Err(WeightError::Misaligned { dtype });
+        if encoding.float.is_some() && !(bytes.as_ptr() as usize + offset).is_multiple_of(encoding.bytes) {
+            return Err(WeightError::Misaligned { encoding });
         }
-        Ok(Self { owner, offset, dtype, shape, strides: shape.strides() })
+        Ok(Self { owner, offset, encoding, shape, strides: shape.strides() })
+    }
+
+    /// The row-major weight of these bytes.
+    ///
+    /// # Errors
+    /// As [`Self::from_bytes`], but never for want of alignment: such bytes are copied.
+    pub fn from_vec(encoding: &'static Encoding, shape: &[usize], mut bytes: Vec<u8>) -> Result<Self, WeightError> {
+        if encoding.float.is_none() || bytes.as_ptr().align_offset(encoding.bytes) == 0 {
+            return Self::from_bytes(encoding, shape, Arc::new(bytes), 0);
+        }
+        let mut copy: Vec<u8> = Vec::with_capacity(bytes.len() + encoding.bytes);
+        let start = copy.as_ptr().align_offset(encoding.bytes).min(encoding.bytes);
+        copy.resize(start, 0);
+        copy.append(&mut bytes);
+        Self::from_bytes(encoding, shape, Arc::new(copy), start)
     }
 
     /// The part that the ranges cut out, one for each dimension.
     ///
     /// # Panics
-    /// When there is not one range for each dimension, or one leaves its dimension.
+    /// When there is not one range for each dimension, one leaves its dimension, or one cuts a
+    /// block.
     #[must_use]
     pub fn slice(&self, ranges: &[Range<usize>]) -> Self {
         assert_eq!(ranges.len(), self.shape.len(), "ranges for a weight of shape {:?}", self.shape);
@@ -157,8 +193,10 @@ impl Weight {
                 "{ranges:?} of a weight of shape {:?}",
                 self.shape
             );
-            part.offset += range.start * self.strides[dim] * self.dtype.bytes() as usize;
+            part.offset += self.bytes_of(range.start * self.strides[dim]);
         }
+        let row = ranges.last().map_or(1, Range::len);
+        assert!(row.is_multiple_of(self.encoding.block), "{ranges:?} cut a block of {}", self.encoding);
         part.shape = Shape::of_ranges(ranges);
         part
     }
@@ -168,9 +206,20 @@ impl Weight {
         &self.shape
     }
 
-    /// Element type.
-    pub fn dtype(&self) -> DType {
-        self.dtype
+    /// How its elements are stored.
+    pub fn encoding(&self) -> &'static Encoding {
+        self.encoding
+    }
+
+    /// Bytes of its elements.
+    pub fn bytes(&self) -> usize {
+        self.bytes_of(self.len())
+    }
+
+    /// Bytes of so many elements, which are whole blocks.
+    fn bytes_of(&self, elements: usize) -> usize {
+        assert!(elements.is_multiple_of(self.encoding.block), "{elements} elements cut a block of {}", self.encoding);
+        elements / self.encoding.block * self.encoding.bytes
     }
 
     /// Number of elements.
@@ -221,12 +270,12 @@ impl Weight {
 
     /// `count` elements from element `first` on.
     fn elements(&self, first: usize, count: usize) -> Row<'_> {
-        let size = self.dtype.bytes() as usize;
-        let bytes = &(*self.owner).as_ref()[self.offset + first * size..][..count * size];
-        match self.dtype {
-            DType::F16 => Row::F16(cast(bytes)),
-            DType::BF16 => Row::BF16(cast(bytes)),
-            _ => Row::F32(cast(bytes)),
+        let bytes = &(*self.owner).as_ref()[self.offset + self.bytes_of(first)..][..self.bytes_of(count)];
+        match self.encoding.float {
+            Some(DType::F32) => Row::F32(cast(bytes)),
+            Some(DType::F16) => Row::F16(cast(bytes)),
+            Some(DType::BF16) => Row::BF16(cast(bytes)),
+            _ => Row::Blocks(self.encoding, bytes),
         }
     }
 
@@ -258,6 +307,7 @@ impl<'a> Row<'a> {
             Self::F32(row) => row.len(),
             Self::F16(row) => row.len(),
             Self::BF16(row) => row.len(),
+            Self::Blocks(encoding, bytes) => encoding.elements(bytes.len()),
         }
     }
 
@@ -266,19 +316,24 @@ impl<'a> Row<'a> {
         self.len() == 0
     }
 
-    /// The elements as f32; exact for all three types.
+    /// The elements as f32, exact.
     pub fn to_f32(&self) -> Cow<'a, [f32]> {
         match self {
             Self::F32(row) => Cow::Borrowed(row),
             Self::F16(row) => Cow::Owned(row.to_f32_vec()),
             Self::BF16(row) => Cow::Owned(row.to_f32_vec()),
+            Self::Blocks(encoding, bytes) => {
+                let mut out = vec![0.0; self.len()];
+                (encoding.decode)(bytes, &mut out);
+                Cow::Owned(out)
+            }
         }
     }
 }
 
 impl fmt::Debug for Weight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Weight({} {:?})", self.dtype, self.shape)
+        write!(f, "Weight({} {:?})", self.encoding, self.shape)
     }
 }
 
@@ -304,22 +359,54 @@ mod tests {
     #[test]
     fn bytes_must_be_enough_and_aligned() {
         let owner: WeightOwner = Arc::new(Bytes(vec![1.0f32; 4]));
-        let at = |dtype, shape: &[usize], offset| {
-            Weight::from_bytes(dtype, shape, owner.clone(), offset).err().map(|error| error.to_string())
+        let at = |encoding, shape: &[usize], offset| {
+            Weight::from_bytes(encoding, shape, owner.clone(), offset).err().map(|error| error.to_string())
         };
-        assert_eq!(at(DType::F32, &[3], 4), None);
-        assert_eq!(at(DType::F32, &[4], 4).unwrap(), "a weight of f32 [4] needs 16 bytes from byte 4; there are 12");
+        assert_eq!(at(&F32, &[3], 4), None);
+        assert_eq!(at(&F32, &[4], 4).unwrap(), "a weight of f32 [4] needs 16 bytes from byte 4; there are 12");
         assert_eq!(
-            at(DType::F32, &[1], usize::MAX).unwrap().split(';').next().unwrap(),
+            at(&F32, &[1], usize::MAX).unwrap().split(';').next().unwrap(),
             "a weight of f32 [1] needs 4 bytes from byte 18446744073709551615"
         );
-        assert_eq!(
-            at(DType::F32, &[1], 2).unwrap(),
-            "a weight of f32 does not start on a multiple of 4 bytes; copy it"
-        );
-        assert_eq!(at(DType::U8, &[1], 0).unwrap(), "weights are f32, f16 or bf16, not u8");
-        assert_eq!(at(DType::F32, &[usize::MAX, 2], 0).unwrap().split(' ').next().unwrap(), "a");
-        assert_eq!(at(DType::F32, &[1, 1, 1, 1, 1], 0).unwrap(), "5 dimensions; a tensor has at most 4");
+        assert_eq!(at(&F32, &[1], 2).unwrap(), "a weight of f32 does not start on a multiple of 4 bytes; copy it");
+        assert_eq!(at(&PAIRS, &[2, 3], 0).unwrap(), "rows of 3 elements are not whole blocks of 2 (PAIRS)");
+        assert_eq!(at(&F32, &[usize::MAX, 2], 0).unwrap().split(' ').next().unwrap(), "a");
+        assert_eq!(at(&F32, &[1, 1, 1, 1, 1], 0).unwrap(), "5 dimensions; a tensor has at most 4");
+    }
+
+    /// Two elements a byte, 0 to 15.
+    static PAIRS: Encoding = Encoding {
+        name: "PAIRS",
+        block: 2,
+        bytes: 1,
+        float: None,
+        decode: |bytes, out| {
+            for (byte, out) in bytes.iter().zip(out.as_chunks_mut().0) {
+                *out = [f32::from(byte & 15), f32::from(byte >> 4)];
+            }
+        },
+        encode: None,
+        check: |_| Ok(()),
+        dot: None,
+    };
+
+    fn pairs() -> Weight {
+        let owner: WeightOwner = Arc::new(vec![9u8, 0x10, 0x32, 0x54, 0x76]);
+        Weight::from_bytes(&PAIRS, &[2, 4], owner, 1).unwrap()
+    }
+
+    #[test]
+    fn blocks_are_cut_and_decoded() {
+        assert_eq!((pairs().to_f32(), pairs().bytes()), ((0..8).map(|i| i as f32).collect(), 4));
+        assert_eq!(pairs().slice(&[1..2, 2..4]).to_f32(), [6.0, 7.0]);
+        assert_eq!(pairs().matrix().0.len(), 8);
+        assert_eq!(format!("{:?}", pairs()), "Weight(PAIRS [2, 4])");
+    }
+
+    #[test]
+    #[should_panic(expected = "cut a block of PAIRS")]
+    fn a_cut_through_a_block_is_refused() {
+        let _ = pairs().slice(&[0..2, 1..3]);
     }
 
     #[test]

@@ -4,11 +4,14 @@
 //! added to lane `i mod 64` by a fused multiply-add, in order of `i`. Then lanes 16 apart are added
 //! as `(0 + 1) + (2 + 3)`, followed by lanes 8, 4, 2 and 1 apart.
 
+mod blocks;
 mod fold;
 mod rows;
 
+pub(crate) use blocks::{block_products, decode};
 pub(crate) use rows::products_of_rows;
 
+use amk::Encoding;
 use amk::tensor::Row;
 use fold::{Fold, Plain, Sums};
 use half::slice::HalfFloatSliceExt;
@@ -75,7 +78,7 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
 }
 
 /// Computes the inner products of a vector with `out.len()` rows, whose first elements are `stride`
-/// apart in `rows`.
+/// apart in `rows`; of blocks, whole rows of them.
 ///
 /// # Panics
 /// When `rows` ends before the last row.
@@ -84,6 +87,23 @@ pub(crate) fn products(x: &[f32], rows: Row<'_>, stride: usize, out: &mut [f32])
         Row::F32(rows) => dispatch(x, rows, stride, out),
         Row::F16(rows) => dispatch(x, rows, stride, out),
         Row::BF16(rows) => dispatch(x, rows, stride, out),
+        Row::Blocks(encoding, rows) => {
+            let bytes = |elements: usize| elements / encoding.block * encoding.bytes;
+            match encoding.dot {
+                Some(dot) => dot(x, rows, bytes(stride), out),
+                None => decoded_products(x, encoding, rows, bytes(stride), out),
+            }
+        }
+    }
+}
+
+/// The products with rows of blocks that are `stride` bytes apart, decoded one by one.
+fn decoded_products(x: &[f32], encoding: &Encoding, rows: &[u8], stride: usize, out: &mut [f32]) {
+    let mut row = vec![0.0; x.len()];
+    let bytes = x.len() / encoding.block * encoding.bytes;
+    for (number, out) in out.iter_mut().enumerate() {
+        (encoding.decode)(&rows[number * stride..][..bytes], &mut row);
+        dispatch(x, &row, row.len(), core::slice::from_mut(out));
     }
 }
 

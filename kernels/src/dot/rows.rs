@@ -26,18 +26,31 @@ pub(crate) fn products_of_rows(
     out: &mut [f32],
 ) {
     match rows {
-        Row::F32(rows) => by_blocks(xs, len, rows, (count, stride), out),
-        Row::F16(rows) => by_blocks(xs, len, rows, (count, stride), out),
-        Row::BF16(rows) => by_blocks(xs, len, rows, (count, stride), out),
+        Row::F32(rows) => by_blocks(xs, len, elements(rows, stride), count, out),
+        Row::F16(rows) => by_blocks(xs, len, elements(rows, stride), count, out),
+        Row::BF16(rows) => by_blocks(xs, len, elements(rows, stride), count, out),
+        Row::Blocks(encoding, rows) => {
+            let bytes = |elements: usize| elements / encoding.block * encoding.bytes;
+            let decode = |row: usize, wide: &mut [f32]| {
+                (encoding.decode)(&rows[row * bytes(stride)..][..bytes(wide.len())], wide);
+            };
+            by_blocks(xs, len, decode, count, out);
+        }
     }
 }
 
-fn by_blocks<E: Element>(xs: &[f32], len: usize, rows: &[E], (count, stride): (usize, usize), out: &mut [f32]) {
+/// How a row of plain floats is widened.
+fn elements<E: Element>(rows: &[E], stride: usize) -> impl Fn(usize, &mut [f32]) {
+    move |row, wide| widen(&rows[row * stride..][..wide.len()], wide)
+}
+
+/// All products, where `widen` decodes a row to f32.
+fn by_blocks(xs: &[f32], len: usize, widen: impl Fn(usize, &mut [f32]), count: usize, out: &mut [f32]) {
     let mut wide = vec![0.0; BLOCK * len];
     for first in (0..count).step_by(BLOCK) {
         let block = BLOCK.min(count - first);
         for (row, wide) in wide.chunks_mut(len.max(1)).take(block).enumerate() {
-            widen(&rows[(first + row) * stride..][..len], wide);
+            widen(first + row, wide);
         }
         dispatch(xs, len, &wide[..block * len], Out { all: out, count, first });
     }

@@ -6,7 +6,7 @@ use amk::prelude::*;
 
 /// Returns the token's row of the table: `y = table[token]`.
 ///
-/// `table: [V, H]` f32, f16 or bf16; `token` below `V`; `y: [H]` f32, exact. Source:
+/// `table: [V, H]` in any encoding; `token` below `V`; `y: [H]` f32, exact. Source:
 /// `torch.nn.Embedding`.
 ///
 /// # Panics

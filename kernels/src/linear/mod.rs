@@ -18,7 +18,7 @@ use amk::prelude::*;
 /// `y = w x`: `y[n] = sum over k of w[n, k] * x[k]`, accumulated in f32 in an order that is the
 /// same for every tile.
 ///
-/// `x: [K]` f32, `w: [N, K]` f32, f16 or bf16; `y: [N]` f32. Source: `torch.nn.Linear` without
+/// `x: [K]` f32, `w: [N, K]` in any encoding; `y: [N]` f32. Source: `torch.nn.Linear` without
 /// bias.
 ///
 /// # Panics
@@ -43,7 +43,7 @@ pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
 /// [`linear`] of several vectors: `y[r, n] = sum over k of w[n, k] * x[r, k]`, each row with the
 /// bits of [`linear`], and `w` read once.
 ///
-/// `x: [R, K]` f32, `w: [N, K]` f32, f16 or bf16; `y: [R, N]` f32.
+/// `x: [R, K]` f32, `w: [N, K]` in any encoding; `y: [R, N]` f32.
 ///
 /// # Panics
 /// When `w` is not a matrix with rows of the length of `x`'s.

@@ -108,7 +108,7 @@ impl Bench {
         let ceiling_gb_per_s = before.max(read_bandwidth(workers as usize)) / 1e9;
         // Of the embedding table one row is read; tied heads read the table itself.
         let weights = model.bindings.weights().iter().filter(|(name, _)| *name != "w.ends.embed");
-        let weights: usize = weights.map(|(_, weight)| weight.len() * weight.dtype().bytes() as usize).sum();
+        let weights: usize = weights.map(|(_, weight)| weight.bytes()).sum();
         let row = |(&position, times): (&u32, Vec<f64>)| {
             Ok(Row {
                 model: name.clone(),

@@ -56,9 +56,9 @@ pub(crate) struct Bench {
     peers: Vec<Peers>,
     #[command(flatten)]
     threads: ThreadsArg,
-    /// How weights are held in memory; on a GPU f32 computes in f32 by generic tasks, else it is
-    /// bf16.
-    #[arg(long, default_value = "auto")]
+    /// How weights are held in memory: `native` (as in the file), f32, bf16, Q8_0, Q4_0, ..; on a
+    /// GPU f32 computes in f32 by generic tasks, and native is bf16.
+    #[arg(long, value_name = "ENCODING", default_value = "native")]
     weights: Weights,
     /// Write JSON; `-` writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]

@@ -83,7 +83,7 @@ impl Bench {
         }
         let format = match place {
             Place::Cpu(_) => self.weights.into(),
-            Place::Cuda(_) => weight_format(self.weights.precision()),
+            Place::Cuda(_) => weight_format(self.weights.precision()?),
         };
         let Subject { name, mut model, mut gate } =
             opened.load(last.max(longest).max(GATE_STEPS).min(limit), format)?;

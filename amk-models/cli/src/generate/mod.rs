@@ -118,6 +118,7 @@ impl Generate {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         // Whatever can be refused without the model is.
         let place = Place::of(self.device, &self.schedule, self.threads)?;
+        place.check(self.held.weights)?;
         Sampler::new(self.sampler(&GenerationDefaults::default()))?;
         let path = self.model.take().map_or_else(default_model, Ok)?;
         let mut checkpoint = self.allow.open(&path)?;
@@ -247,7 +248,7 @@ impl Generate {
     }
 
     fn cuda(&self, model: &Model, schedule: &GpuSchedule) -> Result<cuda::Vm> {
-        let options = cuda::VmOptions { precision: self.held.weights.precision(), ..cuda::VmOptions::default() };
+        let options = cuda::VmOptions { precision: self.held.weights.precision()?, ..cuda::VmOptions::default() };
         let (vm, schedule) = cuda_vm(model, schedule, options, self.quiet)?;
         if schedule != "default" {
             self.tell(&format!("schedule: {schedule}"));

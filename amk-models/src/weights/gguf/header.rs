@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::{Encoding, FormatCause, FormatError, MappedFile, RowOrder, StoredTensor};
+use amk::Encoding;
+
+use super::super::{FormatCause, FormatError, MappedFile, RowOrder, StoredTensor, StoredType};
 use super::cursor::Cursor;
 use super::metadata::Metadata;
 
@@ -84,7 +86,7 @@ struct TensorInfo {
     name: String,
     /// Outermost dimension first (the file has the innermost first).
     shape: Vec<u64>,
-    encoding: Encoding,
+    stored_type: StoredType,
     /// From the start of the data.
     offset: u64,
 }
@@ -101,20 +103,20 @@ impl TensorInfo {
         let mut shape = (0..rank).map(|_| cursor.u64("a dimension")).collect::<Result<Vec<_>, _>>()?;
         shape.reverse();
         let code = cursor.u32("a tensor's type")?;
-        let encoding =
-            encoding(code).ok_or_else(|| cursor.error(FormatCause::UnknownCode { what: "tensor type", code }))?;
+        let stored_type =
+            stored_type(code).ok_or_else(|| cursor.error(FormatCause::UnknownCode { what: "tensor type", code }))?;
         let offset = cursor.u64("a tensor's offset")?;
-        Ok(Self { at, name, shape, encoding, offset })
+        Ok(Self { at, name, shape, stored_type, offset })
     }
 
     /// Checks the extent against the file.
     fn place(self, file: &Arc<MappedFile>, data_start: u64, alignment: u64) -> Result<StoredTensor, FormatError> {
-        let Self { at, name, shape, encoding, offset } = self;
-        let extent = extent(&shape, encoding, offset, data_start, alignment, file.bytes().len() as u64);
+        let Self { at, name, shape, stored_type, offset } = self;
+        let extent = extent(&shape, stored_type, offset, data_start, alignment, file.bytes().len() as u64);
         match extent {
             Ok((start, end)) => Ok(StoredTensor {
                 name,
-                encoding,
+                stored_type,
                 shape: shape.into_iter().map(|dim| dim as usize).collect(),
                 file: Arc::clone(file),
                 extent: start as usize..end as usize,
@@ -128,7 +130,7 @@ impl TensorInfo {
 /// Where a tensor starts and ends in a file of `file_len` bytes, or why it cannot lie there.
 fn extent(
     shape: &[u64],
-    encoding: Encoding,
+    stored_type: StoredType,
     offset: u64,
     data_start: u64,
     alignment: u64,
@@ -137,18 +139,11 @@ fn extent(
     if !offset.is_multiple_of(alignment) {
         return Err(format!("offset {offset} is not a multiple of the alignment {alignment}"));
     }
-    let row = shape.last().copied().unwrap_or(1);
-    if !row.is_multiple_of(encoding.block_len() as u64) {
-        return Err(format!("rows of {row} are not whole blocks of {} ({encoding})", encoding.block_len()));
-    }
-    let elements = shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
-    let too_large = || format!("{encoding} {shape:?} is larger than any file");
-    let elements = elements.and_then(|elements| usize::try_from(elements).ok()).ok_or_else(too_large)?;
-    // Tensors of a type that is not decoded cannot be claimed; their extent is unknown and taken as
-    // empty.
-    let len = match encoding {
-        Encoding::Other(_) => 0,
-        _ => encoding.byte_len(elements).ok_or_else(too_large)? as u64,
+    let len = match stored_type {
+        StoredType::Encoded(encoding) => byte_len(shape, encoding)?,
+        // A tensor of a type that is not decoded cannot be claimed; its extent is unknown and taken
+        // as empty.
+        StoredType::Other(_) => 0,
     };
     let start = data_start.checked_add(offset);
     match start.and_then(|start| Some((start, start.checked_add(len)?))) {
@@ -157,6 +152,17 @@ fn extent(
             "{len} bytes at data offset {offset} leave the file of {file_len} bytes, which may be truncated"
         )),
     }
+}
+
+/// Bytes of a tensor, or why it has none.
+fn byte_len(shape: &[u64], encoding: &Encoding) -> Result<u64, String> {
+    let row = shape.last().copied().unwrap_or(1);
+    if !row.is_multiple_of(encoding.block as u64) {
+        return Err(format!("rows of {row} are not whole blocks of {} ({encoding})", encoding.block));
+    }
+    let elements = shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
+    let bytes = elements.and_then(|elements| encoding.byte_len(usize::try_from(elements).ok()?));
+    bytes.map(|bytes| bytes as u64).ok_or_else(|| format!("{encoding} {shape:?} is larger than any file"))
 }
 
 /// Checks that names are unique and that no two tensors share bytes.
@@ -180,33 +186,41 @@ fn check_apart(file: &MappedFile, tensors: &[StoredTensor]) -> Result<(), Format
     Ok(())
 }
 
-/// The encoding of a tensor type code (`ggml_type`). Types that a file may hold but that are not
-/// decoded are named.
-fn encoding(code: u32) -> Option<Encoding> {
-    Some(match code {
-        0 => Encoding::F32,
-        1 => Encoding::F16,
-        2 => Encoding::Q4_0,
-        3 => Encoding::Q4_1,
-        6 => Encoding::Q5_0,
-        7 => Encoding::Q5_1,
-        8 => Encoding::Q8_0,
-        12 => Encoding::Q4K,
-        13 => Encoding::Q5K,
-        14 => Encoding::Q6K,
-        30 => Encoding::Bf16,
-        9 => Encoding::Other("Q8_1"),
-        10 => Encoding::Other("Q2_K"),
-        11 => Encoding::Other("Q3_K"),
-        15 => Encoding::Other("Q8_K"),
-        16..=23 | 29 => Encoding::Other("an IQ quantisation"),
-        24 => Encoding::Other("I8"),
-        25 => Encoding::Other("I16"),
-        26 => Encoding::Other("I32"),
-        27 => Encoding::Other("I64"),
-        28 => Encoding::Other("F64"),
-        34 | 35 => Encoding::Other("a ternary quantisation"),
-        39 => Encoding::Other("MXFP4"),
+/// What a tensor type code (`ggml_type`) stands for.
+fn stored_type(code: u32) -> Option<StoredType> {
+    Some(StoredType::named(match code {
+        0 => "F32",
+        1 => "F16",
+        2 => "Q4_0",
+        3 => "Q4_1",
+        6 => "Q5_0",
+        7 => "Q5_1",
+        8 => "Q8_0",
+        9 => "Q8_1",
+        10 => "Q2_K",
+        11 => "Q3_K",
+        12 => "Q4_K",
+        13 => "Q5_K",
+        14 => "Q6_K",
+        15 => "Q8_K",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        23 => "IQ4_XS",
+        24 => "I8",
+        25 => "I16",
+        26 => "I32",
+        27 => "I64",
+        28 => "F64",
+        29 => "IQ1_M",
+        30 => "BF16",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        39 => "MXFP4",
         _ => return None,
-    })
+    }))
 }

@@ -1,0 +1,83 @@
+//! Five bits an element in blocks of 32: Q5_0 and Q5_1.
+//!
+//! Nibbles as in four bits; bit `i` of the 32 high bits is the fifth bit of element `i`.
+
+use super::four::{nibbles, set_nibbles};
+use super::{Blocks, GROUP, affine, biased, encode, encoding, extreme, finite, half_at, inverse, set_half};
+use amk::encoding::Encoding;
+
+/// `d: f16, high bits: u32, nibbles: 16 bytes`; an element is `d * (q - 16)`.
+struct Symmetric;
+
+/// `d: f16, m: f16, high bits: u32, nibbles: 16 bytes`; an element is `d * q + m`.
+struct Affine;
+
+static Q5_0: Encoding =
+    Encoding { encode: Some(|from, to| encode(from, to, encode_symmetric)), ..encoding::<22, Symmetric>("Q5_0") };
+static Q5_1: Encoding =
+    Encoding { encode: Some(|from, to| encode(from, to, encode_affine)), ..encoding::<24, Affine>("Q5_1") };
+amk::encoding!(Q5_0);
+amk::encoding!(Q5_1);
+
+#[inline(always)]
+fn quants(high: &[u8], low: &[u8]) -> [i32; GROUP] {
+    let high = u32::from_le_bytes([high[0], high[1], high[2], high[3]]);
+    let (low, mut quants) = (nibbles(low), [0; GROUP]);
+    for (i, quant) in quants.iter_mut().enumerate() {
+        // As wide as the bits' own number, for vectors.
+        *quant = i32::from(low[i]) + if high & 1 << i == 0 { 0 } else { 16 };
+    }
+    quants
+}
+
+/// Writes the high bits to 4 bytes, then the nibbles.
+fn set_quants(bytes: &mut [u8], quants: [u8; GROUP]) {
+    let high = quants.iter().enumerate().fold(0, |high, (i, &quant)| high | u32::from(quant >> 4) << i);
+    bytes[..4].copy_from_slice(&high.to_le_bytes());
+    set_nibbles(&mut bytes[4..], quants.map(|quant| quant & 0xf));
+}
+
+impl Blocks<22> for Symmetric {
+    const GROUPS: usize = 1;
+
+    #[inline(always)]
+    fn group(block: &[u8; 22], _: usize) -> [f32; GROUP] {
+        biased(quants(&block[2..6], &block[6..]), 16, half_at(block, 0))
+    }
+
+    fn check(block: &[u8; 22]) -> Result<(), &'static str> {
+        finite(block, &[0])
+    }
+}
+
+impl Blocks<24> for Affine {
+    const GROUPS: usize = 1;
+
+    #[inline(always)]
+    fn group(block: &[u8; 24], _: usize) -> [f32; GROUP] {
+        // 5 bits times 11: the product is exact, so one rounding is GGML's two.
+        affine(quants(&block[4..8], &block[8..]), half_at(block, 0), half_at(block, 2))
+    }
+
+    fn check(block: &[u8; 24]) -> Result<(), &'static str> {
+        finite(block, &[0, 2])
+    }
+}
+
+/// As GGML's `quantize_row_q5_0_ref`.
+fn encode_symmetric(elements: &[f32; GROUP], block: &mut [u8; 22]) {
+    let d = extreme(elements) / -16.0;
+    set_half(block, 0, d);
+    let inverse = inverse(d);
+    set_quants(&mut block[2..], elements.map(|x| ((x * inverse + 16.5) as u8).min(31)));
+}
+
+/// As GGML's `quantize_row_q5_1_ref`.
+fn encode_affine(elements: &[f32; GROUP], block: &mut [u8; 24]) {
+    let (low, high) = elements.iter().fold((f32::MAX, f32::MIN), |(low, high), &x| (low.min(x), high.max(x)));
+    let d = (high - low) / 31.0;
+    set_half(block, 0, d);
+    set_half(block, 2, low);
+    let inverse = inverse(d);
+    set_quants(&mut block[4..], elements.map(|x| (((x - low) * inverse + 0.5) as u8).min(31)));
+}

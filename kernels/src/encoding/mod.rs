@@ -1,0 +1,115 @@
+//! Encodings in blocks: GGML's (llama.cpp, `ggml-common.h` and the `dequantize_row_*` functions of
+//! `ggml-quants.c`).
+//!
+//! Little endian; `d`, `m` and `dmin` are binary16; products are formed in f32 in GGML's order, so
+//! decoded values are bit-identical to GGML's.
+
+mod code;
+mod five;
+mod four;
+mod k;
+mod q8_0;
+
+use crate::dot;
+use amk::encoding::Encoding;
+use half::f16;
+
+/// Elements that are decoded at a time.
+pub const GROUP: usize = 32;
+
+/// An encoding in blocks of `BYTES` bytes and [`GROUPS`](Self::GROUPS) groups of 32 elements. From
+/// its groups [`encoding`] makes the record, with inner products straight from blocks.
+pub trait Blocks<const BYTES: usize>: 'static {
+    /// Groups in a block.
+    const GROUPS: usize;
+
+    /// The elements of group number `group`. Inlined into loops over blocks and compiled there for
+    /// each instruction set: with plain loops, no closures and no branches that depend on bytes it
+    /// becomes vector code.
+    fn group(block: &[u8; BYTES], group: usize) -> [f32; GROUP];
+
+    /// Why a block is none of a weight.
+    ///
+    /// # Errors
+    /// The defect, after the words "block N of NAME".
+    fn check(block: &[u8; BYTES]) -> Result<(), &'static str>;
+}
+
+/// The record of an encoding in blocks, to be registered with `amk::encoding!`.
+pub const fn encoding<const BYTES: usize, B: Blocks<BYTES>>(name: &'static str) -> Encoding {
+    Encoding {
+        name,
+        block: GROUP * B::GROUPS,
+        bytes: BYTES,
+        float: None,
+        decode: dot::decode::<BYTES, B>,
+        encode: None,
+        check: |block| block.as_array().map_or(Err("is cut short"), B::check),
+        dot: Some(dot::block_products::<BYTES, B>),
+    }
+}
+
+/// The binary16 at byte `at`, in code that is inlined where `f16::to_f32` asks for the processor.
+#[inline(always)]
+fn half_at(block: &[u8], at: usize) -> f32 {
+    let bits = u32::from(u16::from_le_bytes([block[at], block[at + 1]]));
+    // The exponent is 112 less than that of binary32; the product is right for subnormals, too.
+    let finite = f32::from_bits((bits & 0x7fff) << 13) * f32::from_bits((112 + 127) << 23);
+    let infinite = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
+    f32::from_bits((bits & 0x8000) << 16 | finite.to_bits() | infinite)
+}
+
+/// `q * factor + addend` for each quant.
+#[inline(always)]
+fn affine<Q: Into<i32>>(quants: [Q; GROUP], factor: f32, addend: f32) -> [f32; GROUP] {
+    let mut out = [0.0; GROUP];
+    for (out, quant) in out.iter_mut().zip(quants) {
+        *out = (quant.into() as f32).mul_add(factor, addend);
+    }
+    out
+}
+
+/// `(q - bias) * factor` for each quant.
+#[inline(always)]
+fn biased<Q: Into<i32>>(quants: [Q; GROUP], bias: i32, factor: f32) -> [f32; GROUP] {
+    let mut out = [0.0; GROUP];
+    for (out, quant) in out.iter_mut().zip(quants) {
+        *out = (quant.into() - bias) as f32 * factor;
+    }
+    out
+}
+
+/// Writes a binary16 at byte `at`.
+fn set_half(block: &mut [u8], at: usize, value: f32) {
+    block[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
+}
+
+/// Checks the binary16 numbers at these bytes.
+fn finite(block: &[u8], halves: &[usize]) -> Result<(), &'static str> {
+    match halves.iter().all(|&at| half_at(block, at).is_finite()) {
+        true => Ok(()),
+        false => Err("has a scale that is not finite"),
+    }
+}
+
+/// Encodes blocks one by one.
+fn encode<const BYTES: usize, const LEN: usize>(
+    elements: &[f32],
+    blocks: &mut [u8],
+    encode: impl Fn(&[f32; LEN], &mut [u8; BYTES]),
+) {
+    elements.as_chunks().0.iter().zip(blocks.as_chunks_mut().0).for_each(|(from, to)| encode(from, to));
+}
+
+/// The element with the largest magnitude; the first of several.
+fn extreme(elements: &[f32]) -> f32 {
+    elements.iter().fold(0.0, |most: f32, &x| if x.abs() > most.abs() { x } else { most })
+}
+
+/// `1 / x`, and 0 for 0.
+fn inverse(x: f32) -> f32 {
+    if x == 0.0 { 0.0 } else { 1.0 / x }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,37 @@
+//! A signed byte an element in blocks of 32.
+
+use super::{Blocks, GROUP, encode, encoding, extreme, finite, half_at, inverse, set_half};
+use amk::encoding::Encoding;
+
+/// `d: f16, quants: 32 signed bytes`; an element is `d * q`.
+struct Bytes;
+
+static Q8_0: Encoding =
+    Encoding { encode: Some(|from, to| encode(from, to, encode_block)), ..encoding::<34, Bytes>("Q8_0") };
+amk::encoding!(Q8_0);
+
+impl Blocks<34> for Bytes {
+    const GROUPS: usize = 1;
+
+    #[inline(always)]
+    fn group(block: &[u8; 34], _: usize) -> [f32; GROUP] {
+        let d = half_at(block, 0);
+        let mut out = [0.0; GROUP];
+        for (out, &quant) in out.iter_mut().zip(&block[2..]) {
+            *out = f32::from(quant as i8) * d;
+        }
+        out
+    }
+
+    fn check(block: &[u8; 34]) -> Result<(), &'static str> {
+        finite(block, &[0])
+    }
+}
+
+/// As GGML's `quantize_row_q8_0_ref`.
+fn encode_block(elements: &[f32; GROUP], block: &mut [u8; 34]) {
+    let d = extreme(elements).abs() / 127.0;
+    set_half(block, 0, d);
+    let inverse = inverse(d);
+    block[2..].iter_mut().zip(elements).for_each(|(q, x)| *q = (x * inverse).round() as i8 as u8);
+}

@@ -1,0 +1,99 @@
+//! Blocks against gguf-py (`gguf.quants`, gguf 0.19.0): the same bytes, the same bits.
+
+use crate::dot::{products, products_of_rows};
+use crate::testing::random;
+use amk::Encoding;
+use amk::tensor::Row;
+use half::f16;
+
+const BLOCKS: [&str; 10] = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"];
+
+fn find(name: &str) -> &'static Encoding {
+    Encoding::find(name).expect("it should be registered")
+}
+
+/// Byte `i` is `31 i² + 73 i + 11 mod 256`, with the given binary16 values written over it.
+fn block(len: usize, halves: &[(usize, f32)]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..len).map(|i| ((i * i * 31 + i * 73 + 11) % 256) as u8).collect();
+    for &(at, value) in halves {
+        bytes[at..at + 2].copy_from_slice(&f16::from_f32(value).to_le_bytes());
+    }
+    bytes
+}
+
+/// FNV-1a of the bytes.
+fn hash(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+#[test]
+fn blocks_decode_as_in_gguf_py() {
+    const D: (usize, f32) = (0, 0.37);
+    const M: (usize, f32) = (2, -1.9);
+    let check = |name: &str, halves: &[(usize, f32)], first_and_last: [f32; 2], expected: u64| {
+        let encoding = find(name);
+        let mut out = vec![f32::NAN; encoding.block];
+        (encoding.decode)(&block(encoding.bytes, halves), &mut out);
+        // Two values first: they say more than a hash when a decoder is wrong.
+        assert_eq!([out[0], out[out.len() - 1]], first_and_last, "{name}");
+        assert_eq!(hash(out.iter().flat_map(|value| value.to_le_bytes())), expected, "{name}: {out:?}");
+    };
+    check("Q4_0", &[D], [0.370_117_2, 2.220_703_1], 0x92c8_58c8_6223_9f97);
+    check("Q4_1", &[D, M], [3.651_367_2, -1.160_156_2], 0x98f1_9e35_5e03_50a7);
+    check("Q5_0", &[D], [4.811_523_4, -3.701_171_9], 0xe329_87ca_41dc_f09a);
+    check("Q5_1", &[D, M], [5.131_836, 7.722_656_2], 0x7463_0068_41c7_f600);
+    check("Q8_0", &[D], [9.252_93, 30.719_727], 0xc982_618f_db14_9118);
+    check("Q4_K", &[D, M], [162.317_38, 126.458_01], 0x0c92_d8a9_58d3_3d12);
+    check("Q5_K", &[D, M], [345.895_5, 525.444_34], 0xa536_4ee6_ae40_7ef4);
+    check("Q6_K", &[(208, 0.37)], [-529.637_7, 452.283_2], 0xe127_6917_4293_875e);
+}
+
+/// Blocks of any bytes but scales that are not finite.
+fn random_blocks(encoding: &Encoding, count: usize) -> Vec<u8> {
+    let mut state = 7u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    let mut bytes = Vec::new();
+    while bytes.len() < count * encoding.bytes {
+        let block: Vec<u8> = (0..encoding.bytes).map(|_| next()).collect();
+        if (encoding.check)(&block).is_ok() {
+            bytes.extend(block);
+        }
+    }
+    bytes
+}
+
+#[test]
+fn products_from_blocks_have_the_bits_of_decoded_rows() {
+    for name in BLOCKS {
+        let encoding = find(name);
+        for (blocks, count) in [(1, 1), (2, 9), (3, 19), (5, 16)] {
+            let (len, stride) = (blocks * encoding.block, (blocks + 1) * encoding.block);
+            let bytes = random_blocks(encoding, (blocks + 1) * count);
+            let mut wide = vec![0.0; stride * count];
+            (encoding.decode)(&bytes, &mut wide);
+            let xs = random(3, 3 * len);
+            let bits = |out: &[f32]| out.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            let (mut straight, mut decoded) = (vec![0.0; count], vec![0.0; count]);
+            products(&xs[..len], Row::Blocks(encoding, &bytes), stride, &mut straight);
+            products(&xs[..len], Row::F32(&wide), stride, &mut decoded);
+            assert_eq!(bits(&straight), bits(&decoded), "{count} rows of {blocks} blocks of {name}");
+            let (mut straight, mut decoded) = (vec![0.0; 3 * count], vec![0.0; 3 * count]);
+            products_of_rows(&xs, len, Row::Blocks(encoding, &bytes), (count, stride), &mut straight);
+            products_of_rows(&xs, len, Row::F32(&wide), (count, stride), &mut decoded);
+            assert_eq!(bits(&straight), bits(&decoded), "3 vectors by {count} rows of {blocks} blocks of {name}");
+        }
+    }
+}
+
+#[test]
+fn scales_that_are_not_finite_are_refused() {
+    for name in BLOCKS {
+        let encoding = find(name);
+        let error = encoding.check_blocks(&vec![0xff; encoding.bytes]).unwrap_err();
+        assert_eq!(error.to_string(), format!("block 0 of {name} has a scale that is not finite"));
+        assert_eq!(encoding.check_blocks(&random_blocks(encoding, 4)), Ok(()));
+    }
+}
