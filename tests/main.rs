@@ -8,6 +8,7 @@ mod certificates;
 mod cuda;
 mod device_programs;
 mod device_rows;
+mod encodings;
 mod exchange;
 mod filetests;
 mod formulas;

@@ -356,3 +356,32 @@ fn native(tensor: &StoredTensor) -> Result<Weight, SourceError> {
         _ => Ok(Weight::from_vec(encoding, tensor.shape(), tensor.to_stored())?),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::{MappedFile, StoredType};
+    use half::f16;
+
+    #[test]
+    fn a_block_that_is_none_is_named_with_its_tensor() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blocks");
+        let mut bytes = vec![0; 3 * 34];
+        bytes[68..70].copy_from_slice(&f16::NAN.to_le_bytes());
+        std::fs::write(&path, &bytes).unwrap();
+        amk_kernels::link();
+        let tensor = StoredTensor {
+            name: "x".to_owned(),
+            stored_type: StoredType::Encoded(Encoding::find("Q8_0").unwrap()),
+            shape: vec![3, 32],
+            file: Arc::new(MappedFile::open(&path).unwrap()),
+            extent: 0..bytes.len(),
+            row_order: RowOrder::Natural,
+        };
+        let error = native(&tensor).unwrap_err().to_string();
+        assert_eq!(error, "tensor `x`: block 2 of Q8_0 has a scale that is not finite");
+        let start = StoredTensor { shape: vec![2, 32], extent: 0..68, ..tensor };
+        assert_eq!(native(&start).unwrap().to_f32(), [0.0; 64]);
+    }
+}

@@ -21,8 +21,8 @@ pub struct Encoding {
     pub float: Option<DType>,
     /// Decodes whole blocks; as many elements as the blocks have.
     pub decode: fn(blocks: &[u8], elements: &mut [f32]),
-    /// Encodes elements of whole blocks, each block for itself; `None`: nothing here does.
-    pub encode: Option<fn(elements: &[f32], blocks: &mut [u8])>,
+    /// How elements are encoded; `None`: nothing here does it.
+    pub encode: Option<Encode>,
     /// Why a block is none of a weight, for instance that its scale is not finite.
     pub check: fn(block: &[u8]) -> Result<(), &'static str>,
     /// Inner products of a vector with `out.len()` rows of whole blocks, whose first blocks are
@@ -30,6 +30,9 @@ pub struct Encoding {
     /// decoded.
     pub dot: Option<Dot>,
 }
+
+/// Encodes elements of whole blocks, each block for itself: `encode(elements, blocks)`.
+pub type Encode = fn(elements: &[f32], blocks: &mut [u8]);
 
 /// Inner products straight from blocks: `dot(x, rows, stride, out)`.
 pub type Dot = fn(x: &[f32], rows: &[u8], stride: usize, out: &mut [f32]);

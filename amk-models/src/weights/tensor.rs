@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use amk::Encoding;
+use amk::encoding::{Encode, Encoding};
 
 use super::{MappedFile, StoredType};
 
@@ -193,7 +193,7 @@ impl StoredTensor {
     ///
     /// # Panics
     /// When a row is not whole blocks, or as [`Self::encoding`].
-    pub fn to_encoding(&self, encoding: &'static Encoding, encode: fn(&[f32], &mut [u8])) -> (Vec<u8>, Deviation) {
+    pub fn to_encoding(&self, encoding: &'static Encoding, encode: Encode) -> (Vec<u8>, Deviation) {
         let row_len = self.row_len();
         assert!(row_len.is_multiple_of(encoding.block), "rows of {row_len} are not whole blocks of {encoding}");
         let row_bytes = row_len / encoding.block * encoding.bytes;

@@ -23,8 +23,8 @@ const VALUES: [f32; 16] =
 /// Twice the e2m1 float of these bits: sign, two of exponent, one of mantissa.
 #[inline(always)]
 fn twice_e2m1(bits: u8) -> f32 {
-    let (exponent, mantissa) = (u32::from(bits) >> 1 & 3, u32::from(bits) & 1);
-    let magnitude = if exponent == 0 { mantissa } else { (2 | mantissa) << (exponent - 1 & 3) };
+    let (exponent, mantissa) = ((u32::from(bits) >> 1) & 3, u32::from(bits) & 1);
+    let magnitude = if exponent == 0 { mantissa } else { (2 | mantissa) << ((exponent - 1) & 3) };
     f32::from_bits((magnitude as f32).to_bits() | (u32::from(bits) & 8) << 28)
 }
 

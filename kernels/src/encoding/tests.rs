@@ -1,4 +1,5 @@
-//! Blocks against gguf-py (`gguf.quants`, gguf 0.19.0): the same bytes, the same bits.
+//! Blocks against gguf-py (`gguf.quants`, gguf 0.19.0): the same bytes, the same bits. The numbers
+//! are printed by `tests/golden/make_encodings.py`.
 
 use crate::dot::{products, products_of_rows};
 use crate::testing::random;
@@ -46,6 +47,25 @@ fn blocks_decode_as_in_gguf_py() {
     check("Q4_K", &[D, M], [162.317_38, 126.458_01], 0x0c92_d8a9_58d3_3d12);
     check("Q5_K", &[D, M], [345.895_5, 525.444_34], 0xa536_4ee6_ae40_7ef4);
     check("Q6_K", &[(208, 0.37)], [-529.637_7, 452.283_2], 0xe127_6917_4293_875e);
+    check("IQ4_NL", &[D], [4.811_523_4, 32.940_43], 0x63b3_55d4_578d_fb04);
+    check("MXFP4", &[], [1.805_559_3e-35, -6.018_531e-36], 0x8deb_78ce_6077_ccc6);
+}
+
+#[test]
+fn blocks_encode_as_in_gguf_py() {
+    let ramp: Vec<f32> = (0..256).map(|i| (i * 37 % 256 - 100) as f32 / 64.0).collect();
+    for (name, expected) in [
+        ("Q4_0", 0xb627_7267_7ddb_76dd),
+        ("Q4_1", 0xfbee_56e9_affb_c910),
+        ("Q5_0", 0xacfc_e328_e5c9_de88),
+        ("Q5_1", 0x1069_b104_719c_f974),
+        ("Q8_0", 0x788a_5c8b_4abe_71d2),
+    ] {
+        let encoding = find(name);
+        let mut blocks = vec![0; encoding.byte_len(ramp.len()).expect("whole blocks")];
+        encoding.encode.expect("it encodes")(&ramp, &mut blocks);
+        assert_eq!(hash(blocks), expected, "{name}");
+    }
 }
 
 /// Blocks of any bytes but scales that are not finite.

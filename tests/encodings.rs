@@ -1,0 +1,79 @@
+//! Weights in blocks: the function and the CPU VM compute with them what they compute with the
+//! decoded weights in f32, bit for bit.
+
+use amk::ir::schedule::Schedule;
+use amk::registry::Registry;
+use amk::vm::Bindings;
+use amk::vm::cpu::{Mode, Options, Vm};
+use amk::{Encoding, Pos, Token, Weight};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::model::{Model, WeightFormat};
+use std::path::Path;
+
+const STEPS: u32 = 6;
+
+fn load(encoding: &'static Encoding) -> Model {
+    let checkpoint = Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/tiny/llama"));
+    let Checkpoint { config, tensors, .. } = checkpoint.expect("the checkpoint should open");
+    let model = Model::load(&config, tensors, 16, WeightFormat::As(encoding), &mut |_| {});
+    model.unwrap_or_else(|error| panic!("{encoding}: {error}"))
+}
+
+/// The weights decoded to f32.
+fn decoded(model: &Model) -> Bindings {
+    let f32s = |weight: &Weight| Weight::f32(weight.shape(), weight.to_f32()).expect("a shape of a weight");
+    let weights = model.bindings.weights().iter();
+    weights.fold(model.bindings.clone(), |all, (name, weight)| all.weight(name, f32s(weight)))
+}
+
+fn token(pos: u32) -> Token {
+    Token(7 * pos + 3)
+}
+
+fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|x| x.to_bits()).collect()
+}
+
+/// The logits of a few tokens, one after the other.
+fn logits(model: &Model, bindings: &Bindings, mode: Mode) -> Vec<Vec<u32>> {
+    let schedule = Schedule { workers: 3, ..Schedule::default() };
+    let verified = model.family.kernel.verified(&model.instance, Some(&schedule)).expect("it should be safe");
+    let registry = Registry::linked().expect("instructions should have unique paths");
+    let options = Options { mode, ..Options::default() };
+    let mut vm = Vm::with(verified, bindings, &registry, options).expect("the VM should start");
+    let step = |pos| bits(vm.step(token(pos), Pos(pos)).expect("the step should run").data());
+    (0..STEPS).map(step).collect()
+}
+
+#[test]
+fn blocks_compute_the_same_as_decoded_weights() {
+    let mut tried = 0;
+    for encoding in Encoding::all().filter(|encoding| encoding.encode.is_some()) {
+        let mut model = load(encoding);
+        let has = |name: &str| model.bindings.weights()[name].encoding();
+        assert_eq!(has("w.layers[0].attn.q"), encoding);
+        // Norms are no matrices, and 48 columns are not whole blocks.
+        let kept = if encoding.float.is_some() { encoding } else { &amk::encoding::F32 };
+        assert_eq!((has("w.layers[0].mlp.down"), has("w.ends.norm")), (kept, kept));
+        let expected: Vec<_> = (0..STEPS).map(|pos| bits((model.eager)(token(pos), Pos(pos)).data())).collect();
+        assert_eq!(logits(&model, &decoded(&model), Mode::Threads), expected, "{encoding} decoded");
+        for mode in [Mode::Threads, Mode::Shuffled { seed: 1 }] {
+            assert_eq!(logits(&model, &model.bindings, mode), expected, "{encoding}, {mode:?}");
+        }
+        tried += 1;
+    }
+    assert!(tried >= 8, "{tried} encodings");
+}
+
+#[test]
+fn conversions_say_how_far_they_are_off() {
+    let error = |name: &str| {
+        let model = load(Encoding::find(name).expect("it is registered"));
+        (model.conversion.tensors, model.conversion.deviation.relative())
+    };
+    // The file has f32.
+    assert_eq!(error("f32"), (0, 0.0));
+    let ((all, bf16), (matrices, q8), (_, q4)) = (error("bf16"), error("Q8_0"), error("Q4_0"));
+    assert!(0 < matrices && matrices < all, "{matrices} of {all}");
+    assert!(1e-4 < bf16 && bf16 < 3e-3 && 1e-3 < q8 && q8 < 1e-2 && 0.03 < q4 && q4 < 0.2, "{bf16} {q8} {q4}");
+}
