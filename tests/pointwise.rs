@@ -11,8 +11,7 @@ use amk::registry::Registry;
 use amk::vm::Bindings;
 use amk::vm::cpu::{Mode, Options, Vm};
 use amk_cuda::plan::Plan;
-use amk_cuda::set::Pointwise;
-use amk_cuda::{CudaError, Image, Precision, TARGETS, VmOptions, compile, plan_for, source};
+use amk_cuda::{CudaError, Image, Pointwise, Precision, TARGETS, VmOptions, compile, plan_for, source};
 use amk_kernels::fused::{Gemv, Output, Shared};
 use amk_kernels::{add_bias, embed, gelu_mul, linear};
 
@@ -27,13 +26,11 @@ pub(crate) fn soft_cap(x: &Tensor, cap: f32) -> Tensor {
     x.data().iter().map(|x| cap * (x / cap).tanh()).collect()
 }
 
-amk_cuda::inventory::submit! {
-    Pointwise {
-        instruction: "all::soft_cap",
-        function: "soft_cap",
-        code: "AMK_DEVICE float soft_cap(float x, float cap) { return cap * tanhf(x / cap); }\n",
-    }
-}
+amk_cuda::pointwise!(Pointwise {
+    instruction: "all::soft_cap",
+    function: "soft_cap",
+    code: "AMK_DEVICE float soft_cap(float x, float cap) { return cap * tanhf(x / cap); }\n",
+});
 
 #[derive(WeightLayout)]
 struct Layers {

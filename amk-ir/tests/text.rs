@@ -35,6 +35,7 @@ worker w1: t1
 fn every_construct_reads_back() {
     let program = parse(EVERYTHING).unwrap();
     let printed = print(&program);
+    assert_eq!(program.to_string(), printed);
     assert_eq!(parse(&printed).unwrap(), program);
     assert_eq!(print(&parse(&printed).unwrap()), printed);
     assert_eq!(printed, EVERYTHING.replace("b9[1..2]", "b9[1]").replace("out b0[0..1]", "out b0[0]"));

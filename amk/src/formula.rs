@@ -4,7 +4,9 @@
 //! returns every element of the results with the sum of the magnitudes of its terms: a computation
 //! in f32 may be some epsilons of that sum away.
 
+use crate::registry::Registry;
 use core::fmt;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A tensor in f64, row by row. A token is one element.
@@ -95,6 +97,23 @@ pub struct Formula {
 
 inventory::collect!(Formula);
 
+/// Why a registered formula cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormulaError {
+    /// The instruction is not linked.
+    #[error("a formula is for `{path}`, which no linked crate has as an instruction")]
+    Instruction {
+        /// The path.
+        path: &'static str,
+    },
+    /// An instruction has two formulas.
+    #[error("`{path}` has two formulas")]
+    Twice {
+        /// The path.
+        path: &'static str,
+    },
+}
+
 impl fmt::Debug for Formula {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Formula").field("path", &self.path).finish_non_exhaustive()
@@ -105,6 +124,30 @@ impl Formula {
     /// The formula of an instruction, where a linked crate has one.
     pub fn of(path: &str) -> Option<Self> {
         inventory::iter::<Self>.into_iter().find(|formula| formula.path == path).copied()
+    }
+
+    /// Checks that every linked formula is the one formula of an instruction.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check_linked(registry: &Registry) -> Result<(), FormulaError> {
+        Self::check_all(inventory::iter::<Self>, |path| registry.get(path).is_ok())
+    }
+
+    fn check_all<'f>(
+        formulas: impl IntoIterator<Item = &'f Self>,
+        is_linked: impl Fn(&str) -> bool,
+    ) -> Result<(), FormulaError> {
+        let mut seen = BTreeSet::new();
+        for &Self { path, .. } in formulas {
+            if !is_linked(path) {
+                return Err(FormulaError::Instruction { path });
+            }
+            if !seen.insert(path) {
+                return Err(FormulaError::Twice { path });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -136,6 +179,17 @@ mod tests {
         let expected = [Exact { value: 2.0, magnitude: 2.0 }, Exact { value: -6.0, magnitude: 6.0 }];
         assert_eq!((formula.run)(&mut operands), expected);
         assert!(Formula::of("formula::thrice").is_none());
+    }
+
+    #[test]
+    fn a_formula_is_the_one_of_a_linked_instruction() {
+        let formula = Formula { path: "ops::twice", run: twice };
+        let check = |all: &[Formula]| Formula::check_all(all, |path| path == "ops::twice");
+        assert_eq!(check(&[formula]), Ok(()));
+        assert_eq!(check(&[formula, formula]), Err(FormulaError::Twice { path: "ops::twice" }));
+        let misspelt = check(&[Formula { path: "ops::twise", ..formula }]).expect_err("no such instruction");
+        let text = "a formula is for `ops::twise`, which no linked crate has as an instruction";
+        assert_eq!(misspelt.to_string(), text);
     }
 
     #[test]

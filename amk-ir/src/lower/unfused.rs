@@ -125,11 +125,16 @@ pub enum Unfused {
 
 impl Display for Refused {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let into = match self.into {
-            FuseInto::Producer => "its producer",
-            FuseInto::Consumers => "its consumers",
+        let (into, word) = match self.into {
+            FuseInto::Producer => ("its producer", "producer"),
+            FuseInto::Consumers => ("its consumers", "consumers"),
         };
-        write!(f, "`{}` is not fused into {into}: {}", Shown(&self.op), self.because)
+        let op = Shown(&self.op);
+        write!(f, "`{op}` is not fused into {into}: {}", self.because)?;
+        match self.because {
+            Unfused::NotAsked => write!(f, "; to ask, write `schedule(fuse({op} = {word}))`"),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     Access, Buffer, BufferKind, Call, DType, Element, EventId, EventTensor, Exchange, Instruction, InstructionId,
     Interval, Limits, Operand, Param, Program, Queues, Steps, Task, TaskId, WorkerId,
 };
-use core::fmt::{self, Write};
+use core::fmt::{self, Display, Formatter, Write};
 use std::collections::HashSet;
 
 /// The program as text; see the [module](super) for the format.
@@ -16,6 +16,13 @@ pub fn print(program: &Program) -> String {
     // Writing to a `String` does not fail.
     let _ = write_program(&mut text, program);
     text
+}
+
+/// The text of [`print`].
+impl Display for Program {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&print(self))
+    }
 }
 
 fn write_program(out: &mut String, program: &Program) -> fmt::Result {

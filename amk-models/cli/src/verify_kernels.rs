@@ -70,7 +70,7 @@ impl VerifyKernels {
             rows.iter().for_each(|checked| {
                 table.add_row(row(checked));
             });
-            print(&format!("{table}\n{UNITS}{}", through(&rows)))?;
+            print(&format!("{table}\n{UNITS}{}{}", through(&rows), wrong(&rows)))?;
         }
         Ok(if rows.iter().all(|checked| checked.ok) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -125,6 +125,15 @@ fn through(rows: &[Checked]) -> String {
     bodies.iter().map(line).collect()
 }
 
+/// Lists the elements that are farthest off, one of each instruction that is wrong.
+fn wrong(rows: &[Checked]) -> String {
+    let line = |checked: &Checked| {
+        let difference = checked.difference.as_ref().filter(|_| !checked.ok)?;
+        Some(format!("`{}` in {}: {difference}; {}\n", checked.path, checked.dtype, checked.worst))
+    };
+    rows.iter().filter_map(line).collect()
+}
+
 const UNITS: &str = "eps: epsilons of f32, relative to the sum of the magnitudes of an element's \
     terms, against f64; eps': relative to the \
 largest element,\nagainst the Rust function; dev: what roundings to the type change in a logit, \
@@ -142,7 +151,13 @@ fn row(checked: &Checked) -> [String; 7] {
     match skipped {
         Some(why) => [path, dtype, "-".into(), "-".into(), "-".into(), "skipped".into(), (*why).to_owned()],
         None => {
-            let verdict = if *ok { "ok" } else { "WRONG" };
+            let verdict = match (ok, oracle) {
+                (true, Oracle::Function) => "no formula",
+                (true, _) => "ok",
+                (false, _) => "WRONG",
+            };
+            // Tiles that agree with their function tell nothing of its error.
+            let error = if checked.bound > 0.0 || !ok { error } else { "-".to_owned() };
             [path, dtype, cases.to_string(), error, bound, verdict.into(), worst.clone()]
         }
     }

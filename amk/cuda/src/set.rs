@@ -48,21 +48,6 @@ pub struct BodySet {
 
 inventory::collect!(BodySet);
 
-/// An element-wise instruction as a function of scalars, `y[i] = f(x[i], ..)`. A body that delivers
-/// its results element by element applies it before they are stored. Registered with
-/// `inventory::submit!`.
-pub struct Pointwise {
-    /// The path of the instruction, whose tensors all have the shape of its result.
-    pub instruction: &'static str,
-    /// The C++ function, with one `float` for each tensor and each float of the instruction, in
-    /// order.
-    pub function: &'static str,
-    /// The text that defines it, without includes.
-    pub code: &'static str,
-}
-
-inventory::collect!(Pointwise);
-
 /// Finds groups of calls that a body computes in one task.
 pub trait Fusion: Sync {
     /// Takes free calls into groups ([`Grouping::push`]).

@@ -2,6 +2,7 @@
 
 use amk::formula::{Exact, Operands};
 use amk::prelude::*;
+use amk_cuda::Pointwise;
 
 /// `y = max(x, 0)^2`, element by element.
 ///
@@ -20,3 +21,11 @@ pub fn squared_relu(x: &Tensor) -> Tensor {
 amk::formula!("amk_fast_instruction::squared_relu", |o: &mut Operands| {
     o.data(0).iter().map(|x| Exact::product(x.max(0.0).powi(2))).collect()
 });
+
+// ANCHOR: POINTWISE
+amk_cuda::pointwise!(Pointwise {
+    instruction: "amk_fast_instruction::squared_relu",
+    function: "squared_relu_of",
+    code: "AMK_DEVICE float squared_relu_of(float x) { const float v = fmaxf(x, 0.0f); return v * v; }\n",
+});
+// ANCHOR_END: POINTWISE

@@ -11,8 +11,9 @@ use amk::vm::Bindings;
 use amk::vm::cpu;
 use amk_cuda::plan::{Phase, Plan};
 use amk_cuda::{CudaError, Faults, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source};
-use amk_fast_instruction::{CAPPED_CHAIN, Caches, DECODE, Decoder, decode};
+use amk_fast_instruction::{CAPPED_CHAIN, Caches, DECODE, Decoder, decode, squared_relu};
 use amk_kernels::fused::Decoder as Fused;
+use amk_kernels::{embed, linear};
 use half::bf16;
 
 /// Weights that depend on their names only.
@@ -132,6 +133,44 @@ fn on_the_gpu_the_projection_streams_and_the_rectifier_joins_it() {
         .collect();
     // Units of 16 rows: 160 on 132 workers, and 128.
     assert_eq!(tiles, [132, 132, 128]);
+}
+
+/// A network with built-in projections.
+#[derive(WeightLayout)]
+struct Plain {
+    #[weight("table", [VOCAB, HIDDEN])]
+    table: Weight,
+    #[weight("up", [FFN, HIDDEN])]
+    up: Weight,
+    #[weight("down", [VOCAB, FFN])]
+    down: Weight,
+}
+
+#[megakernel(dims(VOCAB, HIDDEN, FFN), instances(small(VOCAB = 2048, HIDDEN = 64, FFN = 2048)))]
+#[expect(dead_code, reason = "only its plan is looked at")]
+fn plain(token: Token, w: &Plain) -> Tensor {
+    let x = embed(&w.table, token);
+    linear(&squared_relu(&linear(&x, &w.up)), &w.down)
+}
+
+#[test]
+fn behind_a_built_in_projection_the_rectifier_is_a_function_of_its_results() {
+    let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+    let instance = PLAIN.instance("small").expect("the instance");
+    // ANCHOR: JOINED
+    let plan = plan_for(&PLAIN, instance, &target.schedule(), Precision::BF16).expect("a plan");
+    let name = |call: &amk::ir::Call| plan.program.instructions[call.instruction.index()].name.clone();
+    let calls = |task: &amk::ir::Task| task.calls.iter().map(name).collect::<Vec<_>>();
+    assert!(plan.program.tasks.iter().any(|task| calls(task).ends_with(&["linear".into(), "squared_relu".into()])));
+    // ANCHOR_END: JOINED
+    assert!(plan.bodies.is_empty(), "{:?}", plan.bodies);
+    let code = source::generate(&plan, &VmOptions::default());
+    assert!(code.contains("squared_relu_of(x)"), "the projections call it");
+    match compile(&code, target.architecture) {
+        Ok(cubin) => println!("{} bytes", cubin.bytes.len()),
+        Err(CudaError::NoNvrtc) => println!("skipped: no NVRTC"),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 #[test]

@@ -3,23 +3,19 @@
 mod formula;
 
 use amk::prelude::*;
-use amk_cuda::set::Pointwise;
+use amk_cuda::Pointwise;
 
-amk_cuda::inventory::submit! {
-    Pointwise {
-        instruction: "amk_kernels::silu_mul",
-        function: "silu_gate",
-        code: include_str!("pointwise.cuh"),
-    }
-}
+amk_cuda::pointwise!(Pointwise {
+    instruction: "amk_kernels::silu_mul",
+    function: "silu_gate",
+    code: include_str!("pointwise.cuh"),
+});
 
-amk_cuda::inventory::submit! {
-    Pointwise {
-        instruction: "amk_kernels::gelu_mul",
-        function: "gelu_gate",
-        code: include_str!("pointwise.cuh"),
-    }
-}
+amk_cuda::pointwise!(Pointwise {
+    instruction: "amk_kernels::gelu_mul",
+    function: "gelu_gate",
+    code: include_str!("pointwise.cuh"),
+});
 
 /// `y = silu(gate) * up` with `silu(x) = x / (1 + exp(-x))`.
 ///

@@ -7,8 +7,8 @@
 use crate::fused::Decoder;
 use amk::ir::Param;
 use amk::ir::signature::{ParamKind, TensorClass};
+use amk_cuda::Pointwise;
 use amk_cuda::plan::{Flow, Plan};
-use amk_cuda::set::Pointwise;
 use core::fmt::Write as _;
 
 /// Maximum functions of a program's projections. A record has two bits for the number, and 0 means
@@ -26,16 +26,11 @@ pub struct Function {
     pub operands: usize,
 }
 
-/// Returns the registered element-wise function of an instruction.
-fn registered(path: &str) -> Option<&'static Pointwise> {
-    amk_cuda::inventory::iter::<Pointwise>.into_iter().find(|known| known.instruction == path)
-}
-
 /// Returns the element-wise function of a call, if it is registered and takes floats and `operands`
 /// values of its result's shape.
 pub(super) fn function(flow: &Flow<'_>, at: usize, operands: usize) -> Option<Function> {
     let signature = flow.signature(at)?;
-    registered(&signature.path)?;
+    Pointwise::of(&signature.path)?;
     let tensors = signature.params.iter().filter(|param| matches!(param.kind, ParamKind::Tensor { .. }));
     let values = signature
         .params
@@ -68,7 +63,7 @@ pub(super) fn calls(plan: &Plan) -> String {
     let mut texts: Vec<&str> = Vec::new();
     let (mut maps, mut gates) = (Vec::new(), Vec::new());
     for (function, number) in functions.iter().zip(1u32..) {
-        let Some(known) = registered(&function.path) else { continue };
+        let Some(known) = Pointwise::of(&function.path) else { continue };
         let space = texts.iter().position(|&text| text == known.code).unwrap_or_else(|| {
             let _ = writeln!(out, "namespace pointwise{} {{\n{}}}", texts.len(), known.code);
             texts.push(known.code);

@@ -21,9 +21,9 @@ mod measure;
 pub use decoder::{
     Decoder, Expected, Logits, MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda, path,
 };
-pub use measure::{Bodies, Checked, Oracle};
+pub use measure::{Against, Bodies, Checked, Difference, Oracle};
 
-use amk::formula::Exact;
+use amk::formula::{Exact, Formula, FormulaError};
 use amk::ir::DType;
 use amk::ir::schedule::{Schedule, Tile};
 use amk::ir::signature::TensorClass;
@@ -36,7 +36,7 @@ use case::{Case, Operand};
 use draw::Draw;
 use exact::Machine;
 use function::Given;
-use measure::{from_exact, from_function, largest, same};
+use measure::{Off, farthest, from_exact, from_function, same};
 use std::path::Path;
 
 /// The largest error against a formula, in epsilons of f32, relative to the sum of the magnitudes
@@ -53,6 +53,9 @@ pub enum CheckError {
     /// The registry or a signature cannot be read.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// A formula is for no linked instruction, or for one that has another.
+    #[error(transparent)]
+    Formulas(#[from] FormulaError),
     /// The sequences of a step cannot be placed.
     #[error(transparent)]
     Rows(#[from] amk::rows::RowsError),
@@ -117,14 +120,15 @@ pub fn on_cpu(entry: &Entry, weights: DType, cases: usize, seed: u64) -> Result<
         let whole = run_on_cpu(&case, 1, Tile::Whole)?;
         let cut = run_on_cpu(&case, 2 + draw.below(6), Tile::PerWorker)?;
         let function = case.reference(entry).unwrap_or_default();
-        let tiles = whole.results.iter().zip(&cut.results).map(|(whole, cut)| same(whole, cut));
-        let errors = tiles.chain([same(&function, &whole.results[0]), same(&whole.states, &cut.states)]);
-        let mut error = largest(errors);
+        let steps = case.positions.iter().zip(whole.results.iter().zip(&cut.results));
+        let tiles = steps.map(|(&pos, (whole, cut))| same(Some(pos), whole, cut));
+        let first = same(case.positions.first().copied(), &function, &whole.results[0]);
+        let mut off = farthest(tiles.chain([first, same(None, &whole.states, &cut.states)]));
         match exact(&case)? {
-            Some(exact) => error = largest([error, distance(&exact, &whole)]),
+            Some(exact) => off = farthest([off, distance(&case, &exact, &whole)]),
             None => (checked.oracle, checked.bound) = (Oracle::Function, 0.0),
         }
-        checked.note_case(&case, error);
+        checked.note_case(&case, off);
     }
     Ok(checked)
 }
@@ -184,9 +188,18 @@ fn exact(case: &Case) -> Result<Option<ExactCase>, CheckError> {
 }
 
 /// The largest error of results and states.
-fn distance((results, states): &ExactCase, seen: &Seen) -> f64 {
-    let of_results = results.iter().zip(&seen.results).map(|(exact, found)| from_exact(exact, found));
-    largest(of_results.chain([from_exact(states, &seen.states)]))
+fn distance(case: &Case, (results, states): &ExactCase, seen: &Seen) -> Off {
+    let steps = case.positions.iter().zip(results.iter().zip(&seen.results));
+    let of_results = steps.map(|(&pos, (exact, found))| from_exact(Some(pos), exact, found, MOST_EPSILONS));
+    farthest(of_results.chain([from_exact(None, states, &seen.states, MOST_EPSILONS)]))
+}
+
+/// The largest difference from the Rust function, of results and states.
+fn distance_of_function(case: &Case, function: &Seen, seen: &Seen) -> Off {
+    let off = |pos, expected, found| from_function(pos, expected, found, MOST_EPSILONS_OF_FUNCTION);
+    let steps = case.positions.iter().zip(function.results.iter().zip(&seen.results));
+    let of_results = steps.map(|(&pos, (expected, found))| off(Some(pos), expected, found));
+    farthest(of_results.chain([off(None, &function.states, &seen.states)]))
 }
 
 /// Checks an instruction's device body on the first GPU, on tiles of 1 to all workers. `cache`
@@ -206,16 +219,14 @@ pub fn on_cuda(entry: &Entry, weights: DType, cases: usize, seed: u64, cache: &P
         let case = Case::random(entry, &mut draw, weights, 8)?;
         let options = device_options(target, weights, &mut draw);
         let found = run_on_cuda(&case, &options, cache)?;
-        let error = match exact(&case)? {
-            Some(exact) => distance(&exact, &found),
+        let off = match exact(&case)? {
+            Some(exact) => distance(&case, &exact, &found),
             None => {
                 (checked.oracle, checked.bound) = (Oracle::Function, MOST_EPSILONS_OF_FUNCTION);
-                let function = run_on_cpu(&case, 1, Tile::Whole)?;
-                let results = function.results.iter().zip(&found.results).map(|(a, b)| from_function(a, b));
-                largest(results.chain([from_function(&function.states, &found.states)]))
+                distance_of_function(&case, &run_on_cpu(&case, 1, Tile::Whole)?, &found)
             }
         };
-        checked.note_case(&case, error);
+        checked.note_case(&case, off);
     }
     Ok(checked)
 }
@@ -252,12 +263,14 @@ fn not_on_device(entry: &Entry) -> Result<Option<&'static str>, CheckError> {
     })
 }
 
-/// The linked instructions.
+/// The linked instructions, each with one formula at most.
 ///
 /// # Errors
-/// [`CheckError::Registry`].
+/// [`CheckError::Registry`], [`CheckError::Formulas`].
 pub fn instructions() -> Result<Vec<&'static Entry>, CheckError> {
-    Ok(Registry::linked()?.iter().collect())
+    let registry = Registry::linked()?;
+    Formula::check_linked(&registry)?;
+    Ok(registry.iter().collect())
 }
 
 /// The element types in which an instruction's weights may be on the CPU, or on a GPU: one where it

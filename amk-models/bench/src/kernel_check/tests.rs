@@ -97,8 +97,11 @@ fn tiles_give_the_bits_of_the_function_and_the_function_keeps_to_its_formula() {
 fn a_wrong_function_and_wrong_tiles_are_found() {
     let blurred = on_cpu(entry("blurred"), DType::F32, 8, 1).expect("cases");
     assert!(!blurred.ok && blurred.error.is_finite() && blurred.error > 100.0, "{blurred:?}");
+    let against = |checked: &Checked| checked.difference.as_ref().map(|difference| difference.against);
+    assert_eq!(against(&blurred), Some(Against::Formula), "{blurred:?}");
     let centred = on_cpu(entry("centred"), DType::F32, 8, 1).expect("cases");
     assert!(!centred.ok && centred.error.is_infinite() && centred.oracle == Oracle::Function, "{centred:?}");
+    assert_eq!(against(&centred), Some(Against::Tiles), "{centred:?}");
 }
 
 #[test]

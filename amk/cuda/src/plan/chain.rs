@@ -81,7 +81,17 @@ pub(super) fn chains(
     // A call that joined one producer lacks no other.
     let joined: HashSet<usize> = chains.iter().flat_map(|chain| &chain.calls[1..]).copied().collect();
     missed.retain(|missed| missed.lacks != Lacks::Producer || !joined.contains(&missed.call));
+    chains.iter().for_each(|chain| note_joined(flow, chain, missed));
     chains
+}
+
+/// Says of a chain's later calls that they join; a fusion that refused one keeps its reason.
+fn note_joined(flow: &Flow<'_>, chain: &Chain, missed: &mut [Missed]) {
+    let [lead, joined @ ..] = &chain.calls[..] else { return };
+    let of_joined = missed.iter_mut().filter(|missed| joined.contains(&missed.call));
+    for missed in of_joined.filter(|missed| missed.because == Because::NoRule) {
+        missed.because = Because::Joined { lead: flow.op(*lead) };
+    }
 }
 
 /// Notes a producer of a call that runs by a fused body, whose tasks a generic call cannot join.
@@ -273,5 +283,12 @@ mod tests {
         assert_eq!(names(&[]), ["row_of", "twice", "twice+plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[2]), ["row_of", "twice", "twice", "plus+twice", "reversed", "twice"]);
         assert_eq!(names(&[3]), ["row_of", "twice", "twice", "plus", "twice", "reversed", "twice"]);
+        let lacks = |&at: &usize| Missed::of(&flow, at, Lacks::FusedBody, Because::NoRule);
+        let mut missed: Vec<Missed> = all.iter().map(lacks).collect();
+        chains(&flow, &schedule, &all, &HashSet::new(), &mut missed);
+        let lines = crate::plan::lines(&missed);
+        let joins = |line: &&String| line.contains("joins the tasks");
+        let joined: Vec<&String> = lines.iter().filter(joins).collect();
+        assert_eq!(joined, ["`plus` joins the tasks of `twice`", "`twice` joins the tasks of `twice`"], "{lines:#?}");
     }
 }

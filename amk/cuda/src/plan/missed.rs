@@ -1,4 +1,5 @@
-//! Why calls run by generic bodies, in tasks of their own, or without a stream.
+//! Why calls run by generic bodies, in tasks of their own, or without a stream; and which of them
+//! join the tasks of others.
 
 use amk_ir::DType;
 use amk_ir::lower::flow::Flow;
@@ -40,6 +41,11 @@ pub enum Because {
     NotAsked,
     /// No registered fusion has a rule for it.
     NoRule,
+    /// It needs none: it is in the tasks of another call by a generic body.
+    Joined {
+        /// The first call of these tasks.
+        lead: String,
+    },
     /// A fusion refused it.
     Refused(String),
     /// Its group was formed and given up.
@@ -119,6 +125,7 @@ impl Display for Missed {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { op, because, .. } = self;
         match self.lacks {
+            Lacks::FusedBody if matches!(because, Because::Joined { .. }) => write!(f, "`{op}` {because}"),
             Lacks::FusedBody => write!(f, "`{op}` runs by its generic body: {because}"),
             Lacks::Producer => write!(f, "`{op}` does not join the tasks before it: {because}"),
             Lacks::Stream => write!(f, "the weight of `{op}` does not stream: {because}"),
@@ -132,6 +139,7 @@ impl Display for Because {
             Self::Precision => write!(f, "in f32 every call does"),
             Self::NotAsked => write!(f, "the schedule has `fusion = false`"),
             Self::NoRule => write!(f, "no registered fusion takes it"),
+            Self::Joined { lead } => write!(f, "joins the tasks of `{lead}`"),
             Self::Refused(why) | Self::GivenUp(why) => f.write_str(why),
             Self::Unfused(why) => write!(f, "{why}"),
             Self::FusedProducer { producer } => write!(f, "`{producer}` runs by a fused body"),

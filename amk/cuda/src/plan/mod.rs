@@ -32,6 +32,7 @@ pub use phase::{Phase, PhaseKind, same};
 pub use planner::Planner;
 
 use super::extensions::Extensions;
+use super::pointwise::Pointwise;
 use super::schedule::MOST_RING_SLOTS;
 use super::set;
 use super::stream::Stream;
@@ -142,10 +143,11 @@ pub fn plan(
     precision: Precision,
 ) -> Result<Plan, Unsupported> {
     let flow = Flow::new(graph, unrolled);
-    Stream::check_linked().map_err(|error| Unsupported { what: error.to_string(), at: graph.name.clone() })?;
+    let refuse = |what: String| Unsupported { what, at: graph.name.clone() };
+    Stream::check_linked().map_err(|error| refuse(error.to_string()))?;
+    Pointwise::check_linked().map_err(|error| refuse(error.to_string()))?;
     let logits = logits(&flow)?;
     let vocab = flow.shape(logits)[0];
-    let refuse = |what: String| Unsupported { what, at: graph.name.clone() };
     let sampling = set::sampling().ok_or_else(|| refuse("no linked crate chooses tokens".to_owned()))?;
     // Every worker has a part of the logits.
     let workers = schedule.workers.min(vocab / UNIT);
@@ -184,7 +186,10 @@ fn logits(flow: &Flow<'_>) -> Result<TensorId, Unsupported> {
     }
     match (tensor.dtype, &tensor.shape[..]) {
         (DType::F32, &[vocab]) if vocab >= UNIT && vocab.is_multiple_of(UNIT) => Ok(logits),
-        _ => refuse("logits must be a vector of a multiple of 8 elements", &tensor.name),
+        (dtype, shape) => {
+            let what = format!("logits must be a vector of a multiple of 8 elements in f32, not {dtype}{shape:?}");
+            refuse(&what, &tensor.name)
+        }
     }
 }
 
