@@ -6,11 +6,51 @@ use amk::registry::Registry;
 use amk::vm::Bindings;
 use amk::vm::cpu::{Mode, Options, Vm};
 use amk::{Encoding, Pos, Token, Weight};
+use amk_kernels::encoding::{Blocks, GROUP, encoding};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
 use std::path::Path;
 
 const STEPS: u32 = 6;
+
+// ANCHOR: wide
+/// `scale: f32, quants: 32 signed bytes`.
+struct Wide;
+
+impl Blocks<36> for Wide {
+    const GROUPS: usize = 1;
+
+    #[inline(always)]
+    fn group(block: &[u8; 36], _: usize) -> [f32; GROUP] {
+        let scale = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
+        let mut out = [0.0; GROUP];
+        for (out, &quant) in out.iter_mut().zip(&block[4..]) {
+            *out = f32::from(quant as i8) * scale;
+        }
+        out
+    }
+
+    fn check(block: &[u8; 36]) -> Result<(), &'static str> {
+        match f32::from_le_bytes([block[0], block[1], block[2], block[3]]).is_finite() {
+            true => Ok(()),
+            false => Err("has a scale that is not finite"),
+        }
+    }
+}
+
+static WIDE: Encoding = Encoding { encode: Some(encode), ..encoding::<36, Wide>("WIDE") };
+amk::encoding!(WIDE);
+
+fn encode(elements: &[f32], blocks: &mut [u8]) {
+    for (elements, block) in elements.as_chunks::<GROUP>().0.iter().zip(blocks.as_chunks_mut::<36>().0) {
+        let scale = elements.iter().fold(0.0, |most: f32, x| most.max(x.abs())) / 127.0;
+        block[..4].copy_from_slice(&scale.to_le_bytes());
+        for (quant, x) in block[4..].iter_mut().zip(elements) {
+            *quant = (x / scale.max(f32::MIN_POSITIVE)).round() as i8 as u8;
+        }
+    }
+}
+// ANCHOR_END: wide
 
 fn load(encoding: &'static Encoding) -> Model {
     let checkpoint = Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/tiny/llama"));
@@ -62,7 +102,8 @@ fn blocks_compute_the_same_as_decoded_weights() {
         }
         tried += 1;
     }
-    assert!(tried >= 8, "{tried} encodings");
+    // f32, f16, bf16, five of GGML and this file's.
+    assert_eq!(tried, 9, "encodings");
 }
 
 #[test]
