@@ -18,7 +18,7 @@ pub fn print(program: &Program) -> String {
     text
 }
 
-/// The text of [`print`].
+/// The text of [`print()`].
 impl Display for Program {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&print(self))
