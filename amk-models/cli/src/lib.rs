@@ -20,6 +20,7 @@ mod generate;
 mod load;
 mod models;
 mod options;
+mod perplexity;
 mod positions;
 mod serve;
 mod subject;
@@ -44,6 +45,8 @@ enum Command {
     Generate(generate::Generate),
     /// Serve a model by OpenAI's API.
     Serve(serve::Serve),
+    /// Say how well a model expects a text.
+    Perplexity(perplexity::Perplexity),
     /// Lower a model, or read a program, and verify it.
     Check(check::Check),
     /// Print a model's graph, program or expansion.
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::of_process().command {
         Command::Generate(command) => command.run(),
         Command::Serve(command) => command.run(),
+        Command::Perplexity(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Models(command) => command.run(),

@@ -6,5 +6,6 @@ mod dump;
 mod errors;
 mod generate;
 mod measure;
+mod perplexity;
 mod readme;
 mod refusals;

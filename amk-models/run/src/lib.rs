@@ -12,6 +12,7 @@ mod format;
 pub mod generate;
 mod guesses;
 mod lookup;
+pub mod perplexity;
 pub mod sampler;
 pub mod text;
 
