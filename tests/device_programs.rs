@@ -24,7 +24,7 @@ fn dims(values: &[(&str, u32)]) -> Dims {
 }
 
 /// A decoder of two layers, in which the device fuses every call.
-fn tiny() -> Dims {
+pub(crate) fn tiny() -> Dims {
     dims(&[
         ("VOCAB", 96),
         ("HIDDEN", 96),

@@ -2,7 +2,7 @@
 //! calls one after the other, and within what rounding to bf16 does of the annotated function; on a
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
-use crate::device_programs::{bits, eager, error};
+use crate::device_programs::{bits, eager, error, tiny};
 use crate::gpu;
 use amk::ir::Program;
 use amk::ir::schedule::Schedule;
@@ -11,25 +11,12 @@ use amk::vm::cpu::Mode;
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
 use amk_cuda::{CudaError, Image, Precision, TARGETS, VmOptions, compile, source};
 use amk_models::model::{FAMILIES, Family};
-use std::collections::BTreeMap;
 
 /// A decoder of two layers, with three splits of 128 positions.
 fn decoder(family: Family, rows: u32, workers: u32, steps: u32) -> Decoder {
-    let dims = [
-        ("VOCAB", 96),
-        ("HIDDEN", 96),
-        ("LAYERS", 2),
-        ("HEADS", 4),
-        ("KV_HEADS", 2),
-        ("HEAD_DIM", 64),
-        ("ROTARY", 64),
-        ("FFN", 160),
-        ("CONTEXT", 400),
-    ];
-    let dims: BTreeMap<String, u32> = dims.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
     let schedule = Schedule { workers, run: 2, ..target.row_schedule(rows) };
-    Decoder::new(family, dims, schedule, steps, 3).expect("a decoder")
+    Decoder::new(family, tiny(), schedule, steps, 3).expect("a decoder")
 }
 
 fn check_family(family: Family) {

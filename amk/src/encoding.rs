@@ -87,6 +87,15 @@ impl Encoding {
         (elements / self.block).checked_mul(self.bytes)
     }
 
+    /// Bytes of elements that are in memory.
+    ///
+    /// # Panics
+    /// When they are not whole blocks.
+    pub fn bytes_of(&self, elements: usize) -> usize {
+        assert!(elements.is_multiple_of(self.block), "{elements} elements cut a block of {self}");
+        elements / self.block * self.bytes
+    }
+
     /// Elements in so many bytes of whole blocks.
     pub fn elements(&self, bytes: usize) -> usize {
         bytes / self.bytes * self.block

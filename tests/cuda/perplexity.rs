@@ -5,19 +5,13 @@ use crate::gpu;
 use amk::Token;
 use amk::session::Session;
 use amk_cuda::{Faults, RunOptions};
+use amk_run::perplexity::loss;
 
 #[derive(serde::Deserialize)]
 struct Golden {
     tokens: Vec<u32>,
     fp32: Vec<f64>,
     bf16: Vec<f64>,
-}
-
-/// `-ln p` of a token.
-fn loss(logits: &[f32], token: u32) -> f64 {
-    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|x| f64::from(x - highest).exp()).sum();
-    sum.ln() - f64::from(logits[token as usize] - highest)
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
@@ -66,7 +60,7 @@ fn perplexity_of_smollm2_is_as_near_to_fp32_as_that_of_transformers_in_bf16() {
         let run = vm.run(fed, pos, fed.len() as u32, &options, &mut |_| {}).expect("the launch should end");
         let vocab = run.logits.len() / fed.len();
         let next = &golden.tokens[pos as usize + 1..];
-        ours.extend(run.logits.chunks(vocab).zip(next).map(|(logits, &token)| loss(logits, token)));
+        ours.extend(run.logits.chunks(vocab).zip(next).map(|(logits, &token)| loss(logits, Token(token))));
     }
     compare(&ours, &golden, 1.0);
 }
@@ -90,7 +84,7 @@ fn so_is_that_of_a_prompt_in_rows() {
         session.step().expect("the step should end");
         let next = &golden.tokens[ours.len() + 1..];
         let losses: Vec<f64> =
-            session.all_logits(prompt).zip(next).map(|(logits, &token)| loss(logits, token)).collect();
+            session.all_logits(prompt).zip(next).map(|(logits, &token)| loss(logits, Token(token))).collect();
         ours.extend(losses);
     }
     // A few tokens make most of the mean square: sums in another order move it by a tenth.

@@ -226,6 +226,29 @@ impl ScheduleArg {
     }
 }
 
+/// Where to run, and how.
+#[derive(clap::Args)]
+pub(crate) struct PlaceArgs {
+    /// Where to run.
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    #[command(flatten)]
+    threads: ThreadsArg,
+    #[command(flatten)]
+    schedule: ScheduleArg,
+}
+
+impl PlaceArgs {
+    /// The device with its schedule, which holds such weights.
+    pub(crate) fn of(&self, weights: Weights) -> Result<Place> {
+        let place = Place::of(self.device, &self.schedule, self.threads)?;
+        if let Place::Cuda(_) = place {
+            weights.precision()?;
+        }
+        Ok(place)
+    }
+}
+
 /// Where to run, once it is known that it can.
 pub(crate) enum Place {
     Cpu(CpuSchedule),
@@ -239,14 +262,6 @@ impl Place {
             Device::Cpu => Self::Cpu(schedule.for_cpu(threads)?),
             Device::Cuda => Self::Cuda(schedule.for_gpu()?),
         })
-    }
-
-    /// Checks that the device holds such weights.
-    pub(crate) fn check(&self, weights: Weights) -> Result<()> {
-        match self {
-            Self::Cpu(_) => Ok(()),
-            Self::Cuda(_) => weights.precision().map(drop),
-        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! `amk perplexity`.
 
 use crate::load::{LoadArgs, cpu_vm};
-use crate::options::{AllowArg, Device, Place, ScheduleArg, ThreadsArg, cuda_rows_vm, default_model};
-use crate::options::{progress_bar, tell, write};
+use crate::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, default_model, progress_bar, tell, write};
 use amk::Token;
 use amk::rows::{RowLimits, RowVm};
 use amk::session::Session;
@@ -38,13 +37,8 @@ pub(crate) struct Perplexity {
     tokens: Option<u32>,
     #[command(flatten)]
     held: LoadArgs,
-    /// Where to run.
-    #[arg(long, default_value = "cpu")]
-    device: Device,
     #[command(flatten)]
-    threads: ThreadsArg,
-    #[command(flatten)]
-    schedule: ScheduleArg,
+    place: PlaceArgs,
     /// Print a line of JSON.
     #[arg(long)]
     json: bool,
@@ -55,8 +49,7 @@ pub(crate) struct Perplexity {
 
 impl Perplexity {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        let place = Place::of(self.device, &self.schedule, self.threads)?;
-        place.check(self.held.weights)?;
+        let place = self.place.of(self.held.weights)?;
         let text = read(&self.text)?;
         let path = self.model.take().map_or_else(default_model, Ok)?;
         let mut checkpoint = self.allow.open(&path)?;

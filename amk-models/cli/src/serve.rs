@@ -1,7 +1,7 @@
 //! `amk serve`.
 
 use crate::load::{LoadArgs, cpu_vm};
-use crate::options::{AllowArg, Device, Place, ScheduleArg, ThreadsArg, cuda_rows_vm, default_model, tell};
+use crate::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, default_model, tell};
 use amk::rows::RowLimits;
 use amk_models::checkpoint::Checkpoint;
 use amk_run::sampler::SamplerConfig;
@@ -53,13 +53,8 @@ pub(crate) struct Serve {
     speculate: Option<String>,
     #[command(flatten)]
     held: LoadArgs,
-    /// Where to run.
-    #[arg(long, default_value = "cpu")]
-    device: Device,
     #[command(flatten)]
-    threads: ThreadsArg,
-    #[command(flatten)]
-    schedule: ScheduleArg,
+    place: PlaceArgs,
     /// Print errors alone.
     #[arg(short, long)]
     quiet: bool,
@@ -67,8 +62,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        let place = Place::of(self.device, &self.schedule, self.threads)?;
-        place.check(self.held.weights)?;
+        let place = self.place.of(self.held.weights)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // A port that is taken is told before the model is loaded.
         let listener = runtime

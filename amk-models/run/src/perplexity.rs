@@ -52,8 +52,8 @@ impl Perplexity {
     }
 }
 
-/// The loss `-ln p` of a token.
-fn loss(logits: &[f32], Token(token): Token) -> f64 {
+/// The loss `-ln p` of a token in nats, by logits `[VOCAB]`; infinite for one outside them.
+pub fn loss(logits: &[f32], Token(token): Token) -> f64 {
     let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|logit| f64::from(logit - highest).exp()).sum();
     let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);

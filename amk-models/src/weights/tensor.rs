@@ -143,7 +143,7 @@ impl StoredTensor {
 
     /// The bytes of a row, in the model's row order.
     fn row_bytes(&self, row: usize) -> &[u8] {
-        let bytes = self.row_len() / self.encoding().block * self.encoding().bytes;
+        let bytes = self.encoding().bytes_of(self.row_len());
         &self.stored_bytes()[self.row_order.stored_row(row) * bytes..][..bytes]
     }
 
@@ -195,8 +195,7 @@ impl StoredTensor {
     /// When a row is not whole blocks, or as [`Self::encoding`].
     pub fn to_encoding(&self, encoding: &'static Encoding, encode: Encode) -> (Vec<u8>, Deviation) {
         let row_len = self.row_len();
-        assert!(row_len.is_multiple_of(encoding.block), "rows of {row_len} are not whole blocks of {encoding}");
-        let row_bytes = row_len / encoding.block * encoding.bytes;
+        let row_bytes = encoding.bytes_of(row_len);
         let mut out = vec![0; self.rows() * row_bytes];
         let total = Mutex::new(Deviation::default());
         self.for_row_chunks(row_bytes, &mut out, |rows, chunk| {

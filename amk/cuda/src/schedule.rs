@@ -171,7 +171,7 @@ mod tests {
             ("steps", PartialSchedule { steps: Some(Steps::Barrier), ..set() }),
             ("assign", PartialSchedule { assign: Some(Assign::Balanced), ..set() }),
             ("weights", PartialSchedule { weights: Some(DType::F32), ..set() }),
-            ("tiles", PartialSchedule { tiles: [("linear".to_owned(), Tile::Size(16))].into(), ..set() }),
+            ("tiles", PartialSchedule { tiles: [("project".to_owned(), Tile::Size(16))].into(), ..set() }),
             ("limits", PartialSchedule { limits: Some(Limits { workers: 4, ..Limits::default() }), ..set() }),
         ];
         for (name, fields) in cases {

@@ -193,7 +193,7 @@ impl Weight {
                 "{ranges:?} of a weight of shape {:?}",
                 self.shape
             );
-            part.offset += self.bytes_of(range.start * self.strides[dim]);
+            part.offset += self.encoding.bytes_of(range.start * self.strides[dim]);
         }
         let row = ranges.last().map_or(1, Range::len);
         assert!(row.is_multiple_of(self.encoding.block), "{ranges:?} cut a block of {}", self.encoding);
@@ -213,13 +213,7 @@ impl Weight {
 
     /// Bytes of its elements.
     pub fn bytes(&self) -> usize {
-        self.bytes_of(self.len())
-    }
-
-    /// Bytes of so many elements, which are whole blocks.
-    fn bytes_of(&self, elements: usize) -> usize {
-        assert!(elements.is_multiple_of(self.encoding.block), "{elements} elements cut a block of {}", self.encoding);
-        elements / self.encoding.block * self.encoding.bytes
+        self.encoding.bytes_of(self.len())
     }
 
     /// Number of elements.
@@ -270,12 +264,13 @@ impl Weight {
 
     /// `count` elements from element `first` on.
     fn elements(&self, first: usize, count: usize) -> Row<'_> {
-        let bytes = &(*self.owner).as_ref()[self.offset + self.bytes_of(first)..][..self.bytes_of(count)];
-        match self.encoding.float {
+        let encoding = self.encoding;
+        let bytes = &(*self.owner).as_ref()[self.offset + encoding.bytes_of(first)..][..encoding.bytes_of(count)];
+        match encoding.float {
             Some(DType::F32) => Row::F32(cast(bytes)),
             Some(DType::F16) => Row::F16(cast(bytes)),
             Some(DType::BF16) => Row::BF16(cast(bytes)),
-            _ => Row::Blocks(self.encoding, bytes),
+            _ => Row::Blocks(encoding, bytes),
         }
     }
 

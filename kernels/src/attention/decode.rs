@@ -84,7 +84,7 @@ fn layer(places: &Places<'_>, partial: BufferId) -> Result<Option<u32>, Refusal>
     Ok(caches.iter().position(|[known, _]| Some(known) == keys).map(|layer| layer as u32))
 }
 
-fn form(places: &Places<'_>) -> Result<AttentionForm, Refusal> {
+pub(super) fn form(places: &Places<'_>) -> Result<AttentionForm, Refusal> {
     Shared::of(places.image).attention.ok_or_else(|| Refusal::new("op", "is an attention, and none is compiled"))
 }
 
@@ -185,8 +185,18 @@ fn combine<'p>(
     let form = form(places)?;
     let [partial, attended] = results(record, places, form)?;
     let lse = lse(places, partial)?;
-    let each = form.head_dim / SLICE;
-    let slices = rows(record, 1)?;
+    joined(record, form, "partial, row", [partial, lse, attended])
+}
+
+/// Returns the calls that join the splits of a record's slices. The fields `lse_at` say where the
+/// log-sum-exps are.
+pub(super) fn joined<'p>(
+    record: &Record,
+    form: AttentionForm,
+    lse_at: &'static str,
+    [partial, lse, attended]: [BufferId; 3],
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    let (slices, each) = (rows(record, 1)?, form.head_dim / SLICE);
     if slices.is_empty() || slices.end > form.kv_heads * form.group * each {
         return Err(Refusal::new("units, row", format!("give the slices {slices:?}, which there are not")));
     }
@@ -194,7 +204,7 @@ fn combine<'p>(
         let (head, first) = (slice / each, slice % each * SLICE);
         let operands = vec![
             read("partial, row", Place::Buffer(partial), &[head..head + 1, 0..form.splits, first..first + SLICE]),
-            read("partial, row", Place::Buffer(lse), &[head..head + 1, 0..form.splits]),
+            read(lse_at, Place::Buffer(lse), &[head..head + 1, 0..form.splits]),
             write("output, row", Place::Buffer(attended), &[slice * SLICE..(slice + 1) * SLICE]),
         ];
         DecodedCall::new("amk_kernels::combine_splits", operands)

@@ -1,11 +1,12 @@
 //! Decodes the records of attention for steps of rows.
 
-use super::phase::{BLOCK, SLICE};
+use super::decode::{form, joined};
+use super::phase::BLOCK;
 use crate::fused::{AttentionForm, Shared};
 use amk::ir::{Access, Bound, BufferId, Interval, Param, Region};
 use amk_cuda::image::Record;
 use amk_cuda::image::decode::{
-    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
@@ -166,23 +167,9 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
 
 fn join<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "row", "partial"])?;
-    let form = Shared::of(places.image).attention;
-    let form = form.ok_or_else(|| Refusal::new("op", "is an attention, and none is compiled"))?;
+    let form = form(places)?;
     let [partial, lse] = results(record, places, form, record.input)?;
     let heads = form.kv_heads * form.group;
     let attended = places.whole("output", record.output, &[heads * form.head_dim], Format::Pairs)?;
-    let (slices, each) = (rows(record, 1)?, form.head_dim / SLICE);
-    if slices.is_empty() || slices.end > heads * each {
-        return Err(Refusal::new("units, row", format!("give the slices {slices:?}, which there are not")));
-    }
-    let call = |slice: u32| {
-        let (head, first) = (slice / each, slice % each * SLICE);
-        let operands = vec![
-            read("partial, row", Place::Buffer(partial), &[head..head + 1, 0..form.splits, first..first + SLICE]),
-            read("input, row", Place::Buffer(lse), &[head..head + 1, 0..form.splits]),
-            write("output, row", Place::Buffer(attended), &[slice * SLICE..(slice + 1) * SLICE]),
-        ];
-        DecodedCall::new("amk_kernels::combine_splits", operands)
-    };
-    Ok(slices.map(call).collect())
+    joined(record, form, "input, row", [partial, lse, attended])
 }

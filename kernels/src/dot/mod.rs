@@ -87,20 +87,17 @@ pub(crate) fn products(x: &[f32], rows: Row<'_>, stride: usize, out: &mut [f32])
         Row::F32(rows) => dispatch(x, rows, stride, out),
         Row::F16(rows) => dispatch(x, rows, stride, out),
         Row::BF16(rows) => dispatch(x, rows, stride, out),
-        Row::Blocks(encoding, rows) => {
-            let bytes = |elements: usize| elements / encoding.block * encoding.bytes;
-            match encoding.dot {
-                Some(dot) => dot(x, rows, bytes(stride), out),
-                None => decoded_products(x, encoding, rows, bytes(stride), out),
-            }
-        }
+        Row::Blocks(encoding, rows) => match encoding.dot {
+            Some(dot) => dot(x, rows, encoding.bytes_of(stride), out),
+            None => decoded_products(x, encoding, rows, encoding.bytes_of(stride), out),
+        },
     }
 }
 
 /// The products with rows of blocks that are `stride` bytes apart, decoded one by one.
 fn decoded_products(x: &[f32], encoding: &Encoding, rows: &[u8], stride: usize, out: &mut [f32]) {
     let mut row = vec![0.0; x.len()];
-    let bytes = x.len() / encoding.block * encoding.bytes;
+    let bytes = encoding.bytes_of(x.len());
     for (number, out) in out.iter_mut().enumerate() {
         (encoding.decode)(&rows[number * stride..][..bytes], &mut row);
         dispatch(x, &row, row.len(), core::slice::from_mut(out));

@@ -30,9 +30,9 @@ pub(crate) fn products_of_rows(
         Row::F16(rows) => by_blocks(xs, len, elements(rows, stride), count, out),
         Row::BF16(rows) => by_blocks(xs, len, elements(rows, stride), count, out),
         Row::Blocks(encoding, rows) => {
-            let bytes = |elements: usize| elements / encoding.block * encoding.bytes;
+            let stride = encoding.bytes_of(stride);
             let decode = |row: usize, wide: &mut [f32]| {
-                (encoding.decode)(&rows[row * bytes(stride)..][..bytes(wide.len())], wide);
+                (encoding.decode)(&rows[row * stride..][..encoding.bytes_of(wide.len())], wide);
             };
             by_blocks(xs, len, decode, count, out);
         }

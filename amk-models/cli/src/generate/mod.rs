@@ -5,8 +5,7 @@ mod texts;
 
 use super::load::{LoadArgs, cpu_vm};
 use super::options::{
-    AllowArg, DIM, Device, GpuSchedule, Place, ScheduleArg, ThreadsArg, cuda_rows_vm, cuda_vm, default_model, paint,
-    seed, tell,
+    AllowArg, DIM, GpuSchedule, Place, PlaceArgs, cuda_rows_vm, cuda_vm, default_model, paint, seed, tell,
 };
 use amk::rows::RowVm;
 use amk_cuda as cuda;
@@ -102,13 +101,8 @@ pub(crate) struct Generate {
     show_special: bool,
     #[command(flatten)]
     held: LoadArgs,
-    /// Where to run.
-    #[arg(long, default_value = "cpu")]
-    device: Device,
     #[command(flatten)]
-    threads: ThreadsArg,
-    #[command(flatten)]
-    schedule: ScheduleArg,
+    place: PlaceArgs,
     /// Print nothing but the text, errors and the progress of a download.
     #[arg(short, long)]
     quiet: bool,
@@ -117,8 +111,7 @@ pub(crate) struct Generate {
 impl Generate {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         // Whatever can be refused without the model is.
-        let place = Place::of(self.device, &self.schedule, self.threads)?;
-        place.check(self.held.weights)?;
+        let place = self.place.of(self.held.weights)?;
         Sampler::new(self.sampler(&GenerationDefaults::default()))?;
         let path = self.model.take().map_or_else(default_model, Ok)?;
         let mut checkpoint = self.allow.open(&path)?;
