@@ -88,7 +88,8 @@ fn logits(model: &Model, bindings: &Bindings, mode: Mode) -> Vec<Vec<u32>> {
 #[test]
 fn blocks_compute_the_same_as_decoded_weights() {
     let mut tried = 0;
-    for encoding in Encoding::all().filter(|encoding| encoding.encode.is_some()) {
+    // Rows of these models have 32 or 48 elements: blocks of 256 are not whole.
+    for encoding in Encoding::all().filter(|encoding| encoding.encode.is_some() && encoding.block <= 32) {
         let mut model = load(encoding);
         let has = |name: &str| model.bindings.weights()[name].encoding();
         assert_eq!(has("w.layers[0].attn.q"), encoding);

@@ -3,14 +3,15 @@
 //! of the ABI is up to date.
 
 use amk::Megakernel;
-use amk::ir::BufferId;
+use amk::encoding::Encoding;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::{Verified, verify};
+use amk::ir::{BufferId, BufferKind};
 use amk_cuda::image::{Record, abi};
 use amk_cuda::plan::Plan;
 use amk_cuda::set::kind_number;
-use amk_cuda::{GpuTarget, Image, Precision, TARGETS, plan_for, source};
+use amk_cuda::{GpuTarget, Image, Precision, TARGETS, WeightForms, plan_for, source};
 use amk_fast_instruction::DECODE;
 use amk_kernels::fused::{AttentionForm, GEMV_OUTPUT_BIT, Shared};
 use amk_models::model::FAMILIES;
@@ -80,17 +81,34 @@ impl Case {
         Self { name: format!("{} {rows} rows", case.name), ..case }
     }
 
+    /// Whose matrices but the embedding table are in blocks, their encodings by turns.
+    fn in_blocks((family, instance): (&str, &str), encodings: &[&str]) -> Self {
+        let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+        let schedule = Schedule { workers: 40, ..h200().schedule() };
+        let plain = Self::by(kernel, instance, &[], &schedule, Precision::BF16);
+        let weights = plain.plan.program.buffers.iter().filter(|buffer| {
+            buffer.kind == BufferKind::Weight && buffer.shape.len() == 2 && !buffer.name.contains("embed")
+        });
+        let encoding = |name| Encoding::find(name).expect("a registered encoding");
+        let encodings = weights.zip(encodings.iter().copied().map(encoding).cycle());
+        let encodings = encodings.map(|(weight, encoding)| (weight.name.clone(), encoding)).collect();
+        let forms = WeightForms { precision: Precision::BF16, encodings };
+        Self { name: format!("{instance} in blocks"), ..Self::by(kernel, instance, &[], &schedule, forms) }
+    }
+
     fn by(
         kernel: &Megakernel,
         instance: &str,
         dims: &[(&str, u32)],
         schedule: &Schedule,
-        precision: Precision,
+        forms: impl Into<WeightForms>,
     ) -> Self {
+        let forms = forms.into();
+        let precision = forms.precision;
         let mut sized: Instance = kernel.instance(instance).expect("the instance").clone();
         let dims = [("LAYERS", 2)].iter().chain(dims).map(|&(dim, value)| (dim.to_owned(), value));
         sized.dims.extend(dims);
-        let mut plan = plan_for(kernel, &sized, schedule, precision).expect("it should be planned");
+        let mut plan = plan_for(kernel, &sized, schedule, forms).expect("it should be planned");
         plan.pages = plan.rows().map_or(0, |_| 100);
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{instance}: {rejected}"));
         let image = Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{instance}: {error}"));
@@ -137,6 +155,7 @@ fn cases() -> Vec<Case> {
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
+    cases.push(Case::in_blocks(FUSED[0], &["Q4_0", "Q8_0", "Q5_1"]));
     cases.push(Case::new(FUSED[1], &[], Packets, f32));
     // A weight that streams in the tile layout of another crate, and a call that joins its tasks.
     cases.extend([Packets, Counters].map(|exchange| Case::of(&DECODE, "small", &[], exchange, bf16)));
@@ -355,6 +374,11 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
     if fixed.attention.is_none() {
         return all;
     }
+    for at in 0..Shared::of(&case.image).tiles.len() {
+        all.push(change("tiles", move |image| {
+            shared(image).tiles.remove(at);
+        }));
+    }
     all.push(change("freqs", |image| shared(image).freqs = None));
     all.push(change("freqs", |image| shared(image).freqs = shared(image).freqs.map(|id| BufferId(id.0 + 1))));
     for at in some(fixed.caches.len()) {
@@ -404,7 +428,9 @@ fn changes_of_generic_tasks(case: &Case) -> Vec<Change> {
     all.push(change("words", |image| image.plain.words.push(0)));
     all.push(change("scratch", |image| image.plain.scratch -= 4));
     all.push(change("scratch", |image| image.plain.scratch += 1));
-    all.push(change("bytes", |image| image.plain.bytes /= 2));
+    if case.image.plain.bytes > 0 {
+        all.push(change("bytes", |image| image.plain.bytes /= 2));
+    }
     for at in some(plain.buffers.len()) {
         let next = (at + 1) % plain.buffers.len();
         all.push(change("plain.buffers", move |image| image.plain.buffers[at].1 += 256));

@@ -211,15 +211,21 @@ impl Model {
         Ok(Self { conversion, ..model })
     }
 
-    /// A declared instance over random weights in bf16, for a context of `context` positions: the
-    /// shapes are true, the results are not. The context may be longer than the instance's.
+    /// A declared instance over random weights in an encoding, for a context of `context`
+    /// positions: the shapes are true, the results are not. The context may be longer than the
+    /// instance's.
     ///
     /// # Errors
     /// When a shape does not fit.
-    pub fn random(family: Family, instance: &Instance, context: u32) -> Result<Self, ModelError> {
+    pub fn random(
+        family: Family,
+        instance: &Instance,
+        context: u32,
+        encoding: &'static Encoding,
+    ) -> Result<Self, ModelError> {
         let mut dims = instance.dims.clone();
         dims.insert("CONTEXT".into(), context);
-        let mut source = Random::new(&dims);
+        let mut source = Random::new(&dims, encoding);
         Self::build(family, &instance.name, dims, &mut source)
     }
 

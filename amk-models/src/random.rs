@@ -1,7 +1,7 @@
 //! Random weights for shapes without a checkpoint: to measure, and to compare VMs.
 
 use amk::Weight;
-use amk::encoding::BF16;
+use amk::encoding::{BF16, Encoding};
 use amk::layout::{Source, SourceError, WeightRequest};
 use half::bf16;
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use std::sync::Arc;
 /// second and held once.
 pub(crate) struct Random {
     pool: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    encoding: &'static Encoding,
     next: usize,
     head_dim: u32,
 }
@@ -23,18 +24,13 @@ const STRIDE: usize = 7_919_011;
 /// Standard deviation of the weights, as in common initialisers.
 const DEVIATION: f32 = 0.02;
 
-struct Pool(Vec<bf16>);
-
-impl AsRef<[u8]> for Pool {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: bf16 has no padding and every byte is initialised.
-        unsafe { core::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * 2) }
-    }
-}
+/// Elements that are encoded at a time, whole blocks.
+const BATCH: usize = 1 << 12;
 
 impl Random {
-    /// For the dims of a model of this crate.
-    pub(crate) fn new(dims: &BTreeMap<String, u32>) -> Self {
+    /// For the dims of a model of this crate, in an encoding, or in bf16 where there is no way to
+    /// encode elements or rows are not whole blocks.
+    pub(crate) fn new(dims: &BTreeMap<String, u32>, encoding: &'static Encoding) -> Self {
         let dim = |name: &str| dims.get(name).copied().unwrap_or(1);
         let largest = ["VOCAB", "FFN", "HEADS"].map(|rows| dim(rows) as usize * dim("HIDDEN") as usize);
         let heads = largest[2] * dim("HEAD_DIM") as usize;
@@ -46,10 +42,21 @@ impl Random {
             state ^= state << 17;
             // Sum of four bytes: near enough to a normal of deviation 148.
             let sum: i64 = state.to_le_bytes()[..4].iter().map(|&byte| i64::from(byte) - 127).sum();
-            bf16::from_f32(sum as f32 * (DEVIATION / 148.0))
+            bf16::from_f32(sum as f32 * (DEVIATION / 148.0)).to_f32()
         };
-        let pool = Pool((0..len).map(|_| draw()).collect());
-        Self { pool: Arc::new(pool), next: 0, head_dim: dim("HEAD_DIM") }
+        let rows = [dim("HIDDEN"), dim("FFN"), dim("HEADS") * dim("HEAD_DIM")];
+        let whole = rows.iter().all(|&row| (row as usize).is_multiple_of(encoding.block));
+        let (encoding, encode) = match encoding.encode.filter(|_| whole) {
+            Some(encode) => (encoding, encode),
+            None => (&BF16, BF16.encode.expect("bf16 can be encoded")),
+        };
+        let mut pool = vec![0; encoding.bytes_of(len.next_multiple_of(BATCH))];
+        let mut elements = [0.0; BATCH];
+        for blocks in pool.chunks_mut(encoding.bytes_of(BATCH)) {
+            elements.fill_with(&mut draw);
+            encode(&elements, blocks);
+        }
+        Self { pool: Arc::new(pool), encoding, next: 0, head_dim: dim("HEAD_DIM") }
     }
 }
 
@@ -61,10 +68,11 @@ impl Source for Random {
             let values = (0..len).map(|i| bf16::from_f32(1.0 + 0.1 * ((i * 37 % 19) as f32 / 9.0 - 1.0))).collect();
             return Ok(Weight::bf16(request.shape, values)?);
         }
-        let room = (*self.pool).as_ref().len() / 2 - len;
+        let room = self.encoding.elements((*self.pool).as_ref().len()) - len;
         // The embedding table and the head are the same window: tied.
         self.next = if request.path.starts_with("ends") { 0 } else { (self.next + STRIDE) % room.max(1) };
-        Ok(Weight::from_bytes(&BF16, request.shape, self.pool.clone(), self.next * 2)?)
+        let first = self.next / self.encoding.block * self.encoding.block;
+        Ok(Weight::from_bytes(self.encoding, request.shape, self.pool.clone(), self.encoding.bytes_of(first))?)
     }
 
     fn table(&mut self, _: &str, shape: &[usize]) -> Result<Weight, SourceError> {

@@ -19,7 +19,7 @@ enum DeviceOp {
 
 // Maximum input tiles that a warp multiplies in one pass.
 #define AMK_DEPTH 4
-// Bytes of a weight tile: 16 for each lane of a warp.
+// Bytes of a weight tile in bf16: 16 for each lane of a warp.
 #define AMK_TILE 512
 // Input elements of a weight tile, whose output rows are a unit.
 #define AMK_TILE_K 32
@@ -30,8 +30,10 @@ constexpr int MAX_HEAD_DIM = 128;
 // Stride between the queries of two heads, in elements: the fragments of four heads hit all
 // banks.
 constexpr int QUERY_PITCH = 144;
-// Bits of the input length in a projection's shape.
-constexpr u32 GEMV_K = 1048575;
+// Bits of the input length in a projection's shape, in tiles.
+constexpr u32 GEMV_TILES = 32767;
+// First of the five bits for the kind of its weights' tiles in a projection's shape.
+constexpr u32 GEMV_TILE_BIT = 15;
 // First of the two `GemvInput` bits in a projection's shape.
 constexpr u32 GEMV_INPUT_BIT = 20;
 // First of the two `GemvOutput` bits in a projection's shape.

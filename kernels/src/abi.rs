@@ -6,7 +6,7 @@ use amk_cuda::{device_constants, device_enumerations, device_structs};
 device_constants! {
     /// Maximum input tiles that a warp multiplies in one pass.
     MOST_DEPTH = 4 => "#define AMK_DEPTH";
-    /// Bytes of a weight tile: 16 for each lane of a warp.
+    /// Bytes of a weight tile in bf16: 16 for each lane of a warp.
     TILE = 512 => "#define AMK_TILE";
     /// Input elements of a weight tile, whose output rows are a unit.
     TILE_K = 32 => "#define AMK_TILE_K";
@@ -17,8 +17,10 @@ device_constants! {
     /// Stride between the queries of two heads, in elements: the fragments of four heads hit all
     /// banks.
     QUERY_PITCH = 144 => "constexpr int QUERY_PITCH =";
-    /// Bits of the input length in a projection's shape.
-    GEMV_K = 0xfffff => "constexpr u32 GEMV_K =";
+    /// Bits of the input length in a projection's shape, in tiles.
+    GEMV_TILES = 0x7fff => "constexpr u32 GEMV_TILES =";
+    /// First of the five bits for the kind of its weights' tiles in a projection's shape.
+    GEMV_TILE_BIT = 15 => "constexpr u32 GEMV_TILE_BIT =";
     /// First of the two `GemvInput` bits in a projection's shape.
     GEMV_INPUT_BIT = 20 => "constexpr u32 GEMV_INPUT_BIT =";
     /// First of the two `GemvOutput` bits in a projection's shape.

@@ -15,6 +15,7 @@ pub(crate) const DEVICE: DeviceCode = DeviceCode {
     files: &[
         ("choose/race.cuh", include_str!("choose/race.cuh")),
         ("residual/fused.cuh", include_str!("residual/fused.cuh")),
+        ("linear/tile/tile.cuh", include_str!("linear/tile/tile.cuh")),
         ("linear/fused.cuh", include_str!("linear/fused.cuh")),
         ("choose/fused.cuh", include_str!("choose/fused.cuh")),
         ("attention/begin.cuh", include_str!("attention/begin.cuh")),

@@ -12,7 +12,7 @@ use crate::cuda::{DEVICE, TYPES};
 use crate::linear::GEMV;
 use crate::linear::group::Projections;
 use crate::linear::source;
-pub use crate::linear::{Function, Gemv, Input, Output};
+pub use crate::linear::{Function, Gemv, Input, Output, TileKind, Tiles, coded};
 use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
@@ -76,6 +76,8 @@ pub struct Decoder {
     pub layers: Vec<LayerBuffers>,
     /// Element-wise functions that projections apply to their results.
     pub functions: Vec<Function>,
+    /// The kinds of tiles of its projections, by number.
+    pub tiles: Vec<&'static TileKind>,
     pub(crate) rotary: Option<Rotary>,
 }
 
@@ -120,6 +122,8 @@ pub struct Shared {
     /// Element-wise functions that projections apply to their results. Function `n` is at index `n
     /// - 1`.
     pub functions: Vec<Function>,
+    /// The kinds of tiles of projections, by number.
+    pub tiles: Vec<&'static TileKind>,
     /// Row length of the embedding table.
     pub hidden: u32,
     /// Rows of the embedding table.
@@ -223,6 +227,7 @@ impl Shared {
             caches: decoder.layers.iter().map(|layer| layer.caches).collect(),
             attention: AttentionForm::of(plan),
             functions: decoder.functions,
+            tiles: decoder.tiles,
             hidden: decoder.hidden,
             tokens: decoder.embedding.map_or(0, |table| plan.extent(table)),
             kv_blocks: kv_blocks(plan),

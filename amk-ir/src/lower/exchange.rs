@@ -192,10 +192,13 @@ pub fn add_event(
     let extent = u32::try_from(counters).unwrap_or(u32::MAX);
     let shape = if extent == 1 { Vec::new() } else { vec![extent] };
     program.events.push(EventTensor { name, shape });
-    for (task, index) in signals {
-        program.tasks[task].signals.push(Element { event, index });
-    }
+    signals.into_iter().for_each(|(task, index)| add_signal(program, task, event, index));
     event
+}
+
+/// Makes a task signal a counter.
+pub fn add_signal(program: &mut Program, task: usize, event: EventId, index: u32) {
+    program.tasks[task].signals.push(Element { event, index });
 }
 
 /// Makes a task wait until a counter has so many signals.

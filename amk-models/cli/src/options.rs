@@ -67,17 +67,10 @@ impl From<Weights> for WeightFormat {
 
 impl Weights {
     /// The precision in which a GPU computes with such weights.
-    ///
-    /// # Errors
-    /// When a GPU does not hold such weights.
-    pub(crate) fn precision(self) -> Result<Precision> {
+    pub(crate) fn precision(self) -> Precision {
         match self.0 {
-            WeightFormat::Native => Ok(Precision::BF16),
-            WeightFormat::As(encoding) if *encoding == encoding::BF16 => Ok(Precision::BF16),
-            WeightFormat::As(encoding) if *encoding == encoding::F32 => Ok(Precision::F32),
-            WeightFormat::As(encoding) => Err(anyhow!(
-                "a GPU holds weights as bf16 or f32, not as {encoding}; leave `--weights` away, or compute on the CPU"
-            )),
+            WeightFormat::As(encoding) if *encoding == encoding::F32 => Precision::F32,
+            _ => Precision::BF16,
         }
     }
 }
@@ -239,13 +232,9 @@ pub(crate) struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    /// The device with its schedule, which holds such weights.
-    pub(crate) fn of(&self, weights: Weights) -> Result<Place> {
-        let place = Place::of(self.device, &self.schedule, self.threads)?;
-        if let Place::Cuda(_) = place {
-            weights.precision()?;
-        }
-        Ok(place)
+    /// The device with its schedule.
+    pub(crate) fn place(&self) -> Result<Place> {
+        Place::of(self.device, &self.schedule, self.threads)
     }
 }
 
@@ -351,13 +340,19 @@ pub(crate) fn cuda_vm(
 
 /// The model on the first GPU for steps of rows, with so many pages of positions. What `amk tune`
 /// found is for steps of one row.
-pub(crate) fn cuda_rows_vm(model: &Model, schedule: &GpuSchedule, pages: usize, quiet: bool) -> Result<cuda::RowsVm> {
+pub(crate) fn cuda_rows_vm(
+    model: &Model,
+    schedule: &GpuSchedule,
+    weights: Weights,
+    pages: usize,
+    quiet: bool,
+) -> Result<cuda::RowsVm> {
     let mut fields = match schedule {
         GpuSchedule::Named(fields, _) => fields.clone(),
         GpuSchedule::Tuned => PartialSchedule::default(),
     };
     fields.rows.get_or_insert(RowSchedule { most: GPU_ROWS, block: None });
-    let options = VmOptions { schedule: Some(fields), ..VmOptions::default() };
+    let options = VmOptions { schedule: Some(fields), precision: weights.precision(), ..VmOptions::default() };
     let compiled = Cache::from_env()?.compiled();
     let bar = progress_bar("packing weights", quiet);
     let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);

@@ -49,7 +49,7 @@ pub(crate) struct Perplexity {
 
 impl Perplexity {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        let place = self.place.of(self.held.weights)?;
+        let place = self.place.place()?;
         let text = read(&self.text)?;
         let path = self.model.take().map_or_else(default_model, Ok)?;
         let mut checkpoint = self.allow.open(&path)?;
@@ -60,7 +60,7 @@ impl Perplexity {
         match place {
             Place::Cpu(schedule) => self.measure(cpu_vm(&model, &schedule, pages)?, &tokens, windows),
             Place::Cuda(schedule) => {
-                self.measure(cuda_rows_vm(&model, &schedule, pages, self.quiet)?, &tokens, windows)
+                self.measure(cuda_rows_vm(&model, &schedule, self.held.weights, pages, self.quiet)?, &tokens, windows)
             }
         }
     }

@@ -62,7 +62,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        let place = self.place.of(self.held.weights)?;
+        let place = self.place.place()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // A port that is taken is told before the model is loaded.
         let listener = runtime
@@ -78,7 +78,7 @@ impl Serve {
         let engine = match place {
             Place::Cpu(schedule) => Engine::start(cpu_vm(&model, &schedule, pages)?, tokenizer, most),
             Place::Cuda(schedule) => {
-                Engine::start(cuda_rows_vm(&model, &schedule, pages, self.quiet)?, tokenizer, most)
+                Engine::start(cuda_rows_vm(&model, &schedule, self.held.weights, pages, self.quiet)?, tokenizer, most)
             }
         };
         if !self.quiet {

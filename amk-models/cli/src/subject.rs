@@ -1,6 +1,7 @@
 //! Subjects of measurements: checkpoints, or declared instances over random weights.
 
 use super::options::{AllowArg, Device, default_model};
+use amk::encoding::BF16;
 use amk_bench::fixed_tokens;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat, find_instance};
@@ -97,12 +98,16 @@ impl Opened {
         self.checkpoint.as_ref().map_or(u32::MAX, made_for)
     }
 
-    /// Loads it for a context of `context` positions; random weights are bf16 whatever the format.
+    /// Loads it for a context of `context` positions; random weights are bf16 by themselves.
     pub(crate) fn load(self, context: u32, format: WeightFormat) -> Result<Subject> {
         let Self { name, checkpoint } = self;
         let Some(checkpoint) = checkpoint else {
             let (family, instance) = find_instance(&name)?;
-            let model = Model::random(family, &instance, context)?;
+            let encoding = match format {
+                WeightFormat::Native => &BF16,
+                WeightFormat::As(encoding) => encoding,
+            };
+            let model = Model::random(family, &instance, context, encoding)?;
             let gate = no_text(&model);
             return Ok(Subject { name, model, gate });
         };

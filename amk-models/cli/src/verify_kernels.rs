@@ -1,12 +1,14 @@
 //! `amk verify-kernels`.
 
 use super::options::{Device, print, progress_bar, seed, table_of};
+use amk::encoding::Encoding;
 use amk::ir::DType;
 use amk::registry::Entry;
 use amk_bench::kernel_check::{
     Bodies, CheckError, Checked, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, instructions, on_cpu, on_cuda, path,
 };
 use amk_cuda::TARGETS;
+use amk_kernels::fused::TileKind;
 use amk_models::cache::Cache;
 use amk_models::model::{FAMILIES, Family};
 use anyhow::{Context as _, Result, bail};
@@ -30,7 +32,8 @@ pub(crate) struct VerifyKernels {
     /// Seed of sizes and operands.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
     seed: u64,
-    /// Only instructions and decoders whose path contains this.
+    /// Only instructions and decoders whose path contains this, or the encodings of whose matrices
+    /// do.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// Print JSON.
@@ -44,7 +47,7 @@ pub(crate) struct VerifyKernels {
 /// The subject of a row of the table.
 enum Subject {
     Instruction(&'static Entry, DType),
-    Decoder(Family),
+    Decoder(Family, Vec<&'static Encoding>),
 }
 
 impl VerifyKernels {
@@ -81,7 +84,10 @@ impl VerifyKernels {
             let dtypes = dtypes(entry, self.device == Device::Cuda)?;
             subjects.extend(dtypes.iter().map(|&dtype| Subject::Instruction(entry, dtype)));
         }
-        subjects.extend(FAMILIES.map(Subject::Decoder));
+        subjects.extend(FAMILIES.map(|family| Subject::Decoder(family, Vec::new())));
+        if self.device == Device::Cuda {
+            subjects.extend(encodings().into_iter().map(|encodings| Subject::Decoder(FAMILIES[0], encodings)));
+        }
         subjects.retain(|subject| subject.path().contains(&self.only));
         if subjects.is_empty() {
             bail!("no path of an instruction or a decoder contains `{}`; without `--only` all are listed", self.only);
@@ -96,8 +102,10 @@ impl VerifyKernels {
             (Subject::Instruction(entry, dtype), Device::Cpu) => on_cpu(entry, *dtype, cases, self.seed),
             (Subject::Instruction(entry, dtype), Device::Cuda) => on_cuda(entry, *dtype, cases, self.seed, cache),
             // Any GPU's record decides which sizes are fused.
-            (Subject::Decoder(family), Device::Cpu) => decoder_on_cpu(*family, &TARGETS[0], decoders, self.seed),
-            (Subject::Decoder(family), Device::Cuda) => decoder_on_cuda(*family, decoders, self.seed, cache),
+            (Subject::Decoder(family, _), Device::Cpu) => decoder_on_cpu(*family, &TARGETS[0], decoders, self.seed),
+            (Subject::Decoder(family, encodings), Device::Cuda) => {
+                decoder_on_cuda(*family, encodings, decoders, self.seed, cache)
+            }
         }
     }
 }
@@ -106,9 +114,22 @@ impl Subject {
     fn path(&self) -> String {
         match self {
             Self::Instruction(entry, _) => entry.path.to_owned(),
-            Self::Decoder(family) => path(*family),
+            Self::Decoder(family, encodings) if encodings.is_empty() => path(*family),
+            Self::Decoder(family, encodings) => format!("{} in {}", path(*family), names(encodings)),
         }
     }
+}
+
+/// The encodings that the device decodes, each by itself, then several in one program.
+fn encodings() -> Vec<Vec<&'static Encoding>> {
+    let mut known: Vec<&Encoding> = TileKind::registered().map(|kind| kind.layout.encoding).collect();
+    known.sort_by_key(|encoding| encoding.name);
+    known.retain(|encoding| encoding.encode.is_some());
+    known.iter().map(|&encoding| vec![encoding]).chain([known.clone()]).collect()
+}
+
+fn names(encodings: &[&Encoding]) -> String {
+    encodings.iter().map(|encoding| encoding.name).collect::<Vec<_>>().join(", ")
 }
 
 /// Lists the fused bodies that the decoders ran, and through which an instruction without a body of
@@ -140,14 +161,15 @@ largest element,\nagainst the Rust function; dev: what roundings to the type cha
     root mean square, against f64\n";
 
 fn row(checked: &Checked) -> [String; 7] {
-    let Checked { path, dtype, oracle, cases, error, bound, worst, skipped, ok, .. } = checked;
+    let Checked { path, dtype, encodings, oracle, cases, error, bound, worst, skipped, ok, .. } = checked;
     let unit = match oracle {
         Oracle::F64 => "eps",
         Oracle::Function => "eps'",
         Oracle::Deviation => "dev",
     };
     let (error, bound) = (format!("{error:.2} {unit}"), format!("{bound} {unit}"));
-    let (path, dtype) = (path.clone(), dtype.to_string());
+    let dtype = if encodings.is_empty() { dtype.to_string() } else { encodings.join(", ") };
+    let path = path.clone();
     match skipped {
         Some(why) => [path, dtype, "-".into(), "-".into(), "-".into(), "skipped".into(), (*why).to_owned()],
         None => {

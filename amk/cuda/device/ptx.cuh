@@ -145,12 +145,14 @@ AMK_DEVICE u32 pack_bf16(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
-// Rounds once.
-AMK_DEVICE u32 multiply_bf16(u32 pair, u32 other) {
+// `a * b + c` of pairs, rounded once.
+AMK_DEVICE u32 fma_bf16(u32 a, u32 b, u32 c) {
     u32 r;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(pair), "r"(other), "r"(0x80008000u));
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
 }
+// Rounds once.
+AMK_DEVICE u32 multiply_bf16(u32 pair, u32 other) { return fma_bf16(pair, other, 0x80008000u); }
 AMK_DEVICE float rsqrt_fast(float x) {
     float r;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));

@@ -1,7 +1,7 @@
 //! Generic device bodies in the generated source: their texts, and for each task a function that
 //! makes the views, calls the bodies and delivers the results.
 
-use super::code::{STREAM, text};
+use super::code::STREAM;
 use super::image::abi::{FIRST_BODY, OPERAND_WORDS};
 use super::plan::{Body, Plan, Sequence, View};
 use super::stream::Stream;
@@ -15,7 +15,7 @@ pub(super) fn bodies(plan: &Plan) -> String {
     // namespace.
     let mut texts: Vec<&str> = Vec::new();
     if plan.bodies.iter().any(|body| Stream::of(&body.signature.path).is_some()) {
-        out.push_str(&text(STREAM));
+        out.push_str(&STREAM.text());
     }
     for (number, sequence) in plan.sequences.iter().enumerate() {
         let bodies = || sequence.steps.iter().filter_map(|step| plan.bodies.get(step.body));

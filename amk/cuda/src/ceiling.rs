@@ -38,7 +38,7 @@ impl Ceiling {
     pub fn new(cache: &Path) -> Result<Self, CudaError> {
         let (context, target) = open()?;
         let (workers, slots) = (target.multiprocessors, target.ring.slots);
-        let function = kernel(&context, target, &code::text(code::CEILING), cache, "amk_ceiling", slots * CHUNK)?;
+        let function = kernel(&context, target, &code::CEILING.text(), cache, "amk_ceiling", slots * CHUNK)?;
         check_room(&context, BYTES)?;
         let chunks = (BYTES / u64::from(workers) / u64::from(CHUNK)) as u32;
         let stream = context.new_stream()?;

@@ -31,9 +31,11 @@ pub(crate) const STREAM: DeviceCode = DeviceCode { files: files!["stream.cuh"] }
 /// The bare ring, the baseline for the time of a step.
 pub(crate) const CEILING: DeviceCode = DeviceCode { files: files!["ptx.cuh", "ceiling.cuh"] };
 
-/// Concatenates files. Their includes, which serve editors, are stripped.
-pub(super) fn text(code: DeviceCode) -> String {
-    code.files.iter().map(|(_, text)| joined(text)).collect()
+impl DeviceCode {
+    /// Concatenates the files. Their includes, which serve editors, are stripped.
+    pub fn text(self) -> String {
+        self.files.iter().map(|(_, text)| joined(text)).collect()
+    }
 }
 
 fn joined(text: &str) -> String {

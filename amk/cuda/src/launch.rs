@@ -10,7 +10,7 @@ use super::memory::{Memory, Resident, address};
 use super::nvrtc::kernel;
 use super::options::VmOptions;
 use super::params::Params;
-use super::plan::{Plan, Precision, plan};
+use super::plan::{Plan, Precision, WeightForms, plan};
 use super::run::{Run, RunOptions};
 use super::schedule::row_scratch;
 use super::set::{body_sets, sampling};
@@ -67,7 +67,7 @@ impl Vm {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
         let (context, target) = open()?;
-        let ready = Ready::new(kernel, instance, target, options, None)?;
+        let ready = Ready::new(kernel, instance, target, options, &WeightForms::of(options.precision, bindings), None)?;
         if ready.plan.rows().is_some() {
             return Err(CudaError::Rows);
         }
@@ -138,7 +138,7 @@ impl Vm {
         schedule: &Schedule,
     ) -> Result<Option<Self>, CudaError> {
         let options = VmOptions { schedule: Some(schedule.clone().into()), ..self.options.clone() };
-        let ready = Ready::new(kernel, instance, self.target, &options, Some(&self.verified))?;
+        let ready = Ready::new(kernel, instance, self.target, &options, &self.plan.forms, Some(&self.verified))?;
         if ready.plan.phases != self.plan.phases || !ready.image.places_as(&self.image) {
             return Ok(None);
         }
@@ -281,7 +281,11 @@ impl Vm {
         self.run(&[1], pos, steps, &RunOptions::default(), &mut |_| {})?;
         let words = self.trace.as_ref().map(|words| self.stream.clone_dtoh(words)).transpose()?.unwrap_or_default();
         let traced = Trace::decode(&self.plan.program, pos + steps - 1, &words);
-        traced.ok_or(CudaError::Trace("a task of the last step left no time stamps"))
+        let mut trace = traced.ok_or(CudaError::Trace("a task of the last step left no time stamps"))?;
+        for task in &mut trace.tasks {
+            task.bytes = self.plan.streamed(task.task).unwrap_or(task.bytes);
+        }
+        Ok(trace)
     }
 
     fn launch(&self, params: &Params, steps: u32, see: &mut dyn FnMut(u32)) -> Result<Duration, CudaError> {
@@ -365,9 +369,10 @@ impl Ready {
         instance: &Instance,
         target: &GpuTarget,
         options: &VmOptions,
+        forms: &WeightForms,
         known: Option<&Verified>,
     ) -> Result<Self, CudaError> {
-        Self::with_pages(kernel, instance, target, options, known, 0)
+        Self::with_pages(kernel, instance, target, options, forms, known, 0)
     }
 
     /// As [`Self::new`], with pages for the states of programs with rows.
@@ -376,6 +381,7 @@ impl Ready {
         instance: &Instance,
         target: &GpuTarget,
         options: &VmOptions,
+        forms: &WeightForms,
         known: Option<&Verified>,
         pages: u32,
     ) -> Result<Self, CudaError> {
@@ -383,7 +389,7 @@ impl Ready {
         let fields = options.schedule.as_ref().unwrap_or(instance.schedule_in(graph));
         let schedule = target.complete(fields);
         target.check(&schedule)?;
-        let mut plan = plan_for(kernel, instance, &schedule, options.precision)?;
+        let mut plan = plan_for(kernel, instance, &schedule, forms.clone())?;
         plan.pages = pages;
         let verified = match known.filter(|known| *known.program() == plan.program) {
             Some(known) => known.clone(),
@@ -415,12 +421,13 @@ pub fn plan_for(
     kernel: &Megakernel,
     instance: &Instance,
     schedule: &Schedule,
-    precision: Precision,
+    forms: impl Into<WeightForms>,
 ) -> Result<Plan, CudaError> {
-    let weights = match precision {
+    let forms = forms.into();
+    let weights = match forms.precision {
         Precision::BF16 => DType::BF16,
         Precision::F32 => DType::F32,
     };
     let unrolled = kernel.unrolled(instance, &Schedule { weights, ..Schedule::default() })?;
-    Ok(plan(kernel.graph()?, &unrolled, schedule, precision)?)
+    Ok(plan(kernel.graph()?, &unrolled, schedule, &forms)?)
 }

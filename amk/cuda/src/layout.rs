@@ -1,30 +1,44 @@
 //! Tile layouts: the order of a task's weights on its worker's tape.
 
-use half::bf16;
+use amk::encoding::Encoding;
 
 /// A tile layout. A stream or a fused body names the one in which it consumes its weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Its name, for messages. Two layouts of one name are the same.
+    /// Its name, for messages. Two layouts of one name and encoding are the same.
     pub name: &'static str,
+    /// The encoding of the weights. Weights in floats of another type are rounded to it.
+    pub encoding: &'static Encoding,
+    /// Bytes on the tape of so many rows of so many columns.
+    pub bytes: fn(rows: u32, columns: u32) -> u64,
     /// The bytes of a task's rows, all of one length, in the order in which the body consumes them.
-    pub pack: fn(rows: &[&[bf16]]) -> Vec<u8>,
-    /// The inverse of `pack`: the rows, of so many columns each, one after the other.
-    pub unpack: fn(packed: &[u8], columns: u32) -> Vec<bf16>,
+    pub pack: fn(rows: &[&[u8]]) -> Vec<u8>,
+    /// The inverse of `pack`: the bytes of the rows, of so many columns each, one after the other.
+    pub unpack: fn(packed: &[u8], columns: u32) -> Vec<u8>,
 }
 
 /// A layout that loses or moves an element.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// `pack` gives other bytes than two an element.
+    /// `pack` gives other bytes than `bytes` says.
     #[error("`pack` of the layout `{layout}` gives {found} bytes, expected {expected}")]
     Packed {
         /// Name of the layout.
         layout: &'static str,
         /// Bytes that it gave.
         found: u64,
-        /// Bytes of the rows.
+        /// Bytes of the rows on the tape.
         expected: u64,
+    },
+    /// A weight is in other blocks than the layout takes.
+    #[error("the layout `{layout}` takes weights in {expected}, this one is in {found}")]
+    Encoding {
+        /// Name of the layout.
+        layout: &'static str,
+        /// The encoding of the weight.
+        found: &'static Encoding,
+        /// The encoding of the layout.
+        expected: &'static Encoding,
     },
     /// `unpack` does not give back what was packed.
     #[error("`unpack` of the layout `{layout}` does not give back what `pack` was given, from row {row} on")]
@@ -38,74 +52,71 @@ pub enum LayoutError {
 
 impl PartialEq for Layout {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        (self.name, self.encoding) == (other.name, other.encoding)
     }
 }
 
 impl Eq for Layout {}
 
 impl Layout {
-    /// Packs a task's rows and checks that unpacking gives them back.
+    /// Packs the rows of a task, of so many columns, and checks that unpacking gives them back.
     ///
     /// # Errors
     /// [`LayoutError::Packed`] or [`LayoutError::Unpacked`].
-    pub fn packed(&self, rows: &[&[bf16]]) -> Result<Vec<u8>, LayoutError> {
+    pub fn packed(&self, rows: &[&[u8]], columns: u32) -> Result<Vec<u8>, LayoutError> {
         let layout = self.name;
-        let columns = rows.first().map_or(0, |row| row.len());
         let packed = (self.pack)(rows);
-        let (found, expected) = (packed.len() as u64, bytes(rows.len() as u32, columns as u32));
+        let (found, expected) = (packed.len() as u64, (self.bytes)(rows.len() as u32, columns));
         if found != expected {
             return Err(LayoutError::Packed { layout, found, expected });
         }
-        let back = (self.unpack)(&packed, columns as u32);
-        let same = |(row, expected): (usize, &&[bf16])| {
-            let found = back.get(row * columns..(row + 1) * columns);
-            found.is_some_and(|found| found.iter().zip(*expected).all(|(a, b)| a.to_bits() == b.to_bits()))
-        };
-        match rows.iter().enumerate().find(|&row| !same(row)) {
-            Some((row, _)) => Err(LayoutError::Unpacked { layout, row }),
-            None if back.len() != rows.len() * columns => Err(LayoutError::Unpacked { layout, row: rows.len() }),
-            None => Ok(packed),
+        let back = (self.unpack)(&packed, columns);
+        let mut left = &back[..];
+        for (row, expected) in rows.iter().enumerate() {
+            left = left.strip_prefix(*expected).ok_or(LayoutError::Unpacked { layout, row })?;
+        }
+        match left.is_empty() {
+            true => Ok(packed),
+            false => Err(LayoutError::Unpacked { layout, row: rows.len() }),
         }
     }
 }
 
-/// Bytes of rows of bf16 elements.
-pub(crate) fn bytes(rows: u32, columns: u32) -> u64 {
+/// Bytes of rows of bf16 elements: `bytes` of a layout that only orders them.
+pub fn bf16_bytes(rows: u32, columns: u32) -> u64 {
     u64::from(rows) * u64::from(columns) * 2
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use amk::encoding::BF16;
 
-    fn pack(rows: &[&[bf16]]) -> Vec<u8> {
-        rows.iter().copied().flatten().flat_map(|value| value.to_le_bytes()).collect()
-    }
-
-    fn unpack(packed: &[u8], _: u32) -> Vec<bf16> {
-        packed.as_chunks::<2>().0.iter().map(|&bytes| bf16::from_le_bytes(bytes)).collect()
-    }
-
-    /// Rows one after the other.
-    pub(crate) const ROWS: Layout = Layout { name: "rows", pack, unpack };
+    /// Rows of bf16 elements one after the other.
+    pub(crate) const ROWS: Layout = Layout {
+        name: "rows",
+        encoding: &BF16,
+        bytes: bf16_bytes,
+        pack: |rows| rows.concat(),
+        unpack: |packed, _| packed.to_vec(),
+    };
 
     #[test]
     fn a_layout_keeps_the_rows() {
         let layout = "rows";
-        let rows: Vec<Vec<bf16>> = (0..16).map(|row| vec![bf16::from_f32(row as f32); 32]).collect();
-        let rows: Vec<&[bf16]> = rows.iter().map(|row| &row[..]).collect();
-        assert_eq!(ROWS.packed(&rows), Ok(pack(&rows)));
-        let short = Layout { pack: |rows| pack(&rows[1..]), ..ROWS };
-        assert_eq!(short.packed(&rows), Err(LayoutError::Packed { layout, found: 960, expected: 1024 }));
-        let swapped = |rows: &[&[bf16]]| {
+        let rows: Vec<Vec<u8>> = (0..16).map(|row| vec![row; 64]).collect();
+        let rows: Vec<&[u8]> = rows.iter().map(|row| &row[..]).collect();
+        assert_eq!(ROWS.packed(&rows, 32), Ok(rows.concat()));
+        let short = Layout { pack: |rows| rows[1..].concat(), ..ROWS };
+        assert_eq!(short.packed(&rows, 32), Err(LayoutError::Packed { layout, found: 960, expected: 1024 }));
+        let swapped = |rows: &[&[u8]]| {
             let mut rows = rows.to_vec();
             rows.swap(3, 4);
-            pack(&rows)
+            rows.concat()
         };
         let wrong = Layout { pack: swapped, ..ROWS };
-        assert_eq!(wrong.packed(&rows), Err(LayoutError::Unpacked { layout, row: 3 }));
-        let longer = Layout { unpack: |packed, k| [unpack(packed, k), vec![bf16::ZERO]].concat(), ..ROWS };
-        assert_eq!(longer.packed(&rows), Err(LayoutError::Unpacked { layout, row: 16 }));
+        assert_eq!(wrong.packed(&rows, 32), Err(LayoutError::Unpacked { layout, row: 3 }));
+        let longer = Layout { unpack: |packed, _| [packed, &[0]].concat(), ..ROWS };
+        assert_eq!(longer.packed(&rows, 32), Err(LayoutError::Unpacked { layout, row: 16 }));
     }
 }

@@ -45,13 +45,13 @@ pub use extensions::Extensions;
 pub use image::Image;
 pub use inventory;
 pub use launch::{Vm, plan_for};
-pub use layout::{Layout, LayoutError};
+pub use layout::{Layout, LayoutError, bf16_bytes};
 
 pub use code::DeviceCode;
 pub use nvrtc::{Cubin, compile};
 pub use options::{Faults, VmOptions};
 pub use params::Params;
-pub use plan::{Precision, Unsupported};
+pub use plan::{Precision, Unsupported, WeightForms};
 pub use pointwise::{Pointwise, PointwiseError};
 pub use rows::RowsVm;
 pub use run::{Run, RunOptions};

@@ -9,7 +9,7 @@ use super::launch::{Ready, load};
 use super::memory::{Memory, Resident, address};
 use super::options::VmOptions;
 use super::params::Params;
-use super::plan::Plan;
+use super::plan::{Plan, WeightForms};
 use super::run::RunOptions;
 use super::schedule::row_scratch;
 use super::target::GpuTarget;
@@ -70,7 +70,9 @@ impl RowsVm {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
         let (context, target) = open()?;
-        let Ready { plan, verified, image } = Ready::with_pages(kernel, instance, target, options, None, pages)?;
+        let forms = WeightForms::of(options.precision, bindings);
+        let Ready { plan, verified, image } =
+            Ready::with_pages(kernel, instance, target, options, &forms, None, pages)?;
         let rows = plan.rows().ok_or(CudaError::NoRows)?;
         bindings.check(verified.constants())?;
         // SAFETY: memory is used on a single stream.

@@ -50,12 +50,12 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
         let _ = writeln!(out, "#define AMK_ROW_WORDS {words}u\n#define AMK_ROW_SCRATCH {}", row_scratch(rows));
     }
     out.push_str(&kinds_of_records(plan));
-    out.push_str(&code::text(code::BASE));
-    body_sets().into_iter().for_each(|set| out.push_str(&code::text(set.types)));
+    out.push_str(&code::BASE.text());
+    body_sets().into_iter().for_each(|set| out.push_str(&set.types.text()));
     let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
     let _ = writeln!(out, "struct Kept {{\n{kept}}};");
-    out.push_str(&code::text(code::BELOW));
-    codes().for_each(|set| out.push_str(&code::text(set)));
+    out.push_str(&code::BELOW.text());
+    codes().for_each(|set| out.push_str(&set.text()));
     let begin = |of: fn(&BodySet) -> &'static str| -> String { body_sets().into_iter().map(of).collect() };
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_launch(Shared& s) {{ {} }}", begin(|set| set.begin_launch));
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_step(Worker& w) {{ {} }}", begin(|set| set.begin_step));
@@ -64,7 +64,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
         out,
         "AMK_DEVICE void bodies_see_logits(Worker& w, const float* values, u32 first, u32 len) {{ {see} }}"
     );
-    out.push_str(&code::text(code::ABOVE));
+    out.push_str(&code::ABOVE.text());
     out.push_str(&bodies(plan));
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.functions(plan)));
     let kinds = || record_kinds().into_iter().zip(0..);

@@ -5,7 +5,7 @@
 //! and packs each task's rows in the [`Layout`].
 
 use super::image::abi::CHUNK;
-use super::layout::{Layout, bytes};
+use super::layout::Layout;
 use super::plan::UNIT;
 use amk::registry::Registry;
 use amk_ir::signature::{ParamKind, Signature, Span, TensorClass};
@@ -190,7 +190,7 @@ impl Stream {
         if unit == 0 || !rows.is_multiple_of(unit) {
             return Err(StreamError::Rows { instruction, rows, unit });
         }
-        let (block, bytes) = ((self.block)(columns), bytes(unit, columns));
+        let (block, bytes) = ((self.block)(columns), (self.layout.bytes)(unit, columns));
         if block == 0 || !block.is_multiple_of(16) || block > CHUNK {
             return Err(StreamError::Block { instruction, block });
         }

@@ -1,9 +1,8 @@
 //! Tapes: a worker's weights for a step in the order in which its warps consume them.
 
-use super::layout::{Layout, LayoutError, bytes};
-use amk::tensor::{Row, Weight};
+use super::layout::{Layout, LayoutError};
+use amk::tensor::Weight;
 use amk_ir::BufferId;
-use half::bf16;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -37,7 +36,7 @@ impl Piece {
 
     /// Returns the bytes on the tape.
     pub fn bytes(&self) -> u64 {
-        bytes(self.rows(), self.k)
+        (self.layout.bytes)(self.rows(), self.k)
     }
 
     /// Returns the part and the row of the weight of row `n` of the piece.
@@ -58,12 +57,19 @@ impl Piece {
     }
 }
 
-/// Returns a row as bf16.
-fn row(weight: &Weight, at: usize) -> Cow<'_, [bf16]> {
-    match weight.row(at) {
-        Row::BF16(row) => Cow::Borrowed(row),
-        other => Cow::Owned(other.to_f32().iter().map(|&value| bf16::from_f32(value)).collect()),
+/// Returns the bytes of a row in the encoding of a layout.
+fn row<'w>(layout: &Layout, weight: &'w Weight, at: usize) -> Result<Cow<'w, [u8]>, LayoutError> {
+    let (found, expected) = (weight.encoding(), layout.encoding);
+    if found == expected {
+        return Ok(Cow::Borrowed(weight.row_bytes(at)));
     }
+    let Some(encode) = expected.encode.filter(|_| expected.float.is_some()) else {
+        return Err(LayoutError::Encoding { layout: layout.name, found, expected });
+    };
+    let elements = weight.row(at).to_f32();
+    let mut bytes = vec![0; expected.bytes_of(elements.len())];
+    encode(&elements, &mut bytes);
+    Ok(Cow::Owned(bytes))
 }
 
 /// Appends a piece, whose parts are rows of `weights`.
@@ -71,9 +77,10 @@ fn row(weight: &Weight, at: usize) -> Cow<'_, [bf16]> {
 /// # Errors
 /// [`LayoutError`] of the piece's layout.
 pub(super) fn pack(piece: &Piece, weights: &[&Weight], out: &mut Vec<u8>) -> Result<(), LayoutError> {
-    let rows = (0..piece.rows()).filter_map(|n| piece.row(n).map(|(part, at)| row(weights[part], at as usize)));
-    let rows: Vec<Cow<'_, [bf16]>> = rows.collect();
-    out.extend(piece.layout.packed(&rows.iter().map(|row| &**row).collect::<Vec<_>>())?);
+    let places = (0..piece.rows()).filter_map(|n| piece.row(n));
+    let rows: Result<Vec<_>, _> = places.map(|(part, at)| row(&piece.layout, weights[part], at as usize)).collect();
+    let rows = rows?;
+    out.extend(piece.layout.packed(&rows.iter().map(|row| &**row).collect::<Vec<_>>(), piece.k)?);
     Ok(())
 }
 

@@ -241,13 +241,26 @@ impl Weight {
     /// # Panics
     /// When there is no such row.
     pub fn row(&self, row: usize) -> Row<'_> {
+        self.elements(self.first(row), self.row_len())
+    }
+
+    /// The stored bytes of row number `row`.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn row_bytes(&self, row: usize) -> &[u8] {
+        self.bytes_at(self.first(row), self.row_len())
+    }
+
+    /// The first element of row number `row`.
+    fn first(&self, row: usize) -> usize {
         assert!(row < self.rows(), "row {row} of a weight of shape {:?}", self.shape);
         let (mut rest, mut first) = (row, 0);
         for dim in (0..self.shape.len().saturating_sub(1)).rev() {
             first += rest % self.shape[dim] * self.strides[dim];
             rest /= self.shape[dim];
         }
-        self.elements(first, self.row_len())
+        first
     }
 
     /// All rows of a matrix: the elements from the first of the first row to the last of the last,
@@ -264,14 +277,19 @@ impl Weight {
 
     /// `count` elements from element `first` on.
     fn elements(&self, first: usize, count: usize) -> Row<'_> {
-        let encoding = self.encoding;
-        let bytes = &(*self.owner).as_ref()[self.offset + encoding.bytes_of(first)..][..encoding.bytes_of(count)];
+        let (encoding, bytes) = (self.encoding, self.bytes_at(first, count));
         match encoding.float {
             Some(DType::F32) => Row::F32(cast(bytes)),
             Some(DType::F16) => Row::F16(cast(bytes)),
             Some(DType::BF16) => Row::BF16(cast(bytes)),
             _ => Row::Blocks(encoding, bytes),
         }
+    }
+
+    /// The bytes of `count` elements from element `first` on.
+    fn bytes_at(&self, first: usize, count: usize) -> &[u8] {
+        let from = self.offset + self.encoding.bytes_of(first);
+        &(*self.owner).as_ref()[from..][..self.encoding.bytes_of(count)]
     }
 
     /// All elements as f32 in row-major order.
@@ -394,6 +412,7 @@ mod tests {
     fn blocks_are_cut_and_decoded() {
         assert_eq!((pairs().to_f32(), pairs().bytes()), ((0..8).map(|i| i as f32).collect(), 4));
         assert_eq!(pairs().slice(&[1..2, 2..4]).to_f32(), [6.0, 7.0]);
+        assert_eq!(pairs().row_bytes(1), [0x54, 0x76]);
         assert_eq!(pairs().matrix().0.len(), 8);
         assert_eq!(format!("{:?}", pairs()), "Weight(PAIRS [2, 4])");
     }

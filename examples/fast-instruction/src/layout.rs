@@ -6,8 +6,8 @@
 //! rows; in each group the blocks of columns, in each of these the units. `capped_linear.cuh`
 //! consumes them in this order.
 
-use amk_cuda::Layout;
-use half::bf16;
+use amk::encoding::BF16;
+use amk_cuda::{Layout, bf16_bytes};
 
 /// Rows of a fragment: a unit.
 pub(crate) const UNIT: usize = 16;
@@ -19,7 +19,7 @@ const MOST: usize = 1024;
 pub(crate) const PAIR: usize = 32;
 
 /// The layout of `capped_linear`.
-pub(crate) const LAYOUT: Layout = Layout { name: "capped_linear", pack, unpack };
+pub(crate) const LAYOUT: Layout = Layout { name: "capped_linear", encoding: &BF16, bytes: bf16_bytes, pack, unpack };
 
 /// Columns of a block: as many as divide all, in whole pairs.
 pub(crate) fn width(columns: usize) -> usize {
@@ -50,22 +50,21 @@ fn in_pair(at: usize) -> (usize, usize) {
 }
 
 /// The bytes of a task's rows in the order of the tape.
-fn pack(rows: &[&[bf16]]) -> Vec<u8> {
-    let columns = rows.first().map_or(0, |row| row.len());
+fn pack(rows: &[&[u8]]) -> Vec<u8> {
+    let columns = rows.first().map_or(0, |row| row.len() / 2);
     let mut packed = Vec::with_capacity(rows.len() * columns * 2);
-    in_order(rows.len(), columns, |row, column| packed.extend(rows[row][column].to_le_bytes()));
+    in_order(rows.len(), columns, |row, column| packed.extend(&rows[row][2 * column..][..2]));
     packed
 }
 
 /// The rows of what [`pack`] gave, one after the other.
-fn unpack(packed: &[u8], columns: u32) -> Vec<bf16> {
+fn unpack(packed: &[u8], columns: u32) -> Vec<u8> {
     let columns = columns as usize;
-    let elements = packed.as_chunks::<2>().0;
-    let mut rows = vec![bf16::ZERO; elements.len()];
-    let mut next = elements.iter();
-    in_order(elements.len() / columns.max(1), columns, |row, column| {
-        if let Some(&element) = next.next() {
-            rows[row * columns + column] = bf16::from_le_bytes(element);
+    let mut rows = vec![0; packed.len()];
+    let mut elements = packed.chunks_exact(2);
+    in_order(packed.len() / 2 / columns.max(1), columns, |row, column| {
+        if let Some(element) = elements.next() {
+            rows[2 * (row * columns + column)..][..2].copy_from_slice(element);
         }
     });
     rows
@@ -88,11 +87,10 @@ mod tests {
     #[test]
     fn unpacking_gives_the_rows_back() {
         for (rows, columns) in [(16, 32), (32, 96), (144, 1568), (16, 5120)] {
-            let element = |at: usize| bf16::from_bits((at % 0x7f00) as u16);
-            let matrix: Vec<Vec<bf16>> =
-                (0..rows).map(|row| (0..columns).map(|column| element(row * columns + column)).collect()).collect();
-            let packed = pack(&matrix.iter().map(|row| &row[..]).collect::<Vec<_>>());
-            assert_eq!(unpack(&packed, columns as u32), matrix.concat(), "{rows} x {columns}");
+            let elements = (0..rows * columns).flat_map(|at| (at as u16).to_le_bytes());
+            let matrix: Vec<u8> = elements.collect();
+            let packed = pack(&matrix.chunks_exact(2 * columns).collect::<Vec<_>>());
+            assert_eq!(unpack(&packed, columns as u32), matrix, "{rows} x {columns}");
         }
     }
 

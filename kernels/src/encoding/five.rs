@@ -3,21 +3,25 @@
 //! Nibbles as in four bits; bit `i` of the 32 high bits is the fifth bit of element `i`.
 
 use super::four::{nibbles, set_nibbles};
-use super::{Blocks, GROUP, affine, biased, encode, encoding, extreme, finite, half_at, inverse, set_half};
+use super::{
+    Blocks, GROUP, affine, biased, coded_block, encode, encoding, extreme, finite, half_at, inverse, set_half,
+};
 use amk::encoding::Encoding;
 
 /// `d: f16, high bits: u32, nibbles: 16 bytes`; an element is `d * (q - 16)`.
-struct Symmetric;
+pub(crate) struct Symmetric;
 
 /// `d: f16, m: f16, high bits: u32, nibbles: 16 bytes`; an element is `d * q + m`.
-struct Affine;
+pub(crate) struct Affine;
 
-static Q5_0: Encoding =
+pub(crate) static Q5_0: Encoding =
     Encoding { encode: Some(|from, to| encode(from, to, encode_symmetric)), ..encoding::<22, Symmetric>("Q5_0") };
-static Q5_1: Encoding =
+pub(crate) static Q5_1: Encoding =
     Encoding { encode: Some(|from, to| encode(from, to, encode_affine)), ..encoding::<24, Affine>("Q5_1") };
 amk::encoding!(Q5_0);
 amk::encoding!(Q5_1);
+coded_block!(Symmetric, 5, 2, 22, codes, set_quants);
+coded_block!(Affine, 5, 4, 24, codes, set_quants);
 
 #[inline(always)]
 fn quants(high: &[u8], low: &[u8]) -> [i32; GROUP] {
@@ -28,6 +32,11 @@ fn quants(high: &[u8], low: &[u8]) -> [i32; GROUP] {
         *quant = i32::from(low[i]) + if high & 1 << i == 0 { 0 } else { 16 };
     }
     quants
+}
+
+/// The codes after the scales.
+fn codes(bytes: &[u8]) -> [u8; GROUP] {
+    quants(&bytes[..4], &bytes[4..]).map(|quant| quant as u8)
 }
 
 /// Writes the high bits to 4 bytes, then the nibbles.

@@ -2,21 +2,25 @@
 //!
 //! The low nibble of byte `i` is element `i`, the high nibble element `i + 16`.
 
-use super::{Blocks, GROUP, affine, biased, encode, encoding, extreme, finite, half_at, inverse, set_half};
+use super::{
+    Blocks, GROUP, affine, biased, coded_block, encode, encoding, extreme, finite, half_at, inverse, set_half,
+};
 use amk::encoding::Encoding;
 
 /// `d: f16, quants: 16 bytes`; an element is `d * (q - 8)`.
-struct Symmetric;
+pub(crate) struct Symmetric;
 
 /// `d: f16, m: f16, quants: 16 bytes`; an element is `d * q + m`.
-struct Affine;
+pub(crate) struct Affine;
 
-static Q4_0: Encoding =
+pub(crate) static Q4_0: Encoding =
     Encoding { encode: Some(|from, to| encode(from, to, encode_symmetric)), ..encoding::<18, Symmetric>("Q4_0") };
-static Q4_1: Encoding =
+pub(crate) static Q4_1: Encoding =
     Encoding { encode: Some(|from, to| encode(from, to, encode_affine)), ..encoding::<20, Affine>("Q4_1") };
 amk::encoding!(Q4_0);
 amk::encoding!(Q4_1);
+coded_block!(Symmetric, 4, 2, 18, nibbles, set_nibbles);
+coded_block!(Affine, 4, 4, 20, nibbles, set_nibbles);
 
 /// The nibbles of 16 bytes in the order of the elements.
 #[inline(always)]

@@ -1,25 +1,28 @@
 //! Blocks of 256 elements whose groups have scales of a few bits: Q4_K, Q5_K and Q6_K.
 
-use super::{Blocks, GROUP, affine, encoding, finite, half_at};
+use super::{Blocks, Coded, GROUP, affine, encode, encoding, extreme, finite, half_at, inverse, set_half};
 use amk::encoding::Encoding;
 
 /// `d: f16, dmin: f16, scales and mins: 12 bytes, quants: 128 bytes`. Each 32 bytes of quants have
 /// two groups: the low nibbles, then the high nibbles.
-struct Four;
+pub(crate) struct Four;
 
 /// `d: f16, dmin: f16, scales and mins: 12 bytes, high bits: 32 bytes, quants: 128 bytes`. As
 /// [`Four`]; bit `group` of high byte `i` is the fifth bit of element `i` of that group.
-struct Five;
+pub(crate) struct Five;
 
 /// `low nibbles: 128 bytes, high pairs of bits: 64 bytes, scales: 16 signed bytes, d: f16`, in two
 /// halves of 128 elements. In a half, group `k` takes nibbles from bytes `32 * (k % 2)..`, low for
 /// the first two groups and high for the last two, and its upper two bits from bits `2k` of the
 /// half's 32 high bytes; each 16 elements have a scale.
-struct Six;
+pub(crate) struct Six;
 
-static Q4_K: Encoding = encoding::<144, Four>("Q4_K");
-static Q5_K: Encoding = encoding::<176, Five>("Q5_K");
-static Q6_K: Encoding = encoding::<210, Six>("Q6_K");
+pub(crate) static Q4_K: Encoding =
+    Encoding { encode: Some(|from, to| encode(from, to, encode_scaled::<144, Four>)), ..encoding::<144, Four>("Q4_K") };
+pub(crate) static Q5_K: Encoding =
+    Encoding { encode: Some(|from, to| encode(from, to, encode_scaled::<176, Five>)), ..encoding::<176, Five>("Q5_K") };
+pub(crate) static Q6_K: Encoding =
+    Encoding { encode: Some(|from, to| encode(from, to, encode_six)), ..encoding::<210, Six>("Q6_K") };
 amk::encoding!(Q4_K);
 amk::encoding!(Q5_K);
 amk::encoding!(Q6_K);
@@ -28,22 +31,146 @@ amk::encoding!(Q6_K);
 /// scales and mins of groups 0..4 in their low six bits; bytes 8..12 hold the low nibbles of groups
 /// 4..8, whose upper two bits are the top bits of bytes 0..8.
 #[inline(always)]
-fn scale_min(packed: &[u8], group: usize) -> (f32, f32) {
-    let (scale, min) = match group {
-        0..4 => (packed[group] & 63, packed[group + 4] & 63),
-        _ => (
+fn scale_min(packed: &[u8], group: usize) -> [u8; 2] {
+    match group {
+        0..4 => [packed[group] & 63, packed[group + 4] & 63],
+        _ => [
             (packed[group + 4] & 0xf) | (packed[group - 4] >> 6) << 4,
             (packed[group + 4] >> 4) | (packed[group] >> 6) << 4,
-        ),
-    };
-    (f32::from(scale), f32::from(min))
+        ],
+    }
+}
+
+/// Writes scale and min of a group; the groups in their order, into bytes that are 0.
+fn set_scale_min(packed: &mut [u8], group: usize, [scale, min]: [u8; 2]) {
+    match group {
+        0..4 => (packed[group], packed[group + 4]) = (scale, min),
+        _ => {
+            packed[group + 4] = scale & 0xf | min << 4;
+            packed[group - 4] |= scale >> 4 << 6;
+            packed[group] |= min >> 4 << 6;
+        }
+    }
 }
 
 /// The factor and the subtrahend of a group.
 #[inline(always)]
 fn factors(block: &[u8], group: usize) -> (f32, f32) {
-    let (scale, min) = scale_min(&block[4..16], group);
-    (half_at(block, 0) * scale, half_at(block, 2) * min)
+    let [scale, min] = scale_min(&block[4..16], group);
+    (half_at(block, 0) * f32::from(scale), half_at(block, 2) * f32::from(min))
+}
+
+/// Implements [`Coded`] for blocks with `d`, `dmin` and packed scales: these four bytes, then scale
+/// and min of each group.
+macro_rules! coded_scaled {
+    ($type:ty, $bits:literal, $block:literal) => {
+        impl Coded for $type {
+            const BITS: usize = $bits;
+            const GROUPS: usize = 8;
+            const BLOCK: usize = $block;
+            const SCALES: usize = 20;
+
+            fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
+                Self::quants(block, group)
+            }
+
+            fn set_codes(block: &mut [u8], group: usize, codes: &[u8; GROUP]) {
+                let nibbles = Self::NIBBLES + GROUP * (group / 2);
+                for (code, byte) in codes.iter().zip(&mut block[nibbles..]) {
+                    *byte |= (code & 0xf) << (4 * (group % 2));
+                }
+                if $bits == 5 {
+                    for (code, byte) in codes.iter().zip(&mut block[16..]) {
+                        *byte |= (code >> 4) << group;
+                    }
+                }
+            }
+
+            fn scales(block: &[u8], scales: &mut [u8]) {
+                scales[..4].copy_from_slice(&block[..4]);
+                for (group, pair) in scales[4..].as_chunks_mut().0.iter_mut().enumerate() {
+                    *pair = scale_min(&block[4..16], group);
+                }
+            }
+
+            fn set_scales(block: &mut [u8], scales: &[u8]) {
+                block[..4].copy_from_slice(&scales[..4]);
+                for (group, &pair) in scales[4..].as_chunks().0.iter().enumerate() {
+                    set_scale_min(&mut block[4..16], group, pair);
+                }
+            }
+        }
+    };
+}
+coded_scaled!(Four, 4, 144);
+coded_scaled!(Five, 5, 176);
+
+impl Four {
+    const NIBBLES: usize = 16;
+
+    #[inline(always)]
+    fn quants(block: &[u8], group: usize) -> [u8; GROUP] {
+        nibbles(&block[Self::NIBBLES..], group)
+    }
+}
+
+impl Five {
+    const NIBBLES: usize = 48;
+
+    #[inline(always)]
+    fn quants(block: &[u8], group: usize) -> [u8; GROUP] {
+        let mut quants = nibbles(&block[Self::NIBBLES..], group);
+        for (quant, high) in quants.iter_mut().zip(&block[16..48]) {
+            *quant |= (high >> group & 1) << 4;
+        }
+        quants
+    }
+}
+
+impl Six {
+    /// The first nibble and the first upper pair of bits of a group, each with its shift.
+    #[inline(always)]
+    fn places(group: usize) -> [(usize, usize); 2] {
+        let (half, quarter) = (group / 4, group % 4);
+        [(64 * half + GROUP * (quarter % 2), 4 * (quarter / 2)), (128 + GROUP * half, 2 * quarter)]
+    }
+}
+
+/// `d`, then the scales of the halves of each group.
+impl Coded for Six {
+    const BITS: usize = 6;
+    const GROUPS: usize = 8;
+    const BLOCK: usize = 210;
+    const SCALES: usize = 18;
+
+    #[inline(always)]
+    fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
+        let [(low, low_shift), (high, high_shift)] = Self::places(group);
+        let (low, high) = (&block[low..][..GROUP], &block[high..][..GROUP]);
+        let mut codes = [0; GROUP];
+        for (i, code) in codes.iter_mut().enumerate() {
+            *code = (low[i] >> low_shift & 0xf) | (high[i] >> high_shift & 3) << 4;
+        }
+        codes
+    }
+
+    fn set_codes(block: &mut [u8], group: usize, codes: &[u8; GROUP]) {
+        let [(low, low_shift), (high, high_shift)] = Self::places(group);
+        for (i, code) in codes.iter().enumerate() {
+            block[low + i] |= (code & 0xf) << low_shift;
+            block[high + i] |= (code >> 4) << high_shift;
+        }
+    }
+
+    fn scales(block: &[u8], scales: &mut [u8]) {
+        scales[..2].copy_from_slice(&block[208..]);
+        scales[2..].copy_from_slice(&block[192..208]);
+    }
+
+    fn set_scales(block: &mut [u8], scales: &[u8]) {
+        block[208..].copy_from_slice(&scales[..2]);
+        block[192..208].copy_from_slice(&scales[2..]);
+    }
 }
 
 /// The nibbles of a group.
@@ -64,7 +191,7 @@ impl Blocks<144> for Four {
     fn group(block: &[u8; 144], group: usize) -> [f32; GROUP] {
         let (scale, min) = factors(block, group);
         // 4 bits times 17: the product is exact, so one rounding is GGML's two.
-        affine(nibbles(&block[16..], group), scale, -min)
+        affine(Self::quants(block, group), scale, -min)
     }
 
     fn check(block: &[u8; 144]) -> Result<(), &'static str> {
@@ -78,12 +205,8 @@ impl Blocks<176> for Five {
     #[inline(always)]
     fn group(block: &[u8; 176], group: usize) -> [f32; GROUP] {
         let (scale, min) = factors(block, group);
-        let mut quants = nibbles(&block[48..], group);
-        for (quant, high) in quants.iter_mut().zip(&block[16..48]) {
-            *quant |= (high >> group & 1) << 4;
-        }
         // 5 bits times 17: the product is exact, so one rounding is GGML's two.
-        affine(quants, scale, -min)
+        affine(Self::quants(block, group), scale, -min)
     }
 
     fn check(block: &[u8; 176]) -> Result<(), &'static str> {
@@ -96,20 +219,62 @@ impl Blocks<210> for Six {
 
     #[inline(always)]
     fn group(block: &[u8; 210], group: usize) -> [f32; GROUP] {
-        let (half, quarter) = (group / 4, group % 4);
-        let low = &block[64 * half + GROUP * (quarter % 2)..][..GROUP];
-        let high = &block[128 + GROUP * half..][..GROUP];
+        let codes = Self::codes(block, group);
         let d = half_at(block, 208);
         let scales = [d * f32::from(block[192 + 2 * group] as i8), d * f32::from(block[193 + 2 * group] as i8)];
         let mut out = [0.0; GROUP];
         for (i, out) in out.iter_mut().enumerate() {
-            let quant = (low[i] >> (4 * (quarter / 2)) & 0xf) | (high[i] >> (2 * quarter) & 3) << 4;
-            *out = scales[i / 16] * (i32::from(quant) - 32) as f32;
+            *out = scales[i / 16] * (i32::from(codes[i]) - 32) as f32;
         }
         out
     }
 
     fn check(block: &[u8; 210]) -> Result<(), &'static str> {
         finite(block, &[208])
+    }
+}
+
+/// Rounds to the nearest number of a block whose groups reach from their least element, or 0, to
+/// their largest. GGML searches for scales with smaller squared errors.
+fn encode_scaled<const BYTES: usize, B: Coded>(elements: &[f32; 256], block: &mut [u8; BYTES]) {
+    let most = f32::from((1u8 << B::BITS) - 1);
+    let groups = elements.as_chunks::<GROUP>().0;
+    let reach = |group: &[f32; GROUP]| {
+        let (low, high) = group.iter().fold((0f32, f32::MIN), |(low, high), &x| (low.min(x), high.max(x)));
+        [(high - low).max(0.0) / most, -low]
+    };
+    let reaches: Vec<[f32; 2]> = groups.iter().map(reach).collect();
+    let largest = |of: usize| reaches.iter().fold(0f32, |largest, reach| largest.max(reach[of]));
+    block.fill(0);
+    set_half(block, 0, largest(0) / 63.0);
+    set_half(block, 2, largest(1) / 63.0);
+    let [d, dmin] = [0, 2].map(|at| half_at(block, at));
+    for (number, (group, reach)) in groups.iter().zip(&reaches).enumerate() {
+        let [scale, min] = [reach[0] * inverse(d), reach[1] * inverse(dmin)].map(|x| x.round().min(63.0) as u8);
+        set_scale_min(&mut block[4..16], number, [scale, min]);
+        let (step, min) = (inverse(d * f32::from(scale)), dmin * f32::from(min));
+        B::set_codes(block, number, &group.map(|x| ((x + min) * step).round().clamp(0.0, most) as u8));
+    }
+}
+
+/// Rounds to the nearest number of a block whose scales reach to the largest magnitudes of 16
+/// elements each.
+fn encode_six(elements: &[f32; 256], block: &mut [u8; 210]) {
+    let halves = elements.as_chunks::<16>().0;
+    let reach = |half: &[f32; 16]| extreme(half) / -32.0;
+    let largest = extreme(&halves.iter().map(reach).collect::<Vec<_>>());
+    block.fill(0);
+    set_half(block, 208, largest / -128.0);
+    let d = half_at(block, 208);
+    for (at, half) in halves.iter().enumerate() {
+        block[192 + at] = (reach(half) * inverse(d)).round().clamp(-128.0, 127.0) as i8 as u8;
+    }
+    for (number, group) in elements.as_chunks::<GROUP>().0.iter().enumerate() {
+        let mut codes = [0; GROUP];
+        for (i, code) in codes.iter_mut().enumerate() {
+            let step = d * f32::from(block[192 + 2 * number + i / 16] as i8);
+            *code = ((group[i] * inverse(step)).round().clamp(-32.0, 31.0) + 32.0) as u8;
+        }
+        Six::set_codes(block, number, &codes);
     }
 }

@@ -5,10 +5,15 @@
 //! decoded values are bit-identical to GGML's.
 
 mod code;
-mod five;
-mod four;
-mod k;
-mod q8_0;
+pub(crate) mod five;
+pub(crate) mod four;
+pub(crate) mod k;
+pub(crate) mod q8_0;
+
+pub(crate) use five::{Q5_0, Q5_1};
+pub(crate) use four::{Q4_0, Q4_1};
+pub(crate) use k::{Q4_K, Q5_K, Q6_K};
+pub(crate) use q8_0::Q8_0;
 
 use crate::dot;
 use amk::encoding::Encoding;
@@ -34,6 +39,57 @@ pub trait Blocks<const BYTES: usize>: 'static {
     /// The defect, after the words "block N of NAME".
     fn check(block: &[u8; BYTES]) -> Result<(), &'static str>;
 }
+
+/// Blocks of codes of a few bits, taken apart: a device has the codes of a group and the scales in
+/// places of their own.
+pub trait Coded: 'static {
+    /// Bits of a code: 4, 5, 6 or 8.
+    const BITS: usize;
+    /// Groups of 32 elements in a block.
+    const GROUPS: usize;
+    /// Bytes of a block.
+    const BLOCK: usize;
+    /// Bytes of its scales, taken apart.
+    const SCALES: usize;
+
+    /// The codes of a group.
+    fn codes(block: &[u8], group: usize) -> [u8; GROUP];
+    /// Writes the codes of a group into a block that has 0 there.
+    fn set_codes(block: &mut [u8], group: usize, codes: &[u8; GROUP]);
+    /// Takes the scales apart: whole bytes, in the order in which `CodedTile` in C++ reads them.
+    fn scales(block: &[u8], scales: &mut [u8]);
+    /// The inverse of `scales`, into a block that has 0 there.
+    fn set_scales(block: &mut [u8], scales: &[u8]);
+}
+
+/// Implements [`Coded`] for a block of 32 whose scales are its first bytes.
+macro_rules! coded_block {
+    ($type:ty, $bits:literal, $scales:literal, $block:literal, $codes:expr, $set:expr) => {
+        impl $crate::encoding::Coded for $type {
+            const BITS: usize = $bits;
+            const GROUPS: usize = 1;
+            const BLOCK: usize = $block;
+            const SCALES: usize = $scales;
+
+            fn codes(block: &[u8], _: usize) -> [u8; $crate::encoding::GROUP] {
+                $codes(&block[$scales..])
+            }
+
+            fn set_codes(block: &mut [u8], _: usize, codes: &[u8; $crate::encoding::GROUP]) {
+                $set(&mut block[$scales..], *codes);
+            }
+
+            fn scales(block: &[u8], scales: &mut [u8]) {
+                scales.copy_from_slice(&block[..$scales]);
+            }
+
+            fn set_scales(block: &mut [u8], scales: &[u8]) {
+                block[..$scales].copy_from_slice(scales);
+            }
+        }
+    };
+}
+use coded_block;
 
 /// The record of an encoding in blocks, to be registered with `amk::encoding!`.
 pub const fn encoding<const BYTES: usize, B: Blocks<BYTES>>(name: &'static str) -> Encoding {

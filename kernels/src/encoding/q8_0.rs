@@ -1,14 +1,22 @@
 //! A signed byte an element in blocks of 32.
 
-use super::{Blocks, GROUP, encode, encoding, extreme, finite, half_at, inverse, set_half};
+use super::{Blocks, GROUP, coded_block, encode, encoding, extreme, finite, half_at, inverse, set_half};
 use amk::encoding::Encoding;
 
 /// `d: f16, quants: 32 signed bytes`; an element is `d * q`.
-struct Bytes;
+pub(crate) struct Bytes;
 
-static Q8_0: Encoding =
+pub(crate) static Q8_0: Encoding =
     Encoding { encode: Some(|from, to| encode(from, to, encode_block)), ..encoding::<34, Bytes>("Q8_0") };
 amk::encoding!(Q8_0);
+coded_block!(Bytes, 8, 2, 34, codes, |bytes: &mut [u8], codes: [u8; GROUP]| bytes.copy_from_slice(&codes));
+
+/// The codes after the scale.
+fn codes(bytes: &[u8]) -> [u8; GROUP] {
+    let mut codes = [0; GROUP];
+    codes.copy_from_slice(bytes);
+    codes
+}
 
 impl Blocks<34> for Bytes {
     const GROUPS: usize = 1;

@@ -68,6 +68,42 @@ fn blocks_encode_as_in_gguf_py() {
     }
 }
 
+/// The root mean square of what encoding changes, over that of the elements.
+fn error(encoding: &Encoding, elements: &[f32]) -> f32 {
+    let mut blocks = vec![0; encoding.bytes_of(elements.len())];
+    encoding.encode.expect("it encodes")(elements, &mut blocks);
+    encoding.check_blocks(&blocks).expect("blocks of a weight");
+    let mut decoded = vec![0.0; elements.len()];
+    (encoding.decode)(&blocks, &mut decoded);
+    let square = |x: f32| x * x;
+    let off: f32 = elements.iter().zip(&decoded).map(|(a, b)| square(a - b)).sum();
+    (off / elements.iter().copied().map(square).sum::<f32>()).sqrt()
+}
+
+#[test]
+fn blocks_of_256_are_near_what_they_encode() {
+    let mixed: Vec<f32> = random(5, 2048).iter().zip(0..).map(|(x, i)| x * (1 + i / 256) as f32 + 0.3).collect();
+    for (name, most) in [("Q4_K", 0.08), ("Q5_K", 0.04), ("Q6_K", 0.03)] {
+        let error = error(find(name), &mixed);
+        assert!(error > 0.0 && error < most, "{name}: {error}");
+    }
+    // Zeros, one sign, and groups a thousand times as large as others.
+    for name in ["Q4_K", "Q5_K", "Q6_K"] {
+        let encode = |elements: &[f32]| {
+            let mut blocks = vec![0xaa; find(name).bytes_of(elements.len())];
+            find(name).encode.expect("it encodes")(elements, &mut blocks);
+            let mut decoded = vec![1.0; elements.len()];
+            (find(name).decode)(&blocks, &mut decoded);
+            decoded
+        };
+        assert!(encode(&[0.0; 256]).iter().all(|&x| x == 0.0), "{name}");
+        for elements in [[2.5; 256], [-2.5; 256], core::array::from_fn(|i| if i < 32 { 1000.0 } else { 1.0 })] {
+            let far = encode(&elements).iter().zip(&elements).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(far <= elements[0].abs() * 0.04, "{name}: {far} of {}", elements[0]);
+        }
+    }
+}
+
 /// Blocks of any bytes but scales that are not finite.
 fn random_blocks(encoding: &Encoding, count: usize) -> Vec<u8> {
     let mut state = 7u64;

@@ -1,12 +1,13 @@
 //! Decodes the records of projections.
 
 use crate::abi::{
-    GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_K, GEMV_NORM, GEMV_OUTPUT_BIT,
-    IN_EMBEDDING, IN_PACKETS, MOST_DEPTH, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K, most_own_rows,
+    GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_NORM, GEMV_OUTPUT_BIT,
+    GEMV_TILE_BIT, GEMV_TILES, IN_EMBEDDING, IN_PACKETS, MOST_DEPTH, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
+    TILE_K, most_own_rows,
 };
 use crate::fused::Shared;
-use crate::linear::layout::PROJECTION;
 use crate::linear::phase::Gemv as Phase;
+use crate::linear::tile::TileKind;
 use crate::residual::lookup;
 use amk::ir::Param;
 use amk_cuda::image::Record;
@@ -35,6 +36,8 @@ fn projection_feed(plan: &Plan) -> Option<String> {
 /// The decoded shape of a record.
 struct Shape {
     k: u32,
+    /// Number of the kind of tiles.
+    tiles: usize,
     input: u32,
     output: u32,
     norm: bool,
@@ -46,11 +49,11 @@ struct Shape {
 impl Shape {
     fn new(record: &Record) -> Result<Self, Refusal> {
         let word = record.shape;
-        let (k, flags) = (word & GEMV_K, word >> GEMV_FLAGS_BIT);
+        let (k, flags) = ((word & GEMV_TILES) * TILE_K, word >> GEMV_FLAGS_BIT);
         let depth = word >> GEMV_DEPTH_BIT & 15;
         let fail = |what: String| Err(Refusal::new("shape", what));
-        if k == 0 || !k.is_multiple_of(TILE_K) {
-            return fail(format!("has an input of {k} elements, expected a multiple of {TILE_K}"));
+        if k == 0 {
+            return fail("has an input of 0 elements".to_owned());
         }
         // Tiles per warp and pass, computed as in the device's loader.
         let deep = (k / TILE_K).div_ceil(WARPS);
@@ -61,6 +64,7 @@ impl Shape {
         let (input, output) = (word >> GEMV_INPUT_BIT & 3, word >> GEMV_OUTPUT_BIT & 3);
         let shape = Self {
             k,
+            tiles: (word >> GEMV_TILE_BIT & 31) as usize,
             input,
             output,
             norm: flags & GEMV_NORM != 0,
@@ -82,7 +86,7 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "tape"])?;
     let shape = Shape::new(record)?;
     let piece = state.take(&places.image.pieces)?;
-    check_piece(record, &shape, piece)?;
+    check_piece(record, &shape, piece, &Shared::of(places.image).tiles)?;
     let mut gemv = Gemv { record, places, shape, piece, calls: Vec::new(), locals: 0 };
     let x = gemv.input(state)?;
     match gemv.shape.output {
@@ -100,7 +104,7 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
 }
 
 /// Checks that consumers and loader take the same piece: the number of units and the row length.
-fn check_piece(record: &Record, shape: &Shape, piece: &Piece) -> Result<(), Refusal> {
+fn check_piece(record: &Record, shape: &Shape, piece: &Piece, tiles: &[&TileKind]) -> Result<(), Refusal> {
     let units = u32::from(record.units);
     if units == 0 || units * UNIT != piece.rows() {
         return Err(Refusal::new("units", format!("is {units}, the tape has {} rows", piece.rows())));
@@ -112,8 +116,9 @@ fn check_piece(record: &Record, shape: &Shape, piece: &Piece) -> Result<(), Refu
     if u64::from(record.tape) != piece.bytes() {
         return Err(Refusal::new("tape", format!("is {} bytes, the piece has {}", record.tape, piece.bytes())));
     }
-    if piece.layout != PROJECTION {
-        return Err(Refusal::new("piece", "has another tile layout than projections"));
+    if tiles.get(shape.tiles).is_none_or(|kind| piece.layout != kind.layout) {
+        let what = format!("has tiles number {}, the piece {:?}", shape.tiles, piece.layout.encoding);
+        return Err(Refusal::new("shape", what));
     }
     let interleaved = shape.output == OUT_GATED;
     if piece.interleaved != interleaved {

@@ -2,9 +2,9 @@
 // in a decoder: RMSNorm of the input, bias, an element-wise function, and one of four ways to
 // deliver the output.
 //
-// A bf16 tile is 8 rows x 32 k in the order of one mma A fragment: rows 0-7 hold the even half of
-// k, rows 8-15 the odd half. B therefore needs two columns, and a row is D[r][0] + D[r+8][1], both
-// in one lane. Each warp has some tiles of k.
+// A tile is 8 rows x 32 k, one mma A fragment (tile.cuh): rows 0-7 hold the even half of k, rows
+// 8-15 the odd half. B therefore needs two columns, and a row is D[r][0] + D[r+8][1], both in one
+// lane. Each warp has some tiles of k.
 //
 // A small model's step consists mostly of the time between the last packet and the delivery, so
 // everything else is done before. The code is specialised by depth only (input tiles that a warp
@@ -13,26 +13,26 @@
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/loader.cuh"
+#include "tile/tile.cuh"
 
-constexpr u32 GEMV_INPUT =
-    GEMV_NORM << GEMV_FLAGS_BIT | GEMV_K; // the bits that select the function
+constexpr u32 GEMV_INPUT = GEMV_NORM << GEMV_FLAGS_BIT | 31u << GEMV_TILE_BIT |
+                           GEMV_TILES; // the bits that select the function
 
 // Generated: the element-wise functions of the program by number, of one product and of two.
 AMK_DEVICE float map_product(u32 function, float x);
 AMK_DEVICE float gate_products(u32 function, float x, float y);
+// Generated: the bytes of the program's kinds of tiles, by number.
+AMK_DEVICE u32 tile_bytes(u32 kind);
 
 struct GemvShape {
-    u32 k, input, output, flags;
-    u32 depth; // input tiles that a warp multiplies in one pass
+    u32 k, kind, input, output, flags; // kind: of the weights' tiles
+    u32 depth;                         // input tiles that a warp multiplies in one pass
     AMK_DEVICE explicit GemvShape(u32 word)
-        : k(word & GEMV_K), input(word >> GEMV_INPUT_BIT & 3), output(word >> GEMV_OUTPUT_BIT & 3),
+        : k((word & GEMV_TILES) * AMK_TILE_K), kind(word >> GEMV_TILE_BIT & 31),
+          input(word >> GEMV_INPUT_BIT & 3), output(word >> GEMV_OUTPUT_BIT & 3),
           flags(word >> GEMV_FLAGS_BIT), depth(word >> GEMV_DEPTH_BIT & 15) {}
     AMK_DEVICE u32 tiles() const { return k / AMK_TILE_K; }
     AMK_DEVICE u32 function() const { return flags >> GEMV_FUNCTION_BIT; }
-};
-
-struct Fragment {
-    u32 b0, b1;
 };
 
 // Input values in flight: packets and norm weights of a warp's tiles, as loaded, at most HELD.
@@ -240,9 +240,8 @@ struct GemvCut {
     AMK_DEVICE u32 count(u32 pass) const {
         return pass + 1 < passes ? depth * AMK_WARPS : tiles - first(pass);
     }
-    AMK_DEVICE static u32 blocks(u32 count) {
-        return quotient(AMK_CHUNK / AMK_TILE, count);
-    } // of a slot
+    // Blocks of so many tiles in a slot.
+    AMK_DEVICE static u32 blocks(u32 count, u32 tile) { return quotient(AMK_CHUNK / tile, count); }
     // For small numbers. The half keeps the quotient off integer boundaries.
     AMK_DEVICE static u32 quotient(u32 a, u32 b) { return u32(__fdividef(a + 0.5f, b)); }
 };
@@ -253,70 +252,68 @@ AMK_DEVICE u32 group_units(const Record& r, u32 first) {
 // The same partition for the loader. A segment is one pass over a group.
 AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     static_assert(AMK_DEPTH * AMK_WARPS * AMK_TILE <= AMK_CHUNK, "a block must fit a slot");
-    const GemvCut cut(GemvShape(r.shape).k);
-    const u32 units = group_units(r, feed.at), count = cut.count(feed.pass),
-              block = count * AMK_TILE;
-    feed.left = units * block, feed.slot = cut.blocks(count) * block;
+    const GemvShape g(r.shape);
+    const GemvCut cut(g.k);
+    const u32 tile = tile_bytes(g.kind), units = group_units(r, feed.at),
+              count = cut.count(feed.pass), block = count * tile;
+    feed.left = units * block, feed.slot = cut.blocks(count, tile) * block;
     if (++feed.pass == cut.passes) feed.pass = 0, feed.at += units;
 }
 
-// The blocks of one pass over a group from the ring. The next one is in registers.
-template <int DEPTH, bool EVEN> struct Blocks {
-    uint4 a[DEPTH];  // this warp's tiles of a block, zeros past its end
+// The blocks of one pass over a group from the ring, of tiles T. The next one is in registers.
+template <int DEPTH, bool EVEN, class T> struct Blocks {
+    T a[DEPTH];      // this warp's tiles of a block, zeros past its end
     u32 mine;        // tiles from its first on
     u32 bytes, slot; // bytes of a block; blocks of a slot
-    u32 at;          // shared address of this lane's part of the first tile
+    u32 at;          // where the tiles are loaded from, see `T::place`
     u32 partial;     // shared address of its row in this warp's partials of the first unit
 
     AMK_DEVICE void begin(Worker& w, u32 tiles, u32 units) {
         mine = tiles - min(tiles, w.warp * DEPTH);
-        bytes = tiles * AMK_TILE;
+        bytes = tiles * T::BYTES;
         slot = 1;
-        if (units > 1) slot = GemvCut::blocks(tiles);
+        if (units > 1) slot = GemvCut::blocks(tiles, T::BYTES);
         partial = shared_address(w.partial() + w.warp * PARTIAL_PITCH + (w.lane >> 2));
         asm volatile("" : "+r"(slot), "+r"(bytes), "+r"(partial)); // now, while there is time
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
-            if (!EVEN) a[j] = make_uint4(0, 0, 0, 0);
+            if (!EVEN) a[j] = T();
         enter(w);
     }
     AMK_DEVICE void enter(Worker& w) {
-        at = w.acquire() + w.warp * (DEPTH * AMK_TILE) + w.lane * 16;
-        load();
+        at = T::place(w.acquire(), w.warp * DEPTH, w.lane);
+        load(w);
     }
-    AMK_DEVICE void load() {
+    AMK_DEVICE void load(const Worker& w) {
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
-            if (EVEN || j < mine) a[j] = load_shared(at + j * AMK_TILE);
+            if (EVEN || j < mine) a[j].load(at, w.warp * DEPTH, j, w.lane);
     }
+    // Goes on to the next block of the slot.
+    AMK_DEVICE void next(const Worker& w) { at += bytes, load(w); }
     // This warp's share of the rows of a unit.
-    struct Product {
-        float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains
-
-        AMK_DEVICE Product(const uint4 (&a)[DEPTH], const Fragment* x) {
-#pragma unroll
-            for (int j = 0; j < DEPTH; j++) mma(j & 1 ? e : d, a[j], x[j].b0, x[j].b1);
-        }
-        AMK_DEVICE float sum() const { return (d[0] + e[0]) + (d[3] + e[3]); }
-    };
+    AMK_DEVICE float product(const Fragment* x, const float* sums) const {
+        return T::product(a, [&](int j) { return x[j]; }, [&](int j) { return sums[j]; });
+    }
     // Stores sums of the first pass in the partials, or adds later ones.
     template <bool FIRST> AMK_DEVICE static void keep(const Worker& w, u32 to, float y) {
         if (!FIRST && !(w.lane & 3)) y += load_shared_one(to);
         store_shared(to, y, !(w.lane & 3));
     }
     // Multiplies by the fragments into this warp's partials.
-    template <bool FIRST> AMK_DEVICE void times(Worker& w, const Fragment* x, u32 units) {
+    template <bool FIRST>
+    AMK_DEVICE void times(Worker& w, const Fragment* x, const float* sums, u32 units) {
         u32 to = partial, left = slot; // of this slot
 #pragma unroll 1
         for (; --units; to += AMK_UNIT * 4) {
-            const Product y(a, x);
+            const float y = product(x, sums);
             if (--left)
-                at += bytes, load();
+                next(w);
             else
                 w.release(), left = slot, enter(w);
-            keep<FIRST>(w, to, y.sum());
+            keep<FIRST>(w, to, y);
         }
-        keep<FIRST>(w, to, Product(a, x).sum()); // no next block to load
+        keep<FIRST>(w, to, product(x, sums)); // no next block to load
         w.release();
     }
 };
@@ -334,57 +331,70 @@ struct Group {
     float squares[4];
 };
 
+// The sums of the inputs of each tile, where tiles T need them.
+template <class T, int TILES>
+AMK_DEVICE void sum_tiles(const Fragment (&x)[TILES], float (&sums)[TILES]) {
+    if constexpr (T::CODED) {
+#pragma unroll
+        for (int j = 0; j < TILES; j++) sums[j] = sum_of(x[j]);
+    }
+}
+
 // Computes the products of an input that fits the registers: PASSES passes behind one wait.
-template <int DEPTH, int PASSES, bool EVEN, int HELD>
+template <int DEPTH, int PASSES, bool EVEN, class T, int HELD>
 AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
     const u32 tiles = group.g.tiles(), early = PASSES == 1 ? tiles : DEPTH * AMK_WARPS;
-    Blocks<DEPTH, EVEN> blocks;
+    Blocks<DEPTH, EVEN, T> blocks;
     blocks.begin(w, early, group.units); // before the inputs: it may have arrived already
     input.template arrive<DEPTH, DEPTH * PASSES>(w, tiles);
     if (w.first == 0) w.stamp(TRACE_INPUTS);
     Fragment x[DEPTH * PASSES];
     input.fragments(group.g, x, group.squares);
-    blocks.template times<true>(w, x, group.units);
+    float sums[DEPTH * PASSES];
+    sum_tiles<T>(x, sums);
+    blocks.template times<true>(w, x, sums, group.units);
 #pragma unroll
     for (int pass = 1; pass < PASSES; pass++) {
         blocks.begin(w, tiles - early, group.units);
-        blocks.template times<false>(w, x + pass * DEPTH, group.units);
+        blocks.template times<false>(w, x + pass * DEPTH, sums + pass * DEPTH, group.units);
     }
 }
 
 // Computes the products of a longer input: the packets of a pass are requested while the previous
 // pass is multiplied.
-template <int DEPTH, bool EVEN, int HELD>
+template <int DEPTH, bool EVEN, class T, int HELD>
 AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<HELD>& input) {
     const GemvCut cut(group.g.k);
     Fragment x[DEPTH];
+    float sums[DEPTH];
 #pragma unroll 1
     for (u32 pass = 0; pass < cut.passes; pass++) {
-        Blocks<DEPTH, EVEN> blocks;
+        Blocks<DEPTH, EVEN, T> blocks;
         blocks.begin(w, cut.count(pass),
                      group.units); // before the inputs: it may have arrived already
         input.template arrive<DEPTH, DEPTH>(w, cut.tiles);
         if (w.first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
         input.fragments(group.g, x, group.squares);
+        sum_tiles<T>(x, sums);
         if (pass + 1 < cut.passes)
             input.template issue<HELD, EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH,
                                              DEPTH);
         if (pass == 0)
-            blocks.template times<true>(w, x, group.units);
+            blocks.template times<true>(w, x, sums, group.units);
         else
-            blocks.template times<false>(w, x, group.units);
+            blocks.template times<false>(w, x, sums, group.units);
     }
 }
 
 // Runs a group with the code for its input shape, DEPTH tiles per pass: PASSES passes behind one
 // wait or, with 0, any number of passes, each with its own wait.
-template <int DEPTH, int PASSES, bool EVEN, class F>
+template <int DEPTH, int PASSES, bool EVEN, class T, class F>
 AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
     const auto run = [&](auto& input) {
         if constexpr (PASSES == 0)
-            multiply_long<DEPTH, EVEN>(w, r, group, input);
+            multiply_long<DEPTH, EVEN, T>(w, r, group, input);
         else
-            multiply_whole<DEPTH, PASSES, EVEN>(w, group, input);
+            multiply_whole<DEPTH, PASSES, EVEN, T>(w, group, input);
     };
     if constexpr (AMK_SHARED)
         run(group.input);

@@ -1,6 +1,7 @@
 //! Groups projections with the calls around them.
 
 use super::pointwise::Function;
+use super::tile::TileKind;
 use super::{phase, pointwise};
 use crate::abi::{TILE_K, most_own_rows};
 use crate::fused::Decoder;
@@ -26,6 +27,8 @@ pub(crate) struct Product {
     pub(crate) norm: Option<TensorId>,
     /// Input length.
     pub(crate) k: u32,
+    /// The kind of the weights' tiles.
+    pub(crate) kind: &'static TileKind,
     /// The weights `[N, K]`.
     pub(crate) weights: Vec<TensorId>,
     /// Their biases.
@@ -69,6 +72,7 @@ struct Linear {
     calls: Vec<usize>,
     x: TensorId,
     weight: TensorId,
+    kind: &'static TileKind,
     bias: Option<TensorId>,
 }
 
@@ -134,7 +138,7 @@ impl<'a> Products<'_, 'a> {
     fn together(&mut self, values: &[TensorId]) {
         let linears: Vec<Linear> = values.iter().filter_map(|&value| self.linear(value)).collect();
         let biased = linears.iter().filter(|linear| linear.bias.is_some()).count();
-        let same = linears.windows(2).all(|pair| pair[0].x == pair[1].x);
+        let same = linears.windows(2).all(|pair| (pair[0].x, pair[0].kind) == (pair[1].x, pair[1].kind));
         // Their packets must be contiguous.
         let whole = linears.iter().all(|linear| self.flow().shape(linear.weight)[0].is_multiple_of(32));
         if linears.len() == values.len() && same && whole && (biased == 0 || biased == linears.len()) {
@@ -150,7 +154,10 @@ impl<'a> Products<'_, 'a> {
         };
         let (Some(gate), Some(up), Some(result)) = (linear(0), linear(1), self.flow().result(at)) else { return };
         let rows = |linear: &Linear| self.flow().shape(linear.weight)[0];
-        let fits = gate.x == up.x && rows(&gate) == rows(&up) && gate.bias.is_none() && up.bias.is_none();
+        let fits = (gate.x, gate.kind) == (up.x, up.kind)
+            && rows(&gate) == rows(&up)
+            && gate.bias.is_none()
+            && up.bias.is_none();
         if fits
             && self.flow().kind(result) == BufferKind::Activation
             && let Some(function) = self.number(function)
@@ -255,6 +262,7 @@ impl<'a> Products<'_, 'a> {
             input,
             norm,
             k: self.flow().shape(first.weight)[1],
+            kind: first.kind,
             weights: linears.iter().map(|linear| linear.weight).collect(),
             biases: linears.iter().map(|linear| linear.bias).collect(),
             output,
@@ -300,6 +308,7 @@ impl<'a> Products<'_, 'a> {
             self.0.refuse(at, "other projections share its bias");
         }
         let calls = [Some(at), biased].into_iter().flatten().collect();
-        (fits && alone).then_some(Linear { calls, x, weight, bias })
+        let kind = TileKind::of(self.0.encoding(weight));
+        (fits && alone).then_some(Linear { calls, x, weight, kind, bias })
     }
 }

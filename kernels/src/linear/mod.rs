@@ -7,10 +7,12 @@ mod layout;
 pub(crate) mod phase;
 mod pointwise;
 pub(crate) mod source;
+mod tile;
 
 pub(crate) use decode::GEMV;
-pub use phase::{Gemv, Input, Output};
+pub use phase::{Gemv, Input, Output, Tiles};
 pub use pointwise::Function;
+pub use tile::{TileKind, coded};
 
 use crate::dot::{products, products_of_rows};
 use amk::prelude::*;

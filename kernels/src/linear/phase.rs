@@ -2,11 +2,12 @@
 //! and its part of the tape.
 
 use super::group::{Delivered, Product};
-use super::layout::{PROJECTION, cut};
+use super::layout::cut;
 use super::source::{input_shape, waits};
+use super::tile::{TileKind, unit_bytes};
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_EMBEDDING,
-    IN_PACKETS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE, TILE_K,
+    IN_PACKETS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K,
 };
 use crate::fused::Decoder;
 use crate::residual;
@@ -28,12 +29,23 @@ pub struct Gemv {
     pub norm: Option<BufferId>,
     /// Input length.
     pub k: u32,
+    /// The tiles of its weights.
+    pub tiles: Tiles,
     /// The weights, concatenated by rows. With a function of two products their rows alternate.
     pub weights: Vec<BufferId>,
     /// Their biases.
     pub biases: Vec<Option<BufferId>>,
     /// Destination of the product.
     pub output: Output,
+}
+
+/// The kind of a projection's tiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tiles {
+    /// Its number in the program: its place in [`Decoder::tiles`].
+    pub number: u32,
+    /// The kind.
+    pub kind: &'static TileKind,
 }
 
 /// Input of a projection.
@@ -95,7 +107,9 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
     };
     let weights: Vec<BufferId> = product.weights.iter().map(|&weight| planner.known(weight)).collect();
     let rows: u32 = weights.iter().map(|&weight| planner.plan.extent(weight)).sum();
+    let tiles = tiles(planner, product.kind);
     let gemv = |planner: &Planner<'_>, output| Gemv {
+        tiles,
         input,
         norm: product.norm.map(|norm| planner.known(norm)),
         k: product.k,
@@ -133,10 +147,20 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             residual::hold(&mut planner.plan, after, held);
             let gemv = gemv(planner, Output::Residual { before, after: held, packets });
             let owned = owned(&planner.plan, rows);
-            stream(planner, &owned, product.k);
+            stream(planner, &owned, product.kind, product.k);
             planner.phase(gemv, owned.into_iter().map(Work::Rows).collect());
         }
     }
+}
+
+/// Returns a kind of tiles with its number, which it gets here if it has none.
+fn tiles(planner: &mut Planner<'_>, kind: &'static TileKind) -> Tiles {
+    let known = &mut planner.plan.shared.entry::<Decoder>().tiles;
+    let number = known.iter().position(|&known| known == kind).unwrap_or_else(|| {
+        known.push(kind);
+        known.len() - 1
+    });
+    Tiles { number: number as u32, kind }
 }
 
 /// Declares the instruction of a product's function, the group's last call, in the program.
@@ -156,10 +180,10 @@ fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Ra
     let spared = |worker: usize| matches!(gemv.output, Output::Store(_)) && owned[worker].is_empty();
     let mut order: Vec<usize> = (0..planner.load.len()).collect();
     order.sort_by_key(|&worker| (spared(worker), planner.load[worker]));
-    let charged = charged(planner, gemv.k);
+    let charged = charged(planner, unit_bytes(gemv.tiles.kind, gemv.k));
     let units = level(rows / UNIT, &order, &charged);
     let rows: Vec<Range<u32>> = units.into_iter().map(|units| units.start * UNIT..units.end * UNIT).collect();
-    stream(planner, &rows, gemv.k);
+    stream(planner, &rows, gemv.tiles.kind, gemv.k);
     let parts: Vec<Range<u32>> = rows.into_iter().map(|rows| rows.start / fold..rows.end / fold).collect();
     planner.plan.shared.set(LastRows(parts.iter().map(|rows| rows.end - rows.start).collect()));
     planner.phase(gemv, parts.iter().cloned().map(Work::Rows).collect());
@@ -171,17 +195,17 @@ fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Ra
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LateWorkers(pub(crate) Vec<bool>);
 
-/// Returns the units of `k` weights that each worker is charged for attending.
-fn charged(planner: &mut Planner<'_>, k: u32) -> Vec<u32> {
-    let units = (planner.plan.schedule.late << 10) / (UNIT * k * 2);
+/// Returns the units of so many bytes that each worker is charged for attending.
+fn charged(planner: &mut Planner<'_>, unit: u32) -> Vec<u32> {
+    let units = (planner.plan.schedule.late << 10) / unit;
     let late = std::mem::take(&mut planner.plan.shared.entry::<LateWorkers>().0);
     late.into_iter().map(|late| if late { units } else { 0 }).collect()
 }
 
 /// Adds a projection's rows of `k` weights to the bytes of the tapes.
-fn stream(planner: &mut Planner<'_>, rows: &[Range<u32>], k: u32) {
+fn stream(planner: &mut Planner<'_>, rows: &[Range<u32>], kind: &TileKind, k: u32) {
     for (rows, load) in rows.iter().zip(&mut planner.load) {
-        *load += u64::from(rows.end - rows.start) * u64::from(k) * 2;
+        *load += kind.bytes(rows.end - rows.start, k);
     }
 }
 
@@ -229,7 +253,7 @@ impl PhaseKind for Gemv {
             row: rows.start,
             norm: encoder.constant(self.norm),
             bias: if has_bias { encoder.constant(self.biases[0]) + rows.start } else { 0 },
-            tape: units * UNIT * self.k * 2,
+            tape: units * unit_bytes(self.tiles.kind, self.k),
             shape: shape | cut(self.k).0 << GEMV_DEPTH_BIT | flags << GEMV_FLAGS_BIT,
             ..Record::default()
         }
@@ -252,7 +276,7 @@ impl PhaseKind for Gemv {
             }
             before += extent;
         }
-        Some(Piece { k: self.k, interleaved, layout: PROJECTION, parts })
+        Some(Piece { k: self.k, interleaved, layout: self.tiles.kind.layout, parts })
     }
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
@@ -260,16 +284,17 @@ impl PhaseKind for Gemv {
     }
 
     fn weight_bytes(&self, plan: &Plan) -> u64 {
-        self.weights.iter().map(|&weight| u64::from(plan.extent(weight)) * u64::from(self.k) * 2).sum()
+        self.weights.iter().map(|&weight| self.tiles.kind.bytes(plan.extent(weight), self.k)).sum()
     }
 
     fn load(&self, _cost: &CostModel, _plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
         let Work::Rows(rows) = work else { return None };
         let units = self.units(rows);
-        let bytes = f64::from(units) * f64::from(UNIT * self.k) * 2.0;
+        let bytes = f64::from(units) * f64::from(unit_bytes(self.tiles.kind, self.k));
         let further = f64::from(waits(self) - 1);
-        let busy = f64::from(units) * times::UNIT + bytes / times::PRODUCT + further * times::PASS;
-        Some(Load { bytes, slots: f64::from(slots(self.k, units)), busy, unasked: 0.0 })
+        let weights = f64::from(units) * f64::from(UNIT * self.k);
+        let busy = f64::from(units) * times::UNIT + weights / times::PRODUCT + further * times::PASS;
+        Some(Load { bytes, slots: f64::from(slots(self.tiles.kind.bytes, self.k, units)), busy, unasked: 0.0 })
     }
 
     fn same(&self, other: &dyn PhaseKind) -> bool {
@@ -387,23 +412,23 @@ impl Gemv {
     }
 }
 
-/// Costs of projections in nanoseconds, and rates in bytes per nanosecond, fitted on an H200.
+/// Costs of projections in nanoseconds, and rates per nanosecond, fitted on an H200.
 mod times {
     /// A unit of eight rows, apart from its bytes.
     pub(super) const UNIT: f64 = 92.6;
-    /// Rate at which a worker computes products.
-    pub(super) const PRODUCT: f64 = 138.4;
+    /// Weights that a worker multiplies.
+    pub(super) const PRODUCT: f64 = 69.2;
     /// Each further wait for part of a long input.
     pub(super) const PASS: f64 = 345.0;
 }
 
-/// Returns the ring slots for units of a projection. A slot holds whole blocks of one pass over a
-/// group.
-fn slots(k: u32, units: u32) -> u32 {
+/// Returns the ring slots for units of a projection with tiles of so many bytes. A slot holds whole
+/// blocks of one pass over a group.
+fn slots(tile: u32, k: u32, units: u32) -> u32 {
     let (depth, passes) = cut(k);
     let (tiles, most) = (k.div_ceil(TILE_K), depth * WARPS);
     let of_pass = |units: u32, pass: u32| {
-        let block = (tiles.saturating_sub(pass * most)).min(most) * TILE;
+        let block = (tiles.saturating_sub(pass * most)).min(most) * tile;
         CHUNK.checked_div(block).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
     };
     let of_group = |units: u32| (0..passes).map(|pass| of_pass(units, pass)).sum::<u32>();
@@ -413,12 +438,14 @@ fn slots(k: u32, units: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::TILE;
 
     #[test]
     fn a_slot_has_whole_blocks_of_one_pass() {
-        assert_eq!(slots(896, 1), 1, "a block of 14 KiB has a slot of its own");
-        assert_eq!(slots(896, 10), 5, "two blocks a slot");
-        assert_eq!(slots(4864, 1), 3, "a block in three passes");
-        assert_eq!(slots(4864, 0), 0);
+        assert_eq!(slots(TILE, 896, 1), 1, "a block of 14 KiB has a slot of its own");
+        assert_eq!(slots(TILE, 896, 10), 5, "two blocks a slot");
+        assert_eq!(slots(144, 896, 10), 2, "eight blocks of 4 bits a slot");
+        assert_eq!(slots(TILE, 4864, 1), 3, "a block in three passes");
+        assert_eq!(slots(TILE, 4864, 0), 0);
     }
 }

@@ -78,25 +78,22 @@ AMK_DEVICE void store_squares(Worker& w, float (&squares)[SETS]) {
 
 // Multiplies a pass over a group of units. Sums of the first pass are stored, later ones added:
 // each lane has its own place.
-template <bool FIRST, int DEPTH, bool EVEN>
-AMK_DEVICE void times_rows(Worker& w, Blocks<DEPTH, EVEN>& blocks, const Fragment (&x)[DEPTH][SETS],
+template <bool FIRST, int DEPTH, bool EVEN, class T>
+AMK_DEVICE void times_rows(Worker& w, Blocks<DEPTH, EVEN, T>& blocks,
+                           const Fragment (&x)[DEPTH][SETS], const float (&sums)[DEPTH][SETS],
                            u32 units) {
     u32 to = w.row_scratch() + (w.warp * SETS * 32 + w.lane) * 4, left = blocks.slot;
 #pragma unroll 1
     for (u32 unit = 0; unit < units; unit++, to += AMK_WARPS * SETS * 128) {
         float y[SETS];
 #pragma unroll
-        for (u32 set = 0; set < SETS; set++) {
-            float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains
-#pragma unroll
-            for (u32 j = 0; j < DEPTH; j++)
-                mma(j & 1 ? e : d, blocks.a[j], x[j][set].b0, x[j][set].b1);
-            y[set] = (d[0] + e[0]) + (d[3] + e[3]);
-        }
+        for (u32 set = 0; set < SETS; set++)
+            y[set] = T::product(
+                blocks.a, [&](int j) { return x[j][set]; }, [&](int j) { return sums[j][set]; });
         if (unit + 1 == units)
             w.release();
         else if (--left)
-            blocks.at += blocks.bytes, blocks.load();
+            blocks.next(w);
         else
             w.release(), left = blocks.slot, blocks.enter(w);
 #pragma unroll
@@ -152,7 +149,7 @@ AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32
 }
 
 // Runs a projection, DEPTH tiles per warp and pass.
-template <int DEPTH, bool EVEN> AMK_DEVICE void gemv_rows(Worker& w, const Record& r) {
+template <int DEPTH, bool EVEN, class T> AMK_DEVICE void gemv_rows(Worker& w, const Record& r) {
     if (r.units == 0) return;
     const GemvShape g(r.shape);
     const GemvCut cut(g.k);
@@ -160,24 +157,27 @@ template <int DEPTH, bool EVEN> AMK_DEVICE void gemv_rows(Worker& w, const Recor
     input.load(w, r, g, w.warp * DEPTH);
     float squares[SETS] = {};
     Fragment x[DEPTH][SETS];
+    float sums[DEPTH][SETS];
 #pragma unroll 1
     for (u32 first = 0; first < r.units; first += AMK_GROUP_UNITS) {
         const u32 units = group_units(r, first);
         const bool last = first + units == r.units;
 #pragma unroll 1
         for (u32 pass = 0; pass < cut.passes; pass++) {
-            Blocks<DEPTH, EVEN> blocks;
+            Blocks<DEPTH, EVEN, T> blocks;
             blocks.begin(w, cut.count(pass), units);
             if (first == 0) input.add_squares(squares);
             input.fragments(x);
+#pragma unroll
+            for (u32 j = 0; j < DEPTH; j++) sum_tiles<T>(x[j], sums[j]);
             if (first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
             const bool ends = pass + 1 == cut.passes;
             if (cut.passes > 1 && !(last && ends))
                 input.load(w, r, g, cut.first(ends ? 0 : pass + 1) + w.warp * DEPTH);
             if (pass == 0)
-                times_rows<true>(w, blocks, x, units);
+                times_rows<true>(w, blocks, x, sums, units);
             else
-                times_rows<false>(w, blocks, x, units);
+                times_rows<false>(w, blocks, x, sums, units);
         }
         if (first == 0 && (g.flags & GEMV_NORM)) store_squares(w, squares);
         w.stamp(TRACE_PRODUCT);

@@ -3,7 +3,8 @@
 use super::layout::cut;
 use super::phase::Gemv;
 use super::pointwise;
-use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, TILE_K};
+use super::tile::TileKind;
+use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE, TILE_K};
 use crate::fused::Decoder;
 use amk_cuda::image::abi::WARPS;
 use amk_cuda::plan::Plan;
@@ -12,9 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum input tiles per warp when an input is read in two passes behind one wait.
 const MOST_HELD: u32 = 6;
 
-/// Returns the bits of a record's shape that select the function: input length and norm.
+/// Returns the bits of a record's shape that select the function: input length, kind of tiles and
+/// norm.
 pub(super) fn input_shape(gemv: &Gemv) -> u32 {
-    gemv.k | if gemv.norm.is_some() { GEMV_NORM << GEMV_FLAGS_BIT } else { 0 }
+    let norm = if gemv.norm.is_some() { GEMV_NORM << GEMV_FLAGS_BIT } else { 0 };
+    (gemv.k / TILE_K) | (gemv.tiles.number << GEMV_TILE_BIT) | norm
 }
 
 /// Returns how often a projection waits for its input: once if the registers hold all of it, else
@@ -34,13 +37,13 @@ fn even(gemv: &Gemv) -> bool {
 /// shape: more of them would not stay in the instruction cache. In an even one every warp has all
 /// its tiles.
 fn gemv(plan: &Plan, gemv: &Gemv) -> String {
-    let ((depth, passes), even) = (cut(gemv.k), even(gemv));
+    let ((depth, passes), even, tile) = (cut(gemv.k), even(gemv), gemv.tiles.kind.cpp);
     if plan.rows().is_some() {
-        format!("gemv_rows<{depth}, {even}>(w, r)")
+        format!("gemv_rows<{depth}, {even}, {tile}>(w, r)")
     } else if waits(gemv) == 1 {
-        format!("multiply<{depth}, {passes}, {even}>(w, r, group, prepare)")
+        format!("multiply<{depth}, {passes}, {even}, {tile}>(w, r, group, prepare)")
     } else {
-        format!("multiply<{depth}, 0, {even}>(w, r, group, prepare)")
+        format!("multiply<{depth}, 0, {even}, {tile}>(w, r, group, prepare)")
     }
 }
 
@@ -57,7 +60,7 @@ pub(crate) fn project(plan: &Plan) -> String {
     for of in plan.phases_of() {
         gemvs.entry(gemv(plan, of)).or_default().insert(input_shape(of));
     }
-    let functions = pointwise::calls(plan);
+    let functions = tiles(plan) + &pointwise::calls(plan);
     if plan.rows().is_some() {
         return format!(
             "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\
@@ -71,6 +74,17 @@ pub(crate) fn project(plan: &Plan) -> String {
          \n    gemv(w, r, [&](Group& group, auto prepare) {{ {} }});\n}}\n",
         by_input(&gemvs)
     )
+}
+
+/// Renders the kinds of a plan's tiles and `tile_bytes`, the bytes of each.
+fn tiles(plan: &Plan) -> String {
+    let kinds = Decoder::of(plan).map_or(&[][..], |decoder| &decoder.tiles);
+    let code: BTreeSet<String> = kinds.iter().map(|kind| kind.code.text()).collect();
+    let code: String = code.into_iter().collect();
+    let bytes = |kind: &&TileKind| kind.bytes.to_string();
+    let (last, others) = kinds.split_last().map_or((TILE.to_string(), &[][..]), |(last, rest)| (bytes(last), rest));
+    let cases = others.iter().enumerate().map(|(number, kind)| format!("kind == {number} ? {} : ", kind.bytes));
+    format!("{code}AMK_DEVICE u32 tile_bytes(u32 kind) {{ return {}{last}; }}\n", cases.collect::<String>())
 }
 
 /// Computes properties common to all inputs: the maximum tiles per warp and pass, whether all
@@ -102,13 +116,14 @@ fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linear::phase::{Input, Output};
+    use crate::linear::phase::{Input, Output, Tiles};
     use amk::ir::BufferId;
 
     fn reading(k: u32, norm: Option<BufferId>) -> Gemv {
         let output = Output::Store(Vec::new());
         let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
-        Gemv { input, norm, k, weights, biases, output }
+        let tiles = Tiles { number: 0, kind: TileKind::of(None) };
+        Gemv { tiles, input, norm, k, weights, biases, output }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::CheckError;
 use super::draw::Draw;
 use super::exact::Machine;
 use super::measure::{Bodies, Checked, Oracle, largest};
+use amk::encoding::Encoding;
 use amk::formula::Exact;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{Ring, Schedule};
@@ -23,7 +24,9 @@ use amk::session::{Session, SessionError};
 use amk::vm::cpu;
 use amk::{Pos, Token, Weight};
 use amk_cuda::plan::Plan;
-use amk_cuda::{self as cuda, CudaError, GpuTarget, Precision, RowsVm, RunOptions, Vm, VmOptions, plan_for};
+use amk_cuda::{
+    self as cuda, CudaError, GpuTarget, Precision, RowsVm, RunOptions, Vm, VmOptions, WeightForms, plan_for,
+};
 use amk_kernels::fused::Decoder as Fused;
 use amk_models::model::{Family, Model};
 use half::bf16;
@@ -72,14 +75,25 @@ pub struct Expected {
 pub type Logits<T> = Vec<Vec<T>>;
 
 impl Decoder {
-    /// Random sizes, weights and schedule. `whole`: the device fuses all; else some calls remain
-    /// separate tasks among the fused ones.
+    /// Random sizes, weights and schedule: matrices in some of these encodings, and in bf16 if
+    /// there are none. `whole`: the device fuses all; else some calls remain separate tasks among
+    /// the fused ones.
     ///
     /// # Errors
     /// [`CheckError::NoShape`] where no such sizes were found.
-    pub(super) fn random(family: Family, target: &GpuTarget, whole: bool, draw: &mut Draw) -> Result<Self, CheckError> {
+    pub(super) fn random(
+        family: Family,
+        target: &GpuTarget,
+        whole: bool,
+        encodings: &[&'static Encoding],
+        draw: &mut Draw,
+    ) -> Result<Self, CheckError> {
         for _ in 0..TRIES {
-            let dims = dims(draw, whole);
+            let mut dims = dims(draw, whole);
+            for name in ["HIDDEN", "FFN"] {
+                let block = encodings.iter().map(|encoding| encoding.block as u32).max().unwrap_or(1);
+                dims.entry(name.to_owned()).and_modify(|dim| *dim = dim.next_multiple_of(block));
+            }
             let schedule = schedule(draw, target, &dims);
             if dims["KV_HEADS"] > schedule.workers || dims["HEADS"] * dims["HEAD_DIM"] > MOST_QUERY {
                 continue;
@@ -88,7 +102,7 @@ impl Decoder {
             let instance = Instance { name: "decoder".into(), dims, flags, floats, schedule: None };
             let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16)?;
             if (Fused::layers(&plan).len() == instance.dims["LAYERS"] as usize && plan.bodies.is_empty()) == whole {
-                return Self::drawn(family, instance.dims, schedule, NEAR, draw);
+                return Self::drawn(family, instance.dims, schedule, NEAR, encodings, draw);
             }
         }
         Err(CheckError::NoShape(path(family)))
@@ -106,7 +120,7 @@ impl Decoder {
         steps: u32,
         seed: u64,
     ) -> Result<Self, CheckError> {
-        Self::drawn(family, dims, schedule, steps, &mut Draw::new(seed))
+        Self::drawn(family, dims, schedule, steps, &[], &mut Draw::new(seed))
     }
 
     fn drawn(
@@ -114,10 +128,11 @@ impl Decoder {
         dims: BTreeMap<String, u32>,
         schedule: Schedule,
         steps: u32,
+        encodings: &[&'static Encoding],
         draw: &mut Draw,
     ) -> Result<Self, CheckError> {
         let vocab = dims.get("VOCAB").copied().unwrap_or(1);
-        let model = Model::build(family, "decoder", dims, &mut Drawn { draw })?;
+        let model = Model::build(family, "decoder", dims, &mut Drawn { draw, encodings })?;
         let tokens = (0..steps + FAR).map(|_| draw.below(vocab)).collect();
         Ok(Self { model, schedule, tokens })
     }
@@ -127,7 +142,8 @@ impl Decoder {
     /// # Errors
     /// [`CheckError::Cuda`].
     pub fn plan(&self, precision: Precision) -> Result<Plan, CheckError> {
-        Ok(plan_for(self.model.family.kernel, &self.model.instance, &self.schedule, precision)?)
+        let forms = WeightForms::of(precision, &self.model.bindings);
+        Ok(plan_for(self.model.family.kernel, &self.model.instance, &self.schedule, forms)?)
     }
 
     /// The fused bodies of the device program.
@@ -232,7 +248,7 @@ impl Decoder {
     }
 
     /// What `by` finds of the same decoder with steps of rows; `None` where not all of it is fused.
-    fn in_rows<T>(
+    pub(super) fn in_rows<T>(
         &mut self,
         target: &GpuTarget,
         by: impl FnOnce(&Self) -> Result<T, CheckError>,
@@ -392,7 +408,7 @@ fn logits(machine: &mut Machine, token: u32, pos: u32) -> Result<Vec<Exact>, Che
 /// Any [`CheckError`].
 pub fn decoder_on_cpu(family: Family, target: &GpuTarget, cases: usize, seed: u64) -> Result<Checked, CheckError> {
     let checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS_OF_F32);
-    check(checked, family, target, cases, seed, |decoder, expected| {
+    check(checked, family, target, &[], cases, seed, |decoder, expected| {
         let (error, step) = expected.error(&decoder.eager());
         Ok((error * F32_PER_BF16, step))
     })
@@ -402,11 +418,18 @@ pub fn decoder_on_cpu(family: Family, target: &GpuTarget, cases: usize, seed: u6
 ///
 /// # Errors
 /// Any [`CheckError`].
-pub fn decoder_on_cuda(family: Family, cases: usize, seed: u64, cache: &Path) -> Result<Checked, CheckError> {
+pub fn decoder_on_cuda(
+    family: Family,
+    encodings: &[&'static Encoding],
+    cases: usize,
+    seed: u64,
+    cache: &Path,
+) -> Result<Checked, CheckError> {
     let target = cuda::probe()?;
-    let checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS);
+    let mut checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS);
+    checked.encodings = encodings.iter().map(|encoding| encoding.name).collect();
     let mut bodies = Bodies::new();
-    let checked = check(checked, family, target, cases, seed, |decoder, expected| {
+    let checked = check(checked, family, target, encodings, cases, seed, |decoder, expected| {
         let mut error = expected.error(&decoder.on_cuda(cache)?);
         let mut add = |of: Bodies| of.into_iter().for_each(|(body, its)| bodies.entry(body).or_default().extend(its));
         add(decoder.bodies()?);
@@ -426,13 +449,14 @@ fn check(
     mut checked: Checked,
     family: Family,
     target: &GpuTarget,
+    encodings: &[&'static Encoding],
     cases: usize,
     seed: u64,
     mut error: impl FnMut(&mut Decoder, &Expected) -> Result<(f64, usize), CheckError>,
 ) -> Result<Checked, CheckError> {
     let mut draw = Draw::new(seed);
     for case in 0..cases {
-        let mut decoder = Decoder::random(family, target, case % 4 != 3, &mut draw)?;
+        let mut decoder = Decoder::random(family, target, case % 4 != 3, encodings, &mut draw)?;
         let Some(expected) = decoder.expected(seed)? else {
             checked.skipped = Some("an instruction has no formula");
             return Ok(checked);
@@ -495,6 +519,21 @@ fn schedule(draw: &mut Draw, target: &GpuTarget, dims: &BTreeMap<String, u32>) -
 /// Weights that keep activations near 1, so that scores, gates and residuals all count.
 struct Drawn<'d> {
     draw: &'d mut Draw,
+    /// Encodings of matrices whose rows are whole blocks.
+    encodings: &'d [&'static Encoding],
+}
+
+impl Drawn<'_> {
+    /// The encoding of a matrix. Gate and up have one, so that they are one projection.
+    fn encoding(&mut self, request: &WeightRequest<'_>) -> Option<&'static Encoding> {
+        let encoding = match request.name.contains("gate_proj") || request.name.contains("up_proj") {
+            true => *self.encodings.first()?,
+            false if self.encodings.is_empty() => return None,
+            false => self.draw.of(self.encodings),
+        };
+        let &[_, k] = request.shape else { return None };
+        (k.is_multiple_of(encoding.block) && !request.name.contains("embed_tokens")).then_some(encoding)
+    }
 }
 
 impl Source for Drawn<'_> {
@@ -510,7 +549,14 @@ impl Source for Drawn<'_> {
             _ => (-1.0, 1.0),
         };
         let draw = |_| bf16::from_f64(least + (most - least) * self.draw.unit());
-        Ok(Weight::bf16(request.shape, (0..request.shape.iter().product()).map(draw).collect())?)
+        let elements: Vec<bf16> = (0..request.shape.iter().product()).map(draw).collect();
+        let Some((encoding, encode)) = self.encoding(request).and_then(|of| Some((of, of.encode?))) else {
+            return Ok(Weight::bf16(request.shape, elements)?);
+        };
+        let elements: Vec<f32> = elements.into_iter().map(bf16::to_f32).collect();
+        let mut blocks = vec![0; encoding.bytes_of(elements.len())];
+        encode(&elements, &mut blocks);
+        Ok(Weight::from_vec(encoding, request.shape, blocks)?)
     }
 
     fn table(&mut self, _: &str, shape: &[usize]) -> Result<Weight, SourceError> {

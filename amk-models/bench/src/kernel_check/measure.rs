@@ -29,6 +29,9 @@ pub struct Checked {
     pub path: String,
     /// Element type of the weights.
     pub dtype: DType,
+    /// Encodings of matrices in blocks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub encodings: Vec<&'static str>,
     /// The reference.
     pub oracle: Oracle,
     /// Cases that were run.
@@ -106,6 +109,7 @@ impl Checked {
         Self {
             path,
             dtype,
+            encodings: Vec::new(),
             oracle,
             cases: 0,
             error: 0.0,

@@ -3,9 +3,11 @@
 
 use super::decoder::Decoder;
 use super::*;
+use amk::encoding::Encoding;
 use amk::formula::Operands;
 use amk::prelude::*;
 use amk_cuda::{Image, TARGETS, compile, plan_for, source};
+use amk_kernels::fused::TileKind;
 use amk_models::model::FAMILIES;
 
 /// `y = 2 x`. Its device body rounds.
@@ -187,9 +189,49 @@ fn fused_bodies_keep_to_the_formulas() {
         return;
     }
     for family in FAMILIES {
-        let checked = decoder_on_cuda(family, 4, 7, &cubins()).expect("cases");
+        let checked = decoder_on_cuda(family, &[], 4, 7, &cubins()).expect("cases");
         println!("{}: {:.2} deviations with {}", checked.path, checked.error, checked.worst);
         assert!(checked.ok, "{checked:?}");
+    }
+}
+
+/// The encodings that the device decodes.
+fn encodings() -> Vec<&'static Encoding> {
+    let mut encodings: Vec<_> = TileKind::registered().map(|kind| kind.layout.encoding).collect();
+    encodings.sort_by_key(|encoding| encoding.name);
+    encodings
+}
+
+#[test]
+fn fused_bodies_decode_every_encoding() {
+    if no_gpu() {
+        return;
+    }
+    for encodings in encodings().iter().map(std::slice::from_ref).chain([&encodings()[..]]) {
+        let checked = decoder_on_cuda(FAMILIES[0], encodings, 3, 7, &cubins()).expect("cases");
+        println!("{encodings:?}: {:.2} deviations with {}", checked.error, checked.worst);
+        assert!(checked.ok, "{checked:?}");
+    }
+}
+
+/// Without a GPU: decoders in each encoding and in a mixture are planned, verified, encoded and
+/// decoded again, with one row and with several, and compiled.
+#[test]
+fn decoders_in_blocks_are_planned_and_compiled() {
+    let mut draw = Draw::new(11);
+    for encodings in encodings().iter().map(std::slice::from_ref).chain([&encodings()[..]]) {
+        let mut decoder = Decoder::random(FAMILIES[0], target(), true, encodings, &mut draw).expect("a decoder");
+        let check = |decoder: &Decoder| {
+            let plan = decoder.plan(Precision::BF16)?;
+            let kinds = &amk_kernels::fused::Decoder::of(&plan).expect("projections").tiles;
+            assert!(encodings.len() > 1 || kinds.iter().any(|kind| kind.layout.encoding == encodings[0]), "{kinds:?}");
+            let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{report}"));
+            Image::build(&verified, &plan).expect("the image should be the program");
+            compiles(&format!("{encodings:?}"), &source::generate(&plan, &VmOptions::default()));
+            Ok(())
+        };
+        check(&decoder).expect("a plan");
+        assert_eq!(decoder.in_rows(target(), check).expect("a plan"), Some(()), "{encodings:?}");
     }
 }
 
@@ -243,7 +285,7 @@ const FAULTS: [Fault; 6] = [
 /// found.
 #[test]
 fn roundings_are_told_from_faults() {
-    let decoder = Decoder::random(FAMILIES[2], target(), true, &mut Draw::new(4)).expect("a decoder");
+    let decoder = Decoder::random(FAMILIES[2], target(), true, &[], &mut Draw::new(4)).expect("a decoder");
     let machine = || decoder.machine().expect("bindings").expect("formulas");
     let expected = decoder.expected(1).expect("bindings").expect("formulas");
     let (error, _) = expected.error(&decoder.run(machine().rounding(100)));
@@ -261,7 +303,7 @@ fn decoders_for_a_gpu_are_planned_and_compiled() {
     for family in FAMILIES {
         let mut draw = Draw::new(9);
         for whole in [true, false] {
-            let decoder = Decoder::random(family, target(), whole, &mut draw).expect("a decoder");
+            let decoder = Decoder::random(family, target(), whole, &[], &mut draw).expect("a decoder");
             let (instance, schedule) = (&decoder.model.instance, decoder.schedule.clone());
             target().check(&schedule).expect("a legal schedule");
             let plan = plan_for(family.kernel, instance, &schedule, Precision::BF16).expect("a plan");
@@ -274,7 +316,7 @@ fn decoders_for_a_gpu_are_planned_and_compiled() {
 
 #[test]
 fn a_decoder_names_its_fused_bodies_and_their_instructions() {
-    let decoder = Decoder::random(FAMILIES[0], target(), true, &mut Draw::new(7)).expect("a decoder");
+    let decoder = Decoder::random(FAMILIES[0], target(), true, &[], &mut Draw::new(7)).expect("a decoder");
     let bodies = decoder.bodies().expect("a plan");
     let of = |body: &str| bodies[body].iter().map(|path| path.trim_start_matches("amk_kernels::")).collect::<Vec<_>>();
     assert_eq!(of("gated"), ["linear", "rms_norm", "silu_mul"]);

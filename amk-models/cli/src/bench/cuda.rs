@@ -8,7 +8,6 @@ use amk_bench::{Gate, PeerTimes, Quantiles, Report, Row, roofline};
 use amk_cuda::{Ceiling, CostModel, RunOptions, Vm, VmOptions};
 use amk_models::cache::Cache;
 use amk_models::model::Model;
-use amk_run::weight_format;
 use anyhow::{Context as _, Result, bail};
 
 /// Weights above this make the annotated function slow, bytes: fewer of its steps are compared.
@@ -94,8 +93,8 @@ impl Timed {
         let positions = bench.positions(opened.name(), limit)?;
         let last = positions.iter().copied().max().unwrap_or(0);
         let context = (last + bench.steps).max(bench.gate_positions()).min(limit);
-        let precision = bench.weights.precision()?;
-        let Subject { name, mut model, mut gate } = opened.load(context, weight_format(precision))?;
+        let precision = bench.weights.precision();
+        let Subject { name, mut model, mut gate } = opened.load(context, bench.weights.into())?;
         let options = VmOptions { precision, ..VmOptions::default() };
         let (mut vm, schedule) = cuda_vm(&model, schedule, options, !bench.shows_text())?;
         if vm.weight_bytes() > LARGE {

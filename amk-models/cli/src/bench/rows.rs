@@ -9,7 +9,6 @@ use amk::rows::{RowLimits, RowVm, SequenceId};
 use amk::session::Session;
 use amk_bench::{Gate, Quantiles};
 use amk_models::model::Model;
-use amk_run::weight_format;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::time::Instant;
@@ -81,12 +80,8 @@ impl Bench {
         if longest > limit {
             bail!("{}: a prompt of {longest} tokens; the context has {limit} positions", opened.name());
         }
-        let format = match place {
-            Place::Cpu(_) => self.weights.into(),
-            Place::Cuda(_) => weight_format(self.weights.precision()?),
-        };
         let Subject { name, mut model, mut gate } =
-            opened.load(last.max(longest).max(GATE_STEPS).min(limit), format)?;
+            opened.load(last.max(longest).max(GATE_STEPS).min(limit), self.weights.into())?;
         gate.truncate(GATE_STEPS as usize);
         let most = self.rows.iter().copied().max().unwrap_or(1);
         let pages = most as usize * RowLimits::pages_of(last as usize).max(1) + RowLimits::pages_of(longest as usize);
@@ -97,7 +92,7 @@ impl Bench {
                 self.time_rows(vm, name, workers, &mut model, (&gate, 0.0), &positions)
             }
             Place::Cuda(schedule) => {
-                let vm = cuda_rows_vm(&model, schedule, pages, !self.shows_text())?;
+                let vm = cuda_rows_vm(&model, schedule, self.weights, pages, !self.shows_text())?;
                 let workers = vm.plan().schedule.workers;
                 gate.truncate(vm.limits().rows);
                 self.time_rows(vm, name, workers, &mut model, (&gate, Gate::BF16), &positions)

@@ -111,7 +111,7 @@ pub(crate) struct Generate {
 impl Generate {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         // Whatever can be refused without the model is.
-        let place = self.place.of(self.held.weights)?;
+        let place = self.place.place()?;
         Sampler::new(self.sampler(&GenerationDefaults::default()))?;
         let path = self.model.take().map_or_else(default_model, Ok)?;
         let mut checkpoint = self.allow.open(&path)?;
@@ -129,7 +129,7 @@ impl Generate {
                 self.batch(|model| cpu_vm(model, &schedule, pages), &model, tokenizer, requests, &mut texts)?;
             }
             Place::Cuda(schedule) if !alone => {
-                let vm = |model: &Model| cuda_rows_vm(model, &schedule, pages, self.quiet);
+                let vm = |model: &Model| cuda_rows_vm(model, &schedule, self.held.weights, pages, self.quiet);
                 self.batch(vm, &model, tokenizer, requests, &mut texts)?;
             }
             // One text is fastest by itself.
@@ -241,7 +241,7 @@ impl Generate {
     }
 
     fn cuda(&self, model: &Model, schedule: &GpuSchedule) -> Result<cuda::Vm> {
-        let options = cuda::VmOptions { precision: self.held.weights.precision()?, ..cuda::VmOptions::default() };
+        let options = cuda::VmOptions { precision: self.held.weights.precision(), ..cuda::VmOptions::default() };
         let (vm, schedule) = cuda_vm(model, schedule, options, self.quiet)?;
         if schedule != "default" {
             self.tell(&format!("schedule: {schedule}"));

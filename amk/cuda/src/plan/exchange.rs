@@ -1,7 +1,7 @@
 //! Counters and barriers between phases: one event for each phase that publishes.
 
 use super::Plan;
-use amk_ir::lower::exchange::{add_event, add_wait};
+use amk_ir::lower::exchange::{add_event, add_signal, add_wait};
 use amk_ir::schedule::ExchangeBy;
 use amk_ir::{BufferId, EventId, Exchange, Operand};
 use std::collections::HashMap;
@@ -9,9 +9,10 @@ use std::collections::HashMap;
 impl Plan {
     /// Adds the events that the schedule's exchange asks for, and their signals and waits.
     ///
-    /// A task that publishes signals its phase's event. With counters, a task waits until the
-    /// last phase that it reads from has published; with barriers, until the last phase before its
-    /// own has. Phases that most steps skip neither signal nor wait.
+    /// A task that publishes signals its phase's event; neighbouring phases that wait for the same
+    /// one share an event, since a task waits for one only and may read the values of several. With
+    /// counters, it waits until the last phase that it reads from has published; with barriers,
+    /// until the last phase before its own has. Phases that most steps skip neither signal nor wait.
     pub(super) fn exchange(&mut self) {
         let mut events = Events::default();
         for phase in 0..self.phases.len() {
@@ -20,11 +21,12 @@ impl Plan {
             }
             let tasks: Vec<usize> = (0..self.tasks.len()).filter(|&task| self.tasks[task].0 == phase).collect();
             let awaited: Vec<Option<EventId>> = tasks.iter().map(|&task| self.awaited(&events, task)).collect();
-            events.publish(self, &tasks);
+            events.publish(self, &tasks, awaited.iter().flatten().max().copied());
             for (&task, event) in tasks.iter().zip(awaited) {
                 let signalled = event.and_then(|event| Some((event, *events.signals.get(event.index())?)));
                 if let Some((event, signals)) = signalled {
                     add_wait(&mut self.program, task, event, 0, signals);
+                    events.complete = events.complete.max(Some(event));
                 }
             }
         }
@@ -64,19 +66,27 @@ struct Events {
     /// Tasks that signal each event.
     signals: Vec<u32>,
     last: Option<EventId>,
+    /// The event that the tasks that signal the last one wait for.
+    before_last: Option<EventId>,
+    /// The last event that tasks wait for already.
+    complete: Option<EventId>,
 }
 
 impl Events {
-    /// Adds the event of a phase with these tasks, if one of them publishes.
-    fn publish(&mut self, plan: &mut Plan, tasks: &[usize]) {
+    /// Adds the event of a phase with these tasks, which wait for `awaited`, if one of them
+    /// publishes.
+    fn publish(&mut self, plan: &mut Plan, tasks: &[usize], awaited: Option<EventId>) {
         let written: Vec<BufferId> = tasks.iter().flat_map(|&task| plan.published(task)).collect();
         let Some(first) = written.first() else { return };
         let name = plan.program.buffers[first.index()].name.clone();
         let publishers: Vec<usize> =
             tasks.iter().copied().filter(|&task| plan.published(task).next().is_some()).collect();
-        let event = add_event(&mut plan.program, name, 1, publishers.iter().map(|&task| (task, 0)));
+        let shared = self.last.filter(|&last| Some(last) > self.complete && self.before_last == awaited);
+        let event = shared.unwrap_or_else(|| add_event(&mut plan.program, name, 1, []));
+        publishers.iter().for_each(|&task| add_signal(&mut plan.program, task, event, 0));
         self.publishers.extend(written.into_iter().map(|buffer| (buffer, event)));
-        self.signals.push(publishers.len() as u32);
-        self.last = Some(event);
+        self.signals.resize(event.index() + 1, 0);
+        self.signals[event.index()] += publishers.len() as u32;
+        (self.last, self.before_last) = (Some(event), awaited);
     }
 }

@@ -8,7 +8,6 @@ use super::phase::same;
 use super::planner::Planner;
 use super::{Phase, PhaseKind, Plan, TaskCalls, UNIT, Unsupported, Work};
 use crate::image::{Encoder, GenericTask, Record};
-use crate::layout::bytes;
 use crate::stream::Stream;
 use crate::tape::Piece;
 use amk::registry::Registry;
@@ -248,7 +247,7 @@ impl Planner<'_> {
         let rows = |units: &Range<u32>| i64::from(units.start * stream.unit)..i64::from(units.end * stream.unit);
         let cuts: Vec<Range<i64>> = dealt.iter().map(|(_, units)| rows(units)).collect();
         for (worker, units) in &dealt {
-            self.load[*worker as usize] += bytes(units.len() as u32 * stream.unit, columns);
+            self.load[*worker as usize] += (stream.layout.bytes)(units.len() as u32 * stream.unit, columns);
         }
         let mut of_calls = Vec::with_capacity(chain.calls.len());
         for &at in &chain.calls {

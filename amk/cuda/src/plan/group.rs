@@ -7,9 +7,10 @@
 
 use super::chain::{Chain, chains};
 use super::missed::{Because, Lacks, Missed};
-use super::{Planner, Precision, UNIT, Unsupported};
+use super::{Planner, Precision, UNIT, Unsupported, WeightForms};
 use crate::extensions::Extensions;
 use crate::set::body_sets;
+use amk::encoding::Encoding;
 use amk_ir::lower::flow::Flow;
 use amk_ir::lower::tile::{Cut, parts};
 use amk_ir::program::BufferKind;
@@ -132,6 +133,7 @@ pub struct Grouping<'a> {
     pub flow: &'a Flow<'a>,
     /// The schedule to plan for.
     pub schedule: &'a Schedule,
+    forms: &'a WeightForms,
     /// Facts about the whole function that the fusions share.
     pub shared: Extensions,
     excluded: &'a HashSet<usize>,
@@ -154,6 +156,11 @@ impl Grouping<'_> {
     /// Whether a call may lead a group: one that had to be given up may not.
     pub fn may_lead(&self, at: usize) -> bool {
         !self.excluded.contains(&at)
+    }
+
+    /// The encoding of a weight in blocks; `None`: it is floats.
+    pub fn encoding(&self, weight: TensorId) -> Option<&'static Encoding> {
+        self.forms.encoding(&self.flow.tensor(weight).name)
     }
 
     /// Records why a fusion does not take a call that it has a rule for: half a sentence about the
@@ -180,9 +187,9 @@ impl Grouping<'_> {
 }
 
 /// Groups the calls of a function, without the groups that were given up before.
-pub(super) fn group(flow: &Flow<'_>, schedule: &Schedule, precision: Precision, given_up: &GivenUp) -> Groups {
+pub(super) fn group(flow: &Flow<'_>, schedule: &Schedule, forms: &WeightForms, given_up: &GivenUp) -> Groups {
     let all = 0..flow.unrolled.calls.len();
-    let alone = match precision {
+    let alone = match forms.precision {
         Precision::F32 => Some(Because::Precision),
         Precision::BF16 => (!schedule.fusion).then_some(Because::NotAsked),
     };
@@ -192,7 +199,7 @@ pub(super) fn group(flow: &Flow<'_>, schedule: &Schedule, precision: Precision, 
     }
     let mut given_up = given_up.clone();
     loop {
-        let groups = form(flow, schedule, &given_up);
+        let groups = form(flow, schedule, forms, &given_up);
         match ordered(flow, groups) {
             Ok(groups) => return groups,
             Err((calls, why)) => given_up.add(&calls, why),
@@ -200,11 +207,11 @@ pub(super) fn group(flow: &Flow<'_>, schedule: &Schedule, precision: Precision, 
     }
 }
 
-fn form(flow: &Flow<'_>, schedule: &Schedule, given_up: &GivenUp) -> Groups {
+fn form(flow: &Flow<'_>, schedule: &Schedule, forms: &WeightForms, given_up: &GivenUp) -> Groups {
     let taken = vec![false; flow.unrolled.calls.len()];
     let (shared, excluded) = (Extensions::default(), &given_up.leads);
     let refused = RefCell::default();
-    let mut grouping = Grouping { flow, schedule, shared, excluded, taken, groups: Vec::new(), refused };
+    let mut grouping = Grouping { flow, schedule, forms, shared, excluded, taken, groups: Vec::new(), refused };
     for fusion in body_sets().into_iter().flat_map(|set| set.fusions) {
         fusion.group(&mut grouping);
     }

@@ -14,6 +14,7 @@
 mod calls;
 mod chain;
 mod exchange;
+mod forms;
 mod generic;
 mod group;
 mod missed;
@@ -24,6 +25,7 @@ mod planner;
 pub use amk_ir::lower::flow::Flow;
 pub use amk_ir::lower::place::{even, level, rotated};
 pub use calls::TaskCalls;
+pub use forms::{Precision, WeightForms};
 pub use generic::{Body, Generic, Sequence, Step, View};
 pub use group::{FusedGroup, Grouping};
 pub use missed::{Because, Lacks, Missed, lines};
@@ -40,23 +42,13 @@ use amk_ir::graph::Graph;
 use amk_ir::lower::lift::lift;
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::schedule::Schedule;
-use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TensorId};
+use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TaskId, TensorId};
 use group::{GivenUp, group};
 use std::collections::HashSet;
 use std::ops::Range;
 
 /// Rows of a weight tile.
 pub const UNIT: u32 = 8;
-
-/// The precision in which a program computes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Precision {
-    /// bf16 weights; bf16 activations between fast tasks, f32 within and between all others.
-    #[default]
-    BF16,
-    /// f32 weights and activations, in generic tasks alone: for comparisons, not for speed.
-    F32,
-}
 
 /// The function has a form that the device code does not compute.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,8 +108,8 @@ pub struct Plan {
     pub sizes: Sizes,
     /// The schedule, with the number of workers that have rows of the logits.
     pub schedule: Schedule,
-    /// The precision in which it computes.
-    pub precision: Precision,
+    /// The precision in which it computes, and the forms of its weights.
+    pub forms: WeightForms,
     /// The tokens, one a worker.
     pub token: BufferId,
     /// The logits.
@@ -136,12 +128,7 @@ pub struct Plan {
 ///
 /// # Errors
 /// [`Unsupported`] with the first call that the device cannot compute.
-pub fn plan(
-    graph: &Graph,
-    unrolled: &Unrolled,
-    schedule: &Schedule,
-    precision: Precision,
-) -> Result<Plan, Unsupported> {
+pub fn plan(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule, forms: &WeightForms) -> Result<Plan, Unsupported> {
     let flow = Flow::new(graph, unrolled);
     let refuse = |what: String| Unsupported { what, at: graph.name.clone() };
     Stream::check_linked().map_err(|error| refuse(error.to_string()))?;
@@ -157,8 +144,8 @@ pub fn plan(
     }
     let mut given_up = GivenUp::default();
     loop {
-        let groups = group(&flow, &schedule, precision, &given_up);
-        let mut plan = Planner::run(&flow, &groups, logits, &schedule, precision, sampling)?;
+        let groups = group(&flow, &schedule, forms, &given_up);
+        let mut plan = Planner::run(&flow, &groups, logits, &schedule, forms, sampling)?;
         plan.exchange();
         if let Some(rows) = schedule.rows {
             lift(&mut plan.program, rows.most).map_err(|error| refuse(error.headline))?;
@@ -224,6 +211,12 @@ impl Plan {
     /// The shape of a buffer of the program.
     pub fn shape(&self, buffer: BufferId) -> &[u32] {
         self.program.buffers.get(buffer.index()).map_or(&[], |buffer| &buffer.shape)
+    }
+
+    /// The bytes of a task's piece of its worker's tape; `None`: it streams nothing.
+    pub(super) fn streamed(&self, task: TaskId) -> Option<u64> {
+        let (phase, _, work) = self.tasks.get(task.index())?;
+        Some(self.phases.get(*phase)?.kind().piece(self, work)?.bytes())
     }
 
     /// The most rows of a step; `None`: a step is one call of the function.

@@ -2,7 +2,7 @@
 
 use super::generic::tiled;
 use super::group::{Group, Groups};
-use super::{Phase, PhaseKind, Plan, Precision, Sizes, Unsupported, Work};
+use super::{Phase, PhaseKind, Plan, Sizes, Unsupported, WeightForms, Work};
 use crate::set::{Sampling, body_sets};
 use amk::registry::{Registry, RegistryError};
 use amk_ir::lower::flow::Flow;
@@ -41,14 +41,14 @@ impl<'a> Planner<'a> {
         groups: &'a Groups,
         logits: TensorId,
         schedule: &Schedule,
-        precision: Precision,
+        forms: &WeightForms,
         sampling: &dyn Sampling,
     ) -> Result<Plan, Unsupported> {
         let workers = schedule.workers as usize;
         let mut planner = Self {
             flow,
             groups,
-            plan: empty(flow, groups, schedule, precision)?,
+            plan: empty(flow, groups, schedule, forms)?,
             load: vec![0; workers],
             queues: vec![Vec::new(); workers],
             buffers: HashMap::new(),
@@ -194,7 +194,7 @@ impl<'a> Planner<'a> {
 }
 
 /// A plan without phases.
-fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, precision: Precision) -> Result<Plan, Unsupported> {
+fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, forms: &WeightForms) -> Result<Plan, Unsupported> {
     let name = &flow.graph.name;
     let instructions = instructions().map_err(|error| Unsupported { what: error.to_string(), at: name.clone() })?;
     let none = BufferId(u32::MAX);
@@ -218,7 +218,7 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, precision: Preci
         sequences: Vec::new(),
         sizes,
         schedule: schedule.clone(),
-        precision,
+        forms: forms.clone(),
         token: none,
         logits: none,
         missed: groups.missed.clone(),

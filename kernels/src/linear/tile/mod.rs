@@ -1,0 +1,224 @@
+//! Kinds of tiles: how a device holds a projection's weights, by their encoding, and the code that
+//! decodes them to A fragments.
+
+use super::layout::projection;
+use crate::abi::{TILE, TILE_K};
+use crate::encoding::{self, Coded, GROUP};
+use amk::encoding::{BF16, Encoding};
+use amk_cuda::image::abi::UNIT;
+use amk_cuda::{DeviceCode, Layout, inventory};
+
+/// A kind of tiles of 8 rows by 32 columns. Another crate adds one with
+/// `amk_cuda::inventory::submit!`.
+#[derive(Debug)]
+pub struct TileKind {
+    /// The order of a task's weights.
+    pub layout: Layout,
+    /// Bytes of a tile.
+    pub bytes: u32,
+    /// Its C++ type: see `tile.cuh`.
+    pub cpp: &'static str,
+    /// The C++ that defines it.
+    pub code: DeviceCode,
+}
+
+inventory::collect!(TileKind);
+
+impl PartialEq for TileKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.layout == other.layout
+    }
+}
+
+impl TileKind {
+    /// All registered kinds, in no order: those of encodings in blocks.
+    pub fn registered() -> impl Iterator<Item = &'static Self> {
+        inventory::iter::<Self>.into_iter()
+    }
+
+    /// The kind that takes weights in an encoding as they are, else that of bf16.
+    pub fn of(encoding: Option<&Encoding>) -> &'static Self {
+        encoding.and_then(|encoding| Self::registered().find(|kind| kind.layout.encoding == encoding)).unwrap_or(&PLAIN)
+    }
+
+    /// Bytes of so many rows of so many columns.
+    pub fn bytes(&self, rows: u32, columns: u32) -> u64 {
+        (self.layout.bytes)(rows, columns)
+    }
+}
+
+/// How neighbouring tiles lie, a row of each at a time.
+pub(super) trait Tile: 'static {
+    /// Columns of the tiles of a pack, which share data.
+    const COLUMNS: usize;
+    /// Bytes of a row of a pack in its encoding.
+    const ROW: usize;
+    /// Bytes of a pack: 8 rows.
+    const BYTES: usize;
+
+    /// Writes row `n` of a pack.
+    fn pack(n: usize, row: &[u8], packed: &mut [u8]);
+    /// Reads row `n` of a pack.
+    fn unpack(n: usize, packed: &[u8], row: &mut [u8]);
+}
+
+/// Tiles of bf16.
+pub(super) static PLAIN: TileKind =
+    TileKind { layout: projection::<Plain>(&BF16), bytes: TILE, cpp: "BF16Tile", code: DeviceCode { files: &[] } };
+
+/// A lane has 16 bytes of its row: a pair of both halves of the columns, then the next pair of
+/// both.
+struct Plain;
+
+impl Plain {
+    /// First bytes of the pairs of row `n`: in the pack, and in the row.
+    fn pairs(n: usize) -> impl Iterator<Item = (usize, usize)> {
+        (0..16).map(move |pair| {
+            let (quad, next, half) = (pair / 4, pair / 2 % 2, pair % 2);
+            (n * 64 + pair * 4, half * 32 + quad * 8 + next * 4)
+        })
+    }
+}
+
+impl Tile for Plain {
+    const COLUMNS: usize = TILE_K as usize;
+    const ROW: usize = 2 * Self::COLUMNS;
+    const BYTES: usize = TILE as usize;
+
+    fn pack(n: usize, row: &[u8], packed: &mut [u8]) {
+        for (to, from) in Self::pairs(n) {
+            packed[to..to + 4].copy_from_slice(&row[from..from + 4]);
+        }
+    }
+
+    fn unpack(n: usize, packed: &[u8], row: &mut [u8]) {
+        for (from, to) in Self::pairs(n) {
+            row[to..to + 4].copy_from_slice(&packed[from..from + 4]);
+        }
+    }
+}
+
+const BLOCKS: DeviceCode = DeviceCode { files: &[("linear/tile/blocks.cuh", include_str!("blocks.cuh"))] };
+const K: DeviceCode = DeviceCode { files: &[("linear/tile/k.cuh", include_str!("k.cuh"))] };
+
+inventory::submit! { coded::<encoding::four::Symmetric>(&encoding::Q4_0, "CodedTile<Q4_0>", BLOCKS) }
+inventory::submit! { coded::<encoding::four::Affine>(&encoding::Q4_1, "CodedTile<Q4_1>", BLOCKS) }
+inventory::submit! { coded::<encoding::five::Symmetric>(&encoding::Q5_0, "CodedTile<Q5_0>", BLOCKS) }
+inventory::submit! { coded::<encoding::five::Affine>(&encoding::Q5_1, "CodedTile<Q5_1>", BLOCKS) }
+inventory::submit! { coded::<encoding::q8_0::Bytes>(&encoding::Q8_0, "CodedTile<Q8_0>", BLOCKS) }
+inventory::submit! { coded::<encoding::k::Four>(&encoding::Q4_K, "CodedTile<Q4_K>", K) }
+inventory::submit! { coded::<encoding::k::Five>(&encoding::Q5_K, "CodedTile<Q5_K>", K) }
+inventory::submit! { coded::<encoding::k::Six>(&encoding::Q6_K, "CodedTile<Q6_K>", K) }
+
+/// The kind of blocks `B`, whose tiles the C++ type `cpp` decodes: `CodedTile<..>` of a type with
+/// the constants of `B`.
+pub const fn coded<B: Coded>(encoding: &'static Encoding, cpp: &'static str, code: DeviceCode) -> TileKind {
+    TileKind { layout: projection::<Codes<B>>(encoding), bytes: (Codes::<B>::BYTES / B::GROUPS) as u32, cpp, code }
+}
+
+/// The codes of a pack tile by tile, then the scales row by row. In a tile come the low nibbles or
+/// the bytes of all rows, then their upper bits.
+struct Codes<B>(B);
+
+impl<B: Coded> Codes<B> {
+    /// Bytes of the codes of a tile.
+    const CODES: usize = 32 * B::BITS;
+
+    /// Bits above the nibbles.
+    const UPPER: usize = if B::BITS < 8 { B::BITS - 4 } else { 0 };
+}
+
+/// The columns of a quad's codes: the first ones of the four pairs of a lane, then the second ones.
+fn columns(quad: usize) -> [usize; 8] {
+    [0, 16, 2, 18, 1, 17, 3, 19].map(|column| 4 * quad + column)
+}
+
+/// The same as a lane has them in bytes: the pairs of both halves interleaved.
+fn byte_columns(quad: usize) -> [usize; 8] {
+    [0, 16, 1, 17, 2, 18, 3, 19].map(|column| 4 * quad + column)
+}
+
+impl<B: Coded> Tile for Codes<B> {
+    const COLUMNS: usize = GROUP * B::GROUPS;
+    const ROW: usize = B::BLOCK;
+    const BYTES: usize = B::GROUPS * Self::CODES + 8 * B::SCALES;
+
+    fn pack(n: usize, row: &[u8], packed: &mut [u8]) {
+        for (group, tile) in packed.chunks_exact_mut(Self::CODES).take(B::GROUPS).enumerate() {
+            let codes = B::codes(row, group);
+            for quad in 0..4 {
+                let lane = n * 4 + quad;
+                if B::BITS == 8 {
+                    tile[lane * 8..][..8].copy_from_slice(&byte_columns(quad).map(|column| codes[column]));
+                    continue;
+                }
+                let (mut low, mut high) = (0u32, 0u16);
+                for (at, column) in columns(quad).into_iter().enumerate() {
+                    low |= u32::from(codes[column] & 15) << (4 * at);
+                    high |= u16::from(codes[column] >> 4) << (Self::UPPER * at);
+                }
+                tile[lane * 4..][..4].copy_from_slice(&low.to_le_bytes());
+                let upper = Self::UPPER;
+                tile[128 + lane * upper..][..upper].copy_from_slice(&high.to_le_bytes()[..upper]);
+            }
+        }
+        B::scales(row, &mut packed[B::GROUPS * Self::CODES + n * B::SCALES..][..B::SCALES]);
+    }
+
+    fn unpack(n: usize, packed: &[u8], row: &mut [u8]) {
+        for (group, tile) in packed.chunks_exact(Self::CODES).take(B::GROUPS).enumerate() {
+            let mut codes = [0; GROUP];
+            for quad in 0..4 {
+                let lane = n * 4 + quad;
+                if B::BITS == 8 {
+                    let places = byte_columns(quad).into_iter().zip(&tile[lane * 8..][..8]);
+                    places.for_each(|(column, &code)| codes[column] = code);
+                    continue;
+                }
+                let upper = Self::UPPER;
+                let mut bytes = [0; 2];
+                bytes[..upper].copy_from_slice(&tile[128 + lane * upper..][..upper]);
+                let low = u32::from_le_bytes([0, 1, 2, 3].map(|byte| tile[lane * 4 + byte]));
+                let high = u16::from_le_bytes(bytes);
+                for (at, column) in columns(quad).into_iter().enumerate() {
+                    let above = (high >> (upper * at)) as u8 & ((1 << upper) - 1);
+                    codes[column] = (low >> (4 * at)) as u8 & 15 | above << 4;
+                }
+            }
+            B::set_codes(row, group, &codes);
+        }
+        B::set_scales(row, &packed[B::GROUPS * Self::CODES + n * B::SCALES..][..B::SCALES]);
+    }
+}
+
+/// Bytes of a unit: 8 rows of so many columns.
+pub(super) fn unit_bytes(kind: &TileKind, columns: u32) -> u32 {
+    kind.bytes(UNIT, columns) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::linear::layout::tests::check;
+
+    #[test]
+    fn every_kind_gives_the_rows_back() {
+        let kinds: Vec<&TileKind> = TileKind::registered().chain([&PLAIN]).collect();
+        assert!(kinds.len() > 8, "{kinds:?}");
+        for kind in kinds {
+            for (rows, columns) in [(8, 256), (136, 512), (16, 4864), (280, 2048)] {
+                check(kind, rows, columns);
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_has_neighbours_of_both_halves() {
+        // Lane 5 is row 1, quad 1: columns 4, 5 of the first half, 20, 21 of the second, then 6, 7.
+        let mut packed = [0; 512];
+        let row: Vec<u8> = (0..32u8).flat_map(|column| [column, 0]).collect();
+        Plain::pack(1, &row, &mut packed);
+        assert_eq!(packed[5 * 16..][..16], [4, 0, 5, 0, 20, 0, 21, 0, 6, 0, 7, 0, 22, 0, 23, 0]);
+        assert_eq!((columns(1), byte_columns(1)), ([4, 20, 6, 22, 5, 21, 7, 23], [4, 20, 5, 21, 6, 22, 7, 23]));
+    }
+}

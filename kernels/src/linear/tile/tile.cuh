@@ -1,0 +1,174 @@
+// Tiles of a projection's weights: 8 rows x 32 columns, decoded to one A fragment of mma.
+//
+// A tile of bf16 is a fragment: rows 0-7 hold the even half of the columns, rows 8-15 the odd half.
+// Other tiles have codes of 4 to 8 bits and, for each row, the data of its scales. Codes become
+// small integers that bf16 holds exactly, so a product of a tile is exact but for the sum in fp32;
+// scales are applied to that, in fp32. A code of 4 or 5 bits is the low bits of a mantissa, the
+// number 128 + code: what that adds is 128 times the sum of the inputs, and comes off in fp32.
+#pragma once
+#include "../../../../amk/cuda/device/ptx.cuh"
+
+struct Fragment {
+    u32 b0, b1;
+};
+
+AMK_DEVICE u32 load_shared_word(u32 address) {
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
+    return v;
+}
+AMK_DEVICE u32 load_shared_half(u32 address) {
+    u32 v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(v) : "r"(address));
+    return v;
+}
+AMK_DEVICE u32 load_shared_byte(u32 address) {
+    u32 v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address));
+    return v;
+}
+// A binary16 in the low or the high half of a word.
+AMK_DEVICE float low_half(u32 pair) {
+    float x;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(x) : "r"(pair));
+    return x;
+}
+AMK_DEVICE float high_half(u32 pair) {
+    float x;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(x) : "r"(pair));
+    return x;
+}
+// Byte `at` of a word, with fewer instructions than a conversion takes: a mantissa of 2^23.
+AMK_DEVICE float byte_of(u32 word, u32 at) {
+    return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7650 | at)) - 8388608.0f;
+}
+
+// `(x & MASK) | bits` in one instruction. It has room for one constant, so the compiler by itself
+// takes two.
+template <u32 MASK> AMK_DEVICE u32 masked(u32 x, u32 bits) {
+    u32 r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(x), "n"(MASK), "r"(bits));
+    return r;
+}
+constexpr u32 BF16_128 = 0x43004300; // a pair
+
+// A tile of bf16, as a lane has it.
+struct BF16Tile {
+    static constexpr u32 BYTES = AMK_TILE;
+    static constexpr bool CODED = false;
+    uint4 a = {0, 0, 0, 0};
+
+    // Shared address from which the tiles of a block from number `first` on are loaded.
+    AMK_DEVICE static u32 place(u32 block, u32 first, u32 lane) {
+        return block + first * AMK_TILE + lane * 16;
+    }
+    // Loads tile `first + j`.
+    AMK_DEVICE void load(u32 place, u32, u32 j, u32) { a = load_shared(place + j * AMK_TILE); }
+    // The rows' products with the fragments `x(j)`.
+    template <int DEPTH, class X, class S>
+    AMK_DEVICE static float product(const BF16Tile (&tiles)[DEPTH], X x, S) {
+        float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++) mma(j & 1 ? e : d, tiles[j].a, x(j).b0, x(j).b1);
+        return (d[0] + e[0]) + (d[3] + e[3]);
+    }
+};
+
+// The codes of a lane: columns 4q..4q+3 of both halves of its row, for quad q. Fragment i has two
+// neighbours: 0 and 2 of the even half, 1 and 3 of the odd half.
+template <u32 BITS> struct Codes;
+
+template <> struct Codes<4> {
+    static constexpr float ADDED = 128;
+    u32 low = 0;
+
+    AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
+    AMK_DEVICE u32 pair(int i) const { return masked<0x000f000f>(low >> (4 * i), BF16_128); }
+    AMK_DEVICE uint4 fragment() const { return make_uint4(pair(0), pair(1), pair(2), pair(3)); }
+};
+
+template <> struct Codes<5> : Codes<4> {
+    u32 high = 0; // a bit for each code, the second ones of the pairs from bit 16 on
+
+    AMK_DEVICE void load(u32 tile, u32 lane) {
+        Codes<4>::load(tile, lane);
+        high = load_shared_byte(tile + 128 + lane);
+    }
+    AMK_DEVICE uint4 fragment() const {
+        const u32 bits = high | high << 12;
+        const auto pair = [&](int i) {
+            return masked<0x00100010>(bits << (4 - i), Codes<4>::pair(i));
+        };
+        return make_uint4(pair(0), pair(1), pair(2), pair(3));
+    }
+};
+
+// Each code less 32: its tiles have two scales a row, so sums of both halves would be needed.
+template <> struct Codes<6> : Codes<4> {
+    static constexpr float ADDED = 0;
+    u32 high = 0; // two bits for each code
+
+    AMK_DEVICE void load(u32 tile, u32 lane) {
+        Codes<4>::load(tile, lane);
+        high = load_shared_half(tile + 128 + lane * 2);
+    }
+    AMK_DEVICE uint4 fragment() const {
+        const u32 bits = high | high << 8;
+        const auto pair = [&](int i) {
+            const u32 upper = i < 3 ? bits << (4 - 2 * i) : bits >> 2;
+            return fma_bf16(masked<0x00300030>(upper, Codes<4>::pair(i)), BF16_ONES, 0xc320c320);
+        };
+        return make_uint4(pair(0), pair(1), pair(2), pair(3));
+    }
+};
+
+// Signed bytes. The low seven bits give 128 + them, the sign bit 128 or 256, which is taken off.
+template <> struct Codes<8> {
+    static constexpr float ADDED = 0;
+    uint2 all = {0, 0};
+
+    AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
+    AMK_DEVICE static u32 pair(u32 bytes) {
+        return fma_bf16(masked<0x00800080>(bytes, BF16_128), 0xbf80bf80,
+                        masked<0x007f007f>(bytes, BF16_128));
+    }
+    AMK_DEVICE uint4 fragment() const {
+        return make_uint4(pair(all.x), pair(all.x >> 8), pair(all.y), pair(all.y >> 8));
+    }
+};
+
+// A tile of blocks B: codes of B::BITS bits, of B::GROUPS neighbouring tiles in a pack, which ends
+// with B::SCALES bytes for each row.
+template <class B> struct CodedTile {
+    static constexpr u32 CODES = 32 * B::BITS, PACK = B::GROUPS * CODES + 8 * B::SCALES,
+                         BYTES = PACK / B::GROUPS;
+    static constexpr bool CODED = true;
+    static_assert(PACK % 16 == 0 && PACK % B::GROUPS == 0, "copies are of 16 bytes");
+    Codes<B::BITS> codes;
+    B scales;
+
+    AMK_DEVICE static u32 place(u32 block, u32, u32) { return block; }
+    AMK_DEVICE void load(u32 place, u32 first, u32 j, u32 lane) {
+        const u32 group = (first + j) % B::GROUPS, pack = place + (first + j) / B::GROUPS * PACK;
+        codes.load(pack + group * CODES, lane);
+        scales.load(pack + B::GROUPS * CODES + (lane >> 2) * B::SCALES, group);
+    }
+    template <int DEPTH, class X, class S>
+    AMK_DEVICE static float product(const CodedTile (&tiles)[DEPTH], X x, S sum) {
+        float y = 0;
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++) {
+            float d[4] = {0, 0, 0, 0};
+            mma(d, tiles[j].codes.fragment(), x(j).b0, x(j).b1);
+            y = tiles[j].scales.add(y, d[0], d[3], sum(j), Codes<B::BITS>::ADDED);
+        }
+        return y;
+    }
+};
+
+// The sum of the inputs of a tile.
+AMK_DEVICE float sum_of(const Fragment& x) {
+    float d[4] = {0, 0, 0, 0};
+    mma(d, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), x.b0, x.b1);
+    return d[0] + d[3];
+}
