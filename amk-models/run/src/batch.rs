@@ -9,7 +9,7 @@ use crate::generate::{GenerateError, checked};
 use crate::guesses::Guesses;
 use crate::lookup::Lookup;
 use crate::sampler::Sampler;
-use crate::text::{Ended, Generated, Request, Speculate, Text};
+use crate::text::{Ended, Generated, Piece, Request, Speculate, Text};
 use amk::Token;
 use amk::rows::{RowLimits, RowVm, RowsError, SequenceId};
 use amk::session::{Session, SessionError};
@@ -33,7 +33,7 @@ pub enum Event<'e> {
         of: usize,
     },
     /// There is more of it.
-    Text(&'e str),
+    Text(Piece<'e>),
     /// It has ended.
     Ended(Generated),
 }
@@ -200,7 +200,10 @@ impl<'t, V: RowVm> Batch<'t, V> {
         let Some((id, writing)) = self.live.get_mut(&sequence) else { return Ok(false) };
         let id = *id;
         writing.decoding.get_or_insert_with(Instant::now);
-        let mut see = |text: &str| if text.is_empty() { Ok(()) } else { watch(id, Event::Text(text)) };
+        let mut see = |piece: Piece<'_>| match piece {
+            Piece { text: "", logprobs: [] } => Ok(()),
+            piece => watch(id, Event::Text(piece)),
+        };
         let draft = core::mem::take(&mut writing.draft);
         let mut accepted = 0;
         for logits in self.session.all_logits(sequence) {
@@ -209,7 +212,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
             }
             let token = writing.sampler.sample(logits, &writing.history)?;
             writing.history.push(token);
-            writing.text.push(token, &mut see)?;
+            writing.text.push(token, logits, &mut see)?;
             if draft.get(accepted) != Some(&token) {
                 break;
             }
@@ -311,6 +314,7 @@ fn tokens(ids: &[u32]) -> Vec<Token> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::PlacedLogprobs;
     use amk::rows::{PageEdit, PlacedRow};
     use std::path::Path;
 
@@ -381,5 +385,37 @@ mod tests {
         batch.cancel(ids[1]);
         assert_eq!(ended, BTreeMap::from([(ids[1], (21..26).collect()), (ids[3], (41..46).collect())]));
         assert_eq!((steps, batch.session().free_pages()), (5, 2), "the last starts where the first was");
+    }
+
+    #[test]
+    fn logprobs_come_with_the_text_of_their_tokens_up_to_a_stop_string() {
+        let tokenizer = tokenizer();
+        let mut batch = Batch::new(Count::default(), &tokenizer);
+        let stop_strings = vec!["t13t".to_owned(), "t14 t15".to_owned()];
+        let request = Request { max_tokens: Some(9), stop_strings, logprobs: Some(1), ..Request::default() };
+        batch.add(&[10], &request).unwrap();
+        let (mut pieces, mut ended) = (Vec::new(), None);
+        while batch
+            .step(&mut |_, event| {
+                match event {
+                    Event::Text(piece) => {
+                        let of = |token: &PlacedLogprobs| (token.offset, token.logprobs.chosen.token);
+                        pieces.push((piece.text.to_owned(), piece.logprobs.iter().map(of).collect::<Vec<_>>()));
+                        let likeliest = |token: &PlacedLogprobs| token.logprobs.top == [token.logprobs.chosen];
+                        assert!(piece.logprobs.iter().all(likeliest));
+                    }
+                    Event::Ended(generated) => ended = Some(generated.ended),
+                    Event::Prompt { .. } => {}
+                }
+                Ok(())
+            })
+            .unwrap()
+        {}
+        // " t13" is held back until "t14" comes, and of "t14 t15" nothing but the space before it
+        // is seen.
+        let expected =
+            [("t11", vec![(0, 11)]), (" t12", vec![(3, 12)]), (" ", vec![(7, 13)]), ("t13 ", vec![(11, 14)])];
+        assert_eq!(pieces, expected.map(|(text, tokens)| (text.to_owned(), tokens)));
+        assert_eq!(ended, Some(Ended::StopString));
     }
 }

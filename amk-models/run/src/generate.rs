@@ -124,9 +124,10 @@ pub fn generate(
         if pos >= positions {
             break Ended::ContextFull;
         }
-        token = sampler.sample(step(decoder, token, pos)?, &history)?;
+        let logits = step(decoder, token, pos)?;
+        token = sampler.sample(logits, &history)?;
         history.push(token);
-        text.push(token, see)?;
+        text.push(token, logits, see)?;
     };
     let (tokens, ended) = text.finish(see)?;
     let ended = ended.unwrap_or(full);
@@ -146,12 +147,12 @@ pub(crate) fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]),
     Ok((last, before))
 }
 
-/// Whether the device chooses such tokens itself, so that one launch makes the whole text.
-pub fn on_device(sampler: &SamplerConfig) -> bool {
-    sampler.repetition_penalty == 1.0
+/// Whether the device chooses the tokens itself, so that one launch makes the whole text.
+pub fn on_device(request: &Request) -> bool {
+    request.sampler.repetition_penalty == 1.0 && request.logprobs.is_none()
 }
 
-/// As [`generate`], in one launch: the host does nothing between tokens but write them. The sampler
+/// As [`generate`], in one launch: the host does nothing between tokens but write them. The request
 /// must be one for which [`on_device`] holds; stop strings end the text, not the launch. The tokens
 /// are the same as [`Sampler`] draws from the same logits; should the device's search leave a draw
 /// undecided (`amk_kernels::choose`), it is made here and a new launch goes on.
@@ -184,7 +185,7 @@ pub fn generate_on_device(
                 prompt_time = Some(start.elapsed());
             }
             if failed.is_none() {
-                failed = text.push(token, see).err();
+                failed = text.push(token, &[], see).err();
             }
         });
         let run = run.map_err(|error| GenerateError::Decoder { pos, source: Box::new(error) })?;
@@ -196,7 +197,7 @@ pub fn generate_on_device(
         let token = sampler.sample(&logits, &[])?;
         pos += run.tokens.len() + 1;
         given = vec![token];
-        text.push(token, see)?;
+        text.push(token, &logits, see)?;
     }
     let full = if wanted == room { Ended::ContextFull } else { Ended::MaxTokens };
     let (tokens, ended) = text.finish(see)?;

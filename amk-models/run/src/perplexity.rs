@@ -4,6 +4,7 @@
 //! count in it, so that every token counts once and has some text before it (Hugging Face,
 //! "Perplexity of fixed-length models").
 
+use crate::sampler::LogSoftmax;
 use amk::Token;
 use amk::rows::{RowVm, SequenceId};
 use amk::session::{Session, SessionError};
@@ -54,10 +55,7 @@ impl Perplexity {
 
 /// The loss `-ln p` of a token in nats, by logits `[VOCAB]`; infinite for one outside them.
 pub fn loss(logits: &[f32], Token(token): Token) -> f64 {
-    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|logit| f64::from(logit - highest).exp()).sum();
-    let logit = logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
-    sum.ln() - f64::from(logit - highest)
+    -LogSoftmax::new(logits).of(logits, token)
 }
 
 /// Runs the tokens of a text; `see` sees what there is after each step.

@@ -1,8 +1,9 @@
 //! Requests for text, and the text of new tokens.
 
 use crate::generate::GenerateError;
-use crate::sampler::{SamplerConfig, StopStrings, Stopped};
+use crate::sampler::{Logprobs, SamplerConfig, StopStrings, Stopped};
 use amk_models::tokenizer::Tokenizer;
+use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ pub struct Request {
     pub speculate: Speculate,
     /// Whether special tokens are part of the text that is seen, that which ends it too.
     pub show_special: bool,
+    /// The log-probability of each token comes with its text, and those of so many of the likeliest
+    /// tokens.
+    pub logprobs: Option<usize>,
 }
 
 impl Request {
@@ -96,8 +100,27 @@ fn rate(count: usize, time: Duration) -> Option<f64> {
     (count > 0).then(|| count as f64 / time.as_secs_f64().max(1e-9))
 }
 
+/// A piece of a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'p> {
+    /// What comes after the pieces before.
+    pub text: &'p str,
+    /// Of the tokens whose text begins in it, where the request wants them. A part of a character
+    /// begins where the character does.
+    pub logprobs: &'p [PlacedLogprobs],
+}
+
+/// The log-probabilities of a token of a text.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlacedLogprobs {
+    /// Characters of the text before it.
+    pub offset: usize,
+    /// Of it and of the likeliest tokens in its place.
+    pub logprobs: Logprobs,
+}
+
 /// Sees new text. An error ends the generation.
-pub type See<'s> = dyn FnMut(&str) -> io::Result<()> + 's;
+pub type See<'s> = dyn FnMut(Piece<'_>) -> io::Result<()> + 's;
 
 /// The text of new tokens, up to a stop.
 pub(crate) struct Text<'t> {
@@ -109,6 +132,34 @@ pub(crate) struct Text<'t> {
     pub(crate) before: usize,
     pub(crate) tokens: Vec<u32>,
     pub(crate) ended: Option<Ended>,
+    /// How many log-probabilities are wanted of each token.
+    top: Option<usize>,
+    unseen: Unseen,
+}
+
+/// Log-probabilities of tokens whose text has not been seen yet.
+#[derive(Default)]
+struct Unseen {
+    tokens: VecDeque<PlacedLogprobs>,
+    /// Characters of the text, those that may begin a stop string too.
+    complete: usize,
+    /// Characters that have been seen.
+    seen: usize,
+}
+
+impl Unseen {
+    /// Gives out text, with the tokens that begin in it.
+    fn show(&mut self, text: &str, see: &mut See<'_>) -> Result<(), GenerateError> {
+        self.seen += text.chars().count();
+        let begun = self.tokens.partition_point(|token| token.offset < self.seen);
+        self.give(text, begun, see)
+    }
+
+    /// Gives out text with so many tokens.
+    fn give(&mut self, text: &str, tokens: usize, see: &mut See<'_>) -> Result<(), GenerateError> {
+        let logprobs: Vec<PlacedLogprobs> = self.tokens.drain(..tokens).collect();
+        see(Piece { text, logprobs: &logprobs }).map_err(GenerateError::Write)
+    }
 }
 
 impl<'t> Text<'t> {
@@ -122,25 +173,35 @@ impl<'t> Text<'t> {
             before,
             tokens: Vec::new(),
             ended: None,
+            top: request.logprobs,
+            unseen: Unseen::default(),
         }
     }
 
-    pub(crate) fn push(&mut self, token: u32, see: &mut See<'_>) -> Result<(), GenerateError> {
+    /// Takes a token that was chosen by these logits, which are read for log-probabilities only.
+    pub(crate) fn push(&mut self, token: u32, logits: &[f32], see: &mut See<'_>) -> Result<(), GenerateError> {
         if self.before > 0 {
             self.before -= 1;
         } else if self.ended.is_none() && self.stop_tokens.contains(&token) {
             self.ended = Some(Ended::StopToken);
             if self.show_special {
                 let ending = self.stream.push(token)?;
-                see(&self.stops.push(&ending).text).map_err(GenerateError::Write)?;
+                let text = self.stops.push(&ending).text;
+                self.unseen.show(&text, see)?;
             }
         } else if self.ended.is_none() {
             self.tokens.push(token);
-            let piece = self.stops.push(&self.stream.push(token)?);
+            if let Some(top) = self.top {
+                let logprobs = Logprobs::new(logits, token, top);
+                self.unseen.tokens.push_back(PlacedLogprobs { offset: self.unseen.complete, logprobs });
+            }
+            let text = self.stream.push(token)?;
+            self.unseen.complete += text.chars().count();
+            let piece = self.stops.push(&text);
             if piece.stopped {
                 self.ended = Some(Ended::StopString);
             }
-            see(&piece.text).map_err(GenerateError::Write)?;
+            self.unseen.show(&piece.text, see)?;
         }
         Ok(())
     }
@@ -148,10 +209,13 @@ impl<'t> Text<'t> {
     pub(crate) fn finish(mut self, see: &mut See<'_>) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
         if self.ended != Some(Ended::StopString) {
             let Stopped { mut text, stopped } = self.stops.push(&self.stream.finish()?);
-            if !stopped {
+            if stopped {
+                self.unseen.show(&text, see)?;
+            } else {
+                // The last tokens may have no text.
                 text.push_str(&self.stops.finish());
+                self.unseen.give(&text, self.unseen.tokens.len(), see)?;
             }
-            see(&text).map_err(GenerateError::Write)?;
         }
         Ok((self.tokens, self.ended))
     }

@@ -5,7 +5,7 @@ use amk::rows::RowVm;
 use amk_models::chain::Chain;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
-use amk_run::text::{Generated, Request};
+use amk_run::text::{Generated, PlacedLogprobs, Request};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -17,7 +17,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 #[derive(Debug)]
 pub(crate) enum Piece {
     /// There is more of it.
-    Text(String),
+    Text {
+        text: String,
+        /// Of the tokens that begin in it, where they are asked for.
+        logprobs: Vec<PlacedLogprobs>,
+    },
     /// It has ended.
     Ended(Generated),
 }
@@ -182,10 +186,11 @@ impl<'t, V: RowVm> Writer<'t, V> {
         batch
             .step(&mut |id, event| {
                 match (event, clients.entry(id)) {
-                    (Event::Text(text), Entry::Occupied(client)) => {
+                    (Event::Text(piece), Entry::Occupied(client)) => {
                         let Client { number, reply, .. } = client.get();
+                        let piece = Piece::Text { text: piece.text.to_owned(), logprobs: piece.logprobs.to_vec() };
                         // A client that is gone is seen before the next step.
-                        let _ = reply.send((*number, Ok(Piece::Text(text.to_owned()))));
+                        let _ = reply.send((*number, Ok(piece)));
                     }
                     (Event::Ended(generated), Entry::Occupied(client)) => {
                         counters.ended(&generated);

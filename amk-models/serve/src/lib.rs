@@ -10,6 +10,7 @@
 
 mod engine;
 mod error;
+mod logprobs;
 mod metrics;
 mod prompt;
 mod reply;

@@ -1,6 +1,7 @@
 //! Answers in the forms of OpenAI's API.
 
-use amk_run::text::{Ended, Generated};
+use crate::logprobs::LogprobsForm;
+use amk_run::text::{Ended, Generated, PlacedLogprobs};
 use serde_json::{Value, json};
 
 /// The form of an answer.
@@ -18,6 +19,16 @@ pub(crate) struct Head {
     /// Seconds since 1970.
     pub(crate) created: u64,
     pub(crate) model: String,
+    /// Where log-probabilities are asked for.
+    pub(crate) logprobs: Option<LogprobsForm>,
+}
+
+/// A whole text of an answer.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) text: String,
+    pub(crate) logprobs: Vec<PlacedLogprobs>,
+    pub(crate) ended: Ended,
 }
 
 /// Tokens of all texts of an answer.
@@ -65,14 +76,14 @@ impl Head {
         value
     }
 
-    /// The whole answer: each text and why it ended.
-    pub(crate) fn whole(&self, texts: Vec<(String, Ended)>, usage: Usage) -> Value {
-        let of_text = |(index, (text, ended)): (usize, (String, Ended))| match self.form {
-            Form::Completion => choice(index, "text", json!(text), Some(ended)),
-            Form::Chat => {
-                let message = json!({ "role": "assistant", "content": text, "refusal": null });
-                choice(index, "message", message, Some(ended))
-            }
+    /// The whole answer.
+    pub(crate) fn whole(&self, texts: Vec<Written>, usage: Usage) -> Value {
+        let of_text = |(index, Written { text, logprobs, ended }): (usize, Written)| {
+            let (name, text) = match self.form {
+                Form::Completion => ("text", json!(text)),
+                Form::Chat => ("message", json!({ "role": "assistant", "content": text, "refusal": null })),
+            };
+            self.with_logprobs(choice(index, name, text, Some(ended)), index, &logprobs)
         };
         self.with(false, texts.into_iter().enumerate().map(of_text).collect(), Some(usage))
     }
@@ -84,13 +95,22 @@ impl Head {
     }
 
     /// A chunk with more of a text.
-    pub(crate) fn text(&self, index: usize, text: &str) -> Value {
-        self.chunk(index, text, None)
+    pub(crate) fn text(&self, index: usize, text: &str, logprobs: &[PlacedLogprobs]) -> Value {
+        let choice = match self.form {
+            Form::Completion => choice(index, "text", json!(text), None),
+            Form::Chat => choice(index, "delta", json!({ "content": text }), None),
+        };
+        self.with(true, vec![self.with_logprobs(choice, index, logprobs)], None)
     }
 
     /// The last chunk of a text.
     pub(crate) fn end(&self, index: usize, ended: Ended) -> Value {
-        self.chunk(index, "", Some(ended))
+        let choice = match self.form {
+            Form::Completion => choice(index, "text", json!(""), Some(ended)),
+            // It has no text, not an empty one.
+            Form::Chat => choice(index, "delta", json!({}), Some(ended)),
+        };
+        self.with(true, vec![choice], None)
     }
 
     /// The last chunk of a stream whose client asked for the number of tokens.
@@ -98,14 +118,11 @@ impl Head {
         self.with(true, Vec::new(), Some(usage))
     }
 
-    fn chunk(&self, index: usize, text: &str, ended: Option<Ended>) -> Value {
-        let choice = match self.form {
-            Form::Completion => choice(index, "text", json!(text), ended),
-            // The last one has no text, not an empty one.
-            Form::Chat if ended.is_some() => choice(index, "delta", json!({}), ended),
-            Form::Chat => choice(index, "delta", json!({ "content": text }), None),
-        };
-        self.with(true, vec![choice], None)
+    fn with_logprobs(&self, mut choice: Value, index: usize, tokens: &[PlacedLogprobs]) -> Value {
+        if let Some(logprobs) = &self.logprobs {
+            choice["logprobs"] = logprobs.json(index, tokens);
+        }
+        choice
     }
 }
 

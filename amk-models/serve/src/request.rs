@@ -1,6 +1,7 @@
 //! Requests for completions, as clients of OpenAI's API write them.
 
 use crate::error::ApiError;
+use crate::reply::Form;
 use amk_models::chat::Message;
 use amk_run::sampler::{Sampler, SamplerConfig};
 use amk_run::text::Request;
@@ -9,10 +10,16 @@ use serde_json::Value;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 
+/// Tokens of a completion that asks for no number, as in OpenAI's API.
+const COMPLETION_TOKENS: usize = 16;
 /// Texts of one request at most.
 const MOST_CHOICES: usize = 128;
 /// Stop strings of one request at most.
 const MOST_STOPS: usize = 16;
+/// Likely tokens whose log-probabilities a completion has at most.
+const MOST_LOGPROBS: u64 = 5;
+/// Those that an answer in a chat has at most.
+const MOST_CHAT_LOGPROBS: u64 = 20;
 
 /// A request for a completion or for an answer in a chat. Fields that steer nothing here, such as
 /// `user`, are left alone.
@@ -34,9 +41,10 @@ pub(crate) struct Completion {
     #[serde(default)]
     pub(crate) stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-    // What is not there yet is refused, so that nobody takes an answer for another.
+    /// A number in a completion, a boolean in a chat.
     logprobs: Option<Value>,
     top_logprobs: Option<Value>,
+    // What is not there yet is refused, so that nobody takes an answer for another.
     logit_bias: Option<Value>,
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
@@ -115,8 +123,6 @@ impl Completion {
         };
         let of_text = |format: &Value| format.get("type").and_then(Value::as_str) == Some("text");
         let fields = [
-            ("logprobs", given(&self.logprobs)),
-            ("top_logprobs", given(&self.top_logprobs)),
             ("logit_bias", not_empty(&self.logit_bias)),
             ("presence_penalty", self.presence_penalty.is_some_and(|penalty| penalty != 0.0)),
             ("frequency_penalty", self.frequency_penalty.is_some_and(|penalty| penalty != 0.0)),
@@ -149,11 +155,44 @@ impl Completion {
         self.stream_options.as_ref().and_then(|options| options.include_usage) == Some(true)
     }
 
+    /// How many likely tokens have their log-probabilities beside each token's own, if any have.
+    ///
+    /// # Errors
+    /// Too many, or what is of the other form.
+    fn logprobs(&self, form: Form) -> Result<Option<usize>, ApiError> {
+        match form {
+            Form::Completion if self.top_logprobs.is_some() => {
+                let message = format!("`top_logprobs` is for chats; a completion has `logprobs`, 0 to {MOST_LOGPROBS}");
+                Err(ApiError::invalid("top_logprobs", message))
+            }
+            Form::Completion => {
+                let top = self.logprobs.as_ref().filter(|top| **top != Value::Bool(false));
+                top.map(|top| number("logprobs", top, MOST_LOGPROBS)).transpose()
+            }
+            Form::Chat => self.chat_logprobs(),
+        }
+    }
+
+    fn chat_logprobs(&self) -> Result<Option<usize>, ApiError> {
+        let asked = match &self.logprobs {
+            None => false,
+            Some(Value::Bool(asked)) => *asked,
+            Some(other) => {
+                return Err(ApiError::invalid("logprobs", format!("`logprobs` is {other}, expected true or false")));
+            }
+        };
+        let top = self.top_logprobs.as_ref().map(|top| number("top_logprobs", top, MOST_CHAT_LOGPROBS)).transpose()?;
+        match top.unwrap_or(0) {
+            1.. if !asked => Err(ApiError::invalid("top_logprobs", "`top_logprobs` needs `logprobs` to be true")),
+            top => Ok(asked.then_some(top)),
+        }
+    }
+
     /// How each text is written, over the model's own way.
     ///
     /// # Errors
     /// Parameters out of range.
-    pub(crate) fn request(&self, own: &Request, most_tokens: Option<usize>) -> Result<Request, ApiError> {
+    pub(crate) fn request(&self, own: &Request, form: Form) -> Result<Request, ApiError> {
         let stop_strings = match &self.stop {
             None => Vec::new(),
             Some(OneOrMore::One(stop)) => vec![stop.clone()],
@@ -176,12 +215,19 @@ impl Completion {
             seed: self.seed.map_or_else(|| RandomState::new().build_hasher().finish(), i64::cast_unsigned),
         };
         Sampler::new(sampler.clone()).map_err(|error| ApiError::invalid(None, error.to_string()))?;
-        let asked = self.max_completion_tokens.or(self.max_tokens).or(most_tokens);
+        let most = (form == Form::Completion).then_some(COMPLETION_TOKENS);
+        let asked = self.max_completion_tokens.or(self.max_tokens).or(most);
         if asked == Some(0) {
             return Err(ApiError::invalid("max_tokens", "`max_tokens` is 0, expected at least 1"));
         }
-        Ok(Request { sampler, max_tokens: asked, stop_strings, ..own.clone() })
+        Ok(Request { sampler, max_tokens: asked, stop_strings, logprobs: self.logprobs(form)?, ..own.clone() })
     }
+}
+
+/// A field that is a number up to `most`.
+fn number(field: &'static str, value: &Value, most: u64) -> Result<usize, ApiError> {
+    let number = value.as_u64().filter(|&number| number <= most).and_then(|number| usize::try_from(number).ok());
+    number.ok_or_else(|| ApiError::invalid(field, format!("`{field}` is {value}, expected 0 to {most}")))
 }
 
 impl Turn {

@@ -2,12 +2,13 @@
 
 use crate::engine::{Engine, EngineError, Numbered, Piece};
 use crate::error::ApiError;
+use crate::logprobs::LogprobsForm;
 use crate::prompt::Prompts;
-use crate::reply::{Form, Head, Usage};
+use crate::reply::{Form, Head, Usage, Written};
 use crate::request::Completion;
 use amk_models::chat::ChatTemplate;
-use amk_models::tokenizer::{SpecialTokens, Tokenizer};
-use amk_run::text::{Ended, Request};
+use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
+use amk_run::text::{Ended, PlacedLogprobs, Request};
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
@@ -27,9 +28,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
-
-/// Tokens of a completion that asks for no number, as in OpenAI's API.
-const COMPLETION_TOKENS: usize = 16;
 
 /// The model that a server offers.
 pub struct Served {
@@ -209,12 +207,20 @@ impl Shared {
         }
     }
 
+    /// The way to write the log-probabilities of texts after their prompts.
+    fn logprobs(&self, form: Form, texts: &[(Vec<u32>, Request)]) -> Result<LogprobsForm, ApiError> {
+        let tokenizer = Arc::clone(&self.served.tokenizer);
+        let of_tokenizer = |error: TokenizerError| ApiError::invalid("prompt", error.to_string());
+        let characters = |prompt: &[u32]| Ok(tokenizer.decode(prompt).map_err(of_tokenizer)?.chars().count());
+        let prompts = texts.iter().map(|(prompt, _)| characters(prompt)).collect::<Result<_, ApiError>>()?;
+        Ok(LogprobsForm { form, tokenizer, prompts })
+    }
+
     /// Has the texts of a request written.
     async fn answer(&self, request: &Completion, form: Form, prompts: Vec<Vec<u32>>) -> Result<Response, ApiError> {
         self.check_model(request.model.as_deref())?;
         let choices = request.choices()?;
-        let most = (form == Form::Completion).then_some(COMPLETION_TOKENS);
-        let own = request.request(&self.served.request, most)?;
+        let own = request.request(&self.served.request, form)?;
         let texts: Vec<(Vec<u32>, Request)> = prompts
             .into_iter()
             .flat_map(|prompt| std::iter::repeat_n(prompt, choices))
@@ -222,17 +228,26 @@ impl Shared {
             .map(|(prompt, number)| (prompt, own.numbered(number)))
             .collect();
         let count = texts.len();
+        let logprobs = own.logprobs.map(|_| self.logprobs(form, &texts)).transpose()?;
         let pieces = self.engine.submit(texts)?;
         let number = self.answers.fetch_add(1, Relaxed);
         let kind = if form == Form::Chat { "chatcmpl" } else { "cmpl" };
         let id = format!("{kind}-{:x}-{number:x}", self.started);
-        let head = Head { form, id, created: now(), model: self.served.name.clone() };
+        let head = Head { form, id, created: now(), model: self.served.name.clone(), logprobs };
         if request.stream == Some(true) {
             let stream = Streamed::new(head, pieces, count, choices, request.streams_usage());
             return stream.begin().await;
         }
         whole(&head, pieces, count, choices).await
     }
+}
+
+/// A text of which the end has not come yet.
+#[derive(Clone, Default)]
+struct Coming {
+    text: String,
+    logprobs: Vec<PlacedLogprobs>,
+    ended: Option<Ended>,
 }
 
 /// Collects all texts.
@@ -242,20 +257,23 @@ async fn whole(
     count: usize,
     choices: usize,
 ) -> Result<Response, ApiError> {
-    let mut texts = vec![(String::new(), None); count];
+    let mut texts = vec![Coming::default(); count];
     let mut usage = Usage::default();
     while let Some((number, piece)) = pieces.recv().await {
         match piece? {
-            Piece::Text(text) => texts[number].0.push_str(&text),
+            Piece::Text { text, logprobs } => {
+                texts[number].text.push_str(&text);
+                texts[number].logprobs.extend(logprobs);
+            }
             Piece::Ended(generated) => {
-                texts[number].1 = Some(generated.ended);
+                texts[number].ended = Some(generated.ended);
                 usage.add(&generated, number % choices == 0);
             }
         }
     }
-    let ended = |(text, ended): (String, Option<Ended>)| Some((text, ended?));
+    let ended = |Coming { text, logprobs, ended }| Some(Written { text, logprobs, ended: ended? });
     let stopped = || EngineError::Stopped("the answer is not complete".to_owned());
-    let texts: Vec<(String, Ended)> = texts.into_iter().map(ended).collect::<Option<_>>().ok_or_else(stopped)?;
+    let texts: Vec<Written> = texts.into_iter().map(ended).collect::<Option<_>>().ok_or_else(stopped)?;
     Ok(Json(head.whole(texts, usage)).into_response())
 }
 
@@ -310,7 +328,7 @@ impl Streamed {
 
     fn piece(&mut self, number: usize, piece: Piece) {
         self.ready.push_back(match piece {
-            Piece::Text(text) => event(&self.head.text(number, &text)),
+            Piece::Text { text, logprobs } => event(&self.head.text(number, &text, &logprobs)),
             Piece::Ended(generated) => {
                 self.usage.add(&generated, number.is_multiple_of(self.choices));
                 event(&self.head.end(number, generated.ended))

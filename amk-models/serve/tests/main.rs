@@ -86,6 +86,12 @@ fn broken_server(millis: u64, most: usize, options: ServeOptions, broken: Option
     Server::start(move |listener, end| serve(listener, engine, served, options, end))
 }
 
+/// The logprob of the token that the VM counts to, and of every other one.
+fn logprobs() -> (f64, f64) {
+    let log_sum = (100_f64.exp() + (TOKENS - 1) as f64).ln();
+    (100.0 - log_sum, -log_sum)
+}
+
 fn ask(prompt: &str) -> Value {
     json!({ "model": "count", "prompt": prompt, "max_tokens": 3, "temperature": 0 })
 }
@@ -131,11 +137,76 @@ fn a_chat_is_streamed_piece_by_piece() {
 }
 
 #[test]
+fn a_completion_has_the_logprobs_of_its_tokens() {
+    let server = server(0, 8, ServeOptions::default());
+    let (likeliest, other) = logprobs();
+    let mut request = json!({ "prompt": ["t3 t7", "t1"], "max_tokens": 3, "temperature": 0, "logprobs": 2 });
+    let answer = server.post("/v1/completions", &request).json();
+    let by_name = |name: &str| json!({ name: likeliest, " t0": other });
+    let expected = json!({
+        "tokens": [" t8", " t9", " t10"], "token_logprobs": [likeliest, likeliest, likeliest],
+        "top_logprobs": [by_name(" t8"), by_name(" t9"), by_name(" t10")],
+        // Counted from the beginning of the prompt.
+        "text_offset": [5, 7, 10],
+    });
+    assert_eq!(answer["choices"][0]["logprobs"], expected);
+    assert_eq!(answer["choices"][1]["logprobs"]["text_offset"], json!([2, 4, 7]));
+    request["stream"] = json!(true);
+    let chunks = server.post("/v1/completions", &request).events();
+    let streamed = |field: &str| -> Vec<Value> {
+        let first = chunks.iter().map(|chunk| &chunk["choices"][0]).filter(|choice| choice["index"] == 0);
+        first.filter_map(|choice| choice["logprobs"][field].as_array()).flatten().cloned().collect()
+    };
+    for field in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+        assert_eq!(json!(streamed(field)), expected[field]);
+    }
+    request = json!({ "prompt": "t3", "max_tokens": 1, "temperature": 0, "logprobs": 0 });
+    let answer = server.post("/v1/completions", &request).json();
+    assert_eq!(answer["choices"][0]["logprobs"]["top_logprobs"], json!([{ " t4": likeliest }]));
+    assert_eq!(server.post("/v1/completions", &ask("t3")).json()["choices"][0]["logprobs"], Value::Null);
+}
+
+#[test]
+fn an_answer_in_a_chat_has_the_logprobs_of_its_tokens_up_to_a_stop() {
+    let server = server(0, 8, ServeOptions::default());
+    let (likeliest, other) = logprobs();
+    let mut request = json!({
+        "messages": [{ "role": "user", "content": "t5" }],
+        "max_tokens": 9, "temperature": 0, "stop": ["t8 t9"], "logprobs": true, "top_logprobs": 2,
+    });
+    let token = |text: &str, logprob: f64| json!({ "token": text, "logprob": logprob, "bytes": text.as_bytes() });
+    let expected: Vec<Value> = [" t6", " t7", " t8"]
+        .map(|text| {
+            let mut drawn = token(text, likeliest);
+            drawn["top_logprobs"] = json!([token(text, likeliest), token(" t0", other)]);
+            drawn
+        })
+        .into();
+    let choice = server.post("/v1/chat/completions", &request).json()["choices"][0].clone();
+    assert_eq!(choice["message"]["content"], "t6 t7 ");
+    assert_eq!(choice["logprobs"], json!({ "content": expected, "refusal": null }));
+    request["stream"] = json!(true);
+    let chunks = server.post("/v1/chat/completions", &request).events();
+    let streamed = chunks.iter().filter_map(|chunk| chunk["choices"][0]["logprobs"]["content"].as_array());
+    assert_eq!(streamed.flatten().cloned().collect::<Vec<_>>(), expected);
+    request["stream"] = json!(false);
+    request["top_logprobs"] = json!(0);
+    let choice = server.post("/v1/chat/completions", &request).json()["choices"][0].clone();
+    assert_eq!(choice["logprobs"]["content"][0]["top_logprobs"], json!([]));
+}
+
+#[test]
 fn mistakes_are_told_with_their_field() {
     let server = server(0, 8, ServeOptions { body: 2000, ..ServeOptions::default() });
     let cases = [
         (json!({}), 400, "prompt", "needs a `prompt`"),
         (json!({ "prompt": "t1", "tools": [1] }), 400, "tools", "not supported"),
+        (json!({ "prompt": "t1", "logprobs": 6 }), 400, "logprobs", "`logprobs` is 6, expected 0 to 5"),
+        (json!({ "prompt": "t1", "logprobs": true }), 400, "logprobs", "expected 0 to 5"),
+        (json!({ "prompt": "t1", "top_logprobs": 2 }), 400, "top_logprobs", "is for chats"),
+        (json!({ "prompt": "t1", "suffix": "t2" }), 400, "suffix", "not supported"),
+        (json!({ "prompt": "t1", "echo": true }), 400, "echo", "not supported"),
+        (json!({ "prompt": "t1", "best_of": 2 }), 400, "best_of", "not supported"),
         (json!({ "prompt": "t1", "n": 0 }), 400, "n", "expected 1 to"),
         (json!({ "prompt": [77] }), 400, "prompt", "token 77 is outside the vocabulary of 50"),
         (json!({ "prompt": "t1", "temperature": -1 }), 400, "", "temperature"),
@@ -151,6 +222,17 @@ fn mistakes_are_told_with_their_field() {
         assert_eq!(answer.status, status, "{request}: {error}");
         assert_eq!(error["param"].as_str().unwrap_or_default(), param, "{request}: {error}");
         assert!(error["message"].as_str().is_some_and(|text| text.contains(message)), "{request}: {error}");
+    }
+    let chat = json!([{ "role": "user", "content": "t1" }]);
+    for (fields, param) in [
+        (json!({ "logprobs": 3 }), "logprobs"),
+        (json!({ "logprobs": true, "top_logprobs": 21 }), "top_logprobs"),
+        (json!({ "top_logprobs": 2 }), "top_logprobs"),
+    ] {
+        let mut request = fields;
+        request["messages"] = chat.clone();
+        let answer = server.post("/v1/chat/completions", &request);
+        assert_eq!((answer.status, &answer.json()["error"]["param"]), (400, &json!(param)), "{request}");
     }
     assert_eq!(server.get("/nothing").status, 404);
     assert_eq!(server.post("/v1/chat/completions", &json!({ "messages": [] })).status, 400);

@@ -4,6 +4,7 @@
 //! run on the `tokenizers` crate. [`TokenStream`] decodes a growing sequence and returns only
 //! complete characters.
 
+mod bytes;
 mod gguf;
 mod pre_tokenizer;
 mod stream;

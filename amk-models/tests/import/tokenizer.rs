@@ -22,7 +22,15 @@ fn streamed(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     text + &stream.finish().unwrap()
 }
 
-/// Encodes, decodes and streams every golden case.
+/// The text of the bytes of single tokens, and that of all tokens, special ones too.
+fn by_bytes(tokenizer: &Tokenizer, ids: &[u32]) -> (String, String) {
+    let bytes = ids.iter().flat_map(|&id| tokenizer.bytes(id).unwrap()).collect();
+    let mut stream = tokenizer.stream().with_special();
+    let pieces: String = ids.iter().map(|&id| stream.push(id).unwrap()).collect();
+    (String::from_utf8(bytes).unwrap(), pieces + &stream.finish().unwrap())
+}
+
+/// Encodes, decodes and streams every golden case, whole and by the bytes of single tokens.
 fn check(name: &str, tokenizer: &Tokenizer, cases: &Value) {
     let cases = cases.as_array().unwrap();
     for case in cases {
@@ -35,6 +43,9 @@ fn check(name: &str, tokenizer: &Tokenizer, cases: &Value) {
         }
         let decoded = tokenizer.decode(&encoded).unwrap();
         assert_eq!(streamed(tokenizer, &encoded), decoded, "{name}: {text:?}");
+        let (bytes, shown) = by_bytes(tokenizer, &encoded);
+        // The decoder may leave out a space at the beginning.
+        assert!(bytes == shown || bytes == format!(" {shown}"), "{name}: {bytes:?} of {shown:?}");
     }
     assert!(cases.len() >= 10, "{name}: only {} cases", cases.len());
 }
@@ -92,7 +103,9 @@ fn a_stream_holds_incomplete_characters_back() {
     let invalid = pieces(&[1; 20]);
     assert_eq!(invalid.concat(), "\u{fffd}".repeat(20));
     assert!(invalid[..10].iter().any(|piece| !piece.is_empty()), "{invalid:?}");
+    assert_eq!([0, 1, 2].map(|id| tokenizer.bytes(id).unwrap()), [[0xe2], [0x82], [0xac]]);
     // An id without a token is nothing.
+    assert!(tokenizer.bytes(77).unwrap().is_empty());
     assert_eq!(pieces(&[3, 77, 3]).concat(), "aa");
 }
 

@@ -16,7 +16,7 @@ use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
 use amk_run::generate::{generate, generate_on_device, on_device};
 use amk_run::sampler::{Sampler, SamplerConfig};
-use amk_run::text::{Request, Speculate};
+use amk_run::text::{Piece, Request, Speculate};
 use anyhow::{Context as _, Result, bail};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -136,8 +136,8 @@ impl Generate {
             Place::Cuda(schedule) => {
                 let mut vm = self.cuda(&model, &schedule)?;
                 for (number, (prompt, request)) in prompts.iter().zip(requests).enumerate() {
-                    let see = &mut |text: &str| texts.text(number, text);
-                    let generated = match on_device(&request.sampler) {
+                    let see = &mut |piece: Piece<'_>| texts.text(number, piece.text);
+                    let generated = match on_device(&request) {
                         true => generate_on_device(&mut vm, tokenizer, &prompt.tokens, request, see)?,
                         false => generate(&mut vm, tokenizer, &prompt.tokens, request, see)?,
                     };
@@ -169,7 +169,7 @@ impl Generate {
                 texts.prompt(number, done, of);
                 Ok(())
             }
-            Event::Text(text) => texts.text(number, text),
+            Event::Text(piece) => texts.text(number, piece.text),
             Event::Ended(generated) => texts.ended(number, generated),
         })? {}
         Ok(())
@@ -225,6 +225,7 @@ impl Generate {
                 Some(_) => Speculate::Model,
             },
             show_special: self.show_special,
+            logprobs: None,
         })
     }
 

@@ -80,6 +80,6 @@ fn weight(log_weight: f32) -> f64 {
 }
 
 /// Likelier tokens first, lower ids first among equals.
-fn likelier(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
+pub(super) fn likelier(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
     b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
 }

@@ -11,9 +11,12 @@
 //! top-p, min-p.
 
 mod candidates;
+mod logprobs;
 pub mod philox;
 mod stop;
 
+pub(crate) use logprobs::LogSoftmax;
+pub use logprobs::{Logprob, Logprobs};
 pub use stop::{StopStrings, Stopped};
 
 use amk_models::checkpoint::GenerationDefaults;
