@@ -31,6 +31,20 @@ fn every_greedy_way_has_the_repetition_penalty() {
 }
 
 #[test]
+fn presence_and_frequency_penalties_are_of_the_text() {
+    let model = tiny_llama();
+    let of = |option: &str, value: &str| text(&model, &["--greedy", option, value]);
+    let plain = text(&model, &["--greedy"]);
+    for option in ["--presence-penalty", "--frequency-penalty"] {
+        assert_eq!(of(option, "0"), plain);
+        assert_ne!(of(option, "2"), plain);
+        let name = option.trim_start_matches('-').replace('-', " ");
+        let refused = fails("generate", &model, &[PROMPT, option, "-2.5"]);
+        assert_eq!(refused, format!("{name} is -2.5, but must be from -2 to 2"));
+    }
+}
+
+#[test]
 fn a_rate_stands_only_beside_what_was_timed() {
     let model = tiny_llama();
     // An empty text is one token, the beginning-of-text token.

@@ -149,7 +149,7 @@ pub(crate) fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]),
 
 /// Whether the device chooses the tokens itself, so that one launch makes the whole text.
 pub fn on_device(request: &Request) -> bool {
-    request.sampler.repetition_penalty == 1.0 && request.logprobs.is_none()
+    !request.sampler.changes_logits() && request.logprobs.is_none()
 }
 
 /// As [`generate`], in one launch: the host does nothing between tokens but write them. The request

@@ -7,6 +7,7 @@ use amk_run::sampler::{Sampler, SamplerConfig};
 use amk_run::text::Request;
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 
@@ -35,6 +36,10 @@ pub(crate) struct Completion {
     top_k: Option<usize>,
     min_p: Option<f32>,
     repetition_penalty: Option<f32>,
+    presence_penalty: Option<f32>,
+    frequency_penalty: Option<f32>,
+    /// What is added to the logits of tokens, by their ids.
+    logit_bias: Option<BTreeMap<String, f32>>,
     seed: Option<i64>,
     n: Option<usize>,
     stop: Option<OneOrMore<String>>,
@@ -45,9 +50,6 @@ pub(crate) struct Completion {
     logprobs: Option<Value>,
     top_logprobs: Option<Value>,
     // What is not there yet is refused, so that nobody takes an answer for another.
-    logit_bias: Option<Value>,
-    presence_penalty: Option<f32>,
-    frequency_penalty: Option<f32>,
     tools: Option<Value>,
     response_format: Option<Value>,
     suffix: Option<Value>,
@@ -123,9 +125,6 @@ impl Completion {
         };
         let of_text = |format: &Value| format.get("type").and_then(Value::as_str) == Some("text");
         let fields = [
-            ("logit_bias", not_empty(&self.logit_bias)),
-            ("presence_penalty", self.presence_penalty.is_some_and(|penalty| penalty != 0.0)),
-            ("frequency_penalty", self.frequency_penalty.is_some_and(|penalty| penalty != 0.0)),
             ("tools", not_empty(&self.tools)),
             ("response_format", given(&self.response_format) && !self.response_format.as_ref().is_some_and(of_text)),
             ("suffix", given(&self.suffix)),
@@ -188,11 +187,21 @@ impl Completion {
         }
     }
 
-    /// How each text is written, over the model's own way.
+    /// The biases of tokens, of which there are so many.
+    fn biases(&self, tokens: usize) -> Result<BTreeMap<u32, f32>, ApiError> {
+        let parse = |(id, &bias): (&String, &f32)| {
+            let token = id.parse().ok().filter(|&token: &u32| (token as usize) < tokens);
+            let unknown = || format!("`logit_bias` has `{id}`, expected the id of one of {tokens} tokens");
+            Ok((token.ok_or_else(|| ApiError::invalid("logit_bias", unknown()))?, bias))
+        };
+        self.logit_bias.iter().flatten().map(parse).collect()
+    }
+
+    /// How each text is written, over the model's own way, with so many tokens.
     ///
     /// # Errors
     /// Parameters out of range.
-    pub(crate) fn request(&self, own: &Request, form: Form) -> Result<Request, ApiError> {
+    pub(crate) fn request(&self, own: &Request, form: Form, tokens: usize) -> Result<Request, ApiError> {
         let stop_strings = match &self.stop {
             None => Vec::new(),
             Some(OneOrMore::One(stop)) => vec![stop.clone()],
@@ -212,6 +221,9 @@ impl Completion {
             top_p: self.top_p.unwrap_or(base.top_p),
             min_p: self.min_p.unwrap_or(base.min_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(own.sampler.repetition_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(0.0),
+            frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
+            logit_bias: self.biases(tokens)?,
             seed: self.seed.map_or_else(|| RandomState::new().build_hasher().finish(), i64::cast_unsigned),
         };
         Sampler::new(sampler.clone()).map_err(|error| ApiError::invalid(None, error.to_string()))?;

@@ -220,7 +220,7 @@ impl Shared {
     async fn answer(&self, request: &Completion, form: Form, prompts: Vec<Vec<u32>>) -> Result<Response, ApiError> {
         self.check_model(request.model.as_deref())?;
         let choices = request.choices()?;
-        let own = request.request(&self.served.request, form)?;
+        let own = request.request(&self.served.request, form, self.served.tokenizer.token_count())?;
         let texts: Vec<(Vec<u32>, Request)> = prompts
             .into_iter()
             .flat_map(|prompt| std::iter::repeat_n(prompt, choices))

@@ -196,6 +196,30 @@ fn an_answer_in_a_chat_has_the_logprobs_of_its_tokens_up_to_a_stop() {
 }
 
 #[test]
+fn penalties_and_biases_change_what_is_drawn_but_not_its_logprobs() {
+    let server = server(0, 8, ServeOptions::default());
+    let (likeliest, other) = logprobs();
+    let biased = json!({
+        "prompt": "t3", "max_tokens": 2, "temperature": 0, "logprobs": 1, "logit_bias": { "4": -100, "20": 1 },
+    });
+    let choice = server.post("/v1/completions", &biased).json()["choices"][0].clone();
+    assert_eq!(choice["text"], "t20 t21");
+    assert_eq!(choice["logprobs"]["token_logprobs"], json!([other, likeliest]));
+    assert_eq!(choice["logprobs"]["top_logprobs"][0], json!({ " t4": likeliest, " t20": other }));
+    // The VM counts on to t8, which is taken out: t7 is one above all others.
+    let mut penalised = json!({
+        "prompt": "t7", "max_tokens": 3, "temperature": 0, "logit_bias": { "8": -100, "7": 1 },
+    });
+    let text = |request: &Value| server.post("/v1/completions", request).json()["choices"][0]["text"].clone();
+    assert_eq!(text(&penalised), "t7 t7 t7");
+    penalised["presence_penalty"] = json!(1.5);
+    assert_eq!(text(&penalised), "t7 t0 t1");
+    penalised["presence_penalty"] = json!(0);
+    penalised["frequency_penalty"] = json!(0.75);
+    assert_eq!(text(&penalised), "t7 t7 t0");
+}
+
+#[test]
 fn mistakes_are_told_with_their_field() {
     let server = server(0, 8, ServeOptions { body: 2000, ..ServeOptions::default() });
     let cases = [
@@ -204,6 +228,11 @@ fn mistakes_are_told_with_their_field() {
         (json!({ "prompt": "t1", "logprobs": 6 }), 400, "logprobs", "`logprobs` is 6, expected 0 to 5"),
         (json!({ "prompt": "t1", "logprobs": true }), 400, "logprobs", "expected 0 to 5"),
         (json!({ "prompt": "t1", "top_logprobs": 2 }), 400, "top_logprobs", "is for chats"),
+        (json!({ "prompt": "t1", "presence_penalty": 3 }), 400, "", "presence penalty is 3, but must be from -2 to 2"),
+        (json!({ "prompt": "t1", "frequency_penalty": -3 }), 400, "", "frequency penalty is -3"),
+        (json!({ "prompt": "t1", "logit_bias": { "t1": 1 } }), 400, "logit_bias", "has `t1`, expected the id of one"),
+        (json!({ "prompt": "t1", "logit_bias": { "50": 1 } }), 400, "logit_bias", "`50`, expected the id of one of 50"),
+        (json!({ "prompt": "t1", "logit_bias": { "5": 101 } }), 400, "", "logit bias is 101"),
         (json!({ "prompt": "t1", "suffix": "t2" }), 400, "suffix", "not supported"),
         (json!({ "prompt": "t1", "echo": true }), 400, "echo", "not supported"),
         (json!({ "prompt": "t1", "best_of": 2 }), 400, "best_of", "not supported"),

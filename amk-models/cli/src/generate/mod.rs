@@ -87,6 +87,13 @@ pub(crate) struct Generate {
     /// Above 1 makes repetitions less likely [default: the model's].
     #[arg(long, value_name = "F")]
     repetition_penalty: Option<f32>,
+    /// Taken once from the logits of tokens that the text has, from -2 to 2; the prompt does not
+    /// count.
+    #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
+    presence_penalty: f32,
+    /// Taken from the logit of a token each time that the text has it, from -2 to 2.
+    #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
+    frequency_penalty: f32,
     /// Same seed, same text [default: random, and printed].
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
@@ -236,6 +243,8 @@ impl Generate {
             top_p: self.top_p.unwrap_or(own.top_p),
             min_p: self.min_p.unwrap_or(own.min_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(own.repetition_penalty),
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
             seed: self.seed.unwrap_or(0),
             ..own
         }

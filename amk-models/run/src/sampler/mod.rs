@@ -8,7 +8,7 @@
 //! it computes.
 //!
 //! The filters are the ones in transformers, in its order: repetition penalty, temperature, top-k,
-//! top-p, min-p.
+//! top-p, min-p. After the repetition penalty come the biases and penalties of OpenAI's API.
 
 mod candidates;
 mod logprobs;
@@ -21,6 +21,7 @@ pub use stop::{StopStrings, Stopped};
 
 use amk_models::checkpoint::GenerationDefaults;
 use candidates::Candidates;
+use std::collections::BTreeMap;
 
 /// How to choose tokens. The default is greedy.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,13 +37,29 @@ pub struct SamplerConfig {
     /// Above 1 makes tokens that occurred already less likely: positive logits are divided by it,
     /// negative ones multiplied.
     pub repetition_penalty: f32,
+    /// Taken from the logits of tokens that were chosen already.
+    pub presence_penalty: f32,
+    /// Taken from the logit of a token each time that it was chosen.
+    pub frequency_penalty: f32,
+    /// Added to the logits of tokens.
+    pub logit_bias: BTreeMap<u32, f32>,
     /// Same seed, same choices.
     pub seed: u64,
 }
 
 impl Default for SamplerConfig {
     fn default() -> Self {
-        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0, seed: 0 }
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: BTreeMap::new(),
+            seed: 0,
+        }
     }
 }
 
@@ -70,8 +87,16 @@ impl SamplerConfig {
             top_p: defaults.top_p.unwrap_or(top_p),
             min_p: defaults.min_p.unwrap_or(0.0),
             repetition_penalty,
-            seed: 0,
+            ..Self::default()
         }
+    }
+
+    /// Whether tokens are chosen by other logits than the model's: there is a penalty or a bias.
+    pub fn changes_logits(&self) -> bool {
+        self.repetition_penalty != 1.0
+            || self.presence_penalty != 0.0
+            || self.frequency_penalty != 0.0
+            || !self.logit_bias.is_empty()
     }
 }
 
@@ -108,7 +133,7 @@ pub struct Sampler {
     config: SamplerConfig,
     /// Tokens chosen so far: the position in the sequence of random numbers.
     step: u64,
-    /// The logits after the repetition penalty; empty without one.
+    /// The logits after penalties and biases; empty without any.
     logits: Vec<f32>,
 }
 
@@ -127,6 +152,14 @@ impl Sampler {
         check("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
         check("min-p", min_p, (0.0..=1.0).contains(&min_p), "from 0 to 1")?;
         check("repetition penalty", penalty, penalty.is_finite() && penalty > 0.0, "above 0")?;
+        for (name, penalty) in
+            [("presence penalty", config.presence_penalty), ("frequency penalty", config.frequency_penalty)]
+        {
+            check(name, penalty, (-2.0..=2.0).contains(&penalty), "from -2 to 2")?;
+        }
+        for &bias in config.logit_bias.values() {
+            check("logit bias", bias, (-100.0..=100.0).contains(&bias), "from -100 to 100")?;
+        }
         Ok(Self { config, step: 0, logits: Vec::new() })
     }
 
@@ -139,15 +172,16 @@ impl Sampler {
         Ok(Self { step: draws, ..Self::new(config)? })
     }
 
-    /// The next token after `history`, given the `logits` of all tokens, `[vocab]`. Among equals
-    /// the lowest id wins; a logit that is not a number counts as impossible.
+    /// The next token after `history`, given the `logits` of all tokens, `[vocab]`. The history is
+    /// the prompt and then the tokens that this sampler chose. Among equals the lowest id wins; a
+    /// logit that is not a number counts as impossible.
     ///
     /// # Errors
     /// [`SamplerError::NoFiniteLogit`], and [`SamplerError::InfiniteLogit`] for one above all
     /// others.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
         let step = self.step;
-        self.penalise(logits, history);
+        self.change(logits, history);
         let logits = if self.logits.is_empty() { logits } else { &self.logits };
         let likeliest = match largest(logits) {
             Some(token) if logits[token as usize] == f32::INFINITY => {
@@ -170,20 +204,45 @@ impl Sampler {
         Ok(argmax(times).unwrap_or(likeliest))
     }
 
-    fn penalise(&mut self, logits: &[f32], history: &[u32]) {
-        let penalty = self.config.repetition_penalty;
+    /// Applies penalties and biases to a copy of the logits.
+    fn change(&mut self, logits: &[f32], history: &[u32]) {
         self.logits.clear();
-        if penalty == 1.0 {
+        if !self.config.changes_logits() {
             return;
         }
         self.logits.extend_from_slice(logits);
+        let SamplerConfig { repetition_penalty, presence_penalty, frequency_penalty, logit_bias, .. } = &self.config;
         for &id in history {
             // From the unpenalised logits, so that a token that occurred twice is penalised once.
             if let Some(&logit) = logits.get(id as usize) {
-                self.logits[id as usize] = if logit < 0.0 { logit * penalty } else { logit / penalty };
+                let penalised = if logit < 0.0 { logit * repetition_penalty } else { logit / repetition_penalty };
+                self.logits[id as usize] = penalised;
             }
         }
+        let mut add = |id: u32, value: f32| {
+            if let Some(logit) = self.logits.get_mut(id as usize) {
+                *logit += value;
+            }
+        };
+        for (id, count) in counts(chosen(history, self.step)) {
+            add(id, -(presence_penalty + frequency_penalty * count as f32));
+        }
+        logit_bias.iter().for_each(|(&id, &bias)| add(id, bias));
     }
+}
+
+/// The end of a history that so many choices made.
+fn chosen(history: &[u32], choices: u64) -> &[u32] {
+    let choices = usize::try_from(choices).unwrap_or(usize::MAX).min(history.len());
+    &history[history.len() - choices..]
+}
+
+/// How often each token occurs.
+fn counts(tokens: &[u32]) -> BTreeMap<u32, u32> {
+    tokens.iter().fold(BTreeMap::new(), |mut counts, &token| {
+        *counts.entry(token).or_default() += 1;
+        counts
+    })
 }
 
 /// The id of the highest value, as [`argmax`], in lanes that the compiler takes at once.

@@ -150,6 +150,51 @@ fn a_repeated_token_is_penalised_once() {
     assert_eq!(sampler.sample(&[-1.0, -1.5], &[0, 7]), Ok(1));
 }
 
+/// What a sampler takes greedily after a prompt of token 0.
+fn taken(config: SamplerConfig, logits: &[f32], count: usize) -> Vec<u32> {
+    let mut sampler = Sampler::new(config).unwrap();
+    let mut history = vec![0];
+    for _ in 0..count {
+        let token = sampler.sample(logits, &history).unwrap();
+        history.push(token);
+    }
+    history.split_off(1)
+}
+
+#[test]
+fn presence_is_penalised_once_and_frequency_each_time_but_not_in_the_prompt() {
+    let logits = [3.0, 2.0, 1.5];
+    let presence = SamplerConfig { presence_penalty: 1.25, ..config(0.0) };
+    // 3; then 1.75, 2, 1.5; then 1.75, 0.75, 1.5, and so it stays.
+    assert_eq!(taken(presence, &logits, 5), [0, 1, 0, 0, 0]);
+    let frequency = SamplerConfig { frequency_penalty: 0.75, ..config(0.0) };
+    // 3; 2.25; then 1.5, 2, 1.5; then 1.5, 1.25, 1.5; then 0.75, 1.25, 1.5.
+    assert_eq!(taken(frequency, &logits, 5), [0, 0, 1, 0, 2]);
+    let rewarded = SamplerConfig { frequency_penalty: -2.0, logit_bias: [(2, 2.0)].into(), ..config(0.0) };
+    assert_eq!(taken(rewarded, &logits, 4), [2, 2, 2, 2]);
+}
+
+#[test]
+fn a_sampler_that_goes_on_knows_what_was_chosen() {
+    let config = SamplerConfig { frequency_penalty: 0.75, ..config(0.0) };
+    let mut after = Sampler::after(config, 2).unwrap();
+    assert_eq!(after.sample(&[3.0, 2.0, 1.5], &[1, 1, 0, 0]), Ok(1));
+}
+
+#[test]
+fn a_bias_is_added_to_the_logits_of_its_tokens() {
+    let biased = |bias: &[(u32, f32)]| {
+        let config = SamplerConfig { logit_bias: bias.iter().copied().collect(), ..config(0.0) };
+        Sampler::new(config).unwrap().sample(&[1.0, 2.0, -1.0], &[])
+    };
+    assert_eq!(biased(&[(1, -100.0)]), Ok(0));
+    assert_eq!(biased(&[(2, 3.5)]), Ok(2));
+    assert_eq!(biased(&[(7, 100.0)]), Ok(1), "a token that is not there");
+    let draws = SamplerConfig { logit_bias: [(1, -100.0), (0, -100.0)].into(), ..config(2.0) };
+    let mut sampler = Sampler::new(draws).unwrap();
+    assert!((0..100).all(|_| sampler.sample(&[1.0, 2.0, -1.0], &[]) == Ok(2)));
+}
+
 #[test]
 fn impossible_logits_are_never_chosen() {
     let logits = [f32::NAN, f32::NEG_INFINITY, 0.0, f32::NAN];
@@ -175,6 +220,10 @@ fn parameters_outside_their_range_are_refused() {
         SamplerConfig { top_p: 1.5, ..config(0.0) },
         SamplerConfig { min_p: -0.1, ..config(0.0) },
         SamplerConfig { repetition_penalty: 0.0, ..config(0.0) },
+        SamplerConfig { presence_penalty: 2.1, ..config(0.0) },
+        SamplerConfig { frequency_penalty: -2.1, ..config(0.0) },
+        SamplerConfig { logit_bias: [(3, 101.0)].into(), ..config(0.0) },
+        SamplerConfig { logit_bias: [(3, f32::NAN)].into(), ..config(0.0) },
     ];
     for config in wrong {
         assert!(matches!(Sampler::new(config.clone()), Err(SamplerError::Parameter { .. })), "{config:?}");
