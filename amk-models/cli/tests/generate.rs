@@ -45,6 +45,25 @@ fn presence_and_frequency_penalties_are_of_the_text() {
 }
 
 #[test]
+fn json_has_the_logprob_of_each_token_where_it_is_asked_for() {
+    let model = tiny_llama();
+    let line = |options: &[&str]| {
+        let line = text(&model, &[&["--json", "--greedy"], options].concat());
+        serde_json::from_str::<serde_json::Value>(&line).unwrap()
+    };
+    let mut with = line(&["--logprobs"]);
+    let tokens = with["tokens"].take();
+    let logprobs: Vec<f64> =
+        tokens.as_array().unwrap().iter().map(|token| token["logprob"].as_f64().unwrap()).collect();
+    assert_eq!(with["usage"]["completion_tokens"], logprobs.len());
+    assert!(logprobs.iter().all(|&logprob| logprob < 0.0), "{logprobs:?}");
+    with.as_object_mut().unwrap().remove("tokens");
+    assert_eq!(with, line(&[]));
+    // Guesses change nothing.
+    assert_eq!(line(&["--logprobs", "--speculate", "lookup"])["tokens"], tokens);
+}
+
+#[test]
 fn a_rate_stands_only_beside_what_was_timed() {
     let model = tiny_llama();
     // An empty text is one token, the beginning-of-text token.
@@ -222,7 +241,7 @@ fn several_prompts_have_the_texts_that_each_has_alone() {
     let prompts = ["the cat", "a dog and", "the"];
     let file = model.path().join("prompts.txt");
     std::fs::write(&file, prompts.join("\n\n")).unwrap();
-    let options = ["--raw", "-q", "-n", "20", "--ignore-eos", "-t", "1", "--json"];
+    let options = ["--raw", "-q", "-n", "20", "--ignore-eos", "-t", "1", "--json", "--logprobs"];
     let alone = |number: usize| {
         let seed = (7 + number).to_string();
         succeeds("generate", &model, &[&[prompts[number], "--seed", &seed], &options[..]].concat())

@@ -45,6 +45,9 @@ pub(crate) struct Generate {
     /// Print a line of JSON for each text: its number, prompt, text, tokens and why it ended.
     #[arg(long)]
     json: bool,
+    /// With --json: the id and the log-probability of each token too.
+    #[arg(long, requires = "json")]
+    logprobs: bool,
     /// Guess next tokens and check several at once; the text is the same.
     ///
     /// `lookup`: what followed the same tokens before, in the prompt or the text. Else a model that
@@ -143,7 +146,7 @@ impl Generate {
             Place::Cuda(schedule) => {
                 let mut vm = self.cuda(&model, &schedule)?;
                 for (number, (prompt, request)) in prompts.iter().zip(requests).enumerate() {
-                    let see = &mut |piece: Piece<'_>| texts.text(number, piece.text);
+                    let see = &mut |piece: Piece<'_>| texts.text(number, piece);
                     let generated = match on_device(&request) {
                         true => generate_on_device(&mut vm, tokenizer, &prompt.tokens, request, see)?,
                         false => generate(&mut vm, tokenizer, &prompt.tokens, request, see)?,
@@ -176,7 +179,7 @@ impl Generate {
                 texts.prompt(number, done, of);
                 Ok(())
             }
-            Event::Text(piece) => texts.text(number, piece.text),
+            Event::Text(piece) => texts.text(number, piece),
             Event::Ended(generated) => texts.ended(number, generated),
         })? {}
         Ok(())
@@ -232,7 +235,7 @@ impl Generate {
                 Some(_) => Speculate::Model,
             },
             show_special: self.show_special,
-            logprobs: None,
+            logprobs: self.logprobs.then_some(0),
         })
     }
 

@@ -3,7 +3,8 @@
 use super::prompts::Prompt;
 use crate::options::{DIM, paint, progress_bar, tell, write};
 use amk::rows::RowLimits;
-use amk_run::text::{Ended, Generated};
+use amk_run::sampler::Logprob;
+use amk_run::text::{Ended, Generated, Piece};
 use indicatif::ProgressBar;
 use serde_json::json;
 use std::io;
@@ -20,13 +21,16 @@ pub(super) struct Texts<'p> {
     headed: usize,
     /// Texts that are not shown yet, and why they ended if they have.
     kept: Vec<(String, Option<Generated>)>,
+    /// The log-probabilities of the tokens of each text, where they are asked for.
+    logprobs: Vec<Vec<Logprob>>,
     bar: Option<ProgressBar>,
 }
 
 impl<'p> Texts<'p> {
     pub(super) fn new(prompts: &'p [Prompt], context: usize, json: bool, quiet: bool) -> Self {
         let kept = prompts.iter().map(|_| (String::new(), None)).collect();
-        Self { prompts, context, json, quiet, shown: 0, headed: 0, kept, bar: None }
+        let logprobs = vec![Vec::new(); prompts.len()];
+        Self { prompts, context, json, quiet, shown: 0, headed: 0, kept, logprobs, bar: None }
     }
 
     pub(super) fn prompts(&self) -> &'p [Prompt] {
@@ -50,7 +54,8 @@ impl<'p> Texts<'p> {
     }
 
     /// There is more of a text.
-    pub(super) fn text(&mut self, number: usize, text: &str) -> io::Result<()> {
+    pub(super) fn text(&mut self, number: usize, Piece { text, logprobs }: Piece<'_>) -> io::Result<()> {
+        self.logprobs[number].extend(logprobs.iter().map(|token| token.logprobs.chosen));
         if number == self.shown && !self.json {
             self.begin()?;
             return write(text);
@@ -105,7 +110,13 @@ impl<'p> Texts<'p> {
             Ended::MaxTokens | Ended::ContextFull => "length",
         };
         let usage = json!({ "prompt_tokens": generated.prompt_tokens, "completion_tokens": generated.tokens.len() });
-        json!({ "index": number, "prompt": prompt, "text": text, "finish_reason": ended, "usage": usage }).to_string()
+        let mut line =
+            json!({ "index": number, "prompt": prompt, "text": text, "finish_reason": ended, "usage": usage });
+        let tokens = &self.logprobs[number];
+        if !tokens.is_empty() {
+            line["tokens"] = tokens.iter().map(|one| json!({ "id": one.token, "logprob": one.logprob })).collect();
+        }
+        line.to_string()
     }
 
     fn tell(&self, what: &str) {
