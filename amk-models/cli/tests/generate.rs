@@ -291,7 +291,8 @@ fn a_file_of_prompts_may_be_json_lines() {
 fn guesses_change_nothing_but_the_speed() {
     let model = tiny_llama();
     let of = |options: &[&str]| text(&model, &[&["-n", "200"], options].concat());
-    for sampling in [&["--greedy"][..], &["--seed", "5", "-t", "0.2"]] {
+    let penalised = ["--greedy", "--frequency-penalty", "0.1"];
+    for sampling in [&["--greedy"][..], &["--seed", "5", "-t", "0.2"], &penalised] {
         assert_eq!(of(&[sampling, &["--speculate", "lookup"]].concat()), of(sampling));
     }
     // A model guesses itself.

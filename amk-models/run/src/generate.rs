@@ -226,3 +226,20 @@ fn step(decoder: &mut dyn Decoder, token: u32, pos: usize) -> Result<&[f32], Gen
     let at = u32::try_from(pos).unwrap_or(u32::MAX);
     decoder.step(Token(token), Pos(at)).map_err(|source| GenerateError::Decoder { pos, source })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_cannot_do_is_left_to_the_host() {
+        let with = |sampler| Request { sampler, ..Request::default() };
+        let plain = SamplerConfig { temperature: 0.7, top_k: 5, ..SamplerConfig::default() };
+        assert!(on_device(&with(plain.clone())));
+        assert!(!on_device(&with(SamplerConfig { repetition_penalty: 1.1, ..plain.clone() })));
+        assert!(!on_device(&with(SamplerConfig { presence_penalty: 0.5, ..plain.clone() })));
+        assert!(!on_device(&with(SamplerConfig { frequency_penalty: -0.5, ..plain.clone() })));
+        assert!(!on_device(&with(SamplerConfig { logit_bias: [(3, 1.0)].into(), ..plain.clone() })));
+        assert!(!on_device(&Request { logprobs: Some(0), ..with(plain) }));
+    }
+}

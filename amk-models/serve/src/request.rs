@@ -202,37 +202,45 @@ impl Completion {
     /// # Errors
     /// Parameters out of range.
     pub(crate) fn request(&self, own: &Request, form: Form, tokens: usize) -> Result<Request, ApiError> {
-        let stop_strings = match &self.stop {
-            None => Vec::new(),
-            Some(OneOrMore::One(stop)) => vec![stop.clone()],
-            Some(OneOrMore::More(stops)) => stops.clone(),
-        };
-        if stop_strings.len() > MOST_STOPS || stop_strings.iter().any(String::is_empty) {
-            return Err(ApiError::invalid(
-                "stop",
-                format!("`stop` takes up to {MOST_STOPS} texts, none of them empty"),
-            ));
-        }
-        let temperature = self.temperature.unwrap_or(own.sampler.temperature);
-        let base = if temperature == 0.0 { SamplerConfig::default() } else { own.sampler.clone() };
-        let sampler = SamplerConfig {
-            temperature,
-            top_k: self.top_k.unwrap_or(base.top_k),
-            top_p: self.top_p.unwrap_or(base.top_p),
-            min_p: self.min_p.unwrap_or(base.min_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(own.sampler.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(0.0),
-            frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
-            logit_bias: self.biases(tokens)?,
-            seed: self.seed.map_or_else(|| RandomState::new().build_hasher().finish(), i64::cast_unsigned),
-        };
-        Sampler::new(sampler.clone()).map_err(|error| ApiError::invalid(None, error.to_string()))?;
+        let stop_strings = self.stop_strings()?;
+        let sampler = self.sampler(&own.sampler, tokens)?;
         let most = (form == Form::Completion).then_some(COMPLETION_TOKENS);
         let asked = self.max_completion_tokens.or(self.max_tokens).or(most);
         if asked == Some(0) {
             return Err(ApiError::invalid("max_tokens", "`max_tokens` is 0, expected at least 1"));
         }
         Ok(Request { sampler, max_tokens: asked, stop_strings, logprobs: self.logprobs(form)?, ..own.clone() })
+    }
+
+    fn stop_strings(&self) -> Result<Vec<String>, ApiError> {
+        let stops = match &self.stop {
+            None => Vec::new(),
+            Some(OneOrMore::One(stop)) => vec![stop.clone()],
+            Some(OneOrMore::More(stops)) => stops.clone(),
+        };
+        if stops.len() > MOST_STOPS || stops.iter().any(String::is_empty) {
+            let message = format!("`stop` takes up to {MOST_STOPS} texts, none of them empty");
+            return Err(ApiError::invalid("stop", message));
+        }
+        Ok(stops)
+    }
+
+    fn sampler(&self, own: &SamplerConfig, tokens: usize) -> Result<SamplerConfig, ApiError> {
+        let temperature = self.temperature.unwrap_or(own.temperature);
+        let base = if temperature == 0.0 { SamplerConfig::default() } else { own.clone() };
+        let sampler = SamplerConfig {
+            temperature,
+            top_k: self.top_k.unwrap_or(base.top_k),
+            top_p: self.top_p.unwrap_or(base.top_p),
+            min_p: self.min_p.unwrap_or(base.min_p),
+            repetition_penalty: self.repetition_penalty.unwrap_or(own.repetition_penalty),
+            presence_penalty: self.presence_penalty.unwrap_or(own.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(own.frequency_penalty),
+            logit_bias: if self.logit_bias.is_some() { self.biases(tokens)? } else { own.logit_bias.clone() },
+            seed: self.seed.map_or_else(|| RandomState::new().build_hasher().finish(), i64::cast_unsigned),
+        };
+        Sampler::new(sampler.clone()).map_err(|error| ApiError::invalid(None, error.to_string()))?;
+        Ok(sampler)
     }
 }
 
