@@ -12,7 +12,8 @@ impl Plan {
     /// A task that publishes signals its phase's event; neighbouring phases that wait for the same
     /// one share an event, since a task waits for one only and may read the values of several. With
     /// counters, it waits until the last phase that it reads from has published; with barriers,
-    /// until the last phase before its own has. Phases that most steps skip neither signal nor wait.
+    /// until the last phase before its own has. Phases that most steps skip neither signal nor
+    /// wait.
     pub(super) fn exchange(&mut self) {
         let mut events = Events::default();
         for phase in 0..self.phases.len() {
