@@ -20,7 +20,12 @@ fn decoder(family: Family, rows: u32, workers: u32, steps: u32) -> Decoder {
 }
 
 fn check_family(family: Family) {
-    let decoder = decoder(family, 6, 6, 150);
+    check_rows(family, 6, 6);
+    check_rows(family, 20, 24);
+}
+
+fn check_rows(family: Family, rows: u32, workers: u32) {
+    let decoder = decoder(family, rows, workers, 150);
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
     Image::build(&verified, &plan).expect("the image should be the program");
@@ -30,9 +35,9 @@ fn check_family(family: Family) {
     };
     let expected = run(eager(&plan.program), Mode::Threads, 1, 0);
     for (mode, chunk, company) in
-        [(Mode::Shuffled { seed: 1 }, 5, 0), (Mode::Shuffled { seed: 2 }, 3, 2), (Mode::Delayed { seed: 3 }, 6, 1)]
+        [(Mode::Shuffled { seed: 1 }, 5, 0), (Mode::Shuffled { seed: 2 }, 3, 2), (Mode::Delayed { seed: 3 }, rows, 1)]
     {
-        let found = run(plan.program.clone(), mode, chunk, company);
+        let found = run(plan.program.clone(), mode, chunk as usize, company);
         assert_eq!(bits(&found), bits(&expected), "{mode:?}, {chunk} rows and {company}");
     }
     let error = error(&decoder, &expected);
@@ -60,7 +65,7 @@ fn code_for_rows_compiles_for_every_target() {
         for (family, instance) in [("llama", "smollm2_135m"), ("llama", "llama_3_1_8b"), ("qwen3", "qwen3_0_6b")] {
             let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
             let instance = kernel.instance(instance).expect("the instance");
-            for rows in [4, 8] {
+            for rows in [4, 8, 16, 40, 128] {
                 let schedule = target.row_schedule(rows);
                 if target.check(&schedule).is_err() {
                     continue; // no room for a ring
@@ -92,6 +97,30 @@ fn a_gpus_rows_compute_the_function_whatever_the_company() {
         let expected = run(1, 0);
         for (chunk, company) in [(1, 3), (4, 0), (3, 1), (rows as usize, 2)] {
             assert_eq!(bits(&run(chunk, company)), bits(&expected), "{chunk} rows and {company}");
+        }
+        let error = error(&decoder, &expected);
+        assert!(error < MOST_DEVIATIONS, "{}: {error} deviations", family.name);
+    }
+}
+
+#[test]
+fn a_gpus_wide_steps_compute_the_function_whatever_the_company() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    let cache = std::env::temp_dir().join("amk-test-cubins");
+    for (family, rows) in FAMILIES.into_iter().zip([40, 16, 128]) {
+        let decoder = decoder(family, rows, 40, 270);
+        let run = |chunk, company| {
+            let vm = decoder.rows_on_cuda(&cache, 100).expect("a VM");
+            decoder.on_rows(vm, chunk, company).expect("logits")
+        };
+        let tokens = run(9, 0).len();
+        // No step may have so few rows that the narrow program runs it.
+        let wide = |chunk: &usize| tokens.is_multiple_of(*chunk) || tokens % chunk > 8;
+        let most = rows as usize - 3;
+        let [least, most] = [(9..most).find(wide), (9..most).rfind(wide)].map(|chunk| chunk.expect("a chunk"));
+        let expected = run(least, 0);
+        for (chunk, company) in [(least, 0), (least, 3), (most, 0), (most, 3)] {
+            assert_eq!(bits(&run(chunk, company)), bits(&expected), "{chunk} of {rows} rows and {company}");
         }
         let error = error(&decoder, &expected);
         assert!(error < MOST_DEVIATIONS, "{}: {error} deviations", family.name);

@@ -41,6 +41,7 @@ use crate::rows::{Row, RowLimits, RowVm, RowsError, SequenceId, Sequences};
 use crate::tensor::{Pos, Token};
 use core::ops::Range;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Sequences on a VM.
 #[derive(Debug)]
@@ -96,6 +97,16 @@ impl<V: RowVm> Session<V> {
     /// The sizes of the VM.
     pub fn limits(&self) -> RowLimits {
         self.sequences.limits()
+    }
+
+    /// The time that the last step took on a device, where it is one of its own.
+    pub fn device_time(&self) -> Option<Duration> {
+        self.vm.device_time()
+    }
+
+    /// The rows of a step up to which a row's logits have the same bits, whatever the number.
+    pub fn alike_rows(&self) -> usize {
+        self.vm.alike_rows()
     }
 
     /// Pages that no sequence has.

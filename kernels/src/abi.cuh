@@ -15,6 +15,7 @@ enum DeviceOp {
     OP_APPEND,
     OP_PARTS,
     OP_JOIN_PARTS,
+    OP_ATTEND_ROWS,
 };
 
 // Maximum input tiles that a warp multiplies in one pass.
@@ -25,6 +26,8 @@ enum DeviceOp {
 #define AMK_TILE_K 32
 // Maximum rows of the residual that a worker owns.
 constexpr int MAX_OWN_ROWS = 512;
+// Maximum values of the residual that a worker holds for the rows of a wide step.
+constexpr int MAX_WIDE_OWN = 4096;
 // Maximum elements of an attention head.
 constexpr int MAX_HEAD_DIM = 128;
 // Stride between the queries of two heads, in elements: the fragments of four heads hit all

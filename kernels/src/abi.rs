@@ -1,5 +1,6 @@
 //! The ABI between the records of the built-in bodies and their CUDA code.
 
+use amk_cuda::image::abi::NARROW_ROWS;
 use amk_cuda::image::declare::{Struct, items};
 use amk_cuda::{device_constants, device_enumerations, device_structs};
 
@@ -12,6 +13,14 @@ device_constants! {
     TILE_K = 32 => "#define AMK_TILE_K";
     /// Maximum rows of the residual that a worker owns.
     MAX_OWN_ROWS = 512 => "constexpr int MAX_OWN_ROWS =";
+    /// Maximum values of the residual that a worker holds for the rows of a wide step.
+    MAX_WIDE_OWN = 4096 => "constexpr int MAX_WIDE_OWN =";
+    /// Maximum stages of a wide step's projection in memory.
+    WIDE_STAGES = 16 => "constexpr u32 WIDE_STAGES =";
+    /// Units of weights that a wide step multiplies together.
+    WIDE_UNITS = 32 => "constexpr u32 WIDE_UNITS =";
+    /// Maximum passes over the columns of a wide step's weights.
+    WIDE_PASSES = 16 => "constexpr u32 WIDE_PASSES =";
     /// Maximum elements of an attention head.
     MAX_HEAD_DIM = 128 => "constexpr int MAX_HEAD_DIM =";
     /// Stride between the queries of two heads, in elements: the fragments of four heads hit all
@@ -111,7 +120,10 @@ device_enumerations! {
 
 /// Rows of the residual that a worker holds at most, where a step has up to `rows` rows.
 pub(crate) fn most_own_rows(rows: Option<u32>) -> u32 {
-    MAX_OWN_ROWS / rows.map_or(1, |rows| rows.next_multiple_of(4))
+    match rows {
+        Some(rows) if rows > NARROW_ROWS => MAX_WIDE_OWN / rows,
+        _ => MAX_OWN_ROWS / rows.map_or(1, |rows| rows.next_multiple_of(4)),
+    }
 }
 
 /// Renders the same declarations as C++.

@@ -7,6 +7,7 @@ pub(crate) const TYPES: DeviceCode = DeviceCode {
     files: &[
         ("choose/random.cuh", include_str!("choose/random.cuh")),
         ("choose/search.cuh", include_str!("choose/search.cuh")),
+        ("linear/copies.cuh", include_str!("linear/copies.cuh")),
     ],
 };
 
@@ -22,7 +23,10 @@ pub(crate) const DEVICE: DeviceCode = DeviceCode {
         ("attention/turns.cuh", include_str!("attention/turns.cuh")),
         ("attention/fused.cuh", include_str!("attention/fused.cuh")),
         ("linear/rows.cuh", include_str!("linear/rows.cuh")),
+        ("linear/wgmma.cuh", include_str!("linear/wgmma.cuh")),
+        ("linear/wide.cuh", include_str!("linear/wide.cuh")),
         ("residual/rows.cuh", include_str!("residual/rows.cuh")),
         ("attention/rows.cuh", include_str!("attention/rows.cuh")),
+        ("attention/wide.cuh", include_str!("attention/wide.cuh")),
     ],
 };

@@ -4,8 +4,10 @@
 pub use crate::abi::GEMV_OUTPUT_BIT;
 use crate::abi::{DecoderParams, PARAMS};
 use crate::attention::group::Rotary;
-use crate::attention::{APPEND, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT};
-pub use crate::attention::{Append, Attend, BLOCK, Combine, JoinParts, LayerBuffers, Parts, SLICE};
+use crate::attention::{APPEND, ATTEND_ROWS, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT};
+pub use crate::attention::{
+    Append, Attend, AttendRows, BLOCK, Combine, JoinParts, LayerBuffers, Partials, Parts, SLICE,
+};
 use crate::choose::{BEST, CHOOSE, Choice, PROBE};
 pub use crate::choose::{Best, Choose, Draw, Probe};
 use crate::cuda::{DEVICE, TYPES};
@@ -30,8 +32,9 @@ amk_cuda::inventory::submit! {
         params: PARAMS,
         types: TYPES,
         kept: include_str!("kept.cuh"),
-        begin_launch: "begin_fresh(s);",
-        begin_step: "begin_rotation(w), begin_race(w);",
+        begin_launch: "begin_fresh(s), begin_stages(s);",
+        copy: "copy_stages(s, data, warp, lane);",
+        begin_step: "begin_rotation(w), begin_order(w), begin_race(w);",
         see_logits: "enter_race(w, values, first, len);",
         instructions: &[
             "amk_kernels::embed",
@@ -52,7 +55,7 @@ amk_cuda::inventory::submit! {
             "amk_kernels::no_first_probe",
             "amk_kernels::no_probe",
         ],
-        kinds: &[EMBED, SPLIT, JOIN, BEST, PROBE, GEMV, CHOOSE, ADOPT, APPEND, PARTS, JOIN_PARTS],
+        kinds: &[EMBED, SPLIT, JOIN, BEST, PROBE, GEMV, CHOOSE, ADOPT, APPEND, PARTS, JOIN_PARTS, ATTEND_ROWS],
         fusions: &[&Attentions, &Projections, &Embedding],
         sampling: Some(&Choice),
         shared: &DecoderState,

@@ -1,8 +1,20 @@
 // For projections.
 alignas(16) float squares[2][2 * AMK_WARPS];
+#if AMK_WIDE
+float
+    residual[MAX_WIDE_OWN]; // fp32 residual of the rows this worker owns, for each row of the step
+u64 stage_full[WIDE_STAGES], stage_empty[WIDE_STAGES];
+u64 copies_listed;                    // the barrier of `copies` and `tile_at`
+CopyList copies;                      // what the copying warps copy
+u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
+u32 order[AMK_ROWS], wanted;          // rows of the step whose logits are wanted, and their number
+#else
 float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
+#endif
 // For attention.
-#if AMK_ROWS
+#if AMK_WIDE
+float2 rope[1];
+#elif AMK_ROWS
 float row_squares[AMK_WARPS][(AMK_ROWS + 3) / 4 * 4];
 float2 rope[AMK_ROWS][MAX_HEAD_DIM / 2]; // cos, sin of each row's position
 float2 shares[4 * AMK_ROWS][8];          // maximum and sum, per share of a row and head

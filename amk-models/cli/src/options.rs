@@ -291,8 +291,9 @@ impl CpuSchedule {
     }
 }
 
-/// The most rows of a step on a GPU.
-const GPU_ROWS: u32 = 8;
+/// The most rows of a step on a GPU, where the schedule does not say, in the order in which these
+/// are tried: not every GPU and encoding has bodies for many.
+const GPU_ROWS: [u32; 2] = [128, 8];
 
 /// A schedule on a GPU that is there.
 #[derive(Clone)]
@@ -347,18 +348,29 @@ pub(crate) fn cuda_rows_vm(
     pages: usize,
     quiet: bool,
 ) -> Result<cuda::RowsVm> {
-    let mut fields = match schedule {
+    let fields = match schedule {
         GpuSchedule::Named(fields, _) => fields.clone(),
         GpuSchedule::Tuned => PartialSchedule::default(),
     };
-    fields.rows.get_or_insert(RowSchedule { most: GPU_ROWS, block: None });
-    let options = VmOptions { schedule: Some(fields), precision: weights.precision(), ..VmOptions::default() };
     let compiled = Cache::from_env()?.compiled();
     let bar = progress_bar("packing weights", quiet);
-    let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
     let pages = u32::try_from(pages).context("too many pages of positions")?;
     let Model { family, instance, bindings, .. } = model;
-    let vm = cuda::RowsVm::new(family.kernel, instance, bindings, &compiled, &options, pages, &mut progress);
+    let with_rows = |rows: RowSchedule| {
+        let fields = PartialSchedule { rows: Some(rows), ..fields.clone() };
+        let options = VmOptions { schedule: Some(fields), precision: weights.precision(), ..VmOptions::default() };
+        let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
+        cuda::RowsVm::new(family.kernel, instance, bindings, &compiled, &options, pages, &mut progress)
+    };
+    let vm = match fields.rows {
+        Some(rows) => with_rows(rows),
+        None => match with_rows(RowSchedule { most: GPU_ROWS[0], block: None }) {
+            Err(cuda::CudaError::Unsupported(_) | cuda::CudaError::Schedule(_)) => {
+                with_rows(RowSchedule { most: GPU_ROWS[1], block: None })
+            }
+            vm => vm,
+        },
+    };
     bar.finish_and_clear();
     Ok(vm?)
 }

@@ -231,10 +231,12 @@ impl<'t, V: RowVm> Batch<'t, V> {
     }
 
     /// Guesses the tokens after those that were chosen. Guesses take rows that no text needs, and
-    /// end before the text has to.
+    /// end before the text has to. They leave the bits of few texts' logits as they are.
     fn guess(&mut self, going: &[SequenceId]) -> Result<(), GenerateError> {
         let limits = self.session.limits();
-        let spare = (limits.rows / self.live.len().max(1)).saturating_sub(1);
+        let (texts, alike) = (self.live.len().max(1), self.session.alike_rows());
+        let rows = if texts <= alike { alike } else { limits.rows };
+        let spare = (rows / texts).saturating_sub(1);
         let (mut asks, mut asking) = (Vec::new(), Vec::new());
         for (sequence, (id, writing)) in self.live.iter_mut().filter(|(sequence, _)| going.contains(sequence)) {
             let left = writing.limit - writing.text.tokens.len();

@@ -16,6 +16,9 @@ typedef u16 Elem;
 #define AMK_UNIT 8
 // Units reduced together across the warps.
 #define AMK_GROUP_UNITS 16
+// Rows of a step up to which weights come through the ring. Bodies of wider steps have its
+// memory to themselves.
+#define AMK_NARROW_ROWS 8
 // bf16 elements of a packet.
 #define AMK_PER_PACKET 2
 // Floats of a worker's shared scratch memory.

@@ -15,6 +15,7 @@
 #ifndef AMK_ROWS
 #define AMK_ROWS 0 // rows of a step at most; 0: a step is one call of the function
 #endif
+#define AMK_WIDE (AMK_ROWS > AMK_NARROW_ROWS) // weights do not come through the ring
 #ifndef AMK_SLOTS
 #define AMK_SLOTS 6 // ring slots
 #endif
@@ -37,5 +38,7 @@
 #else
 #define AMK_BLOCK_WARPS (AMK_WARPS + 3)
 #endif
+// The warps that copy in wide steps, all but the consumers and the watchdog.
+#define AMK_COPIERS (AMK_BLOCK_WARPS - AMK_WARPS - 1)
 // Words of a record that consumers read.
 #define AMK_USED_WORDS (AMK_EXCHANGE ? RECORD_WORDS : COLD_WORDS)

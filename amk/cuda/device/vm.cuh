@@ -6,6 +6,7 @@
 //   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this
 //   one
 //   void bodies_begin_launch(Shared&), bodies_begin_step(Worker&)
+//   void bodies_copy(Shared&, data, warp, lane)  what the copying warps of wide steps run
 //   void bodies_see_logits(Worker&, values, first, len)   generic tasks call it with logits
 //   void dispatch_feed(L&, const Record&, Feed&)  the next segment of what the loader and the scout
 //   fetch for them
@@ -51,6 +52,9 @@ AMK_DEVICE void consume(Worker& w) {
         u32 left = end - begin;
         w.upcoming = begin;
         w.look_ahead();
+#if AMK_ROWS
+        w.tape = w.p.tape + w.p.tape_at[worker];
+#endif
         while (any(left)) {
             // Zeros for words that a projection lacks: the compiler treats values set in only some
             // branches as divergent.
@@ -84,6 +88,9 @@ AMK_DEVICE void consume(Worker& w) {
             else
                 w.look_ahead(), dispatch(w, r.record);
             if (!more) after_task(w, r.record), w.stamp(TRACE_END);
+#if AMK_ROWS
+            w.tape += r.record.tape;
+#endif
             w.first = more ? w.first + AMK_GROUP_UNITS : 0;
         }
         if (w.s.leave) break;
@@ -127,6 +134,10 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
             if (lane == 0) watch(p, s);
             return;
         }
+#if AMK_WIDE
+        bodies_copy(s, data, warp == AMK_WARPS ? 0 : warp - AMK_WARPS - 1, lane);
+        return;
+#endif
         if (__CUDA_ARCH__ >= 900 && lane != 0) return;
         const Pace pace = {clock_low(), 0};
         if (warp == AMK_WARPS) {

@@ -10,7 +10,7 @@ struct Shared : Kept {
     u64 full[AMK_SLOTS], empty[AMK_SLOTS];
     volatile u32 abandoned; // the launch is being abandoned: no wait blocks any more; behind the
                             // barriers, see `Worker::abandoned`
-    alignas(16) float scratch[SCRATCH_FLOATS];
+    alignas(16) float scratch[AMK_WIDE ? 32 : SCRATCH_FLOATS];
     u32 token, leave;
 #if AMK_ROWS
     RowWords rows[(AMK_ROWS + 3) / 4 * 4]; // of the step; zeros past the last
@@ -98,6 +98,8 @@ struct Worker {
     u32 upcoming;              // index of the next record
     u32 next;                  // this lane's word of the next record, as loaded
     u32 record, starved, late; // index, clocks: for traces
+    const u8* tape;            // with rows, where the record's piece begins
+    u32 filled;                // parities of the barriers of wide steps' stages
 
     AMK_DEVICE u32 thread() const { return warp * 32 + lane; }
 #if AMK_ROWS
@@ -105,6 +107,8 @@ struct Worker {
     AMK_DEVICE u64* words(u32 offset, u32 row) const {
         return p.packets + (offset + (u64)row * AMK_ROW_WORDS);
     }
+    // The memory of the ring, for bodies of wide steps.
+    AMK_DEVICE void* memory(u32 at) const { return __cvta_shared_to_generic(data + at); }
     // Shared address of AMK_ROW_SCRATCH bytes behind the ring.
     AMK_DEVICE u32 row_scratch() const { return data + AMK_SLOTS * AMK_CHUNK; }
 #endif
@@ -253,11 +257,13 @@ AMK_DEVICE float constant(const Elem* c, u32 i) { return __uint_as_float((u32)c[
 // ---- registers: the loader's warpgroup releases registers for the consumers ----
 AMK_DEVICE void give_registers() {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(AMK_WIDE ? 64 : 32));
 #endif
 }
 AMK_DEVICE void take_registers() {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(AMK_WARPS == 16 ? 112 : 208));
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(AMK_WIDE          ? 104
+                                                             : AMK_WARPS == 16 ? 112
+                                                                               : 208));
 #endif
 }

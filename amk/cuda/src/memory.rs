@@ -16,7 +16,7 @@ use amk::rows::PageEdit;
 use amk::tensor::{Row, Weight};
 use amk::vm::Bindings;
 use amk_ir::BufferId;
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr, result};
 use half::bf16;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -81,15 +81,13 @@ impl Resident {
             pages: memories.iter().map(|memory| memory.page).collect(),
         })
     }
-}
 
-impl Memory {
     /// Copies or clears a page of every state. Positions after those that a row may see count for
     /// nothing, so that a page is cleared when a sequence gets it, and as a whole.
     ///
     /// # Errors
     /// [`CudaError::NoPage`], and failing driver calls.
-    pub(super) fn edit_page(&mut self, stream: &Arc<CudaStream>, pages: u32, edit: PageEdit) -> Result<(), CudaError> {
+    pub(super) fn edit_page(&self, stream: &CudaStream, pages: u32, edit: PageEdit) -> Result<(), CudaError> {
         let (from, to) = match edit {
             PageEdit::Copy { from, to } => (Some(from), to),
             PageEdit::Clear { page, first: 0 } => (None, page),
@@ -98,20 +96,24 @@ impl Memory {
         if let Some(page) = from.into_iter().chain([to]).find(|&page| page >= pages) {
             return Err(CudaError::NoPage { page, pages });
         }
-        let resident = Arc::get_mut(&mut self.resident).ok_or(CudaError::NoRows)?;
-        for (memory, &bytes) in resident.shared.iter_mut().zip(&resident.pages).filter(|(_, bytes)| **bytes > 0) {
-            let place = |page: u32| (u64::from(page) * bytes) as usize..((u64::from(page) + 1) * bytes) as usize;
-            match from {
-                None => stream.memset_zeros(&mut memory.slice_mut(place(to)))?,
-                Some(from) => {
-                    let copy = stream.clone_dtod(&memory.slice(place(from)))?;
-                    stream.memcpy_dtod(&copy, &mut memory.slice_mut(place(to)))?;
+        for (memory, &bytes) in self.shared.iter().zip(&self.pages).filter(|(_, bytes)| **bytes > 0) {
+            let place = |page: u32| address(memory, stream) + u64::from(page) * bytes;
+            // SAFETY: both pages are within the memory, which has `pages` of them and outlives the
+            // stream's work: it is freed on the same stream. Programs that share it run there, too.
+            unsafe {
+                match from {
+                    None => result::memset_d8_async(place(to), 0, bytes as usize, stream.cu_stream())?,
+                    Some(from) => {
+                        result::memcpy_dtod_async(place(to), place(from), bytes as usize, stream.cu_stream())?;
+                    }
                 }
             }
         }
         Ok(())
     }
+}
 
+impl Memory {
     /// Returns the bytes that an image needs in addition to the resident ones.
     fn bytes(plan: &Plan, image: &Image) -> u64 {
         let floats = plain::scratch(plan, image) as u64;

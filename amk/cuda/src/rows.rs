@@ -4,11 +4,10 @@ use super::device::open;
 use super::error::CudaError;
 use super::fault;
 use super::image::Image;
-use super::image::abi::{CHUNK, RowWords, VmParams};
+use super::image::abi::{CHUNK, NARROW_ROWS, RowWords, VmParams};
 use super::launch::{Ready, load};
 use super::memory::{Memory, Resident, address};
 use super::options::VmOptions;
-use super::params::Params;
 use super::plan::{Plan, WeightForms};
 use super::run::RunOptions;
 use super::schedule::row_scratch;
@@ -17,6 +16,7 @@ use amk::Megakernel;
 use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
 use amk::vm::Bindings;
 use amk_ir::graph::Instance;
+use amk_ir::schedule::{PartialRing, PartialSchedule, RowSchedule};
 use amk_ir::verify::Verified;
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
@@ -27,16 +27,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
+///
+/// A step of up to [`NARROW_ROWS`] rows and a wider one are different programs over the same
+/// weights, caches and pages; within one of them the bits of a row's logits do not depend on the
+/// other rows.
 pub struct RowsVm {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
-    function: CudaFunction,
     target: &'static GpuTarget,
-    plan: Plan,
-    verified: Verified,
-    image: Image,
-    memory: Memory,
-    params: VmParams,
+    /// In the order of their rows.
+    widths: Vec<Width>,
     logits: CudaSlice<f32>,
     /// The logits of the wanted rows of the last step, in their order.
     host_logits: PinnedHostSlice<f32>,
@@ -45,6 +45,16 @@ pub struct RowsVm {
     /// The number of each wanted row of the last step.
     wanted: HashMap<usize, usize>,
     time: Duration,
+}
+
+/// The program for steps of up to some number of rows.
+struct Width {
+    function: CudaFunction,
+    plan: Plan,
+    verified: Verified,
+    image: Image,
+    memory: Memory,
+    params: VmParams,
 }
 
 /// Words of a row.
@@ -71,40 +81,53 @@ impl RowsVm {
     ) -> Result<Self, CudaError> {
         let (context, target) = open()?;
         let forms = WeightForms::of(options.precision, bindings);
-        let Ready { plan, verified, image } =
-            Ready::with_pages(kernel, instance, target, options, &forms, None, pages)?;
-        let rows = plan.rows().ok_or(CudaError::NoRows)?;
-        bindings.check(verified.constants())?;
+        let graph = kernel.graph()?;
+        let fields = options.schedule.as_ref().unwrap_or(instance.schedule_in(graph));
+        let rows = fields.rows.ok_or(CudaError::NoRows)?;
+        let mut ready = Vec::new();
+        for most in [NARROW_ROWS.min(rows.most), rows.most] {
+            let mut fields = PartialSchedule { rows: Some(RowSchedule { most, ..rows }), ..fields.clone() };
+            if most < rows.most {
+                fields.ring = PartialRing::default(); // what is given is for wide steps
+            }
+            let options = VmOptions { schedule: Some(fields), ..options.clone() };
+            if ready.is_empty() || most > NARROW_ROWS {
+                ready.push(Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?);
+            }
+        }
         // SAFETY: memory is used on a single stream.
         unsafe { context.disable_event_tracking() };
-        let function = load(&context, target, &plan, cache, options)?;
         let stream = context.new_stream()?;
-        let resident = Resident::upload(&context, &stream, &plan, &image, bindings, progress)?;
-        let memory = Memory::around(Arc::new(resident), &stream, &plan, &image)?;
-        let len = rows as usize * plan.sizes.vocab as usize;
+        let mut widths: Vec<Width> = Vec::new();
+        for ready in ready {
+            bindings.check(ready.verified.constants())?;
+            let function = load(&context, target, &ready.plan, cache, options)?;
+            let resident = match widths.first() {
+                Some(narrow) if ready.image.places_as(&narrow.image) => narrow.memory.resident.clone(),
+                Some(_) => {
+                    let (at, what) = ("the tapes".to_owned(), "of narrow and of wide steps differ".to_owned());
+                    return Err(CudaError::Image { at, what });
+                }
+                None => {
+                    let Ready { plan, image, .. } = &ready;
+                    Arc::new(Resident::upload(&context, &stream, plan, image, bindings, progress)?)
+                }
+            };
+            widths.push(Width::new(&stream, function, ready, resident)?);
+        }
+        let widest = widths.last().ok_or(CudaError::NoRows)?;
+        let len = rows.most as usize * widest.plan.sizes.vocab as usize;
+        let table = RowLimits::pages_of(widest.plan.sizes.context as usize);
+        let row_words = stream.alloc_zeros::<u32>(rows.most as usize * (ROW_WORDS + table))?;
         let logits = stream.alloc_zeros::<f32>(len)?;
         // SAFETY: only what a step has copied there is read.
         let host_logits = unsafe { context.alloc_pinned_with_flags::<f32>(len, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
-        let table = RowLimits::pages_of(plan.sizes.context as usize);
-        let row_words = stream.alloc_zeros::<u32>(rows as usize * (ROW_WORDS + table))?;
-        let params = VmParams {
-            logits: address(&logits, &stream),
-            logit_stride: plan.sizes.vocab,
-            steps: 1,
-            budget_ns: DEADLINE.as_nanos() as u64,
-            ..memory.params(&image, &stream)
-        };
         stream.synchronize()?;
         Ok(Self {
             context,
             stream,
-            function,
             target,
-            plan,
-            verified,
-            image,
-            memory,
-            params,
+            widths,
             logits,
             host_logits,
             rows: row_words,
@@ -113,14 +136,19 @@ impl RowsVm {
         })
     }
 
-    /// Returns the verified program of the image.
-    pub fn verified(&self) -> &Verified {
-        &self.verified
+    /// The program of the widest steps.
+    fn widest(&self) -> &Width {
+        &self.widths[self.widths.len() - 1]
     }
 
-    /// Returns the plan of the program.
+    /// Returns the verified program of the widest steps.
+    pub fn verified(&self) -> &Verified {
+        &self.widest().verified
+    }
+
+    /// Returns the plan of the widest steps.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.widest().plan
     }
 
     /// Returns the GPU's target record.
@@ -133,14 +161,9 @@ impl RowsVm {
         &self.context
     }
 
-    /// Returns the time of the last step on the device.
-    pub fn time(&self) -> Duration {
-        self.time
-    }
-
     /// Uploads rows and page tables. Returns the addresses of both.
     fn upload(&mut self, rows: &[PlacedRow]) -> Result<[u64; 2], CudaError> {
-        let most = RowLimits::pages_of(self.plan.sizes.context as usize);
+        let most = RowLimits::pages_of(self.plan().sizes.context as usize);
         self.wanted.clear();
         let mut words = Vec::with_capacity(rows.len() * ROW_WORDS);
         let mut tables: Vec<u32> = Vec::new();
@@ -168,43 +191,75 @@ impl RowsVm {
         Ok([rows, rows + at])
     }
 
-    fn launch(&self, params: &Params) -> Result<Duration, CudaError> {
+    /// Runs a step with the narrowest program that has its rows.
+    fn run(&mut self, rows: u32, [row_words, page_tables]: [u64; 2]) -> Result<(), CudaError> {
+        let (stream, logits) = (&self.stream, address(&self.logits, &self.stream));
+        let fits = |width: &&mut Width| width.plan.rows().is_some_and(|most| rows <= most);
+        let width = self.widths.iter_mut().find(fits).ok_or(CudaError::NoRows)?;
+        if width.params.epoch > u32::MAX / 2 {
+            width.forget(stream)?;
+        }
+        let params = VmParams { rows: row_words, page_tables, row_count: rows, logits, ..width.params };
+        self.time = width.launch(stream, self.target, &params)?;
+        width.params.epoch += 1;
+        width.check_fault(stream, params.epoch)
+    }
+}
+
+impl Width {
+    fn new(
+        stream: &Arc<CudaStream>,
+        function: CudaFunction,
+        Ready { plan, verified, image }: Ready,
+        resident: Arc<Resident>,
+    ) -> Result<Self, CudaError> {
+        let memory = Memory::around(resident, stream, &plan, &image)?;
+        let params = VmParams {
+            logit_stride: plan.sizes.vocab,
+            steps: 1,
+            budget_ns: DEADLINE.as_nanos() as u64,
+            ..memory.params(&image, stream)
+        };
+        Ok(Self { function, plan, verified, image, memory, params })
+    }
+
+    fn launch(&self, stream: &Arc<CudaStream>, target: &GpuTarget, params: &VmParams) -> Result<Duration, CudaError> {
         let ring = self.plan.schedule.ring.slots * CHUNK;
         let config = LaunchConfig {
             grid_dim: (self.plan.schedule.workers, 1, 1),
-            block_dim: (self.target.threads(), 1, 1),
+            block_dim: (target.threads(), 1, 1),
             shared_mem_bytes: ring + row_scratch(self.plan.rows().unwrap_or(0)),
         };
-        let params = params.block();
+        let params = self.memory.all_params(stream, &self.image, params, &RunOptions::default()).block();
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
-        let start = self.stream.record_event(timed)?;
+        let start = stream.record_event(timed)?;
         // SAFETY: the parameters match `amk_vm`. What they point to outlives the launch, which ends
         // before this function returns. The image encodes a verified program, and the rows keep
         // the contract of a step.
-        unsafe { self.stream.launch_builder(&self.function).arg(&params).launch_cooperative(config) }?;
-        let end = self.stream.record_event(timed)?;
+        unsafe { stream.launch_builder(&self.function).arg(&params).launch_cooperative(config) }?;
+        let end = stream.record_event(timed)?;
         let millis = start.elapsed_ms(&end)?;
         Ok(Duration::from_secs_f64(f64::from(millis) / 1e3))
     }
 
     /// Returns the fault of the launch with this epoch, after which packets start anew.
-    fn check_fault(&mut self, epoch: u32) -> Result<(), CudaError> {
-        if self.stream.clone_dtoh(&self.memory.fault.slice(0..1))? == [0] {
+    fn check_fault(&mut self, stream: &Arc<CudaStream>, epoch: u32) -> Result<(), CudaError> {
+        if stream.clone_dtoh(&self.memory.fault.slice(0..1))? == [0] {
             return Ok(());
         }
-        let words = self.stream.clone_dtoh(&self.memory.fault)?;
+        let words = stream.clone_dtoh(&self.memory.fault)?;
         let Image { packet_at, events, .. } = &self.image;
         let stuck = fault::decode(&words, &self.plan.program, packet_at, events, epoch);
         if stuck.is_some() {
-            self.forget()?;
+            self.forget(stream)?;
         }
         stuck.map_or(Ok(()), |stuck| Err(CudaError::Stuck(stuck)))
     }
 
     /// Restarts the epochs: clears all counters.
-    fn forget(&mut self) -> Result<(), CudaError> {
+    fn forget(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
         self.params.epoch = 1;
-        self.memory.forget(&self.stream)
+        self.memory.forget(stream)
     }
 }
 
@@ -213,37 +268,42 @@ impl RowVm for RowsVm {
 
     fn limits(&self) -> RowLimits {
         RowLimits {
-            rows: self.plan.rows().unwrap_or(0) as usize,
-            positions: self.plan.sizes.context as usize,
-            pages: self.plan.pages as usize,
+            rows: self.plan().rows().unwrap_or(0) as usize,
+            positions: self.plan().sizes.context as usize,
+            pages: self.plan().pages as usize,
         }
     }
 
+    fn alike_rows(&self) -> usize {
+        self.widths[0].plan.rows().unwrap_or(0) as usize
+    }
+
+    fn device_time(&self) -> Option<Duration> {
+        Some(self.time)
+    }
+
     fn edit_page(&mut self, edit: PageEdit) -> Result<(), CudaError> {
-        self.memory.edit_page(&self.stream, self.plan.pages, edit)
+        let Width { memory, plan, .. } = self.widest();
+        memory.resident.edit_page(&self.stream, plan.pages, edit)
     }
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), CudaError> {
         contract::check(self.limits(), &rows).map_err(CudaError::Contract)?;
-        let known = self.plan.sizes.tokens;
+        let known = self.plan().sizes.tokens;
         if let Some(row) = rows.iter().find(|row| row.token.0 >= known) {
             return Err(CudaError::Token { token: row.token.0, tokens: known });
         }
-        if self.params.epoch > u32::MAX / 2 {
-            self.forget()?;
-        }
-        let [row_words, page_tables] = self.upload(&rows)?;
-        let params = VmParams { rows: row_words, page_tables, row_count: rows.len() as u32, ..self.params };
-        self.time = self.launch(&self.memory.all_params(&self.stream, &self.image, &params, &RunOptions::default()))?;
-        self.params.epoch += 1;
-        self.check_fault(params.epoch)?;
-        let len = self.wanted.len() * self.plan.sizes.vocab as usize;
-        self.stream.memcpy_dtoh(&self.logits.slice(0..len), &mut self.host_logits)?;
+        let places = self.upload(&rows)?;
+        self.run(rows.len() as u32, places)?;
+        let len = self.wanted.len() * self.plan().sizes.vocab as usize;
+        // A copy fills all of the slice that it gets.
+        let to = &mut self.host_logits.as_mut_slice()?[..len];
+        self.stream.memcpy_dtoh(&self.logits.slice(0..len), to)?;
         Ok(self.stream.synchronize()?)
     }
 
     fn logits(&self, row: usize) -> &[f32] {
-        let vocab = self.plan.sizes.vocab as usize;
+        let vocab = self.plan().sizes.vocab as usize;
         let all = self.host_logits.as_slice().unwrap_or(&[]);
         let own = |number: &usize| all.get(number * vocab..(number + 1) * vocab);
         self.wanted.get(&row).and_then(own).unwrap_or(&[])

@@ -1,6 +1,6 @@
 //! What a GPU honours of a schedule, and the ranges of the fields.
 
-use super::image::abi::{CHUNK, GROUP_UNITS, UNIT, WARPS};
+use super::image::abi::{CHUNK, GROUP_UNITS, NARROW_ROWS, UNIT, WARPS};
 use super::target::GpuTarget;
 use amk_ir::Steps;
 pub use amk_ir::schedule::MOST_RING_SLOTS;
@@ -56,6 +56,12 @@ const HONOURED: [&str; 11] = [
 /// Shared memory that a worker needs in addition to its ring, in bytes.
 const SHARED_OUTSIDE_RING: u32 = 33 << 10;
 
+/// The same for steps of more than [`NARROW_ROWS`] rows.
+const SHARED_OUTSIDE_WIDE: u32 = 32 << 10;
+
+/// Slots of the ring whose memory the bodies of wide steps need at least.
+const WIDE_SLOTS: u32 = 5;
+
 /// Further shared memory for each row of a step, in bytes: the products of a group of units.
 const SHARED_PER_ROW: u32 = GROUP_UNITS * UNIT * WARPS * 4;
 
@@ -77,9 +83,10 @@ impl GpuTarget {
         // Every tape has at least as many pieces as the deepest ring, which `Image::build` checks.
         let deepest = self.deepest_ring(rows);
         let ring = schedule.ring;
+        let most_rows = if self.deepest_ring(NARROW_ROWS + 1) < WIDE_SLOTS { NARROW_ROWS } else { u32::MAX };
         for (field, found, most_here) in [
             ("workers", schedule.workers, self.multiprocessors),
-            ("rows", schedule.rows.map_or(1, |rows| rows.most), u32::MAX),
+            ("rows", schedule.rows.map_or(1, |rows| rows.most), most_rows),
             ("run", schedule.run, u32::MAX),
             ("splits", schedule.splits, self.multiprocessors),
             ("late", schedule.late, u32::MAX),
@@ -106,7 +113,8 @@ impl GpuTarget {
 
     /// Slots of the deepest ring beside what a step of so many rows needs.
     fn deepest_ring(&self, rows: u32) -> u32 {
-        let others = SHARED_OUTSIDE_RING + row_scratch(rows);
+        let outside = if rows > NARROW_ROWS { SHARED_OUTSIDE_WIDE } else { SHARED_OUTSIDE_RING };
+        let others = outside + row_scratch(rows);
         self.shared_bytes.saturating_sub(others) / CHUNK
     }
 
@@ -128,9 +136,10 @@ impl GpuTarget {
     }
 }
 
-/// Shared memory for the products of up to `rows` rows, in bytes: four rows share a fragment.
+/// Shared memory for the products of up to `rows` rows, in bytes: four rows share a fragment. Wide
+/// steps have the ring's.
 pub(crate) fn row_scratch(rows: u32) -> u32 {
-    rows.next_multiple_of(4) * SHARED_PER_ROW
+    if rows > NARROW_ROWS { 0 } else { rows.next_multiple_of(4) * SHARED_PER_ROW }
 }
 
 #[cfg(test)]

@@ -31,6 +31,10 @@ pub struct BodySet {
     pub begin_launch: &'static str,
     /// C++ run by every consumer thread of a worker `w` at the start of a step.
     pub begin_step: &'static str,
+    /// C++ run by the copying warps of a worker in a launch with wide steps, each with its number
+    /// `warp` among them: the shared memory is `s`, and that of the ring begins at the shared
+    /// address `data`.
+    pub copy: &'static str,
     /// C++ run by every consumer thread of a worker `w` when a generic task has `len` logits
     /// `values` from number `first` on.
     pub see_logits: &'static str,

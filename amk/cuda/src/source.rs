@@ -43,6 +43,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str("struct Shared;\n");
     out.push_str("__device__ __forceinline__ void bodies_begin_launch(Shared&);\n");
     out.push_str("__device__ __forceinline__ void bodies_begin_step(Worker&);\n");
+    out.push_str("__device__ __forceinline__ void bodies_copy(Shared&, u32, u32, u32);\n");
     out.push_str("__device__ __forceinline__ void bodies_see_logits(Worker&, const float*, u32, u32);\n");
     let _ = writeln!(out, "#define AMK_ROWS {}", plan.rows().unwrap_or(0));
     if let Some(rows) = plan.rows() {
@@ -59,6 +60,8 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let begin = |of: fn(&BodySet) -> &'static str| -> String { body_sets().into_iter().map(of).collect() };
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_launch(Shared& s) {{ {} }}", begin(|set| set.begin_launch));
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_step(Worker& w) {{ {} }}", begin(|set| set.begin_step));
+    let copy = if plan.is_wide() { begin(|set| set.copy) } else { String::new() };
+    let _ = writeln!(out, "AMK_DEVICE void bodies_copy(Shared& s, u32 data, u32 warp, u32 lane) {{ {copy} }}");
     let see = begin(|set| set.see_logits);
     let _ = writeln!(
         out,

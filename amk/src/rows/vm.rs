@@ -4,6 +4,7 @@ use super::{PAGE, PageEdit};
 use crate::tensor::{Pos, Token};
 use core::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The sizes of a VM with rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +44,16 @@ pub trait RowVm {
 
     /// Its sizes.
     fn limits(&self) -> RowLimits;
+
+    /// The rows of a step up to which a row's logits have the same bits, whatever the number.
+    fn alike_rows(&self) -> usize {
+        self.limits().rows
+    }
+
+    /// The time that the last step took on a device, where it is one of its own.
+    fn device_time(&self) -> Option<Duration> {
+        None
+    }
 
     /// Changes a page of every state.
     ///

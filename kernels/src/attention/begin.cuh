@@ -4,7 +4,9 @@
 
 // Computes cosine and sine of the step's position, or of each row's.
 AMK_DEVICE void begin_rotation(Worker& w) {
-#if AMK_ROWS
+#if AMK_WIDE
+    // Each task rotates the rows of its block.
+#elif AMK_ROWS
     for (u32 i = w.thread(); i < w.p.rotary * w.p.row_count; i += AMK_WARPS * 32) {
         const u32 row = i / w.p.rotary, at = i % w.p.rotary;
         float sine, cosine;
@@ -17,6 +19,25 @@ AMK_DEVICE void begin_rotation(Worker& w) {
         sincosf((float)w.pos() * w.p.inv_freq[w.thread()], &sine, &cosine);
         w.s.rope[w.thread()] = make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
     }
+#endif
+}
+
+// Lists the rows whose logits are wanted.
+AMK_DEVICE void begin_order(Worker& w) {
+#if AMK_WIDE
+    if (w.thread() == 0) w.s.wanted = 0;
+    w.sync();
+    const u32 wanted = w.thread() < w.p.row_count ? w.s.rows[w.thread()].wanted : 0;
+    if (wanted) w.s.order[wanted - 1] = w.thread(), atomicMax(&w.s.wanted, wanted);
+#endif
+}
+
+AMK_DEVICE void begin_stages(Shared& s) {
+#if AMK_WIDE
+    for (u32 i = 0; threadIdx.x == 0 && i < WIDE_STAGES; i++)
+        barrier_init(shared_address(s.stage_full + i), 33),
+            barrier_init(shared_address(s.stage_empty + i), AMK_WARPS);
+    if (threadIdx.x == 0) barrier_init(shared_address(&s.copies_listed), 1);
 #endif
 }
 

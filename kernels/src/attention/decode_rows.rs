@@ -18,16 +18,30 @@ pub(crate) const APPEND: RecordKind =
 
 /// Records of attention to splits of the positions.
 pub(crate) const PARTS: RecordKind =
-    RecordKind { dispatch: |plan| with_rows(plan, "attend_rows"), ..RecordKind::new("PARTS", parts) };
+    RecordKind { dispatch: |plan| narrow(plan, "attend_rows"), ..RecordKind::new("PARTS", parts) };
+
+/// Records of attention of blocks of rows.
+pub(crate) const ATTEND_ROWS: RecordKind =
+    RecordKind { dispatch: |plan| wide(plan, "attend_block"), ..RecordKind::new("ATTEND_ROWS", attend_rows) };
 
 /// Records that join these splits.
 pub(crate) const JOIN_PARTS: RecordKind =
-    RecordKind { dispatch: |plan| with_rows(plan, "join_rows"), ..RecordKind::new("JOIN_PARTS", join) };
+    RecordKind { dispatch: |plan| narrow(plan, "join_rows"), ..RecordKind::new("JOIN_PARTS", join) };
 
 /// Renders the call of a function with the type of a plan's attention, if the plan has rows.
 fn with_rows(plan: &Plan, function: &str) -> Option<String> {
     plan.rows()?;
     AttentionForm::of(plan).map(|form| format!("{function}<{}>(w, r)", form.cpp()))
+}
+
+/// Renders the call for plans with wide steps.
+fn wide(plan: &Plan, function: &str) -> Option<String> {
+    if plan.is_wide() { with_rows(plan, function) } else { None }
+}
+
+/// Renders the call for plans with narrow steps.
+fn narrow(plan: &Plan, function: &str) -> Option<String> {
+    if plan.is_wide() { None } else { with_rows(plan, function) }
 }
 
 /// What the records of a layer have in common.
@@ -47,15 +61,23 @@ impl<'c, 'p> Layer<'c, 'p> {
         let freqs = shared.freqs.ok_or_else(|| none("there are no frequencies"))?;
         let caches = shared.caches.get(record.layer as usize);
         let caches = *caches.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))?;
-        for (field, value, most) in [("row", record.row, form.kv_heads), ("aux", record.aux, form.splits)] {
-            if value >= most {
-                return Err(Refusal::new(field, format!("is {value}, there are {most}")));
-            }
-        }
-        if record.units != 1 {
-            return Err(Refusal::new("units", format!("is {}, expected 1", record.units)));
+        if record.row >= form.kv_heads {
+            return Err(Refusal::new("row", format!("is {}, there are {}", record.row, form.kv_heads)));
         }
         Ok(Self { record, places, form, caches, freqs })
+    }
+
+    /// The rows of a step that the record is for.
+    fn rows(&self) -> Result<Range<u32>, Refusal> {
+        let all = self.places.program.rows.unwrap_or(0);
+        let end = self.record.aux.checked_add(u32::from(self.record.units)).filter(|&end| end <= all);
+        match end {
+            Some(end) if self.record.units > 0 => Ok(self.record.aux..end),
+            _ => {
+                let what = format!("give {} rows from {} on, a step has {all}", self.record.units, self.record.aux);
+                Err(Refusal::new("units, aux", what))
+            }
+        }
     }
 
     /// Some of the heads of queries, keys and values, which follow one another.
@@ -113,7 +135,7 @@ impl<'c, 'p> Layer<'c, 'p> {
 }
 
 fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "row", "bias", "layer"])?;
+    only(record, &["units", "input", "row", "bias", "layer", "aux"])?;
     let layer = Layer::new(record, places)?;
     let AttentionForm { kv_heads, group, .. } = layer.form;
     let [keys, values] = layer.caches;
@@ -124,6 +146,30 @@ fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         let operands = vec![layer.cached(cache, true), x];
         calls.push(DecodedCall { params: vec![Param::Pos], ..DecodedCall::new("amk_kernels::kv_append", operands) });
     }
+    let rows = layer.rows()?;
+    calls.iter_mut().for_each(|call| call.rows = Some(rows.clone()));
+    Ok(calls)
+}
+
+fn attend_rows<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    _state: &mut WorkerState,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "row", "norm", "layer", "aux"])?;
+    let layer = Layer::new(record, places)?;
+    let AttentionForm { head_dim, group, kv_heads, .. } = layer.form;
+    let attended = places.whole("output", record.output, &[kv_heads * group * head_dim], Format::Pairs)?;
+    let mut calls = Vec::new();
+    let x = layer.heads(record.row * group, group)?;
+    let x = layer.turned(&mut calls, x, group, ("norm", record.norm), &mut 0)?;
+    let [keys, values] = layer.caches.map(|cache| layer.cached(cache, false));
+    let own = record.row * group * head_dim..(record.row + 1) * group * head_dim;
+    let operands = vec![x, keys, values, write("output, row", Place::Buffer(attended), &[own])];
+    let params = vec![Param::F32(Shared::of(places.image).score_scale), Param::Pos];
+    calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::attention", operands) });
+    let rows = layer.rows()?;
+    calls.iter_mut().for_each(|call| call.rows = Some(rows.clone()));
     Ok(calls)
 }
 
@@ -140,6 +186,12 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
     only(record, &["units", "input", "output", "row", "norm", "layer", "aux", "partial"])?;
     let layer = Layer::new(record, places)?;
     let AttentionForm { head_dim, group, splits, run, .. } = layer.form;
+    if record.aux >= splits {
+        return Err(Refusal::new("aux", format!("is {}, there are {splits}", record.aux)));
+    }
+    if record.units != 1 {
+        return Err(Refusal::new("units", format!("is {}, expected 1", record.units)));
+    }
     let [partial, lse] = results(record, places, layer.form, record.output)?;
     let queries = record.row * group..(record.row + 1) * group;
     let (mut all, mut locals) = (Vec::new(), 0);
@@ -159,7 +211,7 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
         let mut params = [group, run * BLOCK, splits, split].map(Param::U32).to_vec();
         params.extend([Param::F32(Shared::of(places.image).score_scale), Param::Pos]);
         calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::attention_part", operands) });
-        calls.iter_mut().for_each(|call| call.row = Some(row));
+        calls.iter_mut().for_each(|call| call.rows = Some(row..row + 1));
         all.extend(calls);
     }
     Ok(all)

@@ -98,8 +98,7 @@ impl FusedGroup for Attention {
     }
 
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
-        phase::plan(self, planner);
-        Ok(())
+        phase::plan(self, planner)
     }
 }
 

@@ -10,11 +10,12 @@ mod rows;
 mod split;
 
 pub(crate) use decode::{JOIN, SPLIT};
-pub(crate) use decode_rows::{APPEND, JOIN_PARTS, PARTS};
+pub(crate) use decode_rows::{APPEND, ATTEND_ROWS, JOIN_PARTS, PARTS};
 pub(crate) use group::Attentions;
 pub use part::attention_part;
-pub use phase::{Attend, BLOCK, Combine, LayerBuffers, SLICE};
-pub use rows::{Append, JoinParts, Parts};
+pub use phase::{Attend, BLOCK, Combine, LayerBuffers, Partials, SLICE};
+pub(crate) use rows::block;
+pub use rows::{Append, AttendRows, JoinParts, Parts};
 pub use split::{attention_split, combine_splits, normed_attention_split};
 
 use crate::dot::{combine, products};

@@ -9,7 +9,9 @@ use amk::ir::{Access, BufferId, DType, Exchange, Param};
 use amk_cuda::cost::{CostModel, Load, Overhead};
 use amk_cuda::image::abi::{CHUNK, WARPS};
 use amk_cuda::image::{Encoder, Record};
-use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, even, operand, read, rotated, same, write};
+use amk_cuda::plan::{
+    PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, early, even, operand, read, rotated, same, write,
+};
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -41,26 +43,45 @@ pub struct LayerBuffers {
     pub qkv: [BufferId; 3],
     /// The caches, one slice per split.
     pub caches: [BufferId; 2],
-    /// The outputs of the splits.
-    pub partial: BufferId,
-    /// The log-sum-exps of the splits. They have no packets of their own: each packet of two output
-    /// dims carries one.
-    pub lse: BufferId,
+    /// The results of the splits, where there are splits.
+    pub parts: Option<Partials>,
     /// The attention output.
     pub attended: BufferId,
     /// Per-head norms of queries and keys.
     pub head_norms: Option<[BufferId; 2]>,
 }
 
+/// Results of the splits of a layer's caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partials {
+    /// The outputs.
+    pub partial: BufferId,
+    /// The log-sum-exps. For one row they have no packets of their own: each packet of two output
+    /// dims carries one.
+    pub lse: BufferId,
+}
+
+impl Partials {
+    /// Adds their buffers.
+    pub(super) fn new(planner: &mut Planner<'_>, layer: usize) -> Self {
+        let decoder = planner.plan.shared.entry::<Decoder>();
+        let (splits, [_, heads, head_dim]) = (decoder.splits, decoder.heads());
+        Self {
+            partial: planner.packets(&format!("partial.{layer}"), DType::F32, &[heads, splits, head_dim]),
+            lse: planner.packets(&format!("lse.{layer}"), DType::F32, &[heads, splits]),
+        }
+    }
+}
+
 /// Adds the phases of an attention.
-pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
+pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
     if planner.plan.rows().is_some() {
         return super::rows::plan(attention, planner);
     }
     let (context, run) = (planner.plan.sizes.context, BLOCK * planner.plan.schedule.run);
     let decoder = planner.plan.shared.entry::<Decoder>().clone();
     let Decoder { splits, ref layers, .. } = decoder;
-    let (layer, [kv_heads, heads, head_dim]) = (layers.len(), decoder.heads());
+    let (layer, [kv_heads, _, head_dim]) = (layers.len(), decoder.heads());
     let name = |what: &str| format!("{what}.{layer}");
     let share = context.div_ceil(run * splits) * run;
     let shape = [kv_heads, splits, share, head_dim];
@@ -69,26 +90,30 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
     let buffers = LayerBuffers {
         qkv: attention.qkv.map(|value| planner.known(value)),
         caches,
-        partial: planner.packets(&name("partial"), DType::F32, &[heads, splits, head_dim]),
-        lse: planner.packets(&name("lse"), DType::F32, &[heads, splits]),
+        parts: Some(Partials::new(planner, layer)),
         attended: planner.value(attention.result, DType::BF16),
         head_norms: attention.head_norms.map(|norms| norms.map(|norm| planner.known(norm))),
     };
     planner.plan.shared.entry::<Decoder>().layers.push(buffers);
     let mut works = vec![Work::Rows(0..0); planner.load.len()];
-    for (n, worker) in (0..kv_heads * splits).zip(attending(&planner.plan, layer)) {
+    let order = attending(&planner.plan, layer);
+    for (n, &worker) in (0..kv_heads * splits).zip(&order) {
         works[worker] = Work::Cell { row: n % kv_heads, column: n / kv_heads };
     }
     let slices = merging(&planner.plan, layer, &works);
-    note_late(planner, &works);
+    note_late(planner, &order);
     planner.phase(Attend { layer }, works);
     planner.phase(Combine { layer }, slices.into_iter().map(Work::Rows).collect());
+    Ok(())
 }
 
-/// Notes the workers that attend at every position: those with the first split of a head.
-pub(super) fn note_late(planner: &mut Planner<'_>, cells: &[Work]) {
-    let late = |cell: &Work| matches!(cell, Work::Cell { column: 0, .. });
-    planner.plan.shared.set(LateWorkers(cells.iter().map(late).collect()));
+/// Notes the workers that attend at every position: those with the first split of a head, the first
+/// in the `order` of [`attending`].
+pub(super) fn note_late(planner: &mut Planner<'_>, order: &[usize]) {
+    let kv_heads = planner.plan.shared.entry::<Decoder>().heads()[0] as usize;
+    let mut late = vec![false; planner.load.len()];
+    order.iter().take(kv_heads).for_each(|&worker| late[worker] = true);
+    planner.plan.shared.set(LateWorkers(late));
 }
 
 /// Returns the workers for the splits of a layer's heads, in the order in which the splits become
@@ -147,7 +172,8 @@ impl PhaseKind for Attend {
         let (splits, [kv_heads, heads, head_dim]) = (decoder.splits, decoder.heads());
         let group = heads / kv_heads;
         let (Some(freqs), Some(buffers)) = (decoder.freqs, decoder.layers.get(self.layer)) else { return };
-        let &LayerBuffers { qkv: [q, k, v], caches: [keys, values], partial, lse, head_norms, .. } = buffers;
+        let &LayerBuffers { qkv: [q, k, v], caches: [keys, values], parts, head_norms, .. } = buffers;
+        let Some(Partials { partial, lse }) = parts else { return };
         let queries = head * group..(head + 1) * group;
         let share = task.plan.shape(keys).get(2).copied().unwrap_or(0);
         let own = head * head_dim..(head + 1) * head_dim;
@@ -181,6 +207,7 @@ impl PhaseKind for Attend {
         let (Some(buffers), &Work::Cell { row, column }) = (Decoder::layer(encoder.plan, self.layer), work) else {
             return Record::default();
         };
+        let Some(parts) = buffers.parts else { return Record::default() };
         Record {
             op: encoder.op("ATTEND"),
             units: 1,
@@ -191,7 +218,7 @@ impl PhaseKind for Attend {
             bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
             layer: self.layer as u32,
             aux: column,
-            partial: encoder.packet(buffers.partial),
+            partial: encoder.packet(parts.partial),
             ..Record::default()
         }
     }
@@ -201,7 +228,7 @@ impl PhaseKind for Attend {
     }
 
     fn carried(&self, plan: &Plan) -> Vec<BufferId> {
-        Decoder::layer(plan, self.layer).map(|layer| layer.lse).into_iter().collect()
+        Decoder::layer(plan, self.layer).and_then(|layer| layer.parts).map(|parts| parts.lse).into_iter().collect()
     }
 
     /// Returns the cost of a split's part of attention at a position. All warps take turns, so time
@@ -240,7 +267,11 @@ impl PhaseKind for Combine {
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
         let (Some(decoder), Work::Rows(slices)) = (Decoder::of(task.plan).cloned(), work) else { return };
         let (splits, [_, _, head_dim]) = (decoder.splits, decoder.heads());
-        let Some(&LayerBuffers { partial, lse, attended, .. }) = decoder.layers.get(self.layer) else { return };
+        let Some(&LayerBuffers { parts: Some(Partials { partial, lse }), attended, .. }) =
+            decoder.layers.get(self.layer)
+        else {
+            return;
+        };
         let each = head_dim / SLICE;
         for slice in slices.clone() {
             let (head, d) = (slice / each, slice % each * SLICE);
@@ -257,13 +288,14 @@ impl PhaseKind for Combine {
         let (Some(buffers), Work::Rows(slices)) = (Decoder::layer(encoder.plan, self.layer), work) else {
             return Record::default();
         };
+        let Some(parts) = buffers.parts else { return Record::default() };
         Record {
             op: encoder.op("COMBINE"),
             units: (slices.end - slices.start) as u16,
             output: encoder.packet(buffers.attended),
             row: slices.start,
             layer: self.layer as u32,
-            partial: encoder.packet(buffers.partial),
+            partial: encoder.packet(parts.partial),
             ..Record::default()
         }
     }

@@ -9,8 +9,7 @@
 #include "fused.cuh"
 
 #if AMK_ROWS
-constexpr u32 SHARES_OF_ROW =
-    4; // shares of a row's split, each of every fourth group of 16 positions
+constexpr u32 TURN_BYTES = MAX_HEAD_DIM / 2 * sizeof(float2); // of a row
 
 template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer, u32 head, u32 b) {
     const u64 page = w.p.page_tables[w.s.rows[row].pages + b];
@@ -20,21 +19,21 @@ template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer
 // Loads a head's vector of a row, and norms and rotates it.
 template <class A>
 AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, bool norm,
-                          u32 weight, bool rotate, float2 (&x)[A::HEAD_DIM / 64]) {
+                          u32 weight, const float2* turns, float2 (&x)[A::HEAD_DIM / 64]) {
     constexpr int N = A::HEAD_DIM / 64;
-    const u32* from = (const u32*)w.words(r.input, row) + head * (A::HEAD_DIM / 2) + w.lane;
+    const u32 first = head * (A::HEAD_DIM / 2) + w.lane;
     u16 gamma[N][2];
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        const u32 pair = load_relaxed_u32(from + 32 * j);
+        const u32 pair = load_relaxed_u32(pair_at(w, r.input, first + 32 * j, row));
         x[j] = make_float2(bf16_low(pair), bf16_high(pair));
 #pragma unroll
         for (int i = 0; i < 2; i++)
             gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
     }
     if (any(norm)) norm_head<A>(w, gamma, x);
-    if (!any(rotate)) return;
-    const float2* rope = w.s.rope[row] + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
+    if (!any(turns)) return;
+    const float2* rope = turns + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
     float2 turn[2 * ((N + 1) / 2)];
 #pragma unroll
     for (int j = 0; j < (N + 1) / 2; j++)
@@ -42,16 +41,41 @@ AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, b
     rotate_head<A>(w, turn, x);
 }
 
-// Writes the key and the value of a kv head of all rows to their pages, a vector a warp.
+// The turns of the rows of a record, cosine and sine. In wide steps each task has its block's, in
+// the memory of the ring.
+AMK_DEVICE const float2* turns_of(const Worker& w, const Record& r, u32 row) {
+#if AMK_WIDE
+    return (const float2*)w.memory((row - r.aux) * TURN_BYTES);
+#else
+    return w.s.rope[row];
+#endif
+}
+AMK_DEVICE void begin_block(Worker& w, const Record& r, u32 end) {
+#if AMK_WIDE
+    for (u32 i = w.thread(); i < w.p.rotary * (end - r.aux); i += AMK_WARPS * 32) {
+        const u32 row = i / w.p.rotary, at = i % w.p.rotary;
+        float sine, cosine;
+        sincosf((float)w.s.rows[r.aux + row].pos * w.p.inv_freq[at], &sine, &cosine);
+        ((float2*)w.memory(row * TURN_BYTES))[at] =
+            make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
+    }
+    w.sync();
+#endif
+}
+
+// Writes the key and the value of a kv head of the record's rows to their pages, a vector a warp.
 template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
     constexpr u32 QUERIES = A::KV_HEADS * A::GROUP;
+    const u32 end = min(r.aux + r.units, w.p.row_count);
+    if (end <= r.aux) return;
+    begin_block(w, r, end);
 #pragma unroll 1
-    for (u32 item = w.warp; item < 2 * w.p.row_count; item += AMK_WARPS) {
+    for (u32 item = 2 * r.aux + w.warp; item < 2 * end; item += AMK_WARPS) {
         const u32 row = item / 2, pos = w.s.rows[row].pos, at = pos % 64;
         const bool key = item % 2 == 0;
         float2 x[A::HEAD_DIM / 64];
         load_head<A>(w, r, row, QUERIES + (key ? 0 : A::KV_HEADS) + r.row, A::NORM && key, r.bias,
-                     key, x);
+                     key ? turns_of(w, r, row) : nullptr, x);
         u8* block = page_block<A>(w, row, r.layer, r.row, pos / 64);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++) {
@@ -70,7 +94,7 @@ AMK_DEVICE uint4 load_tile(const u8* at) { return load_relaxed((const u64*)at); 
 
 // Processes a group of 16 positions in memory, see `flash`.
 template <class A>
-AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 first, u32 limit,
+AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 first, uint2 limit,
                            const u8* group) {
     const u8 *keys = group + w.lane * 16, *values = keys + A::HEAD_DIM * 32;
     uint4 key[A::TILES];
@@ -91,6 +115,10 @@ AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 firs
     f.add(w, had, c, first, limit,
           [&](int j) { return j < AT_ONCE ? v[j] : load_tile(values + j * AMK_TILE); });
 }
+
+#if !AMK_WIDE
+constexpr u32 SHARES_OF_ROW =
+    4; // shares of a row's split, each of every fourth group of 16 positions
 
 // The groups of a split of the positions up to and including `pos`: the n-th one's first position.
 template <class A> struct RowGroups {
@@ -116,7 +144,7 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
         const u32 row = item / A::GROUP, head = item % A::GROUP;
         if (!active(row)) continue;
         float2 x[A::HEAD_DIM / 64];
-        load_head<A>(w, r, row, r.row * A::GROUP + head, A::NORM, r.norm, true, x);
+        load_head<A>(w, r, row, r.row * A::GROUP + head, A::NORM, r.norm, turns_of(w, r, row), x);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++)
             *(u32*)(queries + item * PITCH + 64 * j + 2 * w.lane) = pack_bf16(x[j].x, x[j].y);
@@ -143,7 +171,7 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
                 const u32 first = groups.first(n);
                 if (!any(first <= pos)) break;
                 const u8* block = page_block<A>(w, row, r.layer, r.row, first / 64);
-                flash_page<A>(w, f, had, query, first, pos + 1,
+                flash_page<A>(w, f, had, query, first, make_uint2(pos + 1, pos + 1),
                               block + first % 64 / 16 * A::GROUP_BYTES);
                 had = true;
             }
@@ -221,4 +249,5 @@ template <class A> AMK_DEVICE void join_rows(Worker& w, const Record& r) {
             *(u32*)((Elem*)w.words(r.output, row) + slice * 32 + w.lane) = pack_bf16(y, next);
     }
 }
+#endif
 #endif

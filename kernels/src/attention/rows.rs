@@ -1,15 +1,20 @@
 //! Phases of attention for steps of rows: append, attend in splits of the positions, join.
 
 use super::group::Attention;
-use super::phase::{BLOCK, LayerBuffers, SLICE, attending, note_late};
+use super::phase::{BLOCK, LayerBuffers, Partials, SLICE, attending, note_late};
 use crate::fused::Decoder;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, DType, Exchange, Interval, Operand, Param, Region};
 use amk_cuda::image::{Encoder, Record};
-use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, even, read, rotated, same, write};
+use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, early, even, read, rotated, same, write};
 use std::ops::Range;
 
-/// Writes the keys and values of all rows to their pages, a kv head a task.
+/// Columns of a product of the tensor cores, each a query of a row.
+const COLUMNS: u32 = 8;
+/// Sets of columns that a task attends with at most.
+const MOST_SETS: u32 = 16;
+
+/// Writes the keys and values of a block of rows to their pages, a kv head a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Append {
     /// The layer.
@@ -24,6 +29,13 @@ pub struct Parts {
     pub layer: usize,
 }
 
+/// Attention of a block of rows to all of their positions, a kv head a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttendRows {
+    /// The layer.
+    pub layer: usize,
+}
+
 /// The combination of the splits of all rows, in slices of 32 head dims.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JoinParts {
@@ -32,7 +44,10 @@ pub struct JoinParts {
 }
 
 /// Adds the phases of an attention with rows.
-pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
+///
+/// # Errors
+/// Where a head has more blocks of rows than there are workers.
+pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
     let context = planner.plan.sizes.context;
     let decoder = planner.plan.shared.entry::<Decoder>().clone();
     let (layer, splits, [kv_heads, heads, head_dim]) = (decoder.layers.len(), decoder.splits, decoder.heads());
@@ -43,30 +58,58 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) {
         let cache = planner.buffer(&name(what), BufferKind::State, DType::BF16, &shape, Exchange::Counter);
         planner.exchange(cache)
     });
+    let wide = planner.plan.is_wide();
     let buffers = LayerBuffers {
         qkv: attention.qkv.map(|value| planner.known(value)),
         caches,
-        partial: planner.packets(&name("partial"), DType::F32, &[heads, splits, head_dim]),
-        lse: planner.packets(&name("lse"), DType::F32, &[heads, splits]),
+        parts: (!wide).then(|| Partials::new(planner, layer)),
         attended: planner.value(attention.result, DType::BF16),
         head_norms: attention.head_norms.map(|norms| norms.map(|norm| planner.known(norm))),
     };
     planner.plan.shared.entry::<Decoder>().layers.push(buffers);
-    let mut order = attending(&planner.plan, layer);
-    let mut cells = vec![Work::Rows(0..0); workers];
-    for (n, &worker) in (0..kv_heads * splits).zip(&order) {
-        cells[worker] = Work::Cell { row: n % kv_heads, column: n / kv_heads };
+    let order = attending(&planner.plan, layer);
+    note_late(planner, &order);
+    let cells = |count: u32| {
+        let mut cells = vec![Work::Rows(0..0); workers];
+        for (n, &worker) in (0..kv_heads * count).zip(&order) {
+            cells[worker] = Work::Cell { row: n % kv_heads, column: n / kv_heads };
+        }
+        cells
+    };
+    let blocks = blocks(&planner.plan);
+    if (kv_heads * blocks) as usize > workers {
+        let what = format!("{kv_heads} key heads with {blocks} blocks of rows are too many for {workers} workers");
+        return Err(Unsupported::at(planner.flow, attention.calls[0], what));
     }
-    order.truncate(kv_heads as usize);
-    let mut appends = vec![Work::Rows(0..0); workers];
-    for (head, worker) in (0..kv_heads).zip(order) {
-        appends[worker] = Work::Rows(head..head + 1);
+    planner.phase(Append { layer }, cells(blocks));
+    if wide {
+        planner.phase(AttendRows { layer }, cells(blocks));
+        return Ok(());
     }
     let slices = rotated(even(heads * head_dim / SLICE, workers as u32), layer * 29);
-    note_late(planner, &cells);
-    planner.phase(Append { layer }, appends);
-    planner.phase(Parts { layer }, cells);
+    planner.phase(Parts { layer }, cells(splits));
     planner.phase(JoinParts { layer }, slices.into_iter().map(Work::Rows).collect());
+    Ok(())
+}
+
+/// The rows of a task that appends or attends: all of a narrow step, else about so many that every
+/// worker has a task, in whole columns of `mma`.
+pub(crate) fn block(plan: &Plan) -> u32 {
+    let rows = plan.rows().unwrap_or(1);
+    let Some(decoder) = Decoder::of(plan).filter(|_| plan.is_wide()) else { return rows };
+    let [kv_heads, heads, _] = decoder.heads();
+    let set = COLUMNS / (heads / kv_heads);
+    (rows * kv_heads).div_ceil(plan.schedule.workers).next_multiple_of(set).min(MOST_SETS * set)
+}
+
+fn blocks(plan: &Plan) -> u32 {
+    plan.rows().unwrap_or(1).div_ceil(block(plan))
+}
+
+/// The rows of a block.
+fn rows_of(plan: &Plan, number: u32) -> Range<u32> {
+    let (block, rows) = (block(plan), plan.rows().unwrap_or(1));
+    number * block..((number + 1) * block).min(rows)
 }
 
 /// A kv head's positions of a cache: the row's own one, or all up to it.
@@ -78,11 +121,10 @@ fn cached(cache: BufferId, head: u32, head_dim: u32, own: bool) -> Operand {
     Operand { buffer: cache, region, access, early: false, routed: None }
 }
 
-/// Adds the calls that norm and rotate heads for a row, or for all. Returns the buffer of the
-/// result.
+/// Adds the calls that norm and rotate heads for some rows. Returns the buffer of the result.
 fn turned(
     task: &mut TaskCalls<'_>,
-    row: Option<u32>,
+    rows: &Range<u32>,
     x: Operand,
     [len, head_dim]: [u32; 2],
     norm: Option<BufferId>,
@@ -92,21 +134,14 @@ fn turned(
     if let Some(norm) = norm {
         let to = task.local(len);
         let operands = vec![x, early(norm, &[0..head_dim]), write(to, &[0..len])];
-        add(task, row, "amk_kernels::head_norm", operands, vec![Param::F32(decoder.eps)]);
+        task.call_of_rows(rows, "amk_kernels::head_norm", operands, vec![Param::F32(decoder.eps)]);
         x = read(to, &[0..len]);
     }
     let to = task.local(len);
     let operands = vec![x, early(decoder.freqs?, &[0..head_dim / 2]), write(to, &[0..len])];
     let params = vec![Param::U32(head_dim), Param::F32(decoder.scales()[0]), Param::Pos];
-    add(task, row, "amk_kernels::rope", operands, params);
+    task.call_of_rows(rows, "amk_kernels::rope", operands, params);
     Some(read(to, &[0..len]))
-}
-
-fn add(task: &mut TaskCalls<'_>, row: Option<u32>, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
-    match row {
-        Some(row) => task.call_of_row(row, path, operands, params),
-        None => task.call(path, operands, params),
-    }
 }
 
 /// The elements of some heads.
@@ -120,39 +155,89 @@ impl PhaseKind for Append {
     }
 
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
-        let (Some(decoder), Work::Rows(heads)) = (Decoder::of(task.plan).cloned(), work) else { return };
+        let (Some(decoder), &Work::Cell { row: head, column }) = (Decoder::of(task.plan).cloned(), work) else {
+            return;
+        };
         let Some(&LayerBuffers { qkv: [_, k, v], caches: [keys, values], head_norms, .. }) =
             decoder.layers.get(self.layer)
         else {
             return;
         };
-        let [_, _, head_dim] = decoder.heads();
-        let own = elements(heads, head_dim);
+        let ([_, _, head_dim], rows) = (decoder.heads(), rows_of(task.plan, column));
+        let own = elements(&(head..head + 1), head_dim);
         let norm = head_norms.map(|[_, norm]| norm);
-        let Some(key) = turned(task, None, read(k, std::slice::from_ref(&own)), [head_dim; 2], norm) else { return };
+        let Some(key) = turned(task, &rows, read(k, std::slice::from_ref(&own)), [head_dim; 2], norm) else { return };
         for (cache, x) in [(keys, key), (values, read(v, &[own]))] {
-            let operands = vec![cached(cache, heads.start, head_dim, true), x];
-            task.call("amk_kernels::kv_append", operands, vec![Param::Pos]);
+            let operands = vec![cached(cache, head, head_dim, true), x];
+            task.call_of_rows(&rows, "amk_kernels::kv_append", operands, vec![Param::Pos]);
         }
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        let (Some(buffers), Work::Rows(heads)) = (Decoder::layer(encoder.plan, self.layer), work) else {
+        let (Some(buffers), &Work::Cell { row, column }) = (Decoder::layer(encoder.plan, self.layer), work) else {
             return Record::default();
         };
+        let rows = rows_of(encoder.plan, column);
         Record {
             op: encoder.op("APPEND"),
-            units: 1,
+            units: rows.len() as u16,
             input: encoder.packet(buffers.qkv[0]),
-            row: heads.start,
+            row,
             bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
             layer: self.layer as u32,
+            aux: rows.start,
             ..Record::default()
         }
     }
 
     fn constants(&self, plan: &Plan) -> Vec<BufferId> {
         Decoder::layer(plan, self.layer).and_then(|layer| layer.head_norms).into_iter().flatten().collect()
+    }
+
+    fn same(&self, other: &dyn PhaseKind) -> bool {
+        same(self, other)
+    }
+}
+
+impl PhaseKind for AttendRows {
+    fn label(&self) -> String {
+        format!("attend {}", self.layer)
+    }
+
+    fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
+        let (Some(decoder), &Work::Cell { row: kv_head, column }) = (Decoder::of(task.plan).cloned(), work) else {
+            return;
+        };
+        let Some(&LayerBuffers { qkv: [q, ..], caches, attended, head_norms, .. }) = decoder.layers.get(self.layer)
+        else {
+            return;
+        };
+        let ([kv_heads, heads, head_dim], rows) = (decoder.heads(), rows_of(task.plan, column));
+        let group = heads / kv_heads;
+        let own = elements(&(kv_head * group..(kv_head + 1) * group), head_dim);
+        let (x, norm) = (read(q, std::slice::from_ref(&own)), head_norms.map(|[norm, _]| norm));
+        let Some(x) = turned(task, &rows, x, [group * head_dim, head_dim], norm) else { return };
+        let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, false));
+        let params = vec![Param::F32(decoder.scales()[1]), Param::Pos];
+        task.call_of_rows(&rows, "amk_kernels::attention", vec![x, keys, values, write(attended, &[own])], params);
+    }
+
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
+        let (Some(buffers), &Work::Cell { row, column }) = (Decoder::layer(encoder.plan, self.layer), work) else {
+            return Record::default();
+        };
+        let rows = rows_of(encoder.plan, column);
+        Record {
+            op: encoder.op("ATTEND_ROWS"),
+            units: rows.len() as u16,
+            input: encoder.packet(buffers.qkv[0]),
+            output: encoder.packet(buffers.attended),
+            row,
+            norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
+            layer: self.layer as u32,
+            aux: rows.start,
+            ..Record::default()
+        }
     }
 
     fn same(&self, other: &dyn PhaseKind) -> bool {
@@ -170,17 +255,19 @@ impl PhaseKind for Parts {
             return;
         };
         let (splits, [kv_heads, heads, head_dim]) = (decoder.splits, decoder.heads());
-        let Some(&LayerBuffers { qkv: [q, ..], caches, partial, lse, head_norms, .. }) = decoder.layers.get(self.layer)
+        let Some(&LayerBuffers { qkv: [q, ..], caches, parts: Some(parts), head_norms, .. }) =
+            decoder.layers.get(self.layer)
         else {
             return;
         };
+        let Partials { partial, lse } = parts;
         let group = heads / kv_heads;
         let queries = kv_head * group..(kv_head + 1) * group;
         let norm = head_norms.map(|[norm, _]| norm);
         for row in 0..task.plan.rows().unwrap_or(0) {
-            let split = (column + row) % splits;
+            let (split, rows) = ((column + row) % splits, row..row + 1);
             let x = read(q, &[elements(&queries, head_dim)]);
-            let Some(x) = turned(task, Some(row), x, [group * head_dim, head_dim], norm) else { return };
+            let Some(x) = turned(task, &rows, x, [group * head_dim, head_dim], norm) else { return };
             let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, false));
             let operands = vec![
                 x,
@@ -191,7 +278,7 @@ impl PhaseKind for Parts {
             ];
             let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
             params.extend([Param::F32(decoder.scales()[1]), Param::Pos]);
-            task.call_of_row(row, "amk_kernels::attention_part", operands, params);
+            task.call_of_rows(&rows, "amk_kernels::attention_part", operands, params);
         }
     }
 
@@ -199,16 +286,17 @@ impl PhaseKind for Parts {
         let (Some(buffers), &Work::Cell { row, column }) = (Decoder::layer(encoder.plan, self.layer), work) else {
             return Record::default();
         };
+        let Some(parts) = buffers.parts else { return Record::default() };
         Record {
             op: encoder.op("PARTS"),
             units: 1,
             input: encoder.packet(buffers.qkv[0]),
-            output: encoder.packet(buffers.lse),
+            output: encoder.packet(parts.lse),
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
             layer: self.layer as u32,
             aux: column,
-            partial: encoder.packet(buffers.partial),
+            partial: encoder.packet(parts.partial),
             ..Record::default()
         }
     }
@@ -231,13 +319,14 @@ impl PhaseKind for JoinParts {
         let (Some(buffers), Work::Rows(slices)) = (Decoder::layer(encoder.plan, self.layer), work) else {
             return Record::default();
         };
+        let Some(parts) = buffers.parts else { return Record::default() };
         Record {
             op: encoder.op("JOIN_PARTS"),
             units: (slices.end - slices.start) as u16,
-            input: encoder.packet(buffers.lse),
+            input: encoder.packet(parts.lse),
             output: encoder.packet(buffers.attended),
             row: slices.start,
-            partial: encoder.packet(buffers.partial),
+            partial: encoder.packet(parts.partial),
             ..Record::default()
         }
     }

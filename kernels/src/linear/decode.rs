@@ -30,7 +30,8 @@ fn of_rows(plan: &Plan) -> Option<String> {
 }
 
 fn projection_feed(plan: &Plan) -> Option<String> {
-    plan.phases_of::<Phase>().next().map(|_| "gemv_feed(r, feed)".to_owned())
+    let of = plan.phases_of::<Phase>().next().filter(|_| !plan.is_wide());
+    of.map(|_| "gemv_feed(r, feed)".to_owned())
 }
 
 /// The decoded shape of a record.

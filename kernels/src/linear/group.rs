@@ -9,7 +9,7 @@ use crate::residual::{Held, Lookup};
 use amk::ir::TensorId;
 use amk::ir::program::BufferKind;
 use amk_cuda::Extensions;
-use amk_cuda::image::abi::UNIT;
+use amk_cuda::image::abi::{NARROW_ROWS, UNIT};
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
@@ -117,6 +117,10 @@ impl FusedGroup for Product {
     }
 
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
+        if planner.plan.is_wide() && self.kind != TileKind::of(None) {
+            let what = format!("weights in {} in steps of over {NARROW_ROWS} rows", self.kind.layout.encoding.name);
+            return Err(Unsupported::at(planner.flow, self.calls[0], what));
+        }
         phase::plan(self, planner);
         Ok(())
     }

@@ -5,6 +5,7 @@ use super::phase::Gemv;
 use super::pointwise;
 use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE, TILE_K};
+use crate::attention::block;
 use crate::fused::Decoder;
 use amk_cuda::image::abi::WARPS;
 use amk_cuda::plan::Plan;
@@ -52,6 +53,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
     inputs(&plan.phases_of().collect::<Vec<_>>())
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
         + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())
+        + &format!("#define AMK_ROW_BLOCK {}\n", block(plan))
 }
 
 /// Renders `project`, which runs the record of a projection.
@@ -61,6 +63,9 @@ pub(crate) fn project(plan: &Plan) -> String {
         gemvs.entry(gemv(plan, of)).or_default().insert(input_shape(of));
     }
     let functions = tiles(plan) + &pointwise::calls(plan);
+    if plan.is_wide() {
+        return functions + "AMK_DEVICE void project(Worker& w, const Record& r) { gemv_wide(w, r); }\n";
+    }
     if plan.rows().is_some() {
         return format!(
             "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\

@@ -51,8 +51,8 @@ const FAR: u32 = 2;
 const LAYERS: u32 = 2;
 /// Elements of a query at most.
 const MOST_QUERY: u32 = 3072;
-/// Rows of a step, where the device fuses all.
-const ROWS: u32 = 8;
+/// The most rows of a step: of narrow bodies, and of wide ones.
+pub(super) const ROWS: [u32; 2] = [8, 24];
 /// Tries to find sizes of which the device fuses all.
 const TRIES: usize = 200;
 
@@ -251,10 +251,11 @@ impl Decoder {
     pub(super) fn in_rows<T>(
         &mut self,
         target: &GpuTarget,
+        most: u32,
         by: impl FnOnce(&Self) -> Result<T, CheckError>,
     ) -> Result<Option<T>, CheckError> {
         let Schedule { workers, run, splits, late, .. } = self.schedule;
-        let rows = Schedule { workers, run, splits, late, ..target.row_schedule(ROWS) };
+        let rows = Schedule { workers, run, splits, late, ..target.row_schedule(most) };
         let one_row = std::mem::replace(&mut self.schedule, rows);
         let fused = target.check(&self.schedule).is_ok() && self.plan(Precision::BF16).is_ok();
         let found = if fused { by(self).map(Some) } else { Ok(None) };
@@ -266,7 +267,8 @@ impl Decoder {
     fn on_cuda_in_rows(&self, cache: &Path) -> Result<(Logits<f32>, Bodies), CheckError> {
         let positions = self.model.instance.dims["CONTEXT"] as usize;
         let vm = self.rows_on_cuda(cache, (3 * RowLimits::pages_of(positions)) as u32)?;
-        let logits = self.on_rows(vm, ROWS as usize - 2, 2).map_err(|error| match error {
+        let vm_rows = vm.limits().rows;
+        let logits = self.on_rows(vm, vm_rows - 2, 2).map_err(|error| match error {
             SessionError::Rows(error) => CheckError::Rows(error),
             SessionError::Vm(error) => CheckError::Cuda(error),
         })?;
@@ -433,7 +435,8 @@ pub fn decoder_on_cuda(
         let mut error = expected.error(&decoder.on_cuda(cache)?);
         let mut add = |of: Bodies| of.into_iter().for_each(|(body, its)| bodies.entry(body).or_default().extend(its));
         add(decoder.bodies()?);
-        if let Some(found) = decoder.in_rows(target, |rows| rows.on_cuda_in_rows(cache))? {
+        for most in ROWS {
+            let Some(found) = decoder.in_rows(target, most, |rows| rows.on_cuda_in_rows(cache))? else { continue };
             add(found.1);
             let of_rows = expected.error(&found.0);
             // `max` would drop a NaN.

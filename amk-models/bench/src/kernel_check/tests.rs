@@ -1,7 +1,7 @@
 //! Tests of the checks: they find faults, and the programs for a GPU are planned, verified, encoded
 //! and compiled.
 
-use super::decoder::Decoder;
+use super::decoder::{Decoder, ROWS};
 use super::*;
 use amk::encoding::Encoding;
 use amk::formula::Operands;
@@ -231,7 +231,7 @@ fn decoders_in_blocks_are_planned_and_compiled() {
             Ok(())
         };
         check(&decoder).expect("a plan");
-        assert_eq!(decoder.in_rows(target(), check).expect("a plan"), Some(()), "{encodings:?}");
+        assert_eq!(decoder.in_rows(target(), ROWS[0], check).expect("a plan"), Some(()), "{encodings:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Steps of several rows: prompts, and sequences that decode side by side.
 
-use super::{Bench, GATE_STEPS, write_json};
+use super::{Bench, write_json};
 use crate::load::cpu_vm;
 use crate::options::{Device, Place, cuda_rows_vm, print, table_of};
 use crate::subject::{Subject, Which};
@@ -12,6 +12,9 @@ use amk_models::model::Model;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::time::Instant;
+
+/// Rows of the step that is compared with the annotated function: a wide one on a GPU.
+const GATE_ROWS: u32 = 12;
 
 /// Times of a model's steps of rows.
 #[derive(Serialize)]
@@ -28,6 +31,8 @@ struct Rows {
 struct Prompt {
     tokens: u32,
     us: Quantiles,
+    /// The median of the time on a device, where it has one.
+    device_us: Option<f64>,
 }
 
 /// Sequences that decode side by side.
@@ -36,17 +41,36 @@ struct Decode {
     rows: u32,
     position: u32,
     us: Quantiles,
+    /// The median of the time on a device, where it has one.
+    device_us: Option<f64>,
     /// The time as a multiple of the first number of rows at this position.
     of_first: f64,
+}
+
+/// Runs steps until no token of these sequences is left. Returns microseconds, and those on a
+/// device.
+fn run<V: RowVm>(session: &mut Session<V>, ids: &[SequenceId]) -> Result<(f64, Option<f64>)> {
+    let (start, mut device) = (Instant::now(), None);
+    while ids.iter().any(|&id| session.pending(id).is_ok_and(|left| left > 0)) {
+        session.step()?;
+        let us = session.device_time().map(|time| time.as_secs_f64() * 1e6);
+        device = us.map(|us| device.unwrap_or(0.0) + us);
+    }
+    Ok((start.elapsed().as_secs_f64() * 1e6, device))
+}
+
+/// Quantiles of times, and the median of those on a device.
+fn summary(times: Vec<(f64, Option<f64>)>) -> Result<(Quantiles, Option<f64>)> {
+    let (us, device): (Vec<f64>, Vec<Option<f64>>) = times.into_iter().unzip();
+    let device = Quantiles::of(device.into_iter().flatten().collect()).map(|us| us.median);
+    Ok((Quantiles::of(us).context("nothing was timed")?, device))
 }
 
 /// A new sequence of so many tokens.
 fn prompt<V: RowVm>(session: &mut Session<V>, tokens: u32) -> Result<SequenceId> {
     let id = session.add();
     session.push(id, &(0..tokens).map(|n| Token(n % 100)).collect::<Vec<_>>())?;
-    while session.pending(id)? > 0 {
-        session.step()?;
-    }
+    run(session, &[id])?;
     Ok(id)
 }
 
@@ -80,9 +104,9 @@ impl Bench {
         if longest > limit {
             bail!("{}: a prompt of {longest} tokens; the context has {limit} positions", opened.name());
         }
-        let Subject { name, mut model, mut gate } =
-            opened.load(last.max(longest).max(GATE_STEPS).min(limit), self.weights.into())?;
-        gate.truncate(GATE_STEPS as usize);
+        let Subject { name, mut model, gate } =
+            opened.load(last.max(longest).max(GATE_ROWS).min(limit), self.weights.into())?;
+        let mut gate: Vec<u32> = gate.iter().copied().cycle().take(GATE_ROWS as usize).collect();
         let most = self.rows.iter().copied().max().unwrap_or(1);
         let pages = most as usize * RowLimits::pages_of(last as usize).max(1) + RowLimits::pages_of(longest as usize);
         match place {
@@ -125,9 +149,9 @@ impl Bench {
         for &position in positions {
             let first = decode.len();
             for &rows in &self.rows {
-                let us = self.time_decode(&mut session, rows, position)?;
+                let (us, device_us) = self.time_decode(&mut session, rows, position)?;
                 let of_first = us.median / decode.get(first).map_or(us.median, |first: &Decode| first.us.median);
-                decode.push(Decode { rows, position, us, of_first });
+                decode.push(Decode { rows, position, us, device_us, of_first });
             }
         }
         Ok(Rows { model: name, workers, prompts, decode })
@@ -136,48 +160,51 @@ impl Bench {
     fn time_prompt<V: RowVm>(&self, session: &mut Session<V>, tokens: u32) -> Result<Prompt> {
         let runs = (2000 / tokens.max(1)).clamp(2, 20);
         let time = |_| {
-            let start = Instant::now();
-            let id = prompt(session, tokens)?;
-            let time = start.elapsed();
+            let id = session.add();
+            session.push(id, &(0..tokens).map(|n| Token(n % 100)).collect::<Vec<_>>())?;
+            let time = run(session, &[id])?;
             session.drop(id)?;
-            Ok(time.as_secs_f64() * 1e6)
+            Ok(time)
         };
-        let times: Vec<f64> = (0..runs).map(time).collect::<Result<_>>()?;
-        Ok(Prompt { tokens, us: Quantiles::of(times).context("no prompt was timed")? })
+        let (us, device_us) = summary((0..runs).map(time).collect::<Result<_>>()?)?;
+        Ok(Prompt { tokens, us, device_us })
     }
 
-    fn time_decode<V: RowVm>(&self, session: &mut Session<V>, rows: u32, position: u32) -> Result<Quantiles> {
+    fn time_decode<V: RowVm>(
+        &self,
+        session: &mut Session<V>,
+        rows: u32,
+        position: u32,
+    ) -> Result<(Quantiles, Option<f64>)> {
         let ids: Vec<SequenceId> = (0..rows).map(|_| prompt(session, position)).collect::<Result<_>>()?;
         let mut times = Vec::new();
         for _ in 0..self.steps {
             ids.iter().try_for_each(|&id| session.push(id, &[Token(1)]))?;
-            let start = Instant::now();
-            while ids.iter().any(|&id| session.pending(id).is_ok_and(|left| left > 0)) {
-                session.step()?;
-            }
-            times.push(start.elapsed().as_secs_f64() * 1e6);
+            times.push(run(session, &ids)?);
         }
         ids.into_iter().try_for_each(|id| session.drop(id))?;
-        Quantiles::of(times).context("no step was timed")
+        summary(times)
     }
 }
 
 fn table(all: &[Rows]) -> String {
-    let mut table =
-        table_of(["model", "workers", "rows", "position", "p10 ms", "median ms", "p90 ms", "tokens/s", "x first"]);
-    let times = |us: &Quantiles| [us.p10, us.median, us.p90].map(|us| format!("{:.2}", us / 1e3));
+    let headings =
+        ["model", "workers", "rows", "position", "p10 ms", "median ms", "p90 ms", "device ms", "tokens/s", "x first"];
+    let mut table = table_of(headings);
+    let millis = |us: f64| format!("{:.2}", us / 1e3);
     for Rows { model, workers, prompts, decode } in all {
-        let mut add = |rows: String, position: String, us: &Quantiles, tokens: u32, of_first: String| {
+        let mut add = |[rows, position]: [String; 2], us: &Quantiles, device: Option<f64>, tokens: u32, first| {
             let mut cells = vec![model.clone(), workers.to_string(), rows, position];
-            cells.extend(times(us));
-            cells.extend([format!("{:.1}", f64::from(tokens) * 1e6 / us.median), of_first]);
+            cells.extend([us.p10, us.median, us.p90].map(millis));
+            cells.push(device.map(millis).unwrap_or_default());
+            cells.extend([format!("{:.1}", f64::from(tokens) * 1e6 / us.median), first]);
             table.add_row(cells);
         };
-        for Prompt { tokens, us } in prompts {
-            add(format!("prompt of {tokens}"), "0".to_owned(), us, *tokens, String::new());
+        for Prompt { tokens, us, device_us } in prompts {
+            add([format!("prompt of {tokens}"), "0".to_owned()], us, *device_us, *tokens, String::new());
         }
-        for Decode { rows, position, us, of_first } in decode {
-            add(rows.to_string(), position.to_string(), us, *rows, format!("{of_first:.2}"));
+        for Decode { rows, position, us, device_us, of_first } in decode {
+            add([rows.to_string(), position.to_string()], us, *device_us, *rows, format!("{of_first:.2}"));
         }
     }
     table.to_string()

@@ -16,6 +16,9 @@ device_constants! {
     UNIT = 8 => "#define AMK_UNIT";
     /// Units reduced together across the warps.
     GROUP_UNITS = 16 => "#define AMK_GROUP_UNITS";
+    /// Rows of a step up to which weights come through the ring. Bodies of wider steps have its
+    /// memory to themselves.
+    NARROW_ROWS = 8 => "#define AMK_NARROW_ROWS";
     /// bf16 elements of a packet.
     PER_PACKET = 2 => "#define AMK_PER_PACKET";
     /// Floats of a worker's shared scratch memory.

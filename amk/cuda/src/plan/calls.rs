@@ -5,6 +5,7 @@ use amk::registry::Registry;
 use amk_ir::lower::instruction;
 use amk_ir::program::{Buffer, BufferKind, Exchange};
 use amk_ir::{BufferId, Call, CallRows, DType, InstructionId, Operand, Param};
+use std::ops::Range;
 
 /// The calls of a task as a phase makes them.
 pub struct TaskCalls<'p> {
@@ -35,9 +36,9 @@ impl TaskCalls<'_> {
         self.calls.push(Call { instruction, operands, params, rows: None });
     }
 
-    /// Adds a call for one row alone.
-    pub fn call_of_row(&mut self, row: u32, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
-        let rows = Some(CallRows { first: row, end: row + 1, wanted: false });
+    /// Adds a call for some rows alone.
+    pub fn call_of_rows(&mut self, rows: &Range<u32>, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
+        let rows = Some(CallRows { first: rows.start, end: rows.end, wanted: false });
         let instruction = self.instruction(path);
         self.calls.push(Call { instruction, operands, params, rows });
     }

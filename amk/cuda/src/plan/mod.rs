@@ -34,6 +34,7 @@ pub use phase::{Phase, PhaseKind, same};
 pub use planner::Planner;
 
 use super::extensions::Extensions;
+use super::image::abi::NARROW_ROWS;
 use super::pointwise::Pointwise;
 use super::schedule::MOST_RING_SLOTS;
 use super::set;
@@ -222,6 +223,11 @@ impl Plan {
     /// The most rows of a step; `None`: a step is one call of the function.
     pub fn rows(&self) -> Option<u32> {
         self.schedule.rows.map(|rows| rows.most)
+    }
+
+    /// Whether its steps have more rows than weights come through the ring for.
+    pub fn is_wide(&self) -> bool {
+        self.rows().is_some_and(|rows| rows > NARROW_ROWS)
     }
 
     /// Elements of a buffer of rank 1, rows of a matrix.

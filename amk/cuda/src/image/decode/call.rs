@@ -60,8 +60,8 @@ pub struct DecodedCall<'p> {
     pub operands: Vec<DecodedOperand>,
     /// The parameters in order.
     pub params: Vec<Param>,
-    /// With rows, the one row that it is for; `None`: all.
-    pub row: Option<u32>,
+    /// With rows, those that it is for; `None`: all.
+    pub rows: Option<Range<u32>>,
     /// With rows, whether only wanted ones are computed.
     pub wanted: bool,
 }
@@ -69,7 +69,7 @@ pub struct DecodedCall<'p> {
 impl<'p> DecodedCall<'p> {
     /// Returns a call without parameters.
     pub fn new(path: &'p str, operands: Vec<DecodedOperand>) -> Self {
-        Self { path, operands, params: Vec::new(), row: None, wanted: false }
+        Self { path, operands, params: Vec::new(), rows: None, wanted: false }
     }
 }
 

@@ -66,7 +66,7 @@ impl Comparison<'_, '_> {
     /// The rows that a decoded call is for.
     fn rows(&self, decoded: &DecodedCall<'_>) -> Option<CallRows> {
         let all = self.places.program.rows?;
-        let range = decoded.row.map_or(0..all, |row| row..row + 1);
+        let range = decoded.rows.clone().unwrap_or(0..all);
         Some(CallRows { first: range.start, end: range.end, wanted: decoded.wanted })
     }
 

@@ -1,0 +1,135 @@
+// Attention for blocks of rows over keys and values in pages: a task has the queries of a kv head
+// for some rows, and all of their positions.
+//
+// The queries of a set of rows are the columns of B. A warp has a set and a share of the positions,
+// every n-th group of 16; where the rows of a set are of several sequences, it goes over the
+// positions of each. What a row's columns add does not depend on the other rows.
+#pragma once
+#include "rows.cuh"
+
+#if AMK_WIDE
+template <class A> struct RowBlock {
+    static constexpr u32 SET = 8 / A::GROUP, QUERIES = SET * A::GROUP; // rows and columns of a set
+    static constexpr u32 SETS = (AMK_ROW_BLOCK + SET - 1) / SET;
+    static constexpr u32 SHARES = AMK_WARPS / SETS; // of the positions
+    static constexpr u32 PITCH = A::HEAD_DIM + 8;   // of a query, in elements
+    static constexpr u32 QUERIES_AT = AMK_ROW_BLOCK * TURN_BYTES,
+                         SHARES_AT = QUERIES_AT + SETS * 8 * PITCH * 2,
+                         OUTPUTS_AT = SHARES_AT + AMK_WARPS * 8 * sizeof(float2),
+                         END = OUTPUTS_AT + AMK_WARPS * 8 * A::HEAD_DIM * 4;
+    static_assert(SETS <= AMK_WARPS && END <= AMK_SLOTS * AMK_CHUNK, "unsupported block of rows");
+};
+
+// Attends with the columns of a set to a share of the positions of their rows, those below `end`.
+template <class A>
+AMK_DEVICE void attend_share(Worker& w, const Record& r, Flash<A>& f, u32 set, u32 share, u32 end) {
+    using B = RowBlock<A>;
+    const u32 first_row = r.aux + set * B::SET, last_row = min(first_row + B::SET, end);
+    const u32 head = 2 * (w.lane & 3); // the lane's columns: this and the next
+    const u32 rows[2] = {first_row + head / A::GROUP, first_row + (head + 1) / A::GROUP};
+    const u32 query = w.data + B::QUERIES_AT +
+                      (set * 8 + min(w.lane >> 2, B::QUERIES - 1)) * B::PITCH * 2 +
+                      8 * (w.lane & 3);
+    bool had = false;
+    u32 from = first_row;
+#pragma unroll 1
+    while (any(from < last_row)) { // the rows of a sequence
+        const u32 pages = w.s.rows[from].pages;
+        u32 until = from + 1;
+        while (any(until < last_row && w.s.rows[until].pages == pages)) until++;
+        const auto limit = [&](u32 row, u32 column) {
+            const bool own = column < B::QUERIES && row >= from && row < until;
+            return own ? w.s.rows[row].pos + 1 : 0;
+        };
+        const uint2 limits = make_uint2(limit(rows[0], head), limit(rows[1], head + 1));
+        const u32 last = w.s.rows[until - 1].pos;
+#pragma unroll 1
+        for (u32 first = share * 16; any(first <= last); first += B::SHARES * 16) {
+            const u8* block = page_block<A>(w, from, r.layer, r.row, first / 64);
+            flash_page<A>(w, f, had, query, first, limits,
+                          block + first % 64 / 16 * A::GROUP_BYTES);
+            had = true;
+        }
+        from = until;
+    }
+}
+
+// Stores the share of a warp.
+template <class A> AMK_DEVICE void store_share(const Worker& w, const Flash<A>& f) {
+    using B = RowBlock<A>;
+    const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2);
+    float2* const shares = (float2*)w.memory(B::SHARES_AT) + w.warp * 8;
+    if (w.lane < 4)
+        shares[head] = make_float2(f.max0, f.sum[0]),
+        shares[head + 1] = make_float2(f.max1, f.sum[1]);
+    const u32 to = w.data + B::OUTPUTS_AT + ((w.warp * 8 + head) * A::HEAD_DIM + d) * 4;
+#pragma unroll
+    for (int j = 0; j < A::TILES; j++) {
+        const u32 at = to + 64 * j;
+        store_shared(at, f.o[j][0], true), store_shared(at + 4, f.o[j][2], true);
+        store_shared(at + 4 * A::HEAD_DIM, f.o[j][1], true);
+        store_shared(at + 4 * A::HEAD_DIM + 4, f.o[j][3], true);
+    }
+}
+
+// Joins the shares of the rows below `end`, two dims a thread.
+template <class A> AMK_DEVICE void join_shares(const Worker& w, const Record& r, u32 end) {
+    using B = RowBlock<A>;
+    constexpr u32 PAIRS = A::GROUP * A::HEAD_DIM / 2;
+    const float2* const shares = (const float2*)w.memory(B::SHARES_AT);
+#pragma unroll 1
+    for (u32 i = w.thread(); i < (end - r.aux) * PAIRS; i += AMK_WARPS * 32) {
+        const u32 row = i / PAIRS, head = i % PAIRS / (A::HEAD_DIM / 2),
+                  d = i % (A::HEAD_DIM / 2) * 2;
+        const u32 column = row % B::SET * A::GROUP + head, warp = row / B::SET * B::SHARES;
+        Merged m;
+#pragma unroll
+        for (u32 share = 0; share < B::SHARES; share++)
+            m.top = fmaxf(m.top, shares[(warp + share) * 8 + column].x);
+#pragma unroll
+        for (u32 share = 0; share < B::SHARES; share++) {
+            const float2 of = shares[(warp + share) * 8 + column];
+            const u32 at =
+                w.data + B::OUTPUTS_AT + (((warp + share) * 8 + column) * A::HEAD_DIM + d) * 4;
+            if (of.y > 0) m.join(of.x, of.y, load_shared_pair(at));
+        }
+        const float scale = __fdividef(1.0f, m.sum);
+        const u32 pair = ((r.row * A::GROUP + head) * A::HEAD_DIM + d) / 2;
+        *pair_at(w, r.output, pair, r.aux + row) = pack_bf16(m.o.x * scale, m.o.y * scale);
+    }
+    fence_copies();
+}
+
+template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {
+    using B = RowBlock<A>;
+    const u32 end = min(r.aux + r.units, w.p.row_count);
+    if (end <= r.aux) return;
+    begin_block(w, r, end);
+#pragma unroll 1
+    for (u32 item = w.warp; item < (end - r.aux) * A::GROUP; item += AMK_WARPS) {
+        const u32 row = item / A::GROUP, head = item % A::GROUP;
+        float2 x[A::HEAD_DIM / 64];
+        load_head<A>(w, r, r.aux + row, r.row * A::GROUP + head, A::NORM, r.norm,
+                     turns_of(w, r, r.aux + row), x);
+        u16* to = (u16*)w.memory(B::QUERIES_AT) +
+                  (row / B::SET * 8 + row % B::SET * A::GROUP + head) * B::PITCH;
+#pragma unroll
+        for (int j = 0; j < A::HEAD_DIM / 64; j++)
+            *(u32*)(to + 64 * j + 2 * w.lane) = pack_bf16(x[j].x, x[j].y);
+    }
+    w.sync();
+    w.stamp(TRACE_INPUTS);
+    const u32 set = w.warp / B::SHARES;
+    if (r.aux + set * B::SET < end) {
+        Flash<A> f;
+        f.clear();
+        attend_share<A>(w, r, f, set, w.warp % B::SHARES, end);
+        store_share<A>(w, f);
+    }
+    w.stamp(TRACE_PRODUCT);
+    w.sync();
+    w.stamp(TRACE_GATHERED);
+    join_shares<A>(w, r, end);
+    w.sync(); // the next task reuses the memory
+}
+#endif

@@ -1,0 +1,13 @@
+// What the copying warps of a wide step copy for a group of units.
+#pragma once
+#include "../../../amk/cuda/device/abi.cuh"
+
+struct CopyList {
+    u32 tiles, columns, units;
+    u32 log;           // tiles of a stage: its logarithm
+    u32 bytes, stages; // of a stage; stages in memory
+    u32 pass;          // tiles of a pass over k
+    u32 gathers;       // the columns are some rows of the step, or of the embedding table
+    u32 pitch;         // bytes of a row of the table, or 0
+    u64 inputs, gamma; // where they are; gamma: the norm's weights, or 0
+};
