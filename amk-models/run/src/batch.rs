@@ -8,7 +8,7 @@ use crate::drafter::{Ask, Draft, Drafter};
 use crate::generate::{GenerateError, checked};
 use crate::guesses::Guesses;
 use crate::lookup::Lookup;
-use crate::sampler::Sampler;
+use crate::sampler::{Sampler, SamplerError};
 use crate::text::{Ended, Generated, Piece, Request, Speculate, Text};
 use amk::Token;
 use amk::rows::{RowLimits, RowVm, RowsError, SequenceId};
@@ -36,6 +36,8 @@ pub enum Event<'e> {
     Text(Piece<'e>),
     /// It has ended.
     Ended(Generated),
+    /// It cannot go on by its grammar, which concerns no other text.
+    Failed(SamplerError),
 }
 
 /// Sees the events of texts. An error ends the batch.
@@ -106,7 +108,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
             return Err(RowsError::Pages { needed: pages, free: limits.pages, pages: limits.pages }.into());
         }
         let writing = Writing {
-            sampler: Sampler::new(request.sampler.clone())?,
+            sampler: request.sampler()?,
             speculate: request.speculate,
             lookup: Lookup::new(),
             guesses: Guesses::new(),
@@ -205,18 +207,29 @@ impl<'t, V: RowVm> Batch<'t, V> {
             piece => watch(id, Event::Text(piece)),
         };
         let draft = core::mem::take(&mut writing.draft);
-        let mut accepted = 0;
+        let (mut accepted, mut failed) = (0, None);
         for logits in self.session.all_logits(sequence) {
             if writing.end(positions).is_some() {
                 break;
             }
-            let token = writing.sampler.sample(logits, &writing.history)?;
+            let token = match writing.sampler.sample(logits, &writing.history) {
+                Err(error @ SamplerError::Grammar(_)) => {
+                    failed = Some(error);
+                    break;
+                }
+                token => token?,
+            };
             writing.history.push(token);
             writing.text.push(token, logits, &mut see)?;
             if draft.get(accepted) != Some(&token) {
                 break;
             }
             accepted += 1;
+        }
+        if let Some(error) = failed {
+            self.cancel(id);
+            watch(id, Event::Failed(error)).map_err(GenerateError::Write)?;
+            return Ok(false);
         }
         writing.guesses.learn(draft.len(), accepted);
         let Some(end) = writing.end(positions) else { return Ok(true) };
@@ -286,6 +299,9 @@ impl Writing<'_> {
         }
         if self.text.tokens.len() >= self.limit {
             return Some(Ended::MaxTokens);
+        }
+        if self.sampler.ended() {
+            return Some(Ended::Grammar);
         }
         (self.history.len() > positions).then_some(Ended::ContextFull)
     }
@@ -407,7 +423,7 @@ mod tests {
                         assert!(piece.logprobs.iter().all(likeliest));
                     }
                     Event::Ended(generated) => ended = Some(generated.ended),
-                    Event::Prompt { .. } => {}
+                    Event::Prompt { .. } | Event::Failed(_) => {}
                 }
                 Ok(())
             })

@@ -6,7 +6,7 @@
 
 use crate::batch::TextId;
 use crate::generate::GenerateError;
-use crate::sampler::Sampler;
+use crate::sampler::{Sampler, SamplerError};
 use amk::Token;
 use amk::rows::{RowVm, RowsError, SequenceId};
 use amk::session::{Session, SessionError};
@@ -93,7 +93,14 @@ impl<V: RowVm> Draft for Drafter<V> {
                 };
                 let ask = &mut asks[number];
                 let Some(text) = self.texts.get_mut(&ask.id) else { continue };
-                let token = ask.sampler.sample(logits, &text.given)?;
+                let token = match ask.sampler.sample(logits, &text.given) {
+                    // The text ends here, or its grammar takes too long: no more guesses.
+                    Err(SamplerError::Grammar(_)) => {
+                        asking.remove(&sequence);
+                        continue;
+                    }
+                    token => token?,
+                };
                 guesses[number].push(token);
                 text.given.push(token);
                 if guesses[number].len() == ask.most {

@@ -105,7 +105,7 @@ pub fn generate(
 ) -> Result<Generated, GenerateError> {
     let positions = decoder.positions();
     let (last, before) = checked(prompt, positions)?;
-    let mut sampler = Sampler::new(request.sampler.clone())?;
+    let mut sampler = request.sampler()?;
     let start = Instant::now();
     for (pos, &token) in before.iter().enumerate() {
         step(decoder, token, pos)?;
@@ -120,6 +120,9 @@ pub fn generate(
         let pos = history.len() - 1;
         if text.ended.is_some() || text.tokens.len() >= limit {
             break Ended::MaxTokens;
+        }
+        if sampler.ended() {
+            break Ended::Grammar;
         }
         if pos >= positions {
             break Ended::ContextFull;
@@ -149,7 +152,7 @@ pub(crate) fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]),
 
 /// Whether the device chooses the tokens itself, so that one launch makes the whole text.
 pub fn on_device(request: &Request) -> bool {
-    !request.sampler.changes_logits() && request.logprobs.is_none()
+    !request.sampler.changes_logits() && request.logprobs.is_none() && request.grammar.is_none()
 }
 
 /// As [`generate`], in one launch: the host does nothing between tokens but write them. The request

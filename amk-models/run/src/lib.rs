@@ -10,6 +10,7 @@ pub mod batch;
 mod drafter;
 mod format;
 pub mod generate;
+pub mod grammar;
 mod guesses;
 mod lookup;
 pub mod perplexity;

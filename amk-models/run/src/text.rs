@@ -1,7 +1,8 @@
 //! Requests for text, and the text of new tokens.
 
 use crate::generate::GenerateError;
-use crate::sampler::{Logprobs, SamplerConfig, StopStrings, Stopped};
+use crate::grammar::Grammar;
+use crate::sampler::{Logprobs, Sampler, SamplerConfig, SamplerError, StopStrings, Stopped};
 use amk_models::tokenizer::Tokenizer;
 use std::collections::VecDeque;
 use std::io;
@@ -37,9 +38,19 @@ pub struct Request {
     /// The log-probability of each token comes with its text, and those of so many of the likeliest
     /// tokens.
     pub logprobs: Option<usize>,
+    /// What the text may be.
+    pub grammar: Option<Grammar>,
 }
 
 impl Request {
+    /// The way in which the text's tokens are chosen.
+    ///
+    /// # Errors
+    /// [`SamplerError::Parameter`].
+    pub fn sampler(&self) -> Result<Sampler, SamplerError> {
+        Ok(Sampler::new(self.sampler.clone())?.with_grammar(self.grammar.clone()))
+    }
+
     /// The request for text number `number` of several: with a seed of its own.
     #[must_use]
     pub fn numbered(&self, number: u64) -> Self {
@@ -55,6 +66,8 @@ pub enum Ended {
     StopToken,
     /// A stop string came.
     StopString,
+    /// The grammar allows no more.
+    Grammar,
     /// The requested number of tokens is there.
     MaxTokens,
     /// The context is full.

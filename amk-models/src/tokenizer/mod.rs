@@ -152,6 +152,12 @@ impl Tokenizer {
         self.inner.get_vocab(true) == other.inner.get_vocab(true)
     }
 
+    /// The tokens that have no text, such as the one that ends a turn.
+    pub fn special_tokens(&self) -> Vec<u32> {
+        let added = self.inner.get_added_tokens_decoder();
+        added.into_iter().filter(|(_, token)| token.special).map(|(id, _)| id).collect()
+    }
+
     /// Number of tokens, special ones included.
     pub fn token_count(&self) -> usize {
         self.tokens

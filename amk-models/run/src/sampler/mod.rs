@@ -8,7 +8,8 @@
 //! it computes.
 //!
 //! The filters are the ones in transformers, in its order: repetition penalty, temperature, top-k,
-//! top-p, min-p. After the repetition penalty come the biases and penalties of OpenAI's API.
+//! top-p, min-p. After the repetition penalty come the biases and penalties of OpenAI's API, and then
+//! the mask of a grammar.
 
 mod candidates;
 mod logprobs;
@@ -19,6 +20,7 @@ pub(crate) use logprobs::LogSoftmax;
 pub use logprobs::{Logprob, Logprobs};
 pub use stop::{StopStrings, Stopped};
 
+use crate::grammar::{Grammar, GrammarError};
 use amk_models::checkpoint::GenerationDefaults;
 use candidates::Candidates;
 use std::collections::BTreeMap;
@@ -125,15 +127,20 @@ pub enum SamplerError {
         /// The token.
         token: u32,
     },
+    /// The text cannot go on by its grammar.
+    #[error(transparent)]
+    Grammar(#[from] GrammarError),
 }
 
 /// Chooses token after token.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     config: SamplerConfig,
+    /// What the text may be.
+    grammar: Option<Grammar>,
     /// Tokens chosen so far: the position in the sequence of random numbers.
     step: u64,
-    /// The logits after penalties and biases; empty without any.
+    /// The logits after penalties, biases and mask; empty without any.
     logits: Vec<f32>,
 }
 
@@ -160,7 +167,7 @@ impl Sampler {
         for &bias in config.logit_bias.values() {
             check("logit bias", bias, (-100.0..=100.0).contains(&bias), "from -100 to 100")?;
         }
-        Ok(Self { config, step: 0, logits: Vec::new() })
+        Ok(Self { config, grammar: None, step: 0, logits: Vec::new() })
     }
 
     /// A sampler that has made `draws` draws: the next is the one that a sampler makes after so
@@ -172,17 +179,36 @@ impl Sampler {
         Ok(Self { step: draws, ..Self::new(config)? })
     }
 
+    /// The same for a text of a grammar, at its beginning.
+    #[must_use]
+    pub fn with_grammar(self, grammar: Option<Grammar>) -> Self {
+        Self { grammar, ..self }
+    }
+
+    /// Whether the grammar allows no more tokens.
+    pub fn ended(&self) -> bool {
+        self.grammar.as_ref().is_some_and(Grammar::ended)
+    }
+
     /// The next token after `history`, given the `logits` of all tokens, `[vocab]`. The history is
     /// the prompt and then the tokens that this sampler chose. Among equals the lowest id wins; a
     /// logit that is not a number counts as impossible.
     ///
     /// # Errors
     /// [`SamplerError::NoFiniteLogit`], and [`SamplerError::InfiniteLogit`] for one above all
-    /// others.
+    /// others; [`SamplerError::Grammar`].
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
-        let step = self.step;
-        self.change(logits, history);
-        let logits = if self.logits.is_empty() { logits } else { &self.logits };
+        self.change(logits, history)?;
+        let token = self.draw(if self.logits.is_empty() { logits } else { &self.logits })?;
+        self.step += 1;
+        if let Some(grammar) = &mut self.grammar {
+            grammar.take(token)?;
+        }
+        Ok(token)
+    }
+
+    /// Draws by the logits as they are.
+    fn draw(&self, logits: &[f32]) -> Result<u32, SamplerError> {
         let likeliest = match largest(logits) {
             Some(token) if logits[token as usize] == f32::INFINITY => {
                 return Err(SamplerError::InfiniteLogit { token });
@@ -190,7 +216,6 @@ impl Sampler {
             Some(token) if logits[token as usize].is_finite() => token,
             _ => return Err(SamplerError::NoFiniteLogit { count: logits.len() }),
         };
-        self.step += 1;
         if self.config.temperature == 0.0 {
             return Ok(likeliest);
         }
@@ -198,19 +223,28 @@ impl Sampler {
         candidates.keep_top_k(self.config.top_k);
         candidates.keep_top_p(self.config.top_p);
         candidates.keep_min_p(self.config.min_p);
-        let seed = self.config.seed;
+        let (seed, step) = (self.config.seed, self.step);
         let times =
             candidates.iter().map(|(id, log_weight)| (id, log_weight - philox::exponential(seed, step, id).ln()));
         Ok(argmax(times).unwrap_or(likeliest))
     }
 
-    /// Applies penalties and biases to a copy of the logits.
-    fn change(&mut self, logits: &[f32], history: &[u32]) {
+    /// Applies penalties, biases and the mask to a copy of the logits.
+    fn change(&mut self, logits: &[f32], history: &[u32]) -> Result<(), SamplerError> {
         self.logits.clear();
-        if !self.config.changes_logits() {
-            return;
+        if self.config.changes_logits() || self.grammar.is_some() {
+            self.logits.extend_from_slice(logits);
         }
-        self.logits.extend_from_slice(logits);
+        if self.config.changes_logits() {
+            self.penalise(logits, history);
+        }
+        match &mut self.grammar {
+            Some(grammar) => Ok(grammar.mask(&mut self.logits)?),
+            None => Ok(()),
+        }
+    }
+
+    fn penalise(&mut self, logits: &[f32], history: &[u32]) {
         let SamplerConfig { repetition_penalty, presence_penalty, frequency_penalty, logit_bias, .. } = &self.config;
         for &id in history {
             // From the unpenalised logits, so that a token that occurred twice is penalised once.

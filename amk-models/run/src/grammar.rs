@@ -1,0 +1,227 @@
+//! Grammars: what a text may be, by a mask over the tokens before each draw.
+//!
+//! A [`Language`] says what the whole text is: JSON of a schema, a regular expression, a
+//! context-free grammar. [`Grammars`] compiles it for the tokens of a vocabulary, by the crate
+//! `llguidance`. A [`Grammar`] follows one text.
+
+use amk_models::tokenizer::{Tokenizer, TokenizerError};
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{JsonCompileOptions, Matcher, ParserFactory, panic_utils};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+/// Bytes of a language at most.
+const MOST_BYTES: usize = 1 << 16;
+/// The stack of the thread that compiles: parsers of grammars are recursive.
+const STACK: usize = 256 << 20;
+/// White space between the tokens of JSON. It is bounded: some models go on with it for ever.
+const JSON_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,32}";
+
+/// What a text may be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Language {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that fits a schema.
+    JsonSchema {
+        /// The schema.
+        schema: Value,
+        /// Whether a keyword that cannot be enforced is an error; else it is left out.
+        strict: bool,
+    },
+    /// What a regular expression matches, in the syntax of the crate `regex`.
+    Regex(String),
+    /// One of some texts.
+    Choice(Vec<String>),
+    /// A context-free grammar in llguidance's variant of Lark.
+    Lark(String),
+}
+
+/// A language cannot be compiled, or a text of it cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the grammar: {0}")]
+pub struct GrammarError(String);
+
+impl GrammarError {
+    fn new(error: impl fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<TokenizerError> for GrammarError {
+    fn from(error: TokenizerError) -> Self {
+        Self::new(error)
+    }
+}
+
+/// Compiles languages for the tokens of a vocabulary.
+pub struct Grammars {
+    tokenizer: Tokenizer,
+    ends: Vec<u32>,
+    /// Made when the first language is compiled.
+    factory: OnceLock<Result<ParserFactory, GrammarError>>,
+}
+
+impl Grammars {
+    /// For the tokens of a tokenizer; one of `ends` may come where the text may end.
+    pub fn new(tokenizer: Tokenizer, ends: Vec<u32>) -> Self {
+        Self { tokenizer, ends, factory: OnceLock::new() }
+    }
+
+    /// Compiles a language. It may take some time.
+    ///
+    /// # Errors
+    /// A language that is wrong, too large, or that cannot be enforced.
+    pub fn compile(&self, language: &Language) -> Result<Grammar, GrammarError> {
+        let grammar = language.grammar()?;
+        let factory = self.factory.get_or_init(|| factory(&self.tokenizer, &self.ends));
+        let factory = factory.as_ref().map_err(Clone::clone)?;
+        // A language comes from anywhere and must not end the program.
+        let compile = || panic_utils::catch_unwind(AssertUnwindSafe(|| factory.create_parser(grammar)));
+        let parser = thread::scope(|scope| {
+            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, compile);
+            let ended = thread.map_err(GrammarError::new)?.join();
+            ended.map_err(|_| GrammarError("it cannot be compiled".to_owned()))?.map_err(GrammarError::new)
+        })?;
+        let matcher = Matcher::new(Ok(parser));
+        match matcher.get_error() {
+            Some(error) => Err(GrammarError(error)),
+            None => Ok(Grammar { matcher }),
+        }
+    }
+}
+
+impl fmt::Debug for Grammars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammars").field("tokenizer", &self.tokenizer).finish_non_exhaustive()
+    }
+}
+
+impl Language {
+    fn grammar(&self) -> Result<TopLevelGrammar, GrammarError> {
+        match self {
+            Self::JsonObject => json_grammar(json!({ "type": "object" }), true),
+            Self::JsonSchema { schema, strict } => {
+                bounded(&schema.to_string())?;
+                json_grammar(schema.clone(), *strict)
+            }
+            Self::Regex(text) => Ok(TopLevelGrammar::from_regex(bounded(text)?)),
+            Self::Choice(texts) => Ok(TopLevelGrammar::from_lark(choice(texts)?)),
+            Self::Lark(text) => Ok(TopLevelGrammar::from_lark(bounded(text)?.to_owned())),
+        }
+    }
+}
+
+fn json_grammar(mut schema: Value, strict: bool) -> Result<TopLevelGrammar, GrammarError> {
+    if schema == Value::Bool(true) {
+        schema = json!({});
+    }
+    if !schema.is_object() {
+        return Err(GrammarError(format!("a JSON schema is an object, not {schema}")));
+    }
+    let options = JsonCompileOptions {
+        lenient: !strict,
+        whitespace_pattern: Some(JSON_SPACE.to_owned()),
+        ..JsonCompileOptions::default()
+    };
+    options.apply_to(&mut schema);
+    Ok(TopLevelGrammar::from_json_schema(schema))
+}
+
+fn choice(texts: &[String]) -> Result<String, GrammarError> {
+    let texts: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
+    if texts.is_empty() {
+        return Err(GrammarError("a choice needs texts".to_owned()));
+    }
+    Ok(format!("start: {}", bounded(&texts.join(" | "))?))
+}
+
+/// Refuses what parsers would spend too much memory on.
+fn bounded(text: &str) -> Result<&str, GrammarError> {
+    match text.len() {
+        0..=MOST_BYTES => Ok(text),
+        len => Err(GrammarError(format!("{len} bytes are more than {MOST_BYTES}"))),
+    }
+}
+
+fn factory(tokenizer: &Tokenizer, ends: &[u32]) -> Result<ParserFactory, GrammarError> {
+    let special: BTreeSet<u32> = tokenizer.special_tokens().into_iter().chain(ends.iter().copied()).collect();
+    let count = ends.iter().map(|&end| end as usize + 1).max().unwrap_or(0).max(tokenizer.token_count());
+    let bytes = |id: u32| match special.contains(&id) {
+        // It is no text, whatever its name.
+        true => Ok([&[TokTrie::SPECIAL_TOKEN_MARKER], tokenizer.token(id).unwrap_or_default().as_bytes()].concat()),
+        false => tokenizer.bytes(id),
+    };
+    let words = (0..count as u32).map(bytes).collect::<Result<Vec<_>, _>>()?;
+    let info = TokRxInfo::new(words.len() as u32, ends.first().copied().unwrap_or(INVALID_TOKEN));
+    let mut trie = TokTrie::from(&info, &words);
+    if !ends.is_empty() {
+        trie = trie.with_eos_tokens(ends);
+    }
+    let tokens: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+    let mut factory = ParserFactory::new_simple(&tokens).map_err(GrammarError::new)?;
+    factory.quiet().limits_mut().verbose_errors = false;
+    Ok(factory)
+}
+
+/// The way of a text through a language.
+#[derive(Clone)]
+pub struct Grammar {
+    matcher: Matcher,
+}
+
+impl Grammar {
+    /// Makes the logits of tokens that may not come next `-inf`.
+    ///
+    /// # Errors
+    /// When no token may come, or the language takes too long.
+    pub(crate) fn mask(&mut self, logits: &mut [f32]) -> Result<(), GrammarError> {
+        let mask = self.matcher.compute_mask_or_eos().map_err(GrammarError::new)?;
+        if mask.is_zero() {
+            return Err(GrammarError("no token can follow".to_owned()));
+        }
+        let (known, unknown) = logits.split_at_mut(mask.len().min(logits.len()));
+        mask.iter_unset_entries(|id| {
+            if let Some(logit) = known.get_mut(id) {
+                *logit = f32::NEG_INFINITY;
+            }
+        });
+        unknown.fill(f32::NEG_INFINITY);
+        Ok(())
+    }
+
+    /// Goes on with a token that the mask allowed.
+    ///
+    /// # Errors
+    /// When the language takes too long.
+    pub(crate) fn take(&mut self, token: u32) -> Result<(), GrammarError> {
+        if self.ended() {
+            return Ok(());
+        }
+        self.matcher.consume_token(token).map_err(GrammarError::new)?;
+        match self.matcher.stop_reason() {
+            reason if reason.is_ok() => Ok(()),
+            reason => Err(GrammarError(format!("it cannot go on ({reason})"))),
+        }
+    }
+
+    /// Whether the text is complete and cannot go on.
+    pub(crate) fn ended(&self) -> bool {
+        self.matcher.is_stopped()
+    }
+}
+
+impl fmt::Debug for Grammar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammar").field("ended", &self.ended()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "grammar_tests.rs"]
+mod tests;
