@@ -10,6 +10,7 @@ pub mod chain;
 pub mod chat;
 pub mod checkpoint;
 pub mod config;
+pub mod hub;
 pub mod model;
 pub mod models;
 mod random;

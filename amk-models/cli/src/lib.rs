@@ -12,16 +12,20 @@
 //! ```
 
 mod bench;
+mod chat;
 mod check;
+mod completions;
 mod doctor;
 mod dump;
 mod explain;
 mod generate;
 mod load;
+mod model;
 mod models;
 mod options;
 mod perplexity;
 mod positions;
+mod sampling;
 mod serve;
 mod subject;
 mod trace;
@@ -43,6 +47,8 @@ struct Cli {
 enum Command {
     /// Write text with a model.
     Generate(generate::Generate),
+    /// Talk with a model in the terminal.
+    Chat(chat::Chat),
     /// Serve a model by OpenAI's API.
     Serve(serve::Serve),
     /// Say how well a model expects a text.
@@ -65,6 +71,10 @@ enum Command {
     Tune(tune::Tune),
     /// Check every instruction by itself.
     VerifyKernels(verify_kernels::VerifyKernels),
+    /// Print what completes this command in a shell.
+    Completions(completions::Completions),
+    /// Write the manual pages into a folder.
+    Man(completions::Man),
 }
 
 impl Cli {
@@ -86,6 +96,7 @@ pub fn main() -> ExitCode {
     amk_kernels::link();
     let done = match Cli::of_process().command {
         Command::Generate(command) => command.run(),
+        Command::Chat(command) => command.run(),
         Command::Serve(command) => command.run(),
         Command::Perplexity(command) => command.run(),
         Command::Check(command) => command.run(),
@@ -97,6 +108,8 @@ pub fn main() -> ExitCode {
         Command::Trace(command) => command.run(),
         Command::Tune(command) => command.run(),
         Command::VerifyKernels(command) => command.run(),
+        Command::Completions(command) => command.run(Cli::command()),
+        Command::Man(command) => command.run(Cli::command()),
     };
     match done {
         Ok(code) => code,

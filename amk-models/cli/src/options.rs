@@ -6,7 +6,7 @@ use amk::ir::schedule::{PartialSchedule, RowSchedule, Schedule};
 use amk::ir::text::read_json;
 use amk_bench::tune::{Saved, Store};
 use amk_cuda::{self as cuda, Precision, VmOptions};
-use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::cache::Cache;
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Family, Model, WeightFormat};
@@ -149,11 +149,6 @@ pub(crate) fn table_of(header: impl Into<Row>) -> Table {
     table.load_style(UTF8_BORDERS_ONLY);
     table.set_header(header);
     table
-}
-
-/// The default model from the cache, fetched where it is not there yet.
-pub(crate) fn default_model() -> Result<PathBuf> {
-    Ok(Cache::from_env()?.resolve(&SMOLLM2_135M_INSTRUCT)?)
 }
 
 /// A progress bar in percent, hidden without a terminal.

@@ -1,7 +1,8 @@
 //! `amk perplexity`.
 
 use crate::load::{LoadArgs, cpu_vm};
-use crate::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, default_model, progress_bar, tell, write};
+use crate::model::{ModelArg, path_of};
+use crate::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, progress_bar, tell, write};
 use amk::Token;
 use amk::rows::{RowLimits, RowVm};
 use amk::session::Session;
@@ -24,9 +25,9 @@ pub(crate) struct Perplexity {
     /// The text; `-` reads it from standard input.
     #[arg(value_name = "FILE")]
     text: PathBuf,
-    /// A Hugging Face folder or a GGUF file.
-    #[arg(short, long, value_name = "PATH")]
-    model: Option<PathBuf>,
+    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<ModelArg>,
     #[command(flatten)]
     allow: AllowArg,
     /// Tokens from the start of a window to that of the next [default: half the context].
@@ -48,10 +49,10 @@ pub(crate) struct Perplexity {
 }
 
 impl Perplexity {
-    pub(crate) fn run(mut self) -> Result<ExitCode> {
+    pub(crate) fn run(self) -> Result<ExitCode> {
         let place = self.place.place()?;
         let text = read(&self.text)?;
-        let path = self.model.take().map_or_else(default_model, Ok)?;
+        let path = path_of(self.model.as_ref())?;
         let mut checkpoint = self.allow.open(&path)?;
         let tokens = self.tokens_of(&text, &checkpoint)?;
         let windows = self.windows(&checkpoint)?;

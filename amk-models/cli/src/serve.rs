@@ -1,15 +1,15 @@
 //! `amk serve`.
 
 use crate::load::{LoadArgs, cpu_vm};
-use crate::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, default_model, tell};
+use crate::model::{ModelArg, path_of};
+use crate::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, tell};
 use amk::rows::RowLimits;
 use amk_models::checkpoint::Checkpoint;
 use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Request, Speculate};
-use amk_serve::{Engine, ServeOptions, Served, serve};
+use amk_serve::{Engine, EngineOptions, ServeOptions, Served, serve};
 use anyhow::{Context as _, Result};
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use tokio::net::TcpListener;
 /// answers have ended; a second one at once.
 #[derive(clap::Args)]
 pub(crate) struct Serve {
-    /// A Hugging Face folder or a GGUF file.
-    #[arg(short, long, value_name = "PATH")]
-    model: Option<PathBuf>,
+    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<ModelArg>,
     #[command(flatten)]
     allow: AllowArg,
-    /// The model's name for clients [default: that of its folder or file].
+    /// The model's name for clients [default: that of its folder or file, or on the hub].
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
     /// The address to listen on.
@@ -42,6 +42,9 @@ pub(crate) struct Serve {
     /// Texts that may wait for their turn; more are refused with the status 429.
     #[arg(long, value_name = "N", default_value_t = 64)]
     queue: u32,
+    /// Ended texts that are kept at most, so that prompts that begin like them go on from there.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    keep: u32,
     /// The key that clients have to send.
     #[arg(long, value_name = "KEY", env = "AMK_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
@@ -61,29 +64,33 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    pub(crate) fn run(mut self) -> Result<ExitCode> {
+    pub(crate) fn run(self) -> Result<ExitCode> {
         let place = self.place.place()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // A port that is taken is told before the model is loaded.
         let listener = runtime
             .block_on(TcpListener::bind((self.host, self.port)))
             .with_context(|| format!("cannot listen on {}:{}", self.host, self.port))?;
-        let path = self.model.take().map_or_else(default_model, Ok)?;
+        let path = path_of(self.model.as_ref())?;
         let mut checkpoint = self.allow.open(&path)?;
         let context = self.held.context(&checkpoint);
         let model = self.held.load(&mut checkpoint, context, self.quiet)?;
         let pages = self.parallel as usize * RowLimits::pages_of(context);
         let served = self.served(checkpoint, context)?;
-        let (tokenizer, most) = (Arc::clone(&served.tokenizer), (self.parallel + self.queue) as usize);
+        let tokenizer = Arc::clone(&served.tokenizer);
+        let bounds = EngineOptions { texts: (self.parallel + self.queue) as usize, kept: self.keep as usize };
         let engine = match place {
-            Place::Cpu(schedule) => Engine::start(cpu_vm(&model, &schedule, pages)?, tokenizer, most),
+            Place::Cpu(schedule) => Engine::start(cpu_vm(&model, &schedule, pages)?, tokenizer, bounds),
             Place::Cuda(schedule) => {
-                Engine::start(cuda_rows_vm(&model, &schedule, self.held.weights, pages, self.quiet)?, tokenizer, most)
+                Engine::start(cuda_rows_vm(&model, &schedule, self.held.weights, pages, self.quiet)?, tokenizer, bounds)
             }
         };
         if !self.quiet {
             let address = listener.local_addr()?;
-            tell(&format!("{} is served at http://{address}/v1 (Ctrl-C ends it)", served.name));
+            tell(&format!(
+                "{} is served at http://{address}/v1, a page to try it at http://{address}/ (Ctrl-C ends it)",
+                served.name
+            ));
         }
         let grace = Duration::from_secs(self.grace.into());
         let options = ServeOptions { key: self.api_key, grace, ..ServeOptions::default() };
@@ -94,8 +101,9 @@ impl Serve {
     }
 
     fn served(&self, checkpoint: Checkpoint, context: usize) -> Result<Served> {
-        let stem = checkpoint.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let name = self.alias.clone().or(stem).unwrap_or_else(|| "model".to_owned());
+        let stem = || checkpoint.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let named = self.alias.clone().or_else(|| self.model.as_ref()?.name());
+        let name = named.or_else(stem).unwrap_or_else(|| "model".to_owned());
         let request = Request {
             sampler: SamplerConfig::of_model(&checkpoint.generation, None),
             stop_tokens: checkpoint.stop_tokens(),

@@ -1,21 +1,21 @@
 //! Subjects of measurements: checkpoints, or declared instances over random weights.
 
-use super::options::{AllowArg, Device, default_model};
+use super::model::{ModelArg, path_of};
+use super::options::{AllowArg, Device};
 use amk::encoding::BF16;
 use amk_bench::fixed_tokens;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat, find_instance};
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Result, bail};
-use std::path::PathBuf;
 
 /// Selects the subjects.
 #[derive(Clone, clap::Args)]
 pub(crate) struct SubjectArgs {
-    /// A Hugging Face folder or a GGUF file; may be given several times
-    /// [default: SmolLM2-135M-Instruct].
-    #[arg(short, long, value_name = "PATH")]
-    model: Vec<PathBuf>,
+    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`;
+    /// may be given several times [default: SmolLM2-135M-Instruct].
+    #[arg(short, long, value_name = "MODEL")]
+    model: Vec<ModelArg>,
     /// Declared instances over random weights, as in `llama.llama_3_2_1b` (see `amk models`).
     #[arg(long, value_name = "MODEL.INSTANCE", value_delimiter = ',')]
     random: Vec<String>,
@@ -25,8 +25,8 @@ pub(crate) struct SubjectArgs {
 
 /// One of them.
 pub(crate) enum Which {
-    /// A checkpoint, with unknown fields that it may have.
-    Checkpoint(PathBuf, AllowArg),
+    /// A checkpoint, the default one where none is named, with unknown fields that it may have.
+    Checkpoint(Option<ModelArg>, AllowArg),
     /// A declared instance.
     Random(String),
 }
@@ -54,13 +54,13 @@ const GATE_TOKENS: usize = 8;
 impl SubjectArgs {
     /// All subjects, for a device: without such a device, nothing is fetched.
     pub(crate) fn all(&self, device: Device) -> Result<Vec<Which>> {
-        let checkpoints = self.model.iter().cloned().map(|path| Which::Checkpoint(path, self.allow.clone()));
+        let checkpoints = self.model.iter().map(|model| Which::Checkpoint(Some(model.clone()), self.allow.clone()));
         let all: Vec<Which> = checkpoints.chain(self.random.iter().cloned().map(Which::Random)).collect();
         if !all.is_empty() {
             return Ok(all);
         }
         device.require()?;
-        Ok(vec![Which::Checkpoint(default_model()?, self.allow.clone())])
+        Ok(vec![Which::Checkpoint(None, self.allow.clone())])
     }
 
     /// The one that there may be, for a GPU.
@@ -77,9 +77,14 @@ impl Which {
     /// Opens it; a declared instance is made when it is loaded.
     pub(crate) fn open(&self) -> Result<Opened> {
         match self {
-            Self::Checkpoint(path, allow) => {
-                let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
-                Ok(Opened { name: name.into_owned(), checkpoint: Some(allow.open(path)?) })
+            Self::Checkpoint(model, allow) => {
+                let path = path_of(model.as_ref())?;
+                let file = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+                let name = match model {
+                    Some(ModelArg::Hub(model)) => model.to_string(),
+                    _ => file.into_owned(),
+                };
+                Ok(Opened { name, checkpoint: Some(allow.open(&path)?) })
             }
             Self::Random(name) => Ok(Opened { name: name.clone(), checkpoint: None }),
         }

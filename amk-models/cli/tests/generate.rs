@@ -64,6 +64,35 @@ fn json_has_the_logprob_of_each_token_where_it_is_asked_for() {
 }
 
 #[test]
+fn a_text_is_of_the_grammar_in_a_file() {
+    let model = tiny_llama();
+    let file = |name: &str, text: &str| {
+        std::fs::write(model.path().join(name), text).unwrap();
+        model.path().join(name).display().to_string()
+    };
+    let schema = file(
+        "schema",
+        r#"{"type": "object",
+        "properties": {"n": {"enum": [1, 2]}}, "required": ["n"],
+        "additionalProperties": false}"#,
+    );
+    let prompt = [PROMPT, "--raw", "-q", "--seed", "3", "-n", "200"];
+    let run = |options: &[&str]| succeeds("generate", &model, &[&prompt, options].concat());
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json-schema", &schema])).unwrap();
+    assert!(json["n"] == 1 || json["n"] == 2, "{json}");
+    let grammar = file("grammar", r#"start: ("ab" | "c"){1,9} ".""#);
+    let text = run(&["--grammar", &grammar, "--speculate", "lookup"]);
+    assert!(text.ends_with(".\n") && text.replace("ab", "").trim_matches(['c', '.', '\n']).is_empty(), "{text}");
+    let why = messages(&model, &[PROMPT, "--raw", "--greedy", "--json-schema", &file("one", r#"{"const": 1}"#)]);
+    assert!(why.ends_with("the text of the grammar is complete]\n"), "{why}");
+    let wrong = file("wrong", "start = a");
+    let refused = fails("generate", &model, &[PROMPT, "--grammar", &wrong]);
+    assert!(refused.starts_with(&format!("{wrong}: the grammar: ")), "{refused}");
+    let refused = fails("generate", &model, &[PROMPT, "--json-schema", &wrong]);
+    assert!(refused.starts_with(&format!("{wrong} is not JSON: ")), "{refused}");
+}
+
+#[test]
 fn a_rate_stands_only_beside_what_was_timed() {
     let model = tiny_llama();
     // An empty text is one token, the beginning-of-text token.

@@ -2,6 +2,8 @@
 
 mod amk;
 mod cache;
+mod chat;
+mod clients;
 mod dump;
 mod errors;
 mod generate;

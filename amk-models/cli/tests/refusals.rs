@@ -68,15 +68,16 @@ fn a_gpu_that_is_not_there_is_refused() {
 fn a_model_that_is_not_there_is_told_with_what_to_give_instead() {
     let of = |model: &str| {
         let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));
-        let output = amk.args(["generate", "a", "-m", model]).output().unwrap();
-        String::from_utf8(output.stderr).unwrap()
+        let amk = amk.args(["generate", "a", "-m", model]).env("HF_HUB_OFFLINE", "1").env("HF_HOME", "/nowhere");
+        String::from_utf8(amk.output().unwrap().stderr).unwrap()
     };
     let folder = "give the folder with their config.json";
     assert!(of("x.safetensors").contains(&format!("{folder}: .")), "{}", of("x.safetensors"));
     assert!(of("a/b/x.safetensors").contains(&format!("{folder}: a/b")), "{}", of("a/b/x.safetensors"));
+    let cached = "is not in the cache /nowhere/hub/models--HuggingFaceTB--SmolLM2-135M, and HF_HUB_OFFLINE is set";
     let repository = of("HuggingFaceTB/SmolLM2-135M");
-    assert!(repository.contains("`hf download HuggingFaceTB/SmolLM2-135M --local-dir SmolLM2-135M`"), "{repository}");
+    assert_eq!(repository, format!("error: HuggingFaceTB/SmolLM2-135M {cached}\n"));
     for path in ["./a/b", "a/b/c", "/a/b", "../a", "model.gguf"] {
-        assert!(!of(path).contains("hf download"), "{}", of(path));
+        assert!(!of(path).contains("HF_HUB_OFFLINE"), "{}", of(path));
     }
 }

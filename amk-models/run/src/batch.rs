@@ -2,21 +2,27 @@
 //!
 //! A text has the same tokens as alone: a row's logits do not depend on the rows beside it, and
 //! each text draws with a seed of its own. Guessed tokens ([`Speculate`]) change nothing either:
-//! the sampler chooses every token from its logits, and a guess is kept where it is that choice.
+//! the sampler chooses every token from its logits, and a guess is kept where it is that choice. Nor
+//! do shared beginnings ([`Batch::keeping`]): the keys and values that are there are those that the
+//! prompt's own rows would write.
 
 use crate::drafter::{Ask, Draft, Drafter};
 use crate::generate::{GenerateError, checked};
 use crate::guesses::Guesses;
+use crate::kept::{Kept, common};
 use crate::lookup::Lookup;
 use crate::sampler::{Sampler, SamplerError};
 use crate::text::{Ended, Generated, Piece, Request, Speculate, Text};
 use amk::Token;
-use amk::rows::{RowLimits, RowVm, RowsError, SequenceId};
+use amk::rows::{PAGE, RowLimits, RowVm, RowsError, SequenceId};
 use amk::session::{Session, SessionError};
 use amk_models::tokenizer::Tokenizer;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Instant;
+
+/// Tokens of a beginning at least that is worth sharing.
+const LEAST_SHARED: usize = 8;
 
 /// A text of a [`Batch`], in the order of the requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -52,9 +58,23 @@ pub struct Batch<'t, V> {
     /// Texts that have no pages yet.
     waiting: VecDeque<(TextId, Writing<'t>)>,
     live: BTreeMap<SequenceId, (TextId, Writing<'t>)>,
+    kept: Kept,
     added: usize,
-    /// Pages that the live texts can come to need.
-    reserved: usize,
+    /// Tokens that were chosen.
+    chosen: u64,
+}
+
+/// How many texts a [`Batch`] has, and what it has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct State {
+    /// Texts that are being written.
+    pub live: usize,
+    /// Texts that wait for pages or rows.
+    pub waiting: usize,
+    /// Texts that have ended and are kept.
+    pub kept: usize,
+    /// Tokens that were chosen since the start.
+    pub chosen: u64,
 }
 
 /// A text on its way.
@@ -71,6 +91,8 @@ struct Writing<'t> {
     /// New tokens at most.
     limit: usize,
     prompt: usize,
+    /// Tokens of the prompt that another text had run.
+    shared: usize,
     /// Pages that it can come to need.
     pages: usize,
     start: Option<Instant>,
@@ -83,7 +105,15 @@ impl<'t, V: RowVm> Batch<'t, V> {
     pub fn new(vm: V, tokenizer: &'t Tokenizer) -> Self {
         let session = Session::new(vm);
         let (waiting, live) = (VecDeque::new(), BTreeMap::new());
-        Self { session, tokenizer, drafter: None, waiting, live, added: 0, reserved: 0 }
+        Self { session, tokenizer, drafter: None, waiting, live, kept: Kept::default(), added: 0, chosen: 0 }
+    }
+
+    /// The same that keeps the keys and values of up to so many ended texts. A prompt goes on from
+    /// the text, ended or not, whose beginning it has. The oldest go first, also where a text needs
+    /// their pages.
+    #[must_use]
+    pub fn keeping(self, texts: usize) -> Self {
+        Self { kept: Kept::new(texts), ..self }
     }
 
     /// The same with a small model of the same vocabulary, which guesses for texts that ask for it
@@ -117,6 +147,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
             text: Text::new(self.tokenizer, request, 0),
             limit: request.max_tokens.unwrap_or(usize::MAX),
             prompt: prompt.len(),
+            shared: 0,
             pages,
             start: None,
             decoding: None,
@@ -131,14 +162,25 @@ impl<'t, V: RowVm> Batch<'t, V> {
     pub fn cancel(&mut self, id: TextId) {
         self.waiting.retain(|(waiting, _)| *waiting != id);
         let live = self.live.iter().find(|(_, (live, _))| *live == id).map(|(&sequence, _)| sequence);
-        if let Some((_, writing)) = live.and_then(|sequence| self.live.remove(&sequence)) {
-            self.reserved -= writing.pages;
-        }
-        if let Some(sequence) = live {
+        if let Some(sequence) = live
+            && let Some((_, writing)) = self.live.remove(&sequence)
+        {
             // It is live.
-            let _ = self.session.drop(sequence);
+            let _ = self.leave(sequence, writing.history);
         }
         self.forget(id);
+    }
+
+    /// A text is written no more: keeps its sequence, or drops it.
+    fn leave(&mut self, sequence: SequenceId, mut history: Vec<u32>) -> Result<(), RowsError> {
+        // The last token has not run; what ran after it were guesses.
+        let ran = self.session.len(sequence)?.min(history.len().saturating_sub(1));
+        if !self.kept.keeps() || ran < LEAST_SHARED {
+            return self.session.drop(sequence);
+        }
+        self.session.rollback(sequence, ran)?;
+        history.truncate(ran);
+        self.kept.push(sequence, history).into_iter().try_for_each(|gone| self.session.drop(gone))
     }
 
     fn forget(&mut self, id: TextId) {
@@ -150,6 +192,12 @@ impl<'t, V: RowVm> Batch<'t, V> {
     /// The session, as it is between two steps.
     pub fn session(&self) -> &Session<V> {
         &self.session
+    }
+
+    /// How many texts there are, between two steps.
+    pub fn state(&self) -> State {
+        let Self { live, waiting, kept, chosen, .. } = self;
+        State { live: live.len(), waiting: waiting.len(), kept: kept.len(), chosen: *chosen }
     }
 
     /// Runs a step of all texts for which there is room. Returns whether texts are left.
@@ -180,20 +228,68 @@ impl<'t, V: RowVm> Batch<'t, V> {
     }
 
     /// Starts the texts for which there are pages, in order.
-    fn admit(&mut self) -> Result<(), GenerateError> {
-        let limits = self.session.limits();
-        while let Some((_, next)) = self.waiting.front()
-            && self.reserved + next.pages <= limits.pages
-            && self.live.len() < limits.rows
-        {
+    fn admit(&mut self) -> Result<(), RowsError> {
+        while self.live.len() < self.session.limits().rows {
             let Some((id, mut writing)) = self.waiting.pop_front() else { break };
-            let sequence = self.session.add();
-            self.session.push(sequence, &tokens(&writing.history))?;
-            self.reserved += writing.pages;
+            let Some((sequence, shared)) = self.place(&writing.history, writing.pages)? else {
+                self.waiting.push_front((id, writing));
+                break;
+            };
+            self.session.push(sequence, &tokens(&writing.history[shared..]))?;
+            writing.shared = shared;
             writing.start = Some(Instant::now());
             self.live.insert(sequence, (id, writing));
         }
         Ok(())
+    }
+
+    /// A sequence for a prompt that can come to need so many pages, and how much of the prompt it
+    /// has; `None` where there are no pages.
+    fn place(&mut self, prompt: &[u32], pages: usize) -> Result<Option<(SequenceId, usize)>, RowsError> {
+        if let Some((source, shared)) = self.beginning(prompt)? {
+            let sequence = self.session.fork(source, shared)?;
+            self.kept.use_again(source);
+            if self.make_room(pages - shared / PAGE)? {
+                return Ok(Some((sequence, shared)));
+            }
+            self.session.drop(sequence)?;
+        }
+        Ok(self.make_room(pages)?.then(|| (self.session.add(), 0)))
+    }
+
+    /// The sequence that has most of a prompt's beginning, and how many tokens. The prompt's last
+    /// token runs in any case: its logits are wanted.
+    fn beginning(&self, prompt: &[u32]) -> Result<Option<(SequenceId, usize)>, RowsError> {
+        if !self.kept.keeps() {
+            return Ok(None);
+        }
+        let before = &prompt[..prompt.len() - 1];
+        let mut found: Vec<(SequenceId, usize)> =
+            self.kept.iter().map(|(sequence, tokens)| (sequence, common(tokens, before))).collect();
+        for (&sequence, (_, Writing { history, .. })) in &self.live {
+            let ran = self.session.len(sequence)?.min(history.len());
+            // Whole pages: it goes on writing its last.
+            found.push((sequence, common(&history[..ran], before) / PAGE * PAGE));
+        }
+        let longest = found.into_iter().max_by_key(|&(_, shared)| shared);
+        Ok(longest.filter(|&(_, shared)| shared >= LEAST_SHARED))
+    }
+
+    /// Frees pages until there are so many beside those that the live texts can come to need.
+    /// Returns whether there are.
+    fn make_room(&mut self, pages: usize) -> Result<bool, RowsError> {
+        let mut needed = pages;
+        for (&sequence, (_, Writing { pages, shared, .. })) in &self.live {
+            let len = self.session.len(sequence)?;
+            // A shared page is copied before it is written.
+            let own = if len > *shared { RowLimits::pages_of(len) } else { shared / PAGE };
+            needed += pages.saturating_sub(own);
+        }
+        while self.session.free_pages() < needed {
+            let Some(oldest) = self.kept.pop() else { return Ok(false) };
+            self.session.drop(oldest)?;
+        }
+        Ok(true)
     }
 
     /// All tokens of a sequence have run: chooses the next ones. Returns whether it goes on.
@@ -219,6 +315,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
                 }
                 token => token?,
             };
+            self.chosen += 1;
             writing.history.push(token);
             writing.text.push(token, logits, &mut see)?;
             if draft.get(accepted) != Some(&token) {
@@ -233,10 +330,9 @@ impl<'t, V: RowVm> Batch<'t, V> {
         }
         writing.guesses.learn(draft.len(), accepted);
         let Some(end) = writing.end(positions) else { return Ok(true) };
-        self.session.drop(sequence)?;
         self.forget(id);
-        if let Some((_, writing)) = self.live.remove(&sequence) {
-            self.reserved -= writing.pages;
+        if let Some((_, mut writing)) = self.live.remove(&sequence) {
+            self.leave(sequence, core::mem::take(&mut writing.history))?;
             let generated = writing.finish(end, &mut see)?;
             watch(id, Event::Ended(generated)).map_err(GenerateError::Write)?;
         }
@@ -314,7 +410,7 @@ impl Writing<'_> {
         Ok(Generated {
             ended: ended.unwrap_or(end),
             prompt_tokens: self.prompt,
-            prompt_run: self.prompt,
+            prompt_run: self.prompt - self.shared,
             prompt_time: decoding - start,
             decoded: tokens.len().saturating_sub(1),
             decode_time: now - decoding,
@@ -403,6 +499,43 @@ mod tests {
         batch.cancel(ids[1]);
         assert_eq!(ended, BTreeMap::from([(ids[1], (21..26).collect()), (ids[3], (41..46).collect())]));
         assert_eq!((steps, batch.session().free_pages()), (5, 2), "the last starts where the first was");
+    }
+
+    /// Writes a text and returns it with the prompt's tokens that ran.
+    fn write(batch: &mut Batch<'_, Count>, prompt: &[u32], request: &Request) -> (Vec<u32>, usize) {
+        let mut ended = None;
+        batch.add(prompt, request).unwrap();
+        while ended.is_none() {
+            batch
+                .step(&mut |_, event| {
+                    if let Event::Ended(generated) = event {
+                        ended = Some((generated.tokens, generated.prompt_run));
+                    }
+                    Ok(())
+                })
+                .unwrap();
+        }
+        ended.unwrap()
+    }
+
+    #[test]
+    fn a_prompt_goes_on_from_the_text_that_has_its_beginning() {
+        let tokenizer = tokenizer();
+        let request = Request { max_tokens: Some(5), ..Request::default() };
+        let mut batch = Batch::new(Count::default(), &tokenizer).keeping(2);
+        let first: Vec<u32> = (10..20).collect();
+        assert_eq!(write(&mut batch, &first, &request), ((20..25).collect(), 10));
+        // Of the first text 14 tokens have run; the last of the prompt runs again.
+        assert_eq!(write(&mut batch, &(10..27).collect::<Vec<_>>(), &request), ((27..32).collect(), 3));
+        assert_eq!(write(&mut batch, &first, &request), ((20..25).collect(), 1));
+        assert_eq!(batch.state(), State { live: 0, waiting: 0, kept: 2, chosen: 15 });
+        // Its beginning is shorter than what is worth it, and it takes the page of the oldest.
+        assert_eq!(write(&mut batch, &[10, 11, 30], &request), (vec![31, 32, 33, 34, 35], 3));
+        assert_eq!((batch.state().kept, batch.session().free_pages()), (1, 1));
+        let mut none = Batch::new(Count::default(), &tokenizer);
+        write(&mut none, &first, &request);
+        assert_eq!(write(&mut none, &first, &request).1, 10);
+        assert_eq!(none.session().free_pages(), 2);
     }
 
     #[test]

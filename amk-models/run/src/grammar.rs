@@ -105,19 +105,29 @@ impl fmt::Debug for Grammars {
 impl Language {
     fn grammar(&self) -> Result<TopLevelGrammar, GrammarError> {
         match self {
-            Self::JsonObject => json_grammar(json!({ "type": "object" }), true),
+            Self::JsonObject => Self::JsonSchema { schema: json!({ "type": "object" }), strict: true }.grammar(),
             Self::JsonSchema { schema, strict } => {
                 bounded(&schema.to_string())?;
-                json_grammar(schema.clone(), *strict)
+                Ok(TopLevelGrammar::from_json_schema(with_options(schema.clone(), *strict)?))
             }
             Self::Regex(text) => Ok(TopLevelGrammar::from_regex(bounded(text)?)),
             Self::Choice(texts) => Ok(TopLevelGrammar::from_lark(choice(texts)?)),
             Self::Lark(text) => Ok(TopLevelGrammar::from_lark(bounded(text)?.to_owned())),
         }
     }
+
+    /// What a rule of [`Language::Lark`] has for JSON of a schema; keywords that cannot be enforced
+    /// are left out.
+    ///
+    /// # Errors
+    /// A schema that is no object.
+    pub fn json_rule(schema: Value) -> Result<String, GrammarError> {
+        Ok(format!("%json {}", with_options(schema, false)?))
+    }
 }
 
-fn json_grammar(mut schema: Value, strict: bool) -> Result<TopLevelGrammar, GrammarError> {
+/// The schema with options of its compilation, which are llguidance's field.
+fn with_options(mut schema: Value, strict: bool) -> Result<Value, GrammarError> {
     if schema == Value::Bool(true) {
         schema = json!({});
     }
@@ -130,7 +140,7 @@ fn json_grammar(mut schema: Value, strict: bool) -> Result<TopLevelGrammar, Gram
         ..JsonCompileOptions::default()
     };
     options.apply_to(&mut schema);
-    Ok(TopLevelGrammar::from_json_schema(schema))
+    Ok(schema)
 }
 
 fn choice(texts: &[String]) -> Result<String, GrammarError> {

@@ -12,6 +12,7 @@ mod format;
 pub mod generate;
 pub mod grammar;
 mod guesses;
+mod kept;
 mod lookup;
 pub mod perplexity;
 pub mod sampler;

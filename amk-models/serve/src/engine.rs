@@ -1,16 +1,18 @@
 //! The engine: a thread that owns the VM and writes the texts of all clients.
 
 use crate::metrics::Counters;
-use amk::rows::RowVm;
+use amk::rows::{RowVm, RowsError};
 use amk_models::chain::Chain;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
+use amk_run::generate::GenerateError;
 use amk_run::text::{Generated, PlacedLogprobs, Request};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// What a client gets of a text.
@@ -32,7 +34,10 @@ pub enum EngineError {
     /// As many texts are being written or waiting as may be.
     #[error("{0} texts are being written or waiting, and no more may; try again later")]
     Busy(usize),
-    /// The text cannot be written: its prompt is too long, or a parameter is out of range.
+    /// The prompt is too long.
+    #[error("{0}")]
+    TooLong(String),
+    /// The text cannot be written: a parameter is out of range, or its grammar leads nowhere.
     #[error("{0}")]
     Refused(String),
     /// The VM failed, or the server is ending.
@@ -78,6 +83,21 @@ impl Drop for Place {
     }
 }
 
+/// Bounds of an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineOptions {
+    /// Texts that are being written or waiting at most.
+    pub texts: usize,
+    /// Ended texts that are kept for prompts that begin like them at most ([`Batch::keeping`]).
+    pub kept: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self { texts: 72, kept: 32 }
+    }
+}
+
 /// The way to the thread. Clones lead to the same one; it ends when the last is dropped.
 #[derive(Clone)]
 pub struct Engine {
@@ -87,13 +107,17 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the thread. At most `most` texts are being written or waiting.
-    pub fn start<V: RowVm + Send + 'static>(vm: V, tokenizer: Arc<Tokenizer>, most: usize) -> Self {
+    /// Starts the thread.
+    pub fn start<V: RowVm + Send + 'static>(vm: V, tokenizer: Arc<Tokenizer>, options: EngineOptions) -> Self {
         let (jobs, receive) = channel();
         let counters = Arc::new(Counters::default());
         let seen = Arc::clone(&counters);
-        std::thread::spawn(move || Writer::new(Batch::new(vm, &tokenizer), &seen).run(&receive));
-        Self { jobs, most, counters }
+        counters.pages.store(vm.limits().pages, Relaxed);
+        counters.free_pages.store(vm.limits().pages, Relaxed);
+        std::thread::spawn(move || {
+            Writer::new(Batch::new(vm, &tokenizer).keeping(options.kept), &seen).run(&receive);
+        });
+        Self { jobs, most: options.texts, counters }
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -169,6 +193,9 @@ impl<'t, V: RowVm> Writer<'t, V> {
                 self.counters.texts.fetch_add(1, Relaxed);
                 self.clients.insert(id, client);
             }
+            Err(error @ (GenerateError::PromptTooLong { .. } | GenerateError::Rows(RowsError::Pages { .. }))) => {
+                client.end(Err(EngineError::TooLong(error.to_string())));
+            }
             Err(error) => client.end(Err(EngineError::Refused(error.to_string()))),
         }
     }
@@ -183,6 +210,7 @@ impl<'t, V: RowVm> Writer<'t, V> {
             self.counters.cancelled.fetch_add(1, Relaxed);
         }
         let Self { batch, clients, counters } = self;
+        let start = Instant::now();
         batch
             .step(&mut |id, event| {
                 match (event, clients.entry(id)) {
@@ -196,13 +224,15 @@ impl<'t, V: RowVm> Writer<'t, V> {
                         counters.ended(&generated);
                         client.remove().end(Ok(Piece::Ended(generated)));
                     }
+                    (Event::Failed(error), Entry::Occupied(client)) => {
+                        client.remove().end(Err(EngineError::Refused(error.to_string())));
+                    }
                     _ => {}
                 }
                 Ok(())
             })
             .map_err(|error| Chain(&error).to_string())?;
-        counters.steps.fetch_add(1, Relaxed);
-        counters.free_pages.store(batch.session().free_pages(), Relaxed);
+        counters.stepped(start.elapsed(), batch.state(), batch.session().free_pages());
         Ok(())
     }
 

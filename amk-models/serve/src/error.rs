@@ -14,11 +14,13 @@ pub(crate) struct ApiError {
     message: String,
     /// The field of the request that it is about.
     param: Option<&'static str>,
+    /// What programs know it by.
+    code: Option<&'static str>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, message: message.into(), param: None }
+        Self { status, kind, message: message.into(), param: None, code: None }
     }
 
     /// The request is not one that can be answered.
@@ -33,15 +35,24 @@ impl ApiError {
 
     pub(crate) fn unauthorized() -> Self {
         let message = "a key is needed: `Authorization: Bearer KEY`";
-        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message)
+        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message).with_code("invalid_api_key")
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found_error", message)
     }
 
+    /// There is no such model.
+    pub(crate) fn model_not_found(message: impl Into<String>) -> Self {
+        Self { param: Some("model"), ..Self::not_found(message) }.with_code("model_not_found")
+    }
+
+    fn with_code(self, code: &'static str) -> Self {
+        Self { code: Some(code), ..self }
+    }
+
     pub(crate) fn json(&self) -> Value {
-        json!({ "error": { "message": self.message, "type": self.kind, "param": self.param, "code": null } })
+        json!({ "error": { "message": self.message, "type": self.kind, "param": self.param, "code": self.code } })
     }
 }
 
@@ -49,7 +60,10 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> Self {
         let message = error.to_string();
         match error {
-            EngineError::Busy(_) => Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message),
+            EngineError::Busy(_) => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code("rate_limit_exceeded")
+            }
+            EngineError::TooLong(_) => Self::invalid(None, message).with_code("context_length_exceeded"),
             EngineError::Refused(_) => Self::invalid(None, message),
             EngineError::Stopped(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message),
         }

@@ -6,16 +6,23 @@
 //!
 //! The [`Engine`] owns the VM on a thread of its own and takes a bounded number of texts. A text
 //! ends early when its client goes. [`serve`] answers `/v1/models`, `/v1/completions`,
-//! `/v1/chat/completions`, `/tokenize`, `/health` and `/metrics`.
+//! `/v1/chat/completions`, `/tokenize`, `/detokenize`, `/health` and `/metrics`; `/` is a page to try
+//! it.
 
 mod engine;
 mod error;
+mod fields;
+mod language;
 mod logprobs;
 mod metrics;
+mod page;
 mod prompt;
 mod reply;
 mod request;
 mod server;
+mod stream;
+mod tools;
+mod turn;
 
-pub use engine::{Engine, EngineError};
+pub use engine::{Engine, EngineError, EngineOptions};
 pub use server::{ServeOptions, Served, serve};

@@ -2,6 +2,7 @@
 
 use crate::error::ApiError;
 use crate::request::{Completion, PromptField};
+use crate::tools::{self, Tools};
 use amk_models::chat::{ChatError, ChatOptions, ChatTemplate, Message};
 use amk_models::tokenizer::{SpecialTokens, Tokenizer};
 
@@ -15,51 +16,56 @@ impl Prompts<'_> {
     /// The prompts of a completion.
     ///
     /// # Errors
-    /// No prompt, or one that cannot be encoded.
+    /// No prompt, or one that cannot be encoded; tools.
     pub(crate) fn of_completion(&self, request: &mut Completion) -> Result<Vec<Vec<u32>>, ApiError> {
+        request.tools.refuse()?;
+        let encode = |text: &str| self.encode("prompt", text, SpecialTokens::Add);
         let missing = || ApiError::invalid("prompt", "a completion needs a `prompt`");
         let prompts = match request.prompt.take().ok_or_else(missing)? {
-            PromptField::Text(text) => vec![self.encode(&text, SpecialTokens::Add)?],
-            PromptField::Tokens(tokens) => vec![self.known(tokens)?],
-            PromptField::Texts(texts) => {
-                texts.iter().map(|text| self.encode(text, SpecialTokens::Add)).collect::<Result<_, _>>()?
-            }
+            PromptField::Text(text) => vec![encode(&text)?],
+            PromptField::Tokens(tokens) => vec![self.known("prompt", tokens)?],
+            PromptField::Texts(texts) => texts.iter().map(|text| encode(text)).collect::<Result<_, _>>()?,
             PromptField::TokensOfTexts(texts) => {
-                texts.into_iter().map(|tokens| self.known(tokens)).collect::<Result<_, _>>()?
+                texts.into_iter().map(|tokens| self.known("prompt", tokens)).collect::<Result<_, _>>()?
             }
         };
         if prompts.is_empty() { Err(missing()) } else { Ok(prompts) }
     }
 
-    /// The prompt of a chat.
+    /// The prompt of a chat, and the tools that its answer may call.
     ///
     /// # Errors
     /// No messages, a model without a template, or one that refuses them.
-    pub(crate) fn of_chat(&self, request: &mut Completion) -> Result<Vec<u32>, ApiError> {
+    pub(crate) fn of_chat(&self, request: &mut Completion) -> Result<(Vec<u32>, Option<Tools>), ApiError> {
         let turns = request.messages.take().filter(|turns| !turns.is_empty());
         let turns = turns.ok_or_else(|| ApiError::invalid("messages", "a chat needs `messages`"))?;
         let messages: Vec<Message> = turns.into_iter().map(|turn| turn.message()).collect::<Result<_, _>>()?;
         let none = || ApiError::invalid("messages", "the model has no chat template; ask for a completion");
         let template = self.template.ok_or_else(none)?;
+        let tools = request.tools.tools(template)?;
+        let options = ChatOptions { variables: request.variables.take().unwrap_or_default(), ..ChatOptions::answer() };
+        let (messages, options) = tools::place(tools.as_ref(), template, messages, options);
         let refused = |error: ChatError| ApiError::invalid("messages", error.to_string());
-        let prompt = template.render(&messages, &ChatOptions::answer()).map_err(refused)?;
-        self.encode(&prompt, SpecialTokens::AsWritten)
+        let prompt = template.render(&messages, &options).map_err(refused)?;
+        Ok((self.encode("messages", &prompt, SpecialTokens::AsWritten)?, tools))
     }
 
-    /// The tokens of a text.
+    /// The tokens of a text in a field.
     ///
     /// # Errors
     /// A text that the tokenizer refuses.
-    pub(crate) fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
-        self.tokenizer.encode(text, special).map_err(|error| ApiError::invalid("prompt", error.to_string()))
+    pub(crate) fn encode(&self, field: &'static str, text: &str, special: SpecialTokens) -> Result<Vec<u32>, ApiError> {
+        self.tokenizer.encode(text, special).map_err(|error| ApiError::invalid(field, error.to_string()))
     }
 
-    fn known(&self, tokens: Vec<u32>) -> Result<Vec<u32>, ApiError> {
+    /// Tokens that are all in the vocabulary.
+    ///
+    /// # Errors
+    /// One is not.
+    pub(crate) fn known(&self, field: &'static str, tokens: Vec<u32>) -> Result<Vec<u32>, ApiError> {
         let count = self.tokenizer.token_count();
         match tokens.iter().find(|&&token| token as usize >= count) {
-            Some(token) => {
-                Err(ApiError::invalid("prompt", format!("token {token} is outside the vocabulary of {count}")))
-            }
+            Some(token) => Err(ApiError::invalid(field, format!("token {token} is outside the vocabulary of {count}"))),
             None => Ok(tokens),
         }
     }

@@ -1,6 +1,7 @@
 //! Answers in the forms of OpenAI's API.
 
 use crate::logprobs::LogprobsForm;
+use crate::tools::{Call, Part, Tools};
 use amk_run::text::{Ended, Generated, PlacedLogprobs};
 use serde_json::{Value, json};
 
@@ -21,6 +22,8 @@ pub(crate) struct Head {
     pub(crate) model: String,
     /// Where log-probabilities are asked for.
     pub(crate) logprobs: Option<LogprobsForm>,
+    /// Where the answer may call them.
+    pub(crate) tools: Option<Tools>,
 }
 
 /// A whole text of an answer.
@@ -35,26 +38,35 @@ pub(crate) struct Written {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Usage {
     prompt: usize,
+    /// Tokens of the prompts that another text had run.
+    shared: usize,
     written: usize,
 }
 
 impl Usage {
     /// A text has ended. Texts of one prompt count it once.
     pub(crate) fn add(&mut self, generated: &Generated, first: bool) {
-        self.prompt += if first { generated.prompt_tokens } else { 0 };
+        if first {
+            self.prompt += generated.prompt_tokens;
+            self.shared += generated.prompt_tokens.saturating_sub(generated.prompt_run);
+        }
         self.written += generated.tokens.len();
     }
 
     fn json(self) -> Value {
-        let Self { prompt, written } = self;
-        json!({ "prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written })
+        let Self { prompt, shared, written } = self;
+        json!({
+            "prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written,
+            "prompt_tokens_details": { "cached_tokens": shared },
+        })
     }
 }
 
 /// Why a text ended.
-fn finish(ended: Ended) -> &'static str {
+fn finish(ended: Ended, called: bool) -> &'static str {
     match ended {
-        Ended::StopToken | Ended::StopString => "stop",
+        Ended::StopToken | Ended::StopString | Ended::Grammar if called => "tool_calls",
+        Ended::StopToken | Ended::StopString | Ended::Grammar => "stop",
         Ended::MaxTokens | Ended::ContextFull => "length",
     }
 }
@@ -79,13 +91,49 @@ impl Head {
     /// The whole answer.
     pub(crate) fn whole(&self, texts: Vec<Written>, usage: Usage) -> Value {
         let of_text = |(index, Written { text, logprobs, ended }): (usize, Written)| {
-            let (name, text) = match self.form {
-                Form::Completion => ("text", json!(text)),
-                Form::Chat => ("message", json!({ "role": "assistant", "content": text, "refusal": null })),
+            let (name, text, called) = match self.form {
+                Form::Completion => ("text", json!(text), false),
+                Form::Chat => {
+                    let (message, called) = self.message(index, text);
+                    ("message", message, called)
+                }
             };
-            self.with_logprobs(choice(index, name, text, Some(ended)), index, &logprobs)
+            self.with_logprobs(choice(index, name, text, Some(finish(ended, called))), index, &logprobs)
         };
         self.with(false, texts.into_iter().enumerate().map(of_text).collect(), Some(usage))
+    }
+
+    /// The message of a whole answer in a chat, and whether it calls a tool.
+    fn message(&self, index: usize, text: String) -> (Value, bool) {
+        let mut message = json!({ "role": "assistant", "content": text, "refusal": null });
+        let Some(mut reader) = self.tools.as_ref().map(Tools::reader) else { return (message, false) };
+        let mut parts = reader.push(&text);
+        parts.extend(reader.finish());
+        let (mut text, mut calls) = (String::new(), Vec::new());
+        for part in parts {
+            match part {
+                Part::Text(more) => text.push_str(&more),
+                Part::Call(call) => calls.push(self.call(index, calls.len(), &call)),
+            }
+        }
+        message["content"] = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.into();
+        }
+        (message, reader.called())
+    }
+
+    /// A call of a tool: number `number` of those of a text.
+    fn call(&self, index: usize, number: usize, Call { name, arguments }: &Call) -> Value {
+        let id = format!("call_{}_{index}_{number}", self.id);
+        json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })
+    }
+
+    /// A chunk with a call of a tool.
+    pub(crate) fn called(&self, index: usize, number: usize, call: &Call) -> Value {
+        let mut call = self.call(index, number, call);
+        call["index"] = number.into();
+        self.with(true, vec![choice(index, "delta", json!({ "tool_calls": [call] }), None)], None)
     }
 
     /// The first chunk of a text in a chat, which names who speaks.
@@ -104,11 +152,12 @@ impl Head {
     }
 
     /// The last chunk of a text.
-    pub(crate) fn end(&self, index: usize, ended: Ended) -> Value {
+    pub(crate) fn end(&self, index: usize, ended: Ended, called: bool) -> Value {
+        let why = Some(finish(ended, called));
         let choice = match self.form {
-            Form::Completion => choice(index, "text", json!(""), Some(ended)),
+            Form::Completion => choice(index, "text", json!(""), why),
             // It has no text, not an empty one.
-            Form::Chat => choice(index, "delta", json!({}), Some(ended)),
+            Form::Chat => choice(index, "delta", json!({}), why),
         };
         self.with(true, vec![choice], None)
     }
@@ -127,6 +176,6 @@ impl Head {
 }
 
 /// A text of an answer under its name in that form, and why it ended if it has.
-fn choice(index: usize, name: &str, text: Value, ended: Option<Ended>) -> Value {
-    json!({ "index": index, name: text, "logprobs": null, "finish_reason": ended.map(finish) })
+fn choice(index: usize, name: &str, text: Value, why: Option<&str>) -> Value {
+    json!({ "index": index, name: text, "logprobs": null, "finish_reason": why })
 }

@@ -1,12 +1,15 @@
 //! Requests for completions, as clients of OpenAI's API write them.
 
 use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::language::LanguageFields;
 use crate::reply::Form;
-use amk_models::chat::Message;
-use amk_run::sampler::{Sampler, SamplerConfig};
+use crate::tools::ToolFields;
+use crate::turn::Turn;
+use amk_run::sampler::{Sampler, SamplerConfig, SamplerError};
 use amk_run::text::Request;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -22,13 +25,20 @@ const MOST_LOGPROBS: u64 = 5;
 /// Those that an answer in a chat has at most.
 const MOST_CHAT_LOGPROBS: u64 = 20;
 
+/// Fields that are not there: refused, so that nobody takes an answer for another.
+const NOT_THERE: [&str; 5] = ["suffix", "echo", "functions", "function_call", "audio"];
+
 /// A request for a completion or for an answer in a chat. Fields that steer nothing here, such as
 /// `user`, are left alone.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) model: Option<String>,
     pub(crate) prompt: Option<PromptField>,
     pub(crate) messages: Option<Vec<Turn>>,
+    pub(crate) language: LanguageFields,
+    pub(crate) tools: ToolFields,
+    /// Further variables of the chat template.
+    pub(crate) variables: Option<Map<String, Value>>,
     max_tokens: Option<usize>,
     max_completion_tokens: Option<usize>,
     temperature: Option<f32>,
@@ -43,18 +53,11 @@ pub(crate) struct Completion {
     seed: Option<i64>,
     n: Option<usize>,
     stop: Option<OneOrMore<String>>,
-    #[serde(default)]
     pub(crate) stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     /// A number in a completion, a boolean in a chat.
     logprobs: Option<Value>,
     top_logprobs: Option<Value>,
-    // What is not there yet is refused, so that nobody takes an answer for another.
-    tools: Option<Value>,
-    response_format: Option<Value>,
-    suffix: Option<Value>,
-    echo: Option<bool>,
-    best_of: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -72,28 +75,6 @@ pub(crate) enum PromptField {
     TokensOfTexts(Vec<Vec<u32>>),
 }
 
-/// A message of a chat.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Turn {
-    role: String,
-    content: Option<Content>,
-}
-
-/// The content of a message.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<Part>),
-}
-
-#[derive(Debug, Deserialize)]
-struct Part {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum OneOrMore<T> {
@@ -107,34 +88,38 @@ impl Completion {
     /// # Errors
     /// What is wrong with it, for the client.
     pub(crate) fn read(body: &[u8]) -> Result<Self, ApiError> {
-        let of_json = |error: serde_json::Error| ApiError::invalid(None, format!("the body is not a request: {error}"));
-        let request: Self = serde_json::from_slice(body).map_err(of_json)?;
-        request.refuse_what_is_not_there()?;
-        Ok(request)
-    }
-
-    fn refuse_what_is_not_there(&self) -> Result<(), ApiError> {
-        let given = |field: &Option<Value>| {
-            field.as_ref().is_some_and(|value| !matches!(value, Value::Null | Value::Bool(false)))
-        };
-        let not_empty = |field: &Option<Value>| {
-            let empty = |value: &Value| {
-                value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(serde_json::Map::is_empty)
-            };
-            given(field) && !field.as_ref().is_some_and(empty)
-        };
-        let of_text = |format: &Value| format.get("type").and_then(Value::as_str) == Some("text");
-        let fields = [
-            ("tools", not_empty(&self.tools)),
-            ("response_format", given(&self.response_format) && !self.response_format.as_ref().is_some_and(of_text)),
-            ("suffix", given(&self.suffix)),
-            ("echo", self.echo == Some(true)),
-            ("best_of", self.best_of.is_some_and(|best| best > 1)),
-        ];
-        match fields.into_iter().find(|(_, given)| *given) {
-            Some((field, _)) => Err(ApiError::invalid(field, format!("`{field}` is not supported"))),
-            None => Ok(()),
+        let fields = &mut Fields::read(body)?;
+        if let Some(field) = NOT_THERE.into_iter().find(|field| fields.asks(field)) {
+            return Err(ApiError::invalid(field, format!("`{field}` is not supported")));
         }
+        if fields.take("best_of")?.is_some_and(|best: usize| best > 1) {
+            return Err(ApiError::invalid("best_of", "`best_of` is not supported"));
+        }
+        Ok(Self {
+            model: fields.take("model")?,
+            prompt: fields.take("prompt")?,
+            messages: fields.take("messages")?,
+            language: LanguageFields::read(fields)?,
+            tools: ToolFields::read(fields)?,
+            variables: fields.take("chat_template_kwargs")?,
+            max_tokens: fields.take("max_tokens")?,
+            max_completion_tokens: fields.take("max_completion_tokens")?,
+            temperature: fields.take("temperature")?,
+            top_p: fields.take("top_p")?,
+            top_k: fields.take("top_k")?,
+            min_p: fields.take("min_p")?,
+            repetition_penalty: fields.take("repetition_penalty")?,
+            presence_penalty: fields.take("presence_penalty")?,
+            frequency_penalty: fields.take("frequency_penalty")?,
+            logit_bias: fields.take("logit_bias")?,
+            seed: fields.take("seed")?,
+            n: fields.take("n")?,
+            stop: fields.take("stop")?,
+            stream: fields.take("stream")?,
+            stream_options: fields.take("stream_options")?,
+            logprobs: fields.take("logprobs")?,
+            top_logprobs: fields.take("top_logprobs")?,
+        })
     }
 
     /// Texts for each prompt.
@@ -239,38 +224,31 @@ impl Completion {
             logit_bias: if self.logit_bias.is_some() { self.biases(tokens)? } else { own.logit_bias.clone() },
             seed: self.seed.map_or_else(|| RandomState::new().build_hasher().finish(), i64::cast_unsigned),
         };
-        Sampler::new(sampler.clone()).map_err(|error| ApiError::invalid(None, error.to_string()))?;
+        Sampler::new(sampler.clone()).map_err(of_sampler)?;
         Ok(sampler)
     }
+}
+
+/// The error of a parameter, with the name of its field.
+fn of_sampler(error: SamplerError) -> ApiError {
+    const FIELDS: [(&str, &str); 7] = [
+        ("temperature", "temperature"),
+        ("top-p", "top_p"),
+        ("min-p", "min_p"),
+        ("repetition penalty", "repetition_penalty"),
+        ("presence penalty", "presence_penalty"),
+        ("frequency penalty", "frequency_penalty"),
+        ("logit bias", "logit_bias"),
+    ];
+    let field = match error {
+        SamplerError::Parameter { parameter, .. } => FIELDS.into_iter().find(|(name, _)| *name == parameter),
+        _ => None,
+    };
+    ApiError::invalid(field.map(|(_, field)| field), error.to_string())
 }
 
 /// A field that is a number up to `most`.
 fn number(field: &'static str, value: &Value, most: u64) -> Result<usize, ApiError> {
     let number = value.as_u64().filter(|&number| number <= most).and_then(|number| usize::try_from(number).ok());
     number.ok_or_else(|| ApiError::invalid(field, format!("`{field}` is {value}, expected 0 to {most}")))
-}
-
-impl Turn {
-    /// The message, as chat templates take it.
-    ///
-    /// # Errors
-    /// Content that is not text.
-    pub(crate) fn message(self) -> Result<Message, ApiError> {
-        let content = match self.content {
-            None => String::new(),
-            Some(Content::Text(text)) => text,
-            Some(Content::Parts(parts)) => {
-                let text = |part: Part| match part {
-                    Part { kind, text: Some(text) } if kind == "text" => Ok(text),
-                    Part { kind, .. } => {
-                        Err(ApiError::invalid("messages", format!("content of type `{kind}` is not supported")))
-                    }
-                };
-                parts.into_iter().map(text).collect::<Result<_, _>>()?
-            }
-        };
-        // OpenAI's newer name of the same role.
-        let role = if self.role == "developer" { "system".to_owned() } else { self.role };
-        Ok(Message { role, content })
-    }
 }

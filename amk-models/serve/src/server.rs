@@ -1,33 +1,34 @@
 //! The routes.
 
-use crate::engine::{Engine, EngineError, Numbered, Piece};
+use crate::engine::{Engine, EngineError};
 use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::language::Asked;
 use crate::logprobs::LogprobsForm;
+use crate::page;
 use crate::prompt::Prompts;
-use crate::reply::{Form, Head, Usage, Written};
+use crate::reply::{Form, Head};
 use crate::request::Completion;
+use crate::stream::{Streamed, whole};
+use crate::tools::Tools;
 use amk_models::chat::ChatTemplate;
 use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
-use amk_run::text::{Ended, PlacedLogprobs, Request};
+use amk_run::grammar::{Grammar, Grammars};
+use amk_run::text::Request;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
 use axum::http::header;
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use futures_util::stream::{self, Stream};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// The model that a server offers.
 pub struct Served {
@@ -65,6 +66,7 @@ struct Shared {
     engine: Engine,
     served: Served,
     options: ServeOptions,
+    grammars: Grammars,
     started: u64,
     answers: AtomicU64,
 }
@@ -82,7 +84,8 @@ pub async fn serve(
 ) -> std::io::Result<()> {
     let grace = options.grace;
     let answers = AtomicU64::new(0);
-    let shared = Arc::new(Shared { engine, served, options, started: now(), answers });
+    let grammars = Grammars::new(Tokenizer::clone(&served.tokenizer), served.request.stop_tokens.clone());
+    let shared = Arc::new(Shared { engine, served, options, grammars, started: now(), answers });
     let (told, ending) = tokio::sync::oneshot::channel();
     let graceful = async move {
         end.await;
@@ -109,9 +112,11 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat))
         .route("/tokenize", post(tokenize))
+        .route("/detokenize", post(detokenize))
         .layer(from_fn_with_state(Arc::clone(&shared), check_key));
     Router::new()
         .merge(api)
+        .merge(page::routes())
         .route("/health", get(health))
         .route("/metrics", get(metrics))
         .fallback(|| async { ApiError::not_found("there is no such path; see /v1/models") })
@@ -155,26 +160,34 @@ async fn model(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> R
 }
 
 async fn tokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<Value>, ApiError> {
-    #[derive(serde::Deserialize)]
-    struct Text {
-        #[serde(alias = "prompt")]
-        content: String,
-    }
-    let of_json = |error: serde_json::Error| ApiError::invalid("content", format!("expected `content`: {error}"));
-    let text: Text = serde_json::from_slice(&read(body)?).map_err(of_json)?;
-    Ok(Json(json!({ "tokens": shared.prompts().encode(&text.content, SpecialTokens::Add)? })))
+    let fields = &mut Fields::read(&read(body)?)?;
+    let text: Option<String> = fields.either("content", "prompt")?;
+    let text = text.ok_or_else(|| ApiError::invalid("content", "`content` is missing"))?;
+    let special = match fields.take("add_special")? {
+        Some(false) => SpecialTokens::AsWritten,
+        _ => SpecialTokens::Add,
+    };
+    let tokens = shared.prompts().encode("content", &text, special)?;
+    Ok(Json(json!({ "count": tokens.len(), "tokens": tokens })))
+}
+
+async fn detokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<Value>, ApiError> {
+    let tokens: Option<Vec<u32>> = Fields::read(&read(body)?)?.take("tokens")?;
+    let tokens = tokens.ok_or_else(|| ApiError::invalid("tokens", "`tokens` is missing"))?;
+    let text = shared.served.tokenizer.decode(&shared.prompts().known("tokens", tokens)?);
+    Ok(Json(json!({ "content": text.map_err(|error| ApiError::invalid("tokens", error.to_string()))? })))
 }
 
 async fn completions(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
     let mut request = Completion::read(&read(body)?)?;
     let prompts = shared.prompts().of_completion(&mut request)?;
-    shared.answer(&request, Form::Completion, prompts).await
+    shared.answer(&request, Form::Completion, prompts, None).await
 }
 
 async fn chat(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
     let mut request = Completion::read(&read(body)?)?;
-    let prompt = shared.prompts().of_chat(&mut request)?;
-    shared.answer(&request, Form::Chat, vec![prompt]).await
+    let (prompt, tools) = shared.prompts().of_chat(&mut request)?;
+    shared.answer(&request, Form::Chat, vec![prompt], tools).await
 }
 
 type Body = Result<Bytes, BytesRejection>;
@@ -201,7 +214,7 @@ impl Shared {
         let name = &self.served.name;
         match asked {
             Some(asked) if asked != name => {
-                Err(ApiError::not_found(format!("there is no model `{asked}`; this server has `{name}`")))
+                Err(ApiError::model_not_found(format!("there is no model `{asked}`; this server has `{name}`")))
             }
             _ => Ok(()),
         }
@@ -216,11 +229,29 @@ impl Shared {
         Ok(LogprobsForm { form, tokenizer, prompts })
     }
 
+    /// Compiles the language of a field, aside: it may take some time.
+    async fn compile(self: &Arc<Self>, (field, language): Asked) -> Result<Grammar, ApiError> {
+        let shared = Arc::clone(self);
+        let compiled = tokio::task::spawn_blocking(move || shared.grammars.compile(&language)).await;
+        let compiled = compiled.map_err(|error| EngineError::Stopped(error.to_string()))?;
+        compiled.map_err(|error| ApiError::invalid(field, error.to_string()))
+    }
+
     /// Has the texts of a request written.
-    async fn answer(&self, request: &Completion, form: Form, prompts: Vec<Vec<u32>>) -> Result<Response, ApiError> {
+    async fn answer(
+        self: &Arc<Self>,
+        request: &Completion,
+        form: Form,
+        prompts: Vec<Vec<u32>>,
+        tools: Option<Tools>,
+    ) -> Result<Response, ApiError> {
         self.check_model(request.model.as_deref())?;
         let choices = request.choices()?;
-        let own = request.request(&self.served.request, form, self.served.tokenizer.token_count())?;
+        let mut own = request.request(&self.served.request, form, self.served.tokenizer.token_count())?;
+        let asked = request.language.language()?;
+        if let Some(asked) = tools.as_ref().map_or(Ok(asked.clone()), |tools| tools.language(asked))? {
+            own.grammar = Some(self.compile(asked).await?);
+        }
         let texts: Vec<(Vec<u32>, Request)> = prompts
             .into_iter()
             .flat_map(|prompt| std::iter::repeat_n(prompt, choices))
@@ -233,120 +264,13 @@ impl Shared {
         let number = self.answers.fetch_add(1, Relaxed);
         let kind = if form == Form::Chat { "chatcmpl" } else { "cmpl" };
         let id = format!("{kind}-{:x}-{number:x}", self.started);
-        let head = Head { form, id, created: now(), model: self.served.name.clone(), logprobs };
+        let head = Head { form, id, created: now(), model: self.served.name.clone(), logprobs, tools };
         if request.stream == Some(true) {
             let stream = Streamed::new(head, pieces, count, choices, request.streams_usage());
             return stream.begin().await;
         }
         whole(&head, pieces, count, choices).await
     }
-}
-
-/// A text of which the end has not come yet.
-#[derive(Clone, Default)]
-struct Coming {
-    text: String,
-    logprobs: Vec<PlacedLogprobs>,
-    ended: Option<Ended>,
-}
-
-/// Collects all texts.
-async fn whole(
-    head: &Head,
-    mut pieces: UnboundedReceiver<Numbered>,
-    count: usize,
-    choices: usize,
-) -> Result<Response, ApiError> {
-    let mut texts = vec![Coming::default(); count];
-    let mut usage = Usage::default();
-    while let Some((number, piece)) = pieces.recv().await {
-        match piece? {
-            Piece::Text { text, logprobs } => {
-                texts[number].text.push_str(&text);
-                texts[number].logprobs.extend(logprobs);
-            }
-            Piece::Ended(generated) => {
-                texts[number].ended = Some(generated.ended);
-                usage.add(&generated, number % choices == 0);
-            }
-        }
-    }
-    let ended = |Coming { text, logprobs, ended }| Some(Written { text, logprobs, ended: ended? });
-    let stopped = || EngineError::Stopped("the answer is not complete".to_owned());
-    let texts: Vec<Written> = texts.into_iter().map(ended).collect::<Option<_>>().ok_or_else(stopped)?;
-    Ok(Json(head.whole(texts, usage)).into_response())
-}
-
-/// An answer that is sent piece by piece.
-struct Streamed {
-    head: Head,
-    pieces: UnboundedReceiver<Numbered>,
-    choices: usize,
-    usage: Usage,
-    sends_usage: bool,
-    /// Events that go before the next piece.
-    ready: VecDeque<SseEvent>,
-    done: bool,
-}
-
-impl Streamed {
-    fn new(head: Head, pieces: UnboundedReceiver<Numbered>, count: usize, choices: usize, sends_usage: bool) -> Self {
-        let ready = (0..count).filter_map(|index| head.role(index)).map(|chunk| event(&chunk)).collect();
-        Self { head, pieces, choices, usage: Usage::default(), sends_usage, ready, done: false }
-    }
-
-    /// Waits for the first piece, so that a text that is refused has the status of an error.
-    async fn begin(mut self) -> Result<Response, ApiError> {
-        match self.pieces.recv().await {
-            Some((_, Err(error))) => return Err(error.into()),
-            Some((number, Ok(piece))) => self.piece(number, piece),
-            None => self.end(),
-        }
-        Ok(Sse::new(self.events()).keep_alive(KeepAlive::default()).into_response())
-    }
-
-    fn events(self) -> impl Stream<Item = Result<SseEvent, Infallible>> {
-        stream::unfold(self, |mut streamed| async {
-            loop {
-                if let Some(event) = streamed.ready.pop_front() {
-                    return Some((Ok(event), streamed));
-                }
-                if streamed.done {
-                    return None;
-                }
-                match streamed.pieces.recv().await {
-                    Some((number, Ok(piece))) => streamed.piece(number, piece),
-                    Some((_, Err(error))) => {
-                        streamed.ready.push_back(event(&ApiError::from(error).json()));
-                        streamed.done = true;
-                    }
-                    None => streamed.end(),
-                }
-            }
-        })
-    }
-
-    fn piece(&mut self, number: usize, piece: Piece) {
-        self.ready.push_back(match piece {
-            Piece::Text { text, logprobs } => event(&self.head.text(number, &text, &logprobs)),
-            Piece::Ended(generated) => {
-                self.usage.add(&generated, number.is_multiple_of(self.choices));
-                event(&self.head.end(number, generated.ended))
-            }
-        });
-    }
-
-    fn end(&mut self) {
-        if self.sends_usage {
-            self.ready.push_back(event(&self.head.usage(self.usage)));
-        }
-        self.ready.push_back(SseEvent::default().data("[DONE]"));
-        self.done = true;
-    }
-}
-
-fn event(chunk: &Value) -> SseEvent {
-    SseEvent::default().data(chunk.to_string())
 }
 
 /// Seconds since 1970.

@@ -1,12 +1,13 @@
 //! A server over a VM that counts: what clients see.
 
 mod client;
+mod typewriter;
 
 use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm};
 use amk_models::chat::{ChatTemplate, TokenTexts};
 use amk_models::tokenizer::Tokenizer;
 use amk_run::text::Request;
-use amk_serve::{Engine, ServeOptions, Served, serve};
+use amk_serve::{Engine, EngineOptions, ServeOptions, Served, serve};
 use client::Server;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -82,7 +83,7 @@ fn broken_server(millis: u64, most: usize, options: ServeOptions, broken: Option
         request: Request { stop_tokens: vec![49], ..Request::default() },
         context: 2000,
     };
-    let engine = Engine::start(vm, tokenizer(), most);
+    let engine = Engine::start(vm, tokenizer(), EngineOptions { texts: most, kept: 4 });
     Server::start(move |listener, end| serve(listener, engine, served, options, end))
 }
 
@@ -104,7 +105,12 @@ fn a_completion_has_the_form_of_openais() {
     let answer = answer.json();
     assert_eq!(answer["choices"][0]["text"], "t8 t9 t10");
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
-    assert_eq!(answer["usage"], json!({ "prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5 }));
+    assert_eq!(
+        answer["usage"],
+        json!({
+            "prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5, "prompt_tokens_details": { "cached_tokens": 0 },
+        })
+    );
     assert_eq!((&answer["object"], &answer["model"]), (&json!("text_completion"), &json!("count")));
     let several = json!({ "prompt": ["t1", "t20"], "n": 2, "max_tokens": 2, "temperature": 0 });
     let answer = server.post("/v1/completions", &several).json();
@@ -224,24 +230,30 @@ fn mistakes_are_told_with_their_field() {
     let server = server(0, 8, ServeOptions { body: 2000, ..ServeOptions::default() });
     let cases = [
         (json!({}), 400, "prompt", "needs a `prompt`"),
-        (json!({ "prompt": "t1", "tools": [1] }), 400, "tools", "not supported"),
+        (json!({ "prompt": "t1", "tools": [] }), 400, "tools", "is for chats"),
+        (json!({ "prompt": "t1", "temperature": "hot" }), 400, "temperature", "`temperature`: invalid type"),
         (json!({ "prompt": "t1", "logprobs": 6 }), 400, "logprobs", "`logprobs` is 6, expected 0 to 5"),
         (json!({ "prompt": "t1", "logprobs": true }), 400, "logprobs", "expected 0 to 5"),
         (json!({ "prompt": "t1", "top_logprobs": 2 }), 400, "top_logprobs", "is for chats"),
-        (json!({ "prompt": "t1", "presence_penalty": 3 }), 400, "", "presence penalty is 3, but must be from -2 to 2"),
-        (json!({ "prompt": "t1", "frequency_penalty": -3 }), 400, "", "frequency penalty is -3"),
+        (
+            json!({ "prompt": "t1", "presence_penalty": 3 }),
+            400,
+            "presence_penalty",
+            "presence penalty is 3, but must be from -2 to 2",
+        ),
+        (json!({ "prompt": "t1", "frequency_penalty": -3 }), 400, "frequency_penalty", "frequency penalty is -3"),
         (json!({ "prompt": "t1", "logit_bias": { "t1": 1 } }), 400, "logit_bias", "has `t1`, expected the id of one"),
         (json!({ "prompt": "t1", "logit_bias": { "50": 1 } }), 400, "logit_bias", "`50`, expected the id of one of 50"),
-        (json!({ "prompt": "t1", "logit_bias": { "5": 101 } }), 400, "", "logit bias is 101"),
+        (json!({ "prompt": "t1", "logit_bias": { "5": 101 } }), 400, "logit_bias", "logit bias is 101"),
         (json!({ "prompt": "t1", "suffix": "t2" }), 400, "suffix", "not supported"),
         (json!({ "prompt": "t1", "echo": true }), 400, "echo", "not supported"),
         (json!({ "prompt": "t1", "best_of": 2 }), 400, "best_of", "not supported"),
         (json!({ "prompt": "t1", "n": 0 }), 400, "n", "expected 1 to"),
         (json!({ "prompt": [77] }), 400, "prompt", "token 77 is outside the vocabulary of 50"),
-        (json!({ "prompt": "t1", "temperature": -1 }), 400, "", "temperature"),
+        (json!({ "prompt": "t1", "temperature": -1 }), 400, "temperature", "temperature"),
         (json!({ "prompt": "t1", "max_tokens": 0 }), 400, "max_tokens", "at least 1"),
         (json!({ "prompt": "t1", "stop": [""] }), 400, "stop", "none of them empty"),
-        (json!({ "prompt": "t1", "model": "other" }), 404, "", "this server has `count`"),
+        (json!({ "prompt": "t1", "model": "other" }), 404, "model", "this server has `count`"),
         (json!({ "prompt": "t1 ".repeat(900) }), 413, "", "too large"),
         (json!("text"), 400, "", "not a request"),
     ];
@@ -273,7 +285,7 @@ fn prompts_beyond_the_context_are_refused_whether_streamed_or_not() {
     for stream in [false, true] {
         let request = json!({ "prompt": vec![1; 2001], "stream": stream });
         let answer = server.post("/v1/completions", &request);
-        assert_eq!(answer.status, 400);
+        assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!("context_length_exceeded")));
         assert!(answer.text.contains("2000"), "{}", answer.text);
     }
 }
@@ -318,6 +330,37 @@ fn many_clients_have_the_answers_that_each_has_alone() {
     });
     let metrics = server.get("/metrics").text;
     assert!(metrics.contains("amk_texts_total 24\n") && metrics.contains("amk_tokens_total 216\n"), "{metrics}");
+}
+
+#[test]
+fn a_prompt_goes_on_from_an_earlier_text() {
+    let server = server(0, 8, ServeOptions::default());
+    let ask = |prompt: Vec<u32>| {
+        let request = json!({ "prompt": prompt, "max_tokens": 3, "temperature": 0 });
+        let answer = server.post("/v1/completions", &request).json();
+        let cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"].clone();
+        (answer["choices"][0]["text"].as_str().expect("a text").to_owned(), cached)
+    };
+    let whole = || (1..13).collect::<Vec<u32>>();
+    assert_eq!(ask(whole()), ("t13 t14 t15".to_owned(), json!(0)));
+    assert_eq!(ask(whole()), ("t13 t14 t15".to_owned(), json!(11)));
+    assert_eq!(ask([whole(), vec![13, 14, 20]].concat()), ("t21 t22 t23".to_owned(), json!(14)));
+    let metrics = server.get("/metrics").text;
+    assert!(metrics.contains("amk_prompt_tokens_shared_total 25\n"), "{metrics}");
+    // The first two are the beginning of the third.
+    assert!(metrics.contains("amk_texts_kept 1\n") && metrics.contains("amk_texts_live 0\n"), "{metrics}");
+}
+
+#[test]
+fn the_page_is_there_without_a_key_and_asks_nothing_of_others() {
+    let server = server(0, 8, ServeOptions { key: Some("secret".into()), ..ServeOptions::default() });
+    let page = server.get("/");
+    assert_eq!((page.status, page.header("content-type").as_deref()), (200, Some("text/html; charset=utf-8")));
+    assert!(page.header("content-security-policy").is_some_and(|policy| policy.starts_with("default-src 'self'")));
+    for path in ["/page.css", "/page.js"] {
+        assert!(page.text.contains(path));
+        assert_eq!(server.get(path).status, 200);
+    }
 }
 
 #[test]

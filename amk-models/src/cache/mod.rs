@@ -28,6 +28,8 @@ use crate::chain::Chain;
 use crate::checkpoint::{Checkpoint, CheckpointError};
 
 pub use published::{HubFile, PublishedModel, SMOLLM2_135M_INSTRUCT, Source};
+#[cfg(feature = "hub")]
+pub(crate) use storage::Progress;
 pub use storage::{Disk, Storage};
 
 use partial::PartialFolder;
@@ -145,6 +147,11 @@ impl Cache {
     /// The folder of schedules that a search found.
     pub fn schedules(&self) -> PathBuf {
         self.root.join("schedules")
+    }
+
+    /// The file with the lines that were typed in chats.
+    pub fn chat_history(&self) -> PathBuf {
+        self.root.join("chat_history")
     }
 
     /// The folder of a model.

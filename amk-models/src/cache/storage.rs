@@ -63,7 +63,7 @@ pub(super) fn copy(
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// The progress of a transfer, on standard error: a bar on a terminal, or else a line now and then.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     what: String,
     total: Option<u64>,
     bar: ProgressBar,
@@ -72,7 +72,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Progress of an activity (`fetching config.json`) with `total` bytes, where known.
-    pub(super) fn new(what: &str, total: Option<u64>) -> Self {
+    pub(crate) fn new(what: &str, total: Option<u64>) -> Self {
         let (bar, template) = match total {
             Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} ({bytes_per_sec}, {eta})"),
             None => (ProgressBar::new_spinner(), "{msg} {spinner} {bytes} ({bytes_per_sec})"),
@@ -85,7 +85,7 @@ impl Progress {
     }
 
     /// Sets the number of bytes present.
-    pub(super) fn set(&mut self, bytes: u64) {
+    pub(crate) fn set(&mut self, bytes: u64) {
         self.bar.set_position(bytes);
         if Instant::now() >= self.next_line {
             self.tell(Some(bytes));
@@ -99,7 +99,7 @@ impl Progress {
     }
 
     /// Ends it.
-    pub(super) fn finish(self) {
+    pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
     }
 

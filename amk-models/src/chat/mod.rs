@@ -18,6 +18,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
+use serde_json::Map;
 
 /// Instructions a template may execute; a long conversation takes some thousands.
 const FUEL: u64 = 2_000_000;
@@ -26,16 +27,19 @@ const NAME: &str = "chat template";
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Who speaks: `system`, `user` or `assistant`.
+    /// Who speaks: `system`, `user`, `assistant` or `tool`.
     pub role: String,
     /// The text.
     pub content: String,
+    /// Further fields that a template understands, such as `tool_calls`.
+    #[serde(flatten)]
+    pub more: Map<String, serde_json::Value>,
 }
 
 impl Message {
     /// A message of `role`.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self { role: role.into(), content: content.into() }
+        Self { role: role.into(), content: content.into(), more: Map::new() }
     }
 }
 
@@ -44,8 +48,10 @@ impl Message {
 pub struct ChatOptions {
     /// Whether to end with the opening of the assistant's turn, so that the model answers.
     pub add_generation_prompt: bool,
+    /// Functions that the model may call, as OpenAI's API has them.
+    pub tools: Vec<serde_json::Value>,
     /// Further variables that a template understands, such as `enable_thinking` of Qwen3.
-    pub variables: serde_json::Map<String, serde_json::Value>,
+    pub variables: Map<String, serde_json::Value>,
 }
 
 impl ChatOptions {
@@ -118,10 +124,12 @@ impl ChatTemplate {
     /// [`ChatError`] when the template does not parse, refuses the conversation, uses an undefined
     /// name, or runs too long.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, ChatError> {
+        // Templates take an empty list for tools.
+        let tools = if options.tools.is_empty() { Value::from(()) } else { Value::from(Serde(&options.tools)) };
         let arguments = context! {
             messages => Value::from(Serde(messages)),
             add_generation_prompt => options.add_generation_prompt,
-            tools => (),
+            tools,
             documents => (),
             ..context! { ..Value::from(Serde(&self.tokens)), ..Value::from(Serde(&options.variables)) }
         };

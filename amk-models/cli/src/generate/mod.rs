@@ -1,25 +1,24 @@
 //! `amk generate`.
 
+mod language;
 mod prompts;
 mod texts;
 
 use super::load::{LoadArgs, cpu_vm};
-use super::options::{
-    AllowArg, DIM, GpuSchedule, Place, PlaceArgs, cuda_rows_vm, cuda_vm, default_model, paint, seed, tell,
-};
+use super::model::{ModelArg, path_of};
+use super::options::{AllowArg, DIM, GpuSchedule, Place, PlaceArgs, cuda_rows_vm, cuda_vm, paint, tell};
+use super::sampling::SamplingArgs;
 use amk::rows::RowVm;
 use amk_cuda as cuda;
 use amk_models::chat::ChatTemplate;
-use amk_models::checkpoint::{Checkpoint, GenerationDefaults};
+use amk_models::checkpoint::Checkpoint;
 use amk_models::model::Model;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
 use amk_run::generate::{generate, generate_on_device, on_device};
-use amk_run::sampler::{Sampler, SamplerConfig};
 use amk_run::text::{Piece, Request, Speculate};
-use anyhow::{Context as _, Result, bail};
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher as _, Hasher as _};
+use anyhow::{Result, bail};
+use language::LanguageArgs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use texts::Texts;
@@ -54,9 +53,9 @@ pub(crate) struct Generate {
     /// guesses: a folder or a GGUF file with the same vocabulary.
     #[arg(long, value_name = "lookup|PATH")]
     speculate: Option<PathBuf>,
-    /// A Hugging Face folder or a GGUF file.
-    #[arg(short, long, value_name = "PATH")]
-    model: Option<PathBuf>,
+    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<ModelArg>,
     #[command(flatten)]
     allow: AllowArg,
     /// Go on from the prompt as it is, without the model's chat template.
@@ -71,38 +70,13 @@ pub(crate) struct Generate {
     /// New tokens at most.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32))]
     max_tokens: u32,
-    /// Always take the likeliest token, after the repetition penalty.
-    #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
-    greedy: bool,
-    /// Divides the logits; 0 is greedy [default: the model's, else 0.6].
-    #[arg(short, long, value_name = "T")]
-    temperature: Option<f32>,
-    /// Keep this many of the likeliest tokens; 0 keeps all [default: the model's].
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32))]
-    top_k: Option<u32>,
-    /// Keep the likeliest tokens that together reach this probability [default: the model's; 0.9
-    /// where it recommends no sampling].
-    #[arg(long, value_name = "P")]
-    top_p: Option<f32>,
-    /// Keep tokens with this probability relative to the likeliest [default: the model's].
-    #[arg(long, value_name = "P")]
-    min_p: Option<f32>,
-    /// Above 1 makes repetitions less likely [default: the model's].
-    #[arg(long, value_name = "F")]
-    repetition_penalty: Option<f32>,
-    /// Taken once from the logits of tokens that the text has, from -2 to 2; the prompt does not
-    /// count.
-    #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
-    presence_penalty: f32,
-    /// Taken from the logit of a token each time that the text has it, from -2 to 2.
-    #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
-    frequency_penalty: f32,
-    /// Same seed, same text [default: random, and printed].
-    #[arg(long, value_name = "N", value_parser = seed)]
-    seed: Option<u64>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     /// A text that ends the answer; may be given several times.
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
+    #[command(flatten)]
+    language: LanguageArgs,
     /// Go on after the model's end-of-text token.
     #[arg(long)]
     ignore_eos: bool,
@@ -119,11 +93,11 @@ pub(crate) struct Generate {
 }
 
 impl Generate {
-    pub(crate) fn run(mut self) -> Result<ExitCode> {
+    pub(crate) fn run(self) -> Result<ExitCode> {
         // Whatever can be refused without the model is.
         let place = self.place.place()?;
-        Sampler::new(self.sampler(&GenerationDefaults::default()))?;
-        let path = self.model.take().map_or_else(default_model, Ok)?;
+        self.sampling.check()?;
+        let path = path_of(self.model.as_ref())?;
         let mut checkpoint = self.allow.open(&path)?;
         let prompts = self.all_prompts(&checkpoint)?;
         let request = self.request(&checkpoint)?;
@@ -174,6 +148,7 @@ impl Generate {
         for (prompt, request) in texts.prompts().iter().zip(&requests) {
             batch.add(&prompt.tokens, request)?;
         }
+        let mut failed = None;
         while batch.step(&mut |TextId(number), event| match event {
             Event::Prompt { done, of } => {
                 texts.prompt(number, done, of);
@@ -181,8 +156,15 @@ impl Generate {
             }
             Event::Text(piece) => texts.text(number, piece),
             Event::Ended(generated) => texts.ended(number, generated),
+            Event::Failed(error) => {
+                failed = Some(error);
+                Ok(())
+            }
         })? {}
-        Ok(())
+        match failed {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
     }
 
     /// The small model that guesses.
@@ -214,16 +196,11 @@ impl Generate {
     }
 
     fn request(&self, checkpoint: &Checkpoint) -> Result<Request> {
-        let defaults = &checkpoint.generation;
         let stop_tokens = if self.ignore_eos { Vec::new() } else { checkpoint.stop_tokens() };
-        let mut sampler = self.sampler(defaults);
-        if self.seed.is_none() && sampler.temperature > 0.0 {
-            sampler.seed = random_seed();
+        let (sampler, random) = self.sampling.of_checkpoint(checkpoint)?;
+        if random {
             self.tell(&format!("--seed {} writes this text again", sampler.seed));
         }
-        // The user's options were valid: other errors are the model's.
-        Sampler::new(sampler.clone())
-            .with_context(|| format!("{}: the model's generation_config.json", checkpoint.path.display()))?;
         Ok(Request {
             sampler,
             max_tokens: Some(self.max_tokens as usize),
@@ -236,21 +213,8 @@ impl Generate {
             },
             show_special: self.show_special,
             logprobs: self.logprobs.then_some(0),
+            grammar: self.language.grammar(checkpoint)?,
         })
-    }
-
-    fn sampler(&self, defaults: &GenerationDefaults) -> SamplerConfig {
-        let own = SamplerConfig::of_model(defaults, if self.greedy { Some(0.0) } else { self.temperature });
-        SamplerConfig {
-            top_k: self.top_k.map_or(own.top_k, |top_k| top_k as usize),
-            top_p: self.top_p.unwrap_or(own.top_p),
-            min_p: self.min_p.unwrap_or(own.min_p),
-            repetition_penalty: self.repetition_penalty.unwrap_or(own.repetition_penalty),
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-            seed: self.seed.unwrap_or(0),
-            ..own
-        }
     }
 
     fn cuda(&self, model: &Model, schedule: &GpuSchedule) -> Result<cuda::Vm> {
@@ -261,9 +225,4 @@ impl Generate {
         }
         Ok(vm)
     }
-}
-
-/// A random seed, short enough to be typed.
-fn random_seed() -> u64 {
-    RandomState::new().build_hasher().finish() >> 32
 }

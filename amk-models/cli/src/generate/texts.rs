@@ -106,7 +106,7 @@ impl<'p> Texts<'p> {
     fn line(&self, number: usize, text: &str, generated: &Generated) -> String {
         let Prompt { text: prompt, .. } = &self.prompts[number];
         let ended = match generated.ended {
-            Ended::StopToken | Ended::StopString => "stop",
+            Ended::StopToken | Ended::StopString | Ended::Grammar => "stop",
             Ended::MaxTokens | Ended::ContextFull => "length",
         };
         let usage = json!({ "prompt_tokens": generated.prompt_tokens, "completion_tokens": generated.tokens.len() });
@@ -136,6 +136,7 @@ fn summary(generated: &Generated, context: usize) -> String {
     let ended = match generated.ended {
         Ended::StopToken => "the model ended the text".to_owned(),
         Ended::StopString => "stopped at a --stop text".to_owned(),
+        Ended::Grammar => "the text of the grammar is complete".to_owned(),
         Ended::MaxTokens => format!("stopped at the limit of {}; -n raises it", tokens(generated.tokens.len(), None)),
         Ended::ContextFull => format!("stopped at the end of the context of {context} positions; -c raises it"),
     };

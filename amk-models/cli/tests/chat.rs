@@ -1,0 +1,95 @@
+//! `chat`: conversations by scripts of turns.
+
+use super::amk::{run_with, tiny_llama};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The answers and messages of a script.
+fn talk(model: &TempDir, script: &str, arguments: &[&str]) -> (String, String) {
+    let all = [&["--greedy", "-n", "12"], arguments].concat();
+    let output = run_with(script, "chat", model, &all);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (answers, messages) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{script}: {messages}");
+    (answers, messages)
+}
+
+/// The answer that `generate` gives to a conversation.
+fn generated(model: &TempDir, messages: &Value) -> String {
+    let prompts = model.path().join("conversation.jsonl");
+    std::fs::write(&prompts, json!({ "messages": messages }).to_string()).unwrap();
+    let prompts = prompts.display().to_string();
+    let output = run_with("", "generate", model, &["--prompts", &prompts, "--greedy", "-n", "12", "-q"]);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn each_answer_is_the_one_to_the_whole_conversation_of_which_only_new_tokens_run() {
+    let model = tiny_llama();
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let (first, _) = talk(&model, "the cat\n", &["-q"]);
+    assert_eq!(first, generated(&model, &json!([user("the cat")])));
+    let answered = json!({ "role": "assistant", "content": first.strip_suffix('\n').unwrap() });
+    let second = generated(&model, &json!([user("the cat"), answered, user("sat")]));
+    let (both, _) = talk(&model, "the cat\nsat\n/stats\n", &["-q"]);
+    let stats = both.strip_prefix(&(first + &second)).unwrap_or_else(|| panic!("{both}"));
+    let numbers: Vec<usize> = stats.split([' ', '\n']).filter_map(|word| word.parse().ok()).collect();
+    // What this model writes has other tokens when it is read again; its first prompt has not.
+    let (prompt, new) = (numbers[0], numbers[1]);
+    assert!(new > 0 && new + 25 <= prompt, "{stats}");
+    assert!(stats.contains("\nanswer: 12 tokens at "), "{stats}");
+}
+
+#[test]
+fn commands_change_the_conversation() {
+    let model = tiny_llama();
+    let file = model.path().join("saved.json").display().to_string();
+    let script =
+        format!("/system Be brief.\nthe \\\ncat\n/save {file}\n/clear\n/retry\n/load {file}\n/retry\n/exit\nno\n");
+    let (answers, messages) = talk(&model, &script, &["-q"]);
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let roles: Vec<&str> = saved.as_array().unwrap().iter().map(|turn| turn["role"].as_str().unwrap()).collect();
+    assert_eq!((roles, &saved[1]["content"]), (vec!["system", "user", "assistant"], &json!("the \ncat")));
+    let answer = saved[2]["content"].as_str().unwrap();
+    assert_eq!(answers, format!("{answer}\n{answer}\n"));
+    assert_eq!(messages, "there is no message to answer\n");
+    let (again, _) = talk(&model, "/retry\n", &["-q", "--load", &file]);
+    assert_eq!(again, format!("{answer}\n"));
+}
+
+#[test]
+fn a_mistake_does_not_end_the_conversation() {
+    let model = tiny_llama();
+    let long = "word ".repeat(300);
+    let script = format!("/sing\n/load nowhere.json\n/stats\n{long}\nthe cat\n");
+    let (answers, messages) = talk(&model, &script, &[]);
+    let expected = format!("no answer has ended yet\n{}", talk(&model, "the cat\n", &["-q"]).0);
+    assert_eq!(answers, expected);
+    for part in
+        ["/help lists commands; Ctrl-D ends\n", "there is no command /sing", "nowhere.json", "shorten the prompt"]
+    {
+        assert!(messages.contains(part), "{part}: {messages}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_the_answer_and_keeps_the_conversation() {
+    use std::io::{Read as _, Write as _};
+    use std::process::{Command, Stdio};
+    let model = tiny_llama();
+    let file = model.path().join("saved.json");
+    let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));
+    amk.args(["chat", "-q", "--greedy", "-m"]).arg(model.path());
+    let mut chat = amk.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = chat.stdin.take().unwrap();
+    writeln!(input, "the cat").unwrap();
+    let mut output = chat.stdout.take().unwrap();
+    output.read_exact(&mut [0]).unwrap();
+    Command::new("kill").args(["-INT", &chat.id().to_string()]).status().unwrap();
+    writeln!(input, "/save {}", file.display()).unwrap();
+    drop(input);
+    assert!(chat.wait().unwrap().success());
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(saved[1]["role"], "assistant");
+}

@@ -1,0 +1,155 @@
+//! Answers: collected, or sent piece by piece.
+
+use crate::engine::{EngineError, Numbered, Piece};
+use crate::error::ApiError;
+use crate::reply::{Head, Usage, Written};
+use crate::tools::{Part, Reader};
+use amk_run::text::{Ended, PlacedLogprobs};
+use axum::Json;
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{self, Stream};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// A text of which the end has not come yet.
+#[derive(Clone, Default)]
+struct Coming {
+    text: String,
+    logprobs: Vec<PlacedLogprobs>,
+    ended: Option<Ended>,
+}
+
+/// Collects all texts.
+pub(crate) async fn whole(
+    head: &Head,
+    mut pieces: UnboundedReceiver<Numbered>,
+    count: usize,
+    choices: usize,
+) -> Result<Response, ApiError> {
+    let mut texts = vec![Coming::default(); count];
+    let mut usage = Usage::default();
+    while let Some((number, piece)) = pieces.recv().await {
+        match piece? {
+            Piece::Text { text, logprobs } => {
+                texts[number].text.push_str(&text);
+                texts[number].logprobs.extend(logprobs);
+            }
+            Piece::Ended(generated) => {
+                texts[number].ended = Some(generated.ended);
+                usage.add(&generated, number % choices == 0);
+            }
+        }
+    }
+    let ended = |Coming { text, logprobs, ended }| Some(Written { text, logprobs, ended: ended? });
+    let stopped = || EngineError::Stopped("the answer is not complete".to_owned());
+    let texts: Vec<Written> = texts.into_iter().map(ended).collect::<Option<_>>().ok_or_else(stopped)?;
+    Ok(Json(head.whole(texts, usage)).into_response())
+}
+
+/// An answer that is sent piece by piece.
+pub(crate) struct Streamed {
+    head: Head,
+    pieces: UnboundedReceiver<Numbered>,
+    choices: usize,
+    usage: Usage,
+    sends_usage: bool,
+    /// The calls in each text, and how many there were, where there may be some.
+    readers: Vec<(Reader, usize)>,
+    /// Events that go before the next piece.
+    ready: VecDeque<SseEvent>,
+    done: bool,
+}
+
+impl Streamed {
+    pub(crate) fn new(
+        head: Head,
+        pieces: UnboundedReceiver<Numbered>,
+        count: usize,
+        choices: usize,
+        sends_usage: bool,
+    ) -> Self {
+        let ready = (0..count).filter_map(|index| head.role(index)).map(|chunk| event(&chunk)).collect();
+        let readers = (0..count).filter_map(|_| Some((head.tools.as_ref()?.reader(), 0))).collect();
+        Self { head, pieces, choices, usage: Usage::default(), sends_usage, readers, ready, done: false }
+    }
+
+    /// Waits for the first piece, so that a text that is refused has the status of an error.
+    pub(crate) async fn begin(mut self) -> Result<Response, ApiError> {
+        match self.pieces.recv().await {
+            Some((_, Err(error))) => return Err(error.into()),
+            Some((number, Ok(piece))) => self.piece(number, piece),
+            None => self.end(),
+        }
+        Ok(Sse::new(self.events()).keep_alive(KeepAlive::default()).into_response())
+    }
+
+    fn events(self) -> impl Stream<Item = Result<SseEvent, Infallible>> {
+        stream::unfold(self, |mut streamed| async {
+            loop {
+                if let Some(event) = streamed.ready.pop_front() {
+                    return Some((Ok(event), streamed));
+                }
+                if streamed.done {
+                    return None;
+                }
+                match streamed.pieces.recv().await {
+                    Some((number, Ok(piece))) => streamed.piece(number, piece),
+                    Some((_, Err(error))) => {
+                        streamed.ready.push_back(event(&ApiError::from(error).json()));
+                        streamed.done = true;
+                    }
+                    None => streamed.end(),
+                }
+            }
+        })
+    }
+
+    fn piece(&mut self, number: usize, piece: Piece) {
+        match piece {
+            Piece::Text { text, logprobs } => {
+                let parts = self.readers.get_mut(number).map(|(reader, _)| reader.push(&text));
+                self.parts(number, parts.unwrap_or_else(|| vec![Part::Text(text)]), &logprobs);
+            }
+            Piece::Ended(generated) => {
+                let parts = self.readers.get_mut(number).map(|(reader, _)| reader.finish());
+                self.parts(number, parts.unwrap_or_default(), &[]);
+                self.usage.add(&generated, number.is_multiple_of(self.choices));
+                let called = self.readers.get(number).is_some_and(|(reader, _)| reader.called());
+                self.ready.push_back(event(&self.head.end(number, generated.ended, called)));
+            }
+        }
+    }
+
+    fn parts(&mut self, number: usize, parts: Vec<Part>, mut logprobs: &[PlacedLogprobs]) {
+        for part in parts {
+            let chunk = match (part, self.readers.get_mut(number)) {
+                (Part::Call(call), Some((_, calls))) => {
+                    *calls += 1;
+                    self.head.called(number, *calls - 1, &call)
+                }
+                (Part::Text(text), _) => self.head.text(number, &text, core::mem::take(&mut logprobs)),
+                (Part::Call(_), None) => continue,
+            };
+            self.ready.push_back(event(&chunk));
+        }
+        // Their text is held back.
+        if !logprobs.is_empty() {
+            self.ready.push_back(event(&self.head.text(number, "", logprobs)));
+        }
+    }
+
+    fn end(&mut self) {
+        if self.sends_usage {
+            self.ready.push_back(event(&self.head.usage(self.usage)));
+        }
+        self.ready.push_back(SseEvent::default().data("[DONE]"));
+        self.done = true;
+    }
+}
+
+fn event(chunk: &Value) -> SseEvent {
+    SseEvent::default().data(chunk.to_string())
+}

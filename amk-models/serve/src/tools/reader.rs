@@ -1,0 +1,220 @@
+//! The calls in the text of an answer, as it comes.
+
+use super::Form;
+use serde_json::{Map, Value};
+
+const OPEN: &str = "<tool_call>";
+const CLOSE: &str = "</tool_call>";
+
+/// A call that a model asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    /// An object, as JSON.
+    pub(crate) arguments: String,
+}
+
+/// A part of an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Text(String),
+    Call(Call),
+}
+
+/// Tells calls from text. What may become a call is held back; what does not become one is text.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    form: Form,
+    /// The names of the functions.
+    names: Vec<String>,
+    parallel: bool,
+    held: String,
+    /// Whether what is held is inside of a call.
+    inside: bool,
+    /// Whether something has been seen.
+    begun: bool,
+    calls: usize,
+}
+
+impl Reader {
+    pub(super) fn new(form: Form, names: Vec<String>, parallel: bool) -> Self {
+        Self { form, names, parallel, held: String::new(), inside: false, begun: false, calls: 0 }
+    }
+
+    /// Takes more of the text.
+    pub(crate) fn push(&mut self, text: &str) -> Vec<Part> {
+        self.held.push_str(text);
+        let mut parts = Vec::new();
+        match self.form {
+            Form::Tagged => while self.tagged(&mut parts) {},
+            Form::Bare => self.bare(&mut parts),
+        }
+        parts
+    }
+
+    /// The text has ended.
+    pub(crate) fn finish(&mut self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let held = core::mem::take(&mut self.held);
+        if self.inside {
+            self.call(&held, &mut parts);
+        } else {
+            self.text(&held, &mut parts);
+        }
+        parts
+    }
+
+    /// Whether there was a call.
+    pub(crate) fn called(&self) -> bool {
+        self.calls > 0
+    }
+
+    /// Goes on to the next tag; returns whether there was one.
+    fn tagged(&mut self, parts: &mut Vec<Part>) -> bool {
+        let tag = if self.inside { CLOSE } else { OPEN };
+        let Some(at) = self.held.find(tag) else {
+            if !self.inside {
+                let rest = self.held.split_off(self.held.len() - partial(&self.held, tag));
+                let text = core::mem::replace(&mut self.held, rest);
+                self.text(&text, parts);
+            }
+            return false;
+        };
+        let after = self.held.split_off(at + tag.len());
+        let before = core::mem::replace(&mut self.held, after);
+        let before = &before[..at];
+        if self.inside {
+            self.call(before, parts);
+        } else {
+            self.text(before, parts);
+        }
+        self.inside = !self.inside;
+        true
+    }
+
+    /// An answer that begins as an object is kept until it ends; another is text.
+    fn bare(&mut self, parts: &mut Vec<Part>) {
+        let begin = self.held.trim_start();
+        if begin.is_empty() || self.inside {
+            return;
+        }
+        if begin.starts_with('{') && !self.begun {
+            self.inside = true;
+        } else {
+            let text = core::mem::take(&mut self.held);
+            self.text(&text, parts);
+        }
+    }
+
+    /// Text between calls; white space alone is none.
+    fn text(&mut self, text: &str, parts: &mut Vec<Part>) {
+        if text.is_empty() || (self.called() && text.trim().is_empty()) {
+            return;
+        }
+        self.begun = true;
+        match parts.last_mut() {
+            Some(Part::Text(before)) => before.push_str(text),
+            _ => parts.push(Part::Text(text.to_owned())),
+        }
+    }
+
+    /// What a model wrote as a call.
+    fn call(&mut self, text: &str, parts: &mut Vec<Part>) {
+        let known = |call: &Call| self.form == Form::Tagged || self.names.contains(&call.name);
+        match call(text).filter(known) {
+            Some(_) if self.calls > 0 && !self.parallel => {}
+            Some(call) => {
+                self.calls += 1;
+                parts.push(Part::Call(call));
+            }
+            None => self.text(text, parts),
+        }
+    }
+}
+
+/// Bytes at the end of a text that may begin the tag.
+fn partial(text: &str, tag: &str) -> usize {
+    (1..tag.len()).rev().find(|&length| text.ends_with(&tag[..length])).unwrap_or(0)
+}
+
+/// The call that some JSON is.
+fn call(text: &str) -> Option<Call> {
+    let mut object: Map<String, Value> = serde_json::from_str(text.trim()).ok()?;
+    let name = object.get("name")?.as_str()?.to_owned();
+    let arguments = object.remove("arguments").or_else(|| object.remove("parameters"));
+    let arguments = match arguments {
+        None | Some(Value::Null) => "{}".to_owned(),
+        // Some models write them as a text, as the API does.
+        Some(Value::String(text)) => text,
+        Some(value) => value.to_string(),
+    };
+    Some(Call { name, arguments })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALL: &str = r#"{"name": "add", "arguments": {"b": 2, "a": 1}}"#;
+
+    fn added() -> Part {
+        Part::Call(Call { name: "add".to_owned(), arguments: r#"{"b":2,"a":1}"#.to_owned() })
+    }
+
+    fn text(text: &str) -> Part {
+        Part::Text(text.to_owned())
+    }
+
+    /// The parts of a text that comes in pieces of so many characters, text joined.
+    fn parts(form: Form, parallel: bool, whole: &str, size: usize) -> Vec<Part> {
+        let mut reader = Reader::new(form, vec!["add".to_owned()], parallel);
+        let characters: Vec<char> = whole.chars().collect();
+        let pieces = characters.chunks(size).map(|piece| piece.iter().collect::<String>());
+        let mut parts: Vec<Part> = pieces.flat_map(|piece| reader.push(&piece)).collect();
+        parts.extend(reader.finish());
+        assert_eq!(reader.called(), parts.iter().any(|part| matches!(part, Part::Call(_))));
+        parts.into_iter().fold(Vec::new(), |mut joined: Vec<Part>, part| {
+            match (joined.last_mut(), part) {
+                (Some(Part::Text(before)), Part::Text(more)) => before.push_str(&more),
+                (_, part) => joined.push(part),
+            }
+            joined
+        })
+    }
+
+    #[track_caller]
+    fn check(form: Form, whole: &str, expected: &[Part]) {
+        for size in [1, 2, 7, 1000] {
+            assert_eq!(parts(form, true, whole, size), expected, "{whole:?} by {size}");
+        }
+    }
+
+    #[test]
+    fn tagged_calls_are_told_from_text() {
+        let one = format!("<tool_call>\n{CALL}\n</tool_call>");
+        check(Form::Tagged, &one, &[added()]);
+        check(Form::Tagged, &format!("I add.\n{one}\n{one}\n"), &[text("I add.\n"), added(), added()]);
+        check(Form::Tagged, "a < b, <tool> and <tool_cal", &[text("a < b, <tool> and <tool_cal")]);
+        check(Form::Tagged, "<tool_call>no JSON</tool_call> ä", &[text("no JSON ä")]);
+        // The end token may come instead of the tag.
+        check(Form::Tagged, &format!("<tool_call>{CALL}"), &[added()]);
+        assert_eq!(parts(Form::Tagged, false, &one.repeat(2), 5), [added()]);
+    }
+
+    #[test]
+    fn a_bare_call_is_the_whole_answer() {
+        let bare = CALL.replace("arguments", "parameters");
+        check(Form::Bare, &format!(" {bare}\n"), &[added()]);
+        check(Form::Bare, "{\"name\": \"mul\"}", &[text("{\"name\": \"mul\"}")]);
+        check(Form::Bare, &format!("See {bare}"), &[text(&format!("See {bare}"))]);
+        check(Form::Bare, "", &[]);
+    }
+
+    #[test]
+    fn arguments_may_be_missing_or_a_text() {
+        let of = |text: &str| call(text).map(|call| call.arguments);
+        assert_eq!(of(r#"{"name": "now"}"#).as_deref(), Some("{}"));
+        assert_eq!(of(r#"{"name": "now", "arguments": "{\"a\": 1}"}"#).as_deref(), Some("{\"a\": 1}"));
+        assert_eq!(of("[]"), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Models of the Hugging Face hub, by name, in the cache that Python's tools share.
+//!
+//! ```text
+//! owner/name[:file][@revision] ─► HubModel ─list─► files ─chosen─► blobs/, snapshots/ ─► a path
+//!                                    client: HTTPS, token, resumed    layout: the cache on disk
+//! ```
+//!
+//! `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_TOKEN_PATH` and `HF_HUB_OFFLINE` mean
+//! what they mean to `huggingface_hub`.
+
+#[cfg(feature = "hub")]
+mod client;
+mod files;
+mod layout;
+mod name;
+mod settings;
+
+pub use files::HubFileInfo;
+pub use name::{HubModel, NameError};
+pub use settings::HubSettings;
+
+use layout::Layout;
+use std::io;
+use std::path::PathBuf;
+
+/// A model of the hub cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The environment names no folder for the cache.
+    #[error("there is no cache folder: set HF_HOME")]
+    NoFolder,
+    /// It may not be fetched, and it is not in the cache.
+    #[error("{model} is not in the cache {}, and {why}", folder.display())]
+    NotCached {
+        /// The model.
+        model: String,
+        /// The cache.
+        folder: PathBuf,
+        /// Why it is not fetched.
+        why: String,
+    },
+    /// The hub refuses.
+    #[error("the hub answers {status} for {what}{}", help(*status))]
+    Refused {
+        /// The status.
+        status: u16,
+        /// What was asked for.
+        what: String,
+    },
+    /// The hub does not answer, or not as a hub.
+    #[error("{what}: {reason}")]
+    Unavailable {
+        /// What was asked for.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A file of the cache cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file is another one than the hub lists.
+    #[error("{file} was damaged on the way: it has not the checksum that the hub names; fetch it again")]
+    Damaged {
+        /// The file.
+        file: String,
+    },
+    /// The repository has nothing that can be run, or several things.
+    #[error("{0}")]
+    Choose(String),
+}
+
+/// What to do about a status.
+fn help(status: u16) -> &'static str {
+    match status {
+        401 | 403 => "; a private or gated model needs a token in HF_TOKEN, and its terms accepted",
+        404 => "; its name or revision may be wrong, or it is private and needs a token in HF_TOKEN",
+        _ => "",
+    }
+}
+
+impl HubModel {
+    /// The folder or the GGUF file of the model in the cache, fetched where it is not there.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub fn resolve(&self, settings: &HubSettings) -> Result<PathBuf, HubError> {
+        let layout = Layout::new(settings.cache()?, &self.repository);
+        let not_cached =
+            |why: String| HubError::NotCached { model: self.to_string(), folder: layout.folder().to_owned(), why };
+        if settings.offline() {
+            let why = || not_cached("HF_HUB_OFFLINE is set".to_owned());
+            return self.cached(&layout)?.ok_or_else(why);
+        }
+        #[cfg(not(feature = "hub"))]
+        return self.cached(&layout)?.ok_or_else(|| not_cached("this build has no HTTPS client".to_owned()));
+        #[cfg(feature = "hub")]
+        match client::fetch(self, &layout, settings) {
+            // A hub that does not answer is no reason not to run what is there.
+            Err(HubError::Unavailable { what, reason }) => match self.cached(&layout)? {
+                Some(path) => Ok(path),
+                None => Err(not_cached(format!("{what} did not come: {reason}"))),
+            },
+            fetched => fetched,
+        }
+    }
+
+    /// The path of what the cache has.
+    fn cached(&self, layout: &Layout) -> Result<Option<PathBuf>, HubError> {
+        let Some(snapshot) = layout.snapshot_of(&self.revision) else { return Ok(None) };
+        let files = files::choose(self, &layout.files(&snapshot))?;
+        Ok(Some(layout.path(&snapshot, self, &files)))
+    }
+}
