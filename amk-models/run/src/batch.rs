@@ -2,9 +2,9 @@
 //!
 //! A text has the same tokens as alone: a row's logits do not depend on the rows beside it, and
 //! each text draws with a seed of its own. Guessed tokens ([`Speculate`]) change nothing either:
-//! the sampler chooses every token from its logits, and a guess is kept where it is that choice. Nor
-//! do shared beginnings ([`Batch::keeping`]): the keys and values that are there are those that the
-//! prompt's own rows would write.
+//! the sampler chooses every token from its logits, and a guess is kept where it is that choice.
+//! Nor do shared beginnings ([`Batch::keeping`]): the keys and values that are there are those that
+//! the prompt's own rows would write.
 
 use crate::drafter::{Ask, Draft, Drafter};
 use crate::generate::{GenerateError, checked};
@@ -79,6 +79,8 @@ pub struct State {
 
 /// A text on its way.
 struct Writing<'t> {
+    /// Whose text it is.
+    owner: u64,
     sampler: Sampler,
     speculate: Speculate,
     lookup: Lookup,
@@ -129,6 +131,15 @@ impl<'t, V: RowVm> Batch<'t, V> {
     /// An empty prompt, one longer than the context, or one that has more positions than there are
     /// pages for; a sampler out of range.
     pub fn add(&mut self, prompt: &[u32], request: &Request) -> Result<TextId, GenerateError> {
+        self.add_of(0, prompt, request)
+    }
+
+    /// As [`Self::add`], for one of several owners. Of the texts that wait, the next is one whose
+    /// owner has the fewest being written, so that nobody's many keep another's few waiting.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_of(&mut self, owner: u64, prompt: &[u32], request: &Request) -> Result<TextId, GenerateError> {
         let limits = self.session.limits();
         checked(prompt, limits.positions)?;
         let room = limits.positions - prompt.len() + 1;
@@ -138,6 +149,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
             return Err(RowsError::Pages { needed: pages, free: limits.pages, pages: limits.pages }.into());
         }
         let writing = Writing {
+            owner,
             sampler: request.sampler()?,
             speculate: request.speculate,
             lookup: Lookup::new(),
@@ -227,12 +239,19 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(!(self.live.is_empty() && self.waiting.is_empty()))
     }
 
+    /// The place in the queue of the text that is next.
+    fn next(&self) -> Option<usize> {
+        let written = |owner: u64| self.live.values().filter(|(_, writing)| writing.owner == owner).count();
+        (0..self.waiting.len()).min_by_key(|&at| written(self.waiting[at].1.owner))
+    }
+
     /// Starts the texts for which there are pages, in order.
     fn admit(&mut self) -> Result<(), RowsError> {
         while self.live.len() < self.session.limits().rows {
-            let Some((id, mut writing)) = self.waiting.pop_front() else { break };
+            let Some(at) = self.next() else { break };
+            let Some((id, mut writing)) = self.waiting.remove(at) else { break };
             let Some((sequence, shared)) = self.place(&writing.history, writing.pages)? else {
-                self.waiting.push_front((id, writing));
+                self.waiting.insert(at, (id, writing));
                 break;
             };
             self.session.push(sequence, &tokens(&writing.history[shared..]))?;
@@ -499,6 +518,28 @@ mod tests {
         batch.cancel(ids[1]);
         assert_eq!(ended, BTreeMap::from([(ids[1], (21..26).collect()), (ids[3], (41..46).collect())]));
         assert_eq!((steps, batch.session().free_pages()), (5, 2), "the last starts where the first was");
+    }
+
+    #[test]
+    fn the_texts_of_one_owner_do_not_keep_another_waiting() {
+        let tokenizer = tokenizer();
+        let mut batch = Batch::new(Count::default(), &tokenizer);
+        let request = Request { max_tokens: Some(5), ..Request::default() };
+        for (owner, first) in [(1, 10), (1, 20), (1, 30), (2, 40)] {
+            batch.add_of(owner, &[first], &request).unwrap();
+        }
+        let mut ended = Vec::new();
+        while batch
+            .step(&mut |TextId(number), event| {
+                if let Event::Ended(_) = event {
+                    ended.push(number);
+                }
+                Ok(())
+            })
+            .unwrap()
+        {}
+        // There are pages for two at a time.
+        assert_eq!((&ended[..2], ended.len()), (&[0, 3][..], 4));
     }
 
     /// Writes a text and returns it with the prompt's tokens that ran.

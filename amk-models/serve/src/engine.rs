@@ -10,7 +10,7 @@ use amk_run::text::{Generated, PlacedLogprobs, Request};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -50,6 +50,8 @@ pub(crate) type Numbered = (usize, Result<Piece, EngineError>);
 
 /// A text to be written.
 struct Job {
+    /// The number of its submission.
+    submission: u64,
     prompt: Vec<u32>,
     request: Request,
     client: Client,
@@ -102,6 +104,7 @@ impl Default for EngineOptions {
 #[derive(Clone)]
 pub struct Engine {
     jobs: Sender<Job>,
+    submissions: Arc<AtomicU64>,
     most: usize,
     counters: Arc<Counters>,
 }
@@ -117,7 +120,7 @@ impl Engine {
         std::thread::spawn(move || {
             Writer::new(Batch::new(vm, &tokenizer).keeping(options.kept), &seen).run(&receive);
         });
-        Self { jobs, most: options.texts, counters }
+        Self { jobs, submissions: Arc::default(), most: options.texts, counters }
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -137,9 +140,10 @@ impl Engine {
         })?;
         let places: Vec<Place> = (0..count).map(|_| Place(Arc::clone(&self.counters))).collect();
         let (reply, receive) = unbounded_channel();
+        let submission = self.submissions.fetch_add(1, Relaxed);
         for (number, ((prompt, request), place)) in texts.into_iter().zip(places).enumerate() {
             let client = Client { number, reply: reply.clone(), _place: place };
-            if self.jobs.send(Job { prompt, request, client }).is_err() {
+            if self.jobs.send(Job { submission, prompt, request, client }).is_err() {
                 let why = self.counters.failed.get().cloned().unwrap_or_default();
                 return Err(EngineError::Stopped(why));
             }
@@ -187,8 +191,8 @@ impl<'t, V: RowVm> Writer<'t, V> {
         }
     }
 
-    fn add(&mut self, Job { prompt, request, client }: Job) {
-        match self.batch.add(&prompt, &request) {
+    fn add(&mut self, Job { submission, prompt, request, client }: Job) {
+        match self.batch.add_of(submission, &prompt, &request) {
             Ok(id) => {
                 self.counters.texts.fetch_add(1, Relaxed);
                 self.clients.insert(id, client);

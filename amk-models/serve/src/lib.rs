@@ -6,8 +6,8 @@
 //!
 //! The [`Engine`] owns the VM on a thread of its own and takes a bounded number of texts. A text
 //! ends early when its client goes. [`serve`] answers `/v1/models`, `/v1/completions`,
-//! `/v1/chat/completions`, `/tokenize`, `/detokenize`, `/health` and `/metrics`; `/` is a page to try
-//! it.
+//! `/v1/chat/completions`, `/tokenize`, `/detokenize`, `/health` and `/metrics`; `/` is a page to
+//! try it.
 
 mod engine;
 mod error;

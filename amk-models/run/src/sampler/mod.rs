@@ -8,8 +8,8 @@
 //! it computes.
 //!
 //! The filters are the ones in transformers, in its order: repetition penalty, temperature, top-k,
-//! top-p, min-p. After the repetition penalty come the biases and penalties of OpenAI's API, and then
-//! the mask of a grammar.
+//! top-p, min-p. After the repetition penalty come the biases and penalties of OpenAI's API, and
+//! then the mask of a grammar.
 
 mod candidates;
 mod logprobs;
