@@ -33,6 +33,10 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
     }
 
+    pub(crate) fn too_slow(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
+    }
+
     pub(crate) fn unauthorized() -> Self {
         let message = "a key is needed: `Authorization: Bearer KEY`";
         Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message).with_code("invalid_api_key")

@@ -9,6 +9,7 @@
 //! `/v1/chat/completions`, `/tokenize`, `/detokenize`, `/health` and `/metrics`; `/` is a page to
 //! try it.
 
+mod body;
 mod engine;
 mod error;
 mod fields;

@@ -1,5 +1,6 @@
 //! The routes.
 
+use crate::body::Body;
 use crate::engine::{Engine, EngineError};
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -15,8 +16,6 @@ use amk_models::chat::ChatTemplate;
 use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
 use amk_run::grammar::{Grammar, Grammars};
 use amk_run::text::Request;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
 use axum::http::header;
 use axum::middleware::{Next, from_fn_with_state};
@@ -51,21 +50,23 @@ pub struct ServeOptions {
     pub key: Option<String>,
     /// Bytes of a request's body at most.
     pub body: usize,
+    /// Time in which a body has to come.
+    pub body_time: Duration,
     /// Time for open answers after the end is asked for.
     pub grace: Duration,
 }
 
 impl Default for ServeOptions {
     fn default() -> Self {
-        Self { key: None, body: 4 << 20, grace: Duration::from_secs(30) }
+        Self { key: None, body: 4 << 20, body_time: Duration::from_secs(30), grace: Duration::from_secs(30) }
     }
 }
 
 /// What all requests share.
-struct Shared {
+pub(crate) struct Shared {
     engine: Engine,
     served: Served,
-    options: ServeOptions,
+    pub(crate) options: ServeOptions,
     grammars: Grammars,
     started: u64,
     answers: AtomicU64,
@@ -160,7 +161,7 @@ async fn model(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> R
 }
 
 async fn tokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<Value>, ApiError> {
-    let fields = &mut Fields::read(&read(body)?)?;
+    let fields = &mut Fields::read(&body.0)?;
     let text: Option<String> = fields.either("content", "prompt")?;
     let text = text.ok_or_else(|| ApiError::invalid("content", "`content` is missing"))?;
     let special = match fields.take("add_special")? {
@@ -172,31 +173,22 @@ async fn tokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<
 }
 
 async fn detokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<Value>, ApiError> {
-    let tokens: Option<Vec<u32>> = Fields::read(&read(body)?)?.take("tokens")?;
+    let tokens: Option<Vec<u32>> = Fields::read(&body.0)?.take("tokens")?;
     let tokens = tokens.ok_or_else(|| ApiError::invalid("tokens", "`tokens` is missing"))?;
     let text = shared.served.tokenizer.decode(&shared.prompts().known("tokens", tokens)?);
     Ok(Json(json!({ "content": text.map_err(|error| ApiError::invalid("tokens", error.to_string()))? })))
 }
 
 async fn completions(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
-    let mut request = Completion::read(&read(body)?)?;
+    let mut request = Completion::read(&body.0)?;
     let prompts = shared.prompts().of_completion(&mut request)?;
     shared.answer(&request, Form::Completion, prompts, None).await
 }
 
 async fn chat(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
-    let mut request = Completion::read(&read(body)?)?;
+    let mut request = Completion::read(&body.0)?;
     let (prompt, tools) = shared.prompts().of_chat(&mut request)?;
     shared.answer(&request, Form::Chat, vec![prompt], tools).await
-}
-
-type Body = Result<Bytes, BytesRejection>;
-
-fn read(body: Body) -> Result<Bytes, ApiError> {
-    body.map_err(|error| match error.status().as_u16() {
-        413 => ApiError::too_large("the body is too large"),
-        _ => ApiError::invalid(None, error.body_text()),
-    })
 }
 
 impl Shared {

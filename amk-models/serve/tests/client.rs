@@ -114,6 +114,16 @@ impl Server {
         answer(self.send("POST", path, &body.to_string()))
     }
 
+    /// Sends bytes as the body of a request that names another length.
+    pub(crate) fn post_bytes(&self, path: &str, body: &[u8], length: usize) -> Answer {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+        let head = format!("POST {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
+        let head = format!("{head}Content-Length: {length}\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), body].concat()).expect("it reads");
+        answer(BufReader::new(stream))
+    }
+
     /// An answer of which the first event has come.
     pub(crate) fn stream(&self, path: &str, body: &Value) -> Coming {
         let mut reader = self.send("POST", path, &body.to_string());

@@ -333,6 +333,47 @@ fn many_clients_have_the_answers_that_each_has_alone() {
 }
 
 #[test]
+fn a_body_that_does_not_come_in_time_is_refused() {
+    let options = ServeOptions { body_time: Duration::from_millis(50), ..ServeOptions::default() };
+    let answer = server(0, 8, options).post_bytes("/v1/completions", b"{", 99);
+    assert_eq!((answer.status, answer.text.contains("did not come in 50ms")), (408, true));
+}
+
+#[test]
+fn no_body_brings_the_server_down() {
+    let server = server(0, 8, ServeOptions::default());
+    let tools = json!([{ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } }]);
+    let requests = [
+        json!({ "prompt": ["t1", [2]], "n": 2, "max_tokens": 3, "stop": ["t9"], "logit_bias": { "3": 1.5 }, "seed": 1 }),
+        json!({ "messages": [{ "role": "user", "content": [{ "type": "text", "text": "t1" }] }], "max_tokens": 3,
+            "tools": tools, "tool_choice": "auto", "logprobs": true, "top_logprobs": 2, "stream": true }),
+        json!({ "messages": [{ "role": "user", "content": "t1" }], "max_tokens": 3,
+            "response_format": { "type": "json_schema", "json_schema": { "schema": { "type": "object" } } } }),
+    ];
+    // Bytes of requests, each with a few changed, by a plain generator of numbers.
+    let mut state = 1_u64;
+    let mut number = |most: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % most
+    };
+    for turn in 0..300 {
+        let mut body = requests[turn % requests.len()].to_string().into_bytes();
+        for _ in 0..1 + number(3) {
+            let (at, byte) = (number(body.len()), b"{}[]\",:0-9eE.tfn \\\xff\0"[number(20)]);
+            match number(3) {
+                0 => body[at] = byte,
+                1 => body.insert(at, byte),
+                _ => drop(body.remove(at)),
+            }
+        }
+        let path = ["/v1/completions", "/v1/chat/completions"][number(2)];
+        let status = server.post_bytes(path, &body, body.len()).status;
+        assert!(matches!(status, 200 | 400 | 404 | 429), "{status}: {}", String::from_utf8_lossy(&body));
+    }
+    assert_eq!(server.post("/v1/completions", &ask("t1")).status, 200);
+}
+
+#[test]
 fn a_prompt_goes_on_from_an_earlier_text() {
     let server = server(0, 8, ServeOptions::default());
     let ask = |prompt: Vec<u32>| {
