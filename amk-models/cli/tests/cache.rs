@@ -71,3 +71,26 @@ fn a_damaged_file_of_the_cache_is_told_with_what_to_delete() {
     assert!(error.ends_with(&format!("; delete {} to have the model fetched again\n", hub.display())), "{error}");
     assert!(!abandoned.exists());
 }
+
+#[cfg(unix)]
+#[test]
+fn a_model_of_the_hub_is_found_in_the_cache_of_pythons_tools() {
+    let (home, model) = (tempfile::tempdir().unwrap(), tiny_llama());
+    let folder = home.path().join("hub/models--owner--tiny");
+    std::fs::create_dir_all(folder.join("refs")).unwrap();
+    std::fs::create_dir_all(folder.join("snapshots")).unwrap();
+    std::fs::write(folder.join("refs/main"), "c0ffee").unwrap();
+    std::os::unix::fs::symlink(model.path(), folder.join("snapshots/c0ffee")).unwrap();
+    let generate = |model: &str| {
+        let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));
+        amk.args(["generate", "-q", "--raw", "--greedy", "-n", "8", "the cat", "-m", model]);
+        let output = amk.env("HF_HOME", home.path()).env("HF_HUB_OFFLINE", "1").output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let of_path = generate(&model.path().display().to_string());
+    assert!(!of_path.0.is_empty());
+    assert_eq!(generate("owner/tiny"), of_path);
+    assert_eq!(generate("owner/tiny@c0ffee"), of_path);
+    assert!(generate("owner/tiny@v2").1.contains("owner/tiny@v2 is not in the cache"));
+    assert!(generate("owner/tiny:m.gguf").1.contains("owner/tiny has no file m.gguf"));
+}

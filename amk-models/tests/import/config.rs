@@ -322,7 +322,7 @@ fn every_refusal_is_reported() {
     let error = read(&with(tiny_config(), json!({"num_experts": 4, "mlp_bias": true}))).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "config.json: `mlp_bias` is true: biases on the feed-forward network are not modelled; \
-         `num_experts` is 4: mixtures of experts are not modelled"
+        "config.json: `num_experts` is 4: mixtures of experts are not modelled; `mlp_bias` is true: \
+         biases on the feed-forward network are not modelled"
     );
 }
