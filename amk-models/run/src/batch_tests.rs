@@ -1,0 +1,165 @@
+//! Texts side by side, on a VM that counts.
+
+use super::*;
+use crate::text::PlacedLogprobs;
+use amk::rows::{PageEdit, PlacedRow};
+use std::path::Path;
+
+/// A VM whose next token is one more than the last.
+#[derive(Default)]
+struct Count(Vec<Vec<f32>>);
+
+const TOKENS: usize = 50;
+
+impl RowVm for Count {
+    type Error = core::convert::Infallible;
+
+    fn limits(&self) -> RowLimits {
+        RowLimits { rows: 4, positions: 40, pages: 2 }
+    }
+
+    fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+        let next = |row: &PlacedRow| {
+            let mut logits = vec![0.0; TOKENS];
+            logits[(row.token.0 as usize + 1) % TOKENS] = 1.0;
+            logits
+        };
+        self.0 = rows.iter().map(next).collect();
+        Ok(())
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        &self.0[row]
+    }
+}
+
+fn tokenizer() -> Tokenizer {
+    let vocab: Vec<String> = (0..TOKENS).map(|id| format!("\"t{id}\": {id}")).collect();
+    let json = format!(
+        r#"{{"version": "1.0", "added_tokens": [], "pre_tokenizer": {{"type": "Whitespace"}},
+        "model": {{"type": "WordLevel", "vocab": {{{}}}, "unk_token": "t0"}}}}"#,
+        vocab.join(", ")
+    );
+    Tokenizer::from_json(Path::new("tokenizer.json"), json.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_cancelled_text_ends_without_an_event_and_makes_room() {
+    let tokenizer = tokenizer();
+    let mut batch = Batch::new(Count::default(), &tokenizer);
+    let request = Request { max_tokens: Some(5), ..Request::default() };
+    // Two have pages, one waits for them, one waits behind it.
+    let ids = [10, 20, 30, 40].map(|first| batch.add(&[first], &request).unwrap());
+    let mut ended: BTreeMap<TextId, Vec<u32>> = BTreeMap::new();
+    let mut see = |id: TextId, event: Event<'_>| {
+        if let Event::Ended(generated) = event {
+            ended.insert(id, generated.tokens);
+        }
+        Ok(())
+    };
+    assert!(batch.step(&mut see).unwrap());
+    batch.cancel(ids[0]);
+    batch.cancel(ids[2]);
+    assert_eq!(batch.session().free_pages(), 1);
+    let mut steps = 1;
+    while batch.step(&mut see).unwrap() {
+        steps += 1;
+    }
+    batch.cancel(ids[1]);
+    assert_eq!(ended, BTreeMap::from([(ids[1], (21..26).collect()), (ids[3], (41..46).collect())]));
+    assert_eq!((steps, batch.session().free_pages()), (5, 2), "the last starts where the first was");
+}
+
+#[test]
+fn the_texts_of_one_owner_do_not_keep_another_waiting() {
+    let tokenizer = tokenizer();
+    let mut batch = Batch::new(Count::default(), &tokenizer);
+    let request = Request { max_tokens: Some(5), ..Request::default() };
+    for (owner, first) in [(1, 10), (1, 20), (1, 30), (2, 40)] {
+        batch.add_of(owner, &[first], &request).unwrap();
+    }
+    let mut ended = Vec::new();
+    while batch
+        .step(&mut |TextId(number), event| {
+            if let Event::Ended(_) = event {
+                ended.push(number);
+            }
+            Ok(())
+        })
+        .unwrap()
+    {}
+    // There are pages for two at a time.
+    assert_eq!((&ended[..2], ended.len()), (&[0, 3][..], 4));
+}
+
+/// Writes a text and returns it with the prompt's tokens that ran.
+fn write(batch: &mut Batch<'_, Count>, prompt: &[u32], request: &Request) -> (Vec<u32>, usize) {
+    let mut ended = None;
+    batch.add(prompt, request).unwrap();
+    while ended.is_none() {
+        batch
+            .step(&mut |_, event| {
+                if let Event::Ended(generated) = event {
+                    ended = Some((generated.tokens, generated.prompt_run));
+                }
+                Ok(())
+            })
+            .unwrap();
+    }
+    ended.unwrap()
+}
+
+#[test]
+fn a_prompt_goes_on_from_the_text_that_has_its_beginning() {
+    let tokenizer = tokenizer();
+    let request = Request { max_tokens: Some(5), ..Request::default() };
+    let mut batch = Batch::new(Count::default(), &tokenizer).keeping(2);
+    let first: Vec<u32> = (10..20).collect();
+    assert_eq!(write(&mut batch, &first, &request), ((20..25).collect(), 10));
+    // Of the first text 14 tokens have run; the last of the prompt runs again.
+    assert_eq!(write(&mut batch, &(10..27).collect::<Vec<_>>(), &request), ((27..32).collect(), 3));
+    assert_eq!(write(&mut batch, &first, &request), ((20..25).collect(), 1));
+    assert_eq!(batch.state(), State { live: 0, waiting: 0, kept: 2, chosen: 15 });
+    // Its beginning is shorter than what is worth it, and it takes the page of the oldest.
+    assert_eq!(write(&mut batch, &[10, 11, 30], &request), (vec![31, 32, 33, 34, 35], 3));
+    assert_eq!((batch.state().kept, batch.session().free_pages()), (1, 1));
+    let mut none = Batch::new(Count::default(), &tokenizer);
+    write(&mut none, &first, &request);
+    assert_eq!(write(&mut none, &first, &request).1, 10);
+    assert_eq!(none.session().free_pages(), 2);
+}
+
+#[test]
+fn logprobs_come_with_the_text_of_their_tokens_up_to_a_stop_string() {
+    let tokenizer = tokenizer();
+    let mut batch = Batch::new(Count::default(), &tokenizer);
+    let stop_strings = vec!["t13t".to_owned(), "t14 t15".to_owned()];
+    let request = Request { max_tokens: Some(9), stop_strings, logprobs: Some(1), ..Request::default() };
+    batch.add(&[10], &request).unwrap();
+    let (mut pieces, mut ended) = (Vec::new(), None);
+    while batch
+        .step(&mut |_, event| {
+            match event {
+                Event::Text(piece) => {
+                    let of = |token: &PlacedLogprobs| (token.offset, token.logprobs.chosen.token);
+                    pieces.push((piece.text.to_owned(), piece.logprobs.iter().map(of).collect::<Vec<_>>()));
+                    let likeliest = |token: &PlacedLogprobs| token.logprobs.top == [token.logprobs.chosen];
+                    assert!(piece.logprobs.iter().all(likeliest));
+                }
+                Event::Ended(generated) => ended = Some(generated.ended),
+                Event::Prompt { .. } | Event::Failed(_) => {}
+            }
+            Ok(())
+        })
+        .unwrap()
+    {}
+    // " t13" is held back until "t14" comes, and of "t14 t15" nothing but the space before it
+    // is seen.
+    let expected = [("t11", vec![(0, 11)]), (" t12", vec![(3, 12)]), (" ", vec![(7, 13)]), ("t13 ", vec![(11, 14)])];
+    assert_eq!(pieces, expected.map(|(text, tokens)| (text.to_owned(), tokens)));
+    assert_eq!(ended, Some(Ended::StopString));
+}
