@@ -28,6 +28,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// Languages that are compiled at the same time at most.
+const COMPILING: usize = 2;
 
 /// The model that a server offers.
 pub struct Served {
@@ -68,6 +72,8 @@ pub(crate) struct Shared {
     served: Served,
     pub(crate) options: ServeOptions,
     grammars: Grammars,
+    /// Languages that may be compiled at the same time.
+    compiling: Semaphore,
     started: u64,
     answers: AtomicU64,
 }
@@ -86,7 +92,15 @@ pub async fn serve(
     let grace = options.grace;
     let answers = AtomicU64::new(0);
     let grammars = Grammars::new(Tokenizer::clone(&served.tokenizer), served.request.stop_tokens.clone());
-    let shared = Arc::new(Shared { engine, served, options, grammars, started: now(), answers });
+    let shared = Arc::new(Shared {
+        engine,
+        served,
+        options,
+        grammars,
+        compiling: Semaphore::new(COMPILING),
+        started: now(),
+        answers,
+    });
     let (told, ending) = tokio::sync::oneshot::channel();
     let graceful = async move {
         end.await;
@@ -224,6 +238,8 @@ impl Shared {
     /// Compiles the language of a field, aside: it may take some time.
     async fn compile(self: &Arc<Self>, (field, language): Asked) -> Result<Grammar, ApiError> {
         let shared = Arc::clone(self);
+        // It is never closed.
+        let _permit = self.compiling.acquire().await;
         let compiled = tokio::task::spawn_blocking(move || shared.grammars.compile(&language)).await;
         let compiled = compiled.map_err(|error| EngineError::Stopped(error.to_string()))?;
         compiled.map_err(|error| ApiError::invalid(field, error.to_string()))

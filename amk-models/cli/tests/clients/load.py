@@ -107,9 +107,12 @@ def hostile():
             connection.close()
             count("hostile")
         for head in [b"GET / HTTP/1.1\r\n", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99\r\n\r\n{", b"\0" * 99]:
-            connection = socket.create_connection((ADDRESS.hostname, ADDRESS.port))
-            connection.sendall(head)
-            slow.append(connection)
+            try:
+                connection = socket.create_connection((ADDRESS.hostname, ADDRESS.port))
+                connection.sendall(head)
+                slow.append(connection)
+            except OSError:
+                return  # The server has ended.
         while len(slow) > 30:
             slow.pop(0).close()
         time.sleep(0.1)
