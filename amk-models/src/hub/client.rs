@@ -1,8 +1,9 @@
 //! The hub over HTTPS.
 
 use super::files::{HubFileInfo, choose};
-use super::layout::{Layout, write};
+use super::layout::Layout;
 use super::name::is_part;
+use super::store::write;
 use super::{HubError, HubModel, HubSettings};
 use crate::cache::Progress;
 use serde::Deserialize;

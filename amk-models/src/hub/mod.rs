@@ -14,6 +14,8 @@ mod files;
 mod layout;
 mod name;
 mod settings;
+#[cfg(feature = "hub")]
+mod store;
 
 pub use files::HubFileInfo;
 pub use name::{HubModel, NameError};
