@@ -4,9 +4,10 @@
 //! |---|---|
 //! | embedding | [`embed`] |
 //! | projections | [`linear`], [`add_bias`] |
-//! | norms | [`rms_norm`], [`head_norm`] |
-//! | attention | [`rope`], [`kv_append`], [`attention`] |
-//! | MLP | [`silu_mul`], [`gelu_mul`] |
+//! | norms | [`rms_norm`], [`head_norm`], [`layer_norm`], [`centred_norm`] |
+//! | attention | [`rope`], [`kv_append`], [`attention`], [`window_attention`], [`capped_attention`] |
+//! | MLP | [`silu_mul`], [`gelu_mul`], [`gelu`] |
+//! | multipliers, bounds | [`scale`], [`soft_cap`] |
 //! | residual | [`add`] |
 //! | choice | [`argmax`] |
 //! | attention in splits of the cache | [`attention_split`], [`normed_attention_split`], [`attention_part`], [`combine_splits`] |
@@ -30,24 +31,33 @@ pub mod encoding;
 pub mod fused;
 mod gate;
 mod kv_append;
+mod layer_norm;
 mod linear;
 mod residual;
 mod rms_norm;
 mod rope;
+mod scale;
+mod soft_cap;
 #[cfg(test)]
 mod testing;
 
 pub use add::{add, add_bias};
 pub use argmax::argmax;
-pub use attention::{attention, attention_part, attention_split, combine_splits, normed_attention_split};
+pub use attention::{
+    attention, attention_part, attention_split, capped_attention, combine_splits, normed_attention_split,
+    window_attention,
+};
 pub use choose::{best, choose, first_probe, no_best, no_first_probe, no_probe, probe};
 pub use embed::embed;
-pub use gate::{gelu_mul, silu_mul};
+pub use gate::{gelu, gelu_mul, silu_mul};
 pub use kv_append::kv_append;
+pub use layer_norm::{centred_norm, layer_norm};
 pub use linear::{linear, linear_rows};
 pub use residual::adopt;
 pub use rms_norm::{head_norm, rms_norm};
 pub use rope::rope;
+pub use scale::scale;
+pub use soft_cap::soft_cap;
 
 /// Keeps this crate and its instructions in a binary that names none of them.
 pub fn link() {}

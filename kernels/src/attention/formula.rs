@@ -8,34 +8,76 @@ use amk::formula::{Exact, Operands};
 formula!("amk_kernels::attention", attention);
 formula!("amk_kernels::attention_part", attention_part);
 formula!("amk_kernels::attention_split", attention_split);
+formula!("amk_kernels::capped_attention", capped_attention);
 formula!("amk_kernels::combine_splits", combine_splits);
 formula!("amk_kernels::normed_attention_split", normed_attention_split);
+formula!("amk_kernels::window_attention", window_attention);
 
 /// `y = sum over t <= pos of p[t] * v[t]` with `p` the softmax of `scale * q . k[t]`, for each
 /// query head.
 fn attention(o: &mut Operands) -> Vec<Exact> {
+    let scale = o.floats[0];
+    of_heads(o, 0, |q, k, v| attend(q, k, v, scale))
+}
+
+/// [`attention`] over the last positions.
+fn window_attention(o: &mut Operands) -> Vec<Exact> {
+    let scale = o.floats[0];
+    of_heads(o, before(o), |q, k, v| attend(q, k, v, scale))
+}
+
+/// [`window_attention`] with scores `cap * tanh(s / cap)`.
+fn capped_attention(o: &mut Operands) -> Vec<Exact> {
+    let (scale, cap) = (o.floats[0], o.floats[1]);
+    let capped = |score: Exact| {
+        let tangent = (score.value / cap).tanh();
+        // An error in the score counts times the slope, and the tanh itself is rounded.
+        let magnitude = score.magnitude * (1.0 - tangent * tangent) + (cap * tangent).abs();
+        Exact { value: cap * tangent, magnitude }
+    };
+    of_heads(o, before(o), |q, k, v| {
+        let scores = scores(q, k, scale).into_iter().map(capped).collect();
+        weigh(scores, v, q.len())
+    })
+}
+
+/// The positions before the window.
+fn before(o: &Operands) -> usize {
+    (o.pos + 1).saturating_sub(o.dims[0])
+}
+
+/// What `head` makes of each query head, its keys and its values from position `first` on.
+fn of_heads(o: &Operands, first: usize, head: impl Fn(&[f64], &[f64], &[f64]) -> Vec<Exact>) -> Vec<Exact> {
     let [groups, positions, dim] = o.tensor(1).shape[..] else { return Vec::new() };
     let (q, k, v) = (o.data(0), o.data(1), o.data(2));
     let heads = q.len() / dim;
-    let head = |h: usize| {
-        let rows = h * groups / heads * positions * dim..;
-        let rows = rows.start..rows.start + (o.pos + 1) * dim;
-        attend(&q[h * dim..][..dim], &k[rows.clone()], &v[rows], o.floats[0])
+    let one = |h: usize| {
+        let start = h * groups / heads * positions;
+        let rows = (start + first) * dim..(start + o.pos + 1) * dim;
+        head(&q[h * dim..][..dim], &k[rows.clone()], &v[rows])
     };
-    (0..heads).flat_map(head).collect()
+    (0..heads).flat_map(one).collect()
 }
 
-/// Computes one head. An error in a score moves weight between `v[t]` and the result, so it counts
-/// times their distance. The sum over positions may be long: its partial sums are also rounded, in
-/// order, each independently.
+/// Computes one head.
 fn attend(q: &[f64], k: &[f64], v: &[f64], scale: f64) -> Vec<Exact> {
+    weigh(scores(q, k, scale), v, q.len())
+}
+
+fn scores(q: &[f64], k: &[f64], scale: f64) -> Vec<Exact> {
     let rows = k.chunks_exact(q.len());
-    let scores: Vec<Exact> = rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect();
+    rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect()
+}
+
+/// The values weighed by the softmax of the scores. An error in a score moves weight between `v[t]`
+/// and the result, so it counts times their distance. The sum over positions may be long: its
+/// partial sums are also rounded, in order, each independently.
+fn weigh(scores: Vec<Exact>, v: &[f64], dim: usize) -> Vec<Exact> {
     let largest = scores.iter().map(|score| score.value).fold(f64::NEG_INFINITY, f64::max);
     let total: f64 = scores.iter().map(|score| (score.value - largest).exp()).sum();
     let shares: Vec<f64> = scores.iter().map(|score| (score.value - largest).exp() / total).collect();
     let element = |d: usize| {
-        let column = || v.iter().skip(d).step_by(q.len());
+        let column = || v.iter().skip(d).step_by(dim);
         let mut y = Exact::sum(shares.iter().zip(column()).map(|(share, v)| share * v));
         let moved = |((share, v), score): ((&f64, &f64), &Exact)| share * (v - y.value).abs() * score.magnitude;
         y.magnitude += shares.iter().zip(column()).zip(&scores).map(moved).sum::<f64>();
@@ -47,7 +89,7 @@ fn attend(q: &[f64], k: &[f64], v: &[f64], scale: f64) -> Vec<Exact> {
         y.magnitude += squares.sum::<f64>().sqrt();
         y
     };
-    (0..q.len()).map(element).collect()
+    (0..dim).map(element).collect()
 }
 
 /// Iterates over the positions `0..=pos` of a split, each with its row there. Split `t / run %
@@ -120,8 +162,7 @@ fn attention_part(o: &mut Operands) -> Vec<Exact> {
 /// `log(sum over t of exp(scale * q . k[t]))`. An error in a score counts by its share. The
 /// logarithm of the sum is rounded as well.
 fn log_sum_exp(q: &[f64], k: &[f64], scale: f64) -> Exact {
-    let rows = k.chunks_exact(q.len());
-    let scores: Vec<Exact> = rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect();
+    let scores = scores(q, k, scale);
     let largest = scores.iter().map(|score| score.value).fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = scores.iter().map(|score| (score.value - largest).exp()).sum();
     let share = |score: &Exact| (score.value - largest).exp() / sum * (score.magnitude + (score.value - largest).abs());

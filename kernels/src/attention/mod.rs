@@ -8,6 +8,7 @@ mod part;
 mod phase;
 mod rows;
 mod split;
+mod window;
 
 pub(crate) use decode::{JOIN, SPLIT};
 pub(crate) use decode_rows::{APPEND, ATTEND_ROWS, JOIN_PARTS, PARTS};
@@ -17,10 +18,12 @@ pub use phase::{Attend, BLOCK, Combine, LayerBuffers, Partials, SLICE};
 pub(crate) use rows::block;
 pub use rows::{Append, AttendRows, JoinParts, Parts};
 pub use split::{attention_split, combine_splits, normed_attention_split};
+pub use window::{capped_attention, window_attention};
 
 use crate::dot::{combine, products};
 use amk::prelude::*;
 use amk::tensor::Row;
+use core::ops::Range;
 
 /// Grouped-query attention: for each query head `h` and its key/value head `g = h * G / H`
 ///
@@ -43,22 +46,28 @@ use amk::tensor::Row;
     cuda = "body.cuh"
 )]
 pub fn attention(q: &Tensor, k: &State, v: &State, scale: f32, pos: Pos) -> Tensor {
-    let &[groups, _, dim] = k.shape() else { panic!("`attention` over a cache of shape {:?}", k.shape()) };
+    attend(q, k, v, 0..pos.index() + 1, |scores| scores.iter_mut().for_each(|score| *score *= scale))
+}
+
+/// Attention over some positions, with scores that `finish` makes of the inner products.
+fn attend(q: &Tensor, k: &State, v: &State, positions: Range<usize>, finish: impl Fn(&mut [f32])) -> Tensor {
+    let &[groups, _, dim] = k.shape() else { panic!("attention over a cache of shape {:?}", k.shape()) };
     let heads = q.len() / dim.max(1);
     assert!(
         k.shape() == v.shape() && q.len() == heads * dim && groups > 0 && heads.is_multiple_of(groups),
-        "`attention` of q: [{}] over k: {:?} and v: {:?}",
+        "attention of q: [{}] over k: {:?} and v: {:?}",
         q.len(),
         k.shape(),
         v.shape()
     );
     let mut y = vec![0.0; q.len()];
-    let mut weights = vec![0.0; pos.index() + 1];
+    let mut weights = vec![0.0; positions.len()];
     for (head, (q, y)) in q.data().chunks_exact(dim).zip(y.chunks_exact_mut(dim)).enumerate() {
         let group = head * groups / heads;
-        scores(q, k.runs([group], 0..pos.index() + 1), &mut weights);
-        normalise(&mut weights, scale);
-        combine(&weights, v.runs([group], 0..pos.index() + 1), y);
+        scores(q, k.runs([group], positions.clone()), &mut weights);
+        finish(&mut weights);
+        normalise(&mut weights);
+        combine(&weights, v.runs([group], positions.clone()), y);
     }
     Tensor::from(y)
 }
@@ -73,12 +82,12 @@ fn scores<'k>(q: &[f32], keys: impl Iterator<Item = &'k [f32]>, out: &mut [f32])
     }
 }
 
-/// Replaces each score `s` by its share `exp(scale * s - max) / sum` of the softmax.
-fn normalise(scores: &mut [f32], scale: f32) {
-    let max = scores.iter().fold(f32::NEG_INFINITY, |max, score| max.max(scale * score));
+/// Replaces each score `s` by its share `exp(s - max) / sum` of the softmax.
+fn normalise(scores: &mut [f32]) {
+    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0;
     for score in &mut *scores {
-        *score = (scale * *score - max).exp();
+        *score = (*score - max).exp();
         sum += *score;
     }
     // At least 1: the largest score gives exp(0).

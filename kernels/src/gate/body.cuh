@@ -1,4 +1,4 @@
-// Gated activations of an MLP.
+// Activations of an MLP.
 #include "../../../amk/cuda/device/task.cuh"
 
 AMK_DEVICE void silu_mul(Task& t, In gate, In up, Out y) {
@@ -6,10 +6,15 @@ AMK_DEVICE void silu_mul(Task& t, In gate, In up, Out y) {
         y.set(i, gate[i] / (1.0f + expf(-gate[i])) * up[i]);
 }
 
-AMK_DEVICE void gelu_mul(Task& t, In gate, In up, Out y) {
+AMK_DEVICE float gelu_of(float x) {
     const float factor = 0.7978845608f; // sqrt(2 / pi)
-    for (u32 i = t.thread(); i < y.len(); i += t.threads()) {
-        const float x = gate[i];
-        y.set(i, 0.5f * x * (1.0f + tanhf(factor * (x + 0.044715f * x * x * x))) * up[i]);
-    }
+    return 0.5f * x * (1.0f + tanhf(factor * (x + 0.044715f * x * x * x)));
+}
+
+AMK_DEVICE void gelu_mul(Task& t, In gate, In up, Out y) {
+    for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, gelu_of(gate[i]) * up[i]);
+}
+
+AMK_DEVICE void gelu(Task& t, In x, Out y) {
+    for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, gelu_of(x[i]));
 }

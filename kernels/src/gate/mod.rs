@@ -1,4 +1,4 @@
-//! Gated activations of an MLP.
+//! Activations of an MLP.
 
 mod formula;
 
@@ -14,6 +14,12 @@ amk_cuda::pointwise!(Pointwise {
 amk_cuda::pointwise!(Pointwise {
     instruction: "amk_kernels::gelu_mul",
     function: "gelu_gate",
+    code: include_str!("pointwise.cuh"),
+});
+
+amk_cuda::pointwise!(Pointwise {
+    instruction: "amk_kernels::gelu",
+    function: "gelu_of",
     code: include_str!("pointwise.cuh"),
 });
 
@@ -50,8 +56,26 @@ pub fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
     cuda = "body.cuh"
 )]
 pub fn gelu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
+    gated(gate, up, gelu_of)
+}
+
+/// `y = gelu(x)`, as in [`gelu_mul`]: the activation of an MLP without a gate.
+///
+/// `x: [N]`, `y: [N]`, all f32. Source: as [`gelu_mul`].
+#[instruction(
+    op = "gelu",
+    shape = "x: [N] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]",
+    cuda = "body.cuh"
+)]
+pub fn gelu(x: &Tensor) -> Tensor {
+    x.data().iter().copied().map(gelu_of).collect()
+}
+
+fn gelu_of(x: f32) -> f32 {
     const FACTOR: f32 = core::f32::consts::FRAC_2_SQRT_PI * core::f32::consts::FRAC_1_SQRT_2;
-    gated(gate, up, |x| 0.5 * x * (1.0 + (FACTOR * (x + 0.044_715 * x * x * x)).tanh()))
+    0.5 * x * (1.0 + (FACTOR * (x + 0.044_715 * x * x * x)).tanh())
 }
 
 fn gated(gate: &Tensor, up: &Tensor, activation: impl Fn(f32) -> f32) -> Tensor {
@@ -76,6 +100,13 @@ mod tests {
     #[test]
     fn silu_equals_the_formula_in_f64() {
         check(silu_mul, |x| x / (1.0 + (-x).exp()));
+    }
+
+    #[test]
+    fn gelu_without_a_gate_is_that_of_a_gated_mlp() {
+        let x = Tensor::from(random(3, 100));
+        let ones = Tensor::from(vec![1.0; 100]);
+        assert_eq!(gelu(&x).data(), gelu_mul(&x, &ones).data());
     }
 
     #[test]
