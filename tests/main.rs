@@ -10,6 +10,7 @@ mod device_programs;
 mod device_rows;
 mod encodings;
 mod exchange;
+mod families;
 mod filetests;
 mod formulas;
 mod generic;

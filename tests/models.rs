@@ -41,7 +41,7 @@ struct Logits {
     values: Vec<f32>,
 }
 
-fn golden_folder() -> PathBuf {
+pub(crate) fn golden_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
@@ -79,13 +79,13 @@ fn every_tiny_checkpoint_has_its_tests() {
     assert_eq!(names, TINY);
 }
 
-fn load(path: &Path, context: usize) -> Model {
+pub(crate) fn load(path: &Path, context: usize) -> Model {
     let checkpoint = Checkpoint::open(path).expect("the checkpoint should open");
     Model::load(&checkpoint.config, checkpoint.tensors, context, WeightFormat::Native, &mut |_| {})
         .expect("it should load")
 }
 
-fn vm(model: &Model, schedule: &Schedule, mode: Mode) -> Vm {
+pub(crate) fn vm(model: &Model, schedule: &Schedule, mode: Mode) -> Vm {
     let program = model.family.kernel.lower(&model.instance, Some(schedule)).expect("it should lower").program;
     let verified = verify(program).unwrap_or_else(|rejected| panic!("it should be safe: {rejected}"));
     let options = Options { mode, ..Options::default() };
@@ -161,7 +161,7 @@ fn the_perplexity_of_smollm2_in_blocks_is_that_of_transformers_in_fp32() {
 }
 
 /// Schedules that differ in everything but the result.
-fn schedules() -> Vec<Schedule> {
+pub(crate) fn schedules() -> Vec<Schedule> {
     let fuse = [("rms_norm", FuseInto::Consumers), ("add", FuseInto::Producer), ("silu_mul", FuseInto::Producer)];
     let fuse = fuse.map(|(op, into)| Fusion { op: op.into(), into }).to_vec();
     vec![
@@ -172,7 +172,7 @@ fn schedules() -> Vec<Schedule> {
     ]
 }
 
-fn same_bits(vm: &mut Vm, expected: &[Vec<f32>]) {
+pub(crate) fn same_bits(vm: &mut Vm, expected: &[Vec<f32>]) {
     for (pos, expected) in expected.iter().enumerate() {
         let logits = vm.step(Token(7 * pos as u32 + 3), Pos(pos as u32)).expect("the step should run").data();
         let equal = logits.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits());

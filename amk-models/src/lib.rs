@@ -11,6 +11,7 @@ pub mod chat;
 pub mod checkpoint;
 pub mod config;
 pub mod hub;
+pub mod import;
 pub mod model;
 pub mod models;
 mod random;

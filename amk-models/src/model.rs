@@ -1,8 +1,8 @@
 //! A checkpoint's weights in an annotated model: the inputs of a VM, and the function itself.
 
-use crate::config::{Activation, Architecture, ModelConfig};
-use crate::models::kv::KvCache;
-use crate::models::{llama, qwen2, qwen3};
+use crate::config::{ModelConfig, Rope, RopeFrequencies};
+use crate::import::Activation;
+use crate::models::{self, kv::KvCache};
 use crate::random::Random;
 use crate::weights::{Deviation, RowOrder, StoredTensor, TensorError, TensorSet};
 use amk::ir::graph::Instance;
@@ -19,8 +19,6 @@ pub struct Family {
     pub name: &'static str,
     /// One line about it.
     pub about: &'static str,
-    /// Which configurations it computes.
-    pub architecture: Architecture,
     /// The annotated function.
     pub kernel: &'static Megakernel,
     load: Load,
@@ -28,30 +26,35 @@ pub struct Family {
 
 type Load = fn(&BTreeMap<String, u32>, &mut dyn Source) -> Result<Parts, BuildError>;
 
-/// The models of this crate.
-pub const FAMILIES: [Family; 3] = [
-    Family {
-        name: "llama",
-        about: "Llama 2 and 3, SmolLM2, TinyLlama, Mistral without a sliding window",
-        architecture: Architecture::Llama,
-        kernel: &llama::DECODE,
-        load: |dims, source| parts(dims, source, llama::decode),
-    },
-    Family {
-        name: "qwen2",
-        about: "Qwen2 and Qwen2.5, dense",
-        architecture: Architecture::Qwen2,
-        kernel: &qwen2::DECODE,
-        load: |dims, source| parts(dims, source, qwen2::decode),
-    },
-    Family {
-        name: "qwen3",
-        about: "Qwen3, dense",
-        architecture: Architecture::Qwen3,
-        kernel: &qwen3::DECODE,
-        load: |dims, source| parts(dims, source, qwen3::decode),
-    },
-];
+/// The families, by the names of their modules.
+macro_rules! families {
+    ($($module:ident: $about:literal,)*) => {
+        /// The models of this crate.
+        pub const FAMILIES: [Family; [$($about),*].len()] = [$(Family {
+            name: stringify!($module),
+            about: $about,
+            kernel: &models::$module::DECODE,
+            load: |dims, source| parts(dims, source, models::$module::decode),
+        }),*];
+    };
+}
+
+families! {
+    llama: "Llama 2 and 3, SmolLM2, TinyLlama, Falcon 3, Phi-3, Phi-4-mini, Mistral without a window",
+    qwen2: "Qwen2 and Qwen2.5, dense; GLM-4-9B",
+    qwen3: "Qwen3, dense",
+    olmo2: "OLMo 2",
+    granite: "Granite 3, dense",
+    stablelm: "StableLM 2 and StableLM 3B, without a parallel residual",
+    starcoder2: "StarCoder2, within its window",
+    glm4: "GLM-4-0414",
+    mistral: "Mistral and Phi-3-mini with a sliding window",
+    gemma2: "Gemma 2",
+    gemma3: "Gemma 3, text",
+    smollm3: "SmolLM3",
+    olmo3: "OLMo 3",
+    cohere2: "Command-R7B",
+}
 
 /// The annotated function over loaded weights, called directly.
 pub type Eager = Box<dyn FnMut(Token, Pos) -> Tensor + Send>;
@@ -143,10 +146,12 @@ pub struct Model {
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The model's function computes another activation.
-    #[error("the activation {found:?} is not modelled by `{family}`, which computes SiLU")]
+    #[error("the activation {found:?} is not modelled by `{family}`, which computes {computed:?}")]
     Activation {
         /// The model.
         family: &'static str,
+        /// The model's activation.
+        computed: Activation,
         /// The checkpoint's activation.
         found: Activation,
     },
@@ -169,14 +174,10 @@ pub enum ModelError {
 }
 
 impl Family {
-    /// The model that computes an architecture.
-    pub fn of(architecture: Architecture) -> Self {
-        let index = match architecture {
-            Architecture::Llama => 0,
-            Architecture::Qwen2 => 1,
-            Architecture::Qwen3 => 2,
-        };
-        FAMILIES[index]
+    /// The family whose page computes a checkpoint.
+    pub fn of(config: &ModelConfig) -> Self {
+        let found = FAMILIES.into_iter().find(|family| family.name == config.family());
+        found.expect("every import names a family, which a test checks")
     }
 }
 
@@ -194,17 +195,37 @@ impl Model {
         format: WeightFormat,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, ModelError> {
-        let family = Family::of(config.architecture);
-        if config.activation != Activation::Silu {
-            return Err(ModelError::Activation { family: family.name, found: config.activation });
+        let total = tensors.stored_bytes().max(1);
+        let (loaded, conversion) = (HashMap::new(), Conversion::default());
+        let read = Some(format);
+        Self::from(CheckpointSource { config, tensors, context, read, loaded, conversion, done: 0, total, progress })
+    }
+
+    /// Whether a checkpoint would load: as [`Self::load`], without reading a weight.
+    ///
+    /// # Errors
+    /// As [`Self::load`], but for weights that are not what their encoding allows.
+    pub fn check(config: &ModelConfig, tensors: TensorSet) -> Result<Family, ModelError> {
+        let (loaded, conversion) = (HashMap::new(), Conversion::default());
+        let (read, context, progress) = (None, config.context_len, &mut |_| {});
+        let source =
+            CheckpointSource { config, tensors, context, read, loaded, conversion, done: 0, total: 1, progress };
+        Ok(Self::from(source)?.family)
+    }
+
+    fn from(mut source: CheckpointSource<'_>) -> Result<Self, ModelError> {
+        let (config, context) = (source.config, source.context);
+        let family = Family::of(config);
+        let (computed, found) = (config.import.activation, config.activation);
+        if computed != found {
+            return Err(ModelError::Activation { family: family.name, computed, found });
         }
         if context == 0 || context > config.context_len {
             return Err(ModelError::Context { asked: context, limit: config.context_len });
         }
-        let dims = dims(config, context);
-        let total = tensors.stored_bytes().max(1);
-        let (loaded, conversion) = (HashMap::new(), Conversion::default());
-        let mut source = CheckpointSource { config, tensors, format, loaded, conversion, done: 0, total, progress };
+        let mut dims = dims(config, context);
+        let graph = family.kernel.graph().ok();
+        dims.retain(|name, _| graph.is_none_or(|graph| graph.dims.contains(name)));
         let model = Self::build(family, "checkpoint", dims, &mut source)?;
         let conversion = source.conversion;
         source.finish()?;
@@ -245,7 +266,8 @@ impl Model {
     }
 }
 
-/// The dims of a configuration, by the names that the models declare.
+/// The dims of a configuration, by the names that models declare, though not every one declares
+/// all.
 pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
     let dim = |name: &str, value: usize| (name.to_owned(), u32::try_from(value).unwrap_or(u32::MAX));
     BTreeMap::from([
@@ -257,6 +279,7 @@ pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
         dim("HEAD_DIM", config.head_dim),
         dim("ROTARY", config.rope.rotary_dims),
         dim("FFN", config.ffn_size),
+        dim("WINDOW", config.window.unwrap_or(context)),
         dim("CONTEXT", context),
     ])
 }
@@ -280,7 +303,10 @@ fn parts<W: WeightLayout + Send + 'static>(
 struct CheckpointSource<'a> {
     config: &'a ModelConfig,
     tensors: TensorSet,
-    format: WeightFormat,
+    /// Positions of the KV cache.
+    context: usize,
+    /// How weights are held; `None`: they are not read.
+    read: Option<WeightFormat>,
     loaded: HashMap<String, Weight>,
     conversion: Conversion,
     done: u64,
@@ -294,14 +320,21 @@ impl CheckpointSource<'_> {
             return Ok(weight.clone());
         }
         let tensor = self.tensors.claim(name, shape)?;
-        let weight = match self.format.converts(&tensor) {
-            Some(encoding) => self.converted(&tensor, encoding)?,
-            None => native(&tensor)?,
+        let norm = name.ends_with("norm.weight") && self.config.norms_less_one;
+        let weight = match self.read.map(|format| format.converts(&tensor)) {
+            None => unread(&tensor)?,
+            Some(_) if norm => Weight::f32(shape, tensor.to_f32().into_iter().map(|w| 1.0 + w).collect())?,
+            Some(Some(encoding)) => self.converted(&tensor, encoding)?,
+            Some(None) => native(&tensor)?,
         };
         self.done += tensor.stored_bytes().len() as u64;
         (self.progress)(self.done as f64 / self.total as f64);
         self.loaded.insert(name.to_owned(), weight.clone());
         Ok(weight)
+    }
+
+    fn frequencies(&self, rope: &Rope) -> RopeFrequencies {
+        rope.frequencies(self.context)
     }
 
     /// The weight in another encoding.
@@ -320,6 +353,10 @@ impl CheckpointSource<'_> {
 
 impl Source for CheckpointSource<'_> {
     fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {
+        if self.config.lacks(request.name) {
+            // No call reads it.
+            return Ok(Weight::f32(request.shape, vec![0.0; request.shape.iter().product()])?);
+        }
         match request.fallback {
             Some(original) if self.config.tied_embeddings => {
                 self.tensors.claim_duplicate(request.name, original)?;
@@ -331,23 +368,37 @@ impl Source for CheckpointSource<'_> {
 
     fn table(&mut self, path: &str, shape: &[usize]) -> Result<Weight, SourceError> {
         match path {
-            "rotary.freqs" => Ok(Weight::f32(shape, self.config.rope.frequencies().inv_freq)?),
+            "rotary.freqs" => Ok(Weight::f32(shape, self.frequencies(&self.config.rope).inv_freq)?),
+            "local.freqs" => Ok(Weight::f32(shape, self.frequencies(self.config.local()).inv_freq)?),
             _ => Err(format!("no table is computed for `{path}`").into()),
         }
     }
 
     fn param(&mut self, path: &str) -> Result<f32, SourceError> {
+        if let Some(&number) = self.config.numbers.get(path) {
+            return Ok(number);
+        }
         match path {
-            "eps" => Ok(self.config.rms_norm_eps),
+            "eps" => Ok(self.config.norm_eps),
             "score_scale" => Ok((self.config.head_dim as f32).powf(-0.5)),
-            "rotary.scale" => Ok(self.config.rope.frequencies().attention_factor),
+            "embedding_scale" => Ok((self.config.hidden_size as f32).sqrt()),
+            "rotary.scale" => Ok(self.frequencies(&self.config.rope).attention_factor),
+            "local.scale" => Ok(self.frequencies(self.config.local()).attention_factor),
             _ => Err(format!("the configuration has no number for `{path}`").into()),
         }
     }
 
     fn flag(&mut self, path: &str) -> Result<bool, SourceError> {
-        Err(format!("the configuration has no flag for `{path}`").into())
+        self.config.flag(path).ok_or_else(|| format!("the configuration has no flag for `{path}`").into())
     }
+}
+
+/// The bytes of the file as a weight, whatever is in them and in whichever order.
+fn unread(tensor: &StoredTensor) -> Result<Weight, SourceError> {
+    let (file, start) = (Arc::clone(&tensor.file), tensor.extent.start);
+    // Floats that are not aligned are copied.
+    let mapped = Weight::from_bytes(tensor.encoding(), tensor.shape(), file, start);
+    mapped.or_else(|_| Ok(Weight::from_vec(tensor.encoding(), tensor.shape(), tensor.to_stored())?))
 }
 
 /// The weight as it is stored: the file's own bytes where its rows are in the model's order.

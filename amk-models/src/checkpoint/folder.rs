@@ -22,9 +22,11 @@ pub(super) fn open(folder: &Path, allowed: &AllowedFields) -> Result<Checkpoint,
     // It was there a moment ago; an empty text is refused as JSON.
     let config = ModelConfig::from_json_allowing(&path, &read_if_present(&path)?.unwrap_or_default(), allowed)?;
     let generation = generation(folder, &config)?;
+    let mut tensors = shards::read(folder)?;
+    tensors.arrange(&config, config.import.rotation.pairs)?;
     Ok(Checkpoint {
         path: folder.to_owned(),
-        tensors: shards::read(folder)?,
+        tensors,
         tokenizer: tokenizer(folder)?,
         chat_template: chat_template(folder)?,
         generation,

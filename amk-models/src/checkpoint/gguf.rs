@@ -5,10 +5,11 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::chat::{ChatTemplate, TokenTexts};
-use crate::config::{AllowedFields, Architecture, GgufTensors, ModelConfig};
+use crate::config::{AllowedFields, GgufTensors, ModelConfig, RopeFactors};
+use crate::import::Gguf;
 use crate::tokenizer::Tokenizer;
-use crate::weights::gguf::{GgufFile, MAGIC, Metadata};
-use crate::weights::{FormatCause, FormatError, RowOrder};
+use crate::weights::gguf::{GgufFile, MAGIC, Metadata, hugging_face_name};
+use crate::weights::{FormatCause, FormatError};
 
 use super::{Checkpoint, CheckpointError, GenerationDefaults, folder};
 
@@ -55,9 +56,13 @@ pub(super) fn open(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, C
     let tokenizer = tokenizer(path, &file.metadata)?;
     let chat_template = chat_template(&file.metadata)?;
     let generation = GenerationDefaults { eos: config.eos.clone(), ..GenerationDefaults::default() };
-    let mut tensors = file.into_tensors(projection_rows(&config))?;
-    // Read into the config; no weight of the model.
-    tensors.take(ROPE_FACTORS);
+    let gguf = config.import.gguf.unwrap_or(Gguf::of(""));
+    let mut tensors = file.into_tensors(gguf.names)?;
+    // Read into the config; no weights of the model.
+    for name in [ROPE_FACTORS, ROPE_FACTORS_SHORT, ROPE_FACTORS_LONG] {
+        tensors.take(name);
+    }
+    tensors.arrange(&config, gguf.pairs)?;
     Ok(Checkpoint { path: path.to_owned(), config, tensors, generation, chat_template, tokenizer })
 }
 
@@ -75,33 +80,31 @@ fn tokenizer(path: &Path, metadata: &Metadata) -> Result<Option<Tokenizer>, Chec
 }
 
 const ROPE_FACTORS: &str = "rope_freqs.weight";
+const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
+const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
 
 fn about_tensors(path: &Path, file: &GgufFile) -> Result<GgufTensors, FormatError> {
     let find = |name: &str| file.tensors.iter().find(|tensor| tensor.name() == name);
-    let rope_factors = match find(ROPE_FACTORS) {
+    let factors = |name: &str| match find(name) {
         Some(tensor) if tensor.stored_type().encoding().is_none() => {
             let reason = format!("stored as {}, which is not decoded", tensor.stored_type());
-            let cause = FormatCause::BadTensor { name: ROPE_FACTORS.to_owned(), reason };
-            return Err(FormatError { path: path.to_owned(), offset: 0, cause });
+            let cause = FormatCause::BadTensor { name: name.to_owned(), reason };
+            Err(FormatError { path: path.to_owned(), offset: 0, cause })
         }
-        found => found.map(|tensor| tensor.to_f32()),
+        found => Ok(found.map(|tensor| tensor.to_f32())),
+    };
+    let of_length = (factors(ROPE_FACTORS_SHORT)?, factors(ROPE_FACTORS_LONG)?);
+    let rope_factors = match (factors(ROPE_FACTORS)?, of_length) {
+        (Some(factors), _) => RopeFactors::One(factors),
+        (None, (Some(short), Some(long))) => RopeFactors::ShortAndLong(short, long),
+        (None, _) => RopeFactors::None,
     };
     Ok(GgufTensors {
         vocab_size: find("token_embd.weight").and_then(|tensor| tensor.shape().first().copied()),
         tied_embeddings: find("output.weight").is_none(),
         rope_factors,
+        names: file.tensors.iter().map(|tensor| hugging_face_name(tensor.name(), &[])).collect(),
     })
-}
-
-/// The rows that the exporter interleaved (`LlamaModel.permute` of llama.cpp's
-/// `convert_hf_to_gguf.py`): in llama files, whose rotation takes neighbouring elements.
-fn projection_rows(config: &ModelConfig) -> RowOrder {
-    match config.architecture {
-        Architecture::Llama => {
-            RowOrder::InterleavedHalves { head_dim: config.head_dim, rotary_dims: config.rope.rotary_dims }
-        }
-        Architecture::Qwen2 | Architecture::Qwen3 => RowOrder::Natural,
-    }
 }
 
 fn check_quantization_version(metadata: &Metadata) -> Result<(), FormatError> {

@@ -45,6 +45,11 @@ impl Fields {
         self.map.remove(field).filter(|value| !value.is_null())
     }
 
+    /// Puts a value in the place of `field`'s.
+    pub(super) fn put(&mut self, field: &str, value: Value) {
+        self.map.insert(field.to_owned(), value);
+    }
+
     /// Returns `field` without taking it.
     pub(super) fn peek(&self, field: &str) -> Option<&Value> {
         self.map.get(field)
@@ -109,6 +114,13 @@ impl Fields {
     /// A truth value, if present.
     pub(super) fn truth(&mut self, field: &str) -> Option<bool> {
         self.read(field, "true or false", Value::as_bool)
+    }
+
+    /// Finite numbers; none where the field is absent.
+    pub(super) fn numbers(&mut self, field: &str) -> Vec<f32> {
+        let number = |value: &Value| value.as_f64().map(|number| number as f32).filter(|number| number.is_finite());
+        let list = |value: &Value| value.as_array()?.iter().map(number).collect();
+        self.read(field, "a list of numbers", list).unwrap_or_default()
     }
 
     /// A text, if present.

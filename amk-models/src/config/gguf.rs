@@ -4,27 +4,25 @@
 //! known. Keys under other prefixes describe the file (`general.`), the tokenizer, or tools; of
 //! them `general.type` and `split.count` are checked.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::tokenizer::CONTROL_TOKEN;
 use crate::weights::FormatError;
 use crate::weights::gguf::{Metadata, Value};
 
-use super::rope::yarn_attention_factor;
-use super::{
-    Activation, AllowedFields, Architecture, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope,
-    RopeScaling,
-};
+use super::rope::{longrope_attention_factor, yarn_attention_factor};
+use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
+use crate::import::{Gguf, Import, Local, Number, Window};
+use crate::models::imports;
 
-const ARCHITECTURES: [(&str, Architecture); 3] =
-    [("llama", Architecture::Llama), ("qwen2", Architecture::Qwen2), ("qwen3", Architecture::Qwen3)];
-
-/// Keys under the architecture's prefix that [`read`] computes with.
-const MODELLED: [&str; 15] = [
+/// Keys under the architecture's prefix that [`read`] computes with, in addition to those of the
+/// family.
+const MODELLED: [&str; 16] = [
     "attention.head_count",
     "attention.head_count_kv",
     "attention.key_length",
-    "attention.layer_norm_rms_epsilon",
+    "attention.sliding_window",
     "attention.value_length",
     "block_count",
     "context_length",
@@ -32,6 +30,7 @@ const MODELLED: [&str; 15] = [
     "feed_forward_length",
     "rope.dimension_count",
     "rope.freq_base",
+    "rope.scaling.attn_factor",
     "rope.scaling.factor",
     "rope.scaling.original_context_length",
     "rope.scaling.type",
@@ -43,13 +42,15 @@ const HARMLESS: [&str; 2] = ["rope.scaling.finetuned", "tensor_data_layout"];
 
 /// Keys under the architecture's prefix that must be 0 or false, and the feature that is not
 /// modelled.
-const MUST_BE_OFF: [(&str, &str); 5] = [
-    ("attention.sliding_window", "attention over a sliding window is not modelled"),
+const MUST_BE_OFF: [(&str, &str); 4] = [
     ("expert_count", "mixtures of experts are not modelled"),
     ("expert_shared_count", "mixtures of experts are not modelled"),
     ("expert_used_count", "mixtures of experts are not modelled"),
     ("use_parallel_residual", "attention in parallel with the feed-forward network is not modelled"),
 ];
+
+/// The key of the base of the frequencies in layers with a window.
+const LOCAL_THETA: &str = "rope.freq_base_swa";
 
 /// Keys of the tokens that end a text, a turn or a message.
 const END_TOKENS: [&str; 3] =
@@ -87,8 +88,20 @@ pub(crate) struct GgufTensors {
     pub(crate) vocab_size: Option<usize>,
     /// Whether there is no output projection, so that the embedding table serves as one.
     pub(crate) tied_embeddings: bool,
-    /// The factors of the rotary frequencies (`rope_freqs.weight`), if there are any.
-    pub(crate) rope_factors: Option<Vec<f32>>,
+    /// The factors of the rotary frequencies, if there are any.
+    pub(crate) rope_factors: RopeFactors,
+    /// The names of all tensors, as Hugging Face has them.
+    pub(crate) names: BTreeSet<String>,
+}
+
+/// Factors of rotary frequencies that lie among the tensors.
+pub(crate) enum RopeFactors {
+    /// There are none.
+    None,
+    /// `rope_freqs.weight`.
+    One(Vec<f32>),
+    /// `rope_factors_short.weight` and `rope_factors_long.weight`.
+    ShortAndLong(Vec<f32>, Vec<f32>),
 }
 
 impl ModelConfig {
@@ -103,24 +116,26 @@ impl ModelConfig {
         allowed: &AllowedFields,
     ) -> Result<Self, ConfigError> {
         let refused = |refusals| ConfigError { path: path.to_owned(), refusals };
-        let (prefix, architecture) = architecture(metadata).map_err(|refusal| refused(vec![refusal]))?;
-        let mut keys = Keys { metadata, prefix, refusals: Vec::new() };
-        let config = read(&mut keys, architecture, tensors);
+        let (import, gguf) = import(metadata).map_err(|refusal| refused(vec![refusal]))?;
+        let mut keys = Keys { metadata, import, gguf, refusals: Vec::new() };
+        let config = read(&mut keys, import, tensors);
         keys.account_for_the_rest();
         allowed.judge(path, config, keys.refusals)
     }
 }
 
-fn architecture(metadata: &Metadata) -> Result<(&'static str, Architecture), Refusal> {
+/// The kind of checkpoint that `general.architecture` names.
+fn import(metadata: &Metadata) -> Result<(&'static Import, &'static Gguf), Refusal> {
     const KEY: &str = "general.architecture";
     let found = metadata.get(KEY).ok_or_else(|| Refusal::new(KEY, "", "is missing"))?;
-    ARCHITECTURES.into_iter().find(|(name, _)| metadata.is_text(KEY, name)).ok_or_else(|| {
-        let supported = ARCHITECTURES.map(|(name, _)| name).join(", ");
+    let known = || imports().filter_map(|import| Some((import, import.gguf.as_ref()?)));
+    known().find(|(_, gguf)| metadata.is_text(KEY, gguf.architecture)).ok_or_else(|| {
+        let supported = known().map(|(_, gguf)| gguf.architecture).collect::<Vec<_>>().join(", ");
         Refusal::new(KEY, found.to_string(), format!("this architecture is not supported; supported are {supported}"))
     })
 }
 
-fn read(keys: &mut Keys<'_>, architecture: Architecture, tensors: GgufTensors) -> ModelConfig {
+fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> ModelConfig {
     let hidden_size = keys.required_size("embedding_length");
     let heads = keys.required_size("attention.head_count");
     let head_dim = keys.size("attention.key_length", MAX_DIMENSION).unwrap_or(hidden_size / heads);
@@ -130,28 +145,78 @@ fn read(keys: &mut Keys<'_>, architecture: Architecture, tensors: GgufTensors) -
         keys.refuse("attention.value_length", "values of another size than keys are not modelled");
     }
     let context_len = keys.size("context_length", MAX_LENGTH).unwrap_or_else(|| keys.missing("context_length"));
+    let window = window(keys, import, context_len);
+    let layers = keys.required_size("block_count");
+    let mut numbers = numbers(keys, import);
+    if keys.gguf.scores_by_width == Some(layers) {
+        numbers.insert("score_scale", ((hidden_size / heads) as f32).powf(-0.5));
+    }
+    let rope = rope(keys, import, head_dim, context_len, tensors.rope_factors);
+    let local_theta = import.local.and_then(|_| keys.float(LOCAL_THETA));
+    let local = |local: Local| Rope {
+        theta: local_theta.unwrap_or(local.theta),
+        scaling: RopeScaling::Default,
+        ..rope.clone()
+    };
     let vocab_size = keys.size("vocab_size", MAX_LENGTH).or(tensors.vocab_size);
-    let eps = keys.float("attention.layer_norm_rms_epsilon");
+    let eps = keys.float(keys.gguf.eps);
     ModelConfig {
-        architecture,
+        import,
         vocab_size: vocab_size.unwrap_or_else(|| keys.missing("vocab_size")),
         hidden_size,
-        layers: keys.required_size("block_count"),
+        layers,
         heads,
         kv_heads: keys.size("attention.head_count_kv", MAX_DIMENSION).unwrap_or(heads),
         head_dim,
         ffn_size: keys.required_size("feed_forward_length"),
         context_len,
-        rms_norm_eps: eps.unwrap_or_else(|| keys.missing("attention.layer_norm_rms_epsilon") as f64) as f32,
-        activation: Activation::Silu,
+        norm_eps: eps.unwrap_or_else(|| keys.missing(keys.gguf.eps) as f64) as f32,
+        activation: import.activation,
         tied_embeddings: tensors.tied_embeddings,
-        qkv_bias: architecture == Architecture::Qwen2,
-        qk_norm: architecture == Architecture::Qwen3,
-        rope: rope(keys, head_dim, context_len, tensors.rope_factors),
+        numbers,
+        flags: flags(import, &tensors.names),
+        layer_flags: layer_flags(import, layers),
+        window,
+        norms_less_one: false,
+        local_rope: import.local.map(local),
+        rope,
         bos: keys.token("tokenizer.ggml.bos_token_id"),
         eos: end_tokens(keys),
         torch_dtype: None,
     }
+}
+
+/// The window, if one is in use. One at least as long as the context never cuts anything off;
+/// llama.cpp takes 0 as none.
+fn window(keys: &mut Keys<'_>, import: &Import, context_len: usize) -> Option<usize> {
+    const KEY: &str = "attention.sliding_window";
+    let full = keys.full(KEY);
+    let window = keys.read(&full, |metadata| metadata.unsigned(&full)).unwrap_or(0);
+    let window = usize::try_from(window).ok().filter(|window| (1..context_len).contains(window))?;
+    if import.windowed.is_none() && import.window != Window::OfLayers {
+        keys.refuse(KEY, "attention over a sliding window is not modelled");
+    }
+    Some(window)
+}
+
+fn numbers(keys: &mut Keys<'_>, import: &Import) -> BTreeMap<&'static str, f32> {
+    let number = |number: &Number| {
+        let value = keys.float(number.key?).unwrap_or(number.default);
+        Some((number.path, number.form.of(value)))
+    };
+    import.numbers.iter().filter_map(number).collect()
+}
+
+/// The flags of each layer, which llama.cpp knows and files do not say.
+fn layer_flags(import: &Import, layers: usize) -> BTreeMap<&'static str, Vec<bool>> {
+    let flags = |period: usize| (1..=layers).map(|layer| !layer.is_multiple_of(period)).collect();
+    import.layers.iter().map(|flag| (flag.name, flags(flag.period))).collect()
+}
+
+/// A flag is set where the first layer has its tensors.
+fn flags(import: &Import, names: &BTreeSet<String>) -> BTreeMap<&'static str, bool> {
+    let has = |tensor: &&str| names.contains(&format!("model.layers.0.{tensor}"));
+    import.flags.iter().map(|flag| (flag.path, flag.tensors.iter().any(has))).collect()
 }
 
 /// The tokens that end a text: first those that a key names.
@@ -168,8 +233,8 @@ fn end_tokens(keys: &mut Keys<'_>) -> Vec<u32> {
     ends
 }
 
-fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: Option<Vec<f32>>) -> Rope {
-    let theta = keys.float("rope.freq_base").unwrap_or(10_000.0);
+fn rope(keys: &mut Keys<'_>, import: &Import, head_dim: usize, context_len: usize, factors: RopeFactors) -> Rope {
+    let theta = keys.float("rope.freq_base").unwrap_or(import.theta);
     let rotary_dims = keys.size("rope.dimension_count", MAX_DIMENSION).unwrap_or(head_dim);
     // As in llama.cpp, a factor of 0 counts as none.
     let factor = keys.float("rope.scaling.factor").filter(|&factor| factor != 0.0).unwrap_or(1.0);
@@ -183,17 +248,17 @@ fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: Optio
         _ if factor == 1.0 => "none".to_owned(),
         _ => "linear".to_owned(),
     };
+    let scale = keys.float("rope.scaling.attn_factor");
     let scaling = match (name.as_str(), factors) {
-        ("none", None) => RopeScaling::Default,
-        ("none", Some(factors)) => {
-            let usable = factors.len() == rotary_dims / 2 && factors.iter().all(|&f| f.is_finite() && f > 0.0);
-            if !usable {
-                keys.refuse("rope_freqs.weight", "the factors must be positive, one for each rotated pair");
-            }
-            RopeScaling::Factors(factors)
+        ("none", RopeFactors::None) => RopeScaling::Default,
+        ("none", RopeFactors::One(factors)) => RopeScaling::Factors(factors),
+        ("none", RopeFactors::ShortAndLong(short, long)) => {
+            let original_context = original as f64;
+            let default = || longrope_attention_factor(context_len as f64 / original_context, original_context);
+            RopeScaling::LongRope { short, long, original_context, attention_factor: scale.unwrap_or_else(default) }
         }
-        ("linear", None) => RopeScaling::Linear { factor },
-        ("yarn", None) => RopeScaling::Yarn {
+        ("linear", RopeFactors::None) => RopeScaling::Linear { factor },
+        ("yarn", RopeFactors::None) => RopeScaling::Yarn {
             factor,
             beta_fast: 32.0,
             beta_slow: 1.0,
@@ -206,19 +271,27 @@ fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: Optio
             RopeScaling::Default
         }
     };
+    if !scaling.fits(rotary_dims) {
+        keys.refuse("rope_freqs.weight", "the factors must be positive, one for each rotated pair");
+    }
+    let other_scale = !matches!(scaling, RopeScaling::LongRope { .. }) && scale.is_some_and(|scale| scale != 1.0);
+    if other_scale {
+        keys.refuse("rope.scaling.attn_factor", "this factor is modelled with short and long factors only");
+    }
     Rope { theta, rotary_dims, scaling }
 }
 
 /// The metadata under the architecture's prefix, and the refusals so far.
 struct Keys<'a> {
     metadata: &'a Metadata,
-    prefix: &'static str,
+    import: &'static Import,
+    gguf: &'static Gguf,
     refusals: Vec<Refusal>,
 }
 
 impl Keys<'_> {
     fn full(&self, key: &str) -> String {
-        format!("{}.{key}", self.prefix)
+        format!("{}.{key}", self.gguf.architecture)
     }
 
     fn refuse(&mut self, key: &str, reason: &str) {
@@ -288,11 +361,18 @@ impl Keys<'_> {
         u32::try_from(id).ok()
     }
 
+    /// Whether a key is one that only this family has.
+    fn is_of_the_family(&self, own: &str) -> bool {
+        let local = own == LOCAL_THETA && self.import.local.is_some();
+        local || own == self.gguf.eps || self.import.numbers.iter().any(|number| number.key == Some(own))
+    }
+
     fn account_for_the_rest(&mut self) {
         for (key, value) in self.metadata.iter() {
-            let own = key.strip_prefix(self.prefix).and_then(|rest| rest.strip_prefix('.'));
+            let own = key.strip_prefix(self.gguf.architecture).and_then(|rest| rest.strip_prefix('.'));
             let refuse = |reason| Some(Refusal::new(key, value.to_string(), reason));
             let refusal = match (own, key) {
+                (Some(own), _) if self.is_of_the_family(own) => None,
                 (Some(own), _) => unacceptable(key, own, value),
                 (None, "general.type") if !self.metadata.is_text(key, "model") => refuse("this file holds no model"),
                 (None, "split.count") if !matches!(value, Value::Unsigned(0 | 1)) => {

@@ -1,69 +1,16 @@
 //! Reads the `config.json` of a Hugging Face folder.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::hugging_face_rope::rope;
+use super::hugging_face_rope::{by_kind, rope};
 use super::known_fields::{HARMLESS, MUST_BE_NEUTRAL, is_bookkeeping};
-use super::{Activation, AllowedFields, Architecture, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal};
-
-/// A `model_type` of transformers and how its models differ.
-struct ModelType {
-    name: &'static str,
-    /// The class that `architectures` must name.
-    class: &'static str,
-    architecture: Architecture,
-    /// `head_dim` where the config has none; otherwise `hidden_size / num_attention_heads`.
-    default_head_dim: Option<usize>,
-    window: Window,
-}
-
-/// The meaning of `sliding_window` for a `model_type` of transformers.
-#[derive(Clone, Copy)]
-enum Window {
-    /// No such field.
-    None,
-    /// In use unless null; 4096 where the config has none.
-    Always,
-    /// Only in use together with `use_sliding_window`, which is refused.
-    Switched,
-}
-
-/// The window of a Mistral config that does not mention one (`MistralConfig`).
-const DEFAULT_WINDOW: usize = 4096;
-
-const MODEL_TYPES: [ModelType; 4] = [
-    ModelType {
-        name: "llama",
-        class: "LlamaForCausalLM",
-        architecture: Architecture::Llama,
-        default_head_dim: None,
-        window: Window::None,
-    },
-    ModelType {
-        name: "mistral",
-        class: "MistralForCausalLM",
-        architecture: Architecture::Llama,
-        default_head_dim: None,
-        window: Window::Always,
-    },
-    ModelType {
-        name: "qwen2",
-        class: "Qwen2ForCausalLM",
-        architecture: Architecture::Qwen2,
-        default_head_dim: None,
-        window: Window::Switched,
-    },
-    ModelType {
-        name: "qwen3",
-        class: "Qwen3ForCausalLM",
-        architecture: Architecture::Qwen3,
-        default_head_dim: Some(128),
-        window: Window::Switched,
-    },
-];
+use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
+use crate::import::{Activation, Import, Known, Number, Window};
+use crate::models::imports;
 
 impl ModelConfig {
     /// Reads the text of a `config.json`; `path` is named in errors.
@@ -87,17 +34,18 @@ impl ModelConfig {
         };
         let mut fields = Fields::new(object, "");
         // Nearly every other field of another model would be refused; the type alone is enough.
-        let model_type = model_type(&mut fields).map_err(|refusal| refused(vec![refusal]))?;
-        let config = read(&mut fields, model_type);
+        let import = import(&mut fields).map_err(|refusal| refused(vec![refusal]))?;
+        let config = read(&mut fields, import);
         account_for_the_rest(&mut fields);
         allowed.judge(path, config, fields.into_refusals())
     }
 }
 
-fn model_type(fields: &mut Fields) -> Result<&'static ModelType, Refusal> {
-    let supported = || MODEL_TYPES.iter().map(|known| known.name).collect::<Vec<_>>().join(", ");
+/// The kind of checkpoint that `model_type` names.
+fn import(fields: &mut Fields) -> Result<&'static Import, Refusal> {
+    let supported = || imports().map(|known| known.model_type).collect::<Vec<_>>().join(", ");
     let found = fields.take("model_type").unwrap_or_default();
-    match MODEL_TYPES.iter().find(|known| found.as_str() == Some(known.name)) {
+    match imports().find(|known| found.as_str() == Some(known.model_type)) {
         Some(known) => Ok(known),
         None if found.is_null() => Err(Refusal::new("model_type", "", "is missing")),
         None => {
@@ -107,40 +55,116 @@ fn model_type(fields: &mut Fields) -> Result<&'static ModelType, Refusal> {
     }
 }
 
-fn read(fields: &mut Fields, model_type: &ModelType) -> ModelConfig {
-    check_class(fields, model_type);
+fn read(fields: &mut Fields, import: &'static Import) -> ModelConfig {
+    check_class(fields, import);
     let hidden_size = fields.required_size("hidden_size", MAX_DIMENSION);
     let heads = fields.required_size("num_attention_heads", MAX_DIMENSION);
-    let head_dim = head_dim(fields, model_type, hidden_size, heads);
+    let head_dim = head_dim(fields, import, hidden_size, heads);
     let context_len = fields.required_size("max_position_embeddings", MAX_LENGTH);
-    check_window(fields, model_type.window, context_len);
+    let layers = fields.required_size("num_hidden_layers", MAX_DIMENSION);
+    let layer_flags = layer_flags(fields, import, layers);
+    let window = window(fields, import, context_len);
+    check_fixed(fields, import);
+    let (eps, default_eps) = import.eps;
+    let (rope, local_rope) = ropes(fields, import, head_dim, context_len);
     ModelConfig {
-        architecture: model_type.architecture,
+        import,
         vocab_size: fields.required_size("vocab_size", MAX_LENGTH),
         hidden_size,
-        layers: fields.required_size("num_hidden_layers", MAX_DIMENSION),
+        layers,
         heads,
-        kv_heads: kv_heads(fields, model_type, heads),
+        kv_heads: kv_heads(fields, import, heads),
         head_dim,
         ffn_size: fields.required_size("intermediate_size", MAX_DIMENSION),
         context_len,
-        rms_norm_eps: fields.number("rms_norm_eps").unwrap_or(1e-6) as f32,
-        activation: activation(fields),
-        tied_embeddings: fields.truth("tie_word_embeddings").unwrap_or(false),
-        qkv_bias: model_type.architecture == Architecture::Qwen2,
-        qk_norm: model_type.architecture == Architecture::Qwen3,
-        rope: rope(fields, head_dim, context_len),
+        norm_eps: fields.number(eps).unwrap_or(default_eps) as f32,
+        activation: activation(fields, import),
+        tied_embeddings: fields.truth("tie_word_embeddings").unwrap_or(import.tied),
+        numbers: numbers(fields, import),
+        flags: flags(fields, import),
+        layer_flags,
+        window,
+        norms_less_one: import.norms_less_one,
+        rope,
+        local_rope,
         bos: fields.token_ids("bos_token_id").first().copied(),
         eos: fields.token_ids("eos_token_id"),
         torch_dtype: fields.text("torch_dtype").or(fields.text("dtype")),
     }
 }
 
+fn numbers(fields: &mut Fields, import: &Import) -> BTreeMap<&'static str, f32> {
+    let mut number = |number: &Number| {
+        if fields.peek(number.field).is_some_and(Value::is_null) {
+            fields.refuse(number.field, &Value::Null, "is null; only models with a number here are modelled");
+        }
+        (number.path, number.form.of(fields.number(number.field).unwrap_or(number.default)))
+    };
+    import.numbers.iter().map(&mut number).collect()
+}
+
+/// The flags of each layer: listed, or of all but one in so many.
+fn layer_flags(fields: &mut Fields, import: &Import, layers: usize) -> BTreeMap<&'static str, Vec<bool>> {
+    let Some(flag) = import.layers else { return BTreeMap::new() };
+    let period = fields.size(flag.period_field, MAX_DIMENSION);
+    // What transformers makes of that field, and writes.
+    let written = fields.size(&format!("_{}", flag.period_field), MAX_DIMENSION);
+    let period = period.or(written).unwrap_or(flag.period);
+    let listed = fields.take(flag.field).map(|list| {
+        let found: Option<Vec<bool>> = list.as_array().and_then(|list| list.iter().map(kind_of_layer).collect());
+        let found = found.filter(|found| found.len() == layers);
+        if found.is_none() {
+            fields.refuse(flag.field, &list, "expected a known kind for each layer");
+        }
+        found.unwrap_or_default()
+    });
+    let flags = listed.unwrap_or_else(|| (1..=layers).map(|layer| !layer.is_multiple_of(period)).collect());
+    BTreeMap::from([(flag.name, flags)])
+}
+
+/// Whether an entry of a list of layers names one with the flag.
+fn kind_of_layer(entry: &Value) -> Option<bool> {
+    match (entry.as_str(), entry.as_u64()) {
+        (Some("sliding_attention"), _) | (_, Some(1)) => Some(true),
+        (Some("full_attention"), _) | (_, Some(0)) => Some(false),
+        _ => None,
+    }
+}
+
+/// The rotary embedding, and that of layers with a window where it differs.
+fn ropes(fields: &mut Fields, import: &Import, head_dim: usize, context_len: usize) -> (Rope, Option<Rope>) {
+    let stated = import.local.and_then(|local| fields.number(local.field?));
+    let of_kinds = import.local.and_then(|_| by_kind(fields));
+    let rope = rope(fields, import, head_dim, context_len);
+    let local = import.local.map(|local| {
+        let theta = of_kinds.or(stated).unwrap_or(local.theta);
+        Rope { theta, scaling: RopeScaling::Default, ..rope.clone() }
+    });
+    (rope, local)
+}
+
+fn flags(fields: &mut Fields, import: &Import) -> BTreeMap<&'static str, bool> {
+    import.flags.iter().map(|flag| (flag.path, fields.truth(flag.field).unwrap_or(flag.default))).collect()
+}
+
+/// Refuses fields with a value that the page does not compute.
+fn check_fixed(fields: &mut Fields, import: &Import) {
+    for fixed in import.fixed {
+        let expected = match fixed.value {
+            Known::Truth(value) => Value::from(value),
+            Known::Text(value) => Value::from(value),
+        };
+        if let Some(found) = fields.take(fixed.field).filter(|found| *found != expected) {
+            fields.refuse(fixed.field, &found, fixed.reason);
+        }
+    }
+}
+
 /// `architectures` names the class with a causal language-model head: another one has other tensors
 /// or another output.
-fn check_class(fields: &mut Fields, model_type: &ModelType) {
+fn check_class(fields: &mut Fields, import: &Import) {
     let Some(classes) = fields.take("architectures") else { return };
-    let expected = Value::from(vec![model_type.class]);
+    let expected = Value::from(vec![import.class]);
     if classes != expected {
         fields.refuse("architectures", &classes, format!("only {expected} is modelled for this `model_type`"));
     }
@@ -148,16 +172,16 @@ fn check_class(fields: &mut Fields, model_type: &ModelType) {
 
 /// transformers takes null as one key and value head per query head; it has other defaults for an
 /// absent field, which no published config relies on, so absence is refused where they differ.
-fn kv_heads(fields: &mut Fields, model_type: &ModelType, heads: usize) -> usize {
+fn kv_heads(fields: &mut Fields, import: &Import, heads: usize) -> usize {
     const FIELD: &str = "num_key_value_heads";
-    if model_type.name != "llama" && fields.peek(FIELD).is_none() {
+    if import.model_type != Import::LLAMA.model_type && fields.peek(FIELD).is_none() {
         fields.refuse(FIELD, &Value::Null, "is missing");
     }
     fields.size(FIELD, MAX_DIMENSION).unwrap_or(heads)
 }
 
-fn head_dim(fields: &mut Fields, model_type: &ModelType, hidden_size: usize, heads: usize) -> usize {
-    if let Some(head_dim) = fields.size("head_dim", MAX_DIMENSION).or(model_type.default_head_dim) {
+fn head_dim(fields: &mut Fields, import: &Import, hidden_size: usize, heads: usize) -> usize {
+    if let Some(head_dim) = fields.size("head_dim", MAX_DIMENSION).or(import.head_dim) {
         return head_dim;
     }
     // Where a size was refused, errors derived from its stand-in would only be noise.
@@ -168,35 +192,43 @@ fn head_dim(fields: &mut Fields, model_type: &ModelType, hidden_size: usize, hea
     hidden_size / heads
 }
 
-/// A window at least as long as the context never cuts anything off, so it is accepted.
-fn check_window(fields: &mut Fields, window: Window, context_len: usize) {
+/// The window, if one is in use. One at least as long as the context never cuts anything off.
+fn window(fields: &mut Fields, import: &Import, context_len: usize) -> Option<usize> {
     const FIELD: &str = "sliding_window";
     let mentioned = fields.peek(FIELD).is_some();
     let size = fields.size(FIELD, MAX_LENGTH);
-    let in_use = match (window, size) {
-        (Window::Switched, _) => return,
-        (Window::Always, None) if !mentioned => DEFAULT_WINDOW,
-        (_, None) => return,
+    let in_use = match (import.window, size) {
+        (Window::Switched, _) => return None,
+        (Window::Stated(Some(default)), None) if !mentioned => default,
+        (Window::OfLayers, None) if !mentioned => {
+            fields.refuse(FIELD, &Value::Null, "is missing");
+            return None;
+        }
+        (_, None) => return None,
         (_, Some(size)) => size,
     };
-    if in_use < context_len {
-        let reason = match mentioned {
-            true => "attention over a sliding window is not modelled",
-            false => "a config without this field has this window, and attention over a sliding window is not modelled",
-        };
-        fields.refuse(FIELD, &in_use.into(), reason);
+    let modelled = import.windowed.is_some() || import.window == Window::OfLayers;
+    if in_use < context_len && !modelled {
+        fields.refuse(FIELD, &in_use.into(), "attention over a sliding window is not modelled");
     }
+    (in_use < context_len).then_some(in_use)
 }
 
-fn activation(fields: &mut Fields) -> Activation {
-    let name = fields.text("hidden_act").unwrap_or_else(|| "silu".to_owned());
+fn activation(fields: &mut Fields, import: &Import) -> Activation {
+    const FIELD: &str = "hidden_act";
+    let Some(name) = fields.text(import.activation_field) else { return import.activation };
+    if import.activation_field != FIELD {
+        // transformers reads the other field alone.
+        fields.take(FIELD);
+    }
     match name.as_str() {
         "silu" | "swish" => Activation::Silu,
         "gelu" => Activation::Gelu,
         "gelu_pytorch_tanh" | "gelu_new" => Activation::GeluTanh,
         _ => {
-            fields.refuse("hidden_act", &name.into(), "this activation is not modelled; silu and gelu are");
-            Activation::Silu
+            let reason = "this activation is not modelled; silu and gelu are";
+            fields.refuse(import.activation_field, &name.into(), reason);
+            import.activation
         }
     }
 }

@@ -4,23 +4,23 @@
 use serde_json::Value;
 
 use super::fields::Fields;
-use super::rope::yarn_attention_factor;
+use super::rope::{longrope_attention_factor, yarn_attention_factor};
 use super::{MAX_LENGTH, Rope, RopeScaling};
-
-/// Base of the frequencies where a config has none (`RotaryEmbeddingConfigMixin.default_theta`).
-const DEFAULT_THETA: f64 = 10_000.0;
+use crate::import::{Import, Rotation};
 
 /// Reads all rotary settings. `head_dim` and `context_len` are the defaults of settings derived
 /// from them.
-pub(super) fn rope(config: &mut Fields, head_dim: usize, context_len: usize) -> Rope {
+pub(super) fn rope(config: &mut Fields, import: &Import, head_dim: usize, context_len: usize) -> Rope {
+    let rotation = import.rotation;
     let theta = config.number("rope_theta");
-    refuse_partial(config);
+    let part = partial(config, rotation);
     let original = config.size("original_max_position_embeddings", MAX_LENGTH);
     let Some(mut inner) = scaling_object(config) else {
-        return rope_of(theta, head_dim, RopeScaling::Default);
+        return rope_of(theta.unwrap_or(import.theta), rotated(part, rotation, head_dim), RopeScaling::Default);
     };
     let theta = agreeing(&mut inner, "rope_theta", theta);
-    refuse_partial(&mut inner);
+    // transformers lets the inner field win.
+    let part = partial(&mut inner, rotation).or(part);
     // transformers lets the outer field win.
     let inner_original = inner.size("original_max_position_embeddings", MAX_LENGTH);
     let original_context = original.or(inner_original).unwrap_or(context_len) as f64;
@@ -28,23 +28,37 @@ pub(super) fn rope(config: &mut Fields, head_dim: usize, context_len: usize) -> 
     for (key, value) in inner.take_rest() {
         inner.refuse_unknown(&key, &value, "this parameter is not one of the scaling's");
     }
-    config.refuse_all(inner.into_refusals());
-    rope_of(theta, head_dim, scaling)
-}
-
-fn rope_of(theta: Option<f64>, head_dim: usize, scaling: RopeScaling) -> Rope {
-    Rope { theta: theta.unwrap_or(DEFAULT_THETA), rotary_dims: head_dim, scaling }
-}
-
-/// transformers rotates whole heads of these models: it ignores the factor, or fails on it with a
-/// scaling.
-fn refuse_partial(fields: &mut Fields) {
-    const FIELD: &str = "partial_rotary_factor";
-    if let Some(factor) = fields.number(FIELD)
-        && factor != 1.0
-    {
-        fields.refuse(FIELD, &factor.into(), "models of these architectures rotate whole heads");
+    let rotary_dims = rotated(part, rotation, head_dim);
+    if !scaling.fits(rotary_dims) {
+        inner.refuse("long_factor", &Value::Null, "each list must have a positive factor for each rotated pair");
     }
+    config.refuse_all(inner.into_refusals());
+    rope_of(theta.unwrap_or(import.theta), rotary_dims, scaling)
+}
+
+fn rope_of(theta: f64, rotary_dims: usize, scaling: RopeScaling) -> Rope {
+    Rope { theta, rotary_dims, scaling }
+}
+
+/// The rotated elements of a head.
+fn rotated(part: Option<f64>, rotation: Rotation, head_dim: usize) -> usize {
+    let part = part.or(rotation.part).unwrap_or(1.0);
+    (head_dim as f64 * part) as usize
+}
+
+/// The rotated part of a head. Where an architecture has none, transformers ignores the factor, or
+/// fails on it with a scaling.
+fn partial(fields: &mut Fields, rotation: Rotation) -> Option<f64> {
+    const FIELD: &str = "partial_rotary_factor";
+    let factor = fields.number(FIELD)?;
+    let (modelled, reason) = match rotation.part {
+        Some(_) => (0.0 < factor && factor <= 1.0, "must be above 0 and at most 1"),
+        None => (factor == 1.0, "models of this architecture rotate whole heads"),
+    };
+    if !modelled {
+        fields.refuse(FIELD, &factor.into(), reason);
+    }
+    modelled.then_some(factor)
 }
 
 /// The object that describes the scaling, under whichever name; `None` when there is none or it is
@@ -75,6 +89,28 @@ fn scaling_object(config: &mut Fields) -> Option<Fields> {
     }
 }
 
+/// Takes a `rope_parameters` with an object for each kind of layer apart: leaves that of full
+/// attention in its place and returns the base of the other.
+pub(super) fn by_kind(config: &mut Fields) -> Option<f64> {
+    const FIELD: &str = "rope_parameters";
+    let both = config.peek(FIELD)?.as_object()?;
+    let (full, sliding) = (both.get("full_attention")?.clone(), both.get("sliding_attention")?.as_object()?.clone());
+    if both.len() > 2 {
+        return None;
+    }
+    config.put(FIELD, full);
+    let mut sliding = Fields::new(sliding, "rope_parameters.sliding_attention.");
+    let theta = sliding.number("rope_theta");
+    if let Some(kind) = sliding.text("rope_type").filter(|kind| kind != "default") {
+        sliding.refuse("rope_type", &kind.into(), "layers with a window have frequencies that are not scaled");
+    }
+    for (key, value) in sliding.take_rest() {
+        sliding.refuse_unknown(&key, &value, "this parameter is not one of the scaling's");
+    }
+    config.refuse_all(sliding.into_refusals());
+    theta
+}
+
 /// The inner value of `field`, which must not contradict the outer one.
 fn agreeing(inner: &mut Fields, field: &str, outer: Option<f64>) -> Option<f64> {
     let found = inner.number(field);
@@ -99,10 +135,12 @@ fn scaling(inner: &mut Fields, original_context: f64, context: f64) -> RopeScali
         "linear" => RopeScaling::Linear { factor: inner.required_positive("factor") },
         "llama3" => llama3(inner, original_context),
         "yarn" => yarn(inner, original_context, context),
+        // Its first name.
+        "longrope" | "su" => longrope(inner, original_context, context),
         _ => {
             // The parameters of an unknown scaling are unknown, too: one refusal is enough.
             inner.take_rest();
-            let reason = "this scaling is not modelled; default, linear, llama3 and yarn are";
+            let reason = "this scaling is not modelled; default, linear, llama3, yarn and longrope are";
             inner.refuse("rope_type", &name.into(), reason);
             RopeScaling::Default
         }
@@ -145,4 +183,12 @@ fn yarn(inner: &mut Fields, original_context: f64, context: f64) -> RopeScaling 
     // Whether the model was trained with the scaling; nothing is computed from it.
     inner.truth("finetuned");
     RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, truncate }
+}
+
+fn longrope(inner: &mut Fields, original_context: f64, context: f64) -> RopeScaling {
+    let (short, long) = (inner.numbers("short_factor"), inner.numbers("long_factor"));
+    let factor = inner.number("factor").unwrap_or(context / original_context);
+    let attention_factor =
+        inner.number("attention_factor").unwrap_or_else(|| longrope_attention_factor(factor, original_context));
+    RopeScaling::LongRope { short, long, original_context, attention_factor }
 }

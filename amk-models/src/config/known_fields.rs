@@ -54,7 +54,7 @@ const OTHER_MODEL: &str = "this kind of model is not modelled, only decoders";
 
 /// Fields that change the mathematics unless they are neutral, and the feature that is not
 /// modelled.
-pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
+pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 60] = [
     ("add_cross_attention", Neutral::False, OTHER_MODEL),
     ("alibi", Neutral::False, "attention biases by distance (ALiBi) are not modelled"),
     ("attention_bias", Neutral::False, "biases on all attention projections are not modelled"),
@@ -107,6 +107,7 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("scale_emb", Neutral::One, MULTIPLIER),
     ("shared_intermediate_size", Neutral::Null, EXPERTS),
     ("tie_encoder_decoder", Neutral::False, OTHER_MODEL),
+    ("use_bidirectional_attention", Neutral::False, "attention to later positions is not modelled"),
     ("use_mrope", Neutral::False, "rotary embeddings over several axes are not modelled"),
     ("use_parallel_residual", Neutral::False, "attention in parallel with the feed-forward network is not modelled"),
     ("use_qk_norm", Neutral::False, QK_NORM),
@@ -115,6 +116,11 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 59] = [
     ("use_sliding_window", Neutral::False, "attention over a sliding window is not modelled"),
     ("v_head_dim", Neutral::Null, LATENT_ATTENTION),
 ];
+
+/// The fields that change the mathematics and are refused unless they are off, with the reason.
+pub fn neutral_fields() -> impl Iterator<Item = (&'static str, &'static str)> {
+    MUST_BE_NEUTRAL.into_iter().map(|(field, _, reason)| (field, reason))
+}
 
 /// Types of plain numbers, in which a file or a computation may be.
 const PLAIN_DTYPES: [&str; 4] = ["bfloat16", "float16", "float32", "float64"];
@@ -139,7 +145,7 @@ pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
 /// Fields without effect on the output of a trained decoder: training, bookkeeping, the Python
 /// implementation, other tasks, and defaults of text generation, which come from
 /// `generation_config.json`.
-pub(super) const HARMLESS: [&str; 60] = [
+pub(super) const HARMLESS: [&str; 63] = [
     // Bookkeeping, in addition to [`is_bookkeeping`].
     "finetuning_task",
     "is_llama_config",
@@ -154,11 +160,14 @@ pub(super) const HARMLESS: [&str; 60] = [
     "attention_dropout",
     "attn_pdrop",
     "embd_pdrop",
+    "embedding_dropout",
     "hidden_dropout",
     "initializer_range",
     "resid_pdrop",
+    "residual_dropout",
     "router_aux_loss_coef",
     // The Python implementation.
+    "cache_implementation",
     "gradient_checkpointing",
     "is_decoder",
     "output_attentions",

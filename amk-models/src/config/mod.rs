@@ -15,8 +15,12 @@ mod known_fields;
 mod refusal;
 mod rope;
 
+use crate::import::{Activation, Flag, Import};
+use std::collections::BTreeMap;
+
 pub(crate) use fields::token_ids;
-pub(crate) use gguf::GgufTensors;
+pub(crate) use gguf::{GgufTensors, RopeFactors};
+pub use known_fields::neutral_fields;
 pub use refusal::{AllowedFields, ConfigError, Refusal};
 pub use rope::{Rope, RopeFrequencies, RopeScaling};
 
@@ -26,33 +30,11 @@ const MAX_DIMENSION: u64 = 1 << 20;
 /// Largest accepted vocabulary and context length.
 const MAX_LENGTH: u64 = 1 << 28;
 
-/// A family of decoders that one annotated model computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Architecture {
-    /// Llama 2 and 3, SmolLM2, TinyLlama, and Mistral without a sliding window.
-    Llama,
-    /// Qwen2 and Qwen2.5: Llama with biases on the q, k and v projections.
-    Qwen2,
-    /// Qwen3: Llama with an RMS norm over each q and k head.
-    Qwen3,
-}
-
-/// The function between the two halves of the feed-forward network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// `x * sigmoid(x)`.
-    Silu,
-    /// GELU by the error function (`gelu`).
-    Gelu,
-    /// GELU by the tanh approximation (`gelu_pytorch_tanh`, `gelu_new`).
-    GeluTanh,
-}
-
 /// The hyperparameters of a decoder. Sizes count elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
-    /// Which decoder.
-    pub architecture: Architecture,
+    /// Which kind of checkpoint it is.
+    pub import: &'static Import,
     /// Rows of the embedding table.
     pub vocab_size: usize,
     /// Width of the residual stream.
@@ -69,18 +51,27 @@ pub struct ModelConfig {
     pub ffn_size: usize,
     /// Positions the model was made for.
     pub context_len: usize,
-    /// Epsilon of every RMS norm.
-    pub rms_norm_eps: f32,
+    /// Epsilon of every norm.
+    pub norm_eps: f32,
     /// Activation of the feed-forward network.
     pub activation: Activation,
     /// Whether the output projection is the embedding table.
     pub tied_embeddings: bool,
-    /// Whether q, k and v projections have a bias.
-    pub qkv_bias: bool,
-    /// Whether q and k heads are normalised before the rotation.
-    pub qk_norm: bool,
+    /// Numbers of the page, by path.
+    pub numbers: BTreeMap<&'static str, f32>,
+    /// Flags of the page, by path.
+    pub flags: BTreeMap<&'static str, bool>,
+    /// The flags of each layer, by name.
+    pub layer_flags: BTreeMap<&'static str, Vec<bool>>,
+    /// Positions that a layer with a window attends to, if there are such layers and the window is
+    /// shorter than the context.
+    pub window: Option<usize>,
+    /// Whether norms are stored less 1.
+    pub norms_less_one: bool,
     /// The rotary position embedding.
     pub rope: Rope,
+    /// That of layers with a window, where it differs.
+    pub local_rope: Option<Rope>,
     /// The token that starts a text, if any.
     pub bos: Option<u32>,
     /// The tokens that end a text.
@@ -91,6 +82,33 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
+    /// The family that computes it.
+    pub fn family(&self) -> &'static str {
+        self.import.windowed.filter(|_| self.window.is_some()).unwrap_or(self.import.family)
+    }
+
+    /// The rotary embedding of layers with a window.
+    pub fn local(&self) -> &Rope {
+        self.local_rope.as_ref().unwrap_or(&self.rope)
+    }
+
+    /// The flag at the path of a page: its own, or `layers[3].name` of a layer.
+    pub(crate) fn flag(&self, path: &str) -> Option<bool> {
+        let of_layer = || {
+            let (layer, name) = path.strip_prefix("layers[")?.split_once("].")?;
+            self.layer_flags.get(name)?.get(layer.parse::<usize>().ok()?).copied()
+        };
+        self.flags.get(path).copied().or_else(of_layer)
+    }
+
+    /// Whether a tensor is one that only checkpoints with a flag have, which this one has not.
+    pub(crate) fn lacks(&self, tensor: &str) -> bool {
+        let lacks = |flag: &Flag| {
+            self.flags.get(flag.path) == Some(&false) && flag.tensors.iter().any(|name| tensor.ends_with(name))
+        };
+        self.import.flags.iter().any(lacks)
+    }
+
     /// Contradictions between the hyperparameters.
     fn contradictions(&self) -> Vec<Refusal> {
         let mut refusals = Vec::new();
@@ -119,9 +137,9 @@ impl ModelConfig {
             "the rotated part of a head must be an even number of elements inside it",
         );
         require(
-            self.rms_norm_eps.is_finite() && self.rms_norm_eps > 0.0,
-            "rms_norm_eps",
-            self.rms_norm_eps.to_string(),
+            self.norm_eps.is_finite() && self.norm_eps > 0.0,
+            self.import.eps.0,
+            self.norm_eps.to_string(),
             "must be a positive number",
         );
         require(
@@ -130,6 +148,10 @@ impl ModelConfig {
             self.rope.theta.to_string(),
             "must be a number above 1",
         );
+        for number in self.import.numbers {
+            let value = self.numbers.get(number.path).copied().unwrap_or(1.0);
+            require(value.is_finite(), number.field, value.to_string(), "must be a finite number other than 0");
+        }
         refusals
     }
 }

@@ -54,6 +54,18 @@ pub enum RopeScaling {
         /// Whether the bounds of the passage are rounded to whole dimensions.
         truncate: bool,
     },
+    /// LongRoPE (Ding et al. 2024, arXiv:2402.13753): each frequency is divided by its own factor,
+    /// one of two lists of `rotary_dims/2`.
+    LongRope {
+        /// The factors in a context up to `original_context`.
+        short: Vec<f32>,
+        /// The factors in a longer one.
+        long: Vec<f32>,
+        /// Context the model was trained on.
+        original_context: f64,
+        /// Factor of cosine and sine, whatever the context.
+        attention_factor: f64,
+    },
     /// Each frequency is divided by its own factor, `rotary_dims/2` of them. GGUF files store
     /// `llama3` scaling so.
     Factors(Vec<f32>),
@@ -65,13 +77,31 @@ pub enum RopeScaling {
 pub struct RopeFrequencies {
     /// Radians per position, `[rotary_dims/2]`.
     pub inv_freq: Vec<f32>,
-    /// Factor of cosine and sine; 1 except for YaRN.
+    /// Factor of cosine and sine; 1 except for YaRN and LongRoPE.
     pub attention_factor: f32,
 }
 
+impl RopeScaling {
+    /// Whether it has a positive factor for each rotated pair, where it has lists of factors.
+    pub(super) fn fits(&self, rotary_dims: usize) -> bool {
+        let usable = |factors: &[f32]| {
+            factors.len() == rotary_dims / 2 && factors.iter().all(|&factor| factor.is_finite() && factor > 0.0)
+        };
+        match self {
+            Self::LongRope { short, long, .. } => usable(short) && usable(long),
+            Self::Factors(factors) => usable(factors),
+            Self::Default | Self::Linear { .. } | Self::Llama3 { .. } | Self::Yarn { .. } => true,
+        }
+    }
+}
+
 impl Rope {
-    /// The frequencies and the attention factor.
-    pub fn frequencies(&self) -> RopeFrequencies {
+    /// The frequencies and the attention factor for texts of up to `context` positions.
+    ///
+    /// With LongRoPE they depend on it. transformers changes from the short factors to the long
+    /// ones within a text that becomes long, which leaves keys of both in the cache; here, as in
+    /// llama.cpp, a text has one kind of factors.
+    pub fn frequencies(&self, context: usize) -> RopeFrequencies {
         let mut attention_factor = 1.0;
         let wavelengths = self.position_frequencies();
         let unscaled = wavelengths.iter().map(|wavelength| 1.0 / wavelength);
@@ -79,6 +109,11 @@ impl Rope {
             RopeScaling::Default => unscaled.collect(),
             &RopeScaling::Linear { factor } => unscaled.map(|freq| freq / factor as f32).collect(),
             RopeScaling::Factors(factors) => unscaled.zip(factors).map(|(freq, factor)| freq / factor).collect(),
+            RopeScaling::LongRope { short, long, original_context, attention_factor: scale } => {
+                attention_factor = *scale as f32;
+                let factors = if context as f64 > *original_context { long } else { short };
+                wavelengths.iter().zip(factors).map(|(wavelength, factor)| 1.0 / (factor * wavelength)).collect()
+            }
             &RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context } => unscaled
                 .map(|freq| llama3(freq, factor as f32, low_freq_factor, high_freq_factor, original_context))
                 .collect(),
@@ -140,4 +175,9 @@ fn yarn(wavelength: f32, factor: f32, kept: f32) -> f32 {
 /// `mscale` of DeepSeek-V2).
 pub(super) fn yarn_attention_factor(factor: f64, mscale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
+}
+
+/// LongRoPE's default attention factor for a stretch by `factor`.
+pub(super) fn longrope_attention_factor(factor: f64, original_context: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original_context.ln()).sqrt() }
 }

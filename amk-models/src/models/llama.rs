@@ -1,9 +1,38 @@
-//! Llama 2 and 3, SmolLM2, TinyLlama, and Mistral without a sliding window.
+//! Llama 2 and 3, SmolLM2, TinyLlama, Falcon 3, Phi-3 and Phi-4-mini, and Mistral without a sliding
+//! window.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, Norms, Rotary};
+use crate::import::{FUSED_GATE_UP, FUSED_QKV, Gguf, Import, Pairs, Rotation, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
+
+/// What checkpoints call it.
+pub const IMPORTS: &[Import] = &[
+    Import::LLAMA,
+    Import {
+        model_type: "mistral",
+        class: "MistralForCausalLM",
+        gguf: None,
+        window: Window::Stated(Some(4096)),
+        windowed: Some("mistral"),
+        ..Import::LLAMA
+    },
+    Import {
+        model_type: "phi3",
+        class: "Phi3ForCausalLM",
+        gguf: Some(Gguf {
+            names: &[("attn_qkv", "self_attn.qkv_proj"), ("ffn_up", "mlp.gate_up_proj")],
+            ..Gguf::of("phi3")
+        }),
+        eps: ("rms_norm_eps", 1e-5),
+        rotation: Rotation { part: Some(1.0), pairs: Pairs::Halves },
+        window: Window::Stated(None),
+        windowed: Some("mistral"),
+        fused: &[FUSED_QKV, FUSED_GATE_UP],
+        ..Import::LLAMA
+    },
+];
 
 /// A decoder layer.
 #[derive(WeightLayout)]

@@ -1,7 +1,41 @@
-//! The models: each an annotated function of about a page.
+//! The models: each an annotated function of about a page, and what checkpoints call its tensors
+//! and numbers.
 
+pub mod cohere2;
+pub mod gemma2;
+pub mod gemma3;
+pub mod glm4;
+pub mod granite;
 pub mod kv;
 pub mod llama;
+pub mod mistral;
+pub mod olmo2;
+pub mod olmo3;
 pub mod parts;
 pub mod qwen2;
 pub mod qwen3;
+pub mod smollm3;
+pub mod stablelm;
+pub mod starcoder2;
+
+use crate::import::Import;
+
+/// The kinds of checkpoints of all families.
+pub fn imports() -> impl Iterator<Item = &'static Import> {
+    let families = [
+        llama::IMPORTS,
+        qwen2::IMPORTS,
+        qwen3::IMPORTS,
+        olmo2::IMPORTS,
+        granite::IMPORTS,
+        stablelm::IMPORTS,
+        starcoder2::IMPORTS,
+        glm4::IMPORTS,
+        gemma2::IMPORTS,
+        gemma3::IMPORTS,
+        smollm3::IMPORTS,
+        olmo3::IMPORTS,
+        cohere2::IMPORTS,
+    ];
+    families.into_iter().flatten()
+}

@@ -45,6 +45,87 @@ pub struct Norms {
     pub mlp: Weight,
 }
 
+/// Biases of the query, key and value projections.
+#[derive(WeightLayout)]
+pub struct QkvBias {
+    /// Query bias.
+    #[weight("model.layers.{l}.self_attn.q_proj.bias", [HEADS * HEAD_DIM])]
+    pub q: Weight,
+    /// Key bias.
+    #[weight("model.layers.{l}.self_attn.k_proj.bias", [KV_HEADS * HEAD_DIM])]
+    pub k: Weight,
+    /// Value bias.
+    #[weight("model.layers.{l}.self_attn.v_proj.bias", [KV_HEADS * HEAD_DIM])]
+    pub v: Weight,
+}
+
+/// Norms of all queries and of all keys of a position.
+#[derive(WeightLayout)]
+pub struct QkNorms {
+    /// Query norm.
+    #[weight("model.layers.{l}.self_attn.q_norm.weight", [HEADS * HEAD_DIM])]
+    pub q: Weight,
+    /// Key norm.
+    #[weight("model.layers.{l}.self_attn.k_norm.weight", [KV_HEADS * HEAD_DIM])]
+    pub k: Weight,
+}
+
+/// The norms of what attention and the MLP add to the residual.
+#[derive(WeightLayout)]
+pub struct PostNorms {
+    /// Behind attention.
+    #[weight("model.layers.{l}.post_attention_layernorm.weight", [HIDDEN])]
+    pub attn: Weight,
+    /// Behind the MLP.
+    #[weight("model.layers.{l}.post_feedforward_layernorm.weight", [HIDDEN])]
+    pub mlp: Weight,
+}
+
+/// Norms before and behind attention and the MLP.
+#[derive(WeightLayout)]
+pub struct PreAndPostNorms {
+    /// Before attention.
+    #[weight("model.layers.{l}.input_layernorm.weight", [HIDDEN])]
+    pub attn: Weight,
+    /// Behind attention.
+    #[weight("model.layers.{l}.post_attention_layernorm.weight", [HIDDEN])]
+    pub after_attn: Weight,
+    /// Before the MLP.
+    #[weight("model.layers.{l}.pre_feedforward_layernorm.weight", [HIDDEN])]
+    pub mlp: Weight,
+    /// Behind the MLP.
+    #[weight("model.layers.{l}.post_feedforward_layernorm.weight", [HIDDEN])]
+    pub after_mlp: Weight,
+}
+
+/// Norms of queries and keys, head by head.
+#[derive(WeightLayout)]
+pub struct HeadNorms {
+    /// Query norm.
+    #[weight("model.layers.{l}.self_attn.q_norm.weight", [HEAD_DIM])]
+    pub q: Weight,
+    /// Key norm.
+    #[weight("model.layers.{l}.self_attn.k_norm.weight", [HEAD_DIM])]
+    pub k: Weight,
+}
+
+/// LayerNorms with biases before attention and before the MLP.
+#[derive(WeightLayout)]
+pub struct LayerNorms {
+    /// Before attention.
+    #[weight("model.layers.{l}.input_layernorm.weight", [HIDDEN])]
+    pub attn: Weight,
+    /// Its bias.
+    #[weight("model.layers.{l}.input_layernorm.bias", [HIDDEN])]
+    pub attn_bias: Weight,
+    /// Before the MLP.
+    #[weight("model.layers.{l}.post_attention_layernorm.weight", [HIDDEN])]
+    pub mlp: Weight,
+    /// Its bias.
+    #[weight("model.layers.{l}.post_attention_layernorm.bias", [HIDDEN])]
+    pub mlp_bias: Weight,
+}
+
 /// Rotary embedding.
 #[derive(WeightLayout)]
 pub struct Rotary {

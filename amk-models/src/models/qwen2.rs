@@ -1,23 +1,34 @@
-//! Qwen2 and Qwen2.5: biases on the query, key and value projections.
+//! Qwen2, Qwen2.5 and GLM-4-9B: biases on the query, key and value projections.
 
 use super::kv::KvCache;
-use super::parts::{Attention, Ends, Mlp, Norms, Rotary};
+use super::parts::{Attention, Ends, Mlp, Norms, QkvBias, Rotary};
+use crate::import::{FUSED_GATE_UP, Fixed, Gguf, Import, Pairs, Rotation, Window};
 use amk::prelude::*;
 use amk_kernels::{add, add_bias, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
-/// Biases of the query, key and value projections.
-#[derive(WeightLayout)]
-pub struct Bias {
-    /// Query bias.
-    #[weight("model.layers.{l}.self_attn.q_proj.bias", [HEADS * HEAD_DIM])]
-    pub q: Weight,
-    /// Key bias.
-    #[weight("model.layers.{l}.self_attn.k_proj.bias", [KV_HEADS * HEAD_DIM])]
-    pub k: Weight,
-    /// Value bias.
-    #[weight("model.layers.{l}.self_attn.v_proj.bias", [KV_HEADS * HEAD_DIM])]
-    pub v: Weight,
-}
+/// What checkpoints call it.
+pub const IMPORTS: &[Import] = &[
+    Import {
+        family: "qwen2",
+        model_type: "qwen2",
+        class: "Qwen2ForCausalLM",
+        gguf: Some(Gguf::of("qwen2")),
+        window: Window::Switched,
+        ..Import::LLAMA
+    },
+    Import {
+        family: "qwen2",
+        model_type: "glm",
+        class: "GlmForCausalLM",
+        gguf: None,
+        head_dim: Some(128),
+        eps: ("rms_norm_eps", 1.5625e-7),
+        rotation: Rotation { part: Some(0.5), pairs: Pairs::Neighbours },
+        fixed: &[Fixed::BIASES],
+        fused: &[FUSED_GATE_UP],
+        ..Import::LLAMA
+    },
+];
 
 /// A decoder layer.
 #[derive(WeightLayout)]
@@ -30,7 +41,7 @@ pub struct Layer {
     pub attn: Attention,
     /// Biases of the projections.
     #[layout]
-    pub bias: Bias,
+    pub bias: QkvBias,
     /// The MLP.
     #[layout]
     pub mlp: Mlp,

@@ -1,20 +1,21 @@
 //! Qwen3, dense: queries and keys are normalised head by head.
 
 use super::kv::KvCache;
-use super::parts::{Attention, Ends, Mlp, Norms, Rotary};
+use super::parts::{Attention, Ends, HeadNorms, Mlp, Norms, Rotary};
+use crate::import::{Gguf, Import, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, head_norm, kv_append, linear, rms_norm, rope, silu_mul};
 
-/// Norms of queries and keys, head by head.
-#[derive(WeightLayout)]
-pub struct HeadNorms {
-    /// Query norm.
-    #[weight("model.layers.{l}.self_attn.q_norm.weight", [HEAD_DIM])]
-    pub q: Weight,
-    /// Key norm.
-    #[weight("model.layers.{l}.self_attn.k_norm.weight", [HEAD_DIM])]
-    pub k: Weight,
-}
+/// What checkpoints call it.
+pub const IMPORTS: &[Import] = &[Import {
+    family: "qwen3",
+    model_type: "qwen3",
+    class: "Qwen3ForCausalLM",
+    gguf: Some(Gguf::of("qwen3")),
+    head_dim: Some(128),
+    window: Window::Switched,
+    ..Import::LLAMA
+}];
 
 /// A decoder layer.
 #[derive(WeightLayout)]

@@ -10,6 +10,7 @@
 //! checked against the file before it is used, and a refusal is a [`FormatError`] with the file,
 //! the offset and the cause.
 
+mod arrange;
 mod format_error;
 pub mod gguf;
 mod mapped_file;

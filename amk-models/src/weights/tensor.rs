@@ -30,9 +30,9 @@ pub struct StoredTensor {
 pub enum RowOrder {
     /// As the model numbers them.
     Natural,
-    /// Query and key projections of llama GGUF files: within each head the two halves of the rotary
-    /// dimensions are interleaved, because llama.cpp rotates neighbouring elements where Hugging
-    /// Face rotates element `j` with element `j + rotary_dims/2`.
+    /// Query and key projections of checkpoints that rotate neighbouring elements: within each head
+    /// the two halves of the rotary dimensions are interleaved, because the model rotates element
+    /// `j` with element `j + rotary_dims/2`.
     InterleavedHalves {
         /// Rows of one head.
         head_dim: usize,
@@ -120,14 +120,20 @@ impl StoredTensor {
         self.shape.iter().product()
     }
 
-    /// Elements in a row.
+    /// Elements in a row: of a vector all, or one where they are in another order.
     pub fn row_len(&self) -> usize {
-        self.shape.last().copied().unwrap_or(1)
+        match self.shape[..] {
+            [_] if self.row_order != RowOrder::Natural => 1,
+            _ => self.shape.last().copied().unwrap_or(1),
+        }
     }
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product())
+        match self.shape[..] {
+            [elements] if self.row_order != RowOrder::Natural => elements,
+            _ => self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product()),
+        }
     }
 
     /// The bytes in the file, of [`Self::stored_type`]; rows may be stored in another order (see

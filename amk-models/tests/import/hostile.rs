@@ -120,7 +120,7 @@ fn open(path: &Path) {
     }
     let config = &checkpoint.config;
     if config.head_dim < 1 << 16 {
-        within_limits(|| config.rope.frequencies());
+        within_limits(|| config.rope.frequencies(config.context_len));
     }
 }
 

@@ -5,6 +5,7 @@ mod cache;
 mod chat;
 mod checkpoint;
 mod config;
+mod families;
 mod gguf;
 mod hostile;
 mod rope;

@@ -14,7 +14,7 @@ pub(crate) fn golden_json(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(golden(name)).unwrap()).unwrap()
 }
 
-/// Names and shapes of a decoder's tensors, as the models of transformers have them.
+/// Names and shapes of a Llama's tensors, as transformers has them.
 pub(crate) fn layout(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let (hidden, ffn, vocab) = (config.hidden_size, config.ffn_size, config.vocab_size);
     let (q, kv) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
@@ -26,13 +26,6 @@ pub(crate) fn layout(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
         add("input_layernorm.weight", &[hidden]);
         for (name, rows) in [("q_proj", q), ("k_proj", kv), ("v_proj", kv)] {
             add(&format!("self_attn.{name}.weight"), &[rows, hidden]);
-            if config.qkv_bias {
-                add(&format!("self_attn.{name}.bias"), &[rows]);
-            }
-        }
-        if config.qk_norm {
-            add("self_attn.q_norm.weight", &[config.head_dim]);
-            add("self_attn.k_norm.weight", &[config.head_dim]);
         }
         add("self_attn.o_proj.weight", &[hidden, q]);
         add("post_attention_layernorm.weight", &[hidden]);

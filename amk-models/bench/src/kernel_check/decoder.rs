@@ -25,7 +25,7 @@ use amk::vm::cpu;
 use amk::{Pos, Token, Weight};
 use amk_cuda::plan::Plan;
 use amk_cuda::{
-    self as cuda, CudaError, GpuTarget, Precision, RowsVm, RunOptions, Vm, VmOptions, WeightForms, plan_for,
+    self as cuda, CudaError, GpuTarget, Precision, RowsVm, RunOptions, TARGETS, Vm, VmOptions, WeightForms, plan_for,
 };
 use amk_kernels::fused::Decoder as Fused;
 use amk_models::model::{Family, Model};
@@ -65,6 +65,22 @@ pub struct Decoder {
     tokens: Vec<u32>,
 }
 
+/// Whether the device's fused bodies compute every call of a family where sizes allow.
+///
+/// # Errors
+/// [`CudaError`] of its plan.
+pub fn fused_as_a_whole(family: Family) -> Result<bool, CudaError> {
+    let sizes = [("VOCAB", 96), ("HIDDEN", 96), ("LAYERS", 2), ("HEADS", 4), ("KV_HEADS", 2), ("HEAD_DIM", 64)];
+    let sizes = sizes.into_iter().chain([("ROTARY", 64), ("FFN", 160), ("WINDOW", 128), ("CONTEXT", 400)]);
+    let graph = family.kernel.graph()?;
+    let sizes = sizes.filter(|(name, _)| graph.dims.iter().any(|dim| dim == name));
+    let dims = sizes.map(|(name, value)| (name.to_owned(), value)).collect();
+    let instance = Instance { name: "plain".into(), dims, ..Instance::default() };
+    let target = TARGETS.iter().find(|target| target.name == "h200").unwrap_or(&TARGETS[0]);
+    let schedule = Schedule { workers: 6, run: 2, ..target.schedule() };
+    Ok(plan_for(family.kernel, &instance, &schedule, Precision::BF16)?.bodies.is_empty())
+}
+
 /// The expected logits, and their deviation in each step.
 pub struct Expected {
     exact: Logits<Exact>,
@@ -76,8 +92,8 @@ pub type Logits<T> = Vec<Vec<T>>;
 
 impl Decoder {
     /// Random sizes, weights and schedule: matrices in some of these encodings, and in bf16 if
-    /// there are none. `whole`: the device fuses all; else some calls remain separate tasks among
-    /// the fused ones.
+    /// there are none. `whole`: the device fuses all, if it can; else some calls remain separate
+    /// tasks among the fused ones.
     ///
     /// # Errors
     /// [`CheckError::NoShape`] where no such sizes were found.
@@ -88,8 +104,10 @@ impl Decoder {
         encodings: &[&'static Encoding],
         draw: &mut Draw,
     ) -> Result<Self, CheckError> {
+        let whole = whole && fused_as_a_whole(family)?;
         for _ in 0..TRIES {
             let mut dims = dims(draw, whole);
+            only_of(family, &mut dims)?;
             for name in ["HIDDEN", "FFN"] {
                 let block = encodings.iter().map(|encoding| encoding.block as u32).max().unwrap_or(1);
                 dims.entry(name.to_owned()).and_modify(|dim| *dim = dim.next_multiple_of(block));
@@ -500,9 +518,17 @@ fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
         ("HEAD_DIM", head_dim),
         ("ROTARY", rotary),
         ("FFN", ffn),
+        ("WINDOW", 1 + draw.below(200)),
         ("CONTEXT", 1000 + draw.below(200)),
     ];
     dims.map(|(name, value)| (name.to_owned(), value)).into()
+}
+
+/// Leaves the dims that the family's function has.
+fn only_of(family: Family, dims: &mut BTreeMap<String, u32>) -> Result<(), CheckError> {
+    let graph = family.kernel.graph()?;
+    dims.retain(|name, _| graph.dims.contains(name));
+    Ok(())
 }
 
 /// A schedule by which every worker has a part of every projection, as fused attention wants it.
@@ -575,7 +601,8 @@ impl Source for Drawn<'_> {
         })
     }
 
-    fn flag(&mut self, _: &str) -> Result<bool, SourceError> {
-        Ok(false)
+    /// Every kind of layer where there are two.
+    fn flag(&mut self, path: &str) -> Result<bool, SourceError> {
+        Ok(path.starts_with("layers[0]"))
     }
 }

@@ -19,7 +19,8 @@ mod function;
 mod measure;
 
 pub use decoder::{
-    Decoder, Expected, Logits, MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda, path,
+    Decoder, Expected, Logits, MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda,
+    fused_as_a_whole, path,
 };
 pub use measure::{Against, Bodies, Checked, Difference, Oracle};
 

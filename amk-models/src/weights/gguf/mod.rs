@@ -5,8 +5,8 @@
 //! ```
 //!
 //! [`GgufFile::open`] returns the metadata and the tensors under their GGUF names;
-//! [`GgufFile::into_tensors`] renames them to the Hugging Face names and undoes the row permutation
-//! of llama files, so that a model sees one naming scheme.
+//! [`GgufFile::into_tensors`] renames them to the Hugging Face names, so that a model sees one
+//! naming scheme.
 
 mod cursor;
 mod header;
@@ -15,3 +15,4 @@ mod names;
 
 pub use header::{GgufFile, MAGIC};
 pub use metadata::{Array, Metadata, Value};
+pub(crate) use names::hugging_face_name;

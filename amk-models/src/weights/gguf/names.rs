@@ -1,6 +1,6 @@
-//! Maps GGUF names and row orders to Hugging Face's.
+//! Maps GGUF names to Hugging Face's.
 
-use super::super::{FormatCause, FormatError, RowOrder, StoredTensor, TensorSet};
+use super::super::{FormatCause, FormatError, TensorSet};
 use super::GgufFile;
 
 /// `blk.{l}.<left>` is `model.layers.{l}.<right>`.
@@ -23,7 +23,7 @@ const MODEL_NAMES: [(&str, &str); 3] =
 
 /// The Hugging Face name of a GGUF tensor. A name without a counterpart stays as it is; no model
 /// claims it.
-fn hugging_face_name(name: &str) -> String {
+pub(crate) fn hugging_face_name(name: &str, own: &[(&'static str, &'static str)]) -> String {
     let Some((stem, part)) = name.rsplit_once('.') else { return name.to_owned() };
     let look_up = |names: &[(&'static str, &'static str)], stem: &str| {
         names.iter().find(|(gguf, _)| *gguf == stem).map(|(_, hugging_face)| *hugging_face)
@@ -32,27 +32,23 @@ fn hugging_face_name(name: &str) -> String {
         return format!("{found}.{part}");
     }
     let layer = stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-    match layer.and_then(|(layer, stem)| Some((layer, look_up(&LAYER_NAMES, stem)?))) {
+    let known = |stem: &str| look_up(own, stem).or_else(|| look_up(&LAYER_NAMES, stem));
+    match layer.and_then(|(layer, stem)| Some((layer, known(stem)?))) {
         Some((layer, found)) => format!("model.layers.{layer}.{found}.{part}"),
         None => name.to_owned(),
     }
 }
 
 impl GgufFile {
-    /// The tensors under their Hugging Face names. `projections` is the row order of query and key
-    /// projections: [`RowOrder::InterleavedHalves`] for the architecture `llama`,
-    /// [`RowOrder::Natural`] otherwise.
+    /// The tensors under their Hugging Face names; `own` are names of a layer's tensors that differ
+    /// from the usual ones.
     ///
     /// # Errors
-    /// [`FormatCause::Duplicate`] when two tensors get the same name, [`FormatCause::BadTensor`]
-    /// when a projection's rows are not whole heads.
-    pub fn into_tensors(self, projections: RowOrder) -> Result<TensorSet, FormatError> {
+    /// [`FormatCause::Duplicate`] when two tensors get the same name.
+    pub fn into_tensors(self, own: &[(&'static str, &'static str)]) -> Result<TensorSet, FormatError> {
         let mut set = TensorSet::default();
         for mut tensor in self.tensors {
-            tensor.name = hugging_face_name(&tensor.name);
-            if tensor.name.ends_with(".q_proj.weight") || tensor.name.ends_with(".k_proj.weight") {
-                tensor = with_row_order(tensor, projections)?;
-            }
+            tensor.name = hugging_face_name(&tensor.name, own);
             set.insert(tensor).map_err(|tensor| {
                 let cause = FormatCause::Duplicate { what: "tensor", name: tensor.name.clone() };
                 tensor.file.error(tensor.extent.start, cause)
@@ -62,32 +58,28 @@ impl GgufFile {
     }
 }
 
-fn with_row_order(tensor: StoredTensor, row_order: RowOrder) -> Result<StoredTensor, FormatError> {
-    if let RowOrder::InterleavedHalves { head_dim, .. } = row_order
-        && !tensor.rows().is_multiple_of(head_dim)
-    {
-        let reason = format!("{} rows are not whole heads of {head_dim}", tensor.rows());
-        let (file, at) = (&tensor.file, tensor.extent.start);
-        return Err(file.error(at, FormatCause::BadTensor { name: tensor.name.clone(), reason }));
-    }
-    Ok(StoredTensor { row_order, ..tensor })
-}
-
 #[cfg(test)]
 mod tests {
     use super::hugging_face_name;
 
     #[test]
     fn names_are_those_of_hugging_face() {
-        assert_eq!(hugging_face_name("token_embd.weight"), "model.embed_tokens.weight");
-        assert_eq!(hugging_face_name("blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
-        assert_eq!(hugging_face_name("blk.0.ffn_norm.weight"), "model.layers.0.post_attention_layernorm.weight");
+        assert_eq!(hugging_face_name("token_embd.weight", &[]), "model.embed_tokens.weight");
+        assert_eq!(hugging_face_name("blk.12.attn_q.bias", &[]), "model.layers.12.self_attn.q_proj.bias");
+        assert_eq!(hugging_face_name("blk.0.ffn_norm.weight", &[]), "model.layers.0.post_attention_layernorm.weight");
+    }
+
+    #[test]
+    fn a_family_has_names_of_its_own() {
+        let own = [("ffn_up", "mlp.gate_up_proj")];
+        assert_eq!(hugging_face_name("blk.0.ffn_up.weight", &own), "model.layers.0.mlp.gate_up_proj.weight");
+        assert_eq!(hugging_face_name("blk.0.ffn_down.weight", &own), "model.layers.0.mlp.down_proj.weight");
     }
 
     #[test]
     fn an_unknown_name_stays() {
         for name in ["blk.0.ffn_gate_exps.weight", "rope_freqs.weight", "blk.0", "output"] {
-            assert_eq!(hugging_face_name(name), name);
+            assert_eq!(hugging_face_name(name, &[]), name);
         }
     }
 }

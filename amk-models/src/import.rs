@@ -1,0 +1,305 @@
+//! What checkpoints call the things that a family's page computes with: names of tensors and
+//! fields, as data that stands beside the page.
+
+/// One `model_type` of transformers that a page computes, and the architecture of GGUF files that
+/// is the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Import {
+    /// The family: the name of the page's module.
+    pub family: &'static str,
+    /// The `model_type` in `config.json`.
+    pub model_type: &'static str,
+    /// The class that `architectures` must name.
+    pub class: &'static str,
+    /// GGUF files of this kind, where llama.cpp has the architecture and the page computes it.
+    pub gguf: Option<Gguf>,
+    /// `head_dim` where the config has none; otherwise `hidden_size / num_attention_heads`.
+    pub head_dim: Option<usize>,
+    /// The field of the norms' epsilon, and its value where the config has none.
+    pub eps: (&'static str, f64),
+    /// The field of the activation.
+    pub activation_field: &'static str,
+    /// The activation that the page computes.
+    pub activation: Activation,
+    /// Which elements of a head are rotated.
+    pub rotation: Rotation,
+    /// The base of the frequencies where the config has none.
+    pub theta: f64,
+    /// The rotary embedding of layers with a window, where it differs from the others'.
+    pub local: Option<Local>,
+    /// The meaning of `sliding_window`.
+    pub window: Window,
+    /// The family that computes windows, where `family` does not.
+    pub windowed: Option<&'static str>,
+    /// What distinguishes the layers of two kinds.
+    pub layers: Option<LayerFlag>,
+    /// Whether a folder's norms are stored less 1.
+    pub norms_less_one: bool,
+    /// Whether the embeddings are the output head where the config does not say.
+    pub tied: bool,
+    /// Numbers of the page.
+    pub numbers: &'static [Number],
+    /// Flags of the page.
+    pub flags: &'static [Flag],
+    /// Fields that must have a value, because the page computes nothing else.
+    pub fixed: &'static [Fixed],
+    /// Tensors that are several of the page's, one below the other.
+    pub fused: &'static [Fused],
+}
+
+/// A kind of GGUF file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gguf {
+    /// `general.architecture`, and the prefix of its keys.
+    pub architecture: &'static str,
+    /// The key of the norms' epsilon.
+    pub eps: &'static str,
+    /// Which elements of a head the file rotates with each other.
+    pub pairs: Pairs,
+    /// Tensors of a layer with other names than usual: `blk.{l}.<left>` is
+    /// `model.layers.{l}.<right>`.
+    pub names: &'static [(&'static str, &'static str)],
+    /// Layers of the one model whose scores are scaled by `hidden_size / heads` and not by the size
+    /// of a head, which files do not say.
+    pub scores_by_width: Option<usize>,
+}
+
+/// The function in the feed-forward network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// GELU by the error function (`gelu`).
+    Gelu,
+    /// GELU by the tanh approximation (`gelu_pytorch_tanh`, `gelu_new`).
+    GeluTanh,
+}
+
+/// Which elements of a head a checkpoint rotates.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rotation {
+    /// The rotated part of a head where the config has no `partial_rotary_factor`; `None`: heads
+    /// are rotated as a whole, and the field is refused.
+    pub part: Option<f64>,
+    /// Which elements are rotated with each other.
+    pub pairs: Pairs,
+}
+
+/// Which elements of a head are rotated with each other. The instruction `rope` takes halves; rows
+/// of projections that are stored otherwise are put in that order when they are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairs {
+    /// Element `j` with element `j + rotary_dims / 2`.
+    Halves,
+    /// Element `2 j` with element `2 j + 1`.
+    Neighbours,
+}
+
+/// The meaning of `sliding_window`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// No such field.
+    None,
+    /// In use unless null; the number is the window of a config that has no such field.
+    Stated(Option<usize>),
+    /// Only in use together with `use_sliding_window`, which is refused.
+    Switched,
+    /// In use in the layers that [`LayerFlag`] names, unless null.
+    OfLayers,
+}
+
+/// The rotary embedding of layers with a window: never scaled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Local {
+    /// The field of its base.
+    pub field: Option<&'static str>,
+    /// Its base where the config has none.
+    pub theta: f64,
+}
+
+/// A flag of each layer: of all but one in so many, counted from the last, where the config does
+/// not list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerFlag {
+    /// The name of the `#[flag]` in the layer.
+    pub name: &'static str,
+    /// The field with a list: `"sliding_attention"` or 1 for a layer with the flag,
+    /// `"full_attention"` or 0 for one without.
+    pub field: &'static str,
+    /// The field with the number of layers of which the last does not have it.
+    pub period_field: &'static str,
+    /// That number where the config does not say.
+    pub period: usize,
+}
+
+impl LayerFlag {
+    /// Layers with windows, as `layer_types` lists them.
+    pub const fn sliding(period: usize) -> Self {
+        Self { name: "sliding", field: "layer_types", period_field: "sliding_window_pattern", period }
+    }
+}
+
+/// A number of the page.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Number {
+    /// The path of the `#[param]`.
+    pub path: &'static str,
+    /// The field of `config.json`.
+    pub field: &'static str,
+    /// The key of GGUF, below the architecture's prefix; `None`: files do not have it.
+    pub key: Option<&'static str>,
+    /// What is passed on.
+    pub form: Form,
+    /// The field's value where there is none.
+    pub default: f64,
+}
+
+/// What becomes of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The number itself.
+    Plain,
+    /// `1 / x`.
+    Reciprocal,
+    /// `1 / sqrt(x)`.
+    ReciprocalRoot,
+}
+
+impl Form {
+    /// The number that the page gets.
+    pub(crate) fn of(self, number: f64) -> f32 {
+        match self {
+            Self::Plain => number as f32,
+            Self::Reciprocal => (1.0 / number) as f32,
+            Self::ReciprocalRoot => (1.0 / number.sqrt()) as f32,
+        }
+    }
+}
+
+/// A flag of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// The path of the `#[flag]`.
+    pub path: &'static str,
+    /// The field of `config.json`.
+    pub field: &'static str,
+    /// Its value where there is none.
+    pub default: bool,
+    /// The tensors of a layer that are there only with the flag. A GGUF file has it if it has
+    /// these.
+    pub tensors: &'static [&'static str],
+}
+
+/// A field of `config.json` with one value that is modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fixed {
+    /// The field.
+    pub field: &'static str,
+    /// The value, which a config without the field has, too.
+    pub value: Known,
+    /// Why another one is refused.
+    pub reason: &'static str,
+}
+
+/// A value of a config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// A truth value.
+    Truth(bool),
+    /// A text.
+    Text(&'static str),
+}
+
+/// A tensor that is several of the page's, one below the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fused {
+    /// Its name below `model.layers.{l}.`, without `.weight` or `.bias`.
+    pub name: &'static str,
+    /// The names of its parts and their rows, in order.
+    pub parts: &'static [(&'static str, Rows)],
+}
+
+/// Numbers of rows of a projection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// Those of all query heads.
+    Queries,
+    /// Those of all key heads.
+    Keys,
+    /// The width of the feed-forward network.
+    FeedForward,
+}
+
+/// One projection of queries, keys and values.
+pub const FUSED_QKV: Fused = Fused {
+    name: "self_attn.qkv_proj",
+    parts: &[("self_attn.q_proj", Rows::Queries), ("self_attn.k_proj", Rows::Keys), ("self_attn.v_proj", Rows::Keys)],
+};
+
+/// One projection to the gate and the value of a gated MLP.
+pub const FUSED_GATE_UP: Fused = Fused {
+    name: "mlp.gate_up_proj",
+    parts: &[("mlp.gate_proj", Rows::FeedForward), ("mlp.up_proj", Rows::FeedForward)],
+};
+
+/// The biases of the projections of queries, keys and values.
+pub const QKV_BIASES: &[&str] = &["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"];
+
+impl Import {
+    /// A Llama, from which other families differ.
+    pub const LLAMA: Self = Self {
+        family: "llama",
+        model_type: "llama",
+        class: "LlamaForCausalLM",
+        gguf: Some(Gguf { pairs: Pairs::Neighbours, ..Gguf::of("llama") }),
+        head_dim: None,
+        eps: ("rms_norm_eps", 1e-6),
+        activation_field: "hidden_act",
+        activation: Activation::Silu,
+        rotation: Rotation { part: None, pairs: Pairs::Halves },
+        theta: 10_000.0,
+        local: None,
+        window: Window::None,
+        windowed: None,
+        layers: None,
+        norms_less_one: false,
+        tied: false,
+        numbers: &[],
+        flags: &[],
+        fixed: &[],
+        fused: &[],
+    };
+}
+
+impl Fixed {
+    /// Biases on the projections of queries, keys and values.
+    pub const BIASES: Self = Self {
+        field: "attention_bias",
+        value: Known::Truth(true),
+        reason: "only checkpoints with biases on queries, keys and values are modelled",
+    };
+}
+
+impl Gguf {
+    /// The names of norms of what attention and the MLP add.
+    pub const POST_NORMS: &'static [(&'static str, &'static str)] =
+        &[("post_attention_norm", "post_attention_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")];
+
+    /// [`Self::POST_NORMS`] beside a norm before the MLP.
+    pub const PRE_AND_POST_NORMS: &'static [(&'static str, &'static str)] = &[
+        ("post_attention_norm", "post_attention_layernorm"),
+        ("ffn_norm", "pre_feedforward_layernorm"),
+        ("post_ffw_norm", "post_feedforward_layernorm"),
+    ];
+
+    /// Files of an architecture whose names are the usual ones.
+    pub const fn of(architecture: &'static str) -> Self {
+        Self {
+            architecture,
+            eps: "attention.layer_norm_rms_epsilon",
+            pairs: Pairs::Halves,
+            names: &[],
+            scores_by_width: None,
+        }
+    }
+}

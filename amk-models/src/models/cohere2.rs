@@ -1,0 +1,106 @@
+//! Command-R7B: attention and the MLP in parallel behind one LayerNorm; three of four layers have a
+//! window, and only these know positions.
+
+use super::kv::KvCache;
+use super::parts::{Attention, Ends, Mlp, Rotary};
+use crate::import::{Form, Gguf, Import, LayerFlag, Number, Pairs, Rotation, Window};
+use amk::prelude::*;
+use amk_kernels::{add, attention, centred_norm, embed, kv_append, linear, rope, scale, silu_mul, window_attention};
+
+/// What checkpoints call it.
+pub const IMPORTS: &[Import] = &[Import {
+    family: "cohere2",
+    model_type: "cohere2",
+    class: "Cohere2ForCausalLM",
+    gguf: Some(Gguf { eps: "attention.layer_norm_epsilon", pairs: Pairs::Neighbours, ..Gguf::of("cohere2") }),
+    eps: ("layer_norm_eps", 1e-5),
+    rotation: Rotation { part: None, pairs: Pairs::Neighbours },
+    window: Window::OfLayers,
+    layers: Some(LayerFlag::sliding(4)),
+    tied: true,
+    numbers: &[Number {
+        path: "logit_scale",
+        field: "logit_scale",
+        key: Some("logit_scale"),
+        form: Form::Plain,
+        default: 0.0625,
+    }],
+    ..Import::LLAMA
+}];
+
+/// A decoder layer.
+#[derive(WeightLayout)]
+pub struct Layer {
+    /// The norm before attention and the MLP.
+    #[weight("model.layers.{l}.input_layernorm.weight", [HIDDEN])]
+    pub norm: Weight,
+    /// Projections of attention.
+    #[layout]
+    pub attn: Attention,
+    /// The MLP.
+    #[layout]
+    pub mlp: Mlp,
+    /// Whether it attends to the last positions alone.
+    #[flag]
+    pub sliding: bool,
+}
+
+/// The weights and the constants of the configuration.
+#[derive(WeightLayout)]
+pub struct Cohere2 {
+    /// Embeddings, last norm and head.
+    #[layout]
+    pub ends: Ends,
+    /// The layers.
+    #[list(LAYERS)]
+    pub layers: Vec<Layer>,
+    /// Rotary embedding.
+    #[layout]
+    pub rotary: Rotary,
+    /// Positions that a layer with a window attends to.
+    #[dim(WINDOW)]
+    pub window: usize,
+    /// Factor on the logits.
+    #[param]
+    pub logit_scale: f32,
+    /// Factor on the attention scores.
+    #[param]
+    pub score_scale: f32,
+    /// The norms' epsilon.
+    #[param]
+    pub eps: f32,
+}
+
+/// One step: the logits `[VOCAB]` of the token after `token` at position `pos`. Each instance has
+/// layers of both kinds, so that a build verifies both.
+#[megakernel(
+    dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, ROTARY, FFN, WINDOW, CONTEXT),
+    where(HEADS % KV_HEADS, ROTARY % 2),
+    instances(
+        command_r7b(
+            VOCAB = 256000, HIDDEN = 4096, LAYERS = 32, HEADS = 32, KV_HEADS = 8,
+            HEAD_DIM = 128, ROTARY = 128, FFN = 14336, WINDOW = 4096, CONTEXT = 8192,
+            w.layers[0].sliding = true
+        ),
+    )
+)]
+pub fn decode(token: Token, pos: Pos, w: &Cohere2, kv: &mut KvCache) -> Tensor {
+    let r = &w.rotary;
+    let mut x = embed(&w.ends.embed, token);
+    for (lw, cache) in w.layers.iter().zip(&mut kv.layers) {
+        let h = centred_norm(&x, &lw.norm, w.eps);
+        let (q, k, v) = (linear(&h, &lw.attn.q), linear(&h, &lw.attn.k), linear(&h, &lw.attn.v));
+        kv_append(&mut cache.v, &v, pos);
+        let a = if lw.sliding {
+            kv_append(&mut cache.k, &rope(&k, &r.freqs, r.head_dim, r.scale, pos), pos);
+            let q = rope(&q, &r.freqs, r.head_dim, r.scale, pos);
+            window_attention(&q, &cache.k, &cache.v, w.score_scale, w.window, pos)
+        } else {
+            kv_append(&mut cache.k, &k, pos);
+            attention(&q, &cache.k, &cache.v, w.score_scale, pos)
+        };
+        let m = silu_mul(&linear(&h, &lw.mlp.gate), &linear(&h, &lw.mlp.up));
+        x = add(&add(&x, &linear(&a, &lw.attn.o)), &linear(&m, &lw.mlp.down));
+    }
+    scale(&linear(&centred_norm(&x, &w.ends.norm, w.eps), &w.ends.lm_head), w.logit_scale)
+}

@@ -1,0 +1,122 @@
+//! Granite 3, dense: a Llama with multipliers of embeddings, of what a layer adds, and of logits.
+
+use super::kv::KvCache;
+use super::parts::{Attention, Ends, Mlp, Norms, Rotary};
+use crate::import::{Form, Gguf, Import, Number, Pairs};
+use amk::prelude::*;
+use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, scale, silu_mul};
+
+/// What checkpoints call it. Logits are divided by `logits_scaling`.
+pub const IMPORTS: &[Import] = &[Import {
+    family: "granite",
+    model_type: "granite",
+    class: "GraniteForCausalLM",
+    gguf: Some(Gguf { pairs: Pairs::Neighbours, ..Gguf::of("granite") }),
+    numbers: &[
+        Number {
+            path: "embedding_scale",
+            field: "embedding_multiplier",
+            key: Some("embedding_scale"),
+            form: Form::Plain,
+            default: 1.0,
+        },
+        Number {
+            path: "residual_scale",
+            field: "residual_multiplier",
+            key: Some("residual_scale"),
+            form: Form::Plain,
+            default: 1.0,
+        },
+        Number {
+            path: "score_scale",
+            field: "attention_multiplier",
+            key: Some("attention.scale"),
+            form: Form::Plain,
+            default: 1.0,
+        },
+        Number {
+            path: "logit_scale",
+            field: "logits_scaling",
+            key: Some("logit_scale"),
+            form: Form::Reciprocal,
+            default: 1.0,
+        },
+    ],
+    ..Import::LLAMA
+}];
+
+/// A decoder layer.
+#[derive(WeightLayout)]
+pub struct Layer {
+    /// Norms.
+    #[layout]
+    pub norms: Norms,
+    /// Projections of attention.
+    #[layout]
+    pub attn: Attention,
+    /// The MLP.
+    #[layout]
+    pub mlp: Mlp,
+}
+
+/// The weights and the constants of the configuration.
+#[derive(WeightLayout)]
+pub struct Granite {
+    /// Embeddings, last norm and head.
+    #[layout]
+    pub ends: Ends,
+    /// The layers.
+    #[list(LAYERS)]
+    pub layers: Vec<Layer>,
+    /// Rotary embedding.
+    #[layout]
+    pub rotary: Rotary,
+    /// Factor on the embedding.
+    #[param]
+    pub embedding_scale: f32,
+    /// Factor on what attention and the MLP add.
+    #[param]
+    pub residual_scale: f32,
+    /// Factor on the logits.
+    #[param]
+    pub logit_scale: f32,
+    /// Factor on the attention scores.
+    #[param]
+    pub score_scale: f32,
+    /// The norms' epsilon.
+    #[param]
+    pub eps: f32,
+}
+
+/// One step: the logits `[VOCAB]` of the token after `token` at position `pos`.
+#[megakernel(
+    dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, ROTARY, FFN, CONTEXT),
+    where(HEADS % KV_HEADS, ROTARY % 2),
+    instances(
+        granite_3_2b(
+            VOCAB = 49155, HIDDEN = 2048, LAYERS = 40,
+            HEADS = 32, KV_HEADS = 8, HEAD_DIM = 64, ROTARY = 64, FFN = 8192, CONTEXT = 131072
+        ),
+        granite_3_8b(
+            VOCAB = 49155, HIDDEN = 4096, LAYERS = 40,
+            HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 12800, CONTEXT = 131072
+        ),
+    )
+)]
+pub fn decode(token: Token, pos: Pos, w: &Granite, kv: &mut KvCache) -> Tensor {
+    let r = &w.rotary;
+    let mut x = scale(&embed(&w.ends.embed, token), w.embedding_scale);
+    for (lw, cache) in w.layers.iter().zip(&mut kv.layers) {
+        let h = rms_norm(&x, &lw.norms.attn, w.eps);
+        let (q, k, v) = (linear(&h, &lw.attn.q), linear(&h, &lw.attn.k), linear(&h, &lw.attn.v));
+        kv_append(&mut cache.k, &rope(&k, &r.freqs, r.head_dim, r.scale, pos), pos);
+        kv_append(&mut cache.v, &v, pos);
+        let q = rope(&q, &r.freqs, r.head_dim, r.scale, pos);
+        let a = attention(&q, &cache.k, &cache.v, w.score_scale, pos);
+        x = add(&x, &scale(&linear(&a, &lw.attn.o), w.residual_scale));
+        let h = rms_norm(&x, &lw.norms.mlp, w.eps);
+        let m = silu_mul(&linear(&h, &lw.mlp.gate), &linear(&h, &lw.mlp.up));
+        x = add(&x, &scale(&linear(&m, &lw.mlp.down), w.residual_scale));
+    }
+    scale(&linear(&rms_norm(&x, &w.ends.norm, w.eps), &w.ends.lm_head), w.logit_scale)
+}

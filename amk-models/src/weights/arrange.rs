@@ -1,0 +1,91 @@
+//! Puts the tensors of a checkpoint in the form of the page: projections that a file holds as one
+//! are taken apart, and rows are ordered as `rope` rotates them.
+
+use crate::config::ModelConfig;
+use crate::import::{Pairs, Rows};
+
+use super::{FormatCause, FormatError, RowOrder, StoredTensor, TensorSet};
+
+impl TensorSet {
+    /// Takes fused projections apart and orders the rows of queries and keys, which the file
+    /// rotates by `pairs`.
+    ///
+    /// # Errors
+    /// [`FormatCause::BadTensor`] when a tensor does not have the rows of its parts or of whole
+    /// heads, [`FormatCause::Duplicate`] when a part is there by itself.
+    pub(crate) fn arrange(&mut self, config: &ModelConfig, pairs: Pairs) -> Result<(), FormatError> {
+        for fused in config.import.fused {
+            let parts: Vec<(&str, usize)> =
+                fused.parts.iter().map(|&(name, rows)| (name, rows_of(config, rows))).collect();
+            for name in self.names_ending_in(&[fused.name]) {
+                self.take_apart(&name, fused.name, &parts)?;
+            }
+        }
+        if pairs == Pairs::Neighbours {
+            for name in self.names_ending_in(&["self_attn.q_proj", "self_attn.k_proj"]) {
+                self.pair_halves(&name, config)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The weights and biases of layers with one of these names.
+    fn names_ending_in(&self, stems: &[&str]) -> Vec<String> {
+        let is = |name: &str| {
+            name.rsplit_once('.').is_some_and(|(before, part)| {
+                ["weight", "bias"].contains(&part) && stems.iter().any(|stem| before.ends_with(stem))
+            })
+        };
+        self.iter().map(StoredTensor::name).filter(|name| is(name)).map(str::to_owned).collect()
+    }
+
+    fn take_apart(&mut self, name: &str, stem: &str, parts: &[(&str, usize)]) -> Result<(), FormatError> {
+        let Some(whole) = self.take(name) else { return Ok(()) };
+        let rows: usize = parts.iter().map(|(_, rows)| rows).sum();
+        if whole.shape().first() != Some(&rows) {
+            let listed: Vec<String> = parts.iter().map(|(name, rows)| format!("{rows} of {name}")).collect();
+            return Err(bad(&whole, format!("its shape is {:?}, expected rows: {}", whole.shape(), listed.join(", "))));
+        }
+        let bytes = whole.extent.len() / rows;
+        let mut start = whole.extent.start;
+        for &(part, rows) in parts {
+            let mut tensor = whole.clone();
+            tensor.name = name.replace(stem, part);
+            tensor.shape[0] = rows;
+            tensor.extent = start..start + rows * bytes;
+            start = tensor.extent.end;
+            self.insert(tensor).map_err(|tensor| {
+                let cause = FormatCause::Duplicate { what: "tensor", name: tensor.name.clone() };
+                tensor.file.error(tensor.extent.start, cause)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn pair_halves(&mut self, name: &str, config: &ModelConfig) -> Result<(), FormatError> {
+        let Some(tensor) = self.take(name) else { return Ok(()) };
+        let (head_dim, rotary_dims) = (config.head_dim, config.rope.rotary_dims);
+        let rows = tensor.shape().first().copied().unwrap_or(0);
+        if !rows.is_multiple_of(head_dim) {
+            return Err(bad(&tensor, format!("{rows} rows are not whole heads of {head_dim}")));
+        }
+        let row_order = RowOrder::InterleavedHalves { head_dim, rotary_dims };
+        // The name was free a moment ago.
+        let _ = self.insert(StoredTensor { row_order, ..tensor });
+        Ok(())
+    }
+}
+
+/// The rows that a part has.
+fn rows_of(config: &ModelConfig, rows: Rows) -> usize {
+    match rows {
+        Rows::Queries => config.heads * config.head_dim,
+        Rows::Keys => config.kv_heads * config.head_dim,
+        Rows::FeedForward => config.ffn_size,
+    }
+}
+
+fn bad(tensor: &StoredTensor, reason: String) -> FormatError {
+    let cause = FormatCause::BadTensor { name: tensor.name().to_owned(), reason };
+    tensor.file.error(tensor.extent.start, cause)
+}

@@ -1,0 +1,209 @@
+//! Published configs of each family, and what of a family's configs is refused.
+
+use std::path::Path;
+
+use amk_models::checkpoint::Checkpoint;
+use amk_models::config::{ConfigError, ModelConfig, RopeScaling};
+use amk_models::import::Activation;
+use amk_models::model::{Model, WeightFormat};
+use serde_json::{Value, json};
+
+use super::support::{TestTensor, golden, safetensors_file};
+
+fn read(config: &Value) -> Result<ModelConfig, ConfigError> {
+    ModelConfig::from_json(Path::new("config.json"), config.to_string().as_bytes())
+}
+
+/// The config of a golden checkpoint with some fields changed; null takes a field out.
+fn changed(name: &str, fields: Value) -> Value {
+    let text = std::fs::read(golden("families").join(name).join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&text).unwrap();
+    for (field, value) in fields.as_object().unwrap() {
+        config[field] = value.clone();
+        if value.is_null() {
+            config.as_object_mut().unwrap().remove(field);
+        }
+    }
+    config
+}
+
+/// The golden config of `name` with these fields is refused for exactly `field`.
+#[track_caller]
+fn refused(name: &str, fields: Value, field: &str, reason: &str) {
+    let error = read(&changed(name, fields)).expect_err(field);
+    let [refusal] = error.refusals.as_slice() else { panic!("{error}") };
+    assert_eq!(refusal.field, field, "{error}");
+    assert!(refusal.reason.contains(reason), "{error}");
+}
+
+#[test]
+fn phi_4_mini_is_a_llama_with_fused_projections_and_longrope() {
+    let config = read(&changed("phi4_mini", json!({}))).unwrap();
+    assert_eq!((config.import.family, config.head_dim, config.rope.rotary_dims), ("llama", 16, 12));
+    let RopeScaling::LongRope { short, long, original_context, attention_factor } = &config.rope.scaling else {
+        panic!("{:?}", config.rope)
+    };
+    assert_eq!((short.len(), long.len(), *original_context), (6, 6, 256.0));
+    assert!((attention_factor - (1.0 + 4f64.ln() / 256f64.ln()).sqrt()).abs() < 1e-12);
+    let pairs = |context| config.rope.frequencies(context).inv_freq[1];
+    assert!(pairs(256) > pairs(257), "a longer context has the long factors");
+}
+
+#[test]
+fn longrope_needs_a_factor_for_each_pair() {
+    let scaling = |short: Value| json!({"rope_scaling": {"type": "longrope", "long_factor": [1, 1, 1, 1, 1, 1], "short_factor": short}});
+    refused("phi4_mini", scaling(json!([1, 1])), "rope_scaling.long_factor", "each rotated pair");
+    refused("phi4_mini", scaling(json!([1, 1, 1, 1, 1, 0])), "rope_scaling.long_factor", "positive");
+    refused("glm4", json!({"partial_rotary_factor": 1.5}), "partial_rotary_factor", "at most 1");
+}
+
+#[test]
+fn granites_multipliers_are_numbers_of_the_page() {
+    let config = read(&changed("granite", json!({}))).unwrap();
+    let expected = [("embedding_scale", 6.0), ("logit_scale", 0.25), ("residual_scale", 0.5), ("score_scale", 0.125)];
+    assert!(config.numbers.into_iter().eq(expected));
+    refused("granite", json!({"logits_scaling": 0.0}), "logits_scaling", "finite");
+    refused("granite", json!({"attention_bias": true}), "attention_bias", "biases");
+    refused("granite", json!({"num_local_experts": 32}), "num_local_experts", "experts");
+    // In other families they are refused as ever.
+    refused("olmo2", json!({"residual_multiplier": 0.5}), "residual_multiplier", "multiplier");
+}
+
+#[test]
+fn a_family_has_one_name_for_its_epsilon() {
+    assert_eq!(read(&changed("stablelm", json!({"layer_norm_eps": 0.5}))).unwrap().norm_eps, 0.5);
+    assert_eq!(read(&changed("olmo2", json!({"rms_norm_eps": null}))).unwrap().norm_eps, 1e-5);
+    refused("olmo2", json!({"layer_norm_eps": 1e-5}), "layer_norm_eps", "LayerNorm");
+    refused("stablelm", json!({"layer_norm_eps": 0.0}), "layer_norm_eps", "positive");
+}
+
+#[test]
+fn stablelms_without_a_sequential_residual_are_refused() {
+    assert!(read(&changed("stablelm", json!({}))).unwrap().flags["qkv_bias"]);
+    assert!(!read(&changed("stablelm", json!({"use_qkv_bias": null}))).unwrap().flags["qkv_bias"]);
+    refused("stablelm", json!({"use_parallel_residual": true}), "use_parallel_residual", "in parallel");
+    refused("stablelm", json!({"qk_layernorm": true}), "qk_layernorm", "normalisation");
+}
+
+#[test]
+fn starcoder2_has_gelu_and_all_biases() {
+    let config = read(&changed("starcoder2", json!({"tie_word_embeddings": null}))).unwrap();
+    assert!(config.tied_embeddings && config.activation == Activation::GeluTanh);
+    refused("starcoder2", json!({"use_bias": false}), "use_bias", "biases on all projections");
+    refused("starcoder2", json!({"sliding_window": 128}), "sliding_window", "window");
+    refused("starcoder2", json!({"norm_type": "rms_norm"}), "norm_type", "LayerNorms");
+    refused("starcoder2", json!({"mlp_type": "gated"}), "mlp_type", "feed-forward");
+}
+
+#[test]
+fn glms_without_biases_are_refused() {
+    for name in ["glm", "glm4"] {
+        let config = read(&changed(name, json!({"partial_rotary_factor": null, "attention_bias": null}))).unwrap();
+        assert_eq!(config.rope.rotary_dims, 8);
+        refused(name, json!({"attention_bias": false}), "attention_bias", "with biases");
+    }
+}
+
+#[test]
+fn another_activation_than_the_pages_is_refused() {
+    for (name, activation) in [("glm4", "gelu"), ("starcoder2", "silu")] {
+        let config = read(&changed(name, json!({"hidden_act": activation}))).unwrap();
+        let tensors = Checkpoint::open(&golden("families").join(name)).unwrap().tensors;
+        let error = Model::load(&config, tensors, 8, WeightFormat::Native, &mut |_| {}).err().unwrap().to_string();
+        assert!(error.contains("is not modelled by"), "{error}");
+    }
+}
+
+#[test]
+fn layers_of_two_kinds_are_listed_or_follow_from_a_period() {
+    let sliding = |name: &str, fields: Value| {
+        let flags = read(&changed(name, fields)).unwrap().layer_flags;
+        flags.into_values().next().unwrap().into_iter().map(u8::from).collect::<Vec<_>>()
+    };
+    assert_eq!(sliding("gemma2", json!({})), [1, 0, 1]);
+    assert_eq!(sliding("gemma3", json!({})), [1, 1, 1, 1, 1, 0, 1]);
+    assert_eq!(sliding("gemma3", json!({"sliding_window_pattern": 2})), [1, 0, 1, 0, 1, 0, 1]);
+    assert_eq!(sliding("gemma3_rope_parameters", json!({})), [0, 1, 1]);
+    assert_eq!(sliding("smollm3", json!({})), [1, 1, 1, 0, 1]);
+    assert_eq!(sliding("smollm3", json!({"no_rope_layers": null, "no_rope_layer_interval": 2})), [1, 0, 1, 0, 1]);
+    let kinds = |kinds: Value| json!({ "layer_types": kinds });
+    refused("olmo3", kinds(json!(["full_attention"])), "layer_types", "each layer");
+    let chunked = kinds(json!(["full_attention", "full_attention", "chunked_attention", "full_attention"]));
+    refused("olmo3", chunked, "layer_types", "known kind");
+    refused("smollm3", kinds(json!(["sliding_attention"])), "layer_types", "full attention");
+}
+
+#[test]
+fn what_is_off_in_gemma_is_refused_unless_the_page_has_it_off() {
+    let config = read(&changed("gemma3", json!({}))).unwrap();
+    assert_eq!((config.rope.theta, config.local().theta), (1e6, 1e4));
+    assert_eq!(config.rope.scaling, RopeScaling::Linear { factor: 8.0 });
+    assert_eq!(config.local().scaling, RopeScaling::Default);
+    assert_eq!(config.activation, Activation::GeluTanh);
+    refused("gemma3", json!({"attn_logit_softcapping": 50.0}), "attn_logit_softcapping", "soft-capping");
+    refused("gemma3", json!({"use_bidirectional_attention": true}), "use_bidirectional_attention", "later");
+    let mut without = changed("gemma2", json!({}));
+    without["final_logit_softcapping"] = Value::Null;
+    let error = read(&without).unwrap_err();
+    assert!(error.to_string().contains("`final_logit_softcapping`: is null"), "{error}");
+    let mut scaled = changed("gemma3_rope_parameters", json!({}));
+    scaled["rope_parameters"]["sliding_attention"]["rope_type"] = "linear".into();
+    assert!(read(&scaled).unwrap_err().to_string().contains("not scaled"));
+    // A window that holds the context is none.
+    assert_eq!(read(&changed("gemma2", json!({"sliding_window": 256}))).unwrap().window, None);
+    refused("gemma2", json!({"sliding_window": null}), "sliding_window", "missing");
+}
+
+/// A checkpoint of the golden config `name` with these tensors alone.
+fn open(name: &str, tensors: &[(&str, TestTensor)]) -> Result<Checkpoint, String> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(golden("families").join(name).join("config.json"), folder.path().join("config.json")).unwrap();
+    std::fs::write(folder.path().join("model.safetensors"), safetensors_file(tensors)).unwrap();
+    Checkpoint::open(folder.path()).map_err(|error| error.to_string())
+}
+
+fn rows(rows: usize, columns: usize) -> TestTensor {
+    let values = (0..rows).flat_map(|row| std::iter::repeat_n(row as f32, columns));
+    ("F32", vec![rows, columns], values.flat_map(f32::to_le_bytes).collect())
+}
+
+#[test]
+fn fused_projections_are_taken_apart_by_rows() {
+    const QKV: &str = "model.layers.1.self_attn.qkv_proj.weight";
+    let mut tensors = open("phi3", &[(QKV, rows(64 + 2 * 32, 64))]).unwrap().tensors;
+    let mut first = |part: &str, rows: usize| {
+        let name = QKV.replace("qkv_proj", part);
+        let tensor = tensors.claim(&name, &[rows, 64]).unwrap().to_f32();
+        (tensor[0], tensor[tensor.len() - 1])
+    };
+    assert_eq!(first("q_proj", 64), (0.0, 63.0));
+    assert_eq!(first("k_proj", 32), (64.0, 95.0));
+    assert_eq!(first("v_proj", 32), (96.0, 127.0));
+    tensors.finish().unwrap();
+
+    let error = open("phi3", &[(QKV, rows(96, 64))]).err().unwrap();
+    assert!(error.contains("expected rows: 64 of self_attn.q_proj, 32 of self_attn.k_proj"), "{error}");
+    let twice = [(QKV, rows(128, 64)), ("model.layers.1.self_attn.k_proj.weight", rows(32, 64))];
+    assert!(open("phi3", &twice).err().unwrap().contains("model.layers.1.self_attn.k_proj.weight"));
+}
+
+#[test]
+fn rows_and_biases_that_are_rotated_by_neighbours_are_put_in_halves() {
+    let bias = ("F32", vec![32], (0..32).flat_map(|n| (n as f32).to_le_bytes()).collect());
+    let given = [
+        ("model.layers.0.self_attn.k_proj.weight", rows(32, 64)),
+        ("model.layers.0.self_attn.k_proj.bias", bias.clone()),
+        ("model.layers.0.self_attn.v_proj.bias", bias),
+    ];
+    let mut tensors = open("glm4", &given).unwrap().tensors;
+    // Half of a head of 16 is rotated.
+    let halves = [0.0, 2.0, 4.0, 6.0, 1.0, 3.0, 5.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+    let weight = tensors.claim("model.layers.0.self_attn.k_proj.weight", &[32, 64]).unwrap().to_f32();
+    let firsts: Vec<f32> = weight.chunks(64).map(|row| row[0]).collect();
+    assert_eq!(firsts[..16], halves);
+    assert_eq!(firsts[16..], halves.map(|row| row + 16.0));
+    let bias = tensors.claim("model.layers.0.self_attn.k_proj.bias", &[32]).unwrap().to_f32();
+    assert_eq!(bias, firsts);
+    let value = tensors.claim("model.layers.0.self_attn.v_proj.bias", &[32]).unwrap().to_f32();
+    assert!(value.is_sorted());
+}

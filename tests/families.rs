@@ -1,0 +1,131 @@
+//! Every family against Hugging Face transformers, from a folder and from a GGUF file, and against
+//! itself: the CPU VM has the annotated function's bits.
+
+use crate::models::{golden_folder, load, same_bits, schedules, vm};
+use amk::vm::cpu::Mode;
+use amk::{Pos, Token};
+use amk_models::model::FAMILIES;
+use amk_models::models::imports;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The largest difference of a logit to transformers in fp32.
+const LOGIT_TOLERANCE: f32 = 1e-4;
+
+#[derive(Deserialize)]
+struct Golden {
+    tokens: Vec<u32>,
+    logits: Vec<Logits>,
+}
+
+#[derive(Deserialize)]
+struct Logits {
+    position: usize,
+    values: Vec<f32>,
+}
+
+/// Declares the tests of each checkpoint.
+macro_rules! checkpoints {
+    ($($name:ident),* $(,)?) => { paste::paste! {
+        const CHECKPOINTS: &[&str] = &[$(stringify!($name)),*];
+
+        $(
+            #[test]
+            fn [<$name _gives_the_logits_of_transformers>]() {
+                gives_the_logits(stringify!($name));
+            }
+
+            #[test]
+            fn [<the_vm_has_the_bits_of_the_function_of_ $name>]() {
+                has_the_bits(stringify!($name));
+            }
+        )*
+    } };
+}
+
+checkpoints!(
+    cohere2,
+    falcon3,
+    gemma2,
+    gemma3,
+    gemma3_rope_parameters,
+    glm,
+    glm4,
+    granite,
+    mistral,
+    olmo2,
+    olmo3,
+    phi3,
+    phi3_window,
+    phi4_mini,
+    phi4_mini_long,
+    smollm3,
+    stablelm,
+    stablelm_without_biases,
+    starcoder2,
+);
+
+#[test]
+fn every_checkpoint_has_its_tests() {
+    let folder = std::fs::read_dir(golden_folder().join("families")).expect("checkpoints");
+    let names: BTreeSet<String> = folder.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    assert!(names.iter().map(String::as_str).eq(CHECKPOINTS.iter().copied()), "{names:?}");
+}
+
+#[test]
+fn every_import_names_a_family_and_no_two_are_of_one_kind() {
+    let families: BTreeSet<&str> = FAMILIES.iter().map(|family| family.name).collect();
+    let (mut types, mut architectures) = (BTreeSet::new(), BTreeSet::new());
+    for import in imports() {
+        assert!(families.contains(import.family), "{}", import.family);
+        assert!(types.insert(import.model_type), "{}", import.model_type);
+        assert!(import.gguf.is_none_or(|gguf| architectures.insert(gguf.architecture)), "{}", import.model_type);
+    }
+    let of = |family: &str| imports().any(|import| import.family == family || import.windowed == Some(family));
+    assert!(families.iter().all(|family| of(family)), "{families:?}");
+    assert!(imports().filter_map(|import| import.windowed).all(|family| families.contains(family)));
+}
+
+fn gives_the_logits(name: &str) {
+    let folder = golden_folder().join("families").join(name);
+    let golden = std::fs::read_to_string(folder.join("golden.json")).expect("the golden file");
+    let golden: Golden = serde_json::from_str(&golden).expect("tokens and logits");
+    let file = folder.join(format!("{name}.gguf"));
+    for path in [&folder, &file].into_iter().filter(|path| path.exists()) {
+        let difference = largest_difference(path, &golden);
+        println!("{}: {difference:e}", path.display());
+        assert!(difference <= LOGIT_TOLERANCE, "{}: {difference} off", path.display());
+    }
+}
+
+fn largest_difference(path: &Path, golden: &Golden) -> f32 {
+    let mut model = load(path, golden.tokens.len());
+    let (mut found, mut largest) = (0, 0f32);
+    for (pos, &token) in golden.tokens.iter().enumerate() {
+        let logits = (model.eager)(Token(token), Pos(pos as u32));
+        for golden in golden.logits.iter().filter(|golden| golden.position == pos) {
+            assert_eq!(logits.len(), golden.values.len());
+            let differences = logits.data().iter().zip(&golden.values).map(|(found, want)| (found - want).abs());
+            largest = differences.fold(largest, f32::max);
+            found += 1;
+        }
+    }
+    assert_eq!(found, golden.logits.len(), "every golden position was reached");
+    largest
+}
+
+fn has_the_bits(name: &str) {
+    let mut model = load(&golden_folder().join("families").join(name), 8);
+    let expected: Vec<Vec<f32>> =
+        (0..6).map(|pos| (model.eager)(Token(7 * pos + 3), Pos(pos)).data().to_vec()).collect();
+    let graph = model.family.kernel.graph().expect("a graph").clone();
+    for mut schedule in schedules() {
+        schedule.fuse.retain(|fuse| graph.signatures.iter().any(|called| called.name == fuse.op));
+        same_bits(&mut vm(&model, &schedule, Mode::Threads), &expected);
+        for seed in 0..5 {
+            same_bits(&mut vm(&model, &schedule, Mode::Shuffled { seed }), &expected);
+        }
+        same_bits(&mut vm(&model, &schedule, Mode::Delayed { seed: 1 }), &expected);
+    }
+}

@@ -1,0 +1,370 @@
+"""Makes the tiny random checkpoints in `families/`, one or more for each family, and the logits of transformers for them.
+
+Each folder is a Hugging Face checkpoint without a tokenizer, the same weights as a GGUF file where llama.cpp has the
+architecture, and `golden.json`: the logits in fp32 at some positions of a sequence of random tokens. See README.md.
+"""
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from golden import FOLDER, deterministic, exact_list, versions, write_json
+from make_tiny import SEED, randomise
+
+VOCAB = 128
+WINDOW = 48
+
+
+@dataclass
+class Gguf:
+    """How llama.cpp's converter writes the checkpoint: facts that are not in the names that gguf-py knows."""
+
+    architecture: gguf.MODEL_ARCH
+    keys: dict[str, float | int | bool] = field(default_factory=dict)
+    permuted: bool = False
+    """Rows of queries and keys are interleaved, for a rotation of neighbouring elements."""
+    layer_norm: bool = False
+    rope_factors: bool = False
+    norms_plus_one: bool = False
+    """Norms are stored as what they multiply with; the folder has that less 1."""
+
+
+@dataclass
+class Family:
+    """One checkpoint: the fields of config.json as published checkpoints spell them."""
+
+    config: dict[str, Any]
+    gguf: Gguf | None = None
+    positions: tuple[int, ...] = (0, 1, 63, 64, 200)
+
+
+def config(model_type: str, name: str, **fields: Any) -> dict[str, Any]:
+    """A config.json: two layers, 4 query heads of 16 and 2 key heads; `fields` override, and None leaves out."""
+    plain = {
+        "architectures": [f"{name}ForCausalLM"],
+        "model_type": model_type,
+        "hidden_act": "silu",
+        "hidden_size": 64,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "vocab_size": VOCAB,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    }
+    return {key: value for key, value in (plain | fields).items() if value is not None}
+
+
+ARCH = gguf.MODEL_ARCH
+LONG = [1.0 + 0.5 * pair for pair in range(6)]
+SHORT = [1.0 + 0.125 * pair for pair in range(6)]
+PHI4 = config(
+    "phi3",
+    "Phi3",
+    tie_word_embeddings=True,
+    partial_rotary_factor=0.75,
+    max_position_embeddings=1024,
+    original_max_position_embeddings=256,
+    sliding_window=262144,
+    rope_scaling={"type": "longrope", "long_factor": LONG, "short_factor": SHORT},
+)
+GEMMA = {
+    "attention_bias": False,
+    "head_dim": 16,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "query_pre_attn_scalar": 16,
+    "rms_norm_eps": 1e-6,
+    "sliding_window": WINDOW,
+    "tie_word_embeddings": True,
+}
+
+FAMILIES: dict[str, Family] = {
+    "falcon3": Family(config("llama", "Llama", head_dim=32, rope_theta=1000042.0, mlp_bias=False, attention_bias=False)),
+    "phi3": Family(config("phi3", "Phi3", sliding_window=None, original_max_position_embeddings=256), Gguf(ARCH.PHI3)),
+    "phi4_mini": Family(PHI4, Gguf(ARCH.PHI3, rope_factors=True)),
+    # transformers takes the long factors for the whole of a longer text.
+    "phi4_mini_long": Family(PHI4, Gguf(ARCH.PHI3, rope_factors=True), (0, 1, 63, 64, 200, 300)),
+    "glm": Family(config("glm", "Glm", attention_bias=True, head_dim=16, partial_rotary_factor=0.5)),
+    "olmo2": Family(config("olmo2", "Olmo2", attention_bias=False), Gguf(ARCH.OLMO2)),
+    "granite": Family(
+        config(
+            "granite",
+            "Granite",
+            attention_bias=False,
+            mlp_bias=False,
+            tie_word_embeddings=True,
+            embedding_multiplier=6.0,
+            attention_multiplier=0.125,
+            residual_multiplier=0.5,
+            logits_scaling=4.0,
+        ),
+        Gguf(
+            ARCH.GRANITE,
+            {"embedding_scale": 6.0, "attention.scale": 0.125, "residual_scale": 0.5, "logit_scale": 4.0},
+            permuted=True,
+        ),
+    ),
+    "stablelm": Family(
+        config(
+            "stablelm",
+            "StableLm",
+            rms_norm_eps=None,
+            layer_norm_eps=1e-5,
+            partial_rotary_factor=0.25,
+            use_qkv_bias=True,
+            qk_layernorm=False,
+            use_parallel_residual=False,
+        ),
+        Gguf(ARCH.STABLELM, {"use_parallel_residual": False}, layer_norm=True),
+    ),
+    "stablelm_without_biases": Family(
+        config(
+            "stablelm",
+            "StableLm",
+            rms_norm_eps=None,
+            layer_norm_eps=1e-5,
+            partial_rotary_factor=0.5,
+            use_qkv_bias=False,
+        ),
+        Gguf(ARCH.STABLELM, {"use_parallel_residual": False}, layer_norm=True),
+    ),
+    "starcoder2": Family(
+        config(
+            "starcoder2",
+            "Starcoder2",
+            rms_norm_eps=None,
+            norm_epsilon=1e-5,
+            hidden_act="gelu_pytorch_tanh",
+            use_bias=True,
+            sliding_window=4096,
+            tie_word_embeddings=True,
+            embedding_dropout=0.1,
+            residual_dropout=0.1,
+            mlp_type="default",
+            norm_type="layer_norm",
+        ),
+        Gguf(ARCH.STARCODER2, layer_norm=True),
+    ),
+    "glm4": Family(
+        config("glm4", "Glm4", attention_bias=True, head_dim=16, partial_rotary_factor=0.5),
+        Gguf(ARCH.GLM4),
+    ),
+    "mistral": Family(config("mistral", "Mistral", sliding_window=WINDOW)),
+    "phi3_window": Family(
+        config("phi3", "Phi3", sliding_window=WINDOW, original_max_position_embeddings=256),
+        Gguf(ARCH.PHI3, {"attention.sliding_window": WINDOW}),
+    ),
+    "gemma2": Family(
+        config(
+            "gemma2",
+            "Gemma2",
+            hidden_act="gelu_pytorch_tanh",
+            attn_logit_softcapping=5.0,
+            final_logit_softcapping=3.0,
+            num_hidden_layers=3,
+        )
+        | GEMMA,
+        Gguf(
+            ARCH.GEMMA2,
+            {"attention.sliding_window": WINDOW, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0},
+            norms_plus_one=True,
+        ),
+    ),
+    "gemma3": Family(
+        config("gemma3_text", "Gemma3", hidden_act=None, rope_theta=1000000.0, rope_local_base_freq=10000.0)
+        | {"num_hidden_layers": 7, "sliding_window_pattern": 6, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+        | {"attn_logit_softcapping": None, "final_logit_softcapping": None, "cache_implementation": "hybrid"}
+        | GEMMA,
+        Gguf(
+            ARCH.GEMMA3,
+            {"attention.sliding_window": WINDOW, "rope.scaling.factor": 8.0},
+            norms_plus_one=True,
+        ),
+    ),
+    "gemma3_rope_parameters": Family(
+        config("gemma3_text", "Gemma3", hidden_act=None, rope_theta=None)
+        | {"layer_types": ["full_attention", "sliding_attention", "sliding_attention"], "num_hidden_layers": 3}
+        | {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 500000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 2000.0},
+            }
+        }
+        | GEMMA
+        | {"query_pre_attn_scalar": 24},
+    ),
+    "smollm3": Family(
+        config(
+            "smollm3",
+            "SmolLM3",
+            attention_bias=False,
+            mlp_bias=False,
+            no_rope_layers=[1, 1, 1, 0, 1],
+            no_rope_layer_interval=4,
+            num_hidden_layers=5,
+            layer_types=["full_attention"] * 5,
+            max_window_layers=28,
+            use_sliding_window=False,
+            tie_word_embeddings=True,
+        ),
+        Gguf(ARCH.SMOLLM3, permuted=True),
+    ),
+    "olmo3": Family(
+        config(
+            "olmo3",
+            "Olmo3",
+            attention_bias=False,
+            num_hidden_layers=4,
+            sliding_window=WINDOW,
+            layer_types=["sliding_attention"] * 3 + ["full_attention"],
+            rope_scaling={
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "attention_factor": 1.125,
+                "beta_fast": 32,
+                "beta_slow": 1,
+                "original_max_position_embeddings": 64,
+            },
+        )
+    ),
+    "cohere2": Family(
+        config(
+            "cohere2",
+            "Cohere2",
+            rms_norm_eps=None,
+            layer_norm_eps=1e-5,
+            num_hidden_layers=4,
+            sliding_window=WINDOW,
+            sliding_window_pattern=4,
+            logit_scale=0.25,
+            attention_bias=False,
+            tie_word_embeddings=True,
+        ),
+        Gguf(ARCH.COHERE2, {"attention.sliding_window": WINDOW, "logit_scale": 0.25}, layer_norm=True),
+    ),
+}
+
+
+def write_checkpoint(name: str, family: Family) -> Path:
+    """Writes config.json and the weights, in bf16."""
+    folder = FOLDER / "families" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    text = json.dumps(family.config, indent=2) + "\n"
+    (folder / "config.json").write_text(text)
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    randomise(model, torch.Generator().manual_seed(SEED))
+    if family.config["model_type"].startswith("gemma"):
+        for tensor, parameter in model.named_parameters():
+            if tensor.endswith("norm.weight"):
+                parameter.sub_(1.0)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    # As published, not as transformers writes it.
+    (folder / "config.json").write_text(text)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    return folder
+
+
+def permuted(weights: np.ndarray, heads: int) -> np.ndarray:
+    """The rows of each head with its two halves interleaved."""
+    halves = weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weights.shape)
+
+
+def write_gguf(folder: Path, family: Family, model: PreTrainedModel) -> None:
+    """The checkpoint as a GGUF file, with its tensors in bf16 and vectors in f32."""
+    kind, config = family.gguf, model.config
+    name = gguf.MODEL_ARCH_NAMES[kind.architecture]
+    writer = gguf.GGUFWriter(folder / f"{folder.name}.gguf", name)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
+    rotary = int(head_dim * rope.get("partial_rotary_factor", 1.0))
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_rope_dimension_count(rotary)
+    writer.add_vocab_size(config.vocab_size)
+    eps = next(getattr(config, key) for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if hasattr(config, key))
+    (writer.add_layer_norm_eps if kind.layer_norm else writer.add_layer_norm_rms_eps)(eps)
+    for key, value in kind.keys.items():
+        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}[type(value)]
+        add(f"{name}.{key}", value)
+    if kind.rope_factors:
+        original = config.original_max_position_embeddings
+        writer.add_rope_scaling_orig_ctx_len(original)
+        stretch = config.max_position_embeddings / original
+        writer.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(stretch) / np.log(original))))
+        for which in ("long", "short"):
+            factors = np.array(config.rope_parameters[f"{which}_factor"], dtype=np.float32)
+            writer.add_tensor(f"rope_factors_{which}.weight", factors)
+    names = gguf.get_tensor_name_map(kind.architecture, config.num_hidden_layers)
+    for tensor, values in model.state_dict().items():
+        if tensor == "lm_head.weight" and config.tie_word_embeddings:
+            continue
+        values = values.float().numpy()
+        if kind.norms_plus_one and tensor.endswith("norm.weight"):
+            values = values + 1.0
+        for part, heads in (("q_proj.weight", config.num_attention_heads), ("k_proj.weight", config.num_key_value_heads)):
+            if kind.permuted and tensor.endswith(part):
+                values = permuted(values, heads)
+        found = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
+        assert found, f"gguf-py has no name for {tensor}"
+        if values.ndim == 1:
+            writer.add_tensor(found, values)
+        else:
+            stored = gguf.quants.quantize(np.ascontiguousarray(values), gguf.GGMLQuantizationType.BF16)
+            writer.add_tensor(found, stored, raw_dtype=gguf.GGMLQuantizationType.BF16)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_golden(folder: Path, model: PreTrainedModel, positions: tuple[int, ...]) -> None:
+    """golden.json, computed in fp32 from the files."""
+    generator = torch.Generator().manual_seed(SEED)
+    tokens = torch.randint(3, VOCAB, (positions[-1] + 1,), generator=generator).tolist()
+    whole = model(torch.tensor([tokens]), use_cache=False).logits[0]
+    # Attention must matter: with another first token the last logits differ.
+    other = model(torch.tensor([[3 + tokens[0] % 64, *tokens[1:]]]), use_cache=False).logits[0]
+    assert float((whole[1] - other[1]).abs().max()) > 1e-3, "the second logits do not depend on the first token"
+    logits = [{"position": at, "values": exact_list(whole[at])} for at in positions]
+    made_with = versions("torch", "transformers", "safetensors", "gguf")
+    write_json(folder / "golden.json", {"versions": made_with, "seed": SEED, "tokens": tokens, "logits": logits})
+
+
+def main() -> None:
+    deterministic()
+    for name, family in FAMILIES.items():
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
+        folder = write_checkpoint(name, family)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        write_golden(folder, model, family.positions)
+        if family.gguf:
+            write_gguf(folder, family, model)
+
+
+if __name__ == "__main__":
+    main()
