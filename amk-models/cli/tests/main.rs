@@ -8,6 +8,7 @@ mod dump;
 mod errors;
 mod generate;
 mod measure;
+mod models;
 mod perplexity;
 mod readme;
 mod refusals;

@@ -1,0 +1,56 @@
+//! `amk models`: what runs, and what is refused before a weight is read.
+
+use super::amk::tiny_llama;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn models(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_amk")).arg("models").args(arguments).output().unwrap()
+}
+
+fn out(arguments: &[&str]) -> String {
+    let output = models(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(path: &Path) -> String {
+    let output = models(&["--check", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn families_are_listed_with_what_is_modelled_of_their_configs() {
+    let text = out(&[]);
+    assert!(text.contains("granite: Granite 3, dense\n  `granite`, GGUF `granite`: embedding_multiplier, "), "{text}");
+    assert!(text.contains("  `glm`, no GGUF: partial_rotary_factor, attention_bias = true\n"), "{text}");
+    let refused = out(&["--refused"]);
+    assert!(refused.contains("alibi") && refused.contains("attention biases by distance"), "{refused}");
+}
+
+#[test]
+fn a_checkpoint_that_would_run_is_named_by_its_family() {
+    let families = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/families");
+    for (name, family) in [("phi4_mini", "llama"), ("phi3_window", "mistral"), ("gemma3", "gemma3")] {
+        for path in [families.join(name), families.join(name).join(format!("{name}.gguf"))] {
+            let text = out(&["--check", path.to_str().unwrap()]);
+            assert!(text.contains(&format!("runs as `{family}`, but has no tokenizer")), "{text}");
+        }
+    }
+    let llama = tiny_llama();
+    assert!(out(&["--check", llama.path().to_str().unwrap()]).ends_with("runs as `llama`\n"));
+}
+
+#[test]
+fn a_checkpoint_that_would_not_run_is_refused_with_the_reason() {
+    let folder = tiny_llama();
+    let config = folder.path().join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("\"mlp_bias\": false", "\"mlp_bias\": true")).unwrap();
+    assert!(refused(folder.path()).contains("biases on the feed-forward network are not modelled"));
+    std::fs::write(&config, text.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")).unwrap();
+    assert!(refused(folder.path()).contains("model.layers.2."), "a layer is missing");
+    std::fs::write(&config, text.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1")).unwrap();
+    assert!(refused(folder.path()).contains("the model does not use"), "a layer is left over");
+}
