@@ -2,6 +2,8 @@
 //! itself: the CPU VM has the annotated function's bits.
 
 use crate::models::{golden_folder, load, same_bits, schedules, vm};
+use amk::ir::schedule::{RowSchedule, Schedule};
+use amk::session::Session;
 use amk::vm::cpu::Mode;
 use amk::{Pos, Token};
 use amk_models::model::FAMILIES;
@@ -39,6 +41,11 @@ macro_rules! checkpoints {
             #[test]
             fn [<the_vm_has_the_bits_of_the_function_of_ $name>]() {
                 has_the_bits(stringify!($name));
+            }
+
+            #[test]
+            fn [<rows_have_the_bits_of_the_function_of_ $name>]() {
+                has_the_bits_in_rows(stringify!($name));
             }
         )*
     } };
@@ -113,6 +120,27 @@ fn largest_difference(path: &Path, golden: &Golden) -> f32 {
     }
     assert_eq!(found, golden.logits.len(), "every golden position was reached");
     largest
+}
+
+/// Beyond the windows, in chunks of rows.
+fn has_the_bits_in_rows(name: &str) {
+    const POSITIONS: u32 = 60;
+    let mut model = load(&golden_folder().join("families").join(name), POSITIONS as usize);
+    let tokens: Vec<Token> = (0..POSITIONS).map(|pos| Token((7 * pos + 3) % 128)).collect();
+    let expected: Vec<Vec<f32>> =
+        (0..).zip(&tokens).map(|(pos, &token)| (model.eager)(token, Pos(pos)).data().to_vec()).collect();
+    let schedule = Schedule { workers: 3, rows: Some(RowSchedule { most: 7, block: Some(2) }), ..Schedule::default() };
+    let mut session = Session::new(vm(&model, &schedule, Mode::Shuffled { seed: 1 }));
+    let sequence = session.add();
+    let mut found = Vec::new();
+    for chunk in tokens.chunks(7) {
+        session.push_draft(sequence, chunk).expect("room for the chunk");
+        while session.pending(sequence).expect("the sequence") > 0 {
+            session.step().expect("the step should run");
+            found.extend(session.all_logits(sequence).map(<[f32]>::to_vec));
+        }
+    }
+    assert!(found == expected, "{} steps of rows have the function's bits", found.len());
 }
 
 fn has_the_bits(name: &str) {
