@@ -154,6 +154,13 @@ pub struct Number {
     pub default: f64,
 }
 
+impl Number {
+    /// A number of the config itself, under a GGUF key.
+    pub const fn of(path: &'static str, field: &'static str, key: &'static str, default: f64) -> Self {
+        Self { path, field, key: Some(key), form: Form::Plain, default }
+    }
+}
+
 /// What becomes of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {

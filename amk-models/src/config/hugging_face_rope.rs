@@ -30,7 +30,11 @@ pub(super) fn rope(config: &mut Fields, import: &Import, head_dim: usize, contex
     }
     let rotary_dims = rotated(part, rotation, head_dim);
     if !scaling.fits(rotary_dims) {
-        inner.refuse("long_factor", &Value::Null, "each list must have a positive factor for each rotated pair");
+        inner.refuse(
+            "long_factor",
+            &Value::Null,
+            "each list must have a positive factor for each rotated pair, and the attention factor be one",
+        );
     }
     config.refuse_all(inner.into_refusals());
     rope_of(theta.unwrap_or(import.theta), rotary_dims, scaling)

@@ -150,7 +150,12 @@ impl ModelConfig {
         );
         for number in self.import.numbers {
             let value = self.numbers.get(number.path).copied().unwrap_or(1.0);
-            require(value.is_finite(), number.field, value.to_string(), "must be a finite number other than 0");
+            require(
+                value.is_finite() && value != 0.0,
+                number.field,
+                value.to_string(),
+                "must be a finite number other than 0",
+            );
         }
         refusals
     }

@@ -82,13 +82,16 @@ pub struct RopeFrequencies {
 }
 
 impl RopeScaling {
-    /// Whether it has a positive factor for each rotated pair, where it has lists of factors.
+    /// Whether it has a positive factor for each rotated pair, where it has lists of factors, and one
+    /// for all.
     pub(super) fn fits(&self, rotary_dims: usize) -> bool {
         let usable = |factors: &[f32]| {
             factors.len() == rotary_dims / 2 && factors.iter().all(|&factor| factor.is_finite() && factor > 0.0)
         };
         match self {
-            Self::LongRope { short, long, .. } => usable(short) && usable(long),
+            Self::LongRope { short, long, attention_factor, .. } => {
+                usable(short) && usable(long) && attention_factor.is_finite() && *attention_factor > 0.0
+            }
             Self::Factors(factors) => usable(factors),
             Self::Default | Self::Linear { .. } | Self::Llama3 { .. } | Self::Yarn { .. } => true,
         }

@@ -3,7 +3,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, Rotary};
-use crate::import::{Form, Gguf, Import, LayerFlag, Number, Pairs, Rotation, Window};
+use crate::import::{Gguf, Import, LayerFlag, Number, Pairs, Rotation, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, centred_norm, embed, kv_append, linear, rope, scale, silu_mul, window_attention};
 
@@ -18,13 +18,7 @@ pub const IMPORTS: &[Import] = &[Import {
     window: Window::OfLayers,
     layers: Some(LayerFlag::sliding(4)),
     tied: true,
-    numbers: &[Number {
-        path: "logit_scale",
-        field: "logit_scale",
-        key: Some("logit_scale"),
-        form: Form::Plain,
-        default: 0.0625,
-    }],
+    numbers: &[Number::of("logit_scale", "logit_scale", "logit_scale", 0.0625)],
     ..Import::LLAMA
 }];
 

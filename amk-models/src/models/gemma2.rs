@@ -29,20 +29,8 @@ pub const IMPORTS: &[Import] = &[Import {
             form: Form::ReciprocalRoot,
             default: 256.0,
         },
-        Number {
-            path: "score_cap",
-            field: "attn_logit_softcapping",
-            key: Some("attn_logit_softcapping"),
-            form: Form::Plain,
-            default: 50.0,
-        },
-        Number {
-            path: "logit_cap",
-            field: "final_logit_softcapping",
-            key: Some("final_logit_softcapping"),
-            form: Form::Plain,
-            default: 30.0,
-        },
+        Number::of("score_cap", "attn_logit_softcapping", "attn_logit_softcapping", 50.0),
+        Number::of("logit_cap", "final_logit_softcapping", "final_logit_softcapping", 30.0),
     ],
     ..Import::LLAMA
 }];

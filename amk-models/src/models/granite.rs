@@ -13,34 +13,10 @@ pub const IMPORTS: &[Import] = &[Import {
     class: "GraniteForCausalLM",
     gguf: Some(Gguf { pairs: Pairs::Neighbours, ..Gguf::of("granite") }),
     numbers: &[
-        Number {
-            path: "embedding_scale",
-            field: "embedding_multiplier",
-            key: Some("embedding_scale"),
-            form: Form::Plain,
-            default: 1.0,
-        },
-        Number {
-            path: "residual_scale",
-            field: "residual_multiplier",
-            key: Some("residual_scale"),
-            form: Form::Plain,
-            default: 1.0,
-        },
-        Number {
-            path: "score_scale",
-            field: "attention_multiplier",
-            key: Some("attention.scale"),
-            form: Form::Plain,
-            default: 1.0,
-        },
-        Number {
-            path: "logit_scale",
-            field: "logits_scaling",
-            key: Some("logit_scale"),
-            form: Form::Reciprocal,
-            default: 1.0,
-        },
+        Number::of("embedding_scale", "embedding_multiplier", "embedding_scale", 1.0),
+        Number::of("residual_scale", "residual_multiplier", "residual_scale", 1.0),
+        Number::of("score_scale", "attention_multiplier", "attention.scale", 1.0),
+        Number { form: Form::Reciprocal, ..Number::of("logit_scale", "logits_scaling", "logit_scale", 1.0) },
     ],
     ..Import::LLAMA
 }];

@@ -54,6 +54,8 @@ fn longrope_needs_a_factor_for_each_pair() {
     let scaling = |short: Value| json!({"rope_scaling": {"type": "longrope", "long_factor": [1, 1, 1, 1, 1, 1], "short_factor": short}});
     refused("phi4_mini", scaling(json!([1, 1])), "rope_scaling.long_factor", "each rotated pair");
     refused("phi4_mini", scaling(json!([1, 1, 1, 1, 1, 0])), "rope_scaling.long_factor", "positive");
+    refused("phi4_mini", json!({"original_max_position_embeddings": 1}), "rope_scaling.long_factor", "be one");
+    refused("gemma2", json!({"attn_logit_softcapping": 0.0}), "attn_logit_softcapping", "other than 0");
     refused("glm4", json!({"partial_rotary_factor": 1.5}), "partial_rotary_factor", "at most 1");
 }
 
