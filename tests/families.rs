@@ -71,6 +71,7 @@ checkpoints!(
     stablelm,
     stablelm_without_biases,
     starcoder2,
+    starcoder2_window,
 );
 
 #[test]

@@ -46,7 +46,7 @@ families! {
     olmo2: "OLMo 2",
     granite: "Granite 3, dense",
     stablelm: "StableLM 2 and StableLM 3B, without a parallel residual",
-    starcoder2: "StarCoder2, within its window",
+    starcoder2: "StarCoder2",
     glm4: "GLM-4-0414",
     mistral: "Mistral and Phi-3-mini with a sliding window",
     gemma2: "Gemma 2",

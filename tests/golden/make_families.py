@@ -93,6 +93,20 @@ GEMMA = {
     "tie_word_embeddings": True,
 }
 
+STARCODER = config(
+    "starcoder2",
+    "Starcoder2",
+    rms_norm_eps=None,
+    norm_epsilon=1e-5,
+    hidden_act="gelu_pytorch_tanh",
+    use_bias=True,
+    tie_word_embeddings=True,
+    embedding_dropout=0.1,
+    residual_dropout=0.1,
+    mlp_type="default",
+    norm_type="layer_norm",
+)
+
 FAMILIES: dict[str, Family] = {
     "falcon3": Family(config("llama", "Llama", head_dim=32, rope_theta=1000042.0, mlp_bias=False, attention_bias=False)),
     "phi3": Family(config("phi3", "Phi3", sliding_window=None, original_max_position_embeddings=256), Gguf(ARCH.PHI3)),
@@ -143,23 +157,9 @@ FAMILIES: dict[str, Family] = {
         ),
         Gguf(ARCH.STABLELM, {"use_parallel_residual": False}, layer_norm=True),
     ),
-    "starcoder2": Family(
-        config(
-            "starcoder2",
-            "Starcoder2",
-            rms_norm_eps=None,
-            norm_epsilon=1e-5,
-            hidden_act="gelu_pytorch_tanh",
-            use_bias=True,
-            sliding_window=4096,
-            tie_word_embeddings=True,
-            embedding_dropout=0.1,
-            residual_dropout=0.1,
-            mlp_type="default",
-            norm_type="layer_norm",
-        ),
-        Gguf(ARCH.STARCODER2, layer_norm=True),
-    ),
+    "starcoder2": Family(STARCODER | {"sliding_window": 4096}, Gguf(ARCH.STARCODER2, layer_norm=True)),
+    # llama.cpp does not know its window.
+    "starcoder2_window": Family(STARCODER | {"sliding_window": WINDOW}),
     "glm4": Family(
         config("glm4", "Glm4", attention_bias=True, head_dim=16, partial_rotary_factor=0.5),
         Gguf(ARCH.GLM4),

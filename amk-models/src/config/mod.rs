@@ -92,13 +92,17 @@ impl ModelConfig {
         self.local_rope.as_ref().unwrap_or(&self.rope)
     }
 
-    /// The flag at the path of a page: its own, or `layers[3].name` of a layer.
+    /// The flag at the path of a page: its own, `windowed` where a window is in use, or
+    /// `layers[3].name` of a layer.
     pub(crate) fn flag(&self, path: &str) -> Option<bool> {
         let of_layer = || {
             let (layer, name) = path.strip_prefix("layers[")?.split_once("].")?;
             self.layer_flags.get(name)?.get(layer.parse::<usize>().ok()?).copied()
         };
-        self.flags.get(path).copied().or_else(of_layer)
+        match path {
+            "windowed" => Some(self.window.is_some()),
+            _ => self.flags.get(path).copied().or_else(of_layer),
+        }
     }
 
     /// Whether a tensor is one that only checkpoints with a flag have, which this one has not.

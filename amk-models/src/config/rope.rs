@@ -82,8 +82,8 @@ pub struct RopeFrequencies {
 }
 
 impl RopeScaling {
-    /// Whether it has a positive factor for each rotated pair, where it has lists of factors, and one
-    /// for all.
+    /// Whether it has a positive factor for each rotated pair, where it has lists of factors, and
+    /// one for all.
     pub(super) fn fits(&self, rotary_dims: usize) -> bool {
         let usable = |factors: &[f32]| {
             factors.len() == rotary_dims / 2 && factors.iter().all(|&factor| factor.is_finite() && factor > 0.0)

@@ -1,10 +1,11 @@
-//! StarCoder2: LayerNorms, biases on all projections, and an MLP without a gate.
+//! StarCoder2: LayerNorms, biases on all projections, an MLP without a gate, and in most
+//! checkpoints a window.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, LayerNorms, QkvBias, Rotary};
 use crate::import::{Activation, Fixed, Gguf, Import, Known, Window};
 use amk::prelude::*;
-use amk_kernels::{add, add_bias, attention, embed, gelu, kv_append, layer_norm, linear, rope};
+use amk_kernels::{add, add_bias, attention, embed, gelu, kv_append, layer_norm, linear, rope, window_attention};
 
 /// What checkpoints call it.
 pub const IMPORTS: &[Import] = &[Import {
@@ -19,6 +20,7 @@ pub const IMPORTS: &[Import] = &[Import {
     eps: ("norm_epsilon", 1e-5),
     activation: Activation::GeluTanh,
     window: Window::Stated(None),
+    windowed: Some("starcoder2"),
     tied: true,
     fixed: &[
         Fixed {
@@ -88,6 +90,12 @@ pub struct Starcoder2 {
     /// Bias of the last norm.
     #[weight("model.norm.bias", [HIDDEN])]
     pub norm_bias: Weight,
+    /// Whether attention is over the last positions alone.
+    #[flag]
+    pub windowed: bool,
+    /// Positions of the window.
+    #[dim(WINDOW)]
+    pub window: usize,
     /// Factor on the attention scores.
     #[param]
     pub score_scale: f32,
@@ -98,16 +106,18 @@ pub struct Starcoder2 {
 
 /// One step: the logits `[VOCAB]` of the token after `token` at position `pos`.
 #[megakernel(
-    dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, ROTARY, FFN, CONTEXT),
+    dims(VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, ROTARY, FFN, WINDOW, CONTEXT),
     where(HEADS % KV_HEADS, ROTARY % 2),
     instances(
         starcoder2_3b(
             VOCAB = 49152, HIDDEN = 3072, LAYERS = 30,
-            HEADS = 24, KV_HEADS = 2, HEAD_DIM = 128, ROTARY = 128, FFN = 12288, CONTEXT = 16384
+            HEADS = 24, KV_HEADS = 2, HEAD_DIM = 128, ROTARY = 128, FFN = 12288,
+            WINDOW = 4096, CONTEXT = 16384, w.windowed = true
         ),
         starcoder2_7b(
             VOCAB = 49152, HIDDEN = 4608, LAYERS = 32,
-            HEADS = 36, KV_HEADS = 4, HEAD_DIM = 128, ROTARY = 128, FFN = 18432, CONTEXT = 16384
+            HEADS = 36, KV_HEADS = 4, HEAD_DIM = 128, ROTARY = 128, FFN = 18432,
+            WINDOW = 4096, CONTEXT = 16384, w.windowed = true
         ),
     )
 )]
@@ -122,7 +132,11 @@ pub fn decode(token: Token, pos: Pos, w: &Starcoder2, kv: &mut KvCache) -> Tenso
         kv_append(&mut cache.k, &rope(&k, &r.freqs, r.head_dim, r.scale, pos), pos);
         kv_append(&mut cache.v, &v, pos);
         let q = rope(&q, &r.freqs, r.head_dim, r.scale, pos);
-        let a = attention(&q, &cache.k, &cache.v, w.score_scale, pos);
+        let a = if w.windowed {
+            window_attention(&q, &cache.k, &cache.v, w.score_scale, w.window, pos)
+        } else {
+            attention(&q, &cache.k, &cache.v, w.score_scale, pos)
+        };
         x = add(&x, &add_bias(&linear(&a, &lw.attn.o), &lw.o_bias));
         let h = layer_norm(&x, &lw.norms.mlp, &lw.norms.mlp_bias, w.eps);
         let m = gelu(&add_bias(&linear(&h, &lw.mlp.up), &lw.mlp.up_bias));

@@ -92,7 +92,8 @@ fn starcoder2_has_gelu_and_all_biases() {
     let config = read(&changed("starcoder2", json!({"tie_word_embeddings": null}))).unwrap();
     assert!(config.tied_embeddings && config.activation == Activation::GeluTanh);
     refused("starcoder2", json!({"use_bias": false}), "use_bias", "biases on all projections");
-    refused("starcoder2", json!({"sliding_window": 128}), "sliding_window", "window");
+    assert_eq!(config.window, None, "it holds the context");
+    assert_eq!(read(&changed("starcoder2", json!({"sliding_window": 128}))).unwrap().window, Some(128));
     refused("starcoder2", json!({"norm_type": "rms_norm"}), "norm_type", "LayerNorms");
     refused("starcoder2", json!({"mlp_type": "gated"}), "mlp_type", "feed-forward");
 }
