@@ -62,7 +62,9 @@ AMK_DEVICE void attention(Task& t, In q, State k, State v, float scale, u32 pos,
     attend(t, q, k, v, Scores{scale, 0, 0, pos + 1}, y);
 }
 
-AMK_DEVICE u32 before_window(u32 window, u32 pos) { return pos + 1 > window ? pos + 1 - window : 0; }
+AMK_DEVICE u32 before_window(u32 window, u32 pos) {
+    return pos + 1 > window ? pos + 1 - window : 0;
+}
 
 AMK_DEVICE void window_attention(Task& t, In q, State k, State v, float scale, u32 window, u32 pos,
                                  Out y) {
