@@ -163,6 +163,7 @@ fn cases() -> Vec<Case> {
         Case::of_rows(FUSED[0], 4, Counters),
         Case::of_rows(FUSED[1], 8, Counters),
         Case::of_rows(FUSED[2], 3, Barrier),
+        Case::of_rows(FUSED[1], 40, Counters),
     ]);
     cases
 }

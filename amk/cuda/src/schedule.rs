@@ -95,7 +95,10 @@ impl GpuTarget {
             ("ring.pace", ring.pace, u32::MAX),
             ("ring.lookahead", ring.lookahead, u32::MAX),
         ] {
-            let (least, most) = range(field).unwrap_or(1..=u32::MAX).into_inner();
+            let (mut least, most) = range(field).unwrap_or(1..=u32::MAX).into_inner();
+            if field == "ring.slots" && rows > NARROW_ROWS {
+                least = WIDE_SLOTS;
+            }
             let most = most.min(most_here);
             if !(least..=most).contains(&found) {
                 return Err(ScheduleError::Range { field, found, least, most, target: self.name });
@@ -169,6 +172,19 @@ mod tests {
         assert!(target.check(&flying).is_err());
         assert_eq!(target.check(&Schedule { run: 3, ..own.clone() }), Err(ScheduleError::OddRun(3)));
         assert!(target.check(&Schedule { workers: 143, ..own.clone() }).is_err());
+    }
+
+    #[test]
+    fn wide_steps_need_the_memory_of_a_deep_ring() {
+        let target = &TARGETS[0];
+        let own = target.row_schedule(128);
+        assert_eq!(target.check(&own), Ok(()));
+        let shallow = Schedule { ring: Ring { slots: WIDE_SLOTS - 1, ..own.ring }, ..own };
+        let refused = target.check(&shallow);
+        assert!(matches!(refused, Err(ScheduleError::Range { field: "ring.slots", .. })), "{refused:?}");
+        let small = GpuTarget::of_device("NVIDIA L40S").expect("a record");
+        let refused = small.check(&small.row_schedule(128));
+        assert!(matches!(refused, Err(ScheduleError::Range { field: "rows", .. })), "{refused:?}");
     }
 
     #[test]

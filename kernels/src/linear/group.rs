@@ -1,9 +1,10 @@
 //! Groups projections with the calls around them.
 
+use super::layout::cut;
 use super::pointwise::Function;
 use super::tile::TileKind;
 use super::{phase, pointwise};
-use crate::abi::{TILE_K, most_own_rows};
+use crate::abi::{TILE_K, WIDE_PASSES, most_own_rows};
 use crate::fused::Decoder;
 use crate::residual::{Held, Lookup};
 use amk::ir::TensorId;
@@ -119,6 +120,10 @@ impl FusedGroup for Product {
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
         if planner.plan.is_wide() && self.kind != TileKind::of(None) {
             let what = format!("weights in {} in steps of over {NARROW_ROWS} rows", self.kind.layout.encoding.name);
+            return Err(Unsupported::at(planner.flow, self.calls[0], what));
+        }
+        if planner.plan.is_wide() && cut(self.k).1 > WIDE_PASSES {
+            let what = format!("rows of {} elements in steps of over {NARROW_ROWS} rows", self.k);
             return Err(Unsupported::at(planner.flow, self.calls[0], what));
         }
         phase::plan(self, planner);
