@@ -8,7 +8,7 @@
 // of a stage. A row's sums are added in an order that depends on the program alone.
 //
 // The columns of a tile's fragment are those of one row's product: lane t has 4t..4t+3 of each
-// half. So the pairs of inputs lie in the memory in the order of the fragment (see `pair_place`).
+// half. So the pairs of inputs lie in the memory in the order of the fragment (see `pair_at`).
 #pragma once
 #include "rows.cuh"
 #include "wgmma.cuh"

@@ -83,8 +83,11 @@ fn the_timeline_is_chrome_json() {
     let mut text = Vec::new();
     trace.write_chrome(&mut text, "two").expect("it should be written");
     let text = String::from_utf8(text).expect("JSON is UTF-8");
-    assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
-    assert_eq!(text, include_str!("golden.json"));
+    let golden = include_str!("golden.json");
+    assert_eq!(text.lines().count(), golden.lines().count());
+    // The order of fields depends on the features that other crates ask of the JSON library.
+    let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+    assert_eq!(value(&text), value(golden));
 }
 
 #[test]
