@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn wide_steps_need_the_memory_of_a_deep_ring() {
-        let target = &TARGETS[0];
+        let target = GpuTarget::of_device("NVIDIA H100 80GB HBM3").expect("a record");
         let own = target.row_schedule(128);
         assert_eq!(target.check(&own), Ok(()));
         let shallow = Schedule { ring: Ring { slots: WIDE_SLOTS - 1, ..own.ring }, ..own };
