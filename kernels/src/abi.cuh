@@ -28,6 +28,12 @@ enum DeviceOp {
 constexpr int MAX_OWN_ROWS = 512;
 // Maximum values of the residual that a worker holds for the rows of a wide step.
 constexpr int MAX_WIDE_OWN = 4096;
+// Maximum stages of a wide step's projection in memory.
+constexpr u32 WIDE_STAGES = 16;
+// Units of weights that a wide step multiplies together.
+constexpr u32 WIDE_UNITS = 32;
+// Maximum passes over the columns of a wide step's weights.
+constexpr u32 WIDE_PASSES = 16;
 // Maximum elements of an attention head.
 constexpr int MAX_HEAD_DIM = 128;
 // Stride between the queries of two heads, in elements: the fragments of four heads hit all

@@ -265,11 +265,14 @@ impl Shared {
         let shape = |id: BufferId| program.buffers.get(id.index()).map_or(&[][..], |buffer: &Buffer| &buffer.shape);
         let head_dim = self.attention.map_or(0, |form| form.head_dim);
         let hidden = self.embedding.map_or(0, |table| shape(table).get(1).copied().unwrap_or(0));
+        let splits = |form: AttentionForm| Decoder::of(plan).map_or(form.splits, |decoder| decoder.splits);
         let numbers = [
             ("hidden", self.hidden, hidden),
             ("tokens", self.tokens, self.embedding.map_or(0, |table| shape(table).first().copied().unwrap_or(0))),
             ("kv_blocks", self.kv_blocks, kv_blocks(plan)),
             ("rotary", self.rotary, head_dim / 2),
+            // Tasks of wide steps have all positions, so no buffer has a dimension of splits.
+            ("splits", self.attention.map_or(0, |form| form.splits), self.attention.map_or(0, splits)),
             ("run", self.attention.map_or(0, |form| form.run), self.attention.map_or(0, |_| plan.schedule.run)),
         ];
         for (field, value, expected) in numbers {
