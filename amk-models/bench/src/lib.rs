@@ -8,6 +8,8 @@ pub mod peers;
 mod reference;
 mod report;
 mod roofline;
+mod row_report;
+mod svg;
 pub mod tune;
 mod turns;
 
@@ -17,4 +19,5 @@ pub use peers::{Peer, PeerTimes};
 pub use reference::Reference;
 pub use report::{Quantiles, Report, Row};
 pub use roofline::roofline;
+pub use row_report::{ModelRows, RowReport, StepTime};
 pub use turns::{by_schedule, in_turn};

@@ -1,8 +1,9 @@
-"""Times a decode step of the same shapes by its peers on the same GPU: PyTorch over cuBLAS with fused projections in one CUDA graph, a
-CUDA graph of kernels chained by programmatic dependent launch, and torch.compile.
+"""Times steps of the same shapes by their peers on the same GPU: PyTorch over cuBLAS with fused projections in one CUDA graph, a CUDA
+graph of kernels chained by programmatic dependent launch, and torch.compile. The first has several rows and prompts, too.
 
-Reads {"models": [{"name", "dims", "head_norms", "bias", "positions"}], "peers"} from standard input; writes a line of JSON for each model
-and position, times in microseconds, and why a peer has none. bf16, batch 1, random weights, from the embedding to the chosen token.
+Reads {"models": [{"name", "dims", "head_norms", "bias", "steps"}], "peers"} from standard input, a step as {"decode": {"rows", "position"}}
+or {"prompt": {"tokens"}}; writes a line of JSON for each model and step, times in microseconds, and why a peer has none. bf16, random
+weights, from the embedding to the chosen tokens.
 
 With --check it compares every kernel of the chain with PyTorch instead, then whole steps.
 """
@@ -49,25 +50,51 @@ def timed(replay):
     return {"p10": times[SAMPLES // 10], "median": times[SAMPLES // 2], "p90": times[SAMPLES * 9 // 10]}
 
 
-def cublas(decoder, length):
-    return graphed(lambda: decoder.step(length))
+class Decode:
+    """A step of sequences that are at the same position."""
+
+    def __init__(self, rows, position):
+        self.rows, self.position, self.context = rows, position, position + 1
+
+    def begin(self, decoder):
+        decoder.pos.fill_(self.position)
+        return lambda: decoder.step(self.context)
 
 
-def pdl(decoder, length):
+class Prompt:
+    """A step of all tokens of a prompt."""
+
+    def __init__(self, tokens):
+        self.rows, self.tokens, self.context = 1, tokens, tokens
+
+    def begin(self, decoder):
+        tokens = torch.zeros(self.tokens, dtype=torch.long, device=decoder.device)
+        return lambda: decoder.prompt(tokens)
+
+
+STEPS = {"decode": Decode, "prompt": Prompt}
+
+
+def cublas(decoder, step):
+    return graphed(step.begin(decoder))
+
+
+def pdl(decoder, step):
+    step.begin(decoder)
     decoder.chain = getattr(decoder, "chain", None) or Chain(decoder)
-    replay = graphed(lambda: decoder.chain.step(length))
-    why = decoder.chain.wrong(decoder.logits(length, torch.float32), replay)
+    replay = graphed(lambda: decoder.chain.step(step.context))
+    why = decoder.chain.wrong(decoder.logits(step.context, torch.float32), replay)
     if why:
         raise RuntimeError(why)
     return replay
 
 
-def compiled(decoder, length):
+def compiled(decoder, step):
     torch._dynamo.reset()
-    step = torch.compile(lambda: decoder.step(length), mode="max-autotune-no-cudagraphs", fullgraph=True)
+    run = torch.compile(step.begin(decoder), mode="max-autotune-no-cudagraphs", fullgraph=True)
     for _ in range(3):
-        step()
-    return graphed(step)
+        run()
+    return graphed(run)
 
 
 PEERS = {"cublas": cublas, "pdl": pdl, "compiled": compiled}
@@ -75,13 +102,19 @@ PEERS = {"cublas": cublas, "pdl": pdl, "compiled": compiled}
 
 def times(asked):
     for model in asked["models"]:
-        decoder = Decoder(model["dims"], model["head_norms"], model["bias"], max(model["positions"]) + 1)
-        for position in model["positions"]:
-            decoder.pos.fill_(position)
-            line = {"model": model["name"], "position": position, "missing": {}}
+        steps = [(what, STEPS[kind](**of)) for what in model["steps"] for kind, of in what.items()]
+        context = max(step.context for _, step in steps)
+        decoder = Decoder(model["dims"], model["head_norms"], model["bias"], context)
+        for what, step in steps:
+            line = {"model": model["name"], "step": what, "missing": {}}
             for peer in asked["peers"]:
                 try:
-                    line[peer] = timed(PEERS[peer](decoder, position + 1))
+                    if len(decoder.token) != step.rows:
+                        decoder.chain = None  # it holds the caches
+                        decoder.hold(step.rows)
+                    if peer == "pdl" and (step.rows > 1 or isinstance(step, Prompt)):
+                        raise RuntimeError("the chain computes one row")
+                    line[peer] = timed(PEERS[peer](decoder, step))
                 except Exception as problem:  # what a compiler may throw is not listed anywhere
                     line["missing"][peer] = str(problem)
             print(json.dumps(line), flush=True)

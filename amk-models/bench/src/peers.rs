@@ -2,6 +2,9 @@
 //! launch, on the same GPU.
 
 use super::report::Quantiles;
+use amk::MegakernelError;
+use amk_models::model::Model;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -65,6 +68,34 @@ impl PeerTimes {
     }
 }
 
+/// A step to time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Step {
+    /// Sequences that decode side by side.
+    Decode {
+        /// The sequences.
+        rows: u32,
+        /// The position of each.
+        position: u32,
+    },
+    /// A prompt at once.
+    Prompt {
+        /// Its tokens.
+        tokens: u32,
+    },
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Decode { rows: 1, position } => write!(f, "1 row at {position}"),
+            Self::Decode { rows, position } => write!(f, "{rows} rows at {position}"),
+            Self::Prompt { tokens } => write!(f, "prompt of {tokens}"),
+        }
+    }
+}
+
 /// A model's shapes as the script takes them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shapes {
@@ -76,23 +107,48 @@ pub struct Shapes {
     pub head_norms: bool,
     /// Queries, keys and values have a bias.
     pub bias: bool,
-    /// Positions to time.
-    pub positions: Vec<u32>,
+    /// What to time.
+    pub steps: Vec<Step>,
+}
+
+impl Shapes {
+    /// The shapes of a loaded model.
+    ///
+    /// # Errors
+    /// When its graph is damaged.
+    pub fn of(name: &str, model: &Model, steps: Vec<Step>) -> Result<Self, MegakernelError> {
+        let signatures = &model.family.kernel.graph()?.signatures;
+        let has = |path: &str| signatures.iter().any(|signature| signature.path == path);
+        Ok(Self {
+            name: name.to_owned(),
+            dims: model.instance.dims.clone(),
+            head_norms: has("amk_kernels::head_norm"),
+            bias: has("amk_kernels::add_bias"),
+            steps,
+        })
+    }
 }
 
 /// The peers' times.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Peers {
-    /// By model and position.
-    pub times: BTreeMap<(String, u32), PeerTimes>,
-    /// Why a peer has no time, model, position and peer first.
+    /// By model and step.
+    pub times: BTreeMap<(String, Step), PeerTimes>,
+    /// Why a peer has no time, model, step and peer first.
     pub missing: Vec<String>,
+}
+
+impl Peers {
+    /// The times of a model's step.
+    pub fn of(&self, model: &str, step: Step) -> PeerTimes {
+        self.times.get(&(model.to_owned(), step)).copied().unwrap_or_default()
+    }
 }
 
 #[derive(Deserialize)]
 struct Line {
     model: String,
-    position: u32,
+    step: Step,
     missing: BTreeMap<String, String>,
     #[serde(flatten)]
     times: PeerTimes,
@@ -141,9 +197,9 @@ fn unpack() -> std::io::Result<tempfile::TempDir> {
 /// The script's lines; others, such as a library's warnings, are skipped.
 fn parse(text: &str) -> Peers {
     let mut peers = Peers::default();
-    for Line { model, position, missing, times } in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
-        peers.missing.extend(missing.iter().map(|(peer, why)| format!("{model} at {position}: {peer}: {why}")));
-        peers.times.insert((model, position), times);
+    for Line { model, step, missing, times } in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+        peers.missing.extend(missing.iter().map(|(peer, why)| format!("{model}, {step}: {peer}: {why}")));
+        peers.times.insert((model, step), times);
     }
     peers
 }
@@ -155,13 +211,30 @@ mod tests {
 
     #[test]
     fn lines_of_the_script_are_read() {
-        let text = "a warning\n{\"model\": \"m\", \"position\": 5, \"missing\": {\"pdl\": \"no GPU\"}, \
-                    \"cublas\": {\"p10\": 1.0, \"median\": 2.0, \"p90\": 3.0}}\n";
-        let peers = parse(text);
+        let times = "\"cublas\": {\"p10\": 1.0, \"median\": 2.0, \"p90\": 3.0}";
+        let text = format!(
+            "a warning\n{{\"model\": \"m\", \"step\": {{\"decode\": {{\"rows\": 1, \"position\": 5}}}}, \
+             \"missing\": {{\"pdl\": \"no GPU\"}}, {times}}}\n\
+             {{\"model\": \"m\", \"step\": {{\"prompt\": {{\"tokens\": 8}}}}, \"missing\": {{}}, {times}}}\n"
+        );
+        let peers = parse(&text);
         let cublas = Some(Quantiles { p10: 1.0, median: 2.0, p90: 3.0 });
         let times = PeerTimes { cublas, ..PeerTimes::default() };
-        assert_eq!(peers.times.get(&("m".to_owned(), 5)), Some(&times));
-        assert_eq!((peers.times.len(), peers.missing), (1, vec!["m at 5: pdl: no GPU".to_owned()]));
+        for step in [Step::Decode { rows: 1, position: 5 }, Step::Prompt { tokens: 8 }] {
+            assert_eq!(peers.times.get(&("m".to_owned(), step)), Some(&times));
+        }
+        assert_eq!((peers.times.len(), peers.missing), (2, vec!["m, 1 row at 5: pdl: no GPU".to_owned()]));
+    }
+
+    #[test]
+    fn prompts_and_rows_of_pytorch_agree_with_its_steps() {
+        let folder = unpack().expect("a folder");
+        let checked = Command::new("python3").arg(folder.path().join("decoder.py")).output();
+        match checked.map(|output| (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())) {
+            Ok((true, _)) => {}
+            Ok((false, why)) if !why.contains("No module named 'torch'") => panic!("{why}"),
+            _ => println!("skipped: no Python with PyTorch"),
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Decode steps on a GPU, compared with peers.
 
-use super::{Bench, write_json};
+use super::{Bench, write, write_json};
 use crate::options::{Device, GpuSchedule, cuda_vm, print};
 use crate::subject::{Subject, Which};
-use amk_bench::peers::{self, Shapes};
+use amk_bench::peers::{Shapes, Step};
 use amk_bench::{Gate, PeerTimes, Quantiles, Report, Row, roofline};
 use amk_cuda::{Ceiling, CostModel, RunOptions, Vm, VmOptions};
 use amk_models::cache::Cache;
@@ -42,19 +42,11 @@ impl Bench {
     }
 
     fn add_peers(&self, report: &mut Report, shapes: &[Shapes]) {
-        let asked = self.peers();
-        if asked.is_empty() {
-            return;
+        let peers = self.peer_times(shapes);
+        for row in &mut report.rows {
+            row.peers = peers.of(&row.model, Step::Decode { rows: 1, position: row.position });
         }
-        match peers::run(shapes, &asked) {
-            Ok(peers) => {
-                for row in &mut report.rows {
-                    row.peers = peers.times.get(&(row.model.clone(), row.position)).copied().unwrap_or_default();
-                }
-                report.no_peers = peers.missing;
-            }
-            Err(why) => report.no_peers.push(why),
-        }
+        report.no_peers = peers.missing;
     }
 
     fn show(&self, report: &Report) -> Result<()> {
@@ -70,7 +62,7 @@ impl Bench {
             }
         }
         if let Some(path) = &self.svg {
-            std::fs::write(path, roofline(report)).with_context(|| format!("cannot write {}", path.display()))?;
+            write(path, &roofline(report))?;
         }
         write_json(self.json.as_deref(), report)
     }
@@ -143,14 +135,7 @@ impl Timed {
     }
 
     fn shapes(&self) -> Result<Shapes> {
-        let signatures = &self.model.family.kernel.graph()?.signatures;
-        let has = |path: &str| signatures.iter().any(|signature| signature.path == path);
-        Ok(Shapes {
-            name: self.name.clone(),
-            dims: self.model.instance.dims.clone(),
-            head_norms: has("amk_kernels::head_norm"),
-            bias: has("amk_kernels::add_bias"),
-            positions: self.positions.clone(),
-        })
+        let steps = self.positions.iter().map(|&position| Step::Decode { rows: 1, position }).collect();
+        Ok(Shapes::of(&self.name, &self.model, steps)?)
     }
 }

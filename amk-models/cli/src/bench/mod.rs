@@ -8,7 +8,7 @@ mod rows;
 use super::options::{Device, ScheduleArg, ThreadsArg, Weights, print};
 use super::positions::last_start;
 use super::subject::SubjectArgs;
-use amk_bench::peers::PEERS;
+use amk_bench::peers::{self, PEERS, Shapes};
 use amk_bench::{Peer, Reference};
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
@@ -63,7 +63,7 @@ pub(crate) struct Bench {
     /// Write JSON; `-` writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a picture: percent of the ceiling, on a GPU.
+    /// Write a picture: percent of the ceiling, on a GPU, or the times of --rows and --prompt.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -116,7 +116,7 @@ impl Bench {
             ("--ablate", self.ablate),
             ("--peers", !self.peers.is_empty()),
             ("--samples", self.samples.is_some()),
-            ("--svg", self.svg.is_some()),
+            ("--svg", self.svg.is_some() && !self.has_rows()),
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((option, _)) => bail!("{option} is for a GPU; add --device cuda"),
@@ -133,6 +133,15 @@ impl Bench {
     fn peers(&self) -> Vec<Peer> {
         let asked = if self.peers.is_empty() { &[Peers::Cublas] } else { &self.peers[..] };
         PEERS.into_iter().filter(|peer| asked.iter().any(|of| of.all().contains(peer))).collect()
+    }
+
+    /// Times of the peers that were asked for, by model and step, and why there are none of some.
+    fn peer_times(&self, shapes: &[Shapes]) -> peers::Peers {
+        let asked = self.peers();
+        if asked.is_empty() {
+            return peers::Peers::default();
+        }
+        peers::run(shapes, &asked).unwrap_or_else(|why| peers::Peers { missing: vec![why], ..peers::Peers::default() })
     }
 
     /// The positions from which the steps end within `limit` positions; the others are reported.
@@ -167,5 +176,9 @@ fn write_json(path: Option<&Path>, what: &impl Serialize) -> Result<()> {
     if path == Path::new("-") {
         return print(&text);
     }
+    write(path, &text)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

@@ -1,51 +1,20 @@
 //! Steps of several rows: prompts, and sequences that decode side by side.
 
-use super::{Bench, write_json};
+use super::{Bench, write, write_json};
 use crate::load::cpu_vm;
-use crate::options::{Device, Place, cuda_rows_vm, print, table_of};
+use crate::options::{Device, Place, cuda_rows_vm, print};
 use crate::subject::{Subject, Which};
 use amk::Token;
 use amk::rows::{RowLimits, RowVm, SequenceId};
 use amk::session::Session;
-use amk_bench::{Gate, Quantiles};
+use amk_bench::peers::{Shapes, Step};
+use amk_bench::{Gate, ModelRows, PeerTimes, Quantiles, RowReport, StepTime};
 use amk_models::model::Model;
 use anyhow::{Context as _, Result, bail};
-use serde::Serialize;
 use std::time::Instant;
 
 /// Rows of the step that is compared with the annotated function: a wide one on a GPU.
 const GATE_ROWS: u32 = 12;
-
-/// Times of a model's steps of rows.
-#[derive(Serialize)]
-struct Rows {
-    model: String,
-    /// Threads of a CPU, multiprocessors of a GPU.
-    workers: u32,
-    prompts: Vec<Prompt>,
-    decode: Vec<Decode>,
-}
-
-/// A prompt, run in chunks.
-#[derive(Serialize)]
-struct Prompt {
-    tokens: u32,
-    us: Quantiles,
-    /// The median of the time on a device, where it has one.
-    device_us: Option<f64>,
-}
-
-/// Sequences that decode side by side.
-#[derive(Serialize)]
-struct Decode {
-    rows: u32,
-    position: u32,
-    us: Quantiles,
-    /// The median of the time on a device, where it has one.
-    device_us: Option<f64>,
-    /// The time as a multiple of the first number of rows at this position.
-    of_first: f64,
-}
 
 /// Runs steps until no token of these sequences is left. Returns microseconds, and those on a
 /// device.
@@ -85,17 +54,34 @@ impl Bench {
             self.refuse_gpu_options()?;
         }
         let place = Place::of(self.device, &self.schedule, self.threads)?;
-        let mut all = Vec::new();
+        let (mut report, mut shapes) = (RowReport::default(), Vec::new());
         for which in self.subjects.all(self.device)? {
-            all.push(self.rows_of(&which, &place)?);
+            let (rows, of_peers) = self.rows_of(&which, &place)?;
+            report.models.push(rows);
+            shapes.push(of_peers);
+        }
+        if self.device == Device::Cuda {
+            self.add_row_peers(&mut report, &shapes);
         }
         if self.shows_text() {
-            print(&format!("{}\n", table(&all)))?;
+            print(&report.table())?;
+            report.no_peers.iter().try_for_each(|why| print(&format!("peers: {why}\n")))?;
         }
-        write_json(self.json.as_deref(), &all)
+        if let Some(path) = &self.svg {
+            write(path, &report.picture())?;
+        }
+        write_json(self.json.as_deref(), &report)
     }
 
-    fn rows_of(&self, which: &Which, place: &Place) -> Result<Rows> {
+    fn add_row_peers(&self, report: &mut RowReport, shapes: &[Shapes]) {
+        let peers = self.peer_times(shapes);
+        for ModelRows { model, steps, .. } in &mut report.models {
+            steps.iter_mut().for_each(|step| step.peers = peers.of(model, step.step));
+        }
+        report.no_peers = peers.missing;
+    }
+
+    fn rows_of(&self, which: &Which, place: &Place) -> Result<(ModelRows, Shapes)> {
         let opened = which.open()?;
         let limit = opened.positions();
         let positions = if self.rows.is_empty() { Vec::new() } else { self.positions(opened.name(), limit)? };
@@ -109,7 +95,7 @@ impl Bench {
         let mut gate: Vec<u32> = gate.iter().copied().cycle().take(GATE_ROWS as usize).collect();
         let most = self.rows.iter().copied().max().unwrap_or(1);
         let pages = most as usize * RowLimits::pages_of(last as usize).max(1) + RowLimits::pages_of(longest as usize);
-        match place {
+        let rows = match place {
             Place::Cpu(schedule) => {
                 let vm = cpu_vm(&model, &schedule.with_most_rows(most), pages)?;
                 let workers = vm.program().queues.workers();
@@ -121,7 +107,9 @@ impl Bench {
                 gate.truncate(vm.limits().rows);
                 self.time_rows(vm, name, workers, &mut model, (&gate, Gate::BF16), &positions)
             }
-        }
+        }?;
+        let shapes = Shapes::of(&rows.model, &model, rows.steps.iter().map(|time| time.step).collect())?;
+        Ok((rows, shapes))
     }
 
     fn time_rows<V: RowVm>(
@@ -132,7 +120,7 @@ impl Bench {
         model: &mut Model,
         (gate, tolerance): (&[u32], f64),
         positions: &[u32],
-    ) -> Result<Rows> {
+    ) -> Result<ModelRows> {
         let mut session = Session::new(vm);
         let gate = Gate::of_rows(&mut session, model, gate, tolerance)?;
         let found =
@@ -143,21 +131,21 @@ impl Bench {
         if self.shows_text() {
             print(&format!("{found}\n"))?;
         }
-        let prompts =
+        let mut steps: Vec<StepTime> =
             self.prompt.iter().map(|&tokens| self.time_prompt(&mut session, tokens)).collect::<Result<_>>()?;
-        let mut decode = Vec::new();
         for &position in positions {
-            let first = decode.len();
+            let first = steps.len();
             for &rows in &self.rows {
                 let (us, device_us) = self.time_decode(&mut session, rows, position)?;
-                let of_first = us.median / decode.get(first).map_or(us.median, |first: &Decode| first.us.median);
-                decode.push(Decode { rows, position, us, device_us, of_first });
+                let of_first = us.median / steps.get(first).map_or(us.median, |first| first.us.median);
+                let (step, peers) = (Step::Decode { rows, position }, PeerTimes::default());
+                steps.push(StepTime { step, us, device_us, of_first: Some(of_first), peers });
             }
         }
-        Ok(Rows { model: name, workers, prompts, decode })
+        Ok(ModelRows { model: name, workers, steps })
     }
 
-    fn time_prompt<V: RowVm>(&self, session: &mut Session<V>, tokens: u32) -> Result<Prompt> {
+    fn time_prompt<V: RowVm>(&self, session: &mut Session<V>, tokens: u32) -> Result<StepTime> {
         let runs = (2000 / tokens.max(1)).clamp(2, 20);
         let time = |_| {
             let id = session.add();
@@ -167,7 +155,8 @@ impl Bench {
             Ok(time)
         };
         let (us, device_us) = summary((0..runs).map(time).collect::<Result<_>>()?)?;
-        Ok(Prompt { tokens, us, device_us })
+        let (step, peers) = (Step::Prompt { tokens }, PeerTimes::default());
+        Ok(StepTime { step, us, device_us, of_first: None, peers })
     }
 
     fn time_decode<V: RowVm>(
@@ -185,27 +174,4 @@ impl Bench {
         ids.into_iter().try_for_each(|id| session.drop(id))?;
         summary(times)
     }
-}
-
-fn table(all: &[Rows]) -> String {
-    let headings =
-        ["model", "workers", "rows", "position", "p10 ms", "median ms", "p90 ms", "device ms", "tokens/s", "x first"];
-    let mut table = table_of(headings);
-    let millis = |us: f64| format!("{:.2}", us / 1e3);
-    for Rows { model, workers, prompts, decode } in all {
-        let mut add = |[rows, position]: [String; 2], us: &Quantiles, device: Option<f64>, tokens: u32, first| {
-            let mut cells = vec![model.clone(), workers.to_string(), rows, position];
-            cells.extend([us.p10, us.median, us.p90].map(millis));
-            cells.push(device.map(millis).unwrap_or_default());
-            cells.extend([format!("{:.1}", f64::from(tokens) * 1e6 / us.median), first]);
-            table.add_row(cells);
-        };
-        for Prompt { tokens, us, device_us } in prompts {
-            add([format!("prompt of {tokens}"), "0".to_owned()], us, *device_us, *tokens, String::new());
-        }
-        for Decode { rows, position, us, device_us, of_first } in decode {
-            add([rows.to_string(), position.to_string()], us, *device_us, *rows, format!("{of_first:.2}"));
-        }
-    }
-    table.to_string()
 }
