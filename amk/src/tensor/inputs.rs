@@ -27,8 +27,8 @@ impl fmt::Display for Inputs {
 ///
 /// With `most` the largest magnitude, `scale` is `most / 127`, and a code is `x * (127 / most)` in
 /// f32, rounded to the nearest integer, of two the even one. Where the scale would not be a normal
-/// number, it and the codes are 0. Where an input is infinite or NaN, the scale is, too, so that
-/// every product is NaN.
+/// number, it and the codes are 0. Where an input is infinite or NaN, the scale is NaN, as every
+/// product is then.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[repr(C)]
 pub struct Q8Block {

@@ -88,8 +88,7 @@ fn exponential(x: f32) -> f32 {
     /// The logarithm of the least normal number.
     const LEAST: f32 = -87.336_54;
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-    const TERMS: [f32; 6] =
-        [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 5.000_000_1e-1];
+    const TERMS: [f32; 6] = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_6e-1, 0.5];
     let shifted = x.mul_add(core::f32::consts::LOG2_E, ROUND);
     let power = shifted - ROUND;
     let rest = power.mul_add(-LN_2[1], power.mul_add(-LN_2[0], x));

@@ -39,6 +39,9 @@ fn round_avx2(blocks: &[[f32; Q8Block::LEN]], out: &mut [Q8Block]) {
     round(blocks, out);
 }
 
+/// The integers from here on are one step of f32 apart.
+const ROUND: f32 = 12_582_912.0;
+
 #[inline(always)]
 fn round(blocks: &[[f32; Q8Block::LEN]], out: &mut [Q8Block]) {
     for (block, out) in blocks.iter().zip(out) {
@@ -52,15 +55,24 @@ fn round(blocks: &[[f32; Q8Block::LEN]], out: &mut [Q8Block]) {
         if scale < f32::MIN_POSITIVE {
             continue;
         }
-        let inverse = 127.0 / most;
-        for (code, x) in out.codes.iter_mut().zip(block) {
-            *code = (x * inverse).round_ties_even() as i8;
+        if !scale.is_finite() {
+            out.scale = f32::NAN;
+            continue;
         }
-        out.scale = scale;
-        for (sum, codes) in out.sums.iter_mut().zip(out.codes.as_chunks::<16>().0) {
-            for &code in codes {
-                *sum += i32::from(code);
+        let inverse = 127.0 / most;
+        let mut codes = [0; Q8Block::LEN];
+        for (code, x) in codes.iter_mut().zip(block) {
+            // Adding leaves the nearest integer in the lowest bits.
+            *code = (x * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
+        }
+        for (to, code) in out.codes.iter_mut().zip(codes) {
+            *to = code as i8;
+        }
+        for (sum, codes) in out.sums.iter_mut().zip(codes.as_chunks::<16>().0) {
+            for code in codes {
+                *sum += code;
             }
         }
+        out.scale = scale;
     }
 }
