@@ -1,14 +1,16 @@
 //! Weights in blocks: the function and the CPU VM compute with them what they compute with the
 //! decoded weights in f32, bit for bit.
 
-use amk::ir::schedule::Schedule;
+use amk::ir::schedule::{RowSchedule, Schedule};
 use amk::registry::Registry;
+use amk::session::Session;
+use amk::tensor::Inputs;
 use amk::vm::Bindings;
 use amk::vm::cpu::{Mode, Options, Vm};
 use amk::{Encoding, Pos, Token, Weight};
-use amk_kernels::encoding::{Blocks, GROUP, encoding};
+use amk_kernels::encoding::{Blocks, GROUP, IntegerBlocks, integer_encoding};
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Model, WeightFormat};
+use amk_models::model::{Model, ModelError, WeightFormat, WeightUse};
 use std::path::Path;
 
 const STEPS: u32 = 6;
@@ -38,7 +40,27 @@ impl Blocks<36> for Wide {
     }
 }
 
-static WIDE: Encoding = Encoding { encode: Some(encode), ..encoding::<36, Wide>("WIDE") };
+/// For `--activations q8`.
+impl IntegerBlocks<36> for Wide {
+    const MOST: u8 = 255;
+    const BIAS: i32 = 128;
+
+    #[inline(always)]
+    fn codes(block: &[u8; 36], _: usize) -> [u8; GROUP] {
+        let mut codes = [0; GROUP];
+        for (code, &quant) in codes.iter_mut().zip(&block[4..]) {
+            *code = quant ^ 0x80;
+        }
+        codes
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8; 36], _: usize) -> [f32; 2] {
+        [f32::from_le_bytes([block[0], block[1], block[2], block[3]]); 2]
+    }
+}
+
+static WIDE: Encoding = Encoding { encode: Some(encode), ..integer_encoding::<36, Wide>("WIDE") };
 amk::encoding!(WIDE);
 
 fn encode(elements: &[f32], blocks: &mut [u8]) {
@@ -53,10 +75,13 @@ fn encode(elements: &[f32], blocks: &mut [u8]) {
 // ANCHOR_END: wide
 
 fn load(encoding: &'static Encoding) -> Model {
+    load_with(encoding, Inputs::F32).unwrap_or_else(|error| panic!("{encoding}: {error}"))
+}
+
+fn load_with(encoding: &'static Encoding, inputs: Inputs) -> Result<Model, ModelError> {
     let checkpoint = Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/tiny/llama"));
     let Checkpoint { config, tensors, .. } = checkpoint.expect("the checkpoint should open");
-    let model = Model::load(&config, tensors, 16, WeightFormat::As(encoding), &mut |_| {});
-    model.unwrap_or_else(|error| panic!("{encoding}: {error}"))
+    Model::load(&config, tensors, 16, WeightUse { format: WeightFormat::As(encoding), inputs }, &mut |_| {})
 }
 
 /// The weights decoded to f32.
@@ -118,4 +143,50 @@ fn conversions_say_how_far_they_are_off() {
     let ((all, bf16), (matrices, q8), (_, q4)) = (error("bf16"), error("Q8_0"), error("Q4_0"));
     assert!(0 < matrices && matrices < all, "{matrices} of {all}");
     assert!(1e-4 < bf16 && bf16 < 3e-3 && 1e-3 < q8 && q8 < 1e-2 && 0.03 < q4 && q4 < 0.2, "{bf16} {q8} {q4}");
+}
+
+#[test]
+fn rounded_inputs_compute_the_same_in_the_function_and_in_any_order() {
+    let mut tried = 0;
+    for encoding in Encoding::all().filter(|encoding| encoding.encode.is_some() && encoding.block == 32) {
+        let mut model = load_with(encoding, Inputs::Q8).unwrap_or_else(|error| panic!("{encoding}: {error}"));
+        // Those with 48 columns stay f32, and so do their inputs.
+        assert!(model.rounding.matrices > 0 && model.rounding.others > 0, "{encoding}: {:?}", model.rounding);
+        assert_eq!(model.rounding.encodings, ["f32"].into());
+        let expected: Vec<_> = (0..STEPS).map(|pos| bits((model.eager)(token(pos), Pos(pos)).data())).collect();
+        for mode in [Mode::Threads, Mode::Shuffled { seed: 1 }] {
+            assert_eq!(logits(&model, &model.bindings, mode), expected, "{encoding}, {mode:?}");
+        }
+        let exact = logits(&load(encoding), &load(encoding).bindings, Mode::Threads);
+        let (mut off, mut size) = (0.0, 0.0);
+        for (found, exact) in expected.iter().flatten().zip(exact.iter().flatten()) {
+            let (found, exact) = (f32::from_bits(*found), f32::from_bits(*exact));
+            (off, size) = (off + (found - exact).powi(2), size + exact.powi(2));
+        }
+        let error = (off / size).sqrt();
+        assert!(1e-4 < error && error < 0.05, "{encoding}: {error}");
+        tried += 1;
+    }
+    // Five of GGML and this file's.
+    assert_eq!(tried, 6, "encodings");
+}
+
+#[test]
+fn rows_of_rounded_inputs_have_the_bits_of_single_steps() {
+    let mut model = load_with(Encoding::find("Q4_0").expect("it is registered"), Inputs::Q8).expect("it has products");
+    let expected: Vec<_> = (0..STEPS).map(|pos| bits((model.eager)(token(pos), Pos(pos)).data())).collect();
+    let rows = RowSchedule { most: STEPS, block: None };
+    let schedule = Schedule { workers: 2, rows: Some(rows), ..Schedule::default() };
+    let verified = model.family.kernel.verified(&model.instance, Some(&schedule)).expect("it should be safe");
+    let mut session = Session::new(Vm::new(verified, &model.bindings).expect("the VM should start"));
+    let id = session.add();
+    session.push(id, &(0..STEPS).map(token).collect::<Vec<_>>()).expect("tokens");
+    session.step().expect("the step should run");
+    assert_eq!(bits(session.logits(id).expect("logits")), expected[STEPS as usize - 1]);
+}
+
+#[test]
+fn rounded_inputs_need_an_encoding_with_integers() {
+    let error = load_with(&amk::encoding::BF16, Inputs::Q8).err().expect("bf16 has none").to_string();
+    assert_eq!(error, "weights of bf16 have no products with inputs in q8; convert them, as to Q8_0");
 }

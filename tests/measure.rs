@@ -17,7 +17,7 @@ fn cubins() -> PathBuf {
 fn model() -> Model {
     let mut instance = FAMILIES[0].kernel.instance("smollm2_135m").expect("it is declared").clone();
     instance.dims.insert("LAYERS".into(), 4);
-    Model::random(FAMILIES[0], &instance, 1024, &amk::encoding::BF16).expect("a model")
+    Model::random(FAMILIES[0], &instance, 1024, &amk::encoding::BF16, amk::tensor::Inputs::F32).expect("a model")
 }
 
 /// A GPU's VM, or why there is none.

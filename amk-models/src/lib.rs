@@ -15,5 +15,6 @@ pub mod import;
 pub mod model;
 pub mod models;
 mod random;
+mod rounding;
 pub mod tokenizer;
 pub mod weights;

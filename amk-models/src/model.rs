@@ -4,9 +4,12 @@ use crate::config::{ModelConfig, Rope, RopeFrequencies};
 use crate::import::Activation;
 use crate::models::{self, kv::KvCache};
 use crate::random::Random;
+use crate::rounding::RoundedSource;
+pub use crate::rounding::Rounding;
 use crate::weights::{Deviation, RowOrder, StoredTensor, TensorError, TensorSet};
 use amk::ir::graph::Instance;
 use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed};
+use amk::tensor::Inputs;
 use amk::vm::Bindings;
 use amk::{Encoding, Megakernel, Pos, Tensor, Token, Weight, WeightLayout};
 use std::collections::{BTreeMap, HashMap};
@@ -119,6 +122,23 @@ impl WeightFormat {
     }
 }
 
+/// How weights are held, and how products with them take their inputs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WeightUse {
+    /// How they are held in memory.
+    pub format: WeightFormat,
+    /// How products take their inputs, where the encodings have such products; matrices in other
+    /// encodings take theirs in f32.
+    pub inputs: Inputs,
+}
+
+/// With inputs in f32.
+impl From<WeightFormat> for WeightUse {
+    fn from(format: WeightFormat) -> Self {
+        Self { format, inputs: Inputs::F32 }
+    }
+}
+
 /// What became of a checkpoint's weights when they were converted.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Conversion {
@@ -140,6 +160,8 @@ pub struct Model {
     pub eager: Eager,
     /// How the weights were converted while they were loaded.
     pub conversion: Conversion,
+    /// Which matrices take rounded inputs.
+    pub rounding: Rounding,
 }
 
 /// Why a checkpoint does not become a model.
@@ -165,6 +187,14 @@ pub enum ModelError {
         /// Positions of the model.
         limit: usize,
     },
+    /// No matrix can be multiplied with such inputs.
+    #[error("weights of {} have no products with inputs in {inputs}; convert them, as to Q8_0", encodings.join(" and "))]
+    Inputs {
+        /// The inputs asked for.
+        inputs: Inputs,
+        /// The encodings of the model's matrices.
+        encodings: Vec<&'static str>,
+    },
     /// A tensor is missing, misshaped or unreadable.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -186,19 +216,21 @@ impl Model {
     /// fraction of bytes done.
     ///
     /// # Errors
-    /// When a tensor is missing, left over or misshaped, or the configuration is outside the
-    /// model's range.
+    /// When a tensor is missing, left over or misshaped, the configuration is outside the model's
+    /// range, or no matrix can take the inputs asked for.
     pub fn load(
         config: &ModelConfig,
         tensors: TensorSet,
         context: usize,
-        format: WeightFormat,
+        weights: impl Into<WeightUse>,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, ModelError> {
+        let WeightUse { format, inputs } = weights.into();
         let total = tensors.stored_bytes().max(1);
         let (loaded, conversion) = (HashMap::new(), Conversion::default());
         let read = Some(format);
-        Self::from(CheckpointSource { config, tensors, context, read, loaded, conversion, done: 0, total, progress })
+        let source = CheckpointSource { config, tensors, context, read, loaded, conversion, done: 0, total, progress };
+        Self::from(source, inputs)
     }
 
     /// Whether a checkpoint would load: as [`Self::load`], without reading a weight.
@@ -210,10 +242,10 @@ impl Model {
         let (read, context, progress) = (None, config.context_len, &mut |_| {});
         let source =
             CheckpointSource { config, tensors, context, read, loaded, conversion, done: 0, total: 1, progress };
-        Ok(Self::from(source)?.family)
+        Ok(Self::from(source, Inputs::F32)?.family)
     }
 
-    fn from(mut source: CheckpointSource<'_>) -> Result<Self, ModelError> {
+    fn from(mut source: CheckpointSource<'_>, inputs: Inputs) -> Result<Self, ModelError> {
         let (config, context) = (source.config, source.context);
         let family = Family::of(config);
         let (computed, found) = (config.import.activation, config.activation);
@@ -226,7 +258,7 @@ impl Model {
         let mut dims = dims(config, context);
         let graph = family.kernel.graph().ok();
         dims.retain(|name, _| graph.is_none_or(|graph| graph.dims.contains(name)));
-        let model = Self::build(family, "checkpoint", dims, &mut source)?;
+        let model = Self::rounded(family, "checkpoint", dims, &mut source, inputs)?;
         let conversion = source.conversion;
         source.finish()?;
         Ok(Self { conversion, ..model })
@@ -237,17 +269,36 @@ impl Model {
     /// instance's.
     ///
     /// # Errors
-    /// When a shape does not fit.
+    /// When a shape does not fit, or no matrix can take the inputs asked for.
     pub fn random(
         family: Family,
         instance: &Instance,
         context: u32,
         encoding: &'static Encoding,
+        inputs: Inputs,
     ) -> Result<Self, ModelError> {
         let mut dims = instance.dims.clone();
         dims.insert("CONTEXT".into(), context);
         let mut source = Random::new(&dims, encoding);
-        Self::build(family, &instance.name, dims, &mut source)
+        Self::rounded(family, &instance.name, dims, &mut source, inputs)
+    }
+
+    /// The same as [`Self::build`], of weights whose products take such inputs.
+    fn rounded(
+        family: Family,
+        name: &str,
+        dims: BTreeMap<String, u32>,
+        source: &mut dyn Source,
+        inputs: Inputs,
+    ) -> Result<Self, ModelError> {
+        let mut source = RoundedSource::new(source, inputs);
+        let model = Self::build(family, name, dims, &mut source)?;
+        let rounding = source.rounding;
+        if inputs != Inputs::F32 && rounding.matrices == 0 {
+            let encodings = rounding.encodings.into_iter().collect();
+            return Err(ModelError::Inputs { inputs, encodings });
+        }
+        Ok(Self { rounding, ..model })
     }
 
     /// An instance of these dims over the weights of a source.
@@ -262,7 +313,7 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let Parts { bindings, eager } = (family.load)(&dims, source)?;
         let instance = bindings.complete(&Instance { name: name.to_owned(), dims, ..Instance::default() });
-        Ok(Self { family, instance, bindings, eager, conversion: Conversion::default() })
+        Ok(Self { family, instance, bindings, eager, conversion: Conversion::default(), rounding: Rounding::default() })
     }
 }
 

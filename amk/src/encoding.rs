@@ -4,6 +4,7 @@
 //! find it by its name. Its values are defined by `decode`, exactly: everything that computes with
 //! blocks agrees with that bit for bit, or says how far it is off.
 
+use crate::tensor::Q8Block;
 use amk_ir::DType;
 use core::fmt;
 use half::slice::HalfFloatSliceExt;
@@ -29,6 +30,9 @@ pub struct Encoding {
     /// `stride` bytes apart, with the bits of the products with decoded rows; `None`: rows are
     /// decoded.
     pub dot: Option<Dot>,
+    /// Inner products with inputs that were rounded to bytes; `None`: there are none, and such
+    /// weights are multiplied with inputs in f32.
+    pub dot_q8: Option<DotQ8>,
 }
 
 /// Encodes elements of whole blocks, each block for itself: `encode(elements, blocks)`.
@@ -36,6 +40,11 @@ pub type Encode = fn(elements: &[f32], blocks: &mut [u8]);
 
 /// Inner products straight from blocks: `dot(x, rows, stride, out)`.
 pub type Dot = fn(x: &[f32], rows: &[u8], stride: usize, out: &mut [f32]);
+
+/// Inner products of rounded vectors, `xs.len() / vectors` blocks each, with `out.len() / vectors`
+/// rows, straight from their blocks: `dot_q8(xs, vectors, rows, stride, out)`, where the products of
+/// a vector are next to each other in `out`. A product is the same whatever is computed beside it.
+pub type DotQ8 = fn(xs: &[Q8Block], vectors: usize, rows: &[u8], stride: usize, out: &mut [f32]);
 
 /// A registered [`Encoding`].
 #[doc(hidden)]
@@ -146,6 +155,7 @@ macro_rules! float {
             // A checkpoint's own infinities and NaNs are its business.
             check: |_| Ok(()),
             dot: None,
+            dot_q8: None,
         };
         encoding!($name);
     };
@@ -211,6 +221,7 @@ mod tests {
             encode: None,
             check: |_| Ok(()),
             dot: None,
+            dot_q8: None,
         };
         let error = ODD.check_blocks(&[1, 0, 0, 0, 2, 0, 0, 0]).unwrap_err();
         assert_eq!(error.to_string(), "block 1 of ODD is even");

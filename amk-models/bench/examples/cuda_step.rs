@@ -25,7 +25,7 @@ const TOKENS: u32 = 256;
 
 fn random(name: &str, context: u32) -> Result<Model> {
     let (family, instance) = find_instance(name)?;
-    Ok(Model::random(family, &instance, context, &amk::encoding::BF16)?)
+    Ok(Model::random(family, &instance, context, &amk::encoding::BF16, amk::tensor::Inputs::F32)?)
 }
 
 fn load(name: &str, precision: Precision, context: u32) -> Result<Model> {

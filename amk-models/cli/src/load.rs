@@ -1,10 +1,10 @@
 //! Models in memory, and VMs for them.
 
-use crate::options::{CpuSchedule, Weights, progress_bar};
+use crate::options::{Activations, CpuSchedule, Weights, progress_bar};
 use amk::registry::Registry;
 use amk::vm::cpu;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Conversion, Model};
+use amk_models::model::{Conversion, Model, Rounding, WeightUse};
 use anyhow::Result;
 
 /// Positions of the KV cache where the user asks for no number and the model has more.
@@ -19,6 +19,10 @@ pub(crate) struct LoadArgs {
     /// How weights are held in memory: `native` (as in the file), f32, bf16, Q8_0, Q4_0, ..
     #[arg(long, value_name = "ENCODING", default_value = "native")]
     pub(crate) weights: Weights,
+    /// How products take their inputs, on a CPU: f32, or q8, rounded to signed bytes, which is
+    /// faster.
+    #[arg(long, value_name = "INPUTS", default_value = "f32")]
+    pub(crate) activations: Activations,
 }
 
 impl LoadArgs {
@@ -31,13 +35,15 @@ impl LoadArgs {
     pub(crate) fn load(&self, checkpoint: &mut Checkpoint, context: usize, quiet: bool) -> Result<Model> {
         let bar = progress_bar("loading weights", quiet);
         let tensors = std::mem::take(&mut checkpoint.tensors);
-        let model = Model::load(&checkpoint.config, tensors, context, self.weights.into(), &mut |done| {
+        let weights = WeightUse { format: self.weights.into(), inputs: self.activations.into() };
+        let model = Model::load(&checkpoint.config, tensors, context, weights, &mut |done| {
             bar.set_position((done * 100.0) as u64);
         });
         bar.finish_and_clear();
         let model = model?;
         if !quiet {
             report(&model.conversion);
+            report_rounding(&model.rounding);
         }
         Ok(model)
     }
@@ -52,6 +58,15 @@ fn report(conversion: &Conversion) {
             conversion.tensors,
             100.0 * error
         );
+    }
+}
+
+/// Says which matrices take their inputs in f32 although others do not.
+fn report_rounding(Rounding { matrices, others, encodings }: &Rounding) {
+    if *matrices > 0 && *others > 0 {
+        let encodings: Vec<_> = encodings.iter().copied().collect();
+        let (all, encodings) = (matrices + others, encodings.join(" and "));
+        eprintln!("{others} of {all} matrices take their inputs in f32: those of {encodings}");
     }
 }
 

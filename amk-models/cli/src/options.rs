@@ -4,13 +4,14 @@ use amk::encoding::{self, Encoding};
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{PartialSchedule, RowSchedule, Schedule};
 use amk::ir::text::read_json;
+use amk::tensor::Inputs;
 use amk_bench::tune::{Saved, Store};
 use amk_cuda::{self as cuda, Precision, VmOptions};
 use amk_models::cache::Cache;
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Family, Model, WeightFormat};
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{Row, Table};
@@ -71,6 +72,34 @@ impl Weights {
         match self.0 {
             WeightFormat::As(encoding) if *encoding == encoding::F32 => Precision::F32,
             _ => Precision::BF16,
+        }
+    }
+}
+
+/// How products take their inputs.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Activations {
+    /// As they are.
+    F32,
+    /// Rounded to signed bytes with a scale for 32 of them.
+    Q8,
+}
+
+impl From<Activations> for Inputs {
+    fn from(activations: Activations) -> Self {
+        match activations {
+            Activations::F32 => Self::F32,
+            Activations::Q8 => Self::Q8,
+        }
+    }
+}
+
+impl Activations {
+    /// Refuses those that a device does not compute with.
+    pub(crate) fn require_on(self, device: Device) -> Result<()> {
+        match (self, device) {
+            (Self::Q8, Device::Cuda) => bail!("--activations q8 is for a CPU; leave it out with --device cuda"),
+            _ => Ok(()),
         }
     }
 }
@@ -227,8 +256,9 @@ pub(crate) struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    /// The device with its schedule.
-    pub(crate) fn place(&self) -> Result<Place> {
+    /// The device with its schedule, for products with such inputs.
+    pub(crate) fn place(&self, activations: Activations) -> Result<Place> {
+        activations.require_on(self.device)?;
         Place::of(self.device, &self.schedule, self.threads)
     }
 }

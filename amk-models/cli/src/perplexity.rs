@@ -50,7 +50,7 @@ pub(crate) struct Perplexity {
 
 impl Perplexity {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let place = self.place.place()?;
+        let place = self.place.place(self.held.activations)?;
         let text = read(&self.text)?;
         let path = path_of(self.model.as_ref())?;
         let mut checkpoint = self.allow.open(&path)?;

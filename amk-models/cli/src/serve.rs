@@ -65,7 +65,7 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let place = self.place.place()?;
+        let place = self.place.place(self.held.activations)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // A port that is taken is told before the model is loaded.
         let listener = runtime

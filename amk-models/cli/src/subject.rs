@@ -5,7 +5,7 @@ use super::options::{AllowArg, Device};
 use amk::encoding::BF16;
 use amk_bench::fixed_tokens;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Model, WeightFormat, find_instance};
+use amk_models::model::{Model, WeightFormat, WeightUse, find_instance};
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Result, bail};
 
@@ -104,15 +104,16 @@ impl Opened {
     }
 
     /// Loads it for a context of `context` positions; random weights are bf16 by themselves.
-    pub(crate) fn load(self, context: u32, format: WeightFormat) -> Result<Subject> {
+    pub(crate) fn load(self, context: u32, weights: impl Into<WeightUse>) -> Result<Subject> {
+        let weights = weights.into();
         let Self { name, checkpoint } = self;
         let Some(checkpoint) = checkpoint else {
             let (family, instance) = find_instance(&name)?;
-            let encoding = match format {
+            let encoding = match weights.format {
                 WeightFormat::Native => &BF16,
                 WeightFormat::As(encoding) => encoding,
             };
-            let model = Model::random(family, &instance, context, encoding)?;
+            let model = Model::random(family, &instance, context, encoding, weights.inputs)?;
             let gate = no_text(&model);
             return Ok(Subject { name, model, gate });
         };
@@ -124,7 +125,7 @@ impl Opened {
             .ok()
             .map(|tokenizer| tokenizer.encode(text, SpecialTokens::AsWritten))
             .transpose()?;
-        let model = Model::load(&checkpoint.config, checkpoint.tensors, context as usize, format, &mut |_| {})?;
+        let model = Model::load(&checkpoint.config, checkpoint.tensors, context as usize, weights, &mut |_| {})?;
         let mut gate = words.unwrap_or_else(|| no_text(&model));
         gate.truncate(GATE_TOKENS);
         Ok(Subject { name, model, gate })

@@ -49,6 +49,15 @@ fn a_missing_schedule_is_refused_on_either_device() {
 }
 
 #[test]
+fn rounded_inputs_are_refused_on_a_gpu() {
+    for arguments in [&["generate", "a"][..], &["bench"], &["bench", "--rows", "2"]] {
+        let (code, error) = refusal(&[arguments, &["--device", "cuda", "--activations", "q8"]].concat());
+        let why = "error: --activations q8 is for a CPU; leave it out with --device cuda";
+        assert_eq!((code, error.as_str()), (Some(1), why));
+    }
+}
+
+#[test]
 fn a_gpu_that_is_not_there_is_refused() {
     let Err(why) = amk_cuda::probe() else { return println!("skipped: there is a GPU") };
     for arguments in [&["generate", "a"][..], &["bench"], &["bench", "--ablate"]] {

@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let no_arrivals = args.next().as_deref() != Some("arrivals");
     let (family, mut instance) = find_instance(&name)?;
     instance.dims.insert("LAYERS".into(), layers);
-    let model = Model::random(family, &instance, context, &amk::encoding::BF16)?;
+    let model = Model::random(family, &instance, context, &amk::encoding::BF16, amk::tensor::Inputs::F32)?;
     let cache = std::env::temp_dir().join("amk-cubins");
     let options = VmOptions { no_arrivals, ..VmOptions::default() };
     let mut vm = Vm::new(family.kernel, &model.instance, &model.bindings, &cache, &options, &mut |_| {})?;

@@ -4,6 +4,7 @@ use super::layout::LayoutError;
 use super::plan::Unsupported;
 use super::schedule::ScheduleError;
 use amk::MegakernelError;
+use amk::tensor::Inputs;
 use amk::vm::OtherConstant;
 use amk_ir::text::Shown;
 use amk_ir::verify::Rejected;
@@ -84,6 +85,14 @@ pub enum CudaError {
     /// A weight is missing.
     #[error("nothing is bound to the weight `{}`", Shown(_0))]
     Unbound(String),
+    /// A weight asks for inputs that no device body takes.
+    #[error("the weight bound to `{}` takes inputs in {inputs}, which is for a CPU", Shown(weight))]
+    Inputs {
+        /// The weight.
+        weight: String,
+        /// Its inputs.
+        inputs: Inputs,
+    },
     /// A weight differs in length from its buffer.
     #[error("the weight bound to `{}` has {found} elements, expected {expected}", Shown(name))]
     Misshapen {

@@ -13,7 +13,7 @@ use super::run::RunOptions;
 use super::set::{SharedForm, SharedMemory, body_sets};
 use super::tape::{self, WeightRows};
 use amk::rows::PageEdit;
-use amk::tensor::{Row, Weight};
+use amk::tensor::{Inputs, Row, Weight};
 use amk::vm::Bindings;
 use amk_ir::BufferId;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr, result};
@@ -228,7 +228,11 @@ pub(super) fn address<T>(slice: &CudaSlice<T>, stream: &CudaStream) -> u64 {
 
 pub(super) fn bound<'b>(plan: &Plan, bindings: &'b Bindings, id: BufferId) -> Result<&'b Weight, CudaError> {
     let name = plan.program.buffers.get(id.index()).map(|buffer| buffer.name.as_str()).unwrap_or_default();
-    bindings.weights().get(name).ok_or_else(|| CudaError::Unbound(name.to_owned()))
+    let weight = bindings.weights().get(name).ok_or_else(|| CudaError::Unbound(name.to_owned()))?;
+    match weight.inputs() {
+        Inputs::F32 => Ok(weight),
+        inputs => Err(CudaError::Inputs { weight: name.to_owned(), inputs }),
+    }
 }
 
 pub(super) fn to_bf16(weight: &Weight) -> Vec<bf16> {

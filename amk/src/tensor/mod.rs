@@ -13,6 +13,7 @@
 
 mod cells;
 mod dense;
+mod inputs;
 mod shape;
 mod state;
 mod token;
@@ -20,6 +21,7 @@ mod weight;
 
 pub(crate) use cells::Cells;
 pub use dense::Tensor;
+pub use inputs::{Inputs, Q8Block};
 pub(crate) use shape::Shape;
 pub use shape::ShapeError;
 pub use state::{RowMut, State};

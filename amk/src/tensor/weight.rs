@@ -1,6 +1,6 @@
 //! A checkpoint's tensors.
 
-use super::{Shape, ShapeError};
+use super::{Inputs, Shape, ShapeError};
 use crate::encoding::{BF16, Encoding, F16, F32};
 use amk_ir::DType;
 use core::fmt;
@@ -23,6 +23,7 @@ pub struct Weight {
     /// Byte offset of the first element.
     offset: usize,
     encoding: &'static Encoding,
+    inputs: Inputs,
     shape: Shape,
     /// Strides in elements; the last dimension's is 1.
     strides: Shape,
@@ -74,6 +75,14 @@ pub enum WeightError {
     Misaligned {
         /// The encoding, one of plain floats.
         encoding: &'static Encoding,
+    },
+    /// There are no products with such inputs.
+    #[error("weights of {encoding} have no products with inputs in {inputs}")]
+    Inputs {
+        /// The encoding.
+        encoding: &'static Encoding,
+        /// The inputs.
+        inputs: Inputs,
     },
 }
 
@@ -130,7 +139,7 @@ impl Weight {
         if found != shape.elements() {
             return Err(ShapeError::Length { shape: shape.to_vec(), expected: shape.elements(), found });
         }
-        Ok(Self { owner, offset: 0, encoding, shape, strides: shape.strides() })
+        Ok(Self { owner, offset: 0, encoding, inputs: Inputs::F32, shape, strides: shape.strides() })
     }
 
     /// The row-major weight that starts at byte `offset` of the owner's bytes (little-endian, as
@@ -160,7 +169,7 @@ impl Weight {
         if encoding.float.is_some() && !(bytes.as_ptr() as usize + offset).is_multiple_of(encoding.bytes) {
             return Err(WeightError::Misaligned { encoding });
         }
-        Ok(Self { owner, offset, encoding, shape, strides: shape.strides() })
+        Ok(Self { owner, offset, encoding, inputs: Inputs::F32, shape, strides: shape.strides() })
     }
 
     /// The row-major weight of these bytes.
@@ -176,6 +185,18 @@ impl Weight {
         copy.resize(start, 0);
         copy.append(&mut bytes);
         Self::from_bytes(encoding, shape, Arc::new(copy), start)
+    }
+
+    /// The same weight, whose products take their inputs so; cuts of it do, too.
+    ///
+    /// # Errors
+    /// When its encoding has no products with such inputs.
+    pub fn with_inputs(self, inputs: Inputs) -> Result<Self, WeightError> {
+        let encoding = self.encoding;
+        match inputs {
+            Inputs::Q8 if encoding.dot_q8.is_none() => Err(WeightError::Inputs { encoding, inputs }),
+            _ => Ok(Self { inputs, ..self }),
+        }
     }
 
     /// The part that the ranges cut out, one for each dimension.
@@ -209,6 +230,11 @@ impl Weight {
     /// How its elements are stored.
     pub fn encoding(&self) -> &'static Encoding {
         self.encoding
+    }
+
+    /// How products with it take their inputs.
+    pub fn inputs(&self) -> Inputs {
+        self.inputs
     }
 
     /// Bytes of its elements.
@@ -388,7 +414,8 @@ mod tests {
     }
 
     /// Two elements a byte, 0 to 15.
-    static PAIRS: Encoding = Encoding {
+    static PAIRS: Encoding = PAIRS_LIKE;
+    const PAIRS_LIKE: Encoding = Encoding {
         name: "PAIRS",
         block: 2,
         bytes: 1,
@@ -401,6 +428,7 @@ mod tests {
         encode: None,
         check: |_| Ok(()),
         dot: None,
+        dot_q8: None,
     };
 
     fn pairs() -> Weight {
@@ -415,6 +443,17 @@ mod tests {
         assert_eq!(pairs().row_bytes(1), [0x54, 0x76]);
         assert_eq!(pairs().matrix().0.len(), 8);
         assert_eq!(format!("{:?}", pairs()), "Weight(PAIRS [2, 4])");
+    }
+
+    #[test]
+    fn inputs_are_rounded_where_the_encoding_has_such_products() {
+        let error = pairs().with_inputs(Inputs::Q8).unwrap_err();
+        assert_eq!(error.to_string(), "weights of PAIRS have no products with inputs in q8");
+        static ROUNDED: Encoding = Encoding { dot_q8: Some(|_, _, _, _, _| ()), ..PAIRS_LIKE };
+        let weight = Weight::from_vec(&ROUNDED, &[2, 4], vec![0; 4]).unwrap();
+        assert_eq!(weight.inputs(), Inputs::F32);
+        let weight = weight.with_inputs(Inputs::Q8).unwrap();
+        assert_eq!(weight.slice(&[1..2, 2..4]).inputs(), Inputs::Q8);
     }
 
     #[test]

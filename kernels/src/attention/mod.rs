@@ -7,6 +7,7 @@ pub(crate) mod group;
 mod part;
 mod phase;
 mod rows;
+mod softmax;
 mod split;
 mod window;
 
@@ -24,6 +25,7 @@ use crate::dot::{combine, products};
 use amk::prelude::*;
 use amk::tensor::Row;
 use core::ops::Range;
+use softmax::softmax;
 
 /// Grouped-query attention: for each query head `h` and its key/value head `g = h * G / H`
 ///
@@ -66,7 +68,7 @@ fn attend(q: &Tensor, k: &State, v: &State, positions: Range<usize>, finish: imp
         let group = head * groups / heads;
         scores(q, k.runs([group], positions.clone()), &mut weights);
         finish(&mut weights);
-        normalise(&mut weights);
+        softmax(&mut weights);
         combine(&weights, v.runs([group], positions.clone()), y);
     }
     Tensor::from(y)
@@ -80,19 +82,6 @@ fn scores<'k>(q: &[f32], keys: impl Iterator<Item = &'k [f32]>, out: &mut [f32])
         products(q, Row::F32(keys), q.len(), scores);
         rest = after;
     }
-}
-
-/// Replaces each score `s` by its share `exp(s - max) / sum` of the softmax.
-fn normalise(scores: &mut [f32]) {
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for score in &mut *scores {
-        *score = (*score - max).exp();
-        sum += *score;
-    }
-    // At least 1: the largest score gives exp(0).
-    let norm = 1.0 / sum;
-    scores.iter_mut().for_each(|score| *score *= norm);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Attention over a part of the positions of a cache, which several workers compute in parallel.
 
 use super::scores;
-use super::split::softmax;
+use super::softmax::softmax;
 use crate::dot::combine;
 use amk::prelude::*;
 use core::ops::Range;

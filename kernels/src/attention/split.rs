@@ -2,6 +2,7 @@
 //! combination of their results.
 
 use super::scores;
+use super::softmax::softmax;
 use crate::dot::combine;
 use crate::{head_norm, rope};
 use amk::prelude::*;
@@ -130,21 +131,6 @@ pub fn combine_splits(partial: &Tensor, lse: &Tensor) -> Tensor {
         combine(&shares, [partial], y);
     }
     Tensor::from(y)
-}
-
-/// Replaces scores by their shares of the sum of exponentials, and returns the logarithm of the
-/// sum.
-pub(super) fn softmax(scores: &mut [f32]) -> f32 {
-    let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for score in &mut *scores {
-        *score = (*score - max).exp();
-        sum += *score;
-    }
-    // At least 1: the largest score gives exp(0).
-    let norm = 1.0 / sum;
-    scores.iter_mut().for_each(|score| *score *= norm);
-    max + sum.ln()
 }
 
 /// The distribution of positions over splits.

@@ -6,16 +6,19 @@
 
 mod blocks;
 mod fold;
+mod q8;
 mod rows;
 
 pub(crate) use blocks::{block_products, decode};
-pub(crate) use rows::products_of_rows;
+pub(crate) use q8::q8_products;
 
-use amk::Encoding;
-use amk::tensor::Row;
+use amk::tensor::{Inputs, Row};
+use amk::{Encoding, Weight};
 use fold::{Fold, Plain, Sums};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use q8::rounded;
+use rows::products_of_rows;
 
 const LANES: usize = 64;
 
@@ -75,6 +78,22 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     let mut out = [0.0];
     products(x, Row::F32(y), x.len(), &mut out);
     out[0]
+}
+
+/// Computes `out[r, n] = sum over k of xs[r, k] * w[n, k]` for so many vectors, one after the other
+/// in `xs`, with inputs as the weight takes them.
+///
+/// # Panics
+/// When `w` is not a matrix, or `out` has not an element for each of its rows and each vector.
+pub(crate) fn weight_products(xs: &[f32], vectors: usize, w: &Weight, out: &mut [f32]) {
+    let (rows, stride) = w.matrix();
+    match (w.inputs(), rows, vectors) {
+        (Inputs::Q8, Row::Blocks(encoding @ Encoding { dot_q8: Some(dot), .. }, rows), _) => {
+            dot(&rounded(xs), vectors, rows, encoding.bytes_of(stride), out);
+        }
+        (_, rows, 1) => products(xs, rows, stride, out),
+        (_, rows, _) => products_of_rows(xs, w.row_len(), rows, (w.rows(), stride), out),
+    }
 }
 
 /// Computes the inner products of a vector with `out.len()` rows, whose first elements are `stride`

@@ -1,24 +1,27 @@
 //! Four bits an element that number 16 values: IQ4_NL and MXFP4, in blocks of 32.
 
 use super::four::nibbles;
-use super::{Blocks, GROUP, encoding, finite, half_at};
+use super::look_up::look_up;
+use super::{Blocks, GROUP, IntegerBlocks, biased, finite, half_at, integer_encoding};
 use amk::encoding::Encoding;
 
 /// `d: f16, codes: 16 bytes`; an element is `d * VALUES[code]`.
-struct Nonlinear;
+pub(crate) struct Nonlinear;
 
 /// `e: u8, codes: 16 bytes`; an element is `2^(e - 127)` times an e2m1 float (OCP Microscaling
 /// Formats 1.0).
-struct Microscaled;
+pub(crate) struct Microscaled;
 
-static IQ4_NL: Encoding = encoding::<18, Nonlinear>("IQ4_NL");
-static MXFP4: Encoding = encoding::<17, Microscaled>("MXFP4");
+static IQ4_NL: Encoding = integer_encoding::<18, Nonlinear>("IQ4_NL");
+static MXFP4: Encoding = integer_encoding::<17, Microscaled>("MXFP4");
 amk::encoding!(IQ4_NL);
 amk::encoding!(MXFP4);
 
-/// `kvalues_iq4nl` of GGML.
-const VALUES: [f32; 16] =
-    [-127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0, 89.0, 113.0];
+/// `kvalues_iq4nl` of GGML, each with 128 added.
+const VALUES: [u8; 16] = [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+
+/// Twice the e2m1 floats, each with 12 added.
+const TWICE_E2M1: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
 
 /// Twice the e2m1 float of these bits: sign, two of exponent, one of mantissa.
 #[inline(always)]
@@ -33,15 +36,38 @@ impl Blocks<18> for Nonlinear {
 
     #[inline(always)]
     fn group(block: &[u8; 18], _: usize) -> [f32; GROUP] {
-        let (d, mut out) = (half_at(block, 0), [0.0; GROUP]);
-        for (out, code) in out.iter_mut().zip(nibbles(&block[2..])) {
-            *out = VALUES[usize::from(code & 0xf)] * d;
-        }
-        out
+        biased(look_up(&VALUES, nibbles(&block[2..])), Self::BIAS, half_at(block, 0))
     }
 
     fn check(block: &[u8; 18]) -> Result<(), &'static str> {
         finite(block, &[0])
+    }
+}
+
+impl IntegerBlocks<18> for Nonlinear {
+    const MOST: u8 = VALUES[15];
+    const TABLE: Option<&'static [u8; 16]> = Some(&VALUES);
+    const BIAS: i32 = 128;
+
+    #[inline(always)]
+    fn codes(block: &[u8; 18], _: usize) -> [u8; GROUP] {
+        nibbles(&block[2..])
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8; 18], _: usize) -> [f32; 2] {
+        [half_at(block, 0); 2]
+    }
+}
+
+impl Microscaled {
+    /// Half of the scale. Below 2^-126 it is subnormal; 255 is NaN and refused by `check`.
+    #[inline(always)]
+    fn half(block: &[u8; 17]) -> f32 {
+        f32::from_bits(match u32::from(block[0]) {
+            exponent @ 0..2 => 1 << (21 + exponent),
+            exponent => (exponent - 1) << 23,
+        })
     }
 }
 
@@ -50,19 +76,30 @@ impl Blocks<17> for Microscaled {
 
     #[inline(always)]
     fn group(block: &[u8; 17], _: usize) -> [f32; GROUP] {
-        // Half the scale. Below 2^-126 it is subnormal; 255 is NaN and refused by `check`.
-        let half = match u32::from(block[0]) {
-            exponent @ 0..2 => 1 << (21 + exponent),
-            exponent => (exponent - 1) << 23,
-        };
-        let mut out = [0.0; GROUP];
+        let (half, mut out) = (Self::half(block), [0.0; GROUP]);
         for (out, code) in out.iter_mut().zip(nibbles(&block[1..])) {
-            *out = twice_e2m1(code) * f32::from_bits(half);
+            *out = twice_e2m1(code) * half;
         }
         out
     }
 
     fn check(block: &[u8; 17]) -> Result<(), &'static str> {
         if block[0] == u8::MAX { Err("has a scale that is not finite") } else { Ok(()) }
+    }
+}
+
+impl IntegerBlocks<17> for Microscaled {
+    const MOST: u8 = 24;
+    const TABLE: Option<&'static [u8; 16]> = Some(&TWICE_E2M1);
+    const BIAS: i32 = 12;
+
+    #[inline(always)]
+    fn codes(block: &[u8; 17], _: usize) -> [u8; GROUP] {
+        nibbles(&block[1..])
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8; 17], _: usize) -> [f32; 2] {
+        [Self::half(block); 2]
     }
 }

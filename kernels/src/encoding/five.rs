@@ -4,7 +4,8 @@
 
 use super::four::{nibbles, set_nibbles};
 use super::{
-    Blocks, GROUP, affine, biased, coded_block, encode, encoding, extreme, finite, half_at, inverse, set_half,
+    Blocks, GROUP, IntegerBlocks, affine, biased, coded_block, encode, extreme, finite, half_at, integer_encoding,
+    inverse, set_half,
 };
 use amk::encoding::Encoding;
 
@@ -14,10 +15,12 @@ pub(crate) struct Symmetric;
 /// `d: f16, m: f16, high bits: u32, nibbles: 16 bytes`; an element is `d * q + m`.
 pub(crate) struct Affine;
 
-pub(crate) static Q5_0: Encoding =
-    Encoding { encode: Some(|from, to| encode(from, to, encode_symmetric)), ..encoding::<22, Symmetric>("Q5_0") };
+pub(crate) static Q5_0: Encoding = Encoding {
+    encode: Some(|from, to| encode(from, to, encode_symmetric)),
+    ..integer_encoding::<22, Symmetric>("Q5_0")
+};
 pub(crate) static Q5_1: Encoding =
-    Encoding { encode: Some(|from, to| encode(from, to, encode_affine)), ..encoding::<24, Affine>("Q5_1") };
+    Encoding { encode: Some(|from, to| encode(from, to, encode_affine)), ..integer_encoding::<24, Affine>("Q5_1") };
 amk::encoding!(Q5_0);
 amk::encoding!(Q5_1);
 coded_block!(Symmetric, 5, 2, 22, codes, set_quants);
@@ -35,8 +38,14 @@ fn quants(high: &[u8], low: &[u8]) -> [i32; GROUP] {
 }
 
 /// The codes after the scales.
+#[inline(always)]
 fn codes(bytes: &[u8]) -> [u8; GROUP] {
-    quants(&bytes[..4], &bytes[4..]).map(|quant| quant as u8)
+    let mut codes = nibbles(&bytes[4..]);
+    for (i, code) in codes.iter_mut().enumerate() {
+        // A whole byte of the high bits for each code, for vectors.
+        *code |= if bytes[i / 8] & 1 << (i % 8) == 0 { 0 } else { 16 };
+    }
+    codes
 }
 
 /// Writes the high bits to 4 bytes, then the nibbles.
@@ -70,6 +79,41 @@ impl Blocks<24> for Affine {
 
     fn check(block: &[u8; 24]) -> Result<(), &'static str> {
         finite(block, &[0, 2])
+    }
+}
+
+impl IntegerBlocks<22> for Symmetric {
+    const MOST: u8 = 31;
+    const BIAS: i32 = 16;
+
+    #[inline(always)]
+    fn codes(block: &[u8; 22], _: usize) -> [u8; GROUP] {
+        codes(&block[2..])
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8; 22], _: usize) -> [f32; 2] {
+        [half_at(block, 0); 2]
+    }
+}
+
+impl IntegerBlocks<24> for Affine {
+    const MOST: u8 = 31;
+    const ADDEND: bool = true;
+
+    #[inline(always)]
+    fn codes(block: &[u8; 24], _: usize) -> [u8; GROUP] {
+        codes(&block[4..])
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8; 24], _: usize) -> [f32; 2] {
+        [half_at(block, 0); 2]
+    }
+
+    #[inline(always)]
+    fn addend(block: &[u8; 24], _: usize) -> f32 {
+        half_at(block, 2)
     }
 }
 

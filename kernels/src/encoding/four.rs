@@ -3,7 +3,8 @@
 //! The low nibble of byte `i` is element `i`, the high nibble element `i + 16`.
 
 use super::{
-    Blocks, GROUP, affine, biased, coded_block, encode, encoding, extreme, finite, half_at, inverse, set_half,
+    Blocks, GROUP, IntegerBlocks, affine, biased, coded_block, encode, extreme, finite, half_at, integer_encoding,
+    inverse, set_half,
 };
 use amk::encoding::Encoding;
 
@@ -13,10 +14,12 @@ pub(crate) struct Symmetric;
 /// `d: f16, m: f16, quants: 16 bytes`; an element is `d * q + m`.
 pub(crate) struct Affine;
 
-pub(crate) static Q4_0: Encoding =
-    Encoding { encode: Some(|from, to| encode(from, to, encode_symmetric)), ..encoding::<18, Symmetric>("Q4_0") };
+pub(crate) static Q4_0: Encoding = Encoding {
+    encode: Some(|from, to| encode(from, to, encode_symmetric)),
+    ..integer_encoding::<18, Symmetric>("Q4_0")
+};
 pub(crate) static Q4_1: Encoding =
-    Encoding { encode: Some(|from, to| encode(from, to, encode_affine)), ..encoding::<20, Affine>("Q4_1") };
+    Encoding { encode: Some(|from, to| encode(from, to, encode_affine)), ..integer_encoding::<20, Affine>("Q4_1") };
 amk::encoding!(Q4_0);
 amk::encoding!(Q4_1);
 coded_block!(Symmetric, 4, 2, 18, nibbles, set_nibbles);
@@ -64,6 +67,41 @@ impl Blocks<20> for Affine {
 
     fn check(block: &[u8; 20]) -> Result<(), &'static str> {
         finite(block, &[0, 2])
+    }
+}
+
+impl IntegerBlocks<18> for Symmetric {
+    const MOST: u8 = 15;
+    const BIAS: i32 = 8;
+
+    #[inline(always)]
+    fn codes(block: &[u8; 18], _: usize) -> [u8; GROUP] {
+        nibbles(&block[2..])
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8; 18], _: usize) -> [f32; 2] {
+        [half_at(block, 0); 2]
+    }
+}
+
+impl IntegerBlocks<20> for Affine {
+    const MOST: u8 = 15;
+    const ADDEND: bool = true;
+
+    #[inline(always)]
+    fn codes(block: &[u8; 20], _: usize) -> [u8; GROUP] {
+        nibbles(&block[4..])
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8; 20], _: usize) -> [f32; 2] {
+        [half_at(block, 0); 2]
+    }
+
+    #[inline(always)]
+    fn addend(block: &[u8; 20], _: usize) -> f32 {
+        half_at(block, 2)
     }
 }
 

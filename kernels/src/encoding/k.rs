@@ -1,6 +1,8 @@
 //! Blocks of 256 elements whose groups have scales of a few bits: Q4_K, Q5_K and Q6_K.
 
-use super::{Blocks, Coded, GROUP, affine, encode, encoding, extreme, finite, half_at, inverse, set_half};
+use super::{
+    Blocks, Coded, GROUP, IntegerBlocks, affine, encode, extreme, finite, half_at, integer_encoding, inverse, set_half,
+};
 use amk::encoding::Encoding;
 
 /// `d: f16, dmin: f16, scales and mins: 12 bytes, quants: 128 bytes`. Each 32 bytes of quants have
@@ -17,12 +19,16 @@ pub(crate) struct Five;
 /// half's 32 high bytes; each 16 elements have a scale.
 pub(crate) struct Six;
 
-pub(crate) static Q4_K: Encoding =
-    Encoding { encode: Some(|from, to| encode(from, to, encode_scaled::<144, Four>)), ..encoding::<144, Four>("Q4_K") };
-pub(crate) static Q5_K: Encoding =
-    Encoding { encode: Some(|from, to| encode(from, to, encode_scaled::<176, Five>)), ..encoding::<176, Five>("Q5_K") };
+pub(crate) static Q4_K: Encoding = Encoding {
+    encode: Some(|from, to| encode(from, to, encode_scaled::<144, Four>)),
+    ..integer_encoding::<144, Four>("Q4_K")
+};
+pub(crate) static Q5_K: Encoding = Encoding {
+    encode: Some(|from, to| encode(from, to, encode_scaled::<176, Five>)),
+    ..integer_encoding::<176, Five>("Q5_K")
+};
 pub(crate) static Q6_K: Encoding =
-    Encoding { encode: Some(|from, to| encode(from, to, encode_six)), ..encoding::<210, Six>("Q6_K") };
+    Encoding { encode: Some(|from, to| encode(from, to, encode_six)), ..integer_encoding::<210, Six>("Q6_K") };
 amk::encoding!(Q4_K);
 amk::encoding!(Q5_K);
 amk::encoding!(Q6_K);
@@ -219,9 +225,8 @@ impl Blocks<210> for Six {
 
     #[inline(always)]
     fn group(block: &[u8; 210], group: usize) -> [f32; GROUP] {
-        let codes = Self::codes(block, group);
-        let d = half_at(block, 208);
-        let scales = [d * f32::from(block[192 + 2 * group] as i8), d * f32::from(block[193 + 2 * group] as i8)];
+        let codes = <Self as Coded>::codes(block, group);
+        let scales = <Self as IntegerBlocks<210>>::scales(block, group);
         let mut out = [0.0; GROUP];
         for (i, out) in out.iter_mut().enumerate() {
             *out = scales[i / 16] * (i32::from(codes[i]) - 32) as f32;
@@ -231,6 +236,50 @@ impl Blocks<210> for Six {
 
     fn check(block: &[u8; 210]) -> Result<(), &'static str> {
         finite(block, &[208])
+    }
+}
+
+/// Implements [`IntegerBlocks`] for blocks with `d`, `dmin` and packed scales.
+macro_rules! integer_scaled {
+    ($type:ty, $most:literal, $block:literal) => {
+        impl IntegerBlocks<$block> for $type {
+            const MOST: u8 = $most;
+            const ADDEND: bool = true;
+
+            #[inline(always)]
+            fn codes(block: &[u8; $block], group: usize) -> [u8; GROUP] {
+                Self::quants(block, group)
+            }
+
+            #[inline(always)]
+            fn scales(block: &[u8; $block], group: usize) -> [f32; 2] {
+                [factors(block, group).0; 2]
+            }
+
+            #[inline(always)]
+            fn addend(block: &[u8; $block], group: usize) -> f32 {
+                -factors(block, group).1
+            }
+        }
+    };
+}
+integer_scaled!(Four, 15, 144);
+integer_scaled!(Five, 31, 176);
+
+impl IntegerBlocks<210> for Six {
+    const MOST: u8 = 63;
+    const BIAS: i32 = 32;
+    const HALVES: bool = true;
+
+    #[inline(always)]
+    fn codes(block: &[u8; 210], group: usize) -> [u8; GROUP] {
+        <Self as Coded>::codes(block, group)
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8; 210], group: usize) -> [f32; 2] {
+        let d = half_at(block, 208);
+        [d * f32::from(block[192 + 2 * group] as i8), d * f32::from(block[193 + 2 * group] as i8)]
     }
 }
 

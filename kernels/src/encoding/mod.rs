@@ -4,10 +4,11 @@
 //! Little endian; `d`, `m` and `dmin` are binary16; products are formed in f32 in GGML's order, so
 //! decoded values are bit-identical to GGML's.
 
-mod code;
+pub(crate) mod code;
 pub(crate) mod five;
 pub(crate) mod four;
 pub(crate) mod k;
+mod look_up;
 pub(crate) mod q8_0;
 
 pub(crate) use five::{Q5_0, Q5_1};
@@ -38,6 +39,37 @@ pub trait Blocks<const BYTES: usize>: 'static {
     /// # Errors
     /// The defect, after the words "block N of NAME".
     fn check(block: &[u8; BYTES]) -> Result<(), &'static str>;
+}
+
+/// Blocks whose elements are affine in integers: with `h` the half of a group that an element is in,
+///
+/// ```text
+/// element = scales[h] * (code - BIAS) + addend                   or TABLE[code] for the code
+/// ```
+///
+/// up to rounding. [`integer_encoding`] makes the record, with inner products of integers for
+/// inputs that were rounded to bytes ([`amk::tensor::Inputs::Q8`]). All functions are inlined into
+/// loops over blocks, as [`Blocks::group`] is.
+pub trait IntegerBlocks<const BYTES: usize>: Blocks<BYTES> {
+    /// The largest code; at most 127 is faster where a processor has no sums of four products.
+    const MOST: u8;
+    /// Where codes are numbers of bytes in a table: the table, whose bytes then take their places.
+    const TABLE: Option<&'static [u8; 16]> = None;
+    /// What is subtracted from codes.
+    const BIAS: i32 = 0;
+    /// Whether the halves of a group have scales of their own.
+    const HALVES: bool = false;
+    /// Whether a group has an addend.
+    const ADDEND: bool = false;
+
+    /// The codes of a group.
+    fn codes(block: &[u8; BYTES], group: usize) -> [u8; GROUP];
+    /// The scales of the halves of a group; without [`HALVES`](Self::HALVES) the first is of both.
+    fn scales(block: &[u8; BYTES], group: usize) -> [f32; 2];
+    /// The addend of a group, where it has one.
+    fn addend(_: &[u8; BYTES], _: usize) -> f32 {
+        0.0
+    }
 }
 
 /// Blocks of codes of a few bits, taken apart: a device has the codes of a group and the scales in
@@ -102,7 +134,13 @@ pub const fn encoding<const BYTES: usize, B: Blocks<BYTES>>(name: &'static str) 
         encode: None,
         check: |block| block.as_array().map_or(Err("is cut short"), B::check),
         dot: Some(dot::block_products::<BYTES, B>),
+        dot_q8: None,
     }
+}
+
+/// The same with inner products of integers.
+pub const fn integer_encoding<const BYTES: usize, B: IntegerBlocks<BYTES>>(name: &'static str) -> Encoding {
+    Encoding { dot_q8: Some(dot::q8_products::<BYTES, B>), ..encoding::<BYTES, B>(name) }
 }
 
 /// The binary16 at byte `at`, which is finite, as [`Blocks::check`] makes sure: a few instructions

@@ -1,13 +1,15 @@
 //! A signed byte an element in blocks of 32.
 
-use super::{Blocks, GROUP, coded_block, encode, encoding, extreme, finite, half_at, inverse, set_half};
+use super::{
+    Blocks, GROUP, IntegerBlocks, coded_block, encode, extreme, finite, half_at, integer_encoding, inverse, set_half,
+};
 use amk::encoding::Encoding;
 
 /// `d: f16, quants: 32 signed bytes`; an element is `d * q`.
 pub(crate) struct Bytes;
 
 pub(crate) static Q8_0: Encoding =
-    Encoding { encode: Some(|from, to| encode(from, to, encode_block)), ..encoding::<34, Bytes>("Q8_0") };
+    Encoding { encode: Some(|from, to| encode(from, to, encode_block)), ..integer_encoding::<34, Bytes>("Q8_0") };
 amk::encoding!(Q8_0);
 coded_block!(Bytes, 8, 2, 34, codes, |bytes: &mut [u8], codes: [u8; GROUP]| bytes.copy_from_slice(&codes));
 
@@ -33,6 +35,26 @@ impl Blocks<34> for Bytes {
 
     fn check(block: &[u8; 34]) -> Result<(), &'static str> {
         finite(block, &[0])
+    }
+}
+
+impl IntegerBlocks<34> for Bytes {
+    const MOST: u8 = 255;
+    const BIAS: i32 = 128;
+
+    #[inline(always)]
+    fn codes(block: &[u8; 34], _: usize) -> [u8; GROUP] {
+        let mut codes = [0; GROUP];
+        for (code, &quant) in codes.iter_mut().zip(&block[2..]) {
+            // A signed byte is 128 less than this.
+            *code = quant ^ 0x80;
+        }
+        codes
+    }
+
+    #[inline(always)]
+    fn scales(block: &[u8; 34], _: usize) -> [f32; 2] {
+        [half_at(block, 0); 2]
     }
 }
 

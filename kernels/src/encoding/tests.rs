@@ -1,10 +1,10 @@
 //! Blocks against gguf-py (`gguf.quants`, gguf 0.19.0): the same bytes, the same bits. The numbers
 //! are printed by `tests/golden/make_encodings.py`.
 
-use crate::dot::{products, products_of_rows};
-use crate::testing::random;
-use amk::Encoding;
+use crate::dot::{products, weight_products};
+use crate::testing::{random, random_blocks};
 use amk::tensor::Row;
+use amk::{Encoding, Weight};
 use half::f16;
 
 const BLOCKS: [&str; 10] = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"];
@@ -104,30 +104,13 @@ fn blocks_of_256_are_near_what_they_encode() {
     }
 }
 
-/// Blocks of any bytes but scales that are not finite.
-fn random_blocks(encoding: &Encoding, count: usize) -> Vec<u8> {
-    let mut state = 7u64;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as u8
-    };
-    let mut bytes = Vec::new();
-    while bytes.len() < count * encoding.bytes {
-        let block: Vec<u8> = (0..encoding.bytes).map(|_| next()).collect();
-        if (encoding.check)(&block).is_ok() {
-            bytes.extend(block);
-        }
-    }
-    bytes
-}
-
 #[test]
 fn products_from_blocks_have_the_bits_of_decoded_rows() {
     for name in BLOCKS {
         let encoding = find(name);
         for (blocks, count) in [(1, 1), (2, 9), (3, 19), (5, 16)] {
             let (len, stride) = (blocks * encoding.block, (blocks + 1) * encoding.block);
-            let bytes = random_blocks(encoding, (blocks + 1) * count);
+            let bytes = random_blocks(7, encoding, (blocks + 1) * count);
             let mut wide = vec![0.0; stride * count];
             (encoding.decode)(&bytes, &mut wide);
             let xs = random(3, 3 * len);
@@ -137,8 +120,9 @@ fn products_from_blocks_have_the_bits_of_decoded_rows() {
             products(&xs[..len], Row::F32(&wide), stride, &mut decoded);
             assert_eq!(bits(&straight), bits(&decoded), "{count} rows of {blocks} blocks of {name}");
             let (mut straight, mut decoded) = (vec![0.0; 3 * count], vec![0.0; 3 * count]);
-            products_of_rows(&xs, len, Row::Blocks(encoding, &bytes), (count, stride), &mut straight);
-            products_of_rows(&xs, len, Row::F32(&wide), (count, stride), &mut decoded);
+            let part = |weight: Weight| weight.slice(&[0..count, 0..len]);
+            weight_products(&xs, 3, &part(Weight::from_vec(encoding, &[count, stride], bytes).unwrap()), &mut straight);
+            weight_products(&xs, 3, &part(Weight::f32(&[count, stride], wide).unwrap()), &mut decoded);
             assert_eq!(bits(&straight), bits(&decoded), "3 vectors by {count} rows of {blocks} blocks of {name}");
         }
     }
@@ -150,6 +134,6 @@ fn scales_that_are_not_finite_are_refused() {
         let encoding = find(name);
         let error = encoding.check_blocks(&vec![0xff; encoding.bytes]).unwrap_err();
         assert_eq!(error.to_string(), format!("block 0 of {name} has a scale that is not finite"));
-        assert_eq!(encoding.check_blocks(&random_blocks(encoding, 4)), Ok(()));
+        assert_eq!(encoding.check_blocks(&random_blocks(7, encoding, 4)), Ok(()));
     }
 }

@@ -14,11 +14,12 @@ pub use phase::{Gemv, Input, Output, Tiles};
 pub use pointwise::Function;
 pub use tile::{TileKind, coded};
 
-use crate::dot::{products, products_of_rows};
+use crate::dot::weight_products;
 use amk::prelude::*;
 
 /// `y = w x`: `y[n] = sum over k of w[n, k] * x[k]`, accumulated in f32 in an order that is the
-/// same for every tile.
+/// same for every tile. With [`amk::tensor::Inputs::Q8`] `x` is rounded to bytes first, and products
+/// of up to 32 elements are sums of integers.
 ///
 /// `x: [K]` f32, `w: [N, K]` in any encoding; `y: [N]` f32. Source: `torch.nn.Linear` without
 /// bias.
@@ -37,8 +38,7 @@ pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
     let x = x.data();
     assert!(matches!(w.shape(), [_, k] if *k == x.len()), "`linear` of x: [{}] and w: {:?}", x.len(), w.shape());
     let mut y = vec![0.0; w.rows()];
-    let (rows, stride) = w.matrix();
-    products(x, rows, stride, &mut y);
+    weight_products(x, 1, w, &mut y);
     Tensor::from(y)
 }
 
@@ -55,8 +55,7 @@ pub fn linear_rows(x: &Tensor, w: &Weight) -> Tensor {
     };
     assert_eq!(k, columns, "`linear_rows` of x: {:?} and w: {:?}", x.shape(), w.shape());
     let mut y = vec![0.0; rows * n];
-    let (weights, stride) = w.matrix();
-    products_of_rows(x.data(), k, weights, (n, stride), &mut y);
+    weight_products(x.data(), rows, w, &mut y);
     Tensor::new(&[rows, n], y).unwrap_or_else(|_| Tensor::from([]))
 }
 

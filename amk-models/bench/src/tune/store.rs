@@ -106,7 +106,10 @@ mod tests {
         let store = Store::at(folder.path().join("schedules"));
         let mut instance = FAMILIES[0].kernel.instance("smollm2_135m").expect("it is declared").clone();
         instance.dims.extend([("LAYERS".to_owned(), 1), ("VOCAB".to_owned(), 64)]);
-        let model = |context| Model::random(FAMILIES[0], &instance, context, &amk::encoding::BF16).expect("a model");
+        let model = |context| {
+            Model::random(FAMILIES[0], &instance, context, &amk::encoding::BF16, amk::tensor::Inputs::F32)
+                .expect("a model")
+        };
         let target = |name| GpuTarget::of_device(name).expect("a record");
         let (h200, l4) = (target("NVIDIA H200"), target("NVIDIA L4"));
         let path = store.file(&model(64), h200);

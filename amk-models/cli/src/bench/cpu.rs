@@ -95,7 +95,7 @@ impl Bench {
         let positions = self.positions(opened.name(), limit)?;
         let last = positions.iter().copied().max().unwrap_or(0);
         let context = (last + self.steps).max(GATE_STEPS).min(limit);
-        let Subject { name, mut model, mut gate } = opened.load(context, self.weights.into())?;
+        let Subject { name, mut model, mut gate } = opened.load(context, self.weight_use())?;
         gate.truncate(context as usize);
         let verified = model.family.kernel.verified(&model.instance, Some(&schedule.of(&model)?))?;
         let mut vm = Vm::new(verified, &model.bindings)?;

@@ -86,7 +86,7 @@ impl Timed {
         let last = positions.iter().copied().max().unwrap_or(0);
         let context = (last + bench.steps).max(bench.gate_positions()).min(limit);
         let precision = bench.weights.precision();
-        let Subject { name, mut model, mut gate } = opened.load(context, bench.weights.into())?;
+        let Subject { name, mut model, mut gate } = opened.load(context, bench.weight_use())?;
         let options = VmOptions { precision, ..VmOptions::default() };
         let (mut vm, schedule) = cuda_vm(&model, schedule, options, !bench.shows_text())?;
         if vm.weight_bytes() > LARGE {

@@ -5,11 +5,12 @@ mod cpu;
 mod cuda;
 mod rows;
 
-use super::options::{Device, ScheduleArg, ThreadsArg, Weights, print};
+use super::options::{Activations, Device, ScheduleArg, ThreadsArg, Weights, print};
 use super::positions::last_start;
 use super::subject::SubjectArgs;
 use amk_bench::peers::{self, PEERS, Shapes};
 use amk_bench::{Peer, Reference};
+use amk_models::model::WeightUse;
 use anyhow::{Context as _, Result, bail};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,9 @@ pub(crate) struct Bench {
     /// GPU f32 computes in f32 by generic tasks, and native is bf16.
     #[arg(long, value_name = "ENCODING", default_value = "native")]
     weights: Weights,
+    /// How products take their inputs, on a CPU: f32, or q8, rounded to signed bytes.
+    #[arg(long, value_name = "INPUTS", default_value = "f32")]
+    activations: Activations,
     /// Write JSON; `-` writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -101,6 +105,7 @@ const GATE_STEPS: u32 = 8;
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        self.activations.require_on(self.device)?;
         match self.device {
             _ if self.has_rows() => self.rows_of_all()?,
             Device::Cpu => self.cpu()?,
@@ -122,6 +127,11 @@ impl Bench {
             Some((option, _)) => bail!("{option} is for a GPU; add --device cuda"),
             None => Ok(()),
         }
+    }
+
+    /// How weights are held and multiplied.
+    fn weight_use(&self) -> WeightUse {
+        WeightUse { format: self.weights.into(), inputs: self.activations.into() }
     }
 
     /// Launches timed at each position.

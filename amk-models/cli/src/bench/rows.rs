@@ -91,7 +91,7 @@ impl Bench {
             bail!("{}: a prompt of {longest} tokens; the context has {limit} positions", opened.name());
         }
         let Subject { name, mut model, gate } =
-            opened.load(last.max(longest).max(GATE_ROWS).min(limit), self.weights.into())?;
+            opened.load(last.max(longest).max(GATE_ROWS).min(limit), self.weight_use())?;
         let mut gate: Vec<u32> = gate.iter().copied().cycle().take(GATE_ROWS as usize).collect();
         let most = self.rows.iter().copied().max().unwrap_or(1);
         let pages = most as usize * RowLimits::pages_of(last as usize).max(1) + RowLimits::pages_of(longest as usize);

@@ -51,7 +51,7 @@ pub(crate) struct Chat {
 
 impl Chat {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let place = self.place.place()?;
+        let place = self.place.place(self.held.activations)?;
         self.sampling.check()?;
         let messages = match (&self.load, &self.system) {
             (Some(file), _) => talk::load(file)?,

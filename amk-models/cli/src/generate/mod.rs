@@ -95,7 +95,7 @@ pub(crate) struct Generate {
 impl Generate {
     pub(crate) fn run(self) -> Result<ExitCode> {
         // Whatever can be refused without the model is.
-        let place = self.place.place()?;
+        let place = self.place.place(self.held.activations)?;
         self.sampling.check()?;
         let path = path_of(self.model.as_ref())?;
         let mut checkpoint = self.allow.open(&path)?;
