@@ -35,12 +35,12 @@ fn quants(high: &[u8], low: &[u8]) -> [i32; GROUP] {
 }
 
 /// The codes after the scales.
-fn codes(bytes: &[u8]) -> [u8; GROUP] {
+pub(super) fn codes(bytes: &[u8]) -> [u8; GROUP] {
     quants(&bytes[..4], &bytes[4..]).map(|quant| quant as u8)
 }
 
 /// Writes the high bits to 4 bytes, then the nibbles.
-fn set_quants(bytes: &mut [u8], quants: [u8; GROUP]) {
+pub(super) fn set_quants(bytes: &mut [u8], quants: [u8; GROUP]) {
     let high = quants.iter().enumerate().fold(0, |high, (i, &quant)| high | u32::from(quant >> 4) << i);
     bytes[..4].copy_from_slice(&high.to_le_bytes());
     set_nibbles(&mut bytes[4..], quants.map(|quant| quant & 0xf));

@@ -7,11 +7,13 @@
 mod code;
 pub(crate) mod five;
 pub(crate) mod four;
+mod grid;
 pub(crate) mod k;
 pub(crate) mod q8_0;
 
 pub(crate) use five::{Q5_0, Q5_1};
 pub(crate) use four::{Q4_0, Q4_1};
+pub use grid::{Grid, Step};
 pub(crate) use k::{Q4_K, Q5_K, Q6_K};
 pub(crate) use q8_0::Q8_0;
 
