@@ -86,6 +86,14 @@ impl Tokenizer {
         inner.map(Self::new).map_err(|reason| TokenizerError::invalid(path, reason))
     }
 
+    /// The text of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Encode`] when it has a part that cannot be written.
+    pub fn to_json(&self) -> Result<String, TokenizerError> {
+        guarded(|| self.inner.to_string(false)).map_err(TokenizerError::Encode)
+    }
+
     fn new(mut inner: tokenizers::Tokenizer) -> Self {
         // A file may carry the padding and truncation of its training; neither belongs to a prompt.
         inner.with_padding(None);

@@ -1,16 +1,15 @@
 //! Rounding to blocks with scales of one's choice: `encode` of an encoding takes the scales that
 //! follow from each block alone; who knows more of the elements chooses better ones.
 
-use super::{GROUP, five, four};
+use super::{GROUP, GroupCodes, GroupFormat, five, four};
 use amk::encoding::Encoding;
+use amk::ir::DType;
 use half::{bf16, f16};
 
 /// The values that the elements of a block can have: `code * scale`, or `code * scale + minimum`,
 /// with a code from [`least`](Self::least) to [`most`](Self::most). A block has one scale.
-#[derive(Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Grid {
-    /// The name of the encoding.
-    pub encoding: &'static str,
     /// The least code.
     pub least: i32,
     /// The largest code.
@@ -39,7 +38,7 @@ enum Number {
 }
 
 /// How a block stores its codes, 32 at a time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 enum Codes {
     Nibbles,
     Fives,
@@ -48,37 +47,21 @@ enum Codes {
     Signed,
 }
 
-const fn symmetric(encoding: &'static str, bits: u32, scale: Number, codes: Codes) -> Grid {
+const fn symmetric(bits: u32, scale: Number, codes: Codes) -> Grid {
     let half = 1 << (bits - 1);
-    Grid { encoding, least: -half, most: half - 1, minimum: false, scale, codes }
+    Grid { least: -half, most: half - 1, minimum: false, scale, codes }
 }
 
-const fn affine(encoding: &'static str, bits: u32, codes: Codes) -> Grid {
-    Grid { encoding, least: 0, most: (1 << bits) - 1, minimum: true, scale: Number::F16, codes }
+const fn affine(bits: u32, codes: Codes) -> Grid {
+    Grid { least: 0, most: (1 << bits) - 1, minimum: true, scale: Number::F16, codes }
 }
 
-/// The grids of integers in groups: each with the name for its type of scales.
-macro_rules! grouped {
-    ($($len:literal)*) => {
-        [$(
-            symmetric(concat!("int4:", $len), 4, Number::F16, Codes::Nibbles),
-            symmetric(concat!("int4:", $len, ":bf16"), 4, Number::BF16, Codes::Nibbles),
-            symmetric(concat!("int4:", $len, ":f32"), 4, Number::F32, Codes::Nibbles),
-            symmetric(concat!("int8:", $len), 8, Number::F16, Codes::Bytes),
-            symmetric(concat!("int8:", $len, ":bf16"), 8, Number::BF16, Codes::Bytes),
-            symmetric(concat!("int8:", $len, ":f32"), 8, Number::F32, Codes::Bytes),
-        )*]
-    };
-}
-
-static GROUPED: [Grid; 18] = grouped!(32 64 128);
-
-static BLOCKS: [Grid; 5] = [
-    symmetric("Q4_0", 4, Number::F16, Codes::Nibbles),
-    symmetric("Q5_0", 5, Number::F16, Codes::Fives),
-    symmetric("Q8_0", 8, Number::F16, Codes::Signed),
-    affine("Q4_1", 4, Codes::Nibbles),
-    affine("Q5_1", 5, Codes::Fives),
+const BLOCKS: [(&str, Grid); 5] = [
+    ("Q4_0", symmetric(4, Number::F16, Codes::Nibbles)),
+    ("Q5_0", symmetric(5, Number::F16, Codes::Fives)),
+    ("Q8_0", symmetric(8, Number::F16, Codes::Signed)),
+    ("Q4_1", affine(4, Codes::Nibbles)),
+    ("Q5_1", affine(5, Codes::Fives)),
 ];
 
 impl Number {
@@ -144,9 +127,25 @@ impl Codes {
 }
 
 impl Grid {
-    /// The grid of an encoding; `None` where its blocks have more than one scale, or none.
-    pub fn of(encoding: &Encoding) -> Option<&'static Self> {
-        GROUPED.iter().chain(&BLOCKS).find(|grid| grid.encoding == encoding.name)
+    /// The grid of an encoding; `None` where its blocks have more than one scale, or zeros, or codes
+    /// that are not integers.
+    pub fn of(encoding: &Encoding) -> Option<Self> {
+        let blocks = || BLOCKS.into_iter().find(|(name, _)| *name == encoding.name).map(|(_, grid)| grid);
+        GroupFormat::of(encoding).map_or_else(blocks, Self::of_groups)
+    }
+
+    fn of_groups(format: GroupFormat) -> Option<Self> {
+        let scale = match format.scale {
+            DType::F16 => Number::F16,
+            DType::BF16 => Number::BF16,
+            _ => Number::F32,
+        };
+        match format.codes {
+            _ if format.zero => None,
+            GroupCodes::Int4 => Some(symmetric(4, scale, Codes::Nibbles)),
+            GroupCodes::Int8 => Some(symmetric(8, scale, Codes::Bytes)),
+            GroupCodes::Fp8 => None,
+        }
     }
 
     /// The nearest scale, or minimum, that a block stores.
@@ -213,10 +212,9 @@ mod tests {
 
     #[test]
     fn blocks_decode_to_the_values_of_their_codes() {
-        let mut known = 0;
-        for grid in GROUPED.iter().chain(&BLOCKS) {
-            let encoding = Encoding::find(grid.encoding).unwrap_or_else(|| panic!("{} is registered", grid.encoding));
-            known += 1;
+        let known: Vec<_> = Encoding::all().filter_map(|encoding| Some((encoding, Grid::of(encoding)?))).collect();
+        assert_eq!(known.len(), 23);
+        for (encoding, grid) in known {
             let elements = random(7, encoding.block);
             let minimum = if grid.minimum { grid.stored(-1.1) } else { 0.0 };
             let step = Step { scale: grid.stored(2.2 / (grid.most - grid.least) as f32), minimum };
@@ -230,6 +228,5 @@ mod tests {
             let mut again = vec![0; codes.len()];
             assert_eq!((grid.split(&block, &mut again), again), (step, codes), "{encoding}");
         }
-        assert_eq!(known, 23);
     }
 }
