@@ -11,10 +11,10 @@ use amk::{Encoding, Token};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::Model;
 use amk_models::tokenizer::SpecialTokens;
-use amk_models::weights::{FileForm, StoredTensor};
+use amk_models::weights::StoredTensor;
 use amk_quantize::{
-    Calibration, Method, Quantized, Recipe, Rest, Stage, Task, check_free, convert_rest, is_projection, quantize,
-    quantize_calibrated, size, write_folder, write_gguf,
+    Calibration, Method, Output, Quantized, Recipe, Rest, Stage, Task, convert_rest, is_projection, quantize,
+    quantize_calibrated, size,
 };
 use amk_run::perplexity::{Perplexity, Windows, perplexity};
 use anyhow::{Result, bail};
@@ -77,10 +77,10 @@ struct Texts {
 impl Quantize {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let recipe = self.recipe()?;
-        check_free(&self.output)?;
         let path = self.model.path()?;
         let source = self.allow.open(&path)?;
         let recipe = recipe.with_scales(scales_of(&source));
+        let output = Output::new(&source, recipe.form(), &self.output)?;
         let rest = self.rest(&recipe)?;
         let tasks = tasks(&source, &recipe)?;
         for tensor in source.tensors.iter().filter(|tensor| !is_projection(tensor)) {
@@ -96,13 +96,16 @@ impl Quantize {
             }
         };
         let before = self.perplexity(model.as_ref(), &texts.evaluation, "perplexity before")?;
-        let mut quantized = self.quantize(tasks, recipe.method, model.as_ref(), &texts.calibration)?;
+        let mut quantized = self.quantize(tasks, recipe.method(), model.as_ref(), &texts.calibration)?;
         convert_rest(&source.tensors, rest, &mut quantized)?;
         if let Some(model) = &mut model {
             model.bindings = quantized.bind(model);
         }
         let after = self.perplexity(model.as_ref(), &texts.evaluation, "perplexity after")?;
-        self.write(&source, &recipe, &quantized)?;
+        let bar = progress_bar("writing", self.quiet);
+        let written = output.write(&quantized, &mut |done| bar.set_position((done * 100.0) as u64));
+        bar.finish_and_clear();
+        written?;
         self.report(&quantized, size(&source.path), before.zip(after))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -118,12 +121,11 @@ impl Quantize {
     }
 
     fn rest(&self, recipe: &Recipe) -> Result<Rest> {
-        let form = if recipe.writes_folder() { FileForm::Folder } else { FileForm::Gguf };
         let ends = self.embeddings.as_deref().map(|name| match Encoding::find(name) {
             Some(encoding) if encoding.encode.is_some() => Ok(encoding),
             _ => bail!("nothing encodes embeddings as `{name}`"),
         });
-        Ok(Rest { form, ends: ends.transpose()? })
+        Ok(Rest { form: recipe.form(), ends: ends.transpose()? })
     }
 
     fn texts(&self, source: &Checkpoint) -> Result<Texts> {
@@ -180,17 +182,6 @@ impl Quantize {
         let found = perplexity(&mut Session::new(vm), text, windows, &mut see);
         bar.finish_and_clear();
         Ok(Some(found?))
-    }
-
-    fn write(&self, source: &Checkpoint, recipe: &Recipe, quantized: &Quantized) -> Result<()> {
-        let bar = progress_bar("writing", self.quiet);
-        let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
-        let written = match recipe.writes_folder() {
-            true => write_folder(source, quantized, &self.output, &mut progress),
-            false => write_gguf(source, quantized, &self.output, &mut progress),
-        };
-        bar.finish_and_clear();
-        Ok(written?)
     }
 
     fn report(&self, quantized: &Quantized, before: u64, measured: Option<(Perplexity, Perplexity)>) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::error::QuantizeError;
 use crate::held::{Held, form_name};
 use crate::packed::{self, Packed, bits, scale_dtype};
-use crate::place::{check_free, io, parent};
+use crate::place::{io, parent};
 use crate::quantize::Quantized;
 use amk::encoding::{BF16, F16};
 use amk_kernels::encoding::GroupFormat;
@@ -23,41 +23,57 @@ const SHARD_BYTES: usize = 5_000_000_000;
 /// Endings of files of a source that are not copied: weights in any form, and their index.
 const WEIGHTS: [&str; 6] = [".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json"];
 
-/// Writes the checkpoint with its quantised weights into a new folder; `progress` sees the fraction
-/// written. Embeddings, head and norms are floats. Of a folder the other files are copied; of a
-/// GGUF file config, tokenizer and chat template are written anew.
-///
-/// # Errors
-/// When the folder exists, the source's configuration cannot be written as `config.json`, or a file
-/// cannot be written: nothing is left then.
-pub fn write_folder(
-    source: &Checkpoint,
-    quantized: &Quantized,
-    folder: &Path,
-    progress: &mut dyn FnMut(f64),
-) -> Result<(), QuantizeError> {
-    check_free(folder)?;
-    let within = parent(folder);
-    let building =
-        tempfile::Builder::new().prefix(".quantize").tempdir_in(&within).map_err(io("write into", &within))?;
-    let held = Held::new(&source.tensors, quantized);
-    let tensors = placed(source)?;
-    let modules = modules(&held, &tensors);
-    write_about(source, &modules, building.path())?;
-    write_tensors(&held, &tensors, building.path(), progress)?;
-    fs::rename(building.keep(), folder).map_err(io("write", folder))
+/// What a folder has beside the tensors.
+pub(crate) struct About {
+    config: Map<String, Value>,
+    tensors: Vec<FileTensor>,
+}
+
+impl About {
+    /// That of a checkpoint.
+    ///
+    /// # Errors
+    /// When its configuration cannot be written as `config.json`.
+    pub(crate) fn new(source: &Checkpoint) -> Result<Self, QuantizeError> {
+        let tensors = FileForm::Folder.tensors(&source.config, &source.tensors).map_err(not_converted)?;
+        if source.path.is_dir() {
+            return Ok(Self { config: read_config(source)?, tensors });
+        }
+        if source.config.import.norms_less_one {
+            return Err(not_converted("its norms are stored less 1 in a folder, and not in this file"));
+        }
+        Ok(Self { config: source.config.to_json("bfloat16").map_err(not_converted)?, tensors })
+    }
+
+    /// Writes the checkpoint into a new folder.
+    ///
+    /// # Errors
+    /// When a file cannot be written: nothing is left then.
+    pub(crate) fn write(
+        self,
+        source: &Checkpoint,
+        quantized: &Quantized,
+        folder: &Path,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), QuantizeError> {
+        let within = parent(folder);
+        let building = tempfile::Builder::new().prefix(".quantize").tempdir_in(&within);
+        let building = building.map_err(io("write into", &within))?;
+        let held = Held::new(&source.tensors, quantized);
+        let mut config = self.config;
+        config.insert("quantization_config".to_owned(), packed::config(&modules(&held, &self.tensors)));
+        write_json(&building.path().join("config.json"), &Value::Object(config))?;
+        match source.path.is_dir() {
+            true => copy_others(source, building.path())?,
+            false => write_others(source, building.path())?,
+        }
+        write_tensors(&held, &self.tensors, building.path(), progress)?;
+        fs::rename(building.keep(), folder).map_err(io("write", folder))
+    }
 }
 
 fn not_converted(reason: impl ToString) -> QuantizeError {
     QuantizeError::NotConverted { form: form_name(FileForm::Folder), reason: reason.to_string() }
-}
-
-/// The tensors of the folder.
-fn placed(source: &Checkpoint) -> Result<Vec<FileTensor>, QuantizeError> {
-    if !source.path.is_dir() && source.config.import.norms_less_one {
-        return Err(not_converted("its norms are stored less 1 in a folder, and not in this file"));
-    }
-    FileForm::Folder.tensors(&source.config, &source.tensors).map_err(not_converted)
 }
 
 /// The packed modules by name.
@@ -69,19 +85,14 @@ fn modules(held: &Held<'_>, tensors: &[FileTensor]) -> BTreeMap<String, GroupFor
     tensors.iter().filter(|tensor| held.is_packed(tensor)).filter_map(format).collect()
 }
 
-/// Writes everything but the tensors.
-fn write_about(
-    source: &Checkpoint,
-    modules: &BTreeMap<String, GroupFormat>,
-    folder: &Path,
-) -> Result<(), QuantizeError> {
-    let mut config = if source.path.is_dir() { copied(source, folder)? } else { made(source, folder)? };
-    config.insert("quantization_config".to_owned(), packed::config(modules));
-    write_json(&folder.join("config.json"), &Value::Object(config))
+fn read_config(source: &Checkpoint) -> Result<Map<String, Value>, QuantizeError> {
+    let path = source.path.join("config.json");
+    let text = fs::read(&path).map_err(io("read", &path))?;
+    serde_json::from_slice(&text).map_err(|error| io("read", &path)(error.into()))
 }
 
-/// Copies the other files of a folder; returns its config.
-fn copied(source: &Checkpoint, folder: &Path) -> Result<Map<String, Value>, QuantizeError> {
+/// Copies the other files of a folder.
+fn copy_others(source: &Checkpoint, folder: &Path) -> Result<(), QuantizeError> {
     for entry in fs::read_dir(&source.path).map_err(io("read", &source.path))? {
         let path = entry.map_err(io("read", &source.path))?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
@@ -89,34 +100,29 @@ fn copied(source: &Checkpoint, folder: &Path) -> Result<Map<String, Value>, Quan
             fs::copy(&path, folder.join(name)).map_err(io("copy", &path))?;
         }
     }
-    let path = source.path.join("config.json");
-    let text = fs::read(&path).map_err(io("read", &path))?;
-    serde_json::from_slice(&text).map_err(|error| io("read", &path)(error.into()))
+    Ok(())
 }
 
-/// Writes tokenizer, chat template and generation settings of a GGUF file; returns a config.
-fn made(source: &Checkpoint, folder: &Path) -> Result<Map<String, Value>, QuantizeError> {
-    let config = source.config.to_json("bfloat16").map_err(not_converted)?;
+/// Writes tokenizer, chat template and generation settings of a GGUF file.
+fn write_others(source: &Checkpoint, folder: &Path) -> Result<(), QuantizeError> {
     if let Ok(tokenizer) = source.tokenizer() {
         let path = folder.join("tokenizer.json");
-        let text = tokenizer.to_json().map_err(not_converted)?;
-        fs::write(&path, text).map_err(io("write", &path))?;
-        let mut about = Map::new();
-        about.insert("tokenizer_class".to_owned(), "PreTrainedTokenizerFast".into());
-        about.insert("model_max_length".to_owned(), source.config.context_len.into());
-        about.insert("clean_up_tokenization_spaces".to_owned(), false.into());
-        if let Some(template) = &source.chat_template {
+        fs::write(&path, tokenizer.to_json().map_err(not_converted)?).map_err(io("write", &path))?;
+        let mut about = json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": source.config.context_len,
+            "clean_up_tokenization_spaces": false,
+        });
+        if let (Some(template), Some(about)) = (&source.chat_template, about.as_object_mut()) {
             about.insert("chat_template".to_owned(), template.source().into());
+            if let Value::Object(texts) = json!(template.tokens()) {
+                about.extend(texts);
+            }
         }
-        let texts = source.chat_template.as_ref().map(|template| json!(template.tokens()));
-        about.extend(
-            texts.as_ref().and_then(Value::as_object).into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())),
-        );
-        write_json(&folder.join("tokenizer_config.json"), &Value::Object(about))?;
+        write_json(&folder.join("tokenizer_config.json"), &about)?;
     }
     let generation = json!({"bos_token_id": source.config.bos, "eos_token_id": source.stop_tokens()});
-    write_json(&folder.join("generation_config.json"), &generation)?;
-    Ok(config)
+    write_json(&folder.join("generation_config.json"), &generation)
 }
 
 fn write_json(path: &Path, value: &Value) -> Result<(), QuantizeError> {

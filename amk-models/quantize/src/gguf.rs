@@ -2,7 +2,7 @@
 
 use crate::error::QuantizeError;
 use crate::held::{Held, form_name};
-use crate::place::{check_free, io, parent};
+use crate::place::{io, parent};
 use crate::quantize::Quantized;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::weights::gguf::{GgufFile, NewTensor, Value, write};
@@ -23,40 +23,56 @@ const FILE_TYPES: [(&str, u64); 8] =
 /// The version of the block layouts (`GGML_QNT_VERSION`), which files with blocks state.
 const QUANTIZATION_VERSION: u64 = 2;
 
-/// Writes the checkpoint, which is a GGUF file, with its quantised weights to a new file;
-/// `progress` sees the fraction written. The metadata are the source's.
-///
-/// # Errors
-/// When the file exists, the source is a folder, or the file cannot be written: nothing is left
-/// then.
-pub fn write_gguf(
-    source: &Checkpoint,
-    quantized: &Quantized,
-    path: &Path,
-    progress: &mut dyn FnMut(f64),
-) -> Result<(), QuantizeError> {
-    check_free(path)?;
-    if source.path.is_dir() {
-        let reason = "its tokenizer and settings are those of a folder; quantise a GGUF file of the model".to_owned();
-        return Err(QuantizeError::NotConverted { form: form_name(FileForm::Gguf), reason });
+/// What a GGUF file has beside the tensors.
+pub(crate) struct About {
+    file: GgufFile,
+    tensors: Vec<FileTensor>,
+}
+
+impl About {
+    /// That of a checkpoint, which is a GGUF file.
+    ///
+    /// # Errors
+    /// When it is a folder, or the file has no names for its tensors.
+    pub(crate) fn new(source: &Checkpoint) -> Result<Self, QuantizeError> {
+        if source.path.is_dir() {
+            return Err(not_converted(
+                "its tokenizer and settings are those of a folder; give a GGUF file of the model",
+            ));
+        }
+        let tensors = FileForm::Gguf.tensors(&source.config, &source.tensors).map_err(not_converted)?;
+        Ok(Self { file: GgufFile::open(&source.path)?, tensors })
     }
-    let file = GgufFile::open(&source.path)?;
-    let held = Held::new(&source.tensors, quantized);
-    let placed = FileForm::Gguf.tensors(&source.config, &source.tensors);
-    let placed = placed
-        .map_err(|error| QuantizeError::NotConverted { form: form_name(FileForm::Gguf), reason: error.to_string() })?;
-    let tensors = in_order(&file, &held, &placed);
-    let metadata = metadata(&file, quantized);
-    let total: u64 =
-        tensors.iter().filter_map(|tensor| Some(tensor.encoding.byte_len(tensor.shape.iter().product())? as u64)).sum();
-    let within = parent(path);
-    let building = tempfile::NamedTempFile::new_in(&within).map_err(io("write into", &within))?;
-    let mut out = BufWriter::new(building);
-    let mut see = |done: u64| progress(done as f64 / total.max(1) as f64);
-    write(&mut out, metadata.iter().map(|(key, value)| (key.as_str(), value)), &tensors, &mut see)
-        .map_err(io("write", path))?;
-    let building = out.into_inner().map_err(|error| io("write", path)(error.into_error()))?;
-    building.persist_noclobber(path).map(drop).map_err(|error| io("write", path)(error.error))
+
+    /// Writes the checkpoint to a new file, with the metadata of the source.
+    ///
+    /// # Errors
+    /// When the file cannot be written: nothing is left then.
+    pub(crate) fn write(
+        self,
+        source: &Checkpoint,
+        quantized: &Quantized,
+        path: &Path,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), QuantizeError> {
+        let held = Held::new(&source.tensors, quantized);
+        let tensors = in_order(&self.file, &held, &self.tensors);
+        let metadata = metadata(&self.file, quantized);
+        let bytes = |tensor: &NewTensor<'_>| tensor.encoding.byte_len(tensor.shape.iter().product());
+        let total = tensors.iter().filter_map(bytes).sum::<usize>().max(1);
+        let within = parent(path);
+        let building = tempfile::NamedTempFile::new_in(&within).map_err(io("write into", &within))?;
+        let mut out = BufWriter::new(building);
+        let mut see = |done: u64| progress(done as f64 / total as f64);
+        let entries = metadata.iter().map(|(key, value)| (key.as_str(), value));
+        write(&mut out, entries, &tensors, &mut see).map_err(io("write", path))?;
+        let building = out.into_inner().map_err(|error| io("write", path)(error.into_error()))?;
+        building.persist_noclobber(path).map(drop).map_err(|error| io("write", path)(error.error))
+    }
+}
+
+fn not_converted(reason: impl ToString) -> QuantizeError {
+    QuantizeError::NotConverted { form: form_name(FileForm::Gguf), reason: reason.to_string() }
 }
 
 /// The source's metadata, but for how the weights are stored.

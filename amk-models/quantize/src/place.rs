@@ -13,7 +13,7 @@ pub(crate) fn io(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -
 ///
 /// # Errors
 /// [`QuantizeError::Exists`].
-pub fn check_free(path: &Path) -> Result<(), QuantizeError> {
+pub(crate) fn check_free(path: &Path) -> Result<(), QuantizeError> {
     match fs::symlink_metadata(path) {
         Ok(_) => Err(QuantizeError::Exists { path: path.to_owned() }),
         Err(_) => Ok(()),

@@ -5,15 +5,16 @@ use crate::method::Method;
 use amk::Encoding;
 use amk::ir::DType;
 use amk_kernels::encoding::{Grid, GroupFormat};
-use amk_models::weights::StoredTensor;
+use amk_models::weights::{FileForm, StoredTensor};
 
 /// What to do with the projections of a model.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The encodings: each tensor gets the first whose blocks divide its rows.
-    pub to: Vec<&'static Encoding>,
-    /// How.
-    pub method: Method,
+    to: Vec<&'static Encoding>,
+    method: Method,
+    /// The type of scales in groups.
+    scale: DType,
 }
 
 impl Recipe {
@@ -33,24 +34,28 @@ impl Recipe {
         }
         match to.iter().find(|encoding| method != Method::Rtn && Grid::of(encoding).is_none()) {
             Some(encoding) => Err(QuantizeError::NoGrid { encoding, method: method.name() }),
-            None => Ok(Self { to, method }),
+            None => Ok(Self { to, method, scale: DType::F16 }),
         }
     }
 
     /// The same with scales of this type in groups: a folder's scales have the type of its other
     /// weights, because its readers convert them to that.
     #[must_use]
-    pub fn with_scales(mut self, scale: DType) -> Self {
-        for encoding in &mut self.to {
-            let other = GroupFormat::of(encoding).and_then(|format| GroupFormat { scale, ..format }.encoding());
-            *encoding = other.unwrap_or(encoding);
-        }
-        self
+    pub fn with_scales(self, scale: DType) -> Self {
+        Self { scale, ..self }
     }
 
-    /// Whether the result is a folder; a GGUF file otherwise.
-    pub fn writes_folder(&self) -> bool {
-        self.to.first().is_some_and(|encoding| is_of_groups(encoding))
+    /// How.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// The form of files that has these encodings.
+    pub fn form(&self) -> FileForm {
+        match self.to.first() {
+            Some(encoding) if !is_of_groups(encoding) => FileForm::Gguf,
+            _ => FileForm::Folder,
+        }
     }
 
     /// The encoding of a tensor.
@@ -59,27 +64,28 @@ impl Recipe {
     /// [`QuantizeError::NotWhole`].
     pub fn encoding(&self, tensor: &StoredTensor) -> Result<&'static Encoding, QuantizeError> {
         let row = tensor.row_len();
-        let divides = |encoding: &&'static Encoding| row.is_multiple_of(encoding.block);
-        self.to.iter().copied().find(divides).ok_or_else(|| QuantizeError::NotWhole {
+        let found = self.to.iter().find(|encoding| row.is_multiple_of(encoding.block));
+        let encoding = found.ok_or_else(|| QuantizeError::NotWhole {
             tensor: tensor.name().to_owned(),
             row,
             encodings: self.to.clone(),
             fits: self.similar(row),
-        })
+        })?;
+        let scaled =
+            GroupFormat::of(encoding).and_then(|format| GroupFormat { scale: self.scale, ..format }.encoding());
+        Ok(scaled.unwrap_or(encoding))
     }
 
-    /// The encoding of the same kind with the largest blocks that divide a row: the one with the
-    /// same name but for the length of a group, else one with as many bits.
+    /// The encoding of the same kind with the largest blocks that divide a row: the same codes in
+    /// other groups, or other blocks with as many bits.
     fn similar(&self, row: usize) -> Option<&'static Encoding> {
         let first = self.to.first()?;
-        let kind = |name: &'static str| name.split(':').enumerate().filter(|(at, _)| *at != 1).map(|(_, part)| part);
+        let codes = |encoding| GroupFormat::of(encoding).map(|format| format.codes);
         let bits = |encoding: &Encoding| 8 * encoding.bytes / encoding.block;
-        let alike = |other: &Encoding| match is_of_groups(first) {
-            true => is_of_groups(other) && kind(first.name).eq(kind(other.name)),
-            false => !is_of_groups(other) && bits(first) == bits(other),
-        };
+        let alike =
+            |other: &&Encoding| codes(first) == codes(other) && (codes(first).is_some() || bits(first) == bits(other));
         let fitting = Encoding::all().filter(|other| quantises(other) && row.is_multiple_of(other.block));
-        fitting.filter(|other| alike(other)).max_by_key(|other| (other.block, other.name))
+        fitting.filter(alike).min_by_key(|other| (core::cmp::Reverse(other.block), other.name))
     }
 }
 
