@@ -23,8 +23,9 @@ enum About {
 impl<'a> Output<'a> {
     /// Prepares a folder of compressed-tensors or a GGUF file; nothing is written yet.
     ///
-    /// Of a folder all files but the weights are copied into a new folder; of a GGUF file config,
-    /// tokenizer and chat template are written anew. A GGUF file has the metadata of another one.
+    /// What is not weights is copied into a result of the source's form: a folder's other files, a
+    /// GGUF file's metadata. In the other form settings, tokenizer and chat template are written
+    /// anew.
     ///
     /// # Errors
     /// When there is something at `path`, or the form of files cannot say what the source is.

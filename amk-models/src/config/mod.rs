@@ -9,6 +9,7 @@
 
 mod fields;
 mod gguf;
+mod gguf_writer;
 mod hugging_face;
 mod hugging_face_rope;
 mod known_fields;

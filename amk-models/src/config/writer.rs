@@ -7,10 +7,14 @@ use serde_json::{Map, Value, json};
 use super::{ModelConfig, Rope, RopeScaling};
 use crate::import::{Activation, Form, Known, Window};
 
-/// A model that a `config.json` cannot say.
+const FORM: &str = "a config.json";
+
+/// A model that a form of files cannot say.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a config.json cannot say {what}")]
+#[error("{form} cannot say {what}")]
 pub struct Unsaid {
+    /// The form of files.
+    pub form: &'static str,
     /// The part of the configuration.
     pub what: String,
 }
@@ -103,12 +107,12 @@ impl ModelConfig {
     fn same(&self, fields: Map<String, Value>) -> Result<Map<String, Value>, Unsaid> {
         let text = Value::Object(fields.clone()).to_string();
         let read = Self::from_json(Path::new("config.json"), text.as_bytes());
-        let read = read.map_err(|error| Unsaid { what: format!("this model: {error}") })?;
+        let read = read.map_err(|error| Unsaid { form: FORM, what: format!("this model: {error}") })?;
         // What files of both forms have in other ways.
         let neutral = |config: &Self| Self { torch_dtype: None, norms_less_one: false, ..config.clone() };
         match neutral(&read) == neutral(self) {
             true => Ok(fields),
-            false => Err(Unsaid { what: "all of its settings".to_owned() }),
+            false => Err(Unsaid { form: FORM, what: "all of its settings".to_owned() }),
         }
     }
 }
@@ -140,7 +144,7 @@ fn scaling(rope: &Rope) -> Result<Value, Unsaid> {
             "attention_factor": attention_factor, "truncate": truncate,
         }),
         RopeScaling::LongRope { .. } | RopeScaling::Factors(_) => {
-            return Err(Unsaid { what: "a factor for each frequency as this file has it".to_owned() });
+            return Err(Unsaid { form: FORM, what: "a factor for each frequency as this file has it".to_owned() });
         }
     })
 }

@@ -88,6 +88,11 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// Entries that are not in a file yet; errors name `path`.
+    pub(crate) fn new(path: &Path, entries: BTreeMap<String, Value>) -> Self {
+        Self { path: path.to_owned(), entries }
+    }
+
     /// Reads the entries at the cursor; `count` follows the tensor count in the header.
     pub(super) fn read(cursor: &mut Cursor<'_>, path: &Path, count: usize) -> Result<Self, FormatError> {
         let mut entries = BTreeMap::new();
