@@ -3,7 +3,7 @@
 use crate::error::QuantizeError;
 use crate::held::{Held, form_name};
 use crate::packed::{self, Packed, bits, scale_dtype};
-use crate::place::{io, parent};
+use crate::place::{appear, io};
 use crate::quantize::Quantized;
 use amk::encoding::{BF16, F16};
 use amk_kernels::encoding::GroupFormat;
@@ -16,6 +16,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
+
+const CONFIG: &str = "config.json";
 
 /// Bytes of a file of tensors, unless one tensor has more.
 const SHARD_BYTES: usize = 5_000_000_000;
@@ -56,19 +58,18 @@ impl About {
         folder: &Path,
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), QuantizeError> {
-        let within = parent(folder);
-        let building = tempfile::Builder::new().prefix(".quantize").tempdir_in(&within);
-        let building = building.map_err(io("write into", &within))?;
         let held = Held::new(&source.tensors, quantized);
         let mut config = self.config;
         config.insert("quantization_config".to_owned(), packed::config(&modules(&held, &self.tensors)));
-        write_json(&building.path().join("config.json"), &Value::Object(config))?;
-        match source.path.is_dir() {
-            true => copy_others(source, building.path())?,
-            false => write_others(source, building.path())?,
-        }
-        write_tensors(&held, &self.tensors, building.path(), progress)?;
-        fs::rename(building.keep(), folder).map_err(io("write", folder))
+        appear(folder, |folder| {
+            fs::create_dir(folder).map_err(io("write", folder))?;
+            write_json(&folder.join(CONFIG), &Value::Object(config))?;
+            match source.path.is_dir() {
+                true => copy_others(source, folder)?,
+                false => write_others(source, folder)?,
+            }
+            write_tensors(&held, &self.tensors, folder, progress)
+        })
     }
 }
 
@@ -86,7 +87,7 @@ fn modules(held: &Held<'_>, tensors: &[FileTensor]) -> BTreeMap<String, GroupFor
 }
 
 fn read_config(source: &Checkpoint) -> Result<Map<String, Value>, QuantizeError> {
-    let path = source.path.join("config.json");
+    let path = source.path.join(CONFIG);
     let text = fs::read(&path).map_err(io("read", &path))?;
     serde_json::from_slice(&text).map_err(|error| io("read", &path)(error.into()))
 }
@@ -96,7 +97,7 @@ fn copy_others(source: &Checkpoint, folder: &Path) -> Result<(), QuantizeError> 
     for entry in fs::read_dir(&source.path).map_err(io("read", &source.path))? {
         let path = entry.map_err(io("read", &source.path))?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        if path.is_file() && name != "config.json" && WEIGHTS.iter().all(|ending| !name.ends_with(ending)) {
+        if path.is_file() && name != CONFIG && WEIGHTS.iter().all(|ending| !name.ends_with(ending)) {
             fs::copy(&path, folder.join(name)).map_err(io("copy", &path))?;
         }
     }
@@ -218,6 +219,10 @@ fn write_tensors(
         let views = shard.iter().map(|(name, entry)| (name.as_str(), entry));
         serialize_to_file(views, Some(about), &path)
             .map_err(|cause| QuantizeError::Safetensors { path: path.clone(), cause })?;
+        // The library's files are their owner's alone.
+        let config = folder.join(CONFIG);
+        let others = fs::metadata(&config).map_err(io("read", &config))?.permissions();
+        fs::set_permissions(&path, others).map_err(io("write", &path))?;
         places.extend(shard.iter().map(|(tensor, _)| (tensor.clone(), Value::from(name.as_str()))));
         done += shard.iter().map(|(_, entry)| entry.len()).sum::<usize>();
         progress(done as f64 / total.max(1) as f64);

@@ -2,13 +2,14 @@
 
 use crate::error::QuantizeError;
 use crate::held::{Held, form_name};
-use crate::place::{io, parent};
+use crate::place::{appear, io};
 use crate::quantize::Quantized;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::weights::gguf::{GgufFile, NewTensor, Value, write};
 use amk_models::weights::{FileForm, FileTensor, StoredTensor};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
@@ -66,14 +67,12 @@ impl About {
         let tensors = self.in_order(&held);
         let bytes = |tensor: &NewTensor<'_>| tensor.encoding.byte_len(tensor.shape.iter().product());
         let total = tensors.iter().filter_map(bytes).sum::<usize>().max(1);
-        let within = parent(path);
-        let building = tempfile::NamedTempFile::new_in(&within).map_err(io("write into", &within))?;
-        let mut out = BufWriter::new(building);
         let mut see = |done: u64| progress(done as f64 / total as f64);
         let entries = self.metadata.iter().map(|(key, value)| (key.as_str(), value));
-        write(&mut out, entries, &tensors, &mut see).map_err(io("write", path))?;
-        let building = out.into_inner().map_err(|error| io("write", path)(error.into_error()))?;
-        building.persist_noclobber(path).map(drop).map_err(|error| io("write", path)(error.error))
+        appear(path, |path| {
+            let mut out = BufWriter::new(File::create(path).map_err(io("write", path))?);
+            write(&mut out, entries, &tensors, &mut see).map_err(io("write", path))
+        })
     }
 
     /// States how the weights are stored.

@@ -8,8 +8,11 @@ use amk_kernels::linear_rows;
 /// section 3.3).
 const DAMPING: f64 = 0.01;
 
+/// Elements whose products are formed at a time: what lies above the diagonal blocks is mirrored.
+const BLOCK: usize = 64;
+
 /// The sum of `x x^T` over the inputs `x: [K]` of a projection.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Gram {
     size: usize,
     /// `[K, K]`, symmetric.
@@ -52,12 +55,28 @@ impl Gram {
         for (row, input) in inputs.chunks_exact(size).enumerate() {
             input.iter().enumerate().for_each(|(column, &x)| columns[column * rows + row] = x);
         }
-        let shape = [size, rows];
         let fits = "the shape is that of the elements";
-        let (x, w) = (Tensor::new(&shape, columns.clone()).expect(fits), Weight::f32(&shape, columns).expect(fits));
-        let products = linear_rows(&x, &w);
-        self.sums.iter_mut().zip(products.data()).for_each(|(sum, &product)| *sum += f64::from(product));
+        let all = Weight::f32(&[size, rows], columns.clone()).expect(fits);
+        for (number, block) in columns.chunks(BLOCK * rows).enumerate() {
+            let (first, count) = (number * BLOCK, block.len() / rows);
+            let x = Tensor::new(&[count, rows], block.to_vec()).expect(fits);
+            let products = linear_rows(&x, &all.slice(&[0..first + count, 0..rows]));
+            self.add_block(first, first + count, products.data());
+        }
         self.rows += rows;
+    }
+
+    /// Adds the products of the elements from `first` to `end` with those before `end`, and their
+    /// mirror images.
+    fn add_block(&mut self, first: usize, end: usize, products: &[f32]) {
+        for (i, row) in (first..end).zip(products.chunks_exact(end)) {
+            for (j, &product) in row.iter().enumerate() {
+                self.sums[i * self.size + j] += f64::from(product);
+                if j < first {
+                    self.sums[j * self.size + i] += f64::from(product);
+                }
+            }
+        }
     }
 
     /// The mean square of each element of the inputs, `[K]`; 1 without inputs.
@@ -80,24 +99,26 @@ impl Gram {
     }
 
     /// The upper triangular `U: [K, K]` with `U^T U = (H + damping)^-1`, where `H` is the mean of
-    /// `x x^T`; the identity where all inputs are 0.
+    /// `x x^T` over the inputs with their elements in this order; the identity where all are 0.
     ///
     /// With the order of the elements reversed, a Cholesky factor of `H` is upper triangular:
     /// `H = V V^T`. So `H^-1 = V^-T V^-1`, and `U` is `V^-1`.
-    pub fn inverse_factor(&self) -> Vec<f32> {
+    pub fn inverse_factor(&self, order: &[usize]) -> Vec<f32> {
         let size = self.size;
         let trace: f64 = self.sums.iter().step_by(size + 1).sum();
         if !(trace.is_finite() && trace > 0.0) {
             return identity(size);
         }
         let added = DAMPING * trace / size as f64;
-        // Row `i` of the reversed matrix is row `size - 1 - i`, backwards.
-        let mut reversed: Vec<f64> = self.sums.iter().rev().copied().collect();
+        let mut reversed = Vec::with_capacity(size * size);
+        for &i in order.iter().rev() {
+            let row = &self.sums[i * size..][..size];
+            reversed.extend(order.iter().rev().map(|&j| row[j]));
+        }
         reversed.iter_mut().step_by(size + 1).for_each(|element| *element += added);
         cholesky(&mut reversed, size);
         let inverse = invert_lower(&reversed, size);
-        // The order of the elements does not matter to `U` but for a common factor: `sums` are
-        // `rows` times the means.
+        // The sums are `rows` times the means.
         let scale = (self.rows as f64).sqrt();
         inverse.iter().rev().map(|&element| (element * scale) as f32).collect()
     }
@@ -180,11 +201,13 @@ mod tests {
     #[test]
     fn the_factor_is_that_of_the_damped_inverse() {
         let (size, mut gram) = (9, Gram::new(9));
+        let order = [3, 1, 8, 0, 2, 7, 6, 5, 4];
         gram.add(&random(5, 9 * 40));
-        let factor: Vec<f64> = gram.inverse_factor().into_iter().map(f64::from).collect();
+        let factor: Vec<f64> = gram.inverse_factor(&order).into_iter().map(f64::from).collect();
         assert!((0..size).all(|i| (0..i).all(|j| factor[i * size + j] == 0.0)), "it is upper triangular");
         let added = DAMPING * gram.sums.iter().step_by(size + 1).sum::<f64>() / size as f64;
-        let damped = |i: usize, j: usize| (gram.sums[i * size + j] + if i == j { added } else { 0.0 }) / 40.0;
+        let damped =
+            |i: usize, j: usize| (gram.sums[order[i] * size + order[j]] + if i == j { added } else { 0.0 }) / 40.0;
         let inverse = |i: usize, j: usize| (0..size).map(|k| factor[k * size + i] * factor[k * size + j]).sum::<f64>();
         for i in 0..size {
             for j in 0..size {
@@ -199,6 +222,6 @@ mod tests {
     fn inputs_of_zeros_have_the_identity() {
         let mut gram = Gram::new(3);
         gram.add(&[0.0; 6]);
-        assert_eq!(gram.inverse_factor(), [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
+        assert_eq!(gram.inverse_factor(&[0, 1, 2]), [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::QuantizeError;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// An error of a file.
 pub(crate) fn io(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> QuantizeError {
@@ -20,9 +20,19 @@ pub(crate) fn check_free(path: &Path) -> Result<(), QuantizeError> {
     }
 }
 
-/// The folder that a path lies in.
-pub(crate) fn parent(path: &Path) -> PathBuf {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+/// Makes a file or folder at another path and puts it in its place.
+///
+/// # Errors
+/// Those of `make`, or when there is something at the place meanwhile: nothing is left then.
+pub(crate) fn appear(path: &Path, make: impl FnOnce(&Path) -> Result<(), QuantizeError>) -> Result<(), QuantizeError> {
+    let within = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let building = tempfile::Builder::new().prefix(".quantize").tempdir_in(within);
+    let building = building.map_err(io("write into", within))?;
+    // A temporary folder is its owner's alone, what is made in it need not be.
+    let made = building.path().join("made");
+    make(&made)?;
+    check_free(path)?;
+    fs::rename(made, path).map_err(io("write", path))
 }
 
 /// Bytes of a file, or of all files of a folder.

@@ -4,7 +4,7 @@ use crate::capture::{Calibration, Input};
 use crate::error::QuantizeError;
 use crate::gram::Gram;
 use crate::method::Method;
-use crate::round::Rounding;
+use crate::round::{Compensation, Rounding};
 use amk::vm::Bindings;
 use amk::{Encoding, Weight};
 use amk_kernels::encoding::Grid;
@@ -165,11 +165,11 @@ fn rounded(job: &Job, method: Method) -> impl Iterator<Item = (&Task, Weight, De
         Some(gram) => gram.mean_squares(),
         None => vec![1.0; columns],
     };
-    let factor = job.gram.as_ref().filter(|_| method == Method::Gptq).map(Gram::inverse_factor);
+    let compensation = job.gram.as_ref().filter(|_| method == Method::Gptq).map(Compensation::new);
     job.tasks.iter().filter_map(move |task| {
         let grid = Grid::of(task.encoding).filter(|_| method != Method::Rtn);
-        let rounding = match (grid, &factor) {
-            (Some(grid), Some(factor)) => Rounding::Compensated { grid, factor },
+        let rounding = match (grid, &compensation) {
+            (Some(grid), Some(by)) => Rounding::Compensated { grid, by },
             (Some(grid), None) => Rounding::Searched { grid, importance: &importance },
             (None, _) => Rounding::Nearest(task.encoding.encode?),
         };

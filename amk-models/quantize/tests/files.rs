@@ -44,6 +44,18 @@ fn a_gguf_file_has_the_quantised_bits() {
 }
 
 #[test]
+fn a_folder_becomes_a_gguf_file() {
+    let folder = folder();
+    let source = open(folder.path());
+    let mut quantized = quantized(&source, &["Q8_0"], Method::Rtn);
+    convert_rest(&source.tensors, Rest { form: FileForm::Gguf, ends: None }, &mut quantized).unwrap();
+    let path = folder.path().join("new.gguf");
+    output(&source, FileForm::Gguf, &path).write(&quantized, &mut |_| {}).unwrap();
+    assert_same(&path, &source, &quantized);
+    assert_eq!(open(&path).config.hidden_size, 64);
+}
+
+#[test]
 fn a_folder_has_packed_codes_and_scales() {
     let folder = folder();
     let source = open(folder.path());

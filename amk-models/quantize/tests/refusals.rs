@@ -80,11 +80,3 @@ fn embeddings_have_a_form_that_the_file_has() {
     let error = rest(FileForm::Gguf, "Q4_K").unwrap_err();
     assert!(error.starts_with("rows of 64 elements of `lm_head.weight` are not whole blocks of 256"), "{error}");
 }
-
-#[test]
-fn a_folder_does_not_become_a_gguf_file() {
-    let folder = folder();
-    let path = folder.path().join("new.gguf");
-    let error = output(&open(folder.path()), FileForm::Gguf, &path);
-    assert!(error.starts_with("this model cannot be written as a GGUF file: its tokenizer"), "{error}");
-}

@@ -94,3 +94,32 @@ impl ModelConfig {
         read.is_ok_and(|read| read.family() == self.family() && neutral(&read) == neutral(self))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Rope;
+    use serde_json::json;
+
+    #[test]
+    fn settings_are_written_or_refused() {
+        let config = |kind: &str| {
+            let fields = json!({
+                "model_type": kind, "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24,
+                "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+                "max_position_embeddings": 64, "sliding_window": 16, "rms_norm_eps": 1e-5, "tie_word_embeddings": true,
+            });
+            ModelConfig::from_json(Path::new("config.json"), fields.to_string().as_bytes())
+                .unwrap_or_else(|error| panic!("{error}"))
+        };
+        let write = |config: &ModelConfig| config.to_gguf(BTreeSet::new()).map_err(|error| error.to_string());
+        for kind in ["qwen3", "gemma3_text"] {
+            let entries = write(&config(kind)).unwrap_or_else(|error| panic!("{kind}: {error}"));
+            assert!(matches!(entries["general.architecture"], Value::String(_)));
+        }
+        assert_eq!(write(&config("mistral")), Err("a GGUF file cannot say this architecture".to_owned()));
+        let scaling = RopeScaling::Factors(vec![2.0; 4]);
+        let scaled = ModelConfig { rope: Rope { scaling, ..config("qwen3").rope }, ..config("qwen3") };
+        assert_eq!(write(&scaled), Err("a GGUF file cannot say all of its settings".to_owned()));
+    }
+}

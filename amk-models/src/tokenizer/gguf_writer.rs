@@ -98,3 +98,52 @@ fn without_offsets(mut json: Json) -> Json {
     }
     json
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::gguf::Metadata;
+    use std::path::Path;
+
+    fn read(entries: Vec<(String, Value)>) -> Tokenizer {
+        let path = Path::new("model.gguf");
+        let metadata = Metadata::new(path, entries.into_iter().collect());
+        Tokenizer::from_gguf(path, &metadata).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn entries(pre: &str) -> Vec<(String, Value)> {
+        let texts = |texts: &[&str]| Value::Array(Array::String(texts.iter().map(|&text| text.to_owned()).collect()));
+        let entries = [
+            ("model", Value::String("gpt2".to_owned())),
+            ("pre", Value::String(pre.to_owned())),
+            ("tokens", texts(&["a", "b", "ab", "<end>", "[PAD4]"])),
+            ("token_type", Value::Array(Array::Signed(vec![1, 1, 1, 3, 5]))),
+            ("merges", texts(&["a b"])),
+            ("add_bos_token", Value::Bool(true)),
+            ("bos_token_id", Value::Unsigned(3)),
+        ];
+        entries.into_iter().map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)).collect()
+    }
+
+    #[test]
+    fn what_is_written_is_the_same_tokenizer() {
+        for pre in NAMES {
+            let first = read(entries(pre));
+            let written = first.to_gguf(5).unwrap_or_else(|error| panic!("{pre}: {error}"));
+            assert_eq!(written, entries(pre));
+            let again = read(written);
+            let ids = |tokenizer: &Tokenizer| tokenizer.encode("abba<end>", SpecialTokens::Add).ok();
+            assert_eq!(ids(&again), ids(&first));
+            assert_eq!(ids(&again), Some(vec![3, 2, 1, 0, 3]));
+        }
+    }
+
+    #[test]
+    fn what_has_no_name_is_refused() {
+        let written = read(entries("smollm")).to_json().unwrap_or_else(|error| panic!("{error}"));
+        let other = written.replace("\"individual_digits\":true", "\"individual_digits\":false");
+        let other = Tokenizer::from_json(Path::new("tokenizer.json"), other.as_bytes());
+        let error = other.unwrap_or_else(|error| panic!("{error}")).to_gguf(5).expect_err("it has no name");
+        assert_eq!(error.to_string(), "this tokenizer cannot be written: its way of cutting text has no known name");
+    }
+}
