@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Each crate may use those before it.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "amk-ir",
     "amk-checker",
     "amk-macros-core",
@@ -21,6 +21,7 @@ const ORDER: [&str; 16] = [
     "amk-kernels",
     "amk-user-instruction",
     "amk-models",
+    "amk-quantize",
     "amk-run",
     "amk-serve",
     "amk-bench",

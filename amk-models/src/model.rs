@@ -162,6 +162,8 @@ pub struct Model {
     pub conversion: Conversion,
     /// Which matrices take rounded inputs.
     pub rounding: Rounding,
+    /// The name in the checkpoint of each weight, by buffer name.
+    pub names: BTreeMap<String, String>,
 }
 
 /// Why a checkpoint does not become a model.
@@ -227,9 +229,7 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let WeightUse { format, inputs } = weights.into();
         let total = tensors.stored_bytes().max(1);
-        let (loaded, conversion) = (HashMap::new(), Conversion::default());
-        let read = Some(format);
-        let source = CheckpointSource { config, tensors, context, read, loaded, conversion, done: 0, total, progress };
+        let source = CheckpointSource::new(config, tensors, context, Some(format), total, progress);
         Self::from(source, inputs)
     }
 
@@ -238,10 +238,8 @@ impl Model {
     /// # Errors
     /// As [`Self::load`], but for weights that are not what their encoding allows.
     pub fn check(config: &ModelConfig, tensors: TensorSet) -> Result<Family, ModelError> {
-        let (loaded, conversion) = (HashMap::new(), Conversion::default());
-        let (read, context, progress) = (None, config.context_len, &mut |_| {});
-        let source =
-            CheckpointSource { config, tensors, context, read, loaded, conversion, done: 0, total: 1, progress };
+        let mut unseen = |_| {};
+        let source = CheckpointSource::new(config, tensors, config.context_len, None, 1, &mut unseen);
         Ok(Self::from(source, Inputs::F32)?.family)
     }
 
@@ -259,9 +257,9 @@ impl Model {
         let graph = family.kernel.graph().ok();
         dims.retain(|name, _| graph.is_none_or(|graph| graph.dims.contains(name)));
         let model = Self::rounded(family, "checkpoint", dims, &mut source, inputs)?;
-        let conversion = source.conversion;
+        let (conversion, names) = (source.conversion, std::mem::take(&mut source.names));
         source.finish()?;
-        Ok(Self { conversion, ..model })
+        Ok(Self { conversion, names, ..model })
     }
 
     /// A declared instance over random weights in an encoding, for a context of `context`
@@ -313,7 +311,8 @@ impl Model {
     ) -> Result<Self, ModelError> {
         let Parts { bindings, eager } = (family.load)(&dims, source)?;
         let instance = bindings.complete(&Instance { name: name.to_owned(), dims, ..Instance::default() });
-        Ok(Self { family, instance, bindings, eager, conversion: Conversion::default(), rounding: Rounding::default() })
+        let (conversion, names, rounding) = (Conversion::default(), BTreeMap::new(), Rounding::default());
+        Ok(Self { family, instance, bindings, eager, conversion, rounding, names })
     }
 }
 
@@ -335,13 +334,16 @@ pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
     ])
 }
 
+/// The parameter of a page that has the weights.
+const LAYOUT: &str = "w";
+
 fn parts<W: WeightLayout + Send + 'static>(
     dims: &BTreeMap<String, u32>,
     source: &mut dyn Source,
     decode: fn(Token, Pos, &W, &mut KvCache) -> Tensor,
 ) -> Result<Parts, BuildError> {
     let weights: W = build(dims, source)?;
-    let bindings = Bindings::new().layout("w", &weights);
+    let bindings = Bindings::new().layout(LAYOUT, &weights);
     // The eager function's cache is made when it is first called: a VM has its own.
     let (dims, mut cache) = (dims.clone(), None);
     let eager = move |token, pos| {
@@ -360,12 +362,25 @@ struct CheckpointSource<'a> {
     read: Option<WeightFormat>,
     loaded: HashMap<String, Weight>,
     conversion: Conversion,
+    names: BTreeMap<String, String>,
     done: u64,
     total: u64,
     progress: &'a mut dyn FnMut(f64),
 }
 
-impl CheckpointSource<'_> {
+impl<'a> CheckpointSource<'a> {
+    fn new(
+        config: &'a ModelConfig,
+        tensors: TensorSet,
+        context: usize,
+        read: Option<WeightFormat>,
+        total: u64,
+        progress: &'a mut dyn FnMut(f64),
+    ) -> Self {
+        let (loaded, conversion, names) = (HashMap::new(), Conversion::default(), BTreeMap::new());
+        Self { config, tensors, context, read, loaded, conversion, names, done: 0, total, progress }
+    }
+
     fn load(&mut self, name: &str, shape: &[usize]) -> Result<Weight, SourceError> {
         if let Some(weight) = self.loaded.get(name) {
             return Ok(weight.clone());
@@ -408,13 +423,15 @@ impl Source for CheckpointSource<'_> {
             // No call reads it.
             return Ok(Weight::f32(request.shape, vec![0.0; request.shape.iter().product()])?);
         }
-        match request.fallback {
+        let name = match request.fallback {
             Some(original) if self.config.tied_embeddings => {
                 self.tensors.claim_duplicate(request.name, original)?;
-                self.load(original, request.shape)
+                original
             }
-            _ => self.load(request.name, request.shape),
-        }
+            _ => request.name,
+        };
+        self.names.insert(format!("{LAYOUT}.{}", request.path), name.to_owned());
+        self.load(name, request.shape)
     }
 
     fn table(&mut self, path: &str, shape: &[usize]) -> Result<Weight, SourceError> {

@@ -25,6 +25,7 @@ mod models;
 mod options;
 mod perplexity;
 mod positions;
+mod quantize;
 mod sampling;
 mod serve;
 mod subject;
@@ -53,6 +54,8 @@ enum Command {
     Serve(serve::Serve),
     /// Say how well a model expects a text.
     Perplexity(perplexity::Perplexity),
+    /// Quantise a model's weights.
+    Quantize(quantize::Quantize),
     /// Lower a model, or read a program, and verify it.
     Check(check::Check),
     /// Print a model's graph, program or expansion.
@@ -99,6 +102,7 @@ pub fn main() -> ExitCode {
         Command::Chat(command) => command.run(),
         Command::Serve(command) => command.run(),
         Command::Perplexity(command) => command.run(),
+        Command::Quantize(command) => command.run(),
         Command::Check(command) => command.run(),
         Command::Dump(command) => command.run(),
         Command::Models(command) => command.run(),

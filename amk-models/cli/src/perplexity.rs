@@ -117,7 +117,7 @@ impl Perplexity {
     }
 }
 
-fn read(path: &Path) -> Result<String> {
+pub(crate) fn read(path: &Path) -> Result<String> {
     let mut text = String::new();
     let done = match path == Path::new("-") {
         true => std::io::stdin().read_to_string(&mut text),

@@ -10,5 +10,6 @@ mod generate;
 mod measure;
 mod models;
 mod perplexity;
+mod quantize;
 mod readme;
 mod refusals;

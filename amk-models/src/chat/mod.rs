@@ -117,6 +117,11 @@ impl ChatTemplate {
         &self.source
     }
 
+    /// The texts of the special tokens that it may write.
+    pub fn tokens(&self) -> &TokenTexts {
+        &self.tokens
+    }
+
     /// The prompt of a conversation. It contains the special tokens it needs: encode it
     /// [as written](crate::tokenizer::SpecialTokens::AsWritten).
     ///

@@ -50,7 +50,7 @@ const MUST_BE_OFF: [(&str, &str); 4] = [
 ];
 
 /// The key of the base of the frequencies in layers with a window.
-const LOCAL_THETA: &str = "rope.freq_base_swa";
+pub(super) const LOCAL_THETA: &str = "rope.freq_base_swa";
 
 /// Keys of the tokens that end a text, a turn or a message.
 const END_TOKENS: [&str; 3] =

@@ -9,11 +9,13 @@
 
 mod fields;
 mod gguf;
+mod gguf_writer;
 mod hugging_face;
 mod hugging_face_rope;
 mod known_fields;
 mod refusal;
 mod rope;
+mod writer;
 
 use crate::import::{Activation, Flag, Import};
 use std::collections::BTreeMap;
@@ -23,6 +25,7 @@ pub(crate) use gguf::{GgufTensors, RopeFactors};
 pub use known_fields::neutral_fields;
 pub use refusal::{AllowedFields, ConfigError, Refusal};
 pub use rope::{Rope, RopeFrequencies, RopeScaling};
+pub use writer::Unsaid;
 
 /// Largest accepted value of any dimension: far above real models, low enough that products of
 /// three fit 64 bits.

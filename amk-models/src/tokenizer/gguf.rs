@@ -19,7 +19,9 @@ use super::{Tokenizer, TokenizerError};
 /// Token types (`llama_token_type`): control tokens are special, user-defined ones are matched
 /// whole but printed.
 pub(crate) const CONTROL_TOKEN: i64 = 3;
-const USER_DEFINED_TOKEN: i64 = 4;
+pub(super) const NORMAL_TOKEN: i64 = 1;
+pub(super) const USER_DEFINED_TOKEN: i64 = 4;
+pub(super) const UNUSED_TOKEN: i64 = 5;
 
 impl Tokenizer {
     /// Builds the tokenizer that the metadata of the GGUF file at `path` describes.

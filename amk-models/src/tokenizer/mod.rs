@@ -6,6 +6,7 @@
 
 mod bytes;
 mod gguf;
+mod gguf_writer;
 mod pre_tokenizer;
 mod stream;
 
@@ -56,6 +57,9 @@ pub enum TokenizerError {
     /// Token ids cannot be decoded.
     #[error("these tokens cannot be decoded: {0}")]
     Decode(String),
+    /// The tokenizer has no form in the file that is asked for.
+    #[error("this tokenizer cannot be written: {0}")]
+    Unwritten(String),
     /// The tokenizer knows tokens that the model has no embedding for.
     #[error("the text contains token {token:?}, number {id}, but the model has only {vocab_size} embeddings")]
     OutsideVocabulary {
@@ -84,6 +88,14 @@ impl Tokenizer {
         serde_json::from_slice::<IgnoredAny>(text).map_err(|error| TokenizerError::invalid(path, error))?;
         let inner = guarded(|| tokenizers::Tokenizer::from_bytes(text));
         inner.map(Self::new).map_err(|reason| TokenizerError::invalid(path, reason))
+    }
+
+    /// The text of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Unwritten`] when it has a part that cannot be written.
+    pub fn to_json(&self) -> Result<String, TokenizerError> {
+        guarded(|| self.inner.to_string(false)).map_err(TokenizerError::Unwritten)
     }
 
     fn new(mut inner: tokenizers::Tokenizer) -> Self {

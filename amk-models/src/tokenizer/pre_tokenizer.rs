@@ -31,6 +31,9 @@ pub(super) struct PreTokenizer {
     pub(super) adds_bos: bool,
 }
 
+/// A name of each known method, as files are written.
+pub(super) const NAMES: [&str; 4] = ["gpt-2", "smollm", "qwen2", "llama-bpe"];
+
 /// The method of that name; `None` for one that is not known.
 pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
     let bytes = |regex| PreTokenizerWrapper::from(ByteLevel::new(false, true, regex));
@@ -58,6 +61,7 @@ mod tests {
 
     #[test]
     fn every_known_name_compiles() {
+        assert!(super::NAMES.iter().all(|name| pre_tokenizer(name).is_some()));
         for name in ["gpt-2", "smollm", "starcoder", "refact", "qwen2", "deepseek-r1-qwen", "llama-bpe", "llama3"] {
             assert!(pre_tokenizer(name).is_some(), "{name}");
         }

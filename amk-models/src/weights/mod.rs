@@ -14,6 +14,7 @@ mod arrange;
 mod format_error;
 pub mod gguf;
 mod mapped_file;
+mod placing;
 pub mod safetensors;
 mod stored_type;
 mod tensor;
@@ -21,6 +22,7 @@ mod tensor_set;
 
 pub use format_error::{FormatCause, FormatError};
 pub use mapped_file::MappedFile;
+pub use placing::{FileForm, FileTensor, NoPlace};
 pub use stored_type::StoredType;
 pub use tensor::{Deviation, RowOrder, StoredTensor};
 pub use tensor_set::{TensorError, TensorSet};

@@ -43,7 +43,7 @@ pub enum RowOrder {
 
 impl RowOrder {
     /// The row in the file that holds row `row` of the model.
-    fn stored_row(self, row: usize) -> usize {
+    pub(super) fn stored_row(self, row: usize) -> usize {
         match self {
             Self::Natural => row,
             Self::InterleavedHalves { head_dim, rotary_dims } => {
@@ -69,7 +69,7 @@ pub struct Deviation {
 
 impl Deviation {
     /// Adds elements.
-    fn add(&mut self, exact: &[f32], encoded: &[f32]) {
+    pub fn add(&mut self, exact: &[f32], encoded: &[f32]) {
         for (&exact, &encoded) in exact.iter().zip(encoded) {
             let (exact, encoded) = (f64::from(exact), f64::from(encoded));
             self.error += (exact - encoded).powi(2);

@@ -89,6 +89,11 @@ impl<'a> Frame<'a> {
         self.arguments.push(argument);
     }
 
+    /// The arguments that are in it.
+    pub(crate) fn arguments(&self) -> &[Argument<'a>] {
+        &self.arguments
+    }
+
     /// Result number `number`, once.
     pub(crate) fn take_result(&mut self, number: usize) -> Option<Output> {
         self.results.get_mut(number).and_then(Option::take)

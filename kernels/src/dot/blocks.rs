@@ -151,8 +151,11 @@ fn sums<const BYTES: usize, B: Blocks<BYTES>>(x: &[f32], row: &[[u8; BYTES]]) ->
             add(&mut lanes[1], &x[7], B::group(block, 7));
         }
     } else {
-        for (number, x) in x.iter().enumerate() {
-            add(&mut lanes[number % 2], x, B::group(&row[number / B::GROUPS], number % B::GROUPS));
+        for (x, block) in x.chunks_exact(B::GROUPS).zip(row) {
+            for (pair, x) in x.as_chunks::<2>().0.iter().enumerate() {
+                add(&mut lanes[0], &x[0], B::group(block, 2 * pair));
+                add(&mut lanes[1], &x[1], B::group(block, 2 * pair + 1));
+            }
         }
     }
     quarters(lanes.as_flattened().as_array().unwrap_or(&[0.0; LANES]))

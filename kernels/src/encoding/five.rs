@@ -39,7 +39,7 @@ fn quants(high: &[u8], low: &[u8]) -> [i32; GROUP] {
 
 /// The codes after the scales.
 #[inline(always)]
-fn codes(bytes: &[u8]) -> [u8; GROUP] {
+pub(super) fn codes(bytes: &[u8]) -> [u8; GROUP] {
     let mut codes = nibbles(&bytes[4..]);
     for (i, code) in codes.iter_mut().enumerate() {
         // A whole byte of the high bits for each code, for vectors.
@@ -49,7 +49,7 @@ fn codes(bytes: &[u8]) -> [u8; GROUP] {
 }
 
 /// Writes the high bits to 4 bytes, then the nibbles.
-fn set_quants(bytes: &mut [u8], quants: [u8; GROUP]) {
+pub(super) fn set_quants(bytes: &mut [u8], quants: [u8; GROUP]) {
     let high = quants.iter().enumerate().fold(0, |high, (i, &quant)| high | u32::from(quant >> 4) << i);
     bytes[..4].copy_from_slice(&high.to_le_bytes());
     set_nibbles(&mut bytes[4..], quants.map(|quant| quant & 0xf));

@@ -1,18 +1,22 @@
 //! Encodings in blocks: GGML's (llama.cpp, `ggml-common.h` and the `dequantize_row_*` functions of
-//! `ggml-quants.c`).
+//! `ggml-quants.c`) and those of folders, [by groups](grouped).
 //!
-//! Little endian; `d`, `m` and `dmin` are binary16; products are formed in f32 in GGML's order, so
-//! decoded values are bit-identical to GGML's.
+//! GGML's are little endian; `d`, `m` and `dmin` are binary16; products are formed in f32 in GGML's
+//! order, so decoded values are bit-identical to GGML's.
 
 pub(crate) mod code;
 pub(crate) mod five;
 pub(crate) mod four;
+mod grid;
+mod grouped;
 pub(crate) mod k;
 mod look_up;
 pub(crate) mod q8_0;
 
 pub(crate) use five::{Q5_0, Q5_1};
 pub(crate) use four::{Q4_0, Q4_1};
+pub use grid::{Grid, Step};
+pub use grouped::{GroupCodes, GroupFormat};
 pub(crate) use k::{Q4_K, Q5_K, Q6_K};
 pub(crate) use q8_0::Q8_0;
 

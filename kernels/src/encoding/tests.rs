@@ -7,7 +7,10 @@ use amk::tensor::Row;
 use amk::{Encoding, Weight};
 use half::f16;
 
-const BLOCKS: [&str; 10] = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"];
+/// All encodings in blocks.
+fn blocks() -> impl Iterator<Item = &'static Encoding> {
+    Encoding::all().filter(|encoding| encoding.float.is_none())
+}
 
 fn find(name: &str) -> &'static Encoding {
     Encoding::find(name).expect("it should be registered")
@@ -106,8 +109,7 @@ fn blocks_of_256_are_near_what_they_encode() {
 
 #[test]
 fn products_from_blocks_have_the_bits_of_decoded_rows() {
-    for name in BLOCKS {
-        let encoding = find(name);
+    for encoding in blocks() {
         for (blocks, count) in [(1, 1), (2, 9), (3, 19), (5, 16)] {
             let (len, stride) = (blocks * encoding.block, (blocks + 1) * encoding.block);
             let bytes = random_blocks(7, encoding, (blocks + 1) * count);
@@ -118,22 +120,21 @@ fn products_from_blocks_have_the_bits_of_decoded_rows() {
             let (mut straight, mut decoded) = (vec![0.0; count], vec![0.0; count]);
             products(&xs[..len], Row::Blocks(encoding, &bytes), stride, &mut straight);
             products(&xs[..len], Row::F32(&wide), stride, &mut decoded);
-            assert_eq!(bits(&straight), bits(&decoded), "{count} rows of {blocks} blocks of {name}");
+            assert_eq!(bits(&straight), bits(&decoded), "{count} rows of {blocks} blocks of {encoding}");
             let (mut straight, mut decoded) = (vec![0.0; 3 * count], vec![0.0; 3 * count]);
             let part = |weight: Weight| weight.slice(&[0..count, 0..len]);
             weight_products(&xs, 3, &part(Weight::from_vec(encoding, &[count, stride], bytes).unwrap()), &mut straight);
             weight_products(&xs, 3, &part(Weight::f32(&[count, stride], wide).unwrap()), &mut decoded);
-            assert_eq!(bits(&straight), bits(&decoded), "3 vectors by {count} rows of {blocks} blocks of {name}");
+            assert_eq!(bits(&straight), bits(&decoded), "3 vectors by {count} rows of {blocks} blocks of {encoding}");
         }
     }
 }
 
 #[test]
 fn scales_that_are_not_finite_are_refused() {
-    for name in BLOCKS {
-        let encoding = find(name);
+    for encoding in blocks() {
         let error = encoding.check_blocks(&vec![0xff; encoding.bytes]).unwrap_err();
-        assert_eq!(error.to_string(), format!("block 0 of {name} has a scale that is not finite"));
+        assert_eq!(error.to_string(), format!("block 0 of {encoding} has a scale that is not finite"));
         assert_eq!(encoding.check_blocks(&random_blocks(7, encoding, 4)), Ok(()));
     }
 }

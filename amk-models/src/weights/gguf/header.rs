@@ -17,7 +17,7 @@ const MAX_TENSORS: u64 = 1 << 17;
 /// Most dimensions of a tensor (`GGML_MAX_DIMS`).
 const MAX_RANK: u32 = 4;
 /// Alignment of the tensor data and of each tensor where the metadata sets none.
-const DEFAULT_ALIGNMENT: u64 = 32;
+pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
 /// An opened GGUF file: its metadata and where its tensors lie.
@@ -186,41 +186,48 @@ fn check_apart(file: &MappedFile, tensors: &[StoredTensor]) -> Result<(), Format
     Ok(())
 }
 
-/// What a tensor type code (`ggml_type`) stands for.
+/// Tensor type codes (`ggml_type`) and their names.
+const TYPES: [(u32, &str); 32] = [
+    (0, "F32"),
+    (1, "F16"),
+    (2, "Q4_0"),
+    (3, "Q4_1"),
+    (6, "Q5_0"),
+    (7, "Q5_1"),
+    (8, "Q8_0"),
+    (9, "Q8_1"),
+    (10, "Q2_K"),
+    (11, "Q3_K"),
+    (12, "Q4_K"),
+    (13, "Q5_K"),
+    (14, "Q6_K"),
+    (15, "Q8_K"),
+    (16, "IQ2_XXS"),
+    (17, "IQ2_XS"),
+    (18, "IQ3_XXS"),
+    (19, "IQ1_S"),
+    (20, "IQ4_NL"),
+    (21, "IQ3_S"),
+    (22, "IQ2_S"),
+    (23, "IQ4_XS"),
+    (24, "I8"),
+    (25, "I16"),
+    (26, "I32"),
+    (27, "I64"),
+    (28, "F64"),
+    (29, "IQ1_M"),
+    (30, "BF16"),
+    (34, "TQ1_0"),
+    (35, "TQ2_0"),
+    (39, "MXFP4"),
+];
+
+/// What a tensor type code stands for.
 fn stored_type(code: u32) -> Option<StoredType> {
-    Some(StoredType::named(match code {
-        0 => "F32",
-        1 => "F16",
-        2 => "Q4_0",
-        3 => "Q4_1",
-        6 => "Q5_0",
-        7 => "Q5_1",
-        8 => "Q8_0",
-        9 => "Q8_1",
-        10 => "Q2_K",
-        11 => "Q3_K",
-        12 => "Q4_K",
-        13 => "Q5_K",
-        14 => "Q6_K",
-        15 => "Q8_K",
-        16 => "IQ2_XXS",
-        17 => "IQ2_XS",
-        18 => "IQ3_XXS",
-        19 => "IQ1_S",
-        20 => "IQ4_NL",
-        21 => "IQ3_S",
-        22 => "IQ2_S",
-        23 => "IQ4_XS",
-        24 => "I8",
-        25 => "I16",
-        26 => "I32",
-        27 => "I64",
-        28 => "F64",
-        29 => "IQ1_M",
-        30 => "BF16",
-        34 => "TQ1_0",
-        35 => "TQ2_0",
-        39 => "MXFP4",
-        _ => return None,
-    }))
+    TYPES.iter().find(|(known, _)| *known == code).map(|(_, name)| StoredType::named(name))
+}
+
+/// The code of tensors in an encoding.
+pub(super) fn type_code(encoding: &Encoding) -> Option<u32> {
+    TYPES.iter().find(|(_, name)| encoding.name.eq_ignore_ascii_case(name)).map(|(code, _)| *code)
 }

@@ -88,6 +88,11 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// Entries that are not in a file yet; errors name `path`.
+    pub(crate) fn new(path: &Path, entries: BTreeMap<String, Value>) -> Self {
+        Self { path: path.to_owned(), entries }
+    }
+
     /// Reads the entries at the cursor; `count` follows the tensor count in the header.
     pub(super) fn read(cursor: &mut Cursor<'_>, path: &Path, count: usize) -> Result<Self, FormatError> {
         let mut entries = BTreeMap::new();
@@ -214,20 +219,20 @@ impl Metadata {
 }
 
 /// Type codes of GGUF (`gguf_type`).
-mod code {
-    pub(super) const U8: u32 = 0;
-    pub(super) const I8: u32 = 1;
-    pub(super) const U16: u32 = 2;
-    pub(super) const I16: u32 = 3;
-    pub(super) const U32: u32 = 4;
-    pub(super) const I32: u32 = 5;
-    pub(super) const F32: u32 = 6;
-    pub(super) const BOOL: u32 = 7;
-    pub(super) const STRING: u32 = 8;
-    pub(super) const ARRAY: u32 = 9;
-    pub(super) const U64: u32 = 10;
-    pub(super) const I64: u32 = 11;
-    pub(super) const F64: u32 = 12;
+pub(super) mod code {
+    pub(in super::super) const U8: u32 = 0;
+    pub(in super::super) const I8: u32 = 1;
+    pub(in super::super) const U16: u32 = 2;
+    pub(in super::super) const I16: u32 = 3;
+    pub(in super::super) const U32: u32 = 4;
+    pub(in super::super) const I32: u32 = 5;
+    pub(in super::super) const F32: u32 = 6;
+    pub(in super::super) const BOOL: u32 = 7;
+    pub(in super::super) const STRING: u32 = 8;
+    pub(in super::super) const ARRAY: u32 = 9;
+    pub(in super::super) const U64: u32 = 10;
+    pub(in super::super) const I64: u32 = 11;
+    pub(in super::super) const F64: u32 = 12;
 }
 
 const VALUE: &str = "a metadata value";

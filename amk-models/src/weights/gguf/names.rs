@@ -39,6 +39,22 @@ pub(crate) fn hugging_face_name(name: &str, own: &[(&'static str, &'static str)]
     }
 }
 
+/// The GGUF name of a tensor: the inverse of [`hugging_face_name`].
+pub(crate) fn gguf_name(name: &str, own: &[(&'static str, &'static str)]) -> Option<String> {
+    let (stem, part) = name.rsplit_once('.')?;
+    let look_up = |names: &[(&'static str, &'static str)], stem: &str| {
+        names.iter().find(|(_, hugging_face)| *hugging_face == stem).map(|(gguf, _)| *gguf)
+    };
+    if let Some(found) = look_up(&MODEL_NAMES, stem) {
+        return Some(format!("{found}.{part}"));
+    }
+    let (layer, stem) = stem.strip_prefix("model.layers.")?.split_once('.')?;
+    // A name of the family's own hides the usual one of the same tensor.
+    let usual = || look_up(&LAYER_NAMES, stem).filter(|found| own.iter().all(|(gguf, _)| gguf != found));
+    let found = look_up(own, stem).or_else(usual)?;
+    Some(format!("blk.{layer}.{found}.{part}"))
+}
+
 impl GgufFile {
     /// The tensors under their Hugging Face names; `own` are names of a layer's tensors that differ
     /// from the usual ones.
@@ -60,7 +76,18 @@ impl GgufFile {
 
 #[cfg(test)]
 mod tests {
-    use super::hugging_face_name;
+    use super::{gguf_name, hugging_face_name};
+
+    #[test]
+    fn names_of_gguf_are_the_inverse() {
+        let own = [("ffn_up", "mlp.gate_up_proj"), ("ffn_norm", "pre_feedforward_layernorm")];
+        for name in ["token_embd.weight", "output.weight", "blk.3.attn_q.bias", "blk.0.ffn_up.weight"] {
+            assert_eq!(gguf_name(&hugging_face_name(name, &own), &own).as_deref(), Some(name));
+            assert_eq!(gguf_name(&hugging_face_name(name, &[]), &[]).as_deref(), Some(name));
+        }
+        assert_eq!(gguf_name("model.layers.0.mlp.up_proj.weight", &own), None);
+        assert_eq!(gguf_name("model.rotary.inv_freq", &[]), None);
+    }
 
     #[test]
     fn names_are_those_of_hugging_face() {

@@ -2,9 +2,10 @@
 
 use super::area::Moment;
 use super::error::{Stall, VmError};
+use super::observer::Observer;
 use super::packets::overlap_at;
 use super::plan::{Plan, WaitPlan};
-use super::task::{self, TaskFailure};
+use super::task::{self, TaskFailure, Watch};
 use crate::registry::Frame;
 use crate::rows::PlacedRow;
 use crate::tensor::{Cells, Pos, Token};
@@ -59,10 +60,16 @@ pub(super) struct Engine {
     deadline: Duration,
     /// Polls of a counter before the thread yields its core.
     spins: u32,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Engine {
-    pub(super) fn new(verified: Arc<Verified>, plan: Plan, deadline: Duration) -> Result<Self, VmError> {
+    pub(super) fn new(
+        verified: Arc<Verified>,
+        plan: Plan,
+        deadline: Duration,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Self, VmError> {
         let workers = verified.program().queues.workers() as usize;
         let bytes = plan.memory.local_bytes;
         let out_of_memory = || VmError::Memory { buffer: "local buffers".to_owned(), bytes: bytes as u64 };
@@ -75,7 +82,20 @@ impl Engine {
         let spins = if workers <= cores { 4096 } else { 16 };
         let (ticket, progress) = (AtomicU64::new(0), Counter::default());
         let (aborted, failure) = (AtomicBool::new(false), Mutex::new(None));
-        Ok(Self { verified, plan, counters, wanted, ticket, progress, aborted, failure, locals, deadline, spins })
+        Ok(Self {
+            verified,
+            plan,
+            counters,
+            wanted,
+            ticket,
+            progress,
+            aborted,
+            failure,
+            locals,
+            deadline,
+            spins,
+            observer,
+        })
     }
 
     pub(super) fn program(&self) -> &Program {
@@ -97,9 +117,10 @@ impl Engine {
         let (step, plan) = (&launch.steps[number], &self.plan.tasks[id.index()]);
         let locals = self.locals[worker.index()].first();
         let moment = Moment { step: launch.first + number as u64, pos: step.pos, locals, ..Moment::REST };
+        let watch = self.observer.as_deref().map(|observer| Watch { observer, task: id, number: 0 });
         // SAFETY: the program is verified, its waits are over, and the local memory is this
         // worker's.
-        if let Err(failure) = unsafe { task::run(plan, moment, (launch, number), frame) } {
+        if let Err(failure) = unsafe { task::run(plan, moment, (launch, number), watch, frame) } {
             return Err(self.fail(self.failed_task(worker, id, failure)));
         }
         if let Some(routed) = &plan.routed {

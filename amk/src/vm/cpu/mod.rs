@@ -19,6 +19,7 @@ mod area;
 mod engine;
 mod error;
 mod memory;
+mod observer;
 mod packets;
 mod paged;
 mod plan;
@@ -32,6 +33,7 @@ mod worker;
 
 pub use engine::Step;
 pub use error::{Breach, Role, Stall, VmError};
+pub use observer::{ObservedCall, Observer};
 
 use super::Bindings;
 use crate::megakernel::Megakernel;
@@ -133,12 +135,35 @@ impl Vm {
         registry: &Registry,
         options: Options,
     ) -> Result<Self, VmError> {
-        let verified = verified.into();
+        Self::build(verified.into(), bindings, registry, options, None)
+    }
+
+    /// As [`Self::with`], with an observer of all calls.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn observed(
+        verified: impl Into<Arc<Verified>>,
+        bindings: &Bindings,
+        registry: &Registry,
+        options: Options,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, VmError> {
+        Self::build(verified.into(), bindings, registry, options, Some(observer))
+    }
+
+    fn build(
+        verified: Arc<Verified>,
+        bindings: &Bindings,
+        registry: &Registry,
+        options: Options,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Self, VmError> {
         bindings.check(verified.constants())?;
         let plan = Plan::new(verified.program(), bindings, registry, options.pages)?;
         let moves = moves(verified.program());
         let pages = plan.memory.pages;
-        let engine = Arc::new(Engine::new(verified, plan, options.deadline)?);
+        let engine = Arc::new(Engine::new(verified, plan, options.deadline, observer)?);
         let runner = match options.mode {
             Mode::Threads => Runner::Pool(Pool::new(Arc::clone(&engine), None)?),
             Mode::Delayed { seed } => Runner::Pool(Pool::new(Arc::clone(&engine), Some(seed))?),

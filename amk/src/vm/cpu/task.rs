@@ -2,11 +2,12 @@
 
 use super::area::Moment;
 use super::engine::Launch;
+use super::observer::{ObservedCall, Observer};
 use super::plan::{ArgumentPlan, CallPlan, ResultPlan, TaskPlan};
 use crate::registry::{Argument, Frame, Output};
 use crate::rows::PlacedRow;
 use crate::tensor::Token;
-use amk_ir::CallRows;
+use amk_ir::{CallRows, TaskId};
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,6 +26,24 @@ struct Given<'a> {
     tokens: &'a [Token],
     /// The page table of the row's sequence.
     pages: Option<&'a Arc<[u32]>>,
+    watch: Option<Watch<'a>>,
+}
+
+/// Who sees a call, and which one it is.
+#[derive(Clone, Copy)]
+pub(super) struct Watch<'a> {
+    pub(super) observer: &'a dyn Observer,
+    pub(super) task: TaskId,
+    /// The call's number in the task.
+    pub(super) number: usize,
+}
+
+impl Watch<'_> {
+    /// Shows the call that the frame is filled for.
+    fn show(self, rows: &[usize], frame: &Frame<'_>) {
+        let Self { observer, task, number } = self;
+        observer.see(&ObservedCall { task, number, rows, arguments: frame.arguments() });
+    }
 }
 
 /// Runs the calls of a task in order, in step `number` of a launch that starts at `moment`'s.
@@ -37,17 +56,19 @@ pub(super) unsafe fn run<'p>(
     task: &'p TaskPlan,
     moment: Moment,
     (launch, number): (&Launch, usize),
+    watch: Option<Watch<'_>>,
     frame: &mut Frame<'p>,
 ) -> Result<(), TaskFailure> {
     let calls = AssertUnwindSafe(|| {
-        task.calls.iter().try_for_each(|call| match call.rows {
-            None => {
-                let given = Given { moment, tokens: &launch.steps[number].tokens, pages: None };
+        task.calls.iter().enumerate().try_for_each(|(call_number, call)| {
+            let watch = watch.map(|watch| Watch { number: call_number, ..watch });
+            let given = Given { moment, tokens: &launch.steps[number].tokens, pages: None, watch };
+            match call.rows {
                 // SAFETY: as the caller promises.
-                unsafe { run_call(call, given, frame) }
+                None => unsafe { run_call(call, given, frame) },
+                // SAFETY: as the caller promises.
+                Some(rows) => unsafe { run_rows(call, rows, given, &launch.rows, frame) },
             }
-            // SAFETY: as the caller promises.
-            Some(rows) => unsafe { run_rows(call, rows, moment, &launch.rows, frame) },
         })
     });
     let outcome = catch_unwind(calls).unwrap_or_else(|panic| Err(TaskFailure::Panicked(message(&*panic))));
@@ -63,7 +84,7 @@ pub(super) unsafe fn run<'p>(
 unsafe fn run_rows<'p>(
     call: &'p CallPlan,
     of: CallRows,
-    moment: Moment,
+    given: Given<'_>,
     rows: &[PlacedRow],
     frame: &mut Frame<'p>,
 ) -> Result<(), TaskFailure> {
@@ -74,18 +95,18 @@ unsafe fn run_rows<'p>(
         pos: row.pos,
         row: number,
         row_of_call: number - first,
-        ..moment
+        ..given.moment
     };
     if let Some(many) = call.many {
         let moments: Vec<Moment> = asked.clone().map(at).collect();
         if moments.len() > 1 {
             // SAFETY: as the caller promises.
-            return unsafe { run_many(call, many, &moments, frame) };
+            return unsafe { run_many(call, many, &moments, given.watch, frame) };
         }
     }
     for (number, row) in asked {
-        let given =
-            Given { moment: at((number, row)), tokens: core::slice::from_ref(&row.token), pages: Some(&row.pages) };
+        let tokens = core::slice::from_ref(&row.token);
+        let given = Given { moment: at((number, row)), tokens, pages: Some(&row.pages), ..given };
         // SAFETY: as the caller promises.
         unsafe { run_call(call, given, frame)? };
     }
@@ -100,9 +121,10 @@ unsafe fn run_many<'p>(
     call: &'p CallPlan,
     many: fn(&mut Frame<'_>),
     moments: &[Moment],
+    watch: Option<Watch<'_>>,
     frame: &mut Frame<'p>,
 ) -> Result<(), TaskFailure> {
-    let given = Given { moment: moments[0], tokens: &[], pages: None };
+    let given = Given { moment: moments[0], tokens: &[], pages: None, watch };
     frame.clear();
     for argument in &call.arguments {
         frame.push(match argument {
@@ -111,6 +133,9 @@ unsafe fn run_many<'p>(
             // SAFETY: as the caller promises.
             other => unsafe { make(other, given) },
         });
+    }
+    if let Some(watch) = watch {
+        watch.show(&moments.iter().map(|moment| moment.row).collect::<Vec<_>>(), frame);
     }
     many(frame);
     for (number, result) in call.results.iter().enumerate() {
@@ -139,6 +164,9 @@ unsafe fn run_call<'p>(call: &'p CallPlan, given: Given<'_>, frame: &mut Frame<'
     for argument in &call.arguments {
         // SAFETY: as the caller promises.
         frame.push(unsafe { make(argument, given) });
+    }
+    if let Some(watch) = given.watch {
+        watch.show(&[given.moment.row], frame);
     }
     (call.run)(frame);
     for (number, result) in call.results.iter().enumerate() {

@@ -1,0 +1,225 @@
+//! `amk quantize`.
+
+use crate::load::{LoadArgs, cpu_vm};
+use crate::model::ModelArg;
+use crate::options::{AllowArg, CpuSchedule, ScheduleArg, ThreadsArg, print, progress_bar, table_of, tell};
+use crate::perplexity::read;
+use amk::ir::DType;
+use amk::rows::RowLimits;
+use amk::session::Session;
+use amk::{Encoding, Token};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::model::Model;
+use amk_models::tokenizer::SpecialTokens;
+use amk_models::weights::StoredTensor;
+use amk_quantize::{
+    Calibration, Method, Output, Quantized, Recipe, Rest, Stage, Task, convert_rest, is_projection, quantize,
+    quantize_calibrated, size,
+};
+use amk_run::perplexity::{Perplexity, Windows, perplexity};
+use anyhow::{Result, bail};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Quantise a model's weights.
+///
+/// Integers in groups (int4:128, int8:32) are written into a folder of compressed-tensors, blocks
+/// of GGML (`Q4_0`, `Q4_K`) into a GGUF file. The matrices of the layers are quantised; embeddings
+/// and head stay as they are, in a folder as bf16.
+#[derive(clap::Args)]
+pub(crate) struct Quantize {
+    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
+    model: ModelArg,
+    /// The encoding, or several: each matrix gets the first whose blocks divide its rows.
+    #[arg(long, value_name = "ENCODING", value_delimiter = ',', required = true)]
+    to: Vec<String>,
+    /// How: `rtn`, `search` or `gptq` [default: `gptq` with a text, else `search`].
+    #[arg(long)]
+    method: Option<Method>,
+    /// A text on which the outputs are to stay close.
+    #[arg(long, value_name = "FILE")]
+    calibrate: Option<PathBuf>,
+    /// A text on which the perplexity is measured [default: the second half of the text to
+    /// calibrate on].
+    #[arg(long, value_name = "FILE")]
+    evaluate: Option<PathBuf>,
+    /// Take so many tokens of each text at most.
+    #[arg(short = 'n', long, value_name = "N", default_value = "16384")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..))]
+    tokens: u32,
+    /// Store embeddings and head in this encoding.
+    #[arg(long, value_name = "ENCODING")]
+    embeddings: Option<String>,
+    /// Memory for the sums over inputs, in MiB; where it is less than all of them need, the text
+    /// runs several times.
+    #[arg(long, value_name = "MIB", default_value = "4096")]
+    memory: u32,
+    /// Where to write; nothing may be there.
+    #[arg(short, long, value_name = "PATH")]
+    output: PathBuf,
+    #[command(flatten)]
+    allow: AllowArg,
+    #[command(flatten)]
+    held: LoadArgs,
+    #[command(flatten)]
+    threads: ThreadsArg,
+    /// Print nothing but the result and errors.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// The texts as tokens.
+struct Texts {
+    calibration: Vec<Token>,
+    evaluation: Vec<Token>,
+}
+
+impl Quantize {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let recipe = self.recipe()?;
+        let path = self.model.path()?;
+        let source = self.allow.open(&path)?;
+        let recipe = recipe.with_scales(scales_of(&source));
+        let output = Output::new(&source, recipe.form(), &self.output)?;
+        let rest = self.rest(&recipe)?;
+        let tasks = tasks(&source, &recipe)?;
+        for tensor in source.tensors.iter().filter(|tensor| !is_projection(tensor)) {
+            rest.encoding(tensor)?;
+        }
+        let texts = self.texts(&source)?;
+        let mut model = match texts.calibration.len() + texts.evaluation.len() {
+            0 => None,
+            _ => {
+                let mut checkpoint = self.allow.open(&path)?;
+                let context = self.held.context(&checkpoint);
+                Some(self.held.load(&mut checkpoint, context, self.quiet)?)
+            }
+        };
+        let before = self.perplexity(model.as_ref(), &texts.evaluation, "perplexity before")?;
+        let mut quantized = self.quantize(tasks, recipe.method(), model.as_ref(), &texts.calibration)?;
+        convert_rest(&source.tensors, rest, &mut quantized)?;
+        if let Some(model) = &mut model {
+            model.bindings = quantized.bind(model);
+        }
+        let after = self.perplexity(model.as_ref(), &texts.evaluation, "perplexity after")?;
+        let bar = progress_bar("writing", self.quiet);
+        let written = output.write(&quantized, &mut |done| bar.set_position((done * 100.0) as u64));
+        bar.finish_and_clear();
+        written?;
+        self.report(&quantized, size(&source.path), before.zip(after))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn recipe(&self) -> Result<Recipe> {
+        let default = if self.calibrate.is_some() { Method::Gptq } else { Method::Search };
+        let names: Vec<&str> = self.to.iter().map(String::as_str).collect();
+        let method = self.method.unwrap_or(default);
+        if method == Method::Gptq && self.calibrate.is_none() {
+            bail!("`gptq` needs a text to calibrate on: --calibrate FILE");
+        }
+        Ok(Recipe::new(&names, method)?)
+    }
+
+    fn rest(&self, recipe: &Recipe) -> Result<Rest> {
+        let ends = self.embeddings.as_deref().map(|name| match Encoding::find(name) {
+            Some(encoding) if encoding.encode.is_some() => Ok(encoding),
+            _ => bail!("nothing encodes embeddings as `{name}`"),
+        });
+        Ok(Rest { form: recipe.form(), ends: ends.transpose()? })
+    }
+
+    fn texts(&self, source: &Checkpoint) -> Result<Texts> {
+        let tokens = |path: &PathBuf| -> Result<Vec<Token>> {
+            let tokens = source.tokenizer()?.encode(&read(path)?, SpecialTokens::Add)?;
+            Ok(tokens.into_iter().map(Token).collect())
+        };
+        let most = self.tokens as usize;
+        let mut calibration = self.calibrate.as_ref().map(tokens).transpose()?.unwrap_or_default();
+        let mut evaluation = match &self.evaluate {
+            Some(path) => tokens(path)?,
+            None => calibration.split_off(calibration.len().div_ceil(2)),
+        };
+        calibration.truncate(most);
+        evaluation.truncate(most);
+        if evaluation.len() == 1 || (self.calibrate.is_some() && calibration.is_empty()) {
+            bail!("the text is too short: half of it calibrates, the other half measures");
+        }
+        Ok(Texts { calibration, evaluation })
+    }
+
+    fn schedule(&self) -> Result<CpuSchedule> {
+        ScheduleArg::default().for_cpu(self.threads)
+    }
+
+    fn quantize(&self, tasks: Vec<Task>, method: Method, model: Option<&Model>, text: &[Token]) -> Result<Quantized> {
+        let bar = progress_bar("quantising", self.quiet);
+        let mut progress = |stage: Stage, done: f64| {
+            bar.set_message(match stage {
+                Stage::Calibrating => "calibrating",
+                Stage::Rounding => "quantising",
+            });
+            bar.set_position((done * 100.0) as u64);
+        };
+        let quantized = match model.filter(|_| !text.is_empty()) {
+            None => quantize(tasks, method, &mut progress),
+            Some(model) => {
+                let calibration = Calibration::new(model, &self.schedule()?.with_rows(model)?, text)?;
+                quantize_calibrated(tasks, method, &calibration, (self.memory as usize) << 20, &mut progress)
+            }
+        };
+        bar.finish_and_clear();
+        Ok(quantized?)
+    }
+
+    /// The perplexity of the model as it is bound now; `None` without a text.
+    fn perplexity(&self, model: Option<&Model>, text: &[Token], what: &'static str) -> Result<Option<Perplexity>> {
+        let Some(model) = model.filter(|_| text.len() > 1) else { return Ok(None) };
+        let context = model.instance.dims.get("CONTEXT").map_or(text.len(), |&context| context as usize);
+        let windows = Windows { context, stride: (context / 2).max(1) };
+        let vm = cpu_vm(model, &self.schedule()?, RowLimits::pages_of(context))?;
+        let bar = progress_bar(what, self.quiet);
+        let mut see = |so_far: &Perplexity| bar.set_position((so_far.tokens * 100 / text.len()) as u64);
+        let found = perplexity(&mut Session::new(vm), text, windows, &mut see);
+        bar.finish_and_clear();
+        Ok(Some(found?))
+    }
+
+    fn report(&self, quantized: &Quantized, before: u64, measured: Option<(Perplexity, Perplexity)>) -> Result<()> {
+        if !self.quiet {
+            let mut table = table_of(["tensors", "rms error, % of the weights' rms"]);
+            for (kind, deviation) in &quantized.deviations {
+                table.add_row([kind.clone(), format!("{:.2}", 100.0 * deviation.relative())]);
+            }
+            tell(&table.to_string());
+        }
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let after = size(&self.output);
+        let mut text = format!("size {:.1} MiB, before {:.1} MiB\n", mib(after), mib(before));
+        text.push_str(&match measured {
+            Some((before, after)) => format!(
+                "perplexity {:.4}, before {:.4} ± {:.4}: {:.4} of it, over {} tokens\n",
+                after.value(),
+                before.value(),
+                before.error(),
+                after.value() / before.value(),
+                after.tokens
+            ),
+            None => "perplexity not measured: that takes a text, --evaluate FILE\n".to_owned(),
+        });
+        print(&text)
+    }
+}
+
+/// The type of scales that go with a checkpoint's embeddings: bf16 where these are not floats.
+fn scales_of(source: &Checkpoint) -> DType {
+    let of = |tensor: &StoredTensor| tensor.stored_type().encoding().and_then(|encoding| encoding.float);
+    let embeddings = source.tensors.iter().find(|tensor| tensor.name() == "model.embed_tokens.weight");
+    embeddings.and_then(of).unwrap_or(DType::BF16)
+}
+
+/// The tensors to quantise.
+fn tasks(source: &Checkpoint, recipe: &Recipe) -> Result<Vec<Task>> {
+    let projections = source.tensors.iter().filter(|tensor| is_projection(tensor));
+    let task = |tensor: &StoredTensor| Ok(Task { encoding: recipe.encoding(tensor)?, tensor: tensor.clone() });
+    projections.map(task).collect()
+}

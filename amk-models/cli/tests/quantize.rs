@@ -1,0 +1,106 @@
+//! `quantize`: what it writes and says, and what is refused.
+
+use super::amk::tiny_llama;
+use amk_models::checkpoint::Checkpoint;
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// The tiny llama with a feed-forward network of 64, so that all rows are whole groups of 32.
+fn wide_llama() -> TempDir {
+    let folder = tiny_llama();
+    let source = Checkpoint::open(folder.path()).unwrap();
+    let (mut header, mut data) = (Map::new(), Vec::new());
+    for tensor in source.tensors.iter() {
+        let (rows, columns) = (tensor.rows(), tensor.row_len());
+        let wide = |extent: usize| if extent == 48 { 64 } else { extent };
+        let elements = tensor.to_f32();
+        let begin = data.len();
+        for row in 0..if tensor.shape().len() > 1 { wide(rows) } else { 1 } {
+            let row = &elements[row % rows * columns..][..columns];
+            data.extend(row.iter().cycle().take(wide(columns)).flat_map(|x| x.to_le_bytes()));
+        }
+        let shape: Vec<usize> = tensor.shape().iter().map(|&extent| wide(extent)).collect();
+        let about = json!({"dtype": "F32", "shape": shape, "data_offsets": [begin, data.len()]});
+        header.insert(tensor.name().to_owned(), about);
+    }
+    let header = Value::Object(header).to_string();
+    let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_string_lossy().contains("safetensors") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    std::fs::write(folder.path().join("model.safetensors"), file).unwrap();
+    let config = folder.path().join("config.json");
+    let text =
+        std::fs::read_to_string(&config).unwrap().replace("\"intermediate_size\": 48", "\"intermediate_size\": 64");
+    std::fs::write(config, text).unwrap();
+    std::fs::write(folder.path().join("text.txt"), "the cat sat on the mat and the dog sat on the cat ".repeat(8))
+        .unwrap();
+    folder
+}
+
+fn run(model: &Path, arguments: &[&str], output: &Path) -> Output {
+    let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));
+    amk.arg("quantize").arg(model).args(arguments).arg("-o").arg(output).output().unwrap()
+}
+
+fn succeeds(model: &TempDir, arguments: &[&str]) -> (String, PathBuf) {
+    let folder = model.path().join("quantised");
+    let output = run(model.path(), arguments, &folder);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    (String::from_utf8(output.stdout).unwrap(), folder)
+}
+
+fn fails(model: &TempDir, arguments: &[&str], output: &Path) -> String {
+    let output = run(model.path(), arguments, output);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_text_calibrates_and_measures() {
+    let model = wide_llama();
+    let text = model.path().join("text.txt");
+    let (out, folder) = succeeds(&model, &["--to", "int4:32", "--calibrate", text.to_str().unwrap(), "-q"]);
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines[0].starts_with("size 0.1 MiB, before 0.4 MiB"), "{out}");
+    assert!(lines[1].starts_with("perplexity ") && lines[1].contains(" of it, over "), "{out}");
+    let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
+    let config: Value = serde_json::from_str(&config).unwrap();
+    let weights = &config["quantization_config"]["config_groups"]["group_0"]["weights"];
+    assert_eq!((&weights["num_bits"], &weights["group_size"]), (&json!(4), &json!(32)));
+    // The tokenizer is the source's.
+    let tokenizer = |folder: &Path| std::fs::read(folder.join("tokenizer.json")).unwrap();
+    assert_eq!(tokenizer(&folder), tokenizer(model.path()));
+}
+
+#[test]
+fn without_a_text_nothing_is_measured() {
+    let (out, _) = succeeds(&wide_llama(), &["--to", "int8:64", "-q"]);
+    assert!(out.ends_with("perplexity not measured: that takes a text, --evaluate FILE\n"), "{out}");
+}
+
+#[test]
+fn what_cannot_be_quantised_is_refused() {
+    let (model, wide) = (tiny_llama(), wide_llama());
+    let new = model.path().join("new");
+    let error = fails(&model, &["--to", "int4:32"], &new);
+    assert_eq!(
+        error,
+        "rows of 48 elements of `model.layers.0.mlp.down_proj.weight` are not whole blocks of 32 (int4:32)"
+    );
+    let error = fails(&model, &["--to", "int3:32"], &new);
+    assert!(error.starts_with("`int3:32` does not quantise; these do: ") && error.contains("int4:32"), "{error}");
+    let error = fails(&wide, &["--to", "int4:32", "--method", "gptq"], &new);
+    assert_eq!(error, "`gptq` needs a text to calibrate on: --calibrate FILE");
+    let error = fails(&wide, &["--to", "int4:32"], wide.path());
+    assert!(error.ends_with("exists already; name another place or remove it"), "{error}");
+    let error = fails(&wide, &["--to", "Q4_0"], &new);
+    assert!(error.starts_with("this model cannot be written as a GGUF file"), "{error}");
+    assert!(!new.exists());
+}

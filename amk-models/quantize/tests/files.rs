@@ -1,0 +1,107 @@
+//! Files that are written are read again with the same bits.
+
+use super::support::{encoding, folder, gguf, load, open, quantized, quantized_with};
+use amk::ir::DType;
+use amk_kernels::encoding::GroupFormat;
+use amk_models::checkpoint::Checkpoint;
+use amk_models::weights::FileForm;
+use amk_quantize::{Method, Output, Quantized, Rest, convert_rest};
+use safetensors::{Dtype, SafeTensors};
+use std::path::Path;
+
+fn output<'a>(source: &'a Checkpoint, form: FileForm, path: &Path) -> Output<'a> {
+    Output::new(source, form, path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Compares the matrices of a written checkpoint with the quantised ones, as the model has them.
+fn assert_same(written: &Path, source: &Checkpoint, quantized: &Quantized) {
+    let (found, before) = (load(written), load(&source.path));
+    let expected = quantized.bind(&before);
+    assert!(!quantized.weights.is_empty());
+    for (buffer, expected) in expected.weights() {
+        let found = &found.bindings.weights()[buffer];
+        let bytes = |weight: &amk::Weight| {
+            (0..weight.rows()).flat_map(|row| weight.row_bytes(row).to_vec()).collect::<Vec<_>>()
+        };
+        assert_eq!((found.encoding(), bytes(found)), (expected.encoding(), bytes(expected)), "{buffer}");
+    }
+}
+
+#[test]
+fn a_gguf_file_has_the_quantised_bits() {
+    let (folder, file) = gguf();
+    let source = open(&file);
+    for (name, ends) in [("Q4_0", None), ("Q5_1", Some("Q8_0")), ("Q8_0", Some("bf16"))] {
+        let mut quantized = quantized(&source, &[name], Method::Search);
+        let rest = Rest { form: FileForm::Gguf, ends: ends.map(encoding) };
+        convert_rest(&source.tensors, rest, &mut quantized).unwrap();
+        let path = folder.path().join(format!("{name}.gguf"));
+        output(&source, FileForm::Gguf, &path).write(&quantized, &mut |_| {}).unwrap();
+        assert_same(&path, &source, &quantized);
+        let head = open(&path).tensors.iter().find(|tensor| tensor.name() == "lm_head.weight").unwrap().encoding();
+        assert_eq!(head.name, ends.unwrap_or("f32"));
+    }
+}
+
+#[test]
+fn a_folder_becomes_a_gguf_file() {
+    let folder = folder();
+    let source = open(folder.path());
+    let mut quantized = quantized(&source, &["Q8_0"], Method::Rtn);
+    convert_rest(&source.tensors, Rest { form: FileForm::Gguf, ends: None }, &mut quantized).unwrap();
+    let path = folder.path().join("new.gguf");
+    output(&source, FileForm::Gguf, &path).write(&quantized, &mut |_| {}).unwrap();
+    assert_same(&path, &source, &quantized);
+    assert_eq!(open(&path).config.hidden_size, 64);
+}
+
+#[test]
+fn a_folder_has_packed_codes_and_scales() {
+    let folder = folder();
+    let source = open(folder.path());
+    let quantized = quantized_with(&source, &["int4:128", "int8:32"], Method::Search, DType::F32);
+    let path = folder.path().join("quantized");
+    output(&source, FileForm::Folder, &path).write(&quantized, &mut |_| {}).unwrap();
+    let bytes = std::fs::read(path.join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let name = "model.layers.1.mlp.down_proj.weight";
+    let (packed, scales) =
+        (file.tensor(&format!("{name}_packed")).unwrap(), file.tensor(&format!("{name}_scale")).unwrap());
+    assert_eq!((packed.dtype(), packed.shape()), (Dtype::I32, &[64, 16][..]));
+    assert_eq!((scales.dtype(), scales.shape()), (Dtype::F32, &[64, 1][..]));
+    let sizes = file.tensor(&format!("{name}_shape")).unwrap();
+    assert_eq!((sizes.dtype(), sizes.data()), (Dtype::I64, &[64u64.to_le_bytes(), 128u64.to_le_bytes()].concat()[..]));
+    let expected = quantized.weights[name].to_f32();
+    let words = packed.data().as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+    let codes = words.flat_map(|word| (0..8).map(move |at| ((word >> (4 * at)) & 15) as f32 - 8.0));
+    let scale = |row: usize| f32::from_le_bytes(scales.data()[4 * row..][..4].try_into().unwrap());
+    for (at, code) in codes.enumerate() {
+        assert_eq!(code * scale(at / 128), expected[at], "element {at}");
+    }
+    assert_eq!(file.tensor("lm_head.weight").unwrap().dtype(), Dtype::F32);
+    assert!(path.join("generation_config.json").exists());
+}
+
+#[test]
+fn a_folder_made_of_a_gguf_file_has_its_rows_in_order() {
+    let (folder, file) = gguf();
+    let source = open(&file);
+    let quantized = quantized_with(&source, &["int8:64"], Method::Rtn, DType::BF16);
+    let path = folder.path().join("quantized");
+    output(&source, FileForm::Folder, &path).write(&quantized, &mut |_| {}).unwrap();
+    let bytes = std::fs::read(path.join("model.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    // The rows of queries lie otherwise in a GGUF file of this architecture.
+    let name = "model.layers.0.self_attn.q_proj.weight";
+    let format = GroupFormat::of(encoding("int8:64:bf16")).unwrap();
+    let (weight, packed) = (&quantized.weights[name], file.tensor(&format!("{name}_packed")).unwrap());
+    for row in 0..64 {
+        let mut codes = [0; 64];
+        format.split(weight.row_bytes(row), &mut codes);
+        assert_eq!(packed.data()[64 * row..][..64], codes, "row {row}");
+    }
+    let config = std::fs::read_to_string(path.join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    assert_eq!((&config["model_type"], &config["dtype"]), (&"llama".into(), &"bfloat16".into()));
+    assert_eq!(config["quantization_config"]["config_groups"]["group_0"]["weights"]["num_bits"], 8);
+}

@@ -1,0 +1,7 @@
+//! Quantising small random checkpoints.
+
+mod calibration;
+mod files;
+mod methods;
+mod refusals;
+mod support;

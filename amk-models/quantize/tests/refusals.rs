@@ -1,0 +1,82 @@
+//! What is refused, and how.
+
+use super::support::{encoding, folder, gguf, open, quantized, tasks};
+use amk_models::checkpoint::Checkpoint;
+use amk_models::weights::FileForm;
+use amk_quantize::{Method, Output, Recipe, Rest, quantize};
+use std::path::Path;
+
+fn recipe(names: &[&str], method: Method) -> String {
+    Recipe::new(names, method).expect_err("refused").to_string()
+}
+
+#[test]
+fn targets_are_named() {
+    let unknown = recipe(&["int5:64"], Method::Rtn);
+    assert!(unknown.starts_with("`int5:64` does not quantise; these do: "), "{unknown}");
+    for name in ["int4:128", "int8:32", "Q4_0", "Q4_K"] {
+        assert!(unknown.contains(name), "{unknown}");
+    }
+    assert!(!unknown.contains("bf16") && !unknown.contains("zero"), "{unknown}");
+    assert_eq!(recipe(&["int4:64", "Q4_0"], Method::Rtn), "`int4:64` and `Q4_0` are not encodings of one kind of file");
+    assert_eq!(
+        recipe(&["Q4_K"], Method::Gptq),
+        "blocks of Q4_K have more than one scale, which `gptq` does not choose; take `rtn`"
+    );
+    let error = quantize(Vec::new(), Method::Gptq, &mut |_, _| {}).expect_err("refused").to_string();
+    assert_eq!(error, "`gptq` needs a text to calibrate on");
+}
+
+#[test]
+fn rows_that_are_not_whole_groups_are_named() {
+    let folder = folder();
+    let source = open(folder.path());
+    let tensor = source.tensors.iter().find(|tensor| tensor.name().ends_with("0.mlp.gate_proj.weight")).unwrap();
+    let error =
+        |names: &[&str]| Recipe::new(names, Method::Rtn).unwrap().encoding(tensor).expect_err("refused").to_string();
+    let rows = "rows of 64 elements of `model.layers.0.mlp.gate_proj.weight` are not whole blocks of";
+    assert_eq!(error(&["int4:128"]), format!("{rows} 128 (int4:128); int4:64 fits, alone or as a second choice"));
+    assert_eq!(error(&["Q4_K"]), format!("{rows} 256 (Q4_K); Q4_0 fits, alone or as a second choice"));
+    // A second choice is taken where the first does not fit.
+    let both = Recipe::new(&["int4:128", "int4:64"], Method::Rtn).unwrap();
+    let of_kind =
+        |kind: &str| tasks(&source, &both).into_iter().find(|task| task.tensor.name().contains(kind)).unwrap();
+    assert_eq!(
+        (of_kind("gate_proj").encoding, of_kind("down_proj").encoding),
+        (encoding("int4:64"), encoding("int4:128"))
+    );
+}
+
+fn output(source: &Checkpoint, form: FileForm, path: &Path) -> String {
+    Output::new(source, form, path).err().expect("refused").to_string()
+}
+
+#[test]
+fn a_result_replaces_nothing() {
+    let (folder, file) = gguf();
+    let source = open(&file);
+    for (form, path) in [(FileForm::Folder, folder.path()), (FileForm::Gguf, &file)] {
+        let expected = format!("{} exists already; name another place or remove it", path.display());
+        assert_eq!(output(&source, form, path), expected);
+    }
+    // Also what came to be there meanwhile.
+    let path = folder.path().join("new");
+    let prepared = Output::new(&source, FileForm::Gguf, &path).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::write(&path, "theirs").unwrap();
+    let quantized = quantized(&source, &["Q4_0"], Method::Rtn);
+    assert!(prepared.write(&quantized, &mut |_| {}).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"theirs");
+}
+
+#[test]
+fn embeddings_have_a_form_that_the_file_has() {
+    let folder = folder();
+    let source = open(folder.path());
+    let head = source.tensors.iter().find(|tensor| tensor.name() == "lm_head.weight").unwrap();
+    let rest = |form, name| Rest { form, ends: Some(encoding(name)) }.encoding(head).map_err(|error| error.to_string());
+    assert_eq!(rest(FileForm::Gguf, "Q8_0"), Ok(encoding("Q8_0")));
+    assert_eq!(rest(FileForm::Folder, "Q8_0"), Err("a folder cannot hold `lm_head.weight` as Q8_0".to_owned()));
+    assert_eq!(rest(FileForm::Gguf, "int4:64"), Err("a GGUF file cannot hold `lm_head.weight` as int4:64".to_owned()));
+    let error = rest(FileForm::Gguf, "Q4_K").unwrap_err();
+    assert!(error.starts_with("rows of 64 elements of `lm_head.weight` are not whole blocks of 256"), "{error}");
+}

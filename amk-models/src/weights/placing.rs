@@ -1,0 +1,116 @@
+//! From the tensors of a page to those of a file: the inverse of arranging them.
+
+use crate::config::ModelConfig;
+use crate::import::Pairs;
+use std::borrow::Cow;
+
+use super::gguf::gguf_name;
+use super::{RowOrder, TensorSet};
+
+/// The forms of checkpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileForm {
+    /// A folder of Hugging Face files.
+    Folder,
+    /// A GGUF file.
+    Gguf,
+}
+
+/// A tensor of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileTensor {
+    /// Its name in the file.
+    pub name: String,
+    /// The tensors of the page whose rows it has, one below the other, and in which order.
+    pub parts: Vec<(String, RowOrder)>,
+}
+
+/// A tensor that a form of files has no name for.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a GGUF file of this architecture has no tensor for `{name}`")]
+pub struct NoPlace {
+    /// Its name.
+    pub name: String,
+}
+
+impl FileForm {
+    /// The tensors of a file with all tensors of a checkpoint, in their order.
+    ///
+    /// # Errors
+    /// When the form has no name for a tensor.
+    pub fn tensors(self, config: &ModelConfig, set: &TensorSet) -> Result<Vec<FileTensor>, NoPlace> {
+        let mut placed: Vec<FileTensor> = Vec::new();
+        for name in set.iter().map(|tensor| tensor.name().to_owned()) {
+            let (whole, parts) = whole(config, &name);
+            let place = match self {
+                Self::Folder => whole,
+                Self::Gguf => {
+                    let own = config.import.gguf.map_or(&[][..], |gguf| gguf.names);
+                    gguf_name(&whole, own).ok_or(NoPlace { name: whole })?
+                }
+            };
+            if placed.iter().all(|tensor| tensor.name != place) {
+                let ordered = |part: String| (part.clone(), self.row_order(config, &part));
+                placed.push(FileTensor { name: place, parts: parts.into_iter().map(ordered).collect() });
+            }
+        }
+        Ok(placed)
+    }
+
+    fn row_order(self, config: &ModelConfig, name: &str) -> RowOrder {
+        let pairs = match self {
+            Self::Folder => config.import.rotation.pairs,
+            Self::Gguf => config.import.gguf.map_or(Pairs::Halves, |gguf| gguf.pairs),
+        };
+        let rotated = [".self_attn.q_proj.", ".self_attn.k_proj."].iter().any(|part| name.contains(part));
+        match pairs {
+            Pairs::Neighbours if rotated => {
+                RowOrder::InterleavedHalves { head_dim: config.head_dim, rotary_dims: config.rope.rotary_dims }
+            }
+            _ => RowOrder::Natural,
+        }
+    }
+}
+
+/// The name in a folder of what a tensor of the page is stored in, and all tensors of the page that
+/// are.
+fn whole(config: &ModelConfig, name: &str) -> (String, Vec<String>) {
+    let in_stem = |stem: &str| name.rsplit_once('.').is_some_and(|(before, _)| before.ends_with(stem));
+    for fused in config.import.fused {
+        if let Some((own, _)) = fused.parts.iter().find(|(part, _)| in_stem(part)) {
+            let parts = fused.parts.iter().map(|(part, _)| name.replace(own, part)).collect();
+            return (name.replace(own, fused.name), parts);
+        }
+    }
+    (name.to_owned(), vec![name.to_owned()])
+}
+
+impl RowOrder {
+    /// Rows of `row_bytes` each, from the model's order to the file's.
+    pub fn to_file(self, rows: &[u8], row_bytes: usize) -> Cow<'_, [u8]> {
+        if self == Self::Natural {
+            return Cow::Borrowed(rows);
+        }
+        let mut stored = vec![0; rows.len()];
+        for (row, bytes) in rows.chunks_exact(row_bytes.max(1)).enumerate() {
+            stored[self.stored_row(row) * row_bytes..][..row_bytes].copy_from_slice(bytes);
+        }
+        Cow::Owned(stored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_go_where_they_are_read_from() {
+        let order = RowOrder::InterleavedHalves { head_dim: 4, rotary_dims: 4 };
+        let rows: Vec<u8> = (0..16).collect();
+        let stored = order.to_file(&rows, 2);
+        for row in 0..8 {
+            assert_eq!(stored[order.stored_row(row) * 2..][..2], rows[row * 2..][..2]);
+        }
+        assert!(matches!(RowOrder::Natural.to_file(&rows, 2), Cow::Borrowed(_)));
+    }
+}

@@ -1,0 +1,24 @@
+//! Seeing the arguments of calls.
+
+use crate::registry::Argument;
+use amk_ir::TaskId;
+
+/// Sees calls while a program runs. Workers call it at the same time, in the order in which each
+/// runs its tasks; a step waits for it.
+pub trait Observer: Send + Sync {
+    /// A call is about to run.
+    fn see(&self, call: &ObservedCall<'_>);
+}
+
+/// A call that is about to run: one of the program, `program.tasks[task].calls[number]`.
+pub struct ObservedCall<'a> {
+    /// Its task.
+    pub task: TaskId,
+    /// Its number in the task.
+    pub number: usize,
+    /// The rows of the step that it is for, in order; of a program without rows row 0. Tensors of a
+    /// call for several rows have one more dimension, the first, with an element for each.
+    pub rows: &'a [usize],
+    /// The arguments, in the order of the function's parameters.
+    pub arguments: &'a [Argument<'a>],
+}

@@ -1,0 +1,200 @@
+//! Kinds of codes: integers of four and eight bits, fp8.
+
+use super::super::four::{nibbles, set_nibbles};
+use super::super::{GROUP, biased, inverse};
+
+/// A kind of codes.
+pub(super) trait Codes: 'static {
+    /// Bits of a code.
+    const BITS: usize;
+    /// Bytes of a group's zero.
+    const ZERO_BYTES: usize;
+    /// The largest magnitude of an element in a group whose scale is 1.
+    const LARGEST: f32;
+
+    /// The elements of 32 codes. Inlined into loops over blocks.
+    fn decode(codes: &[u8], zero: &[u8], scale: f32) -> [f32; GROUP];
+
+    /// The scale of a group whose elements, and 0, are from `low` to `high`.
+    fn scale(low: f32, high: f32) -> f32;
+    /// Writes the zero of a group whose least element, or 0, is `low`.
+    fn set_zero(zero: &mut [u8], low: f32, scale: f32);
+    /// Writes the nearest codes of 32 elements.
+    fn encode(elements: &[f32; GROUP], zero: &[u8], scale: f32, codes: &mut [u8]);
+
+    /// Why zero and codes are none of a group.
+    fn check(zero: &[u8], codes: &[u8]) -> Result<(), &'static str>;
+}
+
+/// Codes `q` from 0; an element is `(q - bias) * scale`, where the bias is half of the codes'
+/// number.
+pub(super) struct Symmetric<C>(C);
+
+/// Codes `q` from 0 and a zero, which is a code, too; an element is `(q - zero) * scale`.
+pub(super) struct WithZero<C>(C);
+
+/// fp8 e4m3 (OCP 8-bit Floating Point Specification 1.0): a sign, four bits of exponent with bias
+/// 7, three of mantissa, no infinities; an element is `q * scale`.
+pub(super) struct E4m3;
+
+/// How 32 codes of integers are stored.
+pub(super) trait Integers: 'static {
+    const BITS: usize;
+
+    fn codes(bytes: &[u8]) -> [u8; GROUP];
+    fn set_codes(bytes: &mut [u8], codes: [u8; GROUP]);
+}
+
+/// The low nibble of byte `i` is code `i`, the high nibble code `i + 16`.
+pub(super) struct Nibbles;
+
+/// A byte a code.
+pub(super) struct Bytes;
+
+impl Integers for Nibbles {
+    const BITS: usize = 4;
+
+    #[inline(always)]
+    fn codes(bytes: &[u8]) -> [u8; GROUP] {
+        nibbles(bytes)
+    }
+
+    fn set_codes(bytes: &mut [u8], codes: [u8; GROUP]) {
+        set_nibbles(bytes, codes);
+    }
+}
+
+impl Integers for Bytes {
+    const BITS: usize = 8;
+
+    #[inline(always)]
+    fn codes(bytes: &[u8]) -> [u8; GROUP] {
+        let mut codes = [0; GROUP];
+        codes.copy_from_slice(&bytes[..GROUP]);
+        codes
+    }
+
+    fn set_codes(bytes: &mut [u8], codes: [u8; GROUP]) {
+        bytes.copy_from_slice(&codes);
+    }
+}
+
+/// The largest code.
+const fn most<C: Integers>() -> f32 {
+    ((1u32 << C::BITS) - 1) as f32
+}
+
+/// The nearest codes, of two the even one, where `zero` is that of 0.
+fn round<C: Integers>(elements: &[f32; GROUP], zero: f32, scale: f32) -> [u8; GROUP] {
+    let inverse = inverse(scale);
+    elements.map(|x| ((x * inverse).round_ties_even() + zero).clamp(0.0, most::<C>()) as u8)
+}
+
+impl<C: Integers> Codes for Symmetric<C> {
+    const BITS: usize = C::BITS;
+    const ZERO_BYTES: usize = 0;
+    const LARGEST: f32 = (1 << (C::BITS - 1)) as f32;
+
+    #[inline(always)]
+    fn decode(codes: &[u8], _: &[u8], scale: f32) -> [f32; GROUP] {
+        biased(C::codes(codes), 1 << (C::BITS - 1), scale)
+    }
+
+    /// As compressed-tensors: the largest magnitude is half of the codes' range.
+    fn scale(low: f32, high: f32) -> f32 {
+        high.max(-low) / (0.5 * most::<C>())
+    }
+
+    fn set_zero(_: &mut [u8], _: f32, _: f32) {}
+
+    fn encode(elements: &[f32; GROUP], _: &[u8], scale: f32, codes: &mut [u8]) {
+        C::set_codes(codes, round::<C>(elements, Self::LARGEST, scale));
+    }
+
+    fn check(_: &[u8], _: &[u8]) -> Result<(), &'static str> {
+        Ok(())
+    }
+}
+
+impl<C: Integers> Codes for WithZero<C> {
+    const BITS: usize = C::BITS;
+    const ZERO_BYTES: usize = 1;
+    const LARGEST: f32 = most::<C>();
+
+    #[inline(always)]
+    fn decode(codes: &[u8], zero: &[u8], scale: f32) -> [f32; GROUP] {
+        biased(C::codes(codes), i32::from(zero[0]), scale)
+    }
+
+    fn scale(low: f32, high: f32) -> f32 {
+        (high - low) / most::<C>()
+    }
+
+    fn set_zero(zero: &mut [u8], low: f32, scale: f32) {
+        zero[0] = (-low * inverse(scale)).round_ties_even().clamp(0.0, most::<C>()) as u8;
+    }
+
+    fn encode(elements: &[f32; GROUP], zero: &[u8], scale: f32, codes: &mut [u8]) {
+        C::set_codes(codes, round::<C>(elements, zero[0].into(), scale));
+    }
+
+    fn check(zero: &[u8], _: &[u8]) -> Result<(), &'static str> {
+        if f32::from(zero[0]) > most::<C>() { Err("has a zero that is none of its codes") } else { Ok(()) }
+    }
+}
+
+impl Codes for E4m3 {
+    const BITS: usize = 8;
+    const ZERO_BYTES: usize = 0;
+    const LARGEST: f32 = 448.0;
+
+    #[inline(always)]
+    fn decode(codes: &[u8], _: &[u8], scale: f32) -> [f32; GROUP] {
+        let mut out = [0.0; GROUP];
+        for (out, &code) in out.iter_mut().zip(codes) {
+            *out = widen(code) * scale;
+        }
+        out
+    }
+
+    fn scale(low: f32, high: f32) -> f32 {
+        high.max(-low) / Self::LARGEST
+    }
+
+    fn set_zero(_: &mut [u8], _: f32, _: f32) {}
+
+    fn encode(elements: &[f32; GROUP], _: &[u8], scale: f32, codes: &mut [u8]) {
+        let inverse = inverse(scale);
+        codes.iter_mut().zip(elements).for_each(|(code, x)| *code = narrow(x * inverse));
+    }
+
+    fn check(_: &[u8], codes: &[u8]) -> Result<(), &'static str> {
+        if codes.iter().any(|code| code & 0x7f == 0x7f) { Err("has an element that is not a number") } else { Ok(()) }
+    }
+}
+
+/// The number of an e4m3 other than NaN, exactly.
+#[inline(always)]
+pub(super) fn widen(code: u8) -> f32 {
+    let (exponent, mantissa) = (u32::from(code) >> 3 & 15, u32::from(code) & 7);
+    // In steps of the subnormal numbers: integers of at most 18 bits, so that no operand is a
+    // subnormal f32, which is slow.
+    let steps = if exponent == 0 { mantissa } else { (8 | mantissa) << ((exponent - 1) & 15) };
+    let magnitude = steps as f32 * (1.0 / 512.0);
+    f32::from_bits(magnitude.to_bits() | (u32::from(code) & 0x80) << 24)
+}
+
+/// The nearest e4m3, of two the even one; the largest for anything beyond.
+pub(super) fn narrow(x: f32) -> u8 {
+    let magnitude = x.abs().min(E4m3::LARGEST);
+    let code = if magnitude < 1.0 / 64.0 {
+        // Of the code after the subnormals, 1/64, the steps are 8, too.
+        (magnitude * 512.0).round_ties_even() as u32
+    } else {
+        let bits = magnitude.to_bits();
+        // To three bits of mantissa; a carry goes to the exponent.
+        let rounded = (bits + 0x7_ffff + (bits >> 20 & 1)) >> 20;
+        rounded - ((127 - 7) << 3)
+    };
+    code as u8 | if x.is_sign_negative() { 0x80 } else { 0 }
+}
