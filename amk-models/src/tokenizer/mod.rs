@@ -7,6 +7,7 @@
 mod bytes;
 mod gguf;
 mod pre_tokenizer;
+mod sentence_piece;
 mod stream;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
