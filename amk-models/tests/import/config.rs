@@ -159,7 +159,6 @@ fn other_models() -> Vec<(&'static str, Value, &'static str)> {
         ("hidden_act", json!("relu2"), "activation"),
         ("quantization_config", json!({"quant_method": "gptq", "bits": 4}), "quantised"),
         ("auto_map", json!({"AutoModelForCausalLM": "modeling.X"}), "Python code"),
-        ("pretraining_tp", json!(2), "tensor parallelism"),
         ("is_encoder_decoder", json!(true), "decoders"),
         ("architectures", json!(["LlamaForSequenceClassification"]), "LlamaForCausalLM"),
         ("rope_scaling", json!({"full_attention": {"rope_type": "default"}}), "by layer"),
