@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from tokenizers import normalizers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from golden import FOLDER, deterministic, exact, greedy, min_margin, versions, write_json
 from make_smollm2 import CODE, ENGLISH, PASSAGE, passage_nll, top_logits
@@ -74,9 +75,17 @@ def joined(folder: Path, published: Published) -> Path:
     return path
 
 
+def tokenizer_of(path: Path) -> PreTrainedTokenizerFast:
+    """The file's tokenizer. Qwen's own tokenizer.json normalises; transformers leaves that out when it reads a GGUF."""
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    if path.name.startswith("qwen"):
+        tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
+    return tokenizer
+
+
 def computed(path: Path) -> dict[str, Any]:
     """Continuations whose every step is decided by a margin, the loss of a passage, ids of texts, rendered chats."""
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    tokenizer = tokenizer_of(path)
     model = AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager"
     ).eval()

@@ -18,9 +18,10 @@ use super::{Tokenizer, TokenizerError, sentence_piece};
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
-/// Token types (`llama_token_type`): control tokens are special, user-defined ones are matched
-/// whole but printed.
+/// Token types (`llama_token_type`): control tokens and the one for what is unknown are special,
+/// user-defined ones are matched whole but printed.
 const NORMAL_TOKEN: i64 = 1;
+const UNKNOWN_TOKEN: i64 = 2;
 pub(crate) const CONTROL_TOKEN: i64 = 3;
 const USER_DEFINED_TOKEN: i64 = 4;
 
@@ -149,12 +150,12 @@ impl<'a> Parts<'a> {
 
     fn add_special_tokens(&self, inner: &mut tokenizers::Tokenizer, tokens: &[String]) -> Result<(), TokenizerError> {
         let types = self.types(tokens)?;
-        let of_type = |wanted: i64, special: bool| -> Vec<AddedToken> {
-            let typed = tokens.iter().zip(&types).filter(|&(_, &found)| found == wanted);
+        let of_types = |wanted: &[i64], special: bool| -> Vec<AddedToken> {
+            let typed = tokens.iter().zip(&types).filter(|(_, found)| wanted.contains(found));
             typed.map(|(token, _)| AddedToken::from(token.clone(), special).normalized(false)).collect()
         };
-        inner.add_special_tokens(&of_type(CONTROL_TOKEN, true));
-        inner.add_tokens(&of_type(USER_DEFINED_TOKEN, false));
+        inner.add_special_tokens(&of_types(&[CONTROL_TOKEN, UNKNOWN_TOKEN], true));
+        inner.add_tokens(&of_types(&[USER_DEFINED_TOKEN], false));
         Ok(())
     }
 
