@@ -1,6 +1,7 @@
 //! Weights in blocks: the function and the CPU VM compute with them what they compute with the
 //! decoded weights in f32, bit for bit.
 
+use crate::models::golden_folder;
 use amk::ir::schedule::{RowSchedule, Schedule};
 use amk::registry::Registry;
 use amk::session::Session;
@@ -79,16 +80,19 @@ fn load(encoding: &'static Encoding) -> Model {
 }
 
 fn load_with(encoding: &'static Encoding, inputs: Inputs) -> Result<Model, ModelError> {
-    let checkpoint = Checkpoint::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/tiny/llama"));
+    load_from(&golden_folder().join("tiny/llama"), encoding, inputs)
+}
+
+fn load_from(folder: &Path, encoding: &'static Encoding, inputs: Inputs) -> Result<Model, ModelError> {
+    let checkpoint = Checkpoint::open(folder);
     let Checkpoint { config, tensors, .. } = checkpoint.expect("the checkpoint should open");
     Model::load(&config, tensors, 16, WeightUse { format: WeightFormat::As(encoding), inputs }, &mut |_| {})
 }
 
 /// The weights decoded to f32.
-fn decoded(model: &Model) -> Bindings {
+fn decoded(bindings: &Bindings) -> Bindings {
     let f32s = |weight: &Weight| Weight::f32(weight.shape(), weight.to_f32()).expect("a shape of a weight");
-    let weights = model.bindings.weights().iter();
-    weights.fold(model.bindings.clone(), |all, (name, weight)| all.weight(name, f32s(weight)))
+    bindings.weights().iter().fold(bindings.clone(), |all, (name, weight)| all.weight(name, f32s(weight)))
 }
 
 fn token(pos: u32) -> Token {
@@ -122,7 +126,7 @@ fn blocks_compute_the_same_as_decoded_weights() {
         let kept = if encoding.float.is_some() { encoding } else { &amk::encoding::F32 };
         assert_eq!((has("w.layers[0].mlp.down"), has("w.ends.norm")), (kept, kept));
         let expected: Vec<_> = (0..STEPS).map(|pos| bits((model.eager)(token(pos), Pos(pos)).data())).collect();
-        assert_eq!(logits(&model, &decoded(&model), Mode::Threads), expected, "{encoding} decoded");
+        assert_eq!(logits(&model, &decoded(&model.bindings), Mode::Threads), expected, "{encoding} decoded");
         for mode in [Mode::Threads, Mode::Shuffled { seed: 1 }] {
             assert_eq!(logits(&model, &model.bindings, mode), expected, "{encoding}, {mode:?}");
         }
@@ -130,6 +134,23 @@ fn blocks_compute_the_same_as_decoded_weights() {
     }
     // f32, f16, bf16, five of GGML, 15 by groups and this file's.
     assert_eq!(tried, 24, "encodings");
+}
+
+/// The embeddings and every second matrix are in other blocks than the rest.
+#[test]
+fn every_family_computes_with_a_mixture_of_blocks_as_with_decoded_weights() {
+    for folder in std::fs::read_dir(golden_folder().join("families")).expect("checkpoints").flatten() {
+        let [model, other] = ["Q8_0", "Q4_0"].map(|name| {
+            let encoding = Encoding::find(name).expect("it is registered");
+            load_from(&folder.path(), encoding, Inputs::F32).unwrap_or_else(|error| panic!("{name}: {error}"))
+        });
+        let others = other.bindings.weights().iter().enumerate();
+        let others = others.filter(|(at, (name, _))| at % 2 == 0 || *name == "w.ends.embed");
+        let mixed = others.fold(model.bindings.clone(), |all, (_, (name, weight))| all.weight(name, weight.clone()));
+        assert_eq!(mixed.weights()["w.ends.embed"].encoding().name, "Q4_0");
+        let expected = logits(&model, &decoded(&mixed), Mode::Threads);
+        assert_eq!(logits(&model, &mixed, Mode::Shuffled { seed: 1 }), expected, "{:?}", folder.file_name());
+    }
 }
 
 #[test]

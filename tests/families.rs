@@ -52,21 +52,31 @@ macro_rules! checkpoints {
 }
 
 checkpoints!(
+    arcee,
     cohere2,
+    ernie4_5,
     falcon3,
+    gemma,
     gemma2,
     gemma3,
     gemma3_rope_parameters,
+    gemma3_with_images,
     glm,
     glm4,
     granite,
+    granite4,
+    helium,
+    lfm2,
+    lfm2_listed,
     mistral,
+    nemotron,
     olmo2,
     olmo3,
     phi3,
     phi3_window,
     phi4_mini,
     phi4_mini_long,
+    seed_oss,
     smollm3,
     stablelm,
     stablelm_without_biases,
@@ -93,6 +103,22 @@ fn every_import_names_a_family_and_no_two_are_of_one_kind() {
     let of = |family: &str| imports().any(|import| import.family == family || import.windowed == Some(family));
     assert!(families.iter().all(|family| of(family)), "{families:?}");
     assert!(imports().filter_map(|import| import.windowed).all(|family| families.contains(family)));
+}
+
+/// A row of its table is `| family: .. | lines | .. | .. |`.
+#[test]
+fn the_guide_has_the_lines_of_every_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let guide = read("docs/src/guide/model-family.md");
+    let name = |cell: &str| cell.trim().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned();
+    let rows: Vec<Vec<&str>> = guide.lines().map(|line| line.split('|').collect()).collect();
+    for family in FAMILIES {
+        let row = rows.iter().find(|row| row.len() == 6 && name(row[1]) == family.name);
+        let row = row.unwrap_or_else(|| panic!("the guide has no row for {}", family.name));
+        let lines = read(&format!("amk-models/src/models/{}.rs", family.name)).lines().count();
+        assert_eq!(row[2].trim(), lines.to_string(), "{}", family.name);
+    }
 }
 
 fn gives_the_logits(name: &str) {

@@ -80,9 +80,25 @@ fn an_image_with_another_tile_is_refused() {
 
 #[test]
 fn generic_device_code_compiles_for_every_target() {
-    let (name, plan) = plans(fused(), Precision::F32).find(|(name, _)| name.starts_with("qwen3")).expect("qwen3");
+    compiles("qwen3", &TARGETS);
+}
+
+#[test]
+fn device_code_of_a_convolution_compiles() {
+    compiles("lfm2", &TARGETS[..1]);
+}
+
+#[test]
+fn device_code_of_an_mlp_without_a_gate_compiles() {
+    compiles("arcee", &TARGETS[..1]);
+}
+
+/// Every call of a family has a generic body in f32.
+fn compiles(family: &str, targets: &[GpuTarget]) {
+    let family = FAMILIES.into_iter().filter(|known| known.name == family);
+    let (name, plan) = plans(family, Precision::F32).next().expect("an instance");
     let code = source::generate(&plan, &VmOptions { precision: Precision::F32, ..VmOptions::default() });
-    for target in &TARGETS {
+    for target in targets {
         match compile(&code, target.architecture) {
             Ok(cubin) => println!("{name} on {}: {} bytes", target.name, cubin.bytes.len()),
             Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),

@@ -26,7 +26,7 @@ struct Golden {
 }
 
 #[derive(Deserialize)]
-struct Case {
+pub(crate) struct Case {
     prompt: Vec<u32>,
     tokens: Vec<u32>,
     logits: Vec<Logits>,
@@ -94,7 +94,7 @@ pub(crate) fn vm(model: &Model, schedule: &Schedule, mode: Mode) -> Vm {
 }
 
 /// Feeds the prompt and the golden tokens; compares every recorded logit and every choice.
-fn compare(vm: &mut Vm, case: &Case) {
+pub(crate) fn compare(vm: &mut Vm, case: &Case) {
     let fed = case.prompt.iter().chain(&case.tokens[..case.tokens.len() - 1]);
     for (pos, &token) in fed.enumerate() {
         let logits = vm.step(Token(token), Pos(pos as u32)).expect("the step should run").data();

@@ -40,6 +40,7 @@ fn programs_of_one_layer() {
             ("ROTARY", 8),
             ("FFN", 48),
             ("WINDOW", 8),
+            ("TAPS", 3),
             ("CONTEXT", 16),
         ];
         let dims = dims.into_iter().filter(|(name, _)| graph.dims.iter().any(|dim| dim == name));

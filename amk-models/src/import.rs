@@ -11,16 +11,28 @@ pub struct Import {
     pub model_type: &'static str,
     /// The class that `architectures` must name.
     pub class: &'static str,
+    /// Where a larger model's config and tensors have the text model.
+    pub inside: Option<Inside>,
     /// GGUF files of this kind, where llama.cpp has the architecture and the page computes it.
     pub gguf: Option<Gguf>,
+    /// Other names of fields, with the usual ones. Where a config has both, these count.
+    pub fields: &'static [(&'static str, &'static str)],
+    /// Fields of published configs that the class does not read.
+    pub unread: &'static [&'static str],
+    /// Sizes that configs may leave out, with the class's own.
+    pub defaults: &'static [(&'static str, u32)],
     /// `head_dim` where the config has none; otherwise `hidden_size / num_attention_heads`.
     pub head_dim: Option<usize>,
     /// The field of the norms' epsilon, and its value where the config has none.
     pub eps: (&'static str, f64),
+    /// How the width of the feed-forward network follows from the field, where it is not that.
+    pub rounding: Option<Rounding>,
     /// The field of the activation.
     pub activation_field: &'static str,
     /// The activation that the page computes.
     pub activation: Activation,
+    /// Names that mean another activation than elsewhere.
+    pub activation_names: &'static [(&'static str, Activation)],
     /// Which elements of a head are rotated.
     pub rotation: Rotation,
     /// The base of the frequencies where the config has none.
@@ -37,14 +49,44 @@ pub struct Import {
     pub norms_less_one: bool,
     /// Whether the embeddings are the output head where the config does not say.
     pub tied: bool,
+    /// Dims that only this page has.
+    pub sizes: &'static [Size],
     /// Numbers of the page.
     pub numbers: &'static [Number],
     /// Flags of the page.
     pub flags: &'static [Flag],
     /// Fields that must have a value, because the page computes nothing else.
     pub fixed: &'static [Fixed],
+    /// Other names of a folder's tensors: below `model.layers.{l}.` or from the start, the
+    /// beginnings of names without `.weight` or `.bias`, and what the page calls them.
+    pub names: &'static [(&'static str, &'static str)],
     /// Tensors that are several of the page's, one below the other.
     pub fused: &'static [Fused],
+}
+
+/// A text model in a larger one, of which the rest is not computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inside {
+    /// The field of `config.json` with the text model's fields.
+    pub field: &'static str,
+    /// The `model_type` that stands there.
+    pub model_type: &'static str,
+    /// The beginnings of its tensors' names, and of those of the model by itself.
+    pub names: &'static [(&'static str, &'static str)],
+    /// The beginnings of the names of all other tensors.
+    pub others: &'static [&'static str],
+}
+
+/// How the width of a feed-forward network follows from a stated one: two thirds of it, times a
+/// factor, rounded up to a multiple. Source: `FeedForward` of Meta's Llama; `Lfm2MLP`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rounding {
+    /// The field that switches it off.
+    pub switch: &'static str,
+    /// The field of the factor.
+    pub factor: &'static str,
+    /// The field of the number whose multiple it is, and its value where there is none.
+    pub multiple: (&'static str, usize),
 }
 
 /// A kind of GGUF file.
@@ -73,6 +115,8 @@ pub enum Activation {
     Gelu,
     /// GELU by the tanh approximation (`gelu_pytorch_tanh`, `gelu_new`).
     GeluTanh,
+    /// `max(x, 0)^2` (`relu2`).
+    ReluSquared,
 }
 
 /// Which elements of a head a checkpoint rotates.
@@ -117,26 +161,63 @@ pub struct Local {
     pub theta: f64,
 }
 
-/// A flag of each layer: of all but one in so many, counted from the last, where the config does
-/// not list them.
+/// A flag of each layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerFlag {
     /// The name of the `#[flag]` in the layer.
     pub name: &'static str,
-    /// The field with a list: `"sliding_attention"` or 1 for a layer with the flag,
-    /// `"full_attention"` or 0 for one without.
+    /// The field with a list of the layers' kinds.
     pub field: &'static str,
-    /// The field with the number of layers of which the last does not have it.
-    pub period_field: &'static str,
-    /// That number where the config does not say.
-    pub period: usize,
+    /// The entry of a layer with the flag, and that of one without.
+    pub kinds: [&'static str; 2],
+    /// Which layers have it where there is no such list.
+    pub unlisted: Unlisted,
+    /// The beginnings of the names, below the layer, of tensors that only layers with the flag have
+    /// and that only others have. A layer of a GGUF file has the flag if it has one of the first.
+    pub tensors: [&'static [&'static str]; 2],
+}
+
+/// Which layers have a flag where a config does not list their kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlisted {
+    /// All but the last of each so many.
+    AllButOneIn {
+        /// The field with that number.
+        field: &'static str,
+        /// The number where the config does not say.
+        period: usize,
+    },
+    /// Those whose numbers are in a list, or all where there is none.
+    Numbered {
+        /// The field with the list.
+        field: &'static str,
+    },
 }
 
 impl LayerFlag {
     /// Layers with windows, as `layer_types` lists them.
     pub const fn sliding(period: usize) -> Self {
-        Self { name: "sliding", field: "layer_types", period_field: "sliding_window_pattern", period }
+        Self {
+            name: "sliding",
+            field: "layer_types",
+            kinds: ["sliding_attention", "full_attention"],
+            unlisted: Unlisted::AllButOneIn { field: "sliding_window_pattern", period },
+            tensors: [&[], &[]],
+        }
     }
+}
+
+/// A dim of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// The name of the dim.
+    pub dim: &'static str,
+    /// The field of `config.json`.
+    pub field: &'static str,
+    /// The key of GGUF, below the architecture's prefix.
+    pub key: &'static str,
+    /// The field's value where there is none.
+    pub default: usize,
 }
 
 /// A number of the page.
@@ -202,8 +283,10 @@ pub struct Flag {
 pub struct Fixed {
     /// The field.
     pub field: &'static str,
-    /// The value, which a config without the field has, too.
+    /// The value.
     pub value: Known,
+    /// Whether a config without the field has another one.
+    pub stated: bool,
     /// Why another one is refused.
     pub reason: &'static str,
 }
@@ -215,6 +298,8 @@ pub enum Known {
     Truth(bool),
     /// A text.
     Text(&'static str),
+    /// A list of nothing but these texts.
+    AllOf(&'static [&'static str]),
 }
 
 /// A tensor that is several of the page's, one below the other.
@@ -233,6 +318,8 @@ pub enum Rows {
     Queries,
     /// Those of all key heads.
     Keys,
+    /// The width of the residual stream.
+    Hidden,
     /// The width of the feed-forward network.
     FeedForward,
 }
@@ -258,11 +345,17 @@ impl Import {
         family: "llama",
         model_type: "llama",
         class: "LlamaForCausalLM",
+        inside: None,
         gguf: Some(Gguf { pairs: Pairs::Neighbours, ..Gguf::of("llama") }),
+        fields: &[],
+        unread: &[],
+        defaults: &[],
         head_dim: None,
         eps: ("rms_norm_eps", 1e-6),
+        rounding: None,
         activation_field: "hidden_act",
         activation: Activation::Silu,
+        activation_names: &[],
         rotation: Rotation { part: None, pairs: Pairs::Halves },
         theta: 10_000.0,
         local: None,
@@ -271,18 +364,29 @@ impl Import {
         layers: None,
         norms_less_one: false,
         tied: false,
+        sizes: &[],
         numbers: &[],
         flags: &[],
         fixed: &[],
+        names: &[],
         fused: &[],
     };
 }
 
 impl Fixed {
+    /// No biases, where `use_bias` says.
+    pub const NO_BIASES: Self = Self {
+        field: "use_bias",
+        value: Known::Truth(false),
+        stated: false,
+        reason: "biases on all projections are not modelled here",
+    };
+
     /// Biases on the projections of queries, keys and values.
     pub const BIASES: Self = Self {
         field: "attention_bias",
         value: Known::Truth(true),
+        stated: false,
         reason: "only checkpoints with biases on queries, keys and values are modelled",
     };
 }

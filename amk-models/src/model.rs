@@ -2,7 +2,7 @@
 
 use crate::config::{ModelConfig, Rope, RopeFrequencies};
 use crate::import::Activation;
-use crate::models::{self, kv::KvCache};
+use crate::models;
 use crate::random::Random;
 use crate::rounding::RoundedSource;
 pub use crate::rounding::Rounding;
@@ -43,20 +43,24 @@ macro_rules! families {
 }
 
 families! {
-    llama: "Llama 2 and 3, SmolLM2, TinyLlama, Falcon 3, Phi-3, Phi-4-mini, Mistral without a window",
-    qwen2: "Qwen2 and Qwen2.5, dense; GLM-4-9B",
+    llama: "Llama 2 and 3, SmolLM2, TinyLlama, Falcon 3, Phi-3, Phi-4-mini, ERNIE 4.5, Helium, Mistral without a window",
+    qwen2: "Qwen2 and Qwen2.5, dense; GLM-4-9B; Seed-OSS",
     qwen3: "Qwen3, dense",
     olmo2: "OLMo 2",
-    granite: "Granite 3, dense",
+    granite: "Granite 3 and 4, dense",
     stablelm: "StableLM 2 and StableLM 3B, without a parallel residual",
     starcoder2: "StarCoder2",
     glm4: "GLM-4-0414",
     mistral: "Mistral and Phi-3-mini with a sliding window",
+    gemma: "Gemma",
     gemma2: "Gemma 2",
     gemma3: "Gemma 3, text",
     smollm3: "SmolLM3",
     olmo3: "OLMo 3",
     cohere2: "Command-R7B",
+    lfm2: "LFM2",
+    arcee: "Arcee (AFM-4.5B)",
+    nemotron: "Nemotron and Minitron, dense",
 }
 
 /// The annotated function over loaded weights, called directly.
@@ -156,7 +160,7 @@ pub struct Model {
     pub instance: Instance,
     /// Weights by buffer name.
     pub bindings: Bindings,
-    /// The annotated function over the same weights, with a separate KV cache.
+    /// The annotated function over the same weights, with states of its own.
     pub eager: Eager,
     /// How the weights were converted while they were loaded.
     pub conversion: Conversion,
@@ -320,7 +324,7 @@ impl Model {
 /// all.
 pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
     let dim = |name: &str, value: usize| (name.to_owned(), u32::try_from(value).unwrap_or(u32::MAX));
-    BTreeMap::from([
+    let mut dims = BTreeMap::from([
         dim("VOCAB", config.vocab_size),
         dim("HIDDEN", config.hidden_size),
         dim("LAYERS", config.layers),
@@ -331,24 +335,27 @@ pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
         dim("FFN", config.ffn_size),
         dim("WINDOW", config.window.unwrap_or(context)),
         dim("CONTEXT", context),
-    ])
+    ]);
+    dims.extend(config.sizes.iter().map(|(name, &value)| dim(name, value)));
+    dims
 }
 
 /// The parameter of a page that has the weights.
 const LAYOUT: &str = "w";
 
-fn parts<W: WeightLayout + Send + 'static>(
+fn parts<W: WeightLayout + Send + 'static, S: WeightLayout + Send + 'static>(
     dims: &BTreeMap<String, u32>,
     source: &mut dyn Source,
-    decode: fn(Token, Pos, &W, &mut KvCache) -> Tensor,
+    decode: fn(Token, Pos, &W, &mut S) -> Tensor,
 ) -> Result<Parts, BuildError> {
     let weights: W = build(dims, source)?;
     let bindings = Bindings::new().layout(LAYOUT, &weights);
-    // The eager function's cache is made when it is first called: a VM has its own.
-    let (dims, mut cache) = (dims.clone(), None);
+    // The eager function's states are made when it is first called: a VM has its own.
+    let (dims, mut states) = (dims.clone(), None);
     let eager = move |token, pos| {
-        let cache = cache.get_or_insert_with(|| zeroed(&dims).expect("states should have shapes that the weights had"));
-        decode(token, pos, &weights, cache)
+        let states =
+            states.get_or_insert_with(|| zeroed(&dims).expect("states should have shapes that the weights had"));
+        decode(token, pos, &weights, states)
     };
     Ok(Parts { bindings, eager: Box::new(eager) })
 }

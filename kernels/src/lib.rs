@@ -6,7 +6,9 @@
 //! | projections | [`linear`], [`add_bias`] |
 //! | norms | [`rms_norm`], [`head_norm`], [`layer_norm`], [`centred_norm`] |
 //! | attention | [`rope`], [`kv_append`], [`attention`], [`window_attention`], [`capped_attention`] |
-//! | MLP | [`silu_mul`], [`gelu_mul`], [`gelu`] |
+//! | convolution | [`append`], [`short_conv`] |
+//! | MLP | [`silu_mul`], [`gelu_mul`], [`gelu`], [`relu_squared`] |
+//! | gates | [`mul`] |
 //! | multipliers, bounds | [`scale`], [`soft_cap`] |
 //! | residual | [`add`] |
 //! | choice | [`argmax`] |
@@ -37,6 +39,7 @@ mod residual;
 mod rms_norm;
 mod rope;
 mod scale;
+mod short_conv;
 mod soft_cap;
 #[cfg(test)]
 mod testing;
@@ -49,7 +52,7 @@ pub use attention::{
 };
 pub use choose::{best, choose, first_probe, no_best, no_first_probe, no_probe, probe};
 pub use embed::embed;
-pub use gate::{gelu, gelu_mul, silu_mul};
+pub use gate::{gelu, gelu_mul, mul, relu_squared, silu_mul};
 pub use kv_append::kv_append;
 pub use layer_norm::{centred_norm, layer_norm};
 pub use linear::{linear, linear_rows};
@@ -57,6 +60,7 @@ pub use residual::adopt;
 pub use rms_norm::{head_norm, rms_norm};
 pub use rope::rope;
 pub use scale::scale;
+pub use short_conv::{append, short_conv};
 pub use soft_cap::soft_cap;
 
 /// Keeps this crate and its instructions in a binary that names none of them.

@@ -67,7 +67,12 @@ def config(model_type: str, name: str, **fields: Any) -> dict[str, Any]:
         "eos_token_id": 2,
         "pad_token_id": 0,
     }
-    return {key: value for key, value in (plain | fields).items() if value is not None}
+    return changed(plain, **fields)
+
+
+def changed(config: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The config with other fields; None leaves out."""
+    return {key: value for key, value in (config | fields).items() if value is not None}
 
 
 ARCH = gguf.MODEL_ARCH
@@ -107,14 +112,61 @@ STARCODER = config(
     norm_type="layer_norm",
 )
 
+LFM2 = config(
+    "lfm2",
+    "Lfm2",
+    hidden_size=32,
+    rms_norm_eps=None,
+    rope_theta=1000000.0,
+    num_hidden_layers=4,
+    hidden_act=None,
+    intermediate_size=None,
+    tie_word_embeddings=None,
+    norm_eps=1e-5,
+    block_auto_adjust_ff_dim=True,
+    block_dim=32,
+    block_ff_dim=72,
+    block_ffn_dim_multiplier=1.0,
+    block_multiple_of=16,
+    block_norm_eps=1e-5,
+    block_use_swiglu=True,
+    conv_L_cache=3,
+    conv_bias=False,
+    conv_dim=32,
+    conv_dim_out=32,
+    full_attn_idxs=[1, 3],
+    num_heads=4,
+    theta=1000000.0,
+    use_pos_enc=True,
+)
+
 FAMILIES: dict[str, Family] = {
     "falcon3": Family(config("llama", "Llama", head_dim=32, rope_theta=1000042.0, mlp_bias=False, attention_bias=False)),
+    "ernie4_5": Family(
+        config("ernie4_5", "Ernie4_5", hidden_size=32, head_dim=24, use_bias=False, tie_word_embeddings=True, rope_theta=500000.0),
+        Gguf(ARCH.ERNIE4_5),
+    ),
+    "helium": Family(config("helium", "Helium", hidden_size=32, head_dim=8, attention_bias=False, mlp_bias=False, rms_norm_eps=1e-8)),
+    "seed_oss": Family(
+        config("seed_oss", "SeedOss", hidden_size=32, attention_bias=True, attention_out_bias=False, mlp_bias=False, head_dim=24)
+        | {"attention_dropout": 0.1, "residual_dropout": 0.1, "pretraining_tp": 1, "rope_theta": 10000000.0},
+        Gguf(ARCH.SEED_OSS),
+    ),
     "phi3": Family(config("phi3", "Phi3", sliding_window=None, original_max_position_embeddings=256), Gguf(ARCH.PHI3)),
     "phi4_mini": Family(PHI4, Gguf(ARCH.PHI3, rope_factors=True)),
     # transformers takes the long factors for the whole of a longer text.
     "phi4_mini_long": Family(PHI4, Gguf(ARCH.PHI3, rope_factors=True), (0, 1, 63, 64, 200, 300)),
     "glm": Family(config("glm", "Glm", attention_bias=True, head_dim=16, partial_rotary_factor=0.5)),
     "olmo2": Family(config("olmo2", "Olmo2", attention_bias=False), Gguf(ARCH.OLMO2)),
+    "arcee": Family(
+        config("arcee", "Arcee", hidden_size=32, head_dim=8, hidden_act="relu2", attention_bias=False, mlp_bias=False),
+        Gguf(ARCH.ARCEE, permuted=True),
+    ),
+    "nemotron": Family(
+        config("nemotron", "Nemotron", hidden_size=32, head_dim=16, hidden_act="relu2", rms_norm_eps=None, norm_eps=1e-5)
+        | {"attention_bias": False, "mlp_bias": False, "partial_rotary_factor": 0.5},
+        Gguf(ARCH.NEMOTRON, layer_norm=True, norms_plus_one=True),
+    ),
     "granite": Family(
         config(
             "granite",
@@ -132,6 +184,38 @@ FAMILIES: dict[str, Family] = {
             {"embedding_scale": 6.0, "attention.scale": 0.125, "residual_scale": 0.5, "logit_scale": 4.0},
             permuted=True,
         ),
+    ),
+    "granite4": Family(
+        config(
+            "granitemoehybrid",
+            "GraniteMoeHybrid",
+            hidden_size=32,
+            attention_bias=False,
+            attention_multiplier=0.125,
+            embedding_multiplier=6,
+            residual_multiplier=0.5,
+            logits_scaling=4,
+            init_method="mup",
+            intermediate_size=48,
+            shared_intermediate_size=40,
+            layer_types=["attention", "attention"],
+            mamba_chunk_size=256,
+            mamba_conv_bias=True,
+            mamba_d_conv=4,
+            mamba_d_head=16,
+            mamba_d_state=16,
+            mamba_expand=2,
+            mamba_n_groups=1,
+            mamba_n_heads=4,
+            mamba_proj_bias=False,
+            normalization_function="rmsnorm",
+            num_experts_per_tok=0,
+            num_local_experts=0,
+            output_router_logits=False,
+            position_embedding_type="rope",
+            router_aux_loss_coef=0.01,
+            tie_word_embeddings=True,
+        )
     ),
     "stablelm": Family(
         config(
@@ -168,6 +252,10 @@ FAMILIES: dict[str, Family] = {
     "phi3_window": Family(
         config("phi3", "Phi3", sliding_window=WINDOW, original_max_position_embeddings=256),
         Gguf(ARCH.PHI3, {"attention.sliding_window": WINDOW}),
+    ),
+    "gemma": Family(
+        config("gemma", "Gemma", hidden_size=32, hidden_act="gelu", head_dim=24, attention_bias=False, tie_word_embeddings=None),
+        Gguf(ARCH.GEMMA, norms_plus_one=True),
     ),
     "gemma2": Family(
         config(
@@ -207,6 +295,52 @@ FAMILIES: dict[str, Family] = {
         }
         | GEMMA
         | {"query_pre_attn_scalar": 24},
+    ),
+    "gemma3_with_images": Family(
+        {
+            "architectures": ["Gemma3ForConditionalGeneration"],
+            "boi_token_index": 255999,
+            "eoi_token_index": 256000,
+            "eos_token_id": [1, 106],
+            "image_token_index": 262144,
+            "initializer_range": 0.02,
+            "mm_tokens_per_image": 4,
+            "model_type": "gemma3",
+            "text_config": {
+                "hidden_size": 32,
+                "intermediate_size": 24,
+                "model_type": "gemma3_text",
+                "num_hidden_layers": 6,
+                "head_dim": 8,
+                "vocab_size": VOCAB,
+                "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+                "sliding_window": WINDOW,
+            },
+            "torch_dtype": "bfloat16",
+            "vision_config": {
+                "hidden_size": 8,
+                "image_size": 28,
+                "intermediate_size": 8,
+                "model_type": "siglip_vision_model",
+                "num_attention_heads": 1,
+                "num_hidden_layers": 1,
+                "patch_size": 14,
+                "vision_use_head": False,
+            },
+        }
+    ),
+    "lfm2": Family(LFM2, Gguf(ARCH.LFM2, {"shortconv.l_cache": 3})),
+    "lfm2_listed": Family(
+        changed(
+            LFM2,
+            full_attn_idxs=None,
+            layer_types=["full_attention", "conv", "conv", "full_attention"],
+            block_auto_adjust_ff_dim=False,
+            block_ff_dim=None,
+            intermediate_size=48,
+            conv_L_cache=5,
+            tie_embedding=False,
+        )
     ),
     "smollm3": Family(
         config(
@@ -269,7 +403,7 @@ def write_checkpoint(name: str, family: Family) -> Path:
     (folder / "config.json").write_text(text)
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
     randomise(model, torch.Generator().manual_seed(SEED))
-    if family.config["model_type"].startswith("gemma"):
+    if family.config["model_type"].startswith(("gemma", "nemotron")):
         for tensor, parameter in model.named_parameters():
             if tensor.endswith("norm.weight"):
                 parameter.sub_(1.0)
@@ -286,6 +420,12 @@ def permuted(weights: np.ndarray, heads: int) -> np.ndarray:
     return halves.swapaxes(1, 2).reshape(weights.shape)
 
 
+def feed_forward_length(model: PreTrainedModel) -> int:
+    """The width of the feed-forward network, which in LFM2 only follows from the config."""
+    found = (values for name, values in model.named_parameters() if name.endswith("feed_forward.w1.weight"))
+    return next((values.shape[0] for values in found), model.config.intermediate_size)
+
+
 def write_gguf(folder: Path, family: Family, model: PreTrainedModel) -> None:
     """The checkpoint as a GGUF file, with its tensors in bf16 and vectors in f32."""
     kind, config = family.gguf, model.config
@@ -297,15 +437,17 @@ def write_gguf(folder: Path, family: Family, model: PreTrainedModel) -> None:
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_feed_forward_length(feed_forward_length(model))
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
+    kinds = getattr(config, "layer_types", None) or []
+    of_layers = [0 if kind == "conv" else config.num_key_value_heads for kind in kinds]
+    writer.add_head_count_kv(of_layers if 0 in of_layers else config.num_key_value_heads)
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
     writer.add_rope_dimension_count(rotary)
     writer.add_vocab_size(config.vocab_size)
-    eps = next(getattr(config, key) for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon") if hasattr(config, key))
+    eps = next(getattr(config, key) for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps") if hasattr(config, key))
     (writer.add_layer_norm_eps if kind.layer_norm else writer.add_layer_norm_rms_eps)(eps)
     for key, value in kind.keys.items():
         add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}[type(value)]
@@ -323,6 +465,8 @@ def write_gguf(folder: Path, family: Family, model: PreTrainedModel) -> None:
         if tensor == "lm_head.weight" and config.tie_word_embeddings:
             continue
         values = values.float().numpy()
+        if values.ndim == 3:
+            values = values[:, 0, :]
         if kind.norms_plus_one and tensor.endswith("norm.weight"):
             values = values + 1.0
         for part, heads in (("q_proj.weight", config.num_attention_heads), ("k_proj.weight", config.num_key_value_heads)):

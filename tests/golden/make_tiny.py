@@ -137,7 +137,7 @@ def randomise(model: PreTrainedModel, generator: torch.Generator) -> None:
         elif "embed_tokens" in name:
             value = 0.5 * noise
         else:
-            value = 1.5 * noise / parameter.shape[1] ** 0.5
+            value = 1.5 * noise / parameter.shape[-1] ** 0.5
         parameter.copy_(value)
 
 

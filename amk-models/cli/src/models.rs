@@ -92,6 +92,8 @@ fn own_fields(import: &Import) -> Vec<String> {
     let fixed = import.fixed.iter().map(|fixed| match fixed.value {
         Known::Truth(value) => format!("{} = {value}", fixed.field),
         Known::Text(value) => format!("{} = {value:?}", fixed.field),
+        Known::AllOf(values) => format!("{} of {}", fixed.field, values.join(", ")),
     });
-    numbers.chain(flags).chain(layers).chain(part).chain(fixed).collect()
+    let sizes = import.sizes.iter().map(|size| size.field.to_owned());
+    sizes.chain(numbers).chain(flags).chain(layers).chain(part).chain(fixed).collect()
 }

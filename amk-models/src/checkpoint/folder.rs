@@ -8,7 +8,7 @@ use crate::chat::{ChatTemplate, TokenTexts};
 use crate::config::{AllowedFields, ModelConfig};
 use crate::tokenizer::Tokenizer;
 
-use super::{Checkpoint, CheckpointError, GenerationDefaults, json_error, read_if_present, read_json, shards};
+use super::{Checkpoint, CheckpointError, GenerationDefaults, json_error, names, read_if_present, read_json, shards};
 
 const CONFIG: &str = "config.json";
 
@@ -22,7 +22,7 @@ pub(super) fn open(folder: &Path, allowed: &AllowedFields) -> Result<Checkpoint,
     // It was there a moment ago; an empty text is refused as JSON.
     let config = ModelConfig::from_json_allowing(&path, &read_if_present(&path)?.unwrap_or_default(), allowed)?;
     let generation = generation(folder, &config)?;
-    let mut tensors = shards::read(folder)?;
+    let mut tensors = names::usual(shards::read(folder)?, config.import)?;
     tensors.arrange(&config, config.import.rotation.pairs)?;
     Ok(Checkpoint {
         path: folder.to_owned(),

@@ -15,6 +15,7 @@
 mod folder;
 mod generation;
 mod gguf;
+mod names;
 mod shards;
 
 use std::io::Read;

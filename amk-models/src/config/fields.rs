@@ -45,6 +45,13 @@ impl Fields {
         self.map.remove(field).filter(|value| !value.is_null())
     }
 
+    /// Gives `field` a value unless it has one.
+    pub(super) fn put_default(&mut self, field: &str, value: Value) {
+        if self.peek(field).is_none_or(Value::is_null) {
+            self.put(field, value);
+        }
+    }
+
     /// Puts a value in the place of `field`'s.
     pub(super) fn put(&mut self, field: &str, value: Value) {
         self.map.insert(field.to_owned(), value);

@@ -13,7 +13,7 @@ use crate::weights::gguf::{Metadata, Value};
 
 use super::rope::{longrope_attention_factor, yarn_attention_factor};
 use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
-use crate::import::{Gguf, Import, Local, Number, Window};
+use crate::import::{Gguf, Import, Local, Number, Size, Unlisted, Window};
 use crate::models::imports;
 
 /// Keys under the architecture's prefix that [`read`] computes with, in addition to those of the
@@ -166,16 +166,17 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
         hidden_size,
         layers,
         heads,
-        kv_heads: keys.size("attention.head_count_kv", MAX_DIMENSION).unwrap_or(heads),
+        kv_heads: kv_heads(keys, import).unwrap_or(heads),
         head_dim,
         ffn_size: keys.required_size("feed_forward_length"),
         context_len,
         norm_eps: eps.unwrap_or_else(|| keys.missing(keys.gguf.eps) as f64) as f32,
         activation: import.activation,
         tied_embeddings: tensors.tied_embeddings,
+        sizes: sizes(keys, import),
         numbers,
         flags: flags(import, &tensors.names),
-        layer_flags: layer_flags(import, layers),
+        layer_flags: layer_flags(import, layers, &tensors.names),
         window,
         norms_less_one: false,
         local_rope: import.local.map(local),
@@ -207,10 +208,34 @@ fn numbers(keys: &mut Keys<'_>, import: &Import) -> BTreeMap<&'static str, f32> 
     import.numbers.iter().filter_map(number).collect()
 }
 
-/// The flags of each layer, which llama.cpp knows and files do not say.
-fn layer_flags(import: &Import, layers: usize) -> BTreeMap<&'static str, Vec<bool>> {
-    let flags = |period: usize| (1..=layers).map(|layer| !layer.is_multiple_of(period)).collect();
-    import.layers.iter().map(|flag| (flag.name, flags(flag.period))).collect()
+fn sizes(keys: &mut Keys<'_>, import: &Import) -> BTreeMap<&'static str, usize> {
+    let mut size = |size: &Size| (size.dim, keys.size(size.key, MAX_DIMENSION).unwrap_or(size.default));
+    import.sizes.iter().map(&mut size).collect()
+}
+
+/// Key heads of each layer that has any: those of layers without attention are 0.
+fn kv_heads(keys: &mut Keys<'_>, import: &Import) -> Option<usize> {
+    const KEY: &str = "attention.head_count_kv";
+    let has_others = import.layers.is_some_and(|flag| flag.tensors.iter().any(|tensors| !tensors.is_empty()));
+    let skipped = if has_others { Some(0) } else { None };
+    keys.size_but(KEY, MAX_DIMENSION, skipped)
+}
+
+/// The flags of each layer: by its tensors, or as llama.cpp knows and files do not say.
+fn layer_flags(import: &Import, layers: usize, names: &BTreeSet<String>) -> BTreeMap<&'static str, Vec<bool>> {
+    let Some(flag) = import.layers else { return BTreeMap::new() };
+    let [own, _] = flag.tensors;
+    let has = |layer: usize| {
+        let name = |start: &&str| format!("model.layers.{layer}.{start}");
+        own.iter()
+            .map(name)
+            .any(|start| names.range(start.clone()..).next().is_some_and(|name| name.starts_with(&start)))
+    };
+    let flags = match flag.unlisted {
+        Unlisted::AllButOneIn { period, .. } => (1..=layers).map(|layer| !layer.is_multiple_of(period)).collect(),
+        Unlisted::Numbered { .. } => (0..layers).map(has).collect(),
+    };
+    BTreeMap::from([(flag.name, flags)])
 }
 
 /// A flag is set where the first layer has its tensors.
@@ -317,10 +342,16 @@ impl Keys<'_> {
     /// A size from 1 to `limit`. A list with one value for every layer counts where all values are
     /// equal.
     fn size(&mut self, key: &str, limit: u64) -> Option<usize> {
+        self.size_but(key, limit, None)
+    }
+
+    /// As [`Self::size`], where layers with the value `skipped` do not count.
+    fn size_but(&mut self, key: &str, limit: u64, skipped: Option<i64>) -> Option<usize> {
         let full = self.full(key);
         let value = match self.metadata.get(&full) {
             Some(Value::Array(_)) => {
-                let per_layer = self.read(&full, |metadata| metadata.integers(&full))?;
+                let mut per_layer = self.read(&full, |metadata| metadata.integers(&full))?;
+                per_layer.retain(|&value| Some(value) != skipped);
                 let first = per_layer.first().copied().and_then(|first| u64::try_from(first).ok());
                 first.filter(|_| per_layer.iter().all(|value| Some(value) == per_layer.first()))
             }
@@ -364,7 +395,8 @@ impl Keys<'_> {
     /// Whether a key is one that only this family has.
     fn is_of_the_family(&self, own: &str) -> bool {
         let local = own == LOCAL_THETA && self.import.local.is_some();
-        local || own == self.gguf.eps || self.import.numbers.iter().any(|number| number.key == Some(own))
+        let number = self.import.numbers.iter().any(|number| number.key == Some(own));
+        local || own == self.gguf.eps || number || self.import.sizes.iter().any(|size| size.key == own)
     }
 
     fn account_for_the_rest(&mut self) {

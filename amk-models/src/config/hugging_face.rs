@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::hugging_face_rope::{by_kind, rope};
-use super::known_fields::{HARMLESS, MUST_BE_NEUTRAL, is_bookkeeping};
+use super::known_fields::{HARMLESS, MUST_BE_NEUTRAL, is_bookkeeping, is_own_class};
 use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
-use crate::import::{Activation, Import, Known, Number, Window};
+use crate::import::{Activation, Import, Known, Number, Size, Unlisted, Window};
 use crate::models::imports;
 
 impl ModelConfig {
@@ -35,8 +35,9 @@ impl ModelConfig {
         let mut fields = Fields::new(object, "");
         // Nearly every other field of another model would be refused; the type alone is enough.
         let import = import(&mut fields).map_err(|refusal| refused(vec![refusal]))?;
+        spell_usually(&mut fields, import);
         let config = read(&mut fields, import);
-        account_for_the_rest(&mut fields);
+        account_for_the_rest(&mut fields, import);
         allowed.judge(path, config, fields.into_refusals())
     }
 }
@@ -52,6 +53,33 @@ fn import(fields: &mut Fields) -> Result<&'static Import, Refusal> {
             let reason = format!("this architecture is not supported; supported are {}", supported());
             Err(Refusal::new("model_type", found.to_string(), reason))
         }
+    }
+}
+
+/// Brings the fields of a kind of checkpoint to where [`read`] looks for them: those of a text model
+/// inside another, other names, sizes that are left out.
+fn spell_usually(fields: &mut Fields, import: &Import) {
+    if let Some(inside) = import.inside {
+        match fields.take(inside.field) {
+            Some(Value::Object(text)) => {
+                let found = text.get("model_type").cloned().unwrap_or_default();
+                if found.as_str() != Some(inside.model_type) {
+                    let reason = format!("only {:?} is modelled inside this `model_type`", inside.model_type);
+                    fields.refuse(&format!("{}.model_type", inside.field), &found, reason);
+                }
+                let own = |field: &String| !["model_type", "architectures"].contains(&field.as_str());
+                text.into_iter().filter(|(field, _)| own(field)).for_each(|(field, value)| fields.put(&field, value));
+            }
+            found => fields.refuse(inside.field, &found.unwrap_or_default(), "expected an object"),
+        }
+    }
+    for (other, usual) in import.fields {
+        if let Some(value) = fields.take(other) {
+            fields.put(usual, value);
+        }
+    }
+    for &(field, value) in import.defaults {
+        fields.put_default(field, value.into());
     }
 }
 
@@ -75,11 +103,12 @@ fn read(fields: &mut Fields, import: &'static Import) -> ModelConfig {
         heads,
         kv_heads: kv_heads(fields, import, heads),
         head_dim,
-        ffn_size: fields.required_size("intermediate_size", MAX_DIMENSION),
+        ffn_size: ffn_size(fields, import),
         context_len,
         norm_eps: fields.number(eps).unwrap_or(default_eps) as f32,
         activation: activation(fields, import),
         tied_embeddings: fields.truth("tie_word_embeddings").unwrap_or(import.tied),
+        sizes: sizes(fields, import),
         numbers: numbers(fields, import),
         flags: flags(fields, import),
         layer_flags,
@@ -103,32 +132,71 @@ fn numbers(fields: &mut Fields, import: &Import) -> BTreeMap<&'static str, f32> 
     import.numbers.iter().map(&mut number).collect()
 }
 
-/// The flags of each layer: listed, or of all but one in so many.
+fn sizes(fields: &mut Fields, import: &Import) -> BTreeMap<&'static str, usize> {
+    let mut size = |size: &Size| (size.dim, fields.size(size.field, MAX_DIMENSION).unwrap_or(size.default));
+    import.sizes.iter().map(&mut size).collect()
+}
+
+/// The width of the feed-forward network.
+fn ffn_size(fields: &mut Fields, import: &Import) -> usize {
+    let stated = fields.required_size("intermediate_size", MAX_DIMENSION);
+    let Some(rounding) = import.rounding else { return stated };
+    let (field, default) = rounding.multiple;
+    let multiple = fields.size(field, MAX_DIMENSION).unwrap_or(default);
+    let without_factor = fields.peek(rounding.factor).is_some_and(Value::is_null);
+    let factor = fields.number(rounding.factor).unwrap_or(1.0);
+    if !fields.truth(rounding.switch).unwrap_or(true) {
+        return stated;
+    }
+    let part = stated * 2 / 3;
+    if without_factor {
+        return part;
+    }
+    // As in Python, a float is cut off; a factor out of range gives a shape that no tensor has.
+    ((factor * part as f64) as usize).min(MAX_DIMENSION as usize).next_multiple_of(multiple)
+}
+
+/// The flags of each layer: listed, or as [`Unlisted`] says.
 fn layer_flags(fields: &mut Fields, import: &Import, layers: usize) -> BTreeMap<&'static str, Vec<bool>> {
     let Some(flag) = import.layers else { return BTreeMap::new() };
-    let period = fields.size(flag.period_field, MAX_DIMENSION);
-    // What transformers makes of that field, and writes.
-    let written = fields.size(&format!("_{}", flag.period_field), MAX_DIMENSION);
-    let period = period.or(written).unwrap_or(flag.period);
+    let unlisted = unlisted(fields, flag.unlisted, layers);
     let listed = fields.take(flag.field).map(|list| {
-        let found: Option<Vec<bool>> = list.as_array().and_then(|list| list.iter().map(kind_of_layer).collect());
+        let kind = |entry: &Value| kind_of_layer(entry, flag.kinds);
+        let found: Option<Vec<bool>> = list.as_array().and_then(|list| list.iter().map(kind).collect());
         let found = found.filter(|found| found.len() == layers);
         if found.is_none() {
             fields.refuse(flag.field, &list, "expected a known kind for each layer");
         }
         found.unwrap_or_default()
     });
-    let flags = listed.unwrap_or_else(|| (1..=layers).map(|layer| !layer.is_multiple_of(period)).collect());
-    BTreeMap::from([(flag.name, flags)])
+    BTreeMap::from([(flag.name, listed.unwrap_or(unlisted))])
+}
+
+/// The flags of the layers of a config that does not list their kinds.
+fn unlisted(fields: &mut Fields, unlisted: Unlisted, layers: usize) -> Vec<bool> {
+    match unlisted {
+        Unlisted::AllButOneIn { field, period } => {
+            let stated = fields.size(field, MAX_DIMENSION);
+            // What transformers makes of that field, and writes.
+            let written = fields.size(&format!("_{field}"), MAX_DIMENSION);
+            let period = stated.or(written).unwrap_or(period);
+            (1..=layers).map(|layer| !layer.is_multiple_of(period)).collect()
+        }
+        Unlisted::Numbered { field } => {
+            let numbers = fields.take(field);
+            let has = |layer: usize| match &numbers {
+                Some(list) => list.as_array().is_some_and(|list| list.contains(&layer.into())),
+                None => true,
+            };
+            (0..layers).map(has).collect()
+        }
+    }
 }
 
 /// Whether an entry of a list of layers names one with the flag.
-fn kind_of_layer(entry: &Value) -> Option<bool> {
-    match (entry.as_str(), entry.as_u64()) {
-        (Some("sliding_attention"), _) | (_, Some(1)) => Some(true),
-        (Some("full_attention"), _) | (_, Some(0)) => Some(false),
-        _ => None,
-    }
+fn kind_of_layer(entry: &Value, [with, without]: [&str; 2]) -> Option<bool> {
+    let kind = entry.as_str().map_or_else(|| entry.to_string(), str::to_owned);
+    [(with, true), (without, false)].into_iter().find(|(name, _)| kind == *name).map(|(_, flag)| flag)
 }
 
 /// The rotary embedding, and that of layers with a window where it differs.
@@ -150,12 +218,18 @@ fn flags(fields: &mut Fields, import: &Import) -> BTreeMap<&'static str, bool> {
 /// Refuses fields with a value that the page does not compute.
 fn check_fixed(fields: &mut Fields, import: &Import) {
     for fixed in import.fixed {
-        let expected = match fixed.value {
-            Known::Truth(value) => Value::from(value),
-            Known::Text(value) => Value::from(value),
+        let expected = |found: &Value| match fixed.value {
+            Known::Truth(value) => found == value,
+            Known::Text(value) => found == value,
+            Known::AllOf(values) => {
+                let known = |entry: &Value| entry.as_str().is_some_and(|entry| values.contains(&entry));
+                found.as_array().is_some_and(|list| list.iter().all(known))
+            }
         };
-        if let Some(found) = fields.take(fixed.field).filter(|found| *found != expected) {
-            fields.refuse(fixed.field, &found, fixed.reason);
+        match fields.take(fixed.field) {
+            None if fixed.stated => fields.refuse(fixed.field, &Value::Null, fixed.reason),
+            Some(found) if !expected(&found) => fields.refuse(fixed.field, &found, fixed.reason),
+            _ => {}
         }
     }
 }
@@ -221,21 +295,30 @@ fn activation(fields: &mut Fields, import: &Import) -> Activation {
         // transformers reads the other field alone.
         fields.take(FIELD);
     }
+    if let Some((_, meant)) = import.activation_names.iter().find(|(known, _)| name == *known) {
+        return *meant;
+    }
     match name.as_str() {
         "silu" | "swish" => Activation::Silu,
         "gelu" => Activation::Gelu,
         "gelu_pytorch_tanh" | "gelu_new" => Activation::GeluTanh,
+        "relu2" => Activation::ReluSquared,
         _ => {
-            let reason = "this activation is not modelled; silu and gelu are";
+            let reason = "this activation is not modelled; silu, gelu and relu2 are";
             fields.refuse(import.activation_field, &name.into(), reason);
             import.activation
         }
     }
 }
 
-fn account_for_the_rest(fields: &mut Fields) {
+fn account_for_the_rest(fields: &mut Fields, import: &Import) {
     for (field, value) in fields.take_rest() {
-        if HARMLESS.contains(&field.as_str()) || is_bookkeeping(&field, &value) {
+        let known = |known: &[&str]| known.contains(&field.as_str());
+        if known(&HARMLESS)
+            || known(import.unread)
+            || is_bookkeeping(&field, &value)
+            || is_own_class(&field, &value, import.class)
+        {
             continue;
         }
         match MUST_BE_NEUTRAL.iter().find(|(known, ..)| *known == field) {

@@ -63,6 +63,7 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 60] = [
     ("auto_map", Neutral::Empty, "the model is defined by Python code that comes with the checkpoint"),
     ("chunk_size_feed_forward", Neutral::Zero, "a chunked feed-forward network is not modelled"),
     ("compression_config", Neutral::Null, QUANTISED),
+    ("conv_bias", Neutral::False, "biases of short convolutions are not modelled"),
     ("cross_attention_hidden_size", Neutral::Null, OTHER_MODEL),
     ("dim_model_base", Neutral::Null, MULTIPLIER),
     ("embedding_multiplier", Neutral::One, MULTIPLIER),
@@ -91,7 +92,6 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 60] = [
     ("num_local_experts", Neutral::Zero, EXPERTS),
     ("num_nextn_predict_layers", Neutral::Zero, "layers that predict further tokens are not modelled"),
     ("parallel_attn", Neutral::False, "attention in parallel with the feed-forward network is not modelled"),
-    ("pretraining_tp", Neutral::One, "projections split for tensor parallelism are not modelled"),
     ("pruned_heads", Neutral::Empty, "pruned heads are not modelled"),
     ("q_lora_rank", Neutral::Null, LATENT_ATTENTION),
     ("qk_layernorm", Neutral::False, QK_NORM),
@@ -122,6 +122,13 @@ pub fn neutral_fields() -> impl Iterator<Item = (&'static str, &'static str)> {
     MUST_BE_NEUTRAL.into_iter().map(|(field, _, reason)| (field, reason))
 }
 
+/// Whether an `auto_map` only names the Python file of a class that transformers has itself, which
+/// it takes unless it is told to run the file.
+pub(super) fn is_own_class(field: &str, value: &Value, class: &str) -> bool {
+    let named = value.get("AutoModelForCausalLM").and_then(Value::as_str);
+    field == "auto_map" && named.and_then(|named| named.rsplit('.').next()) == Some(class)
+}
+
 /// Types of plain numbers, in which a file or a computation may be.
 const PLAIN_DTYPES: [&str; 4] = ["bfloat16", "float16", "float32", "float64"];
 
@@ -145,7 +152,7 @@ pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
 /// Fields without effect on the output of a trained decoder: training, bookkeeping, the Python
 /// implementation, other tasks, and defaults of text generation, which come from
 /// `generation_config.json`.
-pub(super) const HARMLESS: [&str; 63] = [
+pub(super) const HARMLESS: [&str; 64] = [
     // Bookkeeping, in addition to [`is_bookkeeping`].
     "finetuning_task",
     "is_llama_config",
@@ -163,6 +170,8 @@ pub(super) const HARMLESS: [&str; 63] = [
     "embedding_dropout",
     "hidden_dropout",
     "initializer_range",
+    // In how many parts projections were multiplied; their sums are the same.
+    "pretraining_tp",
     "resid_pdrop",
     "residual_dropout",
     "router_aux_loss_coef",

@@ -17,7 +17,7 @@ mod refusal;
 mod rope;
 mod writer;
 
-use crate::import::{Activation, Flag, Import};
+use crate::import::{Activation, Flag, Import, LayerFlag};
 use std::collections::BTreeMap;
 
 pub(crate) use fields::token_ids;
@@ -60,6 +60,8 @@ pub struct ModelConfig {
     pub activation: Activation,
     /// Whether the output projection is the embedding table.
     pub tied_embeddings: bool,
+    /// Dims that only the page has, by name.
+    pub sizes: BTreeMap<&'static str, usize>,
     /// Numbers of the page, by path.
     pub numbers: BTreeMap<&'static str, f32>,
     /// Flags of the page, by path.
@@ -108,12 +110,27 @@ impl ModelConfig {
         }
     }
 
-    /// Whether a tensor is one that only checkpoints with a flag have, which this one has not.
+    /// Whether a tensor is one that only checkpoints or layers with a flag have, which this one has
+    /// not, or one of layers without it.
     pub(crate) fn lacks(&self, tensor: &str) -> bool {
         let lacks = |flag: &Flag| {
             self.flags.get(flag.path) == Some(&false) && flag.tensors.iter().any(|name| tensor.ends_with(name))
         };
-        self.import.flags.iter().any(lacks)
+        self.import.flags.iter().any(lacks) || self.import.layers.is_some_and(|flag| self.layer_lacks(flag, tensor))
+    }
+
+    fn layer_lacks(&self, flag: LayerFlag, tensor: &str) -> bool {
+        let Some((layer, name)) = tensor.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) else {
+            return false;
+        };
+        let has = layer.parse().ok().and_then(|layer: usize| self.layer_flags.get(flag.name)?.get(layer));
+        let [with, without] = flag.tensors;
+        let absent = match has {
+            Some(true) => without,
+            Some(false) => with,
+            None => &[],
+        };
+        absent.iter().any(|start| name.starts_with(start))
     }
 
     /// Contradictions between the hyperparameters.

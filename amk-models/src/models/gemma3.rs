@@ -3,14 +3,16 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, HeadNorms, Mlp, PreAndPostNorms, Rotary};
-use crate::import::{Activation, Form, Gguf, Import, LayerFlag, Local, Number, Window};
+use crate::import::{Activation, Form, Gguf, Import, Inside, LayerFlag, Local, Number, Window};
 use amk::prelude::*;
 use amk_kernels::{
     add, attention, embed, gelu_mul, head_norm, kv_append, linear, rms_norm, rope, scale, window_attention,
 };
 
-/// What checkpoints call it.
-pub const IMPORTS: &[Import] = &[Import {
+/// What checkpoints call it: text models, and those with images, of which the text is computed.
+pub const IMPORTS: &[Import] = &[TEXT, WITH_IMAGES];
+
+const TEXT: Import = Import {
     family: "gemma3",
     model_type: "gemma3_text",
     class: "Gemma3ForCausalLM",
@@ -33,7 +35,41 @@ pub const IMPORTS: &[Import] = &[Import {
         default: 256.0,
     }],
     ..Import::LLAMA
-}];
+};
+
+const WITH_IMAGES: Import = Import {
+    model_type: "gemma3",
+    class: "Gemma3ForConditionalGeneration",
+    inside: Some(Inside {
+        field: "text_config",
+        model_type: "gemma3_text",
+        names: &[
+            ("language_model.model", "model"),
+            ("language_model.lm_head", "lm_head"),
+            ("model.language_model", "model"),
+        ],
+        others: &["vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector."],
+    }),
+    gguf: None,
+    unread: &[
+        "boi_token_id",
+        "boi_token_index",
+        "eoi_token_id",
+        "eoi_token_index",
+        "image_token_id",
+        "image_token_index",
+        "mm_tokens_per_image",
+        "vision_config",
+    ],
+    defaults: &[
+        ("vocab_size", 262_208),
+        ("num_attention_heads", 8),
+        ("num_key_value_heads", 4),
+        ("max_position_embeddings", 131_072),
+        ("sliding_window", 4096),
+    ],
+    ..TEXT
+};
 
 /// A decoder layer.
 #[derive(WeightLayout)]
@@ -110,6 +146,7 @@ pub fn decode(token: Token, pos: Pos, w: &Gemma3, kv: &mut KvCache) -> Tensor {
         let q = head_norm(&linear(&h, &lw.attn.q), &lw.heads.q, w.eps);
         let k = head_norm(&linear(&h, &lw.attn.k), &lw.heads.k, w.eps);
         let v = linear(&h, &lw.attn.v);
+        // ANCHOR: kinds
         let q = if lw.sliding {
             kv_append(&mut cache.k, &rope(&k, &l.freqs, l.head_dim, l.scale, pos), pos);
             rope(&q, &l.freqs, l.head_dim, l.scale, pos)
@@ -123,6 +160,7 @@ pub fn decode(token: Token, pos: Pos, w: &Gemma3, kv: &mut KvCache) -> Tensor {
         } else {
             attention(&q, &cache.k, &cache.v, w.score_scale, pos)
         };
+        // ANCHOR_END: kinds
         x = add(&x, &rms_norm(&linear(&a, &lw.attn.o), &lw.norms.after_attn, w.eps));
         let h = rms_norm(&x, &lw.norms.mlp, w.eps);
         let m = gelu_mul(&linear(&h, &lw.mlp.gate), &linear(&h, &lw.mlp.up));

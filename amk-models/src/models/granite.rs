@@ -1,13 +1,16 @@
-//! Granite 3, dense: a Llama with multipliers of embeddings, of what a layer adds, and of logits.
+//! Granite 3 and 4, dense: a Llama with multipliers of embeddings, of what a layer adds, and of logits.
 
 use super::kv::KvCache;
-use super::parts::{Attention, Ends, Mlp, Norms, Rotary};
-use crate::import::{Form, Gguf, Import, Number, Pairs};
+use super::parts::{Ends, Layer, Rotary};
+use crate::import::{FUSED_GATE_UP, Fixed, Form, Gguf, Import, Known, Number, Pairs};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, scale, silu_mul};
 
 /// What checkpoints call it. Logits are divided by `logits_scaling`.
-pub const IMPORTS: &[Import] = &[Import {
+pub const IMPORTS: &[Import] = &[GRANITE_3, GRANITE_4];
+
+// ANCHOR: import
+const GRANITE_3: Import = Import {
     family: "granite",
     model_type: "granite",
     class: "GraniteForCausalLM",
@@ -19,21 +22,52 @@ pub const IMPORTS: &[Import] = &[Import {
         Number { form: Form::Reciprocal, ..Number::of("logit_scale", "logits_scaling", "logit_scale", 1.0) },
     ],
     ..Import::LLAMA
-}];
+};
+// ANCHOR_END: import
 
-/// A decoder layer.
-#[derive(WeightLayout)]
-pub struct Layer {
-    /// Norms.
-    #[layout]
-    pub norms: Norms,
-    /// Projections of attention.
-    #[layout]
-    pub attn: Attention,
-    /// The MLP.
-    #[layout]
-    pub mlp: Mlp,
-}
+const GRANITE_4: Import = Import {
+    model_type: "granitemoehybrid",
+    class: "GraniteMoeHybridForCausalLM",
+    gguf: None,
+    fields: &[("shared_intermediate_size", "intermediate_size")],
+    unread: &[
+        "init_method",
+        "mamba_chunk_size",
+        "mamba_conv_bias",
+        "mamba_d_conv",
+        "mamba_d_head",
+        "mamba_d_state",
+        "mamba_expand",
+        "mamba_n_groups",
+        "mamba_n_heads",
+        "mamba_proj_bias",
+        "output_router_logits",
+        "time_step_limit",
+    ],
+    fixed: &[
+        Fixed {
+            field: "layer_types",
+            value: Known::AllOf(&["attention", "full_attention"]),
+            stated: true,
+            reason: "layers of state spaces (Mamba) are not modelled, and all are where the field is absent",
+        },
+        Fixed {
+            field: "position_embedding_type",
+            value: Known::Text("rope"),
+            stated: true,
+            reason: "models without positions are not modelled",
+        },
+        Fixed {
+            field: "normalization_function",
+            value: Known::Text("rmsnorm"),
+            stated: false,
+            reason: "the norms are RMS norms",
+        },
+    ],
+    names: &[("shared_mlp.input_linear", "mlp.gate_up_proj"), ("shared_mlp.output_linear", "mlp.down_proj")],
+    fused: &[FUSED_GATE_UP],
+    ..GRANITE_3
+};
 
 /// The weights and the constants of the configuration.
 #[derive(WeightLayout)]

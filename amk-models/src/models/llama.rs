@@ -1,9 +1,9 @@
-//! Llama 2 and 3, SmolLM2, TinyLlama, Falcon 3, Phi-3 and Phi-4-mini, and Mistral without a sliding
-//! window.
+//! Llama 2 and 3, SmolLM2, TinyLlama, Falcon 3, Phi-3 and Phi-4-mini, ERNIE 4.5, Helium, and Mistral
+//! without a sliding window.
 
 use super::kv::KvCache;
-use super::parts::{Attention, Ends, Mlp, Norms, Rotary};
-use crate::import::{FUSED_GATE_UP, FUSED_QKV, Gguf, Import, Pairs, Rotation, Window};
+use super::parts::{Ends, Layer, Rotary};
+use crate::import::{FUSED_GATE_UP, FUSED_QKV, Fixed, Gguf, Import, Pairs, Rotation, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
@@ -25,6 +25,7 @@ pub const IMPORTS: &[Import] = &[
             names: &[("attn_qkv", "self_attn.qkv_proj"), ("ffn_up", "mlp.gate_up_proj")],
             ..Gguf::of("phi3")
         }),
+        unread: &["full_attn_mod", "interpolate_factor"],
         eps: ("rms_norm_eps", 1e-5),
         rotation: Rotation { part: Some(1.0), pairs: Pairs::Halves },
         window: Window::Stated(None),
@@ -32,21 +33,29 @@ pub const IMPORTS: &[Import] = &[
         fused: &[FUSED_QKV, FUSED_GATE_UP],
         ..Import::LLAMA
     },
+    Import {
+        model_type: "ernie4_5",
+        class: "Ernie4_5ForCausalLM",
+        gguf: Some(Gguf { pairs: Pairs::Neighbours, ..Gguf::of("ernie4_5") }),
+        head_dim: Some(128),
+        eps: ("rms_norm_eps", 1e-5),
+        rotation: Rotation { part: None, pairs: Pairs::Neighbours },
+        theta: 500_000.0,
+        tied: true,
+        fixed: &[Fixed::NO_BIASES],
+        ..Import::LLAMA
+    },
+    Import {
+        model_type: "helium",
+        class: "HeliumForCausalLM",
+        gguf: None,
+        head_dim: Some(128),
+        eps: ("rms_norm_eps", 1e-8),
+        rotation: Rotation { part: None, pairs: Pairs::Neighbours },
+        theta: 100_000.0,
+        ..Import::LLAMA
+    },
 ];
-
-/// A decoder layer.
-#[derive(WeightLayout)]
-pub struct Layer {
-    /// Norms.
-    #[layout]
-    pub norms: Norms,
-    /// Projections of attention.
-    #[layout]
-    pub attn: Attention,
-    /// The MLP.
-    #[layout]
-    pub mlp: Mlp,
-}
 
 /// The weights and the constants of the configuration.
 #[derive(WeightLayout)]

@@ -1,23 +1,9 @@
 //! Mistral with a sliding window: a Llama that attends to the last positions alone.
 
 use super::kv::KvCache;
-use super::parts::{Attention, Ends, Mlp, Norms, Rotary};
+use super::parts::{Ends, Layer, Rotary};
 use amk::prelude::*;
 use amk_kernels::{add, embed, kv_append, linear, rms_norm, rope, silu_mul, window_attention};
-
-/// A decoder layer.
-#[derive(WeightLayout)]
-pub struct Layer {
-    /// Norms.
-    #[layout]
-    pub norms: Norms,
-    /// Projections of attention.
-    #[layout]
-    pub attn: Attention,
-    /// The MLP.
-    #[layout]
-    pub mlp: Mlp,
-}
 
 /// The weights and the constants of the configuration.
 #[derive(WeightLayout)]

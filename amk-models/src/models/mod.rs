@@ -1,14 +1,18 @@
 //! The models: each an annotated function of about a page, and what checkpoints call its tensors
 //! and numbers.
 
+pub mod arcee;
 pub mod cohere2;
+pub mod gemma;
 pub mod gemma2;
 pub mod gemma3;
 pub mod glm4;
 pub mod granite;
 pub mod kv;
+pub mod lfm2;
 pub mod llama;
 pub mod mistral;
+pub mod nemotron;
 pub mod olmo2;
 pub mod olmo3;
 pub mod parts;
@@ -31,11 +35,15 @@ pub fn imports() -> impl Iterator<Item = &'static Import> {
         stablelm::IMPORTS,
         starcoder2::IMPORTS,
         glm4::IMPORTS,
+        gemma::IMPORTS,
         gemma2::IMPORTS,
         gemma3::IMPORTS,
         smollm3::IMPORTS,
         olmo3::IMPORTS,
         cohere2::IMPORTS,
+        lfm2::IMPORTS,
+        arcee::IMPORTS,
+        nemotron::IMPORTS,
     ];
     families.into_iter().flatten()
 }

@@ -69,6 +69,7 @@ pub struct Olmo2 {
         ),
     )
 )]
+// ANCHOR: decode
 pub fn decode(token: Token, pos: Pos, w: &Olmo2, kv: &mut KvCache) -> Tensor {
     let r = &w.rotary;
     let mut x = embed(&w.ends.embed, token);
@@ -86,3 +87,4 @@ pub fn decode(token: Token, pos: Pos, w: &Olmo2, kv: &mut KvCache) -> Tensor {
     }
     linear(&rms_norm(&x, &w.ends.norm, w.eps), &w.ends.lm_head)
 }
+// ANCHOR_END: decode

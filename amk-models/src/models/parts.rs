@@ -34,6 +34,17 @@ pub struct Mlp {
     pub down: Weight,
 }
 
+/// An MLP without a gate.
+#[derive(WeightLayout)]
+pub struct PlainMlp {
+    /// Up projection.
+    #[weight("model.layers.{l}.mlp.up_proj.weight", [FFN, HIDDEN])]
+    pub up: Weight,
+    /// Down projection.
+    #[weight("model.layers.{l}.mlp.down_proj.weight", [HIDDEN, FFN])]
+    pub down: Weight,
+}
+
 /// The norms before attention and before the MLP.
 #[derive(WeightLayout)]
 pub struct Norms {
@@ -43,6 +54,20 @@ pub struct Norms {
     /// Before the MLP.
     #[weight("model.layers.{l}.post_attention_layernorm.weight", [HIDDEN])]
     pub mlp: Weight,
+}
+
+/// A decoder layer of a Llama.
+#[derive(WeightLayout)]
+pub struct Layer {
+    /// Norms.
+    #[layout]
+    pub norms: Norms,
+    /// Projections of attention.
+    #[layout]
+    pub attn: Attention,
+    /// The MLP.
+    #[layout]
+    pub mlp: Mlp,
 }
 
 /// Biases of the query, key and value projections.

@@ -1,8 +1,8 @@
-//! Qwen2, Qwen2.5 and GLM-4-9B: biases on the query, key and value projections.
+//! Qwen2, Qwen2.5, GLM-4-9B and Seed-OSS: biases on the query, key and value projections.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, Norms, QkvBias, Rotary};
-use crate::import::{FUSED_GATE_UP, Fixed, Gguf, Import, Pairs, Rotation, Window};
+use crate::import::{FUSED_GATE_UP, Fixed, Gguf, Import, Known, Pairs, Rotation, Window};
 use amk::prelude::*;
 use amk_kernels::{add, add_bias, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
@@ -26,6 +26,23 @@ pub const IMPORTS: &[Import] = &[
         rotation: Rotation { part: Some(0.5), pairs: Pairs::Neighbours },
         fixed: &[Fixed::BIASES],
         fused: &[FUSED_GATE_UP],
+        ..Import::LLAMA
+    },
+    Import {
+        family: "qwen2",
+        model_type: "seed_oss",
+        class: "SeedOssForCausalLM",
+        gguf: Some(Gguf { names: &[("post_attention_norm", "post_attention_layernorm")], ..Gguf::of("seed_oss") }),
+        head_dim: Some(128),
+        fixed: &[
+            Fixed::BIASES,
+            Fixed {
+                field: "attention_out_bias",
+                value: Known::Truth(false),
+                stated: false,
+                reason: "a bias on the output projection of attention is not modelled",
+            },
+        ],
         ..Import::LLAMA
     },
 ];

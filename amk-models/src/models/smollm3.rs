@@ -2,7 +2,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, Norms, Rotary};
-use crate::import::{Gguf, Import, LayerFlag, Pairs, Window};
+use crate::import::{Gguf, Import, LayerFlag, Pairs, Unlisted, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
@@ -17,8 +17,9 @@ pub const IMPORTS: &[Import] = &[Import {
     layers: Some(LayerFlag {
         name: "rotated",
         field: "no_rope_layers",
-        period_field: "no_rope_layer_interval",
-        period: 4,
+        kinds: ["1", "0"],
+        unlisted: Unlisted::AllButOneIn { field: "no_rope_layer_interval", period: 4 },
+        tensors: [&[], &[]],
     }),
     tied: true,
     ..Import::LLAMA

@@ -26,14 +26,21 @@ pub const IMPORTS: &[Import] = &[Import {
         Fixed {
             field: "use_bias",
             value: Known::Truth(true),
+            stated: false,
             reason: "only checkpoints with biases on all projections are modelled",
         },
         Fixed {
             field: "mlp_type",
             value: Known::Text("default"),
+            stated: false,
             reason: "another feed-forward network than that of two projections is not modelled",
         },
-        Fixed { field: "norm_type", value: Known::Text("layer_norm"), reason: "the norms are LayerNorms" },
+        Fixed {
+            field: "norm_type",
+            value: Known::Text("layer_norm"),
+            stated: false,
+            reason: "the norms are LayerNorms",
+        },
     ],
     ..Import::LLAMA
 }];

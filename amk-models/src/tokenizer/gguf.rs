@@ -1,12 +1,12 @@
 //! Builds a tokenizer from the vocabulary inside a GGUF file (ggml, `docs/gguf.md`, "Tokenizer").
 //!
-//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) is built. SentencePiece vocabularies (`llama`)
-//! are refused: a `tokenizer.json` next to the file serves then.
+//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) and SentencePiece (`llama`) are built; for other
+//! kinds a `tokenizer.json` next to the file serves.
 
 use std::path::Path;
 
 use tokenizers::decoders::byte_level::ByteLevel;
-use tokenizers::models::bpe::BPE;
+use tokenizers::models::bpe::{BPE, Merges, Vocab};
 use tokenizers::normalizers::unicode::NFC;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, NormalizerWrapper};
@@ -14,10 +14,14 @@ use tokenizers::{AddedToken, NormalizerWrapper};
 use crate::weights::gguf::Metadata;
 
 use super::pre_tokenizer::{PreTokenizer, pre_tokenizer};
-use super::{Tokenizer, TokenizerError};
+use super::{Tokenizer, TokenizerError, sentence_piece};
 
-/// Token types (`llama_token_type`): control tokens are special, user-defined ones are matched
-/// whole but printed.
+const TOKENS: &str = "tokenizer.ggml.tokens";
+
+/// Token types (`llama_token_type`): control tokens and the one for what is unknown are special,
+/// user-defined ones are matched whole but printed.
+const NORMAL_TOKEN: i64 = 1;
+const UNKNOWN_TOKEN: i64 = 2;
 pub(crate) const CONTROL_TOKEN: i64 = 3;
 pub(super) const NORMAL_TOKEN: i64 = 1;
 pub(super) const USER_DEFINED_TOKEN: i64 = 4;
@@ -30,17 +34,20 @@ impl Tokenizer {
     /// [`TokenizerError::Invalid`].
     pub(crate) fn from_gguf(path: &Path, metadata: &Metadata) -> Result<Self, TokenizerError> {
         let parts = Parts { path, metadata };
-        parts.check_model()?;
-        let tokens = parts.texts("tokenizer.ggml.tokens")?;
-        let method = parts.method()?;
-        let mut inner = tokenizers::Tokenizer::new(parts.model(tokens, method.ignore_merges)?);
-        inner.with_pre_tokenizer(Some(method.cut));
-        inner.with_normalizer(method.nfc.then_some(NormalizerWrapper::NFC(NFC)));
-        inner.with_decoder(Some(ByteLevel::new(false, true, true)));
-        parts.add_special_tokens(&mut inner, tokens)?;
-        inner.with_post_processor(parts.surroundings(tokens, method.adds_bos)?);
+        let inner = match parts.kind()? {
+            Kind::Bytes => parts.bytes()?,
+            Kind::Pieces => parts.pieces()?,
+        };
         Ok(Self::new(inner))
     }
+}
+
+/// The kinds of vocabularies.
+enum Kind {
+    /// Byte-level BPE, with a list of merges.
+    Bytes,
+    /// SentencePiece, with scores.
+    Pieces,
 }
 
 /// The metadata of a file while a tokenizer is made from it.
@@ -54,17 +61,56 @@ impl<'a> Parts<'a> {
         TokenizerError::invalid(self.path, reason)
     }
 
-    fn check_model(&self) -> Result<(), TokenizerError> {
+    fn kind(&self) -> Result<Kind, TokenizerError> {
         const KEY: &str = "tokenizer.ggml.model";
         match self.metadata.get(KEY) {
-            Some(_) if self.metadata.is_text(KEY, "gpt2") => Ok(()),
+            Some(_) if self.metadata.is_text(KEY, "gpt2") => Ok(Kind::Bytes),
+            Some(_) if self.metadata.is_text(KEY, "llama") => Ok(Kind::Pieces),
             Some(other) => Err(self.invalid(format!(
-                "the embedded tokenizer {other} is not supported, only \"gpt2\"; put the model's \
+                "the embedded tokenizer {other} is not supported, only \"gpt2\" and \"llama\"; put the model's \
                 tokenizer.json into the \
                  same folder"
             ))),
             None => Err(self.invalid("there is no embedded tokenizer")),
         }
+    }
+
+    fn bytes(&self) -> Result<tokenizers::Tokenizer, TokenizerError> {
+        let (tokens, method) = (self.texts(TOKENS)?, self.method()?);
+        let model = BPE::builder().vocab_and_merges(self.vocabulary(tokens)?, self.merges()?);
+        let model = model.ignore_merges(method.ignore_merges).build().map_err(|error| self.invalid(error))?;
+        let mut inner = tokenizers::Tokenizer::new(model);
+        inner.with_pre_tokenizer(Some(method.cut));
+        inner.with_normalizer(method.nfc.then_some(NormalizerWrapper::NFC(NFC)));
+        inner.with_decoder(Some(ByteLevel::new(false, true, true)));
+        self.add_special_tokens(&mut inner, tokens)?;
+        inner.with_post_processor(self.surroundings(tokens, method.adds_bos)?);
+        Ok(inner)
+    }
+
+    fn pieces(&self) -> Result<tokenizers::Tokenizer, TokenizerError> {
+        const SCORES: &str = "tokenizer.ggml.scores";
+        let tokens = self.texts(TOKENS)?;
+        let scores = self.metadata.floats(SCORES).map_err(|error| self.invalid(error.cause))?.unwrap_or_default();
+        if scores.len() != tokens.len() {
+            return Err(self.invalid(format!("{} scores for {} tokens", scores.len(), tokens.len())));
+        }
+        let types = self.types(tokens)?;
+        let joins = |id: usize| types.get(id).is_none_or(|kind| *kind == NORMAL_TOKEN);
+        let merges = sentence_piece::merges(tokens, scores, joins);
+        let mut model = BPE::builder().vocab_and_merges(self.vocabulary(tokens)?, merges);
+        if let Some((unknown, _)) = self.token("unknown_token_id", tokens)? {
+            model = model.unk_token(unknown);
+        }
+        let model = model.byte_fallback(true).fuse_unk(true).build().map_err(|error| self.invalid(error))?;
+        let mut inner = tokenizers::Tokenizer::new(model);
+        let space_in_front = self.switch("add_space_prefix")?.unwrap_or(true);
+        let library = |error| self.invalid(error);
+        inner.with_normalizer(Some(sentence_piece::normalizer(space_in_front).map_err(library)?));
+        inner.with_decoder(Some(sentence_piece::decoder(space_in_front).map_err(library)?));
+        self.add_special_tokens(&mut inner, tokens)?;
+        inner.with_post_processor(self.surroundings(tokens, true)?);
+        Ok(inner)
     }
 
     fn texts(&self, key: &str) -> Result<&'a [String], TokenizerError> {
@@ -85,36 +131,44 @@ impl<'a> Parts<'a> {
         })
     }
 
-    fn model(&self, tokens: &[String], ignore_merges: bool) -> Result<BPE, TokenizerError> {
-        let mut vocabulary = tokenizers::models::bpe::Vocab::default();
+    fn vocabulary(&self, tokens: &[String]) -> Result<Vocab, TokenizerError> {
+        let mut vocabulary = Vocab::default();
         for (token, id) in tokens.iter().zip(0_u32..) {
             if let Some(first) = vocabulary.insert(token.clone(), id) {
                 return Err(self.invalid(format!("tokens {first} and {id} are both {token:?}")));
             }
         }
+        Ok(vocabulary)
+    }
+
+    fn merges(&self) -> Result<Merges, TokenizerError> {
         let merges = self.texts("tokenizer.ggml.merges")?.iter().map(|merge| {
             // The first part may itself start with a space.
             let (at, _) = merge.char_indices().skip(1).find(|&(_, c)| c == ' ')?;
             Some((merge[..at].to_owned(), merge[at + 1..].to_owned()))
         });
-        let merges = merges.collect::<Option<Vec<_>>>().ok_or_else(|| self.invalid("a merge is not two pieces"))?;
-        let builder = BPE::builder().vocab_and_merges(vocabulary, merges).ignore_merges(ignore_merges);
-        builder.build().map_err(|error| self.invalid(error))
+        merges.collect::<Option<Vec<_>>>().ok_or_else(|| self.invalid("a merge is not two pieces"))
     }
 
     fn add_special_tokens(&self, inner: &mut tokenizers::Tokenizer, tokens: &[String]) -> Result<(), TokenizerError> {
+        let types = self.types(tokens)?;
+        let of_types = |wanted: &[i64], special: bool| -> Vec<AddedToken> {
+            let typed = tokens.iter().zip(&types).filter(|(_, found)| wanted.contains(found));
+            typed.map(|(token, _)| AddedToken::from(token.clone(), special).normalized(false)).collect()
+        };
+        inner.add_special_tokens(&of_types(&[CONTROL_TOKEN, UNKNOWN_TOKEN], true));
+        inner.add_tokens(&of_types(&[USER_DEFINED_TOKEN], false));
+        Ok(())
+    }
+
+    /// The type of each token; none where the file has none.
+    fn types(&self, tokens: &[String]) -> Result<Vec<i64>, TokenizerError> {
         const KEY: &str = "tokenizer.ggml.token_type";
         let types = self.metadata.integers(KEY).map_err(|error| self.invalid(error.cause))?.unwrap_or_default();
         if !types.is_empty() && types.len() != tokens.len() {
             return Err(self.invalid(format!("{} token types for {} tokens", types.len(), tokens.len())));
         }
-        let of_type = |wanted: i64, special: bool| -> Vec<AddedToken> {
-            let typed = tokens.iter().zip(&types).filter(|&(_, &found)| found == wanted);
-            typed.map(|(token, _)| AddedToken::from(token.clone(), special).normalized(false)).collect()
-        };
-        inner.add_special_tokens(&of_type(CONTROL_TOKEN, true));
-        inner.add_tokens(&of_type(USER_DEFINED_TOKEN, false));
-        Ok(())
+        Ok(types)
     }
 
     /// The start and end tokens put around a text.
@@ -150,15 +204,25 @@ impl<'a> Parts<'a> {
         default: bool,
         tokens: &[String],
     ) -> Result<Option<(String, u32)>, TokenizerError> {
-        let key = |name: &str| format!("tokenizer.ggml.{name}");
-        let switched = self.metadata.bool(&key(switch)).map_err(|error| self.invalid(error.cause))?;
-        if !switched.unwrap_or(default) {
+        if !self.switch(switch)?.unwrap_or(default) {
             return Ok(None);
         }
-        let id = self.metadata.unsigned(&key(id_key)).map_err(|error| self.invalid(error.cause))?;
-        let id = id.ok_or_else(|| self.invalid(format!("metadata `{}` is missing", key(id_key))))?;
+        let token = self.token(id_key, tokens)?;
+        token.map(Some).ok_or_else(|| self.invalid(format!("metadata `tokenizer.ggml.{id_key}` is missing")))
+    }
+
+    fn switch(&self, name: &str) -> Result<Option<bool>, TokenizerError> {
+        self.metadata.bool(&format!("tokenizer.ggml.{name}")).map_err(|error| self.invalid(error.cause))
+    }
+
+    /// The token with the id at a key, if there is such a key.
+    fn token(&self, key: &str, tokens: &[String]) -> Result<Option<(String, u32)>, TokenizerError> {
+        let key = format!("tokenizer.ggml.{key}");
+        let Some(id) = self.metadata.unsigned(&key).map_err(|error| self.invalid(error.cause))? else {
+            return Ok(None);
+        };
         let token = usize::try_from(id).ok().and_then(|at| tokens.get(at));
-        let token = token.ok_or_else(|| self.invalid(format!("metadata `{}` is {id}, no token", key(id_key))))?;
+        let token = token.ok_or_else(|| self.invalid(format!("metadata `{key}` is {id}, no token")))?;
         Ok(Some((token.clone(), id as u32)))
     }
 }

@@ -8,6 +8,7 @@ mod bytes;
 mod gguf;
 mod gguf_writer;
 mod pre_tokenizer;
+mod sentence_piece;
 mod stream;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -81,6 +81,7 @@ fn rows_of(config: &ModelConfig, rows: Rows) -> usize {
     match rows {
         Rows::Queries => config.heads * config.head_dim,
         Rows::Keys => config.kv_heads * config.head_dim,
+        Rows::Hidden => config.hidden_size,
         Rows::FeedForward => config.ffn_size,
     }
 }

@@ -7,7 +7,7 @@ use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
 use serde_json::Value;
 
-use super::support::{GgufBuilder, golden, golden_json, written};
+use super::support::{GgufBuilder, golden, golden_json, published, written};
 
 /// Renders every golden case and encodes the result.
 fn check(name: &str, checkpoint: &Checkpoint, cases: &Value) {
@@ -35,6 +35,13 @@ fn templates_render_as_in_transformers() {
         let checkpoint = Checkpoint::open(&golden("tiny").join(folder.as_str().unwrap())).unwrap();
         check(name, &checkpoint, &golden_cases["cases"][name]);
     }
+}
+
+#[test]
+fn the_template_of_a_published_file_renders_as_in_transformers() {
+    let file = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
+    let Some((path, model)) = published(file) else { return };
+    check(file, &Checkpoint::open(&path).unwrap(), &model["chats"]);
 }
 
 /// Needs the model in the cache, where one run of the program or of the model tests puts it.

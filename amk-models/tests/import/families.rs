@@ -137,6 +137,35 @@ fn layers_of_two_kinds_are_listed_or_follow_from_a_period() {
 }
 
 #[test]
+fn layers_of_lfm2_attend_where_the_config_says() {
+    let attends = |name: &str, fields: Value| read(&changed(name, fields)).unwrap().layer_flags["attends"].clone();
+    assert_eq!(attends("lfm2", json!({})), [false, true, false, true]);
+    assert_eq!(attends("lfm2_listed", json!({})), [true, false, false, true]);
+    assert_eq!(attends("lfm2", json!({"full_attn_idxs": null})), [true; 4]);
+    refused("lfm2", json!({"conv_bias": true}), "conv_bias", "biases of short convolutions");
+    refused("lfm2_listed", json!({"layer_types": ["conv", "conv", "conv", "mamba"]}), "layer_types", "known kind");
+    let width = |fields: Value| read(&changed("lfm2", fields)).unwrap().ffn_size;
+    assert_eq!(width(json!({})), 48);
+    assert_eq!(width(json!({"block_ffn_dim_multiplier": 1.1})), 64);
+    assert_eq!(width(json!({"block_auto_adjust_ff_dim": false})), 72);
+}
+
+#[test]
+fn what_no_page_computes_is_refused_by_name() {
+    refused("granite4", json!({"position_embedding_type": null}), "position_embedding_type", "without positions");
+    refused("granite4", json!({"layer_types": null}), "layer_types", "all are where the field is absent");
+    refused("granite4", json!({"num_local_experts": 8}), "num_local_experts", "experts");
+    refused("seed_oss", json!({"attention_out_bias": true}), "attention_out_bias", "output projection");
+    refused("ernie4_5", json!({"use_bias": true}), "use_bias", "biases");
+    refused("helium", json!({"attention_bias": true}), "attention_bias", "biases");
+    let mut inside = changed("gemma3_with_images", json!({}));
+    inside["text_config"]["model_type"] = "gemma2".into();
+    assert!(read(&inside).unwrap_err().to_string().contains("`text_config.model_type` is \"gemma2\""));
+    let without = read(&changed("gemma3_with_images", json!({"text_config": null}))).unwrap_err();
+    assert!(without.to_string().contains("`text_config`: expected an object"), "{without}");
+}
+
+#[test]
 fn what_is_off_in_gemma_is_refused_unless_the_page_has_it_off() {
     let config = read(&changed("gemma3", json!({}))).unwrap();
     assert_eq!((config.rope.theta, config.local().theta), (1e6, 1e4));

@@ -10,6 +10,20 @@ pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden").join(name)
 }
 
+/// A GGUF file that `tests/golden/make_published.py` joins from Python packages, and what
+/// transformers makes of it; `None` where the file is not there.
+pub(crate) fn published(file: &str) -> Option<(PathBuf, Value)> {
+    let cache = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/amk-golden"));
+    let path = std::env::var_os("AMK_PUBLISHED").map(PathBuf::from).or_else(cache)?.join(file);
+    if !path.exists() {
+        eprintln!("skipped: {file} is not there");
+        return None;
+    }
+    let models = golden_json("published.json")["models"].clone();
+    let model = models.as_array().unwrap().iter().find(|model| model["file"] == file).unwrap().clone();
+    Some((path, model))
+}
+
 pub(crate) fn golden_json(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(golden(name)).unwrap()).unwrap()
 }
@@ -161,6 +175,12 @@ impl GgufBuilder {
 
     pub(crate) fn i32s(&mut self, key: &str, values: &[i32]) -> &mut Self {
         let mut bytes = array_head(5, values.len());
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        self.entry(key, 9, &bytes)
+    }
+
+    pub(crate) fn f32s(&mut self, key: &str, values: &[f32]) -> &mut Self {
+        let mut bytes = array_head(6, values.len());
         bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         self.entry(key, 9, &bytes)
     }

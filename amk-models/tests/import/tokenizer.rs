@@ -6,7 +6,7 @@ use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
 use serde_json::Value;
 
-use super::support::{GgufBuilder, golden, golden_json, written};
+use super::support::{GgufBuilder, golden, golden_json, published, written};
 
 fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
@@ -69,6 +69,60 @@ fn the_vocabulary_inside_gguf_encodes_as_hugging_face() {
     };
     let checkpoint = Checkpoint::open(&path).unwrap();
     check("smollm2", checkpoint.tokenizer().unwrap(), &golden_json("tokenizer_smollm2.json")["cases"]);
+}
+
+#[test]
+fn the_vocabularies_inside_published_files_encode_as_transformers() {
+    for file in ["gemma-3-270m-q4_k_m.gguf", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"] {
+        let Some((path, model)) = published(file) else { continue };
+        check(file, Checkpoint::open(&path).unwrap().tokenizer().unwrap(), &model["texts"]);
+    }
+}
+
+/// A SentencePiece vocabulary as a GGUF file has it: the pieces of a `tokenizer.json`, with the order
+/// of its merges as scores.
+#[test]
+fn scores_inside_gguf_join_pieces_as_hugging_face() {
+    let golden_cases = golden_json("tokenizer_tiny.json");
+    let folder = golden("tiny").join(golden_cases["checkpoints"]["llama2"].as_str().unwrap());
+    let file: Value = serde_json::from_slice(&std::fs::read(folder.join("tokenizer.json")).unwrap()).unwrap();
+    let vocabulary = file["model"]["vocab"].as_object().unwrap();
+    let mut tokens: Vec<&str> = vocabulary.keys().map(String::as_str).collect();
+    tokens.sort_by_key(|token| vocabulary[*token].as_u64());
+    let merges = file["model"]["merges"].as_array().unwrap();
+    let joined = |merge: &Value| format!("{}{}", merge[0].as_str().unwrap(), merge[1].as_str().unwrap());
+    let rank = |token: &str| merges.iter().position(|merge| joined(merge) == token).unwrap_or(merges.len());
+    let scores: Vec<f32> = tokens.iter().map(|token| -(rank(token) as f32)).collect();
+    let kind = |token: &&str| match *token {
+        "<unk>" => 2,
+        "<s>" | "</s>" => 3,
+        byte if byte.starts_with("<0x") => 6,
+        _ => 1,
+    };
+    let types: Vec<i32> = tokens.iter().map(kind).collect();
+    let mut file = GgufBuilder::tiny_llama();
+    for key in ["model", "pre", "tokens", "merges", "token_type", "bos_token_id", "eos_token_id"] {
+        file.without(&format!("tokenizer.ggml.{key}"));
+    }
+    file.text("tokenizer.ggml.model", "llama")
+        .texts("tokenizer.ggml.tokens", &tokens)
+        .f32s("tokenizer.ggml.scores", &scores)
+        .i32s("tokenizer.ggml.token_type", &types)
+        .u32("tokenizer.ggml.unknown_token_id", 0)
+        .u32("tokenizer.ggml.bos_token_id", 1)
+        .u32("tokenizer.ggml.eos_token_id", 2)
+        .u32("llama.vocab_size", tokens.len() as u32);
+    let (_folder, path) = written("m.gguf", &file.build());
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    check("llama2", checkpoint.tokenizer().unwrap(), &golden_cases["cases"]["llama2"]);
+
+    file.bool("tokenizer.ggml.add_space_prefix", 0);
+    let (_folder, path) = written("m.gguf", &file.build());
+    let checkpoint = Checkpoint::open(&path).unwrap();
+    let tokenizer = checkpoint.tokenizer().unwrap();
+    let ids = tokenizer.encode("the", SpecialTokens::AsWritten).unwrap();
+    assert_eq!(tokenizer.decode(&ids).unwrap(), "the");
+    assert!(!tokenizer.token(ids[0]).unwrap().starts_with('\u{2581}'));
 }
 
 #[test]

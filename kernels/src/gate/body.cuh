@@ -1,5 +1,9 @@
-// Activations of an MLP.
+// Activations of an MLP, and gates without one.
 #include "../../../amk/cuda/device/task.cuh"
+
+AMK_DEVICE void mul(Task& t, In gate, In x, Out y) {
+    for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, gate[i] * x[i]);
+}
 
 AMK_DEVICE void silu_mul(Task& t, In gate, In up, Out y) {
     for (u32 i = t.thread(); i < y.len(); i += t.threads())
@@ -17,4 +21,9 @@ AMK_DEVICE void gelu_mul(Task& t, In gate, In up, Out y) {
 
 AMK_DEVICE void gelu(Task& t, In x, Out y) {
     for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, gelu_of(x[i]));
+}
+
+AMK_DEVICE void relu_squared(Task& t, In x, Out y) {
+    for (u32 i = t.thread(); i < y.len(); i += t.threads())
+        y.set(i, fmaxf(x[i], 0.0f) * fmaxf(x[i], 0.0f));
 }

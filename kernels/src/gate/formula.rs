@@ -5,7 +5,14 @@ use amk::formula::{Exact, Operands};
 
 formula!("amk_kernels::gelu", gelu);
 formula!("amk_kernels::gelu_mul", gelu_mul);
+formula!("amk_kernels::mul", mul);
+formula!("amk_kernels::relu_squared", relu_squared);
 formula!("amk_kernels::silu_mul", silu_mul);
+
+/// `y = gate * x`.
+fn mul(o: &mut Operands) -> Vec<Exact> {
+    o.data(0).iter().zip(o.data(1)).map(|(gate, x)| Exact::product(gate * x)).collect()
+}
 
 /// `y = gate / (1 + exp(-gate)) * up`.
 fn silu_mul(o: &mut Operands) -> Vec<Exact> {
@@ -29,4 +36,9 @@ fn gelu_mul(o: &mut Operands) -> Vec<Exact> {
 /// [`gelu_of`] each element.
 fn gelu(o: &mut Operands) -> Vec<Exact> {
     o.data(0).iter().map(|&x| gelu_of(x, 1.0)).collect()
+}
+
+/// `y = max(x, 0)^2`.
+fn relu_squared(o: &mut Operands) -> Vec<Exact> {
+    o.data(0).iter().map(|x| Exact::product(x.max(0.0).powi(2))).collect()
 }

@@ -1,4 +1,4 @@
-//! Activations of an MLP.
+//! Activations of an MLP, and gates without one.
 
 mod formula;
 
@@ -22,6 +22,36 @@ amk_cuda::pointwise!(Pointwise {
     function: "gelu_of",
     code: include_str!("pointwise.cuh"),
 });
+
+amk_cuda::pointwise!(Pointwise {
+    instruction: "amk_kernels::mul",
+    function: "gated",
+    code: include_str!("pointwise.cuh"),
+});
+
+amk_cuda::pointwise!(Pointwise {
+    instruction: "amk_kernels::relu_squared",
+    function: "relu_squared_of",
+    code: include_str!("pointwise.cuh"),
+});
+
+/// `y = gate * x`: a gate without an activation.
+///
+/// `gate: [N]`, `x: [N]`, `y: [N]`, all f32. Source: Poli et al., Hyena Hierarchy, 2023, section 3;
+/// `Lfm2ShortConv`.
+///
+/// # Panics
+/// When the lengths differ.
+#[instruction(
+    op = "mul",
+    shape = "gate: [N], x: [N] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- gate[n..n+T], x[n..n+T]",
+    cuda = "body.cuh"
+)]
+pub fn mul(gate: &Tensor, x: &Tensor) -> Tensor {
+    gated(gate, x, |gate| gate)
+}
 
 /// `y = silu(gate) * up` with `silu(x) = x / (1 + exp(-x))`.
 ///
@@ -73,6 +103,20 @@ pub fn gelu(x: &Tensor) -> Tensor {
     x.data().iter().copied().map(gelu_of).collect()
 }
 
+/// `y = max(x, 0)^2`: the activation of an MLP without a gate.
+///
+/// `x: [N]`, `y: [N]`, all f32. Source: So et al., Primer, 2021, section 4.
+#[instruction(
+    op = "relu_squared",
+    shape = "x: [N] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]",
+    cuda = "body.cuh"
+)]
+pub fn relu_squared(x: &Tensor) -> Tensor {
+    x.data().iter().map(|x| x.max(0.0) * x.max(0.0)).collect()
+}
+
 fn gelu_of(x: f32) -> f32 {
     const FACTOR: f32 = core::f32::consts::FRAC_2_SQRT_PI * core::f32::consts::FRAC_1_SQRT_2;
     0.5 * x * (1.0 + (FACTOR * (x + 0.044_715 * x * x * x)).tanh())
@@ -95,6 +139,16 @@ mod tests {
         let exact: Vec<f64> =
             gate.iter().zip(&up).map(|(&gate, &up)| activation(f64::from(gate)) * f64::from(up)).collect();
         close(function(&Tensor::from(gate), &Tensor::from(up)).data(), &exact, 1e-5);
+    }
+
+    #[test]
+    fn a_gate_without_an_activation_is_a_product() {
+        assert_eq!(mul(&Tensor::from([2.0, -3.0]), &Tensor::from([0.5, 4.0])).data(), [1.0, -12.0]);
+    }
+
+    #[test]
+    fn negative_inputs_have_no_square() {
+        assert_eq!(relu_squared(&Tensor::from([-2.0, 0.0, 0.5, 3.0])).data(), [0.0, 0.0, 0.25, 9.0]);
     }
 
     #[test]

@@ -10,3 +10,7 @@ AMK_DEVICE float gelu_of(float x) {
 }
 
 AMK_DEVICE float gelu_gate(float gate, float up) { return gelu_of(gate) * up; }
+
+AMK_DEVICE float gated(float gate, float x) { return gate * x; }
+
+AMK_DEVICE float relu_squared_of(float x) { return fmaxf(x, 0.0f) * fmaxf(x, 0.0f); }

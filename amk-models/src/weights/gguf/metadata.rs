@@ -198,6 +198,17 @@ impl Metadata {
         })
     }
 
+    /// The numbers of `key`, if there are any.
+    ///
+    /// # Errors
+    /// [`FormatCause::BadMetadata`] when it is not an array of floats.
+    pub fn floats(&self, key: &str) -> Result<Option<&[f64]>, FormatError> {
+        self.typed(key, "an array of floats", |value| match value {
+            Value::Array(Array::Float(values)) => Some(values.as_slice()),
+            _ => None,
+        })
+    }
+
     /// An error about `key`.
     pub(crate) fn error(&self, key: &str, reason: impl Into<String>) -> FormatError {
         let cause = FormatCause::BadMetadata { key: key.to_owned(), reason: reason.into() };

@@ -18,8 +18,13 @@ const LAYER_NAMES: [(&str, &str); 11] = [
     ("ffn_down", "mlp.down_proj"),
 ];
 
-const MODEL_NAMES: [(&str, &str); 3] =
-    [("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
+const MODEL_NAMES: [(&str, &str); 4] = [
+    ("token_embd", "model.embed_tokens"),
+    ("output_norm", "model.norm"),
+    // That of LFM2.
+    ("token_embd_norm", "model.norm"),
+    ("output", "lm_head"),
+];
 
 /// The Hugging Face name of a GGUF tensor. A name without a counterpart stays as it is; no model
 /// claims it.

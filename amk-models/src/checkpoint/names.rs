@@ -1,0 +1,46 @@
+//! Gives the tensors of a folder the names and shapes that pages ask for.
+
+use crate::import::Import;
+use crate::weights::{FormatCause, FormatError, StoredTensor, TensorSet};
+
+/// The tensors under their usual names, without those of a larger model's other parts. The weights
+/// of depthwise convolutions, `[N, 1, L]`, become matrices.
+///
+/// # Errors
+/// [`FormatCause::Duplicate`] when two tensors get the same name.
+pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, FormatError> {
+    let mut usual = TensorSet::default();
+    let others = import.inside.map_or(&[][..], |inside| inside.others);
+    let is_other = |tensor: &&StoredTensor| others.iter().any(|other| tensor.name().starts_with(other));
+    for tensor in tensors.iter().filter(|tensor| !is_other(tensor)) {
+        let mut tensor = tensor.clone();
+        tensor.name = usual_name(&tensor.name, import);
+        if let [_, 1, _] = tensor.shape[..] {
+            tensor.shape.remove(1);
+        }
+        usual.insert(tensor).map_err(|tensor| {
+            let cause = FormatCause::Duplicate { what: "tensor", name: tensor.name.clone() };
+            tensor.file.error(tensor.extent.start, cause)
+        })?;
+    }
+    Ok(usual)
+}
+
+fn usual_name(name: &str, import: &Import) -> String {
+    let inside = import.inside.map_or(&[][..], |inside| inside.names);
+    let name = replaced_start(name, inside).unwrap_or_else(|| name.to_owned());
+    let layer = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
+    let found = match layer {
+        Some((layer, rest)) => replaced_start(rest, import.names).map(|rest| format!("model.layers.{layer}.{rest}")),
+        None => replaced_start(&name, import.names),
+    };
+    found.unwrap_or(name)
+}
+
+/// The name with another beginning, if it has one of these, which ends at a dot.
+fn replaced_start(name: &str, names: &[(&str, &str)]) -> Option<String> {
+    names.iter().find_map(|(from, to)| {
+        let rest = name.strip_prefix(from)?;
+        rest.starts_with('.').then(|| format!("{to}{rest}"))
+    })
+}
