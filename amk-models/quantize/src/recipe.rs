@@ -80,7 +80,7 @@ impl Recipe {
     /// other groups, or other blocks with as many bits.
     fn similar(&self, row: usize) -> Option<&'static Encoding> {
         let first = self.to.first()?;
-        let codes = |encoding| GroupFormat::of(encoding).map(|format| format.codes);
+        let codes = |encoding: &Encoding| GroupFormat::of(encoding).map(|format| format.codes);
         let bits = |encoding: &Encoding| 8 * encoding.bytes / encoding.block;
         let alike =
             |other: &&Encoding| codes(first) == codes(other) && (codes(first).is_some() || bits(first) == bits(other));

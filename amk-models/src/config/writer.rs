@@ -26,7 +26,7 @@ impl ModelConfig {
     /// # Errors
     /// [`Unsaid`], for instance for frequencies with factors, which GGUF files have.
     pub fn to_json(&self, dtype: &str) -> Result<Map<String, Value>, Unsaid> {
-        let mut fields = self.sizes();
+        let mut fields = self.shape();
         let mut put = |field: &str, value: Value| _ = fields.insert(field.to_owned(), value);
         put("dtype", dtype.into());
         put(self.import.eps.0, shortest(self.norm_eps));
@@ -38,13 +38,15 @@ impl ModelConfig {
             _ => put("eos_token_id", self.eos.clone().into()),
         }
         for fixed in self.import.fixed {
-            put(
-                fixed.field,
-                match fixed.value {
-                    Known::Truth(value) => value.into(),
-                    Known::Text(value) => value.into(),
-                },
-            );
+            match fixed.value {
+                Known::Truth(value) => put(fixed.field, value.into()),
+                Known::Text(value) => put(fixed.field, value.into()),
+                // A list as long as the model: what it says is what its absence says.
+                Known::AllOf(_) => {}
+            }
+        }
+        for size in self.import.sizes {
+            put(size.field, self.sizes.get(size.dim).copied().into());
         }
         for number in self.import.numbers {
             let value = self.numbers.get(number.path).map(|&value| f64::from(value));
@@ -60,7 +62,8 @@ impl ModelConfig {
         }
         if let Some(flag) = self.import.layers {
             let kinds = self.layer_flags.get(flag.name).into_iter().flatten();
-            let name = |&set: &bool| if set { "sliding_attention" } else { "full_attention" };
+            let [set, unset] = flag.kinds;
+            let name = |&is: &bool| if is { set } else { unset };
             put(flag.field, kinds.map(name).collect::<Vec<_>>().into());
         }
         if !matches!(self.import.window, Window::None | Window::Switched) {
@@ -70,7 +73,7 @@ impl ModelConfig {
         self.same(fields)
     }
 
-    fn sizes(&self) -> Map<String, Value> {
+    fn shape(&self) -> Map<String, Value> {
         let Value::Object(fields) = json!({
             "architectures": [self.import.class],
             "model_type": self.import.model_type,
@@ -127,6 +130,7 @@ fn activation(activation: Activation) -> &'static str {
         Activation::Silu => "silu",
         Activation::Gelu => "gelu",
         Activation::GeluTanh => "gelu_pytorch_tanh",
+        Activation::ReluSquared => "relu2",
     }
 }
 
@@ -177,6 +181,7 @@ mod tests {
                 "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16 }})),
             with(json!({"model_type": "qwen3", "tie_word_embeddings": true, "eos_token_id": [2, 3]})),
             with(json!({"model_type": "gemma3_text", "sliding_window": 16, "query_pre_attn_scalar": 8})),
+            with(json!({"model_type": "lfm2", "conv_L_cache": 4, "full_attn_idxs": [1]})),
             with(json!({"model_type": "granite", "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0,
                 "residual_multiplier": 0.22, "logits_scaling": 8.0})),
         ];

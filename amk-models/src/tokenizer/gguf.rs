@@ -20,10 +20,9 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 
 /// Token types (`llama_token_type`): control tokens and the one for what is unknown are special,
 /// user-defined ones are matched whole but printed.
-const NORMAL_TOKEN: i64 = 1;
+pub(super) const NORMAL_TOKEN: i64 = 1;
 const UNKNOWN_TOKEN: i64 = 2;
 pub(crate) const CONTROL_TOKEN: i64 = 3;
-pub(super) const NORMAL_TOKEN: i64 = 1;
 pub(super) const USER_DEFINED_TOKEN: i64 = 4;
 pub(super) const UNUSED_TOKEN: i64 = 5;
 
