@@ -173,13 +173,13 @@ fn rounded_inputs_compute_the_same_in_the_function_and_in_any_order() {
         let mut model = load_with(encoding, Inputs::Q8).unwrap_or_else(|error| panic!("{encoding}: {error}"));
         // Those with 48 columns stay f32, and so do their inputs.
         assert!(model.rounding.matrices > 0 && model.rounding.others > 0, "{encoding}: {:?}", model.rounding);
-        assert_eq!(model.rounding.encodings, ["f32"].into());
+        assert_eq!(Vec::from_iter(&model.rounding.encodings), [&"f32"]);
         let expected: Vec<_> = (0..STEPS).map(|pos| bits((model.eager)(token(pos), Pos(pos)).data())).collect();
         for mode in [Mode::Threads, Mode::Shuffled { seed: 1 }] {
             assert_eq!(logits(&model, &model.bindings, mode), expected, "{encoding}, {mode:?}");
         }
         let exact = logits(&load(encoding), &load(encoding).bindings, Mode::Threads);
-        let (mut off, mut size) = (0.0, 0.0);
+        let (mut off, mut size) = (0.0f32, 0.0f32);
         for (found, exact) in expected.iter().flatten().zip(exact.iter().flatten()) {
             let (found, exact) = (f32::from_bits(*found), f32::from_bits(*exact));
             (off, size) = (off + (found - exact).powi(2), size + exact.powi(2));

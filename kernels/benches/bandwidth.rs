@@ -6,6 +6,7 @@
 use amk::Encoding;
 use amk::measure::read_bandwidth;
 use amk::prelude::*;
+use amk::tensor::Inputs;
 use amk_kernels::linear;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
@@ -51,6 +52,18 @@ fn filled(encoding: &'static Encoding) -> Option<Weight> {
     Weight::from_bytes(encoding, &[ROWS, COLUMNS], Arc::new(bytes), 0).ok()
 }
 
+/// Prints the rate of a weight beside that of the memory.
+fn show(weight: &Weight, threads: usize, memory: f64) {
+    let (encoding, inputs, rate) = (weight.encoding(), weight.inputs(), rate(weight, threads));
+    let elements = rate * encoding.block as f64 / encoding.bytes as f64;
+    println!(
+        "  {encoding:>7}, inputs in {inputs:>3}: {:5.1} GB/s, {:3.0}%, {:5.2} G elements/s",
+        rate / 1e9,
+        100.0 * rate / memory,
+        elements / 1e9
+    );
+}
+
 fn main() {
     let mut encodings: Vec<_> = Encoding::all().collect();
     encodings.sort_by_key(|encoding| (encoding.float.is_none(), encoding.name));
@@ -58,10 +71,10 @@ fn main() {
         let memory = read_bandwidth(threads);
         println!("{threads} threads: memory reads at {:.1} GB/s", memory / 1e9);
         for weight in encodings.iter().filter_map(|encoding| filled(encoding)) {
-            let (encoding, rate) = (weight.encoding(), rate(&weight, threads));
-            let elements = encoding.block as f64;
-            let (share, elements) = (100.0 * rate / memory, rate * elements / encoding.bytes as f64);
-            println!("  {encoding:>7}: {:5.1} GB/s, {share:3.0}%, {:5.2} G elements/s", rate / 1e9, elements / 1e9);
+            show(&weight, threads, memory);
+            if let Ok(weight) = weight.with_inputs(Inputs::Q8) {
+                show(&weight, threads, memory);
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ pub enum Inputs {
 
 impl fmt::Display for Inputs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        f.pad(match self {
             Self::F32 => "f32",
             Self::Q8 => "q8",
         })
