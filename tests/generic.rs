@@ -90,7 +90,7 @@ fn device_code_of_a_convolution_compiles() {
 
 #[test]
 fn device_code_of_an_mlp_without_a_gate_compiles() {
-    compiles("arcee", &TARGETS[..1]);
+    compiles("nemotron", &TARGETS[..1]);
 }
 
 /// Every call of a family has a generic body in f32.
