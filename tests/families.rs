@@ -176,12 +176,12 @@ fn a_fork_and_a_rollback_of_lfm2_have_the_bits_of_the_function() {
     let folder = golden_folder().join("families").join("lfm2");
     let tokens = |from: u32, count: u32| (from..from + count).map(Token).collect::<Vec<_>>();
     let after = |tokens: &[Token]| {
-        let mut model = load(&folder, 16);
+        let mut model = load(&folder, 256);
         let logits = (0..).zip(tokens).map(|(pos, &token)| (model.eager)(token, Pos(pos)).data().to_vec());
         logits.last().expect("a token")
     };
     let schedule = Schedule { workers: 3, rows: Some(RowSchedule { most: 7, block: None }), ..Schedule::default() };
-    let mut session = Session::new(vm(&load(&folder, 16), &schedule, Mode::Shuffled { seed: 1 }));
+    let mut session = Session::new(vm(&load(&folder, 256), &schedule, Mode::Shuffled { seed: 1 }));
     let first = session.add();
     session.push(first, &tokens(20, 7)).expect("room");
     while session.pending(first).expect("the sequence") > 0 {
