@@ -170,6 +170,37 @@ fn has_the_bits_in_rows(name: &str) {
     assert!(found == expected, "{} steps of rows have the function's bits", found.len());
 }
 
+/// What a convolution keeps is forked and rolled back with keys and values.
+#[test]
+fn a_fork_and_a_rollback_of_lfm2_have_the_bits_of_the_function() {
+    let folder = golden_folder().join("families").join("lfm2");
+    let tokens = |from: u32, count: u32| (from..from + count).map(Token).collect::<Vec<_>>();
+    let after = |tokens: &[Token]| {
+        let mut model = load(&folder, 256);
+        let logits = (0..).zip(tokens).map(|(pos, &token)| (model.eager)(token, Pos(pos)).data().to_vec());
+        logits.last().expect("a token")
+    };
+    let schedule = Schedule { workers: 3, rows: Some(RowSchedule { most: 7, block: None }), ..Schedule::default() };
+    let mut session = Session::new(vm(&load(&folder, 256), &schedule, Mode::Shuffled { seed: 1 }));
+    let first = session.add();
+    session.push(first, &tokens(20, 7)).expect("room");
+    while session.pending(first).expect("the sequence") > 0 {
+        session.step().expect("the step should run");
+    }
+    let fork = session.fork(first, 5).expect("a sequence that goes on");
+    session.rollback(first, 6).expect("a shorter sequence");
+    for (sequence, more) in [(fork, tokens(60, 3)), (first, tokens(90, 2))] {
+        session.push(sequence, &more).expect("room");
+    }
+    while [first, fork].iter().any(|&id| session.pending(id).expect("the sequence") > 0) {
+        session.step().expect("the step should run");
+    }
+    let forked = [tokens(20, 5), tokens(60, 3)].concat();
+    let rolled = [tokens(20, 6), tokens(90, 2)].concat();
+    assert!(session.logits(fork) == Some(&after(&forked)[..]), "the fork");
+    assert!(session.logits(first) == Some(&after(&rolled)[..]), "the one rolled back");
+}
+
 fn has_the_bits(name: &str) {
     let mut model = load(&golden_folder().join("families").join(name), 8);
     let expected: Vec<Vec<f32>> =

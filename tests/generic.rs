@@ -45,7 +45,7 @@ fn plans(families: impl Iterator<Item = Family>, precision: Precision) -> impl I
 #[test]
 fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks() {
     let whole: Vec<Family> = fused().collect();
-    assert!(whole.iter().map(|family| family.name).eq(["llama", "qwen2", "qwen3"]));
+    assert!(whole.iter().map(|family| family.name).eq(["llama", "qwen2", "qwen3", "arcee"]));
     for precision in [Precision::BF16, Precision::F32] {
         for (name, plan) in plans(FAMILIES.into_iter(), precision) {
             let generic = plan.phases.iter().filter(|phase| phase.generic().is_some()).count();
@@ -90,7 +90,7 @@ fn device_code_of_a_convolution_compiles() {
 
 #[test]
 fn device_code_of_an_mlp_without_a_gate_compiles() {
-    compiles("arcee", &TARGETS[..1]);
+    compiles("nemotron", &TARGETS[..1]);
 }
 
 /// Every call of a family has a generic body in f32.

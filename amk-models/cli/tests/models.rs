@@ -23,7 +23,10 @@ fn refused(path: &Path) -> String {
 #[test]
 fn families_are_listed_with_what_is_modelled_of_their_configs() {
     let text = out(&[]);
-    assert!(text.contains("granite: Granite 3, dense\n  `granite`, GGUF `granite`: embedding_multiplier, "), "{text}");
+    assert!(
+        text.contains("granite: Granite 3 and 4, dense\n  `granite`, GGUF `granite`: embedding_multiplier, "),
+        "{text}"
+    );
     assert!(text.contains("  `glm`, no GGUF: partial_rotary_factor, attention_bias = true\n"), "{text}");
     let refused = out(&["--refused"]);
     assert!(refused.contains("alibi") && refused.contains("attention biases by distance"), "{refused}");
@@ -32,7 +35,7 @@ fn families_are_listed_with_what_is_modelled_of_their_configs() {
 #[test]
 fn a_checkpoint_that_would_run_is_named_by_its_family() {
     let families = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/families");
-    for (name, family) in [("phi4_mini", "llama"), ("phi3_window", "mistral"), ("gemma3", "gemma3")] {
+    for (name, family) in [("phi4_mini", "llama"), ("phi3_window", "mistral"), ("gemma3", "gemma3"), ("lfm2", "lfm2")] {
         for path in [families.join(name), families.join(name).join(format!("{name}.gguf"))] {
             let text = out(&["--check", path.to_str().unwrap()]);
             assert!(text.contains(&format!("runs as `{family}`, but has no tokenizer")), "{text}");

@@ -56,8 +56,8 @@ fn import(fields: &mut Fields) -> Result<&'static Import, Refusal> {
     }
 }
 
-/// Brings the fields of a kind of checkpoint to where [`read`] looks for them: those of a text model
-/// inside another, other names, sizes that are left out.
+/// Brings the fields of a kind of checkpoint to where [`read`] looks for them: those of a text
+/// model inside another, other names, sizes that are left out.
 fn spell_usually(fields: &mut Fields, import: &Import) {
     if let Some(inside) = import.inside {
         match fields.take(inside.field) {

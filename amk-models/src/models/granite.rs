@@ -1,4 +1,5 @@
-//! Granite 3 and 4, dense: a Llama with multipliers of embeddings, of what a layer adds, and of logits.
+//! Granite 3 and 4, dense: a Llama with multipliers of embeddings, of what a layer adds, and of
+//! logits.
 
 use super::kv::KvCache;
 use super::parts::{Ends, Layer, Rotary};

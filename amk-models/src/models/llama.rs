@@ -1,5 +1,5 @@
-//! Llama 2 and 3, SmolLM2, TinyLlama, Falcon 3, Phi-3 and Phi-4-mini, ERNIE 4.5, Helium, and Mistral
-//! without a sliding window.
+//! Llama 2 and 3, SmolLM2, TinyLlama, Falcon 3, Phi-3 and Phi-4-mini, ERNIE 4.5, Helium, and
+//! Mistral without a sliding window.
 
 use super::kv::KvCache;
 use super::parts::{Ends, Layer, Rotary};

@@ -79,8 +79,8 @@ fn the_vocabularies_inside_published_files_encode_as_transformers() {
     }
 }
 
-/// A SentencePiece vocabulary as a GGUF file has it: the pieces of a `tokenizer.json`, with the order
-/// of its merges as scores.
+/// A SentencePiece vocabulary as a GGUF file has it: the pieces of a `tokenizer.json`, with the
+/// order of its merges as scores.
 #[test]
 fn scores_inside_gguf_join_pieces_as_hugging_face() {
     let golden_cases = golden_json("tokenizer_tiny.json");

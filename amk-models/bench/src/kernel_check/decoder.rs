@@ -71,7 +71,7 @@ pub struct Decoder {
 /// [`CudaError`] of its plan.
 pub fn fused_as_a_whole(family: Family) -> Result<bool, CudaError> {
     let sizes = [("VOCAB", 96), ("HIDDEN", 96), ("LAYERS", 2), ("HEADS", 4), ("KV_HEADS", 2), ("HEAD_DIM", 64)];
-    let sizes = sizes.into_iter().chain([("ROTARY", 64), ("FFN", 160), ("WINDOW", 128), ("CONTEXT", 400)]);
+    let sizes = sizes.into_iter().chain([("ROTARY", 64), ("FFN", 160), ("WINDOW", 128), ("TAPS", 3), ("CONTEXT", 400)]);
     let graph = family.kernel.graph()?;
     let sizes = sizes.filter(|(name, _)| graph.dims.iter().any(|dim| dim == name));
     let dims = sizes.map(|(name, value)| (name.to_owned(), value)).collect();
@@ -519,6 +519,7 @@ fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
         ("ROTARY", rotary),
         ("FFN", ffn),
         ("WINDOW", 1 + draw.below(200)),
+        ("TAPS", 3),
         ("CONTEXT", 1000 + draw.below(200)),
     ];
     dims.map(|(name, value)| (name.to_owned(), value)).into()
