@@ -107,6 +107,26 @@ fn compiles(family: &str, targets: &[GpuTarget]) {
     }
 }
 
+/// Messages of the compiler name the file that somebody wrote, and its line there.
+#[test]
+fn an_error_in_a_body_names_its_file_and_line() {
+    let (_, plan) = plans(fused(), Precision::F32).next().expect("an instance");
+    let code = source::generate(&plan, &VmOptions { precision: Precision::F32, ..VmOptions::default() });
+    let file = "amk-kernels/src/linear/body.cuh";
+    let start = format!("#line 1 \"{file}\"\n");
+    let (before, after) = code.split_once(&start).expect("the body of `linear`");
+    let broken = format!("{before}{start}int broken = in_the_body; {after}int other = behind_all;\n");
+    match compile(&broken, target("h200").architecture) {
+        Err(CudaError::NoNvrtc) => println!("skipped: no NVRTC"),
+        Err(CudaError::Compile { log }) => {
+            assert!(log.contains(&format!("{file}(1): error: identifier \"in_the_body\"")), "{log}");
+            let last = broken.lines().count();
+            assert!(log.contains(&format!("vm.cu({last}): error: identifier \"behind_all\"")), "{last}: {log}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// The labels of a plan's generic phases, without layers, each once.
 fn generic(plan: &Plan) -> Vec<&str> {
     let mut labels: Vec<&str> = Vec::new();

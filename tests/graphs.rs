@@ -5,15 +5,19 @@ use amk::ir::graph::{
     Arg, CallNode, EventDecl, Graph, Instance, KernelParam, KernelParamKind, Node, SignalMap, Value, WaitMap,
 };
 use amk::ir::layout::{Field, FieldKind, FieldPath, Layout, PathStep};
+use amk::ir::lower::{Lowered, lower_with};
 use amk::ir::schedule::{
-    Assign, ExchangeBy, FuseInto, Fusion, PartialRing, PartialSchedule, QueuePolicy, RowSchedule, Tile,
+    Assign, ExchangeBy, FuseInto, Fusion, PartialRing, PartialSchedule, QueuePolicy, RowSchedule, Schedule, Tile,
 };
 use amk::ir::shapes;
 use amk::ir::signature::{GridSig, ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass, TileSig};
 use amk::ir::text::{is_graph, parse, parse_graph, parse_graph_with_lines};
+use amk::ir::verify::{Verifier, Violation};
 use amk::ir::{Access, DType, Limits, Steps, ValueId};
 use amk_models::model::FAMILIES;
 use amk_tests::damage::{Draw, keeps_to_its_line, mutate, runs};
+use std::fs;
+use std::path::Path;
 
 fn models() -> Vec<Graph> {
     let families = FAMILIES.iter().map(|family| family.kernel);
@@ -75,6 +79,50 @@ fn damaged_texts_are_read_or_refused() {
         }
     }
     assert!(read * 40 > runs, "too few of the texts could be read: {read} of {runs}");
+}
+
+/// Small graphs of the file tests.
+fn small() -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
+    let files = ["lower", "schedule"].map(|folder| fs::read_dir(root.join(folder)).unwrap());
+    let mut files: Vec<_> = files.into_iter().flatten().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
+}
+
+/// Damaged graphs, by schedules with rows and without: waits that are derived are enough.
+#[test]
+fn damaged_graphs_are_lowered_to_safe_programs_or_refused() {
+    let corpus = small();
+    let (mut draw, mut verifier, mut lowered) = (Draw(13), Verifier::default(), 0);
+    let runs = runs(4_000);
+    for _ in 0..runs {
+        let text = mutate(&corpus[draw.below(corpus.len())], &mut draw);
+        let Ok(mut graph) = parse_graph(&text) else { continue };
+        if !shapes::check(&mut graph).is_empty() {
+            continue;
+        }
+        let by_hand = text.contains("signal") || text.contains("wait");
+        for instance in &graph.instances {
+            let mut schedule = instance.schedule_in(&graph).over(Schedule::default());
+            if draw.chance(4) {
+                let block = draw.chance(2).then(|| draw.number());
+                schedule.rows = Some(RowSchedule { most: draw.number(), block });
+            }
+            match lower_with(&graph, instance, &schedule) {
+                Ok(Lowered { program, .. }) => {
+                    lowered += 1;
+                    let found = verifier.check(&program);
+                    let unsafe_order = |violation: &&Violation| matches!(violation.code().0, 200..300 | 302..305);
+                    let derived = !by_hand && program.steps == Steps::Barrier;
+                    let wrong = found.iter().find(|violation| derived && unsafe_order(violation));
+                    assert!(wrong.is_none(), "{wrong:?}\n{schedule:?}\n{text}");
+                }
+                Err(errors) => assert!(!errors.is_empty()),
+            }
+        }
+    }
+    assert!(lowered * 10 > runs, "too few of the graphs could be lowered: {lowered} of {runs}");
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod routed;
 mod rows;
 mod schedules;
 mod search;
+mod sessions;
 mod snapshots;
 mod soundness;
 mod turns;

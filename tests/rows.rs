@@ -79,6 +79,14 @@ fn a_chunk_is_safe() {
     }
 }
 
+/// The stand-in's states are longer, by the rows of a step.
+#[test]
+fn the_memory_of_a_program_is_that_of_its_own_buffers() {
+    let with = |bytes: u32| verifier(&CHUNK.replace("rows 2\n", &format!("rows 2\nlimits memory {bytes}\n")));
+    assert_eq!(with(4 * 4 + 2 * 4), [""; 0]);
+    assert_eq!(with(4 * 4 + 2 * 4 - 1), ["AMK0110"]);
+}
+
 #[test]
 fn a_chunk_without_its_edge_is_a_race() {
     let text = CHUNK.replace(" wait e0 >= 1", "");

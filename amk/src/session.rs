@@ -131,10 +131,7 @@ impl<V: RowVm> Session<V> {
     /// # Errors
     /// [`RowsError::Unknown`], and [`RowsError::Context`] where they do not fit into the context.
     pub fn push(&mut self, id: SequenceId, tokens: &[Token]) -> Result<(), RowsError> {
-        self.give(id, tokens)?;
-        let waiting = self.waiting.entry(id).or_default();
-        waiting.wanted = waiting.tokens.len().saturating_sub(1);
-        Ok(())
+        self.give(id, tokens, 1)
     }
 
     /// As [`Self::push`], and the logits of each of these tokens are wanted: whoever guessed them
@@ -147,19 +144,22 @@ impl<V: RowVm> Session<V> {
         if tokens.len() > most {
             return Err(RowsError::Rows { found: tokens.len(), most });
         }
-        self.give(id, tokens)?;
-        let waiting = self.waiting.entry(id).or_default();
-        waiting.wanted = waiting.tokens.len() - tokens.len();
-        Ok(())
+        self.give(id, tokens, tokens.len())
     }
 
-    fn give(&mut self, id: SequenceId, tokens: &[Token]) -> Result<(), RowsError> {
+    /// Appends tokens, of which the logits of the last `wanted` are wanted. No tokens change
+    /// nothing.
+    fn give(&mut self, id: SequenceId, tokens: &[Token], wanted: usize) -> Result<(), RowsError> {
         let len = self.sequences.len(id)? + self.pending(id)? + tokens.len();
         let positions = self.limits().positions;
         if len > positions {
             return Err(RowsError::Context { sequence: id, len, positions });
         }
-        self.waiting.entry(id).or_default().tokens.extend_from_slice(tokens);
+        if !tokens.is_empty() {
+            let waiting = self.waiting.entry(id).or_default();
+            waiting.tokens.extend_from_slice(tokens);
+            waiting.wanted = waiting.tokens.len() - wanted;
+        }
         Ok(())
     }
 
@@ -224,16 +224,22 @@ impl<V: RowVm> Session<V> {
     /// [`RowsError::Pages`] where no sequence with pending tokens can go on: drop or roll back
     /// some. [`SessionError::Vm`] when the VM fails.
     pub fn step(&mut self) -> Result<Vec<SequenceId>, SessionError<V::Error>> {
-        self.stepped.clear();
-        let mut chunks = self.chunks();
-        let placed = loop {
-            let Some(&(last, _)) = chunks.last() else { return Ok(Vec::new()) };
-            match self.sequences.place(&self.rows(&chunks)?) {
-                // The others may have room without it.
-                Err(RowsError::Pages { .. }) if chunks.len() > 1 => chunks.retain(|&(id, _)| id != last),
-                placed => break placed?,
+        let mut chunks = self.chunks(|_| true);
+        if chunks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let placed = match self.sequences.place(&self.rows(&chunks)?) {
+            Err(error @ RowsError::Pages { .. }) => {
+                let needed = |chunks: &[_]| self.sequences.pages_for(chunks);
+                chunks = self.chunks(|chunks| needed(chunks).is_ok_and(|needed| needed <= self.free_pages()));
+                if chunks.is_empty() {
+                    return Err(error.into());
+                }
+                self.sequences.place(&self.rows(&chunks)?)?
             }
+            placed => placed?,
         };
+        self.stepped.clear();
         for edit in placed.edits {
             self.vm.edit_page(edit).map_err(SessionError::Vm)?;
         }
@@ -255,9 +261,9 @@ impl<V: RowVm> Session<V> {
         Ok(done)
     }
 
-    /// The sequences of a step, and how many tokens each runs. Tokens whose logits are wanted run
-    /// in one step.
-    fn chunks(&self) -> Vec<(SequenceId, usize)> {
+    /// The sequences of a step that fits, and how many tokens each runs: as many as may be. Tokens
+    /// whose logits are wanted run in one step.
+    fn chunks(&self, fits: impl Fn(&[(SequenceId, usize)]) -> bool) -> Vec<(SequenceId, usize)> {
         let pending = self.waiting.iter().filter(|(_, waiting)| !waiting.tokens.is_empty());
         let (mut decoding, prompts): (Vec<_>, Vec<_>) = pending.partition(|(_, waiting)| waiting.wanted == 0);
         // Where not all have room, those that have waited go first.
@@ -267,10 +273,14 @@ impl<V: RowVm> Session<V> {
         let mut left = self.limits().rows;
         let mut chunks = Vec::new();
         for (&id, Waiting { tokens, wanted }) in decoding.into_iter().chain(prompts) {
-            let count = if tokens.len() <= left { tokens.len() } else { left.min(*wanted) };
-            left -= count;
-            if count > 0 {
-                chunks.push((id, count));
+            let parts = (1..=tokens.len().min(left)).rev().filter(|&part| part == tokens.len() || part <= *wanted);
+            for part in parts {
+                chunks.push((id, part));
+                if fits(&chunks) {
+                    left -= part;
+                    break;
+                }
+                chunks.pop();
             }
         }
         chunks

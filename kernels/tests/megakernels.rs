@@ -55,6 +55,10 @@ fn constants_of_a_layout_are_those_of_the_program() {
     let refused = bound(declared, &norm(0.0, true)).unwrap_err().to_string();
     assert!(refused.contains("`w.residual` is false in the program, but true is bound to it"), "{refused}");
 
+    let refused = bound(declared, &Norm { n: 5, ..norm(0.0, false) }).unwrap_err().to_string();
+    let expected = "`w.n` is 4 in the program, but 5 is bound to it; give the layout the dims of the instance";
+    assert_eq!(refused, expected);
+
     let x = Tensor::from([1.0, 2.0, 3.0, 4.0].as_slice());
     for (eps, residual) in [(0.0, false), (100.0, false), (100.0, true)] {
         let w = norm(eps, residual);
@@ -62,6 +66,45 @@ fn constants_of_a_layout_are_those_of_the_program() {
         vm.set_input("x", &x).unwrap();
         assert_eq!(vm.step(Token(0), Pos(0)).unwrap().data(), normed(&x, &w).data(), "{eps} {residual}");
     }
+}
+
+#[derive(WeightLayout)]
+struct Layer {
+    #[weight("norms.{l}", [N])]
+    norm: Weight,
+    #[dim(N + 1)]
+    more: usize,
+}
+
+#[derive(WeightLayout)]
+struct Layers {
+    #[list(LAYERS)]
+    layers: Vec<Layer>,
+}
+
+#[megakernel(dims(N, LAYERS), inputs(x: [N]), instances(two(N = 4, LAYERS = 2)))]
+fn layered(x: &Tensor, w: &Layers) -> Tensor {
+    let mut y = add(x, x);
+    for layer in &w.layers {
+        y = rms_norm(&y, &layer.norm, 1e-5);
+    }
+    y
+}
+
+/// The function would run all layers of a layout, and a program those of its dims.
+#[test]
+fn a_layout_of_other_dims_is_refused() {
+    let layer = |more| Layer { norm: Weight::f32(&[4], vec![1.0; 4]).unwrap(), more };
+    let bound = |w: &Layers| Vm::of(&LAYERED, LAYERED.instance("two").unwrap(), &Bindings::new().layout("w", w));
+    let vm = |layers: Vec<Layer>| bound(&Layers { layers });
+    let (w, x) = (Layers { layers: vec![layer(5), layer(5)] }, Tensor::from([1.0, 2.0, 3.0, 4.0].as_slice()));
+    let mut two = bound(&w).unwrap();
+    two.set_input("x", &x).unwrap();
+    assert_eq!(two.step(Token(0), Pos(0)).unwrap().data(), layered(&x, &w).data());
+    let longer = vm(vec![layer(5), layer(5), layer(5)]).unwrap_err().to_string();
+    assert!(longer.starts_with("`w.layers.len()` is 2 in the program, but 3 is bound to it"), "{longer}");
+    let other = vm(vec![layer(5), layer(6)]).unwrap_err().to_string();
+    assert!(other.starts_with("`w.layers[1].more` is 5 in the program, but 6 is bound to it"), "{other}");
 }
 
 #[test]

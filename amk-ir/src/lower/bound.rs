@@ -113,22 +113,27 @@ fn too_many(graph: &Graph, calls: u64) -> GraphError {
     GraphError::new("AMK0616", headline, help)
 }
 
-/// Refuses tiles that make more tasks than a program may have; `axes` are the axes of each group.
-pub(super) fn tasks(
+/// Refuses tiles that make more tasks than a program may have; of each group the axes, and the
+/// blocks of rows.
+pub(super) fn tasks<'a>(
     graph: &Graph,
     unrolled: &Unrolled,
     groups: &[Group],
-    axes: &[Vec<Axis>],
+    cut: impl Iterator<Item = (&'a [Axis], u64)> + Clone,
 ) -> Result<(), GraphError> {
-    let tasks = |axes: &Vec<Axis>| axes.iter().fold(1u64, |tasks, axis| tasks.saturating_mul(axis.len()));
-    let counted = groups.iter().zip(axes).map(|(group, axes)| (group, tasks(axes)));
-    let calls =
-        counted.clone().fold(0u64, |sum, (group, n)| sum.saturating_add(n.saturating_mul(group.members.len() as u64)));
-    let Some((largest, most)) = counted.max_by_key(|(_, tasks)| *tasks).filter(|_| calls > MOST_CALLS) else {
-        return Ok(());
-    };
-    let lead = &unrolled.calls[largest.members[largest.lead].call];
-    Err(too_many(graph, calls).note(format!("`{}` is cut into {most} tasks", lead.label)).at(lead.site))
+    let tasks = |axes: &[Axis], blocks: u64| axes.iter().fold(blocks, |tasks, axis| tasks.saturating_mul(axis.len()));
+    let counted = groups.iter().zip(cut).map(|(group, (axes, blocks))| (group, tasks(axes, blocks), blocks));
+    let calls = counted
+        .clone()
+        .fold(0u64, |sum, (group, tasks, _)| sum.saturating_add(tasks.saturating_mul(group.members.len() as u64)));
+    let largest = counted.max_by_key(|(_, tasks, _)| *tasks).filter(|_| calls > MOST_CALLS);
+    let Some((group, tasks, blocks)) = largest else { return Ok(()) };
+    let lead = &unrolled.calls[group.members[group.lead].call];
+    let mut error = too_many(graph, calls).note(format!("`{}` is cut into {tasks} tasks", lead.label)).at(lead.site);
+    if blocks > 1 {
+        error.help = "choose larger blocks of rows, as `rows(most = 64, block = 16)`, or fewer rows".to_owned();
+    }
+    Err(error)
 }
 
 /// Refuses a call that is cut into more tasks than a program may have.

@@ -50,16 +50,26 @@ impl Lift {
         Ok(Some(Self { rows: rows.most, block, wanted: only_for_outputs(graph, unrolled) }))
     }
 
-    /// The rows of each task of a tile. A group that reads a tile of a matrix takes all rows, so
-    /// that the matrix is read once.
+    /// The rows of each task of a tile.
     pub(super) fn blocks(&self, graph: &Graph, unrolled: &Unrolled, group: &Group) -> Vec<CallRows> {
+        let block = self.block(graph, unrolled, group);
+        let starts = (0..self.rows).step_by(block as usize);
+        starts.map(|first| CallRows { first, end: (first + block).min(self.rows), wanted: false }).collect()
+    }
+
+    /// The number of tasks of a tile.
+    pub(super) fn count(&self, graph: &Graph, unrolled: &Unrolled, group: &Group) -> u64 {
+        u64::from(self.rows.div_ceil(self.block(graph, unrolled, group)))
+    }
+
+    /// The most rows of a task. A group that reads a tile of a matrix takes all, so that the matrix
+    /// is read once.
+    fn block(&self, graph: &Graph, unrolled: &Unrolled, group: &Group) -> u32 {
         let lead = &unrolled.calls[group.members[group.lead].call];
         let tiled = signature(graph, lead).is_ok_and(|signature| !signature.grid.is_empty());
         let is_matrix = |tensor: &Buffer| tensor.kind == BufferKind::Weight && tensor.shape.len() > 1;
         let reads_matrix = lead.operands.iter().any(|operand| is_matrix(&unrolled.tensors[operand.tensor.index()]));
-        let block = if tiled && reads_matrix { self.rows } else { self.block };
-        let starts = (0..self.rows).step_by(block as usize);
-        starts.map(|first| CallRows { first, end: (first + block).min(self.rows), wanted: false }).collect()
+        if tiled && reads_matrix { self.rows } else { self.block }
     }
 
     /// The rows of a call, of a task for `rows`.

@@ -57,7 +57,9 @@ pub(super) fn tasks(
     if !errors.is_empty() {
         return Err(errors);
     }
-    bound::tasks(graph, unrolled, groups, &axes).map_err(|error| vec![error])?;
+    let blocks: Vec<u64> = groups.iter().map(|group| buffers.blocks(graph, unrolled, group)).collect();
+    let cut = axes.iter().map(Vec::as_slice).zip(blocks.iter().copied());
+    bound::tasks(graph, unrolled, groups, cut).map_err(|error| vec![error])?;
     for (group, axes) in groups.iter().zip(&axes) {
         if let Err(error) = tile_group(graph, unrolled, group, axes, &mut buffers, &mut out) {
             errors.push(error);
@@ -273,6 +275,11 @@ impl Buffers {
         let all: Vec<Buffer> = unrolled.tensors.iter().map(tensor).collect();
         let shared = (0..all.len()).map(BufferId::from).collect();
         Self { all, shared, lift }
+    }
+
+    /// The number of blocks of rows of a group.
+    fn blocks(&self, graph: &Graph, unrolled: &Unrolled, group: &Group) -> u64 {
+        self.lift.as_ref().map_or(1, |lift| lift.count(graph, unrolled, group))
     }
 
     /// A task's own copy of a tensor, of its rows.

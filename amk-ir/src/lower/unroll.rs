@@ -5,7 +5,7 @@ use super::bound;
 use crate::expr::Expr;
 use crate::graph::{Arg, CallNode, Graph, Instance, KernelParamKind, Node, SignalMap, WaitMap};
 use crate::graph_error::GraphError;
-use crate::layout::{FieldKind, FieldPath};
+use crate::layout::{FieldKind, FieldPath, Layout};
 use crate::program::{Buffer, BufferKind, Exchange, Param};
 use crate::schedule::Schedule;
 use crate::shapes::{field_of, list_lengths};
@@ -79,6 +79,7 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
         out: Unrolled { calls: Vec::new(), tensors: Vec::new(), positions: 1, dims, constants: Constants::default() },
     };
     unroller.inputs();
+    unroller.dim_fields();
     unroller.nodes(&graph.body).map_err(|error| vec![error])?;
     unroller.outputs().map_err(|error| vec![error])?;
     Ok(Unrolled { positions: unroller.positions.unwrap_or(1), ..unroller.out })
@@ -164,6 +165,40 @@ impl<'g> Unroller<'g> {
             let tensor = self.tensor(param.name.clone(), kind, info.dtype, shape);
             self.values[value.index()] = Some(tensor);
         }
+    }
+
+    /// Notes the values of the layouts' dim fields and the lengths of their lists.
+    fn dim_fields(&mut self) {
+        for param in &self.graph.params {
+            if let KernelParamKind::Layout(layout) = &param.kind {
+                self.dim_fields_of(&param.name, layout);
+            }
+        }
+    }
+
+    fn dim_fields_of(&mut self, path: &str, layout: &Layout) {
+        for field in &layout.fields {
+            let path = format!("{path}.{}", field.name);
+            match &field.kind {
+                FieldKind::Dim(value) => self.dim_field(path, value),
+                FieldKind::Struct(layout) => self.dim_fields_of(&path, layout),
+                FieldKind::List { layout, length } => {
+                    self.dim_fields_of(&format!("{path}[]"), layout);
+                    self.dim_field(format!("{path}.len()"), length);
+                }
+                FieldKind::Weight { .. }
+                | FieldKind::State { .. }
+                | FieldKind::Table { .. }
+                | FieldKind::Param
+                | FieldKind::Flag => {}
+            }
+        }
+    }
+
+    /// Notes a value; an expression that has none is refused where it is used.
+    fn dim_field(&mut self, path: String, value: &Expr) {
+        let value = self.number(value).ok().and_then(|value| u64::try_from(value).ok());
+        self.out.constants.dims.extend(value.map(|value| (path, value)));
     }
 
     fn value_of(&self, name: &str) -> Option<i64> {

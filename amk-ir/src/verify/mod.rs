@@ -275,7 +275,7 @@ impl Verifier {
     pub fn check(&mut self, program: &Program) -> Vec<Violation> {
         let mut found = Found::default();
         let stand_in = rows::stand_in(program);
-        self.structure.check(stand_in.as_ref().unwrap_or(program), &mut found);
+        self.structure.check(stand_in.as_ref().unwrap_or(program), program, &mut found);
         if found.is_empty() {
             rows::check(program, &mut found);
         }

@@ -77,7 +77,8 @@ fn moving_dims(program: &Program) -> BTreeMap<BufferId, Vec<usize>> {
 }
 
 /// The ordinary program that stands in for one with rows: its states have room for all rows after
-/// the last position. `None` where there are no rows.
+/// the last position, and no place, since the program's own share bytes with no other buffer.
+/// `None` where there are no rows.
 pub(super) fn stand_in(program: &Program) -> Option<Program> {
     let beyond = program.rows?.saturating_sub(1);
     let mut stand_in = Program { rows: None, ..program.clone() };
@@ -94,7 +95,8 @@ pub(super) fn stand_in(program: &Program) -> Option<Program> {
         }
     }
     for (buffer, dims) in moving {
-        let Some(Buffer { shape, .. }) = stand_in.buffers.get_mut(buffer.index()) else { continue };
+        let Some(Buffer { shape, place, .. }) = stand_in.buffers.get_mut(buffer.index()) else { continue };
+        *place = None;
         for dim in dims {
             shape.get_mut(dim).into_iter().for_each(|extent| *extent = extent.saturating_add(beyond));
         }

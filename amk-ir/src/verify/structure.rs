@@ -24,8 +24,9 @@ pub(super) struct Structure {
 }
 
 impl Structure {
-    pub(super) fn check(&mut self, program: &Program, found: &mut Found) {
-        counts(program, found);
+    /// Checks a program, or the one that stands in for it: bytes are those of the original.
+    pub(super) fn check(&mut self, program: &Program, original: &Program, found: &mut Found) {
+        counts(original, found);
         if !found.is_empty() {
             return;
         }
@@ -37,8 +38,8 @@ impl Structure {
             self.task(program, TaskId::from(n), task, shapes_hold, found);
         }
         self.queues(program, found);
-        capacity(program, found);
-        places(program, found);
+        capacity(original, found);
+        places(original, found);
     }
 
     fn task(&mut self, program: &Program, id: TaskId, task: &Task, shapes_hold: bool, found: &mut Found) {

@@ -218,6 +218,10 @@ impl<'s> Client<'s> {
             part.write_all(&chunk[..read]).map_err(write_error)?;
             *length += read as u64;
             came(read as u64);
+            // More than the hub lists is another file, and may have no end.
+            if file.size.is_some_and(|size| *length > size) {
+                return Ok(());
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -24,6 +24,20 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The second shard of a hub that sends far more than it lists.
+const LONGER: &[u8] = b"longer";
+const MUCH: usize = 256 << 20;
+
+/// Sends up to so many bytes; how many went.
+fn send_more(connection: &mut TcpStream) -> usize {
+    let mut sent = 0;
+    connection.write_all(b"HTTP/1.1 200 x\r\nconnection: close\r\n\r\n").unwrap();
+    while sent < MUCH && connection.write_all(&[0; CHUNK]).is_ok() {
+        sent += CHUNK;
+    }
+    sent
+}
+
 impl Hub {
     /// A hub that lists shards by these hashes, and wants a token where one is named.
     fn start(hashes: [String; 2], token: Option<&'static str>) -> Self {
@@ -39,6 +53,10 @@ impl Hub {
                 let head = head.join("\n").to_lowercase();
                 let first = !seen.lock().unwrap().contains(&head);
                 seen.lock().unwrap().push(head.clone());
+                if head.contains("model-2") && hashes[1] == sha256(LONGER) {
+                    seen.lock().unwrap().push(format!("sent {}", send_more(&mut connection)));
+                    continue;
+                }
                 let (status, body) = answer(&head, &hashes, token);
                 let header =
                     format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
@@ -151,4 +169,20 @@ fn a_damaged_file_is_not_kept() {
     assert!(error.starts_with("model-2.safetensors was damaged"), "{error}");
     let blobs = hub.home.path().join("hub/models--a--b/blobs");
     assert!(std::fs::read_dir(blobs).unwrap().all(|blob| !blob.unwrap().path().ends_with(sha256(b"another"))));
+}
+
+#[test]
+fn a_transfer_ends_where_more_comes_than_is_listed() {
+    let hub = Hub::start([sha256(&shard(1)), sha256(LONGER)], None);
+    let error = model("a/b").resolve(&hub.settings(&[])).unwrap_err().to_string();
+    assert!(error.starts_with("model-2.safetensors was damaged"), "{error}");
+    let sent = loop {
+        let asked = hub.asked.lock().unwrap();
+        if let Some(sent) = asked.iter().find_map(|line| line.strip_prefix("sent ")?.parse::<usize>().ok()) {
+            break sent;
+        }
+        drop(asked);
+        std::thread::yield_now();
+    };
+    assert!(sent < MUCH / 4, "{sent} bytes were taken of a file of 100000");
 }

@@ -3,6 +3,7 @@
 
 use super::code::STREAM;
 use super::image::abi::{FIRST_BODY, OPERAND_WORDS};
+use super::lines;
 use super::plan::{Body, Plan, Sequence, View};
 use super::stream::Stream;
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
@@ -24,10 +25,7 @@ pub(super) fn bodies(plan: &Plan) -> String {
                 continue;
             }
             let _ = writeln!(out, "namespace body{} {{", texts.len());
-            own_lines(body.text).for_each(|line| {
-                out.push_str(line);
-                out.push('\n');
-            });
+            out.push_str(&lines::file(&body.file(), body.text));
             out.push_str("}\n");
             texts.push(body.text);
         }
@@ -40,12 +38,6 @@ pub(super) fn bodies(plan: &Plan) -> String {
         out.push_str(&function(number, &calls));
     }
     out
-}
-
-/// Strips the `#include` and `#pragma` lines of a file. Files are concatenated in order, so
-/// includes serve only readers and editors.
-pub(super) fn own_lines(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"))
 }
 
 /// Renders the cases of `dispatch`.

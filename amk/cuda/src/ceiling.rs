@@ -4,6 +4,7 @@ use super::code;
 use super::device::{check_room, open};
 use super::error::CudaError;
 use super::image::abi::CHUNK;
+use super::lines;
 use super::memory::address;
 use super::nvrtc::kernel;
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys};
@@ -38,7 +39,8 @@ impl Ceiling {
     pub fn new(cache: &Path) -> Result<Self, CudaError> {
         let (context, target) = open()?;
         let (workers, slots) = (target.multiprocessors, target.ring.slots);
-        let function = kernel(&context, target, &code::CEILING.text(), cache, "amk_ceiling", slots * CHUNK)?;
+        let function =
+            kernel(&context, target, &lines::numbered(&code::CEILING.text()), cache, "amk_ceiling", slots * CHUNK)?;
         check_room(&context, BYTES)?;
         let chunks = (BYTES / u64::from(workers) / u64::from(CHUNK)) as u32;
         let stream = context.new_stream()?;

@@ -1,6 +1,6 @@
 //! Device code as text: the VM's own files and the files of the registered bodies.
 
-use super::body::own_lines;
+use super::lines;
 
 /// Device code: names and texts of its files in inclusion order.
 #[derive(Clone, Copy, Debug)]
@@ -32,12 +32,8 @@ pub(crate) const STREAM: DeviceCode = DeviceCode { files: files!["stream.cuh"] }
 pub(crate) const CEILING: DeviceCode = DeviceCode { files: files!["ptx.cuh", "ceiling.cuh"] };
 
 impl DeviceCode {
-    /// Concatenates the files. Their includes, which serve editors, are stripped.
+    /// Concatenates the files, each by [`lines::file`].
     pub fn text(self) -> String {
-        self.files.iter().map(|(_, text)| joined(text)).collect()
+        self.files.iter().map(|(name, text)| lines::file(name, text)).collect()
     }
-}
-
-fn joined(text: &str) -> String {
-    own_lines(text).flat_map(|line| [line, "\n"]).collect()
 }

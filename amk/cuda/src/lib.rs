@@ -20,6 +20,7 @@ mod fault;
 pub mod image;
 mod launch;
 mod layout;
+pub mod lines;
 mod memory;
 pub mod nvrtc;
 mod options;

@@ -1,6 +1,7 @@
 //! NVRTC: compiles source to a cubin, cached by its inputs.
 
 use super::error::CudaError;
+use super::lines::GENERATED;
 use super::target::GpuTarget;
 use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use cudarc::driver::{CudaContext, CudaFunction};
@@ -29,8 +30,9 @@ pub fn compile(source: &str, architecture: &str) -> Result<Cubin, CudaError> {
         return Err(CudaError::NoNvrtc);
     }
     let failed = |error: result::NvrtcError| CudaError::Compile { log: error.to_string() };
-    let text = CString::new(source).map_err(|_| CudaError::Compile { log: "the source has a NUL byte".into() })?;
-    let program = result::create_program(&text, Some(c"vm.cu")).map_err(failed)?;
+    let nul = |_| CudaError::Compile { log: "the source has a NUL byte".into() };
+    let (text, name) = (CString::new(source).map_err(nul)?, CString::new(GENERATED).map_err(nul)?);
+    let program = result::create_program(&text, Some(&name)).map_err(failed)?;
     let options = [
         format!("--gpu-architecture={architecture}"),
         "--std=c++17".into(),

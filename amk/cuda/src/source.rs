@@ -1,10 +1,11 @@
 //! The generated source: the device VM, the registered bodies and the dispatch of the program's
 //! instructions, with shapes as constants.
 
-use super::body::{self, bodies, own_lines};
+use super::body::{self, bodies};
 use super::code::{self, DeviceCode};
 use super::image::declare::Struct;
 use super::image::{Image, abi};
+use super::lines::{self, own_lines};
 use super::options::VmOptions;
 use super::params;
 use super::plan::Plan;
@@ -82,7 +83,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str(&by_op(kinds().filter_map(|(kind, op)| Some((op, (kind.feed)(plan)?)))));
     out.push_str(&body::feeds(plan));
     out.push_str("    }\n}\n");
-    out
+    lines::numbered(&out)
 }
 
 /// Renders the ABI of the registered bodies: the kinds of records by number, and the additions of

@@ -16,6 +16,8 @@ pub enum Leaf<'a> {
     Param(f32),
     /// A dim.
     Dim(usize),
+    /// The number of elements of a list.
+    Length(usize),
     /// A flag.
     Flag(bool),
 }
@@ -73,6 +75,7 @@ impl<'a> Visitor<'_, 'a> {
 
     /// A list of structs.
     pub fn list<T: WeightLayout>(&mut self, field: &str, elements: &'a [T]) {
+        self.leaf(field, Leaf::Length(elements.len()));
         for (index, element) in elements.iter().enumerate() {
             self.layout(&format!("{field}[{index}]"), element);
         }

@@ -256,7 +256,8 @@ impl Sequences {
     /// Any [`RowsError`] but [`RowsError::Truncate`]; nothing has changed then.
     pub fn place(&mut self, rows: &[Row]) -> Result<Placed, RowsError> {
         let chunks = self.chunks(rows)?;
-        let needed = self.needed(&chunks)?;
+        let counts: Vec<_> = chunks.iter().map(|chunk| (chunk.sequence, chunk.len)).collect();
+        let needed = self.pages_for(&counts)?;
         let (free, pages) = (self.pool.free(), self.pool.pages());
         if needed > free {
             return Err(RowsError::Pages { needed, free, pages });
@@ -308,13 +309,16 @@ impl Sequences {
         (!sequence.len.is_multiple_of(PAGE)).then(|| sequence.pages[sequence.len / PAGE])
     }
 
-    /// Pages that a step needs: new ones, and copies of shared ones. The last sequence that appends
-    /// to a page keeps it.
-    fn needed(&self, chunks: &[Chunk]) -> Result<usize, RowsError> {
+    /// Free pages that a step needs for so many rows of each sequence: new ones, and copies of
+    /// shared ones. The last sequence that appends to a page keeps it.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`].
+    pub fn pages_for(&self, counts: &[(SequenceId, usize)]) -> Result<usize, RowsError> {
         let (mut new, mut open) = (0, BTreeMap::<u32, u32>::new());
-        for chunk in chunks {
-            let sequence = self.get(chunk.sequence)?;
-            new += RowLimits::pages_of(sequence.len + chunk.len) - sequence.pages.len();
+        for &(id, rows) in counts {
+            let sequence = self.get(id)?;
+            new += RowLimits::pages_of(sequence.len + rows) - sequence.pages.len();
             if let Some(page) = Self::open_page(sequence) {
                 *open.entry(page).or_default() += 1;
             }

@@ -237,6 +237,7 @@ impl State {
             lo <= range.start && range.start <= range.end && range.end <= hi,
             "rows {range:?} of dimension {N} are outside {lo}..{hi}"
         );
+        self.check(&at);
         let row_len = self.shape[N + 1];
         assert_eq!(self.strides[N], row_len, "the rows of a state of shape {:?} are not consecutive", self.shape);
         let run = if self.pages.as_ref().is_some_and(|pages| pages.dim == N) { PAGE } else { usize::MAX };
@@ -265,7 +266,8 @@ impl State {
         RowMut { elements, dtype: self.dtype }
     }
 
-    /// All elements in row-major order; 0 at positions without a page.
+    /// All elements in row-major order; 0 outside of the task's region, and at positions without a
+    /// page.
     pub fn to_vec(&self) -> Vec<f32> {
         let rows = self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product::<usize>());
         let row_len = self.shape.last().copied().unwrap_or(1);
@@ -278,16 +280,20 @@ impl State {
                 at[dim] = rest % self.shape[dim];
                 rest /= self.shape[dim];
             }
-            if self.pages.as_ref().is_some_and(|pages| at[pages.dim] / PAGE >= pages.table.len()) {
-                out.resize(out.len() + row_len, 0.0);
-                continue;
+            let end = out.len() + row_len;
+            let inside = at[..outer].iter().zip(&self.window).all(|(index, (lo, hi))| (lo..hi).contains(&index));
+            let has_page = self.pages.as_ref().is_none_or(|pages| at[pages.dim] / PAGE < pages.table.len());
+            if inside && has_page {
+                let (lo, hi) = self.window[outer];
+                let first = self.index_of(at[..outer].iter().copied()) + lo;
+                out.resize(out.len() + lo, 0.0);
+                // SAFETY: `first` is in a row of a state that lies in its cells; the region's part
+                // of it is not written, as in `row`.
+                out.extend_from_slice(unsafe {
+                    core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), hi.max(lo) - lo)
+                });
             }
-            let first = self.index_of(at[..outer].iter().copied());
-            // SAFETY: `first` is the start of a row of a state that lies in its cells; not written,
-            // as in `row`.
-            out.extend_from_slice(unsafe {
-                core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), row_len)
-            });
+            out.resize(end, 0.0);
         }
         out
     }
@@ -306,11 +312,20 @@ impl State {
 
     /// Index in the cells of the first element at these indices of the first dimensions.
     fn index(&self, at: &[usize]) -> usize {
+        self.check(at);
+        self.index_of(at.iter().copied())
+    }
+
+    /// Panics where an index of the first dimensions is outside the task's region, or rows are in
+    /// part.
+    fn check(&self, at: &[usize]) {
         for (dim, &index) in at.iter().enumerate() {
             let (lo, hi) = self.window[dim];
             assert!(lo <= index && index < hi, "row {at:?}: index {index} of dimension {dim} is outside {lo}..{hi}");
         }
-        self.index_of(at.iter().copied())
+        let last = self.shape.len() - 1;
+        let (window, extent) = (self.window[last], self.shape[last]);
+        assert!(window == (0, extent), "a region with {window:?} of the last dimension, of {extent}, has no rows");
     }
 
     /// The same for indices that were checked.
@@ -368,6 +383,20 @@ mod tests {
         assert_eq!(view.row([0, 1]), [3.0, 4.0]);
         assert!(std::panic::catch_unwind(|| view.row([0, 2]).len()).is_err(), "a row after the region");
         assert!(std::panic::catch_unwind(|| view.runs([0], 0..3).count()).is_err(), "rows after the region");
+        assert!(std::panic::catch_unwind(|| view.runs([1], 0..2).count()).is_err(), "rows beside the region");
+        assert_eq!(view.to_vec(), [1.0, 2.0, 3.0, 4.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_region_that_moves_in_the_last_dimension_has_no_rows() {
+        let mut state = State::zeros(&[2, 4]).unwrap();
+        state.row_mut([1]).copy_from_slice(&[1.0, 2.0, 3.0, 4.0]);
+        let moves = Interval { lo: Bound::at_pos(0), hi: Bound::at_pos(2) };
+        let region = Region::new(&[Interval::fixed(1, 2), moves]).unwrap();
+        // SAFETY: one thread, and the state is not written while the view exists.
+        let view = unsafe { state.view(&region, Pos(1)) };
+        assert!(std::panic::catch_unwind(|| view.row([0]).len()).is_err(), "elements beside the region");
+        assert_eq!(view.to_vec(), [0.0, 2.0, 3.0, 0.0]);
     }
 
     #[test]

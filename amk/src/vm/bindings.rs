@@ -14,15 +14,12 @@ pub struct Bindings {
     states: BTreeMap<String, State>,
     floats: BTreeMap<String, f32>,
     flags: BTreeMap<String, bool>,
+    dims: BTreeMap<String, u64>,
 }
 
 /// A bound layout has another constant than the program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "`{path}` is {program} in the program, but {bound} is bound to it; lower the program for \
-    `bindings.complete(instance)`, \
-     which takes what the instance leaves out from the layout, or write `{path} = {bound}` in `instances(..)`"
-)]
+#[error("`{path}` is {program} in the program, but {bound} is bound to it; {}", self.help())]
 pub struct OtherConstant {
     /// The field's path.
     pub path: String,
@@ -30,6 +27,21 @@ pub struct OtherConstant {
     pub program: String,
     /// The layout's value.
     pub bound: String,
+    /// It is a dim, which follows from those of the instance.
+    pub is_dim: bool,
+}
+
+impl OtherConstant {
+    fn help(&self) -> String {
+        let Self { path, bound, is_dim, .. } = self;
+        if *is_dim {
+            return "give the layout the dims of the instance".to_owned();
+        }
+        format!(
+            "lower the program for `bindings.complete(instance)`, which takes what the instance leaves out from the \
+             layout, or write `{path} = {bound}` in `instances(..)`"
+        )
+    }
 }
 
 impl Bindings {
@@ -55,7 +67,12 @@ impl Bindings {
             Leaf::Flag(value) => {
                 self.flags.insert(path.to_owned(), value);
             }
-            Leaf::Dim(_) => {}
+            Leaf::Dim(value) => {
+                self.dims.insert(path.to_owned(), value as u64);
+            }
+            Leaf::Length(length) => {
+                self.dims.insert(format!("{path}.len()"), length as u64);
+            }
         });
         self
     }
@@ -108,13 +125,21 @@ impl Bindings {
         complete
     }
 
-    /// Compares the bound floats and flags with the constants of a program.
+    /// Compares the bound floats, flags and dims with the constants of a program.
     ///
     /// # Errors
     /// The first bound constant that the program was lowered with another value of.
     pub fn check(&self, constants: &Constants) -> Result<(), OtherConstant> {
         compare(&constants.floats, &self.floats, |a, b| a.to_bits() == b.to_bits())?;
-        compare(&constants.flags, &self.flags, bool::eq)
+        compare(&constants.flags, &self.flags, bool::eq)?;
+        for (path, bound) in &self.dims {
+            let program = constants.dims.get(&of_any_element(path));
+            if let Some(program) = program.filter(|program| *program != bound) {
+                let (program, bound) = (program.to_string(), bound.to_string());
+                return Err(OtherConstant { path: path.clone(), program, bound, is_dim: true });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -127,7 +152,18 @@ fn compare<T: fmt::Debug>(
     match pairs.find(|(_, program, bound)| !same(program, bound)) {
         None => Ok(()),
         Some((path, program, bound)) => {
-            Err(OtherConstant { path: path.clone(), program: format!("{program:?}"), bound: format!("{bound:?}") })
+            let (program, bound) = (format!("{program:?}"), format!("{bound:?}"));
+            Err(OtherConstant { path: path.clone(), program, bound, is_dim: false })
         }
     }
+}
+
+/// A path without the numbers of elements: `w.layers[].window`.
+fn of_any_element(path: &str) -> String {
+    let mut inside = false;
+    let of_any = |char: &char| {
+        inside = (inside || *char == '[') && *char != ']';
+        !inside || *char == '['
+    };
+    path.chars().filter(of_any).collect()
 }

@@ -7,8 +7,8 @@
 use crate::fused::Decoder;
 use amk::ir::Param;
 use amk::ir::signature::{ParamKind, TensorClass};
-use amk_cuda::Pointwise;
 use amk_cuda::plan::{Flow, Plan};
+use amk_cuda::{Pointwise, lines};
 use core::fmt::Write as _;
 
 /// Maximum functions of a program's projections. A record has two bits for the number, and 0 means
@@ -65,7 +65,8 @@ pub(super) fn calls(plan: &Plan) -> String {
     for (function, number) in functions.iter().zip(1u32..) {
         let Some(known) = Pointwise::of(&function.path) else { continue };
         let space = texts.iter().position(|&text| text == known.code).unwrap_or_else(|| {
-            let _ = writeln!(out, "namespace pointwise{} {{\n{}}}", texts.len(), known.code);
+            let code = lines::file(known.instruction, known.code);
+            let _ = writeln!(out, "namespace pointwise{} {{\n{code}}}", texts.len());
             texts.push(known.code);
             texts.len() - 1
         });

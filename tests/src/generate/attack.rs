@@ -30,17 +30,29 @@ pub enum Aim {
     Relay,
     /// A little of all.
     Mixed,
+    /// Buffers of up to four dimensions, whose tiles move in several.
+    Boxes,
 }
 
 impl Aim {
     /// All aims.
-    pub const ALL: [Self; 8] =
-        [Self::Moving, Self::Packets, Self::Ahead, Self::Deep, Self::States, Self::Shared, Self::Relay, Self::Mixed];
+    pub const ALL: [Self; 9] = [
+        Self::Moving,
+        Self::Packets,
+        Self::Ahead,
+        Self::Deep,
+        Self::States,
+        Self::Shared,
+        Self::Relay,
+        Self::Mixed,
+        Self::Boxes,
+    ];
 
     fn positions(self, rng: &mut Rng) -> u32 {
         match self {
             Self::Ahead if rng.chance(50) => 1,
             Self::Deep => rng.between(5, 12),
+            Self::Boxes => rng.between(2, 4),
             _ => rng.between(2, 5),
         }
     }
@@ -52,6 +64,7 @@ impl Aim {
             Self::Packets => (80, 5, 5),
             Self::Ahead => (60, 20, 0),
             Self::Deep | Self::Relay | Self::Mixed => (40, 30, 5),
+            Self::Boxes => (25, 35, 5),
             Self::States => (20, 70, 0),
             Self::Shared => (5, 5, 0),
         };
@@ -99,7 +112,9 @@ impl Draft<'_> {
         let (kind, packet) = aim.buffer(self.rng);
         let extent = self.program.positions + self.rng.below(3) + u32::from(aim == Aim::Ahead);
         let mut shape = vec![extent];
-        if self.rng.chance(12) {
+        if aim == Aim::Boxes {
+            shape = self.box_shape();
+        } else if self.rng.chance(12) {
             shape.push(self.rng.between(1, 2));
         }
         let slots = *self.rng.pick(&[1, 1, 1, 2, 2, 3]).unwrap_or(&1);
@@ -107,23 +122,43 @@ impl Draft<'_> {
         let dtype = *self.rng.pick(&[DType::F32, DType::F32, DType::F16, DType::U8]).unwrap_or(&DType::F32);
         let buffer = self.add(Buffer { name: String::new(), kind, dtype, shape, exchange, place: None });
         let state = kind == BufferKind::State;
-        for piece in self.pieces(extent, state) {
-            self.write(buffer, piece);
+        for region in self.written_tiles(buffer, state, aim) {
+            self.write(Operand { buffer, region, access: Access::Write, early: false, routed: None });
         }
         for _ in 0..self.rng.between(u32::from(kind != BufferKind::Output), 2) {
-            let tile = self.moving(extent);
-            let read = self.operand(buffer, tile, Access::Read);
+            let read = self.used(buffer, Access::Read);
             let early = state && self.rng.chance(12);
             let before = state && self.rng.chance(50);
             self.anywhere(Operand { early, ..read }, before);
         }
         if !packet && self.rng.chance(15) {
-            let tile = self.moving(extent);
+            let again = self.used(buffer, Access::Write);
             let access = if self.rng.chance(60) { Access::Write } else { Access::Update };
-            let again = self.operand(buffer, tile, access);
+            let again = Operand { access, ..again };
             let before = state && self.rng.chance(50);
             self.anywhere(again, before);
         }
+    }
+
+    /// The tiles that the writers of a buffer have.
+    fn written_tiles(&mut self, buffer: BufferId, state: bool, aim: Aim) -> Vec<Region> {
+        if aim == Aim::Boxes {
+            return self.slabs(buffer, state);
+        }
+        let extent = self.program.buffers[buffer.index()].shape[0];
+        let pieces = self.pieces(extent, state);
+        pieces.into_iter().map(|piece| self.operand(buffer, piece, Access::Write).region).collect()
+    }
+
+    /// A tile that moves in the first dimension; of a buffer of several wide ones in any.
+    fn used(&mut self, buffer: BufferId, access: Access) -> Operand {
+        let shape = &self.program.buffers[buffer.index()].shape;
+        let (extent, narrow) = (shape[0], shape[1..].iter().product::<u32>() <= 2);
+        if !narrow || extent < self.program.positions {
+            return self.moving_box(buffer, access);
+        }
+        let tile = self.moving(extent);
+        self.operand(buffer, tile, access)
     }
 
     /// Cuts `0..extent` where some bounds follow the position; of a state not all pieces have a
@@ -184,15 +219,13 @@ impl Draft<'_> {
 
     /// A task that writes a piece of a buffer; now and then the last task does, and often it reads
     /// something first.
-    fn write(&mut self, buffer: BufferId, piece: Interval) {
-        let write = self.operand(buffer, piece, Access::Write);
+    fn write(&mut self, write: Operand) {
+        let buffer = write.buffer;
         let mut calls = if self.rng.chance(20) { self.program.tasks.pop() } else { None }.unwrap_or_default().calls;
         let mut operands = Vec::new();
         if buffer.0 > 0 && self.rng.chance(55) {
             let earlier = BufferId(self.rng.below(buffer.0));
-            let extent = self.program.buffers[earlier.index()].shape[0];
-            let tile = self.moving(extent);
-            let read = self.operand(earlier, tile, Access::Read);
+            let read = self.used(earlier, Access::Read);
             if self.rng.chance(30) {
                 self.push(&mut calls, vec![read]);
             } else {

@@ -6,6 +6,7 @@
 //! closing tasks that keep a worker from overtaking the others by a step.
 
 pub mod attack;
+mod boxes;
 mod buffers;
 mod grow;
 mod relay;

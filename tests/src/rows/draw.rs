@@ -32,6 +32,8 @@ pub fn program(rng: &mut Rng) -> Program {
     }
     if draw.tangled || draw.rng.chance(15) {
         draw.reuse();
+    } else if draw.rng.chance(8) {
+        draw.side_by_side();
     }
     let (ticket, workers) = (draw.rng.chance(12), draw.rng.between(1, 3));
     let Draw { rng, program, careless, .. } = draw;
@@ -372,6 +374,16 @@ impl Draw<'_> {
                 buffer.place = Some(u64::from(self.rng.below(most)) * 4);
                 end = last + 1;
             }
+        }
+    }
+
+    /// Puts buffers in one arena, each behind the one before.
+    fn side_by_side(&mut self) {
+        let mut end = 0;
+        let can = |buffer: &&mut Buffer| buffer.kind != BufferKind::Local && buffer.exchange == Exchange::Counter;
+        for buffer in self.program.buffers.iter_mut().filter(can) {
+            buffer.place = Some(end);
+            end += buffer.bytes();
         }
     }
 

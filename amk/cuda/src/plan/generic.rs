@@ -21,6 +21,7 @@ use amk_ir::signature::{ParamKind, Signature};
 use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region, TensorId};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::slice::from_ref;
 
 /// A phase of tasks by generic device bodies.
@@ -43,6 +44,16 @@ pub struct Body {
     pub instruction: InstructionId,
     /// CUDA C++ text that defines a function of the instruction's name.
     pub text: &'static str,
+}
+
+impl Body {
+    /// The path of the text's file, which lies beside the instruction's, from its package on.
+    pub fn file(&self) -> String {
+        let Signature { declared_at, cuda, path, .. } = &self.signature;
+        let source = declared_at.rsplit_once(':').map_or(declared_at.as_str(), |(file, _)| file);
+        let name = cuda.as_deref().unwrap_or(path);
+        Path::new(source).with_file_name(name).display().to_string()
+    }
 }
 
 /// The bodies of a task, one after the other.

@@ -62,10 +62,35 @@ fn position_dim(program: &Program, state: BufferId) -> Result<usize, &'static st
     let mut dims: Vec<usize> = moving.map(|(dim, _)| dim).collect();
     dims.sort_unstable();
     dims.dedup();
+    let last = tiles.first().map(|tile| tile.intervals().len() - 1);
     match dims[..] {
+        [dim] if Some(dim) == last => Err("positions are its last dimension, of which a page would cut the rows"),
         [dim] if tiles.iter().all(|tile| tile.intervals()[dim].hi == Bound::at_pos(1)) => Ok(dim),
         [_] => Err("a row touches it at another position than its own and those before"),
         [] => Err("no dimension of it is that of positions, so rows of a sequence would share it"),
         _ => Err("its tiles move in several dimensions"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why a state of this shape, to which two rows append at this tile, does not lie in pages.
+    fn refused(shape: &str, tile: &str) -> Option<String> {
+        let text = format!(
+            "program @p\npositions 4\nrows 2\ninstruction i0 \"ops::append\" append(mut cache)\n\
+             buffer b0 @cache state f32[{shape}]\ntask t0: append(mut b0[{tile}]) rows 0..2\nworker w0: t0"
+        );
+        let program = amk_ir::text::parse(&text).expect("a program");
+        Paged::new(&program, None).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_dimension_of_positions_is_one_before_the_last() {
+        assert_eq!(refused("4, 2", "pos..pos+2, .."), None);
+        assert!(refused("2, 4", ".., pos..pos+2").is_some_and(|why| why.contains("its last dimension")));
+        assert!(refused("4", "pos..pos+2").is_some_and(|why| why.contains("its last dimension")));
+        assert!(refused("4, 2", "..,  ..").is_some_and(|why| why.contains("no dimension of it")));
     }
 }

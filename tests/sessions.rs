@@ -1,0 +1,297 @@
+//! Sessions against a naive model, in which a sequence is a list of tokens and shares nothing: what
+//! a row finds at each position of its sequence is what the model has there, in any order of calls
+//! and with few pages. What is refused changes nothing, and no page is lost.
+
+use amk::rows::contract::{self, Breach};
+use amk::rows::{PAGE, PageEdit, PlacedRow, RowLimits, RowVm, RowsError, SequenceId};
+use amk::session::{Session, SessionError};
+use amk::{Pos, Token};
+use amk_tests::generate::Rng;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const LIMITS: RowLimits = RowLimits { rows: 24, positions: 4 * PAGE + 10, pages: 7 };
+const MOST_SEQUENCES: usize = 6;
+
+/// A VM whose state has the token of each position; a row's logits are what it finds there, up to
+/// the end of its page.
+#[derive(Debug)]
+struct Memory {
+    pages: Vec<[f32; PAGE]>,
+    found: Vec<Vec<f32>>,
+}
+
+impl RowVm for Memory {
+    type Error = Breach;
+
+    fn limits(&self) -> RowLimits {
+        LIMITS
+    }
+
+    fn edit_page(&mut self, edit: PageEdit) -> Result<(), Breach> {
+        match edit {
+            PageEdit::Copy { from, to } => self.pages[to as usize] = self.pages[from as usize],
+            PageEdit::Clear { page, first } => self.pages[page as usize][first as usize..].fill(0.0),
+        }
+        Ok(())
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Breach> {
+        contract::check(LIMITS, &rows)?;
+        self.found.clear();
+        for PlacedRow { token, pos, pages, .. } in rows {
+            let block = pos.index() / PAGE;
+            self.pages[pages[block] as usize][pos.index() % PAGE] = token.0 as f32;
+            self.found.push(pages[..=block].iter().flat_map(|&page| self.pages[page as usize]).collect());
+        }
+        Ok(())
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        &self.found[row]
+    }
+}
+
+/// A sequence of the model.
+#[derive(Clone, Default)]
+struct Plain {
+    ran: Vec<Token>,
+    pending: Vec<Token>,
+    /// The first pending token whose logits are wanted.
+    wanted: usize,
+    /// It is a fork, or has some.
+    shares: bool,
+}
+
+impl Plain {
+    /// What a row finds that runs the token at a position.
+    fn found(&self, position: usize) -> Vec<f32> {
+        let mut found: Vec<f32> = self.ran[..=position].iter().map(|token| token.0 as f32).collect();
+        found.resize((position + 1).next_multiple_of(PAGE), 0.0);
+        found
+    }
+
+    /// Whether it can run a token although no page is free.
+    fn has_room(&self) -> bool {
+        let room = self.ran.len().next_multiple_of(PAGE) - self.ran.len();
+        let least = if self.wanted > 0 { 1 } else { self.pending.len() };
+        !self.shares && !self.pending.is_empty() && least <= room
+    }
+}
+
+struct Game {
+    rng: Rng,
+    session: Session<Memory>,
+    plain: BTreeMap<SequenceId, Plain>,
+    dropped: Vec<SequenceId>,
+    /// Steps that were refused for want of pages.
+    refused: u32,
+}
+
+impl Game {
+    fn new(number: u64) -> Self {
+        let memory = Memory { pages: vec![[0.0; PAGE]; LIMITS.pages], found: Vec::new() };
+        let (plain, dropped) = (BTreeMap::new(), Vec::new());
+        Self { rng: Rng::new(11, number), session: Session::new(memory), plain, dropped, refused: 0 }
+    }
+
+    fn any(&mut self) -> Option<SequenceId> {
+        let ids: Vec<SequenceId> = self.plain.keys().copied().collect();
+        self.rng.pick(&ids).copied()
+    }
+
+    fn turn(&mut self) {
+        let chosen = self.any();
+        match (self.rng.below(100), chosen) {
+            (0..12, _) | (_, None) if self.plain.len() < MOST_SEQUENCES => {
+                let id = self.session.add();
+                assert!(!self.dropped.contains(&id) && self.plain.insert(id, Plain::default()).is_none());
+            }
+            (0..32, Some(id)) => self.push(id),
+            (32..42, Some(id)) if self.plain.len() < MOST_SEQUENCES => self.fork(id),
+            (42..50, Some(id)) => self.rollback(id),
+            (50..58, Some(id)) => {
+                self.session.drop(id).expect("it exists");
+                self.plain.remove(&id);
+                self.dropped.push(id);
+            }
+            (58..62, _) => self.refuse(chosen),
+            _ => self.step(),
+        }
+    }
+
+    fn tokens(&mut self, most: u32) -> Vec<Token> {
+        (0..self.rng.below(most + 1)).map(|_| Token(1 + self.rng.below(1000))).collect()
+    }
+
+    fn push(&mut self, id: SequenceId) {
+        let draft = self.rng.chance(30);
+        let most = if draft { LIMITS.rows as u32 } else { 2 * PAGE as u32 };
+        let most = if self.rng.chance(40) { 1 } else { most };
+        let tokens = self.tokens(most);
+        let pushed = if draft { self.session.push_draft(id, &tokens) } else { self.session.push(id, &tokens) };
+        let plain = self.plain.get_mut(&id).expect("it exists");
+        let len = plain.ran.len() + plain.pending.len() + tokens.len();
+        if len > LIMITS.positions {
+            assert_eq!(pushed, Err(RowsError::Context { sequence: id, len, positions: LIMITS.positions }));
+            return;
+        }
+        assert_eq!(pushed, Ok(()));
+        if !tokens.is_empty() {
+            plain.pending.extend(&tokens);
+            plain.wanted = plain.pending.len() - if draft { tokens.len() } else { 1 };
+        }
+    }
+
+    fn fork(&mut self, id: SequenceId) {
+        let original = self.plain.get_mut(&id).expect("it exists");
+        original.shares = true;
+        let len = self.rng.below(original.ran.len() as u32 + 1) as usize;
+        let fork = self.session.fork(id, len).expect("it has run so many");
+        let ran = original.ran[..len].to_vec();
+        self.plain.insert(fork, Plain { ran, shares: true, ..Plain::default() });
+    }
+
+    fn rollback(&mut self, id: SequenceId) {
+        let plain = self.plain.get_mut(&id).expect("it exists");
+        let len = self.rng.below(plain.ran.len() as u32 + 1) as usize;
+        self.session.rollback(id, len).expect("it has run so many");
+        plain.ran.truncate(len);
+        plain.pending.clear();
+        plain.wanted = 0;
+    }
+
+    /// Calls that have to be refused change nothing.
+    fn refuse(&mut self, chosen: Option<SequenceId>) {
+        let before = format!("{:?}", self.session);
+        if let Some(&gone) = self.dropped.last() {
+            let unknown = RowsError::Unknown(gone);
+            assert_eq!(self.session.push(gone, &[Token(1)]), Err(unknown.clone()));
+            assert_eq!(self.session.fork(gone, 0), Err(unknown.clone()));
+            assert_eq!(self.session.rollback(gone, 0), Err(unknown.clone()));
+            assert_eq!(self.session.drop(gone), Err(unknown));
+        }
+        if let Some(id) = chosen {
+            let len = self.plain[&id].ran.len();
+            let short = RowsError::Truncate { sequence: id, len, kept: len + 1 };
+            assert_eq!(self.session.fork(id, len + 1), Err(short.clone()));
+            assert_eq!(self.session.rollback(id, len + 1), Err(short));
+            let many = RowsError::Rows { found: LIMITS.rows + 1, most: LIMITS.rows };
+            assert_eq!(self.session.push_draft(id, &[Token(1); LIMITS.rows + 1]), Err(many));
+        }
+        assert_eq!(format!("{:?}", self.session), before);
+    }
+
+    fn step(&mut self) {
+        let before = format!("{:?}", self.session);
+        let pending = self.plain.values().any(|plain| !plain.pending.is_empty());
+        match self.session.step() {
+            Err(SessionError::Rows(RowsError::Pages { free, .. })) => {
+                self.refused += 1;
+                assert_eq!(format!("{:?}", self.session), before, "nothing changes");
+                let prompt = self.plain.values().any(|plain| plain.wanted > 0 && !plain.pending.is_empty());
+                assert!(free == 0 || !prompt, "a prompt can go on with {free} pages");
+                assert!(!self.plain.values().any(Plain::has_room), "a sequence can go on in its page");
+            }
+            Err(error) => panic!("{error:?}"),
+            Ok(done) if !pending => {
+                assert!(done.is_empty());
+                assert_eq!(format!("{:?}", self.session), before, "a step without tokens does nothing");
+            }
+            Ok(done) => self.ran(&done),
+        }
+    }
+
+    /// Compares what has run with the model.
+    fn ran(&mut self, done: &[SequenceId]) {
+        let mut rows = 0;
+        for (&id, plain) in &mut self.plain {
+            let (from, had) = (plain.ran.len(), !plain.pending.is_empty());
+            let count = self.session.len(id).expect("it exists") - from;
+            rows += count;
+            plain.ran.extend(plain.pending.drain(..count));
+            assert_eq!(self.session.pending(id), Ok(plain.pending.len()));
+            assert_eq!(done.contains(&id), had && plain.pending.is_empty(), "{id}");
+            let wanted = from + plain.wanted.min(count)..plain.ran.len();
+            let expected: Vec<Vec<f32>> = wanted.map(|position| plain.found(position)).collect();
+            assert_eq!(self.session.all_logits(id).collect::<Vec<_>>(), expected, "{id}");
+            assert_eq!(self.session.logits(id), expected.last().map(Vec::as_slice));
+            plain.wanted = plain.wanted.saturating_sub(count);
+        }
+        assert!(rows > 0 && rows <= LIMITS.rows, "{rows}");
+    }
+
+    fn check_pages(&self) {
+        let most: usize = self.plain.values().map(|plain| RowLimits::pages_of(plain.ran.len())).sum();
+        let taken = LIMITS.pages - self.session.free_pages();
+        let shared = self.plain.values().any(|plain| plain.shares);
+        assert!(taken == most || shared && taken < most, "{taken} of {most} pages");
+        assert!(self.session.ids().eq(self.plain.keys().copied()));
+    }
+}
+
+#[test]
+fn sequences_are_as_if_each_were_alone() {
+    let mut refused = 0;
+    for number in 0..300 {
+        let mut game = Game::new(number);
+        for _ in 0..150 {
+            game.turn();
+            game.check_pages();
+        }
+        for id in game.session.ids().collect::<Vec<_>>() {
+            game.session.drop(id).expect("it exists");
+        }
+        assert_eq!(game.session.free_pages(), LIMITS.pages, "no page is lost");
+        refused += game.refused;
+    }
+    assert!(refused > 100, "pages were short only {refused} times");
+}
+
+/// The contract by its definition: rows of a sequence are neighbours with one table; what a row
+/// writes, no other sequence has and its own has once.
+fn keeps_contract(rows: &[PlacedRow]) -> bool {
+    let fits = |row: &PlacedRow| {
+        let seen = row.pages.get(..=row.pos.index() / PAGE);
+        row.pos.index() < LIMITS.positions && seen.is_some_and(|seen| seen.iter().all(|&p| (p as usize) < LIMITS.pages))
+    };
+    if rows.is_empty() || rows.len() > LIMITS.rows || !rows.iter().all(fits) {
+        return false;
+    }
+    let sequences: Vec<&[PlacedRow]> = rows.chunk_by(|a, b| a.pages == b.pages).collect();
+    let consecutive = |rows: &&[PlacedRow]| rows.windows(2).all(|pair| pair[0].pos.0 + 1 == pair[1].pos.0);
+    // Pages that a sequence has up to its last row, with their place in its table.
+    let seen = |number: usize| {
+        let last = sequences[number].last().map_or(0, |row| row.pos.index() / PAGE);
+        sequences[number][0].pages[..=last].iter().enumerate().map(move |(block, &page)| (number, block, page))
+    };
+    let all: Vec<(usize, usize, u32)> = (0..sequences.len()).flat_map(seen).collect();
+    let alone = |number: usize, row: &PlacedRow| {
+        let block = row.pos.index() / PAGE;
+        all.iter().filter(|(.., page)| *page == row.pages[block]).eq([&(number, block, row.pages[block])])
+    };
+    sequences.iter().all(consecutive)
+        && sequences.iter().enumerate().all(|(number, rows)| rows.iter().all(|row| alone(number, row)))
+}
+
+#[test]
+fn any_page_tables_are_checked_by_the_contract() {
+    let mut kept = 0;
+    for number in 0..20_000 {
+        let mut rng = Rng::new(12, number);
+        let mut rows: Vec<PlacedRow> = Vec::new();
+        for _ in 0..rng.below(4) {
+            let pages: Vec<u32> = (0..rng.below(5)).map(|_| rng.below(LIMITS.pages as u32 + 1)).collect();
+            let pages: Arc<[u32]> = pages.into();
+            let far = rng.chance(10);
+            let first = rng.below(if far { u32::MAX - 9 } else { PAGE as u32 * (pages.len() as u32 + 1) });
+            let (step, count) = (u32::from(!rng.chance(10)), rng.between(1, 5));
+            let row =
+                |n| PlacedRow { token: Token(0), pos: Pos(first + n * step), pages: pages.clone(), wanted: false };
+            rows.extend((0..count).map(row));
+        }
+        assert_eq!(contract::check(LIMITS, &rows).is_ok(), keeps_contract(&rows), "{rows:?}");
+        kept += u32::from(keeps_contract(&rows));
+    }
+    assert!(kept > 1000, "{kept}");
+}
