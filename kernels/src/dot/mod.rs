@@ -91,7 +91,15 @@ pub(crate) fn products(x: &[f32], rows: Row<'_>, stride: usize, out: &mut [f32])
             Some(dot) => dot(x, rows, encoding.bytes_of(stride), out),
             None => decoded_products(x, encoding, rows, encoding.bytes_of(stride), out),
         },
+        Row::Reordered(encoding, rows, order) => {
+            products(&gathered(x, order), Row::Blocks(encoding, rows), stride, out);
+        }
     }
+}
+
+/// Vectors in the stored order of columns.
+fn gathered(xs: &[f32], order: &[u32]) -> Vec<f32> {
+    xs.chunks(order.len()).flat_map(|x| order.iter().map(|&column| x[column as usize])).collect()
 }
 
 /// The products with rows of blocks that are `stride` bytes apart, decoded one by one.
