@@ -26,6 +26,7 @@ mod names;
 mod native;
 mod oracle;
 mod pointwise;
+mod quantized;
 mod ratchet;
 mod robustness;
 mod routed;

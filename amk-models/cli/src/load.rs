@@ -38,10 +38,17 @@ impl LoadArgs {
         let model = model?;
         if !quiet {
             report(&model.conversion);
+            if checkpoint.config.quantises_activations() {
+                eprintln!("{UNQUANTISED}");
+            }
         }
         Ok(model)
     }
 }
+
+/// What is said of a folder whose author quantises activations, too.
+pub(crate) const UNQUANTISED: &str =
+    "this model was made for quantised activations; they stay unquantised here, which only adds precision";
 
 /// Says how far converted weights are from the file's.
 fn report(conversion: &Conversion) {

@@ -23,6 +23,9 @@ pub(super) fn open(folder: &Path, allowed: &AllowedFields) -> Result<Checkpoint,
     let config = ModelConfig::from_json_allowing(&path, &read_if_present(&path)?.unwrap_or_default(), allowed)?;
     let generation = generation(folder, &config)?;
     let mut tensors = shards::read(folder)?;
+    if let Some(quantization) = &config.quantization {
+        tensors.join(quantization)?;
+    }
     tensors.arrange(&config, config.import.rotation.pairs)?;
     Ok(Checkpoint {
         path: folder.to_owned(),

@@ -12,6 +12,7 @@ mod gguf;
 mod hugging_face;
 mod hugging_face_rope;
 mod known_fields;
+mod quantization;
 mod refusal;
 mod rope;
 
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 pub(crate) use fields::token_ids;
 pub(crate) use gguf::{GgufTensors, RopeFactors};
 pub use known_fields::neutral_fields;
+pub use quantization::{CompressedTensors, Fp8, Gptq, Quantization, Scheme, Strategy, Target, WeightScheme};
 pub use refusal::{AllowedFields, ConfigError, Refusal};
 pub use rope::{Rope, RopeFrequencies, RopeScaling};
 
@@ -79,6 +81,8 @@ pub struct ModelConfig {
     /// The dtype the checkpoint's author names (`bfloat16`, ..); for information, the tensors know
     /// their own.
     pub torch_dtype: Option<String>,
+    /// How the weights of a folder are quantised, if they are.
+    pub quantization: Option<Quantization>,
 }
 
 impl ModelConfig {
@@ -103,6 +107,11 @@ impl ModelConfig {
             "windowed" => Some(self.window.is_some()),
             _ => self.flags.get(path).copied().or_else(of_layer),
         }
+    }
+
+    /// Whether the author computes with quantised activations, which nothing here does.
+    pub fn quantises_activations(&self) -> bool {
+        self.quantization.as_ref().is_some_and(Quantization::quantises_activations)
     }
 
     /// Whether a tensor is one that only checkpoints with a flag have, which this one has not.

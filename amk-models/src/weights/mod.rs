@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! model.safetensors  --safetensors::read-->  TensorSet  --claim(name, shape)-->  StoredTensor  --decode_rows-->  f32
-//! model.gguf         --gguf::GgufFile-->     (Hugging Face names)                (mapped bytes)
+//! model.gguf         --gguf::GgufFile-->     (Hugging Face names)                (mapped bytes, or rows
+//!                                            codes, scales and zeros: `join`     made of several tensors)
 //! ```
 //!
 //! Files are mapped, not read: opening a checkpoint costs its header, and bytes are decoded when a
@@ -14,6 +15,8 @@ mod arrange;
 mod format_error;
 pub mod gguf;
 mod mapped_file;
+mod quantized;
+mod row_source;
 pub mod safetensors;
 mod stored_type;
 mod tensor;
@@ -21,6 +24,7 @@ mod tensor_set;
 
 pub use format_error::{FormatCause, FormatError};
 pub use mapped_file::MappedFile;
+pub(crate) use row_source::{Extent, RowSource};
 pub use stored_type::StoredType;
 pub use tensor::{Deviation, RowOrder, StoredTensor};
 pub use tensor_set::{TensorError, TensorSet};

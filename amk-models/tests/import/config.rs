@@ -157,7 +157,6 @@ fn other_models() -> Vec<(&'static str, Value, &'static str)> {
         ("rope_interleaved", json!(true), "neighbouring"),
         ("alibi", json!(true), "ALiBi"),
         ("hidden_act", json!("relu2"), "activation"),
-        ("quantization_config", json!({"quant_method": "gptq", "bits": 4}), "quantised"),
         ("auto_map", json!({"AutoModelForCausalLM": "modeling.X"}), "Python code"),
         ("pretraining_tp", json!(2), "tensor parallelism"),
         ("is_encoder_decoder", json!(true), "decoders"),
