@@ -8,6 +8,7 @@ mod config;
 mod families;
 mod gguf;
 mod hostile;
+mod mutations;
 mod quantized;
 mod rope;
 mod safetensors;
