@@ -27,6 +27,7 @@ mod native;
 mod oracle;
 mod pointwise;
 mod published;
+mod quantized;
 mod ratchet;
 mod robustness;
 mod routed;

@@ -6,10 +6,11 @@ use crate::models;
 use crate::random::Random;
 use crate::rounding::RoundedSource;
 pub use crate::rounding::Rounding;
-use crate::weights::{Deviation, RowOrder, StoredTensor, TensorError, TensorSet};
+use crate::weights::{Deviation, Extent, StoredTensor, TensorError, TensorSet};
+use amk::encoding::BlockError;
 use amk::ir::graph::Instance;
 use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed};
-use amk::tensor::Inputs;
+use amk::tensor::{Inputs, WeightError};
 use amk::vm::Bindings;
 use amk::{Encoding, Megakernel, Pos, Tensor, Token, Weight, WeightLayout};
 use std::collections::{BTreeMap, HashMap};
@@ -400,7 +401,7 @@ impl<'a> CheckpointSource<'a> {
             Some(Some(encoding)) => self.converted(&tensor, encoding)?,
             Some(None) => native(&tensor)?,
         };
-        self.done += tensor.stored_bytes().len() as u64;
+        self.done += tensor.stored_len() as u64;
         (self.progress)(self.done as f64 / self.total as f64);
         self.loaded.insert(name.to_owned(), weight.clone());
         Ok(weight)
@@ -413,7 +414,7 @@ impl<'a> CheckpointSource<'a> {
     /// The weight in another encoding.
     fn converted(&mut self, tensor: &StoredTensor, encoding: &'static Encoding) -> Result<Weight, SourceError> {
         let encode = encoding.encode.ok_or_else(|| format!("nothing encodes weights as {encoding}"))?;
-        let (bytes, deviation) = tensor.to_encoding(encoding, encode);
+        let (bytes, deviation) = tensor.to_encoding(encoding, encode).map_err(|error| bad_block(tensor, &error))?;
         self.conversion.tensors += 1;
         self.conversion.deviation.merge(deviation);
         Ok(Weight::from_vec(encoding, tensor.shape(), bytes)?)
@@ -468,31 +469,50 @@ impl Source for CheckpointSource<'_> {
     }
 }
 
-/// The bytes of the file as a weight, whatever is in them and in whichever order.
+/// A weight of the tensor's shape and encoding with any elements: its memory is not touched.
 fn unread(tensor: &StoredTensor) -> Result<Weight, SourceError> {
-    let (file, start) = (Arc::clone(&tensor.file), tensor.extent.start);
-    // Floats that are not aligned are copied.
-    let mapped = Weight::from_bytes(tensor.encoding(), tensor.shape(), file, start);
-    mapped.or_else(|_| Ok(Weight::from_vec(tensor.encoding(), tensor.shape(), tensor.to_stored())?))
+    let encoding = tensor.encoding();
+    let zeros = || Weight::from_vec(encoding, tensor.shape(), vec![0; encoding.bytes_of(tensor.elements())]);
+    // Floats may not be aligned.
+    Ok(tensor.mapped().map_or_else(&zeros, |extent| mapped(tensor, extent).or_else(|_| zeros()))?)
 }
 
-/// The weight as it is stored: the file's own bytes where its rows are in the model's order.
+/// The weight whose bytes are these of a file.
+fn mapped(tensor: &StoredTensor, extent: &Extent) -> Result<Weight, WeightError> {
+    let file = Arc::clone(&extent.file);
+    Weight::from_bytes(tensor.encoding(), tensor.shape(), file, extent.range.start)
+}
+
+/// The weight as it is stored: the file's own bytes where these are its rows in the model's order.
 fn native(tensor: &StoredTensor) -> Result<Weight, SourceError> {
-    let encoding = tensor.encoding();
-    encoding.check_blocks(tensor.stored_bytes()).map_err(|error| format!("tensor `{}`: {error}", tensor.name()))?;
-    let (file, start) = (Arc::clone(&tensor.file), tensor.extent.start);
-    let in_order = tensor.row_order() == RowOrder::Natural;
-    match in_order.then(|| Weight::from_bytes(encoding, tensor.shape(), file, start)) {
-        Some(Ok(weight)) => Ok(weight),
-        // In another order, or floats that are not aligned.
-        _ => Ok(Weight::from_vec(encoding, tensor.shape(), tensor.to_stored())?),
+    let (encoding, shape) = (tensor.encoding(), tensor.shape());
+    let check = |bytes: &[u8]| encoding.check_blocks(bytes).map_err(|error| bad_block(tensor, &error));
+    let copied = || -> Result<Weight, SourceError> {
+        let bytes = tensor.to_stored();
+        check(&bytes)?;
+        Ok(Weight::from_vec(encoding, shape, bytes)?)
+    };
+    let weight = match tensor.mapped() {
+        Some(extent) => {
+            check(extent.bytes())?;
+            mapped(tensor, extent).or_else(|_| copied())?
+        }
+        None => copied()?,
+    };
+    match &tensor.column_order {
+        Some(order) => Ok(weight.with_order(Arc::clone(order))?),
+        None => Ok(weight),
     }
+}
+
+fn bad_block(tensor: &StoredTensor, error: &BlockError) -> String {
+    format!("tensor `{}`: {error}", tensor.name())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::weights::{MappedFile, StoredType};
+    use crate::weights::{MappedFile, RowOrder, RowSource, StoredType};
     use half::f16;
 
     #[test]
@@ -507,13 +527,16 @@ mod tests {
             name: "x".to_owned(),
             stored_type: StoredType::Encoded(Encoding::find("Q8_0").unwrap()),
             shape: vec![3, 32],
-            file: Arc::new(MappedFile::open(&path).unwrap()),
-            extent: 0..bytes.len(),
+            rows: RowSource::File(Extent { file: Arc::new(MappedFile::open(&path).unwrap()), range: 0..bytes.len() }),
             row_order: RowOrder::Natural,
+            column_order: None,
         };
-        let error = native(&tensor).unwrap_err().to_string();
-        assert_eq!(error, "tensor `x`: block 2 of Q8_0 has a scale that is not finite");
-        let start = StoredTensor { shape: vec![2, 32], extent: 0..68, ..tensor };
+        let expected = "tensor `x`: block 2 of Q8_0 has a scale that is not finite";
+        assert_eq!(native(&tensor).unwrap_err().to_string(), expected);
+        let encode = amk::encoding::F32.encode.unwrap();
+        let error = tensor.to_encoding(&amk::encoding::F32, encode).unwrap_err();
+        assert_eq!(bad_block(&tensor, &error), expected);
+        let start = tensor.part("x".to_owned(), 0..2);
         assert_eq!(native(&start).unwrap().to_f32(), [0.0; 64]);
     }
 }

@@ -44,10 +44,17 @@ impl LoadArgs {
         if !quiet {
             report(&model.conversion);
             report_rounding(&model.rounding);
+            if checkpoint.config.quantises_activations() {
+                eprintln!("{UNQUANTISED}");
+            }
         }
         Ok(model)
     }
 }
+
+/// What is said of a folder whose author quantises activations, too.
+pub(crate) const UNQUANTISED: &str =
+    "this model was made for quantised activations; they stay unquantised here, which only adds precision";
 
 /// Says how far converted weights are from the file's.
 fn report(conversion: &Conversion) {

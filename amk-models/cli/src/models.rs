@@ -1,5 +1,6 @@
 //! `amk models`.
 
+use super::load::UNQUANTISED;
 use super::options::{print, table_of};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::config::neutral_fields;
@@ -29,9 +30,13 @@ impl Models {
         if let Some(path) = &self.check {
             let checkpoint = Checkpoint::open(path)?;
             let text = checkpoint.tokenizer().is_ok();
+            let quantised = checkpoint.config.quantises_activations();
             let family = Model::check(&checkpoint.config, checkpoint.tensors)?;
             let tokens = if text { "" } else { ", but has no tokenizer: it takes token ids only" };
             print(&format!("{} runs as `{}`{tokens}\n", path.display(), family.name))?;
+            if quantised {
+                print(&format!("{UNQUANTISED}\n"))?;
+            }
             return Ok(ExitCode::SUCCESS);
         }
         if self.json {

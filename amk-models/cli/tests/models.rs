@@ -46,6 +46,16 @@ fn a_checkpoint_that_would_run_is_named_by_its_family() {
 }
 
 #[test]
+fn a_quantised_folder_is_checked_and_its_activations_are_noted() {
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/quantized");
+    for (name, noted) in [("gptq", false), ("fp8_blocks", true)] {
+        let text = out(&["--check", folders.join(name).to_str().unwrap()]);
+        assert!(text.contains("runs as `"), "{text}");
+        assert_eq!(text.contains("made for quantised activations"), noted, "{text}");
+    }
+}
+
+#[test]
 fn a_checkpoint_that_would_not_run_is_refused_with_the_reason() {
     let folder = tiny_llama();
     let config = folder.path().join("config.json");

@@ -22,7 +22,11 @@ pub(super) fn open(folder: &Path, allowed: &AllowedFields) -> Result<Checkpoint,
     // It was there a moment ago; an empty text is refused as JSON.
     let config = ModelConfig::from_json_allowing(&path, &read_if_present(&path)?.unwrap_or_default(), allowed)?;
     let generation = generation(folder, &config)?;
-    let mut tensors = names::usual(shards::read(folder)?, config.import)?;
+    let mut tensors = shards::read(folder)?;
+    if let Some(quantization) = &config.quantization {
+        tensors.join(quantization)?;
+    }
+    let mut tensors = names::usual(tensors, config.import)?;
     tensors.arrange(&config, config.import.rotation.pairs)?;
     Ok(Checkpoint {
         path: folder.to_owned(),

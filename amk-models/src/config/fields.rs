@@ -20,6 +20,11 @@ impl Fields {
         Self { map, prefix: prefix.to_owned(), refusals: Vec::new() }
     }
 
+    /// The fields of the object that was in `field`.
+    pub(super) fn inner(&self, field: &str, map: Map<String, Value>) -> Self {
+        Self::new(map, &format!("{}{field}.", self.prefix))
+    }
+
     /// Records a refusal of `field`.
     pub(super) fn refuse(&mut self, field: &str, value: &Value, reason: impl Into<String>) {
         self.refusals.push(Refusal::new(format!("{}{field}", self.prefix), shown(value), reason));
@@ -96,6 +101,16 @@ impl Fields {
             self.refuse(field, &Value::Null, "is missing");
         }
         self.size(field, limit).unwrap_or(1)
+    }
+
+    /// Two sizes from 1 to `limit`, if present.
+    pub(super) fn pair(&mut self, field: &str, limit: u64) -> Option<[usize; 2]> {
+        self.read(field, &format!("two whole numbers from 1 to {limit}"), |value| {
+            let size =
+                |value: &Value| value.as_u64().filter(|size| (1..=limit).contains(size)).map(|size| size as usize);
+            let sizes: Option<Vec<usize>> = value.as_array()?.iter().map(size).collect();
+            sizes?.try_into().ok()
+        })
     }
 
     /// A finite number, if present.

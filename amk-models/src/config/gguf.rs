@@ -184,6 +184,7 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
         bos: keys.token("tokenizer.ggml.bos_token_id"),
         eos: end_tokens(keys),
         torch_dtype: None,
+        quantization: None,
     }
 }
 

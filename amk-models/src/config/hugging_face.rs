@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::hugging_face_rope::{by_kind, rope};
 use super::known_fields::{HARMLESS, MUST_BE_NEUTRAL, is_bookkeeping, is_own_class};
+use super::quantization::quantization;
 use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
 use crate::import::{Activation, Import, Known, Number, Size, Unlisted, Window};
 use crate::models::imports;
@@ -119,6 +120,7 @@ fn read(fields: &mut Fields, import: &'static Import) -> ModelConfig {
         bos: fields.token_ids("bos_token_id").first().copied(),
         eos: fields.token_ids("eos_token_id"),
         torch_dtype: fields.text("torch_dtype").or(fields.text("dtype")),
+        quantization: quantization(fields),
     }
 }
 

@@ -49,12 +49,11 @@ const SOFT_CAPPING: &str = "soft-capping of logits is not modelled";
 const MULTIPLIER: &str = "this multiplier of activations is not modelled";
 const LAYER_NORM: &str = "LayerNorm is not modelled, only RMS norm";
 const QK_NORM: &str = "this normalisation of queries and keys is not modelled";
-const QUANTISED: &str = "weights quantised in this way are not decoded";
 const OTHER_MODEL: &str = "this kind of model is not modelled, only decoders";
 
 /// Fields that change the mathematics unless they are neutral, and the feature that is not
 /// modelled.
-pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 60] = [
+pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 58] = [
     ("add_cross_attention", Neutral::False, OTHER_MODEL),
     ("alibi", Neutral::False, "attention biases by distance (ALiBi) are not modelled"),
     ("attention_bias", Neutral::False, "biases on all attention projections are not modelled"),
@@ -62,7 +61,6 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 60] = [
     ("attn_logit_softcapping", Neutral::Null, SOFT_CAPPING),
     ("auto_map", Neutral::Empty, "the model is defined by Python code that comes with the checkpoint"),
     ("chunk_size_feed_forward", Neutral::Zero, "a chunked feed-forward network is not modelled"),
-    ("compression_config", Neutral::Null, QUANTISED),
     ("conv_bias", Neutral::False, "biases of short convolutions are not modelled"),
     ("cross_attention_hidden_size", Neutral::Null, OTHER_MODEL),
     ("dim_model_base", Neutral::Null, MULTIPLIER),
@@ -98,7 +96,6 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 60] = [
     ("qk_nope_head_dim", Neutral::Null, LATENT_ATTENTION),
     ("qk_norm", Neutral::False, QK_NORM),
     ("qk_rope_head_dim", Neutral::Null, LATENT_ATTENTION),
-    ("quantization_config", Neutral::Null, QUANTISED),
     ("query_pre_attn_scalar", Neutral::Null, MULTIPLIER),
     ("residual_multiplier", Neutral::One, MULTIPLIER),
     ("rope_interleave", Neutral::False, "rotation of neighbouring elements is not modelled"),

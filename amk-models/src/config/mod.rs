@@ -13,6 +13,7 @@ mod gguf_writer;
 mod hugging_face;
 mod hugging_face_rope;
 mod known_fields;
+mod quantization;
 mod refusal;
 mod rope;
 mod writer;
@@ -23,6 +24,7 @@ use std::collections::BTreeMap;
 pub(crate) use fields::token_ids;
 pub(crate) use gguf::{GgufTensors, RopeFactors};
 pub use known_fields::neutral_fields;
+pub use quantization::{CompressedTensors, Fp8, Gptq, Quantization, Scheme, Strategy, Target, WeightScheme};
 pub use refusal::{AllowedFields, ConfigError, Refusal};
 pub use rope::{Rope, RopeFrequencies, RopeScaling};
 pub use writer::Unsaid;
@@ -84,6 +86,8 @@ pub struct ModelConfig {
     /// The dtype the checkpoint's author names (`bfloat16`, ..); for information, the tensors know
     /// their own.
     pub torch_dtype: Option<String>,
+    /// How the weights of a folder are quantised, if they are.
+    pub quantization: Option<Quantization>,
 }
 
 impl ModelConfig {
@@ -108,6 +112,11 @@ impl ModelConfig {
             "windowed" => Some(self.window.is_some()),
             _ => self.flags.get(path).copied().or_else(of_layer),
         }
+    }
+
+    /// Whether the author computes with quantised activations, which nothing here does.
+    pub fn quantises_activations(&self) -> bool {
+        self.quantization.as_ref().is_some_and(Quantization::quantises_activations)
     }
 
     /// Whether a tensor is one that only checkpoints or layers with a flag have, which this one has

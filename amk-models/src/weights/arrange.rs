@@ -46,18 +46,11 @@ impl TensorSet {
             let listed: Vec<String> = parts.iter().map(|(name, rows)| format!("{rows} of {name}")).collect();
             return Err(bad(&whole, format!("its shape is {:?}, expected rows: {}", whole.shape(), listed.join(", "))));
         }
-        let bytes = whole.extent.len() / rows;
-        let mut start = whole.extent.start;
+        let mut start = 0;
         for &(part, rows) in parts {
-            let mut tensor = whole.clone();
-            tensor.name = name.replace(stem, part);
-            tensor.shape[0] = rows;
-            tensor.extent = start..start + rows * bytes;
-            start = tensor.extent.end;
-            self.insert(tensor).map_err(|tensor| {
-                let cause = FormatCause::Duplicate { what: "tensor", name: tensor.name.clone() };
-                tensor.file.error(tensor.extent.start, cause)
-            })?;
+            let tensor = whole.part(name.replace(stem, part), start..start + rows);
+            start += rows;
+            self.insert(tensor).map_err(|tensor| tensor.duplicate())?;
         }
         Ok(())
     }
@@ -88,5 +81,5 @@ fn rows_of(config: &ModelConfig, rows: Rows) -> usize {
 
 fn bad(tensor: &StoredTensor, reason: String) -> FormatError {
     let cause = FormatCause::BadTensor { name: tensor.name().to_owned(), reason };
-    tensor.file.error(tensor.extent.start, cause)
+    tensor.rows.place().error(cause)
 }

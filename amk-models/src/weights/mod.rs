@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! model.safetensors  --safetensors::read-->  TensorSet  --claim(name, shape)-->  StoredTensor  --decode_rows-->  f32
-//! model.gguf         --gguf::GgufFile-->     (Hugging Face names)                (mapped bytes)
+//! model.gguf         --gguf::GgufFile-->     (Hugging Face names)                (mapped bytes, or rows
+//!                                            codes, scales and zeros: `join`     made of several tensors)
 //! ```
 //!
 //! Files are mapped, not read: opening a checkpoint costs its header, and bytes are decoded when a
@@ -15,6 +16,8 @@ mod format_error;
 pub mod gguf;
 mod mapped_file;
 mod placing;
+mod quantized;
+mod row_source;
 pub mod safetensors;
 mod stored_type;
 mod tensor;
@@ -23,6 +26,7 @@ mod tensor_set;
 pub use format_error::{FormatCause, FormatError};
 pub use mapped_file::MappedFile;
 pub use placing::{FileForm, FileTensor, NoPlace};
+pub(crate) use row_source::{Extent, RowSource};
 pub use stored_type::StoredType;
 pub use tensor::{Deviation, RowOrder, StoredTensor};
 pub use tensor_set::{TensorError, TensorSet};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{FormatCause, FormatError, MappedFile, RowOrder, StoredTensor, StoredType};
+use super::{Extent, FormatCause, FormatError, MappedFile, RowOrder, RowSource, StoredTensor, StoredType};
 
 /// Bytes before the JSON header.
 const LENGTH_BYTES: usize = 8;
@@ -43,8 +43,8 @@ pub fn read(path: &Path) -> Result<Vec<StoredTensor>, FormatError> {
         .into_iter()
         .map(|(name, info)| tensor(&file, data_start, name, info))
         .collect::<Result<Vec<_>, _>>()?;
-    tensors.sort_by_key(|tensor| (tensor.extent.start, tensor.extent.end));
-    let end = cover(&file, data_start, &tensors)?;
+    tensors.sort_by_key(|tensor| (tensor.rows.place().range.start, tensor.rows.place().range.end));
+    let end = cover(data_start, &tensors)?;
     if end != data_start + data_len {
         let unused = data_start + data_len - end;
         let reason = format!("{unused} bytes after the last tensor belong to none");
@@ -106,24 +106,28 @@ fn tensor(
         name,
         stored_type,
         shape: info.shape.iter().map(|&dim| dim as usize).collect(),
-        file: Arc::clone(file),
-        extent: Range { start: data_start + begin as usize, end: data_start + end as usize },
+        rows: RowSource::File(Extent {
+            file: Arc::clone(file),
+            range: Range { start: data_start + begin as usize, end: data_start + end as usize },
+        }),
         row_order: RowOrder::Natural,
+        column_order: None,
     })
 }
 
 /// Checks that `tensors`, sorted by offset, follow each other without holes or overlap; returns
 /// where the last one ends.
-fn cover(file: &MappedFile, data_start: usize, tensors: &[StoredTensor]) -> Result<usize, FormatError> {
+fn cover(data_start: usize, tensors: &[StoredTensor]) -> Result<usize, FormatError> {
     let mut end = data_start;
     for tensor in tensors {
-        if tensor.extent.start != end {
+        let extent = tensor.rows.place();
+        if extent.range.start != end {
             let what =
-                if tensor.extent.start < end { "overlaps the tensor before it" } else { "leaves a hole before it" };
+                if extent.range.start < end { "overlaps the tensor before it" } else { "leaves a hole before it" };
             let cause = FormatCause::BadTensor { name: tensor.name.clone(), reason: what.to_owned() };
-            return Err(file.error(tensor.extent.start, cause));
+            return Err(extent.error(cause));
         }
-        end = tensor.extent.end;
+        end = extent.range.end;
     }
     Ok(end)
 }

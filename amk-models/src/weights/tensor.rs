@@ -1,16 +1,17 @@
-//! One tensor as it lies in a file.
+//! One tensor as it is stored.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use amk::encoding::{Encode, Encoding};
+use amk::encoding::{BlockError, Encode, Encoding};
 
-use super::{MappedFile, StoredType};
+use super::{Extent, FormatCause, FormatError, RowSource, StoredType};
 
 /// Tensors with at least this many elements are decoded by several threads.
 const PARALLEL_ELEMENTS: usize = 1 << 20;
 
-/// One tensor as it lies in a mapped file. Cloning is cheap: the bytes are shared.
+/// One tensor of a checkpoint. Cloning is cheap: the bytes are shared.
 ///
 /// Its last dimension is contiguous; a *row* is one run of it, so a tensor of shape `[N, K]` has
 /// `N` rows of `K` elements and a vector is one row.
@@ -19,10 +20,10 @@ pub struct StoredTensor {
     pub(crate) name: String,
     pub(crate) stored_type: StoredType,
     pub(crate) shape: Vec<usize>,
-    pub(crate) file: Arc<MappedFile>,
-    /// The tensor's bytes in the file; readers have checked that they exist and fit shape and type.
-    pub(crate) extent: Range<usize>,
+    pub(crate) rows: RowSource,
     pub(crate) row_order: RowOrder,
+    /// The column that each stored one is, where they are not in order.
+    pub(crate) column_order: Option<Arc<[u32]>>,
 }
 
 /// In which order a file holds the rows of a tensor.
@@ -136,25 +137,59 @@ impl StoredTensor {
         }
     }
 
-    /// The bytes in the file, of [`Self::stored_type`]; rows may be stored in another order (see
-    /// [`Self::row_order`]).
-    pub fn stored_bytes(&self) -> &[u8] {
-        &self.file.bytes()[self.extent.clone()]
+    /// Bytes in the file.
+    pub fn stored_len(&self) -> usize {
+        match &self.rows {
+            RowSource::File(extent) => extent.range.len(),
+            RowSource::Quantized { matrix, .. } => matrix.stored_len(self.rows()),
+        }
     }
 
-    /// The order of the rows in [`Self::stored_bytes`].
-    pub fn row_order(&self) -> RowOrder {
-        self.row_order
+    /// The bytes in the file that are the tensor's, if there are such: of whole rows in the model's
+    /// order.
+    pub(crate) fn mapped(&self) -> Option<&Extent> {
+        match &self.rows {
+            RowSource::File(extent) if self.row_order == RowOrder::Natural => Some(extent),
+            _ => None,
+        }
+    }
+
+    /// The tensor of some of its stored rows.
+    pub(crate) fn part(&self, name: String, rows: Range<usize>) -> Self {
+        let source = self.rows.part(&rows, self.stored_row_bytes());
+        let shape = [&[rows.len()], &self.shape[1..]].concat();
+        Self { name, shape, rows: source, ..self.clone() }
+    }
+
+    /// The error that there is another tensor of its name.
+    pub(super) fn duplicate(&self) -> FormatError {
+        self.rows.place().error(FormatCause::Duplicate { what: "tensor", name: self.name.clone() })
+    }
+
+    /// Bytes of a stored row, whatever is in them.
+    fn stored_row_bytes(&self) -> usize {
+        match &self.rows {
+            RowSource::File(extent) => extent.range.len() / self.shape.first().copied().unwrap_or(1).max(1),
+            RowSource::Quantized { .. } => self.encoding().bytes_of(self.row_len()),
+        }
     }
 
     /// The bytes of a row, in the model's row order.
-    fn row_bytes(&self, row: usize) -> &[u8] {
-        let bytes = self.encoding().bytes_of(self.row_len());
-        &self.stored_bytes()[self.row_order.stored_row(row) * bytes..][..bytes]
+    fn row_bytes(&self, row: usize) -> Cow<'_, [u8]> {
+        self.rows.row(self.row_order.stored_row(row), self.encoding().bytes_of(self.row_len()))
     }
 
-    /// Decodes the rows `rows` into `out` as f32, in the model's row order. Exact: every encoding's
-    /// values are computed in f32 as GGML computes them.
+    /// Decodes a row of these bytes into `out`.
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+        (self.encoding().decode)(bytes, out);
+        if let Some(order) = &self.column_order {
+            let stored = out.to_vec();
+            order.iter().zip(stored).for_each(|(&column, element)| out[column as usize] = element);
+        }
+    }
+
+    /// Decodes the rows `rows` into `out` as f32, in the model's order of rows and columns. Exact:
+    /// every encoding's values are computed in f32 as it defines them.
     ///
     /// # Panics
     /// When `rows` leaves the tensor, when `out` is not `rows.len() * row_len()` long, or as
@@ -164,11 +199,11 @@ impl StoredTensor {
         assert!(rows.end <= self.rows(), "rows {rows:?} of a tensor with {} rows", self.rows());
         assert_eq!(out.len(), rows.len() * row_len, "length of the output of rows {rows:?}");
         for (row, out) in rows.zip(out.chunks_exact_mut(row_len.max(1))) {
-            (self.encoding().decode)(self.row_bytes(row), out);
+            self.decode(&self.row_bytes(row), out);
         }
     }
 
-    /// The whole tensor as f32, in the model's row order.
+    /// The whole tensor as f32, in the model's order.
     ///
     /// # Panics
     /// As [`Self::encoding`].
@@ -178,44 +213,66 @@ impl StoredTensor {
         out
     }
 
-    /// The bytes of all rows in the model's row order.
+    /// Whether all rows have the same bytes as those of a tensor of the same shape and encoding.
+    pub(super) fn has_the_rows_of(&self, other: &Self) -> bool {
+        match (self.mapped(), other.mapped()) {
+            (Some(own), Some(other)) => own.bytes() == other.bytes(),
+            _ => {
+                let decoded = self.stored_type.encoding().is_some();
+                decoded && (0..self.rows()).all(|row| self.row_bytes(row) == other.row_bytes(row))
+            }
+        }
+    }
+
+    /// The bytes of all rows in the model's row order, with their columns in the stored order.
     ///
     /// # Panics
     /// As [`Self::encoding`].
     pub fn to_stored(&self) -> Vec<u8> {
-        let row_bytes = self.row_bytes(0).len();
+        let row_bytes = self.encoding().bytes_of(self.row_len());
         let mut out = vec![0; self.rows() * row_bytes];
         self.for_row_chunks(row_bytes, &mut out, |rows, chunk| {
             for (row, out) in rows.zip(chunk.chunks_exact_mut(row_bytes.max(1))) {
-                out.copy_from_slice(self.row_bytes(row));
+                out.copy_from_slice(&self.row_bytes(row));
             }
         });
         out
     }
 
-    /// The whole tensor in another encoding, in the model's row order, and how far that is off.
+    /// The whole tensor in another encoding, in the model's order, and how far that is off.
     ///
     /// `encode` is [`Encoding::encode`] of `encoding`, whose blocks rows must be.
     ///
+    /// # Errors
+    /// A block that is none of a weight.
+    ///
     /// # Panics
     /// When a row is not whole blocks, or as [`Self::encoding`].
-    pub fn to_encoding(&self, encoding: &'static Encoding, encode: Encode) -> (Vec<u8>, Deviation) {
+    pub fn to_encoding(&self, encoding: &'static Encoding, encode: Encode) -> Result<(Vec<u8>, Deviation), BlockError> {
         let row_len = self.row_len();
         let row_bytes = encoding.bytes_of(row_len);
         let mut out = vec![0; self.rows() * row_bytes];
-        let total = Mutex::new(Deviation::default());
+        let total = Mutex::new(Ok(Deviation::default()));
         self.for_row_chunks(row_bytes, &mut out, |rows, chunk| {
             let (mut exact, mut encoded, mut deviation) =
                 (vec![0.0; row_len], vec![0.0; row_len], Deviation::default());
             for (row, out) in rows.zip(chunk.chunks_exact_mut(row_bytes.max(1))) {
-                (self.encoding().decode)(self.row_bytes(row), &mut exact);
+                let bytes = self.row_bytes(row);
+                if let Err(error) = self.encoding().check_blocks(&bytes) {
+                    let block = error.block + row * (row_len / self.encoding().block);
+                    *total.lock().unwrap_or_else(PoisonError::into_inner) = Err(BlockError { block, ..error });
+                    return;
+                }
+                self.decode(&bytes, &mut exact);
                 encode(&exact, out);
                 (encoding.decode)(out, &mut encoded);
                 deviation.add(&exact, &encoded);
             }
-            total.lock().unwrap_or_else(PoisonError::into_inner).merge(deviation);
+            if let Ok(total) = &mut *total.lock().unwrap_or_else(PoisonError::into_inner) {
+                total.merge(deviation);
+            }
         });
-        (out, total.into_inner().unwrap_or_else(PoisonError::into_inner))
+        total.into_inner().unwrap_or_else(PoisonError::into_inner).map(|deviation| (out, deviation))
     }
 
     /// Runs `work(rows, their part of out)` over all rows, each `row_len` elements of `out`, on

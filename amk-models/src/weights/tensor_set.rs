@@ -101,6 +101,11 @@ impl TensorSet {
         self.tensors.contains_key(name)
     }
 
+    /// The tensor of that name.
+    pub(super) fn get(&self, name: &str) -> Option<&StoredTensor> {
+        self.tensors.get(name)
+    }
+
     /// All tensors, by name.
     pub fn iter(&self) -> impl Iterator<Item = &StoredTensor> {
         self.tensors.values()
@@ -108,7 +113,7 @@ impl TensorSet {
 
     /// Bytes of all tensors as stored.
     pub fn stored_bytes(&self) -> u64 {
-        self.iter().map(|tensor| tensor.extent.len() as u64).sum()
+        self.iter().map(|tensor| tensor.stored_len() as u64).sum()
     }
 
     /// The tensor `name`, which must have the shape `shape` and a registered encoding.
@@ -142,8 +147,8 @@ impl TensorSet {
         let source = self.tensors.get(original).ok_or_else(|| TensorError::Missing { name: original.to_owned() })?;
         let equal = duplicate.shape == source.shape
             && duplicate.stored_type == source.stored_type
-            && duplicate.row_order == source.row_order
-            && duplicate.stored_bytes() == source.stored_bytes();
+            && duplicate.column_order == source.column_order
+            && duplicate.has_the_rows_of(source);
         if !equal {
             return Err(TensorError::NotADuplicate { name: name.to_owned(), original: original.to_owned() });
         }

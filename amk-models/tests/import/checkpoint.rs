@@ -82,7 +82,7 @@ fn stored_types_decode_to_the_same_values() {
         let mut tensors = Checkpoint::open(folder.path()).unwrap().tensors;
         let extra = tensors.claim("extra", &[2, 2]).unwrap();
         assert_eq!((extra.encoding(), extra.to_f32().as_slice()), (encoding, &values[..]));
-        let (narrow, deviation) = extra.to_encoding(&encoding::BF16, encoding::BF16.encode.unwrap());
+        let (narrow, deviation) = extra.to_encoding(&encoding::BF16, encoding::BF16.encode.unwrap()).unwrap();
         let expected: Vec<u8> = values.iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect();
         assert_eq!((narrow, deviation.relative()), (expected, 0.0));
         let mut row = [0.0; 2];

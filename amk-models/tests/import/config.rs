@@ -157,7 +157,6 @@ fn other_models() -> Vec<(&'static str, Value, &'static str)> {
         ("rope_interleaved", json!(true), "neighbouring"),
         ("alibi", json!(true), "ALiBi"),
         ("hidden_act", json!("relu"), "activation"),
-        ("quantization_config", json!({"quant_method": "gptq", "bits": 4}), "quantised"),
         ("auto_map", json!({"AutoModelForCausalLM": "modeling.X"}), "Python code"),
         ("is_encoder_decoder", json!(true), "decoders"),
         ("architectures", json!(["LlamaForSequenceClassification"]), "LlamaForCausalLM"),

@@ -40,6 +40,12 @@ pub enum LayoutError {
         /// The encoding of the layout.
         expected: &'static Encoding,
     },
+    /// A weight's columns are not in order.
+    #[error("the layout `{layout}` takes weights whose columns are in order, those of this one are not")]
+    Order {
+        /// Name of the layout.
+        layout: &'static str,
+    },
     /// `unpack` does not give back what was packed.
     #[error("`unpack` of the layout `{layout}` does not give back what `pack` was given, from row {row} on")]
     Unpacked {
@@ -99,6 +105,22 @@ pub(crate) mod tests {
         bytes: bf16_bytes,
         pack: |rows| rows.concat(),
         unpack: |packed, _| packed.to_vec(),
+    };
+
+    /// Two elements a byte, 0 to 15.
+    pub(crate) static PAIRS: Encoding = Encoding {
+        name: "PAIRS",
+        block: 2,
+        bytes: 1,
+        float: None,
+        decode: |bytes, out| {
+            for (byte, out) in bytes.iter().zip(out.as_chunks_mut().0) {
+                *out = [f32::from(byte & 15), f32::from(byte >> 4)];
+            }
+        },
+        encode: None,
+        check: |_| Ok(()),
+        dot: None,
     };
 
     #[test]

@@ -60,11 +60,14 @@ impl Piece {
 /// Returns the bytes of a row in the encoding of a layout.
 fn row<'w>(layout: &Layout, weight: &'w Weight, at: usize) -> Result<Cow<'w, [u8]>, LayoutError> {
     let (found, expected) = (weight.encoding(), layout.encoding);
-    if found == expected {
+    if found == expected && weight.order().is_none() {
         return Ok(Cow::Borrowed(weight.row_bytes(at)));
     }
     let Some(encode) = expected.encode.filter(|_| expected.float.is_some()) else {
-        return Err(LayoutError::Encoding { layout: layout.name, found, expected });
+        return Err(match found == expected {
+            true => LayoutError::Order { layout: layout.name },
+            false => LayoutError::Encoding { layout: layout.name, found, expected },
+        });
     };
     let elements = weight.row(at).to_f32();
     let mut bytes = vec![0; expected.bytes_of(elements.len())];
@@ -87,7 +90,8 @@ pub(super) fn pack(piece: &Piece, weights: &[&Weight], out: &mut Vec<u8>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::tests::ROWS;
+    use crate::layout::tests::{PAIRS, ROWS};
+    use half::bf16;
 
     fn piece(interleaved: bool) -> Piece {
         let parts = [(3, 8..12), (5, 20..24)];
@@ -101,5 +105,15 @@ mod tests {
         assert_eq!(rows(piece(false)), [(0, 8), (0, 9), (0, 10), (0, 11), (1, 20), (1, 21), (1, 22), (1, 23)]);
         assert_eq!(rows(piece(true)), [(0, 8), (1, 20), (0, 9), (1, 21), (0, 10), (1, 22), (0, 11), (1, 23)]);
         assert_eq!((piece(true).rows(), piece(true).bytes(), piece(false).row(8)), (8, 512, None));
+    }
+
+    #[test]
+    fn columns_out_of_order_are_decoded_or_refused() {
+        let weight = Weight::from_vec(&PAIRS, &[1, 4], vec![0x10, 0x32]).unwrap();
+        let weight = weight.with_order([2, 0, 3, 1].as_slice().into()).unwrap();
+        let expected: Vec<u8> = [1.0, 3.0, 0.0, 2.0].iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect();
+        assert_eq!(row(&ROWS, &weight, 0).as_deref(), Ok(&expected[..]));
+        let pairs = Layout { encoding: &PAIRS, ..ROWS };
+        assert_eq!(row(&pairs, &weight, 0), Err(LayoutError::Order { layout: "rows" }));
     }
 }

@@ -27,6 +27,8 @@ pub struct Weight {
     shape: Shape,
     /// Strides in elements; the last dimension's is 1.
     strides: Shape,
+    /// The column that each stored one is, where they are not in order.
+    order: Option<Arc<[u32]>>,
 }
 
 /// A run of the last dimension of a [`Weight`].
@@ -40,6 +42,8 @@ pub enum Row<'a> {
     BF16(&'a [bf16]),
     /// Whole blocks of another encoding.
     Blocks(&'static Encoding, &'a [u8]),
+    /// As [`Blocks`](Self::Blocks), where element `j` of a stored row is element `order[j]`.
+    Reordered(&'static Encoding, &'a [u8], &'a [u32]),
 }
 
 /// Why bytes are not a weight.
@@ -83,6 +87,16 @@ pub enum WeightError {
         encoding: &'static Encoding,
         /// The inputs.
         inputs: Inputs,
+    },
+    /// An order of columns that is none.
+    #[error("an order of columns of a weight of {encoding} {shape:?} {reason}")]
+    Order {
+        /// The encoding.
+        encoding: &'static Encoding,
+        /// The shape.
+        shape: Vec<usize>,
+        /// The defect.
+        reason: &'static str,
     },
 }
 
@@ -139,7 +153,7 @@ impl Weight {
         if found != shape.elements() {
             return Err(ShapeError::Length { shape: shape.to_vec(), expected: shape.elements(), found });
         }
-        Ok(Self { owner, offset: 0, encoding, inputs: Inputs::F32, shape, strides: shape.strides() })
+        Ok(Self { owner, offset: 0, encoding, inputs: Inputs::F32, shape, strides: shape.strides(), order: None })
     }
 
     /// The row-major weight that starts at byte `offset` of the owner's bytes (little-endian, as
@@ -169,7 +183,7 @@ impl Weight {
         if encoding.float.is_some() && !(bytes.as_ptr() as usize + offset).is_multiple_of(encoding.bytes) {
             return Err(WeightError::Misaligned { encoding });
         }
-        Ok(Self { owner, offset, encoding, inputs: Inputs::F32, shape, strides: shape.strides() })
+        Ok(Self { owner, offset, encoding, inputs: Inputs::F32, shape, strides: shape.strides(), order: None })
     }
 
     /// The row-major weight of these bytes.
@@ -199,11 +213,29 @@ impl Weight {
         }
     }
 
+    /// The weight whose stored column `j` is column `order[j]`, as quantisers leave it that group
+    /// columns by their importance (GPTQ's `desc_act`). Products gather their input in this order.
+    ///
+    /// # Errors
+    /// [`WeightError::Order`] when the order does not have each column once, or the weight is none
+    /// of blocks.
+    pub fn with_order(self, order: Arc<[u32]>) -> Result<Self, WeightError> {
+        let mut seen = vec![false; self.row_len()];
+        let mut is_new =
+            |&column: &u32| seen.get_mut(column as usize).is_some_and(|seen| !core::mem::replace(seen, true));
+        let reason = match order.len() == self.row_len() && order.iter().all(&mut is_new) {
+            false => "does not have each column once",
+            true if self.encoding.float.is_some() => "is for blocks alone",
+            true => return Ok(Self { order: Some(order), ..self }),
+        };
+        Err(WeightError::Order { encoding: self.encoding, shape: self.shape.to_vec(), reason })
+    }
+
     /// The part that the ranges cut out, one for each dimension.
     ///
     /// # Panics
-    /// When there is not one range for each dimension, one leaves its dimension, or one cuts a
-    /// block.
+    /// When there is not one range for each dimension, one leaves its dimension, one cuts a block,
+    /// or one cuts columns that are not in order.
     #[must_use]
     pub fn slice(&self, ranges: &[Range<usize>]) -> Self {
         assert_eq!(ranges.len(), self.shape.len(), "ranges for a weight of shape {:?}", self.shape);
@@ -218,6 +250,7 @@ impl Weight {
         }
         let row = ranges.last().map_or(1, Range::len);
         assert!(row.is_multiple_of(self.encoding.block), "{ranges:?} cut a block of {}", self.encoding);
+        assert!(self.order.is_none() || row == self.row_len(), "{ranges:?} cut columns that are not in order");
         part.shape = Shape::of_ranges(ranges);
         part
     }
@@ -235,6 +268,11 @@ impl Weight {
     /// How products with it take their inputs.
     pub fn inputs(&self) -> Inputs {
         self.inputs
+    }
+
+    /// The column that each stored one is, where they are not in order.
+    pub fn order(&self) -> Option<&[u32]> {
+        self.order.as_deref()
     }
 
     /// Bytes of its elements.
@@ -270,7 +308,7 @@ impl Weight {
         self.elements(self.first(row), self.row_len())
     }
 
-    /// The stored bytes of row number `row`.
+    /// The stored bytes of row number `row`, in the stored [order](Self::order).
     ///
     /// # Panics
     /// When there is no such row.
@@ -308,7 +346,10 @@ impl Weight {
             Some(DType::F32) => Row::F32(cast(bytes)),
             Some(DType::F16) => Row::F16(cast(bytes)),
             Some(DType::BF16) => Row::BF16(cast(bytes)),
-            _ => Row::Blocks(encoding, bytes),
+            _ => match self.order() {
+                Some(order) => Row::Reordered(encoding, bytes, order),
+                None => Row::Blocks(encoding, bytes),
+            },
         }
     }
 
@@ -346,7 +387,7 @@ impl<'a> Row<'a> {
             Self::F32(row) => row.len(),
             Self::F16(row) => row.len(),
             Self::BF16(row) => row.len(),
-            Self::Blocks(encoding, bytes) => encoding.elements(bytes.len()),
+            Self::Blocks(encoding, bytes) | Self::Reordered(encoding, bytes, _) => encoding.elements(bytes.len()),
         }
     }
 
@@ -364,6 +405,14 @@ impl<'a> Row<'a> {
             Self::Blocks(encoding, bytes) => {
                 let mut out = vec![0.0; self.len()];
                 (encoding.decode)(bytes, &mut out);
+                Cow::Owned(out)
+            }
+            Self::Reordered(encoding, bytes, order) => {
+                let stored = Row::Blocks(encoding, bytes).to_f32();
+                let mut out = vec![0.0; stored.len()];
+                for (stored, out) in stored.chunks(order.len()).zip(out.chunks_mut(order.len())) {
+                    order.iter().zip(stored).for_each(|(&column, &element)| out[column as usize] = element);
+                }
                 Cow::Owned(out)
             }
         }
@@ -460,6 +509,28 @@ mod tests {
     #[should_panic(expected = "cut a block of PAIRS")]
     fn a_cut_through_a_block_is_refused() {
         let _ = pairs().slice(&[0..2, 1..3]);
+    }
+
+    #[test]
+    fn columns_out_of_order_are_put_in_their_places() {
+        let ordered = |order: &[u32]| pairs().with_order(order.into());
+        let weight = ordered(&[2, 0, 3, 1]).unwrap();
+        assert_eq!(weight.to_f32(), [1.0, 3.0, 0.0, 2.0, 5.0, 7.0, 4.0, 6.0]);
+        assert_eq!(weight.slice(&[1..2, 0..4]).row(0).to_f32().into_owned(), [5.0, 7.0, 4.0, 6.0]);
+        let (rows, stride) = weight.matrix();
+        assert_eq!((rows.to_f32().into_owned(), rows.len(), stride), (weight.to_f32(), 8, 4));
+        for order in [&[0, 1, 2, 2][..], &[0, 1, 2, 4], &[0, 1, 2]] {
+            let error = ordered(order).unwrap_err().to_string();
+            assert_eq!(error, "an order of columns of a weight of PAIRS [2, 4] does not have each column once");
+        }
+        let error = counted(&[1, 2]).with_order([1, 0].as_slice().into()).unwrap_err().to_string();
+        assert_eq!(error, "an order of columns of a weight of bf16 [1, 2] is for blocks alone");
+    }
+
+    #[test]
+    #[should_panic(expected = "cut columns that are not in order")]
+    fn a_cut_of_columns_out_of_order_is_refused() {
+        let _ = pairs().with_order([2, 0, 3, 1].as_slice().into()).unwrap().slice(&[0..2, 0..2]);
     }
 
     #[test]

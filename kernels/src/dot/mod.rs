@@ -91,6 +91,9 @@ pub(crate) fn weight_products(xs: &[f32], vectors: usize, w: &Weight, out: &mut 
         (Inputs::Q8, Row::Blocks(encoding @ Encoding { dot_q8: Some(dot), .. }, rows), _) => {
             dot(&rounded(xs), vectors, rows, encoding.bytes_of(stride), out);
         }
+        (Inputs::Q8, Row::Reordered(encoding @ Encoding { dot_q8: Some(dot), .. }, rows, order), _) => {
+            dot(&rounded(&gathered(xs, order)), vectors, rows, encoding.bytes_of(stride), out);
+        }
         (_, rows, 1) => products(xs, rows, stride, out),
         (_, rows, _) => products_of_rows(xs, w.row_len(), rows, (w.rows(), stride), out),
     }
@@ -110,7 +113,15 @@ pub(crate) fn products(x: &[f32], rows: Row<'_>, stride: usize, out: &mut [f32])
             Some(dot) => dot(x, rows, encoding.bytes_of(stride), out),
             None => decoded_products(x, encoding, rows, encoding.bytes_of(stride), out),
         },
+        Row::Reordered(encoding, rows, order) => {
+            products(&gathered(x, order), Row::Blocks(encoding, rows), stride, out);
+        }
     }
+}
+
+/// Vectors in the stored order of columns.
+fn gathered(xs: &[f32], order: &[u32]) -> Vec<f32> {
+    xs.chunks(order.len()).flat_map(|x| order.iter().map(|&column| x[column as usize])).collect()
 }
 
 /// The products with rows of blocks that are `stride` bytes apart, decoded one by one.

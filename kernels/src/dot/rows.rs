@@ -5,7 +5,7 @@
 //! few pairs are kept in registers, 16 lanes at a time: lanes do not meet before the end.
 
 use super::fold::{self, Fold, Plain, Sums};
-use super::{Element, LANES};
+use super::{Element, LANES, gathered};
 use amk::tensor::Row;
 
 /// Rows of the matrix that are widened at a time.
@@ -35,6 +35,9 @@ pub(crate) fn products_of_rows(
                 (encoding.decode)(&rows[row * stride..][..encoding.bytes_of(wide.len())], wide);
             };
             by_blocks(xs, len, decode, count, out);
+        }
+        Row::Reordered(encoding, rows, order) => {
+            products_of_rows(&gathered(xs, order), len, Row::Blocks(encoding, rows), (count, stride), out);
         }
     }
 }

@@ -66,6 +66,27 @@ mod tests {
     use half::{bf16, f16};
     use proptest::prelude::*;
 
+    #[test]
+    fn columns_out_of_order_meet_their_inputs() {
+        let encoding = amk::Encoding::find("int4:32").expect("it should be registered");
+        let (x, elements) = (Tensor::from(random(1, 64)), random(2, 5 * 64));
+        let order: Vec<u32> = (0..64).map(|column| (column * 29 + 3) % 64).collect();
+        let mut blocks = vec![0; encoding.bytes_of(elements.len())];
+        encoding.encode.expect("it encodes")(&elements, &mut blocks);
+        let stored = Weight::from_vec(encoding, &[5, 64], blocks).unwrap();
+        let weight = stored.clone().with_order(order.as_slice().into()).unwrap();
+        let gathered: Tensor = order.iter().map(|&column| x.data()[column as usize]).collect();
+        let y = linear(&x, &weight);
+        assert_eq!(y, linear(&gathered, &stored), "the sum is in the stored order");
+        let exact = |row: usize| {
+            let row = weight.row(row).to_f32();
+            row.iter().zip(x.data()).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum()
+        };
+        close(y.data(), &(0..5).map(exact).collect::<Vec<f64>>(), 1e-5);
+        let two = Tensor::new(&[2, 64], [x.data(), gathered.data()].concat()).unwrap();
+        assert_eq!(linear_rows(&two, &weight).data()[..5], *y.data());
+    }
+
     proptest! {
         #[test]
         fn equals_the_sum_in_f64(rows in 1usize..20, columns in 1usize..300, seed in 0u64..1000) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use amk::Encoding;
 
-use super::super::{FormatCause, FormatError, MappedFile, RowOrder, StoredTensor, StoredType};
+use super::super::{Extent, FormatCause, FormatError, MappedFile, RowOrder, RowSource, StoredTensor, StoredType};
 use super::cursor::Cursor;
 use super::metadata::Metadata;
 
@@ -47,7 +47,7 @@ impl GgufFile {
         let data_start = (cursor.position() as u64).next_multiple_of(alignment);
         let tensors =
             infos.into_iter().map(|info| info.place(&file, data_start, alignment)).collect::<Result<Vec<_>, _>>()?;
-        check_apart(&file, &tensors)?;
+        check_apart(&tensors)?;
         Ok(Self { metadata, tensors })
     }
 }
@@ -118,9 +118,9 @@ impl TensorInfo {
                 name,
                 stored_type,
                 shape: shape.into_iter().map(|dim| dim as usize).collect(),
-                file: Arc::clone(file),
-                extent: start as usize..end as usize,
+                rows: RowSource::File(Extent { file: Arc::clone(file), range: start as usize..end as usize }),
                 row_order: RowOrder::Natural,
+                column_order: None,
             }),
             Err(reason) => Err(file.error(at, FormatCause::BadTensor { name, reason })),
         }
@@ -166,21 +166,21 @@ fn byte_len(shape: &[u64], encoding: &Encoding) -> Result<u64, String> {
 }
 
 /// Checks that names are unique and that no two tensors share bytes.
-fn check_apart(file: &MappedFile, tensors: &[StoredTensor]) -> Result<(), FormatError> {
+fn check_apart(tensors: &[StoredTensor]) -> Result<(), FormatError> {
     let mut names = BTreeSet::new();
     for tensor in tensors {
         if !names.insert(&tensor.name) {
-            let cause = FormatCause::Duplicate { what: "tensor", name: tensor.name.clone() };
-            return Err(file.error(tensor.extent.start, cause));
+            return Err(tensor.duplicate());
         }
     }
-    let mut by_start: Vec<_> = tensors.iter().filter(|tensor| !tensor.extent.is_empty()).collect();
-    by_start.sort_by_key(|tensor| tensor.extent.start);
+    let placed = tensors.iter().map(|tensor| (tensor.rows.place(), &tensor.name));
+    let mut by_start: Vec<_> = placed.filter(|(extent, _)| !extent.range.is_empty()).collect();
+    by_start.sort_by_key(|(extent, _)| extent.range.start);
     for pair in by_start.windows(2) {
-        if pair[0].extent.end > pair[1].extent.start {
-            let reason = format!("its bytes overlap the bytes of `{}`", pair[0].name);
-            let cause = FormatCause::BadTensor { name: pair[1].name.clone(), reason };
-            return Err(file.error(pair[1].extent.start, cause));
+        let [(before, before_name), (extent, name)] = [pair[0], pair[1]];
+        if before.range.end > extent.range.start {
+            let reason = format!("its bytes overlap the bytes of `{before_name}`");
+            return Err(extent.error(FormatCause::BadTensor { name: name.clone(), reason }));
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Maps GGUF names to Hugging Face's.
 
-use super::super::{FormatCause, FormatError, TensorSet};
+use super::super::{FormatError, TensorSet};
 use super::GgufFile;
 
 /// `blk.{l}.<left>` is `model.layers.{l}.<right>`.
@@ -70,10 +70,7 @@ impl GgufFile {
         let mut set = TensorSet::default();
         for mut tensor in self.tensors {
             tensor.name = hugging_face_name(&tensor.name, own);
-            set.insert(tensor).map_err(|tensor| {
-                let cause = FormatCause::Duplicate { what: "tensor", name: tensor.name.clone() };
-                tensor.file.error(tensor.extent.start, cause)
-            })?;
+            set.insert(tensor).map_err(|tensor| tensor.duplicate())?;
         }
         Ok(set)
     }

@@ -33,13 +33,31 @@ impl From<Precision> for WeightForms {
 impl WeightForms {
     /// The forms of bound weights.
     pub fn of(precision: Precision, bindings: &Bindings) -> Self {
-        let weights = bindings.weights().iter().map(|(name, weight)| (name, weight.encoding()));
+        // Bodies read columns in order: a weight whose columns are in another one becomes floats.
+        let in_order = bindings.weights().iter().filter(|(_, weight)| weight.order().is_none());
+        let weights = in_order.map(|(name, weight)| (name.clone(), weight.encoding()));
         let blocks = weights.filter(|(_, encoding)| precision == Precision::BF16 && encoding.float.is_none());
-        Self { precision, encodings: blocks.map(|(name, encoding)| (name.clone(), encoding)).collect() }
+        Self { precision, encodings: blocks.collect() }
     }
 
     /// The encoding of a weight in blocks.
     pub fn encoding(&self, weight: &str) -> Option<&'static Encoding> {
         self.encodings.get(weight).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::tests::PAIRS;
+    use amk::Weight;
+
+    #[test]
+    fn columns_out_of_order_are_no_blocks_of_a_body() {
+        let weight = Weight::from_vec(&PAIRS, &[1, 2], vec![0]).unwrap();
+        let reordered = weight.clone().with_order([1, 0].as_slice().into()).unwrap();
+        let bindings = Bindings::new().weight("a", weight).weight("b", reordered);
+        let forms = WeightForms::of(Precision::BF16, &bindings);
+        assert_eq!((forms.encoding("a"), forms.encoding("b")), (Some(&PAIRS), None));
     }
 }

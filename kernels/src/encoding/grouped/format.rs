@@ -67,6 +67,11 @@ impl GroupFormat {
         self.scale.bytes() as usize
     }
 
+    /// Bytes of a block.
+    pub fn block_bytes(self) -> usize {
+        self.head() + self.len / GROUP * self.step()
+    }
+
     /// Bytes before the codes.
     fn head(self) -> usize {
         self.scale_bytes() + usize::from(self.zero)

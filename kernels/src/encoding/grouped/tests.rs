@@ -114,6 +114,7 @@ fn blocks_are_taken_apart_and_put_together() {
     for encoding in Encoding::all().filter(|encoding| encoding.name.contains(':')) {
         let format = GroupFormat::of(encoding).expect("it is by groups");
         assert_eq!((format.encoding(), format.len), (Some(encoding), encoding.block));
+        assert_eq!(format.block_bytes(), encoding.bytes);
         let block: Vec<u8> = (0..encoding.bytes).map(|i| (i * 29 + 7) as u8).collect();
         let mut codes = vec![0; format.len];
         let (scale, zero) = format.split(&block, &mut codes);

@@ -202,6 +202,14 @@ mod tests {
     use crate::linear::layout::tests::check;
 
     #[test]
+    fn encodings_without_a_kind_are_rounded_to_bf16() {
+        for name in ["int4:128", "int8:32:zero", "fp8:64", "IQ4_NL"] {
+            let encoding = Encoding::find(name).expect("it should be registered");
+            assert!(TileKind::of(Some(encoding)) == &PLAIN, "{name}");
+        }
+    }
+
+    #[test]
     fn every_kind_gives_the_rows_back() {
         let kinds: Vec<&TileKind> = TileKind::registered().chain([&PLAIN]).collect();
         assert!(kinds.len() > 8, "{kinds:?}");

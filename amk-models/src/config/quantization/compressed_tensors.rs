@@ -1,0 +1,222 @@
+//! The `quantization_config` of compressed-tensors.
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::super::MAX_DIMENSION;
+use super::super::fields::Fields;
+use super::{Strategy, must_be};
+
+/// The config of compressed-tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompressedTensors {
+    /// What is done with which modules.
+    pub groups: Vec<Scheme>,
+    /// Modules that are not quantised, whatever the groups say.
+    pub ignore: Vec<Target>,
+}
+
+/// What is done with some modules.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scheme {
+    /// The modules.
+    pub targets: Vec<Target>,
+    /// How their weights are quantised, if they are.
+    pub weights: Option<WeightScheme>,
+    /// Whether their inputs or outputs are quantised.
+    pub activations: bool,
+}
+
+/// How the weights of a module are quantised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightScheme {
+    /// 4 or 8.
+    pub bits: u32,
+    /// Whether codes are fp8 e4m3, and not integers.
+    pub float: bool,
+    /// Whether codes have no zeros of their own.
+    pub symmetric: bool,
+    /// What shares a scale.
+    pub strategy: Strategy,
+}
+
+/// Modules by name.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// One module.
+    Name(String),
+    /// Those whose names start with what a pattern (`re:`) matches.
+    Pattern(Regex),
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Name(a), Self::Name(b)) => a == b,
+            (Self::Pattern(a), Self::Pattern(b)) => a.as_str() == b.as_str(),
+            _ => false,
+        }
+    }
+}
+
+impl Target {
+    /// Whether a module is one of these. All modules whose weights are quantised are `Linear`.
+    fn has(&self, module: &str) -> bool {
+        match self {
+            Self::Name(name) => name == module || name == "Linear",
+            Self::Pattern(pattern) => pattern.is_match(module),
+        }
+    }
+
+    /// How precisely it says which modules it has: the most precise target counts.
+    fn rank(&self) -> usize {
+        match self {
+            Self::Name(name) if name == "Linear" => 2,
+            Self::Name(_) => 0,
+            Self::Pattern(_) => 1,
+        }
+    }
+}
+
+impl CompressedTensors {
+    /// What is done with a module, if anything.
+    pub fn scheme(&self, module: &str) -> Option<&Scheme> {
+        if self.ignore.iter().any(|target| target.has(module)) {
+            return None;
+        }
+        let found = self.groups.iter().filter_map(|group| {
+            let ranks = group.targets.iter().filter(|target| target.has(module)).map(Target::rank);
+            Some((ranks.min()?, group))
+        });
+        found.min_by_key(|(rank, _)| *rank).map(|(_, group)| group)
+    }
+}
+
+pub(super) fn read(fields: &mut Fields) -> CompressedTensors {
+    const FORMATS: [&str; 6] =
+        ["pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "dense"];
+    must_be(fields, "format", &FORMATS);
+    for (field, reason) in [
+        ("kv_cache_scheme", "quantised caches of keys and values are not modelled"),
+        ("transform_config", "rotated weights are not modelled"),
+        ("moe_sparsity_config", "mixtures of experts are not modelled"),
+    ] {
+        let found = fields.take(field).filter(|value| value.as_object().is_none_or(|map| !map.is_empty()));
+        if let Some(value) = found {
+            fields.refuse(field, &value, reason);
+        }
+    }
+    let is_dense =
+        |value: &Value| value["format"] == "dense" || value.as_object().is_some_and(serde_json::Map::is_empty);
+    if let Some(value) = fields.take("sparsity_config").filter(|value| !is_dense(value)) {
+        fields.refuse("sparsity_config", &value, "sparse weights are not read");
+    }
+    let ignore = targets(fields, "ignore");
+    let groups = match fields.take("config_groups") {
+        Some(Value::Object(groups)) => groups,
+        other => {
+            fields.refuse("config_groups", &other.unwrap_or_default(), "expected an object");
+            serde_json::Map::new()
+        }
+    };
+    let groups = groups.into_iter().filter_map(|(name, group)| {
+        let field = format!("config_groups.{name}");
+        match group {
+            Value::Object(group) => {
+                let mut inner = fields.inner(&field, group);
+                let scheme = scheme(&mut inner, &FORMATS);
+                close(fields, inner);
+                Some(scheme)
+            }
+            other => {
+                fields.refuse(&field, &other, "expected an object");
+                None
+            }
+        }
+    });
+    CompressedTensors { groups: groups.collect(), ignore }
+}
+
+fn scheme(fields: &mut Fields, formats: &[&str]) -> Scheme {
+    must_be(fields, "format", formats);
+    let targets = targets(fields, "targets");
+    let weights = match fields.take("weights") {
+        Some(Value::Object(object)) => {
+            let mut inner = fields.inner("weights", object);
+            let weights = weight_scheme(&mut inner);
+            close(fields, inner);
+            Some(weights)
+        }
+        Some(other) => {
+            fields.refuse("weights", &other, "expected an object");
+            None
+        }
+        None => None,
+    };
+    // Whatever is in them: nothing is done with activations.
+    let activations = ["input_activations", "output_activations"].map(|field| fields.take(field).is_some());
+    Scheme { targets, weights, activations: activations.contains(&true) }
+}
+
+fn weight_scheme(fields: &mut Fields) -> WeightScheme {
+    let float = must_be(fields, "type", &["int", "float"]).as_deref() == Some("float");
+    let bits = fields.size("num_bits", 64).unwrap_or(8);
+    if !(bits == 8 || bits == 4 && !float) {
+        fields.refuse("num_bits", &bits.into(), "only integers of 4 and 8 bits and floats of 8 are read");
+    }
+    if let Some(value) = fields.take("dynamic").filter(|value| value != &Value::Bool(false)) {
+        fields.refuse("dynamic", &value, "weights that are quantised while they are used are not modelled");
+    }
+    let group = super::group_size(fields);
+    let block = fields.pair("block_structure", MAX_DIMENSION);
+    let named = must_be(fields, "strategy", &["tensor", "channel", "group", "block"]);
+    let strategy = match (named.as_deref(), group, block) {
+        (Some("tensor"), ..) => Strategy::Tensor,
+        (Some("group") | None, Some(group), _) => Strategy::Group(group),
+        (Some("block"), _, Some(block)) | (None, None, Some(block)) => Strategy::Block(block),
+        (Some("channel"), ..) => Strategy::Channel,
+        // As the library infers it.
+        (None, None, None) => Strategy::Tensor,
+        (Some(other), ..) => {
+            let lacking = if other == "group" { "`group_size`" } else { "`block_structure`" };
+            if fields.is_accepted() {
+                fields.refuse("strategy", &other.into(), format!("{lacking} is missing beside it"));
+            }
+            Strategy::Tensor
+        }
+    };
+    let symmetric = fields.truth("symmetric").unwrap_or(true);
+    WeightScheme { bits: if bits == 4 { 4 } else { 8 }, float, symmetric, strategy }
+}
+
+/// Ends the reading of an object: fields that remain are about how scales were found, or unknown.
+fn close(outer: &mut Fields, mut inner: Fields) {
+    const HARMLESS: [&str; 5] = ["actorder", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"];
+    for (key, value) in inner.take_rest() {
+        if !HARMLESS.contains(&key.as_str()) && !value.is_null() {
+            inner.refuse_unknown(&key, &value, "this field is unknown");
+        }
+    }
+    outer.refuse_all(inner.into_refusals());
+}
+
+fn targets(fields: &mut Fields, field: &str) -> Vec<Target> {
+    let Some(list) = fields.take(field) else { return Vec::new() };
+    let texts: Option<Vec<&str>> = list.as_array().and_then(|list| list.iter().map(Value::as_str).collect());
+    let Some(texts) = texts else {
+        fields.refuse(field, &list, "expected a list of strings");
+        return Vec::new();
+    };
+    let mut target = |text: &str| match text.strip_prefix("re:") {
+        None => Some(Target::Name(text.to_owned())),
+        // As Python's `re.match`, from the start on.
+        Some(pattern) => match Regex::new(&format!("^(?:{pattern})")) {
+            Ok(pattern) => Some(Target::Pattern(pattern)),
+            Err(_) => {
+                fields.refuse(field, &text.into(), "is a pattern that is not read");
+                None
+            }
+        },
+    };
+    texts.into_iter().filter_map(&mut target).collect()
+}

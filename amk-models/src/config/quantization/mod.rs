@@ -1,0 +1,225 @@
+//! How the weights of a folder are quantised: the `quantization_config` of its config.
+//!
+//! Whatever changes the weights is read or refused. Quantised activations are a matter of speed:
+//! they are noted, and inputs stay as they are.
+
+mod compressed_tensors;
+
+use serde_json::Value;
+
+use super::MAX_DIMENSION;
+use super::fields::Fields;
+pub use compressed_tensors::{CompressedTensors, Scheme, Target, WeightScheme};
+
+/// The two names of the object.
+const FIELDS: [&str; 2] = ["quantization_config", "compression_config"];
+
+/// How the weights of a folder are quantised.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Quantization {
+    /// compressed-tensors.
+    CompressedTensors(CompressedTensors),
+    /// fp8 e4m3 as in DeepSeek's folders.
+    Fp8(Fp8),
+    /// GPTQ and AWQ.
+    Gptq(Gptq),
+}
+
+/// fp8 e4m3 as in DeepSeek's folders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fp8 {
+    /// Rows and columns that share a scale; `None`: a scale for the whole matrix.
+    pub block: Option<[usize; 2]>,
+    /// Whether the author quantises activations.
+    pub activations: bool,
+}
+
+/// Integers as GPTQ and AWQ pack them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gptq {
+    /// Whether words are packed as AWQ's.
+    pub awq: bool,
+    /// 4 or 8.
+    pub bits: u32,
+    /// Columns of a group; `None`: a whole row.
+    pub group: Option<usize>,
+    /// Whether the config says that codes have no zeros of their own.
+    pub symmetric: bool,
+    /// Whether each matrix says the order of its columns (`desc_act`).
+    pub ordered: bool,
+    /// Whether zeros are stored less 1, as in the first format.
+    pub zeros_less_one: bool,
+}
+
+/// Which elements of a matrix share a scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// All.
+    Tensor,
+    /// Those of a row.
+    Channel,
+    /// So many neighbours in a row.
+    Group(usize),
+    /// A block of rows and columns.
+    Block([usize; 2]),
+}
+
+impl Quantization {
+    /// Whether the author computes with quantised activations, too.
+    pub fn quantises_activations(&self) -> bool {
+        match self {
+            Self::CompressedTensors(config) => config.groups.iter().any(|group| group.activations),
+            Self::Fp8(config) => config.activations,
+            Self::Gptq(_) => false,
+        }
+    }
+}
+
+/// Takes the description of quantised weights, if there is one.
+pub(super) fn quantization(config: &mut Fields) -> Option<Quantization> {
+    let (field, value) = FIELDS.into_iter().find_map(|field| Some((field, config.take(field)?)))?;
+    let Value::Object(object) = value else {
+        config.refuse(field, &value, "expected an object");
+        return None;
+    };
+    let mut fields = Fields::new(object, &format!("{field}."));
+    let found = read(&mut fields);
+    for (key, value) in fields.take_rest() {
+        if !HARMLESS.contains(&key.as_str()) && !value.is_null() {
+            fields.refuse_unknown(&key, &value, "this field is unknown");
+        }
+    }
+    config.refuse_all(fields.into_refusals());
+    found
+}
+
+fn read(fields: &mut Fields) -> Option<Quantization> {
+    const METHOD: &str = "quant_method";
+    let method = fields.text(METHOD);
+    match method.as_deref() {
+        Some("compressed-tensors") => Some(Quantization::CompressedTensors(compressed_tensors::read(fields))),
+        Some("fp8") => Some(Quantization::Fp8(fp8(fields))),
+        Some("gptq") => Some(Quantization::Gptq(gptq(fields))),
+        Some("awq") => Some(Quantization::Gptq(awq(fields))),
+        _ => {
+            const REASON: &str = "weights quantised in this way are not decoded; compressed-tensors, fp8, gptq and \
+                                  awq are";
+            fields.refuse(METHOD, &method.into(), REASON);
+            // Nothing is known of the other fields.
+            fields.take_rest();
+            None
+        }
+    }
+}
+
+/// Fields without effect on stored weights: how they were found, and how Python computes with them.
+const HARMLESS: [&str; 35] = [
+    "act_group_aware",
+    "backend",
+    "batch_size",
+    "block_name_to_quantize",
+    "cache_block_outputs",
+    "damp_auto_increment",
+    "damp_percent",
+    "dataset",
+    "dequantize",
+    "do_fuse",
+    "exllama_config",
+    "fuse_max_seq_len",
+    "global_compression_ratio",
+    "ignored_layers",
+    "is_marlin_format",
+    "lm_head",
+    "max_input_length",
+    "meta",
+    "model_file_base_name",
+    "model_name_or_path",
+    "model_seqlen",
+    "module_name_preceding_first_block",
+    "modules_in_block_to_quantize",
+    "modules_to_fuse",
+    "modules_to_not_convert",
+    "mse",
+    "offload_to_disk",
+    "pad_token_id",
+    "quantization_status",
+    "static_groups",
+    "tokenizer",
+    "true_sequential",
+    "use_cuda_fp16",
+    "use_exllama",
+    "version",
+];
+
+fn fp8(fields: &mut Fields) -> Fp8 {
+    must_be(fields, "fmt", &["e4m3"]);
+    // Scales that are powers of two are scales.
+    must_be(fields, "scale_fmt", &["float", "ue8m0"]);
+    let scheme = must_be(fields, "activation_scheme", &["dynamic", "static"]);
+    Fp8 { block: fields.pair("weight_block_size", MAX_DIMENSION), activations: scheme.is_some() }
+}
+
+fn gptq(fields: &mut Fields) -> Gptq {
+    let bits = bits(fields, &[4, 8]);
+    let (old, new) = ("checkpoint_format", "format");
+    let format = must_be(fields, old, &["gptq", "gptq_v2"]);
+    let format = format.or(must_be(fields, new, &["gptq", "gptq_v2"]));
+    must_be(fields, "pack_dtype", &["int32"]);
+    if let Some(dynamic) =
+        fields.take("dynamic").filter(|dynamic| dynamic.as_object().is_none_or(|map| !map.is_empty()))
+    {
+        fields.refuse("dynamic", &dynamic, "rules for single modules are not read");
+    }
+    let group = group_size(fields);
+    Gptq {
+        awq: false,
+        bits,
+        group,
+        symmetric: fields.truth("sym").unwrap_or(true),
+        ordered: fields.truth("desc_act").unwrap_or(false),
+        zeros_less_one: format.as_deref() != Some("gptq_v2"),
+    }
+}
+
+fn awq(fields: &mut Fields) -> Gptq {
+    let bits = bits(fields, &[4]);
+    let version = fields.text("version").or(fields.text("format"));
+    if let Some(version) = version.filter(|version| !version.eq_ignore_ascii_case("gemm")) {
+        fields.refuse("version", &version.into(), "only the packing `gemm` is read");
+    }
+    if fields.truth("zero_point") == Some(false) {
+        fields.refuse("zero_point", &false.into(), "only codes with zeros are read");
+    }
+    // Set by transformers for the methods that it derives from GPTQ; the file's form is the same.
+    for field in ["desc_act", "sym"] {
+        fields.take(field);
+    }
+    Gptq { awq: true, bits, group: group_size(fields), symmetric: false, ordered: false, zeros_less_one: false }
+}
+
+fn bits(fields: &mut Fields, known: &[u32]) -> u32 {
+    const FIELD: &str = "bits";
+    let found = fields.required_size(FIELD, 64) as u32;
+    if fields.is_accepted() && !known.contains(&found) {
+        fields.refuse(FIELD, &found.into(), format!("only integers of {known:?} bits are read"));
+    }
+    known.iter().copied().find(|known| *known == found).unwrap_or(4)
+}
+
+/// Columns of a group; -1 or none is a whole row.
+fn group_size(fields: &mut Fields) -> Option<usize> {
+    const FIELD: &str = "group_size";
+    if fields.peek(FIELD).is_some_and(|value| value.as_i64() == Some(-1)) {
+        fields.take(FIELD);
+    }
+    fields.size(FIELD, MAX_DIMENSION)
+}
+
+/// A text that must be one of those that are known, in any case.
+fn must_be(fields: &mut Fields, field: &str, known: &[&str]) -> Option<String> {
+    let text = fields.text(field)?.to_lowercase();
+    if !known.contains(&text.as_str()) {
+        fields.refuse(field, &text.clone().into(), format!("only {} is read", known.join(" or ")));
+    }
+    Some(text)
+}

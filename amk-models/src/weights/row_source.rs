@@ -1,0 +1,72 @@
+//! Where a tensor's rows come from.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::quantized::Quantized;
+use super::{FormatCause, FormatError, MappedFile};
+
+/// Some bytes of a mapped file. Readers have checked that the file has them.
+#[derive(Clone, Debug)]
+pub(crate) struct Extent {
+    pub(crate) file: Arc<MappedFile>,
+    pub(crate) range: Range<usize>,
+}
+
+impl Extent {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.file.bytes()[self.range.clone()]
+    }
+
+    /// An error at the first byte.
+    pub(crate) fn error(&self, cause: FormatCause) -> FormatError {
+        self.file.error(self.range.start, cause)
+    }
+}
+
+/// Where the bytes of a tensor's rows come from.
+#[derive(Clone, Debug)]
+pub(crate) enum RowSource {
+    /// A file, which has them one after the other.
+    File(Extent),
+    /// Codes, scales and zeros in tensors of their own, from which rows are made when they are
+    /// asked for.
+    Quantized {
+        /// The whole matrix.
+        matrix: Arc<Quantized>,
+        /// The row of it that is the first.
+        first: usize,
+    },
+}
+
+impl RowSource {
+    /// The rows `rows`, of so many bytes each.
+    pub(super) fn part(&self, rows: &Range<usize>, row_bytes: usize) -> Self {
+        match self {
+            Self::File(Extent { file, range }) => {
+                let start = range.start + rows.start * row_bytes;
+                Self::File(Extent { file: Arc::clone(file), range: start..start + rows.len() * row_bytes })
+            }
+            Self::Quantized { matrix, first } => {
+                Self::Quantized { matrix: Arc::clone(matrix), first: first + rows.start }
+            }
+        }
+    }
+
+    /// The bytes of row number `row`, which are so many.
+    pub(super) fn row(&self, row: usize, row_bytes: usize) -> Cow<'_, [u8]> {
+        match self {
+            Self::File(extent) => Cow::Borrowed(&extent.bytes()[row * row_bytes..][..row_bytes]),
+            Self::Quantized { matrix, first } => Cow::Owned(matrix.row(first + row)),
+        }
+    }
+
+    /// Where the tensor, or that with its codes, is.
+    pub(super) fn place(&self) -> &Extent {
+        match self {
+            Self::File(extent) => extent,
+            Self::Quantized { matrix, .. } => matrix.codes.extent(),
+        }
+    }
+}
