@@ -20,7 +20,7 @@ pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, Fo
         }
         usual.insert(tensor).map_err(|tensor| {
             let cause = FormatCause::Duplicate { what: "tensor", name: tensor.name.clone() };
-            tensor.file.error(tensor.extent.start, cause)
+            tensor.rows.place().error(cause)
         })?;
     }
     Ok(usual)

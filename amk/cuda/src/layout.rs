@@ -121,6 +121,7 @@ pub(crate) mod tests {
         encode: None,
         check: |_| Ok(()),
         dot: None,
+        dot_q8: None,
     };
 
     #[test]
