@@ -9,6 +9,7 @@ use amk_run::generate::GenerateError;
 use amk_run::text::{Generated, PlacedLogprobs, Request};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -119,7 +120,12 @@ impl Engine {
         counters.pages.store(vm.limits().pages, Relaxed);
         counters.free_pages.store(vm.limits().pages, Relaxed);
         std::thread::spawn(move || {
-            Writer::new(Batch::new(vm, &tokenizer).keeping(options.kept), &seen).run(&receive);
+            let writer = || Writer::new(Batch::new(vm, &tokenizer).keeping(options.kept), &seen).run(&receive);
+            // Nothing of it is used after a panic but the counters, which are atomic.
+            if catch_unwind(AssertUnwindSafe(writer)).is_err() {
+                tracing::error!("the engine panicked");
+                let _ = seen.failed.set("it panicked".to_owned());
+            }
         });
         Self { jobs, submissions: Arc::default(), most: options.texts, counters }
     }

@@ -46,10 +46,18 @@ pub(crate) async fn whole(
         }
     }
     let ended = |Coming { text, logprobs, ended }| Some(Written { text, logprobs, ended: ended? });
-    let stopped = || EngineError::Stopped("the answer is not complete".to_owned());
-    let texts: Vec<Written> = texts.into_iter().map(ended).collect::<Option<_>>().ok_or_else(stopped)?;
+    let texts: Option<Vec<Written>> = texts.into_iter().map(ended).collect();
+    let Some(texts) = texts else {
+        record.failed();
+        return Err(incomplete().into());
+    };
     record.ended();
     Ok(Json(head.whole(texts, record.usage)).into_response())
+}
+
+/// The engine has gone in the middle of an answer.
+fn incomplete() -> EngineError {
+    EngineError::Stopped("the answer is not complete".to_owned())
 }
 
 /// An answer that is sent piece by piece.
@@ -57,6 +65,8 @@ pub(crate) struct Streamed {
     head: Head,
     pieces: UnboundedReceiver<Numbered>,
     choices: usize,
+    /// Texts that have not ended.
+    open: usize,
     record: AnswerRecord,
     /// The calls in each text, and how many there were, where there may be some.
     readers: Vec<(Reader, usize)>,
@@ -69,19 +79,13 @@ impl Streamed {
     pub(crate) fn new(head: Head, pieces: UnboundedReceiver<Numbered>, count: usize, choices: usize) -> Self {
         let ready = (0..count).filter_map(|index| head.role(index)).map(|chunk| event(&chunk)).collect();
         let readers = (0..count).filter_map(|_| Some((head.tools.as_ref()?.reader(), 0))).collect();
-        Self { head, pieces, choices, record: AnswerRecord::new(), readers, ready, done: false }
+        Self { head, pieces, choices, open: count, record: AnswerRecord::new(), readers, ready, done: false }
     }
 
     /// Waits for the first piece, so that a text that is refused has the status of an error.
     pub(crate) async fn begin(mut self) -> Result<Response, ApiError> {
-        match self.pieces.recv().await {
-            Some((_, Err(error))) => {
-                self.record.failed();
-                return Err(error.into());
-            }
-            Some((number, Ok(piece))) => self.piece(number, piece),
-            None => self.end(),
-        }
+        let next = self.pieces.recv().await;
+        self.take(next)?;
         Ok(Sse::new(self.events()).keep_alive(KeepAlive::default()).into_response())
     }
 
@@ -94,17 +98,27 @@ impl Streamed {
                 if streamed.done {
                     return None;
                 }
-                match streamed.pieces.recv().await {
-                    Some((number, Ok(piece))) => streamed.piece(number, piece),
-                    Some((_, Err(error))) => {
-                        streamed.record.failed();
-                        streamed.ready.push_back(event(&ApiError::from(error).json()));
-                        streamed.done = true;
-                    }
-                    None => streamed.end(),
+                let next = streamed.pieces.recv().await;
+                if let Err(error) = streamed.take(next) {
+                    streamed.ready.push_back(event(&ApiError::from(error).json()));
+                    streamed.done = true;
                 }
             }
         })
+    }
+
+    /// Takes what the engine sends; nothing more comes of one that is gone.
+    fn take(&mut self, next: Option<Numbered>) -> Result<(), EngineError> {
+        let piece = match next {
+            Some((number, piece)) => piece.map(|piece| Some((number, piece))),
+            None if self.open == 0 => Ok(None),
+            None => Err(incomplete()),
+        };
+        match piece.inspect_err(|_| self.record.failed())? {
+            Some((number, piece)) => self.piece(number, piece),
+            None => self.end(),
+        }
+        Ok(())
     }
 
     fn piece(&mut self, number: usize, piece: Piece) {
@@ -115,6 +129,7 @@ impl Streamed {
                 self.parts(number, parts.unwrap_or_else(|| vec![Part::Text(text)]), &logprobs);
             }
             Piece::Ended(generated) => {
+                self.open -= 1;
                 let parts = self.readers.get_mut(number).map(|(reader, _)| reader.finish());
                 self.parts(number, parts.unwrap_or_default(), &[]);
                 self.record.usage.add(&generated, number.is_multiple_of(self.choices));

@@ -22,8 +22,14 @@ const TOKENS: usize = 50;
 struct Count {
     logits: Vec<Vec<f32>>,
     step: Duration,
-    /// Fails at this token.
-    broken: Option<u32>,
+    defect: Option<Defect>,
+}
+
+/// What happens at a token.
+#[derive(Clone, Copy)]
+enum Defect {
+    Fails(u32),
+    Panics(u32),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -43,8 +49,11 @@ impl RowVm for Count {
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
         std::thread::sleep(self.step);
-        if rows.iter().any(|row| Some(row.token.0) == self.broken) {
-            return Err(Broken);
+        let has = |token: u32| rows.iter().any(|row| row.token.0 == token);
+        match self.defect {
+            Some(Defect::Fails(token)) if has(token) => return Err(Broken),
+            Some(Defect::Panics(token)) if has(token) => panic!("a step panics"),
+            _ => {}
         }
         let next = |row: &PlacedRow| {
             let mut logits = vec![0.0; TOKENS];
@@ -80,12 +89,18 @@ fn limited_server(millis: u64, request: Request) -> Server {
     counting_server(millis, 8, ServeOptions::default(), None, request)
 }
 
-fn broken_server(millis: u64, most: usize, options: ServeOptions, broken: Option<u32>) -> Server {
-    counting_server(millis, most, options, broken, Request::default())
+fn broken_server(millis: u64, most: usize, options: ServeOptions, defect: Option<Defect>) -> Server {
+    counting_server(millis, most, options, defect, Request::default())
 }
 
-fn counting_server(millis: u64, most: usize, options: ServeOptions, broken: Option<u32>, request: Request) -> Server {
-    let vm = Count { logits: Vec::new(), step: Duration::from_millis(millis), broken };
+fn counting_server(
+    millis: u64,
+    most: usize,
+    options: ServeOptions,
+    defect: Option<Defect>,
+    request: Request,
+) -> Server {
+    let vm = Count { logits: Vec::new(), step: Duration::from_millis(millis), defect };
     let template = "{% for m in messages %}{{ m.content }} {% endfor %}".to_owned();
     let served = Served {
         name: "count".into(),
@@ -94,7 +109,7 @@ fn counting_server(millis: u64, most: usize, options: ServeOptions, broken: Opti
         request: Request { stop_tokens: vec![49], ..request },
         context: 2000,
         embeddings: Some(Embeddings::start(
-            Embedder::of(Count { logits: Vec::new(), step: Duration::ZERO, broken }, Pooling::Last),
+            Embedder::of(Count { logits: Vec::new(), step: Duration::ZERO, defect }, Pooling::Last),
             4,
         )),
     };
@@ -400,7 +415,7 @@ fn embeddings_have_the_form_of_openais() {
     }
     let long = server.post("/v1/embeddings", &json!({ "input": vec![1; 2001] }));
     assert_eq!((long.status, &long.json()["error"]["code"]), (400, &json!("context_length_exceeded")));
-    let broken = broken_server(0, 8, ServeOptions::default(), Some(30));
+    let broken = broken_server(0, 8, ServeOptions::default(), Some(Defect::Fails(30)));
     let status = |token: u32| broken.post("/v1/embeddings", &json!({ "input": [token] })).status;
     assert_eq!([status(1), status(30), status(1)], [200, 503, 503]);
 }
@@ -521,12 +536,31 @@ fn the_page_is_there_without_a_key_and_asks_nothing_of_others() {
 
 #[test]
 fn a_broken_vm_is_an_error_for_clients_and_for_health() {
-    let server = broken_server(5, 8, ServeOptions::default(), Some(30));
+    let server = broken_server(5, 8, ServeOptions::default(), Some(Defect::Fails(30)));
     let request = json!({ "prompt": "t20", "max_tokens": 40, "stream": true, "temperature": 0 });
     let chunks = server.post("/v1/completions", &request).events();
     let last = &chunks[chunks.len() - 1]["error"];
     assert!(last["message"].as_str().is_some_and(|text| text.contains("the machine is broken")), "{last}");
     assert_eq!(server.get("/health").status, 503);
+    assert_eq!(server.post("/v1/completions", &ask("t1")).status, 503);
+}
+
+#[test]
+fn an_engine_that_panics_leaves_no_answer_that_seems_complete() {
+    let server = broken_server(5, 8, ServeOptions::default(), Some(Defect::Panics(47)));
+    let request = json!({ "prompt": "t30", "max_tokens": 40, "stream": true, "temperature": 0 });
+    let answer = server.post("/v1/completions", &request);
+    let chunks = answer.events();
+    assert!(chunks[chunks.len() - 1]["error"]["message"].as_str().is_some_and(|why| why.contains("not complete")));
+    assert!(!answer.text.contains("[DONE]"), "{}", answer.text);
+    // The thread may still be on its way.
+    for _ in 0..100 {
+        if server.get("/health").status == 503 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(server.get("/health").text.contains("it panicked"));
     assert_eq!(server.post("/v1/completions", &ask("t1")).status, 503);
 }
 
