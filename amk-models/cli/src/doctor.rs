@@ -1,10 +1,11 @@
 //! `amk doctor`.
 
-use super::options::{GREEN, RED, default_threads, paint, print};
+use super::options::{GREEN, RED, paint, print};
 use amk::measure::read_bandwidth;
 use amk::registry::Registry;
 use amk_cuda as cuda;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_run::open::cores;
 use anyhow::Result;
 use std::process::ExitCode;
 
@@ -20,7 +21,7 @@ pub(crate) struct Doctor {
 
 impl Doctor {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let threads = default_threads();
+        let threads = cores();
         good("version", env!("CARGO_PKG_VERSION"))?;
         good("processor", &format!("{threads} threads, {}", features()))?;
         match Registry::linked() {

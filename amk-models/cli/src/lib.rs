@@ -17,6 +17,7 @@ mod check;
 mod completions;
 mod doctor;
 mod dump;
+mod embed;
 mod explain;
 mod generate;
 mod load;
@@ -52,6 +53,8 @@ enum Command {
     Chat(chat::Chat),
     /// Serve a model by OpenAI's API.
     Serve(serve::Serve),
+    /// Print the embeddings of texts.
+    Embed(embed::Embed),
     /// Say how well a model expects a text.
     Perplexity(perplexity::Perplexity),
     /// Quantise a model's weights.
@@ -101,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Generate(command) => command.run(),
         Command::Chat(command) => command.run(),
         Command::Serve(command) => command.run(),
+        Command::Embed(command) => command.run(),
         Command::Perplexity(command) => command.run(),
         Command::Quantize(command) => command.run(),
         Command::Check(command) => command.run(),

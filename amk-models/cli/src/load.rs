@@ -1,10 +1,10 @@
 //! Models in memory, and VMs for them.
 
 use crate::options::{Activations, CpuSchedule, Weights, progress_bar};
-use amk::registry::Registry;
 use amk::vm::cpu;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Conversion, Model, Rounding, WeightUse};
+use amk_run::open::rows_vm;
 use anyhow::Result;
 
 /// Positions of the KV cache where the user asks for no number and the model has more.
@@ -80,6 +80,5 @@ fn report_rounding(Rounding { matrices, others, encodings }: &Rounding) {
 /// A CPU VM with rows and so many pages.
 pub(crate) fn cpu_vm(model: &Model, schedule: &CpuSchedule, pages: usize) -> Result<cpu::Vm> {
     let verified = model.family.kernel.verified(&model.instance, Some(&schedule.with_rows(model)?))?;
-    let options = cpu::Options { pages: Some(pages), ..cpu::Options::default() };
-    Ok(cpu::Vm::with(verified, &model.bindings, &Registry::linked()?, options)?)
+    Ok(rows_vm(verified, model, pages)?)
 }

@@ -11,6 +11,7 @@ use amk_models::cache::Cache;
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Family, Model, WeightFormat};
+use amk_run::open::{CPU_ROWS, cores};
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
@@ -18,7 +19,7 @@ use comfy_table::{Row, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -105,7 +106,7 @@ impl Activations {
 }
 
 /// Threads of a CPU that compute.
-#[derive(Clone, Copy, clap::Args)]
+#[derive(Clone, Copy, Default, clap::Args)]
 pub(crate) struct ThreadsArg {
     /// CPU threads [default: all cores].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -115,7 +116,7 @@ pub(crate) struct ThreadsArg {
 impl ThreadsArg {
     /// How many there are.
     pub(crate) fn count(self) -> u32 {
-        self.threads.unwrap_or_else(default_threads)
+        self.threads.unwrap_or_else(cores)
     }
 }
 
@@ -147,11 +148,6 @@ pub(crate) fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
 }
 
-/// Threads that compute where the user names no number: one a core.
-pub(crate) fn default_threads() -> u32 {
-    std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1))
-}
-
 /// Writes to standard output at once. A closed reader (`| head`) is not an error: nobody waits for
 /// the rest.
 pub(crate) fn write(text: &str) -> std::io::Result<()> {
@@ -165,6 +161,24 @@ pub(crate) fn write(text: &str) -> std::io::Result<()> {
 /// Like [`write`], for all output of a command.
 pub(crate) fn print(text: &str) -> Result<()> {
     write(text).context("cannot write to standard output")
+}
+
+/// A prompt in a file, or on standard input for `-`, without the newline at its end: editors and
+/// `echo` end the last line; a model would go on from the empty line after it.
+pub(crate) fn read_prompt(file: &Path) -> Result<String> {
+    let (bytes, place) = match file == Path::new("-") {
+        true => {
+            let mut bytes = Vec::new();
+            (std::io::stdin().read_to_end(&mut bytes).map(|_| bytes), "on standard input".to_owned())
+        }
+        false => (std::fs::read(file), format!("in {}", file.display())),
+    };
+    let bytes = bytes.with_context(|| format!("cannot read the prompt {place}"))?;
+    let mut text = String::from_utf8(bytes).with_context(|| format!("the prompt {place} is not UTF-8"))?;
+    if let Some(line) = text.strip_suffix('\n') {
+        text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
+    }
+    Ok(text)
 }
 
 /// Writes a line to standard error; failures are ignored.
@@ -297,9 +311,6 @@ impl CpuSchedule {
         Ok(Schedule { workers: self.threads.threads.unwrap_or(schedule.workers), ..schedule })
     }
 }
-
-/// The most rows of a step, where the schedule does not say: enough to hide the reading of weights.
-const CPU_ROWS: u32 = 128;
 
 impl CpuSchedule {
     /// The same with rows.

@@ -1,13 +1,14 @@
 //! `amk perplexity`.
 
 use crate::load::{LoadArgs, cpu_vm};
-use crate::model::{ModelArg, path_of};
+use crate::model::path_of;
 use crate::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, progress_bar, tell, write};
 use amk::Token;
 use amk::rows::{RowLimits, RowVm};
 use amk::session::Session;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
+use amk_run::named::NamedModel;
 use amk_run::perplexity::{self, Windows, perplexity};
 use anyhow::{Context as _, Result, bail};
 use std::io::Read as _;
@@ -27,7 +28,7 @@ pub(crate) struct Perplexity {
     text: PathBuf,
     /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
     #[arg(short, long, value_name = "MODEL")]
-    model: Option<ModelArg>,
+    model: Option<NamedModel>,
     #[command(flatten)]
     allow: AllowArg,
     /// Tokens from the start of a window to that of the next [default: half the context].

@@ -1,19 +1,22 @@
 //! `amk serve`.
 
+use crate::embed::{PoolingArg, embedder};
 use crate::load::{LoadArgs, cpu_vm};
-use crate::model::{ModelArg, path_of};
-use crate::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, tell};
+use crate::model::path_of;
+use crate::options::{AllowArg, Place, PlaceArgs, ScheduleArg, ThreadsArg, cuda_rows_vm, tell};
 use amk::rows::RowLimits;
 use amk_models::checkpoint::Checkpoint;
+use amk_run::named::NamedModel;
 use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Request, Speculate};
-use amk_serve::{Engine, EngineOptions, ServeOptions, Served, serve};
+use amk_serve::{Embeddings, Engine, EngineOptions, Origin, ServeOptions, Served, serve};
 use anyhow::{Context as _, Result};
 use std::net::IpAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tracing::{Level, info};
 
 /// Serve a model by OpenAI's API.
 ///
@@ -24,7 +27,7 @@ use tokio::net::TcpListener;
 pub(crate) struct Serve {
     /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
     #[arg(short, long, value_name = "MODEL")]
-    model: Option<ModelArg>,
+    model: Option<NamedModel>,
     #[command(flatten)]
     allow: AllowArg,
     /// The model's name for clients [default: that of its folder or file, or on the hub].
@@ -45,9 +48,22 @@ pub(crate) struct Serve {
     /// Ended texts that are kept at most, so that prompts that begin like them go on from there.
     #[arg(long, value_name = "N", default_value_t = 32)]
     keep: u32,
+    /// Make embeddings too, on the CPU, by this pooling of the states of a text's tokens.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "mean")]
+    embeddings: Option<PoolingArg>,
     /// The key that clients have to send.
     #[arg(long, value_name = "KEY", env = "AMK_API_KEY", hide_env_values = true)]
     api_key: Option<String>,
+    /// New tokens of a text at most, also where a request asks for more.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens: Option<u32>,
+    /// Seconds of writing a text at most; one that takes longer ends with what is there.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    max_time: Option<u32>,
+    /// A site whose pages may ask from a browser, such as `http://localhost:3000`, or `*` for all;
+    /// may be given several times.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<Origin>,
     /// Seconds for open answers after the end is asked for.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u32,
@@ -58,13 +74,29 @@ pub(crate) struct Serve {
     held: LoadArgs,
     #[command(flatten)]
     place: PlaceArgs,
+    /// How records of requests and answers are written to standard error.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+    /// The least of the records that are written: error, warn, info or debug.
+    #[arg(long, value_name = "LEVEL", default_value_t = Level::INFO)]
+    log_level: Level,
     /// Print errors alone.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "log_level")]
     quiet: bool,
+}
+
+/// How records are written.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    /// A line of text.
+    Text,
+    /// A line of JSON.
+    Json,
 }
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        self.log();
         let place = self.place.place(self.held.activations)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // A port that is taken is told before the model is loaded.
@@ -76,7 +108,15 @@ impl Serve {
         let context = self.held.context(&checkpoint);
         let model = self.held.load(&mut checkpoint, context, self.quiet)?;
         let pages = self.parallel as usize * RowLimits::pages_of(context);
-        let served = self.served(checkpoint, context)?;
+        let mut served = self.served(checkpoint, context)?;
+        if let Some(pooling) = self.embeddings {
+            let schedule = match &place {
+                Place::Cpu(schedule) => schedule.clone(),
+                Place::Cuda(_) => ScheduleArg::default().for_cpu(ThreadsArg::default())?,
+            };
+            let embedder = embedder(&model, &schedule, context, pooling)?;
+            served.embeddings = Some(Embeddings::start(embedder, self.queue as usize));
+        }
         let tokenizer = Arc::clone(&served.tokenizer);
         let bounds = EngineOptions { texts: (self.parallel + self.queue) as usize, kept: self.keep as usize };
         let engine = match place {
@@ -85,19 +125,37 @@ impl Serve {
                 Engine::start(cuda_rows_vm(&model, &schedule, self.held.weights, pages, self.quiet)?, tokenizer, bounds)
             }
         };
-        if !self.quiet {
-            let address = listener.local_addr()?;
-            tell(&format!(
-                "{} is served at http://{address}/v1, a page to try it at http://{address}/ (Ctrl-C ends it)",
-                served.name
-            ));
-        }
+        self.announce(&served.name, &listener)?;
         let grace = Duration::from_secs(self.grace.into());
-        let options = ServeOptions { key: self.api_key, grace, ..ServeOptions::default() };
+        let options = ServeOptions { key: self.api_key, origins: self.allow_origin, grace, ..ServeOptions::default() };
         runtime.block_on(serve(listener, engine, served, options, asked_to_end()))?;
         // Texts beyond the grace time are not waited for.
         runtime.shutdown_background();
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Has records written. Who reads them may go; the server stays.
+    fn log(&self) {
+        let level = if self.quiet { Level::ERROR } else { self.log_level };
+        let log = tracing_subscriber::fmt().with_max_level(level).with_target(false).with_writer(std::io::stderr);
+        let log = log.log_internal_errors(false);
+        match self.log_format {
+            LogFormat::Text => log.init(),
+            LogFormat::Json => log.json().flatten_event(true).with_span_list(false).init(),
+        }
+    }
+
+    /// Says where the model is served.
+    fn announce(&self, name: &str, listener: &TcpListener) -> Result<()> {
+        let address = listener.local_addr()?;
+        if self.log_format == LogFormat::Json {
+            info!(model = name, %address, "serving");
+        } else if !self.quiet {
+            tell(&format!(
+                "{name} is served at http://{address}/v1, a page to try it at http://{address}/ (Ctrl-C ends it)"
+            ));
+        }
+        Ok(())
     }
 
     fn served(&self, checkpoint: Checkpoint, context: usize) -> Result<Served> {
@@ -107,11 +165,13 @@ impl Serve {
         let request = Request {
             sampler: SamplerConfig::of_model(&checkpoint.generation, None),
             stop_tokens: checkpoint.stop_tokens(),
+            max_tokens: self.max_tokens.map(|tokens| tokens as usize),
+            max_time: self.max_time.map(|seconds| Duration::from_secs(seconds.into())),
             speculate: if self.speculate.is_some() { Speculate::Lookup } else { Speculate::Never },
             ..Request::default()
         };
         let tokenizer = Arc::new(checkpoint.tokenizer()?.clone());
-        Ok(Served { name, tokenizer, template: checkpoint.chat_template, request, context })
+        Ok(Served { name, tokenizer, template: checkpoint.chat_template, request, context, embeddings: None })
     }
 }
 

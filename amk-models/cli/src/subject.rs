@@ -1,12 +1,13 @@
 //! Subjects of measurements: checkpoints, or declared instances over random weights.
 
-use super::model::{ModelArg, path_of};
+use super::model::path_of;
 use super::options::{AllowArg, Device};
 use amk::encoding::BF16;
 use amk_bench::fixed_tokens;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat, WeightUse, find_instance};
 use amk_models::tokenizer::SpecialTokens;
+use amk_run::named::NamedModel;
 use anyhow::{Result, bail};
 
 /// Selects the subjects.
@@ -15,7 +16,7 @@ pub(crate) struct SubjectArgs {
     /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`;
     /// may be given several times [default: SmolLM2-135M-Instruct].
     #[arg(short, long, value_name = "MODEL")]
-    model: Vec<ModelArg>,
+    model: Vec<NamedModel>,
     /// Declared instances over random weights, as in `llama.llama_3_2_1b` (see `amk models`).
     #[arg(long, value_name = "MODEL.INSTANCE", value_delimiter = ',')]
     random: Vec<String>,
@@ -26,7 +27,7 @@ pub(crate) struct SubjectArgs {
 /// One of them.
 pub(crate) enum Which {
     /// A checkpoint, the default one where none is named, with unknown fields that it may have.
-    Checkpoint(Option<ModelArg>, AllowArg),
+    Checkpoint(Option<NamedModel>, AllowArg),
     /// A declared instance.
     Random(String),
 }
@@ -81,7 +82,7 @@ impl Which {
                 let path = path_of(model.as_ref())?;
                 let file = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
                 let name = match model {
-                    Some(ModelArg::Hub(model)) => model.to_string(),
+                    Some(NamedModel::Hub(model)) => model.to_string(),
                     _ => file.into_owned(),
                 };
                 Ok(Opened { name, checkpoint: Some(allow.open(&path)?) })

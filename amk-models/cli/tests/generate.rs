@@ -57,10 +57,33 @@ fn json_has_the_logprob_of_each_token_where_it_is_asked_for() {
         tokens.as_array().unwrap().iter().map(|token| token["logprob"].as_f64().unwrap()).collect();
     assert_eq!(with["usage"]["completion_tokens"], logprobs.len());
     assert!(logprobs.iter().all(|&logprob| logprob < 0.0), "{logprobs:?}");
-    with.as_object_mut().unwrap().remove("tokens");
-    assert_eq!(with, line(&[]));
+    let mut without = line(&[]);
+    let timings = without["timings"].take();
+    with["timings"].take();
+    let plain = without["tokens"].take();
+    assert_eq!(with, without);
+    let seconds = |field: &str| timings[field].as_f64().unwrap();
+    assert!(seconds("seconds") > 0.0 && seconds("prompt_seconds") > 0.0 && timings["prompt_tokens"] == 7, "{timings}");
+    let of = |tokens: &serde_json::Value, field: &str| -> Vec<serde_json::Value> {
+        tokens.as_array().unwrap().iter().map(|token| token[field].clone()).collect()
+    };
+    assert_eq!(of(&plain, "id"), of(&tokens, "id"));
+    assert!(of(&plain, "token").iter().all(serde_json::Value::is_string) && plain[0]["logprob"].is_null());
     // Guesses change nothing.
     assert_eq!(line(&["--logprobs", "--speculate", "lookup"])["tokens"], tokens);
+}
+
+#[test]
+fn a_prompt_may_be_in_a_file() {
+    let model = tiny_llama();
+    let file = model.path().join("prompt");
+    std::fs::write(&file, format!("{PROMPT}\n")).unwrap();
+    let options = ["--raw", "-q", "--greedy", "-n", "9"];
+    let of = |prompt: &[&str]| succeeds("generate", &model, &[prompt, &options].concat());
+    assert_eq!(of(&["-f", file.to_str().unwrap()]), of(&[PROMPT]));
+    let from_input = run_with(&format!("{PROMPT}\r\n"), "generate", &model, &[&["-f", "-"][..], &options].concat());
+    assert_eq!(String::from_utf8(from_input.stdout).unwrap(), of(&[PROMPT]));
+    assert!(fails("generate", &model, &["-f", "/nothing"]).starts_with("cannot read the prompt in /nothing"));
 }
 
 #[test]
@@ -284,6 +307,8 @@ fn several_prompts_have_the_texts_that_each_has_alone() {
             assert_eq!(of["index"].take(), number);
             let mut one = serde_json::from_str::<serde_json::Value>(&alone(number)).unwrap();
             one["index"].take();
+            of["timings"].take();
+            one["timings"].take();
             assert_eq!(of, one, "{parallel} at a time");
         }
     }

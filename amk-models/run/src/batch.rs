@@ -19,7 +19,7 @@ use amk::session::{Session, SessionError};
 use amk_models::tokenizer::Tokenizer;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Tokens of a beginning at least that is worth sharing.
 const LEAST_SHARED: usize = 8;
@@ -92,6 +92,8 @@ struct Writing<'t> {
     text: Text<'t>,
     /// New tokens at most.
     limit: usize,
+    /// Time from its start at most.
+    max_time: Option<Duration>,
     prompt: usize,
     /// Tokens of the prompt that another text had run.
     shared: usize,
@@ -158,6 +160,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
             draft: Vec::new(),
             text: Text::new(self.tokenizer, request, 0),
             limit: request.max_tokens.unwrap_or(usize::MAX),
+            max_time: request.max_time,
             prompt: prompt.len(),
             shared: 0,
             pages,
@@ -417,6 +420,9 @@ impl Writing<'_> {
         }
         if self.sampler.ended() {
             return Some(Ended::Grammar);
+        }
+        if self.start.is_some_and(|start| Request::is_over(self.max_time, start)) {
+            return Some(Ended::MaxTime);
         }
         (self.history.len() > positions).then_some(Ended::ContextFull)
     }

@@ -111,7 +111,7 @@ pub fn generate(
         step(decoder, token, pos)?;
     }
     let prompt_time = start.elapsed();
-    let start = Instant::now();
+    let (begun, start) = (start, Instant::now());
     let mut history = prompt.to_vec();
     let mut text = Text::new(tokenizer, &request, 0);
     let limit = request.max_tokens.unwrap_or(usize::MAX);
@@ -126,6 +126,9 @@ pub fn generate(
         }
         if pos >= positions {
             break Ended::ContextFull;
+        }
+        if Request::is_over(request.max_time, begun) {
+            break Ended::MaxTime;
         }
         let logits = step(decoder, token, pos)?;
         token = sampler.sample(logits, &history)?;
@@ -152,7 +155,8 @@ pub(crate) fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]),
 
 /// Whether the device chooses the tokens itself, so that one launch makes the whole text.
 pub fn on_device(request: &Request) -> bool {
-    !request.sampler.changes_logits() && request.logprobs.is_none() && request.grammar.is_none()
+    let Request { sampler, logprobs, grammar, max_time, .. } = request;
+    !sampler.changes_logits() && logprobs.is_none() && grammar.is_none() && max_time.is_none()
 }
 
 /// As [`generate`], in one launch: the host does nothing between tokens but write them. The request
@@ -233,6 +237,7 @@ fn step(decoder: &mut dyn Decoder, token: u32, pos: usize) -> Result<&[f32], Gen
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn what_a_device_cannot_do_is_left_to_the_host() {
@@ -243,6 +248,7 @@ mod tests {
         assert!(!on_device(&with(SamplerConfig { presence_penalty: 0.5, ..plain.clone() })));
         assert!(!on_device(&with(SamplerConfig { frequency_penalty: -0.5, ..plain.clone() })));
         assert!(!on_device(&with(SamplerConfig { logit_bias: [(3, 1.0)].into(), ..plain.clone() })));
-        assert!(!on_device(&Request { logprobs: Some(0), ..with(plain) }));
+        assert!(!on_device(&Request { logprobs: Some(0), ..with(plain.clone()) }));
+        assert!(!on_device(&Request { max_time: Some(Duration::from_secs(1)), ..with(plain) }));
     }
 }

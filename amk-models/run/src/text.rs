@@ -6,7 +6,7 @@ use crate::sampler::{Logprobs, Sampler, SamplerConfig, SamplerError, StopStrings
 use amk_models::tokenizer::Tokenizer;
 use std::collections::VecDeque;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Guesses of next tokens. The text does not depend on them, only its speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,6 +27,8 @@ pub struct Request {
     pub sampler: SamplerConfig,
     /// New tokens at most; `None`: up to the end of the context.
     pub max_tokens: Option<usize>,
+    /// Time for the text at most, from the first step of its prompt.
+    pub max_time: Option<Duration>,
     /// Token ids that end the text.
     pub stop_tokens: Vec<u32>,
     /// Strings that end the text.
@@ -51,6 +53,11 @@ impl Request {
         Ok(Sampler::new(self.sampler.clone())?.with_grammar(self.grammar.clone()))
     }
 
+    /// Whether the time of a text is over that began then.
+    pub(crate) fn is_over(max_time: Option<Duration>, start: Instant) -> bool {
+        max_time.is_some_and(|most| start.elapsed() >= most)
+    }
+
     /// The request for text number `number` of several: with a seed of its own.
     #[must_use]
     pub fn numbered(&self, number: u64) -> Self {
@@ -70,6 +77,8 @@ pub enum Ended {
     Grammar,
     /// The requested number of tokens is there.
     MaxTokens,
+    /// Its time is over.
+    MaxTime,
     /// The context is full.
     ContextFull,
 }

@@ -1,9 +1,10 @@
-//! Bodies of requests: not too large, and not too slow.
+//! Bodies of requests: JSON, not too large, and not too slow.
 
 use crate::error::ApiError;
 use crate::server::Shared;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
 use std::sync::Arc;
 
 /// A body that came in time.
@@ -13,6 +14,7 @@ impl FromRequest<Arc<Shared>> for Body {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, ApiError> {
+        check_type(request.headers())?;
         let limit = shared.options.body_time;
         let body = tokio::time::timeout(limit, Bytes::from_request(request, shared)).await;
         let body = body.map_err(|_| ApiError::too_slow(format!("the body did not come in {limit:?}")))?;
@@ -21,4 +23,19 @@ impl FromRequest<Arc<Shared>> for Body {
             _ => ApiError::invalid(None, error.body_text()),
         })
     }
+}
+
+/// A page of any site may send text or a form to this address unasked, but JSON only if the server
+/// allows it ([`crate::ServeOptions::origins`]).
+fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let text = |name| headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()));
+    if let Some(encoding) = text(header::CONTENT_ENCODING).filter(|encoding| encoding != "identity") {
+        return Err(ApiError::unsupported_type(format!("the body is encoded as `{encoding}`, expected plain JSON")));
+    }
+    let kind = text(header::CONTENT_TYPE).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(ApiError::unsupported_type(format!("the header `Content-Type` is `{kind}`, expected `application/json`")))
 }

@@ -9,6 +9,7 @@ use amk_run::generate::GenerateError;
 use amk_run::text::{Generated, PlacedLogprobs, Request};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -37,7 +38,8 @@ pub enum EngineError {
     /// The prompt is too long.
     #[error("{0}")]
     TooLong(String),
-    /// The text cannot be written: a parameter is out of range, or its grammar leads nowhere.
+    /// The text cannot be written: a parameter is out of range, its grammar leads nowhere, or there
+    /// are more texts than can ever be open.
     #[error("{0}")]
     Refused(String),
     /// The VM failed, or the server is ending.
@@ -118,7 +120,12 @@ impl Engine {
         counters.pages.store(vm.limits().pages, Relaxed);
         counters.free_pages.store(vm.limits().pages, Relaxed);
         std::thread::spawn(move || {
-            Writer::new(Batch::new(vm, &tokenizer).keeping(options.kept), &seen).run(&receive);
+            let writer = || Writer::new(Batch::new(vm, &tokenizer).keeping(options.kept), &seen).run(&receive);
+            // Nothing of it is used after a panic but the counters, which are atomic.
+            if catch_unwind(AssertUnwindSafe(writer)).is_err() {
+                tracing::error!("the engine panicked");
+                let _ = seen.failed.set("it panicked".to_owned());
+            }
         });
         Self { jobs, submissions: Arc::default(), most: options.texts, counters }
     }
@@ -130,9 +137,14 @@ impl Engine {
     /// Has texts written, each after its prompt. Dropping the receiver cancels them.
     ///
     /// # Errors
-    /// [`EngineError::Busy`] and [`EngineError::Stopped`]; what concerns one text comes with it.
+    /// [`EngineError::Busy`] and [`EngineError::Stopped`]; more texts than there is ever room for.
+    /// What concerns one text comes with it.
     pub(crate) fn submit(&self, texts: Vec<(Vec<u32>, Request)>) -> Result<UnboundedReceiver<Numbered>, EngineError> {
         let count = texts.len();
+        if count > self.most {
+            let most = self.most;
+            return Err(EngineError::Refused(format!("the request is for {count} texts, but the server takes {most}")));
+        }
         let take = |open: usize| (open + count <= self.most).then_some(open + count);
         self.counters.open.fetch_update(Relaxed, Relaxed, take).map_err(|_| {
             self.counters.refused.fetch_add(1, Relaxed);
@@ -168,6 +180,7 @@ impl<'t, V: RowVm> Writer<'t, V> {
     fn run(mut self, jobs: &Receiver<Job>) {
         while self.take(jobs) {
             if let Err(why) = self.step() {
+                tracing::error!(why, "the VM failed");
                 // It may fail once.
                 let _ = self.counters.failed.set(why.clone());
                 self.fail(&EngineError::Stopped(why));

@@ -37,13 +37,23 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
     }
 
+    /// The body is not written as JSON.
+    pub(crate) fn unsupported_type(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message)
+    }
+
+    /// The path has no such method.
+    pub(crate) fn method_not_allowed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message).with_code("method_not_supported")
+    }
+
     pub(crate) fn unauthorized() -> Self {
         let message = "a key is needed: `Authorization: Bearer KEY`";
-        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message).with_code("invalid_api_key")
+        Self::new(StatusCode::UNAUTHORIZED, "invalid_request_error", message).with_code("invalid_api_key")
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found_error", message)
+        Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
     }
 
     /// There is no such model.

@@ -43,6 +43,7 @@ impl Fields {
     pub(crate) fn asks(&self, name: &str) -> bool {
         match self.0.get(name) {
             None | Some(Value::Null | Value::Bool(false)) => false,
+            Some(Value::String(text)) => !text.is_empty(),
             Some(Value::Array(items)) => !items.is_empty(),
             Some(Value::Object(fields)) => !fields.is_empty(),
             Some(_) => true,

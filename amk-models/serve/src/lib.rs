@@ -6,16 +6,19 @@
 //!
 //! The [`Engine`] owns the VM on a thread of its own and takes a bounded number of texts. A text
 //! ends early when its client goes. [`serve`] answers `/v1/models`, `/v1/completions`,
-//! `/v1/chat/completions`, `/tokenize`, `/detokenize`, `/health` and `/metrics`; `/` is a page to
-//! try it.
+//! `/v1/chat/completions`, `/v1/embeddings`, `/tokenize`, `/detokenize`, `/health` and `/metrics`;
+//! `/` is a page to try it.
 
 mod body;
+mod embeddings;
 mod engine;
 mod error;
 mod fields;
 mod language;
+mod log;
 mod logprobs;
 mod metrics;
+mod origin;
 mod page;
 mod prompt;
 mod reply;
@@ -25,5 +28,7 @@ mod stream;
 mod tools;
 mod turn;
 
+pub use embeddings::Embeddings;
 pub use engine::{Engine, EngineError, EngineOptions};
+pub use origin::{Origin, OriginError};
 pub use server::{ServeOptions, Served, serve};

@@ -3,7 +3,7 @@
 use crate::error::ApiError;
 use crate::request::{Completion, PromptField};
 use crate::tools::{self, Tools};
-use amk_models::chat::{ChatError, ChatOptions, ChatTemplate, Message};
+use amk_models::chat::{ChatError, ChatOptions, ChatTemplate};
 use amk_models::tokenizer::{SpecialTokens, Tokenizer};
 
 /// How a model is prompted.
@@ -19,17 +19,23 @@ impl Prompts<'_> {
     /// No prompt, or one that cannot be encoded; tools.
     pub(crate) fn of_completion(&self, request: &mut Completion) -> Result<Vec<Vec<u32>>, ApiError> {
         request.tools.refuse()?;
-        let encode = |text: &str| self.encode("prompt", text, SpecialTokens::Add);
         let missing = || ApiError::invalid("prompt", "a completion needs a `prompt`");
-        let prompts = match request.prompt.take().ok_or_else(missing)? {
-            PromptField::Text(text) => vec![encode(&text)?],
-            PromptField::Tokens(tokens) => vec![self.known("prompt", tokens)?],
-            PromptField::Texts(texts) => texts.iter().map(|text| encode(text)).collect::<Result<_, _>>()?,
-            PromptField::TokensOfTexts(texts) => {
-                texts.into_iter().map(|tokens| self.known("prompt", tokens)).collect::<Result<_, _>>()?
-            }
-        };
+        let prompts = self.tokens("prompt", request.prompt.take().ok_or_else(missing)?)?;
         if prompts.is_empty() { Err(missing()) } else { Ok(prompts) }
+    }
+
+    /// The tokens of each text of a field.
+    ///
+    /// # Errors
+    /// A text that cannot be encoded, or a token that is not there.
+    pub(crate) fn tokens(&self, field: &'static str, texts: PromptField) -> Result<Vec<Vec<u32>>, ApiError> {
+        let encode = |text: &str| self.encode(field, text, SpecialTokens::Add);
+        match texts {
+            PromptField::Text(text) => Ok(vec![encode(&text)?]),
+            PromptField::Tokens(tokens) => Ok(vec![self.known(field, tokens)?]),
+            PromptField::Texts(texts) => texts.iter().map(|text| encode(text)).collect(),
+            PromptField::TokensOfTexts(texts) => texts.into_iter().map(|tokens| self.known(field, tokens)).collect(),
+        }
     }
 
     /// The prompt of a chat, and the tools that its answer may call.
@@ -39,9 +45,9 @@ impl Prompts<'_> {
     pub(crate) fn of_chat(&self, request: &mut Completion) -> Result<(Vec<u32>, Option<Tools>), ApiError> {
         let turns = request.messages.take().filter(|turns| !turns.is_empty());
         let turns = turns.ok_or_else(|| ApiError::invalid("messages", "a chat needs `messages`"))?;
-        let messages: Vec<Message> = turns.into_iter().map(|turn| turn.message()).collect::<Result<_, _>>()?;
         let none = || ApiError::invalid("messages", "the model has no chat template; ask for a completion");
         let template = self.template.ok_or_else(none)?;
+        let messages = turns.into_iter().map(|turn| turn.message(template)).collect::<Result<_, _>>()?;
         let tools = request.tools.tools(template)?;
         let options = ChatOptions { variables: request.variables.take().unwrap_or_default(), ..ChatOptions::answer() };
         let (messages, options) = tools::place(tools.as_ref(), template, messages, options);

@@ -24,6 +24,8 @@ pub(crate) struct Head {
     pub(crate) logprobs: Option<LogprobsForm>,
     /// Where the answer may call them.
     pub(crate) tools: Option<Tools>,
+    /// Whether a stream ends with the number of tokens.
+    pub(crate) sends_usage: bool,
 }
 
 /// A whole text of an answer.
@@ -37,10 +39,10 @@ pub(crate) struct Written {
 /// Tokens of all texts of an answer.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Usage {
-    prompt: usize,
+    pub(crate) prompt: usize,
     /// Tokens of the prompts that another text had run.
-    shared: usize,
-    written: usize,
+    pub(crate) shared: usize,
+    pub(crate) written: usize,
 }
 
 impl Usage {
@@ -67,7 +69,7 @@ fn finish(ended: Ended, called: bool) -> &'static str {
     match ended {
         Ended::StopToken | Ended::StopString | Ended::Grammar if called => "tool_calls",
         Ended::StopToken | Ended::StopString | Ended::Grammar => "stop",
-        Ended::MaxTokens | Ended::ContextFull => "length",
+        Ended::MaxTokens | Ended::MaxTime | Ended::ContextFull => "length",
     }
 }
 
@@ -82,6 +84,9 @@ impl Head {
             "id": self.id, "object": object, "created": self.created, "model": self.model,
             "system_fingerprint": concat!("amk-", env!("CARGO_PKG_VERSION")), "choices": choices,
         });
+        if chunk && self.sends_usage {
+            value["usage"] = Value::Null;
+        }
         if let Some(usage) = usage {
             value["usage"] = usage.json();
         }
@@ -138,7 +143,7 @@ impl Head {
 
     /// The first chunk of a text in a chat, which names who speaks.
     pub(crate) fn role(&self, index: usize) -> Option<Value> {
-        let choice = choice(index, "delta", json!({ "role": "assistant", "content": "" }), None);
+        let choice = choice(index, "delta", json!({ "role": "assistant", "content": "", "refusal": null }), None);
         (self.form == Form::Chat).then(|| self.with(true, vec![choice], None))
     }
 

@@ -43,7 +43,8 @@ pub(crate) struct Completion {
     max_completion_tokens: Option<usize>,
     temperature: Option<f32>,
     top_p: Option<f32>,
-    top_k: Option<usize>,
+    /// Below 1: all tokens. Some clients send -1.
+    top_k: Option<i64>,
     min_p: Option<f32>,
     repetition_penalty: Option<f32>,
     presence_penalty: Option<f32>,
@@ -52,7 +53,7 @@ pub(crate) struct Completion {
     logit_bias: Option<BTreeMap<String, f32>>,
     seed: Option<i64>,
     n: Option<usize>,
-    stop: Option<OneOrMore<String>>,
+    stop: Option<Stops>,
     pub(crate) stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     /// A number in a completion, a boolean in a chat.
@@ -66,8 +67,8 @@ struct StreamOptions {
 }
 
 /// The prompt of a completion.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a text, texts, or their token ids")]
 pub(crate) enum PromptField {
     Text(String),
     Texts(Vec<String>),
@@ -76,10 +77,10 @@ pub(crate) enum PromptField {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum OneOrMore<T> {
-    One(T),
-    More(Vec<T>),
+#[serde(untagged, expecting = "expected a text or a list of texts")]
+enum Stops {
+    One(String),
+    More(Vec<String>),
 }
 
 impl Completion {
@@ -94,6 +95,11 @@ impl Completion {
         }
         if fields.take("best_of")?.is_some_and(|best: usize| best > 1) {
             return Err(ApiError::invalid("best_of", "`best_of` is not supported"));
+        }
+        let stream = fields.take("stream")?;
+        let stream_options = fields.take("stream_options")?;
+        if stream != Some(true) && stream_options.is_some() {
+            return Err(ApiError::invalid("stream_options", "`stream_options` needs `stream` to be true"));
         }
         Ok(Self {
             model: fields.take("model")?,
@@ -115,8 +121,8 @@ impl Completion {
             seed: fields.take("seed")?,
             n: fields.take("n")?,
             stop: fields.take("stop")?,
-            stream: fields.take("stream")?,
-            stream_options: fields.take("stream_options")?,
+            stream,
+            stream_options,
             logprobs: fields.take("logprobs")?,
             top_logprobs: fields.take("top_logprobs")?,
         })
@@ -192,16 +198,19 @@ impl Completion {
         let most = (form == Form::Completion).then_some(COMPLETION_TOKENS);
         let asked = self.max_completion_tokens.or(self.max_tokens).or(most);
         if asked == Some(0) {
-            return Err(ApiError::invalid("max_tokens", "`max_tokens` is 0, expected at least 1"));
+            let newer = self.max_completion_tokens.is_some();
+            let field = if newer { "max_completion_tokens" } else { "max_tokens" };
+            return Err(ApiError::invalid(field, format!("`{field}` is 0, expected at least 1")));
         }
-        Ok(Request { sampler, max_tokens: asked, stop_strings, logprobs: self.logprobs(form)?, ..own.clone() })
+        let max_tokens = asked.into_iter().chain(own.max_tokens).min();
+        Ok(Request { sampler, max_tokens, stop_strings, logprobs: self.logprobs(form)?, ..own.clone() })
     }
 
     fn stop_strings(&self) -> Result<Vec<String>, ApiError> {
         let stops = match &self.stop {
             None => Vec::new(),
-            Some(OneOrMore::One(stop)) => vec![stop.clone()],
-            Some(OneOrMore::More(stops)) => stops.clone(),
+            Some(Stops::One(stop)) => vec![stop.clone()],
+            Some(Stops::More(stops)) => stops.clone(),
         };
         if stops.len() > MOST_STOPS || stops.iter().any(String::is_empty) {
             let message = format!("`stop` takes up to {MOST_STOPS} texts, none of them empty");
@@ -215,8 +224,9 @@ impl Completion {
         let base = if temperature == 0.0 { SamplerConfig::default() } else { own.clone() };
         let sampler = SamplerConfig {
             temperature,
-            top_k: self.top_k.unwrap_or(base.top_k),
-            top_p: self.top_p.unwrap_or(base.top_p),
+            top_k: self.top_k.map_or(base.top_k, |top| usize::try_from(top).unwrap_or(0)),
+            // OpenAI's API allows 0: the likeliest token alone.
+            top_p: self.top_p.map_or(base.top_p, |top| if top == 0.0 { f32::MIN_POSITIVE } else { top }),
             min_p: self.min_p.unwrap_or(base.min_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(own.repetition_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(own.presence_penalty),

@@ -1,11 +1,14 @@
 //! The routes.
 
 use crate::body::Body;
+use crate::embeddings::{EmbeddingRequest, Embeddings};
 use crate::engine::{Engine, EngineError};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::language::Asked;
+use crate::log::logged;
 use crate::logprobs::LogprobsForm;
+use crate::origin::{self, Origin};
 use crate::page;
 use crate::prompt::Prompts;
 use crate::reply::{Form, Head};
@@ -17,7 +20,7 @@ use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
 use amk_run::grammar::{Grammar, Grammars};
 use amk_run::text::Request;
 use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
-use axum::http::header;
+use axum::http::{Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
@@ -42,9 +45,12 @@ pub struct Served {
     /// Its chat template, if it has one.
     pub template: Option<ChatTemplate>,
     /// How texts are written where a request does not say: the sampler, the tokens that end one.
+    /// Its `max_tokens` and `max_time` are limits for every text.
     pub request: Request,
     /// Positions of a text at most.
     pub context: usize,
+    /// Makes embeddings, where the server offers them.
+    pub embeddings: Option<Embeddings>,
 }
 
 /// Limits of a server.
@@ -52,6 +58,8 @@ pub struct Served {
 pub struct ServeOptions {
     /// The key that clients send as `Authorization: Bearer KEY`; `None`: anybody may ask.
     pub key: Option<String>,
+    /// Pages of other sites that may ask from a browser.
+    pub origins: Vec<Origin>,
     /// Bytes of a request's body at most.
     pub body: usize,
     /// Time in which a body has to come.
@@ -62,7 +70,8 @@ pub struct ServeOptions {
 
 impl Default for ServeOptions {
     fn default() -> Self {
-        Self { key: None, body: 4 << 20, body_time: Duration::from_secs(30), grace: Duration::from_secs(30) }
+        let thirty = Duration::from_secs(30);
+        Self { key: None, origins: Vec::new(), body: 4 << 20, body_time: thirty, grace: thirty }
     }
 }
 
@@ -75,7 +84,8 @@ pub(crate) struct Shared {
     /// Languages that may be compiled at the same time.
     compiling: Semaphore,
     started: u64,
-    answers: AtomicU64,
+    /// Ids of requests and answers that were given.
+    numbers: AtomicU64,
 }
 
 /// Serves until `end` completes, and then until open answers have ended or their time is over.
@@ -90,7 +100,6 @@ pub async fn serve(
     end: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
     let grace = options.grace;
-    let answers = AtomicU64::new(0);
     let grammars = Grammars::new(Tokenizer::clone(&served.tokenizer), served.request.stop_tokens.clone());
     let shared = Arc::new(Shared {
         engine,
@@ -99,7 +108,7 @@ pub async fn serve(
         grammars,
         compiling: Semaphore::new(COMPILING),
         started: now(),
-        answers,
+        numbers: AtomicU64::new(0),
     });
     let (told, ending) = tokio::sync::oneshot::channel();
     let graceful = async move {
@@ -126,17 +135,28 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/models/{*name}", get(model))
         .route("/v1/completions", post(completions))
         .route("/v1/chat/completions", post(chat))
+        .route("/v1/embeddings", post(embeddings))
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .layer(from_fn_with_state(Arc::clone(&shared), check_key));
-    Router::new()
+    let all = Router::new()
         .merge(api)
         .merge(page::routes())
         .route("/health", get(health))
         .route("/metrics", get(metrics))
-        .fallback(|| async { ApiError::not_found("there is no such path; see /v1/models") })
-        .layer(DefaultBodyLimit::max(shared.options.body))
-        .with_state(shared)
+        .fallback(|method: Method, uri: Uri| async move {
+            let path = uri.path();
+            ApiError::not_found(format!("there is no {method} {path}; the API begins with /v1"))
+        })
+        .method_not_allowed_fallback(|method: Method, uri: Uri| async move {
+            ApiError::method_not_allowed(format!("{} is not asked by {method}", uri.path()))
+        })
+        .layer(DefaultBodyLimit::max(shared.options.body));
+    let all = match shared.options.origins.as_slice() {
+        [] => all,
+        origins => all.layer(origin::layer(origins)),
+    };
+    all.layer(from_fn_with_state(Arc::clone(&shared), logged)).with_state(shared)
 }
 
 async fn check_key(State(shared): State<Arc<Shared>>, request: HttpRequest, next: Next) -> Response {
@@ -205,9 +225,26 @@ async fn chat(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response,
     shared.answer(&request, Form::Chat, vec![prompt], tools).await
 }
 
+async fn embeddings(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<Value>, ApiError> {
+    let none = || ApiError::not_found("this server makes no embeddings; `amk serve --embeddings` does");
+    let embeddings = shared.served.embeddings.as_ref().ok_or_else(none)?;
+    let request = EmbeddingRequest::read(&body.0)?;
+    shared.check_model(request.model.as_deref())?;
+    let texts = shared.prompts().tokens("input", request.input.clone())?;
+    EmbeddingRequest::check(&texts)?;
+    let tokens = texts.iter().map(Vec::len).sum();
+    let vectors = embeddings.embed(texts).await?;
+    Ok(Json(request.answer(&shared.served.name, &vectors, tokens)))
+}
+
 impl Shared {
     fn prompts(&self) -> Prompts<'_> {
         Prompts { tokenizer: &self.served.tokenizer, template: self.served.template.as_ref() }
+    }
+
+    /// A number that no other request or answer has.
+    pub(crate) fn number(&self) -> String {
+        format!("{:x}-{:x}", self.started, self.numbers.fetch_add(1, Relaxed))
     }
 
     fn model(&self) -> Value {
@@ -269,13 +306,12 @@ impl Shared {
         let count = texts.len();
         let logprobs = own.logprobs.map(|_| self.logprobs(form, &texts)).transpose()?;
         let pieces = self.engine.submit(texts)?;
-        let number = self.answers.fetch_add(1, Relaxed);
         let kind = if form == Form::Chat { "chatcmpl" } else { "cmpl" };
-        let id = format!("{kind}-{:x}-{number:x}", self.started);
-        let head = Head { form, id, created: now(), model: self.served.name.clone(), logprobs, tools };
+        let id = format!("{kind}-{}", self.number());
+        let sends_usage = request.streams_usage();
+        let head = Head { form, id, created: now(), model: self.served.name.clone(), logprobs, tools, sends_usage };
         if request.stream == Some(true) {
-            let stream = Streamed::new(head, pieces, count, choices, request.streams_usage());
-            return stream.begin().await;
+            return Streamed::new(head, pieces, count, choices).begin().await;
         }
         whole(&head, pieces, count, choices).await
     }

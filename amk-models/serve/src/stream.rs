@@ -2,7 +2,8 @@
 
 use crate::engine::{EngineError, Numbered, Piece};
 use crate::error::ApiError;
-use crate::reply::{Head, Usage, Written};
+use crate::log::AnswerRecord;
+use crate::reply::{Head, Written};
 use crate::tools::{Part, Reader};
 use amk_run::text::{Ended, PlacedLogprobs};
 use axum::Json;
@@ -30,23 +31,33 @@ pub(crate) async fn whole(
     choices: usize,
 ) -> Result<Response, ApiError> {
     let mut texts = vec![Coming::default(); count];
-    let mut usage = Usage::default();
+    let mut record = AnswerRecord::new();
     while let Some((number, piece)) = pieces.recv().await {
-        match piece? {
+        match piece.inspect_err(|_| record.failed())? {
             Piece::Text { text, logprobs } => {
+                record.text();
                 texts[number].text.push_str(&text);
                 texts[number].logprobs.extend(logprobs);
             }
             Piece::Ended(generated) => {
                 texts[number].ended = Some(generated.ended);
-                usage.add(&generated, number % choices == 0);
+                record.usage.add(&generated, number % choices == 0);
             }
         }
     }
     let ended = |Coming { text, logprobs, ended }| Some(Written { text, logprobs, ended: ended? });
-    let stopped = || EngineError::Stopped("the answer is not complete".to_owned());
-    let texts: Vec<Written> = texts.into_iter().map(ended).collect::<Option<_>>().ok_or_else(stopped)?;
-    Ok(Json(head.whole(texts, usage)).into_response())
+    let texts: Option<Vec<Written>> = texts.into_iter().map(ended).collect();
+    let Some(texts) = texts else {
+        record.failed();
+        return Err(incomplete().into());
+    };
+    record.ended();
+    Ok(Json(head.whole(texts, record.usage)).into_response())
+}
+
+/// The engine has gone in the middle of an answer.
+fn incomplete() -> EngineError {
+    EngineError::Stopped("the answer is not complete".to_owned())
 }
 
 /// An answer that is sent piece by piece.
@@ -54,8 +65,9 @@ pub(crate) struct Streamed {
     head: Head,
     pieces: UnboundedReceiver<Numbered>,
     choices: usize,
-    usage: Usage,
-    sends_usage: bool,
+    /// Texts that have not ended.
+    open: usize,
+    record: AnswerRecord,
     /// The calls in each text, and how many there were, where there may be some.
     readers: Vec<(Reader, usize)>,
     /// Events that go before the next piece.
@@ -64,25 +76,16 @@ pub(crate) struct Streamed {
 }
 
 impl Streamed {
-    pub(crate) fn new(
-        head: Head,
-        pieces: UnboundedReceiver<Numbered>,
-        count: usize,
-        choices: usize,
-        sends_usage: bool,
-    ) -> Self {
+    pub(crate) fn new(head: Head, pieces: UnboundedReceiver<Numbered>, count: usize, choices: usize) -> Self {
         let ready = (0..count).filter_map(|index| head.role(index)).map(|chunk| event(&chunk)).collect();
         let readers = (0..count).filter_map(|_| Some((head.tools.as_ref()?.reader(), 0))).collect();
-        Self { head, pieces, choices, usage: Usage::default(), sends_usage, readers, ready, done: false }
+        Self { head, pieces, choices, open: count, record: AnswerRecord::new(), readers, ready, done: false }
     }
 
     /// Waits for the first piece, so that a text that is refused has the status of an error.
     pub(crate) async fn begin(mut self) -> Result<Response, ApiError> {
-        match self.pieces.recv().await {
-            Some((_, Err(error))) => return Err(error.into()),
-            Some((number, Ok(piece))) => self.piece(number, piece),
-            None => self.end(),
-        }
+        let next = self.pieces.recv().await;
+        self.take(next)?;
         Ok(Sse::new(self.events()).keep_alive(KeepAlive::default()).into_response())
     }
 
@@ -95,28 +98,41 @@ impl Streamed {
                 if streamed.done {
                     return None;
                 }
-                match streamed.pieces.recv().await {
-                    Some((number, Ok(piece))) => streamed.piece(number, piece),
-                    Some((_, Err(error))) => {
-                        streamed.ready.push_back(event(&ApiError::from(error).json()));
-                        streamed.done = true;
-                    }
-                    None => streamed.end(),
+                let next = streamed.pieces.recv().await;
+                if let Err(error) = streamed.take(next) {
+                    streamed.ready.push_back(event(&ApiError::from(error).json()));
+                    streamed.done = true;
                 }
             }
         })
     }
 
+    /// Takes what the engine sends; nothing more comes of one that is gone.
+    fn take(&mut self, next: Option<Numbered>) -> Result<(), EngineError> {
+        let piece = match next {
+            Some((number, piece)) => piece.map(|piece| Some((number, piece))),
+            None if self.open == 0 => Ok(None),
+            None => Err(incomplete()),
+        };
+        match piece.inspect_err(|_| self.record.failed())? {
+            Some((number, piece)) => self.piece(number, piece),
+            None => self.end(),
+        }
+        Ok(())
+    }
+
     fn piece(&mut self, number: usize, piece: Piece) {
         match piece {
             Piece::Text { text, logprobs } => {
+                self.record.text();
                 let parts = self.readers.get_mut(number).map(|(reader, _)| reader.push(&text));
                 self.parts(number, parts.unwrap_or_else(|| vec![Part::Text(text)]), &logprobs);
             }
             Piece::Ended(generated) => {
+                self.open -= 1;
                 let parts = self.readers.get_mut(number).map(|(reader, _)| reader.finish());
                 self.parts(number, parts.unwrap_or_default(), &[]);
-                self.usage.add(&generated, number.is_multiple_of(self.choices));
+                self.record.usage.add(&generated, number.is_multiple_of(self.choices));
                 let called = self.readers.get(number).is_some_and(|(reader, _)| reader.called());
                 self.ready.push_back(event(&self.head.end(number, generated.ended, called)));
             }
@@ -142,8 +158,9 @@ impl Streamed {
     }
 
     fn end(&mut self) {
-        if self.sends_usage {
-            self.ready.push_back(event(&self.head.usage(self.usage)));
+        self.record.ended();
+        if self.head.sends_usage {
+            self.ready.push_back(event(&self.head.usage(self.record.usage)));
         }
         self.ready.push_back(SseEvent::default().data("[DONE]"));
         self.done = true;

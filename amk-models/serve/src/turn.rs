@@ -1,9 +1,12 @@
 //! Messages, as clients of OpenAI's API write them.
 
 use crate::error::ApiError;
-use amk_models::chat::Message;
+use amk_models::chat::{ChatTemplate, Message};
 use serde::Deserialize;
 use serde_json::{Map, Value};
+
+/// The roles of OpenAI's API.
+const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 /// A message of a chat.
 #[derive(Debug, Deserialize)]
@@ -19,7 +22,7 @@ pub(crate) struct Turn {
 
 /// The content of a message.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected `content` to be a text or a list of parts")]
 enum Content {
     Text(String),
     Parts(Vec<Part>),
@@ -30,26 +33,43 @@ struct Part {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
+    refusal: Option<String>,
+}
+
+impl Part {
+    /// The text of a part, refusals of an earlier answer too.
+    fn text(self) -> Result<String, ApiError> {
+        let Self { kind, text, refusal } = self;
+        let text = match kind.as_str() {
+            "text" => text,
+            "refusal" => refusal,
+            _ => None,
+        };
+        text.ok_or_else(|| ApiError::invalid("messages", format!("content of type `{kind}` is not supported")))
+    }
 }
 
 impl Turn {
     /// The message, as chat templates take it.
     ///
     /// # Errors
-    /// Content that is not text.
-    pub(crate) fn message(self) -> Result<Message, ApiError> {
+    /// A role that neither OpenAI's API nor the template has; no content, or some that is not text.
+    pub(crate) fn message(self, template: &ChatTemplate) -> Result<Message, ApiError> {
+        let role = &self.role;
+        let in_template =
+            || ['\'', '"'].iter().any(|quote| template.source().contains(&format!("{quote}{role}{quote}")));
+        if !ROLES.contains(&role.as_str()) && !in_template() {
+            let message = format!("there is no role `{role}`; expected one of {}", ROLES.join(", "));
+            return Err(ApiError::invalid("messages", message));
+        }
         let content = match self.content {
-            None => String::new(),
-            Some(Content::Text(text)) => text,
-            Some(Content::Parts(parts)) => {
-                let text = |part: Part| match part {
-                    Part { kind, text: Some(text) } if kind == "text" => Ok(text),
-                    Part { kind, .. } => {
-                        Err(ApiError::invalid("messages", format!("content of type `{kind}` is not supported")))
-                    }
-                };
-                parts.into_iter().map(text).collect::<Result<_, _>>()?
+            // It may have called tools and said nothing.
+            None if role == "assistant" => String::new(),
+            None => {
+                return Err(ApiError::invalid("messages", format!("a message of the role `{role}` has no `content`")));
             }
+            Some(Content::Text(text)) => text,
+            Some(Content::Parts(parts)) => parts.into_iter().map(Part::text).collect::<Result<_, _>>()?,
         };
         // OpenAI's newer name of the same role.
         let role = if self.role == "developer" { "system".to_owned() } else { self.role };

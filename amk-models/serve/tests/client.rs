@@ -119,9 +119,29 @@ impl Server {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
         let head = format!("POST {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n");
-        let head = format!("{head}Content-Length: {length}\r\n\r\n");
+        let head = format!("{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
         stream.write_all(&[head.as_bytes(), body].concat()).expect("it reads");
         answer(BufReader::new(stream))
+    }
+
+    /// Sends bytes as they are; `None` where no answer begins in this time.
+    pub(crate) fn raw(&self, bytes: &[u8], wait: Duration) -> Option<Answer> {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(wait)).expect("a limit");
+        // It may close before it has read all.
+        let _ = stream.write_all(bytes);
+        let mut reader = BufReader::new(stream);
+        let begins = reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        reader.get_ref().set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+        begins.then(|| answer(reader))
+    }
+
+    /// An answer to a request with these lines of a head.
+    pub(crate) fn ask(&self, line: &str, headers: &[&str], body: &str) -> Answer {
+        let length = body.len();
+        let head = format!("{line} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n");
+        let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+        self.raw(format!("{head}{headers}\r\n{body}").as_bytes(), Duration::from_secs(60)).expect("an answer")
     }
 
     /// An answer of which the first event has come.

@@ -1,13 +1,15 @@
 //! A server over a VM that counts: what clients see.
 
 mod client;
+mod http;
 mod typewriter;
 
 use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm};
 use amk_models::chat::{ChatTemplate, TokenTexts};
 use amk_models::tokenizer::Tokenizer;
+use amk_run::embedding::{Embedder, Pooling};
 use amk_run::text::Request;
-use amk_serve::{Engine, EngineOptions, ServeOptions, Served, serve};
+use amk_serve::{Embeddings, Engine, EngineOptions, ServeOptions, Served, serve};
 use client::Server;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -20,8 +22,14 @@ const TOKENS: usize = 50;
 struct Count {
     logits: Vec<Vec<f32>>,
     step: Duration,
-    /// Fails at this token.
-    broken: Option<u32>,
+    defect: Option<Defect>,
+}
+
+/// What happens at a token.
+#[derive(Clone, Copy)]
+enum Defect {
+    Fails(u32),
+    Panics(u32),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +49,11 @@ impl RowVm for Count {
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
         std::thread::sleep(self.step);
-        if rows.iter().any(|row| Some(row.token.0) == self.broken) {
-            return Err(Broken);
+        let has = |token: u32| rows.iter().any(|row| row.token.0 == token);
+        match self.defect {
+            Some(Defect::Fails(token)) if has(token) => return Err(Broken),
+            Some(Defect::Panics(token)) if has(token) => panic!("a step panics"),
+            _ => {}
         }
         let next = |row: &PlacedRow| {
             let mut logits = vec![0.0; TOKENS];
@@ -73,15 +84,34 @@ fn server(millis: u64, most: usize, options: ServeOptions) -> Server {
     broken_server(millis, most, options, None)
 }
 
-fn broken_server(millis: u64, most: usize, options: ServeOptions, broken: Option<u32>) -> Server {
-    let vm = Count { logits: Vec::new(), step: Duration::from_millis(millis), broken };
+/// A server whose texts have limits of their own.
+fn limited_server(millis: u64, request: Request) -> Server {
+    counting_server(millis, 8, ServeOptions::default(), None, request)
+}
+
+fn broken_server(millis: u64, most: usize, options: ServeOptions, defect: Option<Defect>) -> Server {
+    counting_server(millis, most, options, defect, Request::default())
+}
+
+fn counting_server(
+    millis: u64,
+    most: usize,
+    options: ServeOptions,
+    defect: Option<Defect>,
+    request: Request,
+) -> Server {
+    let vm = Count { logits: Vec::new(), step: Duration::from_millis(millis), defect };
     let template = "{% for m in messages %}{{ m.content }} {% endfor %}".to_owned();
     let served = Served {
         name: "count".into(),
         tokenizer: tokenizer(),
         template: Some(ChatTemplate::new(template, TokenTexts::default())),
-        request: Request { stop_tokens: vec![49], ..Request::default() },
+        request: Request { stop_tokens: vec![49], ..request },
         context: 2000,
+        embeddings: Some(Embeddings::start(
+            Embedder::of(Count { logits: Vec::new(), step: Duration::ZERO, defect }, Pooling::Last),
+            4,
+        )),
     };
     let engine = Engine::start(vm, tokenizer(), EngineOptions { texts: most, kept: 4 });
     Server::start(move |listener, end| serve(listener, engine, served, options, end))
@@ -139,7 +169,12 @@ fn a_chat_is_streamed_piece_by_piece() {
     let text: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
     assert_eq!((text.as_str(), &chunks[0]["choices"][0]["delta"]["role"]), ("t6 t7 ", &json!("assistant")));
     assert_eq!(chunks[chunks.len() - 2]["choices"][0]["finish_reason"], "stop");
-    assert_eq!(chunks[chunks.len() - 1]["usage"]["prompt_tokens"], 2);
+    let (last, others) = chunks.split_last().expect("chunks");
+    assert_eq!((&last["usage"]["prompt_tokens"], &last["choices"]), (&json!(2), &json!([])));
+    assert!(others.iter().all(|chunk| chunk["usage"].is_null() && chunk.get("usage").is_some()), "{others:?}");
+    request["stream_options"] = Value::Null;
+    let chunks = server.post("/v1/chat/completions", &request).events();
+    assert!(chunks.iter().all(|chunk| chunk.get("usage").is_none()), "{chunks:?}");
 }
 
 #[test]
@@ -248,6 +283,12 @@ fn mistakes_are_told_with_their_field() {
         (json!({ "prompt": "t1", "suffix": "t2" }), 400, "suffix", "not supported"),
         (json!({ "prompt": "t1", "echo": true }), 400, "echo", "not supported"),
         (json!({ "prompt": "t1", "best_of": 2 }), 400, "best_of", "not supported"),
+        (json!({ "prompt": "t1", "stream_options": {} }), 400, "stream_options", "needs `stream`"),
+        (json!({ "prompt": ["t1", [2]] }), 400, "prompt", "expected a text, texts, or their token ids"),
+        (json!({ "prompt": "t1", "stop": 5 }), 400, "stop", "expected a text or a list of texts"),
+        (json!({ "prompt": "t1", "max_completion_tokens": 0 }), 400, "max_completion_tokens", "at least 1"),
+        // It can never be answered, so it is not one to send again.
+        (json!({ "prompt": "t1", "n": 9 }), 400, "", "is for 9 texts, but the server takes 8"),
         (json!({ "prompt": "t1", "n": 0 }), 400, "n", "expected 1 to"),
         (json!({ "prompt": [77] }), 400, "prompt", "token 77 is outside the vocabulary of 50"),
         (json!({ "prompt": "t1", "temperature": -1 }), 400, "temperature", "temperature"),
@@ -275,8 +316,59 @@ fn mistakes_are_told_with_their_field() {
         let answer = server.post("/v1/chat/completions", &request);
         assert_eq!((answer.status, &answer.json()["error"]["param"]), (400, &json!(param)), "{request}");
     }
-    assert_eq!(server.get("/nothing").status, 404);
-    assert_eq!(server.post("/v1/chat/completions", &json!({ "messages": [] })).status, 400);
+    for (messages, why) in [
+        (json!([]), "needs `messages`"),
+        (json!("t1"), "invalid type"),
+        (json!([{ "content": "t1" }]), "missing field `role`"),
+        (json!([{ "role": "usr", "content": "t1" }]), "no role `usr`; expected one of system, developer, user"),
+        (json!([{ "role": "user", "content": null }]), "the role `user` has no `content`"),
+        (json!([{ "role": "user", "content": 5 }]), "expected `content` to be a text or a list of parts"),
+        (json!([{ "role": "user", "content": [{ "type": "image_url" }] }]), "type `image_url` is not supported"),
+    ] {
+        let answer = server.post("/v1/chat/completions", &json!({ "messages": messages }));
+        let error = answer.json()["error"].clone();
+        assert_eq!((answer.status, &error["param"]), (400, &json!("messages")), "{messages}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains(why)), "{messages}: {error}");
+    }
+}
+
+#[test]
+fn what_asks_for_nothing_is_left_alone() {
+    let server = server(0, 8, ServeOptions::default());
+    let nothing = json!({
+        "messages": [
+            { "role": "developer", "content": [] },
+            { "role": "user", "content": [{ "type": "text", "text": "t1" }, { "type": "text", "text": " t2" }] },
+            { "role": "assistant", "content": null, "tool_calls": null },
+            { "role": "assistant", "content": [{ "type": "refusal", "refusal": "t3" }] },
+            { "role": "user", "content": "t4", "name": "someone" },
+        ],
+        "max_tokens": null, "max_completion_tokens": 2, "temperature": null, "top_p": 0, "top_k": -1, "stop": [],
+        "n": null, "seed": -1, "logit_bias": {}, "logprobs": null, "top_logprobs": null, "tools": [], "tool_choice": null,
+        "response_format": null, "functions": [], "stream": false, "stream_options": null, "user": "someone",
+        "metadata": {}, "store": false, "service_tier": "auto", "modalities": ["text"], "parallel_tool_calls": true,
+    });
+    let answer = server.post("/v1/chat/completions", &nothing);
+    assert_eq!((answer.status, &answer.json()["choices"][0]["message"]["content"]), (200, &json!("t5 t6")));
+    let nothing = json!({
+        "prompt": ["t1"], "max_tokens": 2, "temperature": 0, "best_of": 1, "echo": false, "suffix": "", "stop": null,
+        "logprobs": false,
+    });
+    assert_eq!(server.post("/v1/completions", &nothing).json()["choices"][0]["text"], "t2 t3");
+}
+
+#[test]
+fn texts_have_the_limits_of_the_server() {
+    let request = json!({ "prompt": "t1", "max_tokens": 40, "temperature": 0 });
+    let texts = |server: &Server| {
+        let choice = server.post("/v1/completions", &request).json()["choices"][0].clone();
+        assert_eq!(choice["finish_reason"], "length");
+        choice["text"].as_str().expect("a text").split(' ').count()
+    };
+    assert_eq!(texts(&limited_server(0, Request { max_tokens: Some(5), ..Request::default() })), 5);
+    let in_time = Request { max_time: Some(Duration::from_millis(300)), ..Request::default() };
+    let written = texts(&limited_server(25, in_time));
+    assert!((1..15).contains(&written), "{written} tokens of 25 ms in 300 ms");
 }
 
 #[test]
@@ -288,6 +380,44 @@ fn prompts_beyond_the_context_are_refused_whether_streamed_or_not() {
         assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!("context_length_exceeded")));
         assert!(answer.text.contains("2000"), "{}", answer.text);
     }
+}
+
+#[test]
+fn embeddings_have_the_form_of_openais() {
+    let server = server(0, 8, ServeOptions::default());
+    // The VM's states point to the next token.
+    let vector = |token: usize| (0..TOKENS).map(|at| f64::from(u8::from(at == token))).collect::<Vec<_>>();
+    let answer = server.post("/v1/embeddings", &json!({ "model": "count", "input": ["t1 t2", "t7"] })).json();
+    let data =
+        |index: usize, token: usize| json!({ "object": "embedding", "index": index, "embedding": vector(token) });
+    assert_eq!(answer["data"], json!([data(0, 3), data(1, 8)]));
+    assert_eq!((&answer["object"], &answer["model"]), (&json!("list"), &json!("count")));
+    assert_eq!(answer["usage"], json!({ "prompt_tokens": 3, "total_tokens": 3 }));
+    let encoded = json!({ "input": [0], "encoding_format": "base64" });
+    let encoded = server.post("/v1/embeddings", &encoded).json()["data"][0]["embedding"].clone();
+    // 0.0 and 1.0 are the first two of 50.
+    assert!(
+        encoded.as_str().is_some_and(|text| text.starts_with("AAAAAAAAgD8AAAAA") && text.len() == 268),
+        "{encoded}"
+    );
+    for (request, status, param) in [
+        (json!({}), 400, "input"),
+        (json!({ "input": [] }), 400, "input"),
+        (json!({ "input": "" }), 400, "input"),
+        (json!({ "input": 5 }), 400, "input"),
+        (json!({ "input": [77] }), 400, "input"),
+        (json!({ "input": "t1", "dimensions": 5 }), 400, "dimensions"),
+        (json!({ "input": "t1", "encoding_format": "int8" }), 400, "encoding_format"),
+        (json!({ "input": "t1", "model": "other" }), 404, "model"),
+    ] {
+        let answer = server.post("/v1/embeddings", &request);
+        assert_eq!((answer.status, &answer.json()["error"]["param"]), (status, &json!(param)), "{request}");
+    }
+    let long = server.post("/v1/embeddings", &json!({ "input": vec![1; 2001] }));
+    assert_eq!((long.status, &long.json()["error"]["code"]), (400, &json!("context_length_exceeded")));
+    let broken = broken_server(0, 8, ServeOptions::default(), Some(Defect::Fails(30)));
+    let status = |token: u32| broken.post("/v1/embeddings", &json!({ "input": [token] })).status;
+    assert_eq!([status(1), status(30), status(1)], [200, 503, 503]);
 }
 
 #[test]
@@ -406,12 +536,31 @@ fn the_page_is_there_without_a_key_and_asks_nothing_of_others() {
 
 #[test]
 fn a_broken_vm_is_an_error_for_clients_and_for_health() {
-    let server = broken_server(5, 8, ServeOptions::default(), Some(30));
+    let server = broken_server(5, 8, ServeOptions::default(), Some(Defect::Fails(30)));
     let request = json!({ "prompt": "t20", "max_tokens": 40, "stream": true, "temperature": 0 });
     let chunks = server.post("/v1/completions", &request).events();
     let last = &chunks[chunks.len() - 1]["error"];
     assert!(last["message"].as_str().is_some_and(|text| text.contains("the machine is broken")), "{last}");
     assert_eq!(server.get("/health").status, 503);
+    assert_eq!(server.post("/v1/completions", &ask("t1")).status, 503);
+}
+
+#[test]
+fn an_engine_that_panics_leaves_no_answer_that_seems_complete() {
+    let server = broken_server(5, 8, ServeOptions::default(), Some(Defect::Panics(47)));
+    let request = json!({ "prompt": "t30", "max_tokens": 40, "stream": true, "temperature": 0 });
+    let answer = server.post("/v1/completions", &request);
+    let chunks = answer.events();
+    assert!(chunks[chunks.len() - 1]["error"]["message"].as_str().is_some_and(|why| why.contains("not complete")));
+    assert!(!answer.text.contains("[DONE]"), "{}", answer.text);
+    // The thread may still be on its way.
+    for _ in 0..100 {
+        if server.get("/health").status == 503 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(server.get("/health").text.contains("it panicked"));
     assert_eq!(server.post("/v1/completions", &ask("t1")).status, 503);
 }
 

@@ -80,6 +80,7 @@ fn types(text: &str) -> Server {
         template: Some(ChatTemplate::new(template, TokenTexts::default())),
         request: Request { stop_tokens: vec![TOKENS - 1], ..Request::default() },
         context: 1000,
+        embeddings: None,
     };
     let engine = Engine::start(vm, tokenizer(), EngineOptions::default());
     Server::start(move |listener, end| serve(listener, engine, served, ServeOptions::default(), end))
@@ -220,4 +221,5 @@ fn tokens_become_text_and_back() {
     assert_eq!(server.post("/detokenize", &tokens).json(), json!({ "content": "ab" }));
     assert_eq!(server.post("/detokenize", &json!({ "tokens": [99] })).json()["error"]["param"], "tokens");
     assert_eq!(server.post("/tokenize", &json!({})).json()["error"]["param"], "content");
+    assert_eq!(server.post("/v1/embeddings", &json!({ "input": "ab" })).status, 404);
 }

@@ -1,13 +1,13 @@
 //! Gives the tensors of a folder the names and shapes that pages ask for.
 
 use crate::import::Import;
-use crate::weights::{FormatCause, FormatError, StoredTensor, TensorSet};
+use crate::weights::{FormatError, StoredTensor, TensorSet};
 
 /// The tensors under their usual names, without those of a larger model's other parts. The weights
 /// of depthwise convolutions, `[N, 1, L]`, become matrices.
 ///
 /// # Errors
-/// [`FormatCause::Duplicate`] when two tensors get the same name.
+/// [`FormatCause::Duplicate`](crate::weights::FormatCause::Duplicate) when two tensors get the same name.
 pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, FormatError> {
     let mut usual = TensorSet::default();
     let others = import.inside.map_or(&[][..], |inside| inside.others);
@@ -18,10 +18,7 @@ pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, Fo
         if let [_, 1, _] = tensor.shape[..] {
             tensor.shape.remove(1);
         }
-        usual.insert(tensor).map_err(|tensor| {
-            let cause = FormatCause::Duplicate { what: "tensor", name: tensor.name.clone() };
-            tensor.rows.place().error(cause)
-        })?;
+        usual.insert(tensor).map_err(|tensor| tensor.duplicate())?;
     }
     Ok(usual)
 }

@@ -63,7 +63,7 @@ impl RowSource {
     }
 
     /// Where the tensor, or that with its codes, is.
-    pub(crate) fn place(&self) -> &Extent {
+    pub(super) fn place(&self) -> &Extent {
         match self {
             Self::File(extent) => extent,
             Self::Quantized { matrix, .. } => matrix.codes.extent(),

@@ -162,7 +162,7 @@ impl StoredTensor {
     }
 
     /// The error that there is another tensor of its name.
-    pub(super) fn duplicate(&self) -> FormatError {
+    pub(crate) fn duplicate(&self) -> FormatError {
         self.rows.place().error(FormatCause::Duplicate { what: "tensor", name: self.name.clone() })
     }
 

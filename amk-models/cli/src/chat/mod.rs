@@ -6,11 +6,12 @@ mod interrupt;
 mod talk;
 
 use super::load::{LoadArgs, cpu_vm};
-use super::model::{ModelArg, path_of};
+use super::model::path_of;
 use super::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, tell};
 use super::sampling::SamplingArgs;
 use amk::rows::RowLimits;
 use amk_models::chat::Message;
+use amk_run::named::NamedModel;
 use amk_run::text::Request;
 use anyhow::{Result, bail};
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ use talk::Talk;
 pub(crate) struct Chat {
     /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
     #[arg(short, long, value_name = "MODEL")]
-    model: Option<ModelArg>,
+    model: Option<NamedModel>,
     #[command(flatten)]
     allow: AllowArg,
     /// The system message.

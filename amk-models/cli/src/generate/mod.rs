@@ -5,7 +5,7 @@ mod prompts;
 mod texts;
 
 use super::load::{LoadArgs, cpu_vm};
-use super::model::{ModelArg, path_of};
+use super::model::path_of;
 use super::options::{AllowArg, DIM, GpuSchedule, Place, PlaceArgs, cuda_rows_vm, cuda_vm, paint, tell};
 use super::sampling::SamplingArgs;
 use amk::rows::RowVm;
@@ -16,6 +16,7 @@ use amk_models::model::Model;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
 use amk_run::generate::{generate, generate_on_device, on_device};
+use amk_run::named::NamedModel;
 use amk_run::text::{Piece, Request, Speculate};
 use anyhow::{Result, bail};
 use language::LanguageArgs;
@@ -32,19 +33,22 @@ use texts::Texts;
 pub(crate) struct Generate {
     /// The message, or the text to go on from; `-` reads standard input, without the newline at its
     /// end.
-    #[arg(required_unless_present = "prompts")]
+    #[arg(required_unless_present_any = ["prompts", "file"])]
     prompt: Option<String>,
+    /// The prompt is in a file; `-` reads standard input. The newline at its end does not count.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
+    file: Option<PathBuf>,
     /// Several prompts: one a line, or in a `.jsonl` file a string, `{"prompt": ..}` or
     /// `{"messages": [..]}` a line. Each text has a seed of its own, counted up from --seed.
-    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file"])]
     prompts: Option<PathBuf>,
     /// Texts that are written at the same time.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     parallel: u32,
-    /// Print a line of JSON for each text: its number, prompt, text, tokens and why it ended.
+    /// Print a line of JSON for each text: its number, prompt, text, tokens, times and why it ended.
     #[arg(long)]
     json: bool,
-    /// With --json: the id and the log-probability of each token too.
+    /// With --json: the log-probability of each token too.
     #[arg(long, requires = "json")]
     logprobs: bool,
     /// Guess next tokens and check several at once; the text is the same.
@@ -55,7 +59,7 @@ pub(crate) struct Generate {
     speculate: Option<PathBuf>,
     /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
     #[arg(short, long, value_name = "MODEL")]
-    model: Option<ModelArg>,
+    model: Option<NamedModel>,
     #[command(flatten)]
     allow: AllowArg,
     /// Go on from the prompt as it is, without the model's chat template.
@@ -105,7 +109,7 @@ impl Generate {
         let model = self.held.load(&mut checkpoint, context, self.quiet)?;
         let tokenizer = checkpoint.tokenizer()?;
         let requests: Vec<Request> = (0..prompts.len() as u64).map(|number| request.numbered(number)).collect();
-        let mut texts = Texts::new(&prompts, context, self.json, self.quiet);
+        let mut texts = Texts::new(&prompts, tokenizer, context, self.json, self.quiet);
         let pages = texts.pages(self.parallel as usize, self.max_tokens as usize);
         let alone = prompts.len() == 1 && self.speculate.is_none();
         match place {
@@ -204,6 +208,7 @@ impl Generate {
         Ok(Request {
             sampler,
             max_tokens: Some(self.max_tokens as usize),
+            max_time: None,
             stop_tokens,
             stop_strings: self.stop.clone(),
             speculate: match self.speculate.as_deref() {

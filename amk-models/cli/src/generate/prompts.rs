@@ -1,12 +1,12 @@
 //! The prompts of `amk generate`.
 
 use super::Generate;
+use crate::options::read_prompt;
 use amk_models::chat::{ChatOptions, Message};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
-use std::io::Read as _;
 use std::path::Path;
 
 /// A prompt, as written and as the model gets it.
@@ -36,8 +36,9 @@ impl Generate {
     pub(super) fn all_prompts(&self, checkpoint: &Checkpoint) -> Result<Vec<Prompt>> {
         let lines = match (&self.prompts, &self.prompt) {
             (Some(file), _) => read(file)?,
-            (None, Some(text)) if text == "-" => vec![Line::Text(standard_input()?)],
-            (None, text) => vec![Line::Text(text.clone().unwrap_or_default())],
+            (None, Some(text)) if text == "-" => vec![Line::Text(read_prompt(Path::new("-"))?)],
+            (None, Some(text)) => vec![Line::Text(text.clone())],
+            (None, None) => self.file.iter().map(|file| read_prompt(file).map(Line::Text)).collect::<Result<_>>()?,
         };
         if lines.is_empty() {
             bail!("there is no prompt in the file of --prompts");
@@ -75,18 +76,6 @@ impl Generate {
         let rendered = template.render(&messages, &options).with_context(|| checkpoint.path.display().to_string())?;
         Ok(Prompt { tokens: tokenizer.encode(&rendered, SpecialTokens::AsWritten)?, text })
     }
-}
-
-/// Standard input without the newline at its end: editors and `echo` end the last line; a model
-/// would go on from the empty line after it.
-fn standard_input() -> Result<String> {
-    let mut bytes = Vec::new();
-    std::io::stdin().read_to_end(&mut bytes).context("cannot read the prompt from standard input")?;
-    let mut text = String::from_utf8(bytes).context("the prompt on standard input is not UTF-8")?;
-    if let Some(line) = text.strip_suffix('\n') {
-        text.truncate(line.strip_suffix('\r').unwrap_or(line).len());
-    }
-    Ok(text)
 }
 
 /// The prompts of a file; empty lines are none.

@@ -3,15 +3,17 @@
 use super::prompts::Prompt;
 use crate::options::{DIM, paint, progress_bar, tell, write};
 use amk::rows::RowLimits;
+use amk_models::tokenizer::Tokenizer;
 use amk_run::sampler::Logprob;
 use amk_run::text::{Ended, Generated, Piece};
 use indicatif::ProgressBar;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io;
 
 /// Texts on their way to standard output.
 pub(super) struct Texts<'p> {
     prompts: &'p [Prompt],
+    tokenizer: &'p Tokenizer,
     context: usize,
     json: bool,
     quiet: bool,
@@ -27,10 +29,16 @@ pub(super) struct Texts<'p> {
 }
 
 impl<'p> Texts<'p> {
-    pub(super) fn new(prompts: &'p [Prompt], context: usize, json: bool, quiet: bool) -> Self {
+    pub(super) fn new(
+        prompts: &'p [Prompt],
+        tokenizer: &'p Tokenizer,
+        context: usize,
+        json: bool,
+        quiet: bool,
+    ) -> Self {
         let kept = prompts.iter().map(|_| (String::new(), None)).collect();
         let logprobs = vec![Vec::new(); prompts.len()];
-        Self { prompts, context, json, quiet, shown: 0, headed: 0, kept, logprobs, bar: None }
+        Self { prompts, tokenizer, context, json, quiet, shown: 0, headed: 0, kept, logprobs, bar: None }
     }
 
     pub(super) fn prompts(&self) -> &'p [Prompt] {
@@ -107,16 +115,28 @@ impl<'p> Texts<'p> {
         let Prompt { text: prompt, .. } = &self.prompts[number];
         let ended = match generated.ended {
             Ended::StopToken | Ended::StopString | Ended::Grammar => "stop",
-            Ended::MaxTokens | Ended::ContextFull => "length",
+            Ended::MaxTokens | Ended::MaxTime | Ended::ContextFull => "length",
         };
         let usage = json!({ "prompt_tokens": generated.prompt_tokens, "completion_tokens": generated.tokens.len() });
-        let mut line =
-            json!({ "index": number, "prompt": prompt, "text": text, "finish_reason": ended, "usage": usage });
-        let tokens = &self.logprobs[number];
-        if !tokens.is_empty() {
-            line["tokens"] = tokens.iter().map(|one| json!({ "id": one.token, "logprob": one.logprob })).collect();
-        }
+        let timings = json!({
+            "prompt_tokens": generated.prompt_run, "prompt_seconds": generated.prompt_time.as_secs_f64(),
+            "tokens": generated.decoded, "seconds": generated.decode_time.as_secs_f64(),
+        });
+        let line = json!({
+            "index": number, "prompt": prompt, "text": text, "finish_reason": ended, "usage": usage,
+            "tokens": self.tokens(number, generated), "timings": timings,
+        });
         line.to_string()
+    }
+
+    /// The tokens of a text, with their log-probabilities where they are asked for.
+    fn tokens(&self, number: usize, generated: &Generated) -> Vec<Value> {
+        let bytes = |token: u32| self.tokenizer.bytes(token).unwrap_or_default();
+        let token = |id: u32| json!({ "id": id, "token": String::from_utf8_lossy(&bytes(id)) });
+        match self.logprobs[number].as_slice() {
+            [] => generated.tokens.iter().map(|&id| token(id)).collect(),
+            chosen => chosen.iter().map(|one| with_logprob(token(one.token), one.logprob)).collect(),
+        }
     }
 
     fn tell(&self, what: &str) {
@@ -124,6 +144,11 @@ impl<'p> Texts<'p> {
             tell(&paint(&format!("[{what}]"), DIM));
         }
     }
+}
+
+fn with_logprob(mut token: Value, logprob: f64) -> Value {
+    token["logprob"] = logprob.into();
+    token
 }
 
 /// How much was written, how fast, and why it ended.
@@ -138,6 +163,7 @@ fn summary(generated: &Generated, context: usize) -> String {
         Ended::StopString => "stopped at a --stop text".to_owned(),
         Ended::Grammar => "the text of the grammar is complete".to_owned(),
         Ended::MaxTokens => format!("stopped at the limit of {}; -n raises it", tokens(generated.tokens.len(), None)),
+        Ended::MaxTime => "stopped at the end of its time".to_owned(),
         Ended::ContextFull => format!("stopped at the end of the context of {context} positions; -c raises it"),
     };
     let guesses = match generated.drafted {
