@@ -238,7 +238,7 @@ mod tests {
             encoding: &F32,
             bytes: Box::new(|| Cow::Owned(vec![0; 4])),
         };
-        let mut try_it = |tensor: &NewTensor<'_>| {
+        let try_it = |tensor: &NewTensor<'_>| {
             write(&mut Vec::new(), [], core::slice::from_ref(tensor), &mut |_| {}).expect_err("refused").to_string()
         };
         assert_eq!(try_it(&tensor), "tensor `x` has 4 bytes, not 32");
