@@ -1,7 +1,6 @@
 //! `amk quantize`.
 
 use crate::load::{LoadArgs, cpu_vm};
-use crate::model::ModelArg;
 use crate::options::{AllowArg, CpuSchedule, ScheduleArg, ThreadsArg, print, progress_bar, table_of, tell};
 use crate::perplexity::read;
 use amk::ir::DType;
@@ -16,6 +15,7 @@ use amk_quantize::{
     Calibration, Method, Output, Quantized, Recipe, Rest, Stage, Task, convert_rest, is_projection, quantize,
     quantize_calibrated, size,
 };
+use amk_run::named::NamedModel;
 use amk_run::perplexity::{Perplexity, Windows, perplexity};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
@@ -29,13 +29,13 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub(crate) struct Quantize {
     /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
-    model: ModelArg,
+    model: NamedModel,
     /// The encoding, or several: each matrix gets the first whose blocks divide its rows.
     #[arg(long, value_name = "ENCODING", value_delimiter = ',', required = true)]
     to: Vec<String>,
-    /// How: `rtn`, `search` or `gptq` [default: `gptq` with a text, else `search`].
-    #[arg(long)]
-    method: Option<Method>,
+    /// How: `rtn`, `search` or `gptq`, which needs a text.
+    #[arg(long, default_value = "search")]
+    method: Method,
     /// A text on which the outputs are to stay close.
     #[arg(long, value_name = "FILE")]
     calibrate: Option<PathBuf>,
@@ -111,13 +111,11 @@ impl Quantize {
     }
 
     fn recipe(&self) -> Result<Recipe> {
-        let default = if self.calibrate.is_some() { Method::Gptq } else { Method::Search };
         let names: Vec<&str> = self.to.iter().map(String::as_str).collect();
-        let method = self.method.unwrap_or(default);
-        if method == Method::Gptq && self.calibrate.is_none() {
+        if self.method == Method::Gptq && self.calibrate.is_none() {
             bail!("`gptq` needs a text to calibrate on: --calibrate FILE");
         }
-        Ok(Recipe::new(&names, method)?)
+        Ok(Recipe::new(&names, self.method)?)
     }
 
     fn rest(&self, recipe: &Recipe) -> Result<Rest> {

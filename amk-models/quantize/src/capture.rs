@@ -96,18 +96,15 @@ impl<'a> Calibration<'a> {
         let mut done = 0;
         for window in self.tokens.chunks(self.context) {
             let id = session.add();
-            session.push(id, window).map_err(amk::session::SessionError::from)?;
-            loop {
-                let left = session.pending(id).map_err(amk::session::SessionError::from)?;
-                if left == 0 {
-                    break;
-                }
+            for rows in window.chunks(session.limits().rows.max(1)) {
+                // The last layer is computed for rows whose logits are wanted alone.
+                session.push_draft(id, rows).map_err(amk::session::SessionError::from)?;
                 session.step()?;
                 capture.move_into(&mut grams);
-                progress((done + window.len() - left) as f64 / self.tokens.len() as f64);
+                done += rows.len();
+                progress(done as f64 / self.tokens.len() as f64);
             }
             session.drop(id).map_err(amk::session::SessionError::from)?;
-            done += window.len();
         }
         Ok(grams)
     }

@@ -1,5 +1,6 @@
 //! Why weights are not quantised.
 
+use amk::encoding::BlockError;
 use amk::session::SessionError;
 use amk::vm::cpu::VmError;
 use amk::{Encoding, MegakernelError};
@@ -56,6 +57,14 @@ pub enum QuantizeError {
     /// The text has no tokens to calibrate on.
     #[error("the calibration text has no tokens")]
     EmptyText,
+    /// A block of the source that is damaged.
+    #[error("`{tensor}`: {error}")]
+    Block {
+        /// The tensor.
+        tensor: String,
+        /// The block, and its defect.
+        error: BlockError,
+    },
     /// An encoding that the form of a file does not have.
     #[error("{form} cannot hold `{tensor}` as {encoding}")]
     NotInFile {

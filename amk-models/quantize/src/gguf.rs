@@ -100,7 +100,7 @@ impl About {
                 name: stored.name().to_owned(),
                 shape: stored.shape().to_vec(),
                 encoding: stored.stored_type().encoding()?,
-                bytes: Box::new(|| Cow::Borrowed(stored.stored_bytes())),
+                bytes: Box::new(|| Cow::Owned(stored.to_stored())),
             })
         };
         let tensors = file.tensors.iter().filter_map(|tensor| {

@@ -3,10 +3,13 @@
 use amk::{Tensor, Weight};
 use amk_kernels::linear_rows;
 
-/// Part of the mean square of the inputs that is added to each before the factorisation, so that
-/// inputs that never occurred do not make it singular (Frantar et al. 2022, arXiv:2210.17323,
-/// section 3.3).
+/// Part of each element's mean square that is added to it before the factorisation. GPTQ (Frantar
+/// et al. 2022, arXiv:2210.17323, section 3.3) adds a part of the mean over all elements, which a
+/// few elements of large models dominate: then nothing is left of the others.
 const DAMPING: f64 = 0.01;
+
+/// Part of the mean over all elements that is added, too, for elements that are always 0.
+const LEAST: f64 = 1e-9;
 
 /// Elements whose products are formed at a time: what lies above the diagonal blocks is mirrored.
 const BLOCK: usize = 64;
@@ -98,7 +101,7 @@ impl Gram {
         products.sum::<f64>() / self.rows.max(1) as f64
     }
 
-    /// The upper triangular `U: [K, K]` with `U^T U = (H + damping)^-1`, where `H` is the mean of
+    /// The upper triangular `U: [K, K]` with `U^T U = H^-1`, where `H` is, damped, the mean of
     /// `x x^T` over the inputs with their elements in this order; the identity where all are 0.
     ///
     /// With the order of the elements reversed, a Cholesky factor of `H` is upper triangular:
@@ -109,13 +112,13 @@ impl Gram {
         if !(trace.is_finite() && trace > 0.0) {
             return identity(size);
         }
-        let added = DAMPING * trace / size as f64;
+        let least = LEAST * trace / size as f64;
         let mut reversed = Vec::with_capacity(size * size);
         for &i in order.iter().rev() {
             let row = &self.sums[i * size..][..size];
             reversed.extend(order.iter().rev().map(|&j| row[j]));
         }
-        reversed.iter_mut().step_by(size + 1).for_each(|element| *element += added);
+        reversed.iter_mut().step_by(size + 1).for_each(|element| *element += DAMPING * *element + least);
         cholesky(&mut reversed, size);
         let inverse = invert_lower(&reversed, size);
         // The sums are `rows` times the means.
@@ -205,9 +208,10 @@ mod tests {
         gram.add(&random(5, 9 * 40));
         let factor: Vec<f64> = gram.inverse_factor(&order).into_iter().map(f64::from).collect();
         assert!((0..size).all(|i| (0..i).all(|j| factor[i * size + j] == 0.0)), "it is upper triangular");
-        let added = DAMPING * gram.sums.iter().step_by(size + 1).sum::<f64>() / size as f64;
-        let damped =
-            |i: usize, j: usize| (gram.sums[order[i] * size + order[j]] + if i == j { added } else { 0.0 }) / 40.0;
+        let damped = |i: usize, j: usize| {
+            let sum = gram.sums[order[i] * size + order[j]];
+            if i == j { (1.0 + DAMPING) * sum / 40.0 } else { sum / 40.0 }
+        };
         let inverse = |i: usize, j: usize| (0..size).map(|k| factor[k * size + i] * factor[k * size + j]).sum::<f64>();
         for i in 0..size {
             for j in 0..size {

@@ -88,7 +88,9 @@ pub fn convert_rest(set: &TensorSet, rest: Rest, quantized: &mut Quantized) -> R
         let encode = encoding
             .encode
             .ok_or(QuantizeError::UnknownEncoding { name: encoding.name.to_owned(), known: Vec::new() })?;
-        let (bytes, deviation) = tensor.to_encoding(encoding, encode);
+        let encoded = tensor.to_encoding(encoding, encode);
+        let (bytes, deviation) =
+            encoded.map_err(|error| QuantizeError::Block { tensor: tensor.name().to_owned(), error })?;
         let weight = Weight::from_vec(encoding, tensor.shape(), bytes);
         let weight = weight.map_err(|_| QuantizeError::NotInFile {
             form: form_name(rest.form),

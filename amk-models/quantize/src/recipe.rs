@@ -4,7 +4,7 @@ use crate::error::QuantizeError;
 use crate::method::Method;
 use amk::Encoding;
 use amk::ir::DType;
-use amk_kernels::encoding::{Grid, GroupFormat};
+use amk_kernels::encoding::{Grid, GroupCodes, GroupFormat};
 use amk_models::weights::{FileForm, StoredTensor};
 
 /// What to do with the projections of a model.
@@ -80,13 +80,19 @@ impl Recipe {
     /// other groups, or other blocks with as many bits.
     fn similar(&self, row: usize) -> Option<&'static Encoding> {
         let first = self.to.first()?;
-        let codes = |encoding: &Encoding| GroupFormat::of(encoding).map(|format| format.codes);
         let bits = |encoding: &Encoding| 8 * encoding.bytes / encoding.block;
-        let alike =
-            |other: &&Encoding| codes(first) == codes(other) && (codes(first).is_some() || bits(first) == bits(other));
+        let alike = |other: &Encoding| match codes(first) {
+            Some(found) => codes(other) == Some(found),
+            None => codes(other).is_none() && bits(first) == bits(other),
+        };
         let fitting = Encoding::all().filter(|other| quantises(other) && row.is_multiple_of(other.block));
-        fitting.filter(alike).min_by_key(|other| (core::cmp::Reverse(other.block), other.name))
+        fitting.filter(|other| alike(other)).min_by_key(|other| (core::cmp::Reverse(other.block), other.name))
     }
+}
+
+/// The codes of an encoding by groups.
+fn codes(encoding: &Encoding) -> Option<GroupCodes> {
+    GroupFormat::of(encoding).map(|format| format.codes)
 }
 
 /// Whether an encoding is by groups, as folders have them; GGUF files have the others.

@@ -1,7 +1,7 @@
 //! The inputs of projections are those that the annotated function has.
 
 use super::support::{folder, load, schedule, text};
-use amk::{Token, Weight};
+use amk::Token;
 use amk_kernels::{embed, rms_norm};
 use amk_quantize::{Calibration, Gram, Input};
 use std::collections::BTreeSet;
@@ -52,14 +52,14 @@ fn inputs_of_all_tokens_are_summed() {
     // The input of the first layer follows from the token alone.
     let folder = folder();
     let model = load(folder.path());
-    let bound = |name: &str| -> &Weight { &model.bindings.weights()[name] };
+    let bound = model.bindings.weights();
     let mut expected = Gram::new(64);
     for &token in &text {
-        let x = embed(bound("w.ends.embed"), token);
-        expected.add(rms_norm(&x, bound("w.layers[0].norms.attn"), 1e-5).data());
+        let x = embed(&bound["w.ends.embed"], token);
+        expected.add(rms_norm(&x, &bound["w.layers[0].norms.attn"], 1e-5).data());
     }
     for (found, expected) in grams[0].mean_squares().iter().zip(expected.mean_squares()) {
-        assert!((found - expected).abs() <= 1e-5 * expected, "{found} instead of {expected}");
+        assert!((found - expected).abs() <= 1e-4 * expected, "{found} instead of {expected}");
     }
 }
 

@@ -6,8 +6,8 @@ use amk::ir::schedule::{RowSchedule, Schedule};
 use amk::{Encoding, Token};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
-use amk_models::weights::FileForm;
 use amk_models::weights::gguf::{NewTensor, Value, write};
+use amk_models::weights::{FileForm, StoredTensor};
 use amk_quantize::{Method, Quantized, Recipe, Task, is_projection, quantize};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
@@ -98,7 +98,7 @@ pub(crate) fn gguf() -> (TempDir, PathBuf) {
             NewTensor { name: tensor.name, shape, encoding: &F32, bytes: Box::new(move || Cow::Owned(bytes.clone())) }
         })
         .collect();
-    let number = |value| Value::Unsigned(value);
+    let number = Value::Unsigned;
     let metadata = [
         ("general.architecture", Value::String("llama".to_owned())),
         ("general.file_type", number(0)),
@@ -131,7 +131,7 @@ pub(crate) fn load(path: &Path) -> Model {
 /// The projections of a checkpoint and what a recipe makes of them.
 pub(crate) fn tasks(source: &Checkpoint, recipe: &Recipe) -> Vec<Task> {
     let projections = source.tensors.iter().filter(|tensor| is_projection(tensor));
-    let task = |tensor: &_| Task { tensor: Clone::clone(tensor), encoding: recipe.encoding(tensor).unwrap() };
+    let task = |tensor: &StoredTensor| Task { encoding: recipe.encoding(tensor).unwrap(), tensor: tensor.clone() };
     projections.map(task).collect()
 }
 

@@ -25,12 +25,15 @@ pub struct FileTensor {
     pub parts: Vec<(String, RowOrder)>,
 }
 
-/// A tensor that a form of files has no name for.
+/// A tensor that files of a form are not written with.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a GGUF file of this architecture has no tensor for `{name}`")]
-pub struct NoPlace {
-    /// Its name.
-    pub name: String,
+pub enum NoPlace {
+    /// GGUF files have no name for it.
+    #[error("a GGUF file of this architecture has no tensor for `{0}`")]
+    Gguf(String),
+    /// Folders have other names and shapes, which are only read.
+    #[error("a folder of this architecture has another name than `{0}`, which is only read; write a GGUF file")]
+    Folder(String),
 }
 
 impl FileForm {
@@ -43,10 +46,11 @@ impl FileForm {
         for name in set.iter().map(|tensor| tensor.name().to_owned()) {
             let (whole, parts) = whole(config, &name);
             let place = match self {
-                Self::Folder => whole,
+                Self::Folder if config.import.names.is_empty() => whole,
+                Self::Folder => return Err(NoPlace::Folder(whole)),
                 Self::Gguf => {
                     let own = config.import.gguf.map_or(&[][..], |gguf| gguf.names);
-                    gguf_name(&whole, own).ok_or(NoPlace { name: whole })?
+                    gguf_name(&whole, own).ok_or(NoPlace::Gguf(whole))?
                 }
             };
             if placed.iter().all(|tensor| tensor.name != place) {
