@@ -83,9 +83,9 @@ fn listed(names: &[String]) -> String {
 
 impl TensorSet {
     /// Adds a tensor; hands it back when there is one of its name already.
-    pub(crate) fn insert(&mut self, tensor: StoredTensor) -> Result<(), StoredTensor> {
+    pub(crate) fn insert(&mut self, tensor: StoredTensor) -> Result<(), Box<StoredTensor>> {
         if self.tensors.contains_key(&tensor.name) {
-            return Err(tensor);
+            return Err(Box::new(tensor));
         }
         self.tensors.insert(tensor.name.clone(), tensor);
         Ok(())
