@@ -69,8 +69,8 @@ fn load(folder: &Path, format: WeightFormat) -> Result<Model, String> {
     Model::load(&config, tensors, 8, format, &mut |_| {}).map_err(|error| causes(&error))
 }
 
-fn causes(error: &dyn Error) -> String {
-    std::iter::successors(Some(error), |error| error.source()).map(|error| format!("{error}; ")).collect()
+fn causes(error: &(dyn Error + 'static)) -> String {
+    std::iter::successors(Some(error), |&error| error.source()).map(|error| format!("{error}; ")).collect()
 }
 
 /// The refusal of a golden folder after a change.

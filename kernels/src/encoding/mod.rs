@@ -1,5 +1,5 @@
 //! Encodings in blocks: GGML's (llama.cpp, `ggml-common.h` and the `dequantize_row_*` functions of
-//! `ggml-quants.c`) and those of folders, [by groups](grouped).
+//! `ggml-quants.c`) and those of folders, by groups.
 //!
 //! GGML's are little endian; `d`, `m` and `dmin` are binary16; products are formed in f32 in GGML's
 //! order, so decoded values are bit-identical to GGML's.

@@ -16,7 +16,7 @@ use super::super::{FormatError, StoredTensor, TensorSet};
 use super::codes::{Codes, IN_ORDER, Packing};
 use super::parts::{Type, expect, float, matrix, modules, need, refusal, take};
 use super::scales::Scales;
-use super::{Checked, fp8, insert, order};
+use super::{Checked, fp8, insert, integers, order};
 use crate::config::{CompressedTensors, Strategy, WeightScheme};
 
 const PACKED: &str = "weight_packed";
@@ -91,7 +91,7 @@ fn packed_parts(
         shape,
         group,
         order,
-        kind: if bits == 4 { GroupCodes::Int4 } else { GroupCodes::Int8 },
+        kind: integers(bits),
     })
 }
 

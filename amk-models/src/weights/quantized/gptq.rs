@@ -10,13 +10,11 @@
 //! for `N` outputs and `K` inputs in `G` groups, `per = 32 / bits`. GPTQ's first format has zeros
 //! less 1, subtracted from whole words. AWQ's outputs are in the order 0, 2, 4, 6, 1, 3, 5, 7.
 
-use amk_kernels::encoding::GroupCodes;
-
 use super::super::{FormatError, StoredTensor, TensorSet};
 use super::codes::{Codes, IN_ORDER, Packing};
 use super::parts::{Type, expect, float, matrix, modules, need, refusal, take};
 use super::scales::Scales;
-use super::{Checked, insert, order};
+use super::{Checked, insert, integers, order};
 use crate::config::Gptq;
 
 /// The place in a word of each of eight outputs of AWQ.
@@ -34,17 +32,18 @@ pub(super) fn join(set: &mut TensorSet, config: &Gptq) -> Result<(), FormatError
 fn parts(set: &mut TensorSet, module: &str, qweight: &StoredTensor, config: &Gptq) -> Result<Checked, FormatError> {
     let bits = config.bits;
     let per = (u32::BITS / bits) as usize;
-    let [words, width] = matrix(qweight)?;
-    expect(qweight, Type::I32, &[words, width])?;
-    let [rows, columns] = if config.awq { [width * per, words] } else { [width, words * per] };
+    let [high, width] = matrix(qweight)?;
+    expect(qweight, Type::I32, &[high, width])?;
+    let [rows, columns] = if config.awq { [width * per, high] } else { [width, high * per] };
     if !rows.is_multiple_of(per) {
         return Err(refusal(qweight, format!("{rows} outputs are not a multiple of {per}")));
     }
     let group = config.group.unwrap_or(columns);
     let groups = columns.div_ceil(group);
-    let (scales, qzeros) = (need(set, module, "scales", qweight)?, need(set, module, "qzeros", qweight)?);
+    let scales = need(set, module, "scales", qweight)?;
     let dtype = float(&scales)?;
     expect(&scales, Type::Float, &[groups, rows])?;
+    let qzeros = need(set, module, "qzeros", qweight)?;
     expect(&qzeros, Type::I32, &[groups, rows / per])?;
     let order = match take(set, module, "g_idx") {
         Some(g_idx) => order::read(&g_idx, columns, group)?,
@@ -53,34 +52,37 @@ fn parts(set: &mut TensorSet, module: &str, qweight: &StoredTensor, config: &Gpt
         }
         None => None,
     };
-    let places = if config.awq { AWQ_PLACES } else { IN_ORDER };
-    let (packing, strides) = match config.awq {
-        true => (Packing::AlongColumns { bits, places, plus: 0 }, [1, width]),
-        false => (Packing::AlongRows { bits }, [1, width]),
+    let packing = match config.awq {
+        true => Packing::AlongColumns { bits, places: AWQ_PLACES, plus: 0 },
+        false => Packing::AlongRows { bits },
     };
-    let plus = if config.zeros_less_one { ones(bits) } else { 0 };
-    let zeros = Packing::AlongColumns { bits, places, plus };
-    let symmetric = config.symmetric && all_are_half(&qzeros, bits, plus);
-    let zeros = (!symmetric).then(|| Codes::new(qzeros.rows.place().clone(), zeros, [1, rows / per]));
     Ok(Checked {
-        codes: Codes::new(qweight.rows.place().clone(), packing, strides),
+        codes: Codes::new(qweight.rows.place().clone(), packing, [1, width]),
         scales: Scales::new(scales.rows.place().clone(), dtype, [1, group], [1, rows]),
-        zeros,
+        zeros: zeros(&qzeros, rows / per, config),
         shape: [rows, columns],
         group,
         order,
-        kind: if bits == 4 { GroupCodes::Int4 } else { GroupCodes::Int8 },
+        kind: integers(bits),
     })
+}
+
+/// The zeros, `width` words a group; `None` where all are those that symmetric codes have without
+/// saying.
+fn zeros(qzeros: &StoredTensor, width: usize, config: &Gptq) -> Option<Codes> {
+    let bits = config.bits;
+    let plus = if config.zeros_less_one { ones(bits) } else { 0 };
+    let half = ones(bits) << (bits - 1);
+    let words = || qzeros.rows.place().bytes().as_chunks().0.iter();
+    if config.symmetric && words().all(|word| u32::from_le_bytes(*word).wrapping_add(plus) == half) {
+        return None;
+    }
+    let places = if config.awq { AWQ_PLACES } else { IN_ORDER };
+    let packing = Packing::AlongColumns { bits, places, plus };
+    Some(Codes::new(qzeros.rows.place().clone(), packing, [1, width]))
 }
 
 /// A word with a 1 in each place.
 fn ones(bits: u32) -> u32 {
     u32::MAX / ((1 << bits) - 1)
-}
-
-/// Whether all zeros are half of the codes' number, which symmetric codes have without saying.
-fn all_are_half(qzeros: &StoredTensor, bits: u32, plus: u32) -> bool {
-    let half = ones(bits) << (bits - 1);
-    let mut words = qzeros.rows.place().bytes().as_chunks().0.iter();
-    words.all(|word| u32::from_le_bytes(*word).wrapping_add(plus) == half)
 }

@@ -106,6 +106,11 @@ struct Checked {
     kind: GroupCodes,
 }
 
+/// Codes of integers of 4 or 8 bits.
+fn integers(bits: u32) -> GroupCodes {
+    if bits == 4 { GroupCodes::Int4 } else { GroupCodes::Int8 }
+}
+
 /// Adds the matrix of a module, whose codes are the tensor `of`, under the name `module.weight`.
 fn insert(set: &mut TensorSet, module: &str, of: &StoredTensor, parts: Checked) -> Result<(), FormatError> {
     let Checked { codes, scales, zeros, shape, group, order, kind } = parts;
