@@ -13,8 +13,8 @@ impl Tokenizer {
     /// The metadata of a GGUF file for a model with so many embeddings.
     ///
     /// # Errors
-    /// [`TokenizerError::Unwritten`] for another model than byte-level BPE, or one that cuts text in
-    /// a way that GGUF has no known name for.
+    /// [`TokenizerError::Unwritten`] for another model than byte-level BPE, or one that cuts text
+    /// in a way that GGUF has no known name for.
     pub fn to_gguf(&self, vocab_size: usize) -> Result<Vec<(String, Value)>, TokenizerError> {
         let unwritten = |reason: &str| TokenizerError::Unwritten(reason.to_owned());
         let json: Json = serde_json::from_str(&self.to_json()?).map_err(|_| unwritten("it is not JSON"))?;

@@ -127,8 +127,8 @@ impl Codes {
 }
 
 impl Grid {
-    /// The grid of an encoding; `None` where its blocks have more than one scale, or zeros, or codes
-    /// that are not integers.
+    /// The grid of an encoding; `None` where its blocks have more than one scale, or zeros, or
+    /// codes that are not integers.
     pub fn of(encoding: &Encoding) -> Option<Self> {
         let blocks = || BLOCKS.into_iter().find(|(name, _)| *name == encoding.name).map(|(_, grid)| grid);
         GroupFormat::of(encoding).map_or_else(blocks, Self::of_groups)
@@ -165,8 +165,8 @@ impl Grid {
     /// The code of the nearest value; the step's scale is not 0.
     #[inline]
     pub fn code(&self, step: Step, element: f32) -> i32 {
-        // Added to a number of few bits it leaves no place for a fraction: rounding to nearest, ties
-        // to even, in two instructions of vectors.
+        // Added to a number of few bits it leaves no place for a fraction: rounding to nearest,
+        // ties to even, in two instructions of vectors.
         const NO_FRACTION: f32 = 1.5 * (1 << 23) as f32;
         let code = ((element - step.minimum) / step.scale).clamp(self.least as f32, self.most as f32);
         ((code + NO_FRACTION) - NO_FRACTION) as i32
