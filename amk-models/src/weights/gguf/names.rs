@@ -65,7 +65,8 @@ impl GgufFile {
     /// from the usual ones.
     ///
     /// # Errors
-    /// [`FormatCause::Duplicate`] when two tensors get the same name.
+    /// [`FormatCause::Duplicate`](super::super::FormatCause::Duplicate) when two tensors get the same
+    /// name.
     pub fn into_tensors(self, own: &[(&'static str, &'static str)]) -> Result<TensorSet, FormatError> {
         let mut set = TensorSet::default();
         for mut tensor in self.tensors {
