@@ -10,7 +10,7 @@ pub struct Constants {
     pub floats: BTreeMap<String, f32>,
     /// The flags that decide which calls it has.
     pub flags: BTreeMap<String, bool>,
-    /// The values of all dim fields, and the lengths of lists: `w.layers[].window`, `w.layers.len()`.
-    /// The elements of a list have the same.
+    /// The values of all dim fields, and the lengths of lists: `w.layers[].window`,
+    /// `w.layers.len()`. The elements of a list have the same.
     pub dims: BTreeMap<String, u64>,
 }

@@ -42,8 +42,9 @@ pub type Encode = fn(elements: &[f32], blocks: &mut [u8]);
 pub type Dot = fn(x: &[f32], rows: &[u8], stride: usize, out: &mut [f32]);
 
 /// Inner products of rounded vectors, `xs.len() / vectors` blocks each, with `out.len() / vectors`
-/// rows, straight from their blocks: `dot_q8(xs, vectors, rows, stride, out)`, where the products of
-/// a vector are next to each other in `out`. A product is the same whatever is computed beside it.
+/// rows, straight from their blocks: `dot_q8(xs, vectors, rows, stride, out)`, where the products
+/// of a vector are next to each other in `out`. A product is the same whatever is computed beside
+/// it.
 pub type DotQ8 = fn(xs: &[Q8Block], vectors: usize, rows: &[u8], stride: usize, out: &mut [f32]);
 
 /// A registered [`Encoding`].

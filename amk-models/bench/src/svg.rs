@@ -64,8 +64,8 @@ impl Picture {
         }
     }
 
-    /// A bar from `from` rightwards with its label: next to the bar, or in it where there is no room
-    /// left of `right`.
+    /// A bar from `from` rightwards with its label: next to the bar, or in it where there is no
+    /// room left of `right`.
     pub(crate) fn bar(&mut self, from: [f64; 2], [width, height]: [f64; 2], colour: &str, label: &str, right: f64) {
         self.rect(from, [width, height], colour);
         let [x, y] = [from[0] + width, from[1] + height - 2.0];

@@ -79,6 +79,7 @@ fn a_folder_has_packed_codes_and_scales() {
         assert_eq!(code * scale(at / 128), expected[at], "element {at}");
     }
     assert_eq!(file.tensor("lm_head.weight").unwrap().dtype(), Dtype::F32);
+    assert_same(&path, &source, &quantized);
     assert!(path.join("generation_config.json").exists());
 }
 
@@ -100,6 +101,7 @@ fn a_folder_made_of_a_gguf_file_has_its_rows_in_order() {
         format.split(weight.row_bytes(row), &mut codes);
         assert_eq!(packed.data()[64 * row..][..64], codes, "row {row}");
     }
+    assert_same(&path, &source, &quantized);
     let config = std::fs::read_to_string(path.join("config.json")).unwrap();
     let config: serde_json::Value = serde_json::from_str(&config).unwrap();
     assert_eq!((&config["model_type"], &config["dtype"]), (&"llama".into(), &"bfloat16".into()));

@@ -8,9 +8,9 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin(HeaderValue);
 
-/// A text is no origin.
+/// The text is not an origin.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is no origin; expected `SCHEME://HOST`, with `:PORT` where it has one, or `*` for all")]
+#[error("`{0}` is not an origin; expected `SCHEME://HOST`, with `:PORT` where it has one, or `*` for all")]
 pub struct OriginError(String);
 
 impl FromStr for Origin {

@@ -5,8 +5,8 @@
 
 const LANES: usize = 16;
 
-/// Replaces each score `s` by its share `exp(s - max) / sum` of the sum of exponentials, and returns
-/// the logarithm of the sum.
+/// Replaces each score `s` by its share `exp(s - max) / sum` of the sum of exponentials, and
+/// returns the logarithm of the sum.
 pub(super) fn softmax(scores: &mut [f32]) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {

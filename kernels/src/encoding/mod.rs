@@ -45,7 +45,8 @@ pub trait Blocks<const BYTES: usize>: 'static {
     fn check(block: &[u8; BYTES]) -> Result<(), &'static str>;
 }
 
-/// Blocks whose elements are affine in integers: with `h` the half of a group that an element is in,
+/// Blocks whose elements are affine in integers: with `h` the half of a group that an element is
+/// in,
 ///
 /// ```text
 /// element = scales[h] * (code - BIAS) + addend                   or TABLE[code] for the code

@@ -18,8 +18,8 @@ use crate::dot::weight_products;
 use amk::prelude::*;
 
 /// `y = w x`: `y[n] = sum over k of w[n, k] * x[k]`, accumulated in f32 in an order that is the
-/// same for every tile. With [`amk::tensor::Inputs::Q8`] `x` is rounded to bytes first, and products
-/// of up to 32 elements are sums of integers.
+/// same for every tile. With [`amk::tensor::Inputs::Q8`] `x` is rounded to bytes first, and
+/// products of up to 32 elements are sums of integers.
 ///
 /// `x: [K]` f32, `w: [N, K]` in any encoding; `y: [N]` f32. Source: `torch.nn.Linear` without
 /// bias.

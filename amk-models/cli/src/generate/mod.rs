@@ -45,7 +45,8 @@ pub(crate) struct Generate {
     /// Texts that are written at the same time.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     parallel: u32,
-    /// Print a line of JSON for each text: its number, prompt, text, tokens, times and why it ended.
+    /// Print a line of JSON for each text: its number, prompt, text, tokens, times and why it
+    /// ended.
     #[arg(long)]
     json: bool,
     /// With --json: the log-probability of each token too.

@@ -46,8 +46,8 @@ trait Integers: Copy {
         codes.map(|code| table[usize::from(code & 0xf)])
     }
 
-    /// The inner products of 8 rows of codes up to `most` with `x`: of the first 16 elements, and of
-    /// the others.
+    /// The inner products of 8 rows of codes up to `most` with `x`: of the first 16 elements, and
+    /// of the others.
     fn halves(self, codes: &[[u8; GROUP]; EIGHT], x: &[i8; GROUP], most: u8) -> [[i32; EIGHT]; 2];
 
     /// The same integer for all rows.
