@@ -59,7 +59,7 @@ impl Turn {
         let in_template =
             || ['\'', '"'].iter().any(|quote| template.source().contains(&format!("{quote}{role}{quote}")));
         if !ROLES.contains(&role.as_str()) && !in_template() {
-            let message = format!("`{role}` is not a role; expected one of {}", ROLES.join(", "));
+            let message = format!("no role `{role}`; expected one of {}", ROLES.join(", "));
             return Err(ApiError::invalid("messages", message));
         }
         let content = match self.content {

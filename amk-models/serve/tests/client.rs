@@ -126,14 +126,25 @@ impl Server {
 
     /// Sends bytes as they are; `None` where no answer begins in this time.
     pub(crate) fn raw(&self, bytes: &[u8], wait: Duration) -> Option<Answer> {
+        let reader = self.begun(bytes, wait)?;
+        reader.get_ref().set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+        Some(answer(reader))
+    }
+
+    /// The status of the answer to bytes as they are, which may leave the connection open.
+    pub(crate) fn status(&self, bytes: &[u8], wait: Duration) -> Option<u16> {
+        let mut line = String::new();
+        self.begun(bytes, wait)?.read_line(&mut line).ok()?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    fn begun(&self, bytes: &[u8], wait: Duration) -> Option<BufReader<TcpStream>> {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         stream.set_read_timeout(Some(wait)).expect("a limit");
         // It may close before it has read all.
         let _ = stream.write_all(bytes);
         let mut reader = BufReader::new(stream);
-        let begins = reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
-        reader.get_ref().set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
-        begins.then(|| answer(reader))
+        reader.fill_buf().is_ok_and(|bytes| !bytes.is_empty()).then_some(reader)
     }
 
     /// An answer to a request with these lines of a head.

@@ -87,7 +87,7 @@ fn no_head_brings_the_server_down() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % most
     };
-    for _ in 0..300 {
+    for _ in 0..200 {
         let mut bytes = head.clone().into_bytes();
         for _ in 0..1 + number(4) {
             let (at, byte) = (number(bytes.len()), ODD[number(ODD.len())]);
@@ -98,10 +98,10 @@ fn no_head_brings_the_server_down() {
             }
         }
         bytes.extend_from_slice(body.as_bytes());
-        let status = server.raw(&bytes, WAIT).map(|answer| answer.status);
+        let status = server.status(&bytes, WAIT);
         assert!(status.is_none_or(|status| status < 500 || status == 505), "{}", String::from_utf8_lossy(&bytes));
     }
     let long = format!("GET /{} HTTP/1.1\r\nX: {}\r\n\r\n", "a".repeat(99_999), "b".repeat(999_999));
-    assert!(server.raw(long.as_bytes(), WAIT).is_none_or(|answer| (400..500).contains(&answer.status)));
+    assert!(server.status(long.as_bytes(), WAIT).is_none_or(|status| (400..500).contains(&status)));
     assert_eq!(server.post("/v1/completions", &ask("t1")).status, 200);
 }
