@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 const COLUMNS: usize = 100;
 
-/// Sources and pages under `folder`, but not in build outputs or hidden folders.
+/// Sources and pages under `folder`, but not in build outputs, packages of npm or hidden folders.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("it can be listed") {
         let path = entry.expect("it can be listed").path();
@@ -14,7 +14,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
             continue;
         }
         if path.is_dir() {
-            if name != "target" {
+            if name != "target" && name != "node_modules" {
                 files(&path, found);
             }
         } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
