@@ -75,6 +75,11 @@ impl Weights {
             _ => Precision::BF16,
         }
     }
+
+    /// The options of a VM on a GPU with such weights.
+    pub(crate) fn on_gpu(self) -> VmOptions {
+        VmOptions { precision: self.precision(), ..VmOptions::default() }
+    }
 }
 
 /// How products take their inputs.
@@ -380,7 +385,7 @@ pub(crate) fn cuda_vm(
 pub(crate) fn cuda_rows_vm(
     model: &Model,
     schedule: &GpuSchedule,
-    weights: Weights,
+    options: VmOptions,
     pages: usize,
     quiet: bool,
 ) -> Result<cuda::RowsVm> {
@@ -394,7 +399,7 @@ pub(crate) fn cuda_rows_vm(
     let Model { family, instance, bindings, .. } = model;
     let with_rows = |rows: RowSchedule| {
         let fields = PartialSchedule { rows: Some(rows), ..fields.clone() };
-        let options = VmOptions { schedule: Some(fields), precision: weights.precision(), ..VmOptions::default() };
+        let options = VmOptions { schedule: Some(fields), ..options.clone() };
         let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
         cuda::RowsVm::new(family.kernel, instance, bindings, &compiled, &options, pages, &mut progress)
     };

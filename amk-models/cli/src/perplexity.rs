@@ -62,7 +62,7 @@ impl Perplexity {
         match place {
             Place::Cpu(schedule) => self.measure(cpu_vm(&model, &schedule, pages)?, &tokens, windows),
             Place::Cuda(schedule) => {
-                self.measure(cuda_rows_vm(&model, &schedule, self.held.weights, pages, self.quiet)?, &tokens, windows)
+                self.measure(cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?, &tokens, windows)
             }
         }
     }

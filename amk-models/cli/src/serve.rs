@@ -122,7 +122,7 @@ impl Serve {
         let engine = match place {
             Place::Cpu(schedule) => Engine::start(cpu_vm(&model, &schedule, pages)?, tokenizer, bounds),
             Place::Cuda(schedule) => {
-                Engine::start(cuda_rows_vm(&model, &schedule, self.held.weights, pages, self.quiet)?, tokenizer, bounds)
+                Engine::start(cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?, tokenizer, bounds)
             }
         };
         self.announce(&served.name, &listener)?;

@@ -1,7 +1,11 @@
 //! `amk trace`.
 
-use super::options::{ScheduleArg, cuda_vm, print, table_of};
-use super::subject::SubjectArgs;
+use super::options::{GpuSchedule, ScheduleArg, cuda_rows_vm, cuda_vm, print, table_of};
+use super::subject::{Subject, SubjectArgs};
+use amk::Token;
+use amk::ir::Program;
+use amk::rows::{RowLimits, RowVm, SequenceId};
+use amk::session::Session;
 use amk_cuda::{self as cuda, LoaderWaits, Parts, Summary, VmOptions};
 use amk_models::model::WeightFormat;
 use anyhow::{Context as _, Result, bail};
@@ -30,6 +34,12 @@ pub(crate) struct Trace {
     /// Steps before it in the same launch, where there are as many positions.
     #[arg(long, value_name = "N", default_value_t = 15)]
     warm_up: u32,
+    /// Trace a step of so many sequences side by side, each at the position.
+    #[arg(long, value_name = "R", conflicts_with = "warm_up", value_parser = clap::value_parser!(u32).range(1..))]
+    rows: Option<u32>,
+    /// Trace a step of so many tokens of one prompt, the first at the position.
+    #[arg(long, value_name = "T", conflicts_with_all = ["warm_up", "rows"], value_parser = clap::value_parser!(u32).range(1..))]
+    prompt: Option<u32>,
     /// Launches; the one whose traced step takes the median time is shown.
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     launches: u32,
@@ -49,26 +59,75 @@ impl Trace {
             given => given.unwrap_or(DEFAULT_POSITION.min(limit.saturating_sub(1))),
         };
         let schedule = self.schedule.for_gpu()?;
-        let subject = opened.load(position + 1, WeightFormat::BF16)?;
+        let tokens = self.prompt.unwrap_or(1);
+        if limit - position < tokens {
+            bail!("--prompt is {tokens}, but from position {position} on the context has {}", limit - position);
+        }
+        let subject = opened.load(position + tokens, WeightFormat::BF16)?;
+        if self.rows.is_some() || self.prompt.is_some() {
+            return self.step_of_rows(&subject, &schedule, position);
+        }
         let options = VmOptions { trace: true, ..VmOptions::default() };
         let (mut vm, schedule) = cuda_vm(&subject.model, &schedule, options, false)?;
         let before = self.warm_up.min(position);
-        let mut traces = Vec::new();
-        for _ in 0..self.launches {
-            traces.push(vm.trace(position - before, before + 1)?);
-        }
+        let trace = self.median(|| Ok(vm.trace(position - before, before + 1)?))?;
+        let title = format!("{} on {}, schedule {schedule}, position {position}", subject.name, vm.target().name);
+        self.show(&trace, &title, vm.verified().program())
+    }
+
+    /// The trace of median time.
+    fn median(&self, mut trace: impl FnMut() -> Result<cuda::Trace>) -> Result<cuda::Trace> {
+        let mut traces = (0..self.launches).map(|_| trace()).collect::<Result<Vec<_>>>()?;
         traces.sort_by(|a, b| a.step().total_cmp(&b.step()));
-        let trace = traces.swap_remove(traces.len() / 2);
-        let title =
-            format!("{} on {}, schedule {schedule}, position {}", subject.name, vm.target().name, trace.position);
+        Ok(traces.swap_remove(traces.len() / 2))
+    }
+
+    fn step_of_rows(&self, subject: &Subject, schedule: &GpuSchedule, position: u32) -> Result<ExitCode> {
+        let (sequences, tokens) = (self.rows.unwrap_or(1), self.prompt.unwrap_or(1));
+        let pages = sequences as usize * RowLimits::pages_of((position + tokens) as usize);
+        let options = VmOptions { trace: true, ..VmOptions::default() };
+        let vm = cuda_rows_vm(&subject.model, schedule, options, pages, false)?;
+        let (most, target) = (vm.limits().rows, vm.target().name);
+        if (sequences * tokens) as usize > most {
+            bail!("a step has at most {most} rows");
+        }
+        let mut session = Session::new(vm);
+        let ids: Vec<SequenceId> = (0..sequences).map(|_| session.add()).collect();
+        for &id in &ids {
+            push(&mut session, id, position)?;
+            while session.pending(id)? > 0 {
+                session.step()?;
+            }
+        }
+        let trace = self.median(|| {
+            ids.iter().try_for_each(|&id| push(&mut session, id, tokens))?;
+            session.step()?;
+            let (trace, _) = session.vm().trace()?;
+            ids.iter().try_for_each(|&id| session.rollback(id, position as usize))?;
+            Ok(trace)
+        })?;
+        let (_, verified) = session.vm().trace()?;
+        let of = if self.prompt.is_some() { "tokens of a prompt" } else { "sequences" };
+        let name = &subject.name;
+        let title = format!("{name} on {target}, {} {of}, position {position}", sequences * tokens);
+        self.show(&trace, &title, verified.program())
+    }
+
+    /// Prints the summary of a trace and writes its timeline.
+    fn show(&self, trace: &cuda::Trace, title: &str, program: &Program) -> Result<ExitCode> {
         print(&format!("{title}: {:.1} us\n", trace.step() / 1e3))?;
-        print(&tables(&trace.summary(vm.verified().program())))?;
+        print(&tables(&trace.summary(program)))?;
         if let Some(path) = &self.output {
-            write(&trace, path, &title).with_context(|| format!("cannot write {}", path.display()))?;
+            write(trace, path, title).with_context(|| format!("cannot write {}", path.display()))?;
             print(&format!("{}: open it at https://ui.perfetto.dev\n", path.display()))?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Appends so many tokens to a sequence.
+fn push<V: RowVm>(session: &mut Session<V>, id: SequenceId, tokens: u32) -> Result<()> {
+    Ok(session.push(id, &(0..tokens).map(|n| Token(n % 100)).collect::<Vec<_>>())?)
 }
 
 fn write(trace: &cuda::Trace, path: &Path, title: &str) -> std::io::Result<()> {

@@ -98,6 +98,10 @@ pub struct Llama {
             VOCAB = 128256, HIDDEN = 4096, LAYERS = 32,
             HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 14336, CONTEXT = 131072
         ),
+        phi_4_mini(
+            VOCAB = 200064, HIDDEN = 3072, LAYERS = 32,
+            HEADS = 24, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 96, FFN = 8192, CONTEXT = 131072
+        ),
     )
 )]
 pub fn decode(token: Token, pos: Pos, w: &Llama, kv: &mut KvCache) -> Tensor {

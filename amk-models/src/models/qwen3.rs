@@ -63,6 +63,10 @@ pub struct Qwen3 {
             VOCAB = 151936, HIDDEN = 1024, LAYERS = 28,
             HEADS = 16, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 3072, CONTEXT = 40960
         ),
+        qwen3_4b(
+            VOCAB = 151936, HIDDEN = 2560, LAYERS = 36,
+            HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 9728, CONTEXT = 40960
+        ),
         qwen3_8b(
             VOCAB = 151936, HIDDEN = 4096, LAYERS = 36,
             HEADS = 32, KV_HEADS = 8, HEAD_DIM = 128, ROTARY = 128, FFN = 12288, CONTEXT = 40960

@@ -96,10 +96,7 @@ impl Vm {
         let tokens = unsafe {
             context.alloc_pinned_with_flags::<u32>(plan.sizes.context as usize, sys::CU_MEMHOSTALLOC_DEVICEMAP)
         }?;
-        let trace = match options.trace {
-            true => Some(stream.alloc_zeros::<u64>(trace::words(&plan.program))?),
-            false => None,
-        };
+        let trace = trace::room(&stream, &plan.program, options.trace)?;
         let params = VmParams {
             tokens: tokens.as_ptr()? as u64,
             trace: trace.as_ref().map_or(0, |trace| address(trace, &stream)),
@@ -280,12 +277,7 @@ impl Vm {
         self.stream.memset_zeros(words)?;
         self.run(&[1], pos, steps, &RunOptions::default(), &mut |_| {})?;
         let words = self.trace.as_ref().map(|words| self.stream.clone_dtoh(words)).transpose()?.unwrap_or_default();
-        let traced = Trace::decode(&self.plan.program, pos + steps - 1, &words);
-        let mut trace = traced.ok_or(CudaError::Trace("a task of the last step left no time stamps"))?;
-        for task in &mut trace.tasks {
-            task.bytes = self.plan.streamed(task.task).unwrap_or(task.bytes);
-        }
-        Ok(trace)
+        Trace::of_step(&self.plan, pos + steps - 1, &words)
     }
 
     fn launch(&self, params: &Params, steps: u32, see: &mut dyn FnMut(u32)) -> Result<Duration, CudaError> {

@@ -12,6 +12,7 @@ use super::plan::{Plan, WeightForms};
 use super::run::RunOptions;
 use super::schedule::row_scratch;
 use super::target::GpuTarget;
+use super::trace::{self, Trace};
 use amk::Megakernel;
 use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
 use amk::vm::Bindings;
@@ -44,6 +45,8 @@ pub struct RowsVm {
     rows: CudaSlice<u32>,
     /// The number of each wanted row of the last step.
     wanted: HashMap<usize, usize>,
+    /// What the last step ran: an index into `widths`, and the position of its first row.
+    last: (usize, u32),
     time: Duration,
 }
 
@@ -54,6 +57,7 @@ struct Width {
     verified: Verified,
     image: Image,
     memory: Memory,
+    trace: Option<CudaSlice<u64>>,
     params: VmParams,
 }
 
@@ -113,7 +117,7 @@ impl RowsVm {
                     Arc::new(Resident::upload(&context, &stream, plan, image, bindings, progress)?)
                 }
             };
-            widths.push(Width::new(&stream, function, ready, resident)?);
+            widths.push(Width::new(&stream, function, ready, resident, options.trace)?);
         }
         let widest = widths.last().ok_or(CudaError::NoRows)?;
         let len = rows.most as usize * widest.plan.sizes.vocab as usize;
@@ -132,6 +136,7 @@ impl RowsVm {
             host_logits,
             rows: row_words,
             wanted: HashMap::new(),
+            last: (0, 0),
             time: Duration::ZERO,
         })
     }
@@ -159,6 +164,19 @@ impl RowsVm {
     /// Returns the context, for measurements.
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.context
+    }
+
+    /// Returns the trace of the last step, and the verified program that it ran.
+    ///
+    /// # Errors
+    /// [`CudaError::Trace`] if the VM was made without [`VmOptions::trace`] or has run no step, and
+    /// errors of the driver.
+    pub fn trace(&self) -> Result<(Trace, &Verified), CudaError> {
+        let (at, position) = self.last;
+        let Width { plan, verified, trace, .. } = &self.widths[at];
+        let words = trace.as_ref().ok_or(CudaError::Trace("the VM was made without traces"))?;
+        let traced = Trace::of_step(plan, position, &self.stream.clone_dtoh(words)?)?;
+        Ok((traced, verified))
     }
 
     /// Uploads rows and page tables. Returns the addresses of both.
@@ -194,8 +212,10 @@ impl RowsVm {
     /// Runs a step with the narrowest program that has its rows.
     fn run(&mut self, rows: u32, [row_words, page_tables]: [u64; 2]) -> Result<(), CudaError> {
         let (stream, logits) = (&self.stream, address(&self.logits, &self.stream));
-        let fits = |width: &&mut Width| width.plan.rows().is_some_and(|most| rows <= most);
-        let width = self.widths.iter_mut().find(fits).ok_or(CudaError::NoRows)?;
+        let fits = |width: &Width| width.plan.rows().is_some_and(|most| rows <= most);
+        let at = self.widths.iter().position(fits).ok_or(CudaError::NoRows)?;
+        let width = &mut self.widths[at];
+        self.last.0 = at;
         if width.params.epoch > u32::MAX / 2 {
             width.forget(stream)?;
         }
@@ -212,15 +232,18 @@ impl Width {
         function: CudaFunction,
         Ready { plan, verified, image }: Ready,
         resident: Arc<Resident>,
+        traced: bool,
     ) -> Result<Self, CudaError> {
         let memory = Memory::around(resident, stream, &plan, &image)?;
+        let trace = trace::room(stream, &plan.program, traced)?;
         let params = VmParams {
+            trace: trace.as_ref().map_or(0, |trace| address(trace, stream)),
             logit_stride: plan.sizes.vocab,
             steps: 1,
             budget_ns: DEADLINE.as_nanos() as u64,
             ..memory.params(&image, stream)
         };
-        Ok(Self { function, plan, verified, image, memory, params })
+        Ok(Self { function, plan, verified, image, memory, trace, params })
     }
 
     fn launch(&self, stream: &Arc<CudaStream>, target: &GpuTarget, params: &VmParams) -> Result<Duration, CudaError> {
@@ -294,6 +317,7 @@ impl RowVm for RowsVm {
             return Err(CudaError::Token { token: row.token.0, tokens: known });
         }
         let places = self.upload(&rows)?;
+        self.last.1 = rows.first().map_or(0, |row| row.pos.0);
         self.run(rows.len() as u32, places)?;
         let len = self.wanted.len() * self.plan().sizes.vocab as usize;
         // A copy fills all of the slice that it gets.

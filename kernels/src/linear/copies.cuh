@@ -5,9 +5,12 @@
 struct CopyList {
     u32 tiles, columns, units;
     u32 log;           // tiles of a stage: its logarithm
+    u32 block;         // bytes of 64 inputs of all columns
     u32 bytes, stages; // of a stage; stages in memory
     u32 pass;          // tiles of a pass over k
     u32 gathers;       // the columns are some rows of the step, or of the embedding table
     u32 pitch;         // bytes of a row of the table, or 0
     u64 inputs, gamma; // where they are; gamma: the norm's weights, or 0
+    u64 ahead;         // of the next weights of the tape, which go to the L2 cache meanwhile
+    u32 ahead_bytes;
 };

@@ -14,11 +14,16 @@
 #include "wgmma.cuh"
 
 #if AMK_WIDE
-constexpr u32 WIDE_COLUMNS = AMK_ROWS <= 16 ? 16 : AMK_ROWS <= 32 ? 32 : AMK_ROWS <= 64 ? 64 : 128;
+// Columns of a product for so many rows.
+AMK_DEVICE constexpr u32 wide_columns(u32 rows) {
+    return rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
+}
 constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
 constexpr u32 THREADS = AMK_WARPS * 32;
 constexpr u32 TEAMS = AMK_WARPS / 4, TEAM_UNITS = 8;
-constexpr u32 BLOCK_BYTES = WIDE_COLUMNS * 128; // of inputs, 64 of each row
+constexpr u32 LINE = 128;                   // bytes of 64 inputs of a row
+constexpr u32 WIDE_AHEAD = 128 << 10;        // bytes of the tape that go ahead to the L2 cache
+constexpr u32 MOST_STEP = 16, IN_FLIGHT = 4; // tiles of a stage at most; stages at least, if they fit
 static_assert(WIDE_UNITS == TEAMS * TEAM_UNITS, "a group has the units of all teams");
 
 AMK_DEVICE void copy_16(u32 to, const void* from) {
@@ -59,27 +64,33 @@ struct WideGroup {
     u32 first, units;  // of the record's
     u32 parts, shares; // teams by units, and by tiles of a stage
     u32 step, log;     // tiles of a stage, and its logarithm
+    u32 block;         // bytes of 64 inputs of all columns
     u32 bytes, stages; // of a stage; stages in memory
 
     AMK_DEVICE WideGroup(const Record& r, const GemvShape& g, u32 first, u32 columns)
         : tiles(g.tiles()), columns(columns), first(first),
           units(min(r.units - first, WIDE_UNITS)) {
         parts = units <= TEAM_UNITS ? 1 : units <= 2 * TEAM_UNITS ? 2 : 4;
-        shares = TEAMS / parts;
-        step = max(shares, 2u), log = 31 - __clz(step);
-        bytes = units * step * AMK_TILE + step / 2 * BLOCK_BYTES + 1024;
-        stages = min(WIDE_MEMORY / bytes, WIDE_STAGES);
+        shares = TEAMS / parts, block = wide_columns(columns) * LINE;
+        // A stage costs a wait whatever its length. Tiles are shared out alike in stages of any
+        // length, so sums do not depend on it.
+        for (step = max(shares, 2u); step < MOST_STEP && fits(2 * step) >= IN_FLIGHT;) step *= 2;
+        log = 31 - __clz(step), bytes = stage(step), stages = min(fits(step), WIDE_STAGES);
     }
+    AMK_DEVICE u32 stage(u32 step) const {
+        return (units * step * AMK_TILE + step / 2 * block + 64 * step + 1023) / 1024 * 1024;
+    }
+    AMK_DEVICE u32 fits(u32 step) const { return WIDE_MEMORY / stage(step); }
     AMK_DEVICE u32 count() const { return (tiles + step - 1) >> log; }
     AMK_DEVICE u32 inputs(u32 at) const { return at + units * step * AMK_TILE; }
-    AMK_DEVICE u32 gamma(u32 at) const { return inputs(at) + step / 2 * BLOCK_BYTES; }
+    AMK_DEVICE u32 gamma(u32 at) const { return inputs(at) + step / 2 * block; }
     AMK_DEVICE u32 pitch() const { return parts * TEAM_UNITS * AMK_UNIT + 4; } // of a row's sums
 };
 
 // Where a stage has the 16 bytes `piece` of a column's inputs: pieces of 8 columns are in different
 // banks.
-AMK_DEVICE u32 input_place(u32 column, u32 piece) {
-    return piece / 8 * BLOCK_BYTES + column * 128 + ((piece ^ column) & 7) * 16;
+AMK_DEVICE u32 input_place(u32 block, u32 column, u32 piece) {
+    return piece / 8 * block + column * LINE + ((piece ^ column) & 7) * 16;
 }
 
 // Tells the copying warps what to copy for a group: where its tiles are, and its inputs.
@@ -98,12 +109,17 @@ AMK_DEVICE void list_copies(Worker& w, const Record& r, const GemvShape& g, cons
     if (w.thread() == 0) {
         CopyList& list = w.s.copies;
         list.tiles = c.tiles, list.columns = c.columns, list.units = c.units;
-        list.log = c.log, list.bytes = c.bytes, list.stages = c.stages;
+        list.log = c.log, list.block = c.block, list.bytes = c.bytes, list.stages = c.stages;
         list.pass = cut.depth * AMK_WARPS;
         list.inputs = embeds ? (u64)w.p.embedding : (u64)(w.p.packets + (u64)r.input * AMK_ROWS);
         list.pitch = embeds ? w.p.hidden * 2 : 0;
         list.gathers = embeds || c.columns != w.p.row_count;
         list.gamma = g.flags & GEMV_NORM ? (u64)(w.p.constants + r.norm) : 0;
+        // The memory would idle until the next phase has its inputs.
+        const u64 next = (u64)(w.tape + r.tape),
+                  left = (u64)(w.p.tape + w.p.tape_at[blockIdx.x + 1]) - next;
+        list.ahead = next;
+        list.ahead_bytes = c.first + c.units < r.units ? 0 : (u32)min(left, (u64)WIDE_AHEAD);
     }
     w.sync();
     if (w.thread() != 0) return;
@@ -120,14 +136,14 @@ AMK_DEVICE void gather(const Shared& s, u32 lane, u32 inputs, u32 from, u32 here
         if (piece >= here * 4) continue;
         if (!c.pitch) {
             const u32 row = s.order[column], of = from * 4 + piece;
-            copy_16(inputs + input_place(column, piece),
+            copy_16(inputs + input_place(c.block, column, piece),
                     (const u8*)c.inputs + ((u64)(of / 8) * AMK_ROWS + row) * 128 +
                         ((of ^ row) & 7) * 16);
             continue;
         }
         const u8* of = (const u8*)c.inputs + (u64)s.rows[column].token * c.pitch;
         for (u32 k = 0; k < 4; k++)
-            copy_4(inputs + input_place(column, (piece & ~1u) | (k & 1)) +
+            copy_4(inputs + input_place(c.block, column, (piece & ~1u) | (k & 1)) +
                        (piece % 2 * 2 + k / 2) * 4,
                    of + (from * 4 + piece) * 16 + k * 4);
     }
@@ -157,13 +173,25 @@ AMK_DEVICE void request(const Shared& s, u32 lane, u32 at, u32 from, u32 pass, u
         gather(s, lane, inputs, from, here);
     else
         copy_runs(
-            lane, lines, c.columns * 128, full, [&](u32 k) { return inputs + k * BLOCK_BYTES; },
+            lane, lines, c.columns * 128, full, [&](u32 k) { return inputs + k * c.block; },
             [&](u32 k) { return c.inputs + (u64)(from / 2 + k) * AMK_ROWS * 128; });
     if (c.gamma)
         copy_runs(
-            lane, 1, here * 64, full, [&](u32) { return inputs + (BLOCK_BYTES << log) / 2; },
+            lane, 1, here * 64, full, [&](u32) { return inputs + (c.block << log) / 2; },
             [&](u32) { return c.gamma + from * 64; });
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full) : "memory");
+}
+
+// Requests the next weights of the tape into the L2 cache.
+AMK_DEVICE void prefetch(u64 from, u32 bytes, u32 lane) {
+#if __CUDA_ARCH__ >= 900
+    constexpr u32 PIECE = WIDE_AHEAD / 32;
+    const u32 at = lane * PIECE;
+    if (at < bytes)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + at),
+                     "r"(min(PIECE, bytes - at))
+                     : "memory");
+#endif
 }
 
 // The copying warps: stages of one group after the other, each by one of them, until the consumers
@@ -179,7 +207,9 @@ AMK_DEVICE void copy_stages(Shared& s, u32 data, u32 warp, u32 lane) {
     u32 emptied = 0; // parities of the slots before the group
     for (u32 group = 0; await(listed, group & 1); group++) {
         const u32 log = s.copies.log, stages = s.copies.stages, of_pass = s.copies.pass >> log,
-                  bytes = s.copies.bytes, count = (s.copies.tiles + (1 << log) - 1) >> log;
+                  bytes = s.copies.bytes, count = (s.copies.tiles + (1 << log) - 1) >> log,
+                  ahead_bytes = s.copies.ahead_bytes;
+        const u64 ahead = s.copies.ahead;
         u32 slot = warp, round = 0, pass = 0, into = warp; // stages of the pass before
         for (u32 n = warp; n < count; n += AMK_COPIERS) {
             while (slot >= stages) slot -= stages, round++;
@@ -188,21 +218,20 @@ AMK_DEVICE void copy_stages(Shared& s, u32 data, u32 warp, u32 lane) {
             request(s, lane, data + slot * bytes, n << log, pass, into << log, full + 8 * slot);
             slot += AMK_COPIERS, into += AMK_COPIERS;
         }
+        if (warp == 0) prefetch(ahead, ahead_bytes, lane);
         const u32 rounds = count / stages;
         if (rounds & 1) emptied ^= (1 << stages) - 1;
         emptied ^= (1 << (count - rounds * stages)) - 1;
     }
 }
 
-// The sums of a warp, for two units and all columns.
-struct WideSums {
-    float d[WIDE_COLUMNS / 8][4];
+// A tile of two units, as a warp multiplies it: the halves of k.
+struct WideTile {
+    uint4 even, odd;
 
-    // Adds a tile of the units at shared addresses `one` and `two` times the inputs at `inputs`.
-    // The norm's weights are multiplied with the tile, which is rounded as the inputs would be.
-    // `meanwhile` runs beside the products.
-    template <class F>
-    AMK_DEVICE void add(const Worker& w, u32 one, u32 two, u32 gamma, u32 inputs, F meanwhile) {
+    // Loads it from shared addresses `one` and `two`. The norm's weights are multiplied with the
+    // tile, which is rounded as the inputs would be.
+    AMK_DEVICE WideTile(const Worker& w, u32 one, u32 two, u32 gamma) {
         uint4 a = load_shared(one + w.lane * 16), o = load_shared(two + w.lane * 16);
         if (gamma) {
             const uint2 even = load_shared_two(gamma + (w.lane & 3) * 8),
@@ -212,24 +241,36 @@ struct WideSums {
             a.y = multiply_bf16(a.y, odd.x), o.y = multiply_bf16(o.y, odd.x);
             a.w = multiply_bf16(a.w, odd.y), o.w = multiply_bf16(o.w, odd.y);
         }
-        const uint4 even = make_uint4(a.x, o.x, a.z, o.z), odd = make_uint4(a.y, o.y, a.w, o.w);
+        even = make_uint4(a.x, o.x, a.z, o.z), odd = make_uint4(a.y, o.y, a.w, o.w);
+    }
+};
+
+// The sums of a warp, for two units and all of up to COLUMNS columns.
+template <u32 COLUMNS> struct WideSums {
+    float d[COLUMNS / 8][4];
+
+    // Begins to add a tile times the inputs at shared address `inputs`, after the one before.
+    AMK_DEVICE void begin(const Worker& w, const WideTile& tile, u32 inputs) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
         wgmma_begin();
-        wgmma(d, even, swizzled_128(inputs));
-        wgmma(d, odd, swizzled_128(inputs + 32));
+        wgmma(d, tile.even, swizzled_128(inputs));
+        wgmma(d, tile.odd, swizzled_128(inputs + 32));
         wgmma_issue();
-        meanwhile();
-        wgmma_end();
 #else
-        multiply(w, even, inputs), multiply(w, odd, inputs + 32);
-        meanwhile();
+        multiply(w, tile.even, inputs), multiply(w, tile.odd, inputs + 32);
+#endif
+    }
+    // Waits for the sums.
+    AMK_DEVICE void end() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+        wgmma_end();
 #endif
     }
     // The same by the instructions that every GPU has: 16 columns at a time.
     AMK_DEVICE void multiply(const Worker& w, const uint4& a, u32 inputs) {
         const u32 block = inputs & ~127u, piece = (inputs & 127u) / 16;
 #pragma unroll
-        for (int b = 0; b < WIDE_COLUMNS / 8; b += 2) {
+        for (int b = 0; b < COLUMNS / 8; b += 2) {
             const u32 column = 8 * b + (w.lane & 7) + (w.lane & 16) / 2,
                       at = block + column * 128 + (((piece + (w.lane >> 3 & 1)) ^ column) & 7) * 16;
             u32 x[4];
@@ -243,7 +284,7 @@ struct WideSums {
     AMK_DEVICE void store(const Worker& w, const WideGroup& c, u32 unit, u32 share) const {
         const u32 pitch = c.pitch(), first = 2 * (w.lane & 3);
 #pragma unroll
-        for (int b = 0; b < WIDE_COLUMNS / 8; b++)
+        for (int b = 0; b < COLUMNS / 8; b++)
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 const u32 column = first + 8 * b + k;
@@ -267,7 +308,7 @@ AMK_DEVICE void square(const Worker& w, const WideGroup& c, u32 inputs, u32 here
     if (column >= c.columns) return;
 #pragma unroll 2
     for (u32 piece = w.thread() % 4; piece < here * 4; piece += 4) {
-        const uint4 x = load_shared(inputs + input_place(column, piece));
+        const uint4 x = load_shared(inputs + input_place(c.block, column, piece));
         add_squares(sum[0], x.x), add_squares(sum[1], x.y);
         add_squares(sum[0], x.z), add_squares(sum[1], x.w);
     }
@@ -286,6 +327,7 @@ AMK_DEVICE void await_stage(const Worker& w, u32 barrier, u32 parity) {
 
 // Multiplies a group of units, and leaves the teams' sums and the columns' scales in the memory of
 // the stages.
+template <u32 COLUMNS>
 AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
     const u32 team = w.warp / 4, part = team & (c.parts - 1), share = team / c.parts,
               unit = part * TEAM_UNITS + w.warp % 4 * 2, count = c.count();
@@ -293,7 +335,7 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
     const u32 one = min(unit, c.units - 1) << (c.log + 9), two = min(unit + 1, c.units - 1)
                                                                  << (c.log + 9);
     const u32 full = shared_address(w.s.stage_full), empty = shared_address(w.s.stage_empty);
-    WideSums sums = {};
+    WideSums<COLUMNS> sums = {};
     float2 squares[2] = {};
     list_copies(w, r, g, c);
     u32 slot = 0;
@@ -304,19 +346,25 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
         w.filled ^= 1 << slot;
         if (n == 0 && c.first == 0) w.stamp(TRACE_INPUTS);
         if (w.s.copies.gathers) fence_copies();
-        const auto add_tile = [&](u32 j, auto meanwhile) {
-            sums.add(w, at + one + j * AMK_TILE, at + two + j * AMK_TILE,
-                     norms ? c.gamma(at) + j * 64 : 0,
-                     c.inputs(at) + j / 2 * BLOCK_BYTES + j % 2 * 64, meanwhile);
+        const auto tile = [&](u32 j) {
+            return WideTile(w, at + one + j * AMK_TILE, at + two + j * AMK_TILE,
+                            norms ? c.gamma(at) + j * 64 : 0);
         };
-        const auto square_all = [&] {
-            if (norms) square(w, c, c.inputs(at), here, squares);
+        const auto begin = [&](const WideTile& tile, u32 j) {
+            sums.begin(w, tile, c.inputs(at) + j / 2 * c.block + j % 2 * 64);
         };
-        if (busy && share < here) {
-            add_tile(share, square_all);
-            if (share + c.shares < here) add_tile(share + c.shares, [] {});
-        } else
-            square_all();
+        const bool multiplies = busy && share < here;
+        if (multiplies) begin(tile(share), share);
+        if (norms) square(w, c, c.inputs(at), here, squares);
+        if (multiplies) {
+#pragma unroll 1
+            for (u32 j = share + c.shares; j < here; j += c.shares) {
+                const WideTile next = tile(j);
+                sums.end();
+                begin(next, j);
+            }
+            sums.end();
+        }
         __syncwarp();
         if (w.lane == 0) barrier_arrive(empty + 8 * slot);
         if (++slot == c.stages) slot = 0;
@@ -384,7 +432,12 @@ AMK_DEVICE void gemv_wide(Worker& w, const Record& r) {
 #pragma unroll 1
     for (u32 first = 0; first < r.units; first += WIDE_UNITS) {
         const WideGroup c(r, g, first, columns);
-        wide_products(w, r, g, c);
+        switch (wide_columns(columns)) {
+        case 16: wide_products<16>(w, r, g, c); break;
+        case 32: wide_products<wide_columns(AMK_ROWS < 32 ? AMK_ROWS : 32)>(w, r, g, c); break;
+        case 64: wide_products<wide_columns(AMK_ROWS < 64 ? AMK_ROWS : 64)>(w, r, g, c); break;
+        default: wide_products<wide_columns(AMK_ROWS)>(w, r, g, c);
+        }
         w.stamp(TRACE_PRODUCT);
         w.sync();
         w.stamp(TRACE_GATHERED);

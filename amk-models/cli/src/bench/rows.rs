@@ -102,7 +102,7 @@ impl Bench {
                 self.time_rows(vm, name, workers, &mut model, (&gate, 0.0), &positions)
             }
             Place::Cuda(schedule) => {
-                let vm = cuda_rows_vm(&model, schedule, self.weights, pages, !self.shows_text())?;
+                let vm = cuda_rows_vm(&model, schedule, self.weights.on_gpu(), pages, !self.shows_text())?;
                 let workers = vm.plan().schedule.workers;
                 gate.truncate(vm.limits().rows);
                 self.time_rows(vm, name, workers, &mut model, (&gate, Gate::BF16), &positions)

@@ -82,7 +82,7 @@ impl Chat {
         match place {
             Place::Cpu(schedule) => talk.run(cpu_vm(&model, &schedule, pages)?, tokenizer)?,
             Place::Cuda(schedule) => {
-                talk.run(cuda_rows_vm(&model, &schedule, self.held.weights, pages, self.quiet)?, tokenizer)?;
+                talk.run(cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?, tokenizer)?;
             }
         }
         Ok(ExitCode::SUCCESS)

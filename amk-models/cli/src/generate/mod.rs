@@ -118,7 +118,7 @@ impl Generate {
                 self.batch(|model| cpu_vm(model, &schedule, pages), &model, tokenizer, requests, &mut texts)?;
             }
             Place::Cuda(schedule) if !alone => {
-                let vm = |model: &Model| cuda_rows_vm(model, &schedule, self.held.weights, pages, self.quiet);
+                let vm = |model: &Model| cuda_rows_vm(model, &schedule, self.held.weights.on_gpu(), pages, self.quiet);
                 self.batch(vm, &model, tokenizer, requests, &mut texts)?;
             }
             // One text is fastest by itself.

@@ -11,9 +11,13 @@ mod summary;
 
 pub use summary::{OpSummary, Parts, Summary};
 
+use super::error::CudaError;
 use super::image::abi;
+use super::plan::Plan;
 use amk_ir::{Program, Queues, TaskId};
+use cudarc::driver::{CudaSlice, CudaStream};
 use names::Names;
+use std::sync::Arc;
 pub(super) use names::weight_bytes;
 
 /// Words of a record.
@@ -85,8 +89,20 @@ pub struct LoaderWaits {
     pub paced: f64,
 }
 
+/// Memory for the trace of a program, if it is traced.
+///
+/// # Errors
+/// Errors of the driver.
+pub(super) fn room(
+    stream: &Arc<CudaStream>,
+    program: &Program,
+    traced: bool,
+) -> Result<Option<CudaSlice<u64>>, CudaError> {
+    Ok(if traced { Some(stream.alloc_zeros(words(program))?) } else { None })
+}
+
 /// Returns the words of a trace of a program.
-pub(super) fn words(program: &Program) -> usize {
+fn words(program: &Program) -> usize {
     program.tasks.len() * WORDS + program.queues.workers() as usize * WORKER_WORDS
 }
 
@@ -128,8 +144,21 @@ impl Clock {
 }
 
 impl Trace {
+    /// Decodes the device's trace of the last step of a launch.
+    ///
+    /// # Errors
+    /// [`CudaError::Trace`] if it is incomplete.
+    pub(super) fn of_step(plan: &Plan, position: u32, words: &[u64]) -> Result<Self, CudaError> {
+        let traced = Self::decode(&plan.program, position, words);
+        let mut trace = traced.ok_or(CudaError::Trace("a task of the last step left no time stamps"))?;
+        for task in &mut trace.tasks {
+            task.bytes = plan.streamed(task.task).unwrap_or(task.bytes);
+        }
+        Ok(trace)
+    }
+
     /// Decodes the device's trace of a launch of `program`; `None` if it is incomplete.
-    pub(super) fn decode(program: &Program, position: u32, words: &[u64]) -> Option<Self> {
+    fn decode(program: &Program, position: u32, words: &[u64]) -> Option<Self> {
         let Queues::Static(queues) = &program.queues else { return None };
         let records = program.tasks.len() * WORDS;
         let (records, ends) = (words.get(..records)?, words.get(records..)?);
@@ -157,8 +186,8 @@ impl Trace {
                 // A stamp that the body does not make equals the next one.
                 let gathered = at(if gathered == 0 { end } else { gathered });
                 let product = if product == 0 { gathered } else { at(product) };
-                // The loader reports its waits since the previous record.
-                let issued = at(issued).max(before.unwrap_or(f64::MIN));
+                // The loader reports its waits since the previous record. In wide steps there is none.
+                let issued = at(if issued == 0 { start } else { issued }).max(before.unwrap_or(f64::MIN));
                 before = Some(issued);
                 tasks.push(TaskTrace {
                     task,

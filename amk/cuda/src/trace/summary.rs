@@ -1,7 +1,7 @@
 //! Breakdown of a step's time by op.
 
 use super::{LoaderWaits, TaskTrace, Trace};
-use amk_ir::{Access, BufferId, Exchange, Operand, Program, TaskId};
+use amk_ir::{Access, BufferId, BufferKind, Exchange, Operand, Program, TaskId};
 use std::collections::HashMap;
 
 /// Breakdown of the time of a traced step.
@@ -197,8 +197,11 @@ fn writers(program: &Program) -> HashMap<BufferId, Vec<(TaskId, &Operand)>> {
     writers
 }
 
+/// Whether workers exchange a buffer: in packets, or with rows in plain memory behind counters.
 fn is_published(program: &Program, buffer: BufferId) -> bool {
-    program.buffers.get(buffer.index()).is_some_and(|buffer| matches!(buffer.exchange, Exchange::Packet { .. }))
+    let Some(buffer) = program.buffers.get(buffer.index()) else { return false };
+    let exchanged = matches!(buffer.kind, BufferKind::Activation | BufferKind::State);
+    matches!(buffer.exchange, Exchange::Packet { .. }) || program.rows.is_some() && exchanged
 }
 
 fn overlaps(a: &Operand, b: &Operand, position: u32) -> bool {
