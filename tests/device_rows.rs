@@ -2,7 +2,7 @@
 //! calls one after the other, and within what rounding to bf16 does of the annotated function; on a
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
-use crate::device_programs::{bits, eager, error, tiny};
+use crate::device_programs::{bits, eager, error, tiny, windowed};
 use crate::gpu;
 use amk::ir::Program;
 use amk::ir::schedule::Schedule;
@@ -11,21 +11,22 @@ use amk::vm::cpu::Mode;
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
 use amk_cuda::{CudaError, Image, Precision, TARGETS, VmOptions, compile, source};
 use amk_models::model::{FAMILIES, Family};
+use std::collections::BTreeMap;
 
 /// A decoder of two layers, with three splits of 128 positions.
-fn decoder(family: Family, rows: u32, workers: u32, steps: u32) -> Decoder {
+fn decoder((family, dims): (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
     let schedule = Schedule { workers, run: 2, ..target.row_schedule(rows) };
-    Decoder::new(family, tiny(), schedule, steps, 3).expect("a decoder")
+    Decoder::new(family, dims, schedule, steps, 3).expect("a decoder")
 }
 
 fn check_family(family: Family) {
-    check_rows(family, 6, 6);
-    check_rows(family, 20, 24);
+    check_rows((family, tiny()), 6, 6);
+    check_rows((family, tiny()), 20, 24);
 }
 
-fn check_rows(family: Family, rows: u32, workers: u32) {
-    let decoder = decoder(family, rows, workers, 150);
+fn check_rows(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32) {
+    let decoder = decoder(of, rows, workers, 150);
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
     Image::build(&verified, &plan).expect("the image should be the program");
@@ -41,7 +42,13 @@ fn check_rows(family: Family, rows: u32, workers: u32) {
         assert_eq!(bits(&found), bits(&expected), "{mode:?}, {chunk} rows and {company}");
     }
     let error = error(&decoder, &expected);
-    assert!(error < MOST_DEVIATIONS, "{}: {error} deviations", family.name);
+    assert!(error < MOST_DEVIATIONS, "{error} deviations");
+}
+
+#[test]
+fn rows_with_windows_and_heads_turned_in_part_compute_the_function() {
+    check_rows(windowed(50, 48), 6, 6);
+    check_rows(windowed(20, 16), 20, 24);
 }
 
 #[test]
@@ -62,7 +69,13 @@ fn qwen3s_rows_compute_the_function() {
 #[test]
 fn code_for_rows_compiles_for_every_target() {
     for target in &TARGETS {
-        for (family, instance) in [("llama", "smollm2_135m"), ("llama", "llama_3_1_8b"), ("qwen3", "qwen3_0_6b")] {
+        for (family, instance) in [
+            ("llama", "smollm2_135m"),
+            ("llama", "llama_3_1_8b"),
+            ("qwen3", "qwen3_0_6b"),
+            ("mistral", "mistral_7b"),
+            ("llama", "phi_4_mini"),
+        ] {
             let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
             let instance = kernel.instance(instance).expect("the instance");
             for rows in [4, 8, 16, 40, 128] {
@@ -88,8 +101,9 @@ fn code_for_rows_compiles_for_every_target() {
 fn a_gpus_rows_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     let cache = std::env::temp_dir().join("amk-test-cubins");
-    for (family, rows) in FAMILIES.into_iter().zip([8, 4, 6]) {
-        let decoder = decoder(family, rows, 40, 270);
+    let families = FAMILIES.map(|family| (family, tiny())).into_iter().zip([8, 4, 6]);
+    for (of, rows) in families.chain([(windowed(50, 48), 8)]) {
+        let decoder = decoder(of, rows, 40, 270);
         let run = |chunk, company| {
             let vm = decoder.rows_on_cuda(&cache, 60).expect("a VM");
             decoder.on_rows(vm, chunk, company).expect("logits")
@@ -99,7 +113,7 @@ fn a_gpus_rows_compute_the_function_whatever_the_company() {
             assert_eq!(bits(&run(chunk, company)), bits(&expected), "{chunk} rows and {company}");
         }
         let error = error(&decoder, &expected);
-        assert!(error < MOST_DEVIATIONS, "{}: {error} deviations", family.name);
+        assert!(error < MOST_DEVIATIONS, "{error} deviations");
     }
 }
 
@@ -107,8 +121,9 @@ fn a_gpus_rows_compute_the_function_whatever_the_company() {
 fn a_gpus_wide_steps_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     let cache = std::env::temp_dir().join("amk-test-cubins");
-    for (family, rows) in FAMILIES.into_iter().zip([40, 16, 128]) {
-        let decoder = decoder(family, rows, 40, 270);
+    let families = FAMILIES.map(|family| (family, tiny())).into_iter().zip([40, 16, 128]);
+    for (of, rows) in families.chain([(windowed(20, 16), 24)]) {
+        let decoder = decoder(of, rows, 40, 270);
         let run = |chunk, company| {
             let vm = decoder.rows_on_cuda(&cache, 100).expect("a VM");
             decoder.on_rows(vm, chunk, company).expect("logits")
@@ -123,6 +138,6 @@ fn a_gpus_wide_steps_compute_the_function_whatever_the_company() {
             assert_eq!(bits(&run(chunk, company)), bits(&expected), "{chunk} of {rows} rows and {company}");
         }
         let error = error(&decoder, &expected);
-        assert!(error < MOST_DEVIATIONS, "{}: {error} deviations", family.name);
+        assert!(error < MOST_DEVIATIONS, "{error} deviations");
     }
 }

@@ -160,9 +160,13 @@ fn what_the_fast_code_does_not_compute_becomes_generic_tasks_and_the_rest_stays_
     let heads = plan("llama", "llama_3_2_1b", &[("HEAD_DIM", 96), ("ROTARY", 96), ("LAYERS", 2)]);
     assert_eq!(generic(&heads), ["rope+kv_append", "kv_append", "rope+attention"]);
     assert_eq!((Decoder::layers(&heads).len(), fast(&heads)), (0, 2 * 6 + 1));
-    // Half of a head is turned.
-    let partial = plan("qwen3", "qwen3_0_6b", &[("ROTARY", 64), ("LAYERS", 2)]);
+    // Two elements of a head are turned.
+    let partial = plan("qwen3", "qwen3_0_6b", &[("ROTARY", 2), ("LAYERS", 2)]);
     assert_eq!(generic(&partial), ["head_norm+rope+kv_append", "kv_append", "head_norm+rope+attention"]);
+    let partial = plan("qwen3", "qwen3_0_6b", &[("ROTARY", 64), ("LAYERS", 2)]);
+    assert_eq!((generic(&partial).len(), Decoder::layers(&partial).len()), (0, 2));
+    let windows = plan("mistral", "mistral_7b", &[("LAYERS", 2), ("WINDOW", 100)]);
+    assert_eq!((generic(&windows).len(), Decoder::layers(&windows).len()), (0, 2));
     // The number of rows is not a multiple of 32: only calls that read other rows are fused.
     let rows = plan("llama", "llama_3_2_1b", &[("FFN", 8200), ("LAYERS", 2)]);
     assert_eq!(generic(&rows), ["linear+add"]);

@@ -109,6 +109,16 @@ impl Decoder {
     pub(crate) fn scales(&self) -> [f32; 2] {
         self.rotary.map_or([1.0; 2], |rotary| [rotary.rope_scale, rotary.score_scale])
     }
+
+    /// Returns the elements of a head that are rotated.
+    pub(crate) fn turned(&self) -> u32 {
+        self.rotary.map_or(0, |rotary| rotary.turned)
+    }
+
+    /// Returns the last positions that are attended to: without a window all.
+    pub(crate) fn window(&self, plan: &Plan) -> u32 {
+        self.rotary.and_then(|rotary| rotary.window).unwrap_or(plan.program.positions)
+    }
 }
 
 /// State shared by the fused tasks of an image.
@@ -158,6 +168,10 @@ pub struct AttentionForm {
     pub run: u32,
     /// Whether queries and keys are normalised per head.
     pub normed: bool,
+    /// Elements of a head that are rotated, the first ones.
+    pub turned: u32,
+    /// The last positions that are attended to, where these are not all.
+    pub window: Option<u32>,
 }
 
 /// Places, checks and binds [`Shared`].
@@ -223,7 +237,7 @@ impl Shared {
     /// Collects the state that the tasks of a plan share.
     fn new(plan: &Plan) -> Self {
         let decoder = Decoder::of(plan).cloned().unwrap_or_default();
-        let ([_, _, head_dim], [rope_scale, score_scale]) = (decoder.heads(), decoder.scales());
+        let ([rope_scale, score_scale], rotary) = (decoder.scales(), decoder.turned() / 2);
         Self {
             embedding: decoder.embedding,
             freqs: decoder.freqs,
@@ -234,7 +248,7 @@ impl Shared {
             hidden: decoder.hidden,
             tokens: decoder.embedding.map_or(0, |table| plan.extent(table)),
             kv_blocks: kv_blocks(plan),
-            rotary: head_dim / 2,
+            rotary,
             rope_scale,
             eps: decoder.eps,
             score_scale,
@@ -263,14 +277,13 @@ impl Shared {
     /// Checks the parameters that are the same in all launches.
     fn check(&self, program: &Program, plan: &Plan) -> Result<(), Refusal> {
         let shape = |id: BufferId| program.buffers.get(id.index()).map_or(&[][..], |buffer: &Buffer| &buffer.shape);
-        let head_dim = self.attention.map_or(0, |form| form.head_dim);
         let hidden = self.embedding.map_or(0, |table| shape(table).get(1).copied().unwrap_or(0));
         let splits = |form: AttentionForm| Decoder::of(plan).map_or(form.splits, |decoder| decoder.splits);
         let numbers = [
             ("hidden", self.hidden, hidden),
             ("tokens", self.tokens, self.embedding.map_or(0, |table| shape(table).first().copied().unwrap_or(0))),
             ("kv_blocks", self.kv_blocks, kv_blocks(plan)),
-            ("rotary", self.rotary, head_dim / 2),
+            ("rotary", self.rotary, self.freqs.map_or(0, |freqs| shape(freqs).first().copied().unwrap_or(0))),
             // Tasks of wide steps have all positions, so no buffer has a dimension of splits.
             ("splits", self.attention.map_or(0, |form| form.splits), self.attention.map_or(0, splits)),
             ("run", self.attention.map_or(0, |form| form.run), self.attention.map_or(0, |_| plan.schedule.run)),
@@ -355,12 +368,20 @@ impl AttentionForm {
             splits: decoder.splits,
             run: plan.schedule.run,
             normed: decoder.layers.iter().any(|layer| layer.head_norms.is_some()),
+            turned: decoder.turned(),
+            window: decoder.rotary.and_then(|rotary| rotary.window),
         })
     }
 
     /// Returns its C++ type.
     pub(crate) fn cpp(self) -> String {
-        let Self { head_dim, group, kv_heads, splits, run, normed } = self;
-        format!("Attention<{head_dim}, {group}, {kv_heads}, {splits}, {run}, {normed}>")
+        let Self { head_dim, group, kv_heads, splits, run, normed, turned, window } = self;
+        let window = window.unwrap_or(0);
+        format!("Attention<{head_dim}, {group}, {kv_heads}, {splits}, {run}, {normed}, {turned}, {window}>")
+    }
+
+    /// The last positions that are attended to: without a window all of the program.
+    pub(crate) fn last(self, program: &Program) -> u32 {
+        self.window.unwrap_or(program.positions)
     }
 }

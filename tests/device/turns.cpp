@@ -1,5 +1,5 @@
 // Deals out the positions of attention (turns.cuh) without a GPU: at every position each one of the cache, and the step's own, is some
-// warp's once, where the loader puts it; all warps hold and give back the same slots of the ring, of which there are AMK_SLOTS; and the
+// warp's once (those before a window at most once), where the loader puts it; all warps hold and give back the same slots of the ring, of which there are AMK_SLOTS; and the
 // loader asks for the same chunks.
 #include <algorithm>
 #include <cstdio>
@@ -103,7 +103,7 @@ template <class A> struct Check {
     void split(u32 split) {
         std::vector<u32> chunks;
         u32 cached = 0; // groups
-        for (Chunks<A> chunk(split); chunk.at < pos; chunk.next()) chunks.push_back(chunk.at), cached += held(chunk.at);
+        for (Chunks<A> chunk(split, A::begin(pos)); chunk.at < pos; chunk.next()) chunks.push_back(chunk.at), cached += held(chunk.at);
         fed(split, chunks);
         const bool owns = A::owner(pos, split);
         for (u32 warp = 0; warp < AMK_WARPS; warp++) {
@@ -126,7 +126,7 @@ template <class A> struct Check {
         seen.assign(pos + 1, 0);
         for (u32 s = 0; s < A::active(pos); s++) split(s);
         for (u32 at = 0; at <= pos; at++)
-            if (seen[at] != 1) wrong(seen[at] ? "more than once" : "nobody", 0, 0, at);
+            if (seen[at] > 1 || (!seen[at] && at >= A::begin(pos))) wrong(seen[at] ? "more than once" : "nobody", 0, 0, at);
     }
 };
 
@@ -137,8 +137,10 @@ template <class A> u32 check() {
 }
 
 int main() {
-    const u32 steps = check<Attention<64, 3, 3, 44, 4, false>>() + check<Attention<128, 2, 8, 16, 4, true>>() + check<Attention<64, 4, 8, 16, 4, false>>()
-                      + check<Attention<128, 4, 8, 16, 4, false>>() + check<Attention<64, 8, 4, 3, 2, false>>() + check<Attention<128, 8, 2, 5, 6, false>>()
-                      + check<Attention<64, 1, 3, 1, 2, false>>() + check<Attention<128, 1, 1, 132, 2, true>>();
+    const u32 steps = check<Attention<64, 3, 3, 44, 4, false, 64, 0>>() + check<Attention<128, 2, 8, 16, 4, true, 128, 0>>() + check<Attention<64, 4, 8, 16, 4, false, 64, 0>>()
+                      + check<Attention<128, 4, 8, 16, 4, false, 128, 0>>() + check<Attention<64, 8, 4, 3, 2, false, 64, 0>>() + check<Attention<128, 8, 2, 5, 6, false, 128, 0>>()
+                      + check<Attention<64, 1, 3, 1, 2, false, 64, 0>>() + check<Attention<128, 1, 1, 132, 2, true, 128, 0>>()
+                      + check<Attention<128, 4, 8, 16, 4, false, 96, 4096>>() + check<Attention<64, 3, 3, 44, 4, false, 64, 1>>()
+                      + check<Attention<64, 8, 4, 3, 2, false, 32, 700>>() + check<Attention<64, 1, 3, 1, 2, false, 64, 333>>();
     printf("%u steps\n", steps);
 }

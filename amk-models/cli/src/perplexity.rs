@@ -61,9 +61,11 @@ impl Perplexity {
         let pages = RowLimits::pages_of(windows.context);
         match place {
             Place::Cpu(schedule) => self.measure(cpu_vm(&model, &schedule, pages)?, &tokens, windows),
-            Place::Cuda(schedule) => {
-                self.measure(cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?, &tokens, windows)
-            }
+            Place::Cuda(schedule) => self.measure(
+                cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?,
+                &tokens,
+                windows,
+            ),
         }
     }
 

@@ -121,9 +121,11 @@ impl Serve {
         let bounds = EngineOptions { texts: (self.parallel + self.queue) as usize, kept: self.keep as usize };
         let engine = match place {
             Place::Cpu(schedule) => Engine::start(cpu_vm(&model, &schedule, pages)?, tokenizer, bounds),
-            Place::Cuda(schedule) => {
-                Engine::start(cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?, tokenizer, bounds)
-            }
+            Place::Cuda(schedule) => Engine::start(
+                cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?,
+                tokenizer,
+                bounds,
+            ),
         };
         self.announce(&served.name, &listener)?;
         let grace = Duration::from_secs(self.grace.into());

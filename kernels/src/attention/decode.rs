@@ -145,7 +145,7 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         heads(head * group, group)?,
         heads(queries + head, 1)?,
         heads(queries + kv_heads + head, 1)?,
-        early("freqs", Place::Buffer(freqs), &[0..head_dim / 2]),
+        early("freqs", Place::Buffer(freqs), &[0..shared.rotary]),
         cache(keys),
         cache(values),
         write(
@@ -172,7 +172,8 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         only(record, &["units", "input", "output", "row", "layer", "aux", "partial"])?;
         "amk_kernels::attention_split"
     };
-    params.extend([Param::F32(shared.rope_scale), Param::F32(shared.score_scale), Param::Pos]);
+    let window = Param::U32(form.last(places.program));
+    params.extend([Param::F32(shared.rope_scale), Param::F32(shared.score_scale), window, Param::Pos]);
     Ok(vec![DecodedCall { params, ..DecodedCall::new(path, operands) }])
 }
 

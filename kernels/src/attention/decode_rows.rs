@@ -126,7 +126,7 @@ impl<'c, 'p> Layer<'c, 'p> {
             return Err(Refusal::new(field, "is not 0, and heads have no norms"));
         }
         let to = next();
-        let freqs = early("freqs", Place::Buffer(self.freqs), &[0..head_dim / 2]);
+        let freqs = early("freqs", Place::Buffer(self.freqs), &[0..shared.rotary]);
         let operands = vec![x, freqs, write("row", to, &[0..len])];
         let params = vec![Param::U32(head_dim), Param::F32(shared.rope_scale), Param::Pos];
         calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::rope", operands) });
@@ -166,8 +166,9 @@ fn attend_rows<'p>(
     let [keys, values] = layer.caches.map(|cache| layer.cached(cache, false));
     let own = record.row * group * head_dim..(record.row + 1) * group * head_dim;
     let operands = vec![x, keys, values, write("output, row", Place::Buffer(attended), &[own])];
-    let params = vec![Param::F32(Shared::of(places.image).score_scale), Param::Pos];
-    calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::attention", operands) });
+    let window = Param::U32(layer.form.last(places.program));
+    let params = vec![Param::F32(Shared::of(places.image).score_scale), window, Param::Pos];
+    calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::window_attention", operands) });
     let rows = layer.rows()?;
     calls.iter_mut().for_each(|call| call.rows = Some(rows.clone()));
     Ok(calls)
@@ -209,7 +210,8 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
             write("output, row, aux", Place::Buffer(lse), &[queries.clone(), split..split + 1]),
         ];
         let mut params = [group, run * BLOCK, splits, split].map(Param::U32).to_vec();
-        params.extend([Param::F32(Shared::of(places.image).score_scale), Param::Pos]);
+        let window = Param::U32(layer.form.last(places.program));
+        params.extend([Param::F32(Shared::of(places.image).score_scale), window, Param::Pos]);
         calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::attention_part", operands) });
         calls.iter_mut().for_each(|call| call.rows = Some(row..row + 1));
         all.extend(calls);

@@ -102,7 +102,7 @@ fn dealt(split: usize, run: usize, splits: usize, pos: usize) -> impl Iterator<I
 /// sum of exponentials.
 fn attention_split(o: &mut Operands) -> Vec<Exact> {
     let [groups, splits_here, rows, dim] = o.tensor(4).shape[..] else { return Vec::new() };
-    let [group, run, splits, first] = o.dims[..] else { return Vec::new() };
+    let [group, run, splits, first, window] = o.dims[..] else { return Vec::new() };
     let (turn, scale) = (o.floats[0], o.floats[1]);
     let (freqs, pos) = (o.tensors[3].clone(), o.pos);
     let turned = |x: &std::sync::Arc<amk::formula::Array>| {
@@ -122,10 +122,11 @@ fn attention_split(o: &mut Operands) -> Vec<Exact> {
     let (mut outputs, mut sums) = (Vec::new(), Vec::new());
     for (h, s) in (0..groups * group).flat_map(|h| (0..splits_here).map(move |s| (h, s))) {
         let count = dealt(first + s, run, splits, pos).count();
-        let held = at(h / group, s, 0)..at(h / group, s, count);
+        let before = dealt(first + s, run, splits, pos).filter(|(t, _)| t + window <= pos).count();
+        let held = at(h / group, s, before)..at(h / group, s, count);
         let q: Vec<f64> = q[h * dim..][..dim].iter().map(|q| q.value).collect();
         let (keys, values) = (&o.data(4)[held.clone()], &o.data(5)[held]);
-        if count == 0 {
+        if count == before {
             outputs.extend(vec![Exact::copied(0.0); dim]);
             sums.push(Exact::copied(f64::from(f32::MIN)));
         } else {
@@ -139,9 +140,9 @@ fn attention_split(o: &mut Operands) -> Vec<Exact> {
 /// [`attention`] over the positions of one split, and the logarithm of the sum of exponentials.
 fn attention_part(o: &mut Operands) -> Vec<Exact> {
     let [groups, positions, dim] = o.tensor(1).shape[..] else { return Vec::new() };
-    let [group, run, splits, split] = o.dims[..] else { return Vec::new() };
+    let [group, run, splits, split, window] = o.dims[..] else { return Vec::new() };
     let (q, k, v, scale) = (o.data(0), o.data(1), o.data(2), o.floats[0]);
-    let own: Vec<usize> = dealt(split, run, splits, o.pos).map(|(t, _)| t).collect();
+    let own: Vec<usize> = dealt(split, run, splits, o.pos).map(|(t, _)| t).filter(|t| t + window > o.pos).collect();
     let (mut outputs, mut sums) = (Vec::new(), Vec::new());
     for h in 0..groups * group {
         let rows = |x: &[f64]| -> Vec<f64> {

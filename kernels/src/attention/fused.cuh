@@ -25,26 +25,59 @@ AMK_DEVICE void norm_head(const Worker& w, const u16 (&gamma)[A::HEAD_DIM / 64][
     for (int j = 0; j < N; j++)
         x[j].x *= scale * bf16_low(gamma[j][0]), x[j].y *= scale * bf16_low(gamma[j][1]);
 }
-// `turn`: cosine and sine of the lane's pairs.
-template <class A>
-AMK_DEVICE void rotate_head(const Worker& w, const float2 (&turn)[2 * ((A::HEAD_DIM / 64 + 1) / 2)],
-                            float2 (&x)[A::HEAD_DIM / 64]) {
-    constexpr int N = A::HEAD_DIM / 64;
-    if constexpr (N == 1) { // the partner dim is half a warp away
-        float2 other =
-            make_float2(__shfl_xor_sync(~0u, x[0].x, 16), __shfl_xor_sync(~0u, x[0].y, 16));
-        const float2 a = turn[0], b = turn[1];
-        float sign = w.lane < 16 ? -1.0f : 1.0f;
-        x[0].x = x[0].x * a.x + sign * other.x * a.y, x[0].y = x[0].y * b.x + sign * other.y * b.y;
-    } else {
+// The cosines and sines of a lane's pairs, and the rotation by them.
+template <class A> struct Rotation {
+    static constexpr int N = A::HEAD_DIM / 64;
+    static constexpr bool WHOLE = A::TURNED == A::HEAD_DIM;
+    static constexpr u32 HALF = A::TURNED / 4; // pairs of half of the rotated elements
+    static constexpr int TURNS = WHOLE ? (N + 1) / 2 : N;
+    float2 turn[2 * TURNS];
+
+    AMK_DEVICE Rotation(const Worker& w, const float2* turns) {
 #pragma unroll
-        for (int j = 0; j < N / 2; j++) {
-            const float2 a = turn[2 * j], b = turn[2 * j + 1], lo = x[j], hi = x[j + N / 2];
-            x[j] = make_float2(lo.x * a.x - hi.x * a.y, lo.y * b.x - hi.y * b.y);
-            x[j + N / 2] = make_float2(hi.x * a.x + lo.x * a.y, hi.y * b.x + lo.y * b.y);
+        for (int j = 0; j < TURNS; j++) {
+            const u32 pair = w.lane + 32 * j, of = WHOLE ? (N == 1 ? w.lane & 15 : pair)
+                                                  : pair < 2 * HALF ? pair % HALF
+                                                                    : 0;
+            turn[2 * j] = turns[2 * of], turn[2 * j + 1] = turns[2 * of + 1];
         }
     }
-}
+    AMK_DEVICE void rotate(const Worker& w, float2 (&x)[N]) const {
+        if constexpr (!WHOLE) { // the partner dim is in any lane
+            float2 y[N];
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const u32 pair = w.lane + 32 * j, other = pair < HALF ? pair + HALF : pair - HALF;
+                const float2 low = shuffle(x[0], other), high = shuffle(x[N - 1], other),
+                             with = other & 32 ? high : low, a = turn[2 * j], b = turn[2 * j + 1];
+                const float sign = pair < HALF ? -1.0f : 1.0f;
+                y[j] = x[j];
+                if (pair < 2 * HALF)
+                    y[j] = make_float2(x[j].x * a.x + sign * with.x * a.y,
+                                       x[j].y * b.x + sign * with.y * b.y);
+            }
+#pragma unroll
+            for (int j = 0; j < N; j++) x[j] = y[j];
+        } else if constexpr (N == 1) { // half a warp away
+            const float2 other = make_float2(__shfl_xor_sync(~0u, x[0].x, 16),
+                                             __shfl_xor_sync(~0u, x[0].y, 16)),
+                         a = turn[0], b = turn[1];
+            float sign = w.lane < 16 ? -1.0f : 1.0f;
+            x[0].x = x[0].x * a.x + sign * other.x * a.y,
+            x[0].y = x[0].y * b.x + sign * other.y * b.y;
+        } else {
+#pragma unroll
+            for (int j = 0; j < N / 2; j++) {
+                const float2 a = turn[2 * j], b = turn[2 * j + 1], lo = x[j], hi = x[j + N / 2];
+                x[j] = make_float2(lo.x * a.x - hi.x * a.y, lo.y * b.x - hi.y * b.y);
+                x[j + N / 2] = make_float2(hi.x * a.x + lo.x * a.y, hi.y * b.x + lo.y * b.y);
+            }
+        }
+    }
+    AMK_DEVICE static float2 shuffle(float2 x, u32 lane) {
+        return make_float2(__shfl_sync(~0u, x.x, lane), __shfl_sync(~0u, x.y, lane));
+    }
+};
 
 // The vector of one row, requested at the start of the task.
 template <class A> struct HeadVector {
@@ -65,11 +98,7 @@ template <class A> struct HeadVector {
     }
     // Waits for the vector, and norms and rotates it.
     AMK_DEVICE void arrive(Worker& w, bool norm, bool rotate, float2 (&x)[N]) {
-        const float2* rope = w.s.rope + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
-        float2 turn[2 * ((N + 1) / 2)]; // cos, sin
-#pragma unroll
-        for (int j = 0; j < (N + 1) / 2; j++)
-            turn[2 * j] = rope[64 * j], turn[2 * j + 1] = rope[64 * j + 1];
+        const Rotation<A> rotation(w, w.s.rope);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             while (any(v[j].y != w.epoch && w.missing(in + 32 * j, v[j].y)))
@@ -77,7 +106,7 @@ template <class A> struct HeadVector {
             x[j] = make_float2(bf16_low(v[j].x), bf16_high(v[j].x));
         }
         if (any(norm)) norm_head<A>(w, gamma, x);
-        if (any(rotate)) rotate_head<A>(w, turn, x);
+        if (any(rotate)) rotation.rotate(w, x);
     }
 };
 
@@ -105,15 +134,22 @@ template <class A> struct Flash {
         for (int j = 0; j < A::TILES; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
         max0 = max1 = -1e30f, sum[0] = sum[1] = sum[2] = sum[3] = 0;
     }
-    // Adds a group of 16 positions from `first`, of which those below a head's limit count, with
-    // products `c` of keys and queries and tiles of values. `had`: there was a group before.
+    // Whether a head whose positions end at `limit` has this one.
+    AMK_DEVICE static bool has(u32 position, u32 limit) {
+        return position < limit && (A::WINDOW == 0 || position + A::WINDOW >= limit);
+    }
+    // Adds a group of 16 positions from `first`, of which those before a head's limit and in its
+    // window count, with products `c` of keys and queries and tiles of values. `had`: there was a
+    // group before.
     template <class V>
     AMK_DEVICE void add(const Worker& w, bool had, const float (&c)[4], u32 first, uint2 limit,
                         V value) {
         const float scale = LOG2_E * w.p.score_scale, none = __uint_as_float(0xff800000u);
         const u32 low = first + (w.lane >> 2), high = low + 8;
-        float s0 = low < limit.x ? c[0] * scale : none, s1 = low < limit.y ? c[1] * scale : none,
-              s2 = high < limit.x ? c[2] * scale : none, s3 = high < limit.y ? c[3] * scale : none;
+        float s0 = has(low, limit.x) ? c[0] * scale : none,
+              s1 = has(low, limit.y) ? c[1] * scale : none,
+              s2 = has(high, limit.x) ? c[2] * scale : none,
+              s3 = has(high, limit.y) ? c[3] * scale : none;
         float m0 = fmaxf(s0, s2), m1 = fmaxf(s1, s3);
 #pragma unroll
         for (int m = 4; m <= 16; m *= 2)
@@ -260,6 +296,10 @@ struct Merged {
     float2 o;
 
     AMK_DEVICE Merged() : top(-1e30f), sum(0), o(make_float2(0, 0)) {}
+    // What a result is multiplied by. All positions of a split may lie before a window.
+    template <class A> AMK_DEVICE float scale() const {
+        return A::WINDOW && sum == 0 ? 0 : __fdividef(1.0f, sum);
+    }
     // Rescales to `highest`, which is at least `top`.
     AMK_DEVICE void raise(float highest) {
         const float by = exp2_fast(top - highest);
@@ -292,7 +332,7 @@ AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
 #pragma unroll
         for (int from = 0; from < MOST; from++)
             if (share[from].y > 0) m.join(share[from].x, share[from].y, its[from]);
-        const float scale = __fdividef(1.0f, m.sum);
+        const float scale = m.scale<A>();
         if (whole)
             w.publish(r.output + query * PER_HEAD + pair, pack_bf16(m.o.x * scale, m.o.y * scale));
         else

@@ -9,7 +9,7 @@ use amk::ir::{DType, TensorId};
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
-const ATTENTION: &str = "amk_kernels::attention";
+const ATTENTION: [&str; 2] = ["amk_kernels::attention", "amk_kernels::window_attention"];
 
 /// Attention as one fused group.
 #[derive(Clone, Debug)]
@@ -41,6 +41,10 @@ pub(crate) struct Rotary {
     pub(crate) cache: [u32; 3],
     /// Whether queries and keys are normalised per head.
     pub(crate) normed: bool,
+    /// Elements of a head that are rotated, the first ones.
+    pub(crate) turned: u32,
+    /// The last positions that are attended to, where these are not all.
+    pub(crate) window: Option<u32>,
 }
 
 /// Finds the attentions of a function and the projections of their queries, keys and values.
@@ -55,7 +59,7 @@ impl Fusion for Attentions {
         grouping.shared.entry::<Decoder>().eps = eps;
         for at in grouping.calls().filter(|&at| grouping.may_lead(at)).collect::<Vec<_>>() {
             let known = grouping.shared.entry::<Decoder>().rotary;
-            if flow.path(at) != ATTENTION {
+            if !ATTENTION.contains(&flow.path(at)) {
                 continue;
             }
             match attention_at(flow, grouping.schedule, at, eps, known) {
@@ -167,6 +171,8 @@ fn attention_at(
         heads: flow.shape(q)[0] / head_dim,
         cache: [kv_heads, positions, head_dim],
         normed: head_norms.is_some(),
+        turned: 2 * flow.shape(freqs)[0],
+        window: flow.number(at).filter(|&window| window < positions),
     };
     let result = flow.result(at).ok_or(MALFORMED)?;
     let alike = flow.operand(query_rope, 1) == Some(freqs)
@@ -182,8 +188,7 @@ fn attention_at(
     if let Some(because) = rotary.refused(schedule) {
         return Err(because);
     }
-    let computed = flow.shape(freqs) == [head_dim / 2]
-        && positions == flow.unrolled.positions
+    let computed = positions == flow.unrolled.positions
         && [q, k, v, result].iter().all(|&value| flow.kind(value) == BufferKind::Activation);
     if !computed {
         return Err("its inputs, its result or its cache have other uses or lengths".to_owned());
@@ -200,6 +205,9 @@ impl Rotary {
         let ([kv_heads, _, head_dim], heads) = (self.cache, self.heads);
         if head_dim != 64 && head_dim != 128 {
             return Some(format!("its heads have {head_dim} elements, and 64 or 128 are computed"));
+        }
+        if !self.turned.is_multiple_of(4) || self.turned > head_dim {
+            return Some(format!("{} elements of a head are rotated, and multiples of 4 are computed", self.turned));
         }
         if !heads.is_multiple_of(kv_heads) || !(1..=8).contains(&(heads / kv_heads)) {
             return Some(format!("{heads} query heads share {kv_heads} key heads, and up to 8 may share one"));

@@ -2,6 +2,7 @@
 
 use super::scores;
 use super::softmax::softmax;
+use super::window::last;
 use crate::dot::combine;
 use amk::prelude::*;
 use core::ops::Range;
@@ -11,7 +12,7 @@ const NOTHING: f32 = f32::MIN;
 
 /// Grouped-query attention over a part of the positions `0..=pos`, which are distributed over
 /// `splits` splits in runs of `run`: position `t` belongs to split `t / run % splits`. For each
-/// query head, with `t` over the positions of split `split`,
+/// query head, with `t` over the positions of split `split` among the last `window`,
 ///
 /// ```text
 /// s[t]       = scale * sum over d of q[h, d] * k[t, d]
@@ -29,7 +30,7 @@ const NOTHING: f32 = f32::MIN;
 /// When the shapes do not match, or `run` or `splits` is 0.
 #[instruction(
     op = "attention_part",
-    shape = "q: [G*P*D], k: [G, C, D], v: [G, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT \
+    shape = "q: [G*P*D], k: [G, C, D], v: [G, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT, window: WINDOW \
              -> (partial: [G*P, 1, D], lse: [G*P, 1])",
     task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..] <- q[g*P*D..(g+1)*P*D], \
             k[g..g+1, 0..pos+1, ..], v[g..g+1, 0..pos+1, ..]"
@@ -44,6 +45,7 @@ pub fn attention_part(
     splits: usize,
     split: usize,
     scale: f32,
+    window: usize,
     pos: Pos,
 ) -> (Tensor, Tensor) {
     let &[groups, _, dim] = k.shape() else { panic!("`attention_part` over a cache of shape {:?}", k.shape()) };
@@ -55,7 +57,7 @@ pub fn attention_part(
         k.shape(),
         v.shape()
     );
-    let runs = || runs_of(run, splits, split, pos.index() + 1);
+    let runs = || runs_of(run, splits, split, last(window, pos));
     let count = runs().map(|run| run.len()).sum();
     let (mut partial, mut lse) = (vec![0.0; heads * dim], vec![NOTHING; heads]);
     let outputs = q.data().chunks_exact(dim).zip(partial.chunks_exact_mut(dim)).zip(&mut lse);
@@ -71,23 +73,26 @@ pub fn attention_part(
     (tensor(&[heads, 1, dim], partial), tensor(&[heads, 1], lse))
 }
 
-/// The runs of a split among the first `positions` positions.
-fn runs_of(run: usize, splits: usize, split: usize, positions: usize) -> impl Iterator<Item = Range<usize>> {
-    let first = if split < splits { split * run } else { positions };
-    (first..positions).step_by(run * splits).map(move |start| start..(start + run).min(positions))
+/// The runs of a split among some positions.
+fn runs_of(run: usize, splits: usize, split: usize, positions: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let Range { start, end } = positions;
+    let first = if split < splits { split * run } else { end };
+    let runs = (first..end).step_by(run * splits).map(move |first| first.max(start)..(first + run).min(end));
+    runs.filter(|run| !run.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{close, random};
-    use crate::{attention, combine_splits};
+    use crate::{combine_splits, window_attention};
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn parts_joined_are_the_attention_over_the_cache(
             (groups, group) in (1usize..3, 1usize..4), run in 1usize..6, splits in 1usize..5, pos in 0usize..40,
+            window in prop_oneof![Just(usize::MAX), 1usize..20],
         ) {
             let (dim, context, scale) = (8, 40, 0.4);
             let caches = [1, 2].map(|seed| {
@@ -101,7 +106,7 @@ mod tests {
             let q = Tensor::from(random(3, heads * dim));
             let (mut partial, mut lse) = (vec![0.0; heads * splits * dim], vec![0.0; heads * splits]);
             for split in 0..splits {
-                let (part, its) = attention_part(&q, &caches[0], &caches[1], group, run, splits, split, scale, at);
+                let (part, its) = attention_part(&q, &caches[0], &caches[1], group, run, splits, split, scale, window, at);
                 for head in 0..heads {
                     partial[(head * splits + split) * dim..][..dim].copy_from_slice(&part.data()[head * dim..][..dim]);
                     lse[head * splits + split] = its.data()[head];
@@ -110,7 +115,7 @@ mod tests {
             let partial = Tensor::new(&[heads, splits, dim], partial).unwrap();
             let lse = Tensor::new(&[heads, splits], lse).unwrap();
             let exact: Vec<f64> =
-                attention(&q, &caches[0], &caches[1], scale, at).data().iter().map(|&x| f64::from(x)).collect();
+                window_attention(&q, &caches[0], &caches[1], scale, window, at).data().iter().map(|&x| f64::from(x)).collect();
             close(combine_splits(&partial, &lse).data(), &exact, 1e-5);
         }
     }

@@ -186,7 +186,7 @@ impl PhaseKind for Attend {
         ];
         operands.extend(head_norms.into_iter().flatten().map(|norm| early(norm, &[0..head_dim])));
         operands.extend([
-            early(freqs, &[0..head_dim / 2]),
+            early(freqs, &[0..decoder.turned() / 2]),
             cache(keys),
             cache(values),
             write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
@@ -195,7 +195,8 @@ impl PhaseKind for Attend {
         let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
         params.extend(head_norms.map(|_| Param::F32(decoder.eps)));
         let [rope_scale, score_scale] = decoder.scales();
-        params.extend([Param::F32(rope_scale), Param::F32(score_scale), Param::Pos]);
+        let window = Param::U32(decoder.window(task.plan));
+        params.extend([Param::F32(rope_scale), Param::F32(score_scale), window, Param::Pos]);
         let path = match head_norms {
             Some(_) => "amk_kernels::normed_attention_split",
             None => "amk_kernels::attention_split",

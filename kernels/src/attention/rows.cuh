@@ -33,12 +33,7 @@ AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, b
     }
     if (any(norm)) norm_head<A>(w, gamma, x);
     if (!any(turns)) return;
-    const float2* rope = turns + (N == 1 ? 2 * (w.lane & 15) : 2 * w.lane);
-    float2 turn[2 * ((N + 1) / 2)];
-#pragma unroll
-    for (int j = 0; j < (N + 1) / 2; j++)
-        turn[2 * j] = rope[64 * j], turn[2 * j + 1] = rope[64 * j + 1];
-    rotate_head<A>(w, turn, x);
+    Rotation<A>(w, turns).rotate(w, x);
 }
 
 // The turns of the rows of a record, cosine and sine. In wide steps each task has its block's, in
@@ -127,6 +122,11 @@ template <class A> struct RowGroups {
     AMK_DEVICE u32 first(u32 n) const {
         return ((n / RUN * A::SPLITS + split) * RUN + n % RUN) * 16;
     }
+    // The first group of the round of runs that a window begins in.
+    AMK_DEVICE u32 begin() const { return A::begin(pos) / (16 * RUN * A::SPLITS) * RUN; }
+    AMK_DEVICE bool before_window(u32 first) const {
+        return A::WINDOW && first + 16 <= A::begin(pos);
+    }
 };
 
 // Attends with the group of queries of a kv head to one split of each row's positions.
@@ -167,9 +167,10 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
             f.clear();
             bool had = false;
 #pragma unroll 1
-            for (u32 n = item % SHARES_OF_ROW;; n += SHARES_OF_ROW) {
+            for (u32 n = groups.begin() + item % SHARES_OF_ROW;; n += SHARES_OF_ROW) {
                 const u32 first = groups.first(n);
                 if (!any(first <= pos)) break;
+                if (any(groups.before_window(first))) continue;
                 const u8* block = page_block<A>(w, row, r.layer, r.row, first / 64);
                 flash_page<A>(w, f, had, query, first, make_uint2(pos + 1, pos + 1),
                               block + first % 64 / 16 * A::GROUP_BYTES);
@@ -210,7 +211,7 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
                                ((own * SHARES_OF_ROW + lane) * FLOATS + head * A::HEAD_DIM + d) * 4;
                 if (share.y > 0) m.join(share.x, share.y, load_shared_pair(at));
             }
-            const float scale = __fdividef(1.0f, m.sum);
+            const float scale = m.scale<A>();
             const u32 place = (r.row * A::GROUP + head) * A::SPLITS + (r.aux + row) % A::SPLITS;
             float* partial = (float*)w.words(r.partial, row) + place * A::HEAD_DIM + d;
             *(float2*)partial = make_float2(m.o.x * scale, m.o.y * scale);

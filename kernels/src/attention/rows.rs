@@ -138,7 +138,7 @@ fn turned(
         x = read(to, &[0..len]);
     }
     let to = task.local(len);
-    let operands = vec![x, early(decoder.freqs?, &[0..head_dim / 2]), write(to, &[0..len])];
+    let operands = vec![x, early(decoder.freqs?, &[0..decoder.turned() / 2]), write(to, &[0..len])];
     let params = vec![Param::U32(head_dim), Param::F32(decoder.scales()[0]), Param::Pos];
     task.call_of_rows(rows, "amk_kernels::rope", operands, params);
     Some(read(to, &[0..len]))
@@ -218,8 +218,9 @@ impl PhaseKind for AttendRows {
         let (x, norm) = (read(q, std::slice::from_ref(&own)), head_norms.map(|[norm, _]| norm));
         let Some(x) = turned(task, &rows, x, [group * head_dim, head_dim], norm) else { return };
         let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, false));
-        let params = vec![Param::F32(decoder.scales()[1]), Param::Pos];
-        task.call_of_rows(&rows, "amk_kernels::attention", vec![x, keys, values, write(attended, &[own])], params);
+        let params = vec![Param::F32(decoder.scales()[1]), Param::U32(decoder.window(task.plan)), Param::Pos];
+        let operands = vec![x, keys, values, write(attended, &[own])];
+        task.call_of_rows(&rows, "amk_kernels::window_attention", operands, params);
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
@@ -277,7 +278,7 @@ impl PhaseKind for Parts {
                 write(lse, &[queries.clone(), split..split + 1]),
             ];
             let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
-            params.extend([Param::F32(decoder.scales()[1]), Param::Pos]);
+            params.extend([Param::F32(decoder.scales()[1]), Param::U32(decoder.window(task.plan)), Param::Pos]);
             task.call_of_rows(&rows, "amk_kernels::attention_part", operands, params);
         }
     }

@@ -17,8 +17,8 @@ const NOTHING: f32 = f32::MIN;
 /// The positions of a cache are distributed over its `splits` splits in runs of `run`: position `t`
 /// belongs to split `t / run % splits`, at row `t / (run * splits) * run + t % run`. The operands
 /// hold the splits `split..split + S`. The key and value of this position are written to the split
-/// that owns it. Then, for each query head and each split, with `t` over the split's positions up
-/// to and including this one,
+/// that owns it. Then, for each query head and each split, with `t` over the split's positions among
+/// the last `window` up to and including this one,
 ///
 /// ```text
 /// s[t]       = score_scale * sum over d of rope(q)[h, d] * keys[t, d]
@@ -38,7 +38,7 @@ const NOTHING: f32 = f32::MIN;
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], freqs: [R], keys: [G, S, C, D], values: [G, S, C, D], group: P, run: RUN, \
-             splits: SPLITS, split: SPLIT -> (partial: [G*P, S, D], lse: [G*P, S])",
+             splits: SPLITS, split: SPLIT, window: WINDOW -> (partial: [G*P, S, D], lse: [G*P, S])",
     task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..], keys[g..g+1, .., .., ..], \
             values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], freqs[..], \
             keys[g..g+1, .., .., ..], values[g..g+1, .., .., ..]"
@@ -57,12 +57,13 @@ pub fn attention_split(
     split: usize,
     rope_scale: f32,
     score_scale: f32,
+    window: usize,
     pos: Pos,
 ) -> (Tensor, Tensor) {
     let splits = Splits::new(keys, values, [q, k, v], group, Deal { run, splits, first: split });
     let turned = |x| rope(x, freqs, splits.dim, rope_scale, pos);
     splits.append(&turned(k), v, keys, values, pos);
-    splits.attend(&turned(q), keys, values, score_scale, pos)
+    splits.attend(&turned(q), keys, values, score_scale, window, pos)
 }
 
 /// Computes [`attention_split`] of queries and keys that are first normalised per head by
@@ -75,7 +76,7 @@ pub fn attention_split(
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], q_norm: [D], k_norm: [D], freqs: [R], keys: [G, S, C, D], \
-             values: [G, S, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT \
+             values: [G, S, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT, window: WINDOW \
              -> (partial: [G*P, S, D], lse: [G*P, S])",
     task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..], keys[g..g+1, .., .., ..], \
             values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], q_norm[..], \
@@ -98,10 +99,11 @@ pub fn normed_attention_split(
     eps: f32,
     rope_scale: f32,
     score_scale: f32,
+    window: usize,
     pos: Pos,
 ) -> (Tensor, Tensor) {
     let (q, k) = (head_norm(q, q_norm, eps), head_norm(k, k_norm, eps));
-    attention_split(&q, &k, v, freqs, keys, values, group, run, splits, split, rope_scale, score_scale, pos)
+    attention_split(&q, &k, v, freqs, keys, values, group, run, splits, split, rope_scale, score_scale, window, pos)
 }
 
 /// Combines the results of [`attention_split`] for all splits into attention over the whole cache:
@@ -200,13 +202,25 @@ impl Splits {
         }
     }
 
-    fn attend(&self, q: &Tensor, keys: &State, values: &State, scale: f32, pos: Pos) -> (Tensor, Tensor) {
+    fn attend(
+        &self,
+        q: &Tensor,
+        keys: &State,
+        values: &State,
+        scale: f32,
+        window: usize,
+        pos: Pos,
+    ) -> (Tensor, Tensor) {
         let heads = q.len() / self.dim;
         let (mut partial, mut lse) = (vec![0.0; heads * self.present * self.dim], vec![NOTHING; heads * self.present]);
         let outputs = partial.chunks_exact_mut(self.dim).zip(&mut lse).enumerate();
         for (at, (y, lse)) in outputs {
             let (head, split) = (at / self.present, at % self.present);
-            let rows = self.deal.rows(self.deal.first + split, pos.index() + 1);
+            let [before, through] = {
+                let positions = super::window::last(window, pos);
+                [positions.start, positions.end].map(|end| self.deal.rows(self.deal.first + split, end).end)
+            };
+            let rows = before..through;
             if rows.is_empty() {
                 continue;
             }
@@ -227,7 +241,7 @@ impl Splits {
 mod tests {
     use super::*;
     use crate::testing::{close, random};
-    use crate::{attention, kv_append};
+    use crate::{kv_append, window_attention};
     use proptest::prelude::*;
 
     #[test]
@@ -254,6 +268,7 @@ mod tests {
         splits: usize,
         present: usize,
         normed: bool,
+        window: usize,
     ) -> Vec<(Vec<f32>, Vec<f32>)> {
         let (dim, half, steps) = (8, 3, 3 * run * splits + 2);
         let share = steps.div_ceil(run * splits) * run;
@@ -273,17 +288,17 @@ mod tests {
             let turned = |x: &Tensor, w| rope(&normal(x, w), &freqs, dim, rope_scale, at);
             kv_append(&mut k, &turned(&key, &norms[1]), at);
             kv_append(&mut v, &value, at);
-            let whole = attention(&turned(&query, &norms[0]), &k, &v, scale, at);
+            let whole = window_attention(&turned(&query, &norms[0]), &k, &v, scale, window, at);
             let (mut partial, mut lse) = (vec![0.0; groups * group * splits * dim], vec![0.0; groups * group * splits]);
             for (n, [keys, values]) in caches.iter_mut().enumerate() {
                 let (q, first) = (&query, n * present);
                 let (part, its) = match normed {
                     true => normed_attention_split(
                         q, &key, &value, &norms[0], &norms[1], &freqs, keys, values, group, run, splits, first, eps,
-                        rope_scale, scale, at,
+                        rope_scale, scale, window, at,
                     ),
                     false => attention_split(
-                        q, &key, &value, &freqs, keys, values, group, run, splits, first, rope_scale, scale, at,
+                        q, &key, &value, &freqs, keys, values, group, run, splits, first, rope_scale, scale, window, at,
                     ),
                 };
                 for head in 0..groups * group {
@@ -303,9 +318,9 @@ mod tests {
         #[test]
         fn splits_joined_are_the_attention_over_the_cache(
             (groups, group) in (1usize..3, 1usize..4), run in 1usize..6, splits in 1usize..5,
-            (alone, normed) in any::<(bool, bool)>(),
+            (alone, normed) in any::<(bool, bool)>(), window in prop_oneof![Just(usize::MAX), 1usize..20],
         ) {
-            for (joined, whole) in both(groups, group, run, splits, if alone { 1 } else { splits }, normed) {
+            for (joined, whole) in both(groups, group, run, splits, if alone { 1 } else { splits }, normed, window) {
                 let exact: Vec<f64> = whole.into_iter().map(f64::from).collect();
                 close(&joined, &exact, 1e-5);
             }
@@ -314,7 +329,7 @@ mod tests {
 
     #[test]
     fn one_split_with_positions_is_the_result_itself() {
-        for (at, (joined, whole)) in both(1, 2, 4, 3, 1, false).into_iter().enumerate().take(4) {
+        for (at, (joined, whole)) in both(1, 2, 4, 3, 1, false, 9).into_iter().enumerate().take(4) {
             assert_eq!(
                 joined.iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
                 whole.iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
@@ -328,7 +343,8 @@ mod tests {
         let x = Tensor::from([1.0; 2]);
         let [mut keys, mut values] = [0; 2].map(|_| State::zeros(&[1, 1, 1, 2]).unwrap());
         let freqs = Weight::f32(&[1], vec![1.0]).unwrap();
-        let (partial, lse) = attention_split(&x, &x, &x, &freqs, &mut keys, &mut values, 1, 1, 4, 4, 1.0, 1.0, Pos(0));
+        let (partial, lse) =
+            attention_split(&x, &x, &x, &freqs, &mut keys, &mut values, 1, 1, 4, 4, 1.0, 1.0, 9, Pos(0));
         assert_eq!((partial.data(), lse.data(), keys.to_vec()), (&[0.0; 2][..], &[NOTHING][..], vec![0.0; 2]));
     }
 }

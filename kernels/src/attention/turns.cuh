@@ -5,11 +5,14 @@
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/loader.cuh"
 
-template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_>
+template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_, int TURNED_,
+          u32 WINDOW_>
 struct Attention {
     static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_,
                          SPLITS = SPLITS_, RUN = RUN_;
     static constexpr bool NORM = NORM_;
+    static constexpr int TURNED = TURNED_;   // elements of a head that are rotated, the first ones
+    static constexpr u32 WINDOW = WINDOW_; // the last positions that count, or 0: all
     static constexpr int TILES = HEAD_DIM / 16;
     static constexpr int GROUP_BYTES = HEAD_DIM * 64; // 16 positions of K and V
     static constexpr int CHUNK_GROUPS = AMK_CHUNK / GROUP_BYTES;
@@ -22,6 +25,8 @@ struct Attention {
                       WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0,
                   "unsupported attention shape");
 
+    // The first position that counts at `pos`.
+    AMK_DEVICE static u32 begin(u32 pos) { return WINDOW && pos >= WINDOW ? pos + 1 - WINDOW : 0; }
     AMK_DEVICE static u32 active(u32 pos) {
         u32 runs = (pos / 64) / RUN + 1;
         return runs < SPLITS ? runs : SPLITS;
@@ -37,7 +42,13 @@ template <class A> struct Chunks {
     static constexpr u32 RUN = A::RUN * 64, LEN = A::CHUNK_GROUPS * 16;
     u32 at;
 
-    AMK_DEVICE explicit Chunks(u32 split) : at(split * RUN) {}
+    // Begins with the first chunk that has a position from `begin` on.
+    AMK_DEVICE explicit Chunks(u32 split, u32 begin = 0) : at(split * RUN) {
+        if (A::WINDOW == 0 || begin < at) return;
+        at += begin / (A::SPLITS * RUN) * (A::SPLITS * RUN);
+        if (begin < at) return;
+        at += begin >= at + RUN ? A::SPLITS * RUN : (begin - at) / LEN * LEN;
+    }
     // Groups with positions below `pos`, of which there is at least one.
     AMK_DEVICE u32 groups(u32 pos) const { return min((pos - at + 15) / 16, (u32)A::CHUNK_GROUPS); }
     AMK_DEVICE void next() {
@@ -49,15 +60,17 @@ template <class A> struct Chunks {
 // Feeds the loader: a segment is a run of the split, a piece is a chunk.
 template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r, Feed& feed) {
     constexpr u32 RUN = Chunks<A>::RUN, STRIDE = A::SPLITS * RUN, POSITION = A::GROUP_BYTES / 16;
-    if (feed.pass)
-        feed.at += STRIDE, feed.from += (STRIDE - RUN) * POSITION;
-    else {
-        feed.at = Chunks<A>(r.aux).at,
+    if (feed.pass) { // from the end of the run before, as the pieces have moved `from`
+        const u32 skipped = A::WINDOW ? feed.at % RUN : 0;
+        feed.at += STRIDE - skipped, feed.from += (STRIDE - RUN) * POSITION;
+    } else {
+        feed.at = Chunks<A>(r.aux, A::begin(l.pos)).at,
         feed.from = l.p.kv + A::block(l.p, r.layer, r.row, 0) + feed.at * POSITION;
         if (l.pos != l.p.pos && A::owner(l.pos - 1, r.aux)) l.await_appended();
     }
     if (feed.at < l.pos) {
-        feed.left = (min(l.pos - feed.at, RUN) + 15) / 16 * A::GROUP_BYTES,
+        feed.left = (min(l.pos - feed.at, RUN - (A::WINDOW ? feed.at % RUN : 0)) + 15) / 16 *
+                    A::GROUP_BYTES,
         feed.slot = A::CHUNK_GROUPS * A::GROUP_BYTES, feed.pass++;
         return;
     }
@@ -83,9 +96,10 @@ template <class A> struct Turns {
     // the query arrives: warp i has group i.
     template <class W>
     AMK_DEVICE Turns(W& w, u32 split, u32 pos, bool owns)
-        : chunk(split), held(0), groups(0), first(pos), limit(pos), group(0) {
+        : chunk(split, A::begin(pos)), held(0), groups(0), first(pos), limit(pos), group(0) {
         constexpr u32 MOST = ROUND * Chunks<A>::LEN, RUN = A::SPLITS == 1 ? ~0u : Chunks<A>::RUN;
-        const bool one = pos <= min(RUN, MOST) || (RUN <= MOST && pos <= A::SPLITS * RUN);
+        const bool one = (A::WINDOW == 0 || pos < A::WINDOW) &&
+                         (pos <= min(RUN, MOST) || (RUN <= MOST && pos <= A::SPLITS * RUN));
         if (one) {
             groups = (min(pos - chunk.at, RUN) + 15) / 16, held = (groups + CHUNK - 1) / CHUNK;
             if (w.warp < groups)

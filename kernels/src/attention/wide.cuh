@@ -45,6 +45,8 @@ AMK_DEVICE void attend_share(Worker& w, const Record& r, Flash<A>& f, u32 set, u
         const u32 last = w.s.rows[until - 1].pos;
 #pragma unroll 1
         for (u32 first = share * 16; any(first <= last); first += B::SHARES * 16) {
+            // The first row's window is the first to begin.
+            if (A::WINDOW && any(first + 16 <= A::begin(w.s.rows[from].pos))) continue;
             const u8* block = page_block<A>(w, from, r.layer, r.row, first / 64);
             flash_page<A>(w, f, had, query, first, limits,
                           block + first % 64 / 16 * A::GROUP_BYTES);

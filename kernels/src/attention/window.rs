@@ -43,7 +43,7 @@ pub fn capped_attention(q: &Tensor, k: &State, v: &State, scale: f32, cap: f32, 
 }
 
 /// The last `window` positions up to `pos`.
-fn last(window: usize, pos: Pos) -> Range<usize> {
+pub(super) fn last(window: usize, pos: Pos) -> Range<usize> {
     let end = pos.index() + 1;
     end.saturating_sub(window)..end
 }

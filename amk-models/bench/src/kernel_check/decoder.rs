@@ -501,14 +501,13 @@ fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
     // wait each.
     let mut ffn =
         if draw.below(4) == 0 { draw.of(&[2080, 3104]) + 32 * draw.below(15) } else { 32 * (8 + draw.below(32)) };
-    let mut rotary = head_dim;
     if !whole {
-        match draw.below(3) {
-            0 => (head_dim, rotary) = (96, 96),
-            1 => rotary = head_dim / 2,
+        match draw.below(2) {
+            0 => head_dim = 96,
             _ => ffn += 8,
         }
     }
+    let rotary = head_dim / 4 * draw.of(&[4, 4, 4, 3, 2, 1]);
     let dims = [
         ("VOCAB", 8 * (32 + draw.below(96))),
         ("HIDDEN", 32 * (8 + draw.below(16))),

@@ -17,8 +17,8 @@ use super::plan::Plan;
 use amk_ir::{Program, Queues, TaskId};
 use cudarc::driver::{CudaSlice, CudaStream};
 use names::Names;
-use std::sync::Arc;
 pub(super) use names::weight_bytes;
+use std::sync::Arc;
 
 /// Words of a record.
 const WORDS: usize = abi::TRACE_WORDS as usize;
