@@ -129,10 +129,13 @@ fn a_gpus_wide_steps_compute_the_function_whatever_the_company() {
             decoder.on_rows(vm, chunk, company).expect("logits")
         };
         let tokens = run(9, 0).len();
-        // No step may have so few rows that the narrow program runs it.
-        let wide = |chunk: &usize| tokens.is_multiple_of(*chunk) || tokens % chunk > 8;
+        // No step may have so few rows that a narrower program runs it.
+        let narrower = if rows > 32 { 32 } else { 8 };
+        let wide = |chunk: &usize| tokens.is_multiple_of(*chunk) || tokens % chunk > narrower;
         let most = rows as usize - 3;
-        let [least, most] = [(9..most).find(wide), (9..most).rfind(wide)].map(|chunk| chunk.expect("a chunk"));
+        let widths = narrower + 1..most;
+        let [least, most] =
+            [widths.clone().find(wide), widths.clone().rfind(wide)].map(|chunk| chunk.expect("a chunk"));
         let expected = run(least, 0);
         for (chunk, company) in [(least, 0), (least, 3), (most, 0), (most, 3)] {
             assert_eq!(bits(&run(chunk, company)), bits(&expected), "{chunk} of {rows} rows and {company}");

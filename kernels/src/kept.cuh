@@ -8,6 +8,7 @@ u64 copies_listed;                    // the barrier of `copies` and `tile_at`
 CopyList copies;                      // what the copying warps copy
 u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
 u32 order[AMK_ROWS], wanted;          // rows of the step whose logits are wanted, and their number
+u64 tape_end;                         // of this worker's tape
 #else
 float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
 #endif

@@ -29,9 +29,9 @@ use std::time::Duration;
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
 ///
-/// A step of up to [`NARROW_ROWS`] rows and a wider one are different programs over the same
-/// weights, caches and pages; within one of them the bits of a row's logits do not depend on the
-/// other rows.
+/// Steps of up to [`NARROW_ROWS`] rows, of up to 32 and wider ones are different programs over the
+/// same weights, caches and pages; within one of them the bits of a row's logits do not depend on
+/// the other rows.
 pub struct RowsVm {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
@@ -61,6 +61,10 @@ struct Width {
     params: VmParams,
 }
 
+/// Rows of the steps between narrow and the widest ones: tasks of attention have fewer rows there, so
+/// that more workers have one.
+const MIDDLE_ROWS: u32 = 32;
+
 /// Words of a row.
 const ROW_WORDS: usize = size_of::<RowWords>() / 4;
 
@@ -89,15 +93,14 @@ impl RowsVm {
         let fields = options.schedule.as_ref().unwrap_or(instance.schedule_in(graph));
         let rows = fields.rows.ok_or(CudaError::NoRows)?;
         let mut ready = Vec::new();
-        for most in [NARROW_ROWS.min(rows.most), rows.most] {
+        let narrower = [NARROW_ROWS, MIDDLE_ROWS].into_iter().filter(|&most| most < rows.most);
+        for most in narrower.chain([rows.most]) {
             let mut fields = PartialSchedule { rows: Some(RowSchedule { most, ..rows }), ..fields.clone() };
             if most < rows.most {
                 fields.ring = PartialRing::default(); // what is given is for wide steps
             }
             let options = VmOptions { schedule: Some(fields), ..options.clone() };
-            if ready.is_empty() || most > NARROW_ROWS {
-                ready.push(Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?);
-            }
+            ready.push(Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?);
         }
         // SAFETY: memory is used on a single stream.
         unsafe { context.disable_event_tracking() };

@@ -25,7 +25,8 @@ AMK_DEVICE void begin_rotation(Worker& w) {
 // Lists the rows whose logits are wanted.
 AMK_DEVICE void begin_order(Worker& w) {
 #if AMK_WIDE
-    if (w.thread() == 0) w.s.wanted = 0;
+    if (w.thread() == 0)
+        w.s.wanted = 0, w.s.tape_end = (u64)(w.p.tape + w.p.tape_at[blockIdx.x + 1]);
     w.sync();
     const u32 wanted = w.thread() < w.p.row_count ? w.s.rows[w.thread()].wanted : 0;
     if (wanted) w.s.order[wanted - 1] = w.thread(), atomicMax(&w.s.wanted, wanted);

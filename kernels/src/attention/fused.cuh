@@ -134,22 +134,22 @@ template <class A> struct Flash {
         for (int j = 0; j < A::TILES; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
         max0 = max1 = -1e30f, sum[0] = sum[1] = sum[2] = sum[3] = 0;
     }
-    // Whether a head whose positions end at `limit` has this one.
-    AMK_DEVICE static bool has(u32 position, u32 limit) {
-        return position < limit && (A::WINDOW == 0 || position + A::WINDOW >= limit);
+    // Whether a position is before a head's limit and in the window that ends with `end`.
+    AMK_DEVICE static bool has(u32 position, u32 limit, u32 end) {
+        return position < limit && (A::WINDOW == 0 || position + A::WINDOW >= end);
     }
-    // Adds a group of 16 positions from `first`, of which those before a head's limit and in its
-    // window count, with products `c` of keys and queries and tiles of values. `had`: there was a
-    // group before.
+    // Adds a group of 16 positions from `first`, of which those below a head's limit count, with
+    // products `c` of keys and queries and tiles of values. `had`: there was a group before.
+    // `end`: one past the position of a head's query.
     template <class V>
     AMK_DEVICE void add(const Worker& w, bool had, const float (&c)[4], u32 first, uint2 limit,
-                        V value) {
+                        uint2 end, V value) {
         const float scale = LOG2_E * w.p.score_scale, none = __uint_as_float(0xff800000u);
         const u32 low = first + (w.lane >> 2), high = low + 8;
-        float s0 = has(low, limit.x) ? c[0] * scale : none,
-              s1 = has(low, limit.y) ? c[1] * scale : none,
-              s2 = has(high, limit.x) ? c[2] * scale : none,
-              s3 = has(high, limit.y) ? c[3] * scale : none;
+        float s0 = has(low, limit.x, end.x) ? c[0] * scale : none,
+              s1 = has(low, limit.y, end.y) ? c[1] * scale : none,
+              s2 = has(high, limit.x, end.x) ? c[2] * scale : none,
+              s3 = has(high, limit.y, end.y) ? c[3] * scale : none;
         float m0 = fmaxf(s0, s2), m1 = fmaxf(s1, s3);
 #pragma unroll
         for (int m = 4; m <= 16; m *= 2)
@@ -219,7 +219,8 @@ AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u3
     uint4 v[AT_ONCE]; // loaded while the maxima are found
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) v[j] = load_shared(values + j * AMK_TILE);
-    f.add(w, had, c, first, make_uint2(limit, limit),
+    const u32 end = w.pos() + 1;
+    f.add(w, had, c, first, make_uint2(limit, limit), make_uint2(end, end),
           [&](int j) { return j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE); });
 }
 

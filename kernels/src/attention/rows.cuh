@@ -107,7 +107,7 @@ AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 firs
     }
 #pragma unroll
     for (int i = 0; LONG && i < 4; i++) c[i] += e[i];
-    f.add(w, had, c, first, limit,
+    f.add(w, had, c, first, limit, limit,
           [&](int j) { return j < AT_ONCE ? v[j] : load_tile(values + j * AMK_TILE); });
 }
 

@@ -22,7 +22,8 @@ constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
 constexpr u32 THREADS = AMK_WARPS * 32;
 constexpr u32 TEAMS = AMK_WARPS / 4, TEAM_UNITS = 8;
 constexpr u32 LINE = 128;                   // bytes of 64 inputs of a row
-constexpr u32 WIDE_AHEAD = 128 << 10;        // bytes of the tape that go ahead to the L2 cache
+constexpr u32 WIDE_AHEAD = 128 << 10;        // bytes of the tape that go ahead to the L2 cache,
+constexpr u32 AHEAD_COLUMNS = 64;            // for so many columns at most
 constexpr u32 MOST_STEP = 16, IN_FLIGHT = 4; // tiles of a stage at most; stages at least, if they fit
 static_assert(WIDE_UNITS == TEAMS * TEAM_UNITS, "a group has the units of all teams");
 
@@ -115,11 +116,11 @@ AMK_DEVICE void list_copies(Worker& w, const Record& r, const GemvShape& g, cons
         list.pitch = embeds ? w.p.hidden * 2 : 0;
         list.gathers = embeds || c.columns != w.p.row_count;
         list.gamma = g.flags & GEMV_NORM ? (u64)(w.p.constants + r.norm) : 0;
-        // The memory would idle until the next phase has its inputs.
-        const u64 next = (u64)(w.tape + r.tape),
-                  left = (u64)(w.p.tape + w.p.tape_at[blockIdx.x + 1]) - next;
-        list.ahead = next;
-        list.ahead_bytes = c.first + c.units < r.units ? 0 : (u32)min(left, (u64)WIDE_AHEAD);
+        // The memory would idle until the next phase has its inputs. With many rows these and not
+        // the weights take the time.
+        const bool ends = c.first + c.units == r.units && c.columns <= AHEAD_COLUMNS;
+        list.ahead = (u64)(w.tape + r.tape);
+        list.ahead_bytes = ends ? (u32)min(w.s.tape_end - list.ahead, (u64)WIDE_AHEAD) : 0;
     }
     w.sync();
     if (w.thread() != 0) return;
