@@ -69,7 +69,7 @@ AMK_DEVICE void mark_changes(Worker& w, const RowLogits& row) {
 }
 
 // Calls `f` with the first of four tokens and their logits, for all tokens. Several loads are under
-// way at once.
+// way at once; the code of `f` is there once, and the loaded values move up to it.
 template <class F> AMK_DEVICE void for_logits(const Worker& w, const RowLogits& row, F f) {
     constexpr int BATCH = 4;
     const u32 quads = w.p.vocab / 4;
@@ -81,17 +81,17 @@ template <class F> AMK_DEVICE void for_logits(const Worker& w, const RowLogits& 
             const u32 quad = first + i * CHOOSERS;
             v[i] = load_relaxed((const u64*)(row.logits + 4 * (quad < quads ? quad : first)));
         }
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            const u32 token = 4 * (first + i * CHOOSERS);
-            if (token >= w.p.vocab) break;
-            float x[4] = {__uint_as_float(v[i].x), __uint_as_float(v[i].y), __uint_as_float(v[i].z),
-                          __uint_as_float(v[i].w)};
+#pragma unroll 1
+        for (u32 quad = first; quad < min(quads, first + BATCH * CHOOSERS); quad += CHOOSERS) {
+            float x[4] = {__uint_as_float(v[0].x), __uint_as_float(v[0].y), __uint_as_float(v[0].z),
+                          __uint_as_float(v[0].w)};
             if (row.count)
 #pragma unroll
                 for (int k = 0; k < 4; k++)
-                    if (row.marked(token + k)) x[k] = changed(row, token + k, x[k]);
-            f(token, x);
+                    if (row.marked(4 * quad + k)) x[k] = changed(row, 4 * quad + k, x[k]);
+            f(4 * quad, x);
+#pragma unroll
+            for (int i = 1; i < BATCH; i++) v[i - 1] = v[i];
         }
     }
     __syncwarp();
@@ -138,9 +138,9 @@ template <int LEVELS> AMK_DEVICE void join_all(Worker& w, Found (&mine)[LEVELS])
     w.sync();
 }
 
-// The functions are out of line and take copies, as those of fused.cuh.
+// All of this is inline: around a call most registers of the worker's loop would be spilled.
 
-__device__ __noinline__ Place highest_logit(Worker w, RowLogits row) {
+AMK_DEVICE Place highest_logit(Worker& w, const RowLogits& row) {
     float value = -INFINITY;
     u32 token = NOBODY;
     for_logits(w, row, [&](u32 first, const float (&x)[4]) {
@@ -157,7 +157,7 @@ __device__ __noinline__ Place highest_logit(Worker w, RowLogits row) {
 }
 
 // Runs the race of all tokens.
-__device__ __noinline__ Found race_of_all(Worker w, RowLogits row, DrawParams d, float highest) {
+AMK_DEVICE Found race_of_all(Worker& w, const RowLogits& row, const DrawParams& d, float highest) {
     Found mine[1] = {nothing_found()};
     for_logits(w, row, [&](u32 first, const float (&x)[4]) {
         u32 words[4];
@@ -171,7 +171,7 @@ __device__ __noinline__ Found race_of_all(Worker w, RowLogits row, DrawParams d,
 }
 
 // Looks for tokens above each level of the search.
-__device__ __noinline__ void look_at_row(Worker w, RowLogits row, DrawParams d) {
+AMK_DEVICE void look_at_row(Worker& w, const RowLogits& row, const DrawParams& d) {
     const Search& s = w.s.search;
     Place lowest = s.level[0];
     for (int j = 1; j < AMK_LEVELS; j++)
@@ -201,7 +201,7 @@ __device__ __noinline__ void look_at_row(Worker w, RowLogits row, DrawParams d) 
 
 // The draw after a row whose likeliest token has the logit `highest`; NOBODY where the search ends
 // without one.
-__device__ __noinline__ u32 drawn_token(Worker w, RowLogits row, DrawParams d, float highest) {
+AMK_DEVICE u32 drawn_token(Worker& w, const RowLogits& row, const DrawParams& d, float highest) {
     const Found all = race_of_all(w, row, d, highest);
     if (any(!d.filter)) return all.winner.token;
     const Filter f = {d.top_k, d.top_p, d.min_log, 1.0f / d.inv_temperature};
