@@ -171,7 +171,7 @@ mod tests {
             step,
             us: us(median),
             device_us: None,
-            ends: None,
+            ends: cublas.map(|_| EndTimes { drawn_us: 4120.0, logits_us: 4250.0 }),
             of_first,
             peers: PeerTimes { cublas: cublas.map(us), ..PeerTimes::default() },
         };
@@ -186,7 +186,9 @@ mod tests {
     #[test]
     fn the_table_has_rates_multiples_and_the_peers_that_ran() {
         let table = report().table();
-        for cell in ["prompt of 512", "128000.0", "8 rows at 128", "6400.0", "1.25", "cuBLAS graph ms", "2.00"] {
+        for cell in
+            ["prompt of 512", "128000.0", "4.12", "4.25", "8 rows at 128", "6400.0", "1.25", "cuBLAS graph ms", "2.00"]
+        {
             assert!(table.contains(cell), "{cell}: {table}");
         }
         assert!(!table.contains("PDL"), "{table}");
