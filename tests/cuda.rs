@@ -4,6 +4,7 @@
 
 mod faults;
 mod perplexity;
+mod rows;
 mod sampling;
 mod smollm2;
 

@@ -4,12 +4,15 @@
 
 use crate::device_programs::{bits, eager, error, tiny, windowed};
 use crate::gpu;
-use amk::ir::Program;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
+use amk::ir::{Call, Interval, Program, Task};
+use amk::session::Session;
 use amk::vm::cpu::Mode;
+use amk::{Tensor, Token};
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
 use amk_cuda::{CudaError, Image, Precision, TARGETS, VmOptions, compile, source};
+use amk_kernels::argmax;
 use amk_models::model::{FAMILIES, Family};
 use std::collections::BTreeMap;
 
@@ -64,6 +67,50 @@ fn qwen2s_rows_compute_the_function() {
 #[test]
 fn qwen3s_rows_compute_the_function() {
     check_family(FAMILIES[2]);
+}
+
+/// The tokens after rows that a step of the program has beside their logits.
+#[test]
+fn tokens_after_rows_are_those_of_the_highest_logits() {
+    for (rows, workers) in [(6, 6), (20, 9)] {
+        let decoder = decoder((FAMILIES[0], tiny()), rows, workers, 10);
+        let plan = decoder.plan(Precision::BF16).expect("a plan");
+        let vm = decoder.rows_on_cpu(plan.program, Mode::Shuffled { seed: 4 }, 10).expect("a VM");
+        let mut session = Session::new(vm);
+        let id = session.add();
+        for step in 0..3 {
+            let tokens: Vec<Token> = (0..rows).map(|n| Token(11 * (n + step) % 96)).collect();
+            session.push_draft(id, &tokens).expect("there is room");
+            session.step().expect("a step");
+            let expected: Vec<Vec<Token>> =
+                session.all_logits(id).map(|logits| vec![argmax(&Tensor::from(logits))]).collect();
+            let found: Vec<Vec<Token>> = (0..rows as usize).map(|row| session.vm().row_tokens(row)).collect();
+            assert_eq!(found, expected);
+        }
+    }
+}
+
+/// Faults of a plan's choice of tokens, none of which the verifier accepts.
+#[test]
+fn tokens_chosen_too_early_for_other_rows_or_without_wanting_them_are_refused() {
+    let plan = decoder((FAMILIES[0], tiny()), 20, 9, 1).plan(Precision::BF16).expect("a plan");
+    let chooses = |task: &Task| {
+        let name = |call: &Call| plan.program.instructions[call.instruction.index()].name == "argmax";
+        task.calls.iter().any(name)
+    };
+    let faults: [fn(&mut Task); 4] = [
+        |task| task.waits.clear(),
+        |task| task.calls[0].rows.iter_mut().for_each(|rows| rows.wanted = false),
+        |task| task.calls[0].operands[0].region.intervals_mut()[0] = Interval::fixed(19, 20),
+        |task| task.calls[0].operands[1].region.intervals_mut()[0] = Interval::fixed(19, 20),
+    ];
+    let choosing: Vec<usize> = (0..plan.program.tasks.len()).filter(|&at| chooses(&plan.program.tasks[at])).collect();
+    assert_eq!(choosing.len(), 9);
+    for (number, fault) in faults.iter().enumerate() {
+        let mut program = plan.program.clone();
+        fault(&mut program.tasks[choosing[0]]);
+        assert!(verify(program).is_err(), "fault {number}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::path::Path;
 
 #[test]
 fn the_cpp_forms_of_the_abi_are_up_to_date() {
-    let of_bodies = format!("{BODIES_HEAD}{}", source::registered_abi());
+    let of_bodies = format!("{BODIES_HEAD}{}{}", source::registered_abi(), source::row_abi());
     for (file, text) in [("amk/cuda/device/abi.cuh", abi::text()), ("kernels/src/abi.cuh", of_bodies)] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
         if std::env::var_os("AMK_BLESS").is_some() {

@@ -31,6 +31,7 @@ mod quantized;
 mod ratchet;
 mod robustness;
 mod routed;
+mod row_choices;
 mod rows;
 mod schedules;
 mod search;

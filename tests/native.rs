@@ -1,18 +1,23 @@
 //! Parts of the device code that are plain C++, compiled for this machine.
 
 use amk_cuda::source;
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// Compiles `tests/device/NAME.cpp`, which includes the device's `file` as `NAME.inc`, with some
-/// macros defined. `None` without a C++ compiler. The folder holds the program.
-pub(crate) fn build(file: &str, name: &str, defines: &[&str]) -> Option<(TempDir, PathBuf)> {
-    let folder = tempfile::tempdir().expect("a folder");
+/// A file of the device code, without what it includes.
+pub(crate) fn text(file: &str) -> String {
     let text = source::files().find(|(known, _)| *known == file).expect("the file").1;
-    let plain: String =
-        text.lines().filter(|line| !line.starts_with("#include")).map(|line| format!("{line}\n")).collect();
-    std::fs::write(folder.path().join(name).with_extension("inc"), plain).expect("it should be written");
+    let plain = text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"));
+    plain.map(|line| format!("{line}\n")).collect()
+}
+
+/// Compiles `tests/device/NAME.cpp`, which includes `text` as `NAME.inc`, with some macros defined.
+/// `None` without a C++ compiler. The folder holds the program.
+pub(crate) fn build(text: &str, name: &str, defines: &[&str]) -> Option<(TempDir, PathBuf)> {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join(name).with_extension("inc"), text).expect("it should be written");
     let program = folder.path().join(name);
     let source = format!("{}/device/{name}.cpp", env!("CARGO_MANIFEST_DIR"));
     let mut build = Command::new("c++");
@@ -21,4 +26,16 @@ pub(crate) fn build(file: &str, name: &str, defines: &[&str]) -> Option<(TempDir
     let output = build.output().ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some((folder, program))
+}
+
+/// Runs a program and returns what it answers to an input.
+pub(crate) fn answer(program: &Path, input: String) -> String {
+    let mut child =
+        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it should start");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().expect("it should end");
+    writer.join().expect("the writer").expect("all should be read");
+    assert!(output.status.success(), "{}", output.status);
+    String::from_utf8(output.stdout).expect("numbers")
 }

@@ -5,8 +5,6 @@
 use crate::native;
 use amk_run::sampler::{Sampler, SamplerConfig, philox};
 use core::fmt::Write as _;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 
 /// The device's word for "no token".
 const NOBODY: u32 = u32::MAX;
@@ -27,7 +25,7 @@ fn logits(tokens: u32, steep: f32, seed: u64) -> Vec<f32> {
 }
 
 fn run(cases: &[Case]) -> Option<Vec<(u32, u32)>> {
-    let (_folder, program) = native::build("choose/search.cuh", "search", &[])?;
+    let (_folder, program) = native::build(&native::text("choose/search.cuh"), "search", &[])?;
     let mut input = String::new();
     for Case { config, logits } in cases {
         let SamplerConfig { temperature, top_k, top_p, min_p, seed, .. } = config;
@@ -37,13 +35,7 @@ fn run(cases: &[Case]) -> Option<Vec<(u32, u32)>> {
         (0..).zip(logits).for_each(|(i, x)| _ = write!(input, "{:?} ", x / temperature + noise(i)));
         input.push('\n');
     }
-    let mut child =
-        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it should start");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
-    let output = child.wait_with_output().expect("it should end");
-    writer.join().expect("the writer").expect("all should be read");
-    let text = String::from_utf8(output.stdout).expect("numbers");
+    let text = native::answer(&program, input);
     let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).expect("a number");
     Some(
         text.lines()

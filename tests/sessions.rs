@@ -286,8 +286,13 @@ fn any_page_tables_are_checked_by_the_contract() {
             let far = rng.chance(10);
             let first = rng.below(if far { u32::MAX - 9 } else { PAGE as u32 * (pages.len() as u32 + 1) });
             let (step, count) = (u32::from(!rng.chance(10)), rng.between(1, 5));
-            let row =
-                |n| PlacedRow { token: Token(0), pos: Pos(first + n * step), pages: pages.clone(), wanted: false };
+            let row = |n| PlacedRow {
+                token: Token(0),
+                pos: Pos(first + n * step),
+                pages: pages.clone(),
+                wanted: false,
+                choice: None,
+            };
             rows.extend((0..count).map(row));
         }
         assert_eq!(contract::check(LIMITS, &rows).is_ok(), keeps_contract(&rows), "{rows:?}");

@@ -37,7 +37,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::rows::{Row, RowLimits, RowVm, RowsError, SequenceId, Sequences};
+use crate::rows::{Choice, Outcome, PlacedRow, Row, RowLimits, RowVm, RowsError, SequenceId, Sequences};
 use crate::tensor::{Pos, Token};
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -61,6 +61,8 @@ struct Waiting {
     tokens: Vec<Token>,
     /// The first of them whose logits are wanted.
     wanted: usize,
+    /// How the tokens after the wanted ones are chosen; empty: the caller chooses.
+    choices: Vec<Choice>,
 }
 
 /// The rows of a sequence in the last step.
@@ -109,6 +111,11 @@ impl<V: RowVm> Session<V> {
         self.vm.alike_rows()
     }
 
+    /// Whether the VM chooses the tokens that [`Self::push_choosing`] asks for.
+    pub fn chooses(&self) -> bool {
+        self.vm.chooses()
+    }
+
     /// Pages that no sequence has.
     pub fn free_pages(&self) -> usize {
         self.sequences.free_pages()
@@ -131,7 +138,7 @@ impl<V: RowVm> Session<V> {
     /// # Errors
     /// [`RowsError::Unknown`], and [`RowsError::Context`] where they do not fit into the context.
     pub fn push(&mut self, id: SequenceId, tokens: &[Token]) -> Result<(), RowsError> {
-        self.give(id, tokens, 1)
+        self.give(id, tokens, 1, &[])
     }
 
     /// As [`Self::push`], and the logits of each of these tokens are wanted: whoever guessed them
@@ -144,12 +151,26 @@ impl<V: RowVm> Session<V> {
         if tokens.len() > most {
             return Err(RowsError::Rows { found: tokens.len(), most });
         }
-        self.give(id, tokens, tokens.len())
+        self.give(id, tokens, tokens.len(), &[])
     }
 
-    /// Appends tokens, of which the logits of the last `wanted` are wanted. No tokens change
-    /// nothing.
-    fn give(&mut self, id: SequenceId, tokens: &[Token], wanted: usize) -> Result<(), RowsError> {
+    /// As [`Self::push`], and the tokens after the last of these tokens are chosen in the step that
+    /// runs them, each by its choice. [`Self::outcomes`] has them where the VM chooses, else the
+    /// logits to choose from. Choices beyond the number of tokens are ignored.
+    ///
+    /// # Errors
+    /// As [`Self::push`], and [`RowsError::Rows`] where they are more than the rows of a step.
+    pub fn push_choosing(&mut self, id: SequenceId, tokens: &[Token], choices: &[Choice]) -> Result<(), RowsError> {
+        let (found, most) = (choices.len().min(tokens.len()), self.limits().rows);
+        if found > most {
+            return Err(RowsError::Rows { found, most });
+        }
+        self.give(id, tokens, found.max(1), &choices[..found])
+    }
+
+    /// Appends tokens, of which the logits of the last `wanted` are wanted, or the tokens by these
+    /// choices. No tokens change nothing.
+    fn give(&mut self, id: SequenceId, tokens: &[Token], wanted: usize, choices: &[Choice]) -> Result<(), RowsError> {
         let len = self.sequences.len(id)? + self.pending(id)? + tokens.len();
         let positions = self.limits().positions;
         if len > positions {
@@ -159,6 +180,7 @@ impl<V: RowVm> Session<V> {
             let waiting = self.waiting.entry(id).or_default();
             waiting.tokens.extend_from_slice(tokens);
             waiting.wanted = waiting.tokens.len() - wanted;
+            waiting.choices = choices.to_vec();
         }
         Ok(())
     }
@@ -243,7 +265,8 @@ impl<V: RowVm> Session<V> {
         for edit in placed.edits {
             self.vm.edit_page(edit).map_err(SessionError::Vm)?;
         }
-        self.vm.step_rows(placed.rows).map_err(SessionError::Vm)?;
+        let rows = self.with_choices(placed.rows, &chunks);
+        self.vm.step_rows(rows).map_err(SessionError::Vm)?;
         let mut done = Vec::new();
         let mut first = 0;
         for (id, count) in chunks {
@@ -272,7 +295,7 @@ impl<V: RowVm> Session<V> {
         decoding.rotate_left(first);
         let mut left = self.limits().rows;
         let mut chunks = Vec::new();
-        for (&id, Waiting { tokens, wanted }) in decoding.into_iter().chain(prompts) {
+        for (&id, Waiting { tokens, wanted, .. }) in decoding.into_iter().chain(prompts) {
             let parts = (1..=tokens.len().min(left)).rev().filter(|&part| part == tokens.len() || part <= *wanted);
             for part in parts {
                 chunks.push((id, part));
@@ -290,7 +313,7 @@ impl<V: RowVm> Session<V> {
         let mut rows = Vec::new();
         for &(sequence, count) in chunks {
             let first = self.sequences.len(sequence)?;
-            let Waiting { tokens, wanted } = self.waiting.get(&sequence).ok_or(RowsError::Unknown(sequence))?;
+            let Waiting { tokens, wanted, .. } = self.waiting.get(&sequence).ok_or(RowsError::Unknown(sequence))?;
             rows.extend(tokens.iter().take(count).enumerate().map(|(number, &token)| Row {
                 token,
                 pos: Pos(u32::try_from(first + number).unwrap_or(u32::MAX)),
@@ -301,6 +324,19 @@ impl<V: RowVm> Session<V> {
         Ok(rows)
     }
 
+    /// The rows of a step with the choices of the tokens after them.
+    fn with_choices(&self, mut rows: Vec<PlacedRow>, chunks: &[(SequenceId, usize)]) -> Vec<PlacedRow> {
+        let mut left = &mut rows[..];
+        for (id, count) in chunks {
+            let (own, others) = left.split_at_mut(*count);
+            left = others;
+            let choices = self.waiting.get(id).map_or(&[][..], |waiting| &waiting.choices);
+            let wanted = own.iter_mut().filter(|row| row.wanted);
+            wanted.zip(choices).for_each(|(row, choice)| row.choice = Some(choice.clone()));
+        }
+        rows
+    }
+
     /// The logits `[VOCAB]` after the last token that a sequence ran in the last step; `None` where
     /// it ran none in it, or the logits were not wanted.
     pub fn logits(&self, id: SequenceId) -> Option<&[f32]> {
@@ -309,15 +345,25 @@ impl<V: RowVm> Session<V> {
 
     /// The logits `[VOCAB]` of each wanted row of a sequence in the last step, in order.
     pub fn all_logits(&self, id: SequenceId) -> impl Iterator<Item = &[f32]> {
-        let rows = self.stepped.get(&id).map(|stepped| stepped.wanted..stepped.rows.end);
-        rows.into_iter().flatten().map(|row| self.vm.logits(row))
+        self.wanted(id).map(|row| self.vm.logits(row))
+    }
+
+    /// The token or the logits of each wanted row of a sequence in the last step, in order: tokens
+    /// where [`Self::push_choosing`] asked for them and the VM chose.
+    pub fn outcomes(&self, id: SequenceId) -> impl Iterator<Item = Outcome<'_>> {
+        self.wanted(id).map(|row| self.vm.outcome(row))
+    }
+
+    /// The wanted rows of a sequence in the last step.
+    fn wanted(&self, id: SequenceId) -> impl Iterator<Item = usize> {
+        self.stepped.get(&id).map(|stepped| stepped.wanted..stepped.rows.end).into_iter().flatten()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{PageEdit, PlacedRow};
+    use crate::rows::{Draw, PageEdit};
 
     /// Records the rows of each step.
     #[derive(Default)]
@@ -325,6 +371,8 @@ mod tests {
         steps: Vec<Vec<PlacedRow>>,
         edits: Vec<PageEdit>,
         logits: Vec<f32>,
+        /// A chosen token is the number of its draw.
+        chooses: bool,
     }
 
     impl RowVm for Recorder {
@@ -343,6 +391,15 @@ mod tests {
             self.logits = rows.iter().map(|row| row.token.0 as f32).collect();
             self.steps.push(rows);
             Ok(())
+        }
+
+        fn chooses(&self) -> bool {
+            self.chooses
+        }
+
+        fn token(&self, row: usize) -> Option<Token> {
+            let choice = self.steps.last().and_then(|rows| rows[row].choice.as_ref());
+            choice.filter(|_| self.chooses).map(|choice| Token(choice.draw.draw))
         }
 
         fn logits(&self, row: usize) -> &[f32] {
@@ -381,6 +438,32 @@ mod tests {
         assert_eq!(session.all_logits(id).collect::<Vec<_>>(), [[8.0], [9.0]]);
         session.rollback(id, 4).unwrap();
         assert_eq!((session.len(id).unwrap(), session.pending(id).unwrap()), (4, 0));
+    }
+
+    #[test]
+    fn choices_go_with_the_rows_whose_tokens_are_asked_for() {
+        let mut session = Session::new(Recorder { chooses: true, ..Recorder::default() });
+        let (prompt, other) = (session.add(), session.add());
+        let choice = |draw| Choice { draw: Draw { draw, ..Draw::default() }, ..Choice::default() };
+        session.push_choosing(prompt, &tokens(9), &[choice(5)]).unwrap();
+        session.push_choosing(other, &tokens(2), &[choice(6), choice(7)]).unwrap();
+        assert_eq!(session.step().unwrap(), [other]);
+        assert_eq!(session.outcomes(other).collect::<Vec<_>>(), [Outcome::Token(Token(6)), Outcome::Token(Token(7))]);
+        assert_eq!(session.step().unwrap(), [prompt]);
+        assert_eq!(session.outcomes(prompt).collect::<Vec<_>>(), [Outcome::Token(Token(5))]);
+        let draws: Vec<Vec<u32>> = session.vm().steps.iter().map(|rows| draws(rows)).collect();
+        assert_eq!(draws, [vec![6, 7], vec![5]]);
+        session.push(prompt, &[Token(4)]).unwrap();
+        session.step().unwrap();
+        assert_eq!(session.outcomes(prompt).collect::<Vec<_>>(), [Outcome::Logits(&[4.0])]);
+        let many = vec![choice(0); 9];
+        let refused = session.push_choosing(prompt, &tokens(9), &many);
+        assert_eq!(refused, Err(RowsError::Rows { found: 9, most: 8 }));
+    }
+
+    /// The draws of the rows that have a choice.
+    fn draws(rows: &[PlacedRow]) -> Vec<u32> {
+        rows.iter().filter_map(|row| row.choice.as_ref()).map(|choice| choice.draw.draw).collect()
     }
 
     #[test]

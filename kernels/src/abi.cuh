@@ -126,3 +126,40 @@ struct DrawParams {
     float min_log;
 };
 static_assert(sizeof(DrawParams) == 32, "as the host has it");
+
+// How the token after a row is chosen.
+struct RowChoice {
+    // Its draw.
+    DrawParams draw;
+    // 0: the host chooses by the logits.
+    u32 asked;
+    // First of the changes of its logits.
+    u32 first_change;
+    // The changes.
+    u32 change_count;
+    // Padding, zero.
+    u32 reserved;
+};
+static_assert(sizeof(RowChoice) == 48, "as the host has it");
+
+// What penalties and biases do to a logit.
+struct LogitWords {
+    // The token.
+    u32 token;
+    // A logit of 0 or more is divided by it, a negative one multiplied.
+    float repetition;
+    // Added then.
+    float penalty;
+    // Added last.
+    float bias;
+};
+static_assert(sizeof(LogitWords) == 16, "as the host has it");
+
+// Parameters of the choice of the rows' tokens.
+struct RowParams {
+    // By row of the step `[row_count]`. The changes of all rows follow.
+    const RowChoice* choices;
+    // Mapped host memory: the token after each row that asks for one.
+    u32* chosen;
+};
+static_assert(sizeof(RowParams) == 16, "as the host has it");

@@ -30,3 +30,6 @@ pub(crate) const DEVICE: DeviceCode = DeviceCode {
         ("attention/wide.cuh", include_str!("attention/wide.cuh")),
     ],
 };
+
+/// The CUDA bodies that only programs with rows have.
+pub(crate) const ROW_DEVICE: DeviceCode = DeviceCode { files: &[("choose/rows.cuh", include_str!("choose/rows.cuh"))] };

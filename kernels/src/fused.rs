@@ -8,9 +8,9 @@ use crate::attention::{APPEND, ATTEND_ROWS, Attentions, JOIN, JOIN_PARTS, PARTS,
 pub use crate::attention::{
     Append, Attend, AttendRows, BLOCK, Combine, JoinParts, LayerBuffers, Partials, Parts, SLICE,
 };
-use crate::choose::{BEST, CHOOSE, Choice, PROBE};
-pub use crate::choose::{Best, Choose, Draw, Probe};
-use crate::cuda::{DEVICE, TYPES};
+use crate::choose::{BEST, CHOOSE, Choice, PROBE, ROWS};
+pub use crate::choose::{Best, Choose, ChooseRows, Draw, Probe};
+use crate::cuda::{DEVICE, ROW_DEVICE, TYPES};
 use crate::linear::GEMV;
 use crate::linear::group::Projections;
 use crate::linear::source;
@@ -21,7 +21,7 @@ use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
 use amk_cuda::image::Image;
 use amk_cuda::image::decode::Refusal;
 use amk_cuda::plan::Plan;
-use amk_cuda::set::{BodySet, SharedForm, SharedMemory, SharedState};
+use amk_cuda::set::{BodySet, RowCode, SharedForm, SharedMemory, SharedState};
 use amk_cuda::{Extensions, MOST_RING_SLOTS, Params};
 
 amk_cuda::inventory::submit! {
@@ -58,6 +58,7 @@ amk_cuda::inventory::submit! {
         kinds: &[EMBED, SPLIT, JOIN, BEST, PROBE, GEMV, CHOOSE, ADOPT, APPEND, PARTS, JOIN_PARTS, ATTEND_ROWS],
         fusions: &[&Attentions, &Projections, &Embedding],
         sampling: Some(&Choice),
+        rows: RowCode { structs: ROWS.0, params: ROWS.1, code: ROW_DEVICE },
         shared: &DecoderState,
     }
 }

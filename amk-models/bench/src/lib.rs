@@ -19,5 +19,5 @@ pub use peers::{Peer, PeerTimes};
 pub use reference::Reference;
 pub use report::{Quantiles, Report, Row};
 pub use roofline::roofline;
-pub use row_report::{ModelRows, RowReport, StepTime};
+pub use row_report::{EndTimes, ModelRows, RowReport, StepTime};
 pub use turns::{by_schedule, in_turn};

@@ -43,10 +43,22 @@ pub struct StepTime {
     pub us: Quantiles,
     /// The median of the time on a device, where it has one.
     pub device_us: Option<f64>,
+    /// The medians of the same step with other ends, where the VM chooses tokens itself: `us` is
+    /// with greedy tokens then.
+    pub ends: Option<EndTimes>,
     /// The time as a multiple of the first number of rows at its position.
     pub of_first: Option<f64>,
     /// Peers on the same GPU.
     pub peers: PeerTimes,
+}
+
+/// The medians of a step by what is asked of its rows, in microseconds, with the host's part.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct EndTimes {
+    /// Tokens drawn by temperature 0.7 and top-p 0.9.
+    pub drawn_us: f64,
+    /// Logits, downloaded, from which no token is chosen yet.
+    pub logits_us: f64,
 }
 
 impl StepTime {
@@ -78,7 +90,19 @@ impl RowReport {
         table.load_style(UTF8_BORDERS_ONLY);
         let steps = || self.models.iter().flat_map(|model| &model.steps);
         let peers: Vec<_> = PEERS.iter().filter(|peer| steps().any(|step| step.peers.of(**peer).is_some())).collect();
-        let own = ["model", "workers", "step", "p10 ms", "median ms", "p90 ms", "device ms", "tokens/s", "x first"];
+        let own = [
+            "model",
+            "workers",
+            "step",
+            "p10 ms",
+            "median ms",
+            "p90 ms",
+            "device ms",
+            "drawn ms",
+            "logits ms",
+            "tokens/s",
+            "x first",
+        ];
         let theirs = peers.iter().map(|peer| peer.name().replace(" us", " ms"));
         table.set_header(own.map(str::to_owned).into_iter().chain(theirs));
         for ModelRows { model, workers, steps } in &self.models {
@@ -92,6 +116,8 @@ impl RowReport {
                     millis(median),
                     millis(p90),
                     step.device_us.map(millis).unwrap_or_default(),
+                    step.ends.map(|ends| millis(ends.drawn_us)).unwrap_or_default(),
+                    step.ends.map(|ends| millis(ends.logits_us)).unwrap_or_default(),
                     format!("{:.1}", f64::from(step.tokens()) * 1e6 / median),
                     step.of_first.map(|times| format!("{times:.2}")).unwrap_or_default(),
                 ];
@@ -145,6 +171,7 @@ mod tests {
             step,
             us: us(median),
             device_us: None,
+            ends: cublas.map(|_| EndTimes { drawn_us: 4120.0, logits_us: 4250.0 }),
             of_first,
             peers: PeerTimes { cublas: cublas.map(us), ..PeerTimes::default() },
         };
@@ -159,7 +186,9 @@ mod tests {
     #[test]
     fn the_table_has_rates_multiples_and_the_peers_that_ran() {
         let table = report().table();
-        for cell in ["prompt of 512", "128000.0", "8 rows at 128", "6400.0", "1.25", "cuBLAS graph ms", "2.00"] {
+        for cell in
+            ["prompt of 512", "128000.0", "4.12", "4.25", "8 rows at 128", "6400.0", "1.25", "cuBLAS graph ms", "2.00"]
+        {
             assert!(table.contains(cell), "{cell}: {table}");
         }
         assert!(!table.contains("PDL"), "{table}");

@@ -14,7 +14,7 @@ use crate::lookup::Lookup;
 use crate::sampler::{Sampler, SamplerError};
 use crate::text::{Ended, Generated, Piece, Request, Speculate, Text};
 use amk::Token;
-use amk::rows::{PAGE, RowLimits, RowVm, RowsError, SequenceId};
+use amk::rows::{Choice, Outcome, PAGE, RowLimits, RowVm, RowsError, SequenceId};
 use amk::session::{Session, SessionError};
 use amk_models::tokenizer::Tokenizer;
 use std::collections::{BTreeMap, VecDeque};
@@ -257,7 +257,8 @@ impl<'t, V: RowVm> Batch<'t, V> {
                 self.waiting.insert(at, (id, writing));
                 break;
             };
-            self.session.push(sequence, &tokens(&writing.history[shared..]))?;
+            let choices = self.choices(&writing).unwrap_or_default();
+            self.session.push_choosing(sequence, &tokens(&writing.history[shared..]), &choices)?;
             writing.shared = shared;
             writing.start = Some(Instant::now());
             self.live.insert(sequence, (id, writing));
@@ -326,16 +327,16 @@ impl<'t, V: RowVm> Batch<'t, V> {
         };
         let draft = core::mem::take(&mut writing.draft);
         let (mut accepted, mut failed) = (0, None);
-        for logits in self.session.all_logits(sequence) {
+        for outcome in self.session.outcomes(sequence) {
             if writing.end(positions).is_some() {
                 break;
             }
-            let token = match writing.sampler.sample(logits, &writing.history) {
+            let (token, logits) = match writing.choose(outcome) {
                 Err(error @ SamplerError::Grammar(_)) => {
                     failed = Some(error);
                     break;
                 }
-                token => token?,
+                chosen => chosen?,
             };
             self.chosen += 1;
             writing.history.push(token);
@@ -404,12 +405,30 @@ impl<'t, V: RowVm> Batch<'t, V> {
         if self.session.len(sequence)? > ran {
             self.session.rollback(sequence, ran)?;
         }
-        self.session.push_draft(sequence, &tokens(&[&writing.history[ran..], &writing.draft].concat()))?;
+        let given = tokens(&[&writing.history[ran..], &writing.draft].concat());
+        match self.choices(writing) {
+            Some(choices) => self.session.push_choosing(sequence, &given, &choices)?,
+            None => self.session.push_draft(sequence, &given)?,
+        }
         Ok(())
+    }
+
+    /// How the next token of a text is chosen, and those after each guess, where the VM does it.
+    fn choices(&self, writing: &Writing<'_>) -> Option<Vec<Choice>> {
+        let chooses = self.session.chooses() && !writing.text.reads_logits();
+        chooses.then(|| writing.sampler.choices(&writing.history, &writing.draft)).flatten()
     }
 }
 
 impl Writing<'_> {
+    /// The next token, and the logits by which it was chosen, unless a VM chose.
+    fn choose<'v>(&mut self, outcome: Outcome<'v>) -> Result<(u32, &'v [f32]), SamplerError> {
+        match outcome {
+            Outcome::Token(token) => Ok((self.sampler.take(token), &[])),
+            Outcome::Logits(logits) => Ok((self.sampler.sample(logits, &self.history)?, logits)),
+        }
+    }
+
     /// Why it has ended, if it has.
     fn end(&self, positions: usize) -> Option<Ended> {
         if let Some(ended) = self.text.ended {

@@ -1,8 +1,9 @@
 //! Texts side by side, on a VM that counts.
 
 use super::*;
+use crate::sampler::{SamplerConfig, philox};
 use crate::text::PlacedLogprobs;
-use amk::rows::{PageEdit, PlacedRow};
+use amk::rows::{Draw, PageEdit, PlacedRow};
 use std::path::Path;
 
 /// A VM whose next token is one more than the last.
@@ -162,4 +163,93 @@ fn logprobs_come_with_the_text_of_their_tokens_up_to_a_stop_string() {
     let expected = [("t11", vec![(0, 11)]), (" t12", vec![(3, 12)]), (" ", vec![(7, 13)]), ("t13 ", vec![(11, 14)])];
     assert_eq!(pieces, expected.map(|(text, tokens)| (text.to_owned(), tokens)));
     assert_eq!(ended, Some(Ended::StopString));
+}
+
+/// A VM whose logits depend on token and position, and that may choose.
+struct Mixed {
+    chooses: bool,
+    logits: Vec<Vec<f32>>,
+    tokens: Vec<Option<Token>>,
+}
+
+impl RowVm for Mixed {
+    type Error = core::convert::Infallible;
+
+    fn limits(&self) -> RowLimits {
+        RowLimits { rows: 12, positions: 60, pages: 4 }
+    }
+
+    fn chooses(&self) -> bool {
+        self.chooses
+    }
+
+    fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+        let of = |row: &PlacedRow| {
+            let word = |id| philox::word(u64::from(row.token.0), u64::from(row.pos.0 % 3), id) >> 24;
+            (0..TOKENS as u32).map(|id| word(id) as f32 / 64.0).collect()
+        };
+        self.logits = rows.iter().map(of).collect();
+        let chosen = |(row, logits): (&PlacedRow, &Vec<f32>)| {
+            let Choice { draw, changes } = row.choice.as_ref()?;
+            let mut logits = logits.clone();
+            changes.iter().for_each(|change| logits[change.token.index()] = change.of(logits[change.token.index()]));
+            let Draw { temperature, top_p, seed, draw, .. } = *draw;
+            let config = SamplerConfig { temperature, top_p, seed, ..SamplerConfig::default() };
+            let token = Sampler::after(config, u64::from(draw)).unwrap().sample(&logits, &[]).unwrap();
+            // Some draws are not decided.
+            (token % 7 != 3).then_some(Token(token))
+        };
+        self.tokens = rows.iter().zip(&self.logits).map(chosen).collect();
+        Ok(())
+    }
+
+    fn token(&self, row: usize) -> Option<Token> {
+        self.tokens[row]
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        assert_eq!(self.tokens[row], None, "the token is there");
+        &self.logits[row]
+    }
+}
+
+/// The texts after four prompts, with samplers of their own.
+fn texts_of(chooses: bool, tokenizer: &Tokenizer, speculate: Speculate) -> BTreeMap<TextId, (Vec<u32>, usize)> {
+    let mut batch = Batch::new(Mixed { chooses, logits: Vec::new(), tokens: Vec::new() }, tokenizer);
+    let drawn = SamplerConfig { temperature: 0.8, top_p: 0.9, seed: 3, ..SamplerConfig::default() };
+    let penalised = SamplerConfig { repetition_penalty: 1.4, frequency_penalty: 0.3, ..drawn.clone() };
+    let biased = SamplerConfig { logit_bias: [(9, 2.0)].into(), ..SamplerConfig::default() };
+    for (sampler, first) in [SamplerConfig::default(), drawn, penalised, biased].into_iter().zip(1..) {
+        let logprobs = (first == 1).then_some(0);
+        let request = Request { sampler, speculate, logprobs, max_tokens: Some(30), ..Request::default() };
+        batch.add(&[first, 2, 5], &request).unwrap();
+    }
+    let mut ended = BTreeMap::new();
+    while batch
+        .step(&mut |id, event| {
+            if let Event::Ended(generated) = event {
+                ended.insert(id, (generated.tokens, generated.accepted));
+            }
+            Ok(())
+        })
+        .unwrap()
+    {}
+    ended
+}
+
+#[test]
+fn texts_are_the_same_whether_the_vm_chooses_or_the_sampler() {
+    let tokenizer = tokenizer();
+    let expected = texts_of(false, &tokenizer, Speculate::Never);
+    assert_eq!(texts_of(true, &tokenizer, Speculate::Never), expected);
+    let guessed = texts_of(true, &tokenizer, Speculate::Lookup);
+    let tokens = |texts: &BTreeMap<TextId, (Vec<u32>, usize)>| -> Vec<Vec<u32>> {
+        texts.values().map(|(tokens, _)| tokens.clone()).collect()
+    };
+    assert_eq!(tokens(&guessed), tokens(&expected));
+    assert!(guessed.values().any(|(_, accepted)| *accepted > 0), "some guesses are right");
 }

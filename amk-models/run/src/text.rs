@@ -200,6 +200,11 @@ impl<'t> Text<'t> {
         }
     }
 
+    /// Whether the logits of its tokens are read.
+    pub(crate) fn reads_logits(&self) -> bool {
+        self.top.is_some()
+    }
+
     /// Takes a token that was chosen by these logits, which are read for log-probabilities only.
     pub(crate) fn push(&mut self, token: u32, logits: &[f32], see: &mut See<'_>) -> Result<(), GenerateError> {
         if self.before > 0 {

@@ -3,7 +3,7 @@
 use super::image::Record;
 use super::image::abi::VmParams;
 use super::image::declare::{DeviceField, Struct};
-use super::set::body_sets;
+use super::set::{body_sets, row_structs};
 use core::fmt::Write as _;
 use cudarc::driver::DeviceRepr;
 
@@ -33,6 +33,12 @@ impl Params {
         of.put(&mut self.0);
     }
 
+    /// The bytes in words of 4.
+    pub fn words(&self) -> Vec<u32> {
+        let (words, _) = self.0.as_chunks::<4>();
+        words.iter().map(|&word| u32::from_ne_bytes(word)).collect()
+    }
+
     /// The parameters, as the kernel takes them.
     pub(super) fn block(&self) -> ParamBlock {
         let mut words = [0; WORDS];
@@ -45,9 +51,11 @@ impl Params {
     }
 }
 
-/// Renders `Params`, which has the parameters of the VM and of all sets.
-pub(super) fn text() -> String {
-    let registered: Vec<&Struct> = body_sets().into_iter().flat_map(|set| set.params).collect();
+/// Renders `Params`, which has the parameters of the VM and of all sets; in programs with rows also
+/// those of the code for rows.
+pub(super) fn text(has_rows: bool) -> String {
+    let of_rows = if has_rows { row_structs().1 } else { Vec::new() };
+    let registered: Vec<&Struct> = body_sets().into_iter().flat_map(|set| set.params).chain(of_rows).collect();
     let bytes = registered.iter().fold(size_of::<VmParams>(), |bytes, of| bytes.next_multiple_of(8) + of.bytes);
     assert!(bytes <= WORDS * 8, "the registered bodies have {bytes} bytes of parameters, over {}", WORDS * 8);
     let mut out = "\n// The parameters of a launch.\nstruct Params : VmParams".to_owned();

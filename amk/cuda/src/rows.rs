@@ -1,5 +1,7 @@
 //! The VM of programs with rows: a launch a step.
 
+mod wanted;
+
 use super::device::open;
 use super::error::CudaError;
 use super::fault;
@@ -13,9 +15,9 @@ use super::run::RunOptions;
 use super::schedule::row_scratch;
 use super::target::GpuTarget;
 use super::trace::{self, Trace};
-use amk::Megakernel;
 use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
 use amk::vm::Bindings;
+use amk::{Megakernel, Token};
 use amk_ir::graph::Instance;
 use amk_ir::schedule::{PartialRing, PartialSchedule, RowSchedule};
 use amk_ir::verify::Verified;
@@ -26,6 +28,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use wanted::{LEFT, Wanted, choices, chooser};
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
 ///
@@ -39,15 +42,24 @@ pub struct RowsVm {
     /// In the order of their rows.
     widths: Vec<Width>,
     logits: CudaSlice<f32>,
-    /// The logits of the wanted rows of the last step, in their order.
+    /// The logits of the wanted rows of the last step, where they were asked for.
     host_logits: PinnedHostSlice<f32>,
-    /// Rows and page tables of a step.
-    rows: CudaSlice<u32>,
-    /// The number of each wanted row of the last step.
-    wanted: HashMap<usize, usize>,
+    /// Mapped host memory: the chosen tokens of the last step, by row.
+    chosen: PinnedHostSlice<u32>,
+    /// Rows, choices and page tables of a step.
+    words: CudaSlice<u32>,
+    /// The wanted rows of the last step.
+    wanted: Wanted,
     /// What the last step ran: an index into `widths`, and the position of its first row.
     last: (usize, u32),
     time: Duration,
+}
+
+/// Where the words of a step are on the device.
+struct StepWords {
+    rows: u64,
+    choices: u64,
+    page_tables: u64,
 }
 
 /// The program for steps of up to some number of rows.
@@ -124,11 +136,13 @@ impl RowsVm {
         }
         let widest = widths.last().ok_or(CudaError::NoRows)?;
         let len = rows.most as usize * widest.plan.sizes.vocab as usize;
-        let table = RowLimits::pages_of(widest.plan.sizes.context as usize);
-        let row_words = stream.alloc_zeros::<u32>(rows.most as usize * (ROW_WORDS + table))?;
+        let words = stream.alloc_zeros::<u32>(rows.most as usize * ROW_WORDS)?;
         let logits = stream.alloc_zeros::<f32>(len)?;
         // SAFETY: only what a step has copied there is read.
         let host_logits = unsafe { context.alloc_pinned_with_flags::<f32>(len, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
+        // SAFETY: a step writes the words of its rows before they are read.
+        let chosen =
+            unsafe { context.alloc_pinned_with_flags::<u32>(rows.most as usize, sys::CU_MEMHOSTALLOC_DEVICEMAP) }?;
         stream.synchronize()?;
         Ok(Self {
             context,
@@ -137,8 +151,9 @@ impl RowsVm {
             widths,
             logits,
             host_logits,
-            rows: row_words,
-            wanted: HashMap::new(),
+            chosen,
+            words,
+            wanted: Wanted::default(),
             last: (0, 0),
             time: Duration::ZERO,
         })
@@ -182,10 +197,10 @@ impl RowsVm {
         Ok((traced, verified))
     }
 
-    /// Uploads rows and page tables. Returns the addresses of both.
-    fn upload(&mut self, rows: &[PlacedRow]) -> Result<[u64; 2], CudaError> {
+    /// Uploads rows, the choices of the tokens after them and page tables.
+    fn upload(&mut self, rows: &[PlacedRow]) -> Result<StepWords, CudaError> {
         let most = RowLimits::pages_of(self.plan().sizes.context as usize);
-        self.wanted.clear();
+        self.wanted = Wanted::of(rows);
         let mut words = Vec::with_capacity(rows.len() * ROW_WORDS);
         let mut tables: Vec<u32> = Vec::new();
         let mut known: HashMap<&[u32], u32> = HashMap::new();
@@ -195,25 +210,24 @@ impl RowsVm {
                 tables.extend(row.pages.iter().take(most));
                 first
             });
-            let wanted = if row.wanted {
-                let count = self.wanted.len();
-                self.wanted.insert(number, count);
-                count as u32 + 1
-            } else {
-                0
-            };
+            let wanted = self.wanted.place(number).map_or(0, |place| place as u32 + 1);
             let RowWords { token, pos, pages, wanted } = RowWords { token: row.token.0, pos: row.pos.0, pages, wanted };
             words.extend([token, pos, pages, wanted]);
         }
-        let at = words.len() as u64 * 4;
+        let choices_at = words.len() as u64 * 4;
+        words.extend(choices(rows)?);
+        let tables_at = words.len() as u64 * 4;
         words.extend(tables);
-        self.stream.memcpy_htod(&words, &mut self.rows.slice_mut(0..words.len()))?;
-        let rows = address(&self.rows, &self.stream);
-        Ok([rows, rows + at])
+        if self.words.len() < words.len() {
+            self.words = self.stream.alloc_zeros::<u32>(words.len().next_power_of_two())?;
+        }
+        self.stream.memcpy_htod(&words, &mut self.words.slice_mut(0..words.len()))?;
+        let rows = address(&self.words, &self.stream);
+        Ok(StepWords { rows, choices: rows + choices_at, page_tables: rows + tables_at })
     }
 
     /// Runs a step with the narrowest program that has its rows.
-    fn run(&mut self, rows: u32, [row_words, page_tables]: [u64; 2]) -> Result<(), CudaError> {
+    fn run(&mut self, rows: u32, words: &StepWords) -> Result<(), CudaError> {
         let (stream, logits) = (&self.stream, address(&self.logits, &self.stream));
         let fits = |width: &Width| width.plan.rows().is_some_and(|most| rows <= most);
         let at = self.widths.iter().position(fits).ok_or(CudaError::NoRows)?;
@@ -222,10 +236,24 @@ impl RowsVm {
         if width.params.epoch > u32::MAX / 2 {
             width.forget(stream)?;
         }
+        self.chosen.as_mut_slice()?[..rows as usize].fill(LEFT);
+        let &StepWords { rows: row_words, choices, page_tables } = words;
         let params = VmParams { rows: row_words, page_tables, row_count: rows, logits, ..width.params };
-        self.time = width.launch(stream, self.target, &params)?;
+        self.time = width.launch(stream, self.target, &params, [choices, self.chosen.as_ptr()? as u64])?;
         width.params.epoch += 1;
         width.check_fault(stream, params.epoch)
+    }
+
+    /// Reads what the step has for the wanted rows.
+    fn download(&mut self) -> Result<(), CudaError> {
+        let vocab = self.plan().sizes.vocab as usize;
+        for places in self.wanted.take(self.chosen.as_slice()?) {
+            let floats = places.start * vocab..places.end * vocab;
+            // A copy fills all of the slice that it gets.
+            let to = &mut self.host_logits.as_mut_slice()?[floats.clone()];
+            self.stream.memcpy_dtoh(&self.logits.slice(floats), to)?;
+        }
+        Ok(self.stream.synchronize()?)
     }
 }
 
@@ -249,14 +277,23 @@ impl Width {
         Ok(Self { function, plan, verified, image, memory, trace, params })
     }
 
-    fn launch(&self, stream: &Arc<CudaStream>, target: &GpuTarget, params: &VmParams) -> Result<Duration, CudaError> {
+    /// Launches a step. The addresses are that of its choices and that of the tokens.
+    fn launch(
+        &self,
+        stream: &Arc<CudaStream>,
+        target: &GpuTarget,
+        params: &VmParams,
+        [choices, chosen]: [u64; 2],
+    ) -> Result<Duration, CudaError> {
         let ring = self.plan.schedule.ring.slots * CHUNK;
         let config = LaunchConfig {
             grid_dim: (self.plan.schedule.workers, 1, 1),
             block_dim: (target.threads(), 1, 1),
             shared_mem_bytes: ring + row_scratch(self.plan.rows().unwrap_or(0)),
         };
-        let params = self.memory.all_params(stream, &self.image, params, &RunOptions::default()).block();
+        let mut params = self.memory.all_params(stream, &self.image, params, &RunOptions::default());
+        chooser()?.bind_rows(choices, chosen, &mut params);
+        let params = params.block();
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let start = stream.record_event(timed)?;
         // SAFETY: the parameters match `amk_vm`. What they point to outlives the launch, which ends
@@ -304,6 +341,10 @@ impl RowVm for RowsVm {
         self.widths[0].plan.rows().unwrap_or(0) as usize
     }
 
+    fn chooses(&self) -> bool {
+        true
+    }
+
     fn device_time(&self) -> Option<Duration> {
         Some(self.time)
     }
@@ -319,20 +360,20 @@ impl RowVm for RowsVm {
         if let Some(row) = rows.iter().find(|row| row.token.0 >= known) {
             return Err(CudaError::Token { token: row.token.0, tokens: known });
         }
-        let places = self.upload(&rows)?;
+        let words = self.upload(&rows)?;
         self.last.1 = rows.first().map_or(0, |row| row.pos.0);
-        self.run(rows.len() as u32, places)?;
-        let len = self.wanted.len() * self.plan().sizes.vocab as usize;
-        // A copy fills all of the slice that it gets.
-        let to = &mut self.host_logits.as_mut_slice()?[..len];
-        self.stream.memcpy_dtoh(&self.logits.slice(0..len), to)?;
-        Ok(self.stream.synchronize()?)
+        self.run(rows.len() as u32, &words)?;
+        self.download()
+    }
+
+    fn token(&self, row: usize) -> Option<Token> {
+        self.wanted.token(row)
     }
 
     fn logits(&self, row: usize) -> &[f32] {
         let vocab = self.plan().sizes.vocab as usize;
         let all = self.host_logits.as_slice().unwrap_or(&[]);
-        let own = |number: &usize| all.get(number * vocab..(number + 1) * vocab);
-        self.wanted.get(&row).and_then(own).unwrap_or(&[])
+        let own = |place: usize| all.get(place * vocab..(place + 1) * vocab);
+        self.wanted.place(row).and_then(own).unwrap_or(&[])
     }
 }

@@ -9,6 +9,7 @@ use super::image::{Image, Record};
 use super::params::Params;
 use super::plan::{Grouping, Plan, Planner};
 use super::run::RunOptions;
+use amk::rows::Choice;
 use amk_ir::Program;
 
 /// The fused bodies of a crate, registered with `inventory::submit!`. The built-in bodies are such
@@ -46,11 +47,29 @@ pub struct BodySet {
     pub fusions: &'static [&'static dyn Fusion],
     /// The choice of the next token. Exactly one linked crate must register it.
     pub sampling: Option<&'static dyn Sampling>,
+    /// What programs with rows have in addition.
+    pub rows: RowCode,
     /// Device state shared by all of its tasks.
     pub shared: &'static dyn SharedState,
 }
 
 inventory::collect!(BodySet);
+
+/// The code that only programs with rows have.
+pub struct RowCode {
+    /// Structs of its ABI.
+    pub structs: &'static [Struct],
+    /// Its parameters of a launch, which follow those of all sets: what [`Sampling::bind_rows`]
+    /// appends. Each begins with a field of 8 bytes.
+    pub params: &'static [Struct],
+    /// CUDA C++ behind all other code of the bodies.
+    pub code: DeviceCode,
+}
+
+impl RowCode {
+    /// No such code.
+    pub const NONE: Self = Self { structs: &[], params: &[], code: DeviceCode { files: &[] } };
+}
 
 /// Finds groups of calls that a body computes in one task.
 pub trait Fusion: Sync {
@@ -72,6 +91,15 @@ pub trait Sampling: Sync {
     }
     /// Appends its parameters of a launch whose first `forced` tokens are given.
     fn bind(&self, _options: &RunOptions, _forced: u32, _to: &mut Params) {}
+    /// Adds its phases to a program with rows, after all others. They write the chosen tokens to
+    /// an output beside the logits.
+    fn plan_rows(&self, planner: &mut Planner<'_>);
+    /// Appends what the device reads of the choices of a step, by row. A row without one is left to
+    /// the host.
+    fn put_choices(&self, choices: &[Option<&Choice>], to: &mut Params);
+    /// Appends its parameters of a step: the address of its choices, and that of mapped host memory
+    /// for a word a row, the token or `u32::MAX` where the host chooses.
+    fn bind_rows(&self, choices: u64, chosen: u64, to: &mut Params);
     /// Checks that a record may come next in its worker's queue.
     ///
     /// # Errors
@@ -186,6 +214,12 @@ pub fn kind_number(name: &str) -> Option<u16> {
 /// Returns the choice of the next token.
 pub(super) fn sampling() -> Option<&'static dyn Sampling> {
     body_sets().into_iter().find_map(|set| set.sampling)
+}
+
+/// Returns the structs of the code for rows: all, and those that are parameters.
+pub(super) fn row_structs() -> (Vec<&'static Struct>, Vec<&'static Struct>) {
+    let params = || body_sets().into_iter().flat_map(|set| set.rows.params);
+    (body_sets().into_iter().flat_map(|set| set.rows.structs).chain(params()).collect(), params().collect())
 }
 
 /// Returns the code of all registered sets.

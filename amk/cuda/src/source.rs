@@ -10,14 +10,17 @@ use super::options::VmOptions;
 use super::params;
 use super::plan::Plan;
 use super::schedule::row_scratch;
-use super::set::{BodySet, body_sets, codes, record_kinds};
+use super::set::{BodySet, body_sets, codes, record_kinds, row_structs};
 use core::fmt::Write as _;
 
 /// Renders the source of a plan.
 pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let mut out: String = own_lines(&abi::text()).flat_map(|line| [line, "\n"]).collect();
     out.push_str(&registered_abi());
-    out.push_str(&params::text());
+    if plan.rows().is_some() {
+        out.push_str(&row_abi());
+    }
+    out.push_str(&params::text(plan.rows().is_some()));
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.defines(plan)));
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring.slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.ring.in_flight);
@@ -58,6 +61,9 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let _ = writeln!(out, "struct Kept {{\n{kept}}};");
     out.push_str(&code::BELOW.text());
     codes().for_each(|set| out.push_str(&set.text()));
+    if plan.rows().is_some() {
+        body_sets().into_iter().for_each(|set| out.push_str(&set.rows.code.text()));
+    }
     let begin = |of: fn(&BodySet) -> &'static str| -> String { body_sets().into_iter().map(of).collect() };
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_launch(Shared& s) {{ {} }}", begin(|set| set.begin_launch));
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_step(Worker& w) {{ {} }}", begin(|set| set.begin_step));
@@ -95,10 +101,15 @@ pub fn registered_abi() -> String {
     format!("// The kinds of records.\nenum DeviceOp {{\n{names}}};\n\n{of_sets}{params}")
 }
 
+/// Renders the structs of the code that only programs with rows have.
+pub fn row_abi() -> String {
+    row_structs().0.into_iter().map(Struct::text).collect()
+}
+
 /// Returns all device code in order: name and text of each file.
 pub fn files() -> impl Iterator<Item = (&'static str, &'static str)> {
     let types: Vec<DeviceCode> = body_sets().into_iter().map(|set| set.types).collect();
-    let sets: Vec<DeviceCode> = codes().collect();
+    let sets: Vec<DeviceCode> = codes().chain(body_sets().into_iter().map(|set| set.rows.code)).collect();
     let all = [code::BASE].into_iter().chain(types).chain([code::BELOW]).chain(sets).chain([code::ABOVE]);
     all.flat_map(|code| code.files).copied()
 }

@@ -136,7 +136,7 @@ mod tests {
     const LIMITS: RowLimits = RowLimits { rows: 6, positions: 300, pages: 8 };
 
     fn row(pos: u32, pages: &[u32]) -> PlacedRow {
-        PlacedRow { token: Token(0), pos: Pos(pos), pages: Arc::from(pages), wanted: false }
+        PlacedRow { token: Token(0), pos: Pos(pos), pages: Arc::from(pages), wanted: false, choice: None }
     }
 
     fn breach(rows: &[PlacedRow]) -> String {

@@ -9,12 +9,17 @@
 //! [`amk_ir::rows`] has the meaning of a step. [`Sequences`] keeps the books for every VM: who has
 //! which page of [`PAGE`] positions, which of them are shared, which are free. A VM that has rows
 //! ([`RowVm`]) owns the memory of the pages, and checks the [`contract`] of each step itself.
+//!
+//! A row may say how the token after it is chosen ([`Choice`]): a VM that chooses itself
+//! ([`RowVm::chooses`]) then gives the token instead of the logits.
 
+mod choice;
 pub mod contract;
 mod pool;
 mod sequences;
 mod vm;
 
+pub use choice::{Choice, Draw, LogitChange, Outcome};
 pub use sequences::{PageEdit, Placed, RowsError, SequenceId, Sequences};
 pub use vm::{PlacedRow, RowLimits, RowVm};
 

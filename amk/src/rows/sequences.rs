@@ -92,7 +92,7 @@ pub enum RowsError {
 }
 
 /// The rows of a step with their pages, and what to do before it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Placed {
     /// What to do to pages before the step, in this order.
     pub edits: Vec<PageEdit>,
@@ -271,6 +271,7 @@ impl Sequences {
                 pos,
                 pages: Arc::clone(&table),
                 wanted,
+                choice: None,
             }));
         }
         Ok(placed)

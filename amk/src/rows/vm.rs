@@ -1,6 +1,6 @@
 //! What a VM with rows offers.
 
-use super::{PAGE, PageEdit};
+use super::{Choice, Outcome, PAGE, PageEdit};
 use crate::tensor::{Pos, Token};
 use core::error::Error;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl RowLimits {
 }
 
 /// A row with the pages of its sequence.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct PlacedRow {
     /// The token.
     pub token: Token,
@@ -35,6 +35,8 @@ pub struct PlacedRow {
     pub pages: Arc<[u32]>,
     /// Whether its outputs are wanted.
     pub wanted: bool,
+    /// How the token after it is chosen, where it is wanted and a VM that chooses is to choose it.
+    pub choice: Option<Choice>,
 }
 
 /// A VM that runs steps of rows.
@@ -48,6 +50,11 @@ pub trait RowVm {
     /// The rows of a step up to which a row's logits have the same bits, whatever the number.
     fn alike_rows(&self) -> usize {
         self.limits().rows
+    }
+
+    /// Whether it chooses the tokens after rows that have a choice. Other VMs give their logits.
+    fn chooses(&self) -> bool {
+        false
     }
 
     /// The time that the last step took on a device, where it is one of its own.
@@ -68,6 +75,19 @@ pub trait RowVm {
     /// VM is of no use then.
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error>;
 
-    /// The logits `[VOCAB]` of a row of the last step, which was wanted.
+    /// The token that was chosen after a row of the last step. `None` where none was asked for, and
+    /// where the choice is left to the caller: where no logit is a finite number, or the highest is
+    /// infinite, or too many are equal.
+    fn token(&self, _row: usize) -> Option<Token> {
+        None
+    }
+
+    /// The logits `[VOCAB]` of a row of the last step, which was wanted and has no
+    /// [`Self::token`].
     fn logits(&self, row: usize) -> &[f32];
+
+    /// The token or the logits of a row of the last step, which was wanted.
+    fn outcome(&self, row: usize) -> Outcome<'_> {
+        self.token(row).map_or_else(|| Outcome::Logits(self.logits(row)), Outcome::Token)
+    }
 }

@@ -1,7 +1,7 @@
 //! Decodes the records that choose a token.
 
 use crate::abi::{FIELDS, LEVELS, ROUNDS, SEARCH, SHARES};
-use amk::ir::Param;
+use amk::ir::{BufferId, BufferKind, Param};
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
@@ -22,11 +22,13 @@ pub(crate) const BEST: RecordKind = RecordKind {
 pub(crate) const PROBE: RecordKind =
     RecordKind { dispatch: |plan| one_row(plan, "probe"), ..RecordKind::new("PROBE", probe) };
 
-/// Records that choose the token.
-pub(crate) const CHOOSE: RecordKind =
-    RecordKind { dispatch: |plan| one_row(plan, "choose"), ..RecordKind::new("CHOOSE", choose) };
+/// Records that choose the token, with rows those of some rows.
+pub(crate) const CHOOSE: RecordKind = RecordKind {
+    dispatch: |plan| one_row(plan, "choose").or_else(|| Some("choose_rows(w, r)".to_owned())),
+    ..RecordKind::new("CHOOSE", choose)
+};
 
-/// Renders the call of a function, unless the plan has rows: then the host chooses.
+/// Renders the call of a function, unless the plan has rows.
 fn one_row(plan: &Plan, function: &str) -> Option<String> {
     plan.rows().is_none().then(|| format!("{function}(w, r)"))
 }
@@ -162,6 +164,9 @@ fn probe<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> R
 }
 
 fn choose<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    if places.program.rows.is_some() {
+        return choose_rows(record, places);
+    }
     only(record, &["input", "partial"])?;
     if probes(state) != Some(ROUNDS) {
         return Err(Refusal::new("op", "is a choice before the best logit is known"));
@@ -176,4 +181,29 @@ fn choose<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
         write("token", Place::Buffer(places.image.token), &[state.row()]),
     ];
     Ok(vec![DecodedCall::new("amk_kernels::choose", operands)])
+}
+
+/// Tokens after rows, which go to the one output beside the logits.
+fn choose_rows<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "row"])?;
+    let (program, logits) = (places.program, places.image.logits);
+    let buffers = program.buffers.iter().enumerate().map(|(at, buffer)| (BufferId::from(at), buffer));
+    let mut outputs = buffers.filter(|(id, buffer)| buffer.kind == BufferKind::Output && *id != logits);
+    let (Some((chosen, _)), None) = (outputs.next(), outputs.next()) else {
+        return Err(Refusal::new("op", "chooses tokens, for which the program has no output of their own"));
+    };
+    let row = |n: u16| {
+        let row = record.row.checked_add(u32::from(n).saturating_mul(program.queues.workers()));
+        row.filter(|row| *row < u32::MAX).ok_or_else(|| Refusal::new("units, row", "go beyond any row"))
+    };
+    let call = |row: u32| {
+        let from = read("units, row", Place::Buffer(logits), &[0..places.image.vocab]);
+        let to = write("units, row", Place::Buffer(chosen), &[0..1]);
+        DecodedCall {
+            rows: Some(row..row + 1),
+            wanted: true,
+            ..DecodedCall::new("amk_kernels::argmax", vec![from, to])
+        }
+    };
+    (0..record.units).map(|n| row(n).map(call)).collect()
 }

@@ -4,7 +4,8 @@
 //! token. To draw a token with top-k, top-p or min-p, a device searches the logits in rounds in
 //! between ([`first_probe`] and [`probe`]). These references choose greedily. Seed, temperature and
 //! filters are launch arguments of the device and not part of its program, so here the probes find
-//! nothing and their results are unused.
+//! nothing and their results are unused. In a step of several rows one worker has all logits of a
+//! row, and the reference of its choice is [`crate::argmax()`].
 //!
 //! A tensor stores a token as a number: all integers up to 2^24 are exact in f32. A worker without
 //! rows, or with NaNs only, has token infinity.
@@ -13,11 +14,15 @@ mod decode;
 mod draw;
 mod formula;
 mod phase;
+mod row_abi;
+mod rows;
 
+pub use amk::rows::Draw;
 pub(crate) use decode::{BEST, CHOOSE, PROBE};
-pub use draw::Draw;
 pub(crate) use phase::Choice;
 pub use phase::{Best, Choose, Probe};
+pub(crate) use row_abi::ROWS;
+pub use rows::ChooseRows;
 
 use amk::prelude::*;
 

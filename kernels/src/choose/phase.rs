@@ -27,7 +27,7 @@
 //! packets are neither written nor awaited. Packets of one step cannot be overwritten by the next,
 //! because every worker reads every worker's best.
 
-use super::{Draw, decode};
+use super::{decode, draw, row_abi, rows};
 use crate::abi::{self, FIELDS, LEVELS, SEARCH, SHARES};
 use amk::ir::{BufferId, BufferKind, DType, Exchange, Operand, Param};
 use amk_cuda::cost::{CostModel, Load, Overhead};
@@ -89,11 +89,11 @@ impl Sampling for Choice {
     }
 
     fn keeps_logits(&self, options: &RunOptions) -> bool {
-        Draw::of(options).filters()
+        draw::drawn(options).filters()
     }
 
     fn bind(&self, options: &RunOptions, forced: u32, to: &mut Params) {
-        to.push(&Draw::of(options).params(forced));
+        to.push(&draw::params(&draw::drawn(options), forced));
     }
 
     fn begin(&self, planner: &mut Planner<'_>) {
@@ -115,6 +115,18 @@ impl Sampling for Choice {
         planner.phase(Best, rows.clone());
         (0..ROUNDS).for_each(|round| planner.phase(Probe { round }, rows.clone()));
         planner.phase(Choose, vec![Work::Own; rows.len()]);
+    }
+
+    fn plan_rows(&self, planner: &mut Planner<'_>) {
+        rows::plan(planner);
+    }
+
+    fn put_choices(&self, choices: &[Option<&amk::rows::Choice>], to: &mut Params) {
+        row_abi::put_choices(choices, to);
+    }
+
+    fn bind_rows(&self, choices: u64, chosen: u64, to: &mut Params) {
+        to.push(&row_abi::RowParams { choices, chosen });
     }
 
     fn check_order(&self, state: &mut WorkerState, kind: Option<&str>) -> Result<(), Refusal> {
@@ -263,4 +275,4 @@ impl PhaseKind for Choose {
 }
 
 /// Time to choose a token, nanoseconds, set by hand for an H200.
-const CHOOSE: f64 = 6000.0;
+pub(super) const CHOOSE: f64 = 6000.0;

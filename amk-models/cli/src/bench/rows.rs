@@ -5,12 +5,13 @@ use crate::load::cpu_vm;
 use crate::options::{Device, Place, cuda_rows_vm, print};
 use crate::subject::{Subject, Which};
 use amk::Token;
-use amk::rows::{RowLimits, RowVm, SequenceId};
+use amk::rows::{Choice, Draw, RowLimits, RowVm, SequenceId};
 use amk::session::Session;
 use amk_bench::peers::{Shapes, Step};
-use amk_bench::{Gate, ModelRows, PeerTimes, Quantiles, RowReport, StepTime};
+use amk_bench::{EndTimes, Gate, ModelRows, PeerTimes, Quantiles, RowReport, StepTime};
 use amk_models::model::Model;
 use anyhow::{Context as _, Result, bail};
+use std::slice::from_ref;
 use std::time::Instant;
 
 /// Rows of the step that is compared with the annotated function: a wide one on a GPU.
@@ -34,6 +35,9 @@ fn summary(times: Vec<(f64, Option<f64>)>) -> Result<(Quantiles, Option<f64>)> {
     let device = Quantiles::of(device.into_iter().flatten().collect()).map(|us| us.median);
     Ok((Quantiles::of(us).context("nothing was timed")?, device))
 }
+
+/// How the tokens after decoding rows are drawn, beside greedily.
+const DRAW: Draw = Draw { temperature: 0.7, top_k: 0, top_p: 0.9, min_p: 0.0, seed: 1, draw: 0 };
 
 /// A new sequence of so many tokens.
 fn prompt<V: RowVm>(session: &mut Session<V>, tokens: u32) -> Result<SequenceId> {
@@ -136,10 +140,13 @@ impl Bench {
         for &position in positions {
             let first = steps.len();
             for &rows in &self.rows {
-                let (us, device_us) = self.time_decode(&mut session, rows, position)?;
+                let chooses = session.chooses();
+                let greedy = chooses.then(Choice::default);
+                let (us, device_us) = self.time_decode(&mut session, rows, position, greedy.as_ref())?;
+                let ends = chooses.then(|| self.time_ends(&mut session, rows, position)).transpose()?;
                 let of_first = us.median / steps.get(first).map_or(us.median, |first| first.us.median);
                 let (step, peers) = (Step::Decode { rows, position }, PeerTimes::default());
-                steps.push(StepTime { step, us, device_us, of_first: Some(of_first), peers });
+                steps.push(StepTime { step, us, device_us, ends, of_first: Some(of_first), peers });
             }
         }
         Ok(ModelRows { model: name, workers, steps })
@@ -156,19 +163,30 @@ impl Bench {
         };
         let (us, device_us) = summary((0..runs).map(time).collect::<Result<_>>()?)?;
         let (step, peers) = (Step::Prompt { tokens }, PeerTimes::default());
-        Ok(StepTime { step, us, device_us, of_first: None, peers })
+        Ok(StepTime { step, us, device_us, ends: None, of_first: None, peers })
     }
 
+    /// The times of decoding rows with drawn tokens, and with logits.
+    fn time_ends<V: RowVm>(&self, session: &mut Session<V>, rows: u32, position: u32) -> Result<EndTimes> {
+        let drawn = Choice { draw: DRAW, ..Choice::default() };
+        let mut time = |choice| self.time_decode(session, rows, position, choice);
+        let ((drawn, _), (logits, _)) = (time(Some(&drawn))?, time(None)?);
+        Ok(EndTimes { drawn_us: drawn.median, logits_us: logits.median })
+    }
+
+    /// Times steps of decoding rows, which end with the choice of tokens or, without one, with
+    /// logits.
     fn time_decode<V: RowVm>(
         &self,
         session: &mut Session<V>,
         rows: u32,
         position: u32,
+        choice: Option<&Choice>,
     ) -> Result<(Quantiles, Option<f64>)> {
         let ids: Vec<SequenceId> = (0..rows).map(|_| prompt(session, position)).collect::<Result<_>>()?;
         let mut times = Vec::new();
         for _ in 0..self.steps {
-            ids.iter().try_for_each(|&id| session.push(id, &[Token(1)]))?;
+            ids.iter().try_for_each(|&id| session.push_choosing(id, &[Token(1)], choice.map_or(&[], from_ref)))?;
             times.push(run(session, &ids)?);
         }
         ids.into_iter().try_for_each(|id| session.drop(id))?;

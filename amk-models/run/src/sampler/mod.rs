@@ -12,6 +12,7 @@
 //! then the mask of a grammar.
 
 mod candidates;
+mod choice;
 mod logprobs;
 pub mod philox;
 mod stop;
@@ -236,7 +237,7 @@ impl Sampler {
             self.logits.extend_from_slice(logits);
         }
         if self.config.changes_logits() {
-            self.penalise(logits, history);
+            self.penalise(history);
         }
         match &mut self.grammar {
             Some(grammar) => Ok(grammar.mask(&mut self.logits)?),
@@ -244,39 +245,13 @@ impl Sampler {
         }
     }
 
-    fn penalise(&mut self, logits: &[f32], history: &[u32]) {
-        let SamplerConfig { repetition_penalty, presence_penalty, frequency_penalty, logit_bias, .. } = &self.config;
-        for &id in history {
-            // From the unpenalised logits, so that a token that occurred twice is penalised once.
-            if let Some(&logit) = logits.get(id as usize) {
-                let penalised = if logit < 0.0 { logit * repetition_penalty } else { logit / repetition_penalty };
-                self.logits[id as usize] = penalised;
+    fn penalise(&mut self, history: &[u32]) {
+        for change in choice::changes(&self.config, history, self.step) {
+            if let Some(logit) = self.logits.get_mut(change.token.index()) {
+                *logit = change.of(*logit);
             }
         }
-        let mut add = |id: u32, value: f32| {
-            if let Some(logit) = self.logits.get_mut(id as usize) {
-                *logit += value;
-            }
-        };
-        for (id, count) in counts(chosen(history, self.step)) {
-            add(id, -(presence_penalty + frequency_penalty * count as f32));
-        }
-        logit_bias.iter().for_each(|(&id, &bias)| add(id, bias));
     }
-}
-
-/// The end of a history that so many choices made.
-fn chosen(history: &[u32], choices: u64) -> &[u32] {
-    let choices = usize::try_from(choices).unwrap_or(usize::MAX).min(history.len());
-    &history[history.len() - choices..]
-}
-
-/// How often each token occurs.
-fn counts(tokens: &[u32]) -> BTreeMap<u32, u32> {
-    tokens.iter().fold(BTreeMap::new(), |mut counts, &token| {
-        *counts.entry(token).or_default() += 1;
-        counts
-    })
 }
 
 /// The id of the highest value, as [`argmax`], in lanes that the compiler takes at once.

@@ -38,9 +38,17 @@ impl TaskCalls<'_> {
 
     /// Adds a call for some rows alone.
     pub fn call_of_rows(&mut self, rows: &Range<u32>, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
-        let rows = Some(CallRows { first: rows.start, end: rows.end, wanted: false });
+        self.lifted(CallRows { first: rows.start, end: rows.end, wanted: false }, path, operands, params);
+    }
+
+    /// Adds a call for those of some rows whose outputs are wanted.
+    pub fn call_of_wanted_rows(&mut self, rows: &Range<u32>, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
+        self.lifted(CallRows { first: rows.start, end: rows.end, wanted: true }, path, operands, params);
+    }
+
+    fn lifted(&mut self, rows: CallRows, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
         let instruction = self.instruction(path);
-        self.calls.push(Call { instruction, operands, params, rows });
+        self.calls.push(Call { instruction, operands, params, rows: Some(rows) });
     }
 
     /// The number of a linked instruction in the program's table, to which it is added.

@@ -74,8 +74,9 @@ impl<'a> Planner<'a> {
                 Group::Chain(chain) => planner.chain(chain, tiles.remove(&chain.calls[0]))?,
             }
         }
-        if !rows {
-            sampling.plan(&mut planner);
+        match rows {
+            true => sampling.plan_rows(&mut planner),
+            false => sampling.plan(&mut planner),
         }
         planner.plan.program.queues = Queues::Static(planner.queues);
         Ok(planner.plan)

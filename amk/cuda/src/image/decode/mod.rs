@@ -67,7 +67,7 @@ impl Image {
             check_task(places, sampling, state, record, id)
                 .map_err(|refusal| error(&title(places.program, id), refusal))?;
         }
-        // With rows, the host chooses.
+        // With rows, choices depend on nothing that a worker did before.
         let chosen = |state: &WorkerState| match places.program.rows {
             Some(_) => Ok(()),
             None => sampling.check_end(state),

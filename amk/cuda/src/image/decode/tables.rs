@@ -158,8 +158,8 @@ fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The logits are the only output of the program. The tokens are a state with one element per
-/// worker.
+/// The logits are an output of the program, the only one without rows. The tokens are a state with
+/// one element per worker.
 fn check_results(image: &Image, program: &Program) -> Result<(), Refusal> {
     let logits = buffer(program, image.logits).filter(|logits| logits.kind == BufferKind::Output);
     let vocab = logits.and_then(|logits| logits.shape.last().copied());
