@@ -37,4 +37,5 @@ mod search;
 mod sessions;
 mod snapshots;
 mod soundness;
+mod tiles;
 mod turns;

@@ -5,11 +5,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Compiles `tests/device/NAME.cpp`, which includes the device's `file` as `NAME.inc`, with some
-/// macros defined. `None` without a C++ compiler. The folder holds the program.
-pub(crate) fn build(file: &str, name: &str, defines: &[&str]) -> Option<(TempDir, PathBuf)> {
+/// The text of a file of the device code.
+pub(crate) fn file(name: &str) -> &'static str {
+    source::files().find(|(known, _)| *known == name).expect("the file").1
+}
+
+/// Compiles `tests/device/NAME.cpp`, which includes device code as `NAME.inc`, with some macros
+/// defined. `None` without a C++ compiler. The folder holds the program.
+pub(crate) fn build(text: &str, name: &str, defines: &[&str]) -> Option<(TempDir, PathBuf)> {
     let folder = tempfile::tempdir().expect("a folder");
-    let text = source::files().find(|(known, _)| *known == file).expect("the file").1;
     let plain: String =
         text.lines().filter(|line| !line.starts_with("#include")).map(|line| format!("{line}\n")).collect();
     std::fs::write(folder.path().join(name).with_extension("inc"), plain).expect("it should be written");

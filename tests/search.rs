@@ -27,7 +27,7 @@ fn logits(tokens: u32, steep: f32, seed: u64) -> Vec<f32> {
 }
 
 fn run(cases: &[Case]) -> Option<Vec<(u32, u32)>> {
-    let (_folder, program) = native::build("choose/search.cuh", "search", &[])?;
+    let (_folder, program) = native::build(native::file("choose/search.cuh"), "search", &[])?;
     let mut input = String::new();
     for Case { config, logits } in cases {
         let SamplerConfig { temperature, top_k, top_p, min_p, seed, .. } = config;

@@ -7,7 +7,8 @@ use std::process::Command;
 #[test]
 fn every_position_is_attended_to_once_where_the_loader_puts_it_with_any_ring() {
     for slots in [2, 3, 6] {
-        let Some((_folder, program)) = native::build("attention/turns.cuh", "turns", &[&format!("AMK_SLOTS={slots}")])
+        let Some((_folder, program)) =
+            native::build(native::file("attention/turns.cuh"), "turns", &[&format!("AMK_SLOTS={slots}")])
         else {
             return println!("skipped: no C++ compiler");
         };

@@ -8,7 +8,7 @@ pub(crate) mod code;
 pub(crate) mod five;
 pub(crate) mod four;
 mod grid;
-mod grouped;
+pub(crate) mod grouped;
 pub(crate) mod k;
 mod look_up;
 pub(crate) mod q8_0;

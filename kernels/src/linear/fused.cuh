@@ -287,7 +287,7 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
     AMK_DEVICE void load(const Worker& w) {
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
-            if (EVEN || j < mine) a[j].load(at, w.warp * DEPTH, j, w.lane);
+            if (EVEN || j < mine) a[j].template load<DEPTH>(at, w.warp * DEPTH, j, w.lane);
     }
     // Goes on to the next block of the slot.
     AMK_DEVICE void next(const Worker& w) { at += bytes, load(w); }
@@ -334,7 +334,7 @@ struct Group {
 // The sums of the inputs of each tile, where tiles T need them.
 template <class T, int TILES>
 AMK_DEVICE void sum_tiles(const Fragment (&x)[TILES], float (&sums)[TILES]) {
-    if constexpr (T::CODED) {
+    if constexpr (T::SUMS) {
 #pragma unroll
         for (int j = 0; j < TILES; j++) sums[j] = sum_of(x[j]);
     }
