@@ -29,8 +29,8 @@ fn kinds() -> Vec<&'static TileKind> {
 /// The device code of the kinds, without what it builds on, and a call of `f` with a tile of a kind.
 fn code(kinds: &[&TileKind]) -> String {
     let mut code = native::file("linear/tile/tile.cuh").to_owned();
-    let of_kinds = kinds.iter().flat_map(|kind| kind.code.files);
-    of_kinds.collect::<BTreeSet<_>>().into_iter().for_each(|(_, text)| code.push_str(text));
+    let of_kinds: BTreeSet<_> = kinds.iter().map(|kind| kind.code.files).collect();
+    of_kinds.into_iter().flatten().for_each(|(_, text)| code.push_str(text));
     code.push_str("template <class F> AMK_DEVICE void by_kind(u32 kind, F f) {\n");
     for (number, kind) in kinds.iter().enumerate() {
         let _ = writeln!(code, "    if (kind == {number}) f({}());", kind.cpp);

@@ -1,6 +1,6 @@
 // The scales of blocks of 32 codes and of groups of 32, 64 and 128: of a row and a pack.
 #pragma once
-#include "tile.cuh"
+#include "values.cuh"
 
 // Types of scales, in the low bytes of a word.
 struct F16Scale {

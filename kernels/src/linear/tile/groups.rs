@@ -2,7 +2,7 @@
 
 use super::{BLOCKS, TileKind, coded, inventory};
 use crate::encoding::Coded;
-use crate::encoding::grouped::{Bytes, Encoded, Grouped, Nibbles, Symmetric, WithZero};
+use crate::encoding::grouped::{Bytes, E4m3, Encoded, Grouped, Nibbles, Symmetric, WithZero};
 use half::{bf16, f16};
 
 /// Submits the kinds of codes. The C++ type of a block is what stands before the type of its scales
@@ -34,4 +34,5 @@ kinds! {
     Symmetric<Bytes> = "Scaled<Codes<8>, 128";
     WithZero<Nibbles> = "Zeroed<Codes<4>";
     WithZero<Bytes> = "Zeroed<Codes<8>";
+    E4m3 = "Scaled<E4m3, 0";
 }
