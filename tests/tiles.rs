@@ -119,11 +119,11 @@ fn every_kind_has_the_elements_of_its_encoding_and_their_products() {
 
 /// A kernel that multiplies tiles of each kind.
 const KERNEL: &str = "
-template <class T> AMK_DEVICE void multiply(u32 lane, const Fragment (&x)[4], float* y) {
+template <class T> AMK_DEVICE void multiply(u32 lane, Fragment (&x)[4], float* y) {
     T tiles[4];
     float sums[4];
     for (int j = 0; j < 4; j++) tiles[j].template load<4>(T::place(0, 0, lane), 0, j, lane);
-    for (int j = 0; j < 4; j++) sums[j] = T::SUMS ? sum_of(x[j]) : 0;
+    for (int j = 0; j < 4; j++) T::prepare(x[j], sums[j]);
     *y = T::template product<4>(tiles, [&](int j) { return x[j]; }, [&](int j) { return sums[j]; });
 }
 extern \"C\" __global__ void multiply_tiles(const uint4* x, float* y, u32 kind) {

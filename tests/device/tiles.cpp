@@ -103,8 +103,11 @@ static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
 #include "tiles.inc"
 
 static float value(const BF16Tile&, float x, bool) { return x; }
+// The product with an input of 1.
 template <class B> static float value(const CodedTile<B>& tile, float x, bool odd) {
-    return tile.scales.add(0, odd ? 0 : x, odd ? x : 0, 1);
+    using T = CodedTile<B>;
+    if (B::Coding::DOWN) x *= power_of_two(LIFT);
+    return tile.scales.add(0, odd ? 0 : x, odd ? x * B::Coding::ODD : 0, T::SMALLER) / T::SMALLER;
 }
 static uint4 fragment(const BF16Tile& tile) { return tile.a; }
 template <class B> static uint4 fragment(const CodedTile<B>& tile) { return tile.codes.fragment(); }
@@ -144,8 +147,7 @@ template <class T, int DEPTH> static void multiply(u32 tiles, const std::vector<
                     const u16* from = &x[(lane_now / 8 * tiles + first + j) * 32 + lane_now % 8 * 4];
                     inputs[j] = {from[0] | (u32)from[1] << 16, from[2] | (u32)from[3] << 16};
                 }
-                if (T::SUMS)
-                    for (int j = 0; j < DEPTH; j++) sums[j] = sum_of(inputs[j]);
+                for (int j = 0; j < DEPTH; j++) T::prepare(inputs[j], sums[j]);
                 products[lane_now] += T::template product<DEPTH>(a, [&](int j) { return inputs[j]; }, [&](int j) { return sums[j]; });
             }
     }

@@ -13,12 +13,11 @@ impl<C: Codes, S: Scale, const LEN: usize> Coded for Grouped<C, S, LEN> {
     const SCALES: usize = Self::HEAD.next_power_of_two();
 
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
-        C::Stored::codes(&block[Self::HEAD + group * Self::STEP..][..Self::STEP]).map(|code| code ^ C::FLIPPED)
+        C::Stored::codes(&block[Self::HEAD + group * Self::STEP..][..Self::STEP])
     }
 
     fn set_codes(block: &mut [u8], group: usize, codes: &[u8; GROUP]) {
-        let to = &mut block[Self::HEAD + group * Self::STEP..][..Self::STEP];
-        C::Stored::set_codes(to, codes.map(|code| code ^ C::FLIPPED));
+        C::Stored::set_codes(&mut block[Self::HEAD + group * Self::STEP..][..Self::STEP], *codes);
     }
 
     fn scales(block: &[u8], scales: &mut [u8]) {

@@ -7,9 +7,6 @@ use super::super::{GROUP, biased, inverse};
 pub(crate) trait Codes: 'static {
     /// How codes are stored.
     type Stored: Integers;
-    /// The bits in which a device's codes differ from those in blocks: integers of eight bits are
-    /// signed there.
-    const FLIPPED: u8;
     /// Bytes of a group's zero.
     const ZERO_BYTES: usize;
     /// The largest magnitude of an element in a group whose scale is 1.
@@ -43,8 +40,6 @@ pub(crate) struct E4m3;
 /// How 32 codes of integers are stored.
 pub(crate) trait Integers: 'static {
     const BITS: usize;
-    /// See [`Codes::FLIPPED`].
-    const FLIPPED: u8;
 
     fn codes(bytes: &[u8]) -> [u8; GROUP];
     fn set_codes(bytes: &mut [u8], codes: [u8; GROUP]);
@@ -58,7 +53,6 @@ pub(crate) struct Bytes;
 
 impl Integers for Nibbles {
     const BITS: usize = 4;
-    const FLIPPED: u8 = 0;
 
     #[inline(always)]
     fn codes(bytes: &[u8]) -> [u8; GROUP] {
@@ -72,7 +66,6 @@ impl Integers for Nibbles {
 
 impl Integers for Bytes {
     const BITS: usize = 8;
-    const FLIPPED: u8 = 0x80;
 
     #[inline(always)]
     fn codes(bytes: &[u8]) -> [u8; GROUP] {
@@ -99,7 +92,6 @@ fn round<C: Integers>(elements: &[f32; GROUP], zero: f32, scale: f32) -> [u8; GR
 
 impl<C: Integers> Codes for Symmetric<C> {
     type Stored = C;
-    const FLIPPED: u8 = C::FLIPPED;
     const ZERO_BYTES: usize = 0;
     const LARGEST: f32 = (1 << (C::BITS - 1)) as f32;
 
@@ -126,7 +118,6 @@ impl<C: Integers> Codes for Symmetric<C> {
 
 impl<C: Integers> Codes for WithZero<C> {
     type Stored = C;
-    const FLIPPED: u8 = C::FLIPPED;
     const ZERO_BYTES: usize = 1;
     const LARGEST: f32 = most::<C>();
 
@@ -154,7 +145,6 @@ impl<C: Integers> Codes for WithZero<C> {
 
 impl Codes for E4m3 {
     type Stored = Bytes;
-    const FLIPPED: u8 = 0;
     const ZERO_BYTES: usize = 0;
     const LARGEST: f32 = 448.0;
 

@@ -31,8 +31,8 @@ const fn of<B: Encoded + Coded>(cpp: &'static str) -> TileKind {
 
 kinds! {
     Symmetric<Nibbles> = "Scaled<Codes<4>, 8";
-    Symmetric<Bytes> = "Scaled<Codes<8>, 128";
+    Symmetric<Bytes> = "Scaled<Bytes, 128";
     WithZero<Nibbles> = "Zeroed<Codes<4>";
-    WithZero<Bytes> = "Zeroed<Codes<8>";
+    WithZero<Bytes> = "Zeroed<Bytes";
     E4m3 = "Scaled<E4m3, 0";
 }

@@ -3,8 +3,16 @@
 // A tile of bf16 is a fragment: rows 0-7 hold the even half of the columns, rows 8-15 the odd half.
 // Other tiles have codes of 4 to 8 bits and, for each row, the data of its scales. Codes become
 // numbers that bf16 holds exactly, so a product of a tile is exact but for the sum in fp32; scales
-// are applied to that, in fp32. A code of 4 or 5 bits is the low bits of a mantissa, the number
-// 128 + code: what that adds is 128 times the sum of the inputs, and comes off in fp32.
+// are applied to that, in fp32. What a fragment's numbers have above their codes is a multiple of
+// the sum of the inputs, and comes off in fp32.
+//
+// The low byte of a bf16 is an integer in steps of 2^-133, those of the subnormal numbers and of
+// the first normal ones: a code of 4 or 8 bits is a number where it lies, with a mask alone. Such
+// numbers, and floats whose exponents have fewer bits, are smaller by 2^DOWN. Inputs are larger by
+// 2^LIFT instead, which is exact for all below 2^(128 - LIFT), whose squares fp32 holds; sums of
+// products are smaller by the rest. An addition to them may lose 2^-149 of that, 2^-80 of a result
+// at most. Tensor cores take subnormal numbers as they are (Fasi, Higham, Mikaitis, Pranesh:
+// "Numerical behavior of NVIDIA tensor cores", 2021).
 #pragma once
 #include "../../../../amk/cuda/device/ptx.cuh"
 
@@ -19,6 +27,16 @@ AMK_DEVICE float byte_of(u32 word, u32 at, float added = 0) {
 }
 
 constexpr u32 BF16_128 = 0x43004300; // a pair
+constexpr int LIFT = 64;
+constexpr u32 BF16_LIFT = 0x5f805f80; // a pair of 2^LIFT
+constexpr int STEPS = 133;            // DOWN of integers in the low byte
+
+constexpr float power_of_two(int exponent) {
+    float power = 1;
+    for (; exponent > 0; exponent--) power *= 2;
+    for (; exponent < 0; exponent++) power /= 2;
+    return power;
+}
 
 // A tile of bf16, as a lane has it.
 struct BF16Tile {
@@ -34,6 +52,8 @@ struct BF16Tile {
     template <int DEPTH> AMK_DEVICE void load(u32 place, u32, u32 j, u32) {
         a = load_shared(place + j * AMK_TILE);
     }
+    // Makes an input ready for products: with its sum, where they need it.
+    AMK_DEVICE static void prepare(Fragment&, float&) {}
     // The rows' products with the fragments `x(j)`.
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const BF16Tile (&tiles)[DEPTH], X x, S) {
@@ -46,31 +66,44 @@ struct BF16Tile {
 
 // The codes of a lane: columns 4q..4q+3 of both halves of its row, for quad q. Fragment i has two
 // neighbours: 0 and 2 of the even half, 1 and 3 of the odd half. Its numbers are the codes and
-// ADDED.
+// ADDED, divided by 2^DOWN; ODD times those of the odd half are.
 template <u32 BITS> struct Codes;
 
 template <> struct Codes<4> {
     static constexpr u32 BITS = 4;
-    static constexpr float ADDED = 128;
+    static constexpr int DOWN = STEPS;
+    static constexpr float ADDED = 0, ODD = 0.0625f;
+    u32 low = 0;
+
+    AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
+    AMK_DEVICE uint4 fragment() const {
+        const u32 next = low >> 8;
+        return make_uint4(low & 0x000f000f, low & 0x00f000f0, next & 0x000f000f, next & 0x00f000f0);
+    }
+};
+
+// The low four bits of codes as mantissas: numbers of 128 + them.
+struct Mantissas {
+    static constexpr int DOWN = 0;
+    static constexpr float ADDED = 128, ODD = 1;
     u32 low = 0;
 
     AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
     AMK_DEVICE u32 pair(int i) const { return masked<0x000f000f>(low >> (4 * i), BF16_128); }
-    AMK_DEVICE uint4 fragment() const { return make_uint4(pair(0), pair(1), pair(2), pair(3)); }
 };
 
-template <> struct Codes<5> : Codes<4> {
+template <> struct Codes<5> : Mantissas {
     static constexpr u32 BITS = 5;
     u32 high = 0; // a bit for each code, the second ones of the pairs from bit 16 on
 
     AMK_DEVICE void load(u32 tile, u32 lane) {
-        Codes<4>::load(tile, lane);
+        Mantissas::load(tile, lane);
         high = load_shared_byte(tile + 128 + lane);
     }
     AMK_DEVICE uint4 fragment() const {
         const u32 bits = high | high << 12;
         const auto pair = [&](int i) {
-            return masked<0x00100010>(bits << (4 - i), Codes<4>::pair(i));
+            return masked<0x00100010>(bits << (4 - i), Mantissas::pair(i));
         };
         return make_uint4(pair(0), pair(1), pair(2), pair(3));
     }
@@ -78,20 +111,20 @@ template <> struct Codes<5> : Codes<4> {
 
 // 32 is taken off each code: these tiles have two scales a row, so sums of both halves would be
 // needed.
-template <> struct Codes<6> : Codes<4> {
+template <> struct Codes<6> : Mantissas {
     static constexpr u32 BITS = 6;
     static constexpr float ADDED = -32;
     u32 high = 0; // two bits for each code
 
     AMK_DEVICE void load(u32 tile, u32 lane) {
-        Codes<4>::load(tile, lane);
+        Mantissas::load(tile, lane);
         high = load_shared_half(tile + 128 + lane * 2);
     }
     AMK_DEVICE uint4 fragment() const {
         const u32 bits = high | high << 8;
         const auto pair = [&](int i) {
             const u32 upper = i < 3 ? bits << (4 - 2 * i) : bits >> 2;
-            return fma_bf16(masked<0x00300030>(upper, Codes<4>::pair(i)), BF16_ONES, 0xc320c320);
+            return fma_bf16(masked<0x00300030>(upper, Mantissas::pair(i)), BF16_ONES, 0xc320c320);
         };
         return make_uint4(pair(0), pair(1), pair(2), pair(3));
     }
@@ -101,7 +134,8 @@ template <> struct Codes<6> : Codes<4> {
 // 128 or 256, which is taken off.
 template <> struct Codes<8> {
     static constexpr u32 BITS = 8;
-    static constexpr float ADDED = -128;
+    static constexpr int DOWN = 0;
+    static constexpr float ADDED = -128, ODD = 1;
     uint2 all = {0, 0};
 
     AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
@@ -115,12 +149,21 @@ template <> struct Codes<8> {
     AMK_DEVICE uint4 fragment() const { return fragment(all); }
 };
 
+// The sum of the inputs of a tile.
+AMK_DEVICE float sum_of(const Fragment& x) {
+    float d[4] = {0, 0, 0, 0};
+    mma(d, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), x.b0, x.b1);
+    return d[0] + d[3];
+}
+
 // A tile of blocks B: codes B::Coding, of B::GROUPS neighbouring tiles in a pack, which ends with
 // B::SCALES bytes for each row. B::ALIKE tiles from a multiple of it on have the same scales.
 template <class B> struct CodedTile {
     static constexpr u32 CODES = 32 * B::Coding::BITS, PACK = B::GROUPS * CODES + 8 * B::SCALES,
                          BYTES = PACK / B::GROUPS;
     static constexpr bool SUMS = B::SUMS;
+    // What sums of products are smaller by.
+    static constexpr float SMALLER = power_of_two(B::Coding::DOWN ? LIFT - B::Coding::DOWN : 0);
     static_assert(PACK % 16 == 0 && PACK % B::GROUPS == 0, "copies are of 16 bytes");
     typename B::Coding codes;
     B scales; // of the first tile of a run
@@ -138,6 +181,10 @@ template <class B> struct CodedTile {
         if (j % run<DEPTH>() == 0)
             scales.load(pack + B::GROUPS * CODES + (lane >> 2) * B::SCALES, group);
     }
+    AMK_DEVICE static void prepare(Fragment& x, float& sum) {
+        if (SUMS) sum = sum_of(x) * SMALLER;
+        if (B::Coding::DOWN) x = {multiply_bf16(x.b0, BF16_LIFT), multiply_bf16(x.b1, BF16_LIFT)};
+    }
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const CodedTile (&tiles)[DEPTH], X x, S sum) {
         constexpr int RUN = run<DEPTH>();
@@ -150,15 +197,8 @@ template <class B> struct CodedTile {
                 mma(d, tiles[i].codes.fragment(), x(i).b0, x(i).b1);
                 if (SUMS && i > j) inputs += sum(i);
             }
-            y = tiles[j].scales.add(y, d[0], d[3], inputs);
+            y = tiles[j].scales.add(y, d[0], d[3] * B::Coding::ODD, inputs);
         }
-        return y;
+        return y * (1 / SMALLER);
     }
 };
-
-// The sum of the inputs of a tile.
-AMK_DEVICE float sum_of(const Fragment& x) {
-    float d[4] = {0, 0, 0, 0};
-    mma(d, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), x.b0, x.b1);
-    return d[0] + d[3];
-}

@@ -1,17 +1,30 @@
-// Codes of values: floats of 8 and of 4 bits, and numbers in a table.
+// Codes of other sorts: unsigned bytes, floats of 8 and of 4 bits, numbers in a table.
 #pragma once
 #include "tile.cuh"
 
-// e4m3: a sign, four bits of exponent and three of mantissa. Where bf16 has them the exponent is
-// 120 too small, that of subnormals, too: the product with 2^120 is exact.
+struct Bytes {
+    static constexpr u32 BITS = 8;
+    static constexpr int DOWN = STEPS;
+    static constexpr float ADDED = 0, ODD = 1;
+    uint2 all = {0, 0};
+
+    AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
+    AMK_DEVICE uint4 fragment() const {
+        return make_uint4(all.x & 0x00ff00ff, permute(all.x, 0, 0x4341), all.y & 0x00ff00ff,
+                          permute(all.y, 0, 0x4341));
+    }
+};
+
+// e4m3: a sign, four bits of exponent and three of mantissa, where bf16 has them.
 struct E4m3 {
     static constexpr u32 BITS = 8;
-    static constexpr float ADDED = 0;
+    static constexpr int DOWN = 120;
+    static constexpr float ADDED = 0, ODD = 1;
     uint2 all = {0, 0};
 
     AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
     AMK_DEVICE static u32 pair(u32 sign, u32 others) {
-        return multiply_bf16(masked<0x80008000>(sign, others & 0x07f007f0), 0x7b807b80);
+        return masked<0x80008000>(sign, others & 0x07f007f0);
     }
     AMK_DEVICE uint4 fragment() const {
         return make_uint4(pair(all.x << 8, all.x << 4), pair(all.x, all.x >> 4),
@@ -19,21 +32,20 @@ struct E4m3 {
     }
 };
 
-// e2m1: a sign, two bits of exponent and one of mantissa, as e4m3 with 2^126. The bits of three of
-// four codes are as far from each other as in bf16.
+// e2m1: a sign, two bits of exponent and one of mantissa. Those of three of four codes are as far
+// from each other as in bf16.
 struct E2m1 {
     static constexpr u32 BITS = 4;
-    static constexpr float ADDED = 0;
+    static constexpr int DOWN = 126;
+    static constexpr float ADDED = 0, ODD = 1;
     u32 low = 0;
 
     AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
-    AMK_DEVICE static u32 pair(u32 bits) { return multiply_bf16(bits, 0x7e807e80); }
     AMK_DEVICE uint4 fragment() const {
         constexpr u32 PLACE = 0x81c081c0;
         const u32 last =
             masked<0x80008000>(low << 1, masked<0x01800180>(low >> 3, low >> 7 & 0x00400040));
-        return make_uint4(pair(low & PLACE), pair(low << 3 & PLACE), pair(low << 6 & PLACE),
-                          pair(last));
+        return make_uint4(low & PLACE, low << 3 & PLACE, low << 6 & PLACE, last);
     }
 };
 
@@ -42,7 +54,8 @@ struct E2m1 {
 // and 0 for others.
 struct Nonlinear {
     static constexpr u32 BITS = 4;
-    static constexpr float ADDED = 0;
+    static constexpr int DOWN = 0;
+    static constexpr float ADDED = 0, ODD = 1;
     u32 low = 0;
 
     AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
