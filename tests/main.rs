@@ -38,4 +38,5 @@ mod search;
 mod sessions;
 mod snapshots;
 mod soundness;
+mod tiles;
 mod turns;

@@ -8,8 +8,12 @@ use tempfile::TempDir;
 
 /// A file of the device code, without what it includes.
 pub(crate) fn text(file: &str) -> String {
-    let text = source::files().find(|(known, _)| *known == file).expect("the file").1;
-    let plain = text.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"));
+    plain(source::files().find(|(known, _)| *known == file).expect("the file").1)
+}
+
+/// Device code without what it includes.
+pub(crate) fn plain(code: &str) -> String {
+    let plain = code.lines().filter(|line| !line.starts_with("#include") && !line.starts_with("#pragma once"));
     plain.map(|line| format!("{line}\n")).collect()
 }
 

@@ -21,7 +21,7 @@ BLOCKS = {
     "IQ4_NL": (18, {0: 0.37}),
     "MXFP4": (17, {}),
 }
-ENCODED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
+ENCODED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4"]
 
 
 def fnv(data: bytes) -> str:

@@ -5,10 +5,10 @@ use amk::encoding::Encoding;
 use amk::ir::DType;
 use amk::registry::Entry;
 use amk_bench::kernel_check::{
-    Bodies, CheckError, Checked, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, instructions, on_cpu, on_cuda, path,
+    Bodies, CheckError, Checked, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, encodings_on_device, instructions,
+    on_cpu, on_cuda, path,
 };
 use amk_cuda::TARGETS;
-use amk_kernels::fused::TileKind;
 use amk_models::cache::Cache;
 use amk_models::model::{FAMILIES, Family};
 use anyhow::{Context as _, Result, bail};
@@ -86,7 +86,8 @@ impl VerifyKernels {
         }
         subjects.extend(FAMILIES.map(|family| Subject::Decoder(family, Vec::new())));
         if self.device == Device::Cuda {
-            subjects.extend(encodings().into_iter().map(|encodings| Subject::Decoder(FAMILIES[0], encodings)));
+            subjects
+                .extend(encodings_on_device().into_iter().map(|encodings| Subject::Decoder(FAMILIES[0], encodings)));
         }
         subjects.retain(|subject| subject.path().contains(&self.only));
         if subjects.is_empty() {
@@ -118,14 +119,6 @@ impl Subject {
             Self::Decoder(family, encodings) => format!("{} in {}", path(*family), names(encodings)),
         }
     }
-}
-
-/// The encodings that the device decodes, each by itself, then several in one program.
-fn encodings() -> Vec<Vec<&'static Encoding>> {
-    let mut known: Vec<&Encoding> = TileKind::registered().map(|kind| kind.layout.encoding).collect();
-    known.sort_by_key(|encoding| encoding.name);
-    known.retain(|encoding| encoding.encode.is_some());
-    known.iter().map(|&encoding| vec![encoding]).chain([known.clone()]).collect()
 }
 
 fn names(encodings: &[&Encoding]) -> String {
@@ -168,7 +161,11 @@ fn row(checked: &Checked) -> [String; 7] {
         Oracle::Deviation => "dev",
     };
     let (error, bound) = (format!("{error:.2} {unit}"), format!("{bound} {unit}"));
-    let dtype = if encodings.is_empty() { dtype.to_string() } else { encodings.join(", ") };
+    let dtype = match encodings.len() {
+        0 => dtype.to_string(),
+        1..=9 => encodings.join(", "),
+        many => format!("{many} encodings"),
+    };
     let path = path.clone();
     match skipped {
         Some(why) => [path, dtype, "-".into(), "-".into(), "-".into(), "skipped".into(), (*why).to_owned()],

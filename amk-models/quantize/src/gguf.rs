@@ -18,8 +18,17 @@ const FILE_TYPE: &str = "general.file_type";
 const GUESSED: u64 = 1024;
 
 /// Values of `general.file_type` (`llama_ftype`).
-const FILE_TYPES: [(&str, u64); 8] =
-    [("Q4_0", 2), ("Q4_1", 3), ("Q8_0", 7), ("Q5_0", 8), ("Q5_1", 9), ("Q4_K", 14), ("Q5_K", 16), ("Q6_K", 18)];
+const FILE_TYPES: [(&str, u64); 9] = [
+    ("Q4_0", 2),
+    ("Q4_1", 3),
+    ("Q8_0", 7),
+    ("Q5_0", 8),
+    ("Q5_1", 9),
+    ("Q4_K", 14),
+    ("Q5_K", 16),
+    ("Q6_K", 18),
+    ("IQ4_NL", 25),
+];
 
 /// The version of the block layouts (`GGML_QNT_VERSION`), which files with blocks state.
 const QUANTIZATION_VERSION: u64 = 2;

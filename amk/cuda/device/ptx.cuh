@@ -112,6 +112,21 @@ AMK_DEVICE uint2 load_shared_two(u32 address) {
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
     return v;
 }
+AMK_DEVICE u32 load_shared_word(u32 address) {
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
+    return v;
+}
+AMK_DEVICE u32 load_shared_half(u32 address) {
+    u32 v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(v) : "r"(address));
+    return v;
+}
+AMK_DEVICE u32 load_shared_byte(u32 address) {
+    u32 v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address));
+    return v;
+}
 AMK_DEVICE float2 load_shared_pair(u32 address) {
     const uint2 v = load_shared_two(address);
     return make_float2(__uint_as_float(v.x), __uint_as_float(v.y));
@@ -133,6 +148,33 @@ AMK_DEVICE void store_shared(u32 address, float value, bool mine) {
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(address),
         "f"(value), "r"((u32)mine));
+}
+
+// ---- bits ----
+// `(x & MASK) | bits` in one instruction. It has room for one constant, so the compiler by itself
+// takes two.
+template <u32 MASK> AMK_DEVICE u32 masked(u32 x, u32 bits) {
+    u32 r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(x), "n"(MASK), "r"(bits));
+    return r;
+}
+// Four bytes of `a` and `b`, each by a nibble of `selectors`; a nibble above 7 gives the byte's
+// sign bit eight times.
+AMK_DEVICE u32 permute(u32 a, u32 b, u32 selectors) {
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selectors));
+    return r;
+}
+// A binary16 in the low or the high half of a word.
+AMK_DEVICE float low_half(u32 pair) {
+    float x;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(x) : "r"(pair));
+    return x;
+}
+AMK_DEVICE float high_half(u32 pair) {
+    float x;
+    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(x) : "r"(pair));
+    return x;
 }
 
 // ---- bf16 and tensor cores ----

@@ -8,11 +8,12 @@ pub(crate) mod code;
 pub(crate) mod five;
 pub(crate) mod four;
 mod grid;
-mod grouped;
+pub(crate) mod grouped;
 pub(crate) mod k;
 mod look_up;
 pub(crate) mod q8_0;
 
+pub(crate) use code::{IQ4_NL, MXFP4};
 pub(crate) use five::{Q5_0, Q5_1};
 pub(crate) use four::{Q4_0, Q4_1};
 pub use grid::{Grid, Step};
@@ -88,6 +89,9 @@ pub trait Coded: 'static {
     const BLOCK: usize;
     /// Bytes of its scales, taken apart.
     const SCALES: usize;
+    /// Where the bits of a lane's eight codes are, of codes of four bits: masks, and how far what
+    /// is there turns to the left. `CodedTile` in C++ says in which order codes are before.
+    const MOVED: &'static [(u32, u32)] = &[(u32::MAX, 0)];
 
     /// The codes of a group.
     fn codes(block: &[u8], group: usize) -> [u8; GROUP];
@@ -101,12 +105,13 @@ pub trait Coded: 'static {
 
 /// Implements [`Coded`] for a block of 32 whose scales are its first bytes.
 macro_rules! coded_block {
-    ($type:ty, $bits:literal, $scales:literal, $block:literal, $codes:expr, $set:expr) => {
+    ($type:ty, $bits:literal, $scales:literal, $block:literal, $codes:expr, $set:expr $(, $moved:expr)?) => {
         impl $crate::encoding::Coded for $type {
             const BITS: usize = $bits;
             const GROUPS: usize = 1;
             const BLOCK: usize = $block;
             const SCALES: usize = $scales;
+            $(const MOVED: &'static [(u32, u32)] = $moved;)?
 
             fn codes(block: &[u8], _: usize) -> [u8; $crate::encoding::GROUP] {
                 $codes(&block[$scales..])

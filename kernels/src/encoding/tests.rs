@@ -63,6 +63,7 @@ fn blocks_encode_as_in_gguf_py() {
         ("Q5_0", 0xacfc_e328_e5c9_de88),
         ("Q5_1", 0x1069_b104_719c_f974),
         ("Q8_0", 0x788a_5c8b_4abe_71d2),
+        ("MXFP4", 0x1a09_d2f4_e949_aad8),
     ] {
         let encoding = find(name);
         let mut blocks = vec![0; encoding.byte_len(ramp.len()).expect("whole blocks")];
@@ -81,6 +82,27 @@ fn error(encoding: &Encoding, elements: &[f32]) -> f32 {
     let square = |x: f32| x * x;
     let off: f32 = elements.iter().zip(&decoded).map(|(a, b)| square(a - b)).sum();
     (off / elements.iter().copied().map(square).sum::<f32>()).sqrt()
+}
+
+#[test]
+fn numbered_values_encode_themselves() {
+    for (name, scale) in [("IQ4_NL", 0.25f32), ("MXFP4", 2.0)] {
+        let encoding = find(name);
+        let head = if name == "MXFP4" { vec![128] } else { f16::from_f32(scale).to_le_bytes().to_vec() };
+        // The low nibble of byte `i` is code `i`: element `i`. The high ones are -0 in one of them.
+        let block: Vec<u8> = head.into_iter().chain(0..16).collect();
+        let mut elements = vec![0.0; 32];
+        (encoding.decode)(&block, &mut elements);
+        let mut encoded = vec![0xff; block.len()];
+        encoding.encode.expect("it encodes")(&elements, &mut encoded);
+        let mut again = vec![0.0; 32];
+        (encoding.decode)(&encoded, &mut again);
+        assert_eq!(again, elements, "{name}");
+        assert_eq!(encoded[..block.len() - 16], block[..block.len() - 16], "{name}");
+    }
+    let elements = random(5, 2048);
+    let errors = ["IQ4_NL", "MXFP4", "Q4_0"].map(|name| error(find(name), &elements));
+    assert!(errors[0] < 0.1 && errors[1] < 0.15 && errors[2] < 0.1, "{errors:?}");
 }
 
 #[test]

@@ -287,7 +287,7 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
     AMK_DEVICE void load(const Worker& w) {
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
-            if (EVEN || j < mine) a[j].load(at, w.warp * DEPTH, j, w.lane);
+            if (EVEN || j < mine) a[j].template load<DEPTH>(at, w.warp * DEPTH, j, w.lane);
     }
     // Goes on to the next block of the slot.
     AMK_DEVICE void next(const Worker& w) { at += bytes, load(w); }
@@ -331,13 +331,11 @@ struct Group {
     float squares[4];
 };
 
-// The sums of the inputs of each tile, where tiles T need them.
+// Makes the inputs ready for products with tiles T.
 template <class T, int TILES>
-AMK_DEVICE void sum_tiles(const Fragment (&x)[TILES], float (&sums)[TILES]) {
-    if constexpr (T::CODED) {
+AMK_DEVICE void prepare_tiles(Fragment (&x)[TILES], float (&sums)[TILES]) {
 #pragma unroll
-        for (int j = 0; j < TILES; j++) sums[j] = sum_of(x[j]);
-    }
+    for (int j = 0; j < TILES; j++) T::prepare(x[j], sums[j]);
 }
 
 // Computes the products of an input that fits the registers: PASSES passes behind one wait.
@@ -351,7 +349,7 @@ AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
     Fragment x[DEPTH * PASSES];
     input.fragments(group.g, x, group.squares);
     float sums[DEPTH * PASSES];
-    sum_tiles<T>(x, sums);
+    prepare_tiles<T>(x, sums);
     blocks.template times<true>(w, x, sums, group.units);
 #pragma unroll
     for (int pass = 1; pass < PASSES; pass++) {
@@ -375,7 +373,7 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<
         input.template arrive<DEPTH, DEPTH>(w, cut.tiles);
         if (w.first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
         input.fragments(group.g, x, group.squares);
-        sum_tiles<T>(x, sums);
+        prepare_tiles<T>(x, sums);
         if (pass + 1 < cut.passes)
             input.template issue<HELD, EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH,
                                              DEPTH);

@@ -4,7 +4,7 @@ use super::layout::cut;
 use super::pointwise::Function;
 use super::tile::TileKind;
 use super::{phase, pointwise};
-use crate::abi::{TILE_K, WIDE_PASSES, most_own_rows};
+use crate::abi::{GEMV_INPUT_BIT, GEMV_TILE_BIT, TILE_K, WIDE_PASSES, most_own_rows};
 use crate::fused::Decoder;
 use crate::residual::{Held, Lookup};
 use amk::ir::TensorId;
@@ -15,6 +15,9 @@ use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
 const LINEAR: &str = "amk_kernels::linear";
+
+/// Kinds of tiles that a record can number.
+const KINDS: usize = 1 << (GEMV_INPUT_BIT - GEMV_TILE_BIT);
 
 /// A projection, or several of one input, with the norm of the input, biases and the consumer of
 /// the result.
@@ -118,6 +121,11 @@ impl FusedGroup for Product {
     }
 
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
+        let known = &planner.plan.shared.entry::<Decoder>().tiles;
+        if known.len() == KINDS && !known.contains(&self.kind) {
+            let what = format!("weights in more than {KINDS} encodings");
+            return Err(Unsupported::at(planner.flow, self.calls[0], what));
+        }
         if planner.plan.is_wide() && self.kind != TileKind::of(None) {
             let what = format!("weights in {} in steps of over {NARROW_ROWS} rows", self.kind.layout.encoding.name);
             return Err(Unsupported::at(planner.flow, self.calls[0], what));

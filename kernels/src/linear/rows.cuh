@@ -187,7 +187,7 @@ template <int DEPTH, bool EVEN, class T> AMK_DEVICE void gemv_rows(Worker& w, co
             if (first == 0) input.add_squares(squares);
             input.fragments(x);
 #pragma unroll
-            for (u32 j = 0; j < DEPTH; j++) sum_tiles<T>(x[j], sums[j]);
+            for (u32 j = 0; j < DEPTH; j++) prepare_tiles<T>(x[j], sums[j]);
             if (first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
             const bool ends = pass + 1 == cut.passes;
             if (cut.passes > 1 && !(last && ends))

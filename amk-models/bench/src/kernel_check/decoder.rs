@@ -141,7 +141,8 @@ impl Decoder {
         Self::drawn(family, dims, schedule, steps, &[], &mut Draw::new(seed))
     }
 
-    fn drawn(
+    /// The same, its matrices in these encodings.
+    pub(super) fn drawn(
         family: Family,
         dims: BTreeMap<String, u32>,
         schedule: Schedule,
@@ -150,7 +151,7 @@ impl Decoder {
         draw: &mut Draw,
     ) -> Result<Self, CheckError> {
         let vocab = dims.get("VOCAB").copied().unwrap_or(1);
-        let model = Model::build(family, "decoder", dims, &mut Drawn { draw, encodings })?;
+        let model = Model::build(family, "decoder", dims, &mut Drawn::new(draw, encodings))?;
         let tokens = (0..steps + FAR).map(|_| draw.below(vocab)).collect();
         Ok(Self { model, schedule, tokens })
     }
@@ -550,18 +551,26 @@ struct Drawn<'d> {
     draw: &'d mut Draw,
     /// Encodings of matrices whose rows are whole blocks.
     encodings: &'d [&'static Encoding],
+    /// The number of the next encoding.
+    next: usize,
 }
 
-impl Drawn<'_> {
-    /// The encoding of a matrix. Gate and up have one, so that they are one projection.
+impl<'d> Drawn<'d> {
+    fn new(draw: &'d mut Draw, encodings: &'d [&'static Encoding]) -> Self {
+        let next = if encodings.is_empty() { 0 } else { draw.below(encodings.len() as u32) as usize };
+        Self { draw, encodings, next }
+    }
+
+    /// The encoding of a matrix, one after the other. Gate and up have one, so that they are one
+    /// projection.
     fn encoding(&mut self, request: &WeightRequest<'_>) -> Option<&'static Encoding> {
-        let encoding = match request.name.contains("gate_proj") || request.name.contains("up_proj") {
-            true => *self.encodings.first()?,
-            false if self.encodings.is_empty() => return None,
-            false => self.draw.of(self.encodings),
-        };
         let &[_, k] = request.shape else { return None };
-        (k.is_multiple_of(encoding.block) && !request.name.contains("embed_tokens")).then_some(encoding)
+        let encoding = *self.encodings.get(self.next % self.encodings.len().max(1))?;
+        if request.name.contains("embed_tokens") || !k.is_multiple_of(encoding.block) {
+            return None;
+        }
+        self.next += usize::from(!request.name.contains("gate_proj"));
+        Some(encoding)
     }
 }
 

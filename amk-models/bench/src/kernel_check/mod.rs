@@ -14,6 +14,7 @@
 mod case;
 mod decoder;
 mod draw;
+mod encodings;
 mod exact;
 mod function;
 mod measure;
@@ -22,6 +23,7 @@ pub use decoder::{
     Decoder, Expected, Logits, MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda,
     fused_as_a_whole, path,
 };
+pub use encodings::encodings_on_device;
 pub use measure::{Against, Bodies, Checked, Difference, Oracle};
 
 use amk::formula::{Exact, Formula, FormulaError};

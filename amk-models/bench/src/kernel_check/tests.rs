@@ -3,11 +3,9 @@
 
 use super::decoder::{Decoder, ROWS};
 use super::*;
-use amk::encoding::Encoding;
 use amk::formula::Operands;
 use amk::prelude::*;
 use amk_cuda::{Image, TARGETS, compile, plan_for, source};
-use amk_kernels::fused::TileKind;
 use amk_models::model::FAMILIES;
 
 /// `y = 2 x`. Its device body rounds.
@@ -195,36 +193,30 @@ fn fused_bodies_keep_to_the_formulas() {
     }
 }
 
-/// The encodings that the device decodes.
-fn encodings() -> Vec<&'static Encoding> {
-    let mut encodings: Vec<_> = TileKind::registered().map(|kind| kind.layout.encoding).collect();
-    encodings.sort_by_key(|encoding| encoding.name);
-    encodings
-}
-
 #[test]
 fn fused_bodies_decode_every_encoding() {
     if no_gpu() {
         return;
     }
-    for encodings in encodings().iter().map(std::slice::from_ref).chain([&encodings()[..]]) {
-        let checked = decoder_on_cuda(FAMILIES[0], encodings, 3, 7, &cubins()).expect("cases");
+    for encodings in encodings_on_device() {
+        let checked = decoder_on_cuda(FAMILIES[0], &encodings, 3, 7, &cubins()).expect("cases");
         println!("{encodings:?}: {:.2} deviations with {}", checked.error, checked.worst);
         assert!(checked.ok, "{checked:?}");
     }
 }
 
-/// Without a GPU: decoders in each encoding and in a mixture are planned, verified, encoded and
-/// decoded again, with one row and with several, and compiled.
+/// Without a GPU: decoders in blocks are planned, verified, encoded and decoded again, with one row
+/// and with several, and compiled.
 #[test]
 fn decoders_in_blocks_are_planned_and_compiled() {
     let mut draw = Draw::new(11);
-    for encodings in encodings().iter().map(std::slice::from_ref).chain([&encodings()[..]]) {
-        let mut decoder = Decoder::random(FAMILIES[0], target(), true, encodings, &mut draw).expect("a decoder");
+    for encodings in encodings_on_device() {
+        let mut decoder = Decoder::random(FAMILIES[0], target(), true, &encodings, &mut draw).expect("a decoder");
         let check = |decoder: &Decoder| {
             let plan = decoder.plan(Precision::BF16)?;
             let kinds = &amk_kernels::fused::Decoder::of(&plan).expect("projections").tiles;
-            assert!(encodings.len() > 1 || kinds.iter().any(|kind| kind.layout.encoding == encodings[0]), "{kinds:?}");
+            let in_blocks = kinds.iter().filter(|kind| encodings.contains(&kind.layout.encoding)).count();
+            assert!(in_blocks >= encodings.len().min(4), "{kinds:?}");
             let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{report}"));
             Image::build(&verified, &plan).expect("the image should be the program");
             compiles(&format!("{encodings:?}"), &source::generate(&plan, &VmOptions::default()));
@@ -233,6 +225,18 @@ fn decoders_in_blocks_are_planned_and_compiled() {
         check(&decoder).expect("a plan");
         assert_eq!(decoder.in_rows(target(), ROWS[0], check).expect("a plan"), Some(()), "{encodings:?}");
     }
+}
+
+#[test]
+fn more_encodings_than_records_can_number_are_refused() {
+    let sizes = [("VOCAB", 256), ("HIDDEN", 256), ("LAYERS", 8), ("HEADS", 4), ("KV_HEADS", 2), ("HEAD_DIM", 64)];
+    let sizes = sizes.into_iter().chain([("ROTARY", 64), ("FFN", 256), ("CONTEXT", 128)]);
+    let dims = sizes.map(|(name, value)| (name.to_owned(), value)).collect();
+    let encodings = encodings_on_device().pop().expect("all encodings");
+    let schedule = Schedule { workers: 6, run: 2, ..target().schedule() };
+    let decoder = Decoder::drawn(FAMILIES[0], dims, schedule, 1, &encodings, &mut Draw::new(1)).expect("a decoder");
+    let error = decoder.plan(Precision::BF16).expect_err("a plan of too many kinds").to_string();
+    assert!(error.contains("weights in more than 32 encodings"), "{error}");
 }
 
 #[test]

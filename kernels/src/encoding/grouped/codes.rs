@@ -4,9 +4,9 @@ use super::super::four::{nibbles, set_nibbles};
 use super::super::{GROUP, biased, inverse};
 
 /// A kind of codes.
-pub(super) trait Codes: 'static {
-    /// Bits of a code.
-    const BITS: usize;
+pub(crate) trait Codes: 'static {
+    /// How codes are stored.
+    type Stored: Integers;
     /// Bytes of a group's zero.
     const ZERO_BYTES: usize;
     /// The largest magnitude of an element in a group whose scale is 1.
@@ -28,17 +28,17 @@ pub(super) trait Codes: 'static {
 
 /// Codes `q` from 0; an element is `(q - bias) * scale`, where the bias is half of the codes'
 /// number.
-pub(super) struct Symmetric<C>(C);
+pub(crate) struct Symmetric<C>(C);
 
 /// Codes `q` from 0 and a zero, which is a code, too; an element is `(q - zero) * scale`.
-pub(super) struct WithZero<C>(C);
+pub(crate) struct WithZero<C>(C);
 
 /// fp8 e4m3 (OCP 8-bit Floating Point Specification 1.0): a sign, four bits of exponent with bias
 /// 7, three of mantissa, no infinities; an element is `q * scale`.
-pub(super) struct E4m3;
+pub(crate) struct E4m3;
 
 /// How 32 codes of integers are stored.
-pub(super) trait Integers: 'static {
+pub(crate) trait Integers: 'static {
     const BITS: usize;
 
     fn codes(bytes: &[u8]) -> [u8; GROUP];
@@ -46,10 +46,10 @@ pub(super) trait Integers: 'static {
 }
 
 /// The low nibble of byte `i` is code `i`, the high nibble code `i + 16`.
-pub(super) struct Nibbles;
+pub(crate) struct Nibbles;
 
 /// A byte a code.
-pub(super) struct Bytes;
+pub(crate) struct Bytes;
 
 impl Integers for Nibbles {
     const BITS: usize = 4;
@@ -91,7 +91,7 @@ fn round<C: Integers>(elements: &[f32; GROUP], zero: f32, scale: f32) -> [u8; GR
 }
 
 impl<C: Integers> Codes for Symmetric<C> {
-    const BITS: usize = C::BITS;
+    type Stored = C;
     const ZERO_BYTES: usize = 0;
     const LARGEST: f32 = (1 << (C::BITS - 1)) as f32;
 
@@ -117,7 +117,7 @@ impl<C: Integers> Codes for Symmetric<C> {
 }
 
 impl<C: Integers> Codes for WithZero<C> {
-    const BITS: usize = C::BITS;
+    type Stored = C;
     const ZERO_BYTES: usize = 1;
     const LARGEST: f32 = most::<C>();
 
@@ -144,7 +144,7 @@ impl<C: Integers> Codes for WithZero<C> {
 }
 
 impl Codes for E4m3 {
-    const BITS: usize = 8;
+    type Stored = Bytes;
     const ZERO_BYTES: usize = 0;
     const LARGEST: f32 = 448.0;
 

@@ -4,27 +4,34 @@
 //! codes. Values are computed in f32. `q - zero` and e4m3 are exact there, so an element is rounded
 //! once, by the product with the scale; with a scale in f16 or bf16 that product is exact, too.
 
+mod coded;
 mod codes;
 mod format;
 mod scale;
 
+pub(crate) use codes::{Bytes, E4m3, Nibbles, Symmetric, WithZero};
 pub use format::{GroupCodes, GroupFormat};
 
 use super::{Blocks, GROUP, encode, encoding};
 use amk::encoding::Encoding;
-use codes::{Bytes, Codes, E4m3, Nibbles, Symmetric, WithZero};
+use codes::{Codes, Integers};
 use core::marker::PhantomData;
 use half::{bf16, f16};
 use scale::Scale;
 
 /// A group of `LEN` elements with codes `C` and a scale of type `S`.
-struct Grouped<C, S, const LEN: usize>(PhantomData<(C, S)>);
+pub(crate) struct Grouped<C, S, const LEN: usize>(PhantomData<(C, S)>);
+
+/// A block that has a registered encoding.
+pub(crate) trait Encoded {
+    const ENCODING: &'static Encoding;
+}
 
 impl<C: Codes, S: Scale, const LEN: usize> Grouped<C, S, LEN> {
     /// Bytes before the codes.
     const HEAD: usize = S::BYTES + C::ZERO_BYTES;
     /// Bytes of the codes that are decoded at a time.
-    const STEP: usize = GROUP * C::BITS / 8;
+    const STEP: usize = GROUP * C::Stored::BITS / 8;
     /// Bytes of a block.
     const BYTES: usize = Self::HEAD + LEN / GROUP * Self::STEP;
 
@@ -79,6 +86,10 @@ macro_rules! grouped {
                 ..encoding::<{ Group::BYTES }, Group>(concat!($name, ":", $len, $suffix))
             };
             amk::encoding!(ENCODING);
+
+            impl Encoded for Group {
+                const ENCODING: &'static Encoding = &ENCODING;
+            }
         };
     };
 }

@@ -4,7 +4,7 @@ use super::super::half_at;
 use half::{bf16, f16};
 
 /// A type of scales, which a block starts with.
-pub(super) trait Scale: 'static {
+pub(crate) trait Scale: 'static {
     const BYTES: usize;
 
     /// The scale, where it is finite. Inlined into loops over blocks.

@@ -1,32 +1,74 @@
-// The scales of blocks of 32 codes: binary16, of a row and a tile.
+// The scales of blocks of 32 codes and of groups of 32, 64 and 128: of a row and a pack.
 #pragma once
-#include "tile.cuh"
+#include "values.cuh"
+
+// Types of scales, in the low bytes of a word.
+struct F16Scale {
+    static constexpr u32 BYTES = 2;
+    AMK_DEVICE static float of(u32 word) { return low_half(word); }
+};
+struct BF16Scale {
+    static constexpr u32 BYTES = 2;
+    AMK_DEVICE static float of(u32 word) { return bf16_low(word); }
+};
+struct F32Scale {
+    static constexpr u32 BYTES = 4;
+    AMK_DEVICE static float of(u32 word) { return __uint_as_float(word); }
+};
 
 // `d * (code - ZERO)`.
-template <u32 BITS_, int ZERO> struct Scaled {
-    static constexpr u32 BITS = BITS_, GROUPS = 1, SCALES = 2;
+template <class C, int ZERO, class S = F16Scale, u32 LEN = 32> struct Scaled {
+    using Coding = C;
+    static constexpr u32 GROUPS = LEN / 32, SCALES = S::BYTES, ALIKE = GROUPS;
+    static constexpr bool SUMS = C::ADDED + ZERO != 0;
     u32 d = 0;
 
-    AMK_DEVICE void load(u32 side, u32) { d = load_shared_half(side); }
-    AMK_DEVICE float add(float y, float even, float odd, float sum, float added) const {
+    AMK_DEVICE void load(u32 side, u32) {
+        d = S::BYTES == 4 ? load_shared_word(side) : load_shared_half(side);
+    }
+    AMK_DEVICE float add(float y, float even, float odd, float sum) const {
         const float product = even + odd;
-        return fmaf(low_half(d), added + ZERO ? fmaf(-(added + ZERO), sum, product) : product, y);
+        return fmaf(S::of(d), SUMS ? fmaf(-(C::ADDED + ZERO), sum, product) : product, y);
+    }
+};
+
+// `d * (code - zero)`: the zero is the byte after the scale.
+template <class C, class S, u32 LEN> struct Zeroed {
+    using Coding = C;
+    static constexpr u32 GROUPS = LEN / 32, SCALES = 2 * S::BYTES, ALIKE = GROUPS;
+    static constexpr bool SUMS = true;
+    u32 d = 0, zero = 0; // bytes beside them are not cleared
+
+    AMK_DEVICE void load(u32 side, u32) {
+        if (S::BYTES == 4) {
+            const uint2 both = load_shared_two(side);
+            d = both.x, zero = both.y;
+        } else
+            d = zero = load_shared_word(side);
+    }
+    AMK_DEVICE float add(float y, float even, float odd, float sum) const {
+        const float added = byte_of(zero, S::BYTES % 4, C::ADDED);
+        return fmaf(S::of(d), fmaf(-added, sum, even + odd), y);
     }
 };
 
 // `d * code + m`.
-template <u32 BITS_> struct Shifted {
-    static constexpr u32 BITS = BITS_, GROUPS = 1, SCALES = 4;
+template <class C> struct Shifted {
+    using Coding = C;
+    static constexpr u32 GROUPS = 1, SCALES = 4, ALIKE = 1;
+    static constexpr bool SUMS = true;
     u32 dm = 0;
 
     AMK_DEVICE void load(u32 side, u32) { dm = load_shared_word(side); }
-    AMK_DEVICE float add(float y, float even, float odd, float sum, float added) const {
-        return fmaf(low_half(dm), fmaf(-added, sum, even + odd), fmaf(high_half(dm), sum, y));
+    AMK_DEVICE float add(float y, float even, float odd, float sum) const {
+        return fmaf(low_half(dm), fmaf(-C::ADDED, sum, even + odd), fmaf(high_half(dm), sum, y));
     }
 };
 
-using Q4_0 = Scaled<4, 8>;
-using Q4_1 = Shifted<4>;
-using Q5_0 = Scaled<5, 16>;
-using Q5_1 = Shifted<5>;
-using Q8_0 = Scaled<8, 0>;
+using Q4_0 = Scaled<Codes<4>, 8>;
+using Q4_1 = Shifted<Codes<4>>;
+using Q5_0 = Scaled<Codes<5>, 16>;
+using Q5_1 = Shifted<Codes<5>>;
+using Q8_0 = Scaled<Codes<8>, 128>;
+using IQ4_NL = Scaled<Nonlinear, 0>;
+using MXFP4 = Scaled<E2m1, 0, BF16Scale>;

@@ -3,36 +3,40 @@
 #include "tile.cuh"
 
 // `d * scale * code - dmin * min`: 4 bytes of d and dmin, then scale and min of each tile.
-template <u32 BITS_> struct GroupScaled {
-    static constexpr u32 BITS = BITS_, GROUPS = 8, SCALES = 20;
+template <class C> struct GroupScaled {
+    using Coding = C;
+    static constexpr u32 GROUPS = 8, SCALES = 20, ALIKE = 1;
+    static constexpr bool SUMS = true;
     u32 d = 0, scale = 0;
 
     AMK_DEVICE void load(u32 side, u32 group) {
         d = load_shared_word(side);
         scale = load_shared_half(side + 4 + group * 2);
     }
-    AMK_DEVICE float add(float y, float even, float odd, float sum, float added) const {
+    AMK_DEVICE float add(float y, float even, float odd, float sum) const {
         const float factor = low_half(d) * byte_of(scale, 0),
                     min = high_half(d) * byte_of(scale, 1);
-        return fmaf(factor, fmaf(-added, sum, even + odd), fmaf(-min, sum, y));
+        return fmaf(factor, fmaf(-C::ADDED, sum, even + odd), fmaf(-min, sum, y));
     }
 };
 
 // `d * scale * (code - 32)`: d, then the scales of the halves of each tile, signed.
 struct HalfScaled {
-    static constexpr u32 BITS = 6, GROUPS = 8, SCALES = 18;
+    using Coding = Codes<6>;
+    static constexpr u32 GROUPS = 8, SCALES = 18, ALIKE = 1;
+    static constexpr bool SUMS = false;
     u32 d = 0, scale = 0;
 
     AMK_DEVICE void load(u32 side, u32 group) {
         d = load_shared_half(side);
         scale = load_shared_half(side + 2 + group * 2) ^ 0x8080;
     }
-    AMK_DEVICE float add(float y, float even, float odd, float, float) const {
-        const float of_even = byte_of(scale, 0) - 128, of_odd = byte_of(scale, 1) - 128;
+    AMK_DEVICE float add(float y, float even, float odd, float) const {
+        const float of_even = byte_of(scale, 0, -128), of_odd = byte_of(scale, 1, -128);
         return fmaf(low_half(d), fmaf(of_even, even, of_odd * odd), y);
     }
 };
 
-using Q4_K = GroupScaled<4>;
-using Q5_K = GroupScaled<5>;
+using Q4_K = GroupScaled<Codes<4>>;
+using Q5_K = GroupScaled<Codes<5>>;
 using Q6_K = HalfScaled;

@@ -2,9 +2,17 @@
 //
 // A tile of bf16 is a fragment: rows 0-7 hold the even half of the columns, rows 8-15 the odd half.
 // Other tiles have codes of 4 to 8 bits and, for each row, the data of its scales. Codes become
-// small integers that bf16 holds exactly, so a product of a tile is exact but for the sum in fp32;
-// scales are applied to that, in fp32. A code of 4 or 5 bits is the low bits of a mantissa, the
-// number 128 + code: what that adds is 128 times the sum of the inputs, and comes off in fp32.
+// numbers that bf16 holds exactly, so a product of a tile is exact but for the sum in fp32; scales
+// are applied to that, in fp32. What a fragment's numbers have above their codes is a multiple of
+// the sum of the inputs, and comes off in fp32.
+//
+// The low byte of a bf16 is an integer in steps of 2^-133, those of the subnormal numbers and of
+// the first normal ones: a code of 4 or 8 bits is a number where it lies, with a mask alone. Such
+// numbers, and floats whose exponents have fewer bits, are smaller by 2^DOWN. Inputs are larger by
+// 2^LIFT instead, which is exact for all below 2^(128 - LIFT), whose squares fp32 holds; sums of
+// products are smaller by the rest. An addition to them may lose 2^-149 of that, 2^-80 of a result
+// at most. Tensor cores take subnormal numbers as they are (Fasi, Higham, Mikaitis, Pranesh:
+// "Numerical behavior of NVIDIA tensor cores", 2021).
 #pragma once
 #include "../../../../amk/cuda/device/ptx.cuh"
 
@@ -12,58 +20,40 @@ struct Fragment {
     u32 b0, b1;
 };
 
-AMK_DEVICE u32 load_shared_word(u32 address) {
-    u32 v;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address));
-    return v;
-}
-AMK_DEVICE u32 load_shared_half(u32 address) {
-    u32 v;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(v) : "r"(address));
-    return v;
-}
-AMK_DEVICE u32 load_shared_byte(u32 address) {
-    u32 v;
-    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address));
-    return v;
-}
-// A binary16 in the low or the high half of a word.
-AMK_DEVICE float low_half(u32 pair) {
-    float x;
-    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l; }" : "=f"(x) : "r"(pair));
-    return x;
-}
-AMK_DEVICE float high_half(u32 pair) {
-    float x;
-    asm("{ .reg .b16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h; }" : "=f"(x) : "r"(pair));
-    return x;
-}
-// Byte `at` of a word, with fewer instructions than a conversion takes: a mantissa of 2^23.
-AMK_DEVICE float byte_of(u32 word, u32 at) {
-    return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7650 | at)) - 8388608.0f;
+// Byte `at` of a word and an integer, exactly, with fewer instructions than a conversion takes: a
+// mantissa of 2^23.
+AMK_DEVICE float byte_of(u32 word, u32 at, float added = 0) {
+    return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7650 | at)) - (8388608.0f - added);
 }
 
-// `(x & MASK) | bits` in one instruction. It has room for one constant, so the compiler by itself
-// takes two.
-template <u32 MASK> AMK_DEVICE u32 masked(u32 x, u32 bits) {
-    u32 r;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(x), "n"(MASK), "r"(bits));
-    return r;
-}
 constexpr u32 BF16_128 = 0x43004300; // a pair
+constexpr int LIFT = 64;
+constexpr u32 BF16_LIFT = 0x5f805f80; // a pair of 2^LIFT
+constexpr int STEPS = 133;            // DOWN of integers in the low byte
+
+constexpr float power_of_two(int exponent) {
+    float power = 1;
+    for (; exponent > 0; exponent--) power *= 2;
+    for (; exponent < 0; exponent++) power /= 2;
+    return power;
+}
 
 // A tile of bf16, as a lane has it.
 struct BF16Tile {
     static constexpr u32 BYTES = AMK_TILE;
-    static constexpr bool CODED = false;
+    static constexpr bool SUMS = false; // whether products need the sums of the inputs
     uint4 a = {0, 0, 0, 0};
 
     // Shared address from which the tiles of a block from number `first` on are loaded.
     AMK_DEVICE static u32 place(u32 block, u32 first, u32 lane) {
         return block + first * AMK_TILE + lane * 16;
     }
-    // Loads tile `first + j`.
-    AMK_DEVICE void load(u32 place, u32, u32 j, u32) { a = load_shared(place + j * AMK_TILE); }
+    // Loads tile `first + j`, one of DEPTH.
+    template <int DEPTH> AMK_DEVICE void load(u32 place, u32, u32 j, u32) {
+        a = load_shared(place + j * AMK_TILE);
+    }
+    // Makes an input ready for products: with its sum, where they need it.
+    AMK_DEVICE static void prepare(Fragment&, float&) {}
     // The rows' products with the fragments `x(j)`.
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const BF16Tile (&tiles)[DEPTH], X x, S) {
@@ -75,56 +65,77 @@ struct BF16Tile {
 };
 
 // The codes of a lane: columns 4q..4q+3 of both halves of its row, for quad q. Fragment i has two
-// neighbours: 0 and 2 of the even half, 1 and 3 of the odd half.
+// neighbours: 0 and 2 of the even half, 1 and 3 of the odd half. Its numbers are the codes and
+// ADDED, divided by 2^DOWN; ODD times those of the odd half are.
 template <u32 BITS> struct Codes;
 
 template <> struct Codes<4> {
-    static constexpr float ADDED = 128;
+    static constexpr u32 BITS = 4;
+    static constexpr int DOWN = STEPS;
+    static constexpr float ADDED = 0, ODD = 0.0625f;
+    u32 low = 0;
+
+    AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
+    AMK_DEVICE uint4 fragment() const {
+        const u32 next = low >> 8;
+        return make_uint4(low & 0x000f000f, low & 0x00f000f0, next & 0x000f000f, next & 0x00f000f0);
+    }
+};
+
+// The low four bits of codes as mantissas: numbers of 128 + them.
+struct Mantissas {
+    static constexpr int DOWN = 0;
+    static constexpr float ADDED = 128, ODD = 1;
     u32 low = 0;
 
     AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
     AMK_DEVICE u32 pair(int i) const { return masked<0x000f000f>(low >> (4 * i), BF16_128); }
-    AMK_DEVICE uint4 fragment() const { return make_uint4(pair(0), pair(1), pair(2), pair(3)); }
 };
 
-template <> struct Codes<5> : Codes<4> {
+template <> struct Codes<5> : Mantissas {
+    static constexpr u32 BITS = 5;
     u32 high = 0; // a bit for each code, the second ones of the pairs from bit 16 on
 
     AMK_DEVICE void load(u32 tile, u32 lane) {
-        Codes<4>::load(tile, lane);
+        Mantissas::load(tile, lane);
         high = load_shared_byte(tile + 128 + lane);
     }
     AMK_DEVICE uint4 fragment() const {
         const u32 bits = high | high << 12;
         const auto pair = [&](int i) {
-            return masked<0x00100010>(bits << (4 - i), Codes<4>::pair(i));
+            return masked<0x00100010>(bits << (4 - i), Mantissas::pair(i));
         };
         return make_uint4(pair(0), pair(1), pair(2), pair(3));
     }
 };
 
-// Each code less 32: its tiles have two scales a row, so sums of both halves would be needed.
-template <> struct Codes<6> : Codes<4> {
-    static constexpr float ADDED = 0;
+// 32 is taken off each code: these tiles have two scales a row, so sums of both halves would be
+// needed.
+template <> struct Codes<6> : Mantissas {
+    static constexpr u32 BITS = 6;
+    static constexpr float ADDED = -32;
     u32 high = 0; // two bits for each code
 
     AMK_DEVICE void load(u32 tile, u32 lane) {
-        Codes<4>::load(tile, lane);
+        Mantissas::load(tile, lane);
         high = load_shared_half(tile + 128 + lane * 2);
     }
     AMK_DEVICE uint4 fragment() const {
         const u32 bits = high | high << 8;
         const auto pair = [&](int i) {
             const u32 upper = i < 3 ? bits << (4 - 2 * i) : bits >> 2;
-            return fma_bf16(masked<0x00300030>(upper, Codes<4>::pair(i)), BF16_ONES, 0xc320c320);
+            return fma_bf16(masked<0x00300030>(upper, Mantissas::pair(i)), BF16_ONES, 0xc320c320);
         };
         return make_uint4(pair(0), pair(1), pair(2), pair(3));
     }
 };
 
-// Signed bytes. The low seven bits give 128 + them, the sign bit 128 or 256, which is taken off.
+// Signed bytes: the codes from 0 to 255 less 128. The low seven bits give 128 + them, the sign bit
+// 128 or 256, which is taken off.
 template <> struct Codes<8> {
-    static constexpr float ADDED = 0;
+    static constexpr u32 BITS = 8;
+    static constexpr int DOWN = 0;
+    static constexpr float ADDED = -128, ODD = 1;
     uint2 all = {0, 0};
 
     AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
@@ -132,38 +143,10 @@ template <> struct Codes<8> {
         return fma_bf16(masked<0x00800080>(bytes, BF16_128), 0xbf80bf80,
                         masked<0x007f007f>(bytes, BF16_128));
     }
-    AMK_DEVICE uint4 fragment() const {
-        return make_uint4(pair(all.x), pair(all.x >> 8), pair(all.y), pair(all.y >> 8));
+    AMK_DEVICE static uint4 fragment(uint2 bytes) {
+        return make_uint4(pair(bytes.x), pair(bytes.x >> 8), pair(bytes.y), pair(bytes.y >> 8));
     }
-};
-
-// A tile of blocks B: codes of B::BITS bits, of B::GROUPS neighbouring tiles in a pack, which ends
-// with B::SCALES bytes for each row.
-template <class B> struct CodedTile {
-    static constexpr u32 CODES = 32 * B::BITS, PACK = B::GROUPS * CODES + 8 * B::SCALES,
-                         BYTES = PACK / B::GROUPS;
-    static constexpr bool CODED = true;
-    static_assert(PACK % 16 == 0 && PACK % B::GROUPS == 0, "copies are of 16 bytes");
-    Codes<B::BITS> codes;
-    B scales;
-
-    AMK_DEVICE static u32 place(u32 block, u32, u32) { return block; }
-    AMK_DEVICE void load(u32 place, u32 first, u32 j, u32 lane) {
-        const u32 group = (first + j) % B::GROUPS, pack = place + (first + j) / B::GROUPS * PACK;
-        codes.load(pack + group * CODES, lane);
-        scales.load(pack + B::GROUPS * CODES + (lane >> 2) * B::SCALES, group);
-    }
-    template <int DEPTH, class X, class S>
-    AMK_DEVICE static float product(const CodedTile (&tiles)[DEPTH], X x, S sum) {
-        float y = 0;
-#pragma unroll
-        for (int j = 0; j < DEPTH; j++) {
-            float d[4] = {0, 0, 0, 0};
-            mma(d, tiles[j].codes.fragment(), x(j).b0, x(j).b1);
-            y = tiles[j].scales.add(y, d[0], d[3], sum(j), Codes<B::BITS>::ADDED);
-        }
-        return y;
-    }
+    AMK_DEVICE uint4 fragment() const { return fragment(all); }
 };
 
 // The sum of the inputs of a tile.
@@ -172,3 +155,50 @@ AMK_DEVICE float sum_of(const Fragment& x) {
     mma(d, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), x.b0, x.b1);
     return d[0] + d[3];
 }
+
+// A tile of blocks B: codes B::Coding, of B::GROUPS neighbouring tiles in a pack, which ends with
+// B::SCALES bytes for each row. B::ALIKE tiles from a multiple of it on have the same scales.
+template <class B> struct CodedTile {
+    static constexpr u32 CODES = 32 * B::Coding::BITS, PACK = B::GROUPS * CODES + 8 * B::SCALES,
+                         BYTES = PACK / B::GROUPS;
+    static constexpr bool SUMS = B::SUMS;
+    // What sums of products are smaller by.
+    static constexpr float SMALLER = power_of_two(B::Coding::DOWN ? LIFT - B::Coding::DOWN : 0);
+    static_assert(PACK % 16 == 0 && PACK % B::GROUPS == 0, "copies are of 16 bytes");
+    typename B::Coding codes;
+    B scales; // of the first tile of a run
+
+    // The tiles of a run, of a warp's DEPTH: they have the same scales.
+    template <int DEPTH> AMK_DEVICE static constexpr int run() {
+        int run = B::ALIKE;
+        while (DEPTH % run) run /= 2;
+        return run;
+    }
+    AMK_DEVICE static u32 place(u32 block, u32, u32) { return block; }
+    template <int DEPTH> AMK_DEVICE void load(u32 place, u32 first, u32 j, u32 lane) {
+        const u32 group = (first + j) % B::GROUPS, pack = place + (first + j) / B::GROUPS * PACK;
+        codes.load(pack + group * CODES, lane);
+        if (j % run<DEPTH>() == 0)
+            scales.load(pack + B::GROUPS * CODES + (lane >> 2) * B::SCALES, group);
+    }
+    AMK_DEVICE static void prepare(Fragment& x, float& sum) {
+        if (SUMS) sum = sum_of(x) * SMALLER;
+        if (B::Coding::DOWN) x = {multiply_bf16(x.b0, BF16_LIFT), multiply_bf16(x.b1, BF16_LIFT)};
+    }
+    template <int DEPTH, class X, class S>
+    AMK_DEVICE static float product(const CodedTile (&tiles)[DEPTH], X x, S sum) {
+        constexpr int RUN = run<DEPTH>();
+        float y = 0;
+#pragma unroll
+        for (int j = 0; j < DEPTH; j += RUN) {
+            float d[4] = {0, 0, 0, 0}, inputs = SUMS ? sum(j) : 0;
+#pragma unroll
+            for (int i = j; i < j + RUN; i++) {
+                mma(d, tiles[i].codes.fragment(), x(i).b0, x(i).b1);
+                if (SUMS && i > j) inputs += sum(i);
+            }
+            y = tiles[j].scales.add(y, d[0], d[3] * B::Coding::ODD, inputs);
+        }
+        return y * (1 / SMALLER);
+    }
+};

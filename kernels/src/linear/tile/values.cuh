@@ -1,0 +1,70 @@
+// Codes of other sorts: unsigned bytes, floats of 8 and of 4 bits, numbers in a table.
+#pragma once
+#include "tile.cuh"
+
+struct Bytes {
+    static constexpr u32 BITS = 8;
+    static constexpr int DOWN = STEPS;
+    static constexpr float ADDED = 0, ODD = 1;
+    uint2 all = {0, 0};
+
+    AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
+    AMK_DEVICE uint4 fragment() const {
+        return make_uint4(all.x & 0x00ff00ff, permute(all.x, 0, 0x4341), all.y & 0x00ff00ff,
+                          permute(all.y, 0, 0x4341));
+    }
+};
+
+// e4m3: a sign, four bits of exponent and three of mantissa, where bf16 has them.
+struct E4m3 {
+    static constexpr u32 BITS = 8;
+    static constexpr int DOWN = 120;
+    static constexpr float ADDED = 0, ODD = 1;
+    uint2 all = {0, 0};
+
+    AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
+    AMK_DEVICE static u32 pair(u32 sign, u32 others) {
+        return masked<0x80008000>(sign, others & 0x07f007f0);
+    }
+    AMK_DEVICE uint4 fragment() const {
+        return make_uint4(pair(all.x << 8, all.x << 4), pair(all.x, all.x >> 4),
+                          pair(all.y << 8, all.y << 4), pair(all.y, all.y >> 4));
+    }
+};
+
+// e2m1: a sign, two bits of exponent and one of mantissa. Those of three of four codes are as far
+// from each other as in bf16.
+struct E2m1 {
+    static constexpr u32 BITS = 4;
+    static constexpr int DOWN = 126;
+    static constexpr float ADDED = 0, ODD = 1;
+    u32 low = 0;
+
+    AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
+    AMK_DEVICE uint4 fragment() const {
+        constexpr u32 PLACE = 0x81c081c0;
+        const u32 last =
+            masked<0x80008000>(low << 1, masked<0x01800180>(low >> 3, low >> 7 & 0x00400040));
+        return make_uint4(low & PLACE, low << 3 & PLACE, low << 6 & PLACE, last);
+    }
+};
+
+// The values of IQ4_NL, signed bytes (`kvalues_iq4nl` of GGML): those of even numbers, then those
+// of odd ones. A selector above 7 gives 255 for a negative byte, which inverts the other table's,
+// and 0 for others.
+struct Nonlinear {
+    static constexpr u32 BITS = 4;
+    static constexpr int DOWN = 0;
+    static constexpr float ADDED = 0, ODD = 1;
+    u32 low = 0;
+
+    AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
+    // Two pairs: of the even half in the even bytes.
+    AMK_DEVICE static u32 bytes(u32 even, u32 odd) {
+        return permute(0xeacfad81, 0x59351901, even) ^ permute(0x09224067, 0x7145260d, odd);
+    }
+    AMK_DEVICE uint4 fragment() const {
+        const u32 odd = low ^ 0x88888888;
+        return Codes<8>::fragment({bytes(low, odd), bytes(low >> 16, odd >> 16)});
+    }
+};

@@ -1,0 +1,167 @@
+// Decodes and multiplies tiles of a projection's weights (kernels/src/linear/tile) without a GPU. Standard input: the number of a kind,
+// tiles, the bytes of a unit of 8 rows, four vectors of bf16. Standard output: the decoded rows, then for one to four tiles a warp and pass
+// the products of the rows with each vector.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+#define AMK_DEVICE inline
+#define AMK_TILE 512
+struct uint2 {
+    u32 x, y;
+};
+struct uint4 {
+    u32 x, y, z, w;
+};
+static uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
+static float __uint_as_float(u32 bits) {
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+static u32 bits_of(float x) {
+    u32 bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+
+// ---- what ptx.cuh has ----
+static std::vector<u8> memory; // shared memory from address 0 on
+template <class T> static T loaded(u32 address) {
+    T x;
+    if (address % sizeof x || address + sizeof x > memory.size()) exit(printf("a load of %zu bytes at %u\n", sizeof x, address));
+    memcpy(&x, &memory[address], sizeof x);
+    return x;
+}
+static uint4 load_shared(u32 address) { return loaded<uint4>(address); }
+static uint2 load_shared_two(u32 address) {
+    if (address % 8) exit(printf("a load of 8 bytes at %u\n", address));
+    return loaded<uint2>(address);
+}
+static u32 load_shared_word(u32 address) { return loaded<u32>(address); }
+static u32 load_shared_half(u32 address) { return loaded<u16>(address); }
+static u32 load_shared_byte(u32 address) { return loaded<u8>(address); }
+template <u32 MASK> static u32 masked(u32 x, u32 bits) { return (x & MASK) | bits; }
+static u32 permute(u32 a, u32 b, u32 selectors) {
+    u32 r = 0;
+    for (int i = 0; i < 4; i++) {
+        const u32 selector = selectors >> (4 * i) & 15, from = selector & 4 ? b : a, byte = from >> (8 * (selector & 3)) & 255;
+        r |= (selector & 8 ? (byte & 128 ? 255 : 0) : byte) << (8 * i);
+    }
+    return r;
+}
+static u32 __byte_perm(u32 a, u32 b, u32 selectors) { return permute(a, b, selectors); }
+static float low_half(u32 pair) {
+    const u32 exponent = pair >> 10 & 31, mantissa = pair & 1023;
+    const float x = exponent ? ldexpf(1024 + mantissa, (int)exponent - 25) : ldexpf(mantissa, -24);
+    return pair & 0x8000 ? -x : x;
+}
+static float high_half(u32 pair) { return low_half(pair >> 16); }
+static constexpr u32 BF16_ONES = 0x3f803f80;
+static float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
+static float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+static u32 to_bf16(double x) {
+    const u32 bits = bits_of((float)x);
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+static u32 fma_bf16(u32 a, u32 b, u32 c) {
+    const auto one = [](float a, float b, float c) { return to_bf16((double)a * b + c); };
+    return one(bf16_low(a), bf16_low(b), bf16_low(c)) | one(bf16_high(a), bf16_high(b), bf16_high(c)) << 16;
+}
+static u32 multiply_bf16(u32 pair, u32 other) { return fma_bf16(pair, other, 0x80008000u); }
+
+// Operands of the products of a warp. The lanes run one after the other, twice: first their operands are recorded, which do not depend on
+// results.
+struct Operands {
+    uint4 a;
+    u32 b0, b1;
+};
+static std::vector<Operands> recorded[32];
+static u32 lane_now, product_now;
+static bool recording;
+static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
+    if (recording) return recorded[lane_now].push_back({a, b0, b1});
+    const u32 row = lane_now / 4, at = product_now++;
+    for (u32 i = 0; i < 4; i++) { // rows row, row, row + 8, row + 8
+        const u32 column = lane_now % 4 * 2 + i % 2;
+        double sum = d[i];
+        for (u32 quad = 0; quad < 4; quad++) {
+            const uint4& a = recorded[row * 4 + quad][at].a;
+            const Operands& b = recorded[column * 4 + quad][at];
+            const u32 first = i < 2 ? a.x : a.y, second = i < 2 ? a.z : a.w;
+            sum += (double)bf16_low(first) * bf16_low(b.b0) + (double)bf16_high(first) * bf16_high(b.b0);
+            sum += (double)bf16_low(second) * bf16_low(b.b1) + (double)bf16_high(second) * bf16_high(b.b1);
+        }
+        d[i] = sum;
+    }
+}
+#include "tiles.inc"
+
+static float value(const BF16Tile&, float x, bool) { return x; }
+// The product with an input of 1.
+template <class B> static float value(const CodedTile<B>& tile, float x, bool odd) {
+    using T = CodedTile<B>;
+    if (B::Coding::DOWN) x *= power_of_two(LIFT);
+    return tile.scales.add(0, odd ? 0 : x, odd ? x * B::Coding::ODD : 0, T::SMALLER) / T::SMALLER;
+}
+static uint4 fragment(const BF16Tile& tile) { return tile.a; }
+template <class B> static uint4 fragment(const CodedTile<B>& tile) { return tile.codes.fragment(); }
+
+static void put(float x) { fwrite(&x, 4, 1, stdout); }
+
+template <class T> static void decode(u32 tiles) {
+    std::vector<float> rows(8 * 32 * tiles);
+    for (u32 lane = 0; lane < 32; lane++)
+        for (u32 at = 0; at < tiles; at++) {
+            T tile;
+            tile.template load<1>(T::place(0, at, lane), at, 0, lane);
+            const uint4 a = fragment(tile);
+            const u32 pairs[4] = {a.x, a.y, a.z, a.w};
+            for (u32 i = 0; i < 8; i++) {
+                const bool odd = i / 2 % 2;
+                const u32 column = lane % 4 * 4 + i / 4 * 2 + i % 2 + 16 * odd, pair = pairs[i / 2];
+                rows[(lane / 4 * tiles + at) * 32 + column] = value(tile, i % 2 ? bf16_high(pair) : bf16_low(pair), odd);
+            }
+        }
+    for (const float x : rows) put(x);
+}
+
+// As linear/rows.cuh: lane l has the input of vector l / 8 and the products of vector l % 4.
+template <class T, int DEPTH> static void multiply(u32 tiles, const std::vector<u16>& x) {
+    std::vector<float> products(32);
+    for (u32 first = 0; first < tiles; first += DEPTH) {
+        for (auto& lane : recorded) lane.clear();
+        for (int pass = 0; pass < 2; pass++)
+            for (lane_now = 0; lane_now < 32; lane_now++) {
+                recording = pass == 0, product_now = 0;
+                T a[DEPTH];
+                Fragment inputs[DEPTH];
+                float sums[DEPTH];
+                for (u32 j = 0; j < DEPTH && first + j < tiles; j++) {
+                    a[j].template load<DEPTH>(T::place(0, first, lane_now), first, j, lane_now);
+                    const u16* from = &x[(lane_now / 8 * tiles + first + j) * 32 + lane_now % 8 * 4];
+                    inputs[j] = {from[0] | (u32)from[1] << 16, from[2] | (u32)from[3] << 16};
+                }
+                for (int j = 0; j < DEPTH; j++) T::prepare(inputs[j], sums[j]);
+                products[lane_now] += T::template product<DEPTH>(a, [&](int j) { return inputs[j]; }, [&](int j) { return sums[j]; });
+            }
+    }
+    for (const float y : products) put(y);
+}
+
+template <class T> static void run(u32 tiles) {
+    memory.resize(tiles * T::BYTES);
+    std::vector<u16> x(4 * 32 * tiles);
+    if (fread(&memory[0], 1, memory.size(), stdin) != memory.size() || fread(&x[0], 2, x.size(), stdin) != x.size()) exit(2);
+    decode<T>(tiles);
+    multiply<T, 1>(tiles, x), multiply<T, 2>(tiles, x), multiply<T, 3>(tiles, x), multiply<T, 4>(tiles, x);
+}
+
+int main() {
+    for (u32 head[2]; fread(head, 4, 2, stdin) == 2;) by_kind(head[0], [&](auto tile) { run<decltype(tile)>(head[1]); });
+}
