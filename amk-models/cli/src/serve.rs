@@ -128,7 +128,7 @@ impl Serve {
         self.announce(&served.name, &listener)?;
         let grace = Duration::from_secs(self.grace.into());
         let options = ServeOptions { key: self.api_key, origins: self.allow_origin, grace, ..ServeOptions::default() };
-        runtime.block_on(serve(listener, engine, served, options, asked_to_end()))?;
+        runtime.block_on(serve(listener, engine, served, options, asked_to_end()));
         // Texts beyond the grace time are not waited for.
         runtime.shutdown_background();
         Ok(ExitCode::SUCCESS)
