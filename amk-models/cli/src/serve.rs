@@ -93,7 +93,7 @@ impl Serve {
         self.log();
         let place = self.place.place(self.source.held.activations)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        // A port that is taken is told before the model is loaded.
+        // A port that is taken is reported before the model is loaded.
         let listener = runtime
             .block_on(TcpListener::bind((self.host, self.port)))
             .with_context(|| format!("cannot listen on {}:{}", self.host, self.port))?;

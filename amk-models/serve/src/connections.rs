@@ -13,8 +13,8 @@ use tokio::net::TcpListener;
 
 /// Serves `routes` until `end` completes, and then until open answers have ended.
 ///
-/// A connection is closed where the head of a request does not come in `head_time`, be it the first
-/// or the next one on the connection.
+/// A connection is closed if the head of a request, whether the first or a later one, takes longer
+/// than `head_time` to arrive.
 pub(crate) async fn serve(
     mut listener: TcpListener,
     routes: Router,
@@ -32,7 +32,7 @@ pub(crate) async fn serve(
         };
         let service = TowerToHyperService::new(routes.clone());
         let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
-        // A client that breaks off, or is too slow, is nobody else's concern.
+        // A client that breaks off or is too slow concerns nobody else.
         tokio::spawn(async { drop(connection.await) });
     }
     drop(listener);

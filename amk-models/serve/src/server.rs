@@ -110,11 +110,11 @@ pub async fn serve(
         started: now(),
         numbers: AtomicU64::new(0),
     });
-    let (told, ending) = tokio::sync::oneshot::channel();
+    let (asked, ending) = tokio::sync::oneshot::channel();
     let graceful = async move {
         end.await;
         // The server is still there: it waits for this.
-        let _ = told.send(());
+        let _ = asked.send(());
     };
     let serving = connections::serve(listener, routes(shared), head_time, graceful);
     let out_of_time = async move {
@@ -168,7 +168,7 @@ async fn check_key(State(shared): State<Arc<Shared>>, request: HttpRequest, next
     }
 }
 
-/// Compares all bytes, so that the time does not tell how many are right.
+/// Compares all bytes, so that the time does not reveal how many are right.
 fn same(sent: &str, key: &str) -> bool {
     let differ = sent.bytes().zip(key.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
     differ == 0 && sent.len() == key.len()

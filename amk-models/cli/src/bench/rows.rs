@@ -35,7 +35,7 @@ fn summary(times: Vec<(f64, Option<f64>)>) -> Result<(Quantiles, Option<f64>)> {
     Ok((Quantiles::of(us).context("nothing was timed")?, device))
 }
 
-/// A new sequence of so many tokens.
+/// A new sequence of this many tokens.
 fn prompt<V: RowVm>(session: &mut Session<V>, tokens: u32) -> Result<SequenceId> {
     let id = session.add();
     session.push(id, &(0..tokens).map(|n| Token(n % 100)).collect::<Vec<_>>())?;

@@ -265,7 +265,7 @@ impl Sampler {
     }
 }
 
-/// The end of a history that so many choices made.
+/// The end of a history that this many choices made.
 fn chosen(history: &[u32], choices: u64) -> &[u32] {
     let choices = usize::try_from(choices).unwrap_or(usize::MAX).min(history.len());
     &history[history.len() - choices..]
