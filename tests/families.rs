@@ -1,7 +1,7 @@
 //! Every family against Hugging Face transformers, from a folder and from a GGUF file, and against
 //! itself: the CPU VM has the annotated function's bits.
 
-use crate::models::{golden_folder, load, same_bits, schedules, vm};
+use crate::models::{load, same_bits, schedules, vm};
 use amk::ir::schedule::{RowSchedule, Schedule};
 use amk::session::Session;
 use amk::vm::cpu::Mode;
@@ -10,7 +10,7 @@ use amk_models::model::FAMILIES;
 use amk_models::models::imports;
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The largest difference of a logit to transformers in fp32.
 const LOGIT_TOLERANCE: f32 = 1e-4;
@@ -27,31 +27,45 @@ struct Logits {
     values: Vec<f32>,
 }
 
-/// Declares the tests of each checkpoint.
+/// Declares the tests of each checkpoint in a folder of golden ones, and that each has its tests.
 macro_rules! checkpoints {
-    ($($name:ident),* $(,)?) => { paste::paste! {
+    ($folder:ident: $($name:ident),* $(,)?) => { paste::paste! {
         const CHECKPOINTS: &[&str] = &[$(stringify!($name)),*];
+
+        fn folder(name: &str) -> std::path::PathBuf {
+            crate::models::golden_folder().join(stringify!($folder)).join(name)
+        }
+
+        #[test]
+        fn every_checkpoint_has_its_tests() {
+            let folder = std::fs::read_dir(folder("")).expect("checkpoints").flatten();
+            let mut names: Vec<String> = folder.flat_map(|entry| entry.file_name().into_string()).collect();
+            names.sort();
+            assert!(names == CHECKPOINTS, "{names:?}");
+        }
 
         $(
             #[test]
             fn [<$name _gives_the_logits_of_transformers>]() {
-                gives_the_logits(&folder(stringify!($name)));
+                crate::families::gives_the_logits(&folder(stringify!($name)));
             }
 
             #[test]
             fn [<the_vm_has_the_bits_of_the_function_of_ $name>]() {
-                has_the_bits(&folder(stringify!($name)));
+                crate::families::has_the_bits(&folder(stringify!($name)));
             }
 
             #[test]
             fn [<rows_have_the_bits_of_the_function_of_ $name>]() {
-                has_the_bits_in_rows(&folder(stringify!($name)));
+                crate::families::has_the_bits_in_rows(&folder(stringify!($name)));
             }
         )*
     } };
 }
+pub(crate) use checkpoints;
 
 checkpoints!(
+    families:
     arcee,
     cohere2,
     ernie4_5,
@@ -85,13 +99,6 @@ checkpoints!(
 );
 
 #[test]
-fn every_checkpoint_has_its_tests() {
-    let folder = std::fs::read_dir(golden_folder().join("families")).expect("checkpoints");
-    let names: BTreeSet<String> = folder.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    assert!(names.iter().map(String::as_str).eq(CHECKPOINTS.iter().copied()), "{names:?}");
-}
-
-#[test]
 fn every_import_names_a_family_and_no_two_are_of_one_kind() {
     let families: BTreeSet<&str> = FAMILIES.iter().map(|family| family.name).collect();
     let (mut types, mut architectures) = (BTreeSet::new(), BTreeSet::new());
@@ -119,10 +126,6 @@ fn the_guide_has_the_lines_of_every_page() {
         let lines = read(&format!("amk-models/src/models/{}.rs", family.name)).lines().count();
         assert_eq!(row[2].trim(), lines.to_string(), "{}", family.name);
     }
-}
-
-fn folder(name: &str) -> PathBuf {
-    golden_folder().join("families").join(name)
 }
 
 /// The logits of a folder, and of a GGUF file of its name in it, are those in its `golden.json`.
@@ -178,7 +181,7 @@ pub(crate) fn has_the_bits_in_rows(folder: &Path) {
 /// What a convolution keeps is forked and rolled back with keys and values.
 #[test]
 fn a_fork_and_a_rollback_of_lfm2_have_the_bits_of_the_function() {
-    let folder = golden_folder().join("families").join("lfm2");
+    let folder = folder("lfm2");
     let tokens = |from: u32, count: u32| (from..from + count).map(Token).collect::<Vec<_>>();
     let after = |tokens: &[Token]| {
         let mut model = load(&folder, 256);

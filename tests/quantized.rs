@@ -1,52 +1,15 @@
 //! Folders of quantised weights, packed by the packages of their formats, against Hugging Face
 //! transformers over the exactly decoded weights.
 
-use crate::families::{gives_the_logits, has_the_bits, has_the_bits_in_rows};
-use crate::models::{golden_folder, load};
+use crate::families::checkpoints;
+use crate::models::load;
 use amk::encoding::F32;
 use amk::{Encoding, Pos, Token};
 use amk_cuda::{Precision, WeightForms};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
-use std::collections::BTreeSet;
-use std::path::PathBuf;
 
-fn folder(name: &str) -> PathBuf {
-    golden_folder().join("quantized").join(name)
-}
-
-/// Declares the tests of each folder.
-macro_rules! folders {
-    ($($name:ident),* $(,)?) => { paste::paste! {
-        const FOLDERS: &[&str] = &[$(stringify!($name)),*];
-
-        $(
-            #[test]
-            fn [<$name _gives_the_logits_of_transformers>]() {
-                gives_the_logits(&folder(stringify!($name)));
-            }
-
-            #[test]
-            fn [<the_vm_has_the_bits_of_the_function_of_ $name>]() {
-                has_the_bits(&folder(stringify!($name)));
-            }
-
-            #[test]
-            fn [<rows_have_the_bits_of_the_function_of_ $name>]() {
-                has_the_bits_in_rows(&folder(stringify!($name)));
-            }
-        )*
-    } };
-}
-
-folders!(awq, compressed_bytes, compressed_packed, fp8_blocks, gptq, gptq_pairs, gptq_v2);
-
-#[test]
-fn every_folder_has_its_tests() {
-    let folders = std::fs::read_dir(golden_folder().join("quantized")).expect("folders");
-    let names: BTreeSet<String> = folders.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    assert!(names.iter().map(String::as_str).eq(FOLDERS.iter().copied()), "{names:?}");
-}
+checkpoints!(quantized: awq, compressed_bytes, compressed_packed, fp8_blocks, gptq, gptq_pairs, gptq_v2);
 
 #[test]
 fn memory_has_the_codes_of_the_file() {
@@ -74,7 +37,7 @@ fn converted(name: &str, encoding: &'static Encoding) -> Model {
 
 #[test]
 fn decoded_weights_have_their_columns_in_place() {
-    for &name in FOLDERS {
+    for &name in CHECKPOINTS {
         let (native, decoded) = (load(&folder(name), 8), converted(name, &F32));
         let mut ordered = 0;
         for (buffer, weight) in native.bindings.weights() {
@@ -106,5 +69,5 @@ fn quantised_activations_are_noted() {
         config.quantises_activations()
     };
     let expected = |name: &str| ["compressed_bytes", "fp8_blocks"].contains(&name);
-    assert!(FOLDERS.iter().all(|name| noted(name) == expected(name)));
+    assert!(CHECKPOINTS.iter().all(|name| noted(name) == expected(name)));
 }

@@ -71,7 +71,7 @@ pub struct Inside {
     pub field: &'static str,
     /// The `model_type` that stands there.
     pub model_type: &'static str,
-    /// The beginnings of its tensors' names, and of those of the model by itself.
+    /// The prefixes of its tensors' names, and of the names in the model alone.
     pub names: &'static [(&'static str, &'static str)],
     /// The beginnings of the names of all other tensors.
     pub others: &'static [&'static str],
@@ -392,7 +392,7 @@ impl Fixed {
 }
 
 impl Gguf {
-    /// The names of norms of what attention and the MLP add.
+    /// The names of the norms of the outputs of attention and the MLP.
     pub const POST_NORMS: &'static [(&'static str, &'static str)] =
         &[("post_attention_norm", "post_attention_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")];
 

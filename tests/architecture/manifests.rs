@@ -86,6 +86,39 @@ fn every_dependency_is_named_in_code() {
     assert!(!names("use object_store::x; my_object::y", "object") && names("use object as _;", "object"));
 }
 
+/// What a package lacks that a registry asks for, and the licences that its archive has to carry.
+fn lacks(package: &Value) -> Vec<String> {
+    let fields = ["description", "license", "readme", "rust_version"];
+    let missing = fields.into_iter().filter(|field| text(&package[*field]).is_empty());
+    let lists = ["keywords", "categories"].into_iter().filter(|field| items(&package[*field]).next().is_none());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = folder(&package["manifest_path"]);
+    let differs = |name: &&str| fs::read(folder.join(name)).ok() != fs::read(root.join(name)).ok();
+    let licences = ["LICENSE-MIT", "LICENSE-APACHE"].into_iter().filter(differs);
+    missing.chain(lists).chain(licences).map(|what| format!("{}: {what}", text(&package["name"]))).collect()
+}
+
+#[test]
+fn published_crates_have_what_a_registry_asks_for() {
+    let metadata = metadata(&["--no-deps"]);
+    let published = |package: &&Value| package["publish"].is_null();
+    let lacking: Vec<String> = items(&metadata["packages"]).filter(published).flat_map(lacks).collect();
+    assert!(lacking.is_empty(), "{}", lacking.join(", "));
+    // The others, which no registry gets, show that the check finds something.
+    let own = items(&metadata["packages"]).find(|package| package["name"] == "amk-tests").expect("these tests");
+    assert!(lacks(own).contains(&"amk-tests: LICENSE-MIT".to_owned()), "{:?}", lacks(own));
+    // What is published cannot depend on what is not.
+    let unpublished: Vec<&str> = items(&metadata["packages"])
+        .filter(|package| !published(package))
+        .map(|package| text(&package["name"]))
+        .collect();
+    for package in items(&metadata["packages"]).filter(published) {
+        for dependency in items(&package["dependencies"]) {
+            assert!(!unpublished.contains(&text(&dependency["name"])), "{}: {dependency}", package["name"]);
+        }
+    }
+}
+
 /// Files in the folder of a tests' `main.rs` that it does not declare.
 fn orphans(main: &Path) -> Vec<PathBuf> {
     let declared = fs::read_to_string(main).expect("it can be read");

@@ -1,14 +1,12 @@
 //! `amk embed`.
 
-use crate::load::LoadArgs;
-use crate::model::path_of;
-use crate::options::{AllowArg, CpuSchedule, ScheduleArg, ThreadsArg, read_prompt, write};
+use crate::model::SourceArgs;
+use crate::options::{CpuSchedule, ScheduleArg, ThreadsArg, read_prompt, write};
 use amk::rows::RowLimits;
 use amk::vm::cpu;
 use amk_models::model::Model;
 use amk_models::tokenizer::SpecialTokens;
 use amk_run::embedding::{Embedder, Pooling, hidden};
-use amk_run::named::NamedModel;
 use amk_run::open::rows_vm;
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
@@ -28,16 +26,11 @@ pub(crate) struct Embed {
     /// A file with a text a line; `-` reads standard input.
     #[arg(short, long, value_name = "FILE", conflicts_with = "texts")]
     file: Option<PathBuf>,
-    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
-    #[arg(short, long, value_name = "MODEL")]
-    model: Option<NamedModel>,
     #[command(flatten)]
-    allow: AllowArg,
+    source: SourceArgs,
     /// How the states of a text's tokens become one vector.
     #[arg(long, value_name = "HOW", default_value = "mean")]
     pooling: PoolingArg,
-    #[command(flatten)]
-    held: LoadArgs,
     #[command(flatten)]
     threads: ThreadsArg,
     /// Print nothing but the embeddings and errors.
@@ -63,7 +56,7 @@ impl From<PoolingArg> for Pooling {
     }
 }
 
-/// An embedder on a CPU for texts of so many tokens.
+/// An embedder on a CPU for texts of up to `context` tokens.
 pub(crate) fn embedder(
     model: &Model,
     schedule: &CpuSchedule,
@@ -80,9 +73,9 @@ impl Embed {
             Some(file) => read_prompt(file)?.lines().map(str::to_owned).collect(),
             None => self.texts.clone(),
         };
-        let mut checkpoint = self.allow.open(&path_of(self.model.as_ref())?)?;
-        let context = self.held.context(&checkpoint);
-        let model = self.held.load(&mut checkpoint, context, self.quiet)?;
+        let mut checkpoint = self.source.open()?;
+        let context = self.source.held.context(&checkpoint);
+        let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
         let schedule = ScheduleArg::default().for_cpu(self.threads)?;
         let (tokenizer, mut embedder) = (checkpoint.tokenizer()?, embedder(&model, &schedule, context, self.pooling)?);
         for (index, text) in texts.iter().enumerate() {

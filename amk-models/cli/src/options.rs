@@ -326,7 +326,7 @@ impl CpuSchedule {
         Ok(schedule)
     }
 
-    /// The same with so many rows at least, where it has rows.
+    /// The same with at least this many rows, where it has rows.
     pub(crate) fn with_most_rows(&self, rows: u32) -> Self {
         Self { rows, ..self.clone() }
     }
@@ -380,7 +380,7 @@ pub(crate) fn cuda_vm(
     Ok((vm?, name))
 }
 
-/// The model on the first GPU for steps of rows, with so many pages of positions. What `amk tune`
+/// The model on the first GPU for steps of rows, with `pages` pages of positions. What `amk tune`
 /// found is for steps of one row.
 pub(crate) fn cuda_rows_vm(
     model: &Model,

@@ -1,14 +1,13 @@
 //! `amk perplexity`.
 
-use crate::load::{LoadArgs, cpu_vm};
-use crate::model::path_of;
-use crate::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, progress_bar, tell, write};
+use crate::load::cpu_vm;
+use crate::model::SourceArgs;
+use crate::options::{Place, PlaceArgs, cuda_rows_vm, progress_bar, tell, write};
 use amk::Token;
 use amk::rows::{RowLimits, RowVm};
 use amk::session::Session;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
-use amk_run::named::NamedModel;
 use amk_run::perplexity::{self, Windows, perplexity};
 use anyhow::{Context as _, Result, bail};
 use std::io::Read as _;
@@ -26,19 +25,14 @@ pub(crate) struct Perplexity {
     /// The text; `-` reads it from standard input.
     #[arg(value_name = "FILE")]
     text: PathBuf,
-    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
-    #[arg(short, long, value_name = "MODEL")]
-    model: Option<NamedModel>,
     #[command(flatten)]
-    allow: AllowArg,
-    /// Tokens from the start of a window to that of the next [default: half the context].
+    source: SourceArgs,
+    /// Tokens between the starts of two windows [default: half the context].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     stride: Option<u32>,
-    /// Take so many tokens of the text at most.
+    /// Use at most this many tokens of the text.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     tokens: Option<u32>,
-    #[command(flatten)]
-    held: LoadArgs,
     #[command(flatten)]
     place: PlaceArgs,
     /// Print a line of JSON.
@@ -51,18 +45,17 @@ pub(crate) struct Perplexity {
 
 impl Perplexity {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let place = self.place.place(self.held.activations)?;
+        let place = self.place.place(self.source.held.activations)?;
         let text = read(&self.text)?;
-        let path = path_of(self.model.as_ref())?;
-        let mut checkpoint = self.allow.open(&path)?;
+        let mut checkpoint = self.source.open()?;
         let tokens = self.tokens_of(&text, &checkpoint)?;
         let windows = self.windows(&checkpoint)?;
-        let model = self.held.load(&mut checkpoint, windows.context, self.quiet)?;
+        let model = self.source.held.load(&mut checkpoint, windows.context, self.quiet)?;
         let pages = RowLimits::pages_of(windows.context);
         match place {
             Place::Cpu(schedule) => self.measure(cpu_vm(&model, &schedule, pages)?, &tokens, windows),
             Place::Cuda(schedule) => self.measure(
-                cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?,
+                cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)?,
                 &tokens,
                 windows,
             ),
@@ -79,7 +72,7 @@ impl Perplexity {
     }
 
     fn windows(&self, checkpoint: &Checkpoint) -> Result<Windows> {
-        let context = self.held.context(checkpoint);
+        let context = self.source.held.context(checkpoint);
         let stride = self.stride.map_or(context / 2, |stride| stride as usize);
         if context < 2 || stride >= context {
             bail!("a stride of {stride} in a context of {context} tokens; it has to be less");

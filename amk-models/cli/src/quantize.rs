@@ -36,14 +36,14 @@ pub(crate) struct Quantize {
     /// How: `rtn`, `search` or `gptq`, which needs a text.
     #[arg(long, default_value = "search")]
     method: Method,
-    /// A text on which the outputs are to stay close.
+    /// A text on which the outputs should stay close.
     #[arg(long, value_name = "FILE")]
     calibrate: Option<PathBuf>,
     /// A text on which the perplexity is measured [default: the second half of the text to
     /// calibrate on].
     #[arg(long, value_name = "FILE")]
     evaluate: Option<PathBuf>,
-    /// Take so many tokens of each text at most.
+    /// Use at most this many tokens of each text.
     #[arg(short = 'n', long, value_name = "N", default_value = "16384")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..))]
     tokens: u32,

@@ -1,12 +1,11 @@
 //! `amk serve`.
 
 use crate::embed::{PoolingArg, embedder};
-use crate::load::{LoadArgs, cpu_vm};
-use crate::model::path_of;
-use crate::options::{AllowArg, Place, PlaceArgs, ScheduleArg, ThreadsArg, cuda_rows_vm, tell};
+use crate::load::cpu_vm;
+use crate::model::SourceArgs;
+use crate::options::{Place, PlaceArgs, ScheduleArg, ThreadsArg, cuda_rows_vm, tell};
 use amk::rows::RowLimits;
 use amk_models::checkpoint::Checkpoint;
-use amk_run::named::NamedModel;
 use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Request, Speculate};
 use amk_serve::{Embeddings, Engine, EngineOptions, Origin, ServeOptions, Served, serve};
@@ -25,11 +24,8 @@ use tracing::{Level, info};
 /// answers have ended; a second one at once.
 #[derive(clap::Args)]
 pub(crate) struct Serve {
-    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
-    #[arg(short, long, value_name = "MODEL")]
-    model: Option<NamedModel>,
     #[command(flatten)]
-    allow: AllowArg,
+    source: SourceArgs,
     /// The model's name for clients [default: that of its folder or file, or on the hub].
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
@@ -71,8 +67,6 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "lookup", value_parser = ["lookup"])]
     speculate: Option<String>,
     #[command(flatten)]
-    held: LoadArgs,
-    #[command(flatten)]
     place: PlaceArgs,
     /// How records of requests and answers are written to standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
@@ -97,16 +91,15 @@ enum LogFormat {
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
         self.log();
-        let place = self.place.place(self.held.activations)?;
+        let place = self.place.place(self.source.held.activations)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        // A port that is taken is told before the model is loaded.
+        // A port that is taken is reported before the model is loaded.
         let listener = runtime
             .block_on(TcpListener::bind((self.host, self.port)))
             .with_context(|| format!("cannot listen on {}:{}", self.host, self.port))?;
-        let path = path_of(self.model.as_ref())?;
-        let mut checkpoint = self.allow.open(&path)?;
-        let context = self.held.context(&checkpoint);
-        let model = self.held.load(&mut checkpoint, context, self.quiet)?;
+        let mut checkpoint = self.source.open()?;
+        let context = self.source.held.context(&checkpoint);
+        let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
         let pages = self.parallel as usize * RowLimits::pages_of(context);
         let mut served = self.served(checkpoint, context)?;
         if let Some(pooling) = self.embeddings {
@@ -122,7 +115,7 @@ impl Serve {
         let engine = match place {
             Place::Cpu(schedule) => Engine::start(cpu_vm(&model, &schedule, pages)?, tokenizer, bounds),
             Place::Cuda(schedule) => Engine::start(
-                cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?,
+                cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)?,
                 tokenizer,
                 bounds,
             ),
@@ -130,13 +123,13 @@ impl Serve {
         self.announce(&served.name, &listener)?;
         let grace = Duration::from_secs(self.grace.into());
         let options = ServeOptions { key: self.api_key, origins: self.allow_origin, grace, ..ServeOptions::default() };
-        runtime.block_on(serve(listener, engine, served, options, asked_to_end()))?;
+        runtime.block_on(serve(listener, engine, served, options, asked_to_end()));
         // Texts beyond the grace time are not waited for.
         runtime.shutdown_background();
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Has records written. Who reads them may go; the server stays.
+    /// Sets up the records. Whoever reads them may go away; the server stays.
     fn log(&self) {
         let level = if self.quiet { Level::ERROR } else { self.log_level };
         let log = tracing_subscriber::fmt().with_max_level(level).with_target(false).with_writer(std::io::stderr);
@@ -162,7 +155,7 @@ impl Serve {
 
     fn served(&self, checkpoint: Checkpoint, context: usize) -> Result<Served> {
         let stem = || checkpoint.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-        let named = self.alias.clone().or_else(|| self.model.as_ref()?.name());
+        let named = self.alias.clone().or_else(|| self.source.model.as_ref()?.name());
         let name = named.or_else(stem).unwrap_or_else(|| "model".to_owned());
         let request = Request {
             sampler: SamplerConfig::of_model(&checkpoint.generation, None),

@@ -175,7 +175,7 @@ fn row(checked: &Checked) -> [String; 7] {
                 (true, _) => "ok",
                 (false, _) => "WRONG",
             };
-            // Tiles that agree with their function tell nothing of its error.
+            // Tiles that agree with their function say nothing about its error.
             let error = if checked.bound > 0.0 || !ok { error } else { "-".to_owned() };
             [path, dtype, cases.to_string(), error, bound, verdict.into(), worst.clone()]
         }

@@ -70,7 +70,7 @@ pub fn quantize(tasks: Vec<Task>, method: Method, progress: &mut Progress<'_>) -
 /// Quantises with the inputs that the projections have on a text.
 ///
 /// The inputs' sums take `memory` bytes at most, or those of one input. Where they take more the
-/// text runs several times, and later runs are those of the weights quantised so far.
+/// text runs several times, and later runs use the weights quantised so far.
 ///
 /// # Errors
 /// When the run fails.

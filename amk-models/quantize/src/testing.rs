@@ -1,4 +1,4 @@
-//! Helpers of the tests.
+//! Numbers for the tests inside the crate and outside.
 
 /// Pseudo-random numbers in -1..1 from a seed.
 pub(crate) fn random(seed: u64, len: usize) -> Vec<f32> {

@@ -5,3 +5,5 @@ mod files;
 mod methods;
 mod refusals;
 mod support;
+#[path = "../src/testing.rs"]
+mod testing;

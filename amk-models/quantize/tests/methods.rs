@@ -13,7 +13,7 @@ fn calibrated(text: &[Token], method: Method, memory: usize) -> Quantized {
     quantize_calibrated(tasks(&source, &recipe), method, &calibration, memory, &mut |_, _| {}).unwrap()
 }
 
-/// The mean squares of what the outputs of each projection are off, on a text.
+/// The mean squared errors of the outputs of each projection, on a text.
 fn output_errors(text: &[Token], quantized: &Quantized) -> BTreeMap<String, f64> {
     let folder = folder();
     let model = load(folder.path());

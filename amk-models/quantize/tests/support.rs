@@ -1,5 +1,6 @@
 //! A small random Llama, as a folder and as a GGUF file.
 
+use super::testing::random;
 use amk::encoding::F32;
 use amk::ir::DType;
 use amk::ir::schedule::{RowSchedule, Schedule};
@@ -16,18 +17,6 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 pub(crate) const CONTEXT: usize = 64;
-
-/// Pseudo-random numbers in -1..1 from a seed.
-fn random(seed: u64, len: usize) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    std::iter::repeat_with(next).take(len).collect()
-}
 
 /// The tensors of a Llama with rows of 64 and 128.
 fn tensors() -> Vec<(String, Vec<usize>, Vec<f32>)> {

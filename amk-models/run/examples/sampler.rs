@@ -1,4 +1,4 @@
-//! A sampler of one's own: the likeliest token that is not among the last eight.
+//! A custom sampler: the likeliest token that is not among the last eight.
 //!
 //!     sampler MODEL TEXT
 

@@ -112,9 +112,9 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Self { session, tokenizer, drafter: None, waiting, live, kept: Kept::default(), added: 0, chosen: 0 }
     }
 
-    /// The same that keeps the keys and values of up to so many ended texts. A prompt goes on from
-    /// the text, ended or not, whose beginning it has. The oldest go first, also where a text needs
-    /// their pages.
+    /// Keeps the keys and values of up to this many ended texts. A prompt goes on from the text,
+    /// ended or not, whose beginning it has. The oldest go first, also where a text needs their
+    /// pages.
     #[must_use]
     pub fn keeping(self, texts: usize) -> Self {
         Self { kept: Kept::new(texts), ..self }
@@ -173,7 +173,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(id)
     }
 
-    /// Ends a text, at any time; there is no event of it any more.
+    /// Ends a text, at any time; it has no further events.
     pub fn cancel(&mut self, id: TextId) {
         self.waiting.retain(|(waiting, _)| *waiting != id);
         let live = self.live.iter().find(|(_, (live, _))| *live == id).map(|(&sequence, _)| sequence);
@@ -266,7 +266,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(())
     }
 
-    /// A sequence for a prompt that can come to need so many pages, and how much of the prompt it
+    /// A sequence for a prompt that can come to need this many pages, and how much of the prompt it
     /// has; `None` where there are no pages.
     fn place(&mut self, prompt: &[u32], pages: usize) -> Result<Option<(SequenceId, usize)>, RowsError> {
         if let Some((source, shared)) = self.beginning(prompt)? {
@@ -298,8 +298,8 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(longest.filter(|&(_, shared)| shared >= LEAST_SHARED))
     }
 
-    /// Frees pages until there are so many beside those that the live texts can come to need.
-    /// Returns whether there are.
+    /// Frees pages until this many are left over from what the live texts can come to need. Returns
+    /// whether it succeeded.
     fn make_room(&mut self, pages: usize) -> Result<bool, RowsError> {
         let mut needed = pages;
         for (&sequence, (_, Writing { pages, shared, .. })) in &self.live {

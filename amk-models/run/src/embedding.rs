@@ -1,7 +1,7 @@
 //! Embeddings of texts: the hidden states of a decoder's last norm, pooled over the tokens.
 //!
 //! A decoder's last linear operation makes logits of these states. Its graph without that operation
-//! is a program of its own, which is lowered and verified as any other.
+//! is a program of its own, lowered and verified like any other.
 
 use crate::open::{CPU_ROWS, OpenError, OpenModel, all_cores, rows_vm, with_rows};
 use amk::ir::graph::{Arg, Graph, Node};
@@ -127,7 +127,7 @@ impl<V: RowVm> Embedder<V> {
     }
 }
 
-/// The vector of length 1 in the same direction; a mean has that of its sum.
+/// The vector of length 1 in the same direction, which a mean shares with its sum.
 fn unit(vector: &[f64]) -> Vec<f32> {
     let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
     let scale = if length > 0.0 { length.recip() } else { 0.0 };

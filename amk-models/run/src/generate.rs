@@ -85,7 +85,7 @@ pub enum GenerateError {
     /// A token could not be decoded.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// Who sees the text cannot take more of it.
+    /// The receiver of the text cannot take any more.
     #[error("the text cannot be written")]
     Write(#[source] io::Error),
 }

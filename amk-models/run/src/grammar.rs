@@ -120,7 +120,7 @@ impl Language {
     /// are left out.
     ///
     /// # Errors
-    /// A schema that is no object.
+    /// A schema that is not an object.
     pub fn json_rule(schema: Value) -> Result<String, GrammarError> {
         Ok(format!("%json {}", with_options(schema, false)?))
     }

@@ -11,7 +11,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Room for so many.
+    /// Room for this many.
     pub(crate) fn new(most: usize) -> Self {
         Self { most, texts: VecDeque::new() }
     }

@@ -85,7 +85,7 @@ pub fn open(name: &str) -> Result<OpenModel, OpenError> {
     open_with(name, None, WeightFormat::Native)
 }
 
-/// As [`open`], with so many positions, and with weights in another format.
+/// Like [`open`], with this many positions, and with weights in another format.
 ///
 /// # Errors
 /// As [`open`], and for a context longer than the model's.
@@ -108,7 +108,7 @@ impl OpenModel {
         ModelSession::new(self, 1)
     }
 
-    /// A session that writes so many texts side by side.
+    /// A session that writes up to this many texts side by side.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -116,7 +116,7 @@ impl OpenModel {
         ModelSession::new(self, texts)
     }
 
-    /// A VM for steps of rows on all cores, with room for so many sequences of the whole context.
+    /// A VM for steps of rows on all cores, with room for this many sequences of the whole context.
     ///
     /// # Errors
     /// [`OpenError::Kernel`], [`OpenError::Registry`] and [`OpenError::Vm`].
@@ -179,13 +179,13 @@ pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1))
 }
 
-/// The schedule with rows in its steps: so many where it has none.
+/// The schedule with rows in its steps: this many where it has none.
 pub fn with_rows(schedule: Schedule, most: u32) -> Schedule {
     let rows = schedule.rows.unwrap_or(RowSchedule { most, block: None });
     Schedule { rows: Some(rows), ..schedule }
 }
 
-/// A CPU VM for a program with rows of a model, with so many pages of positions.
+/// A CPU VM for a program with rows of a model, with `pages` pages of positions.
 ///
 /// # Errors
 /// [`OpenError::Registry`] and [`OpenError::Vm`].

@@ -14,8 +14,7 @@ use amk::session::{Session, SessionError};
 pub struct Windows {
     /// Tokens of a window at most, 2 or more.
     pub context: usize,
-    /// Tokens from the start of a window to that of the next, `1..context`: as many count in each
-    /// but the first.
+    /// Tokens between the starts of two windows, `1..context`: as many count in each but the first.
     pub stride: usize,
 }
 

@@ -37,8 +37,8 @@ pub struct Request {
     pub speculate: Speculate,
     /// Whether special tokens are part of the text that is seen, that which ends it too.
     pub show_special: bool,
-    /// The log-probability of each token comes with its text, and those of so many of the likeliest
-    /// tokens.
+    /// The log-probability of each token comes with its text, and those of this many of the
+    /// likeliest tokens.
     pub logprobs: Option<usize>,
     /// What the text may be.
     pub grammar: Option<Grammar>,
@@ -177,7 +177,7 @@ impl Unseen {
         self.give(text, begun, see)
     }
 
-    /// Gives out text with so many tokens.
+    /// Gives out text with this many tokens.
     fn give(&mut self, text: &str, tokens: usize, see: &mut See<'_>) -> Result<(), GenerateError> {
         let logprobs: Vec<PlacedLogprobs> = self.tokens.drain(..tokens).collect();
         see(Piece { text, logprobs: &logprobs }).map_err(GenerateError::Write)

@@ -33,7 +33,7 @@ pub struct Embeddings {
 }
 
 impl Embeddings {
-    /// Starts the thread; so many requests may wait.
+    /// Starts the thread, for which up to `most` requests may queue.
     pub fn start<V: RowVm + Send + 'static>(embedder: Embedder<V>, most: usize) -> Self {
         let (jobs, receive) = sync_channel(most);
         std::thread::spawn(move || run(embedder, &receive));

@@ -11,7 +11,7 @@ impl Fields {
     /// Reads a body.
     ///
     /// # Errors
-    /// It is no JSON object.
+    /// It is not a JSON object.
     pub(crate) fn read(body: &[u8]) -> Result<Self, ApiError> {
         let of_json = |error: serde_json::Error| ApiError::invalid(None, format!("the body is not a request: {error}"));
         serde_json::from_slice(body).map(Self).map_err(of_json)

@@ -10,6 +10,7 @@
 //! `/` is a page to try it.
 
 mod body;
+mod connections;
 mod embeddings;
 mod engine;
 mod error;

@@ -128,7 +128,7 @@ impl Head {
         (message, reader.called())
     }
 
-    /// A call of a tool: number `number` of those of a text.
+    /// A tool call, number `number` of its text.
     fn call(&self, index: usize, number: usize, Call { name, arguments }: &Call) -> Value {
         let id = format!("call_{}_{index}_{number}", self.id);
         json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } })

@@ -178,7 +178,7 @@ impl Completion {
         }
     }
 
-    /// The biases of tokens, of which there are so many.
+    /// The biases of tokens, in a vocabulary of this size.
     fn biases(&self, tokens: usize) -> Result<BTreeMap<u32, f32>, ApiError> {
         let parse = |(id, &bias): (&String, &f32)| {
             let token = id.parse().ok().filter(|&token: &u32| (token as usize) < tokens);

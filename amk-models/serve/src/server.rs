@@ -1,6 +1,7 @@
 //! The routes.
 
 use crate::body::Body;
+use crate::connections;
 use crate::embeddings::{EmbeddingRequest, Embeddings};
 use crate::engine::{Engine, EngineError};
 use crate::error::ApiError;
@@ -62,6 +63,8 @@ pub struct ServeOptions {
     pub origins: Vec<Origin>,
     /// Bytes of a request's body at most.
     pub body: usize,
+    /// Time in which the head of a request has to come, and the next one on an open connection.
+    pub head_time: Duration,
     /// Time in which a body has to come.
     pub body_time: Duration,
     /// Time for open answers after the end is asked for.
@@ -71,7 +74,7 @@ pub struct ServeOptions {
 impl Default for ServeOptions {
     fn default() -> Self {
         let thirty = Duration::from_secs(30);
-        Self { key: None, origins: Vec::new(), body: 4 << 20, body_time: thirty, grace: thirty }
+        Self { key: None, origins: Vec::new(), body: 4 << 20, head_time: thirty, body_time: thirty, grace: thirty }
     }
 }
 
@@ -89,17 +92,14 @@ pub(crate) struct Shared {
 }
 
 /// Serves until `end` completes, and then until open answers have ended or their time is over.
-///
-/// # Errors
-/// When the listener fails.
 pub async fn serve(
     listener: TcpListener,
     engine: Engine,
     served: Served,
     options: ServeOptions,
     end: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let grace = options.grace;
+) {
+    let ServeOptions { grace, head_time, .. } = options;
     let grammars = Grammars::new(Tokenizer::clone(&served.tokenizer), served.request.stop_tokens.clone());
     let shared = Arc::new(Shared {
         engine,
@@ -110,13 +110,13 @@ pub async fn serve(
         started: now(),
         numbers: AtomicU64::new(0),
     });
-    let (told, ending) = tokio::sync::oneshot::channel();
+    let (asked, ending) = tokio::sync::oneshot::channel();
     let graceful = async move {
         end.await;
         // The server is still there: it waits for this.
-        let _ = told.send(());
+        let _ = asked.send(());
     };
-    let serving = axum::serve(listener, routes(shared)).with_graceful_shutdown(graceful);
+    let serving = connections::serve(listener, routes(shared), head_time, graceful);
     let out_of_time = async move {
         match ending.await {
             Ok(()) => tokio::time::sleep(grace).await,
@@ -124,8 +124,8 @@ pub async fn serve(
         }
     };
     tokio::select! {
-        done = serving => done,
-        () = out_of_time => Ok(()),
+        () = serving => {}
+        () = out_of_time => {}
     }
 }
 
@@ -168,7 +168,7 @@ async fn check_key(State(shared): State<Arc<Shared>>, request: HttpRequest, next
     }
 }
 
-/// Compares all bytes, so that the time does not tell how many are right.
+/// Compares all bytes, so that the time does not reveal how many are right.
 fn same(sent: &str, key: &str) -> bool {
     let differ = sent.bytes().zip(key.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
     differ == 0 && sent.len() == key.len()

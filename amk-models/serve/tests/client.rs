@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use std::future::Future;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::thread::JoinHandle;
@@ -60,22 +60,21 @@ impl Coming {
 impl Server {
     pub(crate) fn start<F>(serve: impl FnOnce(TcpListener, End) -> F + Send + 'static) -> Self
     where
-        F: Future<Output = io::Result<()>>,
+        F: Future<Output = ()>,
     {
         let (end, ended) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             let runtime = runtime.expect("a runtime");
-            let done = runtime.block_on(async {
+            runtime.block_on(async {
                 let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
                 tell.send(listener.local_addr().expect("an address")).expect("the test waits");
                 let end = async {
                     let _ = ended.await;
                 };
-                serve(listener, Box::pin(end)).await
+                serve(listener, Box::pin(end)).await;
             });
-            done.expect("it serves");
             runtime.shutdown_background();
         });
         let address = told.recv().expect("it listens");
@@ -136,6 +135,25 @@ impl Server {
         let mut line = String::new();
         self.begun(bytes, wait)?.read_line(&mut line).ok()?;
         line.split_whitespace().nth(1)?.parse().ok()
+    }
+
+    /// Sends bytes and then one every 20 ms: what has come when the server closes the connection,
+    /// or `None` where it is open after 5 s.
+    pub(crate) fn drip(&self, bytes: &[u8]) -> Option<String> {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a limit");
+        stream.write_all(bytes).expect("it reads");
+        let mut come = Vec::new();
+        for _ in 0..250 {
+            let closed = match stream.read_to_end(&mut come) {
+                Ok(_) => true,
+                Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+            };
+            if closed || stream.write_all(b"a").is_err() {
+                return Some(String::from_utf8(come).expect("text"));
+            }
+        }
+        None
     }
 
     fn begun(&self, bytes: &[u8], wait: Duration) -> Option<BufReader<TcpStream>> {

@@ -71,6 +71,20 @@ fn every_answer_has_the_id_of_its_request() {
     assert!(server.get("/nothing").header("x-request-id").is_some());
 }
 
+#[test]
+fn a_head_that_does_not_come_in_time_ends_its_connection() {
+    let limit = Duration::from_millis(200);
+    let server = server(20, 8, ServeOptions { head_time: limit, ..ServeOptions::default() });
+    for begun in ["", "GET /hea", "GET /health HTTP/1.1\r\nHost: test\r\nX: "] {
+        assert_eq!(server.drip(begun.as_bytes()).as_deref(), Some(""), "{begun}");
+    }
+    let next = server.drip(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\n").expect("it is closed");
+    assert!(next.starts_with("HTTP/1.1 200"), "{next}");
+    // An answer may take longer.
+    let text = server.post("/v1/completions", &json!({ "prompt": "t1", "max_tokens": 20, "temperature": 0 })).text;
+    assert!(text.contains("t21"), "{text}");
+}
+
 /// Bytes that mean something in a head, or nothing anywhere.
 const ODD: &[u8] = b"\0\r\n\t :/%?;,=0-9AZaz\x7f\xff\xc3";
 

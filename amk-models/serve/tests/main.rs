@@ -79,7 +79,7 @@ fn tokenizer() -> Arc<Tokenizer> {
     Arc::new(Tokenizer::from_json(Path::new("tokenizer.json"), json.as_bytes()).expect("a tokenizer"))
 }
 
-/// A server of a VM whose steps take so many milliseconds.
+/// A server of a VM whose steps take `millis` milliseconds.
 fn server(millis: u64, most: usize, options: ServeOptions) -> Server {
     broken_server(millis, most, options, None)
 }

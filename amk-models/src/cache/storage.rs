@@ -111,7 +111,7 @@ impl Progress {
     }
 }
 
-/// A progress line for a transfer after so many bytes; `None`: it starts.
+/// A progress line for a transfer after this many bytes; `None` when it starts.
 fn line(what: &str, total: Option<u64>, bytes: Option<u64>) -> String {
     match (bytes, total) {
         (None, None) => what.to_owned(),

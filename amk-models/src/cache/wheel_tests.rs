@@ -18,7 +18,7 @@ fn wheel(folder: &Path, entries: &[(&str, &[u8])]) -> PathBuf {
     path
 }
 
-/// A disk with room for so many bytes in all.
+/// A disk with room for this many bytes in all.
 struct SmallDisk(usize);
 
 impl Storage for SmallDisk {

@@ -120,7 +120,7 @@ pub fn neutral_fields() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Whether an `auto_map` only names the Python file of a class that transformers has itself, which
-/// it takes unless it is told to run the file.
+/// it takes unless it is asked to run the file.
 pub(super) fn is_own_class(field: &str, value: &Value, class: &str) -> bool {
     let named = value.get("AutoModelForCausalLM").and_then(Value::as_str);
     field == "auto_map" && named.and_then(|named| named.rsplit('.').next()) == Some(class)

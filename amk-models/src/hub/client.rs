@@ -45,7 +45,7 @@ struct Lfs {
 }
 
 impl Sibling {
-    /// The file; `None` for one whose name is no path.
+    /// The file; `None` if its name is not a path.
     fn file(self) -> Option<HubFileInfo> {
         let blob = self.lfs.map(|lfs| lfs.sha256).or(self.blob_id)?;
         let safe = self.rfilename.split('/').all(is_part) && is_part(&blob);

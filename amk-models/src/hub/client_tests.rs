@@ -28,7 +28,7 @@ fn sha256(bytes: &[u8]) -> String {
 const LONGER: &[u8] = b"longer";
 const MUCH: usize = 256 << 20;
 
-/// Sends up to so many bytes; how many went.
+/// Sends up to this many bytes. Returns how many were sent.
 fn send_more(connection: &mut TcpStream) -> usize {
     let mut sent = 0;
     connection.write_all(b"HTTP/1.1 200 x\r\nconnection: close\r\n\r\n").unwrap();

@@ -111,7 +111,7 @@ impl HubModel {
         }
     }
 
-    /// The path of what the cache has.
+    /// The path of the cached model.
     fn cached(&self, layout: &Layout) -> Result<Option<PathBuf>, HubError> {
         let Some(snapshot) = layout.snapshot_of(&self.revision) else { return Ok(None) };
         let files = files::choose(self, &layout.files(&snapshot))?;

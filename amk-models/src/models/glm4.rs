@@ -29,7 +29,7 @@ pub const IMPORTS: &[Import] = &[Import {
     ..Import::LLAMA
 }];
 
-/// Norms of what attention and the MLP add.
+/// Norms of the outputs of attention and the MLP.
 #[derive(WeightLayout)]
 pub struct AddedNorms {
     /// Behind attention.

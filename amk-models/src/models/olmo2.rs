@@ -29,7 +29,7 @@ pub struct Layer {
     /// The MLP.
     #[layout]
     pub mlp: Mlp,
-    /// Norms of what attention and the MLP add.
+    /// Norms of the outputs of attention and the MLP.
     #[layout]
     pub norms: PostNorms,
 }

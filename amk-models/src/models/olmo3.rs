@@ -34,7 +34,7 @@ pub struct Layer {
     /// The MLP.
     #[layout]
     pub mlp: Mlp,
-    /// Norms of what attention and the MLP add.
+    /// Norms of the outputs of attention and the MLP.
     #[layout]
     pub norms: PostNorms,
     /// Whether it attends to the last positions alone.

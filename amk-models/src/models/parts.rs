@@ -95,7 +95,7 @@ pub struct QkNorms {
     pub k: Weight,
 }
 
-/// The norms of what attention and the MLP add to the residual.
+/// The norms of the outputs of attention and the MLP, before they join the residual.
 #[derive(WeightLayout)]
 pub struct PostNorms {
     /// Behind attention.

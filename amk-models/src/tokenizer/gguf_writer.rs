@@ -10,7 +10,7 @@ use super::pre_tokenizer::{NAMES, pre_tokenizer};
 use super::{SpecialTokens, Tokenizer, TokenizerError};
 
 impl Tokenizer {
-    /// The metadata of a GGUF file for a model with so many embeddings.
+    /// The metadata of a GGUF file for a model with this many embeddings.
     ///
     /// # Errors
     /// [`TokenizerError::Unwritten`] for another model than byte-level BPE, or one that cuts text

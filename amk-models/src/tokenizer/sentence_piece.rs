@@ -41,7 +41,7 @@ pub(super) fn merges(tokens: &[String], scores: &[f64], joins: impl Fn(usize) ->
     merges.into_iter().map(|(.., (left, right))| (left.to_owned(), right.to_owned())).collect()
 }
 
-/// Spaces are written as [`SPACE`], with one more in front of a text where the model has it so.
+/// Spaces are written as [`SPACE`], with one more in front of a text if the model asks for it.
 pub(super) fn normalizer(space_in_front: bool) -> tokenizers::Result<NormalizerWrapper> {
     let written = Replace::new(" ", SPACE)?.into();
     Ok(match space_in_front {

@@ -12,7 +12,7 @@ impl TensorSet {
     ///
     /// # Errors
     /// [`FormatCause::BadTensor`] when a tensor does not have the rows of its parts or of whole
-    /// heads, [`FormatCause::Duplicate`] when a part is there by itself.
+    /// heads, [`FormatCause::Duplicate`] when a part is there separately.
     pub(crate) fn arrange(&mut self, config: &ModelConfig, pairs: Pairs) -> Result<(), FormatError> {
         for fused in config.import.fused {
             let parts: Vec<(&str, usize)> =

@@ -1,4 +1,4 @@
-//! From the tensors of a page to those of a file: the inverse of arranging them.
+//! From the tensors of a page to the tensors of a file: the inverse of arranging them.
 
 use crate::config::ModelConfig;
 use crate::import::Pairs;
@@ -76,8 +76,8 @@ impl FileForm {
     }
 }
 
-/// The name in a folder of what a tensor of the page is stored in, and all tensors of the page that
-/// are.
+/// The name in a folder of the tensor that holds one of the page, and all tensors of the page that
+/// it holds.
 fn whole(config: &ModelConfig, name: &str) -> (String, Vec<String>) {
     let in_stem = |stem: &str| name.rsplit_once('.').is_some_and(|(before, _)| before.ends_with(stem));
     for fused in config.import.fused {

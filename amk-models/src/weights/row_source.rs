@@ -41,7 +41,7 @@ pub(crate) enum RowSource {
 }
 
 impl RowSource {
-    /// The rows `rows`, of so many bytes each.
+    /// The rows `rows`, of this many bytes each.
     pub(super) fn part(&self, rows: &Range<usize>, row_bytes: usize) -> Self {
         match self {
             Self::File(Extent { file, range }) => {
@@ -54,7 +54,7 @@ impl RowSource {
         }
     }
 
-    /// The bytes of row number `row`, which are so many.
+    /// The bytes of row number `row`, this many of them.
     pub(super) fn row(&self, row: usize, row_bytes: usize) -> Cow<'_, [u8]> {
         match self {
             Self::File(extent) => Cow::Borrowed(&extent.bytes()[row * row_bytes..][..row_bytes]),

@@ -84,7 +84,7 @@ impl Deviation {
         self.total += other.total;
     }
 
-    /// The root of the mean square of the differences by that of the elements; 0 for no elements.
+    /// The rms of the differences divided by the rms of the elements; 0 for no elements.
     pub fn relative(&self) -> f64 {
         if self.total == 0.0 { 0.0 } else { (self.error / self.total).sqrt() }
     }
@@ -213,7 +213,7 @@ impl StoredTensor {
         out
     }
 
-    /// Whether all rows have the same bytes as those of a tensor of the same shape and encoding.
+    /// Whether all rows have the same bytes as in another tensor of the same shape and encoding.
     pub(super) fn has_the_rows_of(&self, other: &Self) -> bool {
         match (self.mapped(), other.mapped()) {
             (Some(own), Some(other)) => own.bytes() == other.bytes(),

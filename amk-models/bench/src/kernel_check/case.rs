@@ -68,7 +68,7 @@ impl Case {
             let dims: BTreeMap<String, u32> = names.iter().map(|name| (name.clone(), size(name))).collect();
             if fits(&signature, &dims, rows) {
                 let case = Self::fill(signature.clone(), dims, draw, weights)?;
-                // A condition that the signature does not tell ends in a panic of the function.
+                // A condition that the signature does not state ends in a panic of the function.
                 if case.reference(entry).is_some() {
                     return Ok(case);
                 }

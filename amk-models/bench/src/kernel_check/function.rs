@@ -15,7 +15,7 @@ use amk::ir::{DType, ValueId};
 use amk::registry::Registry;
 use std::collections::BTreeMap;
 
-/// Rows of the table that tells tokens apart.
+/// Rows of the table that distinguishes tokens.
 pub(super) const TOKENS: u32 = 1024;
 /// Positions where no operand bounds them.
 pub(super) const POSITIONS: u32 = 8192;

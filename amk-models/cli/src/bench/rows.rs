@@ -39,7 +39,7 @@ fn summary(times: Vec<(f64, Option<f64>)>) -> Result<(Quantiles, Option<f64>)> {
 /// How the tokens after decoding rows are drawn, beside greedily.
 const DRAW: Draw = Draw { temperature: 0.7, top_k: 0, top_p: 0.9, min_p: 0.0, seed: 1, draw: 0 };
 
-/// A new sequence of so many tokens.
+/// A new sequence of this many tokens.
 fn prompt<V: RowVm>(session: &mut Session<V>, tokens: u32) -> Result<SequenceId> {
     let id = session.add();
     session.push(id, &(0..tokens).map(|n| Token(n % 100)).collect::<Vec<_>>())?;

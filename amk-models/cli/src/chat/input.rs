@@ -23,7 +23,7 @@ pub(super) enum Said {
     Message(String),
     /// The user took back a line.
     Nothing,
-    /// There is no more.
+    /// The end of the input.
     End,
 }
 

@@ -5,13 +5,12 @@ mod input;
 mod interrupt;
 mod talk;
 
-use super::load::{LoadArgs, cpu_vm};
-use super::model::path_of;
-use super::options::{AllowArg, Place, PlaceArgs, cuda_rows_vm, tell};
+use super::load::cpu_vm;
+use super::model::SourceArgs;
+use super::options::{Place, PlaceArgs, cuda_rows_vm, tell};
 use super::sampling::SamplingArgs;
 use amk::rows::RowLimits;
 use amk_models::chat::Message;
-use amk_run::named::NamedModel;
 use amk_run::text::Request;
 use anyhow::{Result, bail};
 use std::path::PathBuf;
@@ -25,11 +24,8 @@ use talk::Talk;
 /// it uses SmolLM2-135M-Instruct, fetched once into the cache folder.
 #[derive(clap::Args)]
 pub(crate) struct Chat {
-    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
-    #[arg(short, long, value_name = "MODEL")]
-    model: Option<NamedModel>,
     #[command(flatten)]
-    allow: AllowArg,
+    source: SourceArgs,
     /// The system message.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -42,8 +38,6 @@ pub(crate) struct Chat {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
-    held: LoadArgs,
-    #[command(flatten)]
     place: PlaceArgs,
     /// Print nothing but answers and errors.
     #[arg(short, long)]
@@ -52,16 +46,15 @@ pub(crate) struct Chat {
 
 impl Chat {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let place = self.place.place(self.held.activations)?;
+        let place = self.place.place(self.source.held.activations)?;
         self.sampling.check()?;
         let messages = match (&self.load, &self.system) {
             (Some(file), _) => talk::load(file)?,
             (None, system) => system.iter().map(|system| Message::new("system", system)).collect(),
         };
-        let path = path_of(self.model.as_ref())?;
-        let mut checkpoint = self.allow.open(&path)?;
+        let mut checkpoint = self.source.open()?;
         let Some(template) = checkpoint.chat_template.clone() else {
-            bail!("{} has no chat template; `amk generate --raw` goes on from a text", path.display());
+            bail!("{} has no chat template; `amk generate --raw` goes on from a text", checkpoint.path.display());
         };
         let (sampler, _) = self.sampling.of_checkpoint(&checkpoint)?;
         let request = Request {
@@ -70,8 +63,8 @@ impl Chat {
             stop_tokens: checkpoint.stop_tokens(),
             ..Request::default()
         };
-        let context = self.held.context(&checkpoint);
-        let model = self.held.load(&mut checkpoint, context, self.quiet)?;
+        let context = self.source.held.context(&checkpoint);
+        let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
         // The last page of what is kept is copied.
         let pages = RowLimits::pages_of(context) + 1;
         if !self.quiet {
@@ -82,7 +75,10 @@ impl Chat {
         match place {
             Place::Cpu(schedule) => talk.run(cpu_vm(&model, &schedule, pages)?, tokenizer)?,
             Place::Cuda(schedule) => {
-                talk.run(cuda_rows_vm(&model, &schedule, self.held.weights.on_gpu(), pages, self.quiet)?, tokenizer)?;
+                talk.run(
+                    cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)?,
+                    tokenizer,
+                )?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -4,9 +4,9 @@ mod language;
 mod prompts;
 mod texts;
 
-use super::load::{LoadArgs, cpu_vm};
-use super::model::path_of;
-use super::options::{AllowArg, DIM, GpuSchedule, Place, PlaceArgs, cuda_rows_vm, cuda_vm, paint, tell};
+use super::load::cpu_vm;
+use super::model::SourceArgs;
+use super::options::{DIM, GpuSchedule, Place, PlaceArgs, cuda_rows_vm, cuda_vm, paint, tell};
 use super::sampling::SamplingArgs;
 use amk::rows::RowVm;
 use amk_cuda as cuda;
@@ -16,7 +16,6 @@ use amk_models::model::Model;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
 use amk_run::generate::{generate, generate_on_device, on_device};
-use amk_run::named::NamedModel;
 use amk_run::text::{Piece, Request, Speculate};
 use anyhow::{Result, bail};
 use language::LanguageArgs;
@@ -58,11 +57,8 @@ pub(crate) struct Generate {
     /// guesses: a folder or a GGUF file with the same vocabulary.
     #[arg(long, value_name = "lookup|PATH")]
     speculate: Option<PathBuf>,
-    /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
-    #[arg(short, long, value_name = "MODEL")]
-    model: Option<NamedModel>,
     #[command(flatten)]
-    allow: AllowArg,
+    source: SourceArgs,
     /// Go on from the prompt as it is, without the model's chat template.
     #[arg(long, conflicts_with_all = ["chat", "system"])]
     raw: bool,
@@ -89,8 +85,6 @@ pub(crate) struct Generate {
     #[arg(long)]
     show_special: bool,
     #[command(flatten)]
-    held: LoadArgs,
-    #[command(flatten)]
     place: PlaceArgs,
     /// Print nothing but the text, errors and the progress of a download.
     #[arg(short, long)]
@@ -100,14 +94,13 @@ pub(crate) struct Generate {
 impl Generate {
     pub(crate) fn run(self) -> Result<ExitCode> {
         // Whatever can be refused without the model is.
-        let place = self.place.place(self.held.activations)?;
+        let place = self.place.place(self.source.held.activations)?;
         self.sampling.check()?;
-        let path = path_of(self.model.as_ref())?;
-        let mut checkpoint = self.allow.open(&path)?;
+        let mut checkpoint = self.source.open()?;
         let prompts = self.all_prompts(&checkpoint)?;
         let request = self.request(&checkpoint)?;
-        let context = self.held.context(&checkpoint);
-        let model = self.held.load(&mut checkpoint, context, self.quiet)?;
+        let context = self.source.held.context(&checkpoint);
+        let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
         let tokenizer = checkpoint.tokenizer()?;
         let requests: Vec<Request> = (0..prompts.len() as u64).map(|number| request.numbered(number)).collect();
         let mut texts = Texts::new(&prompts, tokenizer, context, self.json, self.quiet);
@@ -118,7 +111,9 @@ impl Generate {
                 self.batch(|model| cpu_vm(model, &schedule, pages), &model, tokenizer, requests, &mut texts)?;
             }
             Place::Cuda(schedule) if !alone => {
-                let vm = |model: &Model| cuda_rows_vm(model, &schedule, self.held.weights.on_gpu(), pages, self.quiet);
+                let vm = |model: &Model| {
+                    cuda_rows_vm(model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)
+                };
                 self.batch(vm, &model, tokenizer, requests, &mut texts)?;
             }
             // One text is fastest by itself.
@@ -174,13 +169,13 @@ impl Generate {
 
     /// The small model that guesses.
     fn drafter(&self, path: &Path, tokenizer: &Tokenizer) -> Result<Model> {
-        let mut checkpoint = self.allow.open(path)?;
-        let context = self.held.context(&checkpoint).min(checkpoint.config.context_len);
+        let mut checkpoint = self.source.allow.open(path)?;
+        let context = self.source.held.context(&checkpoint).min(checkpoint.config.context_len);
         let own = checkpoint.tokenizer()?;
         if !own.same_vocabulary(tokenizer) {
             bail!("{} has another vocabulary than the model; guesses come from a model of the same", path.display());
         }
-        self.held.load(&mut checkpoint, context, self.quiet)
+        self.source.held.load(&mut checkpoint, context, self.quiet)
     }
 
     /// Prints a message that is not part of the text.
@@ -224,7 +219,7 @@ impl Generate {
     }
 
     fn cuda(&self, model: &Model, schedule: &GpuSchedule) -> Result<cuda::Vm> {
-        let options = cuda::VmOptions { precision: self.held.weights.precision(), ..cuda::VmOptions::default() };
+        let options = cuda::VmOptions { precision: self.source.held.weights.precision(), ..cuda::VmOptions::default() };
         let (vm, schedule) = cuda_vm(model, schedule, options, self.quiet)?;
         if schedule != "default" {
             self.tell(&format!("schedule: {schedule}"));

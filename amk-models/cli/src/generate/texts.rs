@@ -45,7 +45,7 @@ impl<'p> Texts<'p> {
         self.prompts
     }
 
-    /// Pages for so many of the longest texts at a time.
+    /// Pages for this many of the longest texts at a time.
     pub(super) fn pages(&self, parallel: usize, max_tokens: usize) -> usize {
         let of = |prompt: &Prompt| RowLimits::pages_of((prompt.tokens.len() + max_tokens).min(self.context));
         let mut pages: Vec<usize> = self.prompts.iter().map(of).collect();

@@ -28,7 +28,7 @@ pub(crate) struct ToolFields {
     parallel_tool_calls: Option<bool>,
 }
 
-/// A tool as OpenAI's API has it.
+/// A tool in the form of OpenAI's API.
 #[derive(Clone, Debug, Deserialize)]
 struct Tool {
     #[serde(rename = "type")]

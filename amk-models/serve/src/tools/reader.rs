@@ -165,7 +165,7 @@ mod tests {
         Part::Text(text.to_owned())
     }
 
-    /// The parts of a text that comes in pieces of so many characters, text joined.
+    /// The parts of a text that arrives in pieces of this many characters, with its text joined.
     fn parts(form: Form, parallel: bool, whole: &str, size: usize) -> Vec<Part> {
         let mut reader = Reader::new(form, vec!["add".to_owned()], parallel);
         let characters: Vec<char> = whole.chars().collect();

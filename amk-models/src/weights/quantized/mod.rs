@@ -87,7 +87,7 @@ impl Quantized {
         blocks
     }
 
-    /// The share of so many rows in the bytes of all parts in the file.
+    /// The share of this many rows in the bytes of all parts in the file.
     pub(super) fn stored_len(&self, rows: usize) -> usize {
         let parts = [Some(self.codes.extent()), Some(self.scales.extent()), self.zeros.as_ref().map(Codes::extent)];
         let all: usize = parts.into_iter().flatten().map(|extent| extent.range.len()).sum();
