@@ -14,9 +14,11 @@
 #include "wgmma.cuh"
 
 #if AMK_WIDE
-// Columns of a product for so many rows.
-AMK_DEVICE constexpr u32 wide_columns(u32 rows) {
-    return rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
+constexpr u32 WIDE_COLUMNS = AMK_ROWS <= 16 ? 16 : AMK_ROWS <= 32 ? 32 : AMK_ROWS <= 64 ? 64 : 128;
+// Columns of a product of so many rows. With more of them registers are too short for the code of
+// two widths.
+AMK_DEVICE u32 wide_columns(u32 rows) {
+    return WIDE_COLUMNS == 32 && rows <= 16 ? 16 : WIDE_COLUMNS;
 }
 constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
 constexpr u32 THREADS = AMK_WARPS * 32;
@@ -433,12 +435,10 @@ AMK_DEVICE void gemv_wide(Worker& w, const Record& r) {
 #pragma unroll 1
     for (u32 first = 0; first < r.units; first += WIDE_UNITS) {
         const WideGroup c(r, g, first, columns);
-        switch (wide_columns(columns)) {
-        case 16: wide_products<16>(w, r, g, c); break;
-        case 32: wide_products<wide_columns(AMK_ROWS < 32 ? AMK_ROWS : 32)>(w, r, g, c); break;
-        case 64: wide_products<wide_columns(AMK_ROWS < 64 ? AMK_ROWS : 64)>(w, r, g, c); break;
-        default: wide_products<wide_columns(AMK_ROWS)>(w, r, g, c);
-        }
+        if (WIDE_COLUMNS == 32 && wide_columns(columns) == 16)
+            wide_products<16>(w, r, g, c);
+        else
+            wide_products<WIDE_COLUMNS>(w, r, g, c);
         w.stamp(TRACE_PRODUCT);
         w.sync();
         w.stamp(TRACE_GATHERED);
