@@ -1,6 +1,6 @@
-//! The device's tiles of weights (`kernels/src/linear/tile`), compiled for this machine: decoded and
-//! multiplied by one to four tiles a warp, each kind has the elements that its encoding defines.
-//! Without a C++ compiler it says "skipped". Compiled by NVRTC for every target, too.
+//! The device's tiles of weights (`kernels/src/linear/tile`), compiled for this machine: decoded,
+//! and multiplied with one to four tiles a warp, each kind has the elements that its encoding
+//! defines. Without a C++ compiler it says "skipped". NVRTC compiles them for every target, too.
 
 use crate::native;
 use amk::Encoding;
@@ -26,7 +26,7 @@ fn kinds() -> Vec<&'static TileKind> {
     kinds
 }
 
-/// The device code of the kinds, without what it builds on, and a call of `f` with a tile of a kind.
+/// The device code of the kinds, without what it builds on, and a call of `f` with a tile of one.
 fn code(kinds: &[&TileKind]) -> String {
     let mut code = native::text("linear/tile/tile.cuh");
     let of_kinds: BTreeSet<_> = kinds.iter().map(|kind| kind.code.files).collect();

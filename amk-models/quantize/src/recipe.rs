@@ -86,7 +86,9 @@ impl Recipe {
             None => codes(other).is_none() && bits(first) == bits(other),
         };
         let fitting = Encoding::all().filter(|other| quantises(other) && row.is_multiple_of(other.block));
-        fitting.filter(|other| alike(other)).min_by_key(|other| (core::cmp::Reverse(other.block), other.name))
+        // Integers before values of a table, since every method takes them.
+        let order = |other: &&Encoding| (core::cmp::Reverse(other.block), Grid::of(other).is_none(), other.name);
+        fitting.filter(|other| alike(other)).min_by_key(order)
     }
 }
 

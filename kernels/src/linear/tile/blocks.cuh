@@ -70,5 +70,5 @@ using Q4_1 = Shifted<Codes<4>>;
 using Q5_0 = Scaled<Codes<5>, 16>;
 using Q5_1 = Shifted<Codes<5>>;
 using Q8_0 = Scaled<Codes<8>, 128>;
-using IQ4_NL = Scaled<Nonlinear, 0>;
+using IQ4_NL = Scaled<Nonlinear, 128>;
 using MXFP4 = Scaled<E2m1, 0, BF16Scale>;

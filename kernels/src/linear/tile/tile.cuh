@@ -143,10 +143,9 @@ template <> struct Codes<8> {
         return fma_bf16(masked<0x00800080>(bytes, BF16_128), 0xbf80bf80,
                         masked<0x007f007f>(bytes, BF16_128));
     }
-    AMK_DEVICE static uint4 fragment(uint2 bytes) {
-        return make_uint4(pair(bytes.x), pair(bytes.x >> 8), pair(bytes.y), pair(bytes.y >> 8));
+    AMK_DEVICE uint4 fragment() const {
+        return make_uint4(pair(all.x), pair(all.x >> 8), pair(all.y), pair(all.y >> 8));
     }
-    AMK_DEVICE uint4 fragment() const { return fragment(all); }
 };
 
 // The sum of the inputs of a tile.

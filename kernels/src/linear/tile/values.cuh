@@ -9,10 +9,11 @@ struct Bytes {
     uint2 all = {0, 0};
 
     AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
-    AMK_DEVICE uint4 fragment() const {
-        return make_uint4(all.x & 0x00ff00ff, permute(all.x, 0, 0x4341), all.y & 0x00ff00ff,
-                          permute(all.y, 0, 0x4341));
+    AMK_DEVICE static uint4 fragment(uint2 bytes) {
+        return make_uint4(bytes.x & 0x00ff00ff, permute(bytes.x, 0, 0x4341), bytes.y & 0x00ff00ff,
+                          permute(bytes.y, 0, 0x4341));
     }
+    AMK_DEVICE uint4 fragment() const { return fragment(all); }
 };
 
 // e4m3: a sign, four bits of exponent and three of mantissa, where bf16 has them.
@@ -49,22 +50,22 @@ struct E2m1 {
     }
 };
 
-// The values of IQ4_NL, signed bytes (`kvalues_iq4nl` of GGML): those of even numbers, then those
-// of odd ones. A selector above 7 gives 255 for a negative byte, which inverts the other table's,
-// and 0 for others.
+// The values of IQ4_NL (`kvalues_iq4nl` of GGML) and 128, as bytes: those of even numbers, then
+// those of odd ones. A selector above 7 gives 255 for a byte above 127, which inverts the other
+// table's, and 0 for others.
 struct Nonlinear {
     static constexpr u32 BITS = 4;
-    static constexpr int DOWN = 0;
+    static constexpr int DOWN = STEPS;
     static constexpr float ADDED = 0, ODD = 1;
     u32 low = 0;
 
     AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
     // Two pairs: of the even half in the even bytes.
     AMK_DEVICE static u32 bytes(u32 even, u32 odd) {
-        return permute(0xeacfad81, 0x59351901, even) ^ permute(0x09224067, 0x7145260d, odd);
+        return permute(0x6a4f2d01, 0xd9b59981, even) ^ permute(0x765d3f18, 0x0e3a5972, odd);
     }
     AMK_DEVICE uint4 fragment() const {
         const u32 odd = low ^ 0x88888888;
-        return Codes<8>::fragment({bytes(low, odd), bytes(low >> 16, odd >> 16)});
+        return Bytes::fragment({bytes(low, odd), bytes(low >> 16, odd >> 16)});
     }
 };
