@@ -96,8 +96,8 @@ pub(crate) struct GgufBuilder {
 }
 
 impl GgufBuilder {
-    /// A tiny llama with a byte-level tokenizer of six tokens.
-    pub(crate) fn tiny_llama() -> Self {
+    /// The sizes of a tiny llama.
+    pub(crate) fn tiny_sizes() -> Self {
         let mut file = Self::default();
         file.text("general.architecture", "llama")
             .u32("llama.block_count", 1)
@@ -106,8 +106,14 @@ impl GgufBuilder {
             .u32("llama.feed_forward_length", 12)
             .u32("llama.attention.head_count", 2)
             .u32("llama.attention.head_count_kv", 1)
-            .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
-            .text("tokenizer.ggml.model", "gpt2")
+            .f32("llama.attention.layer_norm_rms_epsilon", 1e-5);
+        file
+    }
+
+    /// A tiny llama with a byte-level tokenizer of six tokens.
+    pub(crate) fn tiny_llama() -> Self {
+        let mut file = Self::tiny_sizes();
+        file.text("tokenizer.ggml.model", "gpt2")
             .text("tokenizer.ggml.pre", "smollm")
             .texts("tokenizer.ggml.tokens", &["<s>", "</s>", "a", "b", "ab", "Ġ"])
             .texts("tokenizer.ggml.merges", &["a b"])

@@ -128,15 +128,8 @@ fn scores_inside_gguf_join_pieces_as_hugging_face() {
 #[test]
 fn a_stream_holds_incomplete_characters_back() {
     // Byte-level letters of the three bytes of the euro sign.
-    let mut file = GgufBuilder::default();
-    file.text("general.architecture", "llama")
-        .u32("llama.block_count", 1)
-        .u32("llama.context_length", 16)
-        .u32("llama.embedding_length", 8)
-        .u32("llama.feed_forward_length", 12)
-        .u32("llama.attention.head_count", 2)
-        .f32("llama.attention.layer_norm_rms_epsilon", 1e-5)
-        .u32("llama.vocab_size", 4)
+    let mut file = GgufBuilder::tiny_sizes();
+    file.u32("llama.vocab_size", 4)
         .text("tokenizer.ggml.model", "gpt2")
         .text("tokenizer.ggml.pre", "smollm")
         .texts("tokenizer.ggml.tokens", &["â", "Ĥ", "¬", "a"])
