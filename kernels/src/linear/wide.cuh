@@ -356,18 +356,21 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
         const auto begin = [&](const WideTile& tile, u32 j) {
             sums.begin(w, tile, c.inputs(at) + j / 2 * c.block + j % 2 * 64);
         };
-        const bool multiplies = busy && share < here;
-        if (multiplies) begin(tile(share), share);
-        if (norms) square(w, c, c.inputs(at), here, squares);
-        if (multiplies) {
+        const auto square_all = [&] {
+            if (norms) square(w, c, c.inputs(at), here, squares);
+        };
+        // Products that begin and end in different branches would wait for each other.
+        if (busy && share < here) {
+            begin(tile(share), share);
+            square_all();
+            sums.end();
 #pragma unroll 1
             for (u32 j = share + c.shares; j < here; j += c.shares) {
-                const WideTile next = tile(j);
+                begin(tile(j), j);
                 sums.end();
-                begin(next, j);
             }
-            sums.end();
-        }
+        } else
+            square_all();
         __syncwarp();
         if (w.lane == 0) barrier_arrive(empty + 8 * slot);
         if (++slot == c.stages) slot = 0;
