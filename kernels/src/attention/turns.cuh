@@ -11,7 +11,7 @@ struct Attention {
     static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_,
                          SPLITS = SPLITS_, RUN = RUN_;
     static constexpr bool NORM = NORM_;
-    static constexpr int TURNED = TURNED_;   // elements of a head that are rotated, the first ones
+    static constexpr int TURNED = TURNED_; // elements of a head that are rotated, the first ones
     static constexpr u32 WINDOW = WINDOW_; // the last positions that count, or 0: all
     static constexpr int TILES = HEAD_DIM / 16;
     static constexpr int GROUP_BYTES = HEAD_DIM * 64; // 16 positions of K and V

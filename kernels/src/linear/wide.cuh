@@ -23,10 +23,11 @@ AMK_DEVICE u32 wide_columns(u32 rows) {
 constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
 constexpr u32 THREADS = AMK_WARPS * 32;
 constexpr u32 TEAMS = AMK_WARPS / 4, TEAM_UNITS = 8;
-constexpr u32 LINE = 128;                   // bytes of 64 inputs of a row
-constexpr u32 WIDE_AHEAD = 128 << 10;        // bytes of the tape that go ahead to the L2 cache,
-constexpr u32 AHEAD_COLUMNS = 64;            // for so many columns at most
-constexpr u32 MOST_STEP = 16, IN_FLIGHT = 4; // tiles of a stage at most; stages at least, if they fit
+constexpr u32 LINE = 128;             // bytes of 64 inputs of a row
+constexpr u32 WIDE_AHEAD = 128 << 10; // bytes of the tape that go ahead to the L2 cache,
+constexpr u32 AHEAD_COLUMNS = 64;     // for so many columns at most
+constexpr u32 MOST_STEP = 16,
+              IN_FLIGHT = 4; // tiles of a stage at most; stages at least, if they fit
 static_assert(WIDE_UNITS == TEAMS * TEAM_UNITS, "a group has the units of all teams");
 
 AMK_DEVICE void copy_16(u32 to, const void* from) {
