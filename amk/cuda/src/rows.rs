@@ -73,8 +73,8 @@ struct Width {
     params: VmParams,
 }
 
-/// Rows of the steps between narrow and the widest ones: tasks of attention have fewer rows there, so
-/// that more workers have one.
+/// Rows of the steps between narrow and the widest ones: tasks of attention have fewer rows there,
+/// so that more workers have one.
 const MIDDLE_ROWS: u32 = 32;
 
 /// Words of a row.
