@@ -17,8 +17,8 @@ const NOTHING: f32 = f32::MIN;
 /// The positions of a cache are distributed over its `splits` splits in runs of `run`: position `t`
 /// belongs to split `t / run % splits`, at row `t / (run * splits) * run + t % run`. The operands
 /// hold the splits `split..split + S`. The key and value of this position are written to the split
-/// that owns it. Then, for each query head and each split, with `t` over the split's positions among
-/// the last `window` up to and including this one,
+/// that owns it. Then, for each query head and each split, with `t` over the split's positions
+/// among the last `window` up to and including this one,
 ///
 /// ```text
 /// s[t]       = score_scale * sum over d of rope(q)[h, d] * keys[t, d]

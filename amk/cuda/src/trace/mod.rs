@@ -186,7 +186,7 @@ impl Trace {
                 // A stamp that the body does not make equals the next one.
                 let gathered = at(if gathered == 0 { end } else { gathered });
                 let product = if product == 0 { gathered } else { at(product) };
-                // The loader reports its waits since the previous record. In wide steps there is none.
+                // The loader reports its waits since the previous record. Wide steps have none.
                 let issued = at(if issued == 0 { start } else { issued }).max(before.unwrap_or(f64::MIN));
                 before = Some(issued);
                 tasks.push(TaskTrace {
