@@ -67,9 +67,11 @@ fn device_programs_of_a_layer() {
             ("HEAD_DIM", 64),
             ("ROTARY", 64),
             ("FFN", 64),
+            ("WINDOW", 100),
             ("CONTEXT", 256),
         ];
-        let dims = dims.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
+        let dims = dims.into_iter().filter(|(name, _)| graph.dims.iter().any(|dim| dim == name));
+        let dims = dims.map(|(name, value)| (name.to_owned(), value)).collect();
         let floats = [("w.eps", 1e-5), ("w.score_scale", 0.125), ("w.rotary.scale", 1.0)];
         let floats = floats.map(|(path, value)| (path.to_owned(), value)).into();
         let instance = Instance { name: "two_layers".into(), dims, floats, ..graph.instances[0].clone() };

@@ -99,7 +99,9 @@ fn check<const BYTES: usize, B: IntegerBlocks<BYTES>>(name: &str, shape: [usize;
     });
     let (exact, size) = terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs()));
     let error = (f64::from(expected[0]) - exact).abs();
-    assert!(!expected[0].is_finite() || error <= 1e-5 * size, "{name}: {} instead of {exact}", expected[0]);
+    // Elements with the largest scales of MXFP4 are infinite, their products with zeros are not.
+    let comparable = expected[0].is_finite() && size.is_finite();
+    assert!(!comparable || error <= 1e-5 * size, "{name}: {} instead of {exact}", expected[0]);
 }
 
 fn check_all(shape: [usize; 4], seed: u64) {
@@ -124,6 +126,11 @@ proptest! {
     ) {
         check_all([vectors, count, blocks, apart], seed);
     }
+}
+
+#[test]
+fn infinite_elements_times_zero_inputs_are_no_error() {
+    (0..1000).for_each(|seed| check::<17, code::Microscaled>("MXFP4", [1, 1, 1, 0], seed));
 }
 
 #[test]
