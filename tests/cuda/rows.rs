@@ -3,9 +3,9 @@
 
 use super::smollm2;
 use crate::gpu;
+use amk::Token;
 use amk::rows::{Outcome, SequenceId};
 use amk::session::Session;
-use amk::{Token, Weight};
 use amk_cuda::RowsVm;
 use amk_run::sampler::{Sampler, SamplerConfig};
 use std::collections::BTreeMap;
@@ -124,13 +124,10 @@ fn tokens_after_rows_are_those_of_the_hosts_sampler_in_any_company() {
 #[test]
 fn a_row_whose_draw_is_not_decided_has_its_logits() {
     let _alone = gpu::alone();
-    let (_, mut model) = match smollm2::load(64) {
-        Ok(loaded) => loaded,
+    let model = match smollm2::load_flat(64) {
+        Ok(model) => model,
         Err(why) => return println!("skipped: {why}"),
     };
-    let head = model.bindings.weights()["w.ends.lm_head"].clone();
-    let zeros = Weight::bf16(head.shape(), vec![Default::default(); head.len()]).expect("a weight");
-    model.bindings = std::mem::take(&mut model.bindings).weight("w.ends.lm_head", zeros);
     let mut session = Session::new(smollm2::start_rows(&model, 8, 20).expect("the GPU has room"));
     let drawn = SamplerConfig { temperature: 1.0, top_k: 12, ..SamplerConfig::default() };
     let configs = [SamplerConfig::default(), drawn, SamplerConfig { temperature: 1.0, ..SamplerConfig::default() }];
@@ -143,7 +140,7 @@ fn a_row_whose_draw_is_not_decided_has_its_logits() {
     session.step().expect("a step");
     let outcomes: Vec<Outcome<'_>> = ids.iter().filter_map(|&id| session.outcomes(id).next()).collect();
     assert_eq!(outcomes[0], Outcome::Token(Token(0)), "the lowest of equals");
-    let zeros = vec![0.0; head.rows()];
+    let zeros = vec![0.0; model.bindings.weights()["w.ends.lm_head"].rows()];
     let expected = |n: usize| Sampler::new(configs[n].clone()).expect("a sampler").sample(&zeros, &[504]);
     match outcomes[1] {
         Outcome::Logits(logits) => assert_eq!(logits, zeros),

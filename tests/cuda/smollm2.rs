@@ -1,6 +1,7 @@
 //! SmolLM2-135M-Instruct on the GPU, or why not.
 
 use crate::gpu;
+use amk::Weight;
 use amk::ir::schedule::{PartialSchedule, RowSchedule};
 use amk_cuda::{CudaError, Faults, RowsVm, Vm, VmOptions};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
@@ -21,6 +22,15 @@ pub(crate) fn load(context: usize) -> Result<(Checkpoint, Model), String> {
     let tensors = std::mem::take(&mut checkpoint.tensors);
     let model = Model::load(&checkpoint.config, tensors, context, WeightFormat::BF16, &mut |_| {});
     Ok((checkpoint, model.expect("it should load")))
+}
+
+/// The same with zeros for the head's weights: all logits are equal.
+pub(crate) fn load_flat(context: usize) -> Result<Model, String> {
+    let (_, mut model) = load(context)?;
+    let head = model.bindings.weights()["w.ends.lm_head"].clone();
+    let zeros = Weight::bf16(head.shape(), vec![Default::default(); head.len()]).expect("a weight");
+    model.bindings = std::mem::take(&mut model.bindings).weight("w.ends.lm_head", zeros);
+    Ok(model)
 }
 
 /// The model on the GPU.

@@ -1,8 +1,8 @@
 //! `amk trace`.
 
+use super::bench::{prompt, tokens};
 use super::options::{GpuSchedule, ScheduleArg, cuda_rows_vm, cuda_vm, print, table_of};
 use super::subject::{Subject, SubjectArgs};
-use amk::Token;
 use amk::ir::Program;
 use amk::rows::{RowLimits, RowVm, SequenceId};
 use amk::session::Session;
@@ -34,11 +34,14 @@ pub(crate) struct Trace {
     /// Steps before it in the same launch, where there are as many positions.
     #[arg(long, value_name = "N", default_value_t = 15)]
     warm_up: u32,
-    /// Trace a step of so many sequences side by side, each at the position.
+    /// Trace a step of this many sequences side by side, each at the position.
     #[arg(long, value_name = "R", conflicts_with = "warm_up", value_parser = clap::value_parser!(u32).range(1..))]
     rows: Option<u32>,
-    /// Trace a step of so many tokens of one prompt, the first at the position.
-    #[arg(long, value_name = "T", conflicts_with_all = ["warm_up", "rows"], value_parser = clap::value_parser!(u32).range(1..))]
+    /// Trace a step of this many tokens of one prompt, the first at the position.
+    #[arg(
+        long, value_name = "T", conflicts_with_all = ["warm_up", "rows"],
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     prompt: Option<u32>,
     /// Launches; the one whose traced step takes the median time is shown.
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
@@ -83,34 +86,28 @@ impl Trace {
     }
 
     fn step_of_rows(&self, subject: &Subject, schedule: &GpuSchedule, position: u32) -> Result<ExitCode> {
-        let (sequences, tokens) = (self.rows.unwrap_or(1), self.prompt.unwrap_or(1));
-        let pages = sequences as usize * RowLimits::pages_of((position + tokens) as usize);
+        let (sequences, count) = (self.rows.unwrap_or(1), self.prompt.unwrap_or(1));
+        let pages = sequences as usize * RowLimits::pages_of((position + count) as usize);
         let options = VmOptions { trace: true, ..VmOptions::default() };
         let vm = cuda_rows_vm(&subject.model, schedule, options, pages, false)?;
         let (most, target) = (vm.limits().rows, vm.target().name);
-        if (sequences * tokens) as usize > most {
+        if (sequences * count) as usize > most {
             bail!("a step has at most {most} rows");
         }
         let mut session = Session::new(vm);
-        let ids: Vec<SequenceId> = (0..sequences).map(|_| session.add()).collect();
-        for &id in &ids {
-            push(&mut session, id, position)?;
-            while session.pending(id)? > 0 {
-                session.step()?;
-            }
-        }
+        let ids: Vec<SequenceId> = (0..sequences).map(|_| prompt(&mut session, position)).collect::<Result<_>>()?;
+        let given = tokens(count);
         let trace = self.median(|| {
-            ids.iter().try_for_each(|&id| push(&mut session, id, tokens))?;
+            ids.iter().try_for_each(|&id| session.push(id, &given))?;
             session.step()?;
-            let (trace, _) = session.vm().trace()?;
+            let trace = session.vm().trace()?;
             ids.iter().try_for_each(|&id| session.rollback(id, position as usize))?;
             Ok(trace)
         })?;
-        let (_, verified) = session.vm().trace()?;
         let of = if self.prompt.is_some() { "tokens of a prompt" } else { "sequences" };
         let name = &subject.name;
-        let title = format!("{name} on {target}, {} {of}, position {position}", sequences * tokens);
-        self.show(&trace, &title, verified.program())
+        let title = format!("{name} on {target}, {} {of}, position {position}", sequences * count);
+        self.show(&trace, &title, session.vm().ran().program())
     }
 
     /// Prints the summary of a trace and writes its timeline.
@@ -123,11 +120,6 @@ impl Trace {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// Appends so many tokens to a sequence.
-fn push<V: RowVm>(session: &mut Session<V>, id: SequenceId, tokens: u32) -> Result<()> {
-    Ok(session.push(id, &(0..tokens).map(|n| Token(n % 100)).collect::<Vec<_>>())?)
 }
 
 fn write(trace: &cuda::Trace, path: &Path, title: &str) -> std::io::Result<()> {

@@ -184,17 +184,21 @@ impl RowsVm {
         &self.context
     }
 
-    /// Returns the trace of the last step, and the verified program that it ran.
+    /// Returns the verified program that the last step ran.
+    pub fn ran(&self) -> &Verified {
+        &self.widths[self.last.0].verified
+    }
+
+    /// Returns the trace of the last step.
     ///
     /// # Errors
     /// [`CudaError::Trace`] if the VM was made without [`VmOptions::trace`] or has run no step, and
     /// errors of the driver.
-    pub fn trace(&self) -> Result<(Trace, &Verified), CudaError> {
+    pub fn trace(&self) -> Result<Trace, CudaError> {
         let (at, position) = self.last;
-        let Width { plan, verified, trace, .. } = &self.widths[at];
+        let Width { plan, trace, .. } = &self.widths[at];
         let words = trace.as_ref().ok_or(CudaError::Trace("the VM was made without traces"))?;
-        let traced = Trace::of_step(plan, position, &self.stream.clone_dtoh(words)?)?;
-        Ok((traced, verified))
+        Trace::of_step(plan, position, &self.stream.clone_dtoh(words)?)
     }
 
     /// Uploads rows, the choices of the tokens after them and page tables.

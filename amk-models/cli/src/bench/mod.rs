@@ -5,6 +5,8 @@ mod cpu;
 mod cuda;
 mod rows;
 
+pub(crate) use rows::{prompt, tokens};
+
 use super::options::{Activations, Device, ScheduleArg, ThreadsArg, Weights, print};
 use super::positions::last_start;
 use super::subject::SubjectArgs;

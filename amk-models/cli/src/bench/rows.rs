@@ -39,10 +39,15 @@ fn summary(times: Vec<(f64, Option<f64>)>) -> Result<(Quantiles, Option<f64>)> {
 /// How the tokens after decoding rows are drawn, beside greedily.
 const DRAW: Draw = Draw { temperature: 0.7, top_k: 0, top_p: 0.9, min_p: 0.0, seed: 1, draw: 0 };
 
+/// This many tokens, of no meaning.
+pub(crate) fn tokens(count: u32) -> Vec<Token> {
+    (0..count).map(|n| Token(n % 100)).collect()
+}
+
 /// A new sequence of this many tokens.
-fn prompt<V: RowVm>(session: &mut Session<V>, tokens: u32) -> Result<SequenceId> {
+pub(crate) fn prompt<V: RowVm>(session: &mut Session<V>, count: u32) -> Result<SequenceId> {
     let id = session.add();
-    session.push(id, &(0..tokens).map(|n| Token(n % 100)).collect::<Vec<_>>())?;
+    session.push(id, &tokens(count))?;
     run(session, &[id])?;
     Ok(id)
 }
@@ -152,17 +157,17 @@ impl Bench {
         Ok(ModelRows { model: name, workers, steps })
     }
 
-    fn time_prompt<V: RowVm>(&self, session: &mut Session<V>, tokens: u32) -> Result<StepTime> {
-        let runs = (2000 / tokens.max(1)).clamp(2, 20);
+    fn time_prompt<V: RowVm>(&self, session: &mut Session<V>, count: u32) -> Result<StepTime> {
+        let runs = (2000 / count.max(1)).clamp(2, 20);
         let time = |_| {
             let id = session.add();
-            session.push(id, &(0..tokens).map(|n| Token(n % 100)).collect::<Vec<_>>())?;
+            session.push(id, &tokens(count))?;
             let time = run(session, &[id])?;
             session.drop(id)?;
             Ok(time)
         };
         let (us, device_us) = summary((0..runs).map(time).collect::<Result<_>>()?)?;
-        let (step, peers) = (Step::Prompt { tokens }, PeerTimes::default());
+        let (step, peers) = (Step::Prompt { tokens: count }, PeerTimes::default());
         Ok(StepTime { step, us, device_us, ends: None, of_first: None, peers })
     }
 
