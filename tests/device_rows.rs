@@ -4,6 +4,7 @@
 
 use crate::device_programs::{bits, eager, error, tiny, windowed};
 use crate::gpu;
+use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::ir::{Call, Interval, Program, Task};
@@ -11,7 +12,7 @@ use amk::session::Session;
 use amk::vm::cpu::Mode;
 use amk::{Tensor, Token};
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
-use amk_cuda::{CudaError, Image, Precision, TARGETS, VmOptions, compile, source};
+use amk_cuda::{CudaError, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, source};
 use amk_kernels::argmax;
 use amk_models::model::{FAMILIES, Family};
 use std::collections::BTreeMap;
@@ -123,24 +124,54 @@ fn code_for_rows_compiles_for_every_target() {
             ("mistral", "mistral_7b"),
             ("llama", "phi_4_mini"),
         ] {
-            let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
-            let instance = kernel.instance(instance).expect("the instance");
             for rows in [4, 8, 16, 40, 128] {
-                let schedule = target.row_schedule(rows);
-                if target.check(&schedule).is_err() {
-                    continue; // no room for a ring
-                }
-                let plan = amk_cuda::plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
-                match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
-                    Ok(cubin) => {
-                        let log: Vec<&str> = cubin.log.lines().filter(|line| line.contains("bytes")).collect();
-                        println!("{} {} {rows}: {}", target.name, instance.name, log.join(" "));
-                    }
-                    Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
-                    Err(error) => panic!("{} {}: {error}", target.name, instance.name),
+                if !compiles(target, (family, instance), rows, &[]) {
+                    return println!("skipped: no NVRTC");
                 }
             }
         }
+    }
+}
+
+#[test]
+fn code_for_rows_of_weights_in_blocks_compiles() {
+    let h200 = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+    // Of q, k, v, o, gate, up and down; gate and up are alike.
+    for (instance, rows, encodings) in [
+        ("llama_3_1_8b", 32, ["Q4_0"; 7]),
+        ("llama_3_1_8b", 128, ["Q4_K", "Q4_K", "Q6_K", "Q4_K", "Q4_K", "Q4_K", "Q6_K"]),
+        ("smollm2_135m", 128, ["Q4_1", "IQ4_NL", "Q5_0", "Q5_1", "Q8_0", "Q8_0", "MXFP4"]),
+        ("llama_3_2_1b", 64, ["int4:128", "int4:128", "int8:64:zero", "fp8:128", "Q5_K", "Q5_K", "fp8:128"]),
+    ] {
+        if !compiles(h200, ("llama", instance), rows, &encodings) {
+            return println!("skipped: no NVRTC");
+        }
+    }
+}
+
+/// Compiles the code of a model for steps of so many rows, if a ring fits beside them, its matrices
+/// in these encodings by turns. Returns whether there is an NVRTC.
+fn compiles(target: &GpuTarget, (family, name): (&str, &str), rows: u32, encodings: &[&str]) -> bool {
+    let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+    let instance = kernel.instance(name).expect("the instance");
+    let schedule = target.row_schedule(rows);
+    if target.check(&schedule).is_err() {
+        return true;
+    }
+    let mut plan = amk_cuda::plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
+    if !encodings.is_empty() {
+        let forms = in_blocks(&plan, encodings);
+        plan = amk_cuda::plan_for(kernel, instance, &schedule, forms).expect("a plan");
+    }
+    match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
+        Ok(cubin) => {
+            let log: Vec<&str> = cubin.log.lines().filter(|line| line.contains("bytes")).collect();
+            println!("{} {name} {rows} {encodings:?}: {}", target.name, log.join(" "));
+            std::fs::write(format!("/tmp/cubin_{name}_{rows}_{}", encodings.len()), &cubin.bytes).unwrap(); // TEMP
+            true
+        }
+        Err(CudaError::NoNvrtc) => false,
+        Err(error) => panic!("{} {name}: {error}", target.name),
     }
 }
 

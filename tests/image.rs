@@ -86,13 +86,7 @@ impl Case {
         let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
         let schedule = Schedule { workers: 40, ..h200().schedule() };
         let plain = Self::by(kernel, instance, &[], &schedule, Precision::BF16);
-        let weights = plain.plan.program.buffers.iter().filter(|buffer| {
-            buffer.kind == BufferKind::Weight && buffer.shape.len() == 2 && !buffer.name.contains("embed")
-        });
-        let encoding = |name| Encoding::find(name).expect("a registered encoding");
-        let encodings = weights.zip(encodings.iter().copied().map(encoding).cycle());
-        let encodings = encodings.map(|(weight, encoding)| (weight.name.clone(), encoding)).collect();
-        let forms = WeightForms { precision: Precision::BF16, encodings };
+        let forms = in_blocks(&plain.plan, encodings);
         Self { name: format!("{instance} in blocks"), ..Self::by(kernel, instance, &[], &schedule, forms) }
     }
 
@@ -138,6 +132,17 @@ impl Case {
         let samples: BTreeSet<usize> = kinds.values().flat_map(some).collect();
         samples.into_iter().collect()
     }
+}
+
+/// The matrices of a plan but the embedding table in blocks, their encodings by turns.
+pub(crate) fn in_blocks(plain: &Plan, encodings: &[&str]) -> WeightForms {
+    let weights = plain.program.buffers.iter().filter(|buffer| {
+        buffer.kind == BufferKind::Weight && buffer.shape.len() == 2 && !buffer.name.contains("embed")
+    });
+    let encoding = |name| Encoding::find(name).expect("a registered encoding");
+    let encodings = weights.zip(encodings.iter().copied().map(encoding).cycle());
+    let encodings = encodings.map(|(weight, encoding)| (weight.name.clone(), encoding)).collect();
+    WeightForms { precision: Precision::BF16, encodings }
 }
 
 /// Without biases and norms of heads, with norms of heads, with biases.

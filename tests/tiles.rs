@@ -62,6 +62,7 @@ fn rows(encoding: &Encoding, seed: u64) -> Vec<u8> {
 
 struct Found {
     decoded: Vec<f32>,
+    rounded: Vec<f32>,
     /// Of each depth and row, with each vector.
     products: Vec<f32>,
 }
@@ -85,9 +86,10 @@ fn run(kinds: &[&TileKind], rows: &[Vec<u8>], vectors: &[bf16]) -> Option<Vec<Fo
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     writer.join().expect("the writer").expect("all should be read");
     let floats: Vec<f32> = output.stdout.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let of_kind = floats.chunks(ROWS * COLUMNS + 4 * ROWS * VECTORS).map(|floats| {
-        let (decoded, products) = floats.split_at(ROWS * COLUMNS);
-        Found { decoded: decoded.to_vec(), products: products.to_vec() }
+    let of_kind = floats.chunks(2 * ROWS * COLUMNS + 4 * ROWS * VECTORS).map(|floats| {
+        let (decoded, others) = floats.split_at(ROWS * COLUMNS);
+        let (rounded, products) = others.split_at(ROWS * COLUMNS);
+        Found { decoded: decoded.to_vec(), rounded: rounded.to_vec(), products: products.to_vec() }
     });
     Some(of_kind.collect())
 }
@@ -105,6 +107,13 @@ fn every_kind_has_the_elements_of_its_encoding_and_their_products() {
         (encoding.decode)(rows, &mut elements);
         assert!(found.decoded == elements, "{encoding}: decoded");
         let largest = elements.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+        // Half a step of bf16 a rounding, of which a shift adds one.
+        let roundings =
+            if encoding.name.ends_with("_1") || ["Q4_K", "Q5_K"].contains(&encoding.name) { 2.0 } else { 1.0 };
+        for (exact, rounded) in elements.iter().zip(&found.rounded) {
+            let bound = roundings / 500.0 * exact.abs() + largest / 16384.0;
+            assert!((exact - rounded).abs() <= bound, "{encoding}: {exact} is rounded to {rounded}");
+        }
         for (at, &product) in found.products.iter().enumerate() {
             let (row, vector) = (at / VECTORS % ROWS, at % VECTORS);
             let row = &elements[row * COLUMNS..][..COLUMNS];

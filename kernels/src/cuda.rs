@@ -24,6 +24,7 @@ pub(crate) const DEVICE: DeviceCode = DeviceCode {
         ("attention/fused.cuh", include_str!("attention/fused.cuh")),
         ("linear/rows.cuh", include_str!("linear/rows.cuh")),
         ("linear/wgmma.cuh", include_str!("linear/wgmma.cuh")),
+        ("linear/stages.cuh", include_str!("linear/stages.cuh")),
         ("linear/wide.cuh", include_str!("linear/wide.cuh")),
         ("residual/rows.cuh", include_str!("residual/rows.cuh")),
         ("attention/rows.cuh", include_str!("attention/rows.cuh")),

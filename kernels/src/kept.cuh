@@ -4,7 +4,8 @@ alignas(16) float squares[2][2 * AMK_WARPS];
 float
     residual[MAX_WIDE_OWN]; // fp32 residual of the rows this worker owns, for each row of the step
 u64 stage_full[WIDE_STAGES], stage_empty[WIDE_STAGES];
-u64 copies_listed;                    // the barrier of `copies` and `tile_at`
+u64 copies_listed, copies_taken;      // barriers of `copies` and `tile_at`
+u64 inputs_written;                   // the barrier of what the task waits for
 CopyList copies;                      // what the copying warps copy
 u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
 u32 order[AMK_ROWS], wanted;          // rows of the step whose logits are wanted, and their number

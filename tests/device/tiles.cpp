@@ -1,6 +1,6 @@
 // Decodes and multiplies tiles of a projection's weights (kernels/src/linear/tile) without a GPU. Standard input: the number of a kind,
-// tiles, the bytes of a unit of 8 rows, four vectors of bf16. Standard output: the decoded rows, then for one to four tiles a warp and pass
-// the products of the rows with each vector.
+// tiles, the bytes of a unit of 8 rows, four vectors of bf16. Standard output: the decoded rows, the same rounded to bf16, then for one to four tiles a
+// warp and pass the products of the rows with each vector.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -24,7 +24,7 @@ static float __uint_as_float(u32 bits) {
     memcpy(&x, &bits, 4);
     return x;
 }
-static u32 bits_of(float x) {
+static u32 __float_as_uint(float x) {
     u32 bits;
     memcpy(&bits, &x, 4);
     return bits;
@@ -66,9 +66,10 @@ static constexpr u32 BF16_ONES = 0x3f803f80;
 static float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
 static float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 static u32 to_bf16(double x) {
-    const u32 bits = bits_of((float)x);
+    const u32 bits = __float_as_uint((float)x);
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
+static u32 pack_bf16(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
 static u32 fma_bf16(u32 a, u32 b, u32 c) {
     const auto one = [](float a, float b, float c) { return to_bf16((double)a * b + c); };
     return one(bf16_low(a), bf16_low(b), bf16_low(c)) | one(bf16_high(a), bf16_high(b), bf16_high(c)) << 16;
@@ -102,30 +103,36 @@ static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
 }
 #include "tiles.inc"
 
-static float value(const BF16Tile&, float x, bool) { return x; }
-// The product with an input of 1.
-template <class B> static float value(const CodedTile<B>& tile, float x, bool odd) {
-    using T = CodedTile<B>;
-    if (B::Coding::DOWN) x *= power_of_two(LIFT);
-    return tile.scales.add(0, odd ? 0 : x, odd ? x * B::Coding::ODD : 0, T::SMALLER) / T::SMALLER;
-}
-static uint4 fragment(const BF16Tile& tile) { return tile.a; }
-template <class B> static uint4 fragment(const CodedTile<B>& tile) { return tile.codes.fragment(); }
+struct Exact {
+    static float value(const BF16Tile&, float x, bool) { return x; }
+    // The product with an input of 1.
+    template <class B> static float value(const CodedTile<B>& tile, float x, bool odd) {
+        using T = CodedTile<B>;
+        if (B::Coding::DOWN) x *= power_of_two(LIFT);
+        return tile.scales.add(0, odd ? 0 : x, odd ? x * B::Coding::ODD : 0, T::SMALLER) / T::SMALLER;
+    }
+    static uint4 fragment(const BF16Tile& tile) { return tile.a; }
+    template <class B> static uint4 fragment(const CodedTile<B>& tile) { return tile.codes.fragment(); }
+};
+struct Rounded {
+    template <class T> static float value(const T&, float x, bool) { return x; }
+    template <class T> static uint4 fragment(const T& tile) { return tile.decoded(); }
+};
 
 static void put(float x) { fwrite(&x, 4, 1, stdout); }
 
-template <class T> static void decode(u32 tiles) {
+template <class T, class By> static void decode(u32 tiles) {
     std::vector<float> rows(8 * 32 * tiles);
     for (u32 lane = 0; lane < 32; lane++)
         for (u32 at = 0; at < tiles; at++) {
             T tile;
             tile.template load<1>(T::place(0, at, lane), at, 0, lane);
-            const uint4 a = fragment(tile);
+            const uint4 a = By::fragment(tile);
             const u32 pairs[4] = {a.x, a.y, a.z, a.w};
             for (u32 i = 0; i < 8; i++) {
                 const bool odd = i / 2 % 2;
                 const u32 column = lane % 4 * 4 + i / 4 * 2 + i % 2 + 16 * odd, pair = pairs[i / 2];
-                rows[(lane / 4 * tiles + at) * 32 + column] = value(tile, i % 2 ? bf16_high(pair) : bf16_low(pair), odd);
+                rows[(lane / 4 * tiles + at) * 32 + column] = By::value(tile, i % 2 ? bf16_high(pair) : bf16_low(pair), odd);
             }
         }
     for (const float x : rows) put(x);
@@ -158,7 +165,7 @@ template <class T> static void run(u32 tiles) {
     memory.resize(tiles * T::BYTES);
     std::vector<u16> x(4 * 32 * tiles);
     if (fread(&memory[0], 1, memory.size(), stdin) != memory.size() || fread(&x[0], 2, x.size(), stdin) != x.size()) exit(2);
-    decode<T>(tiles);
+    decode<T, Exact>(tiles), decode<T, Rounded>(tiles);
     multiply<T, 1>(tiles, x), multiply<T, 2>(tiles, x), multiply<T, 3>(tiles, x), multiply<T, 4>(tiles, x);
 }
 

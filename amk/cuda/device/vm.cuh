@@ -3,6 +3,7 @@
 //   void project(Worker&, const Record&)       the projections of the program, specialised
 //   AMK_PROJECTS(op)                           whether a record is one of these
 //   void dispatch(Worker&, const Record&)      its other instructions
+//   AMK_AWAITS(op)                             whether its body calls `before_task` itself
 //   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this
 //   one
 //   void bodies_begin_launch(Shared&), bodies_begin_step(Worker&)
@@ -82,7 +83,8 @@ AMK_DEVICE void consume(Worker& w) {
             // where they would only spill.
             asm volatile("" : "+r"(w.lane), "+r"(w.warp));
             w.task = r.record.task;
-            if (w.first == 0) w.stamp(TRACE_START), before_task(w, r.record);
+            if (w.first == 0) w.stamp(TRACE_START);
+            if (w.first == 0 && !AMK_AWAITS(r.record.op)) before_task(w, r.record);
             if (projects)
                 project(w, r.record);
             else

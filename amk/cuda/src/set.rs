@@ -133,6 +133,9 @@ pub struct RecordKind {
     /// The C++ condition on a worker `w` under which a step skips the records after one of this
     /// kind, and their number.
     pub skips: Option<(&'static str, u32)>,
+    /// Whether the body waits for the record's counter itself, by `before_task`: what it does
+    /// before touches nothing that another task writes.
+    pub awaits: fn(&Plan) -> bool,
     /// Gathers facts about a whole program from the calls of this kind.
     pub survey: fn(&Program, &mut Survey),
 }
@@ -140,7 +143,16 @@ pub struct RecordKind {
 impl RecordKind {
     /// Returns a kind with only a name and a meaning.
     pub const fn new(name: &'static str, decode: Decode) -> Self {
-        Self { name, decode, dispatch: |_| None, feed: |_| None, projects: false, skips: None, survey: |_, _| {} }
+        Self {
+            name,
+            decode,
+            dispatch: |_| None,
+            feed: |_| None,
+            projects: false,
+            skips: None,
+            awaits: |_| false,
+            survey: |_, _| {},
+        }
     }
 }
 

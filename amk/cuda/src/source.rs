@@ -123,10 +123,13 @@ fn kinds_of_records(plan: &Plan) -> String {
         kinds.iter().filter(|_| one_row).filter_map(|kind| kind.skips.map(|(when, count)| (kind.name, when, count)));
     let (skips, counts): (Vec<String>, Vec<u32>) =
         skips.map(|(name, when, count)| (format!("(op) == OP_{name} && {when}"), count)).unzip();
+    let awaits = kinds.iter().filter(|kind| (kind.awaits)(plan)).map(|kind| format!("(op) == OP_{}", kind.name));
     let any = |of: Vec<String>| if of.is_empty() { "false".to_owned() } else { of.join(" || ") };
     format!(
-        "#define AMK_PROJECTS(op) ({})\n#define AMK_SKIPS(w, op) ({})\n#define AMK_SKIPPED {}\n",
+        "#define AMK_PROJECTS(op) ({})\n#define AMK_AWAITS(op) ({})\n#define AMK_SKIPS(w, op) ({})\n\
+         #define AMK_SKIPPED {}\n",
         any(projects.collect()),
+        any(awaits.collect()),
         any(skips),
         counts.first().copied().unwrap_or(0)
     )

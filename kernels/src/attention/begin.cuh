@@ -38,7 +38,10 @@ AMK_DEVICE void begin_stages(Shared& s) {
     for (u32 i = 0; threadIdx.x == 0 && i < WIDE_STAGES; i++)
         barrier_init(shared_address(s.stage_full + i), 33),
             barrier_init(shared_address(s.stage_empty + i), AMK_WARPS);
-    if (threadIdx.x == 0) barrier_init(shared_address(&s.copies_listed), 1);
+    if (threadIdx.x == 0)
+        barrier_init(shared_address(&s.copies_listed), 1),
+            barrier_init(shared_address(&s.inputs_written), 1),
+            barrier_init(shared_address(&s.copies_taken), AMK_COPIERS);
 #endif
 }
 

@@ -63,6 +63,7 @@ template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
     constexpr u32 QUERIES = A::KV_HEADS * A::GROUP;
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (end <= r.aux) return;
+    w.stamp(TRACE_INPUTS);
     begin_block(w, r, end);
 #pragma unroll 1
     for (u32 item = 2 * r.aux + w.warp; item < 2 * end; item += AMK_WARPS) {
@@ -224,6 +225,7 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
 // Joins the splits of slices of 32 dims of query heads, a slice of a row a warp, a dim a lane.
 template <class A> AMK_DEVICE void join_rows(Worker& w, const Record& r) {
     constexpr u32 SLICES = A::HEAD_DIM / 32;
+    w.stamp(TRACE_INPUTS);
 #pragma unroll 1
     for (u32 item = w.warp; item < r.units * w.p.row_count; item += AMK_WARPS) {
         const u32 row = item / r.units, slice = r.row + item % r.units, head = slice / SLICES;

@@ -4,9 +4,11 @@
 
 struct CopyList {
     u32 tiles, columns, units;
+    u32 tile;          // bytes of a tile
     u32 log;           // tiles of a stage: its logarithm
     u32 block;         // bytes of 64 inputs of all columns
     u32 bytes, stages; // of a stage; stages in memory
+    u32 inputs_at;     // the offset of the inputs in a stage
     u32 pass;          // tiles of a pass over k
     u32 gathers;       // the columns are some rows of the step, or of the embedding table
     u32 pitch;         // bytes of a row of the table, or 0

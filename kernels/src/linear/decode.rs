@@ -21,8 +21,13 @@ use amk_cuda::tape::{Piece, WeightRows};
 use std::slice::from_ref;
 
 /// Records of projections.
-pub(crate) const GEMV: RecordKind =
-    RecordKind { dispatch: of_rows, feed: projection_feed, projects: true, ..RecordKind::new("GEMV", decode) };
+pub(crate) const GEMV: RecordKind = RecordKind {
+    dispatch: of_rows,
+    feed: projection_feed,
+    projects: true,
+    awaits: Plan::is_wide, // its weights do not wait
+    ..RecordKind::new("GEMV", decode)
+};
 
 /// With rows, a projection is a record as any other.
 fn of_rows(plan: &Plan) -> Option<String> {

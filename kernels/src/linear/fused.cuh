@@ -23,6 +23,7 @@ AMK_DEVICE float map_product(u32 function, float x);
 AMK_DEVICE float gate_products(u32 function, float x, float y);
 // Generated: the bytes of the program's kinds of tiles, by number.
 AMK_DEVICE u32 tile_bytes(u32 kind);
+AMK_DEVICE u32 tile_pack(u32 kind);
 
 struct GemvShape {
     u32 k, kind, input, output, flags; // kind: of the weights' tiles

@@ -126,10 +126,6 @@ impl FusedGroup for Product {
             let what = format!("weights in more than {KINDS} encodings");
             return Err(Unsupported::at(planner.flow, self.calls[0], what));
         }
-        if planner.plan.is_wide() && self.kind != TileKind::of(None) {
-            let what = format!("weights in {} in steps of over {NARROW_ROWS} rows", self.kind.layout.encoding.name);
-            return Err(Unsupported::at(planner.flow, self.calls[0], what));
-        }
         if planner.plan.is_wide() && cut(self.k).1 > WIDE_PASSES {
             let what = format!("rows of {} elements in steps of over {NARROW_ROWS} rows", self.k);
             return Err(Unsupported::at(planner.flow, self.calls[0], what));

@@ -4,7 +4,7 @@ use super::layout::cut;
 use super::phase::Gemv;
 use super::pointwise;
 use super::tile::TileKind;
-use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE, TILE_K};
+use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE_K};
 use crate::attention::block;
 use crate::fused::Decoder;
 use amk_cuda::image::abi::WARPS;
@@ -64,7 +64,11 @@ pub(crate) fn project(plan: &Plan) -> String {
     }
     let functions = tiles(plan) + &pointwise::calls(plan);
     if plan.is_wide() {
-        return functions + "AMK_DEVICE void project(Worker& w, const Record& r) { gemv_wide(w, r); }\n";
+        return format!(
+            "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\
+             \n    gemv_wide(w, r, [&](const GemvShape& g, const WideGroup& c) {{ {} }});\n}}\n",
+            by_kind(plan)
+        );
     }
     if plan.rows().is_some() {
         return format!(
@@ -81,15 +85,33 @@ pub(crate) fn project(plan: &Plan) -> String {
     )
 }
 
-/// Renders the kinds of a plan's tiles and `tile_bytes`, the bytes of each.
+/// The kinds of a plan's tiles, by number.
+fn kinds(plan: &Plan) -> &[&'static TileKind] {
+    Decoder::of(plan).map_or(&[], |decoder| &decoder.tiles)
+}
+
+/// Renders the kinds of a plan's tiles, the bytes of each and the tiles of its packs.
 fn tiles(plan: &Plan) -> String {
-    let kinds = Decoder::of(plan).map_or(&[][..], |decoder| &decoder.tiles);
+    let kinds = kinds(plan);
     let code: BTreeSet<String> = kinds.iter().map(|kind| kind.code.text()).collect();
     let code: String = code.into_iter().collect();
-    let bytes = |kind: &&TileKind| kind.bytes.to_string();
-    let (last, others) = kinds.split_last().map_or((TILE.to_string(), &[][..]), |(last, rest)| (bytes(last), rest));
-    let cases = others.iter().enumerate().map(|(number, kind)| format!("kind == {number} ? {} : ", kind.bytes));
-    format!("{code}AMK_DEVICE u32 tile_bytes(u32 kind) {{ return {}{last}; }}\n", cases.collect::<String>())
+    let number = |name: &str, of: fn(&TileKind) -> u32| {
+        let (last, others) =
+            kinds.split_last().map_or((of(TileKind::of(None)), &[][..]), |(last, rest)| (of(last), rest));
+        let cases = others.iter().enumerate().map(|(number, kind)| format!("kind == {number} ? {} : ", of(kind)));
+        format!("AMK_DEVICE u32 {name}(u32 kind) {{ return {}{last}; }}\n", cases.collect::<String>())
+    };
+    code + &number("tile_bytes", |kind| kind.bytes) + &number("tile_pack", |kind| kind.pack)
+}
+
+/// Renders the products of wide steps, each for its kind of tiles, the last for all remaining ones.
+fn by_kind(plan: &Plan) -> String {
+    let kinds = kinds(plan);
+    let case = |(number, kind): (usize, &&TileKind)| {
+        let call = format!("multiply_wide<{}>(w, r, g, c);", kind.cpp);
+        if number + 1 < kinds.len() { format!("if (any(g.kind == {number})) {call} else ") } else { call }
+    };
+    kinds.iter().enumerate().map(case).collect()
 }
 
 /// Computes properties common to all inputs: the maximum tiles per warp and pass, whether all

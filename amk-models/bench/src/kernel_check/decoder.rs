@@ -51,8 +51,9 @@ const FAR: u32 = 2;
 const LAYERS: u32 = 2;
 /// Elements of a query at most.
 const MOST_QUERY: u32 = 3072;
-/// The most rows of a step: of narrow bodies, and of wide ones.
-pub(super) const ROWS: [u32; 2] = [8, 24];
+/// The most rows of a step: of narrow bodies, and of wide ones with products of few and of many
+/// columns.
+pub(super) const ROWS: [u32; 3] = [8, 24, 48];
 /// Tries to find sizes of which the device fuses all.
 const TRIES: usize = 200;
 

@@ -18,6 +18,8 @@ pub struct TileKind {
     pub layout: Layout,
     /// Bytes of a tile.
     pub bytes: u32,
+    /// Tiles of a pack, which share data.
+    pub pack: u32,
     /// Its C++ type: see `tile.cuh`.
     pub cpp: &'static str,
     /// The C++ that defines it.
@@ -65,8 +67,13 @@ pub(super) trait Tile: 'static {
 }
 
 /// Tiles of bf16.
-pub(super) static PLAIN: TileKind =
-    TileKind { layout: projection::<Plain>(&BF16), bytes: TILE, cpp: "BF16Tile", code: DeviceCode { files: &[] } };
+pub(super) static PLAIN: TileKind = TileKind {
+    layout: projection::<Plain>(&BF16),
+    bytes: TILE,
+    pack: 1,
+    cpp: "BF16Tile",
+    code: DeviceCode { files: &[] },
+};
 
 /// A lane has 16 bytes of its row: a pair of both halves of the columns, then the next pair of
 /// both.
@@ -122,7 +129,8 @@ inventory::submit! { coded::<encoding::k::Six>(&encoding::Q6_K, "CodedTile<Q6_K>
 /// The kind of blocks `B`, whose tiles the C++ type `cpp` decodes: `CodedTile<..>` of a type with
 /// the constants of `B`.
 pub const fn coded<B: Coded>(encoding: &'static Encoding, cpp: &'static str, code: DeviceCode) -> TileKind {
-    TileKind { layout: projection::<Codes<B>>(encoding), bytes: (Codes::<B>::BYTES / B::GROUPS) as u32, cpp, code }
+    let (bytes, pack) = ((Codes::<B>::BYTES / B::GROUPS) as u32, B::GROUPS as u32);
+    TileKind { layout: projection::<Codes<B>>(encoding), bytes, pack, cpp, code }
 }
 
 /// The codes of a pack tile by tile, then the scales row by row. In a tile come the low nibbles or

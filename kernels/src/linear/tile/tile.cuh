@@ -38,6 +38,22 @@ constexpr float power_of_two(int exponent) {
     return power;
 }
 
+// A pair of 2^exponent, for exponents of normal numbers.
+constexpr u32 bf16_power(int exponent) { return (u32)(exponent + 127) * 0x00800080; }
+// A pair of a float that bf16 holds exactly.
+AMK_DEVICE u32 bf16_exact(float x) {
+    return __byte_perm(__float_as_uint(x), __float_as_uint(x), 0x3232);
+}
+// A float as the sum of two bf16, each as a pair.
+struct Bf16Twice {
+    u32 high, low;
+    AMK_DEVICE explicit Bf16Twice(float x) {
+        high = pack_bf16(x, x);
+        const float rest = x - bf16_low(high);
+        low = pack_bf16(rest, rest);
+    }
+};
+
 // A tile of bf16, as a lane has it.
 struct BF16Tile {
     static constexpr u32 BYTES = AMK_TILE;
@@ -54,6 +70,8 @@ struct BF16Tile {
     }
     // Makes an input ready for products: with its sum, where they need it.
     AMK_DEVICE static void prepare(Fragment&, float&) {}
+    // The elements, rounded to bf16, in the places of this tile's.
+    AMK_DEVICE uint4 decoded() const { return a; }
     // The rows' products with the fragments `x(j)`.
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const BF16Tile (&tiles)[DEPTH], X x, S) {
@@ -184,6 +202,33 @@ template <class B> struct CodedTile {
         if (SUMS) sum = sum_of(x) * SMALLER;
         if (B::Coding::DOWN) x = {multiply_bf16(x.b0, BF16_LIFT), multiply_bf16(x.b1, BF16_LIFT)};
     }
+    // What comes off the codes comes off exactly. Scales are two bf16, so an element is rounded
+    // once, with a shift twice.
+    AMK_DEVICE uint4 decoded() const {
+        const uint4 a = codes.fragment();
+        const Elements even(scales, false), odd(scales, true);
+        return make_uint4(even.of(a.x), odd.of(a.y), even.of(a.z), odd.of(a.w));
+    }
+    // Makes elements of the pairs of a fragment.
+    struct Elements {
+        static constexpr int DOWN = B::Coding::DOWN, UP = DOWN < 127 ? DOWN : 127;
+        u32 factor, taken;
+        Bf16Twice scale, shift;
+
+        AMK_DEVICE Elements(const B& scales, bool odd)
+            : factor(bf16_power(odd && B::Coding::ODD < 1 ? UP - 4 : UP)),
+              taken(bf16_exact(-scales.taken() * power_of_two(UP - DOWN))),
+              scale(scales.scale(odd) * power_of_two(DOWN - UP)), shift(scales.shift()) {
+            static_assert(B::Coding::ODD == 1 || B::Coding::ODD == 0.0625f, "see `factor`");
+        }
+        AMK_DEVICE u32 of(u32 pair) const {
+            const u32 code = fma_bf16(pair, factor, taken);
+            if (!B::SHIFTS)
+                return fma_bf16(code, scale.high, multiply_bf16(code, scale.low));
+            const u32 low = fma_bf16(code, scale.low, shift.low);
+            return fma_bf16(BF16_ONES, low, fma_bf16(code, scale.high, shift.high));
+        }
+    };
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const CodedTile (&tiles)[DEPTH], X x, S sum) {
         constexpr int RUN = run<DEPTH>();
