@@ -167,7 +167,6 @@ fn compiles(target: &GpuTarget, (family, name): (&str, &str), rows: u32, encodin
         Ok(cubin) => {
             let log: Vec<&str> = cubin.log.lines().filter(|line| line.contains("bytes")).collect();
             println!("{} {name} {rows} {encodings:?}: {}", target.name, log.join(" "));
-            std::fs::write(format!("/tmp/cubin_{name}_{rows}_{}", encodings.len()), &cubin.bytes).unwrap(); // TEMP
             true
         }
         Err(CudaError::NoNvrtc) => false,

@@ -92,14 +92,15 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     Ok(())
 }
 
-/// The rows of a task that appends or attends: all of a narrow step, else about so many that every
-/// worker has a task, in whole columns of `mma`.
+/// The rows of a task that appends or attends: all of a narrow step, else as few as give no worker
+/// two tasks, in whole columns of `mma`.
 pub(crate) fn block(plan: &Plan) -> u32 {
     let rows = plan.rows().unwrap_or(1);
     let Some(decoder) = Decoder::of(plan).filter(|_| plan.is_wide()) else { return rows };
     let [kv_heads, heads, _] = decoder.heads();
     let set = COLUMNS / (heads / kv_heads);
-    (rows * kv_heads).div_ceil(plan.schedule.workers).next_multiple_of(set).min(MOST_SETS * set)
+    let fits = |block: &u32| kv_heads * rows.div_ceil(*block) <= plan.schedule.workers;
+    (1..MOST_SETS).map(|sets| sets * set).find(fits).unwrap_or(MOST_SETS * set)
 }
 
 fn blocks(plan: &Plan) -> u32 {

@@ -58,6 +58,7 @@ struct Bf16Twice {
 struct BF16Tile {
     static constexpr u32 BYTES = AMK_TILE;
     static constexpr bool SUMS = false; // whether products need the sums of the inputs
+    static constexpr bool DECODES = false;
     uint4 a = {0, 0, 0, 0};
 
     // Shared address from which the tiles of a block from number `first` on are loaded.
@@ -178,7 +179,7 @@ AMK_DEVICE float sum_of(const Fragment& x) {
 template <class B> struct CodedTile {
     static constexpr u32 CODES = 32 * B::Coding::BITS, PACK = B::GROUPS * CODES + 8 * B::SCALES,
                          BYTES = PACK / B::GROUPS;
-    static constexpr bool SUMS = B::SUMS;
+    static constexpr bool SUMS = B::SUMS, DECODES = true;
     // What sums of products are smaller by.
     static constexpr float SMALLER = power_of_two(B::Coding::DOWN ? LIFT - B::Coding::DOWN : 0);
     static_assert(PACK % 16 == 0 && PACK % B::GROUPS == 0, "copies are of 16 bytes");
