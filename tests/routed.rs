@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 #[test]
 fn every_routing_of_random_programs() {
-    let counts = compare(codes, 1, 0..1_500);
+    let counts = compare(codes, routed::draw, 1, 0..1_500);
     let mut table = String::new();
     for (class, count) in &counts {
         let rejects: Vec<String> =
@@ -38,7 +38,7 @@ fn every_routing_of_random_programs() {
 #[test]
 fn a_wrong_verifier_is_found_out() {
     let accepts = |verifier: fn(&Program) -> Vec<String>| {
-        let counts = compare(verifier, 1, 0..400);
+        let counts = compare(verifier, routed::draw, 1, 0..400);
         counts.values().map(|count| count.false_accepts.len()).sum::<usize>()
     };
     assert!(accepts(|program| codes(program).into_iter().filter(|code| !code.starts_with("AMK03")).collect()) > 10);

@@ -50,6 +50,26 @@ fn fillings(program: &Program, table: &Table) -> Vec<Vec<u32>> {
     all
 }
 
+/// Whether each entry or group that a task names is in its table.
+pub fn names_what_is_there(program: &Program) -> bool {
+    let entry = |table: TableId, entry: u32| {
+        let declared = &program.tables[table.index()];
+        matches!(declared.holds, Holds::Routes { .. }) && entry < declared.entries(program)
+    };
+    let group = |table: TableId, group: u32| group < program.tables[table.index()].groups(program);
+    program.tasks.iter().all(|task| {
+        let mut tiles = task.calls.iter().flat_map(|call| &call.operands).filter_map(|operand| operand.routed);
+        tiles.all(|routed| match routed {
+            Routed::Pick { table, entry: n } | Routed::Row { table, entry: n } => entry(table, n),
+            Routed::Group { table, group: n } => group(table, n),
+        }) && task.routed_signals.iter().all(|signal| entry(signal.table, signal.entry))
+            && task.routed_waits.iter().all(|wait| match *wait {
+                RoutedWait::Pick { table, entry: n, .. } => entry(table, n),
+                RoutedWait::Count { table, value, .. } => group(table, value),
+            })
+    })
+}
+
 /// The program of a routing.
 pub fn instance(program: &Program, routing: &Routing) -> Program {
     let mut built = Builder { routing, program, out: Program::default(), queued: BTreeMap::new() };
