@@ -102,8 +102,9 @@
 //! * That an instruction touches only its operands' tiles, reads what it declares, and agrees with
 //!   its reference: the VMs' tests compare them.
 //! * That a VM keeps the order it is given: signals come after the task's writes are visible, waits
-//!   before its reads; the packet waits of a task before its first call, and packets are published
-//!   when the task's earlier writes are visible and its reads are done.
+//!   before its reads; the packet waits of a task before it reads a table for its waits and before
+//!   its first call, and packets are published when the task's earlier writes are visible and its
+//!   reads are done.
 //! * That the workers of static queues are resident, and that positions are consecutive: the launch
 //!   asserts both.
 //! * Names, dims and op labels.
