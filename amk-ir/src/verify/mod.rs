@@ -128,9 +128,11 @@
 //!   three dimensions. Counts follow the contract, entry by entry, even if other signals would do;
 //!   and reads of a table are explicit operands, which the task's own waits on tables do not order.
 //! * Rows need `steps barrier` and no tables; two rows whose tiles of a state are listed against
-//!   their order are refused at positions that these rows do not reach, too.
+//!   their order are refused at positions that these rows do not reach, too. Where tiles of a state
+//!   move in several dimensions, a call is taken to touch the box around the tiles of its rows.
 //! * An order that only several entries give together, or tickets that wait for counts, counts as
-//!   not proven.
+//!   not proven. So do waits that end in every routing, but not if each entry had all values at
+//!   once.
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
 
 mod bounds;

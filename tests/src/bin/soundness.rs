@@ -28,7 +28,7 @@ struct Args {
     #[arg(long, default_value_t = 2)]
     threads: u64,
     /// Families of programs: small, large, moving, packets, ahead, deep, states, shared, relay,
-    /// mixed, boxes; all but `large` if none is named.
+    /// mixed, boxes, arena; all but `large` if none is named.
     #[arg(long, value_delimiter = ',', value_parser = family)]
     class: Vec<Family>,
     /// Prints the `n`-th program of a family and the verdicts on it, and nothing else.
