@@ -199,7 +199,7 @@ buffer b0 @x activation f32[{size}]{packet}
 /// Reads of a state conflict with its writes alone.
 #[test]
 fn reads_of_a_state_by_rows_are_bounded() {
-    const TASKS: u32 = 600;
+    const TASKS: u32 = 2_000;
     let calls = vec!["use(b0[0..pos+2, ..]) rows 0..2"; 100].join(" then ");
     let tasks = lines((0..TASKS).map(|n| format!("task t{}: {calls} wait e0 >= 1", n + 1)));
     let queue = (0..=TASKS).map(|n| format!("t{n}")).collect::<Vec<_>>().join(" ");
