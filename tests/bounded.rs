@@ -195,3 +195,24 @@ buffer b0 @x activation f32[{size}]{packet}
         assert_eq!(decide(&text), [114]);
     }
 }
+
+/// Reads of a state conflict with its writes alone.
+#[test]
+fn reads_of_a_state_by_rows_are_bounded() {
+    const TASKS: u32 = 2_000;
+    let calls = vec!["use(b0[0..pos+2, ..]) rows 0..2"; 100].join(" then ");
+    let tasks = lines((0..TASKS).map(|n| format!("task t{}: {calls} wait e0 >= 1", n + 1)));
+    let queue = (0..=TASKS).map(|n| format!("t{n}")).collect::<Vec<_>>().join(" ");
+    let text = format!(
+        "program @reads
+positions 64
+rows 2
+instruction i0 \"ops::append\" append(mut s)
+instruction i1 \"ops::use\" use(x)
+buffer b0 @s state f32[64, 4]
+event e0 @appended
+task t0: append(mut b0[pos..pos+2, ..]) rows 0..2 signal e0
+{tasks}worker w0: {queue}"
+    );
+    assert_eq!(decide(&text), NONE);
+}

@@ -71,7 +71,7 @@ pub use amk_macros::{WeightLayout, instruction, megakernel};
 pub use companions::{Pos, Tensor, Token};
 pub use encoding::Encoding;
 pub use layout::WeightLayout;
-pub use megakernel::{Megakernel, MegakernelError};
+pub use megakernel::{Called, Megakernel, MegakernelError};
 pub use tensor::{Pos, State, Tensor, Token, Weight};
 
 /// Items that expansions of the macros name.
@@ -79,4 +79,10 @@ pub use tensor::{Pos, State, Tensor, Token, Weight};
 pub mod __private {
     pub use amk_macros::{define, stage2};
     pub use inventory;
+    use std::any::TypeId;
+
+    /// The type of a function, which no other function has.
+    pub fn type_of<F: 'static>(_: &F) -> TypeId {
+        TypeId::of::<F>()
+    }
 }

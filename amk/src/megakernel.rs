@@ -1,19 +1,26 @@
 //! The `static` that `#[megakernel]` emits next to the function.
 
+use crate::registry::Entry;
 use amk_ir::graph::{Graph, Instance};
 use amk_ir::graph_error::GraphError;
 use amk_ir::lower::unroll::{Unrolled, unroll};
 use amk_ir::lower::{Lowered, lower, lower_with};
 use amk_ir::schedule::Schedule;
 use amk_ir::verify::{Rejected, Verified, certify, verify_with};
+use std::any::TypeId;
 use std::sync::OnceLock;
 
 /// An annotated function as data: its graph, from which programs are made.
 pub struct Megakernel {
     name: &'static str,
     json: &'static str,
-    graph: OnceLock<Result<Graph, String>>,
+    calls: &'static [Called],
+    graph: OnceLock<Result<Graph, MegakernelError>>,
 }
+
+/// The path of an instruction that the graph has, and the type of the function that is called in
+/// its place.
+pub type Called = (&'static str, fn() -> TypeId);
 
 /// Why an annotated function yields no program.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -25,6 +32,18 @@ pub enum MegakernelError {
         kernel: String,
         /// The cause.
         cause: String,
+    },
+    /// The function calls another function than the graph's instruction: one of the same name beside
+    /// a glob import hides the instruction, but not what the macro reads of it.
+    #[error(
+        "`{kernel}` calls a function that hides the instruction `{instruction}` of its graph; rename the function, or \
+         import the instruction by its name"
+    )]
+    Hidden {
+        /// The function's name.
+        kernel: String,
+        /// The instruction's path.
+        instruction: String,
     },
     /// The function declares no such instance.
     #[error("`{kernel}` has no instance `{instance}`; it has: {known}")]
@@ -61,9 +80,10 @@ fn lines(errors: &[GraphError]) -> String {
 }
 
 impl Megakernel {
-    /// The function `name` with its graph as JSON. `#[megakernel]` calls this.
-    pub const fn new(name: &'static str, graph: &'static str) -> Self {
-        Self { name, json: graph, graph: OnceLock::new() }
+    /// The function `name` with its graph as JSON and the functions that it calls, which have to be
+    /// the graph's instructions. `#[megakernel]` calls this.
+    pub const fn new(name: &'static str, graph: &'static str, calls: &'static [Called]) -> Self {
+        Self { name, json: graph, calls, graph: OnceLock::new() }
     }
 
     /// The function's name.
@@ -74,16 +94,27 @@ impl Megakernel {
     /// The graph, with symbolic dims. It is read once.
     ///
     /// # Errors
-    /// [`MegakernelError::Graph`].
+    /// [`MegakernelError::Graph`] or [`MegakernelError::Hidden`].
     pub fn graph(&self) -> Result<&Graph, MegakernelError> {
-        let graph = self.graph.get_or_init(|| serde_json::from_str(self.json).map_err(|error| error.to_string()));
-        graph.as_ref().map_err(|cause| MegakernelError::Graph { kernel: self.name.to_owned(), cause: cause.clone() })
+        self.graph.get_or_init(|| self.read()).as_ref().map_err(Clone::clone)
+    }
+
+    fn read(&self) -> Result<Graph, MegakernelError> {
+        let kernel = || self.name.to_owned();
+        for entry in inventory::iter::<Entry> {
+            let called = self.calls.iter().find(|(path, _)| *path == entry.path);
+            if called.is_some_and(|(_, function)| function() != (entry.function)()) {
+                return Err(MegakernelError::Hidden { kernel: kernel(), instruction: entry.path.to_owned() });
+            }
+        }
+        serde_json::from_str(self.json)
+            .map_err(|error| MegakernelError::Graph { kernel: kernel(), cause: error.to_string() })
     }
 
     /// The declared instance with this name.
     ///
     /// # Errors
-    /// [`MegakernelError::NoInstance`].
+    /// [`MegakernelError::NoInstance`], and those of [`Self::graph`].
     pub fn instance(&self, name: &str) -> Result<&Instance, MegakernelError> {
         let graph = self.graph()?;
         graph.instances.iter().find(|instance| instance.name == name).ok_or_else(|| {

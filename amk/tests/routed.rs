@@ -7,6 +7,7 @@ use amk::registry::{Output, Registry};
 use amk::vm::Bindings;
 use amk::vm::cpu::{Breach, Mode, Options, Step, Vm, VmError};
 use core::time::Duration;
+use std::thread::sleep;
 
 /// The experts of each token: here they are its first elements.
 #[instruction(op = "route", shape = "x: [T, K] -> topk: [T, K]", task = "topk[.., ..] <- x[.., ..]")]
@@ -227,5 +228,62 @@ fn splits_start_at_zero_go_up_and_end_at_the_total() {
         let (table, value) = ("splits".into(), splits[row]);
         assert_eq!(error, VmError::Table { table, row, column: 0, value, breach: Breach::Order { least, total: 5 } });
         assert_eq!(error.to_string(), format!("table `splits`, row {row}, entry 0 is {value}, {words}"));
+    }
+}
+
+/// The entry, twice, after a while.
+#[instruction(op = "late", shape = "x: [N] -> (y: [N], z: [N])", task = "y[..], z[..] <- x[..]")]
+fn late(x: &Tensor) -> (Tensor, Tensor) {
+    sleep(Duration::from_millis(2));
+    (x.clone(), x.clone())
+}
+
+/// The same, later.
+#[instruction(op = "later", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]")]
+fn later(x: &Tensor) -> Tensor {
+    sleep(Duration::from_millis(6));
+    x.clone()
+}
+
+/// What the entry names, beside what came as a packet.
+#[instruction(op = "named", shape = "z: [N], entry: [N], x: [N] -> y: [N]", task = "y[..] <- z[..], entry[..], x[..]")]
+fn named(z: &Tensor, entry: &Tensor, x: &Tensor) -> Tensor {
+    assert_eq!(z.data(), entry.data());
+    x.clone()
+}
+
+/// Only the packet of `t0` orders `t3` after the table that its wait depends on.
+const BY_PACKET: &str = r#"
+program @by_packet
+instruction i0 "all::late" late(x) -> (y, z)
+instruction i1 "all::split" split(x) -> (y)
+instruction i2 "all::named" named(z, entry, x) -> (y)
+instruction i3 "all::later" later(x) -> (y)
+buffer b0 @entry input f32[1]
+buffer b1 @table activation f32[1]
+buffer b2 @passed activation f32[1] packet 1
+buffer b3 @x input f32[2]
+buffer b4 @made activation f32[2]
+buffer b5 @out output f32[1]
+table r0 @table b1 routes 2
+event e0 @made[2]
+task t0: late(b0[..]) -> (b1[..], b2[..])
+task t1: split(b3[0]) -> (b4[0]) signal e0[0]
+task t2: later(b3[1]) -> (b4[1]) signal e0[1]
+task t3: named(b2[..], b1[..], b4[r0[0]]) -> (b5[..]) wait e0[r0[0]] >= 1
+worker w0: t0
+worker w1: t1
+worker w2: t2
+worker w3: t3
+"#;
+
+#[test]
+fn packets_are_there_before_a_table_is_read_for_waits() {
+    let mut vm = vm(BY_PACKET, "", Mode::Threads);
+    for step in 0..6 {
+        let entry = step % 2;
+        vm.set_input("entry", &Tensor::from([entry as f32])).unwrap();
+        vm.set_input("x", &Tensor::from([step as f32, 100.0 + step as f32])).unwrap();
+        assert_eq!(run(&mut vm, 1).unwrap(), [(100 * entry + step) as f32]);
     }
 }

@@ -51,7 +51,7 @@ fn sizes(program: &Program) -> Result<(), Malformed> {
 fn queues(program: &Program) -> Result<(), Malformed> {
     let queued: Vec<&[TaskId]> = match &program.queues {
         Queues::Static(queues) => queues.iter().map(Vec::as_slice).collect(),
-        Queues::Ticket { workers: 0, .. } => return Err(Malformed::NoWorkers),
+        Queues::Ticket { workers: 0, order } if !order.is_empty() => return Err(Malformed::NoWorkers),
         Queues::Ticket { order, .. } => vec![order],
     };
     let mut times = vec![0u32; program.tasks.len()];

@@ -131,7 +131,8 @@ that runs ahead can also make up for signals that others have not given yet.
         title: "more signals than 32 bits tell apart",
         text: r#"Counters have 32 bits, are never reset, and are compared by their wrapping difference.
 That is right as long as two steps give a counter less than 2^31 signals, so a counter
-takes less than 2^30 a step. After a launch that was aborted the host starts the next
+takes less than 2^30 a step. With `steps pipelined` all steps of a launch count: signals
+a step times `positions` stay below 2^31. After a launch that was aborted the host starts the next
 one from a new base, above all that the old one can have counted."#,
     },
     Page {

@@ -145,7 +145,13 @@ impl Parser {
 
     fn limits(&mut self, cursor: &mut Cursor<'_>) -> Parsed<()> {
         let limits = &mut self.program.limits;
+        let mut seen = Vec::new();
         while !cursor.at_end() {
+            let what = cursor.peek_word();
+            if seen.contains(&what) {
+                return Err(cursor.error(ParseCause::Repeated { what: what.to_owned() }));
+            }
+            seen.push(what);
             if cursor.eat_word("workers") {
                 limits.workers = cursor.u32("a number of workers")?;
             } else if cursor.eat_word("local") {

@@ -94,15 +94,14 @@ impl Parser {
             let threshold = cursor.u32("a threshold")?;
             return Ok(Some(RoutedWait::Pick { event, table, entry, threshold }));
         }
+        // Other forms are of the waits that depend on no table.
         let mut ahead = cursor.clone();
         let event = EventId(ahead.id(EVENT, "the id of an event tensor, as `e0`")?);
-        let mut value = 0;
-        if ahead.eat("[") && ahead.at_digit() {
-            value = ahead.u32("an index")?;
-            // Other forms are of the waits that depend on no table.
-            ahead.eat("]");
+        if !ahead.eat("[") || !ahead.at_digit() {
+            return Ok(None);
         }
-        if !ahead.eat(">=") || !ahead.eat_word("count") {
+        let value = ahead.u32("an index")?;
+        if !(ahead.eat("]") && ahead.eat(">=") && ahead.eat_word("count")) {
             return Ok(None);
         }
         let table = table_id(&mut ahead)?;

@@ -33,8 +33,12 @@ pub(super) fn check_thresholds(program: &Program, sync: &Sync, found: &mut Found
 /// where its steps wait for each other, or their number is the VM's to bound, the signals of two
 /// steps.
 fn wraps(fan_in: u64, program: &Program) -> bool {
-    let steps = if program.steps == Steps::Pipelined { program.positions.max(2) } else { 2 };
-    fan_in.saturating_mul(steps.into()) >= 1 << 31
+    fan_in.saturating_mul(steps_that_count(program).into()) >= 1 << 31
+}
+
+/// The steps whose signals may have come when a count is compared.
+pub(super) fn steps_that_count(program: &Program) -> u32 {
+    if program.steps == Steps::Pipelined { program.positions.max(2) } else { 2 }
 }
 
 /// Reusable memory of the family.

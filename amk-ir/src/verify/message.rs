@@ -1,5 +1,6 @@
 //! Violations in words: a headline, facts, and one edit that mends it.
 
+use super::deadlock::steps_that_count;
 use super::names::Names;
 use super::violation::{
     Capacity, Code, Conflict, Link, Mismatch, NoPacket, Occurrence, Party, Race, Reference, Shaped, TooMuch, Unordered,
@@ -585,9 +586,18 @@ fn memory(violation: &Violation, names: Names<'_>) -> Words {
             (headline, vec![places(first, second), note], "write each element once a step".into())
         }
         Violation::WrapAround { element, fan_in } => {
-            let headline = format!("{} gets {fan_in} signals a step", names.counter(*element));
-            let note = "32-bit counts that wrap around stay unambiguous up to 2^30 a step".into();
-            (headline, vec![note], "spread the signals over several counters".into())
+            let plural = if *fan_in == 1 { "" } else { "s" };
+            let headline = format!("{} gets {fan_in} signal{plural} a step", names.counter(*element));
+            let steps = steps_that_count(names.program);
+            let signals = fan_in.saturating_mul(steps.into());
+            let note = format!(
+                "{steps} steps give it {signals}, and 32-bit counts that wrap around are unambiguous below 2^31"
+            );
+            let help = match steps {
+                2 => "spread the signals over several counters",
+                _ => "use `steps barrier` or fewer positions, or spread the signals over several counters",
+            };
+            (headline, vec![note], help.into())
         }
         Violation::MovingTickets { buffer } => {
             let headline = format!("packets of {} move with the position, in pipelined tickets", names.buffer(*buffer));

@@ -102,8 +102,9 @@
 //! * That an instruction touches only its operands' tiles, reads what it declares, and agrees with
 //!   its reference: the VMs' tests compare them.
 //! * That a VM keeps the order it is given: signals come after the task's writes are visible, waits
-//!   before its reads; the packet waits of a task before its first call, and packets are published
-//!   when the task's earlier writes are visible and its reads are done.
+//!   before its reads; the packet waits of a task before it reads a table for its waits and before
+//!   its first call, and packets are published when the task's earlier writes are visible and its
+//!   reads are done.
 //! * That the workers of static queues are resident, and that positions are consecutive: the launch
 //!   asserts both.
 //! * Names, dims and op labels.
@@ -127,9 +128,11 @@
 //!   three dimensions. Counts follow the contract, entry by entry, even if other signals would do;
 //!   and reads of a table are explicit operands, which the task's own waits on tables do not order.
 //! * Rows need `steps barrier` and no tables; two rows whose tiles of a state are listed against
-//!   their order are refused at positions that these rows do not reach, too.
+//!   their order are refused at positions that these rows do not reach, too. Where tiles of a state
+//!   move in several dimensions, a call is taken to touch the box around the tiles of its rows.
 //! * An order that only several entries give together, or tickets that wait for counts, counts as
-//!   not proven.
+//!   not proven. So do waits that end in every routing, but not if each entry had all values at
+//!   once.
 //! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
 
 mod bounds;

@@ -336,20 +336,26 @@ fn order(program: &Program, found: &mut Found) {
     }
     let mut budget = Budget::of(program);
     for (&buffer, accesses) in &states {
-        let writes = accesses.iter().filter(|access| access.operand.access.writes()).count() as u64;
+        let is_write = |n: &usize| accesses[*n].operand.access.writes();
+        let writes: Vec<usize> = (0..accesses.len()).filter(is_write).collect();
         const PER_PAIR: u64 = 4;
-        let pairs = writes.saturating_mul(accesses.len() as u64).saturating_mul(2 * PER_PAIR);
+        let pairs = (writes.len() as u64).saturating_mul(accesses.len() as u64).saturating_mul(2 * PER_PAIR);
         if !budget.spend(pairs, TooMuch::Pairs { buffer }) {
             return budget.report(found);
         }
         for (n, later) in accesses.iter().enumerate() {
-            let before = accesses[..n].iter();
-            let conflicting = before.filter(|first| first.operand.access.writes() || later.operand.access.writes());
-            for first in conflicting {
+            // A read conflicts with writes alone.
+            let reversed_with = |first: &RowAccess<'_>, found: &mut Found| {
                 if let Some((position, distance)) = reversed(first, later, program.positions) {
                     let (first, second) = (party(first), party(later));
                     found.push(Violation::RowOrder { first, second, position, distance });
                 }
+            };
+            if is_write(&n) {
+                accesses[..n].iter().for_each(|first| reversed_with(first, found));
+            } else {
+                let before = writes.iter().take_while(|&&write| write < n);
+                before.for_each(|&write| reversed_with(&accesses[write], found));
             }
         }
     }

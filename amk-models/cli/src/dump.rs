@@ -128,9 +128,12 @@ impl Dump {
         match (self.what, self.format) {
             (What::Expansion, Format::Amk) => {
                 let name = graph.name.to_uppercase();
+                let call = |path: &str| format!("({path:?}, || ::amk::__private::type_of(&{path}))");
+                let calls: Vec<String> = graph.signatures.iter().map(|signature| call(&signature.path)).collect();
                 print(&format!(
-                    "pub static {name}: ::amk::Megakernel = ::amk::Megakernel::new({:?}, {json:?});\n",
-                    graph.name
+                    "pub static {name}: ::amk::Megakernel = ::amk::Megakernel::new({:?}, {json:?}, &[{}]);\n",
+                    graph.name,
+                    calls.join(", ")
                 ))
             }
             (What::Expansion, _) => bail!("an expansion is Rust; leave out --format"),

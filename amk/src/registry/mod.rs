@@ -12,6 +12,7 @@ pub use link::{Function, Linked};
 
 use amk_ir::signature::Signature;
 use amk_ir::text::Shown;
+use std::any::TypeId;
 use std::collections::BTreeMap;
 
 /// The registration of an `#[instruction]`.
@@ -20,6 +21,8 @@ pub struct Entry {
     pub path: &'static str,
     /// Its [`Signature`] as JSON.
     pub signature: &'static str,
+    /// The type of the function, which no other function has.
+    pub function: fn() -> TypeId,
     /// Calls the function on the frame's operands.
     pub run: fn(&mut Frame<'_>),
     /// Calls the function that computes several rows at once on the frame's operands: of the same
@@ -153,7 +156,7 @@ mod tests {
     use super::*;
 
     const fn entry(path: &'static str) -> Entry {
-        Entry { path, signature: "{}", run: |_| {}, rows: None, cuda: None }
+        Entry { path, signature: "{}", function: TypeId::of::<()>, run: |_| {}, rows: None, cuda: None }
     }
 
     static ENTRIES: [Entry; 2] = [entry("ops::add"), entry("ops::mul")];

@@ -1,7 +1,7 @@
 //! Draws random programs and compares the verifier with the oracle:
 //! `soundness --programs 1000000 --seed 1`.
 
-use amk_tests::routed::{Count, compare, mutate::Class};
+use amk_tests::routed::{self, Count, compare, draw_tangled, mutate::Class};
 use amk_tests::rows;
 use amk_tests::shrink::shrink;
 use amk_tests::soundness::guided::Guided;
@@ -28,7 +28,7 @@ struct Args {
     #[arg(long, default_value_t = 2)]
     threads: u64,
     /// Families of programs: small, large, moving, packets, ahead, deep, states, shared, relay,
-    /// mixed, boxes; all but `large` if none is named.
+    /// mixed, boxes, arena; all but `large` if none is named.
     #[arg(long, value_delimiter = ',', value_parser = family)]
     class: Vec<Family>,
     /// Prints the `n`-th program of a family and the verdicts on it, and nothing else.
@@ -46,6 +46,9 @@ struct Args {
     /// Programs with tables, each routing judged as a separate program.
     #[arg(long)]
     routed: bool,
+    /// With `--routed`: programs that are no mixtures of experts.
+    #[arg(long, requires = "routed")]
+    tangled: bool,
     /// Programs with rows, each step judged as a separate program.
     #[arg(long, conflicts_with_all = ["routed", "guided"])]
     rows: bool,
@@ -75,12 +78,12 @@ fn main() -> ExitCode {
     if args.rows {
         return with_rows(&args);
     }
+    if args.routed {
+        return routed(&args);
+    }
     if let Some(number) = args.show {
         args.class.iter().for_each(|&family| show(family, args.seed, number));
         return ExitCode::SUCCESS;
-    }
-    if args.routed {
-        return routed(&args);
     }
     let bar = bar(args.programs);
     let mut sum = Tally::default();
@@ -136,12 +139,23 @@ fn advance(bar: &ProgressBar, programs: u64) {
 
 /// Programs with tables, by class.
 fn routed(args: &Args) -> ExitCode {
+    let draw = if args.tangled { draw_tangled } else { routed::draw };
+    if let Some(number) = args.show {
+        let (class, program) = draw(args.seed, number);
+        let (verdict, routing) = routed::judge(&program);
+        println!(
+            "; {class:?}: {verdict} for {routing:?}\n; verifier: {:?}\n{}",
+            codes(&program),
+            amk_ir::text::print(&program)
+        );
+        return ExitCode::SUCCESS;
+    }
     let bar = bar(args.programs);
     let share = |thread: u64| bar.wrap_iter((thread..args.programs).step_by(args.threads.max(1) as usize));
     let mut counts: BTreeMap<Class, Count> = BTreeMap::new();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..args.threads.max(1))
-            .map(|thread| scope.spawn(move || compare(codes, args.seed, share(thread))))
+            .map(|thread| scope.spawn(move || compare(codes, draw, args.seed, share(thread))))
             .collect();
         for thread in threads {
             match thread.join() {

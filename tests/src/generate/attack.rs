@@ -32,11 +32,13 @@ pub enum Aim {
     Mixed,
     /// Buffers of up to four dimensions, whose tiles move in several.
     Boxes,
+    /// Buffers of every kind in one arena.
+    Arena,
 }
 
 impl Aim {
     /// All aims.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Moving,
         Self::Packets,
         Self::Ahead,
@@ -46,6 +48,7 @@ impl Aim {
         Self::Relay,
         Self::Mixed,
         Self::Boxes,
+        Self::Arena,
     ];
 
     fn positions(self, rng: &mut Rng) -> u32 {
@@ -53,6 +56,7 @@ impl Aim {
             Self::Ahead if rng.chance(50) => 1,
             Self::Deep => rng.between(5, 12),
             Self::Boxes => rng.between(2, 4),
+            Self::Arena => rng.between(1, 3),
             _ => rng.between(2, 5),
         }
     }
@@ -67,6 +71,7 @@ impl Aim {
             Self::Boxes => (25, 35, 5),
             Self::States => (20, 70, 0),
             Self::Shared => (5, 5, 0),
+            Self::Arena => (6, 22, 22),
         };
         match rng.below(100) {
             n if n < packets => (BufferKind::Activation, true),
@@ -81,15 +86,20 @@ impl Aim {
 pub fn program(rng: &mut Rng, aim: Aim) -> Program {
     let careless = rng.chance(30);
     let positions = aim.positions(rng);
-    let steps = if rng.chance(97) { Steps::Pipelined } else { Steps::Barrier };
+    let pipelined = if aim == Aim::Arena { 50 } else { 97 };
+    let steps = if rng.chance(pipelined) { Steps::Pipelined } else { Steps::Barrier };
     let program = Program { name: "drawn".into(), positions, steps, ..Program::default() };
     let mut draft = Draft { rng, program, written: Vec::new(), size: Size::SMALL, careless };
     if aim == Aim::Relay {
         draft.relay();
         return draft.program;
     }
-    for _ in 0..draft.rng.between(1, if aim == Aim::Mixed { 4 } else { 3 }) {
+    let most = if matches!(aim, Aim::Mixed | Aim::Arena) { 4 } else { 3 };
+    for _ in 0..draft.rng.between(1, most) {
         draft.stage(aim);
+    }
+    if aim == Aim::Arena {
+        draft.in_one_arena();
     }
     if aim == Aim::Shared || draft.rng.chance(10) {
         draft.share_memory();
@@ -151,7 +161,7 @@ impl Draft<'_> {
     }
 
     /// A tile that moves in the first dimension; of a buffer of several wide ones in any.
-    fn used(&mut self, buffer: BufferId, access: Access) -> Operand {
+    pub(super) fn used(&mut self, buffer: BufferId, access: Access) -> Operand {
         let shape = &self.program.buffers[buffer.index()].shape;
         let (extent, narrow) = (shape[0], shape[1..].iter().product::<u32>() <= 2);
         if !narrow || extent < self.program.positions {
@@ -239,7 +249,7 @@ impl Draft<'_> {
 
     /// A separate task, or a call of the last one; `early`: anywhere among the tasks, not only at
     /// the end.
-    fn anywhere(&mut self, operand: Operand, early: bool) {
+    pub(super) fn anywhere(&mut self, operand: Operand, early: bool) {
         let mut calls: Vec<Call> = Vec::new();
         if early {
             self.push(&mut calls, vec![operand]);

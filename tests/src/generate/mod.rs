@@ -5,6 +5,7 @@
 //! counters for every conflict that the queues do not order. A pipelined program mostly gets
 //! closing tasks that keep a worker from overtaking the others by a step.
 
+mod arena;
 pub mod attack;
 mod boxes;
 mod buffers;

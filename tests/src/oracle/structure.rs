@@ -49,8 +49,9 @@ fn buffers(source: &Source) -> Result<(), String> {
         }
     }
     let owned = |b: &&Buffer| b.kind != Kind::Local && b.place.is_none();
-    let own: u64 = source.buffers.iter().filter(owned).map(|b| b.elements() * b.width * b.slots.unwrap_or(1)).sum();
-    let arena = source.buffers.iter().filter_map(|b| b.place.map(|at| at + b.elements() * b.width)).max().unwrap_or(0);
+    let bytes = |b: &Buffer| b.elements() * b.width * b.slots.unwrap_or(1);
+    let own: u64 = source.buffers.iter().filter(owned).map(bytes).sum();
+    let arena = source.buffers.iter().filter_map(|b| b.place.map(|at| at + bytes(b))).max().unwrap_or(0);
     if source.memory_bytes.is_some_and(|limit| own + arena > limit) {
         return Err("more memory than there is".into());
     }

@@ -7,10 +7,10 @@
 //! on it, such a task becomes two: one that reads, and one that does the work.
 
 use amk_ir::{
-    Access, BufferId, Call, Element, EventId, EventTensor, Holds, Instruction, Interval, Operand, OperandSpec, Program,
-    Queues, Routed, RoutedWait, Table, TableId, Task, TaskId, Wait,
+    Access, BufferId, Call, Element, EventId, EventTensor, Exchange, Holds, Instruction, Interval, Operand,
+    OperandSpec, Program, Queues, Routed, RoutedWait, Table, TableId, Task, TaskId, Wait,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The entries of each table.
 pub type Routing = Vec<Vec<u32>>;
@@ -50,6 +50,26 @@ fn fillings(program: &Program, table: &Table) -> Vec<Vec<u32>> {
     all
 }
 
+/// Whether each entry or group that a task names is in its table.
+pub fn names_what_is_there(program: &Program) -> bool {
+    let entry = |table: TableId, entry: u32| {
+        let declared = &program.tables[table.index()];
+        matches!(declared.holds, Holds::Routes { .. }) && entry < declared.entries(program)
+    };
+    let group = |table: TableId, group: u32| group < program.tables[table.index()].groups(program);
+    program.tasks.iter().all(|task| {
+        let mut tiles = task.calls.iter().flat_map(|call| &call.operands).filter_map(|operand| operand.routed);
+        tiles.all(|routed| match routed {
+            Routed::Pick { table, entry: n } | Routed::Row { table, entry: n } => entry(table, n),
+            Routed::Group { table, group: n } => group(table, n),
+        }) && task.routed_signals.iter().all(|signal| entry(signal.table, signal.entry))
+            && task.routed_waits.iter().all(|wait| match *wait {
+                RoutedWait::Pick { table, entry: n, .. } => entry(table, n),
+                RoutedWait::Count { table, value, .. } => group(table, value),
+            })
+    })
+}
+
 /// The program of a routing.
 pub fn instance(program: &Program, routing: &Routing) -> Program {
     let mut built = Builder { routing, program, out: Program::default(), queued: BTreeMap::new() };
@@ -84,8 +104,11 @@ impl Builder<'_> {
                 RoutedWait::Count { table, .. } => (table, None),
                 RoutedWait::Pick { table, entry, .. } => (table, Some(entry)),
             });
+            // Packets are waited for before the tables are read.
+            let mut operands = self.look(used.collect()).operands;
+            operands.extend(self.packets(task));
             let look = Task {
-                calls: vec![self.look(used.collect())],
+                calls: vec![self.call(operands)],
                 waits: task.waits.clone(),
                 signals: vec![looked],
                 ..Task::default()
@@ -123,6 +146,17 @@ impl Builder<'_> {
         for on in again {
             self.push(id, Task { signals: vec![on], ..Task::default() });
         }
+    }
+
+    /// The packets of other tasks that a task reads.
+    fn packets(&self, task: &Task) -> Vec<Operand> {
+        let packet = |operand: &&Operand| {
+            matches!(self.program.buffers[operand.buffer.index()].exchange, Exchange::Packet { .. })
+        };
+        let operands = || task.calls.iter().flat_map(|call| &call.operands).filter(packet);
+        let own: BTreeSet<BufferId> =
+            operands().filter(|operand| operand.access.writes()).map(|operand| operand.buffer).collect();
+        operands().filter(|operand| !own.contains(&operand.buffer)).copied().collect()
     }
 
     /// A call that reads entries of tables, or all of a table.

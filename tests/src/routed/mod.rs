@@ -4,20 +4,33 @@
 pub mod draw;
 pub mod instance;
 pub mod mutate;
+pub mod tangle;
 
 use crate::generate::Rng;
 use crate::oracle::{Reason, Verdict};
 use crate::soundness::opinion;
 use amk_ir::{Program, Steps};
 use core::fmt;
-use instance::{instance, routings};
+use instance::{instance, names_what_is_there, routings};
 use mutate::Class;
 use std::collections::BTreeMap;
 
 /// The `n`-th program of a seed.
 pub fn draw(seed: u64, n: u64) -> (Class, Program) {
     let rng = &mut Rng::new(seed, n);
-    let mut program = draw::program(rng);
+    let program = draw::program(rng);
+    spoil(rng, program)
+}
+
+/// The `n`-th program of a seed that is no mixture of experts.
+pub fn draw_tangled(seed: u64, n: u64) -> (Class, Program) {
+    let rng = &mut Rng::new(seed, n);
+    let program = tangle::program(rng);
+    spoil(rng, program)
+}
+
+/// Changes most programs.
+fn spoil(rng: &mut Rng, mut program: Program) -> (Class, Program) {
     let class = match rng.below(100) {
         0..30 => Class::Drawn,
         30..85 => {
@@ -42,6 +55,9 @@ pub fn draw(seed: u64, n: u64) -> (Class, Program) {
 pub fn judge(program: &Program) -> (Verdict, Option<instance::Routing>) {
     if program.steps == Steps::Pipelined {
         return (Verdict::Unsafe(Reason::Structure("tables in a pipelined program".into())), None);
+    }
+    if !names_what_is_there(program) {
+        return (Verdict::Unsafe(Reason::Structure("an entry or a group that its table has not".into())), None);
     }
     for routing in routings(program) {
         let verdict = opinion(&instance(program, &routing));
@@ -101,6 +117,7 @@ impl fmt::Display for Count {
 /// Compares a verifier, given by the codes it reports, with the oracle on some programs of a seed.
 pub fn compare(
     verifier: fn(&Program) -> Vec<String>,
+    draw: fn(u64, u64) -> (Class, Program),
     seed: u64,
     numbers: impl IntoIterator<Item = u64>,
 ) -> BTreeMap<Class, Count> {

@@ -60,7 +60,14 @@ fn registration(instruction: &Instruction, function: &Ident, json: &str) -> Toke
             #definition_of_one
             #definition_of_rows
             #krate::__private::inventory::submit! {
-                #krate::registry::Entry { path: #path, signature: #json, run: #run, rows: #rows, cuda: #cuda }
+                #krate::registry::Entry {
+                    path: #path,
+                    signature: #json,
+                    function: || #krate::__private::type_of(&#function),
+                    run: #run,
+                    rows: #rows,
+                    cuda: #cuda,
+                }
             }
         };
     }

@@ -1,7 +1,7 @@
 //! `#[megakernel]`: the unchanged function, and in a second stage, after a chain through the
 //! records of all it names, its graph as a `static`.
 
-use crate::chain::{self, End, key};
+use crate::chain::{self, End, Record, key};
 use crate::check::check;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::expand::asked::asked;
@@ -13,7 +13,7 @@ use crate::parse::function::{check_form, parameters};
 use crate::parse::kernel::{KEYS, KernelAttribute, parse};
 use proc_macro2::{Group, TokenStream};
 use quote::{format_ident, quote};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::visit_mut::VisitMut;
@@ -77,11 +77,15 @@ pub(crate) fn second_stage(input: TokenStream) -> TokenStream {
         return diagnostics.into_tokens();
     };
     let lowered = lower(&function, &attribute, &records, &mut diagnostics);
-    let known = records.values().all(|record| !matches!(record, chain::Record::Error));
+    let known = records.values().all(|record| !matches!(record, Record::Error));
     match lowered {
         Some(mut lowered) if known => {
             check(&attribute, &mut lowered, &mut diagnostics);
-            if diagnostics.is_empty() { emit(&function, &attribute, &lowered) } else { diagnostics.into_tokens() }
+            if diagnostics.is_empty() {
+                emit(&function, &attribute, &lowered, &records)
+            } else {
+                diagnostics.into_tokens()
+            }
         }
         _ => diagnostics.into_tokens(),
     }
@@ -102,18 +106,54 @@ impl Parse for Payload {
 }
 
 /// The graph as one string: tokens cost the compiler time, text does not.
-fn emit(function: &ItemFn, attribute: &KernelAttribute, lowered: &LoweredFunction) -> TokenStream {
+fn emit(
+    function: &ItemFn,
+    attribute: &KernelAttribute,
+    lowered: &LoweredFunction,
+    records: &BTreeMap<String, Record>,
+) -> TokenStream {
     let (krate, visibility) = (&attribute.krate, &function.vis);
     let name = function.sig.ident.unraw().to_string();
     let upper = format_ident!("{}", name.to_uppercase(), span = function.sig.ident.span());
     let json = serde_json::to_string(&lowered.graph).unwrap_or_default();
     let documentation = format!("The megakernel of [`{name}()`].");
     let constants = constants(attribute, lowered);
+    let calls = calls(function, krate, records);
+    let layouts = layouts(function, krate, records);
     quote! {
         #[doc = #documentation]
         #[allow(dead_code)]
-        #visibility static #upper: #krate::Megakernel = #krate::Megakernel::new(#name, #json);
+        #visibility static #upper: #krate::Megakernel = #krate::Megakernel::new(#name, #json, &[#calls]);
         #constants
+        #layouts
+    }
+}
+
+/// The functions that Rust finds under the names of instructions: a function beside a glob import
+/// hides the imported one, but not its companion.
+fn calls(function: &ItemFn, krate: &Path, records: &BTreeMap<String, Record>) -> TokenStream {
+    let calls = functions(function).into_iter().filter_map(|path| match records.get(&key(&path)) {
+        Some(Record::Instruction(signature)) => {
+            let name = &signature.path;
+            Some(quote!((#name, || #krate::__private::type_of(&#path))))
+        }
+        _ => None,
+    });
+    quote!(#(#calls),*)
+}
+
+/// A struct beside a glob import hides the imported one, but not its companion: it has to be a
+/// layout too.
+fn layouts(function: &ItemFn, krate: &Path, records: &BTreeMap<String, Record>) -> TokenStream {
+    let parameters = parameters(function, &mut Diagnostics::default()).unwrap_or_default();
+    let types = parameters.iter().map(|parameter| &parameter.ty.path);
+    let layouts = types.filter(|path| matches!(records.get(&key(path)), Some(Record::Layout(_))));
+    let checks = layouts.map(|path| quote!(layout::<#path>();));
+    quote! {
+        const _: fn() = || {
+            fn layout<T: #krate::WeightLayout>() {}
+            #(#checks)*
+        };
     }
 }
 

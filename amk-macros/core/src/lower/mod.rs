@@ -94,7 +94,7 @@ pub(crate) fn lower(
         return None;
     }
     let graph = Graph {
-        name: function.sig.ident.to_string(),
+        name: function.sig.ident.unraw().to_string(),
         dims: attribute.dims.iter().map(ToString::to_string).collect(),
         multiples: attribute.multiples.clone(),
         equalities: attribute

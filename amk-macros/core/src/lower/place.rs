@@ -5,6 +5,7 @@ use super::item::{Dest, Item};
 use crate::names::suggestion;
 use amk_ir::layout::{FieldKind, FieldPath, Layout, PathStep};
 use quote::ToTokens;
+use syn::ext::IdentExt;
 use syn::{ExprField, ExprIndex, ExprMethodCall, Member};
 
 impl Lowering<'_> {
@@ -12,12 +13,12 @@ impl Lowering<'_> {
         let base = self.expression(&field.base, &Dest::Temp);
         match (&field.member, base) {
             (_, Item::Unknown) => Item::Unknown,
-            (Member::Named(name), Item::Struct(path, layout)) => match layout.field(&name.to_string()) {
+            (Member::Named(name), Item::Struct(path, layout)) => match layout.field(&name.unraw().to_string()) {
                 Some(found) => member(&path, &found.name, &found.kind),
                 None => {
                     let fields = layout.fields.iter().map(|field| field.name.as_str());
                     let headline = format!("`{}` has no field `{name}` that the derive names", layout.name);
-                    self.report("AMK0916", name, headline, suggestion(&name.to_string(), fields))
+                    self.report("AMK0916", name, headline, suggestion(&name.unraw().to_string(), fields))
                 }
             },
             (Member::Unnamed(number), Item::Tuple(items)) if (number.index as usize) < items.len() => {

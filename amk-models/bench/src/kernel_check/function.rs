@@ -104,7 +104,7 @@ pub(super) fn function(
     // A megakernel is a static in every other program; here each case leaves a few hundred bytes
     // behind.
     let json = serde_json::to_string(&graph).map_err(|error| CheckError::Graph(error.to_string()))?;
-    Ok(Megakernel::new("case", json.leak()))
+    Ok(Megakernel::new("case", json.leak(), &[]))
 }
 
 #[derive(Default)]

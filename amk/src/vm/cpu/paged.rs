@@ -65,7 +65,9 @@ fn position_dim(program: &Program, state: BufferId) -> Result<usize, &'static st
     let last = tiles.first().map(|tile| tile.intervals().len() - 1);
     match dims[..] {
         [dim] if Some(dim) == last => Err("positions are its last dimension, of which a page would cut the rows"),
-        [dim] if tiles.iter().all(|tile| tile.intervals()[dim].hi == Bound::at_pos(1)) => Ok(dim),
+        [dim] if tiles.iter().all(|tile| [Bound::at_pos(0), Bound::at_pos(1)].contains(&tile.intervals()[dim].hi)) => {
+            Ok(dim)
+        }
         [_] => Err("a row touches it at another position than its own and those before"),
         [] => Err("no dimension of it is that of positions, so rows of a sequence would share it"),
         _ => Err("its tiles move in several dimensions"),
@@ -89,6 +91,9 @@ mod tests {
     #[test]
     fn the_dimension_of_positions_is_one_before_the_last() {
         assert_eq!(refused("4, 2", "pos..pos+2, .."), None);
+        assert_eq!(refused("4, 2", "0..pos+2, .."), None);
+        assert_eq!(refused("4, 2", "0..pos+1, .."), None, "each row has the positions before its own");
+        assert!(refused("6, 2", "pos..pos+3, ..").is_some_and(|why| why.contains("another position")));
         assert!(refused("2, 4", ".., pos..pos+2").is_some_and(|why| why.contains("its last dimension")));
         assert!(refused("4", "pos..pos+2").is_some_and(|why| why.contains("its last dimension")));
         assert!(refused("4, 2", "..,  ..").is_some_and(|why| why.contains("no dimension of it")));
