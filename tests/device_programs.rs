@@ -39,6 +39,13 @@ pub(crate) fn tiny() -> Dims {
     ])
 }
 
+/// The dims of a family's function among some, with those that only some families have.
+pub(crate) fn sized(family: Family, dims: &Dims) -> Dims {
+    let further = self::dims(&[("WINDOW", 50), ("TAPS", 3)]);
+    let graph = family.kernel.graph().expect("a graph");
+    dims.clone().into_iter().chain(further).filter(|(name, _)| graph.dims.contains(name)).collect()
+}
+
 /// Six workers, three splits of a key head's cache, in runs of two blocks: the first split ends at
 /// position 128.
 fn schedule() -> Schedule {

@@ -96,7 +96,8 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
 /// worker has a task, in whole columns of `mma`.
 pub(crate) fn block(plan: &Plan) -> u32 {
     let rows = plan.rows().unwrap_or(1);
-    let Some(decoder) = Decoder::of(plan).filter(|_| plan.is_wide()) else { return rows };
+    let fused = Decoder::of(plan).filter(|decoder| plan.is_wide() && !decoder.layers.is_empty());
+    let Some(decoder) = fused else { return rows };
     let [kv_heads, heads, _] = decoder.heads();
     let set = COLUMNS / (heads / kv_heads);
     (rows * kv_heads).div_ceil(plan.schedule.workers).next_multiple_of(set).min(MOST_SETS * set)

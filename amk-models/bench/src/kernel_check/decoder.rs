@@ -21,7 +21,7 @@ use amk::layout::{Source, SourceError, WeightRequest};
 use amk::registry::Registry;
 use amk::rows::{RowLimits, RowVm, SequenceId};
 use amk::session::{Session, SessionError};
-use amk::vm::cpu;
+use amk::vm::{Bindings, cpu};
 use amk::{Pos, Token, Weight};
 use amk_cuda::plan::Plan;
 use amk_cuda::{
@@ -164,6 +164,11 @@ impl Decoder {
     pub fn plan(&self, precision: Precision) -> Result<Plan, CheckError> {
         let forms = WeightForms::of(precision, &self.model.bindings);
         Ok(plan_for(self.model.family.kernel, &self.model.instance, &self.schedule, forms)?)
+    }
+
+    /// Its weights and constants.
+    pub fn bindings(&self) -> &Bindings {
+        &self.model.bindings
     }
 
     /// The fused bodies of the device program.

@@ -62,9 +62,13 @@ impl<'a> Encoder<'a> {
     pub(crate) fn generic(&mut self, task: &GenericTask<'_>) -> Record {
         let input = self.plain.encode(self.plan, task);
         let piece = task.piece();
+        let rows = task.rows();
         Record {
             op: FIRST_BODY as u16 + task.number as u16,
+            units: rows.map_or(0, |rows| rows.len() as u16),
             input,
+            row: rows.map_or(0, |rows| rows.first),
+            aux: rows.map_or(0, |rows| u32::from(rows.wanted)),
             tape: piece.as_ref().map_or(0, |piece| piece.bytes() as u32),
             shape: piece.map_or(0, |piece| task.block(piece.k)),
             ..Record::default()

@@ -40,7 +40,7 @@ use super::schedule::MOST_RING_SLOTS;
 use super::set;
 use super::stream::Stream;
 use amk_ir::graph::Graph;
-use amk_ir::lower::lift::lift;
+use amk_ir::lower::lift::{has_rows, lift};
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::schedule::Schedule;
 use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TaskId, TensorId};
@@ -212,6 +212,13 @@ impl Plan {
     /// The shape of a buffer of the program.
     pub fn shape(&self, buffer: BufferId) -> &[u32] {
         self.program.buffers.get(buffer.index()).map_or(&[], |buffer| &buffer.shape)
+    }
+
+    /// The shape of a buffer of the program, of one row where it has rows.
+    pub(crate) fn row_shape(&self, buffer: BufferId) -> &[u32] {
+        let Some(of) = self.program.buffers.get(buffer.index()) else { return &[] };
+        let lifted = self.program.rows.is_some() && has_rows(of.kind);
+        &of.shape[usize::from(lifted)..]
     }
 
     /// The bytes of a task's piece of its worker's tape; `None`: it streams nothing.

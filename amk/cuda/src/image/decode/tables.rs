@@ -6,6 +6,7 @@ use super::worker::WorkerState;
 use crate::image::{Image, LINE};
 use crate::plan::Plan;
 use crate::set::body_sets;
+use amk::rows::PAGE;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Program};
 use std::collections::HashSet;
 
@@ -16,6 +17,7 @@ pub(super) fn check(image: &Image, program: &Program, plan: &Plan, workers: usiz
     check_events(image, program, end)?;
     check_constants(image, program)?;
     check_plain(image, program)?;
+    check_states(image, program)?;
     check_results(image, program)?;
     for set in body_sets() {
         set.shared.check(image, program, plan)?;
@@ -157,6 +159,35 @@ fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     }
     Ok(())
 }
+
+/// With rows, the states of generic tasks are disjoint parts of a page, which has as many bytes as
+/// they need.
+fn check_states(image: &Image, program: &Program) -> Result<(), Refusal> {
+    let plain = &image.plain;
+    let state = |id| buffer(program, id).filter(|buffer| buffer.kind == BufferKind::State);
+    let mut ranges = Vec::new();
+    for &(id, at) in &plain.states {
+        let state = state(id).filter(|state| program.rows.is_some() && state.shape.contains(&program.positions));
+        let state = state.ok_or_else(|| Refusal::new("states", "have a buffer that does not lie in pages"))?;
+        let bytes = state.bytes() / u64::from(program.positions) * PAGE as u64;
+        if !at.is_multiple_of(PAGE_ALIGN) {
+            return Err(Refusal::new("states", format!("begin at {at}, which is not aligned")));
+        }
+        ranges.push((at, bytes));
+    }
+    let end = apart("states", ranges)?.next_multiple_of(PAGE_ALIGN);
+    if plain.page != end || !plain.bytes.is_multiple_of(PAGE_ALIGN) {
+        return Err(Refusal::new("page", format!("is {} bytes, the states have {end}", plain.page)));
+    }
+    let in_plain = |&(id, _): &(BufferId, u64)| program.rows.is_some() && state(id).is_some();
+    if plain.buffers.iter().any(in_plain) {
+        return Err(Refusal::new("plain", "has a state outside the pages"));
+    }
+    Ok(())
+}
+
+/// Alignment of pages and of the states in them, in bytes.
+const PAGE_ALIGN: u64 = 256;
 
 /// The logits are an output of the program, the only one without rows. The tokens are a state with
 /// one element per worker.
