@@ -153,6 +153,8 @@ pub(crate) fn in_blocks(plain: &Plan, encodings: &[&str]) -> WeightForms {
 const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
 /// Rows that are not multiples of 32: the residual is adopted from generic tasks.
 const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
+/// A vocabulary of which the last unit lacks rows.
+const PADDED: [(&str, u32); 1] = [("VOCAB", 4099)];
 /// Layers with attention and with a convolution, by generic tasks.
 const CONVOLVED: ((&str, &str), [(&str, u32); 1]) = (("lfm2", "lfm2_1_2b"), [("LAYERS", 3)]);
 /// Heads that fused attention does not compute.
@@ -175,6 +177,9 @@ fn cases() -> Vec<Case> {
         Case::of_rows(FUSED[1], 8, Counters),
         Case::of_rows(FUSED[2], 3, Barrier),
         Case::of_rows(FUSED[1], 40, Counters),
+        Case::new(FUSED[0], &PADDED, Packets, bf16),
+        Case::new(FUSED[0], &PADDED, Packets, f32),
+        Case::of_rows_with(FUSED[0], &PADDED, 8, Counters),
         Case::of_rows_with(CONVOLVED.0, &CONVOLVED.1, 4, Counters),
         Case::of_rows_with(CONVOLVED.0, &CONVOLVED.1, 40, Counters),
         Case::of_rows_with(ADOPTED.0, &HEADS, 8, Barrier),

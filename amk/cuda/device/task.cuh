@@ -183,8 +183,8 @@ __device__ __noinline__ void gather(Worker w, const Tile& t, u32 row, float* to)
 #pragma unroll
         for (u32 b = 0; b < BATCH; b++)
             if (first + b * STEP < len)
-                to[first + b * STEP] = pairs ? (at[b] % 2 ? bf16_high(v[b]) : bf16_low(v[b]))
-                                             : __uint_as_float(v[b]);
+                to[first + b * STEP] =
+                    pairs ? (at[b] % 2 ? bf16_high(v[b]) : bf16_low(v[b])) : __uint_as_float(v[b]);
     }
 }
 // Stores a row's values of a tile.

@@ -155,7 +155,7 @@ fn place_packets(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
         if carried.contains(&BufferId::from(id)) {
             continue;
         }
-        let words = buffer.len() as u32 / if buffer.dtype == DType::BF16 { 2 } else { 1 };
+        let words = (buffer.len() as u32).div_ceil(if buffer.dtype == DType::BF16 { 2 } else { 1 });
         placed.insert(BufferId::from(id), packets);
         packets += (words * u32::from(slots)).next_multiple_of(LINE);
     }

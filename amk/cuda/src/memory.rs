@@ -8,7 +8,7 @@ use super::image::{Image, Record};
 use super::layout::LayoutError;
 use super::params::Params;
 use super::plain;
-use super::plan::Plan;
+use super::plan::{Plan, UNIT};
 use super::run::RunOptions;
 use super::set::{SharedForm, SharedMemory, body_sets};
 use super::tape::{self, WeightRows};
@@ -182,7 +182,7 @@ impl Memory {
             scratch_len: self.scratch_len,
             fault: address(&self.fault, stream),
             epoch: 1,
-            vocab: image.vocab,
+            vocab: image.vocab.next_multiple_of(UNIT),
             ..VmParams::default()
         }
     }
@@ -217,6 +217,17 @@ impl Memory {
         stream.memset_zeros(&mut self.packets)?;
         Ok(stream.memset_zeros(&mut self.fault)?)
     }
+}
+
+/// Memory for rows of logits. What no task writes are NaNs, which no argmax and no draw takes:
+/// behind the logits of a row are those that the last unit lacks.
+pub(super) fn logits(stream: &Arc<CudaStream>, len: usize) -> Result<CudaSlice<f32>, CudaError> {
+    const NANS: u8 = 0xff;
+    // SAFETY: all bytes are set on the stream before anything else is done with them.
+    let logits = unsafe { stream.alloc::<f32>(len) }?;
+    // SAFETY: the memory has `len` floats, and is used on this stream alone.
+    unsafe { result::memset_d8_async(address(&logits, stream), NANS, len * size_of::<f32>(), stream.cu_stream()) }?;
+    Ok(logits)
 }
 
 /// Copies a slice to the device. An empty one becomes a single element that is never read.

@@ -87,8 +87,8 @@ device_structs! {
     struct Record {
         /// A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
         op: u16,
-        /// Units of rows, or of a generic task rows of the step. This field and those down to `tape`
-        /// mean what their kind of record says; the VM reads them only in generic tasks.
+        /// Units of rows, or of a generic task rows of the step. This field and those down to
+        /// `tape` mean what their kind of record says; the VM reads them only in generic tasks.
         units: u16,
         /// Packet offset of the input, or of a generic task the first word of its tiles.
         input: u32,
@@ -213,7 +213,7 @@ device_structs! {
         steps: u32,
         /// Steps whose token is forced.
         forced_count: u32,
-        /// Number of logits.
+        /// Number of logits, with those of the rows that the last unit lacks, which are NaNs.
         vocab: u32,
         /// Tokens that end the launch.
         stop_count: u32,

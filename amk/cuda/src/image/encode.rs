@@ -54,7 +54,7 @@ impl<'a> Encoder<'a> {
 
     /// Returns a record with the rows of a task, in units.
     pub fn of_rows(&self, kind: &str, rows: &Range<u32>) -> Record {
-        let units = ((rows.end - rows.start) / UNIT) as u16;
+        let units = (rows.end - rows.start).div_ceil(UNIT) as u16;
         Record { op: self.op(kind), units, row: rows.start, ..Record::default() }
     }
 

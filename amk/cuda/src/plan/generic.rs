@@ -366,8 +366,9 @@ impl Planner<'_> {
             (BufferKind::Output, _) => {
                 let interval = region.intervals()[0];
                 let (first, last) = (interval.lo.base, interval.hi.base);
-                if !first.is_multiple_of(UNIT) || !last.is_multiple_of(UNIT) {
-                    return Err(Unsupported::at(self.flow, at, "a tile of the logits is not a multiple of 8"));
+                let whole = |row: u32| row.is_multiple_of(UNIT) || row == self.plan.sizes.vocab;
+                if !first.is_multiple_of(UNIT) || !whole(last) {
+                    return Err(Unsupported::at(self.flow, at, "a tile of the logits cuts a unit of 8"));
                 }
                 let rows = &mut self.rows[worker as usize];
                 *rows = if rows.start == rows.end { first..last } else { rows.start..last };

@@ -48,7 +48,7 @@ use group::{GivenUp, group};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Rows of a weight tile.
+/// Rows of a weight tile. The last one of a projection may have fewer.
 pub const UNIT: u32 = 8;
 
 /// The function has a form that the device code does not compute.
@@ -138,9 +138,10 @@ pub fn plan(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule, forms: &Wei
     let vocab = flow.shape(logits)[0];
     let sampling = set::sampling().ok_or_else(|| refuse("no linked crate chooses tokens".to_owned()))?;
     // Every worker has a part of the logits.
-    let workers = schedule.workers.min(vocab / UNIT);
+    let units = vocab.div_ceil(UNIT);
+    let workers = schedule.workers.min(units);
     let schedule = Schedule { workers, ..schedule.clone() };
-    if (vocab / UNIT).div_ceil(workers) * UNIT > sampling.most_rows() {
+    if units.div_ceil(workers) * UNIT > sampling.most_rows() {
         return Err(refuse(format!("{vocab} tokens on {workers} workers")));
     }
     let mut given_up = GivenUp::default();
@@ -173,11 +174,15 @@ fn logits(flow: &Flow<'_>) -> Result<TensorId, Unsupported> {
         return Err(Unsupported::at(flow, user, "what the function gives is read again"));
     }
     match (tensor.dtype, &tensor.shape[..]) {
-        (DType::F32, &[vocab]) if vocab >= UNIT && vocab.is_multiple_of(UNIT) => Ok(logits),
-        (dtype, shape) => {
-            let what = format!("logits must be a vector of a multiple of 8 elements in f32, not {dtype}{shape:?}");
-            refuse(&what, &tensor.name)
-        }
+        (DType::F32, &[vocab]) if vocab > 0 => Ok(logits),
+        (dtype, shape) => refuse(&format!("logits must be a vector in f32, not {dtype}{shape:?}"), &tensor.name),
+    }
+}
+
+impl Sizes {
+    /// Logits with those of the rows that the last unit lacks.
+    pub fn padded_vocab(&self) -> u32 {
+        self.vocab.next_multiple_of(UNIT)
     }
 }
 

@@ -78,7 +78,9 @@ fn check_rows(image: &Image, program: &Program, rows: u32) -> Result<u64, Refusa
     for (&id, &at) in &image.packet_at {
         let activation = buffer(program, id).filter(|buffer| buffer.kind == BufferKind::Activation);
         let activation = activation.ok_or_else(|| Refusal::new("packet_at", "has a buffer that is no activation"))?;
-        ranges.push((u64::from(at), (activation.bytes() / u64::from(rows)).div_ceil(8)));
+        let words = (activation.bytes() / u64::from(rows)).div_ceil(8);
+        // Whole lines: the results of rows that the last unit of a projection lacks lie behind.
+        ranges.push((u64::from(at), words.next_multiple_of(u64::from(LINE))));
     }
     if apart("packet_at", ranges)? > u64::from(image.row_words) {
         return Err(Refusal::new("row_words", format!("are {}, fewer than a row has", image.row_words)));
@@ -102,7 +104,7 @@ fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
         match (buffer.exchange, at) {
             (Exchange::Packet { slots }, Some(&at)) => {
                 let words = buffer.len().div_ceil(if buffer.dtype == DType::BF16 { 2 } else { 1 });
-                ranges.push((u64::from(at), words * u64::from(slots)));
+                ranges.push((u64::from(at), (words * u64::from(slots)).next_multiple_of(u64::from(LINE))));
             }
             (Exchange::Counter, None) => {}
             (Exchange::Packet { slots: 1 }, None) if carried.contains(&BufferId::from(id)) => {}
