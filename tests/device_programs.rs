@@ -4,7 +4,6 @@
 //! its packets to bf16; and if any order that its waits and packets allow agrees bit for bit with
 //! its calls one after the other.
 
-use amk::ir::graph::Instance;
 use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::verify;
 use amk::ir::{Access, BufferKind, DType, Interval, Param, Program, Queues, TaskId};
@@ -37,6 +36,13 @@ pub(crate) fn tiny() -> Dims {
         ("FFN", 160),
         ("CONTEXT", 400),
     ])
+}
+
+/// The dims of a family's function among some, with those that only some families have.
+pub(crate) fn sized(family: Family, dims: &Dims) -> Dims {
+    let further = self::dims(&[("WINDOW", 50), ("TAPS", 3)]);
+    let graph = family.kernel.graph().expect("a graph");
+    dims.clone().into_iter().chain(further).filter(|(name, _)| graph.dims.contains(name)).collect()
 }
 
 /// Six workers, three splits of a key head's cache, in runs of two blocks: the first split ends at
@@ -134,20 +140,13 @@ fn what_only_device_programs_call_keeps_to_its_formulas() {
     }
 }
 
-/// Whether a GPU chooses among an instance's logits, whose number it wants to be a multiple of 8.
-pub(crate) fn whole_units(instance: &Instance) -> bool {
-    instance.dims["VOCAB"].is_multiple_of(8)
-}
-
 /// The plans of declared instances for every target only call linked functions, with matching
 /// signatures.
 #[test]
 fn device_programs_call_linked_functions_as_they_are() {
     let registry = Registry::linked().expect("the registry");
     for family in FAMILIES {
-        for instance in
-            family.kernel.graph().expect("a graph").instances.iter().filter(|instance| whole_units(instance))
-        {
+        for instance in &family.kernel.graph().expect("a graph").instances {
             for precision in [Precision::BF16, Precision::F32] {
                 let plan = amk_cuda::plan_for(family.kernel, instance, &TARGETS[5].schedule(), precision);
                 let program = plan.expect("a plan").program;
@@ -300,11 +299,11 @@ proptest! {
         (kv_heads, group) in (1..3u32, 1..4u32),
         (head, partial) in (prop_oneof![4 => Just(64u32), 1 => Just(128), 1 => Just(48)], prop::bool::weighted(0.15)),
         (hidden, ffn, vocab, layers) in (4..8u32, 4..9u32, 12..20u32, prop_oneof![1 => Just(1u32), 4 => Just(2)]),
-        (odd, seed) in (prop::bool::weighted(0.2), any::<u64>()),
+        (odd, short, seed) in (prop::bool::weighted(0.2), prop_oneof![3 => Just(0u32), 1 => 1..8u32], any::<u64>()),
     ) {
         let rotary = if partial { head / 2 } else { head };
         let dims = dims(&[
-            ("VOCAB", 8 * vocab), ("HIDDEN", 32 * hidden), ("LAYERS", layers),
+            ("VOCAB", 8 * vocab - short), ("HIDDEN", 32 * hidden), ("LAYERS", layers),
             ("HEADS", kv_heads * group), ("KV_HEADS", kv_heads),
             ("HEAD_DIM", head), ("ROTARY", rotary), ("FFN", 32 * ffn + if odd { 8 } else { 0 }), ("CONTEXT", 400),
         ]);

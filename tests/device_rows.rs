@@ -2,7 +2,7 @@
 //! calls one after the other, and within what rounding to bf16 does of the annotated function; on a
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
-use crate::device_programs::{bits, eager, error, tiny, windowed};
+use crate::device_programs::{bits, eager, error, sized, tiny, windowed};
 use crate::gpu;
 use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
@@ -11,7 +11,7 @@ use amk::ir::{Call, Interval, Program, Task};
 use amk::session::Session;
 use amk::vm::cpu::Mode;
 use amk::{Tensor, Token};
-use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
+use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS, fused_as_a_whole};
 use amk_cuda::{CudaError, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, source};
 use amk_kernels::argmax;
 use amk_models::model::{FAMILIES, Family};
@@ -30,7 +30,11 @@ fn check_family(family: Family) {
 }
 
 fn check_rows(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32) {
-    let decoder = decoder(of, rows, workers, 150);
+    check_steps(of, rows, workers, 150);
+}
+
+fn check_steps(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) {
+    let decoder = decoder(of, rows, workers, steps);
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
     Image::build(&verified, &plan).expect("the image should be the program");
@@ -47,6 +51,27 @@ fn check_rows(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32) {
     }
     let error = error(&decoder, &expected);
     assert!(error < MOST_DEVIATIONS, "{error} deviations");
+}
+
+/// Families of whose calls the device fuses a part.
+fn partly_fused() -> impl Iterator<Item = Family> {
+    FAMILIES.into_iter().filter(|&family| !fused_as_a_whole(family).expect("a plan"))
+}
+
+#[test]
+fn rows_of_families_with_generic_tasks_compute_the_function() {
+    for family in partly_fused() {
+        println!("{}:", family.name);
+        check_steps((family, sized(family, &tiny())), 6, 6, 80);
+    }
+}
+
+#[test]
+fn wide_rows_of_families_with_generic_tasks_compute_the_function() {
+    for family in partly_fused() {
+        println!("{}:", family.name);
+        check_steps((family, sized(family, &tiny())), 20, 24, 80);
+    }
 }
 
 #[test]
@@ -133,6 +158,24 @@ fn code_for_rows_compiles_for_every_target() {
     }
 }
 
+/// Decoders whose calls are those of all families.
+fn on_gpu() -> impl Iterator<Item = (Family, BTreeMap<String, u32>)> {
+    const NAMES: [&str; 8] = ["llama", "qwen2", "qwen3", "gemma2", "cohere2", "starcoder2", "lfm2", "nemotron"];
+    let families = FAMILIES.into_iter().filter(|family| NAMES.contains(&family.name));
+    families.map(|family| (family, sized(family, &tiny())))
+}
+
+#[test]
+fn code_for_rows_of_generic_tasks_compiles() {
+    for target in TARGETS.iter().filter(|target| ["a100", "h200", "rtx5090"].contains(&target.name)) {
+        for (model, rows) in [(("lfm2", "lfm2_1_2b"), 8), (("lfm2", "lfm2_1_2b"), 40), (("cohere2", "command_r7b"), 40)] {
+            if !compiles(target, model, rows, &[]) {
+                return println!("skipped: no NVRTC");
+            }
+        }
+    }
+}
+
 #[test]
 fn code_for_rows_of_weights_in_blocks_compiles() {
     let h200 = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
@@ -178,8 +221,7 @@ fn compiles(target: &GpuTarget, (family, name): (&str, &str), rows: u32, encodin
 fn a_gpus_rows_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     let cache = std::env::temp_dir().join("amk-test-cubins");
-    let families = FAMILIES.map(|family| (family, tiny())).into_iter().zip([8, 4, 6]);
-    for (of, rows) in families.chain([(windowed(50, 48), 8)]) {
+    for (of, rows) in on_gpu().zip([8, 4, 6].into_iter().cycle()).chain([(windowed(50, 48), 8)]) {
         let decoder = decoder(of, rows, 40, 270);
         let run = |chunk, company| {
             let vm = decoder.rows_on_cuda(&cache, 60).expect("a VM");
@@ -198,8 +240,7 @@ fn a_gpus_rows_compute_the_function_whatever_the_company() {
 fn a_gpus_wide_steps_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     let cache = std::env::temp_dir().join("amk-test-cubins");
-    let families = FAMILIES.map(|family| (family, tiny())).into_iter().zip([40, 16, 128]);
-    for (of, rows) in families.chain([(windowed(20, 16), 24)]) {
+    for (of, rows) in on_gpu().zip([40, 16, 128].into_iter().cycle()).chain([(windowed(20, 16), 24)]) {
         let decoder = decoder(of, rows, 40, 270);
         let run = |chunk, company| {
             let vm = decoder.rows_on_cuda(&cache, 100).expect("a VM");

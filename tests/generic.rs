@@ -1,7 +1,6 @@
 //! Generic tasks on the GPU: every call by its instruction's own device body. Plans, images and
 //! device code need no GPU; the rest says "skipped" without one.
 
-use crate::device_programs::whole_units;
 use crate::gpu;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{ExchangeBy, Schedule};
@@ -33,7 +32,7 @@ fn fused() -> impl Iterator<Item = Family> {
 fn plans(families: impl Iterator<Item = Family>, precision: Precision) -> impl Iterator<Item = (String, Plan)> {
     families.flat_map(move |family| {
         let graph = family.kernel.graph().expect("a graph");
-        graph.instances.iter().filter(|instance| whole_units(instance)).map(move |instance| {
+        graph.instances.iter().map(move |instance| {
             let plan = plan_for(family.kernel, instance, &target("h200").schedule(), precision);
             let name = format!("{}.{}", family.name, instance.name);
             let plan = plan.unwrap_or_else(|error| panic!("{name} should be planned: {error}"));
@@ -313,8 +312,18 @@ fn what_cannot_run_is_named_with_the_call() {
     assert!(error.contains("`all::negate` has no device body") && error.contains("= negate("), "{error}");
     let error = refused(&CHOSEN);
     assert!(error.contains("one result, the logits"), "{error}");
-    let error = refused(&UNEVEN);
-    assert!(error.contains("a multiple of 8"), "{error}");
+}
+
+#[test]
+fn logits_of_any_number_have_a_plan_by_fused_and_by_generic_tasks() {
+    let instance = UNEVEN.instance("odd").expect("the instance");
+    for (precision, generic) in [(Precision::BF16, 0), (Precision::F32, 2)] {
+        let plan = plan_for(&UNEVEN, instance, &target("h200").schedule(), precision).expect("a plan");
+        assert_eq!(plan.phases.iter().filter(|phase| phase.generic().is_some()).count(), generic);
+        assert_eq!((plan.schedule.workers, plan.shape(plan.logits)), (8, &[63][..]));
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+        Image::build(&verified, &plan).expect("the image should be the program");
+    }
 }
 
 /// SmolLM2 in f32, from `AMK_SMOLLM2` or the cache.

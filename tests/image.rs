@@ -74,10 +74,14 @@ impl Case {
     }
 
     /// With steps of rows.
-    fn of_rows((family, instance): (&str, &str), rows: u32, exchange: ExchangeBy) -> Self {
+    fn of_rows(model: (&str, &str), rows: u32, exchange: ExchangeBy) -> Self {
+        Self::of_rows_with(model, &[], rows, exchange)
+    }
+
+    fn of_rows_with((family, instance): (&str, &str), dims: &[(&str, u32)], rows: u32, exchange: ExchangeBy) -> Self {
         let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
         let schedule = Schedule { exchange, workers: 40, ..h200().row_schedule(rows) };
-        let case = Self::by(kernel, instance, &[], &schedule, Precision::BF16);
+        let case = Self::by(kernel, instance, dims, &schedule, Precision::BF16);
         Self { name: format!("{} {rows} rows", case.name), ..case }
     }
 
@@ -149,6 +153,10 @@ pub(crate) fn in_blocks(plain: &Plan, encodings: &[&str]) -> WeightForms {
 const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
 /// Rows that are not multiples of 32: the residual is adopted from generic tasks.
 const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
+/// A vocabulary of which the last unit lacks rows.
+const PADDED: [(&str, u32); 1] = [("VOCAB", 4099)];
+/// Layers with attention and with a convolution, by generic tasks.
+const CONVOLVED: ((&str, &str), [(&str, u32); 1]) = (("lfm2", "lfm2_1_2b"), [("LAYERS", 3)]);
 /// Heads that fused attention does not compute.
 const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 96), ("ROTARY", 96)];
 
@@ -169,6 +177,12 @@ fn cases() -> Vec<Case> {
         Case::of_rows(FUSED[1], 8, Counters),
         Case::of_rows(FUSED[2], 3, Barrier),
         Case::of_rows(FUSED[1], 40, Counters),
+        Case::new(FUSED[0], &PADDED, Packets, bf16),
+        Case::new(FUSED[0], &PADDED, Packets, f32),
+        Case::of_rows_with(FUSED[0], &PADDED, 8, Counters),
+        Case::of_rows_with(CONVOLVED.0, &CONVOLVED.1, 4, Counters),
+        Case::of_rows_with(CONVOLVED.0, &CONVOLVED.1, 40, Counters),
+        Case::of_rows_with(ADOPTED.0, &HEADS, 8, Barrier),
     ]);
     cases
 }
@@ -390,6 +404,9 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
     for at in some(fixed.caches.len()) {
         all.push(change("caches", move |image| shared(image).caches[at].swap(0, 1)));
         let next = (at + 1) % fixed.caches.len();
+        if next == at {
+            continue;
+        }
         all.push(change("caches", move |image| shared(image).caches.swap(at, next)));
         all.push(change("caches", move |image| {
             let caches = &mut shared(image).caches;
@@ -436,6 +453,17 @@ fn changes_of_generic_tasks(case: &Case) -> Vec<Change> {
     all.push(change("scratch", |image| image.plain.scratch += 1));
     if case.image.plain.bytes > 0 {
         all.push(change("bytes", |image| image.plain.bytes /= 2));
+    }
+    for at in some(plain.states.len()) {
+        let next = (at + 1) % plain.states.len();
+        all.push(change("plain.states", move |image| image.plain.states[at].1 += 256));
+        all.push(change("plain.states", move |image| image.plain.states[at].0.0 += 1));
+        all.push(change("plain.states", move |image| {
+            let [a, b] = [image.plain.states[at].0, image.plain.states[next].0];
+            (image.plain.states[at].0, image.plain.states[next].0) = (b, a);
+        }));
+        all.push(change("plain.page", |image| image.plain.page -= 256));
+        all.push(change("plain.page", |image| image.plain.page += 256));
     }
     for at in some(plain.buffers.len()) {
         let next = (at + 1) % plain.buffers.len();

@@ -14,6 +14,7 @@ mod families;
 mod filetests;
 mod formulas;
 mod generic;
+mod generic_rows;
 mod gpu;
 mod graphs;
 mod image;

@@ -4,7 +4,7 @@
 
 use crate::native;
 use amk::Encoding;
-use amk_cuda::{CudaError, TARGETS, compile};
+use amk_cuda::{CudaError, PADDING, TARGETS, compile};
 use amk_kernels::fused::TileKind;
 use amk_run::sampler::philox;
 use core::fmt::Write as _;
@@ -123,6 +123,29 @@ fn every_kind_has_the_elements_of_its_encoding_and_their_products() {
             let off = (f64::from(product) - expected).abs();
             assert!(off < bound, "{encoding}, number {at}: {product} is not {expected}");
         }
+    }
+}
+
+/// The rows of padding with which the last unit is filled have products that nothing takes for the
+/// largest: NaNs, or where an encoding has none, the kind takes whole units alone.
+#[test]
+fn padding_has_no_products_that_are_numbers() {
+    let kinds = kinds();
+    let is_nan = |encoding: &Encoding| {
+        let mut elements = vec![0.0; encoding.block];
+        (encoding.decode)(&vec![PADDING; encoding.bytes], &mut elements);
+        elements.iter().all(|x| x.is_nan())
+    };
+    let kinds: Vec<_> = kinds.into_iter().filter(|kind| is_nan(kind.layout.encoding)).collect();
+    assert!(kinds.contains(&TileKind::of(None)), "{kinds:?}");
+    println!("{} kinds pad", kinds.len());
+    let rows: Vec<Vec<u8>> =
+        kinds.iter().map(|kind| vec![PADDING; kind.layout.encoding.bytes_of(ROWS * COLUMNS)]).collect();
+    let vectors: Vec<bf16> = random(99, VECTORS * COLUMNS).into_iter().map(bf16::from_f32).collect();
+    let Some(found) = run(&kinds, &rows, &vectors) else { return println!("skipped: no C++ compiler") };
+    for (kind, found) in kinds.iter().zip(&found) {
+        let mut values = found.products.iter().chain(&found.rounded);
+        assert!(values.all(|x| x.is_nan()), "{}", kind.layout.encoding);
     }
 }
 

@@ -66,6 +66,7 @@ static constexpr u32 BF16_ONES = 0x3f803f80;
 static float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
 static float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 static u32 to_bf16(double x) {
+    if (x != x) return 0x7fff;
     const u32 bits = __float_as_uint((float)x);
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }

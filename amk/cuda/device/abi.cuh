@@ -85,8 +85,8 @@ enum TraceWord {
 struct Record {
     // A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
     u16 op;
-    // Units of rows. This field and those down to `tape` mean what their kind of record says;
-    // the VM reads them only in generic tasks.
+    // Units of rows, or of a generic task rows of the step. This field and those down to `tape`
+    // mean what their kind of record says; the VM reads them only in generic tasks.
     u16 units;
     // Packet offset of the input, or of a generic task the first word of its tiles.
     u32 input;
@@ -94,7 +94,7 @@ struct Record {
     u32 output;
     // Sizes and forms, or of a generic task that streams the bytes of a block.
     u32 shape;
-    // First output row, or another index.
+    // First output row, or another index: of a generic task the first row of the step.
     u32 row;
     // Constant offset of a vector, such as a norm's weight.
     u32 norm;
@@ -104,7 +104,7 @@ struct Record {
     u32 task;
     // A layer, or another number.
     u32 layer;
-    // A part, or another number.
+    // A part, or another number: of a generic task whether it is for wanted rows alone.
     u32 aux;
     // Packet offset of partial results, or of another input or output.
     u32 partial;
@@ -219,7 +219,7 @@ struct VmParams {
     u32 steps;
     // Steps whose token is forced.
     u32 forced_count;
-    // Number of logits.
+    // Number of logits, with those of the rows that the last unit lacks, which are NaNs.
     u32 vocab;
     // Tokens that end the launch.
     u32 stop_count;

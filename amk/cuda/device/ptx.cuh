@@ -82,6 +82,12 @@ AMK_DEVICE u32 load_relaxed_u32(const u32* p) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
+// Orders stores and bulk copies, or products, of the same memory.
+AMK_DEVICE void fence_copies() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
 AMK_DEVICE u64 now_ns() {
     u64 t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));

@@ -9,7 +9,7 @@
 // Every thread of the worker runs the body. Its arguments are those of the Rust function, in order,
 // then its results. An index outside a view reads as NaN and is not written.
 #pragma once
-#include "worker.cuh"
+#include "values.cuh"
 
 // A tile of a buffer, as the image has it: `at` is where the buffer begins, in its packets or in
 // bytes of the plain memory.
@@ -131,10 +131,15 @@ public:
 };
 
 // A state: what this worker keeps from step to step. A dimension whose interval moves with the
-// position has its full extent; the elements outside the interval are out of reach.
+// position has its full extent; the elements outside the interval are out of reach. With rows a
+// state lies in the pages of the row's sequence, which cut the dimension that moves.
 class State {
     float* data;
     u32 first[MAX_RANK], last[MAX_RANK], dims[MAX_RANK], stride[MAX_RANK];
+#if AMK_ROWS
+    const u32* pages;
+    u32 axis, block; // the dimension of positions, and the elements that a page has of it
+#endif
     friend struct Task;
 
     AMK_DEVICE bool reaches(u32 i, u32 j, u32 k, u32 l) const {
@@ -142,7 +147,12 @@ class State {
                k < last[2] && l >= first[3] && l < last[3];
     }
     AMK_DEVICE u64 place(u32 i, u32 j, u32 k, u32 l) const {
-        return (u64)i * stride[0] + (u64)j * stride[1] + (u64)k * stride[2] + (u64)l * stride[3];
+        u64 at = (u64)i * stride[0] + (u64)j * stride[1] + (u64)k * stride[2] + (u64)l * stride[3];
+#if AMK_ROWS
+        const u32 number = (axis == 0 ? i : axis == 1 ? j : axis == 2 ? k : l) / AMK_PAGE;
+        at += (u64)pages[number] * AMK_PAGE_FLOATS - (u64)number * block;
+#endif
+        return at;
     }
 
 public:
@@ -156,6 +166,65 @@ public:
     }
 };
 
+#if AMK_ROWS
+// Lays a row's values of a tile out, several loads at a time.
+__device__ __noinline__ void gather(Worker w, const Tile& t, u32 row, float* to) {
+    constexpr u32 BATCH = 4, STEP = AMK_WARPS * 32;
+    const bool pairs = t.kind() == PACKETS_BF16;
+    const u32 base = (u32)t.at(), len = t.len();
+    for (u32 first = w.thread(); first < len; first += BATCH * STEP) {
+        u32 at[BATCH], v[BATCH];
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++) {
+            at[b] = t.place(first + b * STEP < len ? first + b * STEP : first);
+            v[b] = load_relaxed_u32(pairs ? pair_at(w, base, at[b] / 2, row)
+                                          : element_at(w, base, at[b], row));
+        }
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++)
+            if (first + b * STEP < len)
+                to[first + b * STEP] =
+                    pairs ? (at[b] % 2 ? bf16_high(v[b]) : bf16_low(v[b])) : __uint_as_float(v[b]);
+    }
+}
+// Stores a row's values of a tile.
+__device__ __noinline__ void deliver_tile(Worker w, const Tile& t, u32 row, const float* values) {
+    const u32 kind = t.kind(), base = (u32)t.at(), len = t.len();
+    for (u32 i = w.thread(); i < len; i += AMK_WARPS * 32) {
+        if (kind == LOGITS)
+            w.p.logits[(u64)(w.s.rows[row].wanted - 1) * w.p.logit_stride + t.lo[0] + i] =
+                values[i];
+        else if (kind == PACKETS_F32)
+            *element_at(w, base, t.place(i), row) = __float_as_uint(values[i]);
+        else if (i % 2 == 0)
+            *pair_at(w, base, t.place(i) / 2, row) = pack_bf16(values[i], values[i + 1]);
+    }
+#if AMK_WIDE
+    fence_copies(); // other workers copy what was stored
+#endif
+}
+
+// The rows of the step that a task is for: of its record's those that there are, or of these the
+// wanted ones.
+class TaskRows {
+    const Worker& w;
+    u32 end;
+    bool wanted;
+
+    AMK_DEVICE void pass_unwanted() {
+        while (any(wanted && row < end && !w.s.rows[row].wanted)) row++;
+    }
+
+public:
+    u32 row;
+    AMK_DEVICE TaskRows(const Worker& w, const Record& r)
+        : w(w), end(min(r.row + r.units, w.p.row_count)), wanted(r.aux), row(r.row) {
+        pass_unwanted();
+    }
+    AMK_DEVICE bool left() const { return any(row < end); }
+    AMK_DEVICE void next() { row++, pass_unwanted(); }
+};
+#else
 // Waits for the tile's packets, several at a time, and lays their values out.
 __device__ __noinline__ void gather(Worker w, const Tile& t, float* to) {
     constexpr u32 BATCH = 4, STEP = AMK_WARPS * 32;
@@ -200,6 +269,7 @@ __device__ __noinline__ void deliver_tile(Worker w, const Tile& t, const float* 
     }
     if (kind == LOGITS) bodies_see_logits(w, values, t.lo[0], len);
 }
+#endif
 
 struct Task {
     static constexpr u32 SHARED_FLOATS = SCRATCH_FLOATS - AMK_WARPS;
@@ -213,7 +283,7 @@ struct Task {
     // Every thread has come here.
     AMK_DEVICE void sync() const { w.sync(); }
     // SHARED_FLOATS values that the threads share.
-    AMK_DEVICE float* shared() const { return w.s.scratch + AMK_WARPS; }
+    AMK_DEVICE float* shared() const { return memory() + AMK_WARPS; }
     AMK_DEVICE float sum_of_warp(float x) const {
 #pragma unroll
         for (int m = 16; m; m /= 2) x += __shfl_xor_sync(~0u, x, m);
@@ -222,11 +292,11 @@ struct Task {
     // Over all threads, in an order that is the same in every run; every thread calls it.
     AMK_DEVICE float sum(float x) const {
         x = sum_of_warp(x);
-        if (w.lane == 0) w.s.scratch[w.warp] = x;
+        if (w.lane == 0) memory()[w.warp] = x;
         w.sync();
         x = 0;
 #pragma unroll
-        for (int i = 0; i < AMK_WARPS; i++) x += w.s.scratch[i];
+        for (int i = 0; i < AMK_WARPS; i++) x += memory()[i];
         w.sync();
         return x;
     }
@@ -236,13 +306,30 @@ struct Task {
     const u32* words; // of this task: tiles, then parameters
     u32 operands;
     float* next; // free scratch
+    u32 row;     // of the step, where it has rows
 
-    AMK_DEVICE Task(Worker& w, const Record& r, u32 operands)
+    AMK_DEVICE Task(Worker& w, const Record& r, u32 operands, u32 row = 0)
         : w(w), words(w.p.arguments + r.input), operands(operands),
-          next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len) {}
+          next(w.p.scratch + (u64)blockIdx.x * w.p.scratch_len), row(row) {}
     // The next call of the same task, so many words after this one.
     AMK_DEVICE Task(const Task& before, u32 words_before, u32 operands)
-        : w(before.w), words(before.words + words_before), operands(operands), next(before.next) {}
+        : w(before.w), words(before.words + words_before), operands(operands), next(before.next),
+          row(before.row) {}
+    // SHARED_FLOATS values behind one for each warp.
+    AMK_DEVICE float* memory() const {
+#if AMK_WIDE
+        return (float*)w.memory(0);
+#else
+        return w.s.scratch;
+#endif
+    }
+    AMK_DEVICE u32 position() const {
+#if AMK_ROWS
+        return w.s.rows[row].pos;
+#else
+        return w.pos();
+#endif
+    }
     AMK_DEVICE Tile tile(u32 n) const {
         union {
             Tile tile;
@@ -271,13 +358,22 @@ struct Task {
             return view;
         }
         float* to = room(view.count);
+#if AMK_ROWS
+        gather(w, t, row, to);
+#else
         gather(w, t, to);
+#endif
         view.data = to;
         return view;
     }
     AMK_DEVICE u32 token(u32 n) {
         const Tile t = tile(n);
+#if AMK_ROWS
+        return t.kind() == TOKEN ? w.s.rows[row].token
+                                 : load_relaxed_u32(element_at(w, (u32)t.at(), t.lo[0], row));
+#else
         return t.kind() == TOKEN ? w.s.token : w.read((u32)t.at());
+#endif
     }
     AMK_DEVICE Weight weight(u32 n) const {
         const Tile t = tile(n);
@@ -299,14 +395,22 @@ struct Task {
         u64 at = 0;
         for (u32 d = 0; d < MAX_RANK; d++) {
             const bool has = d < t.rank(), whole = has && t.moves(d);
-            view.first[d] = whole ? t.first(d, w.pos()) : 0;
-            view.last[d] = whole ? t.last(d, w.pos()) : has ? t.extent(d) : 1;
+            view.first[d] = whole ? t.first(d, position()) : 0;
+            view.last[d] = whole ? t.last(d, position()) : has ? t.extent(d) : 1;
             view.stride[d] = has ? t.stride[d] : 0;
+#if AMK_ROWS
+            view.dims[d] = whole ? AMK_POSITIONS : view.last[d];
+            if (whole) view.axis = d, view.block = AMK_PAGE * t.stride[d];
+#else
             // All of a dimension: what the one outside it steps over.
             view.dims[d] =
                 whole ? (d == 0 ? t.outermost : t.stride[d - 1] / t.stride[d]) : view.last[d];
+#endif
             if (has && !whole) at += (u64)t.lo[d] * t.stride[d];
         }
+#if AMK_ROWS
+        view.pages = w.p.page_tables + w.s.rows[row].pages;
+#endif
         view.data = (float*)(w.p.plain + t.at()) + at;
         return view;
     }
@@ -342,7 +446,7 @@ struct Task {
     }
     AMK_DEVICE u32 number(u32 n) const { return __ldg(words + operands * OPERAND_WORDS + n); }
     AMK_DEVICE float real(u32 n) const { return __uint_as_float(number(n)); }
-    AMK_DEVICE u32 pos(u32) const { return w.pos(); }
+    AMK_DEVICE u32 pos(u32) const { return position(); }
 
     // The task before has delivered what lies in the scratch.
     AMK_DEVICE void begin() const { w.sync(); }
@@ -354,11 +458,23 @@ struct Task {
     // The body has ended in this thread: waits for the others.
     AMK_DEVICE void done() const {
         w.stamp(TRACE_PRODUCT);
+#if AMK_WIDE
+        fence_copies(); // what comes next is copied into the memory that bodies share
+#endif
         w.sync();
         w.stamp(TRACE_GATHERED);
     }
+#if AMK_ROWS
+    AMK_DEVICE void deliver(u32 n, const Out& y) const { deliver_tile(w, tile(n), row, y.data); }
+    AMK_DEVICE void deliver(u32 n, const Choice& choice) const {
+        const Tile t = tile(n);
+        if (w.thread() == 0)
+            *element_at(w, (u32)t.at(), t.lo[0], row) = __float_as_uint(*choice.data);
+    }
+#else
     AMK_DEVICE void deliver(u32 n, const Out& y) const { deliver_tile(w, tile(n), y.data); }
     AMK_DEVICE void deliver(u32 n, const Choice& choice) const {
         if (w.thread() == 0) w.publish((u32)tile(n).at(), __float_as_uint(*choice.data));
     }
+#endif
 };

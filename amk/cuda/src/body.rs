@@ -35,7 +35,7 @@ pub(super) fn bodies(plan: &Plan) -> String {
             .enumerate()
             .map(|(number, (body, step))| BodyCall { number, space: space(body), body, views: &step.views })
             .collect();
-        out.push_str(&function(number, &calls));
+        out.push_str(&function(number, &calls, plan.rows().is_some()));
     }
     out
 }
@@ -181,11 +181,11 @@ fn tensor_view(class: TensorClass, view: View) -> (&'static str, &'static str) {
     }
 }
 
-/// Renders `task_N`: the views, the calls separated by barriers, and the delivery. A streaming task
-/// is inlined into the VM's loop, where the compiler knows which values are warp-uniform. Other
-/// tasks are functions that take a copy of the worker, since passing it by reference would spill it
-/// from registers.
-fn function(number: usize, calls: &[BodyCall<'_>]) -> String {
+/// Renders `task_N`: the views, the calls separated by barriers, and the delivery; with rows of a
+/// step, for one row after the other. A streaming task is inlined into the VM's loop, where the
+/// compiler knows which values are warp-uniform. Other tasks are functions that take a copy of the
+/// worker, since passing it by reference would spill it from registers.
+fn function(number: usize, calls: &[BodyCall<'_>], rows: bool) -> String {
     let stream = calls.iter().find_map(BodyCall::stream);
     // A task that lays nothing out needs no barrier around the layout.
     let gathers = stream.is_none() || calls.iter().any(BodyCall::gathers);
@@ -194,10 +194,14 @@ fn function(number: usize, calls: &[BodyCall<'_>]) -> String {
         None => format!("__device__ __noinline__ void task_{number}(Worker w, const Record r)"),
     };
     let mut out = format!("{head} {{\n");
+    if rows {
+        out.push_str("    for (TaskRows rows(w, r); rows.left(); rows.next()) {\n");
+    }
     for call in calls {
         let (t, tiles) = (call.name("t"), call.tiles());
+        let row = if rows { ", rows.row" } else { "" };
         let _ = match call.number.checked_sub(1).and_then(|before| calls.get(before)) {
-            None => writeln!(out, "    Task {t}(w, r, {tiles});"),
+            None => writeln!(out, "    Task {t}(w, r, {tiles}{row});"),
             Some(before) => writeln!(out, "    Task {t}({}, {}, {tiles});", before.name("t"), before.words()),
         };
         if call.number == 0 && gathers {
@@ -216,6 +220,9 @@ fn function(number: usize, calls: &[BodyCall<'_>]) -> String {
     calls.iter().for_each(|call| call.write_deliveries(&mut out));
     if let Some(stream) = stream {
         let _ = writeln!(out, "    {stream}.leave();");
+    }
+    if rows {
+        out.push_str("    }\n");
     }
     out.push_str("}\n");
     out

@@ -20,7 +20,7 @@ pub(super) const BASE: DeviceCode = DeviceCode { files: files!["ptx.cuh", "image
 
 /// Files that the bodies of instructions build on.
 pub(super) const BELOW: DeviceCode =
-    DeviceCode { files: files!["worker.cuh", "task.cuh", "exchange.cuh", "loader.cuh",] };
+    DeviceCode { files: files!["worker.cuh", "values.cuh", "task.cuh", "exchange.cuh", "loader.cuh",] };
 
 /// The kernel, which calls the generated dispatch.
 pub(super) const ABOVE: DeviceCode = DeviceCode { files: files!["vm.cuh"] };

@@ -130,10 +130,15 @@ impl Image {
         place_packets(plan).1
     }
 
+    /// The bytes that a page has of the states of generic tasks.
+    pub(super) fn page_bytes(plan: &Plan) -> u64 {
+        Plain::place(plan, &place_packets(plan).0).page
+    }
+
     /// Whether weights, states and caches are placed as in another image of the same phases.
     pub(super) fn places_as(&self, other: &Self) -> bool {
-        (&self.tape_at, &self.pieces, &self.constants, &self.plain.buffers)
-            == (&other.tape_at, &other.pieces, &other.constants, &other.plain.buffers)
+        (&self.tape_at, &self.pieces, &self.constants) == (&other.tape_at, &other.pieces, &other.constants)
+            && self.plain.places_as(&other.plain)
     }
 }
 
@@ -150,7 +155,7 @@ fn place_packets(plan: &Plan) -> (HashMap<BufferId, u32>, u32) {
         if carried.contains(&BufferId::from(id)) {
             continue;
         }
-        let words = buffer.len() as u32 / if buffer.dtype == DType::BF16 { 2 } else { 1 };
+        let words = (buffer.len() as u32).div_ceil(if buffer.dtype == DType::BF16 { 2 } else { 1 });
         placed.insert(BufferId::from(id), packets);
         packets += (words * u32::from(slots)).next_multiple_of(LINE);
     }

@@ -6,7 +6,7 @@ use super::fault;
 use super::image::Image;
 use super::image::abi::CHUNK;
 use super::image::abi::VmParams;
-use super::memory::{Memory, Resident, address};
+use super::memory::{Memory, Resident, address, logits};
 use super::nvrtc::kernel;
 use super::options::VmOptions;
 use super::params::Params;
@@ -47,6 +47,11 @@ pub struct Vm {
     image: Image,
     trace: Option<CudaSlice<u64>>,
     options: VmOptions,
+}
+
+/// The first `len` of each `stride` floats.
+fn unpadded(rows: &[f32], stride: usize, len: usize) -> Vec<f32> {
+    rows.chunks_exact(stride).flat_map(|row| &row[..len]).copied().collect()
 }
 
 /// The token reported for a step whose draw the probes left undecided.
@@ -226,20 +231,20 @@ impl Vm {
             self.forget()?;
         }
         let forced = self.stream.clone_htod(tokens)?;
-        let vocab = self.plan.sizes.vocab as usize;
+        let (vocab, stride) = (self.plan.sizes.vocab as usize, self.plan.sizes.padded_vocab() as usize);
         let keeps = sampling().is_some_and(|sampling| sampling.keeps_logits(options));
         let rows = if options.logits { steps as usize } else { usize::from(keeps) };
         if rows > 0 {
-            let len = rows * vocab;
+            let len = rows * stride;
             if self.logits.as_ref().is_none_or(|logits| logits.len() < len) {
-                self.logits = Some(self.stream.alloc_zeros::<f32>(len)?);
+                self.logits = Some(logits(&self.stream, len)?);
             }
         }
         let mut params = self.params;
         params.forced = address(&forced, &self.stream);
         params.forced_count = tokens.len() as u32;
         params.logits = self.logits.as_ref().filter(|_| rows > 0).map_or(0, |logits| address(logits, &self.stream));
-        params.logit_stride = if options.logits { self.plan.sizes.vocab } else { 0 };
+        params.logit_stride = if options.logits { stride as u32 } else { 0 };
         params.budget_ns = u64::try_from(options.time_for(steps).as_nanos()).unwrap_or(u64::MAX);
         params.pos = pos;
         params.steps = steps;
@@ -257,8 +262,11 @@ impl Vm {
         let row = if options.logits { tokens.len() } else { 0 };
         let undecided = made.get(tokens.len()) == Some(&UNDECIDED);
         let fetch = |rows: Range<usize>| match &self.logits {
-            Some(logits) => self.stream.clone_dtoh(&logits.slice(rows.start * vocab..rows.end * vocab)),
-            None => Ok(Vec::new()),
+            Some(logits) => {
+                let padded = self.stream.clone_dtoh(&logits.slice(rows.start * stride..rows.end * stride))?;
+                Ok(if stride == vocab { padded } else { unpadded(&padded, stride, vocab) })
+            }
+            None => Ok::<_, CudaError>(Vec::new()),
         };
         Ok(Run {
             undecided: if undecided { Some(fetch(row..row + 1)?) } else { None },

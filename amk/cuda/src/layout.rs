@@ -2,6 +2,9 @@
 
 use amk::encoding::Encoding;
 
+/// The bytes of rows that a layout adds to fill its last unit.
+pub const PADDING: u8 = 0xff;
+
 /// A tile layout. A stream or a fused body names the one in which it consumes its weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
@@ -14,6 +17,7 @@ pub struct Layout {
     /// The bytes of a task's rows, all of one length, in the order in which the body consumes them.
     pub pack: fn(rows: &[&[u8]]) -> Vec<u8>,
     /// The inverse of `pack`: the bytes of the rows, of so many columns each, one after the other.
+    /// Rows of [`PADDING`] may follow.
     pub unpack: fn(packed: &[u8], columns: u32) -> Vec<u8>,
 }
 
@@ -81,7 +85,7 @@ impl Layout {
         for (row, expected) in rows.iter().enumerate() {
             left = left.strip_prefix(*expected).ok_or(LayoutError::Unpacked { layout, row })?;
         }
-        match left.is_empty() {
+        match left.iter().all(|&byte| byte == PADDING) {
             true => Ok(packed),
             false => Err(LayoutError::Unpacked { layout, row: rows.len() }),
         }
@@ -141,5 +145,7 @@ pub(crate) mod tests {
         assert_eq!(wrong.packed(&rows, 32), Err(LayoutError::Unpacked { layout, row: 3 }));
         let longer = Layout { unpack: |packed, _| [packed, &[0]].concat(), ..ROWS };
         assert_eq!(longer.packed(&rows, 32), Err(LayoutError::Unpacked { layout, row: 16 }));
+        let padded = Layout { unpack: |packed, _| [packed, &[PADDING; 64]].concat(), ..ROWS };
+        assert_eq!(padded.packed(&rows, 32), Ok(rows.concat()));
     }
 }

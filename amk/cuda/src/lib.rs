@@ -46,7 +46,7 @@ pub use extensions::Extensions;
 pub use image::Image;
 pub use inventory;
 pub use launch::{Vm, plan_for};
-pub use layout::{Layout, LayoutError, bf16_bytes};
+pub use layout::{Layout, LayoutError, PADDING, bf16_bytes};
 
 pub use code::DeviceCode;
 pub use nvrtc::{Cubin, compile};

@@ -8,7 +8,7 @@ use super::image::{Image, Record};
 use super::layout::LayoutError;
 use super::params::Params;
 use super::plain;
-use super::plan::Plan;
+use super::plan::{Plan, UNIT};
 use super::run::RunOptions;
 use super::set::{SharedForm, SharedMemory, body_sets};
 use super::tape::{self, WeightRows};
@@ -31,6 +31,8 @@ pub(super) struct Resident {
     /// Bytes of a page of each; 0 where it has none.
     pages: Vec<u64>,
     plain: CudaSlice<u8>,
+    /// First byte of the pages in the plain memory, and bytes of a page; 0 where it has none.
+    states: (u64, u64),
 }
 
 /// Memory that a program's launches read and write.
@@ -64,7 +66,8 @@ impl Resident {
         let memories: Vec<SharedMemory> = body_sets().iter().flat_map(|set| set.shared.memories(image)).collect();
         let shared_bytes: u64 = memories.iter().map(|memory| memory.bytes).sum();
         let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
-        check_room(context, shared_bytes + tape_bytes + image.plain.bytes + Memory::bytes(plan, image))?;
+        let plain_bytes = image.plain.bytes_with(plan.pages);
+        check_room(context, shared_bytes + tape_bytes + plain_bytes + Memory::bytes(plan, image))?;
         let weight = |id: BufferId| bound(plan, bindings, id);
         let mut constants = vec![bf16::ZERO; image.constant_len as usize];
         for &(id, at) in &image.constants {
@@ -79,6 +82,7 @@ impl Resident {
             constants: copied(stream, &constants)?,
             shared,
             pages: memories.iter().map(|memory| memory.page).collect(),
+            states: (image.plain.bytes, image.plain.page),
         })
     }
 
@@ -96,8 +100,10 @@ impl Resident {
         if let Some(page) = from.into_iter().chain([to]).find(|&page| page >= pages) {
             return Err(CudaError::NoPage { page, pages });
         }
-        for (memory, &bytes) in self.shared.iter().zip(&self.pages).filter(|(_, bytes)| **bytes > 0) {
-            let place = |page: u32| address(memory, stream) + u64::from(page) * bytes;
+        let shared = self.shared.iter().zip(&self.pages).map(|(memory, &bytes)| (address(memory, stream), bytes));
+        let plain = (address(&self.plain, stream) + self.states.0, self.states.1);
+        for (first, bytes) in shared.chain([plain]).filter(|&(_, bytes)| bytes > 0) {
+            let place = |page: u32| first + u64::from(page) * bytes;
             // SAFETY: both pages are within the memory, which has `pages` of them and outlives the
             // stream's work: it is freed on the same stream. Programs that share it run there, too.
             unsafe {
@@ -176,7 +182,7 @@ impl Memory {
             scratch_len: self.scratch_len,
             fault: address(&self.fault, stream),
             epoch: 1,
-            vocab: image.vocab,
+            vocab: image.vocab.next_multiple_of(UNIT),
             ..VmParams::default()
         }
     }
@@ -211,6 +217,17 @@ impl Memory {
         stream.memset_zeros(&mut self.packets)?;
         Ok(stream.memset_zeros(&mut self.fault)?)
     }
+}
+
+/// Memory for rows of logits. What no task writes are NaNs, which no argmax and no draw takes:
+/// behind the logits of a row are those that the last unit lacks.
+pub(super) fn logits(stream: &Arc<CudaStream>, len: usize) -> Result<CudaSlice<f32>, CudaError> {
+    const NANS: u8 = 0xff;
+    // SAFETY: all bytes are set on the stream before anything else is done with them.
+    let logits = unsafe { stream.alloc::<f32>(len) }?;
+    // SAFETY: the memory has `len` floats, and is used on this stream alone.
+    unsafe { result::memset_d8_async(address(&logits, stream), NANS, len * size_of::<f32>(), stream.cu_stream()) }?;
+    Ok(logits)
 }
 
 /// Copies a slice to the device. An empty one becomes a single element that is never read.

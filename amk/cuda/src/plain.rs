@@ -16,7 +16,8 @@ pub(super) fn scratch(plan: &Plan, image: &Image) -> usize {
     plan.schedule.workers as usize * image.plain.scratch as usize
 }
 
-/// Fills in weights, inputs and states of generic tasks. Unbound states start at 0.
+/// Fills in weights, inputs and states of generic tasks. Unbound states start at 0, and so do those
+/// in pages.
 ///
 /// # Errors
 /// [`CudaError::Unbound`], and failing driver calls.
@@ -28,7 +29,7 @@ pub(super) fn upload(
     progress: &mut dyn FnMut(f64),
 ) -> Result<CudaSlice<u8>, CudaError> {
     let plain = &image.plain;
-    let mut bytes = stream.alloc_zeros::<u8>(plain.bytes.max(1) as usize)?;
+    let mut bytes = stream.alloc_zeros::<u8>(plain.bytes_with(plan.pages).max(1) as usize)?;
     for (done, &(id, at)) in plain.buffers.iter().enumerate() {
         if let Some(content) = content(plan, bindings, id)? {
             let at = at as usize;

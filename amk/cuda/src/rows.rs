@@ -8,9 +8,9 @@ use super::fault;
 use super::image::Image;
 use super::image::abi::{CHUNK, NARROW_ROWS, RowWords, VmParams};
 use super::launch::{Ready, load};
-use super::memory::{Memory, Resident, address};
+use super::memory::{self, Memory, Resident, address};
 use super::options::VmOptions;
-use super::plan::{Plan, WeightForms};
+use super::plan::{Plan, Unsupported, WeightForms};
 use super::run::RunOptions;
 use super::schedule::row_scratch;
 use super::target::GpuTarget;
@@ -123,9 +123,10 @@ impl RowsVm {
             let function = load(&context, target, &ready.plan, cache, options)?;
             let resident = match widths.first() {
                 Some(narrow) if ready.image.places_as(&narrow.image) => narrow.memory.resident.clone(),
-                Some(_) => {
-                    let (at, what) = ("the tapes".to_owned(), "of narrow and of wide steps differ".to_owned());
-                    return Err(CudaError::Image { at, what });
+                Some(narrow) => {
+                    let most = ready.plan.rows().unwrap_or(0);
+                    let what = format!("weights lie otherwise in steps of {most} rows than in narrower ones");
+                    return Err(Unsupported { what, at: narrow.plan.program.name.clone() }.into());
                 }
                 None => {
                     let Ready { plan, image, .. } = &ready;
@@ -135,9 +136,9 @@ impl RowsVm {
             widths.push(Width::new(&stream, function, ready, resident, options.trace)?);
         }
         let widest = widths.last().ok_or(CudaError::NoRows)?;
-        let len = rows.most as usize * widest.plan.sizes.vocab as usize;
+        let len = rows.most as usize * widest.plan.sizes.padded_vocab() as usize;
         let words = stream.alloc_zeros::<u32>(rows.most as usize * ROW_WORDS)?;
-        let logits = stream.alloc_zeros::<f32>(len)?;
+        let logits = memory::logits(&stream, len)?;
         // SAFETY: only what a step has copied there is read.
         let host_logits = unsafe { context.alloc_pinned_with_flags::<f32>(len, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
         // SAFETY: a step writes the words of its rows before they are read.
@@ -250,9 +251,9 @@ impl RowsVm {
 
     /// Reads what the step has for the wanted rows.
     fn download(&mut self) -> Result<(), CudaError> {
-        let vocab = self.plan().sizes.vocab as usize;
+        let stride = self.plan().sizes.padded_vocab() as usize;
         for places in self.wanted.take(self.chosen.as_slice()?) {
-            let floats = places.start * vocab..places.end * vocab;
+            let floats = places.start * stride..places.end * stride;
             // A copy fills all of the slice that it gets.
             let to = &mut self.host_logits.as_mut_slice()?[floats.clone()];
             self.stream.memcpy_dtoh(&self.logits.slice(floats), to)?;
@@ -273,7 +274,7 @@ impl Width {
         let trace = trace::room(stream, &plan.program, traced)?;
         let params = VmParams {
             trace: trace.as_ref().map_or(0, |trace| address(trace, stream)),
-            logit_stride: plan.sizes.vocab,
+            logit_stride: plan.sizes.padded_vocab(),
             steps: 1,
             budget_ns: DEADLINE.as_nanos() as u64,
             ..memory.params(&image, stream)
@@ -375,9 +376,9 @@ impl RowVm for RowsVm {
     }
 
     fn logits(&self, row: usize) -> &[f32] {
-        let vocab = self.plan().sizes.vocab as usize;
+        let (vocab, stride) = (self.plan().sizes.vocab as usize, self.plan().sizes.padded_vocab() as usize);
         let all = self.host_logits.as_slice().unwrap_or(&[]);
-        let own = |place: usize| all.get(place * vocab..(place + 1) * vocab);
+        let own = |place: usize| all.get(place * stride..place * stride + vocab);
         self.wanted.place(row).and_then(own).unwrap_or(&[])
     }
 }

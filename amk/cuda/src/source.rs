@@ -53,6 +53,9 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     if let Some(rows) = plan.rows() {
         let words = Image::row_words(plan);
         let _ = writeln!(out, "#define AMK_ROW_WORDS {words}u\n#define AMK_ROW_SCRATCH {}", row_scratch(rows));
+        let (page, floats) = (amk::rows::PAGE, Image::page_bytes(plan) / 4);
+        let _ = writeln!(out, "#define AMK_PAGE {page}u\n#define AMK_PAGE_FLOATS {floats}u");
+        let _ = writeln!(out, "#define AMK_POSITIONS {}u", plan.sizes.context);
     }
     out.push_str(&kinds_of_records(plan));
     out.push_str(&code::BASE.text());

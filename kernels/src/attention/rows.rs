@@ -96,7 +96,8 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
 /// two tasks, in whole columns of `mma`.
 pub(crate) fn block(plan: &Plan) -> u32 {
     let rows = plan.rows().unwrap_or(1);
-    let Some(decoder) = Decoder::of(plan).filter(|_| plan.is_wide()) else { return rows };
+    let fused = Decoder::of(plan).filter(|decoder| plan.is_wide() && !decoder.layers.is_empty());
+    let Some(decoder) = fused else { return rows };
     let [kv_heads, heads, _] = decoder.heads();
     let set = COLUMNS / (heads / kv_heads);
     let fits = |block: &u32| kv_heads * rows.div_ceil(*block) <= plan.schedule.workers;

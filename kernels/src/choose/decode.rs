@@ -109,7 +109,11 @@ fn logits<'p>(
     state: &WorkerState,
     [ranked, rowless]: [&'p str; 2],
 ) -> Result<(&'p str, Vec<DecodedOperand>), Refusal> {
-    let own = rows(record, UNIT)?;
+    let mut own = rows(record, UNIT)?;
+    // The last unit may lack rows.
+    if own.end.checked_sub(places.image.vocab).is_some_and(|beyond| beyond < UNIT) {
+        own.end = places.image.vocab;
+    }
     state.check_logits(&own)?;
     if own.is_empty() {
         return Ok((rowless, Vec::new()));

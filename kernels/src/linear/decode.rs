@@ -7,7 +7,6 @@ use crate::abi::{
 };
 use crate::fused::Shared;
 use crate::linear::phase::Gemv as Phase;
-use crate::linear::tile::TileKind;
 use crate::residual::lookup;
 use amk::ir::Param;
 use amk_cuda::image::Record;
@@ -92,7 +91,7 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "tape"])?;
     let shape = Shape::new(record)?;
     let piece = state.take(&places.image.pieces)?;
-    check_piece(record, &shape, piece, &Shared::of(places.image).tiles)?;
+    check_piece(record, &shape, piece, places)?;
     let mut gemv = Gemv { record, places, shape, piece, calls: Vec::new(), locals: 0 };
     let x = gemv.input(state)?;
     match gemv.shape.output {
@@ -110,11 +109,13 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
 }
 
 /// Checks that consumers and loader take the same piece: the number of units and the row length.
-fn check_piece(record: &Record, shape: &Shape, piece: &Piece, tiles: &[&TileKind]) -> Result<(), Refusal> {
+fn check_piece(record: &Record, shape: &Shape, piece: &Piece, places: &Places<'_>) -> Result<(), Refusal> {
+    let tiles = &Shared::of(places.image).tiles;
     let units = u32::from(record.units);
-    if units == 0 || units * UNIT != piece.rows() {
+    if units == 0 || units != piece.rows().div_ceil(UNIT) {
         return Err(Refusal::new("units", format!("is {units}, the tape has {} rows", piece.rows())));
     }
+    check_padding(shape, piece, places)?;
     if piece.k != shape.k {
         let what = format!("has an input of {} elements, the rows of the tape have {}", shape.k, piece.k);
         return Err(Refusal::new("shape", what));
@@ -131,6 +132,18 @@ fn check_piece(record: &Record, shape: &Shape, piece: &Piece, tiles: &[&TileKind
         return Err(Refusal::new("piece", "weaves rows of several weights where the record does not, or does not"));
     }
     Ok(())
+}
+
+/// A last unit may lack rows where nothing lies behind their results: of one weight and all of its
+/// last rows, without a bias.
+fn check_padding(shape: &Shape, piece: &Piece, places: &Places<'_>) -> Result<(), Refusal> {
+    let last = |part: &WeightRows| places.shape(part.weight).first() == Some(&part.rows.end);
+    let alone = matches!(&piece.parts[..], [part] if last(part));
+    let pads = alone && !shape.bias && [OUT_STORE, OUT_LOGITS].contains(&shape.output);
+    if pads || piece.rows().is_multiple_of(UNIT) {
+        return Ok(());
+    }
+    Err(Refusal::new("piece", format!("has {} rows, which are no whole units", piece.rows())))
 }
 
 struct Gemv<'c, 'p> {

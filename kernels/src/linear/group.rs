@@ -78,6 +78,8 @@ struct Linear {
     weight: TensorId,
     kind: &'static TileKind,
     bias: Option<TensorId>,
+    /// Whether its rows are whole units.
+    whole: bool,
 }
 
 /// Finds the projections of a function.
@@ -169,6 +171,7 @@ impl<'a> Products<'_, 'a> {
         let rows = |linear: &Linear| self.flow().shape(linear.weight)[0];
         let fits = (gate.x, gate.kind) == (up.x, up.kind)
             && rows(&gate) == rows(&up)
+            && gate.whole
             && gate.bias.is_none()
             && up.bias.is_none();
         if fits
@@ -207,7 +210,7 @@ impl<'a> Products<'_, 'a> {
         else {
             return;
         };
-        let Some(linear) = self.linear(y).filter(|linear| linear.bias.is_none()) else { return };
+        let Some(linear) = self.linear(y).filter(|linear| linear.bias.is_none() && linear.whole) else { return };
         let rows = self.flow().shape(linear.weight)[0];
         let owned = (rows / UNIT).div_ceil(self.0.schedule.workers) * UNIT;
         let values = [before, after].map(|value| self.flow().kind(value));
@@ -308,11 +311,14 @@ impl<'a> Products<'_, 'a> {
         let at = self.flow().made_by(y, LINEAR).filter(|&at| free(at))?;
         let (x, weight) = (self.flow().operand(at, 0)?, self.flow().operand(at, 1)?);
         let &[rows, k] = self.flow().shape(weight) else { return None };
-        let fits = rows.is_multiple_of(UNIT) && k.is_multiple_of(TILE_K) && k < 1 << 20;
+        let kind = TileKind::of(self.0.encoding(weight));
+        // What is added to rows that there are not is nowhere.
+        let whole = rows.is_multiple_of(UNIT);
+        let fits = (whole || (biased.is_none() && kind.pads())) && k.is_multiple_of(TILE_K) && k < 1 << 20;
         if !fits {
             let name = &self.flow().tensor(weight).name;
-            let whole = format!("rows in units of {UNIT} and columns in units of {TILE_K}, below {}", 1 << 20);
-            self.0.refuse(at, format!("`{name}` is {rows} x {k}; projections take {whole}"));
+            let units = format!("rows in units of {UNIT} and columns in units of {TILE_K}, below {}", 1 << 20);
+            self.0.refuse(at, format!("`{name}` is {rows} x {k}; projections take {units}"));
         }
         let bias = biased.and_then(|at| self.flow().operand(at, 1));
         // Biases of one projection are contiguous, so no other projection may use them.
@@ -321,7 +327,6 @@ impl<'a> Products<'_, 'a> {
             self.0.refuse(at, "other projections share its bias");
         }
         let calls = [Some(at), biased].into_iter().flatten().collect();
-        let kind = TileKind::of(self.0.encoding(weight));
-        (fits && alone).then_some(Linear { calls, x, weight, kind, bias })
+        (fits && alone).then_some(Linear { calls, x, weight, kind, bias, whole })
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! The units of 8 rows come in groups; in each group the passes over the columns, in each pass the
 //! units, in each unit the tiles. `fused.cuh` consumes them in this order.
+//!
+//! Rows that the last unit lacks are bytes of ones, which are NaNs: the code multiplies them as any
+//! others, and no argmax and no draw takes the NaNs that come of it.
 
 use super::tile::Tile;
 use crate::abi::{MOST_DEPTH, TILE_K};
 use amk::encoding::Encoding;
-use amk_cuda::Layout;
 use amk_cuda::image::abi::{GROUP_UNITS, UNIT, WARPS};
+use amk_cuda::{Layout, PADDING};
 
 /// The layout of the fused projections over tiles `T` of an encoding.
 pub(super) const fn projection<T: Tile>(encoding: &'static Encoding) -> Layout {
@@ -38,17 +41,19 @@ fn in_order(rows: usize, columns: usize, width: usize, mut each: impl FnMut(usiz
 }
 
 fn bytes<T: Tile>(rows: u32, columns: u32) -> u64 {
-    u64::from(rows / UNIT) * u64::from(columns / T::COLUMNS as u32) * T::BYTES as u64
+    u64::from(rows.div_ceil(UNIT)) * u64::from(columns / T::COLUMNS as u32) * T::BYTES as u64
 }
 
 fn pack<T: Tile>(rows: &[&[u8]]) -> Vec<u8> {
     let columns = rows.first().map_or(0, |row| row.len() / T::ROW * T::COLUMNS);
     let mut packed = vec![0; bytes::<T>(rows.len() as u32, columns as u32) as usize];
     let mut packs = packed.chunks_exact_mut(T::BYTES);
+    let padding = vec![PADDING; T::ROW];
     in_order(rows.len(), columns, T::COLUMNS, |unit, column| {
         let Some(pack) = packs.next() else { return };
-        for (n, row) in rows[unit..unit + UNIT as usize].iter().enumerate() {
-            T::pack(n, &row[column / T::COLUMNS * T::ROW..][..T::ROW], pack);
+        for n in 0..UNIT as usize {
+            let row = rows.get(unit + n).map_or(&padding[..], |row| &row[column / T::COLUMNS * T::ROW..][..T::ROW]);
+            T::pack(n, row, pack);
         }
     });
     packed
@@ -94,7 +99,7 @@ pub(super) mod tests {
         let matrix: Vec<u8> = (0..rows as usize * of_row).map(byte).collect();
         let of_rows: Vec<&[u8]> = matrix.chunks_exact(of_row).collect();
         let packed = kind.layout.packed(&of_rows, columns).expect("the layout should keep the rows");
-        assert_eq!(packed.len() as u32, rows / 8 * (columns / TILE_K) * kind.bytes, "{kind:?}");
+        assert_eq!(packed.len() as u32, rows.div_ceil(8) * (columns / TILE_K) * kind.bytes, "{kind:?}");
     }
 
     #[test]

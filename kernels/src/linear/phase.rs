@@ -170,8 +170,8 @@ fn declare(planner: &mut Planner<'_>, product: &Product) {
     }
 }
 
-/// Distributes the `rows` rows of a projection so that the tapes stay balanced in bytes. An output
-/// element has `fold` rows. Returns the parts.
+/// Distributes the `rows` rows of a projection, in units of which the last may lack rows, so that
+/// the tapes stay balanced in bytes. An output element has `fold` rows. Returns the parts.
 fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Range<u32>> {
     let hidden = planner.plan.shared.entry::<Decoder>().hidden;
     let owned = owned(&planner.plan, hidden);
@@ -181,8 +181,9 @@ fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Ra
     let mut order: Vec<usize> = (0..planner.load.len()).collect();
     order.sort_by_key(|&worker| (spared(worker), planner.load[worker]));
     let charged = charged(planner, unit_bytes(gemv.tiles.kind, gemv.k));
-    let units = level(rows / UNIT, &order, &charged);
-    let rows: Vec<Range<u32>> = units.into_iter().map(|units| units.start * UNIT..units.end * UNIT).collect();
+    let units = level(rows.div_ceil(UNIT), &order, &charged);
+    let of_units = |units: Range<u32>| (units.start * UNIT).min(rows)..(units.end * UNIT).min(rows);
+    let rows: Vec<Range<u32>> = units.into_iter().map(of_units).collect();
     stream(planner, &rows, gemv.tiles.kind, gemv.k);
     let parts: Vec<Range<u32>> = rows.into_iter().map(|rows| rows.start / fold..rows.end / fold).collect();
     planner.plan.shared.set(LastRows(parts.iter().map(|rows| rows.end - rows.start).collect()));
@@ -322,7 +323,7 @@ impl Gemv {
     /// Returns the units behind the elements `rows` of the output.
     fn units(&self, rows: &Range<u32>) -> u32 {
         let fold = if matches!(self.output, Output::Gated { .. }) { 2 } else { 1 };
-        (rows.end - rows.start) * fold / UNIT
+        ((rows.end - rows.start) * fold).div_ceil(UNIT)
     }
 
     /// Returns the input as the products read it.

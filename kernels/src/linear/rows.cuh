@@ -11,20 +11,6 @@
 constexpr u32 SETS = (AMK_ROWS + 3) / 4;
 // Of the residual, per row of the step.
 constexpr u32 OWN_ROWS = AMK_WIDE ? MAX_WIDE_OWN / AMK_ROWS : MAX_OWN_ROWS / (4 * SETS);
-
-// Where pair `pair` of bf16 of a row's value at word `offset` is. In wide steps the memory has,
-// line after line of 128 bytes, the lines of all rows, as a stage of linear/wide.cuh has them: the
-// pairs of 16 elements in the order of a tile's fragment, and pieces of 16 bytes that change places
-// by row.
-AMK_DEVICE u32* pair_at(const Worker& w, u32 offset, u32 pair, u32 row) {
-#if AMK_WIDE
-    const u32 at = 2 * offset + pair, line = at / 32,
-              place = (at & 24) | (at & 1) << 2 | (at >> 1 & 3);
-    return (u32*)w.p.packets + ((u64)line * AMK_ROWS + row) * 32 + (place ^ (row & 7) << 2);
-#else
-    return (u32*)w.words(offset, row) + pair;
-#endif
-}
 #endif
 
 #if AMK_ROWS && !AMK_WIDE

@@ -29,13 +29,6 @@ AMK_DEVICE void copy_4(u32 to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
-// Orders stores and bulk copies, or products, of the same memory.
-AMK_DEVICE void fence_copies() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("fence.proxy.async;" ::: "memory");
-#endif
-}
-
 // Copies contiguous runs of bytes, run `k` of `count` from `from(k)` to `to(k)`, by the lanes of a
 // warp; counted by a barrier.
 template <class To, class From>

@@ -21,7 +21,7 @@ use amk::layout::{Source, SourceError, WeightRequest};
 use amk::registry::Registry;
 use amk::rows::{RowLimits, RowVm, SequenceId};
 use amk::session::{Session, SessionError};
-use amk::vm::cpu;
+use amk::vm::{Bindings, cpu};
 use amk::{Pos, Token, Weight};
 use amk_cuda::plan::Plan;
 use amk_cuda::{
@@ -166,6 +166,11 @@ impl Decoder {
         Ok(plan_for(self.model.family.kernel, &self.model.instance, &self.schedule, forms)?)
     }
 
+    /// Its weights and constants.
+    pub fn bindings(&self) -> &Bindings {
+        &self.model.bindings
+    }
+
     /// The fused bodies of the device program.
     ///
     /// # Errors
@@ -267,7 +272,8 @@ impl Decoder {
         Ok(cpu::Vm::with(verified, &self.model.bindings, &Registry::linked()?, options)?)
     }
 
-    /// What `by` finds of the same decoder with steps of rows; `None` where not all of it is fused.
+    /// What `by` finds of the same decoder with steps of rows; `None` where there is no plan for
+    /// them.
     pub(super) fn in_rows<T>(
         &mut self,
         target: &GpuTarget,
@@ -511,7 +517,7 @@ fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
     }
     let rotary = head_dim / 4 * draw.of(&[4, 4, 4, 3, 2, 1]);
     let dims = [
-        ("VOCAB", 8 * (32 + draw.below(96))),
+        ("VOCAB", 8 * (32 + draw.below(96)) - draw.of(&[0, 0, 0, 3])),
         ("HIDDEN", 32 * (8 + draw.below(16))),
         ("LAYERS", 1 + draw.below(LAYERS)),
         ("HEADS", kv_heads * group),

@@ -87,8 +87,8 @@ device_structs! {
     struct Record {
         /// A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
         op: u16,
-        /// Units of rows. This field and those down to `tape` mean what their kind of record says;
-        /// the VM reads them only in generic tasks.
+        /// Units of rows, or of a generic task rows of the step. This field and those down to
+        /// `tape` mean what their kind of record says; the VM reads them only in generic tasks.
         units: u16,
         /// Packet offset of the input, or of a generic task the first word of its tiles.
         input: u32,
@@ -96,7 +96,7 @@ device_structs! {
         output: u32,
         /// Sizes and forms, or of a generic task that streams the bytes of a block.
         shape: u32,
-        /// First output row, or another index.
+        /// First output row, or another index: of a generic task the first row of the step.
         row: u32,
         /// Constant offset of a vector, such as a norm's weight.
         norm: u32,
@@ -106,7 +106,7 @@ device_structs! {
         task: u32,
         /// A layer, or another number.
         layer: u32,
-        /// A part, or another number.
+        /// A part, or another number: of a generic task whether it is for wanted rows alone.
         aux: u32,
         /// Packet offset of partial results, or of another input or output.
         partial: u32,
@@ -213,7 +213,7 @@ device_structs! {
         steps: u32,
         /// Steps whose token is forced.
         forced_count: u32,
-        /// Number of logits.
+        /// Number of logits, with those of the rows that the last unit lacks, which are NaNs.
         vocab: u32,
         /// Tokens that end the launch.
         stop_count: u32,

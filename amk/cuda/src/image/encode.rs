@@ -54,7 +54,7 @@ impl<'a> Encoder<'a> {
 
     /// Returns a record with the rows of a task, in units.
     pub fn of_rows(&self, kind: &str, rows: &Range<u32>) -> Record {
-        let units = ((rows.end - rows.start) / UNIT) as u16;
+        let units = (rows.end - rows.start).div_ceil(UNIT) as u16;
         Record { op: self.op(kind), units, row: rows.start, ..Record::default() }
     }
 
@@ -62,9 +62,13 @@ impl<'a> Encoder<'a> {
     pub(crate) fn generic(&mut self, task: &GenericTask<'_>) -> Record {
         let input = self.plain.encode(self.plan, task);
         let piece = task.piece();
+        let rows = task.rows();
         Record {
             op: FIRST_BODY as u16 + task.number as u16,
+            units: rows.map_or(0, |rows| rows.len() as u16),
             input,
+            row: rows.map_or(0, |rows| rows.first),
+            aux: rows.map_or(0, |rows| u32::from(rows.wanted)),
             tape: piece.as_ref().map_or(0, |piece| piece.bytes() as u32),
             shape: piece.map_or(0, |piece| task.block(piece.k)),
             ..Record::default()

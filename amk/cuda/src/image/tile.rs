@@ -6,8 +6,9 @@ use super::abi::{
 };
 use crate::plan::{Generic, Plan, Sequence, View};
 use crate::tape::{Piece, WeightRows};
+use amk::rows::PAGE;
 use amk_ir::program::{BufferKind, Param};
-use amk_ir::{BufferId, Call, DType, Exchange, Operand, Region};
+use amk_ir::{BufferId, Call, CallRows, DType, Exchange, Operand, Region};
 use std::collections::HashMap;
 
 /// Alignment of buffers in the plain memory, in bytes.
@@ -20,8 +21,12 @@ pub struct Plain {
     pub words: Vec<u32>,
     /// Weights, inputs and states in plain memory, each with its first byte.
     pub buffers: Vec<(BufferId, u64)>,
-    /// Size of the plain memory in bytes.
+    /// Size of the plain memory in bytes. With rows, the pages of the states follow it.
     pub bytes: u64,
+    /// With rows, the states, each with its first byte in a page.
+    pub states: Vec<(BufferId, u64)>,
+    /// With rows, the bytes of a page of all states.
+    pub page: u64,
     /// Maximum floats in which a task lays out its inputs and outputs.
     pub scratch: u32,
     /// Memory kind and start of each buffer.
@@ -35,7 +40,7 @@ impl Plain {
         for task in plan.phases_of::<Generic>().flat_map(|generic| tasks(plan, generic)) {
             for (operand, view) in task.operands() {
                 if matches!(view, View::Buffer | View::Packets) {
-                    plain.place_buffer(plan, packet_at, operand.buffer);
+                    plain.place_buffer(plan, packet_at, operand);
                 }
             }
             plain.scratch = plain.scratch.max(plain.locals(&task).1);
@@ -43,13 +48,25 @@ impl Plain {
         plain
     }
 
-    fn place_buffer(&mut self, plan: &Plan, packet_at: &HashMap<BufferId, u32>, id: BufferId) {
+    /// Whether weights, inputs and states are placed as in another image.
+    pub(super) fn places_as(&self, other: &Self) -> bool {
+        (&self.buffers, self.bytes, &self.states, self.page) == (&other.buffers, other.bytes, &other.states, other.page)
+    }
+
+    /// Bytes of the plain memory with so many pages.
+    pub(crate) fn bytes_with(&self, pages: u32) -> u64 {
+        self.bytes + u64::from(pages) * self.page
+    }
+
+    fn place_buffer(&mut self, plan: &Plan, packet_at: &HashMap<BufferId, u32>, operand: &Operand) {
+        let id = operand.buffer;
         if self.places.contains_key(&id) {
             return;
         }
         let Some(buffer) = plan.program.buffers.get(id.index()) else { return };
+        let in_rows = plan.rows().is_some() && buffer.kind == BufferKind::Activation;
         let place = match (buffer.exchange, buffer.kind) {
-            (Exchange::Packet { .. }, _) => {
+            (exchange, _) if exchange != Exchange::Counter || in_rows => {
                 let kind = match buffer.dtype {
                     DType::BF16 => PACKETS_BF16,
                     DType::U32 => PACKETS_U32,
@@ -59,6 +76,13 @@ impl Plain {
             }
             (_, BufferKind::Output) => (LOGITS, 0),
             _ if id == plan.token => (TOKEN, 0),
+            (_, BufferKind::State) if plan.rows().is_some() => {
+                let at = self.page;
+                let elements: u64 = shape(plan, operand).iter().copied().map(u64::from).product();
+                self.page = (at + elements * u64::from(buffer.dtype.bytes())).next_multiple_of(ALIGN);
+                self.states.push((id, at));
+                (STATE_F32, at)
+            }
             (_, kind) => {
                 let kind = match (kind, buffer.dtype) {
                     (BufferKind::State, _) => STATE_F32,
@@ -103,6 +127,13 @@ impl Plain {
         (locals, end)
     }
 
+    /// The kind of memory of a buffer, and where it begins there: a state with rows in the first
+    /// page.
+    fn first(&self, plan: &Plan, id: BufferId) -> (u32, u64) {
+        let (kind, at) = self.places.get(&id).copied().unwrap_or((u32::MAX, 0));
+        (kind, if kind == STATE_F32 && plan.rows().is_some() { self.bytes + at } else { at })
+    }
+
     /// Appends the calls of a task and returns their first word.
     pub(super) fn encode(&mut self, plan: &Plan, task: &GenericTask<'_>) -> u32 {
         let at = self.words.len() as u32;
@@ -112,9 +143,9 @@ impl Plain {
                 let place = match view {
                     View::Local => (LOCAL, locals.get(&operand.buffer).copied().unwrap_or(u32::MAX).into()),
                     View::Stream => (STREAM, 0),
-                    View::Buffer | View::Packets => self.places.get(&operand.buffer).copied().unwrap_or((u32::MAX, 0)),
+                    View::Buffer | View::Packets => self.first(plan, operand.buffer),
                 };
-                self.words.extend(words(&tile(place, plan.shape(operand.buffer), &operand.region)));
+                self.words.extend(words(&tile(place, &shape(plan, operand), &operand.region)));
             }
             for param in &call.params {
                 self.words.push(match param {
@@ -128,6 +159,18 @@ impl Plain {
         }
         at
     }
+}
+
+/// The shape in which an operand's buffer lies: with rows, the value of a row, and of a state what
+/// a page has.
+fn shape(plan: &Plan, operand: &Operand) -> Vec<u32> {
+    let mut shape = plan.row_shape(operand.buffer).to_vec();
+    let state = plan.program.buffers.get(operand.buffer.index()).is_some_and(|buffer| buffer.kind == BufferKind::State);
+    if state && plan.rows().is_some() {
+        let moving = operand.region.intervals().iter().position(|interval| interval.hi.pos);
+        moving.and_then(|dim| shape.get_mut(dim)).into_iter().for_each(|extent| *extent = PAGE as u32);
+    }
+    shape
 }
 
 /// A tile as the words of the arguments.
@@ -174,6 +217,11 @@ impl<'p> GenericTask<'p> {
     fn operands(&self) -> impl Iterator<Item = (&'p Operand, View)> {
         let steps = self.calls.iter().zip(&self.sequence.steps);
         steps.flat_map(|(call, step)| call.operands.iter().zip(step.views.iter().copied()))
+    }
+
+    /// The rows of a step that it is for.
+    pub(super) fn rows(&self) -> Option<CallRows> {
+        self.calls.first().and_then(|call| call.rows)
     }
 
     /// Bytes that one `acquire` of its stream hands out, for rows of `k` elements.

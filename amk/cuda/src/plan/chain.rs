@@ -52,7 +52,11 @@ pub(super) fn chains(
         fused_producers(flow, at, &generic, missed);
         let mut chain = Chain::of(at);
         if !excluded.contains(&at) {
-            if let Err(because) = streamed(flow, &mut chain) {
+            let stream = match schedule.rows {
+                Some(_) => Err(Because::Rows),
+                None => streamed(flow, &mut chain),
+            };
+            if let Err(because) = stream {
                 missed.extend(weight(flow, at).map(|_| Missed::of(flow, at, Lacks::Stream, because)));
             }
             let mut tiles = Tiles::alone(flow, at, cut(schedule.workers)).ok();

@@ -21,8 +21,12 @@ impl Plan {
                 continue;
             }
             let tasks: Vec<usize> = (0..self.tasks.len()).filter(|&task| self.tasks[task].0 == phase).collect();
-            let awaited: Vec<Option<EventId>> = tasks.iter().map(|&task| self.awaited(&events, task)).collect();
+            let mut awaited: Vec<Option<EventId>> = tasks.iter().map(|&task| self.awaited(&events, task)).collect();
+            let before = events.last;
             events.publish(self, &tasks, awaited.iter().flatten().max().copied());
+            if events.last != before && self.rows().is_some() {
+                self.chain(&tasks, &mut awaited, before);
+            }
             for (&task, event) in tasks.iter().zip(awaited) {
                 let signalled = event.and_then(|event| Some((event, *events.signals.get(event.index())?)));
                 if let Some((event, signals)) = signalled {
@@ -30,6 +34,19 @@ impl Plan {
                     events.complete = events.complete.max(Some(event));
                 }
             }
+        }
+    }
+
+    /// Makes a task of a phase with an event of its own wait for the event before, if none does.
+    /// Values in plain memory come with no packets, and a task that reads several waits for the
+    /// last event alone: so that one has to tell that those before are complete.
+    fn chain(&self, tasks: &[usize], awaited: &mut [Option<EventId>], before: Option<EventId>) {
+        let publishes = |&(&task, _): &(&usize, &mut Option<EventId>)| self.published(task).next().is_some();
+        let mut publishers: Vec<_> = tasks.iter().zip(awaited).filter(publishes).map(|(_, event)| event).collect();
+        if publishers.iter().all(|event| **event != before)
+            && let Some(first) = publishers.first_mut()
+        {
+            **first = before;
         }
     }
 

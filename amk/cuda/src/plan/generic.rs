@@ -17,8 +17,11 @@ use amk_ir::lower::owners::Owners;
 use amk_ir::lower::place::level;
 use amk_ir::lower::tile::{Part, PartOperand};
 use amk_ir::program::BufferKind;
+use amk_ir::schedule::Schedule;
 use amk_ir::signature::{ParamKind, Signature};
-use amk_ir::{BufferId, Call, DType, Exchange, InstructionId, Operand, Region, TensorId};
+use amk_ir::{
+    Bound, Buffer, BufferId, Call, CallRows, DType, Exchange, InstructionId, Interval, Operand, Region, TensorId,
+};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -125,24 +128,30 @@ impl PhaseKind for Generic {
     }
 }
 
-/// The tiles of a chain's calls, and the worker of each.
+/// The tiles of a chain's calls, each with the rows that it is for, if steps have rows, and its
+/// worker.
 pub(super) struct Tiled {
-    tiles: Vec<Vec<Part>>,
+    tiles: Vec<(Vec<Part>, Option<Range<u32>>)>,
     workers: Vec<u32>,
 }
 
 /// Cuts the generic calls of a function that do not stream into tiles and gives each tile a worker.
 /// Tiles that touch the same elements of a state have the same worker, whose queue then keeps their
-/// order.
-pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<HashMap<usize, Tiled>, Unsupported> {
+/// order. With rows, counters order them.
+pub(super) fn tiled(
+    flow: &Flow<'_>,
+    groups: &Groups,
+    schedule: &Schedule,
+) -> Result<HashMap<usize, Tiled>, Unsupported> {
+    let workers = schedule.workers;
     let mut all = HashMap::new();
     let mut owners = Owners::default();
     let mut in_order: Vec<&Chain> = groups.chains().filter(|chain| chain.stream.is_none()).collect();
     in_order.sort_unstable_by_key(|chain| chain.calls[0]);
     for chain in &in_order {
         let at = chain.calls[0];
-        let tiles = tiles(flow, chain, workers)?;
-        for (tile, calls) in tiles.iter().enumerate() {
+        let tiles = in_rows(tiles(flow, chain, workers)?, schedule);
+        for (tile, (calls, _)) in tiles.iter().enumerate().filter(|_| schedule.rows.is_none()) {
             let operands = calls.iter().flat_map(|call| &call.operands);
             let states = operands.filter(|operand| flow.kind(operand.tensor) == BufferKind::State);
             states.for_each(|operand| owners.touch((at, tile), operand.tensor, operand.region));
@@ -155,8 +164,7 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
         let Some(tiles) = all.remove(&at) else { continue };
         // Calls that do not wait for one another should not meet on the same workers; the logits'
         // rows stay in order.
-        let last = chain.calls.last().copied().unwrap_or(at);
-        let output = flow.result(last).is_some_and(|result| flow.kind(result) == BufferKind::Output);
+        let output = last_result(flow, chain).is_some_and(|result| flow.kind(result) == BufferKind::Output);
         let shift = if output { 0 } else { at as u64 * 29 };
         let worker = |tile: usize| {
             let spread = (tile as u64 * u64::from(workers) / tiles.len() as u64 + shift) % u64::from(workers);
@@ -166,6 +174,18 @@ pub(super) fn tiled(flow: &Flow<'_>, groups: &Groups, workers: u32) -> Result<Ha
         placed.insert(at, Tiled { tiles, workers });
     }
     Ok(placed)
+}
+
+/// Tiles, each for so many rows of a step that every worker has a part.
+fn in_rows(tiles: Vec<Vec<Part>>, schedule: &Schedule) -> Vec<(Vec<Part>, Option<Range<u32>>)> {
+    let Some(rows) = schedule.rows.map(|rows| rows.most) else {
+        return tiles.into_iter().map(|tile| (tile, None)).collect();
+    };
+    let blocks = (schedule.workers / tiles.len().max(1) as u32).clamp(1, rows.max(1));
+    let block = rows.div_ceil(blocks).max(1);
+    let starts = || (0..rows).step_by(block as usize);
+    let of_rows = |tile: Vec<Part>| starts().map(move |at| (tile.clone(), Some(at..rows.min(at + block))));
+    tiles.into_iter().flat_map(of_rows).collect()
 }
 
 /// The tiles of a chain that does not stream.
@@ -220,8 +240,10 @@ impl Planner<'_> {
             None => name,
         };
         let passed = passed(self.flow, chain);
+        let wanted = last_result(self.flow, chain).is_some_and(|result| self.flow.kind(result) == BufferKind::Output);
         let mut of_program = Vec::with_capacity(tiles.len());
-        for (parts, &worker) in tiles.into_iter().zip(&workers) {
+        for ((parts, rows), &worker) in tiles.into_iter().zip(&workers) {
+            let rows = rows.map(|rows| CallRows { first: rows.start, end: rows.end, wanted });
             let mut locals = HashMap::new();
             let mut calls = Vec::with_capacity(parts.len());
             for (number, (part, &at)) in parts.iter().zip(&chain.calls).enumerate() {
@@ -233,7 +255,7 @@ impl Planner<'_> {
                     });
                 }
                 let instruction = self.plan.bodies[self.plan.sequences[sequence].steps[number].body].instruction;
-                calls.push(Call { instruction, operands, params: part.params.clone(), rows: None });
+                calls.push(Call { instruction, operands, params: part.params.clone(), rows });
             }
             of_program.push(calls);
         }
@@ -269,7 +291,8 @@ impl Planner<'_> {
             of_calls.push(tiles.parts);
         }
         let workers = dealt.iter().map(|&(worker, _)| worker).collect();
-        Ok(Some(Tiled { tiles: by_tile(of_calls), workers }))
+        let tiles = by_tile(of_calls).into_iter().map(|tile| (tile, None)).collect();
+        Ok(Some(Tiled { tiles, workers }))
     }
 
     /// The number of the sequence of a chain's bodies.
@@ -314,6 +337,7 @@ impl Planner<'_> {
     fn operand(&mut self, at: usize, operand: &PartOperand, worker: u32) -> Result<Operand, Unsupported> {
         let &PartOperand { tensor: id, region, access } = operand;
         let tensor = self.flow.tensor(id);
+        let rows = self.plan.rows().is_some();
         let moves = region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
         if moves && tensor.kind != BufferKind::State {
             return Err(Unsupported::at(
@@ -324,24 +348,27 @@ impl Planner<'_> {
         }
         let buffer = match (tensor.kind, tensor.dtype) {
             (BufferKind::Input, DType::U32) => {
-                let own = worker..worker + 1;
+                let own = if rows { 0..1 } else { worker..worker + 1 };
                 return Ok(read(self.plan.token, from_ref(&own)));
             }
-            (BufferKind::State, dtype) => match self.buffers.get(&id) {
-                Some(&state) => state,
-                None => {
-                    let state = self.buffer(&tensor.name, BufferKind::State, dtype, &tensor.shape, Exchange::Counter);
-                    self.buffers.insert(id, state);
-                    state
+            (BufferKind::Input, _) if rows => {
+                let what = format!("`{}` is an input of floats, and the schedule has rows", tensor.name);
+                return Err(Unsupported::at(self.flow, at, what));
+            }
+            (BufferKind::State, _) => {
+                if rows {
+                    self.check_pages(at, operand)?;
                 }
-            },
+                self.state(id)
+            }
             (BufferKind::Activation, DType::F32) if self.groups.packed.contains(&id) => self.value(id, DType::BF16),
             (BufferKind::Activation, dtype @ (DType::F32 | DType::U32)) => self.value(id, dtype),
             (BufferKind::Output, _) => {
                 let interval = region.intervals()[0];
                 let (first, last) = (interval.lo.base, interval.hi.base);
-                if !first.is_multiple_of(UNIT) || !last.is_multiple_of(UNIT) {
-                    return Err(Unsupported::at(self.flow, at, "a tile of the logits is not a multiple of 8"));
+                let whole = |row: u32| row.is_multiple_of(UNIT) || row == self.plan.sizes.vocab;
+                if !first.is_multiple_of(UNIT) || !whole(last) {
+                    return Err(Unsupported::at(self.flow, at, "a tile of the logits cuts a unit of 8"));
                 }
                 let rows = &mut self.rows[worker as usize];
                 *rows = if rows.start == rows.end { first..last } else { rows.start..last };
@@ -351,6 +378,38 @@ impl Planner<'_> {
             (_, dtype) => return Err(Unsupported::at(self.flow, at, format!("`{}` is {dtype:?}", tensor.name))),
         };
         Ok(Operand { buffer, region, access, early: tensor.kind == BufferKind::Weight, routed: None })
+    }
+
+    /// The program's buffer of a state. With rows, any worker may have its tiles.
+    pub(super) fn state(&mut self, id: TensorId) -> BufferId {
+        if let Some(&known) = self.buffers.get(&id) {
+            return known;
+        }
+        let Buffer { name, dtype, shape, .. } = self.flow.tensor(id);
+        let state = self.buffer(name, BufferKind::State, *dtype, shape, Exchange::Counter);
+        self.buffers.insert(id, state);
+        match self.plan.rows() {
+            Some(_) => self.exchange(state),
+            None => state,
+        }
+    }
+
+    /// Checks that a tile of a state lies in pages of positions: it moves in one dimension, the
+    /// same as the state's other tiles, and ends at the position of its row.
+    fn check_pages(&mut self, at: usize, operand: &PartOperand) -> Result<(), Unsupported> {
+        let &PartOperand { tensor: id, region, .. } = operand;
+        let tensor = self.flow.tensor(id);
+        let moves = |interval: &Interval| interval.lo.pos || interval.hi.pos;
+        let mut moving = region.intervals().iter().enumerate().filter(|(_, interval)| moves(interval));
+        if let (Some((dim, interval)), None) = (moving.next(), moving.next())
+            && interval.hi == Bound::at_pos(1)
+            && tensor.shape.get(dim) == Some(&self.plan.sizes.context)
+            && *self.positions.entry(id).or_insert(dim) == dim
+        {
+            return Ok(());
+        }
+        let what = format!("the tile {region} of `{}` does not lie in pages of positions", tensor.name);
+        Err(Unsupported::at(self.flow, at, what))
     }
 
     /// The number of the body of a call's instruction.
@@ -363,6 +422,11 @@ impl Planner<'_> {
         self.plan.bodies.push(body(self.flow, at, instruction)?);
         Ok(self.plan.bodies.len() - 1)
     }
+}
+
+/// The value that a chain leaves.
+fn last_result(flow: &Flow<'_>, chain: &Chain) -> Option<TensorId> {
+    chain.calls.last().and_then(|&last| flow.result(last))
 }
 
 /// The values that the calls of a chain pass on: the results of all but the last.

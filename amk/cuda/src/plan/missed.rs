@@ -97,6 +97,8 @@ pub enum Because {
     },
     /// It uses a state, whose place decides its worker.
     State,
+    /// Steps have rows, and streams take one.
+    Rows,
     /// An input that arrives in shared memory is not a multiple of 8 long.
     Arrives {
         /// The input.
@@ -155,6 +157,7 @@ impl Display for Because {
             }
             Self::NotMatrix { weight } => write!(f, "`{weight}` is not a bf16 matrix"),
             Self::State => write!(f, "it uses a state"),
+            Self::Rows => write!(f, "steps have rows"),
             Self::Arrives { value } => write!(f, "the length of `{value}` is not a multiple of 8"),
             Self::NotByRows { weight } => write!(f, "its tiles are not rows of `{weight}`"),
         }

@@ -40,7 +40,7 @@ use super::schedule::MOST_RING_SLOTS;
 use super::set;
 use super::stream::Stream;
 use amk_ir::graph::Graph;
-use amk_ir::lower::lift::lift;
+use amk_ir::lower::lift::{has_rows, lift};
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::schedule::Schedule;
 use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TaskId, TensorId};
@@ -48,7 +48,7 @@ use group::{GivenUp, group};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// Rows of a weight tile.
+/// Rows of a weight tile. The last one of a projection may have fewer.
 pub const UNIT: u32 = 8;
 
 /// The function has a form that the device code does not compute.
@@ -138,9 +138,10 @@ pub fn plan(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule, forms: &Wei
     let vocab = flow.shape(logits)[0];
     let sampling = set::sampling().ok_or_else(|| refuse("no linked crate chooses tokens".to_owned()))?;
     // Every worker has a part of the logits.
-    let workers = schedule.workers.min(vocab / UNIT);
+    let units = vocab.div_ceil(UNIT);
+    let workers = schedule.workers.min(units);
     let schedule = Schedule { workers, ..schedule.clone() };
-    if (vocab / UNIT).div_ceil(workers) * UNIT > sampling.most_rows() {
+    if units.div_ceil(workers) * UNIT > sampling.most_rows() {
         return Err(refuse(format!("{vocab} tokens on {workers} workers")));
     }
     let mut given_up = GivenUp::default();
@@ -173,11 +174,15 @@ fn logits(flow: &Flow<'_>) -> Result<TensorId, Unsupported> {
         return Err(Unsupported::at(flow, user, "what the function gives is read again"));
     }
     match (tensor.dtype, &tensor.shape[..]) {
-        (DType::F32, &[vocab]) if vocab >= UNIT && vocab.is_multiple_of(UNIT) => Ok(logits),
-        (dtype, shape) => {
-            let what = format!("logits must be a vector of a multiple of 8 elements in f32, not {dtype}{shape:?}");
-            refuse(&what, &tensor.name)
-        }
+        (DType::F32, &[vocab]) if vocab > 0 => Ok(logits),
+        (dtype, shape) => refuse(&format!("logits must be a vector in f32, not {dtype}{shape:?}"), &tensor.name),
+    }
+}
+
+impl Sizes {
+    /// Logits with those of the rows that the last unit lacks.
+    pub fn padded_vocab(&self) -> u32 {
+        self.vocab.next_multiple_of(UNIT)
     }
 }
 
@@ -212,6 +217,13 @@ impl Plan {
     /// The shape of a buffer of the program.
     pub fn shape(&self, buffer: BufferId) -> &[u32] {
         self.program.buffers.get(buffer.index()).map_or(&[], |buffer| &buffer.shape)
+    }
+
+    /// The shape of a buffer of the program, of one row where it has rows.
+    pub(crate) fn row_shape(&self, buffer: BufferId) -> &[u32] {
+        let Some(of) = self.program.buffers.get(buffer.index()) else { return &[] };
+        let lifted = self.program.rows.is_some() && has_rows(of.kind);
+        &of.shape[usize::from(lifted)..]
     }
 
     /// The bytes of a task's piece of its worker's tape; `None`: it streams nothing.

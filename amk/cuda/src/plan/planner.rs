@@ -31,6 +31,8 @@ pub struct Planner<'a> {
     /// Buffers of the program by the function's tensors: weights, inputs, states, the packets of
     /// values, the logits.
     pub(super) buffers: HashMap<TensorId, BufferId>,
+    /// With rows, the dimension of positions of the states of generic calls.
+    pub(super) positions: HashMap<TensorId, usize>,
     names: HashSet<String>,
 }
 
@@ -52,25 +54,23 @@ impl<'a> Planner<'a> {
             load: vec![0; workers],
             queues: vec![Vec::new(); workers],
             buffers: HashMap::new(),
+            positions: HashMap::new(),
             names: HashSet::new(),
             rows: vec![0..0; workers],
         };
         planner.begin(logits);
         let rows = schedule.rows.is_some();
-        if !rows {
-            sampling.begin(&mut planner);
+        match rows {
+            true => planner.begin_states(),
+            false => sampling.begin(&mut planner),
         }
         let fused =
             groups.list.iter().filter_map(|group| if let Group::Fused(fused) = group { Some(fused) } else { None });
         fused.for_each(|group| group.begin(&mut planner));
-        let mut tiles = tiled(flow, groups, schedule.workers)?;
+        let mut tiles = tiled(flow, groups, schedule)?;
         for group in &groups.list {
             match group {
                 Group::Fused(fused) => fused.plan(&mut planner)?,
-                Group::Chain(chain) if rows => {
-                    let what = "its generic body takes one row, and the schedule has more";
-                    return Err(Unsupported::at(flow, chain.calls[0], what));
-                }
                 Group::Chain(chain) => planner.chain(chain, tiles.remove(&chain.calls[0]))?,
             }
         }
@@ -98,6 +98,18 @@ impl<'a> Planner<'a> {
             None => self.buffer("token", BufferKind::State, DType::U32, &[workers], Exchange::Counter),
             Some(_) => self.buffer("token", BufferKind::Input, DType::U32, &[1], Exchange::Counter),
         };
+    }
+
+    /// Adds the states of generic calls, so that they have the same place among the buffers of
+    /// steps of any number of rows.
+    fn begin_states(&mut self) {
+        let mut calls: Vec<usize> = self.groups.chains().flat_map(|chain| chain.calls.iter().copied()).collect();
+        calls.sort_unstable();
+        for operand in calls.into_iter().flat_map(|at| &self.flow.call(at).operands) {
+            if self.flow.kind(operand.tensor) == BufferKind::State {
+                self.state(operand.tensor);
+            }
+        }
     }
 
     /// The program's buffer for one of the function that is there.

@@ -8,7 +8,7 @@ use crate::abi::{TILE, TILE_K};
 use crate::encoding::{self, Coded, GROUP};
 use amk::encoding::{BF16, Encoding};
 use amk_cuda::image::abi::UNIT;
-use amk_cuda::{DeviceCode, Layout, inventory};
+use amk_cuda::{DeviceCode, Layout, PADDING, inventory};
 
 /// A kind of tiles of 8 rows by 32 columns. Another crate adds one with
 /// `amk_cuda::inventory::submit!`.
@@ -43,6 +43,14 @@ impl TileKind {
     /// The kind that takes weights in an encoding as they are, else that of bf16.
     pub fn of(encoding: Option<&Encoding>) -> &'static Self {
         encoding.and_then(|encoding| Self::registered().find(|kind| kind.layout.encoding == encoding)).unwrap_or(&PLAIN)
+    }
+
+    /// Whether the elements of a row of [`PADDING`], with which the last unit is filled, are NaNs.
+    pub(super) fn pads(&self) -> bool {
+        let encoding = self.layout.encoding;
+        let mut elements = vec![0.0; encoding.block];
+        (encoding.decode)(&vec![PADDING; encoding.bytes], &mut elements);
+        elements.iter().all(|element| element.is_nan())
     }
 
     /// Bytes of so many rows of so many columns.
@@ -225,7 +233,7 @@ mod tests {
         let kinds: Vec<&TileKind> = TileKind::registered().chain([&PLAIN]).collect();
         assert!(kinds.len() > 55, "{kinds:?}");
         for kind in kinds {
-            for (rows, columns) in [(8, 256), (136, 512), (16, 4864), (280, 2048)] {
+            for (rows, columns) in [(8, 256), (136, 512), (16, 4864), (280, 2048), (131, 512), (3, 256)] {
                 check(kind, rows, columns);
             }
         }

@@ -12,6 +12,7 @@ use crate::tape::{Piece, WeightRows};
 use amk_ir::program::{BufferKind, Param};
 use amk_ir::signature::ParamKind;
 use amk_ir::{Access, Bound, BufferId, DType, Interval, Region};
+use std::ops::Range;
 
 /// Alignment of calls in words: the device reads four at a time.
 const ALIGN: u32 = 4;
@@ -21,7 +22,7 @@ pub(super) fn decode<'p>(
     places: &Places<'p>,
     state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["input", "shape", "tape"])?;
+    let rows = rows(record, places)?;
     let number = usize::from(record.op) - FIRST_BODY as usize;
     let sequence = places.sequences.get(number);
     let sequence = sequence.ok_or_else(|| Refusal::new("op", format!("names sequence {number} of bodies")))?;
@@ -32,10 +33,32 @@ pub(super) fn decode<'p>(
     }
     let words = Words { words: &places.image.plain.words, at: record.input };
     let mut task = Task { places, piece, words, room: 0, locals: Vec::new() };
-    let calls = sequence.steps.iter().map(|step| task.call(state, step)).collect::<Result<_, _>>()?;
+    let mut calls: Vec<DecodedCall<'p>> =
+        sequence.steps.iter().map(|step| task.call(state, step)).collect::<Result<_, _>>()?;
     task.check_locals()?;
     state.arguments = task.words.at;
+    for call in &mut calls {
+        (call.rows, call.wanted) = (rows.clone(), record.aux == 1);
+    }
     Ok(calls)
+}
+
+/// The rows of a step that a record is for; `None` in a program without.
+fn rows(record: &Record, places: &Places<'_>) -> Result<Option<Range<u32>>, Refusal> {
+    let Some(most) = places.program.rows else {
+        only(record, &["input", "shape", "tape"])?;
+        return Ok(None);
+    };
+    only(record, &["units", "input", "shape", "row", "aux", "tape"])?;
+    if record.aux > 1 {
+        return Err(Refusal::new("aux", format!("is {}, expected 0 or 1", record.aux)));
+    }
+    let end = record.row.checked_add(u32::from(record.units)).filter(|&end| end > record.row && end <= most);
+    let end = end.ok_or_else(|| {
+        let what = format!("give {} rows from {} on, a step has {most}", record.units, record.row);
+        Refusal::new("units, row", what)
+    })?;
+    Ok(Some(record.row..end))
 }
 
 /// Decodes the task's piece of its worker's tape: rows of one weight in the layout of its stream.
@@ -46,7 +69,7 @@ fn piece<'p>(
     sequence: &Sequence,
 ) -> Result<Option<&'p Piece>, Refusal> {
     let Some(stream) = sequence.stream else {
-        only(record, &["input"])?;
+        only(record, &["units", "input", "row", "aux"])?;
         return Ok(None);
     };
     let piece = state.take(&places.image.pieces)?;
@@ -239,12 +262,12 @@ fn operand(
     access: Access,
 ) -> Result<DecodedOperand, Refusal> {
     let id = buffer(places, tile)?;
-    let region = region(places.shape(id), &places.name(id), tile)?;
+    let region = region(&places.lies_as(id), &places.name(id), tile)?;
     let fixed = |interval: &Interval| interval.lo.base..interval.hi.base;
     match (tile.form & 255, region.intervals()) {
-        // The device has a single token and ignores the position in the buffer.
-        (TOKEN, [own]) if fixed(own) != state.row() => {
-            return Err(Refusal::new("tile", format!("is the token of {own}, expected the worker's own")));
+        // The device has a single token, or one a row, and ignores the position in the buffer.
+        (TOKEN, [own]) if fixed(own) != places.program.rows.map_or(state.row(), |_| 0..1) => {
+            return Err(Refusal::new("tile", format!("is the token of {own}, expected the only one")));
         }
         (LOGITS, [rows]) => state.computed(fixed(rows)),
         _ => {}
@@ -261,11 +284,19 @@ fn buffer(places: &Places<'_>, tile: &TileWords) -> Result<BufferId, Refusal> {
         let at = u32::try_from(at).map_err(|_| nowhere())?;
         places.begins("tile", at, format)
     };
-    let plain = || places.image.plain.buffers.iter().find(|&&(_, first)| first == at).map(|&(id, _)| id);
+    let plain = &places.image.plain;
+    let find = |buffers: &[(BufferId, u64)], at: u64| {
+        let found = buffers.iter().find(|&&(_, first)| first == at);
+        found.map(|&(id, _)| id).ok_or_else(nowhere)
+    };
     let id = match kind {
         PACKETS_BF16 => packets(Format::Pairs)?,
         PACKETS_F32 | PACKETS_U32 => packets(Format::Words)?,
-        PLAIN_F32 | PLAIN_BF16 | STATE_F32 => plain().ok_or_else(nowhere)?,
+        // The states of sequences lie in pages, the first of which follows the other buffers.
+        STATE_F32 if places.program.rows.is_some() => {
+            find(&plain.states, at.checked_sub(plain.bytes).ok_or_else(nowhere)?)?
+        }
+        PLAIN_F32 | PLAIN_BF16 | STATE_F32 => find(&plain.buffers, at)?,
         TOKEN if at == 0 => places.image.token,
         LOGITS if at == 0 => places.image.logits,
         _ => return Err(nowhere()),

@@ -5,6 +5,7 @@ use crate::extensions::Extensions;
 use crate::image::Image;
 use crate::plan::{Body, Plan, Sequence};
 use crate::set::{RecordKind, record_kinds};
+use amk::rows::PAGE;
 use amk_ir::lower::lift::has_rows;
 use amk_ir::text::Shown;
 use amk_ir::{Buffer, BufferId, DType, Exchange, Program};
@@ -37,6 +38,8 @@ pub struct Places<'p> {
     packets: Vec<(u32, BufferId)>,
     /// First elements of constants, ascending.
     constants: Vec<(u32, BufferId)>,
+    /// With rows, the dimension of positions of each state.
+    positions: HashMap<BufferId, usize>,
     /// By op, the first packet that its tasks publish.
     first: Vec<Option<u32>>,
     /// By event, the signals in a step.
@@ -76,6 +79,7 @@ impl<'p> Places<'p> {
             constants,
             survey: Survey::new(program),
             kinds: record_kinds(),
+            positions: HashMap::new(),
             first: vec![None; program.ops.len()],
             fan_in: vec![0; program.events.len()],
         };
@@ -91,6 +95,10 @@ impl<'p> Places<'p> {
                 }
             }
             for call in &task.calls {
+                for operand in call.operands.iter().filter(|_| self.program.rows.is_some()) {
+                    let moving = operand.region.intervals().iter().position(|interval| interval.hi.pos);
+                    self.positions.extend(moving.map(|dim| (operand.buffer, dim)));
+                }
                 let written = call.operands.iter().filter(|operand| operand.access.writes());
                 let at = written.filter_map(|operand| self.image.packet_at.get(&operand.buffer)).min().copied();
                 if let (Some(at), Some(first)) = (at, task.op.and_then(|op| self.first.get_mut(op.index()))) {
@@ -119,6 +127,15 @@ impl<'p> Places<'p> {
         }
     }
 
+    /// Returns the shape in which a buffer lies: of one row, and with rows what a page has of a
+    /// state, whose positions are the dimension in which its tiles move.
+    pub(super) fn lies_as(&self, id: BufferId) -> Vec<u32> {
+        let mut shape = self.shape(id).to_vec();
+        let of_positions = self.positions.get(&id).and_then(|&dim| shape.get_mut(dim));
+        of_positions.into_iter().for_each(|extent| *extent = PAGE as u32);
+        shape
+    }
+
     /// Returns the elements of a packet, or with rows of a word.
     pub fn per_place(&self, format: Format) -> u32 {
         let of_packet = if format == Format::Pairs { 2 } else { 1 };
@@ -133,7 +150,7 @@ impl<'p> Places<'p> {
         let buffer = self.buffer(id).ok_or_else(nowhere)?;
         let found = match (buffer.dtype, buffer.exchange) {
             (DType::BF16, Exchange::Counter) if self.program.rows.is_some() => Format::Pairs,
-            (DType::F32, Exchange::Counter) if self.program.rows.is_some() => Format::Words,
+            (DType::F32 | DType::U32, Exchange::Counter) if self.program.rows.is_some() => Format::Words,
             (DType::BF16, Exchange::Packet { slots: 1 }) => Format::Pairs,
             (_, Exchange::Packet { slots: 1 }) => Format::Words,
             (DType::U32 | DType::F32, Exchange::Packet { slots: 2 }) => Format::TwoSlots,

@@ -6,6 +6,7 @@ use super::worker::WorkerState;
 use crate::image::{Image, LINE};
 use crate::plan::Plan;
 use crate::set::body_sets;
+use amk::rows::PAGE;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Program};
 use std::collections::HashSet;
 
@@ -16,6 +17,7 @@ pub(super) fn check(image: &Image, program: &Program, plan: &Plan, workers: usiz
     check_events(image, program, end)?;
     check_constants(image, program)?;
     check_plain(image, program)?;
+    check_states(image, program)?;
     check_results(image, program)?;
     for set in body_sets() {
         set.shared.check(image, program, plan)?;
@@ -76,7 +78,9 @@ fn check_rows(image: &Image, program: &Program, rows: u32) -> Result<u64, Refusa
     for (&id, &at) in &image.packet_at {
         let activation = buffer(program, id).filter(|buffer| buffer.kind == BufferKind::Activation);
         let activation = activation.ok_or_else(|| Refusal::new("packet_at", "has a buffer that is no activation"))?;
-        ranges.push((u64::from(at), (activation.bytes() / u64::from(rows)).div_ceil(8)));
+        let words = (activation.bytes() / u64::from(rows)).div_ceil(8);
+        // Whole lines: the results of rows that the last unit of a projection lacks lie behind.
+        ranges.push((u64::from(at), words.next_multiple_of(u64::from(LINE))));
     }
     if apart("packet_at", ranges)? > u64::from(image.row_words) {
         return Err(Refusal::new("row_words", format!("are {}, fewer than a row has", image.row_words)));
@@ -100,7 +104,7 @@ fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
         match (buffer.exchange, at) {
             (Exchange::Packet { slots }, Some(&at)) => {
                 let words = buffer.len().div_ceil(if buffer.dtype == DType::BF16 { 2 } else { 1 });
-                ranges.push((u64::from(at), words * u64::from(slots)));
+                ranges.push((u64::from(at), (words * u64::from(slots)).next_multiple_of(u64::from(LINE))));
             }
             (Exchange::Counter, None) => {}
             (Exchange::Packet { slots: 1 }, None) if carried.contains(&BufferId::from(id)) => {}
@@ -157,6 +161,35 @@ fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     }
     Ok(())
 }
+
+/// With rows, the states of generic tasks are disjoint parts of a page, which has as many bytes as
+/// they need.
+fn check_states(image: &Image, program: &Program) -> Result<(), Refusal> {
+    let plain = &image.plain;
+    let state = |id| buffer(program, id).filter(|buffer| buffer.kind == BufferKind::State);
+    let mut ranges = Vec::new();
+    for &(id, at) in &plain.states {
+        let state = state(id).filter(|state| program.rows.is_some() && state.shape.contains(&program.positions));
+        let state = state.ok_or_else(|| Refusal::new("states", "have a buffer that does not lie in pages"))?;
+        let bytes = state.bytes() / u64::from(program.positions) * PAGE as u64;
+        if !at.is_multiple_of(PAGE_ALIGN) {
+            return Err(Refusal::new("states", format!("begin at {at}, which is not aligned")));
+        }
+        ranges.push((at, bytes));
+    }
+    let end = apart("states", ranges)?.next_multiple_of(PAGE_ALIGN);
+    if plain.page != end || !plain.bytes.is_multiple_of(PAGE_ALIGN) {
+        return Err(Refusal::new("page", format!("is {} bytes, the states have {end}", plain.page)));
+    }
+    let in_plain = |&(id, _): &(BufferId, u64)| program.rows.is_some() && state(id).is_some();
+    if plain.buffers.iter().any(in_plain) {
+        return Err(Refusal::new("plain", "has a state outside the pages"));
+    }
+    Ok(())
+}
+
+/// Alignment of pages and of the states in them, in bytes.
+const PAGE_ALIGN: u64 = 256;
 
 /// The logits are an output of the program, the only one without rows. The tokens are a state with
 /// one element per worker.

@@ -1,0 +1,81 @@
+// Runs the tasks of generic bodies of a program with rows (amk/cuda/device/task.cuh) without a GPU, one after the other. Standard
+// input: the image, then commands. `step ROWS WANTED LOGITS`, the words of the rows, the length of the page tables and the tables;
+// `clear PAGE` and `copy FROM TO`. Standard output: the bits of the logits of each step, a line each.
+#define AMK_WARPS 2
+#include "coroutines.h"
+
+#define static_assert(...) extern int unused
+struct float4 { float x, y, z, w; };
+static float2 make_float2(float x, float y) { return {x, y}; }
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+template <class T> static T __ldg(const T* p) { return *p; }
+static u32 load_relaxed_u32(const u32* p) { return *p; }
+static float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
+static float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+static u32 rounded(float x) {
+    const u32 v = __float_as_uint(x);
+    return (v + 0x7fff + (v >> 16 & 1)) >> 16;
+}
+static u32 pack_bf16(float low, float high) { return rounded(low) | rounded(high) << 16; }
+static void fence_copies() {}
+
+#include "generic_rows.inc"
+
+static u32 word() {
+    u32 v;
+    if (scanf("%u", &v) != 1) exit(1);
+    return v;
+}
+static std::vector<u32> words() {
+    std::vector<u32> all(word());
+    for (u32& v : all) v = word();
+    return all;
+}
+
+struct Placed { u32 worker; Record record; };
+static Placed current;
+
+int main() {
+    const std::vector<u32> arguments = words(), plain_words = words(), of_records = words();
+    const u32 packets = word(), pages_at = word(), pages = word(), workers = word();
+    params.scratch_len = word(), params.logit_stride = word();
+    std::vector<u8> plain(pages_at + (u64)pages * AMK_PAGE_FLOATS * 4);
+    memcpy(plain.data(), plain_words.data(), plain_words.size() * 4);
+    std::vector<Placed> tasks(of_records.size() / (1 + RECORD_WORDS));
+    memcpy(tasks.data(), of_records.data(), of_records.size() * 4);
+    std::vector<u64> values(packets);
+    std::vector<float> scratch((u64)workers * params.scratch_len);
+    params.arguments = arguments.data(), params.plain = plain.data(), params.packets = values.data(), params.scratch = scratch.data();
+    const auto page = [&](u32 number) { return plain.data() + pages_at + (u64)number * AMK_PAGE_FLOATS * 4; };
+    char command[8];
+    while (scanf("%7s", command) == 1) {
+        if (!strcmp(command, "clear")) {
+            memset(page(word()), 0, AMK_PAGE_FLOATS * 4);
+            continue;
+        }
+        if (!strcmp(command, "copy")) {
+            const u32 from = word(), to = word();
+            memcpy(page(to), page(from), AMK_PAGE_FLOATS * 4);
+            continue;
+        }
+        params.row_count = word();
+        const u32 wanted = word();
+        for (u32 i = 0; i < params.row_count; i++)
+            shared.rows[i].token = word(), shared.rows[i].pos = word(), shared.rows[i].pages = word(), shared.rows[i].wanted = word();
+        const std::vector<u32> tables = words();
+        std::vector<float> logits((u64)wanted * params.logit_stride);
+        params.page_tables = tables.data(), params.logits = logits.data();
+        // What a step leaves is of no use to the next.
+        for (u64& value : values) value = 0x7fc000007fc00000ull;
+        for (const Placed& task : tasks) {
+            current = task, blockIdx.x = task.worker;
+            run([](u32 thread) {
+                Worker w = {params, shared, thread / 32, thread % 32};
+                dispatch(w, current.record);
+            });
+        }
+        for (float x : logits) printf("%u ", __float_as_uint(x));
+        printf("\n");
+        fflush(stdout);
+    }
+}

@@ -1,0 +1,310 @@
+//! The tasks of generic bodies in steps of rows, as the device computes them: its code for these
+//! tasks (`task.cuh` and the instructions' bodies), compiled for this machine, runs whole decoders
+//! from their images. Without a C++ compiler it says "skipped".
+
+use crate::device_programs::{bits, error, sized, tiny};
+use crate::native;
+use amk::ir::schedule::Schedule;
+use amk::ir::verify::verify;
+use amk::ir::{BufferId, DType, Queues};
+use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
+use amk::vm::Bindings;
+use amk_bench::kernel_check::Decoder;
+use amk_cuda::image::abi;
+use amk_cuda::plan::Plan;
+use amk_cuda::{Image, Precision, TARGETS, VmOptions, source};
+use amk_models::model::{FAMILIES, Family};
+use core::convert::Infallible;
+use core::fmt::Write as _;
+use half::bf16;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use tempfile::TempDir;
+
+/// Pages of the states.
+const PAGES: u32 = 12;
+/// Tokens of a sequence, which take a second page.
+const STEPS: u32 = 70;
+
+/// The worker of `device/generic_rows.cpp`, between the ABI and the code.
+const WORKER: &str = "
+struct Kept {
+    float scratch[SCRATCH_FLOATS];
+    RowWords rows[AMK_ROWS];
+};
+struct Params {
+    const u32* arguments;
+    u8* plain;
+    u64* packets;
+    float *scratch, *logits;
+    const u32* page_tables;
+    u32 scratch_len, logit_stride, row_count;
+};
+static Params params;
+static Kept shared;
+struct Worker {
+    const Params& p;
+    Kept& s;
+    u32 warp, lane;
+    u32 thread() const { return warp * 32 + lane; }
+    u32 pos() const { return 0; }
+    void sync() const { of_block.wait(); }
+    void stamp(int) const {}
+    u64* words(u32 offset, u32 row) const { return p.packets + (offset + (u64)row * AMK_ROW_WORDS); }
+    void* memory(u32 at) const { return (u8*)s.scratch + at; }
+};
+";
+
+/// A VM of rows whose device is a process on this machine.
+struct Emulated {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    limits: RowLimits,
+    vocab: usize,
+    /// By row of the last step, its place among the wanted ones.
+    places: Vec<Option<usize>>,
+    logits: Vec<f32>,
+    _folder: TempDir,
+}
+
+impl Emulated {
+    /// `None` without a C++ compiler.
+    fn new(plan: &Plan, bindings: &Bindings) -> Option<Self> {
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+        let image = Image::build(&verified, plan).expect("the image should be the program");
+        let (folder, program) = native::build(&code(plan), "generic_rows", &[])?;
+        let mut child =
+            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it should start");
+        let (mut input, output) =
+            (child.stdin.take().expect("a pipe"), BufReader::new(child.stdout.take().expect("a pipe")));
+        input.write_all(image_words(plan, &image, bindings).as_bytes()).expect("all should be read");
+        let limits = RowLimits {
+            rows: plan.rows().expect("rows") as usize,
+            positions: plan.sizes.context as usize,
+            pages: PAGES as usize,
+        };
+        let vocab = plan.sizes.vocab as usize;
+        Some(Self { child, input, output, limits, vocab, places: Vec::new(), logits: Vec::new(), _folder: folder })
+    }
+
+    fn send(&mut self, command: &str) {
+        self.input.write_all(command.as_bytes()).expect("the process should read");
+    }
+}
+
+impl Drop for Emulated {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl RowVm for Emulated {
+    type Error = Infallible;
+
+    fn limits(&self) -> RowLimits {
+        self.limits
+    }
+
+    fn edit_page(&mut self, edit: PageEdit) -> Result<(), Infallible> {
+        match edit {
+            PageEdit::Copy { from, to } => self.send(&format!("copy {from} {to}\n")),
+            PageEdit::Clear { page, first: 0 } => self.send(&format!("clear {page}\n")),
+            PageEdit::Clear { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Infallible> {
+        contract::check(self.limits, &rows).expect("the contract of a step");
+        let wanted = rows.iter().filter(|row| row.wanted).count();
+        let mut command = format!("step {} {wanted} ", rows.len());
+        let mut tables: Vec<u32> = Vec::new();
+        self.places.clear();
+        for row in &rows {
+            let place = self.places.iter().flatten().count();
+            self.places.push(row.wanted.then_some(place));
+            let number = if row.wanted { place + 1 } else { 0 };
+            let _ = write!(command, "{} {} {} {number} ", row.token.0, row.pos.0, tables.len());
+            tables.extend(row.pages.iter());
+        }
+        list(&mut command, tables);
+        self.send(&command);
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("an answer");
+        self.logits = line.split_whitespace().map(|word| f32::from_bits(word.parse().expect("a word"))).collect();
+        assert_eq!(self.logits.len(), wanted * self.vocab);
+        Ok(())
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        let place = self.places[row].expect("a wanted row");
+        &self.logits[place * self.vocab..(place + 1) * self.vocab]
+    }
+}
+
+/// The device code of a plan's generic tasks.
+fn code(plan: &Plan) -> String {
+    let source = source::generate(plan, &VmOptions::default());
+    let part = |from: &str, to: &str| {
+        let (_, after) = source.split_once(from).expect("its begin");
+        format!("{from}{}", after.split_once(to).expect("its end").0)
+    };
+    let define = |name: &str| {
+        let define = source.lines().find(|line| line.starts_with(&format!("#define {name} ")));
+        format!("{}\n", define.unwrap_or_else(|| panic!("`{name}`")))
+    };
+    let defines: String =
+        ["AMK_ROWS", "AMK_ROW_WORDS", "AMK_PAGE", "AMK_PAGE_FLOATS", "AMK_POSITIONS"].map(define).concat();
+    let wide = u32::from(plan.is_wide());
+    let (values, task) = (native::text("vm/values.cuh"), native::text("vm/task.cuh"));
+    // Another number of warps takes part here.
+    let abi: String = native::plain(&abi::text())
+        .lines()
+        .filter(|line| !line.starts_with("typedef") && !line.starts_with("#define AMK_WARPS"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let bodies: String = part("namespace body0 {", "AMK_DEVICE u32 tile_bytes")
+        .lines()
+        .filter(|line| !line.starts_with("#line"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let cases: String = (0..plan.sequences.len())
+        .map(|number| format!("    case {}: task_{number}(w, r); break;\n", abi::FIRST_BODY as usize + number))
+        .collect();
+    format!(
+        "{abi}{defines}#define AMK_WIDE {wide}\n{WORKER}{values}{task}{bodies}\
+         static void dispatch(Worker& w, const Record& r) {{\n    switch (r.op) {{\n{cases}    }}\n}}\n"
+    )
+}
+
+/// Appends words behind their number.
+fn list(text: &mut String, words: impl IntoIterator<Item = u32>) {
+    let words: Vec<u32> = words.into_iter().collect();
+    let _ = write!(text, "{} ", words.len());
+    words.iter().for_each(|word| _ = write!(text, "{word} "));
+    text.push('\n');
+}
+
+/// What the process reads of an image.
+fn image_words(plan: &Plan, image: &Image, bindings: &Bindings) -> String {
+    let mut text = String::new();
+    list(&mut text, image.plain.words.iter().copied());
+    list(&mut text, plain_words(plan, image, bindings));
+    list(&mut text, tasks(plan, image));
+    let states_at = image.plain.bytes;
+    let _ = writeln!(
+        text,
+        "{} {states_at} {PAGES} {} {} {}",
+        image.packets, plan.schedule.workers, image.plain.scratch, plan.sizes.vocab
+    );
+    text
+}
+
+/// The plain memory before the pages.
+fn plain_words(plan: &Plan, image: &Image, bindings: &Bindings) -> Vec<u32> {
+    let mut bytes = vec![0; image.plain.bytes as usize];
+    for &(id, at) in &image.plain.buffers {
+        let buffer = &plan.program.buffers[id.index()];
+        let values = bindings.weights()[&buffer.name].to_f32();
+        let content: Vec<u8> = match buffer.dtype {
+            DType::BF16 => values.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect(),
+            _ => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        };
+        bytes[at as usize..at as usize + content.len()].copy_from_slice(&content);
+    }
+    bytes.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word)).collect()
+}
+
+/// Worker and record of each task of generic bodies, in eager order.
+fn tasks(plan: &Plan, image: &Image) -> Vec<u32> {
+    let Queues::Static(queues) = &plan.program.queues else { panic!("static queues") };
+    let mut records: Vec<(u32, usize)> = Vec::new();
+    for worker in 0..queues.len() {
+        let own = image.record_at[worker] as usize..image.record_at[worker + 1] as usize;
+        records.extend(own.map(|at| (worker as u32, at)));
+    }
+    records.sort_by_key(|&(_, at)| image.records[at].task);
+    let generic = records.into_iter().filter(|&(_, at)| u32::from(image.records[at].op) >= abi::FIRST_BODY);
+    generic.flat_map(|(worker, at)| [worker].into_iter().chain(words(&image.records[at]))).collect()
+}
+
+/// The words of a record, in the order of its fields.
+fn words(record: &amk_cuda::image::Record) -> Vec<u32> {
+    let amk_cuda::image::Record {
+        op,
+        units,
+        input,
+        output,
+        shape,
+        row,
+        norm,
+        bias,
+        task,
+        layer,
+        aux,
+        partial,
+        tape,
+        signal,
+        wait,
+        arrivals,
+        reserved,
+    } = *record;
+    let first = u32::from(op) | u32::from(units) << 16;
+    let rest =
+        [input, output, shape, row, norm, bias, task, layer, aux, partial, tape, signal, wait, arrivals, reserved];
+    [first].into_iter().chain(rest).collect()
+}
+
+/// A decoder of two layers for steps of so many rows.
+fn decoder(family: Family, rows: u32, workers: u32) -> Decoder {
+    let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+    let schedule = Schedule { workers, ..target.row_schedule(rows) };
+    Decoder::new(family, sized(family, &tiny()), schedule, STEPS, 3).expect("a decoder")
+}
+
+/// Runs a decoder's tokens in chunks beside other sequences; `false` without a C++ compiler.
+fn emulated(family: Family, rows: u32, workers: u32) -> bool {
+    let decoder = decoder(family, rows, workers);
+    let mut plan = decoder.plan(Precision::F32).expect("a plan");
+    plan.pages = PAGES;
+    let Some(vm) = Emulated::new(&plan, decoder.bindings()) else { return false };
+    let logits = decoder.on_rows(vm, rows as usize - 2, 2).expect("logits");
+    if family.name == "lfm2" {
+        let vm = Emulated::new(&plan, decoder.bindings()).expect("a compiler");
+        let alone = decoder.on_rows(vm, 1, 0).expect("logits");
+        assert_eq!(bits(&logits), bits(&alone), "a row's bits depend on its own tokens alone");
+    }
+    // Nothing is rounded to bf16.
+    let error = error(&decoder, &logits);
+    assert!(error < 0.02, "{}: {error} deviations", family.name);
+    true
+}
+
+#[test]
+fn generic_tasks_of_narrow_and_wide_steps_compute_the_function() {
+    for (name, rows) in [("gemma2", 6), ("cohere2", 20), ("starcoder2", 6), ("nemotron", 20), ("lfm2", 6), ("lfm2", 20)]
+    {
+        let family = FAMILIES.into_iter().find(|family| family.name == name).expect("the family");
+        if !emulated(family, rows, rows - 1) {
+            return println!("skipped: no C++ compiler");
+        }
+    }
+}
+
+#[test]
+fn states_lie_in_the_same_pages_for_steps_of_any_number_of_rows() {
+    let family = FAMILIES.into_iter().find(|family| family.name == "lfm2").expect("the family");
+    let image = |rows| {
+        let plan = decoder(family, rows, 24).plan(Precision::BF16).expect("a plan");
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+        let plain = Image::build(&verified, &plan).expect("the image should be the program").plain;
+        let name = |&(id, at): &(BufferId, u64)| (plan.program.buffers[id.index()].name.clone(), at);
+        (plain.states.iter().map(name).collect::<Vec<_>>(), plain.states, plain.buffers, plain.page, plain.bytes)
+    };
+    let narrow = image(8);
+    assert!(narrow.0.iter().any(|(name, _)| name.contains("inputs")), "{:?}", narrow.0);
+    assert_eq!(narrow, image(20));
+    assert_eq!(narrow, image(40));
+}
