@@ -178,10 +178,8 @@ fn layer_flags(fields: &mut Fields, import: &Import, layers: usize) -> BTreeMap<
 fn unlisted(fields: &mut Fields, unlisted: Unlisted, layers: usize) -> Vec<bool> {
     match unlisted {
         Unlisted::AllButOneIn { field, period } => {
-            let stated = fields.size(field, MAX_DIMENSION);
-            // What transformers makes of that field, and writes.
-            let written = fields.size(&format!("_{field}"), MAX_DIMENSION);
-            let period = stated.or(written).unwrap_or(period);
+            let stated = field.and_then(|field| fields.size(field, MAX_DIMENSION));
+            let period = stated.unwrap_or(period);
             (1..=layers).map(|layer| !layer.is_multiple_of(period)).collect()
         }
         Unlisted::Numbered { field } => {

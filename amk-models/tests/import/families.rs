@@ -127,6 +127,15 @@ fn layers_of_two_kinds_are_listed_or_follow_from_a_period() {
     assert_eq!(sliding("gemma3", json!({})), [1, 1, 1, 1, 1, 0, 1]);
     assert_eq!(sliding("gemma3", json!({"sliding_window_pattern": 2})), [1, 0, 1, 0, 1, 0, 1]);
     assert_eq!(sliding("gemma3_rope_parameters", json!({})), [0, 1, 1]);
+    // transformers reads the period in some classes alone, and never as it writes it itself.
+    for period in ["sliding_window_pattern", "_sliding_window_pattern"] {
+        assert_eq!(sliding("gemma2", json!({ period: 3 })), [1, 0, 1]);
+        assert_eq!(sliding("olmo3", json!({"layer_types": null, period: 3})), [1, 1, 1, 0]);
+    }
+    for name in ["gemma3", "cohere2"] {
+        let written = sliding(name, json!({"sliding_window_pattern": null, "_sliding_window_pattern": 2}));
+        assert_eq!(written, sliding(name, json!({})), "{name}");
+    }
     assert_eq!(sliding("smollm3", json!({})), [1, 1, 1, 0, 1]);
     assert_eq!(sliding("smollm3", json!({"no_rope_layers": null, "no_rope_layer_interval": 2})), [1, 0, 1, 0, 1]);
     let kinds = |kinds: Value| json!({ "layer_types": kinds });
