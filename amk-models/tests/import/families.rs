@@ -60,6 +60,34 @@ fn longrope_needs_a_factor_for_each_pair() {
 }
 
 #[test]
+fn a_rotated_part_of_null_is_a_whole_head() {
+    for name in ["glm4", "stablelm"] {
+        let rope = |fields: Value| {
+            let mut config = changed(name, json!({}));
+            config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            read(&config).unwrap().rope.rotary_dims
+        };
+        let head = read(&changed(name, json!({}))).unwrap().head_dim;
+        assert_eq!(rope(json!({"partial_rotary_factor": null})), head, "{name}");
+        assert!(rope(json!({"partial_rotary_factor": 0.5})) < head, "{name}");
+    }
+}
+
+#[test]
+fn rotary_settings_for_all_layers_are_refused_where_each_kind_has_its_own() {
+    let flat = json!({"rope_theta": null, "rope_scaling": null, "rope_parameters": {"rope_type": "linear", "factor": 4.0}});
+    for name in ["gemma3", "olmo3"] {
+        refused(name, flat.clone(), "rope_parameters", "`full_attention` and `sliding_attention`");
+        let full = json!({
+            "rope_theta": null, "rope_scaling": null, "rope_parameters": {"full_attention": {"rope_theta": 900.0}},
+        });
+        let config = read(&changed(name, full)).unwrap();
+        assert_eq!((config.rope.theta, config.rope.scaling.clone()), (900.0, RopeScaling::Default));
+        assert_ne!(config.local().theta, 900.0);
+    }
+}
+
+#[test]
 fn granites_multipliers_are_numbers_of_the_page() {
     let config = read(&changed("granite", json!({}))).unwrap();
     let expected = [("embedding_scale", 6.0), ("logit_scale", 0.25), ("residual_scale", 0.5), ("score_scale", 0.125)];
