@@ -290,11 +290,11 @@ fn window(fields: &mut Fields, import: &Import, context_len: usize) -> Option<us
 
 fn activation(fields: &mut Fields, import: &Import) -> Activation {
     const FIELD: &str = "hidden_act";
-    let Some(name) = fields.text(import.activation_field) else { return import.activation };
     if import.activation_field != FIELD {
         // transformers reads the other field alone.
         fields.take(FIELD);
     }
+    let Some(name) = fields.text(import.activation_field) else { return import.activation };
     if let Some((_, meant)) = import.activation_names.iter().find(|(known, _)| name == *known) {
         return *meant;
     }

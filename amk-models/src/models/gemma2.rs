@@ -21,7 +21,7 @@ pub const IMPORTS: &[Import] = &[Import {
     norms_less_one: true,
     tied: true,
     layers: Some(LayerFlag::sliding(2, None)),
-    unread: &["_sliding_window_pattern", "sliding_window_pattern"],
+    unread: &["_sliding_window_pattern", "sliding_window_pattern", "sliding_window_size"],
     numbers: &[
         Number {
             path: "score_scale",

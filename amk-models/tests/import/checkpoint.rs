@@ -75,9 +75,13 @@ fn stored_types_decode_to_the_same_values() {
     let f16: Vec<u8> = values.iter().flat_map(|&value| half::f16::from_f32(value).to_le_bytes()).collect();
     let bf16: Vec<u8> = values.iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect();
     let f32: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    for (dtype, bytes, encoding) in
-        [("F32", f32, &encoding::F32), ("F16", f16, &encoding::F16), ("BF16", bf16, &encoding::BF16)]
-    {
+    let f64: Vec<u8> = values.iter().flat_map(|&value| f64::from(value).to_le_bytes()).collect();
+    for (dtype, bytes, encoding) in [
+        ("F32", f32, &encoding::F32),
+        ("F64", f64, &encoding::F32),
+        ("F16", f16, &encoding::F16),
+        ("BF16", bf16, &encoding::BF16),
+    ] {
         let folder = folder(|tensors| tensors.push(("extra".to_owned(), (dtype, vec![2, 2], bytes))));
         let mut tensors = Checkpoint::open(folder.path()).unwrap().tensors;
         let extra = tensors.claim("extra", &[2, 2]).unwrap();

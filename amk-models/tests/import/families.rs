@@ -60,6 +60,22 @@ fn longrope_needs_a_factor_for_each_pair() {
 }
 
 #[test]
+fn fields_that_a_class_does_not_read_change_nothing() {
+    for (name, field, value) in [
+        ("gemma2", "sliding_window_size", json!(7)),
+        ("gemma3", "max_sequence_length", json!(7)),
+        ("gemma2", "hidden_act", json!("relu")),
+    ] {
+        let with = |fields: Value| {
+            let mut config = changed(name, json!({"hidden_activation": null}));
+            config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            read(&config).unwrap()
+        };
+        assert_eq!(with(json!({ field: value })), with(json!({})), "{name} {field}");
+    }
+}
+
+#[test]
 fn a_rotated_part_of_null_is_a_whole_head() {
     for name in ["glm4", "stablelm"] {
         let rope = |fields: Value| {
