@@ -98,8 +98,8 @@ pub struct Gguf {
     pub eps: &'static str,
     /// Which elements of a head the file rotates with each other.
     pub pairs: Pairs,
-    /// Tensors of a layer with other names than usual: `blk.{l}.<left>` is
-    /// `model.layers.{l}.<right>`.
+    /// Tensors with other names than usual: `blk.{l}.<left>` is `model.layers.{l}.<right>`, and
+    /// `<left>` is `<right>` outside of the layers.
     pub names: &'static [(&'static str, &'static str)],
     /// Layers of the one model whose scores are scaled by `hidden_size / heads` and not by the size
     /// of a head, which files do not say.
@@ -182,8 +182,8 @@ pub struct LayerFlag {
 pub enum Unlisted {
     /// All but the last of each so many.
     AllButOneIn {
-        /// The field with that number.
-        field: &'static str,
+        /// The field with that number, where the class reads one.
+        field: Option<&'static str>,
         /// The number where the config does not say.
         period: usize,
     },
@@ -195,13 +195,14 @@ pub enum Unlisted {
 }
 
 impl LayerFlag {
-    /// Layers with windows, as `layer_types` lists them.
-    pub const fn sliding(period: usize) -> Self {
+    /// Layers with windows, as `layer_types` lists them; otherwise all but the last of each
+    /// `period`, or of as many as `field` says.
+    pub const fn sliding(period: usize, field: Option<&'static str>) -> Self {
         Self {
             name: "sliding",
             field: "layer_types",
             kinds: ["sliding_attention", "full_attention"],
-            unlisted: Unlisted::AllButOneIn { field: "sliding_window_pattern", period },
+            unlisted: Unlisted::AllButOneIn { field, period },
             tensors: [&[], &[]],
         }
     }

@@ -18,7 +18,7 @@ use crate::models::imports;
 
 /// Keys under the architecture's prefix that [`read`] computes with, in addition to those of the
 /// family.
-const MODELLED: [&str; 16] = [
+const MODELLED: [&str; 20] = [
     "attention.head_count",
     "attention.head_count_kv",
     "attention.key_length",
@@ -34,6 +34,10 @@ const MODELLED: [&str; 16] = [
     "rope.scaling.factor",
     "rope.scaling.original_context_length",
     "rope.scaling.type",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "rope.scaling.yarn_ext_factor",
     "vocab_size",
 ];
 
@@ -51,6 +55,11 @@ const MUST_BE_OFF: [(&str, &str); 4] = [
 
 /// The key of the base of the frequencies in layers with a window.
 pub(super) const LOCAL_THETA: &str = "rope.freq_base_swa";
+
+/// The tensors of factors of the rotary frequencies, and of those for short and long contexts.
+pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
+pub(crate) const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
+pub(crate) const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
 
 /// Keys of the tokens that end a text, a turn or a message.
 const END_TOKENS: [&str; 3] =
@@ -95,13 +104,25 @@ pub(crate) struct GgufTensors {
 }
 
 /// Factors of rotary frequencies that lie among the tensors.
+#[derive(Clone)]
 pub(crate) enum RopeFactors {
     /// There are none.
     None,
-    /// `rope_freqs.weight`.
+    /// [`ROPE_FACTORS`].
     One(Vec<f32>),
-    /// `rope_factors_short.weight` and `rope_factors_long.weight`.
+    /// [`ROPE_FACTORS_SHORT`] and [`ROPE_FACTORS_LONG`].
     ShortAndLong(Vec<f32>, Vec<f32>),
+}
+
+impl RopeFactors {
+    /// The tensors, by name.
+    pub(super) fn tensors(self) -> Vec<(&'static str, Vec<f32>)> {
+        match self {
+            Self::None => Vec::new(),
+            Self::One(factors) => vec![(ROPE_FACTORS, factors)],
+            Self::ShortAndLong(short, long) => vec![(ROPE_FACTORS_SHORT, short), (ROPE_FACTORS_LONG, long)],
+        }
+    }
 }
 
 impl ModelConfig {
@@ -214,12 +235,19 @@ fn sizes(keys: &mut Keys<'_>, import: &Import) -> BTreeMap<&'static str, usize> 
     import.sizes.iter().map(&mut size).collect()
 }
 
-/// Key heads of each layer that has any: those of layers without attention are 0.
+/// The key of the number of key heads; a list where layers of one kind have no attention, for
+/// which it is 0.
+pub(super) const KV_HEADS: &str = "attention.head_count_kv";
+
+/// Key heads of each layer that has any.
 fn kv_heads(keys: &mut Keys<'_>, import: &Import) -> Option<usize> {
-    const KEY: &str = "attention.head_count_kv";
-    let has_others = import.layers.is_some_and(|flag| flag.tensors.iter().any(|tensors| !tensors.is_empty()));
-    let skipped = if has_others { Some(0) } else { None };
-    keys.size_but(KEY, MAX_DIMENSION, skipped)
+    let skipped = if has_others(import) { Some(0) } else { None };
+    keys.size_but(KV_HEADS, MAX_DIMENSION, skipped)
+}
+
+/// Whether layers without the flag have other tensors than attention's.
+pub(super) fn has_others(import: &Import) -> bool {
+    import.layers.is_some_and(|flag| flag.tensors.iter().any(|tensors| !tensors.is_empty()))
 }
 
 /// The flags of each layer: by its tensors, or as llama.cpp knows and files do not say.
@@ -278,22 +306,19 @@ fn rope(keys: &mut Keys<'_>, import: &Import, head_dim: usize, context_len: usiz
     let scaling = match (name.as_str(), factors) {
         ("none", RopeFactors::None) => RopeScaling::Default,
         ("none", RopeFactors::One(factors)) => RopeScaling::Factors(factors),
-        ("none", RopeFactors::ShortAndLong(short, long)) => {
+        ("none" | "longrope", RopeFactors::ShortAndLong(short, long)) => {
             let original_context = original as f64;
             let default = || longrope_attention_factor(context_len as f64 / original_context, original_context);
             RopeScaling::LongRope { short, long, original_context, attention_factor: scale.unwrap_or_else(default) }
         }
         ("linear", RopeFactors::None) => RopeScaling::Linear { factor },
-        ("yarn", RopeFactors::None) => RopeScaling::Yarn {
-            factor,
-            beta_fast: 32.0,
-            beta_slow: 1.0,
-            original_context: original as f64,
-            attention_factor: yarn_attention_factor(factor, 1.0),
-            truncate: true,
-        },
+        ("yarn", RopeFactors::None) => yarn(keys, factor, original as f64),
+        ("longrope", _) => {
+            keys.refuse("rope.scaling.type", "the short and long factors are missing");
+            RopeScaling::Default
+        }
         _ => {
-            keys.refuse("rope.scaling.type", "this scaling is not modelled; none, linear and yarn are");
+            keys.refuse("rope.scaling.type", "this scaling is not modelled; none, linear, yarn and longrope are");
             RopeScaling::Default
         }
     };
@@ -305,6 +330,24 @@ fn rope(keys: &mut Keys<'_>, import: &Import, head_dim: usize, context_len: usiz
         keys.refuse("rope.scaling.attn_factor", "this factor is modelled with short and long factors only");
     }
     Rope { theta, rotary_dims, scaling }
+}
+
+/// YaRN. `yarn_attn_factor` is what converters take from a config's `attention_factor`.
+fn yarn(keys: &mut Keys<'_>, factor: f64, original_context: f64) -> RopeScaling {
+    let mut positive = |key: &str, default: f64| {
+        let value = keys.float(key).unwrap_or(default);
+        if !(value.is_finite() && value > 0.0) {
+            keys.refuse(key, "must be a number above 0");
+        }
+        value
+    };
+    let beta_fast = positive("rope.scaling.yarn_beta_fast", 32.0);
+    let beta_slow = positive("rope.scaling.yarn_beta_slow", 1.0);
+    let attention_factor = positive("rope.scaling.yarn_attn_factor", yarn_attention_factor(factor, 1.0));
+    if positive("rope.scaling.yarn_ext_factor", 1.0) != 1.0 {
+        keys.refuse("rope.scaling.yarn_ext_factor", "only 1 is modelled");
+    }
+    RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, truncate: true }
 }
 
 /// The metadata under the architecture's prefix, and the refusals so far.

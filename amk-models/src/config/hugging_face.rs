@@ -178,10 +178,8 @@ fn layer_flags(fields: &mut Fields, import: &Import, layers: usize) -> BTreeMap<
 fn unlisted(fields: &mut Fields, unlisted: Unlisted, layers: usize) -> Vec<bool> {
     match unlisted {
         Unlisted::AllButOneIn { field, period } => {
-            let stated = fields.size(field, MAX_DIMENSION);
-            // What transformers makes of that field, and writes.
-            let written = fields.size(&format!("_{field}"), MAX_DIMENSION);
-            let period = stated.or(written).unwrap_or(period);
+            let stated = field.and_then(|field| fields.size(field, MAX_DIMENSION));
+            let period = stated.unwrap_or(period);
             (1..=layers).map(|layer| !layer.is_multiple_of(period)).collect()
         }
         Unlisted::Numbered { field } => {
@@ -236,12 +234,14 @@ fn check_fixed(fields: &mut Fields, import: &Import) {
     }
 }
 
-/// `architectures` names the class with a causal language-model head: another one has other tensors
-/// or another output.
+/// `architectures` names the class with a causal language-model head, or its decoder alone: another
+/// one has other tensors or another output.
 fn check_class(fields: &mut Fields, import: &Import) {
     let Some(classes) = fields.take("architectures") else { return };
     let expected = Value::from(vec![import.class]);
-    if classes != expected {
+    let model = import.class.strip_suffix("ForCausalLM").unwrap_or(import.class);
+    let is_decoder = ["Model", "TextModel"].iter().any(|end| classes == Value::from(vec![format!("{model}{end}")]));
+    if classes != expected && !is_decoder {
         fields.refuse("architectures", &classes, format!("only {expected} is modelled for this `model_type`"));
     }
 }
@@ -292,11 +292,11 @@ fn window(fields: &mut Fields, import: &Import, context_len: usize) -> Option<us
 
 fn activation(fields: &mut Fields, import: &Import) -> Activation {
     const FIELD: &str = "hidden_act";
-    let Some(name) = fields.text(import.activation_field) else { return import.activation };
     if import.activation_field != FIELD {
         // transformers reads the other field alone.
         fields.take(FIELD);
     }
+    let Some(name) = fields.text(import.activation_field) else { return import.activation };
     if let Some((_, meant)) = import.activation_names.iter().find(|(known, _)| name == *known) {
         return *meant;
     }

@@ -13,7 +13,7 @@ use crate::import::{Import, Rotation};
 pub(super) fn rope(config: &mut Fields, import: &Import, head_dim: usize, context_len: usize) -> Rope {
     let rotation = import.rotation;
     let theta = config.number("rope_theta");
-    let part = partial(config, rotation);
+    let part = outer_partial(config, rotation);
     let original = config.size("original_max_position_embeddings", MAX_LENGTH);
     let Some(mut inner) = scaling_object(config) else {
         return rope_of(theta.unwrap_or(import.theta), rotated(part, rotation, head_dim), RopeScaling::Default);
@@ -48,6 +48,12 @@ fn rope_of(theta: f64, rotary_dims: usize, scaling: RopeScaling) -> Rope {
 fn rotated(part: Option<f64>, rotation: Rotation, head_dim: usize) -> usize {
     let part = part.or(rotation.part).unwrap_or(1.0);
     (head_dim as f64 * part) as usize
+}
+
+/// The outer factor, of which null is not absence: transformers then rotates whole heads.
+fn outer_partial(config: &mut Fields, rotation: Rotation) -> Option<f64> {
+    let is_null = config.peek("partial_rotary_factor").is_some_and(Value::is_null);
+    partial(config, rotation).or(is_null.then_some(1.0))
 }
 
 /// The rotated part of a head. Where an architecture has none, transformers ignores the factor, or
@@ -94,18 +100,25 @@ fn scaling_object(config: &mut Fields) -> Option<Fields> {
 }
 
 /// Takes a `rope_parameters` with an object for each kind of layer apart: leaves that of full
-/// attention in its place and returns the base of the other.
+/// attention in its place and returns the base of the other. Either may be absent; transformers
+/// ignores settings that are for all layers, so these are refused.
 pub(super) fn by_kind(config: &mut Fields) -> Option<f64> {
     const FIELD: &str = "rope_parameters";
-    let both = config.peek(FIELD)?.as_object()?;
-    let (full, sliding) = (both.get("full_attention")?.clone(), both.get("sliding_attention")?.as_object()?.clone());
-    if both.len() > 2 {
+    const KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
+    let Some(Value::Object(mut kinds)) = config.peek(FIELD).cloned() else { return None };
+    kinds.retain(|_, value| !value.is_null());
+    if !kinds.iter().all(|(kind, value)| KINDS.contains(&kind.as_str()) && value.is_object()) {
+        let found = config.take(FIELD).unwrap_or_default();
+        config.refuse(FIELD, &found, "expected an object each for `full_attention` and `sliding_attention`");
         return None;
     }
-    config.put(FIELD, full);
+    let [full, sliding] = KINDS.map(|kind| kinds.remove(kind));
+    config.put(FIELD, full.unwrap_or_default());
+    let Some(Value::Object(sliding)) = sliding else { return None };
     let mut sliding = Fields::new(sliding, "rope_parameters.sliding_attention.");
     let theta = sliding.number("rope_theta");
     if let Some(kind) = sliding.text("rope_type").filter(|kind| kind != "default") {
+        sliding.take_rest();
         sliding.refuse("rope_type", &kind.into(), "layers with a window have frequencies that are not scaled");
     }
     for (key, value) in sliding.take_rest() {

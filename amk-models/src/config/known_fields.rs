@@ -149,7 +149,7 @@ pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
 /// Fields without effect on the output of a trained decoder: training, bookkeeping, the Python
 /// implementation, other tasks, and defaults of text generation, which come from
 /// `generation_config.json`.
-pub(super) const HARMLESS: [&str; 64] = [
+pub(super) const HARMLESS: [&str; 65] = [
     // Bookkeeping, in addition to [`is_bookkeeping`].
     "finetuning_task",
     "is_llama_config",
@@ -220,5 +220,6 @@ pub(super) const HARMLESS: [&str; 64] = [
     "typical_p",
     "keys_to_ignore_at_inference",
     "ignore_keys_at_rope_validation",
+    "max_sequence_length",
     "model_max_length",
 ];

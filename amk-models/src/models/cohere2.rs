@@ -14,6 +14,7 @@ pub const IMPORTS: &[Import] = &[Import {
     class: "Cohere2ForCausalLM",
     gguf: Some(Gguf { eps: "attention.layer_norm_epsilon", pairs: Pairs::Neighbours, ..Gguf::of("cohere2") }),
     unread: &[
+        "_sliding_window_pattern",
         "layer_switch",
         "order_of_interleaved_layers",
         "position_embedding_type",
@@ -26,7 +27,7 @@ pub const IMPORTS: &[Import] = &[Import {
     eps: ("layer_norm_eps", 1e-5),
     rotation: Rotation { part: None, pairs: Pairs::Neighbours },
     window: Window::OfLayers,
-    layers: Some(LayerFlag::sliding(4)),
+    layers: Some(LayerFlag::sliding(4, Some("sliding_window_pattern"))),
     tied: true,
     numbers: &[Number::of("logit_scale", "logit_scale", "logit_scale", 0.0625)],
     ..Import::LLAMA

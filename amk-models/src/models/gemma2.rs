@@ -20,7 +20,8 @@ pub const IMPORTS: &[Import] = &[Import {
     window: Window::OfLayers,
     norms_less_one: true,
     tied: true,
-    layers: Some(LayerFlag::sliding(2)),
+    layers: Some(LayerFlag::sliding(2, None)),
+    unread: &["_sliding_window_pattern", "sliding_window_pattern", "sliding_window_size"],
     numbers: &[
         Number {
             path: "score_scale",

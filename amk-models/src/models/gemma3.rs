@@ -24,9 +24,10 @@ const TEXT: Import = Import {
     window: Window::OfLayers,
     norms_less_one: true,
     tied: true,
+    unread: &["_sliding_window_pattern"],
     theta: 1_000_000.0,
     local: Some(Local { field: Some("rope_local_base_freq"), theta: 10_000.0 }),
-    layers: Some(LayerFlag::sliding(6)),
+    layers: Some(LayerFlag::sliding(6, Some("sliding_window_pattern"))),
     numbers: &[Number {
         path: "score_scale",
         field: "query_pre_attn_scalar",
@@ -52,6 +53,7 @@ const WITH_IMAGES: Import = Import {
     }),
     gguf: None,
     unread: &[
+        "_sliding_window_pattern",
         "boi_token_id",
         "boi_token_index",
         "eoi_token_id",

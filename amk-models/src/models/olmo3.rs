@@ -18,7 +18,8 @@ pub const IMPORTS: &[Import] = &[Import {
     // Whatever `rope_theta` is: transformers takes it for the other layers alone.
     local: Some(Local { field: None, theta: 500_000.0 }),
     window: Window::OfLayers,
-    layers: Some(LayerFlag::sliding(4)),
+    layers: Some(LayerFlag::sliding(4, None)),
+    unread: &["_sliding_window_pattern", "sliding_window_pattern"],
     ..Import::LLAMA
 }];
 

@@ -18,7 +18,7 @@ pub const IMPORTS: &[Import] = &[Import {
         name: "rotated",
         field: "no_rope_layers",
         kinds: ["1", "0"],
-        unlisted: Unlisted::AllButOneIn { field: "no_rope_layer_interval", period: 4 },
+        unlisted: Unlisted::AllButOneIn { field: Some("no_rope_layer_interval"), period: 4 },
         tensors: [&[], &[]],
     }),
     tied: true,

@@ -19,6 +19,12 @@ impl Extent {
         &self.file.bytes()[self.range.clone()]
     }
 
+    /// The rows `rows`, of this many bytes each.
+    fn part(&self, rows: &Range<usize>, row_bytes: usize) -> Self {
+        let start = self.range.start + rows.start * row_bytes;
+        Self { file: Arc::clone(&self.file), range: start..start + rows.len() * row_bytes }
+    }
+
     /// An error at the first byte.
     pub(crate) fn error(&self, cause: FormatCause) -> FormatError {
         self.file.error(self.range.start, cause)
@@ -30,6 +36,8 @@ impl Extent {
 pub(crate) enum RowSource {
     /// A file, which has them one after the other.
     File(Extent),
+    /// A file with the elements in f64, which are rounded to f32 when they are asked for.
+    Doubles(Extent),
     /// Codes, scales and zeros in tensors of their own, from which rows are made when they are
     /// asked for.
     Quantized {
@@ -41,13 +49,11 @@ pub(crate) enum RowSource {
 }
 
 impl RowSource {
-    /// The rows `rows`, of this many bytes each.
+    /// The rows `rows`, of this many bytes each in the file.
     pub(super) fn part(&self, rows: &Range<usize>, row_bytes: usize) -> Self {
         match self {
-            Self::File(Extent { file, range }) => {
-                let start = range.start + rows.start * row_bytes;
-                Self::File(Extent { file: Arc::clone(file), range: start..start + rows.len() * row_bytes })
-            }
+            Self::File(extent) => Self::File(extent.part(rows, row_bytes)),
+            Self::Doubles(extent) => Self::Doubles(extent.part(rows, row_bytes)),
             Self::Quantized { matrix, first } => {
                 Self::Quantized { matrix: Arc::clone(matrix), first: first + rows.start }
             }
@@ -58,6 +64,11 @@ impl RowSource {
     pub(super) fn row(&self, row: usize, row_bytes: usize) -> Cow<'_, [u8]> {
         match self {
             Self::File(extent) => Cow::Borrowed(&extent.bytes()[row * row_bytes..][..row_bytes]),
+            Self::Doubles(extent) => {
+                let doubles = &extent.bytes()[2 * row * row_bytes..][..2 * row_bytes];
+                let rounded = doubles.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes) as f32);
+                Cow::Owned(rounded.flat_map(f32::to_le_bytes).collect())
+            }
             Self::Quantized { matrix, first } => Cow::Owned(matrix.row(first + row)),
         }
     }
@@ -65,7 +76,7 @@ impl RowSource {
     /// Where the tensor, or that with its codes, is.
     pub(super) fn place(&self) -> &Extent {
         match self {
-            Self::File(extent) => extent,
+            Self::File(extent) | Self::Doubles(extent) => extent,
             Self::Quantized { matrix, .. } => matrix.codes.extent(),
         }
     }

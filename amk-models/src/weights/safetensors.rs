@@ -22,6 +22,8 @@ use super::{Extent, FormatCause, FormatError, MappedFile, RowOrder, RowSource, S
 const LENGTH_BYTES: usize = 8;
 /// Longest accepted JSON header, the limit of the reference implementation.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// The dtype that is read as f32.
+const DOUBLES: &str = "F64";
 /// Most dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
@@ -102,14 +104,15 @@ fn tensor(
         let reason = format!("{} {:?} does not fill {} bytes", info.dtype, info.shape, end - begin);
         return refuse(name, reason);
     }
+    let extent = Extent {
+        file: Arc::clone(file),
+        range: Range { start: data_start + begin as usize, end: data_start + end as usize },
+    };
     Ok(StoredTensor {
         name,
         stored_type,
         shape: info.shape.iter().map(|&dim| dim as usize).collect(),
-        rows: RowSource::File(Extent {
-            file: Arc::clone(file),
-            range: Range { start: data_start + begin as usize, end: data_start + end as usize },
-        }),
+        rows: if info.dtype == DOUBLES { RowSource::Doubles(extent) } else { RowSource::File(extent) },
         row_order: RowOrder::Natural,
         column_order: None,
     })
@@ -132,7 +135,7 @@ fn cover(data_start: usize, tensors: &[StoredTensor]) -> Result<usize, FormatErr
     Ok(end)
 }
 
-/// The type of a dtype name and its bits per element.
+/// The type that a dtype name is read as, and its bits per element in the file.
 fn stored_type(dtype: &str) -> Option<(StoredType, u64)> {
     let (name, bits) = match dtype {
         "F32" => ("F32", 32),
@@ -153,7 +156,7 @@ fn stored_type(dtype: &str) -> Option<(StoredType, u64)> {
         "U16" => ("U16", 16),
         "I32" => ("I32", 32),
         "U32" => ("U32", 32),
-        "F64" => ("F64", 64),
+        DOUBLES => ("F32", 64),
         "I64" => ("I64", 64),
         "U64" => ("U64", 64),
         "C64" => ("C64", 64),

@@ -140,7 +140,7 @@ impl StoredTensor {
     /// Bytes in the file.
     pub fn stored_len(&self) -> usize {
         match &self.rows {
-            RowSource::File(extent) => extent.range.len(),
+            RowSource::File(extent) | RowSource::Doubles(extent) => extent.range.len(),
             RowSource::Quantized { matrix, .. } => matrix.stored_len(self.rows()),
         }
     }
@@ -169,7 +169,9 @@ impl StoredTensor {
     /// Bytes of a stored row, whatever is in them.
     fn stored_row_bytes(&self) -> usize {
         match &self.rows {
-            RowSource::File(extent) => extent.range.len() / self.shape.first().copied().unwrap_or(1).max(1),
+            RowSource::File(extent) | RowSource::Doubles(extent) => {
+                extent.range.len() / self.shape.first().copied().unwrap_or(1).max(1)
+            }
             RowSource::Quantized { .. } => self.encoding().bytes_of(self.row_len()),
         }
     }

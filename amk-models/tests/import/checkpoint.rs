@@ -75,9 +75,13 @@ fn stored_types_decode_to_the_same_values() {
     let f16: Vec<u8> = values.iter().flat_map(|&value| half::f16::from_f32(value).to_le_bytes()).collect();
     let bf16: Vec<u8> = values.iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect();
     let f32: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    for (dtype, bytes, encoding) in
-        [("F32", f32, &encoding::F32), ("F16", f16, &encoding::F16), ("BF16", bf16, &encoding::BF16)]
-    {
+    let f64: Vec<u8> = values.iter().flat_map(|&value| f64::from(value).to_le_bytes()).collect();
+    for (dtype, bytes, encoding) in [
+        ("F32", f32, &encoding::F32),
+        ("F64", f64, &encoding::F32),
+        ("F16", f16, &encoding::F16),
+        ("BF16", bf16, &encoding::BF16),
+    ] {
         let folder = folder(|tensors| tensors.push(("extra".to_owned(), (dtype, vec![2, 2], bytes))));
         let mut tensors = Checkpoint::open(folder.path()).unwrap().tensors;
         let extra = tensors.claim("extra", &[2, 2]).unwrap();
@@ -96,6 +100,20 @@ fn a_missing_tensor_is_refused() {
     let folder = folder(|tensors| tensors.retain(|(name, _)| name != "model.norm.weight"));
     let error = open_and_claim(&folder).unwrap_err();
     assert_eq!(error, TensorError::Missing { name: "model.norm.weight".to_owned() });
+}
+
+#[test]
+fn a_decoder_alone_has_names_without_a_prefix() {
+    let folder = folder(|tensors| {
+        for (name, _) in tensors.iter_mut() {
+            *name = name.trim_start_matches("model.").to_owned();
+        }
+    });
+    open_and_claim(&folder).unwrap();
+    let mut config = tiny_config();
+    config["architectures"] = ["LlamaModel"].into();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    open_and_claim(&folder).unwrap();
 }
 
 #[test]

@@ -60,6 +60,51 @@ fn longrope_needs_a_factor_for_each_pair() {
 }
 
 #[test]
+fn fields_that_a_class_does_not_read_change_nothing() {
+    for (name, field, value) in [
+        ("gemma2", "sliding_window_size", json!(7)),
+        ("gemma3", "max_sequence_length", json!(7)),
+        ("gemma2", "hidden_act", json!("relu")),
+    ] {
+        let with = |fields: Value| {
+            let mut config = changed(name, json!({"hidden_activation": null}));
+            config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            read(&config).unwrap()
+        };
+        assert_eq!(with(json!({ field: value })), with(json!({})), "{name} {field}");
+    }
+}
+
+#[test]
+fn a_rotated_part_of_null_is_a_whole_head() {
+    for name in ["glm4", "stablelm"] {
+        let rope = |fields: Value| {
+            let mut config = changed(name, json!({}));
+            config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            read(&config).unwrap().rope.rotary_dims
+        };
+        let head = read(&changed(name, json!({}))).unwrap().head_dim;
+        assert_eq!(rope(json!({"partial_rotary_factor": null})), head, "{name}");
+        assert!(rope(json!({"partial_rotary_factor": 0.5})) < head, "{name}");
+    }
+}
+
+#[test]
+fn rotary_settings_for_all_layers_are_refused_where_each_kind_has_its_own() {
+    let flat =
+        json!({"rope_theta": null, "rope_scaling": null, "rope_parameters": {"rope_type": "linear", "factor": 4.0}});
+    for name in ["gemma3", "olmo3"] {
+        refused(name, flat.clone(), "rope_parameters", "`full_attention` and `sliding_attention`");
+        let full = json!({
+            "rope_theta": null, "rope_scaling": null, "rope_parameters": {"full_attention": {"rope_theta": 900.0}},
+        });
+        let config = read(&changed(name, full)).unwrap();
+        assert_eq!((config.rope.theta, config.rope.scaling.clone()), (900.0, RopeScaling::Default));
+        assert_ne!(config.local().theta, 900.0);
+    }
+}
+
+#[test]
 fn granites_multipliers_are_numbers_of_the_page() {
     let config = read(&changed("granite", json!({}))).unwrap();
     let expected = [("embedding_scale", 6.0), ("logit_scale", 0.25), ("residual_scale", 0.5), ("score_scale", 0.125)];
@@ -127,6 +172,15 @@ fn layers_of_two_kinds_are_listed_or_follow_from_a_period() {
     assert_eq!(sliding("gemma3", json!({})), [1, 1, 1, 1, 1, 0, 1]);
     assert_eq!(sliding("gemma3", json!({"sliding_window_pattern": 2})), [1, 0, 1, 0, 1, 0, 1]);
     assert_eq!(sliding("gemma3_rope_parameters", json!({})), [0, 1, 1]);
+    // transformers reads the period in some classes alone, and never as it writes it itself.
+    for period in ["sliding_window_pattern", "_sliding_window_pattern"] {
+        assert_eq!(sliding("gemma2", json!({ period: 3 })), [1, 0, 1]);
+        assert_eq!(sliding("olmo3", json!({"layer_types": null, period: 3})), [1, 1, 1, 0]);
+    }
+    for name in ["gemma3", "cohere2"] {
+        let written = sliding(name, json!({"sliding_window_pattern": null, "_sliding_window_pattern": 2}));
+        assert_eq!(written, sliding(name, json!({})), "{name}");
+    }
     assert_eq!(sliding("smollm3", json!({})), [1, 1, 1, 0, 1]);
     assert_eq!(sliding("smollm3", json!({"no_rope_layers": null, "no_rope_layer_interval": 2})), [1, 0, 1, 0, 1]);
     let kinds = |kinds: Value| json!({ "layer_types": kinds });
