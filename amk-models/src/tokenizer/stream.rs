@@ -65,6 +65,11 @@ impl<'a> TokenStream<'a> {
     fn held_back(&self) -> Result<String, TokenizerError> {
         let before = self.tokenizer.text(&self.window[..self.given_out], self.special)?;
         let all = self.tokenizer.text(&self.window, self.special)?;
-        Ok(all.get(before.len()..).unwrap_or_default().to_owned())
+        match all.strip_prefix(&before) {
+            Some(text) => Ok(text.to_owned()),
+            // Byte tokens in a row are decoded together: one that is not UTF-8 spoils those that were
+            // given out, too.
+            None => self.tokenizer.text(&self.window[self.given_out..], self.special),
+        }
     }
 }
