@@ -203,7 +203,8 @@ impl Completion {
             return Err(ApiError::invalid(field, format!("`{field}` is 0, expected at least 1")));
         }
         let max_tokens = asked.into_iter().chain(own.max_tokens).min();
-        Ok(Request { sampler, max_tokens, stop_strings, logprobs: self.logprobs(form)?, ..own.clone() })
+        let (logprobs, continues) = (self.logprobs(form)?, form == Form::Completion);
+        Ok(Request { sampler, max_tokens, stop_strings, logprobs, continues, ..own.clone() })
     }
 
     fn stop_strings(&self) -> Result<Vec<String>, ApiError> {

@@ -215,6 +215,7 @@ impl Generate {
             show_special: self.show_special,
             logprobs: self.logprobs.then_some(0),
             grammar: self.language.grammar(checkpoint)?,
+            continues: self.template(checkpoint)?.is_none(),
         })
     }
 
