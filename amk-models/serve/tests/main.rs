@@ -282,6 +282,9 @@ fn mistakes_are_told_with_their_field() {
         (json!({ "prompt": "t1", "logit_bias": { "5": 101 } }), 400, "logit_bias", "logit bias is 101"),
         (json!({ "prompt": "t1", "suffix": "t2" }), 400, "suffix", "not supported"),
         (json!({ "prompt": "t1", "echo": true }), 400, "echo", "not supported"),
+        (json!({ "prompt": "t1", "min_tokens": 2 }), 400, "min_tokens", "not supported"),
+        (json!({ "prompt": "t1", "modalities": ["text", "audio"] }), 400, "modalities", "has `audio`, expected `text`"),
+        (json!({ "prompt": "t1", "max_tokens": 1.5 }), 400, "max_tokens", "expected a whole number of at least 0"),
         (json!({ "prompt": "t1", "best_of": 2 }), 400, "best_of", "not supported"),
         (json!({ "prompt": "t1", "stream_options": {} }), 400, "stream_options", "needs `stream`"),
         (json!({ "prompt": ["t1", [2]] }), 400, "prompt", "expected a text, texts, or their token ids"),
@@ -352,9 +355,17 @@ fn what_asks_for_nothing_is_left_alone() {
     assert_eq!((answer.status, &answer.json()["choices"][0]["message"]["content"]), (200, &json!("t5 t6")));
     let nothing = json!({
         "prompt": ["t1"], "max_tokens": 2, "temperature": 0, "best_of": 1, "echo": false, "suffix": "", "stop": null,
-        "logprobs": false,
+        "logprobs": false, "min_tokens": 0, "ignore_eos": false,
     });
     assert_eq!(server.post("/v1/completions", &nothing).json()["choices"][0]["text"], " t2 t3");
+}
+
+#[test]
+fn a_text_goes_on_after_the_models_end_where_it_is_asked_for() {
+    let server = server(0, 8, ServeOptions::default());
+    let request = json!({ "prompt": "t47", "max_tokens": 4, "temperature": 0, "ignore_eos": true });
+    let choice = server.post("/v1/completions", &request).json()["choices"][0].clone();
+    assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(" t48 t49 t0 t1"), &json!("length")));
 }
 
 #[test]

@@ -30,6 +30,7 @@ pub(crate) struct ToolFields {
 
 /// A tool in the form of OpenAI's API.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(expecting = "a tool")]
 struct Tool {
     #[serde(rename = "type")]
     kind: String,
@@ -37,7 +38,7 @@ struct Tool {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected `none`, `auto`, `required` or a function")]
 enum Choice {
     Mode(String),
     Named { function: Named },
@@ -164,7 +165,6 @@ impl Tools {
         Reader::new(self.form, names.collect(), self.parallel)
     }
 
-    /// The language of an answer: calls where they are required; else what is `asked` for, or
     /// The name of each function, and the language of its calls.
     pub(crate) fn schemas(&self) -> impl Iterator<Item = (&str, Language)> {
         let named = self.functions.iter().filter_map(|function| Some((function, function["name"].as_str()?)));
@@ -174,6 +174,7 @@ impl Tools {
         })
     }
 
+    /// The language of an answer: calls where they are required; else what is `asked` for, or
     /// calls.
     ///
     /// # Errors
@@ -290,7 +291,6 @@ mod tests {
         let arguments = json!({ "properties": properties, "additionalProperties": false });
         assert_eq!(schema["properties"]["arguments"], arguments);
     }
-}
 
     #[test]
     fn a_function_that_declares_no_parameters_has_none() {
@@ -302,3 +302,4 @@ mod tests {
         let any = json!({ "type": "object" });
         assert_eq!(arguments(json!({ "name": "now", "parameters": any })), any);
     }
+}
