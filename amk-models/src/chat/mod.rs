@@ -10,6 +10,7 @@ mod generation_block;
 mod jinja2;
 mod padding;
 mod python_json;
+mod percent_format;
 mod python_methods;
 mod strftime;
 
