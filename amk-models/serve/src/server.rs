@@ -161,7 +161,9 @@ fn routes(shared: Arc<Shared>) -> Router {
 
 async fn check_key(State(shared): State<Arc<Shared>>, request: HttpRequest, next: Next) -> Response {
     let sent = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let sent = sent.and_then(|value| value.strip_prefix("Bearer "));
+    // The name of a scheme is in any case (RFC 9110, section 11.1).
+    let sent = sent.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let sent = sent.map(|(_, key)| key.trim_start());
     match &shared.options.key {
         Some(key) if !sent.is_some_and(|sent| same(sent, key)) => ApiError::unauthorized().into_response(),
         _ => next.run(request).await,

@@ -438,6 +438,9 @@ fn a_key_is_asked_for_where_there_is_one() {
     assert_eq!(server.with_key("secreT").get("/v1/models").status, 401);
     let models = server.with_key("secret").get("/v1/models").json();
     assert_eq!((&models["data"][0]["id"], &models["object"]), (&json!("count"), &json!("list")));
+    let status = |header: &str| server.ask("GET /v1/models", &[header], "").status;
+    assert_eq!(status("Authorization: bearer secret"), 200);
+    assert_eq!(status("Authorization: Basic secret"), 401);
     assert_eq!(server.get("/health").json(), json!({ "status": "ok" }));
 }
 
