@@ -426,6 +426,7 @@ fn embeddings_have_the_form_of_openais() {
     }
     let long = server.post("/v1/embeddings", &json!({ "input": vec![1; 2001] }));
     assert_eq!((long.status, &long.json()["error"]["code"]), (400, &json!("context_length_exceeded")));
+    assert!(long.text.contains("the text has 2001 tokens, but the context has 2000 positions"), "{}", long.text);
     let broken = broken_server(0, 8, ServeOptions::default(), Some(Defect::Fails(30)));
     let status = |token: u32| broken.post("/v1/embeddings", &json!({ "input": [token] })).status;
     assert_eq!([status(1), status(30), status(1)], [200, 503, 503]);
