@@ -119,6 +119,18 @@ pub enum Activation {
     ReluSquared,
 }
 
+impl Activation {
+    /// Its name in a config.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Silu => "silu",
+            Self::Gelu => "gelu",
+            Self::GeluTanh => "gelu_pytorch_tanh",
+            Self::ReluSquared => "relu2",
+        }
+    }
+}
+
 /// Which elements of a head a checkpoint rotates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rotation {

@@ -184,7 +184,7 @@ pub struct Model {
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The model's function computes another activation.
-    #[error("the activation {found:?} is not modelled by `{family}`, which computes {computed:?}")]
+    #[error("the activation `{}` is not modelled by `{family}`, which computes `{}`", .found.name(), .computed.name())]
     Activation {
         /// The model.
         family: &'static str,

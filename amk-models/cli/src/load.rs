@@ -5,7 +5,7 @@ use amk::vm::cpu;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Conversion, Model, Rounding, WeightFormat, WeightUse};
 use amk_run::open::rows_vm;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 /// Positions of the KV cache where the user asks for no number and the model has more.
 const DEFAULT_CONTEXT: usize = 2048;
@@ -40,7 +40,7 @@ impl LoadArgs {
             bar.set_position((done * 100.0) as u64);
         });
         bar.finish_and_clear();
-        let model = model?;
+        let model = model.with_context(|| checkpoint.path.display().to_string())?;
         if !quiet {
             report(&model.conversion, self.weights.into());
             report_rounding(&model.rounding);

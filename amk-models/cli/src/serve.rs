@@ -10,7 +10,6 @@ use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Request, Speculate};
 use amk_serve::{Embeddings, Engine, EngineOptions, Origin, ServeOptions, Served, serve};
 use anyhow::{Context as _, Result};
-use std::net::IpAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,9 +28,9 @@ pub(crate) struct Serve {
     /// The model's name for clients [default: that of its folder or file, or on the hub].
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
-    /// The address to listen on.
+    /// The address to listen on, or a name that has one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    host: IpAddr,
+    host: String,
     /// The port; 0 takes a free one.
     #[arg(short, long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
@@ -95,7 +94,7 @@ impl Serve {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // A port that is taken is reported before the model is loaded.
         let listener = runtime
-            .block_on(TcpListener::bind((self.host, self.port)))
+            .block_on(TcpListener::bind((self.host.as_str(), self.port)))
             .with_context(|| format!("cannot listen on {}:{}", self.host, self.port))?;
         let mut checkpoint = self.source.open()?;
         let context = self.source.held.context(&checkpoint);

@@ -2,6 +2,11 @@
 
 use super::amk::{run_with, tiny_llama};
 use serde_json::{Value, json};
+#[cfg(unix)]
+use std::{
+    io::{Read, Write as _},
+    process::{Command, Stdio},
+};
 use tempfile::TempDir;
 
 /// The answers and messages of a script.
@@ -72,24 +77,57 @@ fn a_mistake_does_not_end_the_conversation() {
     }
 }
 
+/// Reads output until it has what is waited for.
+#[cfg(unix)]
+fn read_until(output: &mut impl Read, there: impl Fn(&str) -> bool) {
+    let mut shown = Vec::new();
+    while !there(&String::from_utf8_lossy(&shown)) {
+        let mut byte = [0];
+        output.read_exact(&mut byte).unwrap();
+        shown.extend(byte);
+    }
+}
+
 #[cfg(unix)]
 #[test]
-fn ctrl_c_stops_the_answer_and_keeps_the_conversation() {
-    use std::io::{Read as _, Write as _};
-    use std::process::{Command, Stdio};
+fn ctrl_c_ends_a_chat_without_a_terminal() {
     let model = tiny_llama();
-    let file = model.path().join("saved.json");
     let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));
     amk.args(["chat", "-q", "--greedy", "-m"]).arg(model.path());
     let mut chat = amk.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut input = chat.stdin.take().unwrap();
+    let (mut input, mut output) = (chat.stdin.take().unwrap(), chat.stdout.take().unwrap());
     writeln!(input, "the cat").unwrap();
-    let mut output = chat.stdout.take().unwrap();
-    output.read_exact(&mut [0]).unwrap();
+    read_until(&mut output, |shown| !shown.is_empty());
     Command::new("kill").args(["-INT", &chat.id().to_string()]).status().unwrap();
-    writeln!(input, "/save {}", file.display()).unwrap();
-    drop(input);
-    assert!(chat.wait().unwrap().success());
+    assert!(!chat.wait().unwrap().success());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ctrl_c_in_a_terminal_stops_the_answer_and_keeps_the_conversation() {
+    let model = tiny_llama();
+    let (file, cache) = (model.path().join("saved.json"), model.path().join("cache"));
+    let chat = format!("{} chat -q --greedy -m {}", env!("CARGO_BIN_EXE_amk"), model.path().display());
+    let mut script = Command::new("script");
+    script.args(["-qec", &chat, "/dev/null"]).env("AMK_CACHE", &cache);
+    let Ok(mut terminal) = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
+        eprintln!("skipped: there is no `script` to make a terminal");
+        return;
+    };
+    let (mut keys, mut screen) = (terminal.stdin.take().unwrap(), terminal.stdout.take().unwrap());
+    read_until(&mut screen, |shown| shown.contains("> "));
+    write!(keys, "the cat\r").unwrap();
+    read_until(&mut screen, |shown| shown.split_once('\n').is_some_and(|(_, answer)| !answer.is_empty()));
+    write!(keys, "\x03").unwrap();
+    read_until(&mut screen, |shown| shown.contains("> "));
+    // What is typed ahead of a prompt is lost.
+    write!(keys, "/save {}\r", file.display()).unwrap();
+    read_until(&mut screen, |shown| shown.contains("> "));
+    write!(keys, "/exit\r").unwrap();
+    std::io::copy(&mut screen, &mut std::io::sink()).unwrap();
+    assert!(terminal.wait().unwrap().success());
     let saved: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(saved[1]["role"], "assistant");
+    let history = std::fs::read_to_string(cache.join("chat_history")).unwrap();
+    assert!(history.contains("the cat"), "{history}");
 }

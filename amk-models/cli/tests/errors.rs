@@ -35,3 +35,14 @@ fn a_file_that_cannot_be_read_is_told_with_the_reason() {
     let reason = std::fs::read(&tokenizer).unwrap_err();
     assert_eq!(error(&model), format!("cannot read {}: {reason}", tokenizer.display()));
 }
+
+#[test]
+fn another_activation_is_told_by_its_name_and_the_model() {
+    let model = tiny_llama();
+    let config = model.path().join("config.json");
+    let other = std::fs::read_to_string(&config).unwrap().replace("\"silu\"", "\"gelu\"");
+    std::fs::write(config, other).unwrap();
+    let path = model.path().display();
+    let expected = format!("{path}: the activation `gelu` is not modelled by `llama`, which computes `silu`");
+    assert_eq!(error(&model), expected);
+}

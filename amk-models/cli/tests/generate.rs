@@ -316,6 +316,9 @@ fn several_prompts_have_the_texts_that_each_has_alone() {
         succeeds("generate", &model, &["--prompts", file.to_str().unwrap(), "--raw", "-q", "--greedy", "-n", "3"]);
     let headings: Vec<&str> = shown.lines().filter(|line| line.starts_with("== ")).collect();
     assert_eq!(headings, ["== 1: the cat", "== 2: a dog and", "== 3: the"]);
+    let from_input = ["--prompts", "-", "--raw", "-q", "--greedy", "-n", "3"];
+    let from_input = run_with(&prompts.join("\n\n"), "generate", &model, &from_input);
+    assert_eq!(String::from_utf8(from_input.stdout).unwrap(), shown);
 }
 
 #[test]
@@ -334,9 +337,22 @@ fn a_file_of_prompts_may_be_json_lines() {
     assert!(texts_of.len() == 3 && texts_of.iter().all(|text| *text == texts_of[0]), "{lines}");
     let refused = fails("generate", &model, &["--prompts", path, "--raw"]);
     assert!(refused.ends_with(" has no chat template for messages, or --raw leaves it out"), "{refused}");
-    write(&["\"fine\"", "the cat"]);
-    let refused = fails("generate", &model, &["--prompts", path]);
-    assert!(refused.contains("prompts.jsonl, line 2 is not a string, {\"prompt\": ..} or"), "{refused}");
+    let parts = r#"[{"type": "text", "text": "the"}, {"type": "text", "text": " cat"}]"#;
+    write(&[&format!(r#"{{"messages": [{{"role": "user", "content": {parts}}}]}}"#)]);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&texts(&[])).unwrap()["text"], texts_of[0]);
+    let refusal = |line: &str| {
+        write(&["\"fine\"", line]);
+        fails("generate", &model, &["--prompts", path])
+    };
+    for wrong in ["the cat", "5", r#"{"text": "the cat"}"#, r#"{"messages": [{"role": "user", "content": 5}]}"#] {
+        let refused = refusal(wrong);
+        assert!(refused.contains("prompts.jsonl, line 2 is not a string, {\"prompt\": ..} or"), "{refused}");
+        assert!(!refused.contains("enum"), "{refused}");
+    }
+    let none = refusal(r#"{"messages": []}"#);
+    assert!(none.ends_with("prompts.jsonl, line 2 has no messages"), "{none}");
+    let image = refusal(r#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#);
+    assert_eq!(image, "content of type `image_url` is not supported");
     write(&[]);
     assert_eq!(fails("generate", &model, &["--prompts", path]), "there is no prompt in the file of --prompts");
 }

@@ -29,7 +29,8 @@ fn numbers_out_of_range_are_refused_with_their_range() {
         assert_eq!(refusal(&arguments), (Some(2), format!("error: {range}")));
     }
     for (arguments, range) in [
-        (["generate", "a", "--temperature", "-1"], "temperature is -1, but must be 0 or more"),
+        (["generate", "a", "--temperature", "-1"], "temperature is -1, but must be a finite number, 0 or more"),
+        (["generate", "a", "--temperature", "inf"], "temperature is inf, but must be a finite number, 0 or more"),
         (["generate", "a", "--top-p", "-0.5"], "top-p is -0.5, but must be above 0 and at most 1"),
         (["generate", "a", "--min-p", "-1"], "min-p is -1, but must be from 0 to 1"),
     ] {

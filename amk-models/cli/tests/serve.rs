@@ -74,3 +74,11 @@ fn a_reader_of_records_that_goes_takes_nothing_along() {
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 }
+
+#[test]
+fn a_server_listens_at_a_name() {
+    let (_process, mut records) = serve(&["--host", "localhost"]);
+    let serving = records.next().unwrap();
+    let answer = post(serving["address"].as_str().unwrap(), "/tokenize", "a", &json!({ "content": "the cat" }));
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}

@@ -158,7 +158,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
             guesses: Guesses::new(),
             history: prompt.to_vec(),
             draft: Vec::new(),
-            text: Text::new(self.tokenizer, request, 0),
+            text: Text::new(self.tokenizer, request, prompt, 0)?,
             limit: request.max_tokens.unwrap_or(usize::MAX),
             max_time: request.max_time,
             prompt: prompt.len(),

@@ -1,6 +1,7 @@
 //! Texts side by side, on a VM that counts.
 
 use super::*;
+use crate::grammar::{Grammars, Language};
 use crate::sampler::{SamplerConfig, philox};
 use crate::text::PlacedLogprobs;
 use amk::rows::{Draw, PageEdit, PlacedRow};
@@ -46,6 +47,43 @@ fn tokenizer() -> Tokenizer {
         vocab.join(", ")
     );
     Tokenizer::from_json(Path::new("tokenizer.json"), json.as_bytes()).unwrap()
+}
+
+/// A vocabulary of words with a space in front, of which decoding leaves out a text's first.
+fn spaced_tokenizer() -> Tokenizer {
+    let vocab: Vec<String> = (0..TOKENS).map(|id| format!("\"\u{2581}t{id}\": {id}")).collect();
+    let json = format!(
+        r#"{{"version": "1.0", "added_tokens": [],
+        "decoder": {{"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": true}},
+        "model": {{"type": "WordLevel", "vocab": {{{}}}, "unk_token": "\u2581t0"}}}}"#,
+        vocab.join(", ")
+    );
+    Tokenizer::from_json(Path::new("tokenizer.json"), json.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_text_that_continues_its_prompt_has_the_space_between_them() {
+    let tokenizer = spaced_tokenizer();
+    let write = |request: Request| {
+        let mut batch = Batch::new(Count::default(), &tokenizer);
+        batch.add(&[10], &Request { max_tokens: Some(2), ..request }).unwrap();
+        let mut text = String::new();
+        while batch
+            .step(&mut |_, event| {
+                if let Event::Text(piece) = event {
+                    text.push_str(piece.text);
+                }
+                Ok(())
+            })
+            .unwrap()
+        {}
+        text
+    };
+    assert_eq!(write(Request::default()), "t11 t12");
+    assert_eq!(write(Request { continues: true, ..Request::default() }), " t11 t12");
+    let grammars = Grammars::new(tokenizer.clone(), Vec::new());
+    let grammar = grammars.compile(&Language::Choice(vec![" t11 t12".to_owned()])).unwrap();
+    assert_eq!(write(Request { grammar: Some(grammar), ..Request::default() }), " t11 t12");
 }
 
 #[test]

@@ -64,6 +64,24 @@ fn before(graph: &Graph, field: &str) -> Option<Graph> {
     Some(Graph { body: graph.body[..at].to_vec(), results: vec![result], ..graph.clone() })
 }
 
+/// A text cannot be embedded.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbedError<E: core::error::Error + 'static> {
+    /// It is longer than the context.
+    #[error(
+        "the text has {tokens} tokens, but the context has {positions} positions; shorten the text or raise --context"
+    )]
+    TooLong {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Positions of the context.
+        positions: usize,
+    },
+    /// A step failed.
+    #[error(transparent)]
+    Session(#[from] SessionError<E>),
+}
+
 /// Embeds texts on a VM whose program is [`hidden`].
 pub struct Embedder<V> {
     session: Session<V>,
@@ -100,11 +118,15 @@ impl<V: RowVm> Embedder<V> {
     ///
     /// # Errors
     /// A text longer than the context, or a failing step.
-    pub fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>, SessionError<V::Error>> {
+    pub fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>, EmbedError<V::Error>> {
+        let positions = self.positions();
+        if tokens.len() > positions {
+            return Err(EmbedError::TooLong { tokens: tokens.len(), positions });
+        }
         let tokens: Vec<Token> = tokens.iter().copied().map(Token).collect();
         let id = self.session.add();
         let pooled = self.run(id, &tokens);
-        self.session.drop(id)?;
+        self.session.drop(id).map_err(SessionError::<V::Error>::from)?;
         Ok(unit(&pooled?))
     }
 
@@ -176,7 +198,8 @@ mod tests {
         assert_eq!(embed(&[0], Pooling::Mean).unwrap(), [0.0, 0.0]);
         assert_eq!(embed(&[], Pooling::Mean).unwrap(), [0.0; 0]);
         let mut embedder = Embedder::of(Place(Vec::new()), Pooling::Last);
-        assert!(embedder.embed(&[1; 6]).unwrap_err().to_string().contains('5'));
+        let long = embedder.embed(&[1; 6]).unwrap_err().to_string();
+        assert!(long.starts_with("the text has 6 tokens, but the context has 5 positions"), "{long}");
         // The sequence of the text that was refused is gone.
         assert_eq!(embedder.embed(&[3, 4]).unwrap().len(), 2);
     }

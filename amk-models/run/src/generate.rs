@@ -113,7 +113,7 @@ pub fn generate(
     let prompt_time = start.elapsed();
     let (begun, start) = (start, Instant::now());
     let mut history = prompt.to_vec();
-    let mut text = Text::new(tokenizer, &request, 0);
+    let mut text = Text::new(tokenizer, &request, prompt, 0)?;
     let limit = request.max_tokens.unwrap_or(usize::MAX);
     let mut token = last;
     let full = loop {
@@ -178,7 +178,7 @@ pub fn generate_on_device(
     Sampler::new(request.sampler.clone())?;
     let room = positions - prompt.len() + 1;
     let wanted = request.max_tokens.unwrap_or(room).min(room);
-    let mut text = Text::new(tokenizer, &request, before.len());
+    let mut text = Text::new(tokenizer, &request, prompt, before.len())?;
     let start = Instant::now();
     let (mut prompt_time, mut failed) = (None, None);
     // Tokens of the next launch and the position of the first.

@@ -53,6 +53,21 @@ impl GrammarError {
     }
 }
 
+/// What llguidance appends to the errors of a text.
+const NOT_VERBOSE: &str = "\n<non-verbose/>";
+/// Its reason where no token may come.
+const NO_EXTENSION: &str = "NoExtensionBias";
+const NO_TOKEN: &str = "no token of the vocabulary can follow";
+
+/// An error of a text on its way.
+fn of_text(error: impl fmt::Display) -> GrammarError {
+    let text = error.to_string();
+    match text.contains(NO_EXTENSION) {
+        true => GrammarError(NO_TOKEN.to_owned()),
+        false => GrammarError(text.strip_suffix(NOT_VERBOSE).unwrap_or(&text).to_owned()),
+    }
+}
+
 impl From<TokenizerError> for GrammarError {
     fn from(error: TokenizerError) -> Self {
         Self::new(error)
@@ -191,9 +206,9 @@ impl Grammar {
     /// # Errors
     /// When no token may come, or the language takes too long.
     pub(crate) fn mask(&mut self, logits: &mut [f32]) -> Result<(), GrammarError> {
-        let mask = self.matcher.compute_mask_or_eos().map_err(GrammarError::new)?;
+        let mask = self.matcher.compute_mask_or_eos().map_err(of_text)?;
         if mask.is_zero() {
-            return Err(GrammarError("no token can follow".to_owned()));
+            return Err(GrammarError(NO_TOKEN.to_owned()));
         }
         let (known, unknown) = logits.split_at_mut(mask.len().min(logits.len()));
         mask.iter_unset_entries(|id| {
@@ -213,7 +228,7 @@ impl Grammar {
         if self.ended() {
             return Ok(());
         }
-        self.matcher.consume_token(token).map_err(GrammarError::new)?;
+        self.matcher.consume_token(token).map_err(of_text)?;
         match self.matcher.stop_reason() {
             reason if reason.is_ok() => Ok(()),
             reason => Err(GrammarError(format!("it cannot go on ({reason})"))),

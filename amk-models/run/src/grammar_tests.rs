@@ -83,6 +83,12 @@ fn a_text_ends_where_its_language_allows_it() {
 }
 
 #[test]
+fn a_text_that_the_vocabulary_cannot_write_is_an_error() {
+    let error = draw(&Language::Lark("start: \"a\" \"é\"".to_owned()), 1, END).unwrap_err();
+    assert_eq!(error.to_string(), "the grammar: no token of the vocabulary can follow");
+}
+
+#[test]
 fn a_special_token_is_no_text() {
     let (text, _) = draw(&Language::Regex("[<turn>]{9}".to_owned()), 1, TURN).unwrap();
     assert_eq!(text.len(), 9);

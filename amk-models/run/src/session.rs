@@ -79,7 +79,8 @@ impl<'m> ModelSession<'m> {
     /// A text that cannot be encoded or is longer than the context.
     pub fn complete(&mut self, text: &str) -> Result<String, OpenError> {
         let prompt = self.model.tokenizer()?.encode(text, SpecialTokens::Add)?;
-        let written = self.write(&[prompt], &mut |_, _| Ok(()))?;
+        let request = Request { continues: true, ..self.request.clone() };
+        let written = self.write_by(&request, &[prompt], &mut |_, _| Ok(()))?;
         Ok(written.into_iter().map(|written| written.text).collect())
     }
 
@@ -88,9 +89,18 @@ impl<'m> ModelSession<'m> {
     /// # Errors
     /// A prompt that is empty or longer than the context; a failing VM; what `see` gives.
     pub fn write(&mut self, prompts: &[Vec<u32>], see: &mut SeeText<'_>) -> Result<Vec<Written>, OpenError> {
+        self.write_by(&self.request.clone(), prompts, see)
+    }
+
+    fn write_by(
+        &mut self,
+        request: &Request,
+        prompts: &[Vec<u32>],
+        see: &mut SeeText<'_>,
+    ) -> Result<Vec<Written>, OpenError> {
         let mut ids: Vec<TextId> = Vec::new();
         for prompt in prompts {
-            let added = self.batch.add(prompt, &self.request.numbered(self.texts));
+            let added = self.batch.add(prompt, &request.numbered(self.texts));
             self.texts += 1;
             match added {
                 Ok(id) => ids.push(id),

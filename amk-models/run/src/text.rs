@@ -3,7 +3,7 @@
 use crate::generate::GenerateError;
 use crate::grammar::Grammar;
 use crate::sampler::{Logprobs, Sampler, SamplerConfig, SamplerError, StopStrings, Stopped};
-use amk_models::tokenizer::Tokenizer;
+use amk_models::tokenizer::{Tokenizer, TokenizerError};
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
@@ -42,6 +42,9 @@ pub struct Request {
     pub logprobs: Option<usize>,
     /// What the text may be.
     pub grammar: Option<Grammar>,
+    /// Whether the text continues that of its prompt, so that a space at its beginning counts. An
+    /// answer is a text of its own. That of a grammar has all that the grammar says.
+    pub continues: bool,
 }
 
 impl Request {
@@ -185,10 +188,18 @@ impl Unseen {
 }
 
 impl<'t> Text<'t> {
-    pub(crate) fn new(tokenizer: &'t Tokenizer, request: &Request, before: usize) -> Self {
+    /// The text after a prompt, of which `before` steps remain.
+    pub(crate) fn new(
+        tokenizer: &'t Tokenizer,
+        request: &Request,
+        prompt: &[u32],
+        before: usize,
+    ) -> Result<Self, TokenizerError> {
         let show_special = request.show_special;
-        Self {
-            stream: if show_special { tokenizer.stream().with_special() } else { tokenizer.stream() },
+        let stream = if show_special { tokenizer.stream().with_special() } else { tokenizer.stream() };
+        let continues = request.continues || request.grammar.is_some();
+        Ok(Self {
+            stream: if continues { stream.after(prompt)? } else { stream },
             show_special,
             stops: StopStrings::new(request.stop_strings.iter().cloned()),
             stop_tokens: request.stop_tokens.clone(),
@@ -197,7 +208,7 @@ impl<'t> Text<'t> {
             ended: None,
             top: request.logprobs,
             unseen: Unseen::default(),
-        }
+        })
     }
 
     /// Whether the logits of its tokens are read.

@@ -7,7 +7,7 @@ use crate::request::PromptField;
 use amk::rows::RowVm;
 use amk::session::SessionError;
 use amk_models::chain::Chain;
-use amk_run::embedding::Embedder;
+use amk_run::embedding::{EmbedError, Embedder};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -69,10 +69,11 @@ fn run<V: RowVm>(mut embedder: Embedder<V>, jobs: &Receiver<Job>) {
                 }
             }
         }
-        let failed = matches!(error, Some(SessionError::Vm(_)));
-        let of_error = |error: SessionError<V::Error>| match error {
-            SessionError::Rows(error) => EngineError::TooLong(error.to_string()),
-            SessionError::Vm(_) => EngineError::Stopped(Chain(&error).to_string()),
+        let failed = matches!(error, Some(EmbedError::Session(SessionError::Vm(_))));
+        let of_error = |error: EmbedError<V::Error>| match error {
+            EmbedError::TooLong { .. } => EngineError::TooLong(error.to_string()),
+            EmbedError::Session(SessionError::Rows(error)) => EngineError::Refused(error.to_string()),
+            EmbedError::Session(SessionError::Vm(_)) => EngineError::Stopped(Chain(&error).to_string()),
         };
         // The client may be gone.
         let _ = reply.send(error.map_or(Ok(vectors), |error| Err(of_error(error))));

@@ -4,6 +4,14 @@ use crate::error::ApiError;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+/// Numbers by the names that serde has for them, and in words.
+const NUMBERS: [(&str, &str); 4] = [
+    ("usize", "a whole number of at least 0"),
+    ("u32", "a whole number of at least 0"),
+    ("i64", "a whole number"),
+    ("f32", "a number"),
+];
+
 /// Fields that have not been read.
 pub(crate) struct Fields(Map<String, Value>);
 
@@ -23,7 +31,8 @@ impl Fields {
     /// It has another type.
     pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>, ApiError> {
         let value = self.0.remove(name).unwrap_or_default();
-        serde_json::from_value(value).map_err(|error| ApiError::invalid(name, format!("`{name}`: {error}")))
+        serde_json::from_value(value)
+            .map_err(|error| ApiError::invalid(name, format!("`{name}`: {}", in_words(&error))))
     }
 
     /// A field that has two names.
@@ -53,5 +62,37 @@ impl Fields {
     #[cfg(test)]
     pub(crate) fn of(body: Value) -> Self {
         Self::read(body.to_string().as_bytes()).unwrap()
+    }
+}
+
+/// What is wrong with a value, without the names of Rust's types.
+fn in_words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let number = NUMBERS.iter().find_map(|(name, words)| Some((text.strip_suffix(name)?, words)));
+    match number {
+        Some((before, words)) if before.ends_with("expected ") => format!("{before}{words}"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_type_is_named_in_words() {
+        fn error<T: DeserializeOwned + std::fmt::Debug>(value: Value) -> String {
+            let error = Fields::of(serde_json::json!({ "x": value })).take::<T>("x").unwrap_err();
+            error.json()["error"]["message"].as_str().unwrap().to_owned()
+        }
+        let text = "`x`: invalid type: string \"a\", expected";
+        assert_eq!(error::<usize>("a".into()), format!("{text} a whole number of at least 0"));
+        assert_eq!(error::<i64>("a".into()), format!("{text} a whole number"));
+        assert_eq!(error::<f32>("a".into()), format!("{text} a number"));
+        assert_eq!(
+            error::<Vec<u32>>(vec![-1].into()),
+            "`x`: invalid value: integer `-1`, expected a whole number of at least 0"
+        );
+        assert_eq!(error::<String>(5.into()), "`x`: invalid type: integer `5`, expected a string");
     }
 }

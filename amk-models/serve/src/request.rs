@@ -54,6 +54,8 @@ pub(crate) struct Completion {
     seed: Option<i64>,
     n: Option<usize>,
     stop: Option<Stops>,
+    /// Whether a text goes on after the model's end.
+    ignore_eos: Option<bool>,
     pub(crate) stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     /// A number in a completion, a boolean in a chat.
@@ -62,6 +64,7 @@ pub(crate) struct Completion {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object")]
 struct StreamOptions {
     include_usage: Option<bool>,
 }
@@ -96,6 +99,13 @@ impl Completion {
         if fields.take("best_of")?.is_some_and(|best: usize| best > 1) {
             return Err(ApiError::invalid("best_of", "`best_of` is not supported"));
         }
+        if fields.take("min_tokens")?.is_some_and(|least: usize| least > 0) {
+            return Err(ApiError::invalid("min_tokens", "`min_tokens` is not supported"));
+        }
+        let modalities: Option<Vec<String>> = fields.take("modalities")?;
+        if let Some(other) = modalities.iter().flatten().find(|modality| *modality != "text") {
+            return Err(ApiError::invalid("modalities", format!("`modalities` has `{other}`, expected `text` alone")));
+        }
         let stream = fields.take("stream")?;
         let stream_options = fields.take("stream_options")?;
         if stream != Some(true) && stream_options.is_some() {
@@ -121,6 +131,7 @@ impl Completion {
             seed: fields.take("seed")?,
             n: fields.take("n")?,
             stop: fields.take("stop")?,
+            ignore_eos: fields.take("ignore_eos")?,
             stream,
             stream_options,
             logprobs: fields.take("logprobs")?,
@@ -203,7 +214,9 @@ impl Completion {
             return Err(ApiError::invalid(field, format!("`{field}` is 0, expected at least 1")));
         }
         let max_tokens = asked.into_iter().chain(own.max_tokens).min();
-        Ok(Request { sampler, max_tokens, stop_strings, logprobs: self.logprobs(form)?, ..own.clone() })
+        let (logprobs, continues) = (self.logprobs(form)?, form == Form::Completion);
+        let stop_tokens = if self.ignore_eos == Some(true) { Vec::new() } else { own.stop_tokens.clone() };
+        Ok(Request { sampler, max_tokens, stop_strings, stop_tokens, logprobs, continues, ..own.clone() })
     }
 
     fn stop_strings(&self) -> Result<Vec<String>, ApiError> {

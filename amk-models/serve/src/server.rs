@@ -18,7 +18,7 @@ use crate::stream::{Streamed, whole};
 use crate::tools::Tools;
 use amk_models::chat::ChatTemplate;
 use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
-use amk_run::grammar::{Grammar, Grammars};
+use amk_run::grammar::{Grammar, GrammarError, Grammars, Language};
 use amk_run::text::Request;
 use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
 use axum::http::{Method, Uri, header};
@@ -161,7 +161,9 @@ fn routes(shared: Arc<Shared>) -> Router {
 
 async fn check_key(State(shared): State<Arc<Shared>>, request: HttpRequest, next: Next) -> Response {
     let sent = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let sent = sent.and_then(|value| value.strip_prefix("Bearer "));
+    // The name of a scheme is in any case (RFC 9110, section 11.1).
+    let sent = sent.and_then(|value| value.split_once(' ')).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let sent = sent.map(|(_, key)| key.trim_start());
     match &shared.options.key {
         Some(key) if !sent.is_some_and(|sent| same(sent, key)) => ApiError::unauthorized().into_response(),
         _ => next.run(request).await,
@@ -272,14 +274,38 @@ impl Shared {
         Ok(LogprobsForm { form, tokenizer, prompts })
     }
 
-    /// Compiles the language of a field, aside: it may take some time.
-    async fn compile(self: &Arc<Self>, (field, language): Asked) -> Result<Grammar, ApiError> {
+    /// Compiles a language, aside: it may take some time.
+    async fn compile(self: &Arc<Self>, language: Language) -> Result<Result<Grammar, GrammarError>, EngineError> {
         let shared = Arc::clone(self);
         // It is never closed.
         let _permit = self.compiling.acquire().await;
         let compiled = tokio::task::spawn_blocking(move || shared.grammars.compile(&language)).await;
-        let compiled = compiled.map_err(|error| EngineError::Stopped(error.to_string()))?;
-        compiled.map_err(|error| ApiError::invalid(field, error.to_string()))
+        compiled.map_err(|error| EngineError::Stopped(error.to_string()))
+    }
+
+    /// The grammar of an answer that is in the language of a field, or calls tools.
+    async fn grammar(
+        self: &Arc<Self>,
+        (field, language): Asked,
+        asked: Option<Asked>,
+        tools: Option<&Tools>,
+    ) -> Result<Grammar, ApiError> {
+        let error = match self.compile(language).await? {
+            Ok(grammar) => return Ok(grammar),
+            Err(error) => error,
+        };
+        // With tools it is about rules that the client has not written: what it has says more.
+        for (name, schema) in tools.into_iter().flat_map(Tools::schemas) {
+            if let Err(error) = self.compile(schema).await? {
+                return Err(ApiError::invalid("tools", format!("the function `{name}`: {error}")));
+            }
+        }
+        if let Some((field, language)) = asked.filter(|_| tools.is_some())
+            && let Err(error) = self.compile(language).await?
+        {
+            return Err(ApiError::invalid(field, error.to_string()));
+        }
+        Err(ApiError::invalid(field, error.to_string()))
     }
 
     /// Has the texts of a request written.
@@ -294,8 +320,9 @@ impl Shared {
         let choices = request.choices()?;
         let mut own = request.request(&self.served.request, form, self.served.tokenizer.token_count())?;
         let asked = request.language.language()?;
-        if let Some(asked) = tools.as_ref().map_or(Ok(asked.clone()), |tools| tools.language(asked))? {
-            own.grammar = Some(self.compile(asked).await?);
+        let language = tools.as_ref().map_or(Ok(asked.clone()), |tools| tools.language(asked.clone()))?;
+        if let Some(language) = language {
+            own.grammar = Some(self.grammar(language, asked, tools.as_ref()).await?);
         }
         let texts: Vec<(Vec<u32>, Request)> = prompts
             .into_iter()

@@ -1,7 +1,7 @@
 //! Messages, as clients of OpenAI's API write them.
 
 use crate::error::ApiError;
-use amk_models::chat::{ChatTemplate, Message};
+use amk_models::chat::{ChatTemplate, Content, ContentError, Message};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -10,6 +10,7 @@ const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 /// A message of a chat.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "a message")]
 pub(crate) struct Turn {
     role: String,
     content: Option<Content>,
@@ -18,35 +19,6 @@ pub(crate) struct Turn {
     /// The call that a `tool` message answers.
     tool_call_id: Option<String>,
     name: Option<String>,
-}
-
-/// The content of a message.
-#[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected `content` to be a text or a list of parts")]
-enum Content {
-    Text(String),
-    Parts(Vec<Part>),
-}
-
-#[derive(Debug, Deserialize)]
-struct Part {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
-    refusal: Option<String>,
-}
-
-impl Part {
-    /// The text of a part, refusals of an earlier answer too.
-    fn text(self) -> Result<String, ApiError> {
-        let Self { kind, text, refusal } = self;
-        let text = match kind.as_str() {
-            "text" => text,
-            "refusal" => refusal,
-            _ => None,
-        };
-        text.ok_or_else(|| ApiError::invalid("messages", format!("content of type `{kind}` is not supported")))
-    }
 }
 
 impl Turn {
@@ -68,8 +40,9 @@ impl Turn {
             None => {
                 return Err(ApiError::invalid("messages", format!("a message of the role `{role}` has no `content`")));
             }
-            Some(Content::Text(text)) => text,
-            Some(Content::Parts(parts)) => parts.into_iter().map(Part::text).collect::<Result<_, _>>()?,
+            Some(content) => {
+                content.text().map_err(|error: ContentError| ApiError::invalid("messages", error.to_string()))?
+            }
         };
         // OpenAI's newer name of the same role.
         let role = if self.role == "developer" { "system".to_owned() } else { self.role };

@@ -133,7 +133,7 @@ fn a_completion_has_the_form_of_openais() {
     let answer = server.post("/v1/completions", &ask("t3 t7"));
     assert_eq!(answer.status, 200);
     let answer = answer.json();
-    assert_eq!(answer["choices"][0]["text"], "t8 t9 t10");
+    assert_eq!(answer["choices"][0]["text"], " t8 t9 t10");
     assert_eq!(answer["choices"][0]["finish_reason"], "length");
     assert_eq!(
         answer["usage"],
@@ -146,11 +146,11 @@ fn a_completion_has_the_form_of_openais() {
     let answer = server.post("/v1/completions", &several).json();
     let texts: Vec<&Value> =
         answer["choices"].as_array().expect("a list").iter().map(|choice| &choice["text"]).collect();
-    assert_eq!(texts, ["t2 t3", "t2 t3", "t21 t22", "t21 t22"]);
+    assert_eq!(texts, [" t2 t3", " t2 t3", " t21 t22", " t21 t22"]);
     assert_eq!(answer["usage"]["prompt_tokens"], 2);
     let tokens = json!({ "prompt": [47], "max_tokens": 9, "temperature": 0 });
     let choice = server.post("/v1/completions", &tokens).json()["choices"][0].clone();
-    assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!("t48"), &json!("stop")));
+    assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(" t48"), &json!("stop")));
 }
 
 #[test]
@@ -188,10 +188,10 @@ fn a_completion_has_the_logprobs_of_its_tokens() {
         "tokens": [" t8", " t9", " t10"], "token_logprobs": [likeliest, likeliest, likeliest],
         "top_logprobs": [by_name(" t8"), by_name(" t9"), by_name(" t10")],
         // Counted from the beginning of the prompt.
-        "text_offset": [5, 7, 10],
+        "text_offset": [5, 8, 11],
     });
     assert_eq!(answer["choices"][0]["logprobs"], expected);
-    assert_eq!(answer["choices"][1]["logprobs"]["text_offset"], json!([2, 4, 7]));
+    assert_eq!(answer["choices"][1]["logprobs"]["text_offset"], json!([2, 5, 8]));
     request["stream"] = json!(true);
     let chunks = server.post("/v1/completions", &request).events();
     let streamed = |field: &str| -> Vec<Value> {
@@ -244,7 +244,7 @@ fn penalties_and_biases_change_what_is_drawn_but_not_its_logprobs() {
         "prompt": "t3", "max_tokens": 2, "temperature": 0, "logprobs": 1, "logit_bias": { "4": -100, "20": 1 },
     });
     let choice = server.post("/v1/completions", &biased).json()["choices"][0].clone();
-    assert_eq!(choice["text"], "t20 t21");
+    assert_eq!(choice["text"], " t20 t21");
     assert_eq!(choice["logprobs"]["token_logprobs"], json!([other, likeliest]));
     assert_eq!(choice["logprobs"]["top_logprobs"][0], json!({ " t4": likeliest, " t20": other }));
     // The VM counts on to t8, which is taken out: t7 is one above all others.
@@ -252,12 +252,12 @@ fn penalties_and_biases_change_what_is_drawn_but_not_its_logprobs() {
         "prompt": "t7", "max_tokens": 3, "temperature": 0, "logit_bias": { "8": -100, "7": 1 },
     });
     let text = |request: &Value| server.post("/v1/completions", request).json()["choices"][0]["text"].clone();
-    assert_eq!(text(&penalised), "t7 t7 t7");
+    assert_eq!(text(&penalised), " t7 t7 t7");
     penalised["presence_penalty"] = json!(1.5);
-    assert_eq!(text(&penalised), "t7 t0 t1");
+    assert_eq!(text(&penalised), " t7 t0 t1");
     penalised["presence_penalty"] = json!(0);
     penalised["frequency_penalty"] = json!(0.75);
-    assert_eq!(text(&penalised), "t7 t7 t0");
+    assert_eq!(text(&penalised), " t7 t7 t0");
 }
 
 #[test]
@@ -282,6 +282,9 @@ fn mistakes_are_told_with_their_field() {
         (json!({ "prompt": "t1", "logit_bias": { "5": 101 } }), 400, "logit_bias", "logit bias is 101"),
         (json!({ "prompt": "t1", "suffix": "t2" }), 400, "suffix", "not supported"),
         (json!({ "prompt": "t1", "echo": true }), 400, "echo", "not supported"),
+        (json!({ "prompt": "t1", "min_tokens": 2 }), 400, "min_tokens", "not supported"),
+        (json!({ "prompt": "t1", "modalities": ["text", "audio"] }), 400, "modalities", "has `audio`, expected `text`"),
+        (json!({ "prompt": "t1", "max_tokens": 1.5 }), 400, "max_tokens", "expected a whole number of at least 0"),
         (json!({ "prompt": "t1", "best_of": 2 }), 400, "best_of", "not supported"),
         (json!({ "prompt": "t1", "stream_options": {} }), 400, "stream_options", "needs `stream`"),
         (json!({ "prompt": ["t1", [2]] }), 400, "prompt", "expected a text, texts, or their token ids"),
@@ -352,9 +355,17 @@ fn what_asks_for_nothing_is_left_alone() {
     assert_eq!((answer.status, &answer.json()["choices"][0]["message"]["content"]), (200, &json!("t5 t6")));
     let nothing = json!({
         "prompt": ["t1"], "max_tokens": 2, "temperature": 0, "best_of": 1, "echo": false, "suffix": "", "stop": null,
-        "logprobs": false,
+        "logprobs": false, "min_tokens": 0, "ignore_eos": false,
     });
-    assert_eq!(server.post("/v1/completions", &nothing).json()["choices"][0]["text"], "t2 t3");
+    assert_eq!(server.post("/v1/completions", &nothing).json()["choices"][0]["text"], " t2 t3");
+}
+
+#[test]
+fn a_text_goes_on_after_the_models_end_where_it_is_asked_for() {
+    let server = server(0, 8, ServeOptions::default());
+    let request = json!({ "prompt": "t47", "max_tokens": 4, "temperature": 0, "ignore_eos": true });
+    let choice = server.post("/v1/completions", &request).json()["choices"][0].clone();
+    assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(" t48 t49 t0 t1"), &json!("length")));
 }
 
 #[test]
@@ -363,7 +374,7 @@ fn texts_have_the_limits_of_the_server() {
     let texts = |server: &Server| {
         let choice = server.post("/v1/completions", &request).json()["choices"][0].clone();
         assert_eq!(choice["finish_reason"], "length");
-        choice["text"].as_str().expect("a text").split(' ').count()
+        choice["text"].as_str().expect("a text").split_whitespace().count()
     };
     assert_eq!(texts(&limited_server(0, Request { max_tokens: Some(5), ..Request::default() })), 5);
     let in_time = Request { max_time: Some(Duration::from_millis(300)), ..Request::default() };
@@ -415,6 +426,7 @@ fn embeddings_have_the_form_of_openais() {
     }
     let long = server.post("/v1/embeddings", &json!({ "input": vec![1; 2001] }));
     assert_eq!((long.status, &long.json()["error"]["code"]), (400, &json!("context_length_exceeded")));
+    assert!(long.text.contains("the text has 2001 tokens, but the context has 2000 positions"), "{}", long.text);
     let broken = broken_server(0, 8, ServeOptions::default(), Some(Defect::Fails(30)));
     let status = |token: u32| broken.post("/v1/embeddings", &json!({ "input": [token] })).status;
     assert_eq!([status(1), status(30), status(1)], [200, 503, 503]);
@@ -427,6 +439,9 @@ fn a_key_is_asked_for_where_there_is_one() {
     assert_eq!(server.with_key("secreT").get("/v1/models").status, 401);
     let models = server.with_key("secret").get("/v1/models").json();
     assert_eq!((&models["data"][0]["id"], &models["object"]), (&json!("count"), &json!("list")));
+    let status = |header: &str| server.ask("GET /v1/models", &[header], "").status;
+    assert_eq!(status("Authorization: bearer secret"), 200);
+    assert_eq!(status("Authorization: Basic secret"), 401);
     assert_eq!(server.get("/health").json(), json!({ "status": "ok" }));
 }
 
@@ -454,7 +469,7 @@ fn many_clients_have_the_answers_that_each_has_alone() {
                 let request = json!({ "prompt": [first], "max_tokens": 9, "temperature": 0 });
                 let answer = server.post("/v1/completions", &request).json();
                 let expected: Vec<String> = (1..10).map(|n| format!("t{}", first + n)).collect();
-                assert_eq!(answer["choices"][0]["text"], expected.join(" "));
+                assert_eq!(answer["choices"][0]["text"], format!(" {}", expected.join(" ")));
             });
         }
     });
@@ -513,9 +528,9 @@ fn a_prompt_goes_on_from_an_earlier_text() {
         (answer["choices"][0]["text"].as_str().expect("a text").to_owned(), cached)
     };
     let whole = || (1..13).collect::<Vec<u32>>();
-    assert_eq!(ask(whole()), ("t13 t14 t15".to_owned(), json!(0)));
-    assert_eq!(ask(whole()), ("t13 t14 t15".to_owned(), json!(11)));
-    assert_eq!(ask([whole(), vec![13, 14, 20]].concat()), ("t21 t22 t23".to_owned(), json!(14)));
+    assert_eq!(ask(whole()), (" t13 t14 t15".to_owned(), json!(0)));
+    assert_eq!(ask(whole()), (" t13 t14 t15".to_owned(), json!(11)));
+    assert_eq!(ask([whole(), vec![13, 14, 20]].concat()), (" t21 t22 t23".to_owned(), json!(14)));
     let metrics = server.get("/metrics").text;
     assert!(metrics.contains("amk_prompt_tokens_shared_total 25\n"), "{metrics}");
     // The first two are the beginning of the third.

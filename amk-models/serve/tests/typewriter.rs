@@ -161,6 +161,24 @@ fn a_language_that_is_none_is_told_with_its_field() {
 }
 
 #[test]
+fn a_wrong_schema_of_a_function_is_told_with_its_name() {
+    let server = types("yes");
+    let mut wrong = add();
+    wrong["function"]["name"] = json!("wrong");
+    wrong["function"]["parameters"]["properties"]["a"]["type"] = json!("strin");
+    let request = chat(json!({ "tools": [add(), wrong], "tool_choice": "required" }));
+    let error = server.post("/v1/chat/completions", &request).json()["error"].clone();
+    let message = error["message"].as_str().expect("a message");
+    assert!(message.starts_with("the function `wrong`: ") && message.contains("strin"), "{message}");
+    assert!(!message.contains("call1"), "{message}");
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": { "type": "strin" } } });
+    let request = chat(json!({ "tools": [add()], "response_format": format }));
+    let error = server.post("/v1/chat/completions", &request).json()["error"].clone();
+    let message = error["message"].as_str().expect("a message");
+    assert!(error["param"] == "response_format" && !message.contains("call0"), "{error}");
+}
+
+#[test]
 fn calls_of_tools_are_told_from_text() {
     let called = |choice: &Value| {
         assert_eq!(choice["finish_reason"], "tool_calls", "{choice}");

@@ -3,6 +3,8 @@
 //! transformers marks the assistant's words with it and renders its body in a new scope. A `with`
 //! block without variables is such a scope.
 
+use super::percent_format;
+
 /// Returns `source` with `generation` blocks written as `with` blocks. Whitespace control and line
 /// numbers do not change.
 pub(super) fn as_scope(source: &str) -> String {
@@ -19,7 +21,8 @@ pub(super) fn as_scope(source: &str) -> String {
                 written.extend([tag, raw]);
                 after = end;
             }
-            _ => written.push_str(tag),
+            None if tag.starts_with("{#") => written.push_str(tag),
+            _ => written.push_str(&percent_format::as_filter(tag)),
         }
         rest = after;
     }

@@ -6,12 +6,16 @@
 //! as Python does. A template is not trusted: it sees nothing but its arguments and runs on a
 //! budget.
 
+mod content;
 mod generation_block;
 mod jinja2;
 mod padding;
+mod percent_format;
 mod python_json;
 mod python_methods;
 mod strftime;
+
+pub use content::{Content, ContentError, ContentPart};
 
 use jiff::Zoned;
 use minijinja::syntax::SyntaxConfig;

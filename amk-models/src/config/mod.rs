@@ -166,7 +166,7 @@ impl ModelConfig {
         require(
             self.rope.rotary_dims == self.head_dim
                 || (self.rope.rotary_dims.is_multiple_of(2) && (1..=self.head_dim).contains(&self.rope.rotary_dims)),
-            "rope.dimension_count",
+            "partial_rotary_factor",
             format!("{} of {} elements", self.rope.rotary_dims, self.head_dim),
             "the rotated part of a head must be an even number of elements inside it",
         );

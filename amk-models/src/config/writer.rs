@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::{ModelConfig, Rope, RopeScaling};
-use crate::import::{Activation, Form, Known, Window};
+use crate::import::{Form, Known, Window};
 
 const FORM: &str = "a config.json";
 
@@ -30,7 +30,7 @@ impl ModelConfig {
         let mut put = |field: &str, value: Value| _ = fields.insert(field.to_owned(), value);
         put("dtype", dtype.into());
         put(self.import.eps.0, shortest(self.norm_eps));
-        put(self.import.activation_field, activation(self.activation).into());
+        put(self.import.activation_field, self.activation.name().into());
         put("tie_word_embeddings", self.tied_embeddings.into());
         put("bos_token_id", self.bos.into());
         match self.eos[..] {
@@ -123,15 +123,6 @@ impl ModelConfig {
 /// The shortest number that is this one in f32.
 fn shortest(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
-}
-
-fn activation(activation: Activation) -> &'static str {
-    match activation {
-        Activation::Silu => "silu",
-        Activation::Gelu => "gelu",
-        Activation::GeluTanh => "gelu_pytorch_tanh",
-        Activation::ReluSquared => "relu2",
-    }
 }
 
 fn scaling(rope: &Rope) -> Result<Value, Unsaid> {

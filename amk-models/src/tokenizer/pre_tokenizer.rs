@@ -20,6 +20,25 @@ const LLAMA3: &str = concat!(
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
+/// Seed-Coder: digits one by one, and no line break after punctuation.
+const SEED_CODER: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+",
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+/// Mistral's Tekken: words also end before a capital letter, digits one by one.
+const TEKKEN: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+/// GPT-4o: words end before a capital letter and have their contraction, digits in groups of up to
+/// three.
+const GPT_4O: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+);
+
 /// A named method and the name's other settings of the tokenizer.
 pub(super) struct PreTokenizer {
     pub(super) cut: PreTokenizerWrapper,
@@ -32,11 +51,13 @@ pub(super) struct PreTokenizer {
 }
 
 /// A name of each known method, as files are written.
-pub(super) const NAMES: [&str; 4] = ["gpt-2", "smollm", "qwen2", "llama-bpe"];
+pub(super) const NAMES: [&str; 10] =
+    ["gpt-2", "smollm", "qwen2", "llama-bpe", "dbrx", "stablelm2", "command-r", "tekken", "gpt-4o", "seed-coder"];
 
 /// The method of that name; `None` for one that is not known.
 pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
     let bytes = |regex| PreTokenizerWrapper::from(ByteLevel::new(false, true, regex));
+    let digits = || PreTokenizerWrapper::from(Sequence::new(vec![Digits::new(true).into(), bytes(true)]));
     let split = |regex: &str| {
         // The expressions are constants, so a failure to compile one shows in the tests.
         let pattern = SplitPattern::Regex(regex.to_owned());
@@ -44,27 +65,65 @@ pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
         Some(PreTokenizerWrapper::from(Sequence::new(vec![split.into(), bytes(false)])))
     };
     let plain = |cut| PreTokenizer { cut, nfc: false, ignore_merges: false, adds_bos: false };
+    let whole = |cut| PreTokenizer { ignore_merges: true, ..plain(cut) };
     Some(match name {
         "gpt-2" => plain(bytes(true)),
-        "smollm" | "starcoder" | "refact" => plain(Sequence::new(vec![Digits::new(true).into(), bytes(true)]).into()),
+        "smollm" | "starcoder" | "refact" => plain(digits()),
+        "command-r" => PreTokenizer { nfc: true, ..plain(digits()) },
         "qwen2" | "deepseek-r1-qwen" => PreTokenizer { nfc: true, ..plain(split(QWEN2)?) },
-        "llama-bpe" | "llama3" | "llama-v3" => {
-            PreTokenizer { ignore_merges: true, adds_bos: true, ..plain(split(LLAMA3)?) }
+        "stablelm2" => plain(split(QWEN2)?),
+        "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "lfm2" => {
+            PreTokenizer { adds_bos: true, ..whole(split(LLAMA3)?) }
         }
+        "dbrx" | "chatglm-bpe" => plain(split(LLAMA3)?),
+        "glm4" => whole(split(LLAMA3)?),
+        "tekken" => PreTokenizer { adds_bos: true, ..whole(split(TEKKEN)?) },
+        "gpt-4o" => plain(split(GPT_4O)?),
+        "seed-coder" => plain(split(SEED_CODER)?),
         _ => return None,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::pre_tokenizer;
+    use super::{NAMES, pre_tokenizer};
+    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
+
+    /// The pieces of a text, in the letters of byte-level vocabularies.
+    fn pieces(name: &str, text: &str) -> Vec<String> {
+        let mut cut = PreTokenizedString::from(text);
+        pre_tokenizer(name).unwrap().cut.pre_tokenize(&mut cut).unwrap();
+        let splits = cut.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits.into_iter().map(|(piece, ..)| piece.to_owned()).collect()
+    }
 
     #[test]
-    fn every_known_name_compiles() {
-        assert!(super::NAMES.iter().all(|name| pre_tokenizer(name).is_some()));
-        for name in ["gpt-2", "smollm", "starcoder", "refact", "qwen2", "deepseek-r1-qwen", "llama-bpe", "llama3"] {
-            assert!(pre_tokenizer(name).is_some(), "{name}");
+    fn every_name_cuts_text_as_its_models_do() {
+        let cuts = |name: &str| pieces(name, "AnOther's 1234!\n").join("|");
+        for name in ["llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2", "dbrx", "chatglm-bpe", "glm4"] {
+            assert_eq!(cuts(name), "AnOther|'s|Ġ|123|4|!Ċ", "{name}");
         }
+        for name in ["qwen2", "deepseek-r1-qwen", "stablelm2"] {
+            assert_eq!(cuts(name), "AnOther|'s|Ġ|1|2|3|4|!Ċ", "{name}");
+        }
+        for name in ["smollm", "starcoder", "refact", "command-r"] {
+            assert_eq!(cuts(name), "AnOther|'s|Ġ|1|2|3|4|!|Ċ", "{name}");
+        }
+        assert_eq!(cuts("gpt-2"), "AnOther|'s|Ġ1234|!|Ċ");
+        assert_eq!(cuts("seed-coder"), "AnOther|'s|Ġ|1|2|3|4|!|Ċ");
+        assert_eq!(cuts("tekken"), "An|Other|'s|Ġ|1|2|3|4|!Ċ");
+        assert_eq!(cuts("gpt-4o"), "An|Other's|Ġ|123|4|!Ċ");
+        assert!(NAMES.iter().all(|name| pre_tokenizer(name).is_some()));
         assert!(pre_tokenizer("gpt-17").is_none());
+    }
+
+    #[test]
+    fn names_that_cut_alike_differ_in_merges_and_the_start_token() {
+        let of = |name: &str| pre_tokenizer(name).map(|method| (method.ignore_merges, method.adds_bos, method.nfc));
+        assert_eq!(of("lfm2"), of("llama-bpe"));
+        assert_eq!(of("glm4"), Some((true, false, false)));
+        assert_eq!(of("dbrx"), Some((false, false, false)));
+        assert_eq!(of("tekken"), Some((true, true, false)));
+        assert_eq!(of("command-r"), Some((false, false, true)));
     }
 }

@@ -8,6 +8,8 @@ const REPLACEMENT: char = '\u{FFFD}';
 /// Tokens that are held back at most. A character has at most four bytes, so four tokens; special
 /// tokens, which have no text, may come between them.
 const MAX_HELD_BACK: usize = 8;
+/// Tokens at the end of a prompt at most that are searched for text.
+const MAX_BEFORE: usize = 16;
 
 /// Decodes token after token and returns text as soon as its characters are complete.
 ///
@@ -33,6 +35,22 @@ impl<'a> TokenStream<'a> {
     #[must_use]
     pub fn with_special(self) -> Self {
         Self { special: true, ..self }
+    }
+
+    /// The same for a text that continues the one of these tokens: a space at its beginning counts.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Decode`].
+    pub fn after(mut self, prompt: &[u32]) -> Result<Self, TokenizerError> {
+        // Decoders leave out a space at the beginning of a text, and special tokens may have none.
+        for start in (0..prompt.len()).rev().take(MAX_BEFORE) {
+            if !self.tokenizer.text(&prompt[start..], self.special)?.is_empty() {
+                self.window = prompt[start..].to_vec();
+                self.given_out = self.window.len();
+                break;
+            }
+        }
+        Ok(self)
     }
 
     /// Takes the next token; returns the text that is complete now, often none.
@@ -65,6 +83,11 @@ impl<'a> TokenStream<'a> {
     fn held_back(&self) -> Result<String, TokenizerError> {
         let before = self.tokenizer.text(&self.window[..self.given_out], self.special)?;
         let all = self.tokenizer.text(&self.window, self.special)?;
-        Ok(all.get(before.len()..).unwrap_or_default().to_owned())
+        match all.strip_prefix(&before) {
+            Some(text) => Ok(text.to_owned()),
+            // Byte tokens in a row are decoded together: one that is not UTF-8 spoils those that were
+            // given out, too.
+            None => self.tokenizer.text(&self.window[self.given_out..], self.special),
+        }
     }
 }

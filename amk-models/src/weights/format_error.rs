@@ -50,6 +50,18 @@ pub enum FormatCause {
         /// Bytes left in the file.
         available: u64,
     },
+    /// The file ends before all that a count or length announces.
+    #[error("the file is truncated: {what} of {count} needs at least {needed} bytes, {available} are left")]
+    TruncatedCount {
+        /// The count or length.
+        what: &'static str,
+        /// Its value.
+        count: u64,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes left in the file.
+        available: u64,
+    },
     /// The first bytes are not the format's magic number.
     #[error("not a {format} file")]
     WrongMagic {

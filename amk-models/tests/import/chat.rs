@@ -168,6 +168,8 @@ fn expressions_are_those_of_jinja2() {
         ("'ab'|center(5)", "  ab "),
         ("'abcd'|center(2)", "abcd"),
         ("'x y/ä'|urlencode", "x%20y/%C3%A4"),
+        ("'%s is %d' % ('a', 3)", "a is 3"),
+        ("'%s' % bos_token ~ '%s' % 'a'|upper", "<s>A"),
     ];
     for (expression, expected) in expected {
         let rendered = render(&format!("{{{{ {expression} }}}}"), &[], &ChatOptions::default()).unwrap();

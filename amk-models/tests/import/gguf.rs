@@ -260,7 +260,7 @@ fn wrong_headers_are_refused() {
         (with(4, &1_u32.to_le_bytes()), "GGUF version 1 is not supported"),
         (with(4, &3_u32.to_be_bytes()), "big-endian"),
         (with(8, &u64::MAX.to_le_bytes()), "the tensor count is 18446744073709551615, more than the limit"),
-        (with(8, &100_000_u64.to_le_bytes()), "truncated: the tensor count needs 2400000 bytes"),
+        (with(8, &100_000_u64.to_le_bytes()), "truncated: the tensor count of 100000 needs at least 2400000 bytes"),
         (with(16, &u64::MAX.to_le_bytes()), "the metadata count"),
         (with(24, &u64::MAX.to_le_bytes()), "a metadata key is 18446744073709551615, more than the limit"),
         (with(24, &(1_u64 << 23).to_le_bytes()), "truncated: a metadata key"),

@@ -157,6 +157,19 @@ fn a_stream_holds_incomplete_characters_back() {
 }
 
 #[test]
+fn a_stream_goes_on_after_byte_tokens_that_are_not_utf8() {
+    let checkpoint = Checkpoint::open(&golden("tiny/llama_rope_yarn")).unwrap();
+    let tokenizer = checkpoint.tokenizer().unwrap();
+    let id = |token: &str| tokenizer.id(token).unwrap();
+    let (letter, invalid, word) = (id("<0x43>"), id("<0xDB>"), id("\u{2581}the"));
+    assert_eq!(streamed(tokenizer, &[letter, invalid, word]), "C\u{fffd} the");
+    let words = [[word].as_slice(), &[letter, invalid], &[word; 10], &[letter]].concat();
+    assert_eq!(streamed(tokenizer, &words), format!("theC\u{fffd}{}C", " the".repeat(10)));
+    let euro = ["<0xE2>", "<0x82>", "<0xAC>"].map(id);
+    assert_eq!(streamed(tokenizer, &[&euro[..], &[invalid], &[word], &euro].concat()), "€\u{fffd} the€");
+}
+
+#[test]
 fn tokens_without_an_embedding_are_refused() {
     let mut file = GgufBuilder::tiny_llama();
     file.u32("llama.vocab_size", 3);

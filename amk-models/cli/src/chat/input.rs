@@ -1,7 +1,7 @@
 //! What the user says: from an editor on a terminal, else from the lines of standard input.
 
 use amk_models::cache::Cache;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use rustyline::error::ReadlineError;
 use rustyline::{Cmd, DefaultEditor, EventHandler, KeyCode, KeyEvent, Modifiers};
 use std::io::{IsTerminal as _, Lines, StdinLock};
@@ -43,6 +43,10 @@ impl Input {
         Ok(Self::Editor(Box::new(editor), history))
     }
 
+    pub(super) fn is_terminal(&self) -> bool {
+        matches!(self, Self::Editor(..))
+    }
+
     /// The next message: a line, and the next one too where it ends with a backslash.
     pub(super) fn next(&mut self) -> Result<Said> {
         let mut message = String::new();
@@ -68,7 +72,10 @@ impl Input {
 
     fn line(&mut self, prompt: &str) -> Result<Said> {
         match self {
-            Self::Lines(lines) => Ok(lines.next().transpose()?.map_or(Said::End, Said::Message)),
+            Self::Lines(lines) => {
+                let line = lines.next().transpose().context("cannot read standard input")?;
+                Ok(line.map_or(Said::End, Said::Message))
+            }
             Self::Editor(editor, _) => match editor.readline(prompt) {
                 Ok(line) => Ok(Said::Message(line)),
                 Err(ReadlineError::Interrupted) => Ok(Said::Nothing),
@@ -83,7 +90,23 @@ impl Drop for Input {
     fn drop(&mut self) {
         if let Self::Editor(editor, Some(history)) = self {
             // A chat without its history is a chat.
+            let _ = history.parent().map(std::fs::create_dir_all);
             let _ = editor.save_history(history);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_kept_where_the_cache_does_not_exist_yet() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = folder.path().join("cache/amk/chat_history");
+        let mut editor = DefaultEditor::new().unwrap();
+        editor.add_history_entry("remember me").unwrap();
+        drop(Input::Editor(Box::new(editor), Some(history.clone())));
+        assert!(std::fs::read_to_string(history).unwrap().contains("remember me"));
     }
 }

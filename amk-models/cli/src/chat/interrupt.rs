@@ -1,4 +1,4 @@
-//! Ctrl-C: it stops an answer; between answers it ends the program.
+//! Ctrl-C in a terminal: it stops an answer; between answers it ends the program.
 
 use anyhow::Result;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ const ANSWERING: u8 = 1;
 const STOPPED: u8 = 2;
 
 /// What Ctrl-C means now.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Interrupt(Arc<AtomicU8>);
 
 impl Interrupt {
     /// Listens from now on.
     pub(super) fn listen() -> Result<Self> {
-        let interrupt = Self(Arc::new(AtomicU8::new(IDLE)));
+        let interrupt = Self::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let heard = interrupt.clone();
         std::thread::spawn(move || {

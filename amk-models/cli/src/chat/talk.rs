@@ -35,7 +35,9 @@ impl Talk {
     /// Talks until the user ends it.
     pub(super) fn run<V: RowVm>(mut self, vm: V, tokenizer: &Tokenizer) -> Result<()> {
         let mut batch = Batch::new(vm, tokenizer).keeping(1);
-        let (mut input, interrupt) = (Input::new()?, Interrupt::listen()?);
+        let mut input = Input::new()?;
+        // Who is not there to go on with the conversation wants it to end.
+        let interrupt = if input.is_terminal() { Interrupt::listen()? } else { Interrupt::default() };
         loop {
             let said = match input.next()? {
                 Said::End => return Ok(()),

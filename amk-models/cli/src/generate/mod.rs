@@ -38,7 +38,8 @@ pub(crate) struct Generate {
     #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
     file: Option<PathBuf>,
     /// Several prompts: one a line, or in a `.jsonl` file a string, `{"prompt": ..}` or
-    /// `{"messages": [..]}` a line. Each text has a seed of its own, counted up from --seed.
+    /// `{"messages": [..]}` a line; `-` reads lines of standard input. Each text has a seed of its
+    /// own, counted up from --seed.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file"])]
     prompts: Option<PathBuf>,
     /// Texts that are written at the same time.
@@ -215,6 +216,7 @@ impl Generate {
             show_special: self.show_special,
             logprobs: self.logprobs.then_some(0),
             grammar: self.language.grammar(checkpoint)?,
+            continues: self.template(checkpoint)?.is_none(),
         })
     }
 

@@ -2,11 +2,12 @@
 
 use super::Generate;
 use crate::options::read_prompt;
-use amk_models::chat::{ChatOptions, Message};
+use amk_models::chat::{ChatOptions, Content, ContentError, Message};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
+use serde_json::Value;
 use std::path::Path;
 
 /// A prompt, as written and as the model gets it.
@@ -28,7 +29,13 @@ enum Line {
 #[derive(Deserialize)]
 struct Turn {
     role: String,
-    content: String,
+    content: Content,
+}
+
+impl Turn {
+    fn message(self) -> Result<Message, ContentError> {
+        Ok(Message::new(self.role, self.content.text()?))
+    }
 }
 
 impl Generate {
@@ -62,11 +69,12 @@ impl Generate {
                 (text.clone(), system.chain([Message::new("user", text)]).collect())
             }
             Line::Messages { messages } => {
+                let messages: Vec<Message> = messages.into_iter().map(Turn::message).collect::<Result<_, _>>()?;
                 let text = messages.last().map_or_else(String::new, |last| last.content.clone());
                 if self.template(checkpoint)?.is_none() {
                     bail!("{} has no chat template for messages, or --raw leaves it out", checkpoint.path.display());
                 }
-                (text, system.chain(messages.into_iter().map(|turn| Message::new(turn.role, turn.content))).collect())
+                (text, system.chain(messages).collect())
             }
         };
         let Some(template) = self.template(checkpoint)? else {
@@ -80,16 +88,25 @@ impl Generate {
 
 /// The prompts of a file; empty lines are none.
 fn read(file: &Path) -> Result<Vec<Line>> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the prompts {}", file.display()))?;
+    let text = if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin()).context("cannot read the prompts on standard input")?
+    } else {
+        std::fs::read_to_string(file).with_context(|| format!("cannot read the prompts {}", file.display()))?
+    };
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     if file.extension().is_none_or(|extension| extension != "jsonl") {
         return Ok(lines.map(|(_, line)| Line::Text(line.to_owned())).collect());
     }
     let parse = |(number, line): (usize, &str)| {
-        serde_json::from_str(line).with_context(|| {
-            let form = "a string, {\"prompt\": ..} or {\"messages\": [{\"role\": .., \"content\": ..}]}";
-            format!("{}, line {} is not {form}", file.display(), number + 1)
-        })
+        let place = format!("{}, line {}", file.display(), number + 1);
+        let form = "a string, {\"prompt\": ..} or {\"messages\": [{\"role\": .., \"content\": ..}]}";
+        let value: Value = serde_json::from_str(line).with_context(|| format!("{place} is not {form}"))?;
+        match serde_json::from_value(value) {
+            Ok(Line::Messages { messages }) if messages.is_empty() => bail!("{place} has no messages"),
+            Ok(line) => Ok(line),
+            // The error of a form says nothing about the others.
+            Err(_) => bail!("{place} is not {form}"),
+        }
     };
     lines.map(parse).collect()
 }

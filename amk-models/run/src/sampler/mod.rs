@@ -156,7 +156,7 @@ impl Sampler {
             false => Err(SamplerError::Parameter { parameter, value, range }),
         };
         let SamplerConfig { temperature, top_p, min_p, repetition_penalty: penalty, .. } = config;
-        check("temperature", temperature, temperature.is_finite() && temperature >= 0.0, "0 or more")?;
+        check("temperature", temperature, temperature.is_finite() && temperature >= 0.0, "a finite number, 0 or more")?;
         check("top-p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
         check("min-p", min_p, (0.0..=1.0).contains(&min_p), "from 0 to 1")?;
         check("repetition penalty", penalty, penalty.is_finite() && penalty > 0.0, "above 0")?;

@@ -30,6 +30,7 @@ pub(crate) struct ToolFields {
 
 /// A tool in the form of OpenAI's API.
 #[derive(Clone, Debug, Deserialize)]
+#[serde(expecting = "a tool")]
 struct Tool {
     #[serde(rename = "type")]
     kind: String,
@@ -37,7 +38,7 @@ struct Tool {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected `none`, `auto`, `required` or a function")]
 enum Choice {
     Mode(String),
     Named { function: Named },
@@ -164,6 +165,15 @@ impl Tools {
         Reader::new(self.form, names.collect(), self.parallel)
     }
 
+    /// The name of each function, and the language of its calls.
+    pub(crate) fn schemas(&self) -> impl Iterator<Item = (&str, Language)> {
+        let named = self.functions.iter().filter_map(|function| Some((function, function["name"].as_str()?)));
+        named.map(|(function, name)| {
+            let schema = self.schema(function);
+            (name, Language::JsonSchema { schema, strict: false })
+        })
+    }
+
     /// The language of an answer: calls where they are required; else what is `asked` for, or
     /// calls.
     ///
@@ -207,9 +217,12 @@ impl Tools {
 
     /// The schema of a call of a function.
     fn schema(&self, function: &Value) -> Value {
-        let (any, arguments) = (json!({ "type": "object" }), self.form.arguments());
-        let parameters = function.get("parameters").filter(|parameters| parameters.is_object());
-        let mut parameters = parameters.unwrap_or(&any).clone();
+        let arguments = self.form.arguments();
+        // A function that declares none has no parameters.
+        let mut parameters = match function.get("parameters").filter(|parameters| parameters.is_object()) {
+            Some(parameters) => parameters.clone(),
+            None => json!({ "type": "object", "properties": {} }),
+        };
         // A function has the parameters that it declares, unless it says otherwise.
         if let Some(object) = parameters.as_object_mut().filter(|object| object.contains_key("properties")) {
             object.entry("additionalProperties").or_insert(Value::Bool(false));
@@ -277,5 +290,16 @@ mod tests {
         assert_eq!(schema["$defs"], json!({ "day": {} }));
         let arguments = json!({ "properties": properties, "additionalProperties": false });
         assert_eq!(schema["properties"]["arguments"], arguments);
+    }
+
+    #[test]
+    fn a_function_that_declares_no_parameters_has_none() {
+        let tools = tools(json!("required"), "").unwrap().unwrap();
+        let arguments = |function: Value| tools.schema(&function)["properties"]["arguments"].clone();
+        let none = json!({ "type": "object", "properties": {}, "additionalProperties": false });
+        assert_eq!(arguments(json!({ "name": "now" })), none);
+        assert_eq!(arguments(json!({ "name": "now", "parameters": null })), none);
+        let any = json!({ "type": "object" });
+        assert_eq!(arguments(json!({ "name": "now", "parameters": any })), any);
     }
 }

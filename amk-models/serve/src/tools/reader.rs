@@ -56,7 +56,14 @@ impl Reader {
     pub(crate) fn finish(&mut self) -> Vec<Part> {
         let mut parts = Vec::new();
         let held = core::mem::take(&mut self.held);
-        if self.inside {
+        if self.inside && self.form == Form::Tagged {
+            // The end may have come inside of the tag that ends a call, or before.
+            let whole = &held[..held.len() - partial(&held, CLOSE)];
+            match call(whole) {
+                Some(_) => self.call(whole, &mut parts),
+                None => self.text(&format!("{OPEN}{held}"), &mut parts),
+            }
+        } else if self.inside {
             self.call(&held, &mut parts);
         } else {
             self.text(&held, &mut parts);
@@ -198,6 +205,10 @@ mod tests {
         check(Form::Tagged, "<tool_call>no JSON</tool_call> ä", &[text("no JSON ä")]);
         // The end token may come instead of the tag.
         check(Form::Tagged, &format!("<tool_call>{CALL}"), &[added()]);
+        check(Form::Tagged, &format!("<tool_call>{CALL}\n</tool_"), &[added()]);
+        // A call that is cut is the text that the model wrote.
+        let cut = format!("I add.\n<tool_call>\n{}", &CALL[..20]);
+        check(Form::Tagged, &cut, &[text(&cut)]);
         assert_eq!(parts(Form::Tagged, false, &one.repeat(2), 5), [added()]);
     }
 

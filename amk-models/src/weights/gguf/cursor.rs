@@ -68,7 +68,7 @@ impl<'a> Cursor<'a> {
         }
         let (needed, available) = (found * least_bytes, self.remaining() as u64);
         if needed > available {
-            return Err(self.file.error(start, FormatCause::Truncated { what, needed, available }));
+            return Err(self.file.error(start, FormatCause::TruncatedCount { what, count: found, needed, available }));
         }
         Ok(found as usize)
     }
