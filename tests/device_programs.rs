@@ -282,7 +282,9 @@ const FAULTS: [Fault; 10] = [
 const FAULTS_OF_KINDS: [Fault; 6] = [
     ("no window", |p| change(p, "capped_attention_split", |call| call.params[7] = Param::U32(400))),
     ("another bound", |p| change(p, "capped_attention_split", |call| call.params[6] = Param::F32(1e4))),
-    ("another scale of rotated values", |p| change(p, "capped_attention_split", |call| call.params[4] = Param::F32(1.1))),
+    ("another scale of rotated values", |p| {
+        change(p, "capped_attention_split", |call| call.params[4] = Param::F32(1.1))
+    }),
     ("the embedding is not scaled", |p| change(p, "scale", |call| call.params[0] = Param::F32(1.0))),
     ("logits without a bound", |p| change(p, "soft_cap", |call| call.params[0] = Param::F32(1e4))),
     ("a norm's part off by a packet", |p| {

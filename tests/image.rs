@@ -74,10 +74,10 @@ impl Case {
     }
 
     /// With steps of rows.
-    fn of_rows((family, instance): (&str, &str), rows: u32, exchange: ExchangeBy) -> Self {
+    fn of_rows((family, instance): (&str, &str), dims: &[(&str, u32)], rows: u32, exchange: ExchangeBy) -> Self {
         let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
         let schedule = Schedule { exchange, workers: 40, ..h200().row_schedule(rows) };
-        let case = Self::by(kernel, instance, &[], &schedule, Precision::BF16);
+        let case = Self::by(kernel, instance, dims, &schedule, Precision::BF16);
         Self { name: format!("{} {rows} rows", case.name), ..case }
     }
 
@@ -144,6 +144,8 @@ impl Case {
 const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
 /// With norms behind projections: layers of two kinds, bounds, norms of all heads together.
 const NORMED: [(&str, &str); 3] = [("gemma3", "gemma_3_1b"), ("gemma2", "gemma_2_2b"), ("olmo2", "olmo2_1b")];
+/// As many as the workers can choose among.
+const TOKENS: [(&str, u32); 1] = [("VOCAB", 4096)];
 /// Rows that are not multiples of 32: the residual is adopted from generic tasks.
 const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
 /// Heads that fused attention does not compute.
@@ -154,7 +156,7 @@ fn cases() -> Vec<Case> {
     use ExchangeBy::{Barrier, Counters, Packets};
     let (bf16, f32) = (Precision::BF16, Precision::F32);
     let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
-    cases.extend(NORMED.map(|model| Case::new(model, &[], Packets, bf16)));
+    cases.extend(NORMED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
@@ -163,14 +165,14 @@ fn cases() -> Vec<Case> {
     // A weight that streams in the tile layout of another crate, and a call that joins its tasks.
     cases.extend([Packets, Counters].map(|exchange| Case::of(&DECODE, "small", &[], exchange, bf16)));
     cases.extend([
-        Case::of_rows(FUSED[0], 4, Counters),
-        Case::of_rows(FUSED[1], 8, Counters),
-        Case::of_rows(FUSED[2], 3, Barrier),
-        Case::of_rows(FUSED[1], 40, Counters),
-        Case::of_rows(NORMED[0], 8, Counters),
-        Case::of_rows(NORMED[1], 40, Counters),
-        Case::of_rows(NORMED[2], 8, Counters),
-        Case::of_rows(NORMED[2], 40, Counters),
+        Case::of_rows(FUSED[0], &[], 4, Counters),
+        Case::of_rows(FUSED[1], &[], 8, Counters),
+        Case::of_rows(FUSED[2], &[], 3, Barrier),
+        Case::of_rows(FUSED[1], &[], 40, Counters),
+        Case::of_rows(NORMED[0], &TOKENS, 8, Counters),
+        Case::of_rows(NORMED[1], &TOKENS, 40, Counters),
+        Case::of_rows(NORMED[2], &TOKENS, 8, Counters),
+        Case::of_rows(NORMED[2], &TOKENS, 16, Counters),
     ]);
     cases
 }
@@ -412,7 +414,7 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
         all.push(change("attention", |image| shared(image).attention.swap(0, 1)));
     }
     let forms: [fn(&mut AttentionForm); 10] = [
-        |form| form.head_dim = 192 - form.head_dim,
+        |form| form.head_dim ^= 192,
         |form| form.group += 1,
         |form| form.kv_heads -= 1,
         |form| form.splits -= 1,

@@ -46,7 +46,10 @@ fn schedules_that_make_another_program_are_safe_too() {
         Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{schedule:?}: {error}"));
         let generic = plan.phases.iter().any(|phase| phase.generic().is_some());
         assert_eq!(generic, !schedule.fusion, "without fusion every call is a task of its own");
-        assert_eq!(decoder(&plan).splits(), if schedule.fusion { schedule.splits.min(schedule.workers / 3) } else { 0 });
+        assert_eq!(
+            decoder(&plan).splits(),
+            if schedule.fusion { schedule.splits.min(schedule.workers / 3) } else { 0 }
+        );
     }
 }
 

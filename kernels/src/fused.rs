@@ -17,8 +17,8 @@ use crate::linear::source;
 pub use crate::linear::{Function, Gemv, Input, Output, TileKind, Tiles, coded};
 use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
-pub use crate::rms_norm::{Norm, NormOutput, NormRows};
 use crate::rms_norm::{NORM, NORM_ROWS, NormedResiduals};
+pub use crate::rms_norm::{Norm, NormOutput, NormRows};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
 use amk_cuda::image::Image;
 use amk_cuda::image::decode::Refusal;
@@ -281,10 +281,7 @@ impl Shared {
         // function.
         let none = Decoder::default();
         let decoder = Decoder::of(plan).unwrap_or(&none);
-        let factors = [
-            ("score_scale", self.score_scale, decoder.score_scale),
-            ("eps", self.eps, decoder.eps),
-        ];
+        let factors = [("score_scale", self.score_scale, decoder.score_scale), ("eps", self.eps, decoder.eps)];
         for (field, value, expected) in factors {
             if value.to_bits() != expected.to_bits() {
                 return Err(Refusal::new(field, format!("is {value}, the plan has {expected}")));

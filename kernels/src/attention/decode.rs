@@ -14,11 +14,8 @@ use std::collections::HashMap;
 
 /// The instruction that joins splits. The image leaves it to the program.
 const COMBINE: &str = "amk_kernels::combine_splits";
-const ATTEND: [&str; 3] = [
-    "amk_kernels::attention_split",
-    "amk_kernels::normed_attention_split",
-    "amk_kernels::capped_attention_split",
-];
+const ATTEND: [&str; 3] =
+    ["amk_kernels::attention_split", "amk_kernels::normed_attention_split", "amk_kernels::capped_attention_split"];
 
 /// Records of attention splits.
 pub(crate) const SPLIT: RecordKind = RecordKind {

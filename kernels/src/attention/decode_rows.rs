@@ -1,7 +1,7 @@
 //! Decodes the records of attention for steps of rows.
 
 use super::decode::{form, joined};
-use super::form::{by_kind, of_any_kind};
+use super::form::{by_kind, first_alike, of_any_kind};
 use super::phase::BLOCK;
 use crate::fused::{AttentionForm, RotaryTable, Shared};
 use amk::ir::{Access, Bound, BufferId, Interval, Param, Region};
@@ -26,8 +26,7 @@ pub(crate) const ATTEND_ROWS: RecordKind =
     RecordKind { dispatch: |plan| wide(plan, "attend_block"), ..RecordKind::new("ATTEND_ROWS", attend_rows) };
 
 /// Records that join these splits.
-pub(crate) const JOIN_PARTS: RecordKind =
-    RecordKind { dispatch: join_splits, ..RecordKind::new("JOIN_PARTS", join) };
+pub(crate) const JOIN_PARTS: RecordKind = RecordKind { dispatch: join_splits, ..RecordKind::new("JOIN_PARTS", join) };
 
 /// Renders the call of a function with the type of a plan's attention, if the plan has rows.
 fn with_rows(plan: &Plan, function: &str) -> Option<String> {
@@ -142,6 +141,9 @@ impl<'c, 'p> Layer<'c, 'p> {
 fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "shape", "row", "bias", "layer", "aux"])?;
     let layer = Layer::new(record, places)?;
+    if first_alike(&Shared::of(places.image).attention, record.shape as usize) != record.shape as usize {
+        return Err(Refusal::new("shape", format!("is {}, an earlier kind rotates keys alike", record.shape)));
+    }
     let AttentionForm { kv_heads, group, .. } = layer.form;
     let [keys, values] = layer.caches;
     let first = kv_heads * group + record.row;

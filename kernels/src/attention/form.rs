@@ -82,6 +82,12 @@ impl AttentionForm {
     }
 }
 
+/// Returns the first kind that rotates keys as `kind` does: appending them, both are one.
+pub(super) fn first_alike(forms: &[AttentionForm], kind: usize) -> usize {
+    let table = |form: &AttentionForm| form.table;
+    forms.iter().position(|form| Some(form.table) == forms.get(kind).map(table)).unwrap_or(kind)
+}
+
 /// Renders code with the C++ type of a plan's attentions, if it has any. With layers of two kinds
 /// the record `r` chooses; `vote` is the vote of the lanes that run the code.
 pub(super) fn by_kind(plan: &Plan, vote: &str, code: impl Fn(&str) -> String) -> Option<String> {
@@ -113,6 +119,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
     let own_turns = plan.is_wide() || (plan.rows().is_some() && turns > SMALL_HEAD / 2);
     let macros = [
         ("AMK_HEAD_DIM", head_dim.to_string()),
+        ("AMK_KINDS", decoder.forms.len().to_string()),
         ("AMK_TURNS", turns.to_string()),
         ("AMK_OWN_TURNS", u32::from(own_turns).to_string()),
         ("AMK_TURN_SCALE(p, at)", turn_scale(&decoder.tables)),

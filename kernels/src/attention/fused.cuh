@@ -231,10 +231,10 @@ template <class A> struct Flash {
 constexpr int AT_ONCE = 4; // tiles loaded before the first is multiplied
 
 // The first keys of a group, loaded into registers before the query arrives. None if registers are
-// short.
+// short: the code of a second kind takes some, too.
 template <class A> struct Keys {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-    static constexpr int EARLY = A::TEAM > 1 ? 0 : AT_ONCE;
+    static constexpr int EARLY = A::TEAM > 1 || AMK_KINDS > 1 ? 0 : AT_ONCE;
 #else
     static constexpr int EARLY = 0;
 #endif

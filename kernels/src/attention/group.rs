@@ -182,12 +182,7 @@ const NOT_ROTATED: &str = "its queries and keys do not each come through a `rope
 ///
 /// # Errors
 /// The reason why not.
-fn attention_at(
-    flow: &Flow<'_>,
-    schedule: &Schedule,
-    at: usize,
-    eps: f32,
-) -> Result<Attention, String> {
+fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Result<Attention, String> {
     let operand = |at: usize, number: usize| flow.operand(at, number).ok_or(MALFORMED);
     let mut calls = vec![at];
     let caches = [operand(at, 1)?, operand(at, 2)?];

@@ -1,6 +1,6 @@
 //! Phases of attention for steps of rows: append, attend in splits of the positions, join.
 
-use super::form::AttentionForm;
+use super::form::{AttentionForm, first_alike};
 use super::group::Attention;
 use super::phase::{BLOCK, LayerBuffers, Partials, SLICE, attending, buffers, normed, note_late};
 use crate::fused::Decoder;
@@ -184,7 +184,7 @@ impl PhaseKind for Append {
             op: encoder.op("APPEND"),
             units: rows.len() as u16,
             input: encoder.packet(buffers.qkv[0]),
-            shape: buffers.kind as u32,
+            shape: Decoder::of(encoder.plan).map_or(0, |decoder| first_alike(&decoder.forms, buffers.kind) as u32),
             row,
             bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
             layer: self.layer as u32,

@@ -322,7 +322,9 @@ impl Gemv {
     /// Returns the number of the function applied to the results. 0 means none.
     fn function(&self) -> u32 {
         match self.output {
-            Output::Mapped { function, .. } | Output::Gated { function, .. } | Output::Logits { function, .. } => function,
+            Output::Mapped { function, .. } | Output::Gated { function, .. } | Output::Logits { function, .. } => {
+                function
+            }
             _ => 0,
         }
     }

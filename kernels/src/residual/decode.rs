@@ -29,7 +29,7 @@ fn by_rows(plan: &Plan, function: &str) -> String {
 fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row"])?;
     let own = own_rows(record, places.program.rows)?;
-    let to = write("units, row", Place::Kept("residual"), &[own.clone()]);
+    let to = write("units, row", Place::Kept("residual"), std::slice::from_ref(&own));
     let unscaled = Shared::of(places.image).embedding_scale.map(|_| Place::Local(0));
     lookup(places, state, own, unscaled, to)
 }
@@ -44,9 +44,7 @@ pub(crate) fn lookup<'p>(
     to: DecodedOperand,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     let (shared, field, len) = (Shared::of(places.image), to.field, columns.end - columns.start);
-    let table = shared
-        .embedding
-        .ok_or_else(|| Refusal::new(field, "needs an embedding table, and there is none"))?;
+    let table = shared.embedding.ok_or_else(|| Refusal::new(field, "needs an embedding table, and there is none"))?;
     let tokens = places.shape(table).first().copied().unwrap_or(0);
     // With rows, each has its own token; else each worker.
     let token = if places.program.rows.is_some() { 0..1 } else { state.row() };

@@ -80,9 +80,10 @@ fn find(grouping: &Grouping<'_>) -> Option<EmbedGroup> {
     let flow = grouping.flow;
     let call = grouping.calls().find(|&at| flow.path(at) == EMBED && grouping.free(at) && grouping.may_lead(at))?;
     let (row, table, token) = (flow.result(call)?, flow.operand(call, 0)?, flow.operand(call, 1)?);
-    let scaled = flow.users(row).first().copied().filter(|&at| {
-        flow.path(at) == SCALE && flow.only_for(row, at) && grouping.free(at) && grouping.may_lead(at)
-    });
+    let scaled =
+        flow.users(row).first().copied().filter(|&at| {
+            flow.path(at) == SCALE && flow.only_for(row, at) && grouping.free(at) && grouping.may_lead(at)
+        });
     let value = scaled.and_then(|at| flow.result(at)).unwrap_or(row);
     // Only products may read norms of it.
     let fits = |user: usize| {

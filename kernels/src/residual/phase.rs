@@ -83,7 +83,7 @@ pub(crate) fn look_up(task: &mut TaskCalls<'_>, worker: u32, columns: Range<u32>
     let to = if local { write(to, &[0..len]) } else { write(to, from_ref(&columns)) };
     let own = if plan.rows().is_some() { 0 } else { worker };
     let row = match scale {
-        None => to.clone(),
+        None => to,
         Some(_) => write(task.local(len), &[0..len]),
     };
     let from = read(row.buffer, &[0..len]);

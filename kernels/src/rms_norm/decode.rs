@@ -1,7 +1,7 @@
 //! Decodes the records of norms of whole vectors.
 
-use crate::abi::{NORM_ADDED, NORM_COMPUTED, NORM_LENGTH, most_own_rows};
 use super::phase::{Norm, NormRows};
+use crate::abi::{NORM_ADDED, NORM_COMPUTED, NORM_LENGTH, most_own_rows};
 use crate::fused::Shared;
 use amk::ir::Param;
 use amk_cuda::image::Record;

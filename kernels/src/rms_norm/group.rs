@@ -95,7 +95,7 @@ impl FusedGroup for NormedResidual {
         residual::hold(&mut planner.plan, self.after, after);
         let owned = crate::linear::phase::owned(&planner.plan, rows);
         let output = NormOutput::Residual { before, after, packets };
-        planner.phase(Norm { from, weight: remaining, output }, owned.into_iter().map(Work::Rows).collect());
+        planner.phase(Norm { from, len: rows, weight: remaining, output }, owned.into_iter().map(Work::Rows).collect());
         Ok(())
     }
 }

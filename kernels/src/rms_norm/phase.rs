@@ -15,6 +15,8 @@ use std::slice::from_ref;
 pub struct Norm {
     /// The vector.
     pub from: BufferId,
+    /// Its length.
+    pub len: u32,
     /// Weight of the norm; `None`: the vector is passed on as it is.
     pub weight: Option<BufferId>,
     /// Where the result goes.
@@ -42,6 +44,8 @@ pub enum NormOutput {
 pub struct NormRows {
     /// The vectors.
     pub from: BufferId,
+    /// Their length.
+    pub len: u32,
     /// Weight of the norm.
     pub weight: BufferId,
     /// The results.
@@ -53,7 +57,8 @@ pub(crate) fn whole(planner: &mut Planner<'_>, from: BufferId, weight: BufferId,
     let rows = planner.plan.rows().unwrap_or(1);
     // Another vector of the same phase has other workers first.
     let works = rotated(even(rows, planner.plan.schedule.workers), planner.plan.phases.len() * rows as usize);
-    planner.phase(NormRows { from, weight, to }, works.into_iter().map(Work::Rows).collect());
+    let len = planner.plan.extent(from);
+    planner.phase(NormRows { from, len, weight, to }, works.into_iter().map(Work::Rows).collect());
 }
 
 /// A vector that [`norm_all`] norms or passes on.
@@ -72,9 +77,7 @@ pub(crate) struct Vector {
 pub(crate) fn norm_all(planner: &mut Planner<'_>, vectors: &[Vector]) {
     let mut vectors = vectors.to_vec();
     if planner.plan.is_wide() {
-        vectors.retain(|&Vector { from, weight, to }| {
-            weight.map(|weight| whole(planner, from, weight, to)).is_none()
-        });
+        vectors.retain(|&Vector { from, weight, to }| weight.map(|weight| whole(planner, from, weight, to)).is_none());
     }
     let units: Vec<u32> = vectors.iter().map(|vector| planner.plan.extent(vector.from) / UNIT).collect();
     let parts = even(units.iter().sum(), planner.plan.schedule.workers);
@@ -85,7 +88,7 @@ pub(crate) fn norm_all(planner: &mut Planner<'_>, vectors: &[Vector]) {
             Work::Rows(inside(part.start) * UNIT..inside(part.end) * UNIT)
         };
         let works = parts.iter().map(own).collect();
-        planner.phase(Norm { from, weight, output: NormOutput::Store(to) }, works);
+        planner.phase(Norm { from, len: units * UNIT, weight, output: NormOutput::Store(to) }, works);
         before += units;
     }
 }
@@ -99,7 +102,7 @@ impl PhaseKind for Norm {
         let Work::Rows(rows) = work else { return };
         let mut x = self.from;
         if let Some(weight) = self.weight {
-            let len = task.plan.extent(self.from);
+            let len = self.len;
             let eps = Decoder::of(task.plan).map_or(0.0, |decoder| decoder.eps);
             let normed = task.local(len);
             let operands = vec![read(x, &[0..len]), early(weight, &[0..len]), write(normed, &[0..len])];
@@ -113,7 +116,7 @@ impl PhaseKind for Norm {
             }
             NormOutput::Residual { before, after, packets } => {
                 for to in [after, packets] {
-                    let operands = vec![read(before, from_ref(rows)), x.clone(), write(to, from_ref(rows))];
+                    let operands = vec![read(before, from_ref(rows)), x, write(to, from_ref(rows))];
                     task.call("amk_kernels::add", operands, Vec::new());
                 }
             }
@@ -130,7 +133,7 @@ impl PhaseKind for Norm {
         Record {
             input: encoder.packet(self.from),
             output: encoder.element(to, rows.start),
-            shape: encoder.plan.extent(self.from) | computed | added,
+            shape: self.len | computed | added,
             norm: encoder.constant(self.weight),
             ..encoder.of_rows("NORM", rows)
         }
@@ -152,7 +155,7 @@ impl PhaseKind for NormRows {
 
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
         let Work::Rows(rows) = work else { return };
-        let len = task.plan.extent(self.from);
+        let len = self.len;
         let eps = Decoder::of(task.plan).map_or(0.0, |decoder| decoder.eps);
         let operands = vec![read(self.from, &[0..len]), early(self.weight, &[0..len]), write(self.to, &[0..len])];
         task.call_of_rows(rows, "amk_kernels::rms_norm", operands, vec![Param::F32(eps)]);
@@ -165,7 +168,7 @@ impl PhaseKind for NormRows {
             units: (rows.end - rows.start) as u16,
             input: encoder.packet(self.from),
             output: encoder.packet(self.to),
-            shape: encoder.plan.extent(self.from),
+            shape: self.len,
             norm: encoder.constant(Some(self.weight)),
             aux: rows.start,
             ..Record::default()
