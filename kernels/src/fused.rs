@@ -301,6 +301,10 @@ impl Shared {
             let (found, expected) = (&self.tables, &decoder.tables);
             return Err(Refusal::new("tables", format!("are {found:?}, the plan has {expected:?}")));
         }
+        let turned = |form: &AttentionForm| self.tables.get(form.table).map(|table| 2 * table.len) == Some(form.turned);
+        if !self.attention.iter().all(turned) {
+            return Err(Refusal::new("attention", "rotates other elements than its tables are for"));
+        }
         let dealt = |forms: &[AttentionForm]| forms.iter().map(|form| (form.splits, form.run)).collect::<Vec<_>>();
         let (found, expected) = (dealt(&self.attention), dealt(&decoder.forms));
         if found != expected {

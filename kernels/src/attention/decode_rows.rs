@@ -50,6 +50,22 @@ fn join_splits(plan: &Plan) -> Option<String> {
     of_any_kind(plan, |form| format!("join_rows<{form}>(w, r)"))
 }
 
+/// Returns the rows of a step that a record is for.
+///
+/// # Errors
+/// If a step does not have them.
+pub(crate) fn step_rows(record: &Record, places: &Places<'_>) -> Result<Range<u32>, Refusal> {
+    let all = places.program.rows.unwrap_or(0);
+    let end = record.aux.checked_add(u32::from(record.units)).filter(|&end| end <= all);
+    match end {
+        Some(end) if record.units > 0 => Ok(record.aux..end),
+        _ => {
+            let what = format!("give {} rows from {} on, a step has {all}", record.units, record.aux);
+            Err(Refusal::new("units, aux", what))
+        }
+    }
+}
+
 /// What the records of a layer have in common.
 struct Layer<'c, 'p> {
     record: &'c Record,
@@ -69,19 +85,6 @@ impl<'c, 'p> Layer<'c, 'p> {
             return Err(Refusal::new("row", format!("is {}, there are {}", record.row, form.kv_heads)));
         }
         Ok(Self { record, places, form, table, caches })
-    }
-
-    /// The rows of a step that the record is for.
-    fn rows(&self) -> Result<Range<u32>, Refusal> {
-        let all = self.places.program.rows.unwrap_or(0);
-        let end = self.record.aux.checked_add(u32::from(self.record.units)).filter(|&end| end <= all);
-        match end {
-            Some(end) if self.record.units > 0 => Ok(self.record.aux..end),
-            _ => {
-                let what = format!("give {} rows from {} on, a step has {all}", self.record.units, self.record.aux);
-                Err(Refusal::new("units, aux", what))
-            }
-        }
     }
 
     /// Some of the heads of queries, keys and values, which follow one another.
@@ -153,7 +156,7 @@ fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         let operands = vec![layer.cached(cache, true), x];
         calls.push(DecodedCall { params: vec![Param::Pos], ..DecodedCall::new("amk_kernels::kv_append", operands) });
     }
-    let rows = layer.rows()?;
+    let rows = step_rows(record, places)?;
     calls.iter_mut().for_each(|call| call.rows = Some(rows.clone()));
     Ok(calls)
 }
@@ -178,7 +181,7 @@ fn attend_rows<'p>(
     params.extend(layer.form.cap.map(Param::F32));
     params.extend([window, Param::Pos]);
     calls.push(DecodedCall { params, ..DecodedCall::new(layer.form.row_path(), operands) });
-    let rows = layer.rows()?;
+    let rows = step_rows(record, places)?;
     calls.iter_mut().for_each(|call| call.rows = Some(rows.clone()));
     Ok(calls)
 }

@@ -2,6 +2,7 @@
 
 use super::phase::{Norm, NormRows};
 use crate::abi::{NORM_ADDED, NORM_COMPUTED, NORM_LENGTH, most_own_rows};
+use crate::attention::step_rows;
 use crate::fused::Shared;
 use amk::ir::Param;
 use amk_cuda::image::Record;
@@ -90,15 +91,10 @@ fn norm_rows<'p>(
     _state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "shape", "norm", "aux"])?;
-    let (len, all) = (record.shape, places.program.rows.unwrap_or(0));
-    let end = record.aux.checked_add(u32::from(record.units)).filter(|&end| end <= all);
-    let Some(end) = end.filter(|_| record.units > 0) else {
-        let what = format!("give {} rows from {} on, a step has {all}", record.units, record.aux);
-        return Err(Refusal::new("units, aux", what));
-    };
+    let (len, rows) = (record.shape, step_rows(record, places)?);
     let [from, to] = [("input", record.input), ("output", record.output)]
         .map(|(field, at)| places.whole(field, at, &[len], Format::Pairs).map(Place::Buffer));
     let to = write("output", to?, &[0..len]);
     let call = normed(record, places, read("input", from?, &[0..len]), len, to)?;
-    Ok(vec![DecodedCall { rows: Some(record.aux..end), ..call }])
+    Ok(vec![DecodedCall { rows: Some(rows), ..call }])
 }
