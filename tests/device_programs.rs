@@ -96,6 +96,30 @@ pub(crate) fn windowed(window: u32, rotary: u32) -> (Family, Dims) {
     (family, tiny().into_iter().chain(dims(&[("WINDOW", window), ("ROTARY", rotary)])).collect())
 }
 
+/// A decoder of another family, with some dims beside those of [`tiny`].
+pub(crate) fn with(family: &str, more: &[(&str, u32)]) -> (Family, Dims) {
+    let family = FAMILIES.into_iter().find(|known| known.name == family).expect("the family");
+    (family, tiny().into_iter().chain(dims(more)).collect())
+}
+
+/// Families with norms behind projections or a scaled embedding. Layers of two kinds differ in
+/// window, frequencies and scale.
+pub(crate) fn normed() -> [(Family, Dims); 5] {
+    [
+        with("gemma3", &[("WINDOW", 50)]),
+        with("gemma2", &[("WINDOW", 130)]),
+        with("gemma", &[]),
+        with("olmo2", &[]),
+        with("olmo3", &[("WINDOW", 20)]),
+    ]
+}
+
+/// The same with heads of 256 elements.
+pub(crate) fn long_heads() -> [(Family, Dims); 2] {
+    let heads = [("HEAD_DIM", 256), ("ROTARY", 256)];
+    [with("gemma3", &[("WINDOW", 50), heads[0], heads[1]]), with("gemma2", &[("WINDOW", 130), heads[0], heads[1]])]
+}
+
 fn check(decoder: Decoder) {
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     assert!(plan.bodies.is_empty() && Fused::layers(&plan).len() == 2, "the device fuses all of it");
@@ -128,11 +152,28 @@ fn windows_and_heads_turned_in_part_compute_the_function() {
     }
 }
 
+#[test]
+fn norms_behind_projections_and_layers_of_two_kinds_compute_the_function() {
+    for (family, dims) in normed() {
+        println!("{}", family.name);
+        check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn heads_of_256_elements_compute_the_function() {
+    for (family, dims) in long_heads() {
+        check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
+    }
+}
+
 /// Of the first position: nothing bounds the others where an instruction is called by itself.
 #[test]
 fn what_only_device_programs_call_keeps_to_its_formulas() {
     let registry = Registry::linked().expect("the registry");
-    for name in ["adopt", "attention_split", "normed_attention_split", "combine_splits", "best", "choose"] {
+    let splits = ["attention_split", "normed_attention_split", "capped_attention_split", "combine_splits"];
+    let parts = ["attention_part", "capped_attention_part"];
+    for name in splits.into_iter().chain(parts).chain(["adopt", "best", "choose"]) {
         let entry = registry.get(&format!("amk_kernels::{name}")).expect("the instruction");
         let checked = on_cpu(entry, DType::BF16, 4, 5).unwrap_or_else(|error| panic!("{name}: {error}"));
         println!("{name}: {:.2} epsilons with {}", checked.error, checked.worst);
@@ -236,6 +277,26 @@ const FAULTS: [Fault; 10] = [
     }),
 ];
 
+/// The same where layers are of two kinds and norms lie behind projections. The parameters of a
+/// split are those of `capped_attention_split`.
+const FAULTS_OF_KINDS: [Fault; 6] = [
+    ("no window", |p| change(p, "capped_attention_split", |call| call.params[7] = Param::U32(400))),
+    ("another bound", |p| change(p, "capped_attention_split", |call| call.params[6] = Param::F32(1e4))),
+    ("another scale of rotated values", |p| {
+        change(p, "capped_attention_split", |call| call.params[4] = Param::F32(1.1))
+    }),
+    ("the embedding is not scaled", |p| change(p, "scale", |call| call.params[0] = Param::F32(1.0))),
+    ("logits without a bound", |p| change(p, "soft_cap", |call| call.params[0] = Param::F32(1e4))),
+    ("a norm's part off by a packet", |p| {
+        change(p, "add", |call| {
+            let x = &mut call.operands[1];
+            if x.region.intervals()[0].lo.base > 0 {
+                moved(x, -2);
+            }
+        });
+    }),
+];
+
 /// Whether a program is refused, or gives something else than the function.
 fn found(decoder: &Decoder, program: Program) -> bool {
     let registry = Registry::linked().expect("the registry");
@@ -249,15 +310,21 @@ fn found(decoder: &Decoder, program: Program) -> bool {
 
 #[test]
 fn wrong_plans_are_found_without_a_gpu() {
-    let decoder = decoder(FAMILIES[0], 200);
+    let (family, dims) = with("gemma2", &[("WINDOW", 50)]);
+    let of_kinds = Decoder::new(family, dims, schedule(), 100, 3).expect("a decoder");
+    find(&decoder(FAMILIES[0], 200), &FAULTS);
+    find(&of_kinds, &FAULTS_OF_KINDS);
+}
+
+fn find(decoder: &Decoder, faults: &[Fault]) {
     let plan = decoder.plan(Precision::BF16).expect("a plan");
-    assert!(!found(&decoder, plan.program.clone()), "the right one");
-    for (fault, change) in FAULTS {
+    assert!(!found(decoder, plan.program.clone()), "the right one");
+    for (fault, change) in faults {
         let mut program = plan.program.clone();
         change(&mut program);
         assert_ne!(program, plan.program);
         println!("{fault}:");
-        assert!(found(&decoder, program), "{fault}");
+        assert!(found(decoder, program), "{fault}");
     }
 }
 

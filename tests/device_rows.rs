@@ -2,7 +2,7 @@
 //! calls one after the other, and within what rounding to bf16 does of the annotated function; on a
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
-use crate::device_programs::{bits, eager, error, sized, tiny, windowed};
+use crate::device_programs::{bits, eager, error, long_heads, normed, sized, tiny, windowed};
 use crate::gpu;
 use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
@@ -78,6 +78,23 @@ fn wide_rows_of_families_with_generic_tasks_compute_the_function() {
 fn rows_with_windows_and_heads_turned_in_part_compute_the_function() {
     check_rows(windowed(50, 48), 6, 6);
     check_rows(windowed(20, 16), 20, 24);
+}
+
+#[test]
+fn rows_with_norms_behind_projections_and_layers_of_two_kinds_compute_the_function() {
+    for of in normed() {
+        println!("{}", of.0.name);
+        check_rows(of.clone(), 6, 6);
+        check_rows(of, 20, 24);
+    }
+}
+
+#[test]
+fn rows_of_heads_of_256_elements_compute_the_function() {
+    for of in long_heads() {
+        check_rows(of.clone(), 6, 6);
+        check_rows(of, 20, 24);
+    }
 }
 
 #[test]
@@ -218,10 +235,36 @@ fn compiles(target: &GpuTarget, (family, name): (&str, &str), rows: u32, encodin
 }
 
 #[test]
+fn code_of_norms_behind_projections_and_long_heads_compiles() {
+    for target in TARGETS.iter().filter(|target| ["h200", "l40s"].contains(&target.name)) {
+        for (family, instance) in [("gemma3", "gemma_3_4b"), ("gemma2", "gemma_2_2b"), ("olmo2", "olmo2_7b")] {
+            let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+            let instance = kernel.instance(instance).expect("the instance");
+            let of_rows = [8, 40].map(|rows| target.row_schedule(rows));
+            for schedule in [target.schedule()].into_iter().chain(of_rows) {
+                if target.check(&schedule).is_err() {
+                    continue; // no room for a ring
+                }
+                let plan = amk_cuda::plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
+                match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
+                    Ok(cubin) => {
+                        let log: Vec<&str> = cubin.log.lines().filter(|line| line.contains("bytes smem")).collect();
+                        println!("{} {} {:?}: {}", target.name, instance.name, schedule.rows, log.join(" "));
+                    }
+                    Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
+                    Err(error) => panic!("{} {}: {error}", target.name, instance.name),
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_gpus_rows_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     let cache = std::env::temp_dir().join("amk-test-cubins");
-    for (of, rows) in on_gpu().zip([8, 4, 6].into_iter().cycle()).chain([(windowed(50, 48), 8)]) {
+    let others = [windowed(50, 48)].into_iter().chain(normed()).chain(long_heads());
+    for (of, rows) in on_gpu().zip([8, 4, 6].into_iter().cycle()).chain(others.map(|of| (of, 8))) {
         let decoder = decoder(of, rows, 40, 270);
         let run = |chunk, company| {
             let vm = decoder.rows_on_cuda(&cache, 60).expect("a VM");
@@ -240,7 +283,8 @@ fn a_gpus_rows_compute_the_function_whatever_the_company() {
 fn a_gpus_wide_steps_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     let cache = std::env::temp_dir().join("amk-test-cubins");
-    for (of, rows) in on_gpu().zip([40, 16, 128].into_iter().cycle()).chain([(windowed(20, 16), 24)]) {
+    let others = [windowed(20, 16)].into_iter().chain(normed()).chain(long_heads());
+    for (of, rows) in on_gpu().zip([40, 16, 128].into_iter().cycle()).chain(others.map(|of| (of, 24))) {
         let decoder = decoder(of, rows, 40, 270);
         let run = |chunk, company| {
             let vm = decoder.rows_on_cuda(&cache, 100).expect("a VM");

@@ -44,7 +44,10 @@ fn plans(families: impl Iterator<Item = Family>, precision: Precision) -> impl I
 #[test]
 fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks() {
     let whole: Vec<Family> = fused().collect();
-    assert!(whole.iter().map(|family| family.name).eq(["llama", "qwen2", "qwen3", "mistral", "arcee"]));
+    let names: Vec<&str> = whole.iter().map(|family| family.name).collect();
+    let expected =
+        ["llama", "qwen2", "qwen3", "olmo2", "glm4", "mistral", "gemma", "gemma2", "gemma3", "olmo3", "arcee"];
+    assert_eq!(names, expected);
     for precision in [Precision::BF16, Precision::F32] {
         for (name, plan) in plans(FAMILIES.into_iter(), precision) {
             let generic = plan.phases.iter().filter(|phase| phase.generic().is_some()).count();
@@ -53,7 +56,10 @@ fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks
                 plan.tasks.len(),
                 plan.phases.len()
             );
-            let separate = precision == Precision::F32 || !whole.iter().any(|family| name.starts_with(family.name));
+            // More than 8 query heads share a key head.
+            let separate = name.starts_with("glm4.")
+                || precision == Precision::F32
+                || !whole.iter().any(|family| name.starts_with(&format!("{}.", family.name)));
             assert_eq!(generic > 0, separate, "{name}: some calls are separate tasks");
             let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{name}: {rejected}"));
             let image = Image::build(&verified, &plan).expect("the image should be the program");

@@ -13,7 +13,7 @@ use amk_cuda::plan::Plan;
 use amk_cuda::set::kind_number;
 use amk_cuda::{GpuTarget, Image, Precision, TARGETS, WeightForms, plan_for, source};
 use amk_fast_instruction::DECODE;
-use amk_kernels::fused::{AttentionForm, GEMV_OUTPUT_BIT, Shared};
+use amk_kernels::fused::{AttentionForm, GEMV_OUTPUT_BIT, RotaryTable, Shared};
 use amk_models::model::FAMILIES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -74,11 +74,7 @@ impl Case {
     }
 
     /// With steps of rows.
-    fn of_rows(model: (&str, &str), rows: u32, exchange: ExchangeBy) -> Self {
-        Self::of_rows_with(model, &[], rows, exchange)
-    }
-
-    fn of_rows_with((family, instance): (&str, &str), dims: &[(&str, u32)], rows: u32, exchange: ExchangeBy) -> Self {
+    fn of_rows((family, instance): (&str, &str), dims: &[(&str, u32)], rows: u32, exchange: ExchangeBy) -> Self {
         let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
         let schedule = Schedule { exchange, workers: 40, ..h200().row_schedule(rows) };
         let case = Self::by(kernel, instance, dims, &schedule, Precision::BF16);
@@ -151,6 +147,10 @@ pub(crate) fn in_blocks(plain: &Plan, encodings: &[&str]) -> WeightForms {
 
 /// Without biases and norms of heads, with norms of heads, with biases.
 const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
+/// With norms behind projections: layers of two kinds, bounds, norms of all heads together.
+const NORMED: [(&str, &str); 3] = [("gemma3", "gemma_3_1b"), ("gemma2", "gemma_2_2b"), ("olmo2", "olmo2_1b")];
+/// As many as the workers can choose among.
+const TOKENS: [(&str, u32); 1] = [("VOCAB", 4096)];
 /// Rows that are not multiples of 32: the residual is adopted from generic tasks.
 const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
 /// A vocabulary of which the last unit lacks rows.
@@ -165,6 +165,7 @@ fn cases() -> Vec<Case> {
     use ExchangeBy::{Barrier, Counters, Packets};
     let (bf16, f32) = (Precision::BF16, Precision::F32);
     let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
+    cases.extend(NORMED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
@@ -173,16 +174,20 @@ fn cases() -> Vec<Case> {
     // A weight that streams in the tile layout of another crate, and a call that joins its tasks.
     cases.extend([Packets, Counters].map(|exchange| Case::of(&DECODE, "small", &[], exchange, bf16)));
     cases.extend([
-        Case::of_rows(FUSED[0], 4, Counters),
-        Case::of_rows(FUSED[1], 8, Counters),
-        Case::of_rows(FUSED[2], 3, Barrier),
-        Case::of_rows(FUSED[1], 40, Counters),
+        Case::of_rows(FUSED[0], &[], 4, Counters),
+        Case::of_rows(FUSED[1], &[], 8, Counters),
+        Case::of_rows(FUSED[2], &[], 3, Barrier),
+        Case::of_rows(FUSED[1], &[], 40, Counters),
         Case::new(FUSED[0], &PADDED, Packets, bf16),
         Case::new(FUSED[0], &PADDED, Packets, f32),
-        Case::of_rows_with(FUSED[0], &PADDED, 8, Counters),
-        Case::of_rows_with(CONVOLVED.0, &CONVOLVED.1, 4, Counters),
-        Case::of_rows_with(CONVOLVED.0, &CONVOLVED.1, 40, Counters),
-        Case::of_rows_with(ADOPTED.0, &HEADS, 8, Barrier),
+        Case::of_rows(FUSED[0], &PADDED, 8, Counters),
+        Case::of_rows(CONVOLVED.0, &CONVOLVED.1, 4, Counters),
+        Case::of_rows(CONVOLVED.0, &CONVOLVED.1, 40, Counters),
+        Case::of_rows(ADOPTED.0, &HEADS, 8, Barrier),
+        Case::of_rows(NORMED[0], &TOKENS, 8, Counters),
+        Case::of_rows(NORMED[1], &TOKENS, 40, Counters),
+        Case::of_rows(NORMED[2], &TOKENS, 8, Counters),
+        Case::of_rows(NORMED[2], &TOKENS, 16, Counters),
     ]);
     cases
 }
@@ -380,8 +385,6 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
         change("vocab", |image| image.vocab += 1),
         change("hidden", |image| shared(image).hidden += 32),
         change("kv_blocks", |image| shared(image).kv_blocks -= 1),
-        change("rotary", |image| shared(image).rotary += 1),
-        change("rope_scale", |image| shared(image).rope_scale += 0.5),
         change("score_scale", |image| shared(image).score_scale += 0.5),
         change("eps", |image| shared(image).eps += 1e-3),
         change("logits", |image| image.logits.0 += 1),
@@ -391,7 +394,11 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
         all.push(change("embedding", |image| shared(image).embedding = None));
         all.push(change("embedding", |image| shared(image).embedding = Some(image.logits)));
     }
-    if fixed.attention.is_none() {
+    if fixed.embedding_scale.is_some() {
+        all.push(change("embedding_scale", |image| shared(image).embedding_scale = None));
+        all.push(change("embedding_scale", |image| shared(image).embedding_scale = Some(0.5)));
+    }
+    if fixed.attention.is_empty() {
         return all;
     }
     for at in 0..Shared::of(&case.image).tiles.len() {
@@ -399,8 +406,15 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
             shared(image).tiles.remove(at);
         }));
     }
-    all.push(change("freqs", |image| shared(image).freqs = None));
-    all.push(change("freqs", |image| shared(image).freqs = shared(image).freqs.map(|id| BufferId(id.0 + 1))));
+    let tables: [fn(&mut RotaryTable); 3] =
+        [|table| table.freqs.0 += 1, |table| table.scale += 0.5, |table| table.len += 1];
+    for at in 0..fixed.tables.len() {
+        all.extend(tables.map(|of| change("tables", move |image| of(&mut shared(image).tables[at]))));
+    }
+    all.push(change("tables", |image| shared(image).tables.clear()));
+    if fixed.tables.len() > 1 {
+        all.push(change("tables", |image| shared(image).tables.swap(0, 1)));
+    }
     for at in some(fixed.caches.len()) {
         all.push(change("caches", move |image| shared(image).caches[at].swap(0, 1)));
         let next = (at + 1) % fixed.caches.len();
@@ -413,17 +427,26 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
             caches[at][0] = caches[next][0];
         }));
     }
-    all.push(change("attention", |image| shared(image).attention = None));
-    let forms: [fn(&mut AttentionForm); 6] = [
-        |form| form.head_dim = 192 - form.head_dim,
+    all.push(change("attention", |image| shared(image).attention.clear()));
+    if fixed.attention.len() > 1 {
+        all.push(change("attention", |image| shared(image).attention.swap(0, 1)));
+    }
+    let forms: [fn(&mut AttentionForm); 10] = [
+        |form| form.head_dim ^= 192,
         |form| form.group += 1,
         |form| form.kv_heads -= 1,
         |form| form.splits -= 1,
         |form| form.run += 2,
         |form| form.normed ^= true,
+        |form| form.turned -= 4,
+        |form| form.table += 1,
+        |form| form.window = Some(form.window.unwrap_or(0) + 7),
+        |form| form.cap = Some(form.cap.unwrap_or(0.0) + 3.0),
     ];
     for form in forms {
-        all.push(change("attention", move |image| shared(image).attention.iter_mut().for_each(form)));
+        for at in 0..fixed.attention.len() {
+            all.push(change("attention", move |image| form(&mut shared(image).attention[at])));
+        }
     }
     all
 }

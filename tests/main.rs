@@ -2,6 +2,7 @@
 //! and its name is the filter: `cargo test -p amk-tests soundness::`.
 
 mod architecture;
+mod bodies;
 mod bounded;
 mod cases;
 mod certificates;

@@ -109,7 +109,7 @@ fn another_schedule_gives_the_same_logits() {
     let error = relative_error(&logits(&mut other), &expected);
     println!(
         "two splits instead of {}: logits {error:.2e} away",
-        Decoder::of(vm.plan()).expect("fused attention").splits
+        Decoder::of(vm.plan()).expect("fused attention").splits()
     );
     assert!(error < 0.03, "{error}");
 }

@@ -23,10 +23,11 @@ pub(crate) fn build(text: &str, name: &str, defines: &[&str]) -> Option<(TempDir
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join(name).with_extension("inc"), text).expect("it should be written");
     let program = folder.path().join(name);
-    let source = format!("{}/device/{name}.cpp", env!("CARGO_MANIFEST_DIR"));
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/device");
+    let source = format!("{sources}/{name}.cpp");
     let mut build = Command::new("c++");
     build.args(defines.iter().map(|define| format!("-D{define}")));
-    build.args(["-std=c++17", "-O1", "-I"]).arg(folder.path()).arg("-o").arg(&program).arg(source);
+    build.args(["-std=c++17", "-O1", "-I", sources, "-I"]).arg(folder.path()).arg("-o").arg(&program).arg(source);
     let output = build.output().ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some((folder, program))

@@ -46,7 +46,10 @@ fn schedules_that_make_another_program_are_safe_too() {
         Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{schedule:?}: {error}"));
         let generic = plan.phases.iter().any(|phase| phase.generic().is_some());
         assert_eq!(generic, !schedule.fusion, "without fusion every call is a task of its own");
-        assert_eq!(decoder(&plan).splits, if schedule.fusion { schedule.splits.min(schedule.workers / 3) } else { 0 });
+        assert_eq!(
+            decoder(&plan).splits(),
+            if schedule.fusion { schedule.splits.min(schedule.workers / 3) } else { 0 }
+        );
     }
 }
 
@@ -124,7 +127,7 @@ fn workers_with_the_first_splits_merge_nothing() {
                 let Work::Rows(part) = work else { panic!("{work:?} in a merge") };
                 slices += part.end - part.start;
                 let early = |(phase, of, work): &(usize, u32, Work)| {
-                    let first = matches!(work, Work::Cell { column, .. } if column < &(decoder(&plan).splits / 4));
+                    let first = matches!(work, Work::Cell { column, .. } if column < &(decoder(&plan).splits() / 4));
                     phase + 1 == combine && of == worker && first
                 };
                 assert!(!plan.tasks.iter().any(early), "{instance}: worker {worker} attends early and merges");

@@ -16,6 +16,8 @@ enum DeviceOp {
     OP_PARTS,
     OP_JOIN_PARTS,
     OP_ATTEND_ROWS,
+    OP_NORM,
+    OP_NORM_ROWS,
 };
 
 // Maximum input tiles that a warp multiplies in one pass.
@@ -34,11 +36,9 @@ constexpr u32 WIDE_STAGES = 16;
 constexpr u32 WIDE_UNITS = 32;
 // Maximum passes over the columns of a wide step's weights.
 constexpr u32 WIDE_PASSES = 16;
-// Maximum elements of an attention head.
-constexpr int MAX_HEAD_DIM = 128;
-// Stride between the queries of two heads, in elements: the fragments of four heads hit all
-// banks.
-constexpr int QUERY_PITCH = 144;
+// Elements between the queries of two heads, in addition to their own: the fragments of four
+// heads hit all banks.
+constexpr int QUERY_GAP = 16;
 // Bits of the input length in a projection's shape, in tiles.
 constexpr u32 GEMV_TILES = 32767;
 // First of the five bits for the kind of its weights' tiles in a projection's shape.
@@ -58,6 +58,12 @@ constexpr u32 GEMV_BIAS = 2;
 // First of the two bits in a projection's flags that number the element-wise function of its
 // results. 0 means none.
 constexpr u32 GEMV_FUNCTION_BIT = 2;
+// Bits of the length in a norm's shape, in elements.
+constexpr u32 NORM_LENGTH = 16777215;
+// Bit of a norm's shape: the values are normalised; else they are passed on as they are.
+constexpr u32 NORM_COMPUTED = 16777216;
+// Bit of a norm's shape: the result is added to the residual.
+constexpr u32 NORM_ADDED = 33554432;
 // Row pairs of a group of units, each with a place in the race of the logits.
 constexpr u32 TOPS = 64;
 // Rounds of probes in a filtered draw.

@@ -21,11 +21,9 @@ device_constants! {
     WIDE_UNITS = 32 => "constexpr u32 WIDE_UNITS =";
     /// Maximum passes over the columns of a wide step's weights.
     WIDE_PASSES = 16 => "constexpr u32 WIDE_PASSES =";
-    /// Maximum elements of an attention head.
-    MAX_HEAD_DIM = 128 => "constexpr int MAX_HEAD_DIM =";
-    /// Stride between the queries of two heads, in elements: the fragments of four heads hit all
-    /// banks.
-    QUERY_PITCH = 144 => "constexpr int QUERY_PITCH =";
+    /// Elements between the queries of two heads, in addition to their own: the fragments of four
+    /// heads hit all banks.
+    QUERY_GAP = 16 => "constexpr int QUERY_GAP =";
     /// Bits of the input length in a projection's shape, in tiles.
     GEMV_TILES = 0x7fff => "constexpr u32 GEMV_TILES =";
     /// First of the five bits for the kind of its weights' tiles in a projection's shape.
@@ -45,6 +43,12 @@ device_constants! {
     /// First of the two bits in a projection's flags that number the element-wise function of its
     /// results. 0 means none.
     GEMV_FUNCTION_BIT = 2 => "constexpr u32 GEMV_FUNCTION_BIT =";
+    /// Bits of the length in a norm's shape, in elements.
+    NORM_LENGTH = 0xff_ffff => "constexpr u32 NORM_LENGTH =";
+    /// Bit of a norm's shape: the values are normalised; else they are passed on as they are.
+    NORM_COMPUTED = 0x100_0000 => "constexpr u32 NORM_COMPUTED =";
+    /// Bit of a norm's shape: the result is added to the residual.
+    NORM_ADDED = 0x200_0000 => "constexpr u32 NORM_ADDED =";
     /// Row pairs of a group of units, each with a place in the race of the logits.
     TOPS = 64 => "constexpr u32 TOPS =";
     /// Rounds of probes in a filtered draw.

@@ -3,10 +3,10 @@
 
 pub use crate::abi::GEMV_OUTPUT_BIT;
 use crate::abi::{DecoderParams, PARAMS};
-use crate::attention::group::Rotary;
 use crate::attention::{APPEND, ATTEND_ROWS, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT};
 pub use crate::attention::{
-    Append, Attend, AttendRows, BLOCK, Combine, JoinParts, LayerBuffers, Partials, Parts, SLICE,
+    Append, Attend, AttendRows, AttentionForm, BLOCK, Combine, JoinParts, LayerBuffers, Partials, Parts, RotaryTable,
+    SLICE,
 };
 use crate::choose::{BEST, CHOOSE, Choice, PROBE, ROWS};
 pub use crate::choose::{Best, Choose, ChooseRows, Draw, Probe};
@@ -17,6 +17,8 @@ use crate::linear::source;
 pub use crate::linear::{Function, Gemv, Input, Output, TileKind, Tiles, coded};
 use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
+use crate::rms_norm::{NORM, NORM_ROWS, NormedResiduals};
+pub use crate::rms_norm::{Norm, NormOutput, NormRows};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
 use amk_cuda::image::Image;
 use amk_cuda::image::decode::Refusal;
@@ -55,8 +57,8 @@ amk_cuda::inventory::submit! {
             "amk_kernels::no_first_probe",
             "amk_kernels::no_probe",
         ],
-        kinds: &[EMBED, SPLIT, JOIN, BEST, PROBE, GEMV, CHOOSE, ADOPT, APPEND, PARTS, JOIN_PARTS, ATTEND_ROWS],
-        fusions: &[&Attentions, &Projections, &Embedding],
+        kinds: &[EMBED, SPLIT, JOIN, BEST, PROBE, GEMV, CHOOSE, ADOPT, APPEND, PARTS, JOIN_PARTS, ATTEND_ROWS, NORM, NORM_ROWS],
+        fusions: &[&Attentions, &Projections, &NormedResiduals, &Embedding],
         sampling: Some(&Choice),
         rows: RowCode { structs: ROWS.0, params: ROWS.1, code: ROW_DEVICE },
         shared: &DecoderState,
@@ -72,17 +74,20 @@ pub struct Decoder {
     pub hidden: u32,
     /// The embedding table that fused tasks read.
     pub embedding: Option<BufferId>,
-    /// Rotary frequencies of fused attention.
-    pub freqs: Option<BufferId>,
-    /// Splits of a kv head's cache.
-    pub splits: u32,
+    /// What its rows are multiplied by.
+    pub embedding_scale: Option<f32>,
+    /// The kinds of fused attention, which all have the same heads.
+    pub forms: Vec<AttentionForm>,
+    /// Their rotary frequencies.
+    pub tables: Vec<RotaryTable>,
+    /// Scale of their scores.
+    pub score_scale: f32,
     /// Buffers of the layers with fused attention.
     pub layers: Vec<LayerBuffers>,
     /// Element-wise functions that projections apply to their results.
     pub functions: Vec<Function>,
     /// The kinds of tiles of its projections, by number.
     pub tiles: Vec<&'static TileKind>,
-    pub(crate) rotary: Option<Rotary>,
 }
 
 impl Decoder {
@@ -103,22 +108,19 @@ impl Decoder {
 
     /// Returns key/value heads, query heads and head dim, or 0 without fused attention.
     pub fn heads(&self) -> [u32; 3] {
-        self.rotary.map_or([0; 3], |Rotary { cache: [kv_heads, _, head_dim], heads, .. }| [kv_heads, heads, head_dim])
+        let of = |form: &AttentionForm| [form.kv_heads, form.kv_heads * form.group, form.head_dim];
+        self.forms.first().map_or([0; 3], of)
     }
 
-    /// Returns the scales of rotated values and of attention scores.
-    pub(crate) fn scales(&self) -> [f32; 2] {
-        self.rotary.map_or([1.0; 2], |rotary| [rotary.rope_scale, rotary.score_scale])
+    /// Returns the splits of a kv head's cache, or 0 without fused attention.
+    pub fn splits(&self) -> u32 {
+        self.forms.first().map_or(0, |form| form.splits)
     }
 
-    /// Returns the elements of a head that are rotated.
-    pub(crate) fn turned(&self) -> u32 {
-        self.rotary.map_or(0, |rotary| rotary.turned)
-    }
-
-    /// Returns the last positions that are attended to: without a window all.
-    pub(crate) fn window(&self, plan: &Plan) -> u32 {
-        self.rotary.and_then(|rotary| rotary.window).unwrap_or(plan.program.positions)
+    /// Returns the form of a layer's attention and its table of frequencies.
+    pub(crate) fn form(&self, layer: &LayerBuffers) -> Option<(AttentionForm, RotaryTable)> {
+        let form = *self.forms.get(layer.kind)?;
+        Some((form, *self.tables.get(form.table)?))
     }
 }
 
@@ -127,12 +129,14 @@ impl Decoder {
 pub struct Shared {
     /// The embedding table that fused tasks read.
     pub embedding: Option<BufferId>,
-    /// Rotary frequencies of fused attention.
-    pub freqs: Option<BufferId>,
+    /// What its rows are multiplied by.
+    pub embedding_scale: Option<f32>,
     /// Keys and values of each layer of fused attention, in memory order.
     pub caches: Vec<[BufferId; 2]>,
-    /// Constants of fused attention, if the plan has any.
-    pub attention: Option<AttentionForm>,
+    /// The kinds of fused attention that the plan has, by number.
+    pub attention: Vec<AttentionForm>,
+    /// Their rotary frequencies, in memory order.
+    pub tables: Vec<RotaryTable>,
     /// Element-wise functions that projections apply to their results. Function `n` is at index `n
     /// - 1`.
     pub functions: Vec<Function>,
@@ -144,35 +148,10 @@ pub struct Shared {
     pub tokens: u32,
     /// Blocks per kv head and layer of the cache.
     pub kv_blocks: u32,
-    /// Number of rotary frequencies.
-    pub rotary: u32,
-    /// Scale of rotated values.
-    pub rope_scale: f32,
     /// Epsilon of every RMSNorm of a fused task.
     pub eps: f32,
     /// Scale of attention scores.
     pub score_scale: f32,
-}
-
-/// Compile-time constants of fused attention: the arguments of `Attention` in `turns.cuh`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttentionForm {
-    /// Elements of a head.
-    pub head_dim: u32,
-    /// Query heads per kv head.
-    pub group: u32,
-    /// Key/value heads.
-    pub kv_heads: u32,
-    /// Splits of a kv head's cache.
-    pub splits: u32,
-    /// Blocks per run of a split.
-    pub run: u32,
-    /// Whether queries and keys are normalised per head.
-    pub normed: bool,
-    /// Elements of a head that are rotated, the first ones.
-    pub turned: u32,
-    /// The last positions that are attended to, where these are not all.
-    pub window: Option<u32>,
 }
 
 /// Places, checks and binds [`Shared`].
@@ -203,25 +182,27 @@ impl SharedState for DecoderState {
 
     fn memories(&self, image: &Image) -> Vec<SharedMemory> {
         let shared = Shared::of(image);
-        let (table, head_dim) = (u64::from(shared.hidden) * 2, u64::from(shared.rotary) * 4);
+        let table = u64::from(shared.hidden) * 2;
+        let freqs = shared.tables.iter().map(|table| (table.freqs, SharedForm::F32)).collect();
         let rows = u64::from(shared.tokens);
         vec![
             SharedMemory {
                 bytes: rows * table,
-                content: shared.embedding.map(|table| (table, SharedForm::BF16)),
+                content: shared.embedding.map(|table| (table, SharedForm::BF16)).into_iter().collect(),
                 page: 0,
             },
             SharedMemory {
                 bytes: shared.kv_bytes(),
-                content: None,
+                content: Vec::new(),
                 page: if image.row_words > 0 { shared.page_bytes() } else { 0 },
             },
-            SharedMemory { bytes: head_dim, content: shared.freqs.map(|freqs| (freqs, SharedForm::F32)), page: 0 },
+            SharedMemory { bytes: u64::from(shared.rotary()) * 4, content: freqs, page: 0 },
         ]
     }
 
     fn bind(&self, image: &Image, at: &[u64], to: &mut Params) {
-        let &Shared { hidden, kv_blocks, rotary, rope_scale, eps, score_scale, .. } = Shared::of(image);
+        let shared @ &Shared { hidden, kv_blocks, eps, score_scale, .. } = Shared::of(image);
+        let (rotary, rope_scale) = (shared.rotary(), shared.tables.first().map_or(1.0, |table| table.scale));
         let place = |number: usize| at.get(number).copied().unwrap_or(0);
         let (embedding, kv, inv_freq) = (place(0), place(1), place(2));
         to.push(&DecoderParams { embedding, kv, inv_freq, hidden, kv_blocks, rope_scale, eps, score_scale, rotary });
@@ -229,8 +210,12 @@ impl SharedState for DecoderState {
 
     fn state_bytes(&self, plan: &Plan, pos: u32) -> u64 {
         let Some(decoder) = Decoder::of(plan) else { return 0 };
-        let [kv_heads, _, head_dim] = decoder.heads();
-        decoder.layers.len() as u64 * u64::from(kv_heads) * u64::from(head_dim) * 4 * u64::from(pos)
+        let bytes = |layer| {
+            let form = decoder.form(layer)?.0;
+            let positions = form.window.unwrap_or(u32::MAX).min(pos);
+            Some(u64::from(form.kv_heads) * u64::from(form.head_dim) * 4 * u64::from(positions))
+        };
+        decoder.layers.iter().filter_map(bytes).sum()
     }
 }
 
@@ -238,21 +223,19 @@ impl Shared {
     /// Collects the state that the tasks of a plan share.
     fn new(plan: &Plan) -> Self {
         let decoder = Decoder::of(plan).cloned().unwrap_or_default();
-        let ([rope_scale, score_scale], rotary) = (decoder.scales(), decoder.turned() / 2);
         Self {
             embedding: decoder.embedding,
-            freqs: decoder.freqs,
+            embedding_scale: decoder.embedding_scale,
             caches: decoder.layers.iter().map(|layer| layer.caches).collect(),
-            attention: AttentionForm::of(plan),
+            attention: decoder.forms,
+            tables: decoder.tables,
             functions: decoder.functions,
             tiles: decoder.tiles,
             hidden: decoder.hidden,
             tokens: decoder.embedding.map_or(0, |table| plan.extent(table)),
             kv_blocks: kv_blocks(plan),
-            rotary,
-            rope_scale,
             eps: decoder.eps,
-            score_scale,
+            score_scale: decoder.score_scale,
         }
     }
 
@@ -264,6 +247,11 @@ impl Shared {
         image.shared.get().expect("every image has what the fused tasks share")
     }
 
+    /// Returns the number of rotary frequencies.
+    fn rotary(&self) -> u32 {
+        self.tables.iter().map(|table| table.len).sum()
+    }
+
     /// Returns the bytes of the caches of fused attention.
     fn kv_bytes(&self) -> u64 {
         u64::from(self.kv_blocks) * self.page_bytes()
@@ -271,23 +259,18 @@ impl Shared {
 
     /// Returns the bytes of a block of positions, in all layers and heads.
     fn page_bytes(&self) -> u64 {
-        let block = |form: AttentionForm| u64::from(form.kv_heads) * u64::from(BLOCK * form.head_dim * 4);
-        self.caches.len() as u64 * self.attention.map_or(0, block)
+        let block = |form: &AttentionForm| u64::from(form.kv_heads) * u64::from(BLOCK * form.head_dim * 4);
+        self.caches.len() as u64 * self.attention.first().map_or(0, block)
     }
 
     /// Checks the parameters that are the same in all launches.
     fn check(&self, program: &Program, plan: &Plan) -> Result<(), Refusal> {
         let shape = |id: BufferId| program.buffers.get(id.index()).map_or(&[][..], |buffer: &Buffer| &buffer.shape);
         let hidden = self.embedding.map_or(0, |table| shape(table).get(1).copied().unwrap_or(0));
-        let splits = |form: AttentionForm| Decoder::of(plan).map_or(form.splits, |decoder| decoder.splits);
         let numbers = [
             ("hidden", self.hidden, hidden),
             ("tokens", self.tokens, self.embedding.map_or(0, |table| shape(table).first().copied().unwrap_or(0))),
             ("kv_blocks", self.kv_blocks, kv_blocks(plan)),
-            ("rotary", self.rotary, self.freqs.map_or(0, |freqs| shape(freqs).first().copied().unwrap_or(0))),
-            // Tasks of wide steps have all positions, so no buffer has a dimension of splits.
-            ("splits", self.attention.map_or(0, |form| form.splits), self.attention.map_or(0, splits)),
-            ("run", self.attention.map_or(0, |form| form.run), self.attention.map_or(0, |_| plan.schedule.run)),
         ];
         for (field, value, expected) in numbers {
             if value != expected {
@@ -296,25 +279,45 @@ impl Shared {
         }
         // If no instruction of the program has such a parameter, the plan took it from the
         // function.
-        let ([rope_scale, score_scale], eps) =
-            Decoder::of(plan).map_or(([1.0; 2], 0.0), |decoder| (decoder.scales(), decoder.eps));
-        let factors = [
-            ("rope_scale", self.rope_scale, rope_scale),
-            ("score_scale", self.score_scale, score_scale),
-            ("eps", self.eps, eps),
-        ];
+        let none = Decoder::default();
+        let decoder = Decoder::of(plan).unwrap_or(&none);
+        let factors = [("score_scale", self.score_scale, decoder.score_scale), ("eps", self.eps, decoder.eps)];
         for (field, value, expected) in factors {
             if value.to_bits() != expected.to_bits() {
                 return Err(Refusal::new(field, format!("is {value}, the plan has {expected}")));
             }
         }
+        self.check_attention(program, decoder)?;
         self.check_caches(program)
+    }
+
+    /// Checks what the calls of tasks do not show: tables are as the launch finds them one after
+    /// the other, and tasks of wide steps have all positions, so no buffer has a dimension of
+    /// splits.
+    fn check_attention(&self, program: &Program, decoder: &Decoder) -> Result<(), Refusal> {
+        let extent = |id: BufferId| program.buffers.get(id.index()).and_then(|buffer| buffer.shape.first());
+        let fits = |table: &RotaryTable| extent(table.freqs) == Some(&table.len);
+        if self.tables != decoder.tables || !self.tables.iter().all(fits) {
+            let (found, expected) = (&self.tables, &decoder.tables);
+            return Err(Refusal::new("tables", format!("are {found:?}, the plan has {expected:?}")));
+        }
+        let turned = |form: &AttentionForm| self.tables.get(form.table).map(|table| 2 * table.len) == Some(form.turned);
+        if !self.attention.iter().all(turned) {
+            return Err(Refusal::new("attention", "rotates other elements than its tables are for"));
+        }
+        let dealt = |forms: &[AttentionForm]| forms.iter().map(|form| (form.splits, form.run)).collect::<Vec<_>>();
+        let (found, expected) = (dealt(&self.attention), dealt(&decoder.forms));
+        if found != expected {
+            let what = format!("have the splits and runs {found:?}, the program's buffers {expected:?}");
+            return Err(Refusal::new("attention", what));
+        }
+        Ok(())
     }
 
     /// Checks caches `[kv_heads, splits, share, head_dim]`: every split must have room for its
     /// positions.
     fn check_caches(&self, program: &Program) -> Result<(), Refusal> {
-        let Some(form) = self.attention else {
+        let Some(form) = self.attention.first() else {
             return match self.caches.is_empty() {
                 true => Ok(()),
                 false => Err(Refusal::new("caches", "are there without an attention")),
@@ -354,35 +357,5 @@ fn kv_blocks(plan: &Plan) -> u32 {
     match plan.rows() {
         None => plan.sizes.context.div_ceil(BLOCK) + 1,
         Some(_) => plan.pages,
-    }
-}
-
-impl AttentionForm {
-    /// Returns the form of a plan's attentions, which is the same for all.
-    pub(crate) fn of(plan: &Plan) -> Option<Self> {
-        let decoder = Decoder::of(plan).filter(|decoder| !decoder.layers.is_empty())?;
-        let [kv_heads, heads, head_dim] = decoder.heads();
-        Some(Self {
-            head_dim,
-            group: heads / kv_heads,
-            kv_heads,
-            splits: decoder.splits,
-            run: plan.schedule.run,
-            normed: decoder.layers.iter().any(|layer| layer.head_norms.is_some()),
-            turned: decoder.turned(),
-            window: decoder.rotary.and_then(|rotary| rotary.window),
-        })
-    }
-
-    /// Returns its C++ type.
-    pub(crate) fn cpp(self) -> String {
-        let Self { head_dim, group, kv_heads, splits, run, normed, turned, window } = self;
-        let window = window.unwrap_or(0);
-        format!("Attention<{head_dim}, {group}, {kv_heads}, {splits}, {run}, {normed}, {turned}, {window}>")
-    }
-
-    /// The last positions that are attended to: without a window all of the program.
-    pub(crate) fn last(self, program: &Program) -> u32 {
-        self.window.unwrap_or(program.positions)
     }
 }

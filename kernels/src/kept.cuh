@@ -14,18 +14,22 @@ u64 tape_end;                         // of this worker's tape
 float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
 #endif
 // For attention.
-#if AMK_WIDE
+#if AMK_ROWS && !AMK_WIDE
+float row_squares[AMK_WARPS][(AMK_ROWS + 3) / 4 * 4];
+float2 shares[4 * AMK_ROWS][8]; // maximum and sum, per share of a row and head
+#endif
+#if AMK_OWN_TURNS
 float2 rope[1];
 #elif AMK_ROWS
-float row_squares[AMK_WARPS][(AMK_ROWS + 3) / 4 * 4];
-float2 rope[AMK_ROWS][MAX_HEAD_DIM / 2]; // cos, sin of each row's position
-float2 shares[4 * AMK_ROWS][8];          // maximum and sum, per share of a row and head
+float2 rope[AMK_ROWS][AMK_TURNS]; // cos, sin of each row's position
 #else
-float2 rope[MAX_HEAD_DIM / 2]; // cos, sin of this step's position
+float2 rope[AMK_TURNS]; // cos, sin of this step's position, of all kinds of attention
 #endif
-alignas(16) u16 query[8 * QUERY_PITCH];
-// The step's own key and value as a cache group; only position 0 is written.
-alignas(16) u8 fresh[AMK_ROWS ? 16 : MAX_HEAD_DIM * 64];
+alignas(16) u16 query[8 * (AMK_HEAD_DIM + QUERY_GAP)];
+// The step's own key and value as a cache group; only position 0 is written. See `OwnGroup`.
+alignas(16) u8 fresh[AMK_ROWS            ? 16
+                     : AMK_HEAD_DIM > 128 ? AMK_HEAD_DIM * 12 + 16
+                                          : AMK_HEAD_DIM * 64];
 float2 running[AMK_WARPS][8]; // maximum and sum, per warp and head
 // For the choice of a token.
 float best_value[AMK_WARPS];

@@ -13,7 +13,8 @@ using std::min;
 #define AMK_DEVICE inline
 #define AMK_CHUNK 32768
 #define AMK_WARPS 16
-constexpr int SCRATCH_FLOATS = 4352, MAX_HEAD_DIM = 128; // as vm/worker.cuh has them
+#define AMK_HEAD_DIM 256
+constexpr int SCRATCH_FLOATS = 4352; // as vm/worker.cuh has it
 constexpr u32 FRESH = ~0u;
 struct Params {
     u8* kv;
@@ -65,12 +66,13 @@ template <class A> struct Check {
     }
     // One group of a warp; `chunks` are those of its split.
     void attends(const Turns<A>& turns, const std::vector<u32>& chunks, u32 split, u32 warp, u32 groups) {
-        if (warp >= (u32)A::WARPS) wrong("a warp without a place for its output", split, warp, turns.first);
+        const u32 team = warp / A::TEAM;
+        if (team >= (u32)A::WARPS) wrong("a warp without a place for its output", split, warp, turns.first);
         for (u32 at = turns.first; at < turns.limit && at < turns.first + 16; at++) {
             seen[at]++;
             if (at == pos) {
                 if (turns.group != FRESH || turns.first != pos) wrong("not where the step's own is", split, warp, at);
-                if (warp != groups % A::WARPS) wrong("not the warp after the last group's", split, warp, at);
+                if (team != groups % A::WARPS) wrong("not the team after the last group's", split, warp, at);
                 continue;
             }
             if (!A::owner(at, split)) wrong("another split's", split, warp, at);
@@ -116,7 +118,7 @@ template <class A> struct Check {
             do {
                 if (turns.first >= turns.limit) continue;
                 attends(turns, chunks, split, warp, cached);
-                if (settled && warp >= groups + owns) wrong("a warp beyond those that are merged", split, warp, turns.first);
+                if (settled && warp / A::TEAM >= groups + owns) wrong("a warp beyond those that are merged", split, warp, turns.first);
             } while (turns.next(w, pos, owns));
             turns.release(w);
             if (w.released != chunks.size()) wrong("not all slots are given back", split, warp, w.released);
@@ -126,7 +128,7 @@ template <class A> struct Check {
         seen.assign(pos + 1, 0);
         for (u32 s = 0; s < A::active(pos); s++) split(s);
         for (u32 at = 0; at <= pos; at++)
-            if (seen[at] > 1 || (!seen[at] && at >= A::begin(pos))) wrong(seen[at] ? "more than once" : "nobody", 0, 0, at);
+            if (seen[at] != (u32)A::TEAM && (seen[at] || at >= A::begin(pos))) wrong(seen[at] ? "not once by each warp of a team" : "nobody", 0, 0, at);
     }
 };
 
@@ -141,6 +143,8 @@ int main() {
                       + check<Attention<128, 4, 8, 16, 4, false, 128, 0>>() + check<Attention<64, 8, 4, 3, 2, false, 64, 0>>() + check<Attention<128, 8, 2, 5, 6, false, 128, 0>>()
                       + check<Attention<64, 1, 3, 1, 2, false, 64, 0>>() + check<Attention<128, 1, 1, 132, 2, true, 128, 0>>()
                       + check<Attention<128, 4, 8, 16, 4, false, 96, 4096>>() + check<Attention<64, 3, 3, 44, 4, false, 64, 1>>()
-                      + check<Attention<64, 8, 4, 3, 2, false, 32, 700>>() + check<Attention<64, 1, 3, 1, 2, false, 64, 333>>();
+                      + check<Attention<64, 8, 4, 3, 2, false, 32, 700>>() + check<Attention<64, 1, 3, 1, 2, false, 64, 333>>()
+                      + check<Attention<256, 2, 4, 33, 2, true, 256, 1024>>() + check<Attention<256, 4, 1, 132, 2, true, 256, 0>>()
+                      + check<Attention<256, 8, 1, 5, 4, false, 256, 333>>() + check<Attention<256, 2, 8, 1, 2, false, 256, 0>>();
     printf("%u steps\n", steps);
 }

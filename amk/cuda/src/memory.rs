@@ -263,7 +263,7 @@ pub(super) fn to_bf16(weight: &Weight) -> Vec<bf16> {
     out
 }
 
-/// Allocates shared memory, filled with its weight or zeros.
+/// Allocates shared memory, filled with its weights or zeros.
 fn upload_shared(
     stream: &Arc<CudaStream>,
     plan: &Plan,
@@ -271,18 +271,21 @@ fn upload_shared(
     memory: &SharedMemory,
 ) -> Result<CudaSlice<u8>, CudaError> {
     let mut bytes = stream.alloc_zeros::<u8>(memory.bytes.max(1) as usize)?;
-    if let Some((id, form)) = memory.content {
+    let mut at = 0;
+    for &(id, form) in &memory.content {
         let weight = bound(plan, bindings, id)?;
         let content: Vec<u8> = match form {
             SharedForm::BF16 => to_bf16(weight).into_iter().flat_map(bf16::to_le_bytes).collect(),
             SharedForm::F32 => weight.to_f32().iter().flat_map(|value| value.to_le_bytes()).collect(),
         };
-        if content.len() as u64 != memory.bytes {
-            let name = plan.program.buffers[id.index()].name.clone();
-            let (expected, found) = (plan.program.buffers[id.index()].len(), weight.len() as u64);
-            return Err(CudaError::Misshapen { name, expected, found });
+        let buffer = &plan.program.buffers[id.index()];
+        let (expected, found) = (buffer.len(), weight.len() as u64);
+        let end = at + content.len();
+        if found != expected || end as u64 > memory.bytes {
+            return Err(CudaError::Misshapen { name: buffer.name.clone(), expected, found });
         }
-        stream.memcpy_htod(&content, &mut bytes)?;
+        stream.memcpy_htod(&content, &mut bytes.slice_mut(at..end))?;
+        at = end;
     }
     Ok(bytes)
 }

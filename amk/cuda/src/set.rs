@@ -191,8 +191,8 @@ pub trait SharedState: Sync {
 pub struct SharedMemory {
     /// Size in bytes.
     pub bytes: u64,
-    /// The weight that it holds, and its format; zeros otherwise.
-    pub content: Option<(amk_ir::BufferId, SharedForm)>,
+    /// The weights that it holds, one after the other, and their formats; zeros without any.
+    pub content: Vec<(amk_ir::BufferId, SharedForm)>,
     /// Bytes of each page of states that it holds, with rows; 0: it has no pages.
     pub page: u64,
 }

@@ -4,20 +4,22 @@
 
 // Computes cosine and sine of the step's position, or of each row's.
 AMK_DEVICE void begin_rotation(Worker& w) {
-#if AMK_WIDE
-    // Each task rotates the rows of its block.
+#if AMK_OWN_TURNS
+    // Each task computes those of its rows.
 #elif AMK_ROWS
     for (u32 i = w.thread(); i < w.p.rotary * w.p.row_count; i += AMK_WARPS * 32) {
         const u32 row = i / w.p.rotary, at = i % w.p.rotary;
         float sine, cosine;
         sincosf((float)w.s.rows[row].pos * w.p.inv_freq[at], &sine, &cosine);
-        w.s.rope[row][at] = make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
+        const float scale = AMK_TURN_SCALE(w.p, at);
+        w.s.rope[row][at] = make_float2(cosine * scale, sine * scale);
     }
 #else
     if (w.thread() < w.p.rotary) {
         float sine, cosine;
         sincosf((float)w.pos() * w.p.inv_freq[w.thread()], &sine, &cosine);
-        w.s.rope[w.thread()] = make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
+        const float scale = AMK_TURN_SCALE(w.p, w.thread());
+        w.s.rope[w.thread()] = make_float2(cosine * scale, sine * scale);
     }
 #endif
 }

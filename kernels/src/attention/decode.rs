@@ -1,7 +1,8 @@
 //! Decodes the records of a split of attention and of the combination of splits.
 
+use super::form::{by_kind, of_any_kind};
 use super::phase::{BLOCK, SLICE};
-use crate::fused::{AttentionForm, Shared};
+use crate::fused::{AttentionForm, RotaryTable, Shared};
 use amk::ir::{BufferId, Call, Param, Program};
 use amk_cuda::image::Record;
 use amk_cuda::image::decode::{
@@ -13,25 +14,26 @@ use std::collections::HashMap;
 
 /// The instruction that joins splits. The image leaves it to the program.
 const COMBINE: &str = "amk_kernels::combine_splits";
-const ATTEND: [&str; 2] = ["amk_kernels::attention_split", "amk_kernels::normed_attention_split"];
+const ATTEND: [&str; 3] =
+    ["amk_kernels::attention_split", "amk_kernels::normed_attention_split", "amk_kernels::capped_attention_split"];
 
 /// Records of attention splits.
 pub(crate) const SPLIT: RecordKind = RecordKind {
-    dispatch: |plan| with_form(plan, |form| format!("attention<{form}>(w, r)")),
-    feed: |plan| with_form(plan, |form| format!("attention_feed<{form}>(l, r, feed)")),
+    dispatch: |plan| one_row(plan, by_kind(plan, "any", |form| format!("attention<{form}>(w, r)"))),
+    feed: |plan| one_row(plan, by_kind(plan, "agreed", |form| format!("attention_feed<{form}>(l, r, feed)"))),
     survey,
     ..RecordKind::new("ATTEND", attend)
 };
 
 /// Records that combine splits.
 pub(crate) const JOIN: RecordKind = RecordKind {
-    dispatch: |plan| with_form(plan, |form| format!("combine<{form}>(w, r)")),
+    dispatch: |plan| one_row(plan, of_any_kind(plan, |form| format!("combine<{form}>(w, r)"))),
     ..RecordKind::new("COMBINE", combine)
 };
 
-/// Renders C++ with the type of a plan's attention, if the plan has one.
-fn with_form(plan: &Plan, code: impl Fn(String) -> String) -> Option<String> {
-    AttentionForm::of(plan).filter(|_| plan.rows().is_none()).map(|form| code(form.cpp()))
+/// Returns the code, if the plan has one row.
+fn one_row(plan: &Plan, code: Option<String>) -> Option<String> {
+    code.filter(|_| plan.rows().is_none())
 }
 
 /// Facts about the buffers of split results, taken from the program.
@@ -84,8 +86,13 @@ fn layer(places: &Places<'_>, partial: BufferId) -> Result<Option<u32>, Refusal>
     Ok(caches.iter().position(|[known, _]| Some(known) == keys).map(|layer| layer as u32))
 }
 
-pub(super) fn form(places: &Places<'_>) -> Result<AttentionForm, Refusal> {
-    Shared::of(places.image).attention.ok_or_else(|| Refusal::new("op", "is an attention, and none is compiled"))
+/// Returns the form of an attention of kind `kind`, and its table of frequencies.
+pub(super) fn form(places: &Places<'_>, kind: u32) -> Result<(AttentionForm, RotaryTable), Refusal> {
+    let shared = Shared::of(places.image);
+    let form = shared.attention.get(kind as usize);
+    let form = form.ok_or_else(|| Refusal::new("op, shape", format!("is an attention of kind {kind}")))?;
+    let table = shared.tables.get(form.table);
+    Ok((*form, *table.ok_or_else(|| Refusal::new("op", "is an attention, and there are no frequencies"))?))
 }
 
 /// Returns the split results `[heads, splits, head_dim]` and the buffer they are combined into.
@@ -111,8 +118,8 @@ fn results(record: &Record, places: &Places<'_>, form: AttentionForm) -> Result<
 }
 
 fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "row", "norm", "bias", "layer", "aux", "partial"])?;
-    let form = form(places)?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial"])?;
+    let (form, table) = form(places, record.shape)?;
     let AttentionForm { head_dim, group, kv_heads, splits, .. } = form;
     let (head, split) = (record.row, record.aux);
     for (field, value, most) in [("row", head, kv_heads), ("aux", split, splits)] {
@@ -125,9 +132,6 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
     }
     let [partial, _] = results(record, places, form)?;
     let shared = Shared::of(places.image);
-    let Some(freqs) = shared.freqs else {
-        return Err(Refusal::new("op", "is an attention, and there are no frequencies"));
-    };
     let caches = shared.caches.get(record.layer as usize);
     let &[keys, values] = caches.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))?;
     // Queries, keys and values are contiguous, head by head.
@@ -145,7 +149,7 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         heads(head * group, group)?,
         heads(queries + head, 1)?,
         heads(queries + kv_heads + head, 1)?,
-        early("freqs", Place::Buffer(freqs), &[0..shared.rotary]),
+        early("tables", Place::Buffer(table.freqs), &[0..table.len]),
         cache(keys),
         cache(values),
         write(
@@ -161,20 +165,20 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
     ];
     let mut params = [group, form.run * BLOCK, splits, split].map(Param::U32).to_vec();
     let norms = [("norm", record.norm), ("bias", record.bias)];
-    let path = if form.normed {
+    if form.normed {
         for (nth, (field, at)) in norms.into_iter().enumerate() {
             let (norm, elements) = places.constant(field, at, head_dim)?;
             operands.insert(3 + nth, early(field, norm, &[elements]));
         }
         params.push(Param::F32(shared.eps));
-        "amk_kernels::normed_attention_split"
     } else {
-        only(record, &["units", "input", "output", "row", "layer", "aux", "partial"])?;
-        "amk_kernels::attention_split"
-    };
+        only(record, &["units", "input", "output", "shape", "row", "layer", "aux", "partial"])?;
+    }
     let window = Param::U32(form.last(places.program));
-    params.extend([Param::F32(shared.rope_scale), Param::F32(shared.score_scale), window, Param::Pos]);
-    Ok(vec![DecodedCall { params, ..DecodedCall::new(path, operands) }])
+    params.extend([Param::F32(table.scale), Param::F32(shared.score_scale)]);
+    params.extend(form.cap.map(Param::F32));
+    params.extend([window, Param::Pos]);
+    Ok(vec![DecodedCall { params, ..DecodedCall::new(form.split_path(), operands) }])
 }
 
 fn combine<'p>(
@@ -183,7 +187,7 @@ fn combine<'p>(
     _state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "output", "row", "layer", "partial"])?;
-    let form = form(places)?;
+    let (form, _) = form(places, 0)?;
     let [partial, attended] = results(record, places, form)?;
     let lse = lse(places, partial)?;
     joined(record, form, "partial, row", [partial, lse, attended])

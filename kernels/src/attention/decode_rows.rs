@@ -1,8 +1,9 @@
 //! Decodes the records of attention for steps of rows.
 
 use super::decode::{form, joined};
+use super::form::{by_kind, first_alike, of_any_kind};
 use super::phase::BLOCK;
-use crate::fused::{AttentionForm, Shared};
+use crate::fused::{AttentionForm, RotaryTable, Shared};
 use amk::ir::{Access, Bound, BufferId, Interval, Param, Region};
 use amk_cuda::image::Record;
 use amk_cuda::image::decode::{
@@ -25,13 +26,12 @@ pub(crate) const ATTEND_ROWS: RecordKind =
     RecordKind { dispatch: |plan| wide(plan, "attend_block"), ..RecordKind::new("ATTEND_ROWS", attend_rows) };
 
 /// Records that join these splits.
-pub(crate) const JOIN_PARTS: RecordKind =
-    RecordKind { dispatch: |plan| narrow(plan, "join_rows"), ..RecordKind::new("JOIN_PARTS", join) };
+pub(crate) const JOIN_PARTS: RecordKind = RecordKind { dispatch: join_splits, ..RecordKind::new("JOIN_PARTS", join) };
 
 /// Renders the call of a function with the type of a plan's attention, if the plan has rows.
 fn with_rows(plan: &Plan, function: &str) -> Option<String> {
     plan.rows()?;
-    AttentionForm::of(plan).map(|form| format!("{function}<{}>(w, r)", form.cpp()))
+    by_kind(plan, "any", |form| format!("{function}<{form}>(w, r)"))
 }
 
 /// Renders the call for plans with wide steps.
@@ -44,40 +44,47 @@ fn narrow(plan: &Plan, function: &str) -> Option<String> {
     if plan.is_wide() { None } else { with_rows(plan, function) }
 }
 
+/// Renders the call that joins splits, whatever the kind of their attention.
+fn join_splits(plan: &Plan) -> Option<String> {
+    plan.rows().filter(|_| !plan.is_wide())?;
+    of_any_kind(plan, |form| format!("join_rows<{form}>(w, r)"))
+}
+
+/// Returns the rows of a step that a record is for.
+///
+/// # Errors
+/// If a step does not have them.
+pub(crate) fn step_rows(record: &Record, places: &Places<'_>) -> Result<Range<u32>, Refusal> {
+    let all = places.program.rows.unwrap_or(0);
+    let end = record.aux.checked_add(u32::from(record.units)).filter(|&end| end <= all);
+    match end {
+        Some(end) if record.units > 0 => Ok(record.aux..end),
+        _ => {
+            let what = format!("give {} rows from {} on, a step has {all}", record.units, record.aux);
+            Err(Refusal::new("units, aux", what))
+        }
+    }
+}
+
 /// What the records of a layer have in common.
 struct Layer<'c, 'p> {
     record: &'c Record,
     places: &'c Places<'p>,
     form: AttentionForm,
+    table: RotaryTable,
     caches: [BufferId; 2],
-    freqs: BufferId,
 }
 
 impl<'c, 'p> Layer<'c, 'p> {
     fn new(record: &'c Record, places: &'c Places<'p>) -> Result<Self, Refusal> {
         let shared = Shared::of(places.image);
-        let none = |what: &str| Refusal::new("op", format!("is an attention, and {what}"));
-        let form = shared.attention.ok_or_else(|| none("none is compiled"))?;
-        let freqs = shared.freqs.ok_or_else(|| none("there are no frequencies"))?;
+        let (form, table) = form(places, record.shape)?;
         let caches = shared.caches.get(record.layer as usize);
         let caches = *caches.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))?;
         if record.row >= form.kv_heads {
             return Err(Refusal::new("row", format!("is {}, there are {}", record.row, form.kv_heads)));
         }
-        Ok(Self { record, places, form, caches, freqs })
-    }
-
-    /// The rows of a step that the record is for.
-    fn rows(&self) -> Result<Range<u32>, Refusal> {
-        let all = self.places.program.rows.unwrap_or(0);
-        let end = self.record.aux.checked_add(u32::from(self.record.units)).filter(|&end| end <= all);
-        match end {
-            Some(end) if self.record.units > 0 => Ok(self.record.aux..end),
-            _ => {
-                let what = format!("give {} rows from {} on, a step has {all}", self.record.units, self.record.aux);
-                Err(Refusal::new("units, aux", what))
-            }
-        }
+        Ok(Self { record, places, form, table, caches })
     }
 
     /// Some of the heads of queries, keys and values, which follow one another.
@@ -126,17 +133,20 @@ impl<'c, 'p> Layer<'c, 'p> {
             return Err(Refusal::new(field, "is not 0, and heads have no norms"));
         }
         let to = next();
-        let freqs = early("freqs", Place::Buffer(self.freqs), &[0..shared.rotary]);
+        let freqs = early("tables", Place::Buffer(self.table.freqs), &[0..self.table.len]);
         let operands = vec![x, freqs, write("row", to, &[0..len])];
-        let params = vec![Param::U32(head_dim), Param::F32(shared.rope_scale), Param::Pos];
+        let params = vec![Param::U32(head_dim), Param::F32(self.table.scale), Param::Pos];
         calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::rope", operands) });
         Ok(read("row", to, &[0..len]))
     }
 }
 
 fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "row", "bias", "layer", "aux"])?;
+    only(record, &["units", "input", "shape", "row", "bias", "layer", "aux"])?;
     let layer = Layer::new(record, places)?;
+    if first_alike(&Shared::of(places.image).attention, record.shape as usize) != record.shape as usize {
+        return Err(Refusal::new("shape", format!("is {}, an earlier kind rotates keys alike", record.shape)));
+    }
     let AttentionForm { kv_heads, group, .. } = layer.form;
     let [keys, values] = layer.caches;
     let first = kv_heads * group + record.row;
@@ -146,7 +156,7 @@ fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         let operands = vec![layer.cached(cache, true), x];
         calls.push(DecodedCall { params: vec![Param::Pos], ..DecodedCall::new("amk_kernels::kv_append", operands) });
     }
-    let rows = layer.rows()?;
+    let rows = step_rows(record, places)?;
     calls.iter_mut().for_each(|call| call.rows = Some(rows.clone()));
     Ok(calls)
 }
@@ -156,7 +166,7 @@ fn attend_rows<'p>(
     places: &Places<'p>,
     _state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "row", "norm", "layer", "aux"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "layer", "aux"])?;
     let layer = Layer::new(record, places)?;
     let AttentionForm { head_dim, group, kv_heads, .. } = layer.form;
     let attended = places.whole("output", record.output, &[kv_heads * group * head_dim], Format::Pairs)?;
@@ -167,9 +177,11 @@ fn attend_rows<'p>(
     let own = record.row * group * head_dim..(record.row + 1) * group * head_dim;
     let operands = vec![x, keys, values, write("output, row", Place::Buffer(attended), &[own])];
     let window = Param::U32(layer.form.last(places.program));
-    let params = vec![Param::F32(Shared::of(places.image).score_scale), window, Param::Pos];
-    calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::window_attention", operands) });
-    let rows = layer.rows()?;
+    let mut params = vec![Param::F32(Shared::of(places.image).score_scale)];
+    params.extend(layer.form.cap.map(Param::F32));
+    params.extend([window, Param::Pos]);
+    calls.push(DecodedCall { params, ..DecodedCall::new(layer.form.row_path(), operands) });
+    let rows = step_rows(record, places)?;
     calls.iter_mut().for_each(|call| call.rows = Some(rows.clone()));
     Ok(calls)
 }
@@ -184,7 +196,7 @@ fn results(record: &Record, places: &Places<'_>, form: AttentionForm, lse: u32) 
 }
 
 fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "row", "norm", "layer", "aux", "partial"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "layer", "aux", "partial"])?;
     let layer = Layer::new(record, places)?;
     let AttentionForm { head_dim, group, splits, run, .. } = layer.form;
     if record.aux >= splits {
@@ -211,8 +223,10 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
         ];
         let mut params = [group, run * BLOCK, splits, split].map(Param::U32).to_vec();
         let window = Param::U32(layer.form.last(places.program));
-        params.extend([Param::F32(Shared::of(places.image).score_scale), window, Param::Pos]);
-        calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::attention_part", operands) });
+        params.push(Param::F32(Shared::of(places.image).score_scale));
+        params.extend(layer.form.cap.map(Param::F32));
+        params.extend([window, Param::Pos]);
+        calls.push(DecodedCall { params, ..DecodedCall::new(layer.form.part_path(), operands) });
         calls.iter_mut().for_each(|call| call.rows = Some(row..row + 1));
         all.extend(calls);
     }
@@ -221,7 +235,7 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
 
 fn join<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "row", "partial"])?;
-    let form = form(places)?;
+    let (form, _) = form(places, 0)?;
     let [partial, lse] = results(record, places, form, record.input)?;
     let heads = form.kv_heads * form.group;
     let attended = places.whole("output", record.output, &[heads * form.head_dim], Format::Pairs)?;

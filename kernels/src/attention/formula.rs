@@ -9,6 +9,8 @@ formula!("amk_kernels::attention", attention);
 formula!("amk_kernels::attention_part", attention_part);
 formula!("amk_kernels::attention_split", attention_split);
 formula!("amk_kernels::capped_attention", capped_attention);
+formula!("amk_kernels::capped_attention_part", capped_attention_part);
+formula!("amk_kernels::capped_attention_split", capped_attention_split);
 formula!("amk_kernels::combine_splits", combine_splits);
 formula!("amk_kernels::normed_attention_split", normed_attention_split);
 formula!("amk_kernels::window_attention", window_attention);
@@ -29,16 +31,18 @@ fn window_attention(o: &mut Operands) -> Vec<Exact> {
 /// [`window_attention`] with scores `cap * tanh(s / cap)`.
 fn capped_attention(o: &mut Operands) -> Vec<Exact> {
     let (scale, cap) = (o.floats[0], o.floats[1]);
+    of_heads(o, before(o), |q, k, v| weigh(capped_scores(q, k, scale, cap), v, q.len()))
+}
+
+/// The scores `cap * tanh(s / cap)`.
+fn capped_scores(q: &[f64], k: &[f64], scale: f64, cap: f64) -> Vec<Exact> {
     let capped = |score: Exact| {
         let tangent = (score.value / cap).tanh();
         // An error in the score counts times the slope, and the tanh itself is rounded.
         let magnitude = score.magnitude * (1.0 - tangent * tangent) + (cap * tangent).abs();
         Exact { value: cap * tangent, magnitude }
     };
-    of_heads(o, before(o), |q, k, v| {
-        let scores = scores(q, k, scale).into_iter().map(capped).collect();
-        weigh(scores, v, q.len())
-    })
+    scores(q, k, scale).into_iter().map(capped).collect()
 }
 
 /// The positions before the window.
@@ -101,9 +105,21 @@ fn dealt(split: usize, run: usize, splits: usize, pos: usize) -> impl Iterator<I
 /// [`attention`] over the positions of each split, after rope and append, and the logarithm of the
 /// sum of exponentials.
 fn attention_split(o: &mut Operands) -> Vec<Exact> {
+    let scale = o.floats[1];
+    split(o, |q, k| scores(q, k, scale))
+}
+
+/// [`attention_split`] with capped scores.
+fn capped_attention_split(o: &mut Operands) -> Vec<Exact> {
+    let (scale, cap) = (o.floats[1], o.floats[2]);
+    split(o, |q, k| capped_scores(q, k, scale, cap))
+}
+
+/// Splits whose scores are what `scores` makes of a query and keys.
+fn split(o: &mut Operands, scores: impl Fn(&[f64], &[f64]) -> Vec<Exact>) -> Vec<Exact> {
     let [groups, splits_here, rows, dim] = o.tensor(4).shape[..] else { return Vec::new() };
     let [group, run, splits, first, window] = o.dims[..] else { return Vec::new() };
-    let (turn, scale) = (o.floats[0], o.floats[1]);
+    let turn = o.floats[0];
     let (freqs, pos) = (o.tensors[3].clone(), o.pos);
     let turned = |x: &std::sync::Arc<amk::formula::Array>| {
         let tensors = vec![x.clone(), freqs.clone()];
@@ -130,8 +146,8 @@ fn attention_split(o: &mut Operands) -> Vec<Exact> {
             outputs.extend(vec![Exact::copied(0.0); dim]);
             sums.push(Exact::copied(f64::from(f32::MIN)));
         } else {
-            outputs.extend(attend(&q, keys, values, scale));
-            sums.push(log_sum_exp(&q, keys, scale));
+            sums.push(log_sum_exp(&scores(&q, keys)));
+            outputs.extend(weigh(scores(&q, keys), values, dim));
         }
     }
     [outputs, sums].concat()
@@ -139,9 +155,21 @@ fn attention_split(o: &mut Operands) -> Vec<Exact> {
 
 /// [`attention`] over the positions of one split, and the logarithm of the sum of exponentials.
 fn attention_part(o: &mut Operands) -> Vec<Exact> {
+    let scale = o.floats[0];
+    part(o, |q, k| scores(q, k, scale))
+}
+
+/// [`attention_part`] with capped scores.
+fn capped_attention_part(o: &mut Operands) -> Vec<Exact> {
+    let (scale, cap) = (o.floats[0], o.floats[1]);
+    part(o, |q, k| capped_scores(q, k, scale, cap))
+}
+
+/// The part of a split whose scores are what `scores` makes of a query and keys.
+fn part(o: &Operands, scores: impl Fn(&[f64], &[f64]) -> Vec<Exact>) -> Vec<Exact> {
     let [groups, positions, dim] = o.tensor(1).shape[..] else { return Vec::new() };
     let [group, run, splits, split, window] = o.dims[..] else { return Vec::new() };
-    let (q, k, v, scale) = (o.data(0), o.data(1), o.data(2), o.floats[0]);
+    let (q, k, v) = (o.data(0), o.data(1), o.data(2));
     let own: Vec<usize> = dealt(split, run, splits, o.pos).map(|(t, _)| t).filter(|t| t + window > o.pos).collect();
     let (mut outputs, mut sums) = (Vec::new(), Vec::new());
     for h in 0..groups * group {
@@ -153,17 +181,16 @@ fn attention_part(o: &mut Operands) -> Vec<Exact> {
             outputs.extend(vec![Exact::copied(0.0); dim]);
             sums.push(Exact::copied(f64::from(f32::MIN)));
         } else {
-            outputs.extend(attend(q, &keys, &values, scale));
-            sums.push(log_sum_exp(q, &keys, scale));
+            sums.push(log_sum_exp(&scores(q, &keys)));
+            outputs.extend(weigh(scores(q, &keys), &values, dim));
         }
     }
     [outputs, sums].concat()
 }
 
-/// `log(sum over t of exp(scale * q . k[t]))`. An error in a score counts by its share. The
+/// `log(sum over t of exp(s[t]))`. An error in a score counts by its share. The
 /// logarithm of the sum is rounded as well.
-fn log_sum_exp(q: &[f64], k: &[f64], scale: f64) -> Exact {
-    let scores = scores(q, k, scale);
+fn log_sum_exp(scores: &[Exact]) -> Exact {
     let largest = scores.iter().map(|score| score.value).fold(f64::NEG_INFINITY, f64::max);
     let sum: f64 = scores.iter().map(|score| (score.value - largest).exp()).sum();
     let share = |score: &Exact| (score.value - largest).exp() / sum * (score.magnitude + (score.value - largest).abs());

@@ -10,6 +10,8 @@
 #include "../../../amk/cuda/device/loader.cuh"
 #include "turns.cuh"
 
+constexpr int QUERY_PITCH = AMK_HEAD_DIM + QUERY_GAP; // between the queries of two heads
+
 // One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64.
 template <class A>
 AMK_DEVICE void norm_head(const Worker& w, const u16 (&gamma)[A::HEAD_DIM / 64][2],
@@ -98,7 +100,7 @@ template <class A> struct HeadVector {
     }
     // Waits for the vector, and norms and rotates it.
     AMK_DEVICE void arrive(Worker& w, bool norm, bool rotate, float2 (&x)[N]) {
-        const Rotation<A> rotation(w, w.s.rope);
+        const Rotation<A> rotation(w, w.s.rope + A::FIRST_TURN);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             while (any(v[j].y != w.epoch && w.missing(in + 32 * j, v[j].y)))
@@ -124,14 +126,67 @@ template <class A> AMK_DEVICE u32 value_offset(u32 at, u32 d) {
            (c / 2 * 4 + r % 8 / 2) * 16 + (c % 2 + r / 8 * 2) * 4 + r % 2 * 2;
 }
 
+// The step's own group as it is kept: only position 0 is not 0, whose words few lanes have. Compact
+// groups have these lanes' parts of each tile, and 16 bytes of zeros for all others.
+template <class A> struct OwnGroup {
+    static constexpr u32 KEYS = A::COMPACT ? 64 : AMK_TILE, VALUES = A::COMPACT ? 128 : AMK_TILE,
+                         ZEROS = A::TILES * (KEYS + VALUES); // bytes of a tile; of all tiles
+
+    // Offsets of the pair of K dims (d, d+1) and of V dim d.
+    AMK_DEVICE static u32 key(u32 d) {
+        return A::COMPACT ? d / 16 * KEYS + key_offset<A>(0, d % 16) : key_offset<A>(0, d);
+    }
+    AMK_DEVICE static u32 value(u32 d) {
+        const u32 c = d % 16;
+        return A::COMPACT ? A::TILES * KEYS + d / 16 * VALUES + c / 2 * 16 + c % 2 * 4
+                          : value_offset<A>(0, d);
+    }
+};
+
+// Shared addresses of a lane's parts of the tiles of a group.
+template <class A> struct GroupTiles {
+    u32 keys, values, of_key, of_value; // of the first tiles; bytes to the next
+
+    AMK_DEVICE GroupTiles(const Worker& w, u32 group) {
+        keys = group + w.lane * 16, of_key = AMK_TILE;
+        values = keys + A::HEAD_DIM * 32, of_value = AMK_TILE;
+        if constexpr (A::COMPACT) {
+            using O = OwnGroup<A>;
+            const u32 own = shared_address(w.s.fresh);
+            if (group == own) {
+                keys = own + (w.lane < 4 ? w.lane * 16 : O::ZEROS), of_key = w.lane < 4 ? O::KEYS : 0;
+                const bool has = w.lane % 4 == 0;
+                values = own + (has ? A::TILES * O::KEYS + w.lane * 4 : O::ZEROS),
+                of_value = has ? O::VALUES : 0;
+            }
+        }
+        if (A::TEAM > 1) values += w.warp % A::TEAM * A::OUT_TILES * of_value;
+    }
+    AMK_DEVICE uint4 key(u32 j) const {
+        return load_shared(keys + j * (A::COMPACT ? of_key : AMK_TILE));
+    }
+    AMK_DEVICE uint4 value(u32 j) const {
+        return load_shared(values + j * (A::COMPACT ? of_value : AMK_TILE));
+    }
+};
+
+// A score times LOG2_E, of an inner product.
+template <class A> AMK_DEVICE float score(const Worker& w, float product) {
+    if constexpr (A::CAP == 0) return product * (LOG2_E * w.p.score_scale);
+    const float cap = __uint_as_float(A::CAP);
+    // tanh(x) = 1 - 2 / (exp(2 x) + 1)
+    const float power = exp2_fast(product * (2 * LOG2_E * w.p.score_scale / cap));
+    return LOG2_E * cap * (1 - __fdividef(2.0f, power + 1));
+}
+
 // Online softmax state of a warp: two heads per lane.
 template <class A> struct Flash {
-    float o[A::TILES][4], sum[4]; // sum: as if V had a column of ones
+    float o[A::OUT_TILES][4], sum[4]; // sum: as if V had a column of ones
     float max0, max1;
 
     AMK_DEVICE void clear() {
 #pragma unroll
-        for (int j = 0; j < A::TILES; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
+        for (int j = 0; j < A::OUT_TILES; j++) o[j][0] = o[j][1] = o[j][2] = o[j][3] = 0;
         max0 = max1 = -1e30f, sum[0] = sum[1] = sum[2] = sum[3] = 0;
     }
     // Whether a position is before a head's limit and in the window that ends with `end`.
@@ -144,12 +199,12 @@ template <class A> struct Flash {
     template <class V>
     AMK_DEVICE void add(const Worker& w, bool had, const float (&c)[4], u32 first, uint2 limit,
                         uint2 end, V value) {
-        const float scale = LOG2_E * w.p.score_scale, none = __uint_as_float(0xff800000u);
+        const float none = __uint_as_float(0xff800000u);
         const u32 low = first + (w.lane >> 2), high = low + 8;
-        float s0 = has(low, limit.x, end.x) ? c[0] * scale : none,
-              s1 = has(low, limit.y, end.y) ? c[1] * scale : none,
-              s2 = has(high, limit.x, end.x) ? c[2] * scale : none,
-              s3 = has(high, limit.y, end.y) ? c[3] * scale : none;
+        float s0 = has(low, limit.x, end.x) ? score<A>(w, c[0]) : none,
+              s1 = has(low, limit.y, end.y) ? score<A>(w, c[1]) : none,
+              s2 = has(high, limit.x, end.x) ? score<A>(w, c[2]) : none,
+              s3 = has(high, limit.y, end.y) ? score<A>(w, c[3]) : none;
         float m0 = fmaxf(s0, s2), m1 = fmaxf(s1, s3);
 #pragma unroll
         for (int m = 4; m <= 16; m *= 2)
@@ -160,7 +215,7 @@ template <class A> struct Flash {
             const float a0 = exp2_fast(max0 - m0), a1 = exp2_fast(max1 - m1);
             sum[0] *= a0, sum[1] *= a1;
 #pragma unroll
-            for (int j = 0; j < A::TILES; j++)
+            for (int j = 0; j < A::OUT_TILES; j++)
                 o[j][0] *= a0, o[j][1] *= a1, o[j][2] *= a0, o[j][3] *= a1;
         }
         max0 = m0, max1 = m1;
@@ -169,25 +224,26 @@ template <class A> struct Flash {
         const u32 b0 = transpose_8x8(pack_bf16(p0, p1)), b1 = transpose_8x8(pack_bf16(p2, p3));
         mma(sum, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), b0, b1);
 #pragma unroll
-        for (int j = 0; j < A::TILES; j++) mma(o[j], value(j), b0, b1);
+        for (int j = 0; j < A::OUT_TILES; j++) mma(o[j], value(j), b0, b1);
     }
 };
 
 constexpr int AT_ONCE = 4; // tiles loaded before the first is multiplied
 
 // The first keys of a group, loaded into registers before the query arrives. None if registers are
-// short.
+// short: the code of a second kind takes some, too.
 template <class A> struct Keys {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-    static constexpr int EARLY = AT_ONCE;
+    static constexpr int EARLY = A::TEAM > 1 || AMK_KINDS > 1 ? 0 : AT_ONCE;
 #else
     static constexpr int EARLY = 0;
 #endif
     uint4 tile[AT_ONCE];
 
     AMK_DEVICE void load(const Worker& w, u32 group) {
+        const GroupTiles<A> tiles(w, group);
 #pragma unroll
-        for (int j = 0; j < EARLY; j++) tile[j] = load_shared(group + w.lane * 16 + j * AMK_TILE);
+        for (int j = 0; j < EARLY; j++) tile[j] = tiles.key(j);
     }
 };
 
@@ -200,7 +256,7 @@ AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u3
     // each group because registers are short.
     const u32 query =
         shared_address(w.s.query + min(w.lane >> 2, A::GROUP - 1) * QUERY_PITCH + 4 * (w.lane & 3));
-    const u32 keys = group + w.lane * 16, values = keys + A::HEAD_DIM * 32;
+    const GroupTiles<A> tiles(w, group);
     float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains, if there are many products
     constexpr bool LONG = A::TILES > AT_ONCE;
 #pragma unroll
@@ -209,7 +265,7 @@ AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u3
         uint4 key[AT_ONCE];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
-            key[j] = from < early.EARLY ? early.tile[j] : load_shared(keys + (from + j) * AMK_TILE),
+            key[j] = from < early.EARLY ? early.tile[j] : tiles.key(from + j),
             q[j] = load_shared_two(query + 32 * (from + j));
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) mma(LONG && j & 1 ? e : c, key[j], q[j].x, q[j].y);
@@ -218,10 +274,10 @@ AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u3
     for (int i = 0; LONG && i < 4; i++) c[i] += e[i];
     uint4 v[AT_ONCE]; // loaded while the maxima are found
 #pragma unroll
-    for (int j = 0; j < AT_ONCE; j++) v[j] = load_shared(values + j * AMK_TILE);
+    for (int j = 0; j < AT_ONCE; j++) v[j] = tiles.value(j);
     const u32 end = w.pos() + 1;
     f.add(w, had, c, first, make_uint2(limit, limit), make_uint2(end, end),
-          [&](int j) { return j < AT_ONCE ? v[j] : load_shared(values + j * AMK_TILE); });
+          [&](int j) { return j < AT_ONCE ? v[j] : tiles.value(j); });
 }
 
 // Warps that stage the new key and value: the first warps have the query's heads, and the last ones
@@ -256,11 +312,11 @@ template <class A> struct Stage {
             if (query)
                 *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
             else if (key)
-                *(u32*)(w.s.fresh + key_offset<A>(0, d)) = pair;
+                *(u32*)(w.s.fresh + OwnGroup<A>::key(d)) = pair;
             else
-                *(u16*)(w.s.fresh + value_offset<A>(0, d)) = (u16)pair,
+                *(u16*)(w.s.fresh + OwnGroup<A>::value(d)) = (u16)pair,
                                                        *(u16*)(w.s.fresh +
-                                                               value_offset<A>(0, d + 1)) =
+                                                               OwnGroup<A>::value(d + 1)) =
                                                            (u16)(pair >> 16);
         }
     }
@@ -275,12 +331,12 @@ template <class A> AMK_DEVICE void attention_append(const Worker& w, const Recor
     for (int j = 0; j < A::HEAD_DIM / 64; j++) {
         const u32 d = 64 * j + 2 * w.lane;
         if (w.warp == KEY_WARP)
-            *(u32*)(block + key_offset<A>(at, d)) = *(const u32*)(w.s.fresh + key_offset<A>(0, d));
+            *(u32*)(block + key_offset<A>(at, d)) = *(const u32*)(w.s.fresh + OwnGroup<A>::key(d));
         else
 #pragma unroll
             for (u32 i = d; i < d + 2; i++)
                 *(u16*)(block + value_offset<A>(at, i)) =
-                    *(const u16*)(w.s.fresh + value_offset<A>(0, i));
+                    *(const u16*)(w.s.fresh + OwnGroup<A>::value(i));
     }
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.global;" ::
@@ -313,7 +369,7 @@ struct Merged {
     }
 };
 
-// Sums the outputs of the first warps, at most MOST, and publishes: the result itself with one
+// Sums the outputs of the first teams, at most MOST, and publishes: the result itself with one
 // active split, else this split's share and its log-sum-exp.
 template <class A, int MOST>
 AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
@@ -343,16 +399,17 @@ AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
     }
 }
 
-// Stores a warp's output, maximum and sum for the other warps. A warp without a group has a sum of
+// Stores a warp's output, maximum and sum for the other warps. A team without a group has a sum of
 // 0 and no output.
 template <class A> AMK_DEVICE void attention_share(Worker& w, const Flash<A>& f, bool had) {
-    const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2);
-    if (w.lane < 4)
-        w.s.running[w.warp][head] = make_float2(f.max0, f.sum[0]),
-        w.s.running[w.warp][head + 1] = make_float2(f.max1, f.sum[1]);
-    float* to = w.s.scratch + (w.warp * A::GROUP + head) * A::PITCH + d;
+    const u32 team = w.warp / A::TEAM, part = w.warp % A::TEAM;
+    const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2) + part * A::OUT_TILES * 16;
+    if (w.lane < 4 && part == 0)
+        w.s.running[team][head] = make_float2(f.max0, f.sum[0]),
+        w.s.running[team][head + 1] = make_float2(f.max1, f.sum[1]);
+    float* to = w.s.scratch + (team * A::GROUP + head) * A::PITCH + d;
 #pragma unroll
-    for (int j = 0; had && j < A::TILES; j++) {
+    for (int j = 0; had && j < A::OUT_TILES; j++) {
         if (head < A::GROUP) *(float2*)(to + 16 * j) = make_float2(f.o[j][0], f.o[j][2]);
         if (head + 1 < A::GROUP)
             *(float2*)(to + A::PITCH + 16 * j) = make_float2(f.o[j][1], f.o[j][3]);
@@ -386,7 +443,7 @@ template <class A> AMK_DEVICE void attention(Worker& w, const Record& r) {
         }
         loaded = false;
     } while (turns.next(w, pos, owns));
-    if (w.warp < A::WARPS) attention_share<A>(w, f, had);
+    if (w.warp / A::TEAM < A::WARPS) attention_share<A>(w, f, had);
     w.stamp(TRACE_PRODUCT);
     w.sync();
     w.stamp(TRACE_GATHERED);

@@ -1,15 +1,27 @@
 //! Groups the attention of a layer: head norms, rotary embeddings, appends and attention itself.
 
+use super::form::{AttentionForm, RotaryTable};
 use super::phase;
 use crate::fused::Decoder;
 use crate::linear::group::together;
 use amk::ir::program::BufferKind;
 use amk::ir::schedule::Schedule;
-use amk::ir::{DType, TensorId};
+use amk::ir::{DType, Param, TensorId};
+use amk_cuda::image::abi::{NARROW_ROWS, SCRATCH_FLOATS};
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
-const ATTENTION: [&str; 2] = ["amk_kernels::attention", "amk_kernels::window_attention"];
+const CAPPED: &str = "amk_kernels::capped_attention";
+const ATTENTION: [&str; 3] = ["amk_kernels::attention", "amk_kernels::window_attention", CAPPED];
+
+/// Kinds of attention that a function may have at most: each is code of its own.
+const MOST_KINDS: usize = 2;
+
+const HEAD_NORM: &str = "amk_kernels::head_norm";
+const WHOLE_NORM: &str = "amk_kernels::rms_norm";
+
+/// Elements between the queries of two heads in a step of rows.
+const QUERY_PAD: u32 = 8;
 
 /// Attention as one fused group.
 #[derive(Clone, Debug)]
@@ -18,33 +30,51 @@ pub(crate) struct Attention {
     pub(crate) calls: Vec<usize>,
     /// Query, key and value, before norm and rotary embedding.
     pub(crate) qkv: [TensorId; 3],
-    /// Weights of the per-head norms of queries and keys.
-    pub(crate) head_norms: Option<[TensorId; 2]>,
+    /// Weights of the norms of queries and keys.
+    pub(crate) norms: Option<Norms>,
     /// The output.
     pub(crate) result: TensorId,
-    /// Constants and sizes.
-    pub(crate) rotary: Rotary,
+    /// What it has in common with the others of the function.
+    pub(crate) heads: Heads,
+    /// What differs between layers of two kinds.
+    pub(crate) kind: Kind,
 }
 
-/// Constants shared by all attentions of a function.
+/// Weights of the norms of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Rotary {
-    /// Rotary frequencies, radians per position.
-    pub(crate) freqs: TensorId,
-    /// Scale of rotated values.
-    pub(crate) rope_scale: f32,
+pub(crate) enum Norms {
+    /// Of each head.
+    Heads([TensorId; 2]),
+    /// Of all heads together.
+    Whole([TensorId; 2]),
+}
+
+/// Sizes and constants shared by all attentions of a function.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Heads {
     /// Scale of attention scores.
     pub(crate) score_scale: f32,
     /// Query heads.
-    pub(crate) heads: u32,
+    pub(crate) count: u32,
     /// Key heads, positions and head dim: the shape of a cache.
     pub(crate) cache: [u32; 3],
     /// Whether queries and keys are normalised per head.
     pub(crate) normed: bool,
+}
+
+/// Constants of the attentions of some layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Kind {
+    /// Rotary frequencies, radians per position.
+    pub(crate) freqs: TensorId,
+    /// Scale of rotated values.
+    pub(crate) rope_scale: f32,
     /// Elements of a head that are rotated, the first ones.
     pub(crate) turned: u32,
     /// The last positions that are attended to, where these are not all.
     pub(crate) window: Option<u32>,
+    /// The bound of the scores, where there is one.
+    pub(crate) cap: Option<f32>,
 }
 
 /// Finds the attentions of a function and the projections of their queries, keys and values.
@@ -53,18 +83,16 @@ pub(crate) struct Attentions;
 impl Fusion for Attentions {
     fn group(&self, grouping: &mut Grouping<'_>) {
         let flow = grouping.flow;
-        let norms = ["amk_kernels::rms_norm", "amk_kernels::head_norm"];
-        let mut of_norms = grouping.calls().filter(|&at| norms.contains(&flow.path(at)));
+        let mut of_norms = grouping.calls().filter(|&at| [HEAD_NORM, WHOLE_NORM].contains(&flow.path(at)));
         let eps = of_norms.next().and_then(|at| flow.float(at)).unwrap_or(0.0);
         grouping.shared.entry::<Decoder>().eps = eps;
         for at in grouping.calls().filter(|&at| grouping.may_lead(at)).collect::<Vec<_>>() {
-            let known = grouping.shared.entry::<Decoder>().rotary;
             if !ATTENTION.contains(&flow.path(at)) {
                 continue;
             }
-            match attention_at(flow, grouping.schedule, at, eps, known) {
+            let attention = attention_at(flow, grouping.schedule, at, eps);
+            match attention.and_then(|attention| attention.beside(grouping.groups::<Attention>())) {
                 Ok(attention) => {
-                    grouping.shared.entry::<Decoder>().rotary = Some(attention.rotary);
                     let qkv = attention.qkv;
                     grouping.push(attention);
                     together(grouping, &qkv);
@@ -93,16 +121,55 @@ impl FusedGroup for Attention {
         for value in self.qkv {
             planner.value(value, DType::BF16);
         }
-        let freqs = planner.known(self.rotary.freqs);
-        let most = planner.plan.schedule.splits;
-        let workers = planner.plan.schedule.workers;
+        let form = self.form(planner);
         let decoder = planner.plan.shared.entry::<Decoder>();
-        decoder.freqs = Some(freqs);
-        decoder.splits = (workers / self.rotary.cache[0]).min(most);
+        decoder.score_scale = self.heads.score_scale;
+        if !decoder.forms.contains(&form) {
+            decoder.forms.push(form);
+        }
     }
 
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
         phase::plan(self, planner)
+    }
+}
+
+impl Attention {
+    /// Returns it, if the plan may have it beside `others`.
+    ///
+    /// # Errors
+    /// The reason why not.
+    fn beside<'o>(self, others: impl Iterator<Item = &'o Self>) -> Result<Self, String> {
+        let mut kinds: Vec<Kind> = Vec::new();
+        for other in others {
+            if other.heads != self.heads {
+                return Err("its sizes or constants differ from those of an attention before it".to_owned());
+            }
+            if other.kind != self.kind && !kinds.contains(&other.kind) {
+                kinds.push(other.kind);
+            }
+        }
+        match kinds.len() < MOST_KINDS {
+            true => Ok(self),
+            false => Err(format!("there are {MOST_KINDS} other kinds of attention before it")),
+        }
+    }
+
+    /// Returns its form in a plan, to which it adds its table of frequencies.
+    pub(super) fn form(&self, planner: &mut Planner<'_>) -> AttentionForm {
+        let Kind { freqs, rope_scale, turned, window, cap } = self.kind;
+        let table = RotaryTable { freqs: planner.known(freqs), scale: rope_scale, len: turned / 2 };
+        let schedule = &planner.plan.schedule;
+        let ([kv_heads, _, head_dim], run) = (self.heads.cache, schedule.run);
+        let splits = (schedule.workers / kv_heads).min(schedule.splits);
+        let tables = &mut planner.plan.shared.entry::<Decoder>().tables;
+        let known = tables.iter().position(|known| *known == table);
+        let table = known.unwrap_or_else(|| {
+            tables.push(table);
+            tables.len() - 1
+        });
+        let (group, normed) = (self.heads.count / kv_heads, self.heads.normed);
+        AttentionForm { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap }
     }
 }
 
@@ -111,18 +178,11 @@ const MALFORMED: &str = "it has other operands than attention has";
 /// The body computes `rope` of queries and keys itself.
 const NOT_ROTATED: &str = "its queries and keys do not each come through a `rope` of their own";
 
-/// Returns the attention that ends in call `at`, if the fused code supports its form and it shares
-/// the constants of those found so far.
+/// Returns the attention that ends in call `at`, if the fused code supports its form.
 ///
 /// # Errors
 /// The reason why not.
-fn attention_at(
-    flow: &Flow<'_>,
-    schedule: &Schedule,
-    at: usize,
-    eps: f32,
-    known: Option<Rotary>,
-) -> Result<Attention, String> {
+fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Result<Attention, String> {
     let operand = |at: usize, number: usize| flow.operand(at, number).ok_or(MALFORMED);
     let mut calls = vec![at];
     let caches = [operand(at, 1)?, operand(at, 2)?];
@@ -144,11 +204,12 @@ fn attention_at(
         let rope = rope.ok_or(NOT_ROTATED)?;
         ropes.push(rope);
         let mut from = operand(rope, 0)?;
-        if let Some(norm) = flow.made_by(from, "amk_kernels::head_norm") {
+        let made_by = |path| flow.made_by(from, path);
+        if let Some(norm) = made_by(HEAD_NORM).or_else(|| made_by(WHOLE_NORM)) {
             if !flow.only_for(from, rope) || flow.float(norm) != Some(eps) {
-                return Err("its head norms have other readers, or another epsilon than the first norm".to_owned());
+                return Err("its norms have other readers, or another epsilon than the first norm".to_owned());
             }
-            norms.push(operand(norm, 1)?);
+            norms.push((flow.path(norm), operand(norm, 1)?));
             calls.push(norm);
             from = operand(norm, 0)?;
         }
@@ -157,22 +218,26 @@ fn attention_at(
     calls.extend(&ropes);
     let (&[query_rope, key_rope], &[q, k]) = (&ropes[..], &bare[..]) else { return Err(NOT_ROTATED.to_owned()) };
     let v = operand(value_append, 1)?;
-    let head_norms = match norms[..] {
+    let norms = match norms[..] {
         [] => None,
-        [q, k] => Some([q, k]),
-        _ => return Err("either its queries or its keys are normalised, not both".to_owned()),
+        [(HEAD_NORM, q), (HEAD_NORM, k)] => Some(Norms::Heads([q, k])),
+        [(WHOLE_NORM, q), (WHOLE_NORM, k)] => Some(Norms::Whole([q, k])),
+        _ => return Err("its queries and its keys are not normalised alike".to_owned()),
     };
     let &[kv_heads, positions, head_dim] = flow.shape(caches[0]) else { return Err(MALFORMED.to_owned()) };
     let freqs = operand(key_rope, 1)?;
-    let rotary = Rotary {
+    let heads = Heads {
+        score_scale: flow.float(at).ok_or(MALFORMED)?,
+        count: flow.shape(q)[0] / head_dim,
+        cache: [kv_heads, positions, head_dim],
+        normed: matches!(norms, Some(Norms::Heads(_))),
+    };
+    let kind = Kind {
         freqs,
         rope_scale: flow.float(key_rope).ok_or(MALFORMED)?,
-        score_scale: flow.float(at).ok_or(MALFORMED)?,
-        heads: flow.shape(q)[0] / head_dim,
-        cache: [kv_heads, positions, head_dim],
-        normed: head_norms.is_some(),
         turned: 2 * flow.shape(freqs)[0],
         window: flow.number(at).filter(|&window| window < positions),
+        cap: capped_at(flow, at),
     };
     let result = flow.result(at).ok_or(MALFORMED)?;
     let alike = flow.operand(query_rope, 1) == Some(freqs)
@@ -185,7 +250,10 @@ fn attention_at(
     if !alike {
         return Err("its queries, keys and caches differ in rotation or shape".to_owned());
     }
-    if let Some(because) = rotary.refused(schedule) {
+    if heads.normed && kind.cap.is_some() {
+        return Err("its heads are normalised and its scores bounded".to_owned());
+    }
+    if let Some(because) = heads.refused(schedule).or_else(|| kind.refused(head_dim)) {
         return Err(because);
     }
     let computed = positions == flow.unrolled.positions
@@ -193,26 +261,45 @@ fn attention_at(
     if !computed {
         return Err("its inputs, its result or its cache have other uses or lengths".to_owned());
     }
-    match known.is_none_or(|known| known == rotary) {
-        true => Ok(Attention { calls, qkv: [q, k, v], head_norms, result, rotary }),
-        false => Err("its sizes or constants differ from those of an attention before it".to_owned()),
-    }
+    Ok(Attention { calls, qkv: [q, k, v], norms, result, heads, kind })
 }
 
-impl Rotary {
+/// Returns the bound of an attention's scores, if it has one.
+fn capped_at(flow: &Flow<'_>, at: usize) -> Option<f32> {
+    let mut floats = flow.call(at).params.iter().filter_map(|param| match param {
+        Param::F32(value) => Some(*value),
+        _ => None,
+    });
+    floats.nth(1).filter(|_| flow.path(at) == CAPPED)
+}
+
+impl Heads {
     /// Why the fast code does not compute attentions of these sizes.
     fn refused(&self, schedule: &Schedule) -> Option<String> {
-        let ([kv_heads, _, head_dim], heads) = (self.cache, self.heads);
-        if head_dim != 64 && head_dim != 128 {
-            return Some(format!("its heads have {head_dim} elements, and 64 or 128 are computed"));
-        }
-        if !self.turned.is_multiple_of(4) || self.turned > head_dim {
-            return Some(format!("{} elements of a head are rotated, and multiples of 4 are computed", self.turned));
+        let ([kv_heads, _, head_dim], heads) = (self.cache, self.count);
+        if ![64, 128, 256].contains(&head_dim) {
+            return Some(format!("its heads have {head_dim} elements, and 64, 128 or 256 are computed"));
         }
         if !heads.is_multiple_of(kv_heads) || !(1..=8).contains(&(heads / kv_heads)) {
             return Some(format!("{heads} query heads share {kv_heads} key heads, and up to 8 may share one"));
         }
-        let workers = schedule.workers;
-        (kv_heads > workers).then(|| format!("it has {kv_heads} key heads on {workers} workers"))
+        let (workers, rows) = (schedule.workers, schedule.rows.map_or(1, |rows| rows.most));
+        if kv_heads > workers {
+            return Some(format!("it has {kv_heads} key heads on {workers} workers"));
+        }
+        let queries = rows * heads / kv_heads * (head_dim + QUERY_PAD) * 2;
+        let fits = rows > NARROW_ROWS || queries <= SCRATCH_FLOATS * 4;
+        (!fits).then(|| format!("the queries of {rows} rows, {heads} of {head_dim} elements, exceed a worker's memory"))
+    }
+}
+
+impl Kind {
+    /// Why the fast code does not compute attentions of this kind.
+    fn refused(&self, head_dim: u32) -> Option<String> {
+        if !self.turned.is_multiple_of(4) || self.turned > head_dim {
+            return Some(format!("{} elements of a head are rotated, and multiples of 4 are computed", self.turned));
+        }
+        let part = head_dim > 128 && self.turned < head_dim;
+        part.then(|| format!("a part of its heads of {head_dim} elements is rotated, and all of them is computed"))
     }
 }

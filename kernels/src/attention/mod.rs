@@ -2,6 +2,7 @@
 
 mod decode;
 mod decode_rows;
+mod form;
 mod formula;
 pub(crate) mod group;
 mod part;
@@ -12,13 +13,15 @@ mod split;
 mod window;
 
 pub(crate) use decode::{JOIN, SPLIT};
-pub(crate) use decode_rows::{APPEND, ATTEND_ROWS, JOIN_PARTS, PARTS};
+pub(crate) use decode_rows::{APPEND, ATTEND_ROWS, JOIN_PARTS, PARTS, step_rows};
+pub(crate) use form::defines;
+pub use form::{AttentionForm, RotaryTable};
 pub(crate) use group::Attentions;
-pub use part::attention_part;
+pub use part::{attention_part, capped_attention_part};
 pub use phase::{Attend, BLOCK, Combine, LayerBuffers, Partials, SLICE};
 pub(crate) use rows::block;
 pub use rows::{Append, AttendRows, JoinParts, Parts};
-pub use split::{attention_split, combine_splits, normed_attention_split};
+pub use split::{attention_split, capped_attention_split, combine_splits, normed_attention_split};
 pub use window::{capped_attention, window_attention};
 
 use crate::dot::{combine, products};

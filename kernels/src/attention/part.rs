@@ -2,7 +2,7 @@
 
 use super::scores;
 use super::softmax::softmax;
-use super::window::last;
+use super::window::{capped, last};
 use crate::dot::combine;
 use amk::prelude::*;
 use core::ops::Range;
@@ -48,6 +48,59 @@ pub fn attention_part(
     window: usize,
     pos: Pos,
 ) -> (Tensor, Tensor) {
+    attend_part(q, k, v, group, Deal { run, splits, split }, |product| product * scale, last(window, pos))
+}
+
+/// Computes [`attention_part`] with scores between `-cap` and `cap`: `cap * tanh(s[t] / cap)`.
+///
+/// `cap` above 0. The other operands are the same. Source: Gemma Team, Gemma 2, 2024, section 2.
+///
+/// # Panics
+/// As [`attention_part`].
+#[instruction(
+    op = "attention_part",
+    shape = "q: [G*P*D], k: [G, C, D], v: [G, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT, window: WINDOW \
+             -> (partial: [G*P, 1, D], lse: [G*P, 1])",
+    task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..] <- q[g*P*D..(g+1)*P*D], \
+            k[g..g+1, 0..pos+1, ..], v[g..g+1, 0..pos+1, ..]"
+)]
+#[allow(clippy::too_many_arguments, reason = "the geometry of the splits")]
+pub fn capped_attention_part(
+    q: &Tensor,
+    k: &State,
+    v: &State,
+    group: usize,
+    run: usize,
+    splits: usize,
+    split: usize,
+    scale: f32,
+    cap: f32,
+    window: usize,
+    pos: Pos,
+) -> (Tensor, Tensor) {
+    attend_part(q, k, v, group, Deal { run, splits, split }, |product| capped(product, scale, cap), last(window, pos))
+}
+
+/// One split of the positions.
+#[derive(Clone, Copy)]
+struct Deal {
+    /// Positions per run.
+    run: usize,
+    splits: usize,
+    split: usize,
+}
+
+/// Attends to the part of `positions` in a split, with scores that `score` makes of the inner
+/// products.
+fn attend_part(
+    q: &Tensor,
+    k: &State,
+    v: &State,
+    group: usize,
+    Deal { run, splits, split }: Deal,
+    score: impl Fn(f32) -> f32,
+    positions: Range<usize>,
+) -> (Tensor, Tensor) {
     let &[groups, _, dim] = k.shape() else { panic!("`attention_part` over a cache of shape {:?}", k.shape()) };
     let heads = groups * group;
     assert!(
@@ -57,7 +110,7 @@ pub fn attention_part(
         k.shape(),
         v.shape()
     );
-    let runs = || runs_of(run, splits, split, last(window, pos));
+    let runs = || runs_of(run, splits, split, positions.clone());
     let count = runs().map(|run| run.len()).sum();
     let (mut partial, mut lse) = (vec![0.0; heads * dim], vec![NOTHING; heads]);
     let outputs = q.data().chunks_exact(dim).zip(partial.chunks_exact_mut(dim)).zip(&mut lse);
@@ -65,7 +118,7 @@ pub fn attention_part(
         let place = [head / group];
         let mut shares = vec![0.0; count];
         scores(q, runs().flat_map(|run| k.runs(place, run)), &mut shares);
-        shares.iter_mut().for_each(|score| *score *= scale);
+        shares.iter_mut().for_each(|share| *share = score(*share));
         *lse = softmax(&mut shares);
         combine(&shares, runs().flat_map(|run| v.runs(place, run)), y);
     }

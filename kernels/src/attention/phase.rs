@@ -1,9 +1,10 @@
 //! Phases of attention: which worker attends to which split of the cache, and which joins the
 //! splits.
 
-use super::group::Attention;
+use super::group::{Attention, Norms};
 use crate::fused::Decoder;
 use crate::linear::phase::{LastRows, LateWorkers, owned};
+use crate::rms_norm::{Vector, norm_all};
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, BufferId, DType, Exchange, Param};
 use amk_cuda::cost::{CostModel, Load, Overhead};
@@ -39,6 +40,8 @@ pub struct Combine {
 /// Buffers used by the attention of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerBuffers {
+    /// The number of its form: which of [`Decoder::forms`].
+    pub kind: usize,
     /// Packets of queries, keys and values.
     pub qkv: [BufferId; 3],
     /// The caches, one slice per split.
@@ -65,7 +68,7 @@ impl Partials {
     /// Adds their buffers.
     pub(super) fn new(planner: &mut Planner<'_>, layer: usize) -> Self {
         let decoder = planner.plan.shared.entry::<Decoder>();
-        let (splits, [_, heads, head_dim]) = (decoder.splits, decoder.heads());
+        let (splits, [_, heads, head_dim]) = (decoder.splits(), decoder.heads());
         Self {
             partial: planner.packets(&format!("partial.{layer}"), DType::F32, &[heads, splits, head_dim]),
             lse: planner.packets(&format!("lse.{layer}"), DType::F32, &[heads, splits]),
@@ -80,20 +83,15 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     }
     let (context, run) = (planner.plan.sizes.context, BLOCK * planner.plan.schedule.run);
     let decoder = planner.plan.shared.entry::<Decoder>().clone();
-    let Decoder { splits, ref layers, .. } = decoder;
-    let (layer, [kv_heads, _, head_dim]) = (layers.len(), decoder.heads());
+    let (layer, splits, [kv_heads, _, head_dim]) = (decoder.layers.len(), decoder.splits(), decoder.heads());
     let name = |what: &str| format!("{what}.{layer}");
     let share = context.div_ceil(run * splits) * run;
     let shape = [kv_heads, splits, share, head_dim];
     let caches = ["keys", "values"]
         .map(|what| planner.buffer(&name(what), BufferKind::State, DType::BF16, &shape, Exchange::Counter));
-    let buffers = LayerBuffers {
-        qkv: attention.qkv.map(|value| planner.known(value)),
-        caches,
-        parts: Some(Partials::new(planner, layer)),
-        attended: planner.value(attention.result, DType::BF16),
-        head_norms: attention.head_norms.map(|norms| norms.map(|norm| planner.known(norm))),
-    };
+    let qkv = normed(attention, planner);
+    let parts = Some(Partials::new(planner, layer));
+    let buffers = buffers(attention, planner, qkv, caches, parts);
     planner.plan.shared.entry::<Decoder>().layers.push(buffers);
     let mut works = vec![Work::Rows(0..0); planner.load.len()];
     let order = attending(&planner.plan, layer);
@@ -105,6 +103,51 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     planner.phase(Attend { layer }, works);
     planner.phase(Combine { layer }, slices.into_iter().map(Work::Rows).collect());
     Ok(())
+}
+
+/// Returns queries, keys and values as attention reads them: where all heads of queries or of keys
+/// have one norm, from phases that compute it.
+pub(super) fn normed(attention: &Attention, planner: &mut Planner<'_>) -> [BufferId; 3] {
+    let from = attention.qkv.map(|value| planner.known(value));
+    let Some(Norms::Whole(norms)) = attention.norms else { return from };
+    let layer = planner.plan.shared.entry::<Decoder>().layers.len();
+    let [q_norm, k_norm] = norms.map(|norm| Some(planner.known(norm)));
+    // One after the other in memory, as those of the projection.
+    let to = ["queries", "keys", "values"];
+    let mut of_value = from.into_iter();
+    let to = to.map(|what| {
+        let shape = of_value.next().map_or(Vec::new(), |from| planner.plan.shape(from).to_vec());
+        planner.packets(&format!("normed_{what}.{layer}"), DType::BF16, &shape)
+    });
+    let vector = |at: usize, weight| Vector { from: from[at], weight, to: to[at] };
+    let vectors = [vector(0, q_norm), vector(1, k_norm), vector(2, None)];
+    norm_all(planner, &vectors);
+    to
+}
+
+/// Returns the buffers of a layer with these queries, keys and values, these caches, and `parts`
+/// where there are splits.
+pub(super) fn buffers(
+    attention: &Attention,
+    planner: &mut Planner<'_>,
+    qkv: [BufferId; 3],
+    caches: [BufferId; 2],
+    parts: Option<Partials>,
+) -> LayerBuffers {
+    let form = attention.form(planner);
+    let head_norms = match attention.norms {
+        Some(Norms::Heads(norms)) => Some(norms.map(|norm| planner.known(norm))),
+        _ => None,
+    };
+    let forms = planner.plan.shared.entry::<Decoder>().forms.clone();
+    LayerBuffers {
+        kind: forms.iter().position(|known| *known == form).unwrap_or(forms.len()),
+        qkv,
+        caches,
+        parts,
+        attended: planner.value(attention.result, DType::BF16),
+        head_norms,
+    }
 }
 
 /// Notes the workers that attend at every position: those with the first split of a head, the first
@@ -141,7 +184,7 @@ pub(super) fn attending(plan: &Plan, layer: usize) -> Vec<usize> {
 /// rows of the residual, which comes next.
 fn merging(plan: &Plan, layer: usize, works: &[Work]) -> Vec<Range<u32>> {
     let Some(decoder) = plan.shared.get::<Decoder>() else { return Vec::new() };
-    let (splits, [_, heads, head_dim]) = (decoder.splits, decoder.heads());
+    let (splits, [_, heads, head_dim]) = (decoder.splits(), decoder.heads());
     let owned = owned(plan, decoder.hidden);
     let split = |worker: usize| match works[worker] {
         Work::Cell { column, .. } => column,
@@ -169,9 +212,10 @@ impl PhaseKind for Attend {
         let (Some(decoder), &Work::Cell { row: head, column: split }) = (Decoder::of(task.plan).cloned(), work) else {
             return;
         };
-        let (splits, [kv_heads, heads, head_dim]) = (decoder.splits, decoder.heads());
+        let (splits, [kv_heads, heads, head_dim]) = (decoder.splits(), decoder.heads());
         let group = heads / kv_heads;
-        let (Some(freqs), Some(buffers)) = (decoder.freqs, decoder.layers.get(self.layer)) else { return };
+        let Some(buffers) = decoder.layers.get(self.layer) else { return };
+        let Some((form, table)) = decoder.form(buffers) else { return };
         let &LayerBuffers { qkv: [q, k, v], caches: [keys, values], parts, head_norms, .. } = buffers;
         let Some(Partials { partial, lse }) = parts else { return };
         let queries = head * group..(head + 1) * group;
@@ -186,7 +230,7 @@ impl PhaseKind for Attend {
         ];
         operands.extend(head_norms.into_iter().flatten().map(|norm| early(norm, &[0..head_dim])));
         operands.extend([
-            early(freqs, &[0..decoder.turned() / 2]),
+            early(table.freqs, &[0..table.len]),
             cache(keys),
             cache(values),
             write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
@@ -194,14 +238,11 @@ impl PhaseKind for Attend {
         ]);
         let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
         params.extend(head_norms.map(|_| Param::F32(decoder.eps)));
-        let [rope_scale, score_scale] = decoder.scales();
-        let window = Param::U32(decoder.window(task.plan));
-        params.extend([Param::F32(rope_scale), Param::F32(score_scale), window, Param::Pos]);
-        let path = match head_norms {
-            Some(_) => "amk_kernels::normed_attention_split",
-            None => "amk_kernels::attention_split",
-        };
-        task.call(path, operands, params);
+        let window = Param::U32(form.last(&task.plan.program));
+        params.extend([Param::F32(table.scale), Param::F32(decoder.score_scale)]);
+        params.extend(form.cap.map(Param::F32));
+        params.extend([window, Param::Pos]);
+        task.call(form.split_path(), operands, params);
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
@@ -214,6 +255,7 @@ impl PhaseKind for Attend {
             units: 1,
             input: encoder.packet(buffers.qkv[0]),
             output: encoder.packet(buffers.attended),
+            shape: buffers.kind as u32,
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
             bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
@@ -267,7 +309,7 @@ impl PhaseKind for Combine {
 
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
         let (Some(decoder), Work::Rows(slices)) = (Decoder::of(task.plan).cloned(), work) else { return };
-        let (splits, [_, _, head_dim]) = (decoder.splits, decoder.heads());
+        let (splits, [_, _, head_dim]) = (decoder.splits(), decoder.heads());
         let Some(&LayerBuffers { parts: Some(Partials { partial, lse }), attended, .. }) =
             decoder.layers.get(self.layer)
         else {
@@ -325,13 +367,13 @@ impl PhaseKind for Combine {
 
 /// Returns the number of splits of a head's cache that have a position at or before `pos`.
 fn splits_in_use(plan: &Plan, pos: u32) -> u32 {
-    let splits = Decoder::of(plan).map_or(0, |decoder| decoder.splits);
+    let splits = Decoder::of(plan).map_or(0, Decoder::splits);
     (pos / (BLOCK * plan.schedule.run) + 1).min(splits)
 }
 
 /// Returns the number of positions before `pos` that a split holds.
 fn cached_positions(plan: &Plan, pos: u32, split: u32) -> u32 {
-    let splits = Decoder::of(plan).map_or(0, |decoder| decoder.splits);
+    let splits = Decoder::of(plan).map_or(0, Decoder::splits);
     let run = BLOCK * plan.schedule.run;
     let (rounds, rest) = (pos / (run * splits.max(1)), pos % (run * splits.max(1)));
     rounds * run + rest.saturating_sub(split * run).min(run)

@@ -9,7 +9,7 @@
 #include "fused.cuh"
 
 #if AMK_ROWS
-constexpr u32 TURN_BYTES = MAX_HEAD_DIM / 2 * sizeof(float2); // of a row
+constexpr u32 TURN_BYTES = AMK_HEAD_DIM / 2 * sizeof(float2); // of a row
 
 template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer, u32 head, u32 b) {
     const u64 page = w.p.page_tables[w.s.rows[row].pages + b];
@@ -36,23 +36,32 @@ AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, b
     Rotation<A>(w, turns).rotate(w, x);
 }
 
-// The turns of the rows of a record, cosine and sine. In wide steps each task has its block's, in
-// the memory of the ring.
-AMK_DEVICE const float2* turns_of(const Worker& w, const Record& r, u32 row) {
-#if AMK_WIDE
-    return (const float2*)w.memory((row - r.aux) * TURN_BYTES);
+// The turns of a task's row, cosine and sine: those of the step, or the task's own, which the ring
+// or the scratch has in wide steps and where the heads are long.
+#if AMK_OWN_TURNS
+AMK_DEVICE float2* own_turns(const Worker& w, u32 row) {
+    const u32 at = AMK_WIDE ? w.data : w.data + AMK_SLOTS * AMK_CHUNK;
+    return (float2*)__cvta_shared_to_generic(at + row * TURN_BYTES);
+}
+#endif
+template <class A> AMK_DEVICE const float2* turns_of(const Worker& w, u32 row, u32 first) {
+#if AMK_OWN_TURNS
+    return own_turns(w, row - first);
 #else
-    return w.s.rope[row];
+    return w.s.rope[row] + A::FIRST_TURN;
 #endif
 }
-AMK_DEVICE void begin_block(Worker& w, const Record& r, u32 end) {
-#if AMK_WIDE
-    for (u32 i = w.thread(); i < w.p.rotary * (end - r.aux); i += AMK_WARPS * 32) {
-        const u32 row = i / w.p.rotary, at = i % w.p.rotary;
+// Computes the turns of the rows from `first` on, those of the task.
+template <class A> AMK_DEVICE void begin_block(Worker& w, u32 first, u32 end) {
+#if AMK_OWN_TURNS
+    constexpr u32 TURNS = A::TURNED / 2;
+    const float scale = AMK_TURN_SCALE(w.p, A::FIRST_TURN);
+    for (u32 i = w.thread(); i < TURNS * (end - first); i += AMK_WARPS * 32) {
+        const u32 row = i / TURNS, at = i % TURNS;
         float sine, cosine;
-        sincosf((float)w.s.rows[r.aux + row].pos * w.p.inv_freq[at], &sine, &cosine);
-        ((float2*)w.memory(row * TURN_BYTES))[at] =
-            make_float2(cosine * w.p.rope_scale, sine * w.p.rope_scale);
+        sincosf((float)w.s.rows[first + row].pos * w.p.inv_freq[A::FIRST_TURN + at], &sine,
+                &cosine);
+        own_turns(w, row)[at] = make_float2(cosine * scale, sine * scale);
     }
     w.sync();
 #endif
@@ -64,14 +73,14 @@ template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (end <= r.aux) return;
     w.stamp(TRACE_INPUTS);
-    begin_block(w, r, end);
+    begin_block<A>(w, r.aux, end);
 #pragma unroll 1
     for (u32 item = 2 * r.aux + w.warp; item < 2 * end; item += AMK_WARPS) {
         const u32 row = item / 2, pos = w.s.rows[row].pos, at = pos % 64;
         const bool key = item % 2 == 0;
         float2 x[A::HEAD_DIM / 64];
         load_head<A>(w, r, row, QUERIES + (key ? 0 : A::KV_HEADS) + r.row, A::NORM && key, r.bias,
-                     key ? turns_of(w, r, row) : nullptr, x);
+                     key ? turns_of<A>(w, row, r.aux) : nullptr, x);
         u8* block = page_block<A>(w, row, r.layer, r.row, pos / 64);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++) {
@@ -88,14 +97,16 @@ template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
 
 AMK_DEVICE uint4 load_tile(const u8* at) { return load_relaxed((const u64*)at); }
 
-// Processes a group of 16 positions in memory, see `flash`.
+// Processes a group of 16 positions in memory, see `flash`; with teams, part `part` of the values.
 template <class A>
 AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 first, uint2 limit,
-                           const u8* group) {
-    const u8 *keys = group + w.lane * 16, *values = keys + A::HEAD_DIM * 32;
-    uint4 key[A::TILES];
+                           const u8* group, u32 part) {
+    constexpr int MOST_KEYS = 8, KEYS = A::TILES < MOST_KEYS ? A::TILES : MOST_KEYS;
+    const u8 *keys = group + w.lane * 16,
+             *values = keys + A::HEAD_DIM * 32 + part * A::OUT_TILES * AMK_TILE;
+    uint4 key[KEYS];
 #pragma unroll
-    for (int j = 0; j < A::TILES; j++) key[j] = load_tile(keys + j * AMK_TILE);
+    for (int j = 0; j < KEYS; j++) key[j] = load_tile(keys + j * AMK_TILE);
     uint4 v[AT_ONCE];
 #pragma unroll
     for (int j = 0; j < AT_ONCE; j++) v[j] = load_tile(values + j * AMK_TILE);
@@ -104,7 +115,8 @@ AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 firs
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) {
         const uint2 q = load_shared_two(query + 32 * j);
-        mma(LONG && j & 1 ? e : c, key[j], q.x, q.y);
+        mma(LONG && j & 1 ? e : c, key[j % KEYS], q.x, q.y);
+        if (j + KEYS < A::TILES) key[j % KEYS] = load_tile(keys + (j + KEYS) * AMK_TILE);
     }
 #pragma unroll
     for (int i = 0; LONG && i < 4; i++) c[i] += e[i];
@@ -140,12 +152,14 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
     const auto active = [&](u32 row) { // whether the row's split has positions
         return (r.aux + row) % A::SPLITS < A::active(w.s.rows[row].pos);
     };
+    begin_block<A>(w, 0, w.p.row_count);
 #pragma unroll 1
     for (u32 item = w.warp; item < w.p.row_count * A::GROUP; item += AMK_WARPS) {
         const u32 row = item / A::GROUP, head = item % A::GROUP;
         if (!active(row)) continue;
         float2 x[A::HEAD_DIM / 64];
-        load_head<A>(w, r, row, r.row * A::GROUP + head, A::NORM, r.norm, turns_of(w, r, row), x);
+        load_head<A>(w, r, row, r.row * A::GROUP + head, A::NORM, r.norm, turns_of<A>(w, row, 0),
+                     x);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++)
             *(u32*)(queries + item * PITCH + 64 * j + 2 * w.lane) = pack_bf16(x[j].x, x[j].y);
@@ -156,7 +170,8 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
     for (u32 from = 0; from < w.p.row_count; from += WAVE) {
         const u32 rows = min(w.p.row_count - from, WAVE);
 #pragma unroll 1
-        for (u32 item = w.warp; item < rows * SHARES_OF_ROW; item += AMK_WARPS) {
+        for (u32 of_part = w.warp; of_part < rows * SHARES_OF_ROW * A::TEAM; of_part += AMK_WARPS) {
+            const u32 item = of_part / A::TEAM, part = of_part % A::TEAM;
             const u32 row = from + item / SHARES_OF_ROW, pos = w.s.rows[row].pos;
             if (!active(row)) continue;
             const RowGroups<A> groups = {(r.aux + row) % A::SPLITS, pos};
@@ -174,16 +189,16 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
                 if (any(groups.before_window(first))) continue;
                 const u8* block = page_block<A>(w, row, r.layer, r.row, first / 64);
                 flash_page<A>(w, f, had, query, first, make_uint2(pos + 1, pos + 1),
-                              block + first % 64 / 16 * A::GROUP_BYTES);
+                              block + first % 64 / 16 * A::GROUP_BYTES, part);
                 had = true;
             }
-            const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2);
-            if (w.lane < 4)
+            const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2) + part * A::OUT_TILES * 16;
+            if (w.lane < 4 && part == 0)
                 w.s.shares[item][head] = make_float2(f.max0, f.sum[0]),
                 w.s.shares[item][head + 1] = make_float2(f.max1, f.sum[1]);
             const u32 to = w.row_scratch() + (item * FLOATS + head * A::HEAD_DIM + d) * 4;
 #pragma unroll
-            for (int j = 0; j < A::TILES; j++) {
+            for (int j = 0; j < A::OUT_TILES; j++) {
                 const u32 at = to + 64 * j;
                 if (head < A::GROUP)
                     store_shared(at, f.o[j][0], true), store_shared(at + 4, f.o[j][2], true);

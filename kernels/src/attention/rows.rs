@@ -1,7 +1,8 @@
 //! Phases of attention for steps of rows: append, attend in splits of the positions, join.
 
+use super::form::{AttentionForm, first_alike};
 use super::group::Attention;
-use super::phase::{BLOCK, LayerBuffers, Partials, SLICE, attending, note_late};
+use super::phase::{BLOCK, LayerBuffers, Partials, SLICE, attending, buffers, normed, note_late};
 use crate::fused::Decoder;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, DType, Exchange, Interval, Operand, Param, Region};
@@ -50,7 +51,7 @@ pub struct JoinParts {
 pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
     let context = planner.plan.sizes.context;
     let decoder = planner.plan.shared.entry::<Decoder>().clone();
-    let (layer, splits, [kv_heads, heads, head_dim]) = (decoder.layers.len(), decoder.splits, decoder.heads());
+    let (layer, splits, [kv_heads, heads, head_dim]) = (decoder.layers.len(), decoder.splits(), decoder.heads());
     let workers = planner.load.len();
     let name = |what: &str| format!("{what}.{layer}");
     let shape = [kv_heads, context, head_dim];
@@ -59,13 +60,9 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
         planner.exchange(cache)
     });
     let wide = planner.plan.is_wide();
-    let buffers = LayerBuffers {
-        qkv: attention.qkv.map(|value| planner.known(value)),
-        caches,
-        parts: (!wide).then(|| Partials::new(planner, layer)),
-        attended: planner.value(attention.result, DType::BF16),
-        head_norms: attention.head_norms.map(|norms| norms.map(|norm| planner.known(norm))),
-    };
+    let qkv = normed(attention, planner);
+    let parts = (!wide).then(|| Partials::new(planner, layer));
+    let buffers = buffers(attention, planner, qkv, caches, parts);
     planner.plan.shared.entry::<Decoder>().layers.push(buffers);
     let order = attending(&planner.plan, layer);
     note_late(planner, &order);
@@ -98,10 +95,15 @@ pub(crate) fn block(plan: &Plan) -> u32 {
     let rows = plan.rows().unwrap_or(1);
     let fused = Decoder::of(plan).filter(|decoder| plan.is_wide() && !decoder.layers.is_empty());
     let Some(decoder) = fused else { return rows };
-    let [kv_heads, heads, _] = decoder.heads();
-    let set = COLUMNS / (heads / kv_heads);
+    let [kv_heads, heads, head_dim] = decoder.heads();
+    let (set, most) = (COLUMNS / (heads / kv_heads), MOST_SETS / team(head_dim));
     let fits = |block: &u32| kv_heads * rows.div_ceil(*block) <= plan.schedule.workers;
-    (1..MOST_SETS).map(|sets| sets * set).find(fits).unwrap_or(MOST_SETS * set)
+    (1..most).map(|sets| sets * set).find(fits).unwrap_or(most * set)
+}
+
+/// The warps that share the elements of long heads.
+fn team(head_dim: u32) -> u32 {
+    head_dim.div_ceil(128).max(1)
 }
 
 fn blocks(plan: &Plan) -> u32 {
@@ -123,25 +125,28 @@ fn cached(cache: BufferId, head: u32, head_dim: u32, own: bool) -> Operand {
     Operand { buffer: cache, region, access, early: false, routed: None }
 }
 
-/// Adds the calls that norm and rotate heads for some rows. Returns the buffer of the result.
+/// Adds the calls that norm and rotate heads of a layer for some rows. Returns the buffer of the
+/// result.
 fn turned(
     task: &mut TaskCalls<'_>,
+    layer: &LayerBuffers,
     rows: &Range<u32>,
     x: Operand,
-    [len, head_dim]: [u32; 2],
     norm: Option<BufferId>,
 ) -> Option<Operand> {
-    let decoder = Decoder::of(task.plan)?.clone();
+    let decoder = Decoder::of(task.plan)?;
+    let (eps, (AttentionForm { head_dim, .. }, table)) = (decoder.eps, decoder.form(layer)?);
+    let len = x.region.len_at(0) as u32;
     let mut x = x;
     if let Some(norm) = norm {
         let to = task.local(len);
         let operands = vec![x, early(norm, &[0..head_dim]), write(to, &[0..len])];
-        task.call_of_rows(rows, "amk_kernels::head_norm", operands, vec![Param::F32(decoder.eps)]);
+        task.call_of_rows(rows, "amk_kernels::head_norm", operands, vec![Param::F32(eps)]);
         x = read(to, &[0..len]);
     }
     let to = task.local(len);
-    let operands = vec![x, early(decoder.freqs?, &[0..decoder.turned() / 2]), write(to, &[0..len])];
-    let params = vec![Param::U32(head_dim), Param::F32(decoder.scales()[0]), Param::Pos];
+    let operands = vec![x, early(table.freqs, &[0..table.len]), write(to, &[0..len])];
+    let params = vec![Param::U32(head_dim), Param::F32(table.scale), Param::Pos];
     task.call_of_rows(rows, "amk_kernels::rope", operands, params);
     Some(read(to, &[0..len]))
 }
@@ -160,15 +165,12 @@ impl PhaseKind for Append {
         let (Some(decoder), &Work::Cell { row: head, column }) = (Decoder::of(task.plan).cloned(), work) else {
             return;
         };
-        let Some(&LayerBuffers { qkv: [_, k, v], caches: [keys, values], head_norms, .. }) =
-            decoder.layers.get(self.layer)
-        else {
-            return;
-        };
+        let Some(layer) = decoder.layers.get(self.layer) else { return };
+        let &LayerBuffers { qkv: [_, k, v], caches: [keys, values], head_norms, .. } = layer;
         let ([_, _, head_dim], rows) = (decoder.heads(), rows_of(task.plan, column));
         let own = elements(&(head..head + 1), head_dim);
         let norm = head_norms.map(|[_, norm]| norm);
-        let Some(key) = turned(task, &rows, read(k, std::slice::from_ref(&own)), [head_dim; 2], norm) else { return };
+        let Some(key) = turned(task, layer, &rows, read(k, std::slice::from_ref(&own)), norm) else { return };
         for (cache, x) in [(keys, key), (values, read(v, &[own]))] {
             let operands = vec![cached(cache, head, head_dim, true), x];
             task.call_of_rows(&rows, "amk_kernels::kv_append", operands, vec![Param::Pos]);
@@ -184,6 +186,7 @@ impl PhaseKind for Append {
             op: encoder.op("APPEND"),
             units: rows.len() as u16,
             input: encoder.packet(buffers.qkv[0]),
+            shape: Decoder::of(encoder.plan).map_or(0, |decoder| first_alike(&decoder.forms, buffers.kind) as u32),
             row,
             bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
             layer: self.layer as u32,
@@ -210,7 +213,9 @@ impl PhaseKind for AttendRows {
         let (Some(decoder), &Work::Cell { row: kv_head, column }) = (Decoder::of(task.plan).cloned(), work) else {
             return;
         };
-        let Some(&LayerBuffers { qkv: [q, ..], caches, attended, head_norms, .. }) = decoder.layers.get(self.layer)
+        let Some(layer) = decoder.layers.get(self.layer) else { return };
+        let (&LayerBuffers { qkv: [q, ..], caches, attended, head_norms, .. }, Some((form, _))) =
+            (layer, decoder.form(layer))
         else {
             return;
         };
@@ -218,11 +223,14 @@ impl PhaseKind for AttendRows {
         let group = heads / kv_heads;
         let own = elements(&(kv_head * group..(kv_head + 1) * group), head_dim);
         let (x, norm) = (read(q, std::slice::from_ref(&own)), head_norms.map(|[norm, _]| norm));
-        let Some(x) = turned(task, &rows, x, [group * head_dim, head_dim], norm) else { return };
+        let Some(x) = turned(task, layer, &rows, x, norm) else { return };
         let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, false));
-        let params = vec![Param::F32(decoder.scales()[1]), Param::U32(decoder.window(task.plan)), Param::Pos];
+        let window = Param::U32(form.last(&task.plan.program));
+        let mut params = vec![Param::F32(decoder.score_scale)];
+        params.extend(form.cap.map(Param::F32));
+        params.extend([window, Param::Pos]);
         let operands = vec![x, keys, values, write(attended, &[own])];
-        task.call_of_rows(&rows, "amk_kernels::window_attention", operands, params);
+        task.call_of_rows(&rows, form.row_path(), operands, params);
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
@@ -235,6 +243,7 @@ impl PhaseKind for AttendRows {
             units: rows.len() as u16,
             input: encoder.packet(buffers.qkv[0]),
             output: encoder.packet(buffers.attended),
+            shape: buffers.kind as u32,
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
             layer: self.layer as u32,
@@ -257,9 +266,10 @@ impl PhaseKind for Parts {
         let (Some(decoder), &Work::Cell { row: kv_head, column }) = (Decoder::of(task.plan).cloned(), work) else {
             return;
         };
-        let (splits, [kv_heads, heads, head_dim]) = (decoder.splits, decoder.heads());
-        let Some(&LayerBuffers { qkv: [q, ..], caches, parts: Some(parts), head_norms, .. }) =
-            decoder.layers.get(self.layer)
+        let (splits, [kv_heads, heads, head_dim]) = (decoder.splits(), decoder.heads());
+        let Some(layer) = decoder.layers.get(self.layer) else { return };
+        let (&LayerBuffers { qkv: [q, ..], caches, parts: Some(parts), head_norms, .. }, Some((form, _))) =
+            (layer, decoder.form(layer))
         else {
             return;
         };
@@ -270,7 +280,7 @@ impl PhaseKind for Parts {
         for row in 0..task.plan.rows().unwrap_or(0) {
             let (split, rows) = ((column + row) % splits, row..row + 1);
             let x = read(q, &[elements(&queries, head_dim)]);
-            let Some(x) = turned(task, &rows, x, [group * head_dim, head_dim], norm) else { return };
+            let Some(x) = turned(task, layer, &rows, x, norm) else { return };
             let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, false));
             let operands = vec![
                 x,
@@ -280,8 +290,11 @@ impl PhaseKind for Parts {
                 write(lse, &[queries.clone(), split..split + 1]),
             ];
             let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
-            params.extend([Param::F32(decoder.scales()[1]), Param::U32(decoder.window(task.plan)), Param::Pos]);
-            task.call_of_rows(&rows, "amk_kernels::attention_part", operands, params);
+            let window = Param::U32(form.last(&task.plan.program));
+            params.push(Param::F32(decoder.score_scale));
+            params.extend(form.cap.map(Param::F32));
+            params.extend([window, Param::Pos]);
+            task.call_of_rows(&rows, form.part_path(), operands, params);
         }
     }
 
@@ -295,6 +308,7 @@ impl PhaseKind for Parts {
             units: 1,
             input: encoder.packet(buffers.qkv[0]),
             output: encoder.packet(parts.lse),
+            shape: buffers.kind as u32,
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
             layer: self.layer as u32,

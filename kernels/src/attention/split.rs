@@ -3,6 +3,7 @@
 
 use super::scores;
 use super::softmax::softmax;
+use super::window::capped;
 use crate::dot::combine;
 use crate::{head_norm, rope};
 use amk::prelude::*;
@@ -63,7 +64,45 @@ pub fn attention_split(
     let splits = Splits::new(keys, values, [q, k, v], group, Deal { run, splits, first: split });
     let turned = |x| rope(x, freqs, splits.dim, rope_scale, pos);
     splits.append(&turned(k), v, keys, values, pos);
-    splits.attend(&turned(q), keys, values, score_scale, window, pos)
+    splits.attend(&turned(q), keys, values, |product| product * score_scale, window, pos)
+}
+
+/// Computes [`attention_split`] with scores between `-cap` and `cap`: `cap * tanh(s[t] / cap)`.
+///
+/// `cap` above 0. The other operands are the same. Source: Gemma Team, Gemma 2, 2024, section 2.
+///
+/// # Panics
+/// As [`attention_split`].
+#[instruction(
+    op = "attention_split",
+    shape = "q: [G*P*D], k: [G*D], v: [G*D], freqs: [R], keys: [G, S, C, D], values: [G, S, C, D], group: P, run: RUN, \
+             splits: SPLITS, split: SPLIT, window: WINDOW -> (partial: [G*P, S, D], lse: [G*P, S])",
+    task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..], keys[g..g+1, .., .., ..], \
+            values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], freqs[..], \
+            keys[g..g+1, .., .., ..], values[g..g+1, .., .., ..]"
+)]
+#[allow(clippy::too_many_arguments, reason = "a task's operands and the geometry of its splits")]
+pub fn capped_attention_split(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    freqs: &Weight,
+    keys: &mut State,
+    values: &mut State,
+    group: usize,
+    run: usize,
+    splits: usize,
+    split: usize,
+    rope_scale: f32,
+    score_scale: f32,
+    cap: f32,
+    window: usize,
+    pos: Pos,
+) -> (Tensor, Tensor) {
+    let splits = Splits::new(keys, values, [q, k, v], group, Deal { run, splits, first: split });
+    let turned = |x| rope(x, freqs, splits.dim, rope_scale, pos);
+    splits.append(&turned(k), v, keys, values, pos);
+    splits.attend(&turned(q), keys, values, |product| capped(product, score_scale, cap), window, pos)
 }
 
 /// Computes [`attention_split`] of queries and keys that are first normalised per head by
@@ -207,7 +246,7 @@ impl Splits {
         q: &Tensor,
         keys: &State,
         values: &State,
-        scale: f32,
+        score: impl Fn(f32) -> f32,
         window: usize,
         pos: Pos,
     ) -> (Tensor, Tensor) {
@@ -227,7 +266,7 @@ impl Splits {
             let (place, mut shares) = ([head / self.group, split], vec![0.0; rows.len()]);
             let q = &q.data()[head * self.dim..][..self.dim];
             scores(q, keys.runs(place, rows.clone()), &mut shares);
-            shares.iter_mut().for_each(|score| *score *= scale);
+            shares.iter_mut().for_each(|share| *share = score(*share));
             *lse = softmax(&mut shares);
             combine(&shares, values.runs(place, rows), y);
         }

@@ -6,22 +6,29 @@
 #include "../../../amk/cuda/device/loader.cuh"
 
 template <int HEAD_DIM_, int GROUP_, int KV_HEADS_, int SPLITS_, int RUN_, bool NORM_, int TURNED_,
-          u32 WINDOW_>
+          u32 WINDOW_, u32 FIRST_TURN_ = 0, u32 CAP_ = 0>
 struct Attention {
     static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_,
                          SPLITS = SPLITS_, RUN = RUN_;
     static constexpr bool NORM = NORM_;
     static constexpr int TURNED = TURNED_; // elements of a head that are rotated, the first ones
     static constexpr u32 WINDOW = WINDOW_; // the last positions that count, or 0: all
+    static constexpr u32 FIRST_TURN = FIRST_TURN_; // of its kind, among the turns of all
+    static constexpr u32 CAP = CAP_;               // bits of the scores' bound, or 0: none
     static constexpr int TILES = HEAD_DIM / 16;
     static constexpr int GROUP_BYTES = HEAD_DIM * 64; // 16 positions of K and V
     static constexpr int CHUNK_GROUPS = AMK_CHUNK / GROUP_BYTES;
     static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
     static constexpr int PITCH = HEAD_DIM + 4;
+    // A team of warps has a group of positions: each has all scores, and a part of the values'
+    // elements, whose sums would not fit the registers of one warp.
+    static constexpr int TEAM = HEAD_DIM > 128 ? 2 : 1, TEAMS = AMK_WARPS / TEAM;
+    static constexpr int OUT_TILES = TILES / TEAM;
     static constexpr int MAX_WARPS = SCRATCH_FLOATS / (GROUP * PITCH);
-    static constexpr int WARPS =
-        MAX_WARPS < AMK_WARPS ? MAX_WARPS : AMK_WARPS; // warps with partial outputs
-    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= MAX_HEAD_DIM && GROUP <= 8 &&
+    static constexpr int WARPS = MAX_WARPS < TEAMS ? MAX_WARPS : TEAMS; // teams with outputs
+    // Whether a worker keeps of its own group the words that are not always 0.
+    static constexpr bool COMPACT = HEAD_DIM > 128;
+    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= AMK_HEAD_DIM && GROUP <= 8 &&
                       WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0,
                   "unsupported attention shape");
 
@@ -81,7 +88,7 @@ template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r
     l.pace.unpaced = positions * POSITION / gridDim.x * (gridDim.x - busy);
 }
 
-// The positions of a warp, one group at a time: warp i % WARPS has group i, and the step's own
+// The positions of a team, one group at a time: team i % WARPS has group i, and the step's own
 // position is the last group. Neither the distribution nor the sums depend on the ring.
 template <class A> struct Turns {
     static constexpr u32 CHUNK = A::CHUNK_GROUPS,
@@ -92,23 +99,24 @@ template <class A> struct Turns {
     u32 turn;                // groups distributed so far
     bool last;               // no warp has a group after this one
 
-    // If a split has at most one run and no warp has two groups, the distribution is known before
-    // the query arrives: warp i has group i.
+    // If a split has at most one run and no team has two groups, the distribution is known before
+    // the query arrives: team i has group i.
     template <class W>
     AMK_DEVICE Turns(W& w, u32 split, u32 pos, bool owns)
         : chunk(split, A::begin(pos)), held(0), groups(0), first(pos), limit(pos), group(0) {
         constexpr u32 MOST = ROUND * Chunks<A>::LEN, RUN = A::SPLITS == 1 ? ~0u : Chunks<A>::RUN;
         const bool one = (A::WINDOW == 0 || pos < A::WINDOW) &&
                          (pos <= min(RUN, MOST) || (RUN <= MOST && pos <= A::SPLITS * RUN));
+        const u32 team = w.warp / A::TEAM;
         if (one) {
             groups = (min(pos - chunk.at, RUN) + 15) / 16, held = (groups + CHUNK - 1) / CHUNK;
-            if (w.warp < groups)
-                first = chunk.at + 16 * w.warp,
-                group = w.acquire(w.warp / CHUNK) + w.warp % CHUNK * A::GROUP_BYTES;
+            if (team < groups)
+                first = chunk.at + 16 * team,
+                group = w.acquire(team / CHUNK) + team % CHUNK * A::GROUP_BYTES;
             chunk.at = pos;
         }
         last = one && (groups < A::WARPS || !owns);
-        if (last && owns && w.warp == groups)
+        if (last && owns && team == groups)
             first = pos, limit = pos + 1, group = shared_address(w.s.fresh);
     }
     // Called when the query has arrived. Registers are short before.
@@ -120,8 +128,9 @@ template <class A> struct Turns {
     template <class W> AMK_DEVICE bool next(W& w, u32 pos, bool owns) {
         if (last) return false;
         release(w);
-        const u32 mine =
-            w.warp < A::WARPS ? (w.warp + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
+        const u32 team = w.warp / A::TEAM,
+                  mine = team < A::WARPS ? (team + A::WARPS - turn % A::WARPS) % A::WARPS
+                                         : AMK_WARPS;
         if (chunk.at < pos) {
             group = w.acquire() + mine * A::GROUP_BYTES,
             first = mine < CHUNK ? chunk.at + 16 * mine : pos;

@@ -1,7 +1,7 @@
 // Attention for blocks of rows over keys and values in pages: a task has the queries of a kv head
 // for some rows, and all of their positions.
 //
-// The queries of a set of rows are the columns of B. A warp has a set and a share of the positions,
+// The queries of a set of rows are the columns of B. A team of warps has a set and a share of the positions,
 // every n-th group of 16; where the rows of a set are of several sequences, it goes over the
 // positions of each. What a row's columns add does not depend on the other rows.
 #pragma once
@@ -11,13 +11,13 @@
 template <class A> struct RowBlock {
     static constexpr u32 SET = 8 / A::GROUP, QUERIES = SET * A::GROUP; // rows and columns of a set
     static constexpr u32 SETS = (AMK_ROW_BLOCK + SET - 1) / SET;
-    static constexpr u32 SHARES = AMK_WARPS / SETS; // of the positions
+    static constexpr u32 SHARES = A::TEAMS / SETS; // of the positions, a team each
     static constexpr u32 PITCH = A::HEAD_DIM + 8;   // of a query, in elements
     static constexpr u32 QUERIES_AT = AMK_ROW_BLOCK * TURN_BYTES,
                          SHARES_AT = QUERIES_AT + SETS * 8 * PITCH * 2,
-                         OUTPUTS_AT = SHARES_AT + AMK_WARPS * 8 * sizeof(float2),
-                         END = OUTPUTS_AT + AMK_WARPS * 8 * A::HEAD_DIM * 4;
-    static_assert(SETS <= AMK_WARPS && END <= AMK_SLOTS * AMK_CHUNK, "unsupported block of rows");
+                         OUTPUTS_AT = SHARES_AT + A::TEAMS * 8 * sizeof(float2),
+                         END = OUTPUTS_AT + A::TEAMS * 8 * A::HEAD_DIM * 4;
+    static_assert(SETS <= A::TEAMS && END <= AMK_SLOTS * AMK_CHUNK, "unsupported block of rows");
 };
 
 // Attends with the columns of a set to a share of the positions of their rows, those below `end`.
@@ -49,7 +49,7 @@ AMK_DEVICE void attend_share(Worker& w, const Record& r, Flash<A>& f, u32 set, u
             if (A::WINDOW && any(first + 16 <= A::begin(w.s.rows[from].pos))) continue;
             const u8* block = page_block<A>(w, from, r.layer, r.row, first / 64);
             flash_page<A>(w, f, had, query, first, limits,
-                          block + first % 64 / 16 * A::GROUP_BYTES);
+                          block + first % 64 / 16 * A::GROUP_BYTES, w.warp % A::TEAM);
             had = true;
         }
         from = until;
@@ -59,14 +59,15 @@ AMK_DEVICE void attend_share(Worker& w, const Record& r, Flash<A>& f, u32 set, u
 // Stores the share of a warp.
 template <class A> AMK_DEVICE void store_share(const Worker& w, const Flash<A>& f) {
     using B = RowBlock<A>;
-    const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2);
-    float2* const shares = (float2*)w.memory(B::SHARES_AT) + w.warp * 8;
-    if (w.lane < 4)
+    const u32 team = w.warp / A::TEAM, part = w.warp % A::TEAM;
+    const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2) + part * A::OUT_TILES * 16;
+    float2* const shares = (float2*)w.memory(B::SHARES_AT) + team * 8;
+    if (w.lane < 4 && part == 0)
         shares[head] = make_float2(f.max0, f.sum[0]),
         shares[head + 1] = make_float2(f.max1, f.sum[1]);
-    const u32 to = w.data + B::OUTPUTS_AT + ((w.warp * 8 + head) * A::HEAD_DIM + d) * 4;
+    const u32 to = w.data + B::OUTPUTS_AT + ((team * 8 + head) * A::HEAD_DIM + d) * 4;
 #pragma unroll
-    for (int j = 0; j < A::TILES; j++) {
+    for (int j = 0; j < A::OUT_TILES; j++) {
         const u32 at = to + 64 * j;
         store_shared(at, f.o[j][0], true), store_shared(at + 4, f.o[j][2], true);
         store_shared(at + 4 * A::HEAD_DIM, f.o[j][1], true);
@@ -83,16 +84,16 @@ template <class A> AMK_DEVICE void join_shares(const Worker& w, const Record& r,
     for (u32 i = w.thread(); i < (end - r.aux) * PAIRS; i += AMK_WARPS * 32) {
         const u32 row = i / PAIRS, head = i % PAIRS / (A::HEAD_DIM / 2),
                   d = i % (A::HEAD_DIM / 2) * 2;
-        const u32 column = row % B::SET * A::GROUP + head, warp = row / B::SET * B::SHARES;
+        const u32 column = row % B::SET * A::GROUP + head, team = row / B::SET * B::SHARES;
         Merged m;
 #pragma unroll
         for (u32 share = 0; share < B::SHARES; share++)
-            m.top = fmaxf(m.top, shares[(warp + share) * 8 + column].x);
+            m.top = fmaxf(m.top, shares[(team + share) * 8 + column].x);
 #pragma unroll
         for (u32 share = 0; share < B::SHARES; share++) {
-            const float2 of = shares[(warp + share) * 8 + column];
+            const float2 of = shares[(team + share) * 8 + column];
             const u32 at =
-                w.data + B::OUTPUTS_AT + (((warp + share) * 8 + column) * A::HEAD_DIM + d) * 4;
+                w.data + B::OUTPUTS_AT + (((team + share) * 8 + column) * A::HEAD_DIM + d) * 4;
             if (of.y > 0) m.join(of.x, of.y, load_shared_pair(at));
         }
         const float scale = __fdividef(1.0f, m.sum);
@@ -106,13 +107,13 @@ template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {
     using B = RowBlock<A>;
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (end <= r.aux) return;
-    begin_block(w, r, end);
+    begin_block<A>(w, r.aux, end);
 #pragma unroll 1
     for (u32 item = w.warp; item < (end - r.aux) * A::GROUP; item += AMK_WARPS) {
         const u32 row = item / A::GROUP, head = item % A::GROUP;
         float2 x[A::HEAD_DIM / 64];
         load_head<A>(w, r, r.aux + row, r.row * A::GROUP + head, A::NORM, r.norm,
-                     turns_of(w, r, r.aux + row), x);
+                     turns_of<A>(w, r.aux + row, r.aux), x);
         u16* to = (u16*)w.memory(B::QUERIES_AT) +
                   (row / B::SET * 8 + row % B::SET * A::GROUP + head) * B::PITCH;
 #pragma unroll
@@ -121,11 +122,11 @@ template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {
     }
     w.sync();
     w.stamp(TRACE_INPUTS);
-    const u32 set = w.warp / B::SHARES;
+    const u32 team = w.warp / A::TEAM, set = team / B::SHARES;
     if (r.aux + set * B::SET < end) {
         Flash<A> f;
         f.clear();
-        attend_share<A>(w, r, f, set, w.warp % B::SHARES, end);
+        attend_share<A>(w, r, f, set, team % B::SHARES, end);
         store_share<A>(w, f);
     }
     w.stamp(TRACE_PRODUCT);

@@ -38,8 +38,12 @@ pub fn window_attention(q: &Tensor, k: &State, v: &State, scale: f32, window: us
     cuda = "body.cuh"
 )]
 pub fn capped_attention(q: &Tensor, k: &State, v: &State, scale: f32, cap: f32, window: usize, pos: Pos) -> Tensor {
-    let capped = |score: f32| cap * (scale * score / cap).tanh();
-    attend(q, k, v, last(window, pos), |scores| scores.iter_mut().for_each(|score| *score = capped(*score)))
+    attend(q, k, v, last(window, pos), |scores| scores.iter_mut().for_each(|score| *score = capped(*score, scale, cap)))
+}
+
+/// The bounded score of an inner product.
+pub(super) fn capped(product: f32, scale: f32, cap: f32) -> f32 {
+    cap * (scale * product / cap).tanh()
 }
 
 /// The last `window` positions up to `pos`.

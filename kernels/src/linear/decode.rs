@@ -79,7 +79,7 @@ impl Shape {
         if shape.bias && output != OUT_STORE {
             return fail("has a bias, which only stored results get".to_owned());
         }
-        let may = [OUT_STORE, OUT_GATED].contains(&output);
+        let may = [OUT_STORE, OUT_GATED, OUT_LOGITS].contains(&output);
         if (shape.function != 0 && !may) || (shape.function == 0 && output == OUT_GATED) {
             return fail(format!("has function {} of the output {output}", shape.function));
         }
@@ -174,8 +174,9 @@ impl<'p> Gemv<'_, 'p> {
                 read("input", place, &[elements])
             }
             IN_EMBEDDING if self.record.input == 0 => {
+                let unscaled = Shared::of(self.places.image).embedding_scale.map(|_| self.local());
                 let to = self.local();
-                self.calls.push(lookup(self.places, state, "shape", 0..k, to, 0..k)?);
+                self.calls.extend(lookup(self.places, state, 0..k, unscaled, write("shape", to, &[0..k]))?);
                 read("shape", to, &[0..k])
             }
             IN_EMBEDDING => return Err(Refusal::new("input", "is not 0, and the input is the embedding")),
@@ -320,7 +321,13 @@ impl<'p> Gemv<'_, 'p> {
         let (part, row) = (self.only_part()?, self.record.row);
         let end = row.checked_add(self.piece.rows()).ok_or_else(|| Refusal::new("row", "is out of range"))?;
         let to = write("row", Place::Buffer(self.places.image.logits), &[row..end]);
-        self.linear(x, part, to);
+        if self.shape.function == 0 {
+            self.linear(x, part, to);
+        } else {
+            let (y, len) = (self.local(), self.piece.rows());
+            self.linear(x, part, write("piece", y, &[0..len]));
+            self.function(vec![read("piece", y, &[0..len]), to])?;
+        }
         self.calls.iter_mut().last().into_iter().for_each(|call| call.wanted = true);
         Ok(())
     }

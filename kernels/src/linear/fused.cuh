@@ -25,6 +25,9 @@ AMK_DEVICE float gate_products(u32 function, float x, float y);
 AMK_DEVICE u32 tile_bytes(u32 kind);
 AMK_DEVICE u32 tile_pack(u32 kind);
 
+// What the embedding is multiplied by: its products and their sums of squares are instead.
+#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)
+
 struct GemvShape {
     u32 k, kind, input, output, flags; // kind: of the weights' tiles
     u32 depth;                         // input tiles that a warp multiplies in one pass
@@ -34,6 +37,11 @@ struct GemvShape {
           flags(word >> GEMV_FLAGS_BIT), depth(word >> GEMV_DEPTH_BIT & 15) {}
     AMK_DEVICE u32 tiles() const { return k / AMK_TILE_K; }
     AMK_DEVICE u32 function() const { return flags >> GEMV_FUNCTION_BIT; }
+    // What the products of an input are multiplied by, whose squares have this sum. `part`: 1 / k.
+    AMK_DEVICE float scale(float squares, float part, float eps) const {
+        const float by = input == IN_EMBEDDING ? AMK_EMBEDDING_SCALE : 1.0f;
+        return flags & GEMV_NORM ? by * rsqrt_fast(squares * (by * by) * part + eps) : by;
+    }
 };
 
 // Input values in flight: packets and norm weights of a warp's tiles, as loaded, at most HELD.
@@ -202,8 +210,8 @@ struct Delivery {
             y.x += __shfl_xor_sync(~0u, y.x, m), y.y += __shfl_xor_sync(~0u, y.y, m);
             sum += __shfl_xor_sync(~0u, sum, m);
         }
-        if (g.flags & GEMV_NORM) {
-            const float scale = rsqrt_fast(sum * part + eps);
+        if (AMK_EMBEDDING_SCALED || (g.flags & GEMV_NORM)) {
+            const float scale = g.scale(sum, part, eps);
             y.x *= scale, y.y *= scale;
         }
         if (g.output == OUT_GATED) {
@@ -212,7 +220,7 @@ struct Delivery {
         }
         y.x += before.x, y.y += before.y;
 #if AMK_MAPS
-        if (any(g.output == OUT_STORE && g.function()))
+        if (any(g.output != OUT_GATED && g.function()))
             y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
 #endif
         if (publishes) w.publish(to, pack_bf16(y.x, y.y));

@@ -6,7 +6,7 @@ use super::tile::TileKind;
 use super::{phase, pointwise};
 use crate::abi::{GEMV_INPUT_BIT, GEMV_TILE_BIT, TILE_K, WIDE_PASSES, most_own_rows};
 use crate::fused::Decoder;
-use crate::residual::{Held, Lookup};
+use crate::residual;
 use amk::ir::TensorId;
 use amk::ir::program::BufferKind;
 use amk_cuda::Extensions;
@@ -68,7 +68,10 @@ pub(crate) enum Delivered {
         function: u32,
     },
     /// The function's result.
-    Logits,
+    Logits {
+        /// The number of the function of each element. 0 means none.
+        function: u32,
+    },
 }
 
 /// `linear`, with an optional bias.
@@ -111,15 +114,7 @@ impl FusedGroup for Product {
 
     fn check(&self, flow: &Flow<'_>, seen: &mut Extensions) -> Result<(), usize> {
         let Delivered::Residual { before, after } = self.output else { return Ok(()) };
-        // The embedding exists only as the residual that the workers hold.
-        if let Some(at) = seen.get::<Lookup>().and_then(|lookup| lookup.given_up_for(before, seen)) {
-            return Err(at);
-        }
-        if flow.writer(before).is_none() {
-            return Err(self.calls[0]);
-        }
-        seen.set(Held(after));
-        Ok(())
+        residual::add(flow, seen, self.calls[0], before, after)
     }
 
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
@@ -196,7 +191,7 @@ impl<'a> Products<'_, 'a> {
     /// Returns the element-wise call that is the only reader of a product, and its value.
     fn mapped(&self, value: TensorId) -> Option<(usize, TensorId, Function)> {
         let &[at] = self.flow().users(value) else { return None };
-        let result = self.flow().result(at).filter(|&result| self.flow().kind(result) == BufferKind::Activation)?;
+        let result = self.flow().result(at)?;
         (self.flow().only_for(value, at)).then_some((at, result, self.function(at, 1)?))
     }
 
@@ -236,12 +231,19 @@ impl<'a> Products<'_, 'a> {
         let Some(linear) = self.linear(value).or_else(|| self.linear(y)) else { return };
         let value = if linear.bias.is_some() { value } else { y };
         match self.flow().kind(value) {
-            BufferKind::Output if linear.bias.is_none() => self.add(vec![linear], Delivered::Logits, None),
+            BufferKind::Output if linear.bias.is_none() => {
+                self.add(vec![linear], Delivered::Logits { function: 0 }, None);
+            }
             BufferKind::Activation => {
-                let mapped = self.mapped(value);
+                let logits = |value| self.flow().kind(value) == BufferKind::Output;
+                let fits = |&(_, value, _): &(usize, TensorId, Function)| linear.bias.is_none() || !logits(value);
+                let mapped = self.mapped(value).filter(fits);
                 match mapped.and_then(|(at, result, function)| Some((at, result, self.number(function)?))) {
-                    Some((at, value, function)) => {
+                    Some((at, value, function)) if self.flow().kind(value) == BufferKind::Activation => {
                         self.add(vec![linear], Delivered::Mapped { value, function }, Some(at));
+                    }
+                    Some((at, _, function)) => {
+                        self.add(vec![linear], Delivered::Logits { function }, Some(at));
                     }
                     None => self.add(vec![linear], Delivered::Store(vec![value]), None),
                 }

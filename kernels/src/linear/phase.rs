@@ -86,7 +86,12 @@ pub enum Output {
         function: u32,
     },
     /// The logits.
-    Logits(BufferId),
+    Logits {
+        /// Their buffer.
+        to: BufferId,
+        /// The number of the function of each element. 0 means none.
+        function: u32,
+    },
 }
 
 /// Rows of each worker in the last projection that does not add to the residual.
@@ -135,8 +140,11 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             let gemv = gemv(planner, Output::Gated { to, function });
             spread(planner, gemv, rows, 2);
         }
-        Delivered::Logits => {
-            let gemv = gemv(planner, Output::Logits(planner.plan.logits));
+        &Delivered::Logits { function } => {
+            if function != 0 {
+                declare(planner, product);
+            }
+            let gemv = gemv(planner, Output::Logits { to: planner.plan.logits, function });
             planner.rows = spread(planner, gemv, rows, 1);
         }
         &Delivered::Residual { before, after } => {
@@ -217,7 +225,7 @@ impl PhaseKind for Gemv {
             Output::Residual { .. } => "residual",
             Output::Mapped { .. } => "mapped",
             Output::Gated { .. } => "gated",
-            Output::Logits(_) => "head",
+            Output::Logits { .. } => "head",
         }
         .into()
     }
@@ -237,7 +245,7 @@ impl PhaseKind for Gemv {
             Output::Residual { packets, .. } => (OUT_RESIDUAL, Some(*packets)),
             Output::Mapped { to, .. } => (OUT_STORE, Some(*to)),
             Output::Gated { to, .. } => (OUT_GATED, Some(*to)),
-            Output::Logits(_) => (OUT_LOGITS, None),
+            Output::Logits { .. } => (OUT_LOGITS, None),
         };
         let (input, from) = match self.input {
             Input::Packets(buffer) => (encoder.packet(buffer), IN_PACKETS),
@@ -315,7 +323,9 @@ impl Gemv {
     /// Returns the number of the function applied to the results. 0 means none.
     fn function(&self) -> u32 {
         match self.output {
-            Output::Mapped { function, .. } | Output::Gated { function, .. } => function,
+            Output::Mapped { function, .. } | Output::Gated { function, .. } | Output::Logits { function, .. } => {
+                function
+            }
             _ => 0,
         }
     }
@@ -379,7 +389,12 @@ impl Gemv {
                 let operands = vec![read(gate, &[0..n]), read(up, &[0..n]), write(to, from_ref(rows))];
                 call_function(task, function, operands);
             }
-            &Output::Logits(to) => self.linear(task, x, 0, rows.clone(), write(to, from_ref(rows))),
+            &Output::Logits { to, function: 0 } => self.linear(task, x, 0, rows.clone(), write(to, from_ref(rows))),
+            &Output::Logits { to, function } => {
+                let y = task.local(n);
+                self.linear(task, x, 0, rows.clone(), write(y, &[0..n]));
+                call_function(task, function, vec![read(y, &[0..n]), write(to, from_ref(rows))]);
+            }
         }
     }
 

@@ -113,13 +113,12 @@ AMK_DEVICE void times_rows(Worker& w, Blocks<DEPTH, EVEN, T>& blocks,
 AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32 first, u32 units) {
     const u32 set = w.warp % SETS, row = 4 * set + (w.lane & 3);
     const bool here = row < w.p.row_count;
-    float scale = 1;
+    float sum = 0;
     if (g.flags & GEMV_NORM) {
-        float sum = 0;
 #pragma unroll
         for (u32 warp = 0; warp < AMK_WARPS; warp++) sum += w.s.row_squares[warp][row];
-        scale = rsqrt_fast(sum * __fdividef(1.0f, g.k) + w.p.eps);
     }
+    const float scale = g.scale(sum, __fdividef(1.0f, g.k), w.p.eps);
     const u32 wanted = w.s.rows[row].wanted;
 #pragma unroll 1
     for (u32 unit = w.warp / SETS; unit < units; unit += AMK_WARPS / SETS) {
@@ -130,6 +129,9 @@ AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32
         y *= scale;
         const u32 at = (first + unit) * AMK_UNIT + (w.lane >> 2); // within the task
         if (g.output == OUT_LOGITS) {
+#if AMK_MAPS
+            if (g.function()) y = map_product(g.function(), y);
+#endif
             if (here && wanted) w.p.logits[(u64)(wanted - 1) * w.p.logit_stride + r.row + at] = y;
             continue;
         }

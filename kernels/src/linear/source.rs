@@ -5,7 +5,7 @@ use super::phase::Gemv;
 use super::pointwise;
 use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE_K};
-use crate::attention::block;
+use crate::attention::{self, block};
 use crate::fused::Decoder;
 use amk_cuda::image::abi::WARPS;
 use amk_cuda::plan::Plan;
@@ -54,6 +54,14 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
         + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())
         + &format!("#define AMK_ROW_BLOCK {}\n", block(plan))
+        + &format!("#define AMK_EMBEDDING_SCALE {}\n", embedding_scale(plan))
+        + &attention::defines(plan)
+}
+
+/// Renders what the embedding is multiplied by.
+fn embedding_scale(plan: &Plan) -> String {
+    let scale = Decoder::of(plan).and_then(|decoder| decoder.embedding_scale);
+    scale.map_or("1.0f".to_owned(), |scale| format!("__uint_as_float({:#x}u)", scale.to_bits()))
 }
 
 /// Renders `project`, which runs the record of a projection.

@@ -182,8 +182,8 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
     float sum = (squares[0].x + squares[0].y) + (squares[1].x + squares[1].y);
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
-    const float scale = rsqrt_fast(sum * __fdividef(1.0f, g.k) + w.p.eps);
-    store_shared(wide_scales(w, c) + w.thread(), norms ? scale : 1,
+    const float scale = g.scale(sum, __fdividef(1.0f, g.k), w.p.eps);
+    store_shared(wide_scales(w, c) + w.thread(), scale,
                  w.thread() % 4 == 0 && w.thread() / 4 < c.columns);
 }
 
@@ -208,6 +208,10 @@ AMK_DEVICE void deliver_wide(Worker& w, const Record& r, const GemvShape& g, con
         float2 y = wide_pair(w, c, column, at, scale);
         const u32 row = c.first * AMK_UNIT + at; // within the task
         if (g.output == OUT_LOGITS) {
+#if AMK_MAPS
+            if (g.function())
+                y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
+#endif
             *(float2*)(w.p.logits + (u64)column * w.p.logit_stride + r.row + row) = y;
             continue;
         }

@@ -2,10 +2,11 @@
 
 use crate::abi::most_own_rows;
 use crate::fused::Shared;
+use amk::ir::Param;
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
-    DecodedCall, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
@@ -28,31 +29,34 @@ fn by_rows(plan: &Plan, function: &str) -> String {
 fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row"])?;
     let own = own_rows(record, places.program.rows)?;
-    let call = lookup(places, state, "units, row", own.clone(), Place::Kept("residual"), own)?;
-    Ok(vec![call])
+    let to = write("units, row", Place::Kept("residual"), std::slice::from_ref(&own));
+    let unscaled = Shared::of(places.image).embedding_scale.map(|_| Place::Local(0));
+    lookup(places, state, own, unscaled, to)
 }
 
-/// Decodes the columns of the token's row of the embedding table.
+/// Decodes the columns of the token's row of the embedding table. A scaled embedding has a place
+/// for them before they are scaled.
 pub(crate) fn lookup<'p>(
     places: &Places<'p>,
     state: &WorkerState,
-    field: &'static str,
     columns: Range<u32>,
-    to: Place,
-    written: Range<u32>,
-) -> Result<DecodedCall<'p>, Refusal> {
-    let table = Shared::of(places.image)
-        .embedding
-        .ok_or_else(|| Refusal::new(field, "needs an embedding table, and there is none"))?;
+    unscaled: Option<Place>,
+    to: DecodedOperand,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    let (shared, field, len) = (Shared::of(places.image), to.field, columns.end - columns.start);
+    let table = shared.embedding.ok_or_else(|| Refusal::new(field, "needs an embedding table, and there is none"))?;
     let tokens = places.shape(table).first().copied().unwrap_or(0);
     // With rows, each has its own token; else each worker.
     let token = if places.program.rows.is_some() { 0..1 } else { state.row() };
     let operands = vec![
         early(field, Place::Buffer(table), &[0..tokens, columns]),
         read("token", Place::Buffer(places.image.token), &[token]),
-        write(field, to, &[written]),
     ];
-    Ok(DecodedCall::new("amk_kernels::embed", operands))
+    let embed = |to| DecodedCall::new("amk_kernels::embed", operands.into_iter().chain([to]).collect());
+    let (Some(scale), Some(row)) = (shared.embedding_scale, unscaled) else { return Ok(vec![embed(to)]) };
+    let operands = vec![read(field, row, &[0..len]), to];
+    let scaled = DecodedCall { params: vec![Param::F32(scale)], ..DecodedCall::new("amk_kernels::scale", operands) };
+    Ok(vec![embed(write(field, row, &[0..len])), scaled])
 }
 
 fn adopt<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {

@@ -7,7 +7,7 @@
 AMK_DEVICE void embed(Worker& w, const Record& r) {
     const Elem* row = w.p.embedding + (u64)w.s.token * w.p.hidden;
     w.for_own_rows(r, [&](u32 i, bool own) {
-        if (own) w.s.residual[i] = constant(row, r.row + i);
+        if (own) w.s.residual[i] = constant(row, r.row + i) * AMK_EMBEDDING_SCALE;
     });
 }
 

@@ -3,6 +3,7 @@
 use super::phase::{self, Embed};
 use crate::fused::Decoder;
 use crate::linear::group::Product;
+use crate::rms_norm::NormedResidual;
 use amk::ir::program::BufferKind;
 use amk::ir::{DType, Exchange, TensorId};
 use amk_cuda::Extensions;
@@ -10,6 +11,7 @@ use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported, Work};
 use amk_cuda::set::Fusion;
 
 const EMBED: &str = "amk_kernels::embed";
+const SCALE: &str = "amk_kernels::scale";
 
 /// Finds the embedding of the token, which only projections may read.
 pub(crate) struct Embedding;
@@ -17,27 +19,53 @@ pub(crate) struct Embedding;
 /// The embedding of the token.
 #[derive(Clone, Debug)]
 struct EmbedGroup {
-    call: usize,
+    /// The calls, `embed` first.
+    calls: Vec<usize>,
     value: TensorId,
     table: TensorId,
+    /// What it is multiplied by.
+    scale: Option<f32>,
 }
 
 /// The value that the workers hold as the residual after each group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held(pub(crate) TensorId);
+struct Held(TensorId);
 
 /// The call that looks up a token, and its value.
 #[derive(Clone, Debug)]
-pub(crate) struct Lookup {
+struct Lookup {
     call: usize,
     value: TensorId,
 }
 
 impl Lookup {
     /// Returns the call, if a group needs its value as the residual but the workers hold another.
-    pub(crate) fn given_up_for(&self, before: TensorId, seen: &Extensions) -> Option<usize> {
+    fn given_up_for(&self, before: TensorId, seen: &Extensions) -> Option<usize> {
         (self.value == before && seen.get() != Some(&Held(self.value))).then_some(self.call)
     }
+}
+
+/// Checks that the workers hold the residual `before` where call `lead` adds to it, and notes that
+/// they then hold `after`.
+///
+/// # Errors
+/// The call that leads a group which must be given up.
+pub(crate) fn add(
+    flow: &Flow<'_>,
+    seen: &mut Extensions,
+    lead: usize,
+    before: TensorId,
+    after: TensorId,
+) -> Result<(), usize> {
+    // The embedding exists only as the residual that the workers hold.
+    if let Some(at) = seen.get::<Lookup>().and_then(|lookup| lookup.given_up_for(before, seen)) {
+        return Err(at);
+    }
+    if flow.writer(before).is_none() {
+        return Err(lead);
+    }
+    seen.set(Held(after));
+    Ok(())
 }
 
 impl Fusion for Embedding {
@@ -51,14 +79,21 @@ impl Fusion for Embedding {
 fn find(grouping: &Grouping<'_>) -> Option<EmbedGroup> {
     let flow = grouping.flow;
     let call = grouping.calls().find(|&at| flow.path(at) == EMBED && grouping.free(at) && grouping.may_lead(at))?;
-    let (value, table, token) = (flow.result(call)?, flow.operand(call, 0)?, flow.operand(call, 1)?);
+    let (row, table, token) = (flow.result(call)?, flow.operand(call, 0)?, flow.operand(call, 1)?);
+    let scaled =
+        flow.users(row).first().copied().filter(|&at| {
+            flow.path(at) == SCALE && flow.only_for(row, at) && grouping.free(at) && grouping.may_lead(at)
+        });
+    let value = scaled.and_then(|at| flow.result(at)).unwrap_or(row);
     // Only products may read norms of it.
     let fits = |user: usize| {
         let of_product = |product: &Product| {
             product.calls.contains(&user)
                 || (product.input == value && product.norm.is_some() && flow.path(user) == "amk_kernels::rms_norm")
         };
-        !grouping.free(user) && grouping.groups::<Product>().any(of_product)
+        let added = |sum: &NormedResidual| sum.calls().contains(&user) && sum.adds_to(value);
+        !grouping.free(user)
+            && (grouping.groups::<Product>().any(of_product) || grouping.groups::<NormedResidual>().any(added))
     };
     let holds = flow.kind(token) == BufferKind::Input
         && flow.kind(value) == BufferKind::Activation
@@ -67,12 +102,13 @@ fn find(grouping: &Grouping<'_>) -> Option<EmbedGroup> {
     if !holds {
         grouping.refuse(call, "other calls than projections and residuals read its result, or it is not whole packets");
     }
-    holds.then_some(EmbedGroup { call, value, table })
+    let calls = [call].into_iter().chain(scaled).collect();
+    holds.then_some(EmbedGroup { calls, value, table, scale: scaled.and_then(|at| flow.float(at)) })
 }
 
 impl FusedGroup for EmbedGroup {
     fn calls(&self) -> &[usize] {
-        std::slice::from_ref(&self.call)
+        &self.calls
     }
 
     fn unpublished(&self) -> Option<TensorId> {
@@ -80,7 +116,7 @@ impl FusedGroup for EmbedGroup {
     }
 
     fn check(&self, _flow: &Flow<'_>, seen: &mut Extensions) -> Result<(), usize> {
-        seen.set(Lookup { call: self.call, value: self.value });
+        seen.set(Lookup { call: self.calls[0], value: self.value });
         seen.set(Held(self.value));
         Ok(())
     }
@@ -89,7 +125,7 @@ impl FusedGroup for EmbedGroup {
         let hidden = planner.flow.shape(self.value)[0];
         let embedding = planner.known(self.table);
         let decoder = planner.plan.shared.entry::<Decoder>();
-        (decoder.hidden, decoder.embedding) = (hidden, Some(embedding));
+        (decoder.hidden, decoder.embedding, decoder.embedding_scale) = (hidden, Some(embedding), self.scale);
         let to = planner.activation("residual", DType::F32, &[hidden], Exchange::Counter);
         phase::begin(&mut planner.plan, self.value, to);
         let owned = crate::linear::phase::owned(&planner.plan, hidden);

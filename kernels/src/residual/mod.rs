@@ -7,7 +7,7 @@ mod group;
 mod phase;
 
 pub(crate) use decode::{ADOPT, EMBED, lookup};
-pub(crate) use group::{Embedding, Held, Lookup};
+pub(crate) use group::{Embedding, add};
 pub use phase::{Adopt, Embed};
 pub(crate) use phase::{embedded, held, hold, look_up};
 

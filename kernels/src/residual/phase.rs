@@ -3,7 +3,7 @@
 use crate::fused::Decoder;
 use crate::linear::phase::owned;
 use amk::ir::program::BufferKind;
-use amk::ir::{BufferId, DType, Exchange, TensorId};
+use amk::ir::{BufferId, DType, Exchange, Param, TensorId};
 use amk_cuda::cost::{CostModel, Overhead};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, read, same, write};
@@ -71,16 +71,27 @@ pub(crate) fn held(planner: &mut Planner<'_>, value: TensorId, rows: u32) -> Buf
     to
 }
 
-/// Adds a call that looks up columns of the token's row of the embedding table, for a worker.
+/// Adds the calls that look up columns of the token's row of the embedding table, for a worker, and
+/// scale them if the embedding is scaled.
 pub(crate) fn look_up(task: &mut TaskCalls<'_>, worker: u32, columns: Range<u32>, to: BufferId) {
     let plan = &*task.plan;
-    let Some(table) = plan.shared.get::<Decoder>().and_then(|decoder| decoder.embedding) else { return };
+    let Some(decoder) = plan.shared.get::<Decoder>() else { return };
+    let (Some(table), scale) = (decoder.embedding, decoder.embedding_scale) else { return };
     let (token, vocab) = (plan.token, plan.extent(table));
     let local = plan.program.buffers.get(to.index()).is_some_and(|buffer| buffer.kind == BufferKind::Local);
-    let to = if local { write(to, &[0..columns.end - columns.start]) } else { write(to, from_ref(&columns)) };
+    let len = columns.end - columns.start;
+    let to = if local { write(to, &[0..len]) } else { write(to, from_ref(&columns)) };
     let own = if plan.rows().is_some() { 0 } else { worker };
-    let operands = vec![early(table, &[0..vocab, columns]), read(token, &[own..own + 1]), to];
+    let row = match scale {
+        None => to,
+        Some(_) => write(task.local(len), &[0..len]),
+    };
+    let from = read(row.buffer, &[0..len]);
+    let operands = vec![early(table, &[0..vocab, columns]), read(token, &[own..own + 1]), row];
     task.call("amk_kernels::embed", operands, Vec::new());
+    if let Some(scale) = scale {
+        task.call("amk_kernels::scale", vec![from, to], vec![Param::F32(scale)]);
+    }
 }
 
 impl PhaseKind for Embed {

@@ -12,7 +12,8 @@ template <class F> AMK_DEVICE void for_own(Worker& w, const Record& r, F f) {
 }
 AMK_DEVICE void embed_rows(Worker& w, const Record& r) {
     for_own(w, r, [&](u32 row, u32 i, float& to) {
-        to = constant(w.p.embedding + (u64)w.s.rows[row].token * w.p.hidden, r.row + i);
+        to = constant(w.p.embedding + (u64)w.s.rows[row].token * w.p.hidden, r.row + i) *
+             AMK_EMBEDDING_SCALE;
     });
 }
 AMK_DEVICE void adopt_rows(Worker& w, const Record& r) {

@@ -1,6 +1,14 @@
 //! Root-mean-square normalisation.
 
+mod decode;
 pub(crate) mod formula;
+mod group;
+mod phase;
+
+pub(crate) use decode::{NORM, NORM_ROWS};
+pub(crate) use group::{NormedResidual, NormedResiduals};
+pub use phase::{Norm, NormOutput, NormRows};
+pub(crate) use phase::{Vector, norm_all};
 
 use crate::dot::dot;
 use amk::prelude::*;

@@ -504,7 +504,7 @@ pub fn path(family: Family) -> String {
 
 fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
     let (kv_heads, group) = (1 + draw.below(8), 1 + draw.below(8));
-    let mut head_dim = draw.of(&[64, 128]);
+    let mut head_dim = draw.of(&[64, 64, 128, 128, 256]);
     // An input that is read in one pass; more rarely one of two passes behind one wait, or behind a
     // wait each.
     let mut ffn =
@@ -604,15 +604,20 @@ impl Source for Drawn<'_> {
         Ok(Weight::from_vec(encoding, request.shape, blocks)?)
     }
 
-    fn table(&mut self, _: &str, shape: &[usize]) -> Result<Weight, SourceError> {
+    /// Other frequencies in each table.
+    fn table(&mut self, path: &str, shape: &[usize]) -> Result<Weight, SourceError> {
         let len: usize = shape.iter().product();
-        Ok(Weight::f32(shape, (0..len).map(|j| 10_000f32.powf(-(j as f32) / len as f32)).collect())?)
+        let theta = if path.starts_with("local") { 100f32 } else { 10_000.0 };
+        Ok(Weight::f32(shape, (0..len).map(|j| theta.powf(-(j as f32) / len as f32)).collect())?)
     }
 
     fn param(&mut self, path: &str) -> Result<f32, SourceError> {
         Ok(match path {
             "eps" => self.draw.of(&[1e-5, 1e-6]),
             "score_scale" => self.draw.of(&[0.125, 0.2]),
+            "embedding_scale" => self.draw.of(&[1.25, 2.0]),
+            // The bounds count.
+            "score_cap" | "logit_cap" => self.draw.of(&[1.0, 2.0]),
             _ => self.draw.of(&[1.0, 1.25]),
         })
     }

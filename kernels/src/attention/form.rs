@@ -1,0 +1,141 @@
+//! The forms of a plan's attentions: all have the same heads, and layers of two kinds differ in
+//! their window, their frequencies or the bound of their scores.
+
+use crate::fused::Decoder;
+use amk::ir::{BufferId, Program};
+use amk_cuda::plan::Plan;
+
+/// Constants of a kind of fused attention: the arguments of `Attention` in `turns.cuh`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionForm {
+    /// Elements of a head.
+    pub head_dim: u32,
+    /// Query heads per kv head.
+    pub group: u32,
+    /// Key/value heads.
+    pub kv_heads: u32,
+    /// Splits of a kv head's cache.
+    pub splits: u32,
+    /// Blocks per run of a split.
+    pub run: u32,
+    /// Whether queries and keys are normalised per head.
+    pub normed: bool,
+    /// Elements of a head that are rotated, the first ones.
+    pub turned: u32,
+    /// The number of the table with its frequencies.
+    pub table: usize,
+    /// The last positions that are attended to, where these are not all.
+    pub window: Option<u32>,
+    /// The bound of the scores, where there is one.
+    pub cap: Option<f32>,
+}
+
+/// Rotary frequencies of one or several kinds of attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RotaryTable {
+    /// The frequencies, radians per position.
+    pub freqs: BufferId,
+    /// Scale of rotated values.
+    pub scale: f32,
+    /// Number of frequencies.
+    pub len: u32,
+}
+
+impl AttentionForm {
+    /// Returns its C++ type. `tables` are those of the plan.
+    fn cpp(self, tables: &[RotaryTable]) -> String {
+        let Self { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap } = self;
+        let first: u32 = tables.iter().take(table).map(|table| table.len).sum();
+        let (window, cap) = (window.unwrap_or(0), cap.map_or(0, f32::to_bits));
+        let sizes = format!("{head_dim}, {group}, {kv_heads}, {splits}, {run}");
+        format!("Attention<{sizes}, {normed}, {turned}, {window}, {first}, {cap:#x}>")
+    }
+
+    /// The path of the instruction that attends to a split.
+    pub(super) fn split_path(self) -> &'static str {
+        match (self.normed, self.cap) {
+            (true, _) => "amk_kernels::normed_attention_split",
+            (false, Some(_)) => "amk_kernels::capped_attention_split",
+            (false, None) => "amk_kernels::attention_split",
+        }
+    }
+
+    /// The path of the instruction that attends to a split of the positions of a row.
+    pub(super) fn part_path(self) -> &'static str {
+        match self.cap {
+            Some(_) => "amk_kernels::capped_attention_part",
+            None => "amk_kernels::attention_part",
+        }
+    }
+
+    /// The path of the instruction that attends to all positions of a row.
+    pub(super) fn row_path(self) -> &'static str {
+        match self.cap {
+            Some(_) => "amk_kernels::capped_attention",
+            None => "amk_kernels::window_attention",
+        }
+    }
+
+    /// The last positions that are attended to: without a window all of the program.
+    pub(crate) fn last(self, program: &Program) -> u32 {
+        self.window.unwrap_or(program.positions)
+    }
+}
+
+/// Returns the first kind that rotates keys as `kind` does: appending them, both are one.
+pub(super) fn first_alike(forms: &[AttentionForm], kind: usize) -> usize {
+    let table = |form: &AttentionForm| form.table;
+    forms.iter().position(|form| Some(form.table) == forms.get(kind).map(table)).unwrap_or(kind)
+}
+
+/// Renders code with the C++ type of a plan's attentions, if it has any. With layers of two kinds
+/// the record `r` chooses; `vote` is the vote of the lanes that run the code.
+pub(super) fn by_kind(plan: &Plan, vote: &str, code: impl Fn(&str) -> String) -> Option<String> {
+    let decoder = Decoder::of(plan).filter(|decoder| !decoder.layers.is_empty())?;
+    let (last, others) = decoder.forms.split_last()?;
+    let cases = others.iter().enumerate().map(|(kind, form)| {
+        let call = code(&form.cpp(&decoder.tables));
+        format!("if ({vote}(r.shape == {kind})) {call}; else ")
+    });
+    Some(cases.collect::<String>() + &code(&last.cpp(&decoder.tables)))
+}
+
+/// Renders code with the C++ type of a plan's first attention, for what does not depend on the
+/// kind.
+pub(super) fn of_any_kind(plan: &Plan, code: impl Fn(&str) -> String) -> Option<String> {
+    let decoder = Decoder::of(plan).filter(|decoder| !decoder.layers.is_empty())?;
+    decoder.forms.first().map(|form| code(&form.cpp(&decoder.tables)))
+}
+
+/// Heads up to which a worker's memory has the same size.
+const SMALL_HEAD: u32 = 128;
+
+/// Renders what the bodies keep in memory for a plan's attentions as macros.
+pub(crate) fn defines(plan: &Plan) -> String {
+    let none = Decoder::default();
+    let decoder = Decoder::of(plan).unwrap_or(&none);
+    let head_dim = decoder.forms.first().map_or(0, |form| form.head_dim).max(SMALL_HEAD);
+    let turns = decoder.tables.iter().map(|table| table.len).sum::<u32>().max(SMALL_HEAD / 2);
+    let own_turns = plan.is_wide() || (plan.rows().is_some() && turns > SMALL_HEAD / 2);
+    let macros = [
+        ("AMK_HEAD_DIM", head_dim.to_string()),
+        ("AMK_KINDS", decoder.forms.len().to_string()),
+        ("AMK_TURNS", turns.to_string()),
+        ("AMK_OWN_TURNS", u32::from(own_turns).to_string()),
+        ("AMK_TURN_SCALE(p, at)", turn_scale(&decoder.tables)),
+    ];
+    macros.map(|(name, value)| format!("#define {name} ({value})\n")).concat()
+}
+
+/// Renders the scale of turn `at` of all tables.
+fn turn_scale(tables: &[RotaryTable]) -> String {
+    if tables.windows(2).all(|pair| pair[0].scale.to_bits() == pair[1].scale.to_bits()) {
+        return "(p).rope_scale".to_owned();
+    }
+    let mut end = 0;
+    let case = |table: &RotaryTable| {
+        end += table.len;
+        format!("(at) < {end} ? __uint_as_float({:#x}u) : ", table.scale.to_bits())
+    };
+    tables.iter().map(case).collect::<String>() + "0.0f"
+}

@@ -1,0 +1,100 @@
+//! Decodes the records of norms of whole vectors.
+
+use super::phase::{Norm, NormRows};
+use crate::abi::{NORM_ADDED, NORM_COMPUTED, NORM_LENGTH, most_own_rows};
+use crate::attention::step_rows;
+use crate::fused::Shared;
+use amk::ir::Param;
+use amk_cuda::image::Record;
+use amk_cuda::image::abi::UNIT;
+use amk_cuda::image::decode::{
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
+};
+use amk_cuda::plan::Plan;
+use amk_cuda::set::RecordKind;
+use std::slice::from_ref;
+
+/// Records of a part of a norm.
+pub(crate) const NORM: RecordKind = RecordKind { dispatch: part, ..RecordKind::new("NORM", norm) };
+
+/// Records of norms of some rows of a wide step.
+pub(crate) const NORM_ROWS: RecordKind = RecordKind { dispatch: whole, ..RecordKind::new("NORM_ROWS", norm_rows) };
+
+/// Renders the call of the body for one row, or for all of a step.
+fn part(plan: &Plan) -> Option<String> {
+    plan.phases_of::<Norm>().next()?;
+    let rows = if plan.rows().is_some() { "_rows" } else { "" };
+    Some(format!("norm{rows}(w, r)"))
+}
+
+/// Renders the call of the body for whole vectors.
+fn whole(plan: &Plan) -> Option<String> {
+    plan.phases_of::<NormRows>().next()?;
+    Some("norm_whole(w, r)".to_owned())
+}
+
+/// Decodes the norm of a vector.
+fn normed<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    x: DecodedOperand,
+    len: u32,
+    to: DecodedOperand,
+) -> Result<DecodedCall<'p>, Refusal> {
+    let (weight, elements) = places.constant("norm", record.norm, len)?;
+    let params = vec![Param::F32(Shared::of(places.image).eps)];
+    let operands = vec![x, early("norm", weight, &[elements]), to];
+    Ok(DecodedCall { params, ..DecodedCall::new("amk_kernels::rms_norm", operands) })
+}
+
+fn norm<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "shape", "row", "norm"])?;
+    let (len, part) = (record.shape & NORM_LENGTH, rows(record, UNIT)?);
+    let flags = record.shape & !NORM_LENGTH;
+    if flags & !(NORM_COMPUTED | NORM_ADDED) != 0 {
+        return Err(Refusal::new("shape", format!("is {:#x}", record.shape)));
+    }
+    if part.is_empty() || part.end > len {
+        return Err(Refusal::new("units, row", format!("give the elements {part:?} of {len}")));
+    }
+    let from = Place::Buffer(places.whole("input", record.input, &[len], Format::Pairs)?);
+    let mut calls = Vec::new();
+    let x = if flags & NORM_COMPUTED != 0 {
+        let to = write("shape", Place::Local(0), &[0..len]);
+        calls.push(normed(record, places, read("input", from, &[0..len]), len, to)?);
+        read("units, row", Place::Local(0), from_ref(&part))
+    } else if record.norm == 0 {
+        read("units, row", from, from_ref(&part))
+    } else {
+        return Err(Refusal::new("norm", "is not 0, and nothing is normalised"));
+    };
+    let (to, elements) = places.elements("output", record.output, part.end - part.start, Format::Pairs)?;
+    let published = write("output", to, &[elements]);
+    if flags & NORM_ADDED == 0 {
+        calls.push(DecodedCall::new("amk_kernels::adopt", vec![x, published]));
+        return Ok(calls);
+    }
+    if part.end - part.start > most_own_rows(places.program.rows) {
+        return Err(Refusal::new("units", format!("give the rows {part:?}, which a worker cannot hold")));
+    }
+    let held = Place::Kept("residual");
+    for to in [write("units, row", held, from_ref(&part)), published] {
+        let operands = vec![read("units, row", held, from_ref(&part)), x.clone(), to];
+        calls.push(DecodedCall::new("amk_kernels::add", operands));
+    }
+    Ok(calls)
+}
+
+fn norm_rows<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    _state: &mut WorkerState,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "shape", "norm", "aux"])?;
+    let (len, rows) = (record.shape, step_rows(record, places)?);
+    let [from, to] = [("input", record.input), ("output", record.output)]
+        .map(|(field, at)| places.whole(field, at, &[len], Format::Pairs).map(Place::Buffer));
+    let to = write("output", to?, &[0..len]);
+    let call = normed(record, places, read("input", from?, &[0..len]), len, to)?;
+    Ok(vec![DecodedCall { rows: Some(rows), ..call }])
+}

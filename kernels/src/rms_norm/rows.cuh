@@ -1,0 +1,92 @@
+// Norms of vectors of the rows of a step. In a narrow step a worker reads the vectors of all rows
+// and delivers its part of each, as with one row. In a wide step that would be too much to read: a
+// worker has whole vectors of some rows, and another task adds the results to the residual.
+#pragma once
+#include "../linear/wide.cuh"
+#include "fused.cuh"
+
+#if AMK_ROWS
+constexpr u32 NORM_THREADS = AMK_WARPS * 32;
+
+#if AMK_WIDE
+AMK_DEVICE float row_scale(const Worker&, const Record&, u32) { return 1; } // see `norm_whole`
+
+// Norms whole vectors of a record's rows, one after the other.
+AMK_DEVICE void norm_whole(Worker& w, const Record& r) {
+    const u32 pairs = r.shape / 2, end = min(r.aux + r.units, w.p.row_count);
+#pragma unroll 1
+    for (u32 row = r.aux; row < end; row++) {
+        float sum = 0;
+        for (u32 i = w.thread(); i < pairs; i += NORM_THREADS)
+            sum += square_of(load_relaxed_u32(pair_at(w, r.input, i, row)));
+        sum = sum_of_warp(sum);
+        if (w.lane == 0) w.s.squares[0][w.warp] = sum;
+        w.sync();
+        float all = 0;
+        for (u32 warp = 0; warp < AMK_WARPS; warp++) all += w.s.squares[0][warp];
+        const float scale = rsqrt_fast(all * __fdividef(1.0f, r.shape) + w.p.eps);
+        for (u32 i = w.thread(); i < pairs; i += NORM_THREADS) {
+            const u32 x = load_relaxed_u32(pair_at(w, r.input, i, row));
+            *pair_at(w, r.output, i, row) =
+                pack_bf16(bf16_low(x) * scale * constant(w.p.constants, r.norm + 2 * i),
+                          bf16_high(x) * scale * constant(w.p.constants, r.norm + 2 * i + 1));
+        }
+        w.sync(); // the next row reuses the sums
+    }
+    fence_copies(); // other workers copy what was stored
+}
+#else
+constexpr u32 ROW_SHARES = AMK_WARPS / (4 * SETS); // warps of a row
+
+// Sums the squares of the rows' vectors, each by some warps.
+AMK_DEVICE void row_squares(Worker& w, const Record& r) {
+    const u32 row = w.warp / ROW_SHARES, share = w.warp % ROW_SHARES,
+              loads = (r.shape & NORM_LENGTH) / 8;
+    float sum = 0;
+    if (any(row < w.p.row_count)) {
+#pragma unroll 4
+        for (u32 i = share * 32 + w.lane; i < loads; i += ROW_SHARES * 32) {
+            const uint4 x = load_relaxed(w.words(r.input, row) + 2 * i);
+            sum += (square_of(x.x) + square_of(x.y)) + (square_of(x.z) + square_of(x.w));
+        }
+    }
+    sum = sum_of_warp(sum);
+    if (w.lane == 0) w.s.row_squares[share][row] = sum;
+    w.sync();
+}
+AMK_DEVICE float row_scale(const Worker& w, const Record& r, u32 row) {
+    if (!(r.shape & NORM_COMPUTED)) return 1;
+    float sum = 0;
+#pragma unroll
+    for (u32 share = 0; share < ROW_SHARES; share++) sum += w.s.row_squares[share][row];
+    return rsqrt_fast(sum * __fdividef(1.0f, r.shape & NORM_LENGTH) + w.p.eps);
+}
+#endif
+
+// Delivers a worker's part of the vectors of all rows, two elements a thread.
+AMK_DEVICE void norm_rows(Worker& w, const Record& r) {
+    const u32 pairs = r.units * AMK_UNIT / 2;
+    const bool computed = r.shape & NORM_COMPUTED, added = r.shape & NORM_ADDED;
+#if !AMK_WIDE
+    if (any(computed)) row_squares(w, r);
+#endif
+    for (u32 i = w.thread(); i < pairs * w.p.row_count; i += NORM_THREADS) {
+        const u32 row = i / pairs, pair = i % pairs, at = r.row + 2 * pair;
+        const u32 x = load_relaxed_u32(pair_at(w, r.input, at / 2, row));
+        const float scale = row_scale(w, r, row);
+        float2 y = make_float2(bf16_low(x) * scale, bf16_high(x) * scale);
+        if (computed)
+            y.x *= constant(w.p.constants, r.norm + at),
+                y.y *= constant(w.p.constants, r.norm + at + 1);
+        if (added) {
+            float2& held = *(float2*)(w.s.residual + row * OWN_ROWS + 2 * pair);
+            y.x += held.x, y.y += held.y, held = y;
+        }
+        *pair_at(w, r.output, pair, row) = pack_bf16(y.x, y.y);
+    }
+#if AMK_WIDE
+    fence_copies(); // other workers copy what was stored
+#endif
+    w.sync(); // the next task reads the residual, or reuses the sums
+}
+#endif

@@ -1,0 +1,87 @@
+//! Fused attention and norms of whole vectors (`kernels/src/attention`, `kernels/src/rms_norm`),
+//! compiled for this machine: the threads of a worker are coroutines. Without a C++ compiler it
+//! says "skipped".
+
+use crate::native;
+use amk_cuda::set::body_sets;
+use amk_cuda::source;
+use std::process::Command;
+
+/// The bodies of these files with what they need: the ABI, what a worker keeps, the worker.
+fn code(files: &[&str]) -> String {
+    let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
+    let kept = kept.split("// For the choice of a token.").next().unwrap_or_default();
+    let places = native::text("linear/rows.cuh");
+    let places = places.split("#if AMK_ROWS && !AMK_WIDE").next().unwrap_or_default();
+    // Of what comes at the beginning of a step, attention has the rotation.
+    let rotation = |text: String| text.split("// Lists the rows").next().unwrap_or_default().to_owned();
+    let bodies: String = files.iter().map(|file| rotation(native::text(file))).collect();
+    let (abi, copies) = (source::registered_abi(), native::text("linear/copies.cuh"));
+    format!("{abi}{copies}struct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{bodies}")
+}
+
+/// Runs `tests/device/NAME.cpp` with these macros; `None` without a C++ compiler.
+fn run(name: &str, files: &[&str], defines: &[(&str, &str)]) -> Option<()> {
+    let defines: Vec<String> = defines.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let defines: Vec<&str> = defines.iter().map(String::as_str).collect();
+    let Some((_folder, program)) = native::build(&code(files), name, &defines) else {
+        println!("skipped: no C++ compiler");
+        return None;
+    };
+    let output = Command::new(program).output().expect("it should start");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && stdout == "ok\n", "{defines:?}: {stdout}{}", output.status);
+    Some(())
+}
+
+/// Heads of so many elements, of a group of so many queries, and a bound of the scores.
+fn attention(rows: &str, head_dim: u32, group: u32, cap: f32) -> Option<()> {
+    let turns = head_dim.to_string();
+    let own = u32::from(rows != "0").to_string();
+    let (head, group, bits) = (head_dim.to_string(), group.to_string(), format!("{:#x}u", cap.to_bits()));
+    let norm = if cap > 0.0 { "false" } else { "true" };
+    let files = ["begin", "turns", "fused", "rows", "wide"].map(|file| format!("attention/{file}.cuh"));
+    let scale = format!("((at)<{}?0.75f:1.25f)", head_dim / 2);
+    let defines = [
+        ("AMK_ROWS", rows),
+        ("AMK_ROW_BLOCK", "8"),
+        ("AMK_HEAD_DIM", &head),
+        ("AMK_KINDS", "2"),
+        ("AMK_TURNS", &turns),
+        ("AMK_OWN_TURNS", &own),
+        ("AMK_TURN_SCALE(p,at)", &scale),
+        ("TEST_GROUP", &group),
+        ("TEST_TURNED", &head),
+        ("TEST_NORM", norm),
+        ("TEST_CAP", &format!("{cap:?}f")),
+        ("TEST_CAP_BITS", &bits),
+    ];
+    run("attention", &files.each_ref().map(String::as_str), &defines)
+}
+
+#[test]
+fn attention_of_two_kinds_is_the_sum_over_the_positions() {
+    for rows in ["0", "8", "24"] {
+        for (head_dim, group, cap) in [(256, 2, 0.0), (256, 4, 2.0), (128, 4, 0.0)] {
+            if attention(rows, head_dim, group, cap).is_none() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_of_a_norm_are_the_norm() {
+    for rows in ["0", "3", "8", "24"] {
+        let defines = [
+            ("AMK_ROWS", rows),
+            ("AMK_ROW_BLOCK", "8"),
+            ("AMK_HEAD_DIM", "128"),
+            ("AMK_TURNS", "64"),
+            ("AMK_OWN_TURNS", "1"),
+        ];
+        if run("norm", &["rms_norm/fused.cuh", "rms_norm/rows.cuh"], &defines).is_none() {
+            return;
+        }
+    }
+}

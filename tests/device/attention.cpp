@@ -1,0 +1,154 @@
+// Runs fused attention without a GPU: every split of the cache and their join in a step of one row, or with AMK_ROWS of several rows
+// over pages, against the sums in double precision. Layers are of two kinds. Appended keys and values are compared as well.
+#define AMK_WARPS 16
+#include "worker.h"
+
+static dim gridDim = {132};
+#include "attention.inc"
+
+constexpr u32 HEAD = AMK_HEAD_DIM, GROUP = TEST_GROUP, KV_HEADS = 2, SPLITS = 3, RUN = 2, HEADS = GROUP * KV_HEADS;
+constexpr u32 ALL = HEADS + 2 * KV_HEADS, CONTEXT = 1024, TURNED = TEST_TURNED, TABLE = TURNED / 2;
+constexpr bool NORM = TEST_NORM;
+constexpr float CAP = TEST_CAP;
+constexpr u32 CAP_BITS = TEST_CAP_BITS;
+template <u32 KIND> using Kind = Attention<HEAD, GROUP, KV_HEADS, SPLITS, RUN, NORM, TURNED, KIND ? 0 : 100, KIND * TABLE, CAP_BITS>;
+
+typedef std::vector<float> Vector;
+// Keys and values of a sequence in a layer, by head and position.
+struct Sequence {
+    Vector keys[KV_HEADS], values[KV_HEADS];
+};
+static std::vector<u64> packets(1 << 21);
+static std::vector<u8> caches;
+static std::vector<Elem> constants(2 * HEAD);
+static Vector inv_freq(2 * TABLE);
+
+static Vector drawn_vector(u32 len) {
+    Vector v(len);
+    for (float& x : v) x = rounded(drawn());
+    return v;
+}
+// A head as attention has it: normalised and rotated.
+static Vector ready(const float* from, u32 weight, u32 kind, u32 pos) {
+    Vector x(from, from + HEAD);
+    if (NORM) {
+        double squares = 0;
+        for (float v : x) squares += (double)v * v;
+        const double scale = 1 / sqrt(squares / HEAD + params.eps);
+        for (u32 d = 0; d < HEAD; d++) x[d] *= scale * constant(constants.data(), weight + d);
+    }
+    Vector y = x;
+    for (u32 i = 0; i < TABLE; i++) {
+        const float angle = (float)pos * inv_freq[kind * TABLE + i];
+        const double scale = kind ? 1.25 : 0.75, c = cos(angle) * scale, s = sin(angle) * scale;
+        y[i] = x[i] * c - x[i + TABLE] * s, y[i + TABLE] = x[i + TABLE] * c + x[i] * s;
+    }
+    for (float& v : y) v = rounded(v);
+    return y;
+}
+// The output of a query head over the positions from `begin` to `pos`.
+static Vector expected(const Vector& q, const Sequence& cache, u32 head, u32 begin, u32 pos) {
+    std::vector<double> shares;
+    double sum = 0;
+    for (u32 t = begin; t <= pos; t++) {
+        double score = 0;
+        for (u32 d = 0; d < HEAD; d++) score += (double)q[d] * cache.keys[head][t * HEAD + d];
+        score *= params.score_scale;
+        if (CAP > 0) score = CAP * tanh(score / CAP);
+        shares.push_back(exp(score)), sum += shares.back();
+    }
+    Vector y(HEAD);
+    for (u32 d = 0; d < HEAD; d++) {
+        double x = 0;
+        for (u32 t = begin; t <= pos; t++) x += shares[t - begin] / sum * cache.values[head][t * HEAD + d];
+        y[d] = x;
+    }
+    return y;
+}
+template <class A> static void put(u8* block, u32 at, const float* key, const float* value) {
+    for (u32 d = 0; d < HEAD; d += 2) *(u32*)(block + key_offset<A>(at, d)) = pack_bf16(key[d], key[d + 1]);
+    for (u32 d = 0; d < HEAD; d++) *(u16*)(block + value_offset<A>(at, d)) = to_bf16(value[d]);
+}
+template <class A> static void check_appended(const u8* block, u32 at, const float* key, const float* value) {
+    for (u32 d = 0; d < HEAD; d++) {
+        const u32 pair = *(const u32*)(block + key_offset<A>(at, d & ~1u));
+        near("a key", d, d % 2 ? bf16_high(pair) : bf16_low(pair), key[d], 0.02);
+        near("a value", d, constant((const Elem*)(block + value_offset<A>(at, d)), 0), value[d], 0);
+    }
+}
+static void begin() {
+    params = {packets.data(), nullptr, constants.data(), inv_freq.data(), nullptr, 2 * TABLE, CONTEXT / 64, 0, 0, 0, 0.11f, 1e-5f};
+    for (Elem& w : constants) w = to_bf16(1 + drawn() / 2);
+    for (u32 i = 0; i < 2 * TABLE; i++) inv_freq[i] = powf(i < TABLE ? 1e4f : 1e2f, -(float)(i % TABLE) / TABLE);
+}
+
+#if AMK_ROWS
+#include "attention_rows.h"
+#else
+// The loader's copies of a split, into slots of the ring.
+struct Loading {
+    Params p;
+    u32 pos;
+    struct {
+        u32 unpaced;
+    } pace;
+    void await_appended() {}
+};
+template <class A> static void load(const Record& r) {
+    Loading l = {params, params.pos, {0}};
+    Feed feed = {};
+    for (u32 slot = 0;; slot++) {
+        if (!feed.left) attention_feed<A>(l, r, feed);
+        if (!feed.left) return;
+        const u32 bytes = min(feed.left, feed.slot);
+        memcpy(arena + RING + slot * AMK_CHUNK, feed.from, bytes);
+        feed.from += bytes, feed.left -= bytes;
+    }
+}
+static void rotate(Worker& w, const Record&) { begin_rotation(w); }
+
+// A step at `pos` of a layer, whose kind is its number.
+template <u32 LAYER> static void step(u32 pos) {
+    using A = Kind<LAYER>;
+    params.pos = pos;
+    Sequence cache;
+    for (u32 head = 0; head < KV_HEADS; head++) {
+        cache.keys[head] = drawn_vector((pos + 1) * HEAD), cache.values[head] = drawn_vector((pos + 1) * HEAD);
+        for (u32 t = 0; t < pos; t++)
+            put<A>(caches.data() + A::block(params, LAYER, head, t / 64), t % 64, &cache.keys[head][t * HEAD], &cache.values[head][t * HEAD]);
+    }
+    const Vector qkv = drawn_vector(ALL * HEAD);
+    constexpr u32 INPUT = 0, PARTIAL = 1 << 16, OUTPUT = 1 << 19;
+    for (u32 i = 0; i < ALL * HEAD / 2; i++) packets[INPUT + i] = (u64)7 << 32 | pack_bf16(qkv[2 * i], qkv[2 * i + 1]);
+    for (u32 head = 0; head < KV_HEADS; head++) {
+        const Vector key = ready(&qkv[(HEADS + head) * HEAD], HEAD, LAYER, pos);
+        for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = qkv[(HEADS + KV_HEADS + head) * HEAD + d];
+        for (u32 split = 0; split < SPLITS; split++) {
+            const Record r = {1, INPUT, OUTPUT, LAYER, head, 0, HEAD, LAYER, split, PARTIAL};
+            memset((void*)&shared, 0, sizeof(Shared));
+            by_all<rotate>(r);
+            load<A>(r);
+            by_all<attention<A>>(r);
+        }
+        check_appended<A>(caches.data() + A::block(params, LAYER, head, pos / 64), pos % 64, &key[0], &qkv[(HEADS + KV_HEADS + head) * HEAD]);
+    }
+    by_all<combine<A>>({HEADS * HEAD / 32, 0, OUTPUT, 0, 0, 0, 0, LAYER, 0, PARTIAL});
+    for (u32 h = 0; h < HEADS; h++) {
+        const Vector y = expected(ready(&qkv[h * HEAD], 0, LAYER, pos), cache, h / GROUP, A::begin(pos), pos);
+        for (u32 d = 0; d < HEAD; d++) {
+            const u64 found = packets[OUTPUT + (h * HEAD + d) / 2];
+            if (found >> 32 != 7) exit(printf("element %u of head %u is not published\n", d, h));
+            near("an output", h * HEAD + d, d % 2 ? bf16_high((u32)found) : bf16_low((u32)found), y[d], 0.01);
+        }
+    }
+    std::fill(packets.begin(), packets.end(), 0);
+}
+
+int main() {
+    begin();
+    caches.resize(2 * KV_HEADS * (CONTEXT / 64) * Kind<0>::BLOCK_BYTES);
+    params.kv = caches.data();
+    for (u32 pos : {0u, 1u, 17u, 63u, 64u, 127u, 128u, 300u, 700u}) step<0>(pos), step<1>(pos);
+    printf("ok\n");
+}
+#endif

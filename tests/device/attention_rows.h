@@ -1,0 +1,81 @@
+// Steps of rows of several sequences over pages; see attention.cpp.
+constexpr u32 PAGES = 64, WORDS_OF_TABLE = CONTEXT / 64;
+static u32 tables[4 * WORDS_OF_TABLE];
+
+template <class A> static u8* block_of(u32 row, u32 layer, u32 head, u32 t) {
+    return params.kv + ((u64)(tables[shared.rows[row].pages + t / 64] * AMK_LAYERS + layer) * KV_HEADS + head) * A::BLOCK_BYTES;
+}
+static void put_pair(u32 offset, u32 pair, u32 row, u32 value) {
+    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    *pair_at(w, offset, pair, row) = value;
+}
+static float pair_element(u32 offset, u32 element, u32 row) {
+    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    const u32 pair = *pair_at(w, offset, element / 2, row);
+    return element % 2 ? bf16_high(pair) : bf16_low(pair);
+}
+static void rotate(Worker& w, const Record&) { begin_rotation(w); }
+
+template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std::vector<u32>& lengths) {
+    using A = Kind<LAYER>;
+    constexpr u32 INPUT = 0, OUTPUT = 4096, LSE = 5120, PARTIAL = 6144;
+    memset((void*)&shared, 0, sizeof(Shared));
+    std::vector<u32> of_row;
+    std::vector<Sequence> sequences(firsts.size());
+    for (u32 n = 0; n < firsts.size(); n++)
+        for (u32 i = 0; i < lengths[n]; i++) shared.rows[of_row.size()] = {0, firsts[n] + i, n * WORDS_OF_TABLE, 0}, of_row.push_back(n);
+    params.row_count = of_row.size();
+    std::vector<Vector> inputs;
+    for (u32 row = 0, begin = 0; row < of_row.size(); row++) {
+        const u32 n = of_row[row], pos = shared.rows[row].pos;
+        Sequence& cache = sequences[n];
+        if (pos == firsts[n]) {
+            begin = row;
+            for (u32 head = 0; head < KV_HEADS; head++) {
+                cache.keys[head] = drawn_vector((pos + lengths[n]) * HEAD), cache.values[head] = drawn_vector((pos + lengths[n]) * HEAD);
+                for (u32 t = 0; t < pos; t++) put<A>(block_of<A>(begin, LAYER, head, t), t % 64, &cache.keys[head][t * HEAD], &cache.values[head][t * HEAD]);
+            }
+        }
+        inputs.push_back(drawn_vector(ALL * HEAD));
+        const Vector& qkv = inputs.back();
+        for (u32 i = 0; i < ALL * HEAD / 2; i++) put_pair(INPUT, i, row, pack_bf16(qkv[2 * i], qkv[2 * i + 1]));
+        for (u32 head = 0; head < KV_HEADS; head++) {
+            const Vector key = ready(&qkv[(HEADS + head) * HEAD], HEAD, LAYER, pos);
+            for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = qkv[(HEADS + KV_HEADS + head) * HEAD + d];
+        }
+    }
+    by_all<rotate>({});
+    const u32 block = AMK_WIDE ? AMK_ROW_BLOCK : AMK_ROWS;
+    for (u32 head = 0; head < KV_HEADS; head++)
+        for (u32 first = 0; first < AMK_ROWS; first += block) by_all<append_rows<A>>({block, INPUT, 0, LAYER, head, 0, HEAD, LAYER, first, 0});
+#if AMK_WIDE
+    for (u32 head = 0; head < KV_HEADS; head++)
+        for (u32 first = 0; first < AMK_ROWS; first += block) by_all<attend_block<A>>({block, INPUT, OUTPUT, LAYER, head, 0, 0, LAYER, first, 0});
+#else
+    for (u32 head = 0; head < KV_HEADS; head++)
+        for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, 0, LAYER, split, PARTIAL});
+    by_all<join_rows<A>>({HEADS * HEAD / 32, LSE, OUTPUT, 0, 0, 0, 0, 0, 0, PARTIAL});
+#endif
+    for (u32 row = 0; row < of_row.size(); row++) {
+        const u32 pos = shared.rows[row].pos;
+        const Sequence& cache = sequences[of_row[row]];
+        for (u32 head = 0; head < KV_HEADS; head++)
+            check_appended<A>(block_of<A>(row, LAYER, head, pos), pos % 64, &cache.keys[head][pos * HEAD], &cache.values[head][pos * HEAD]);
+        for (u32 h = 0; h < HEADS; h++) {
+            const Vector y = expected(ready(&inputs[row][h * HEAD], 0, LAYER, pos), cache, h / GROUP, A::begin(pos), pos);
+            for (u32 d = 0; d < HEAD; d++) near("an output", (row * HEADS + h) * HEAD + d, pair_element(OUTPUT, h * HEAD + d, row), y[d], 0.01);
+        }
+    }
+}
+
+int main() {
+    begin();
+    caches.resize((u64)PAGES * AMK_LAYERS * KV_HEADS * Kind<0>::BLOCK_BYTES);
+    packets.resize(AMK_ROW_WORDS * AMK_ROWS + (1 << 16));
+    for (u32 i = 0; i < 4 * WORDS_OF_TABLE; i++) tables[i] = (i * 37 + 5) % PAGES;
+    params.kv = caches.data(), params.packets = packets.data(), params.page_tables = tables;
+    const u32 long_rows = AMK_ROWS > 8 ? 11 : 4;
+    step<0>({70, 5, 300}, {3, 1, long_rows}), step<1>({70, 5, 300}, {3, 1, long_rows});
+    step<0>({0, 126}, {1, 3}), step<1>({0, 126}, {1, 3});
+    printf("ok\n");
+}

@@ -1,0 +1,80 @@
+// Runs norms of whole vectors without a GPU, of one row or with AMK_ROWS of several: every worker's part, stored or added to the residual,
+// against the sums in double precision.
+#define AMK_WARPS 16
+#include "worker.h"
+
+#include "norm.inc"
+
+constexpr u32 LEN = 2624, INPUT = 0, OUTPUT = 4096, NORMED = 8192;
+static std::vector<u64> packets(1 << 16);
+static std::vector<Elem> constants(LEN + 16);
+static std::vector<std::vector<float>> x, residual;
+
+static void close(const char* what, u32 at, double found, double expected) { near(what, at, found, expected, 0.005 * (1 + std::fabs(expected))); }
+static u32 rows() { return AMK_ROWS ? AMK_ROWS - 1 : 1; }
+static double expected(u32 row, u32 i, bool computed, bool added) {
+    double squares = 0, y = x[row][i];
+    for (float v : x[row]) squares += (double)v * v;
+    if (computed) y *= constant(constants.data(), 16 + i) / sqrt(squares / LEN + params.eps);
+    return y + (added ? residual[row][i] : 0);
+}
+#if AMK_ROWS
+static u32* place(u32 offset, u32 pair, u32 row) {
+    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    return pair_at(w, offset, pair, row);
+}
+static void put(u32 row, u32 pair, u32 value) { *place(INPUT, pair, row) = value; }
+static u32 output(u32 row, u32 pair) { return *place(OUTPUT, pair, row); }
+static float& held(u32 row, u32 i) { return shared.residual[row * OWN_ROWS + i]; }
+constexpr u32 PER_PLACE = 4;
+constexpr auto PART = norm_rows;
+#else
+static void put(u32, u32 pair, u32 value) { packets[INPUT + pair] = (u64)7 << 32 | value; }
+static u32 output(u32, u32 pair) {
+    if (packets[OUTPUT + pair] >> 32 != 7) exit(printf("pair %u is not published\n", pair));
+    return packets[OUTPUT + pair];
+}
+static float& held(u32, u32 i) { return shared.residual[i]; }
+constexpr u32 PER_PLACE = 2;
+constexpr auto PART = norm;
+#endif
+
+// All parts, in pieces of several lengths.
+static void check(u32 input, u32 shape) {
+    const bool added = shape & NORM_ADDED;
+    u32 first = 0;
+    for (u32 units = 1; first < LEN; units = AMK_ROWS ? units % 3 + 1 : units * 3 % 37 + 1) {
+        const u32 part = min(units * 8, LEN - first);
+        for (u32 row = 0; row < rows(); row++)
+            for (u32 i = 0; i < part; i++) held(row, i) = residual[row][first + i];
+        by_all<PART>({part / 8, input, OUTPUT + first / PER_PLACE, LEN | shape, first, shape & NORM_COMPUTED ? 16u : 0, 0, 0, 0, 0});
+        for (u32 row = 0; row < rows(); row++)
+            for (u32 i = 0; added && i < part; i++) close("a residual", first + i, held(row, i), expected(row, first + i, input == NORMED || shape & NORM_COMPUTED, true));
+        first += part;
+    }
+    for (u32 row = 0; row < rows(); row++)
+        for (u32 i = 0; i < LEN; i++) {
+            const u32 pair = output(row, i / 2);
+            close("an output", i, i % 2 ? bf16_high(pair) : bf16_low(pair), expected(row, i, input == NORMED || shape & NORM_COMPUTED, added));
+        }
+}
+
+int main() {
+    params = {packets.data(), nullptr, constants.data(), nullptr, nullptr, 0, 0, 0, rows(), 0, 0, 1e-5f};
+    if (AMK_ROWS) packets.resize((u64)AMK_ROW_WORDS * AMK_ROWS + (1 << 16)), params.packets = packets.data();
+    for (u32 i = 0; i < LEN; i++) constants[16 + i] = to_bf16(1 + drawn() / 2);
+    for (u32 row = 0; row < rows(); row++) {
+        x.emplace_back(LEN), residual.emplace_back(LEN);
+        for (float& v : x[row]) v = rounded(drawn() * (1 + row));
+        for (float& v : residual[row]) v = drawn();
+        for (u32 i = 0; i < LEN / 2; i++) put(row, i, pack_bf16(x[row][2 * i], x[row][2 * i + 1]));
+    }
+    check(INPUT, 0), check(INPUT, NORM_ADDED);
+#if AMK_WIDE
+    for (u32 first = 0; first < AMK_ROWS; first += 5) by_all<norm_whole>({5, INPUT, NORMED, LEN, 0, 16, 0, 0, first, 0});
+    check(NORMED, NORM_ADDED);
+#else
+    check(INPUT, NORM_COMPUTED), check(INPUT, NORM_COMPUTED | NORM_ADDED);
+#endif
+    printf("ok\n");
+}

@@ -1,0 +1,48 @@
+// What the bodies of attention and norms keep in shared memory, and their worker.
+#pragma once
+#include "worker.h"
+
+struct Shared : Kept {
+    alignas(16) float scratch[SCRATCH_FLOATS];
+    RowWords rows[(AMK_ROWS + 3) / 4 * 4 + 1];
+    u32 appended;
+};
+static_assert(sizeof(Shared) <= RING, "the ring lies behind it");
+static Shared& shared = *(Shared*)arena;
+
+struct Worker {
+    const Params& p;
+    Shared& s;
+    u32 data, warp, lane, epoch, released, buffer, late;
+
+    u32 thread() const { return warp * 32 + lane; }
+    u32 pos() const { return p.pos; }
+    u32 delivery_index() const { return (AMK_WARPS - 1 - warp) * 32 + lane; }
+    void sync() const { of_block.wait(); }
+    void end_task(bool) const { of_block.wait(); }
+    u32 acquire(u32 ahead = 0) const { return data + (released + ahead) * AMK_CHUNK; }
+    void release() { released++; }
+    void publish(u32 offset, u32 value) const { p.packets[offset] = (u64)epoch << 32 | value; }
+    void publish_wide(u32 offset, u32 x, u32 y, u32 z) const { p.packets[offset] = (u64)y << 32 | x, publish(offset + 1, z); }
+    bool missing(u32 offset, u32 got) const {
+        if (got == epoch) return true;
+        exit(printf("packet %u never came\n", offset));
+    }
+    u64* words(u32 offset, u32 row) const { return p.packets + (offset + (u64)row * AMK_ROW_WORDS); }
+    void* memory(u32 at) const { return __cvta_shared_to_generic(data + at); }
+    u32 row_scratch() const { return data + AMK_SLOTS * AMK_CHUNK; }
+    void stamp(int) const {}
+};
+struct Delivery {
+    static bool due(const Worker&, u32) { return true; }
+};
+static Params params;
+static Record record;
+// Runs a body with a record.
+template <void (*BODY)(Worker&, const Record&)> static void by_all(const Record& of) {
+    record = of;
+    run([](u32 thread) {
+        Worker w = {params, shared, RING, thread / 32, thread % 32, 7, 0, 0, 0};
+        BODY(w, record);
+    });
+}

@@ -1,0 +1,123 @@
+// A worker as the fused bodies see it, without a GPU: its shared memory, tensor cores and packets.
+#pragma once
+#include "threads.h"
+
+#define AMK_UNIT 8
+#define AMK_GROUP_UNITS 16
+#define AMK_PER_PACKET 2
+#define AMK_CHUNK 32768
+#define AMK_SLOTS 6
+#define AMK_NARROW_ROWS 8
+#define AMK_WIDE (AMK_ROWS > AMK_NARROW_ROWS)
+#define AMK_ROW_WORDS 16384
+#define AMK_ROW_SCRATCH ((AMK_ROWS + 3) / 4 * 4 * 8192)
+#define AMK_LAYERS 2
+constexpr int SCRATCH_FLOATS = 4352;
+constexpr u32 BF16_ONES = 0x3f803f80;
+constexpr float LOG2_E = 1.44269504f;
+enum { TRACE_INPUTS, TRACE_PRODUCT, TRACE_GATHERED };
+
+// ---- shared memory: an arena of which addresses are offsets ----
+constexpr u32 RING = 1 << 17;
+alignas(1024) static u8 arena[RING + 64 * AMK_CHUNK + (1 << 18)];
+static u32 shared_address(const void* p) { return (const u8*)p - arena; }
+static void* __cvta_shared_to_generic(u32 at) { return arena + at; }
+template <class T> static T shared_at(u32 at) {
+    T v;
+    if (at % sizeof(T)) exit(printf("a shared address is not aligned: %u of %zu bytes\n", at, sizeof(T)));
+    memcpy(&v, arena + at, sizeof(T));
+    return v;
+}
+static uint4 load_shared(u32 at) { return shared_at<uint4>(at); }
+static uint2 load_shared_two(u32 at) { return shared_at<uint2>(at); }
+static float2 load_shared_pair(u32 at) { return shared_at<float2>(at); }
+static float load_shared_one(u32 at) { return shared_at<float>(at); }
+static void store_shared(u32 at, float value, bool mine) {
+    if (mine) memcpy(arena + at, &value, 4);
+}
+
+// ---- numbers ----
+static float2 make_float2(float x, float y) { return {x, y}; }
+static uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
+static uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
+static float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
+static float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+static u32 to_bf16(float x) {
+    const u32 v = __float_as_uint(x);
+    return (v + 0x7fff + (v >> 16 & 1)) >> 16;
+}
+static float rounded(float x) { return __uint_as_float(to_bf16(x) << 16); }
+static u32 pack_bf16(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
+static float rsqrt_fast(float x) { return 1 / sqrtf(x); }
+static float rsqrtf(float x) { return 1 / sqrtf(x); }
+static float exp2_fast(float x) { return exp2f(x); }
+#define __log2f log2f
+static float __fdividef(float a, float b) { return a / b; }
+static u32 __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
+static uint4 load_relaxed_wide(const u64* p) { return load_relaxed(p); }
+static void __threadfence_block() {}
+static void atomicAdd(u32* to, u32 by) { *to += by; }
+static void fence_copies() {}
+
+// ---- tensor cores ----
+struct Fragments { u32 word[6]; };
+static Fragments fragments[THREADS];
+static float element(u32 pair, u32 odd) { return odd ? bf16_high(pair) : bf16_low(pair); }
+static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
+    const u32 lane = running % 32, warp = running - lane;
+    fragments[running] = {{a.x, a.y, a.z, a.w, b0, b1}};
+    __syncwarp();
+    for (u32 i = 0; i < 4; i++) {
+        const u32 row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+        for (u32 k = 0; k < 16; k++) {
+            const u32 of_a = warp + row % 8 * 4 + k % 8 / 2, of_b = warp + column * 4 + k % 8 / 2;
+            d[i] += element(fragments[of_a].word[row / 8 + k / 8 * 2], k % 2) * element(fragments[of_b].word[4 + k / 8], k % 2);
+        }
+    }
+    __syncwarp();
+}
+static u32 transpose_8x8(u32 v) {
+    const u32 lane = running % 32, warp = running - lane;
+    fragments[running].word[0] = v;
+    __syncwarp();
+    const auto at = [&](u32 row, u32 column) { return fragments[warp + row * 4 + column / 2].word[0] >> column % 2 * 16 & 0xffff; };
+    const u32 turned = at(lane % 4 * 2, lane / 4) | at(lane % 4 * 2 + 1, lane / 4) << 16;
+    __syncwarp();
+    return turned;
+}
+
+// ---- the worker, as far as the bodies name it ----
+struct Record {
+    u32 units, input, output, shape, row, norm, bias, layer, aux, partial;
+};
+struct RowWords {
+    u32 token, pos, pages, wanted;
+};
+struct Params {
+    u64* packets;
+    u8* kv;
+    const Elem* constants;
+    const float* inv_freq;
+    const u32* page_tables;
+    u32 rotary, kv_blocks, pos, row_count;
+    float rope_scale, score_scale, eps;
+};
+struct Feed {
+    const u8* from;
+    u32 left, slot, at, pass;
+};
+struct Timed {
+    explicit Timed(u32&) {}
+};
+struct Shared; // the including file has what the bodies keep
+AMK_DEVICE float constant(const Elem* c, u32 i) { return __uint_as_float((u32)c[i] << 16); }
+
+// Small numbers, the same in each run.
+static float drawn() {
+    static u32 state = 1;
+    state = state * 1664525 + 1013904223;
+    return (float)(state >> 8) / (1 << 23) - 1;
+}
+static void near(const char* what, u32 at, double found, double expected, double most) {
+    if (!(std::fabs(found - expected) <= most)) exit(printf("%s[%u] is %g, expected %g\n", what, at, found, expected));
+}
