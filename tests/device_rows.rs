@@ -185,7 +185,8 @@ fn on_gpu() -> impl Iterator<Item = (Family, BTreeMap<String, u32>)> {
 #[test]
 fn code_for_rows_of_generic_tasks_compiles() {
     for target in TARGETS.iter().filter(|target| ["a100", "h200", "rtx5090"].contains(&target.name)) {
-        for (model, rows) in [(("lfm2", "lfm2_1_2b"), 8), (("lfm2", "lfm2_1_2b"), 40), (("cohere2", "command_r7b"), 40)] {
+        for (model, rows) in [(("lfm2", "lfm2_1_2b"), 8), (("lfm2", "lfm2_1_2b"), 40), (("cohere2", "command_r7b"), 40)]
+        {
             if !compiles(target, model, rows, &[]) {
                 return println!("skipped: no NVRTC");
             }

@@ -85,8 +85,8 @@ enum TraceWord {
 struct Record {
     // A `DeviceOp`, the number of a kind of record, or a generic body from 16 on.
     u16 op;
-    // Units of rows, or of a generic task rows of the step. This field and those down to `tape`
-    // mean what their kind of record says; the VM reads them only in generic tasks.
+    // Units of rows, or of a generic task rows of the step. This field and those down to
+    // `tape` mean what their kind of record says; the VM reads them only in generic tasks.
     u16 units;
     // Packet offset of the input, or of a generic task the first word of its tiles.
     u32 input;
