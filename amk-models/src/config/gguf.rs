@@ -18,7 +18,7 @@ use crate::models::imports;
 
 /// Keys under the architecture's prefix that [`read`] computes with, in addition to those of the
 /// family.
-const MODELLED: [&str; 16] = [
+const MODELLED: [&str; 20] = [
     "attention.head_count",
     "attention.head_count_kv",
     "attention.key_length",
@@ -34,6 +34,10 @@ const MODELLED: [&str; 16] = [
     "rope.scaling.factor",
     "rope.scaling.original_context_length",
     "rope.scaling.type",
+    "rope.scaling.yarn_attn_factor",
+    "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow",
+    "rope.scaling.yarn_ext_factor",
     "vocab_size",
 ];
 
@@ -278,22 +282,19 @@ fn rope(keys: &mut Keys<'_>, import: &Import, head_dim: usize, context_len: usiz
     let scaling = match (name.as_str(), factors) {
         ("none", RopeFactors::None) => RopeScaling::Default,
         ("none", RopeFactors::One(factors)) => RopeScaling::Factors(factors),
-        ("none", RopeFactors::ShortAndLong(short, long)) => {
+        ("none" | "longrope", RopeFactors::ShortAndLong(short, long)) => {
             let original_context = original as f64;
             let default = || longrope_attention_factor(context_len as f64 / original_context, original_context);
             RopeScaling::LongRope { short, long, original_context, attention_factor: scale.unwrap_or_else(default) }
         }
         ("linear", RopeFactors::None) => RopeScaling::Linear { factor },
-        ("yarn", RopeFactors::None) => RopeScaling::Yarn {
-            factor,
-            beta_fast: 32.0,
-            beta_slow: 1.0,
-            original_context: original as f64,
-            attention_factor: yarn_attention_factor(factor, 1.0),
-            truncate: true,
-        },
+        ("yarn", RopeFactors::None) => yarn(keys, factor, original as f64),
+        ("longrope", _) => {
+            keys.refuse("rope.scaling.type", "the short and long factors are missing");
+            RopeScaling::Default
+        }
         _ => {
-            keys.refuse("rope.scaling.type", "this scaling is not modelled; none, linear and yarn are");
+            keys.refuse("rope.scaling.type", "this scaling is not modelled; none, linear, yarn and longrope are");
             RopeScaling::Default
         }
     };
@@ -305,6 +306,24 @@ fn rope(keys: &mut Keys<'_>, import: &Import, head_dim: usize, context_len: usiz
         keys.refuse("rope.scaling.attn_factor", "this factor is modelled with short and long factors only");
     }
     Rope { theta, rotary_dims, scaling }
+}
+
+/// YaRN. `yarn_attn_factor` is what converters take from a config's `attention_factor`.
+fn yarn(keys: &mut Keys<'_>, factor: f64, original_context: f64) -> RopeScaling {
+    let mut positive = |key: &str, default: f64| {
+        let value = keys.float(key).unwrap_or(default);
+        if !(value.is_finite() && value > 0.0) {
+            keys.refuse(key, "must be a number above 0");
+        }
+        value
+    };
+    let beta_fast = positive("rope.scaling.yarn_beta_fast", 32.0);
+    let beta_slow = positive("rope.scaling.yarn_beta_slow", 1.0);
+    let attention_factor = positive("rope.scaling.yarn_attn_factor", yarn_attention_factor(factor, 1.0));
+    if positive("rope.scaling.yarn_ext_factor", 1.0) != 1.0 {
+        keys.refuse("rope.scaling.yarn_ext_factor", "only 1 is modelled");
+    }
+    RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, truncate: true }
 }
 
 /// The metadata under the architecture's prefix, and the refusals so far.

@@ -111,6 +111,64 @@ fn rotary_factors_become_part_of_the_config() {
 }
 
 #[test]
+fn longrope_is_known_by_its_factors_and_may_be_named() {
+    let open_with = |name: Option<&str>| {
+        let mut file = GgufBuilder::tiny_llama();
+        file.f32_tensor("rope_factors_short.weight", &[2], &[1.0, 2.0]);
+        file.f32_tensor("rope_factors_long.weight", &[2], &[4.0, 8.0]);
+        file.u32("llama.rope.scaling.original_context_length", 8);
+        if let Some(name) = name {
+            file.text("llama.rope.scaling.type", name);
+        }
+        open(&file).unwrap().config.rope.scaling
+    };
+    assert!(matches!(open_with(None), RopeScaling::LongRope { .. }));
+    assert_eq!(open_with(Some("longrope")), open_with(None));
+    refused(|file| file.text("llama.rope.scaling.type", "longrope"), "short and long factors are missing");
+}
+
+#[test]
+fn the_settings_of_yarn_are_read() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.text("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4.0);
+    file.u32("llama.rope.scaling.original_context_length", 4);
+    let RopeScaling::Yarn { beta_fast, beta_slow, attention_factor, .. } = open(&file).unwrap().config.rope.scaling
+    else {
+        panic!("yarn")
+    };
+    assert_eq!((beta_fast, beta_slow), (32.0, 1.0));
+    assert!((attention_factor - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
+    file.f32("llama.rope.scaling.yarn_beta_fast", 16.0).f32("llama.rope.scaling.yarn_beta_slow", 2.0);
+    file.f32("llama.rope.scaling.yarn_attn_factor", 1.25).f32("llama.rope.scaling.yarn_ext_factor", 1.0);
+    let stated = RopeScaling::Yarn {
+        factor: 4.0,
+        beta_fast: 16.0,
+        beta_slow: 2.0,
+        original_context: 4.0,
+        attention_factor: 1.25,
+        truncate: true,
+    };
+    assert_eq!(open(&file).unwrap().config.rope.scaling, stated);
+    let yarn = |file: &mut GgufBuilder, key: &str, value: f32| {
+        file.text("llama.rope.scaling.type", "yarn").f32("llama.rope.scaling.factor", 4.0);
+        file.f32(&format!("llama.rope.scaling.{key}"), value);
+    };
+    for (key, value, cause) in [
+        ("yarn_ext_factor", 0.5, "only 1 is modelled"),
+        ("yarn_beta_fast", 0.0, "above 0"),
+        ("yarn_attn_factor", -1.0, "above 0"),
+    ] {
+        refused(
+            |file| {
+                yarn(file, key, value);
+                file
+            },
+            cause,
+        );
+    }
+}
+
+#[test]
 fn a_partial_rotation_has_fewer_pairs() {
     let mut file = GgufBuilder::tiny_llama();
     file.u32("llama.rope.dimension_count", 2);
@@ -165,7 +223,7 @@ fn other_models_are_refused() {
     refused(|file| file.u32("llama.expert_count", 8), "experts");
     refused(|file| file.f32("llama.logit_scale", 0.06), "`llama.logit_scale` is 0.0");
     refused(|file| file.u32("llama.attention.value_length", 8), "another size than keys");
-    refused(|file| file.text("llama.rope.scaling.type", "longrope"), "scaling is not modelled");
+    refused(|file| file.text("llama.rope.scaling.type", "dynamic"), "scaling is not modelled");
     refused(|file| file.text("general.type", "adapter"), "holds no model");
     refused(|file| file.u32("split.count", 3), "one part of a model");
     refused(|file| file.u32("general.quantization_version", 1), "version 1 is not supported");
