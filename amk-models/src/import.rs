@@ -98,8 +98,8 @@ pub struct Gguf {
     pub eps: &'static str,
     /// Which elements of a head the file rotates with each other.
     pub pairs: Pairs,
-    /// Tensors of a layer with other names than usual: `blk.{l}.<left>` is
-    /// `model.layers.{l}.<right>`.
+    /// Tensors with other names than usual: `blk.{l}.<left>` is `model.layers.{l}.<right>`, and
+    /// `<left>` is `<right>` outside of the layers.
     pub names: &'static [(&'static str, &'static str)],
     /// Layers of the one model whose scores are scaled by `hidden_size / heads` and not by the size
     /// of a head, which files do not say.

@@ -4,7 +4,9 @@ use crate::error::QuantizeError;
 use crate::held::{Held, form_name};
 use crate::place::{appear, io};
 use crate::quantize::Quantized;
+use amk::encoding::F32;
 use amk_models::checkpoint::Checkpoint;
+use amk_models::config::GgufSettings;
 use amk_models::weights::gguf::{GgufFile, NewTensor, Value, write};
 use amk_models::weights::{FileForm, FileTensor, StoredTensor};
 use std::borrow::Cow;
@@ -37,6 +39,8 @@ const QUANTIZATION_VERSION: u64 = 2;
 pub(crate) struct About {
     metadata: BTreeMap<String, Value>,
     tensors: Vec<FileTensor>,
+    /// Factors of rotary frequencies that the source's config has.
+    factors: Vec<(&'static str, Vec<f32>)>,
     /// The source, where it is such a file.
     file: Option<GgufFile>,
 }
@@ -52,12 +56,13 @@ impl About {
             if source.config.norms_less_one {
                 return Err(not_converted("its norms are stored less 1 in this folder, and not in a file"));
             }
-            return Ok(Self { metadata: made(source)?, tensors, file: None });
+            let GgufSettings { metadata, factors } = made(source)?;
+            return Ok(Self { metadata, tensors, factors, file: None });
         }
         let file = GgufFile::open(&source.path)?;
         let kept = file.metadata.iter().filter(|(key, _)| !key.starts_with("split."));
         let metadata = kept.map(|(key, value)| (key.to_owned(), value.clone())).collect();
-        Ok(Self { metadata, tensors, file: Some(file) })
+        Ok(Self { metadata, tensors, factors: Vec::new(), file: Some(file) })
     }
 
     /// Writes the checkpoint to a new file.
@@ -103,7 +108,15 @@ impl About {
             let (encoding, shape) = held.form(tensor);
             NewTensor { name: tensor.name.clone(), shape, encoding, bytes: Box::new(|| Cow::Owned(held.bytes(tensor))) }
         };
-        let Some(file) = &self.file else { return self.tensors.iter().map(of_model).collect() };
+        let Some(file) = &self.file else {
+            let factors = self.factors.iter().map(|(name, factors)| NewTensor {
+                name: (*name).to_owned(),
+                shape: vec![factors.len()],
+                encoding: &F32,
+                bytes: Box::new(|| Cow::Owned(factors.iter().flat_map(|factor| factor.to_le_bytes()).collect())),
+            });
+            return factors.chain(self.tensors.iter().map(of_model)).collect();
+        };
         let stored = |stored: &'a StoredTensor| {
             Some(NewTensor {
                 name: stored.name().to_owned(),
@@ -120,17 +133,18 @@ impl About {
     }
 }
 
-/// The metadata for a folder.
-fn made(source: &Checkpoint) -> Result<BTreeMap<String, Value>, QuantizeError> {
+/// What a file says of a folder's model.
+fn made(source: &Checkpoint) -> Result<GgufSettings, QuantizeError> {
     let names = source.tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
-    let mut metadata = source.config.to_gguf(names).map_err(not_converted)?;
+    let mut settings = source.config.to_gguf(names).map_err(not_converted)?;
     if let Ok(tokenizer) = source.tokenizer() {
-        metadata.extend(tokenizer.to_gguf(source.config.vocab_size).map_err(not_converted)?);
+        settings.metadata.extend(tokenizer.to_gguf(source.config.vocab_size).map_err(not_converted)?);
     }
     if let Some(template) = &source.chat_template {
-        metadata.insert("tokenizer.chat_template".to_owned(), Value::String(template.source().to_owned()));
+        let template = Value::String(template.source().to_owned());
+        settings.metadata.insert("tokenizer.chat_template".to_owned(), template);
     }
-    Ok(metadata)
+    Ok(settings)
 }
 
 fn not_converted(reason: impl ToString) -> QuantizeError {

@@ -4,9 +4,11 @@ use super::support::{encoding, folder, gguf, load, open, quantized, quantized_wi
 use amk::ir::DType;
 use amk_kernels::encoding::GroupFormat;
 use amk_models::checkpoint::Checkpoint;
+use amk_models::config::{Rope, RopeScaling};
 use amk_models::weights::FileForm;
 use amk_quantize::{Method, Output, Quantized, Rest, convert_rest};
 use safetensors::{Dtype, SafeTensors};
+use serde_json::json;
 use std::path::Path;
 
 fn output<'a>(source: &'a Checkpoint, form: FileForm, path: &Path) -> Output<'a> {
@@ -53,6 +55,38 @@ fn a_folder_becomes_a_gguf_file() {
     output(&source, FileForm::Gguf, &path).write(&quantized, &mut |_| {}).unwrap();
     assert_same(&path, &source, &quantized);
     assert_eq!(open(&path).config.hidden_size, 64);
+}
+
+#[test]
+fn scaled_rotary_frequencies_are_in_a_gguf_file() {
+    let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32});
+    let yarn = json!({"rope_type": "yarn", "factor": 2.0, "beta_fast": 16, "attention_factor": 1.25,
+        "original_max_position_embeddings": 32});
+    for scaling in [llama3, yarn] {
+        let folder = folder();
+        let path = folder.path().join("config.json");
+        let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        config["rope_scaling"] = scaling;
+        std::fs::write(&path, config.to_string()).unwrap();
+        let source = open(folder.path());
+        let mut quantized = quantized(&source, &["Q8_0"], Method::Rtn);
+        convert_rest(&source.tensors, Rest { form: FileForm::Gguf, ends: None }, &mut quantized).unwrap();
+        let path = folder.path().join("new.gguf");
+        output(&source, FileForm::Gguf, &path).write(&quantized, &mut |_| {}).unwrap();
+        let (expected, found) = (&source.config.rope, &open(&path).config.rope);
+        let [expected, found, plain] =
+            [expected.clone(), found.clone(), plain(expected)].map(|rope| rope.frequencies(64));
+        assert_ne!(expected.inv_freq, plain.inv_freq);
+        assert_eq!(expected.attention_factor, found.attention_factor);
+        for (expected, found) in expected.inv_freq.iter().zip(found.inv_freq) {
+            assert!((found / expected - 1.0).abs() < 2e-7, "{found}, not {expected}");
+        }
+    }
+}
+
+fn plain(rope: &Rope) -> Rope {
+    Rope { scaling: RopeScaling::Default, ..rope.clone() }
 }
 
 #[test]

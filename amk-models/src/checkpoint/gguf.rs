@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::chat::{ChatTemplate, TokenTexts};
 use crate::config::{AllowedFields, GgufTensors, ModelConfig, RopeFactors};
+use crate::config::{ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT};
 use crate::import::Gguf;
 use crate::tokenizer::Tokenizer;
 use crate::weights::gguf::{GgufFile, MAGIC, Metadata, hugging_face_name};
@@ -78,10 +79,6 @@ fn tokenizer(path: &Path, metadata: &Metadata) -> Result<Option<Tokenizer>, Chec
         None => Ok(embedded?),
     }
 }
-
-const ROPE_FACTORS: &str = "rope_freqs.weight";
-const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
-const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
 
 fn about_tensors(path: &Path, file: &GgufFile) -> Result<GgufTensors, FormatError> {
     let find = |name: &str| file.tensors.iter().find(|tensor| tensor.name() == name);

@@ -56,6 +56,11 @@ const MUST_BE_OFF: [(&str, &str); 4] = [
 /// The key of the base of the frequencies in layers with a window.
 pub(super) const LOCAL_THETA: &str = "rope.freq_base_swa";
 
+/// The tensors of factors of the rotary frequencies, and of those for short and long contexts.
+pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
+pub(crate) const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
+pub(crate) const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
+
 /// Keys of the tokens that end a text, a turn or a message.
 const END_TOKENS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
@@ -99,13 +104,25 @@ pub(crate) struct GgufTensors {
 }
 
 /// Factors of rotary frequencies that lie among the tensors.
+#[derive(Clone)]
 pub(crate) enum RopeFactors {
     /// There are none.
     None,
-    /// `rope_freqs.weight`.
+    /// [`ROPE_FACTORS`].
     One(Vec<f32>),
-    /// `rope_factors_short.weight` and `rope_factors_long.weight`.
+    /// [`ROPE_FACTORS_SHORT`] and [`ROPE_FACTORS_LONG`].
     ShortAndLong(Vec<f32>, Vec<f32>),
+}
+
+impl RopeFactors {
+    /// The tensors, by name.
+    pub(super) fn tensors(self) -> Vec<(&'static str, Vec<f32>)> {
+        match self {
+            Self::None => Vec::new(),
+            Self::One(factors) => vec![(ROPE_FACTORS, factors)],
+            Self::ShortAndLong(short, long) => vec![(ROPE_FACTORS_SHORT, short), (ROPE_FACTORS_LONG, long)],
+        }
+    }
 }
 
 impl ModelConfig {
@@ -218,12 +235,19 @@ fn sizes(keys: &mut Keys<'_>, import: &Import) -> BTreeMap<&'static str, usize> 
     import.sizes.iter().map(&mut size).collect()
 }
 
-/// Key heads of each layer that has any: those of layers without attention are 0.
+/// The key of the number of key heads; a list where layers of one kind have no attention, for
+/// which it is 0.
+pub(super) const KV_HEADS: &str = "attention.head_count_kv";
+
+/// Key heads of each layer that has any.
 fn kv_heads(keys: &mut Keys<'_>, import: &Import) -> Option<usize> {
-    const KEY: &str = "attention.head_count_kv";
-    let has_others = import.layers.is_some_and(|flag| flag.tensors.iter().any(|tensors| !tensors.is_empty()));
-    let skipped = if has_others { Some(0) } else { None };
-    keys.size_but(KEY, MAX_DIMENSION, skipped)
+    let skipped = if has_others(import) { Some(0) } else { None };
+    keys.size_but(KV_HEADS, MAX_DIMENSION, skipped)
+}
+
+/// Whether layers without the flag have other tensors than attention's.
+pub(super) fn has_others(import: &Import) -> bool {
+    import.layers.is_some_and(|flag| flag.tensors.iter().any(|tensors| !tensors.is_empty()))
 }
 
 /// The flags of each layer: by its tensors, or as llama.cpp knows and files do not say.

@@ -3,29 +3,56 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::gguf::{GgufTensors, LOCAL_THETA, RopeFactors};
-use super::{AllowedFields, ModelConfig, RopeScaling, Unsaid};
-use crate::import::Form;
-use crate::weights::gguf::{Metadata, Value};
+use super::gguf::{GgufTensors, KV_HEADS, LOCAL_THETA, RopeFactors, has_others};
+use super::rope::yarn_attention_factor;
+use super::{AllowedFields, ModelConfig, Rope, RopeScaling, Unsaid};
+use crate::import::{Form, Gguf};
+use crate::weights::gguf::{Array, Metadata, Value};
+
+/// What a GGUF file says of a model beside its weights and its tokenizer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GgufSettings {
+    /// The metadata.
+    pub metadata: BTreeMap<String, Value>,
+    /// Tensors of factors of the rotary frequencies, `[rotary_dims/2]` in f32 each, by name.
+    pub factors: Vec<(&'static str, Vec<f32>)>,
+}
 
 impl ModelConfig {
-    /// The metadata of a GGUF file for this model with tensors of these names, without its
-    /// tokenizer. They were read back and are the same model.
+    /// What a GGUF file for this model with tensors of these names says of it. It was read back and
+    /// is the same model.
     ///
     /// # Errors
     /// [`Unsaid`], for instance for an architecture that llama.cpp does not have.
-    pub fn to_gguf(&self, names: BTreeSet<String>) -> Result<BTreeMap<String, Value>, Unsaid> {
+    pub fn to_gguf(&self, names: BTreeSet<String>) -> Result<GgufSettings, Unsaid> {
         let unsaid = |what: &str| Unsaid { form: "a GGUF file", what: what.to_owned() };
         let gguf = self.import.gguf.as_ref().ok_or_else(|| unsaid("this architecture"))?;
-        let mut entries = BTreeMap::new();
-        let mut put = |key: &str, value: Value| _ = entries.insert(format!("{}.{key}", gguf.architecture), value);
+        let mut metadata = BTreeMap::new();
+        let mut put = |key: &str, value: Value| _ = metadata.insert(format!("{}.{key}", gguf.architecture), value);
+        self.put_sizes(&mut put);
+        self.put_numbers(gguf, &mut put);
+        let factors = self.put_scaling(&mut put);
+        metadata.insert("general.architecture".to_owned(), Value::String(gguf.architecture.to_owned()));
+        metadata.insert("general.type".to_owned(), Value::String("model".to_owned()));
+        if let Some(bos) = self.bos {
+            metadata.insert("tokenizer.ggml.bos_token_id".to_owned(), Value::Unsigned(bos.into()));
+        }
+        if let Some(&eos) = self.eos.first() {
+            metadata.insert("tokenizer.ggml.eos_token_id".to_owned(), Value::Unsigned(eos.into()));
+        }
+        match self.unsaid_by(&metadata, names, factors.clone()) {
+            None => Ok(GgufSettings { metadata, factors: factors.tensors() }),
+            Some(what) => Err(unsaid(&what)),
+        }
+    }
+
+    fn put_sizes(&self, put: &mut dyn FnMut(&str, Value)) {
         for (key, size) in [
             ("block_count", self.layers),
             ("context_length", self.context_len),
             ("embedding_length", self.hidden_size),
             ("feed_forward_length", self.ffn_size),
             ("attention.head_count", self.heads),
-            ("attention.head_count_kv", self.kv_heads),
             ("attention.key_length", self.head_dim),
             ("attention.value_length", self.head_dim),
             ("rope.dimension_count", self.rope.rotary_dims),
@@ -33,9 +60,25 @@ impl ModelConfig {
         ] {
             put(key, Value::Unsigned(size as u64));
         }
+        let own = self.import.sizes.iter().filter_map(|size| Some((size.key, *self.sizes.get(size.dim)?)));
+        own.for_each(|(key, size)| put(key, Value::Unsigned(size as u64)));
         if let Some(window) = self.window {
             put("attention.sliding_window", Value::Unsigned(window as u64));
         }
+        let attends = self.layer_flags.values().next().filter(|_| has_others(self.import));
+        put(
+            KV_HEADS,
+            match attends {
+                Some(attends) => {
+                    let of_layer = |&attends: &bool| if attends { self.kv_heads as i64 } else { 0 };
+                    Value::Array(Array::Signed(attends.iter().map(of_layer).collect()))
+                }
+                None => Value::Unsigned(self.kv_heads as u64),
+            },
+        );
+    }
+
+    fn put_numbers(&self, gguf: &Gguf, put: &mut dyn FnMut(&str, Value)) {
         put(gguf.eps, Value::Float(self.norm_eps.into()));
         put("rope.freq_base", Value::Float(self.rope.theta));
         if let Some(local) = &self.local_rope {
@@ -54,36 +97,71 @@ impl ModelConfig {
                 );
             }
         }
-        if let RopeScaling::Linear { factor } = self.rope.scaling {
-            put("rope.scaling.type", Value::String("linear".to_owned()));
-            put("rope.scaling.factor", Value::Float(factor));
-        }
-        entries.insert("general.architecture".to_owned(), Value::String(gguf.architecture.to_owned()));
-        entries.insert("general.type".to_owned(), Value::String("model".to_owned()));
-        if let Some(bos) = self.bos {
-            entries.insert("tokenizer.ggml.bos_token_id".to_owned(), Value::Unsigned(bos.into()));
-        }
-        if let Some(&eos) = self.eos.first() {
-            entries.insert("tokenizer.ggml.eos_token_id".to_owned(), Value::Unsigned(eos.into()));
-        }
-        match self.is_said_by(&entries, names) {
-            true => Ok(entries),
-            false => Err(unsaid("all of its settings")),
+    }
+
+    /// The scaling of the rotary frequencies: what of it is metadata, and the factors.
+    fn put_scaling(&self, put: &mut dyn FnMut(&str, Value)) -> RopeFactors {
+        const ORIGINAL: &str = "rope.scaling.original_context_length";
+        let mut named = |name: &str| put("rope.scaling.type", Value::String(name.to_owned()));
+        match &self.rope.scaling {
+            RopeScaling::Default => RopeFactors::None,
+            &RopeScaling::Linear { factor } => {
+                named("linear");
+                put("rope.scaling.factor", Value::Float(factor));
+                RopeFactors::None
+            }
+            RopeScaling::Llama3 { .. } => RopeFactors::One(self.rope.factors(self.context_len)),
+            RopeScaling::Factors(factors) => RopeFactors::One(factors.clone()),
+            &RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, .. } => {
+                named("yarn");
+                put("rope.scaling.factor", Value::Float(factor));
+                put(ORIGINAL, Value::Unsigned(original_context as u64));
+                put("rope.scaling.yarn_beta_fast", Value::Float(beta_fast));
+                put("rope.scaling.yarn_beta_slow", Value::Float(beta_slow));
+                if attention_factor != yarn_attention_factor(factor, 1.0) {
+                    put("rope.scaling.yarn_attn_factor", Value::Float(attention_factor));
+                }
+                RopeFactors::None
+            }
+            RopeScaling::LongRope { short, long, original_context, attention_factor } => {
+                named("longrope");
+                put(ORIGINAL, Value::Unsigned(*original_context as u64));
+                put("rope.scaling.attn_factor", Value::Float(*attention_factor));
+                RopeFactors::ShortAndLong(short.clone(), long.clone())
+            }
         }
     }
 
-    /// Whether metadata are those of this model.
-    fn is_said_by(&self, entries: &BTreeMap<String, Value>, names: BTreeSet<String>) -> bool {
+    /// What these metadata and factors do not say of this model; `None`: they say it all.
+    fn unsaid_by(
+        &self,
+        metadata: &BTreeMap<String, Value>,
+        names: BTreeSet<String>,
+        rope_factors: RopeFactors,
+    ) -> Option<String> {
         let path = Path::new("model.gguf");
-        let metadata = Metadata::new(path, entries.clone());
+        let metadata = Metadata::new(path, metadata.clone());
         let tensors = GgufTensors {
             vocab_size: Some(self.vocab_size),
             tied_embeddings: !names.contains("lm_head.weight"),
-            rope_factors: RopeFactors::None,
+            rope_factors,
             names,
         };
-        let read = Self::from_gguf(path, &metadata, tensors, &AllowedFields::default());
-        // Tokens that end a text are those of the tokenizer.
+        let read = match Self::from_gguf(path, &metadata, tensors, &AllowedFields::default()) {
+            Ok(read) => read,
+            Err(error) => return error.refusals.first().map(|refusal| format!("this model: {refusal}")),
+        };
+        // Factors are all that a file has of this scaling.
+        let scaling = match &self.rope.scaling {
+            RopeScaling::Llama3 { .. } => RopeScaling::Factors(self.rope.factors(self.context_len)),
+            scaling => scaling.clone(),
+        };
+        let said = Self { rope: Rope { scaling, ..self.rope.clone() }, ..self.clone() };
+        said.difference(&read).map(str::to_owned)
+    }
+
+    /// The first setting in which a config differs. Tokens that end a text are the tokenizer's.
+    fn difference(&self, other: &Self) -> Option<&'static str> {
         let neutral = |config: &Self| Self {
             torch_dtype: None,
             eos: Vec::new(),
@@ -91,7 +169,20 @@ impl ModelConfig {
             import: self.import,
             ..config.clone()
         };
-        read.is_ok_and(|read| read.family() == self.family() && neutral(&read) == neutral(self))
+        let settings = [
+            (self.family() == other.family(), "its family"),
+            (self.rope == other.rope, "its rotary embedding"),
+            (self.local_rope == other.local_rope, "the rotary embedding of its layers with a window"),
+            (self.window == other.window, "its window"),
+            (self.layer_flags == other.layer_flags, "which of its layers are of which kind"),
+            (self.numbers == other.numbers, "its multipliers and caps"),
+            (self.flags == other.flags, "which of its tensors are optional"),
+            (self.sizes == other.sizes, "its sizes"),
+            (self.activation == other.activation, "its activation"),
+            (self.tied_embeddings == other.tied_embeddings, "whether its embeddings are tied"),
+            (neutral(self) == neutral(other), "all of its settings"),
+        ];
+        settings.into_iter().find(|(same, _)| !same).map(|(_, setting)| setting)
     }
 }
 
@@ -112,14 +203,55 @@ mod tests {
             ModelConfig::from_json(Path::new("config.json"), fields.to_string().as_bytes())
                 .unwrap_or_else(|error| panic!("{error}"))
         };
-        let write = |config: &ModelConfig| config.to_gguf(BTreeSet::new()).map_err(|error| error.to_string());
+        let write = |config: &ModelConfig| {
+            config.to_gguf(BTreeSet::new()).map_err(|error| error.to_string()).map(|settings| settings.factors)
+        };
         for kind in ["qwen3", "llama"] {
-            let entries = write(&config(kind)).unwrap_or_else(|error| panic!("{kind}: {error}"));
-            assert!(matches!(entries["general.architecture"], Value::String(_)));
+            assert_eq!(write(&config(kind)), Ok(Vec::new()), "{kind}");
         }
         assert_eq!(write(&config("mistral")), Err("a GGUF file cannot say this architecture".to_owned()));
-        let scaling = RopeScaling::Factors(vec![2.0; 4]);
-        let scaled = ModelConfig { rope: Rope { scaling, ..config("qwen3").rope }, ..config("qwen3") };
-        assert_eq!(write(&scaled), Err("a GGUF file cannot say all of its settings".to_owned()));
+        let with = |scaling| ModelConfig { rope: Rope { scaling, ..config("qwen3").rope }, ..config("qwen3") };
+        let factors = vec![1.0, 2.0, 4.0, 8.0];
+        assert_eq!(write(&with(RopeScaling::Factors(factors.clone()))), Ok(vec![("rope_freqs.weight", factors)]));
+        let yarn = |truncate| RopeScaling::Yarn {
+            factor: 4.0,
+            beta_fast: 16.0,
+            beta_slow: 2.0,
+            original_context: 16.0,
+            attention_factor: 1.25,
+            truncate,
+        };
+        assert_eq!(write(&with(yarn(true))), Ok(Vec::new()));
+        assert_eq!(write(&with(yarn(false))), Err("a GGUF file cannot say its rotary embedding".to_owned()));
+    }
+
+    #[test]
+    fn layers_without_attention_have_no_key_heads() {
+        let fields = json!({
+            "model_type": "lfm2", "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "norm_eps": 1e-5,
+            "block_auto_adjust_ff_dim": false, "conv_L_cache": 4, "full_attn_idxs": [1],
+        });
+        let config = ModelConfig::from_json(Path::new("config.json"), fields.to_string().as_bytes())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let names = BTreeSet::from(["model.layers.1.self_attn.q_proj.weight".to_owned()]);
+        let metadata = config.to_gguf(names).unwrap_or_else(|error| panic!("{error}")).metadata;
+        assert_eq!(metadata["lfm2.attention.head_count_kv"], Value::Array(Array::Signed(vec![0, 2, 0])));
+        assert_eq!(metadata["lfm2.shortconv.l_cache"], Value::Unsigned(4));
+        let error = config.to_gguf(BTreeSet::new()).expect_err("no layer attends").to_string();
+        assert_eq!(error, "a GGUF file cannot say which of its layers are of which kind");
+    }
+
+    #[test]
+    fn factors_of_llama3_have_its_frequencies() {
+        let scaling =
+            RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 64.0 };
+        let rope = Rope { theta: 1e4, rotary_dims: 16, scaling };
+        let written = Rope { scaling: RopeScaling::Factors(rope.factors(128)), ..rope.clone() };
+        let (expected, found) = (rope.frequencies(128).inv_freq, written.frequencies(128).inv_freq);
+        assert_ne!(expected, Rope { scaling: RopeScaling::Default, ..rope }.frequencies(128).inv_freq);
+        for (expected, found) in expected.iter().zip(found) {
+            assert!((found / expected - 1.0).abs() < 2e-7, "{found}, not {expected}");
+        }
     }
 }

@@ -22,7 +22,8 @@ use crate::import::{Activation, Flag, Import, LayerFlag};
 use std::collections::BTreeMap;
 
 pub(crate) use fields::token_ids;
-pub(crate) use gguf::{GgufTensors, RopeFactors};
+pub(crate) use gguf::{GgufTensors, ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT, RopeFactors};
+pub use gguf_writer::GgufSettings;
 pub use known_fields::neutral_fields;
 pub use quantization::{CompressedTensors, Fp8, Gptq, Quantization, Scheme, Strategy, Target, WeightScheme};
 pub use refusal::{AllowedFields, ConfigError, Refusal};

@@ -18,6 +18,7 @@ pub const IMPORTS: &[Import] = &[Import {
             ("shortconv.conv", "conv.conv"),
             ("shortconv.in_proj", "conv.in_proj"),
             ("shortconv.out_proj", "conv.out_proj"),
+            ("token_embd_norm", "model.norm"),
         ],
         ..Gguf::of("lfm2")
     }),

@@ -91,7 +91,8 @@ fn a_rotated_part_of_null_is_a_whole_head() {
 
 #[test]
 fn rotary_settings_for_all_layers_are_refused_where_each_kind_has_its_own() {
-    let flat = json!({"rope_theta": null, "rope_scaling": null, "rope_parameters": {"rope_type": "linear", "factor": 4.0}});
+    let flat =
+        json!({"rope_theta": null, "rope_scaling": null, "rope_parameters": {"rope_type": "linear", "factor": 4.0}});
     for name in ["gemma3", "olmo3"] {
         refused(name, flat.clone(), "rope_parameters", "`full_attention` and `sliding_attention`");
         let full = json!({

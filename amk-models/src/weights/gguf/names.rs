@@ -50,7 +50,7 @@ pub(crate) fn gguf_name(name: &str, own: &[(&'static str, &'static str)]) -> Opt
     let look_up = |names: &[(&'static str, &'static str)], stem: &str| {
         names.iter().find(|(_, hugging_face)| *hugging_face == stem).map(|(gguf, _)| *gguf)
     };
-    if let Some(found) = look_up(&MODEL_NAMES, stem) {
+    if let Some(found) = look_up(own, stem).or_else(|| look_up(&MODEL_NAMES, stem)) {
         return Some(format!("{found}.{part}"));
     }
     let (layer, stem) = stem.strip_prefix("model.layers.")?.split_once('.')?;
@@ -89,6 +89,9 @@ mod tests {
             assert_eq!(gguf_name(&hugging_face_name(name, &[]), &[]).as_deref(), Some(name));
         }
         assert_eq!(gguf_name("model.layers.0.mlp.up_proj.weight", &own), None);
+        let norm = |own: &[_]| gguf_name("model.norm.weight", own);
+        assert_eq!(norm(&[]).as_deref(), Some("output_norm.weight"));
+        assert_eq!(norm(&[("token_embd_norm", "model.norm")]).as_deref(), Some("token_embd_norm.weight"));
         assert_eq!(gguf_name("model.rotary.inv_freq", &[]), None);
     }
 
