@@ -3,6 +3,11 @@
 use crate::import::Import;
 use crate::weights::{FormatError, StoredTensor, TensorSet};
 
+/// The prefix of a decoder's tensors, which checkpoints of the decoder alone leave out.
+const DECODER: &str = "model.";
+/// The name of the output head, which is none of the decoder's.
+const HEAD: &str = "lm_head.";
+
 /// The tensors under their usual names, without those of a larger model's other parts. The weights
 /// of depthwise convolutions, `[N, 1, L]`, become matrices.
 ///
@@ -12,8 +17,12 @@ pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, Fo
     let mut usual = TensorSet::default();
     let others = import.inside.map_or(&[][..], |inside| inside.others);
     let is_other = |tensor: &&StoredTensor| others.iter().any(|other| tensor.name().starts_with(other));
+    let is_bare = import.inside.is_none() && !tensors.iter().any(|tensor| tensor.name().starts_with(DECODER));
     for tensor in tensors.iter().filter(|tensor| !is_other(tensor)) {
         let mut tensor = tensor.clone();
+        if is_bare && !tensor.name.starts_with(HEAD) {
+            tensor.name.insert_str(0, DECODER);
+        }
         tensor.name = usual_name(&tensor.name, import);
         if let [_, 1, _] = tensor.shape[..] {
             tensor.shape.remove(1);

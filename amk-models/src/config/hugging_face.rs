@@ -234,12 +234,14 @@ fn check_fixed(fields: &mut Fields, import: &Import) {
     }
 }
 
-/// `architectures` names the class with a causal language-model head: another one has other tensors
-/// or another output.
+/// `architectures` names the class with a causal language-model head, or its decoder alone: another
+/// one has other tensors or another output.
 fn check_class(fields: &mut Fields, import: &Import) {
     let Some(classes) = fields.take("architectures") else { return };
     let expected = Value::from(vec![import.class]);
-    if classes != expected {
+    let model = import.class.strip_suffix("ForCausalLM").unwrap_or(import.class);
+    let is_decoder = ["Model", "TextModel"].iter().any(|end| classes == Value::from(vec![format!("{model}{end}")]));
+    if classes != expected && !is_decoder {
         fields.refuse("architectures", &classes, format!("only {expected} is modelled for this `model_type`"));
     }
 }

@@ -103,6 +103,20 @@ fn a_missing_tensor_is_refused() {
 }
 
 #[test]
+fn a_decoder_alone_has_names_without_a_prefix() {
+    let folder = folder(|tensors| {
+        for (name, _) in tensors.iter_mut() {
+            *name = name.trim_start_matches("model.").to_owned();
+        }
+    });
+    open_and_claim(&folder).unwrap();
+    let mut config = tiny_config();
+    config["architectures"] = ["LlamaModel"].into();
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    open_and_claim(&folder).unwrap();
+}
+
+#[test]
 fn an_unused_tensor_is_refused() {
     let folder = folder(|tensors| {
         for name in ["model.layers.0.self_attn.q_proj.bias", "model.layers.0.self_attn.q_norm.weight"] {
