@@ -122,8 +122,15 @@ impl WeightFormat {
     /// The encoding in which a tensor is held that is stored in another; `None`: in its own.
     fn converts(self, tensor: &StoredTensor) -> Option<&'static Encoding> {
         let Self::As(encoding) = self else { return None };
-        let matrix = tensor.shape().len() > 1 && tensor.row_len().is_multiple_of(encoding.block);
-        (encoding != tensor.encoding() && (encoding.float.is_some() || matrix)).then_some(encoding)
+        let fits = tensor.row_len().is_multiple_of(encoding.block);
+        let all = encoding.float.is_some();
+        (encoding != tensor.encoding() && (all || (tensor.shape().len() > 1 && fits))).then_some(encoding)
+    }
+
+    /// Whether a matrix stays in its encoding because its rows are not whole blocks.
+    fn leaves(self, tensor: &StoredTensor) -> bool {
+        let Self::As(encoding) = self else { return false };
+        tensor.shape().len() > 1 && !tensor.row_len().is_multiple_of(encoding.block)
     }
 }
 
@@ -149,6 +156,8 @@ impl From<WeightFormat> for WeightUse {
 pub struct Conversion {
     /// Tensors that were converted.
     pub tensors: usize,
+    /// Matrices that stay as they are because their rows are not whole blocks.
+    pub left: usize,
     /// How far they are from the file's.
     pub deviation: Deviation,
 }
@@ -394,6 +403,7 @@ impl<'a> CheckpointSource<'a> {
             return Ok(weight.clone());
         }
         let tensor = self.tensors.claim(name, shape)?;
+        self.conversion.left += usize::from(self.read.is_some_and(|format| format.leaves(&tensor)));
         let norm = name.ends_with("norm.weight") && self.config.norms_less_one;
         let weight = match self.read.map(|format| format.converts(&tensor)) {
             None => unread(&tensor)?,

@@ -3,7 +3,7 @@
 use crate::options::{Activations, CpuSchedule, Weights, progress_bar};
 use amk::vm::cpu;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Conversion, Model, Rounding, WeightUse};
+use amk_models::model::{Conversion, Model, Rounding, WeightFormat, WeightUse};
 use amk_run::open::rows_vm;
 use anyhow::Result;
 
@@ -42,7 +42,7 @@ impl LoadArgs {
         bar.finish_and_clear();
         let model = model?;
         if !quiet {
-            report(&model.conversion);
+            report(&model.conversion, self.weights.into());
             report_rounding(&model.rounding);
             if checkpoint.config.quantises_activations() {
                 eprintln!("{UNQUANTISED}");
@@ -56,8 +56,12 @@ impl LoadArgs {
 pub(crate) const UNQUANTISED: &str =
     "this model was made for quantised activations; they stay unquantised here, which only adds precision";
 
-/// Says how far converted weights are from the file's.
-fn report(conversion: &Conversion) {
+/// Says how far converted weights are from the file's, and which could not be converted.
+fn report(conversion: &Conversion, format: WeightFormat) {
+    if let (WeightFormat::As(encoding), 1..) = (format, conversion.left) {
+        let (left, block) = (conversion.left, encoding.block);
+        eprintln!("{left} matrices stay as in the file: their rows are not whole blocks of {block} ({encoding})");
+    }
     let error = conversion.deviation.relative();
     if error > 0.0 {
         eprintln!(

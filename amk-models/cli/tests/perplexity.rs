@@ -34,6 +34,15 @@ fn every_token_but_the_first_counts_once() {
 }
 
 #[test]
+fn matrices_that_no_block_fits_are_counted() {
+    let model = tiny_llama();
+    let path = text(&model);
+    let output = run_with("", "perplexity", &model, &[path.to_str().unwrap(), "--weights", "Q4_K"]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains(" matrices stay as in the file: their rows are not whole blocks of 256 (Q4_K)"), "{told}");
+}
+
+#[test]
 fn a_text_from_standard_input_is_the_same() {
     let model = tiny_llama();
     let input = std::fs::read_to_string(text(&model)).unwrap();
