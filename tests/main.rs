@@ -38,5 +38,6 @@ mod search;
 mod sessions;
 mod snapshots;
 mod soundness;
+mod threads;
 mod tiles;
 mod turns;

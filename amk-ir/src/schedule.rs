@@ -95,8 +95,9 @@ pub struct Ring {
 pub struct RowSchedule {
     /// The most rows of a step.
     pub most: u32,
-    /// Rows of a task that streams no weights; `None`: about two tasks a worker. A task that does
-    /// takes all rows, so that its weights are read once.
+    /// Rows of a task that streams no weights; `None`: blocks that are two a worker at most, and
+    /// with their tiles 128 tasks or one a worker. A task that does takes all rows, so that its
+    /// weights are read once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<u32>,
 }

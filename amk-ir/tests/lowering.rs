@@ -211,11 +211,12 @@ fn more_tasks_than_a_program_may_have_are_refused_before_they_are_made() {
     refused_at_once(graph(), 1 << 20, 100, &workers);
     let pairs = Schedule { tiles: of_one(&["linear", "add"]), ..Schedule::default() };
     let pairs = refused_at_once(graph(), 16_384, 1, &pairs);
-    assert_eq!(pairs.headline, "finding what tasks depend on takes over 33554432 comparisons of tiles");
+    assert_eq!(pairs.headline, "finding what tasks depend on takes over 134217728 comparisons of tiles");
     let rows = Schedule { rows: Some(RowSchedule { most: 65_536, block: Some(1) }), ..Schedule::default() };
     let rows = refused_at_once(graph(), 64, 100, &rows);
     assert_eq!(rows.headline, "the tasks of `mini` make 32768400 calls, the limit is 524288");
     assert!(rows.help.starts_with("choose larger blocks of rows"), "{}", rows.help);
+    assert!(rows.help.contains("`--threads`") && rows.help.contains("`--rows`"), "{}", rows.help);
 }
 
 /// Each result is twice as long as its argument, so its extent is an expression twice as long.

@@ -19,7 +19,11 @@ pub(super) const MOST_FUSED: usize = 256;
 /// Counters of hand-written event tensors.
 const MOST_COUNTERS: u64 = 1_048_576;
 /// Pairs of tasks whose tiles are compared for overlap.
-const MOST_PAIRS: u64 = 1 << 25;
+const MOST_PAIRS: u64 = 1 << 27;
+
+/// What makes a program with rows smaller.
+const LARGER_BLOCKS: &str = "choose larger blocks of rows, as `rows(most = 64, block = 16)`, fewer `workers` \
+                             (`--threads`), or fewer rows (`--rows`)";
 
 /// Refuses an instance whose loops unroll to more statements than a program may have.
 pub(super) fn statements(graph: &Graph, instance: &str, dims: &BTreeMap<String, i64>) -> Result<(), GraphError> {
@@ -109,7 +113,7 @@ pub(super) fn grouped(graph: &Graph, calls: usize, site: u32) -> Result<(), Grap
 
 fn too_many(graph: &Graph, calls: u64) -> GraphError {
     let headline = format!("the tasks of `{}` make {calls} calls, the limit is {MOST_CALLS}", graph.name);
-    let help = "choose larger tiles, as `tile(linear = whole)`, fewer `workers`, or smaller dims";
+    let help = "choose larger tiles, as `tile(linear = whole)`, fewer `workers` (`--threads`), or smaller dims";
     GraphError::new("AMK0616", headline, help)
 }
 
@@ -131,7 +135,7 @@ pub(super) fn tasks<'a>(
     let lead = &unrolled.calls[group.members[group.lead].call];
     let mut error = too_many(graph, calls).note(format!("`{}` is cut into {tasks} tasks", lead.label)).at(lead.site);
     if blocks > 1 {
-        error.help = "choose larger blocks of rows, as `rows(most = 64, block = 16)`, or fewer rows".to_owned();
+        error.help = LARGER_BLOCKS.to_owned();
     }
     Err(error)
 }
@@ -158,12 +162,15 @@ pub(super) fn counters(events: &[EventTensor]) -> Result<(), GraphError> {
 }
 
 /// Refuses a call whose tasks take more comparisons with earlier ones than a lowering may make.
-pub(super) fn pairs(pairs: u64, label: &str, site: u32) -> Result<(), GraphError> {
+pub(super) fn pairs(pairs: u64, has_rows: bool, label: &str, site: u32) -> Result<(), GraphError> {
     if pairs <= MOST_PAIRS {
         return Ok(());
     }
     let headline = format!("finding what tasks depend on takes over {MOST_PAIRS} comparisons of tiles");
-    let help = "choose larger tiles, as `tile(linear = whole)`, fewer `workers`, or shorter loops";
+    let help = match has_rows {
+        true => LARGER_BLOCKS,
+        false => "choose larger tiles, as `tile(linear = whole)`, fewer `workers` (`--threads`), or shorter loops",
+    };
     Err(GraphError::new("AMK0616", headline, help).note(format!("up to the tasks of `{label}`")).at(site))
 }
 

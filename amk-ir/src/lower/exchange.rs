@@ -43,7 +43,7 @@ pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explici
     for (number, op) in ops.iter().enumerate() {
         let touches = touches(program, op, number);
         pairs = pairs.saturating_add(compared(&history, &touches));
-        bound::pairs(pairs, &op.label, op.site)?;
+        bound::pairs(pairs, program.rows.is_some(), &op.label, op.site)?;
         let mut dependencies = depend(program, ops, &history, &touches);
         let full =
             |dependency: usize, sets: &[Vec<u32>]| sets.iter().all(|set| set.len() == ops[dependency].tasks.len());

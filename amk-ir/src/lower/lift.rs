@@ -1,7 +1,7 @@
 //! Lifting: tasks for one row become tasks for ranges of rows.
 
 use super::group::Group;
-use super::tile::signature;
+use super::tile::{Axis, signature};
 use super::unroll::Unrolled;
 use crate::graph::Graph;
 use crate::graph_error::GraphError;
@@ -11,15 +11,19 @@ use crate::{CallRows, Interval, Region};
 
 /// The most rows of a step.
 const MOST_ROWS: u32 = 65_536;
-/// Tasks of an op that reads no matrix, for each worker: enough to level their lengths.
+/// Blocks of rows of an op that reads no matrix, for each worker: enough to level their lengths.
 const BLOCKS_PER_WORKER: u32 = 2;
+/// Tasks up to which the tiles of an op are cut into blocks of rows, where there are fewer workers.
+/// Dependencies between ops grow with the product of their tasks.
+const ENOUGH_TASKS: u32 = 128;
 
 /// How the ops of a program are lifted.
 pub(super) struct Lift {
     /// The most rows of a step.
     rows: u32,
-    /// Rows of a task that reads no matrix.
-    block: u32,
+    /// Rows of a task that reads no matrix, where the schedule says.
+    block: Option<u32>,
+    workers: u32,
     /// Calls whose results reach only outputs, by number.
     wanted: Vec<bool>,
 }
@@ -45,31 +49,40 @@ impl Lift {
             let error = GraphError::new("AMK0611", headline, "leave out `#[signal]` and `#[wait]`, or the rows");
             return Err(error.at(call.site));
         }
-        let even = rows.most.div_ceil(schedule.workers.saturating_mul(BLOCKS_PER_WORKER).max(1));
-        let block = rows.block.unwrap_or(even).min(rows.most);
-        Ok(Some(Self { rows: rows.most, block, wanted: only_for_outputs(graph, unrolled) }))
+        let block = rows.block.map(|block| block.min(rows.most));
+        let wanted = only_for_outputs(graph, unrolled);
+        Ok(Some(Self { rows: rows.most, block, workers: schedule.workers, wanted }))
     }
 
-    /// The rows of each task of a tile.
-    pub(super) fn blocks(&self, graph: &Graph, unrolled: &Unrolled, group: &Group) -> Vec<CallRows> {
-        let block = self.block(graph, unrolled, group);
+    /// The rows of each task of a tile, of a group that is cut along these axes.
+    pub(super) fn blocks(&self, graph: &Graph, unrolled: &Unrolled, group: &Group, axes: &[Axis]) -> Vec<CallRows> {
+        let block = self.block(graph, unrolled, group, axes);
         let starts = (0..self.rows).step_by(block as usize);
         starts.map(|first| CallRows { first, end: (first + block).min(self.rows), wanted: false }).collect()
     }
 
     /// The number of tasks of a tile.
-    pub(super) fn count(&self, graph: &Graph, unrolled: &Unrolled, group: &Group) -> u64 {
-        u64::from(self.rows.div_ceil(self.block(graph, unrolled, group)))
+    pub(super) fn count(&self, graph: &Graph, unrolled: &Unrolled, group: &Group, axes: &[Axis]) -> u64 {
+        u64::from(self.rows.div_ceil(self.block(graph, unrolled, group, axes)))
     }
 
     /// The most rows of a task. A group that reads a tile of a matrix takes all, so that the matrix
     /// is read once.
-    fn block(&self, graph: &Graph, unrolled: &Unrolled, group: &Group) -> u32 {
+    fn block(&self, graph: &Graph, unrolled: &Unrolled, group: &Group, axes: &[Axis]) -> u32 {
         let lead = &unrolled.calls[group.members[group.lead].call];
         let tiled = signature(graph, lead).is_ok_and(|signature| !signature.grid.is_empty());
         let is_matrix = |tensor: &Buffer| tensor.kind == BufferKind::Weight && tensor.shape.len() > 1;
         let reads_matrix = lead.operands.iter().any(|operand| is_matrix(&unrolled.tensors[operand.tensor.index()]));
-        if tiled && reads_matrix { self.rows } else { self.block }
+        if tiled && reads_matrix { self.rows } else { self.block.unwrap_or_else(|| self.even(axes)) }
+    }
+
+    /// Rows of a block where the schedule does not say: blocks for all workers, as long as their
+    /// tiles do not become more tasks than level the work.
+    fn even(&self, axes: &[Axis]) -> u32 {
+        let tiles = axes.iter().fold(1u64, |tiles, axis| tiles.saturating_mul(axis.len()));
+        let most = u64::from(self.workers.max(ENOUGH_TASKS)) / tiles.max(1);
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        self.rows.div_ceil(self.workers.saturating_mul(BLOCKS_PER_WORKER).min(most).max(1))
     }
 
     /// The rows of a call, of a task for `rows`.

@@ -57,7 +57,8 @@ pub(super) fn tasks(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let blocks: Vec<u64> = groups.iter().map(|group| buffers.blocks(graph, unrolled, group)).collect();
+    let count = |(group, axes): (&Group, &Vec<Axis>)| buffers.blocks(graph, unrolled, group, axes);
+    let blocks: Vec<u64> = groups.iter().zip(&axes).map(count).collect();
     let cut = axes.iter().map(Vec::as_slice).zip(blocks.iter().copied());
     bound::tasks(graph, unrolled, groups, cut).map_err(|error| vec![error])?;
     for (group, axes) in groups.iter().zip(&axes) {
@@ -81,13 +82,13 @@ fn tile_group(
     let lead_call = &unrolled.calls[lead.call];
     let at = |error: GraphError| error.at(lead_call.site);
     let lead_signature = signature(graph, lead_call).map_err(at)?;
+    let blocks: Vec<Option<CallRows>> = match &buffers.lift {
+        Some(lift) => lift.blocks(graph, unrolled, group, axes).into_iter().map(Some).collect(),
+        None => vec![None],
+    };
     let axes: Vec<Vec<Range<i64>>> = axes.iter().map(Axis::cuts).collect();
     let first = out.tasks.len();
     let mut coordinates = Vec::new();
-    let blocks: Vec<Option<CallRows>> = match &buffers.lift {
-        Some(lift) => lift.blocks(graph, unrolled, group).into_iter().map(Some).collect(),
-        None => vec![None],
-    };
     for &rows in &blocks {
         for (numbers, cuts) in product(&axes) {
             let op = OpId::from(out.ops.len());
@@ -278,8 +279,8 @@ impl Buffers {
     }
 
     /// The number of blocks of rows of a group.
-    fn blocks(&self, graph: &Graph, unrolled: &Unrolled, group: &Group) -> u64 {
-        self.lift.as_ref().map_or(1, |lift| lift.count(graph, unrolled, group))
+    fn blocks(&self, graph: &Graph, unrolled: &Unrolled, group: &Group, axes: &[Axis]) -> u64 {
+        self.lift.as_ref().map_or(1, |lift| lift.count(graph, unrolled, group, axes))
     }
 
     /// A task's own copy of a tensor, of its rows.
