@@ -1,6 +1,6 @@
 //! The ABI between the records of the built-in bodies and their CUDA code.
 
-use amk_cuda::image::abi::NARROW_ROWS;
+use amk_cuda::image::abi::{NARROW_ROWS, UNIT};
 use amk_cuda::image::declare::{Struct, items};
 use amk_cuda::{device_constants, device_enumerations, device_structs};
 
@@ -125,7 +125,7 @@ device_enumerations! {
 /// Rows of the residual that a worker holds at most, where a step has up to `rows` rows.
 pub(crate) fn most_own_rows(rows: Option<u32>) -> u32 {
     match rows {
-        Some(rows) if rows > NARROW_ROWS => MAX_WIDE_OWN / rows,
+        Some(rows) if rows > NARROW_ROWS => MAX_WIDE_OWN / rows / UNIT * UNIT,
         _ => MAX_OWN_ROWS / rows.map_or(1, |rows| rows.next_multiple_of(4)),
     }
 }

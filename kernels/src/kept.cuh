@@ -27,7 +27,7 @@ float2 rope[AMK_TURNS]; // cos, sin of this step's position, of all kinds of att
 #endif
 alignas(16) u16 query[8 * (AMK_HEAD_DIM + QUERY_GAP)];
 // The step's own key and value as a cache group; only position 0 is written. See `OwnGroup`.
-alignas(16) u8 fresh[AMK_ROWS            ? 16
+alignas(16) u8 fresh[AMK_ROWS             ? 16
                      : AMK_HEAD_DIM > 128 ? AMK_HEAD_DIM * 12 + 16
                                           : AMK_HEAD_DIM * 64];
 float2 running[AMK_WARPS][8]; // maximum and sum, per warp and head

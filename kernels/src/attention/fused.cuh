@@ -154,7 +154,8 @@ template <class A> struct GroupTiles {
             using O = OwnGroup<A>;
             const u32 own = shared_address(w.s.fresh);
             if (group == own) {
-                keys = own + (w.lane < 4 ? w.lane * 16 : O::ZEROS), of_key = w.lane < 4 ? O::KEYS : 0;
+                keys = own + (w.lane < 4 ? w.lane * 16 : O::ZEROS),
+                of_key = w.lane < 4 ? O::KEYS : 0;
                 const bool has = w.lane % 4 == 0;
                 values = own + (has ? A::TILES * O::KEYS + w.lane * 4 : O::ZEROS),
                 of_value = has ? O::VALUES : 0;
@@ -315,9 +316,8 @@ template <class A> struct Stage {
                 *(u32*)(w.s.fresh + OwnGroup<A>::key(d)) = pair;
             else
                 *(u16*)(w.s.fresh + OwnGroup<A>::value(d)) = (u16)pair,
-                                                       *(u16*)(w.s.fresh +
-                                                               OwnGroup<A>::value(d + 1)) =
-                                                           (u16)(pair >> 16);
+                                    *(u16*)(w.s.fresh + OwnGroup<A>::value(d + 1)) =
+                                        (u16)(pair >> 16);
         }
     }
 };

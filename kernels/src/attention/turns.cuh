@@ -129,8 +129,8 @@ template <class A> struct Turns {
         if (last) return false;
         release(w);
         const u32 team = w.warp / A::TEAM,
-                  mine = team < A::WARPS ? (team + A::WARPS - turn % A::WARPS) % A::WARPS
-                                         : AMK_WARPS;
+                  mine =
+                      team < A::WARPS ? (team + A::WARPS - turn % A::WARPS) % A::WARPS : AMK_WARPS;
         if (chunk.at < pos) {
             group = w.acquire() + mine * A::GROUP_BYTES,
             first = mine < CHUNK ? chunk.at + 16 * mine : pos;

@@ -1,9 +1,9 @@
 // Attention for blocks of rows over keys and values in pages: a task has the queries of a kv head
 // for some rows, and all of their positions.
 //
-// The queries of a set of rows are the columns of B. A team of warps has a set and a share of the positions,
-// every n-th group of 16; where the rows of a set are of several sequences, it goes over the
-// positions of each. What a row's columns add does not depend on the other rows.
+// The queries of a set of rows are the columns of B. A team of warps has a set and a share of the
+// positions, every n-th group of 16; where the rows of a set are of several sequences, it goes over
+// the positions of each. What a row's columns add does not depend on the other rows.
 #pragma once
 #include "rows.cuh"
 
@@ -12,7 +12,7 @@ template <class A> struct RowBlock {
     static constexpr u32 SET = 8 / A::GROUP, QUERIES = SET * A::GROUP; // rows and columns of a set
     static constexpr u32 SETS = (AMK_ROW_BLOCK + SET - 1) / SET;
     static constexpr u32 SHARES = A::TEAMS / SETS; // of the positions, a team each
-    static constexpr u32 PITCH = A::HEAD_DIM + 8;   // of a query, in elements
+    static constexpr u32 PITCH = A::HEAD_DIM + 8;  // of a query, in elements
     static constexpr u32 QUERIES_AT = AMK_ROW_BLOCK * TURN_BYTES,
                          SHARES_AT = QUERIES_AT + SETS * 8 * PITCH * 2,
                          OUTPUTS_AT = SHARES_AT + A::TEAMS * 8 * sizeof(float2),
@@ -48,8 +48,8 @@ AMK_DEVICE void attend_share(Worker& w, const Record& r, Flash<A>& f, u32 set, u
             // The first row's window is the first to begin.
             if (A::WINDOW && any(first + 16 <= A::begin(w.s.rows[from].pos))) continue;
             const u8* block = page_block<A>(w, from, r.layer, r.row, first / 64);
-            flash_page<A>(w, f, had, query, first, limits,
-                          block + first % 64 / 16 * A::GROUP_BYTES, w.warp % A::TEAM);
+            flash_page<A>(w, f, had, query, first, limits, block + first % 64 / 16 * A::GROUP_BYTES,
+                          w.warp % A::TEAM);
             had = true;
         }
         from = until;

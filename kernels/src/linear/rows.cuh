@@ -10,7 +10,8 @@
 #if AMK_ROWS
 constexpr u32 SETS = (AMK_ROWS + 3) / 4;
 // Of the residual, per row of the step.
-constexpr u32 OWN_ROWS = AMK_WIDE ? MAX_WIDE_OWN / AMK_ROWS : MAX_OWN_ROWS / (4 * SETS);
+constexpr u32 OWN_ROWS =
+    AMK_WIDE ? MAX_WIDE_OWN / AMK_ROWS / AMK_UNIT * AMK_UNIT : MAX_OWN_ROWS / (4 * SETS);
 #endif
 
 #if AMK_ROWS && !AMK_WIDE

@@ -18,8 +18,8 @@ constexpr u32 TEAMS = AMK_WARPS / 4, TEAM_UNITS = 8;
 constexpr u32 LINE = 128;             // bytes of 64 inputs of a row
 constexpr u32 WIDE_AHEAD = 128 << 10; // bytes of the tape that go ahead to the L2 cache,
 constexpr u32 AHEAD_COLUMNS = 64;     // for so many columns at most
-constexpr u32 MOST_STEP = 16; // tiles of a stage at most,
-constexpr u32 IN_FLIGHT = 4;  // if so many stages fit
+constexpr u32 MOST_STEP = 16;         // tiles of a stage at most,
+constexpr u32 IN_FLIGHT = 4;          // if so many stages fit
 static_assert(WIDE_UNITS == TEAMS * TEAM_UNITS, "a group has the units of all teams");
 
 AMK_DEVICE void copy_16(u32 to, const void* from) {
@@ -58,8 +58,8 @@ struct WideGroup {
     u32 bytes, stages; // of a stage; stages in memory
 
     AMK_DEVICE WideGroup(const Record& r, const GemvShape& g, u32 first, u32 columns)
-        : tiles(g.tiles()), columns(columns), first(first),
-          units(min(r.units - first, WIDE_UNITS)), tile(tile_bytes(g.kind)) {
+        : tiles(g.tiles()), columns(columns), first(first), units(min(r.units - first, WIDE_UNITS)),
+          tile(tile_bytes(g.kind)) {
         parts = units <= TEAM_UNITS ? 1 : units <= 2 * TEAM_UNITS ? 2 : 4;
         shares = TEAMS / parts, block = wide_columns(columns) * LINE;
         // A stage costs a wait whatever its length. Tiles are shared out alike in stages of any
@@ -180,8 +180,7 @@ AMK_DEVICE void request_weights(const Shared& s, u32 lane, u32 at, u32 from, u32
         [&](u32 k) { return s.tile_at[pass][k] + into * c.tile; });
     if (c.gamma)
         copy_runs(
-            lane, 1, here * 64, full,
-            [&](u32) { return at + c.inputs_at + (c.block << log) / 2; },
+            lane, 1, here * 64, full, [&](u32) { return at + c.inputs_at + (c.block << log) / 2; },
             [&](u32) { return c.gamma + from * 64; });
 }
 

@@ -16,9 +16,8 @@
 #if AMK_WIDE
 // A tile of two units, as a warp multiplies it: the halves of k.
 struct WideTile {
-    uint4 even = {0, 0, 0, 0}, odd = {0, 0, 0, 0};
+    uint4 even, odd;
 
-    WideTile() = default;
     // Loads tile `j` of a stage of two units, which begin at shared addresses `one` and `two`. What
     // is in codes is rounded to bf16. The norm's weights are multiplied with the tile, which is
     // rounded as the inputs would be.
@@ -123,8 +122,7 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
     const u32 team = w.warp / 4, part = team & (c.parts - 1), share = team / c.parts,
               unit = part * TEAM_UNITS + w.warp % 4 * 2, count = c.count();
     const bool norms = g.flags & GEMV_NORM;
-    // A team multiplies together, whether or not all of its warps have units.
-    const bool busy = part * TEAM_UNITS < c.units, mine = unit < c.units;
+    const bool busy = part * TEAM_UNITS < c.units;
     const u32 of_unit = c.tile << c.log, one = min(unit, c.units - 1) * of_unit,
               two = min(unit + 1, c.units - 1) * of_unit;
     const u32 full = shared_address(w.s.stage_full), empty = shared_address(w.s.stage_empty);
@@ -143,7 +141,6 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
         if (n == 0 && c.first == 0) w.stamp(TRACE_INPUTS);
         if (w.s.copies.gathers) fence_copies();
         const auto tile = [&](u32 j) {
-            if (!any(mine)) return WideTile{};
             return WideTile::load<T>(w, at + one, at + two, j, norms ? c.gamma(at) + j * 64 : 0);
         };
         const auto begin = [&](const WideTile& tile, u32 j) {

@@ -224,8 +224,7 @@ template <class B> struct CodedTile {
         }
         AMK_DEVICE u32 of(u32 pair) const {
             const u32 code = fma_bf16(pair, factor, taken);
-            if (!B::SHIFTS)
-                return fma_bf16(code, scale.high, multiply_bf16(code, scale.low));
+            if (!B::SHIFTS) return fma_bf16(code, scale.high, multiply_bf16(code, scale.low));
             const u32 low = fma_bf16(code, scale.low, shift.low);
             return fma_bf16(BF16_ONES, low, fma_bf16(code, scale.high, shift.high));
         }
