@@ -33,8 +33,8 @@ pub enum MegakernelError {
         /// The cause.
         cause: String,
     },
-    /// The function calls another function than the graph's instruction: one of the same name beside
-    /// a glob import hides the instruction, but not what the macro reads of it.
+    /// The function calls another function than the graph's instruction: one of the same name
+    /// beside a glob import hides the instruction, but not what the macro reads of it.
     #[error(
         "`{kernel}` calls a function that hides the instruction `{instruction}` of its graph; rename the function, or \
          import the instruction by its name"

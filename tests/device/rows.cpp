@@ -1,5 +1,6 @@
-// Runs the choice of rows' tokens (kernels/src/choose/rows.cuh) without a GPU. Standard input: cases of `rows vocab words`, then the words of the choices and their changes as the
-// host has them, then the bits of the logits. Standard output: a line of words for each case, the token of each row.
+// Runs the choice of rows' tokens (kernels/src/choose/rows.cuh) without a GPU. Standard input: cases of `rows vocab words`, then the words
+// of the choices and their changes as the host has them, then the bits of the logits. Standard output: a line of words for each case, the
+// token of each row.
 #define AMK_WARPS 2
 #include "coroutines.h"
 

@@ -143,7 +143,8 @@ impl Sync {
                 queues.as_slice()
             }
             Queues::Ticket { workers, order } => {
-                // One worker runs the list in order, like a queue; without workers there is no task.
+                // One worker runs the list in order, like a queue; without workers there is no
+                // task.
                 self.mode = if *workers <= 1 { Mode::Queues } else { Mode::Tickets(*workers) };
                 std::slice::from_ref(order)
             }

@@ -85,8 +85,8 @@ impl<'a> TokenStream<'a> {
         let all = self.tokenizer.text(&self.window, self.special)?;
         match all.strip_prefix(&before) {
             Some(text) => Ok(text.to_owned()),
-            // Byte tokens in a row are decoded together: one that is not UTF-8 spoils those that were
-            // given out, too.
+            // Byte tokens in a row are decoded together: one that is not UTF-8 spoils those that
+            // were given out, too.
             None => self.tokenizer.text(&self.window[self.given_out..], self.special),
         }
     }
