@@ -11,7 +11,7 @@ use std::process::Command;
 fn code(files: &[&str]) -> String {
     let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
     let kept = kept.split("// For the choice of a token.").next().unwrap_or_default();
-    let places = native::text("linear/rows.cuh");
+    let places = native::text("vm/values.cuh") + &native::text("linear/rows.cuh");
     let places = places.split("#if AMK_ROWS && !AMK_WIDE").next().unwrap_or_default();
     // Of what comes at the beginning of a step, attention has the rotation.
     let rotation = |text: String| text.split("// Lists the rows").next().unwrap_or_default().to_owned();

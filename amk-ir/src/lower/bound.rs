@@ -167,10 +167,8 @@ pub(super) fn pairs(pairs: u64, has_rows: bool, label: &str, site: u32) -> Resul
         return Ok(());
     }
     let headline = format!("finding what tasks depend on takes over {MOST_PAIRS} comparisons of tiles");
-    let help = match has_rows {
-        true => LARGER_BLOCKS,
-        false => "choose larger tiles, as `tile(linear = whole)`, fewer `workers` (`--threads`), or shorter loops",
-    };
+    let help = "choose larger tiles, as `tile(linear = whole)`, fewer `workers` (`--threads`), or shorter loops";
+    let help = if has_rows { LARGER_BLOCKS } else { help };
     Err(GraphError::new("AMK0616", headline, help).note(format!("up to the tasks of `{label}`")).at(site))
 }
 
