@@ -111,7 +111,7 @@ fn every_kind_has_the_elements_of_its_encoding_and_their_products() {
         let roundings =
             if encoding.name.ends_with("_1") || ["Q4_K", "Q5_K"].contains(&encoding.name) { 2.0 } else { 1.0 };
         for (exact, rounded) in elements.iter().zip(&found.rounded) {
-            let bound = roundings / 500.0 * exact.abs() + largest / 16384.0;
+            let bound = roundings / 256.0 * exact.abs() + largest / 16384.0;
             assert!((exact - rounded).abs() <= bound, "{encoding}: {exact} is rounded to {rounded}");
         }
         for (at, &product) in found.products.iter().enumerate() {
