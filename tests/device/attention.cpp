@@ -2,8 +2,6 @@
 // over pages, against the sums in double precision. Layers are of two kinds. Appended keys and values are compared as well.
 #define AMK_WARPS 16
 #include "worker.h"
-
-static dim gridDim = {132};
 #include "attention.inc"
 
 constexpr u32 HEAD = AMK_HEAD_DIM, GROUP = TEST_GROUP, KV_HEADS = 2, SPLITS = 3, RUN = 2, HEADS = GROUP * KV_HEADS;
@@ -146,6 +144,7 @@ template <u32 LAYER> static void step(u32 pos) {
 
 int main() {
     begin();
+    gridDim.x = 132;
     caches.resize(2 * KV_HEADS * (CONTEXT / 64) * Kind<0>::BLOCK_BYTES);
     params.kv = caches.data();
     for (u32 pos : {0u, 1u, 17u, 63u, 64u, 127u, 128u, 300u, 700u}) step<0>(pos), step<1>(pos);

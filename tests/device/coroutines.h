@@ -1,10 +1,11 @@
-// Device code on the CPU: the threads of a worker are coroutines that take turns at barriers and shuffles. A file that includes this
-// defines AMK_WARPS before.
+// Device code on the CPU: the threads of a worker are coroutines that take turns at barriers and shuffles. The including file
+// defines AMK_WARPS before, and has its own `Worker`.
 #pragma once
 #include <ucontext.h>
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -70,24 +71,38 @@ struct Barrier {
 static Barrier of_block = {THREADS, 0, 0}, of_warp[AMK_WARPS];
 static u64 exchanged[THREADS];
 
-template <class T> static T __shfl_xor_sync(u32, T value, int mask) {
+// The value of another lane.
+template <class T> static T from_lane(T value, u32 lane) {
     T other;
     memcpy(&exchanged[running], &value, sizeof(T));
     of_warp[running / 32].wait();
-    memcpy(&other, &exchanged[running ^ mask], sizeof(T));
+    memcpy(&other, &exchanged[running / 32 * 32 + lane % 32], sizeof(T));
     of_warp[running / 32].wait();
     return other;
 }
+template <class T> static T __shfl_xor_sync(u32, T value, int mask) { return from_lane(value, running ^ mask); }
+template <class T> static T __shfl_sync(u32, T value, u32 lane) { return from_lane(value, lane); }
+template <class T> static T __shfl_down_sync(u32, T value, u32 by) { return from_lane(value, running + by); }
 static void __syncwarp() { of_warp[running / 32].wait(); }
-static bool any(bool x) { return x; }
+static bool any(bool x) { return x; } // all lanes have the same
 static u32 __umulhi(u32 a, u32 b) { return (u64)a * b >> 32; }
 static u32 __float_as_uint(float x) { u32 v; memcpy(&v, &x, 4); return v; }
 static float __uint_as_float(u32 v) { float x; memcpy(&x, &v, 4); return x; }
+static float2 make_float2(float x, float y) { return {x, y}; }
+static float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
+static float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
+static u32 to_bf16(float x) {
+    const u32 v = __float_as_uint(x);
+    return (v + 0x7fff + (v >> 16 & 1)) >> 16;
+}
+static u32 pack_bf16(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
 static float __fmul_rn(float a, float b) { return a * b; }
 static float __fdiv_rn(float a, float b) { return a / b; }
 static float __fadd_rn(float a, float b) { return a + b; }
 static u32 min(u32 a, u32 b) { return a < b ? a : b; }
 static void atomicOr(u32* to, u32 bits) { *to |= bits; }
 static uint4 load_relaxed(const u64* p) { uint4 v; memcpy(&v, p, 16); return v; }
+static u32 load_relaxed_u32(const u32* p) { return *p; }
 static uint2 load_relaxed_one(const u64* p) { uint2 v; memcpy(&v, p, 8); return v; }
+static void fence_copies() {}
 static dim gridDim = {1}, blockIdx = {0};

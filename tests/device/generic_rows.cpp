@@ -6,18 +6,8 @@
 
 #define static_assert(...) extern int unused
 struct float4 { float x, y, z, w; };
-static float2 make_float2(float x, float y) { return {x, y}; }
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <class T> static T __ldg(const T* p) { return *p; }
-static u32 load_relaxed_u32(const u32* p) { return *p; }
-static float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
-static float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
-static u32 rounded(float x) {
-    const u32 v = __float_as_uint(x);
-    return (v + 0x7fff + (v >> 16 & 1)) >> 16;
-}
-static u32 pack_bf16(float low, float high) { return rounded(low) | rounded(high) << 16; }
-static void fence_copies() {}
 
 #include "generic_rows.inc"
 

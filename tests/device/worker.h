@@ -1,6 +1,6 @@
 // A worker as the fused bodies see it, without a GPU: its shared memory, tensor cores and packets.
 #pragma once
-#include "threads.h"
+#include "coroutines.h"
 
 #define AMK_UNIT 8
 #define AMK_GROUP_UNITS 16
@@ -37,17 +37,9 @@ static void store_shared(u32 at, float value, bool mine) {
 }
 
 // ---- numbers ----
-static float2 make_float2(float x, float y) { return {x, y}; }
 static uint2 make_uint2(u32 x, u32 y) { return {x, y}; }
 static uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
-static float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
-static float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
-static u32 to_bf16(float x) {
-    const u32 v = __float_as_uint(x);
-    return (v + 0x7fff + (v >> 16 & 1)) >> 16;
-}
 static float rounded(float x) { return __uint_as_float(to_bf16(x) << 16); }
-static u32 pack_bf16(float low, float high) { return to_bf16(low) | to_bf16(high) << 16; }
 static float rsqrt_fast(float x) { return 1 / sqrtf(x); }
 static float rsqrtf(float x) { return 1 / sqrtf(x); }
 static float exp2_fast(float x) { return exp2f(x); }
@@ -57,7 +49,6 @@ static u32 __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
 static uint4 load_relaxed_wide(const u64* p) { return load_relaxed(p); }
 static void __threadfence_block() {}
 static void atomicAdd(u32* to, u32 by) { *to += by; }
-static void fence_copies() {}
 
 // ---- tensor cores ----
 struct Fragments { u32 word[6]; };
