@@ -45,7 +45,7 @@ fn a_wrong_verifier_is_found_out() {
     assert!(accepts(|program| codes(program).into_iter().filter(|code| !code.starts_with("AMK06")).collect()) > 3);
 }
 
-/// Programs that are no mixture of experts. Safe ones are rejected for the reasons in the
+/// Programs other than mixtures of experts. Safe ones are rejected for the reasons in the
 /// verifier's head comment.
 #[test]
 fn every_routing_of_tangled_programs() {

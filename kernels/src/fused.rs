@@ -57,7 +57,22 @@ amk_cuda::inventory::submit! {
             "amk_kernels::no_first_probe",
             "amk_kernels::no_probe",
         ],
-        kinds: &[EMBED, SPLIT, JOIN, BEST, PROBE, GEMV, CHOOSE, ADOPT, APPEND, PARTS, JOIN_PARTS, ATTEND_ROWS, NORM, NORM_ROWS],
+        kinds: &[
+            EMBED,
+            SPLIT,
+            JOIN,
+            BEST,
+            PROBE,
+            GEMV,
+            CHOOSE,
+            ADOPT,
+            APPEND,
+            PARTS,
+            JOIN_PARTS,
+            ATTEND_ROWS,
+            NORM,
+            NORM_ROWS,
+        ],
         fusions: &[&Attentions, &Projections, &NormedResiduals, &Embedding],
         sampling: Some(&Choice),
         rows: RowCode { structs: ROWS.0, params: ROWS.1, code: ROW_DEVICE },
@@ -74,7 +89,7 @@ pub struct Decoder {
     pub hidden: u32,
     /// The embedding table that fused tasks read.
     pub embedding: Option<BufferId>,
-    /// What its rows are multiplied by.
+    /// The factor of its rows.
     pub embedding_scale: Option<f32>,
     /// The kinds of fused attention, which all have the same heads.
     pub forms: Vec<AttentionForm>,
@@ -129,7 +144,7 @@ impl Decoder {
 pub struct Shared {
     /// The embedding table that fused tasks read.
     pub embedding: Option<BufferId>,
-    /// What its rows are multiplied by.
+    /// The factor of its rows.
     pub embedding_scale: Option<f32>,
     /// Keys and values of each layer of fused attention, in memory order.
     pub caches: Vec<[BufferId; 2]>,

@@ -21,7 +21,7 @@ const MOST_COUNTERS: u64 = 1_048_576;
 /// Pairs of tasks whose tiles are compared for overlap.
 const MOST_PAIRS: u64 = 1 << 27;
 
-/// What makes a program with rows smaller.
+/// Help for a program with rows that is too large.
 const LARGER_BLOCKS: &str = "choose larger blocks of rows, as `rows(most = 64, block = 16)`, fewer `workers` \
                              (`--threads`), or fewer rows (`--rows`)";
 

@@ -133,7 +133,7 @@ impl About {
     }
 }
 
-/// What a file says of a folder's model.
+/// The metadata of a file for a folder's model.
 fn made(source: &Checkpoint) -> Result<GgufSettings, QuantizeError> {
     let names = source.tensors.iter().map(|tensor| tensor.name().to_owned()).collect();
     let mut settings = source.config.to_gguf(names).map_err(not_converted)?;

@@ -53,7 +53,7 @@ impl GrammarError {
     }
 }
 
-/// What llguidance appends to the errors of a text.
+/// The suffix of llguidance's errors about a text.
 const NOT_VERBOSE: &str = "\n<non-verbose/>";
 /// Its reason where no token may come.
 const NO_EXTENSION: &str = "NoExtensionBias";

@@ -65,7 +65,7 @@ impl Fields {
     }
 }
 
-/// What is wrong with a value, without the names of Rust's types.
+/// The fault of a value, without the names of Rust's types.
 fn in_words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let number = NUMBERS.iter().find_map(|(name, words)| Some((text.strip_suffix(name)?, words)));

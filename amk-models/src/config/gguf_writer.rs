@@ -9,7 +9,7 @@ use super::{AllowedFields, ModelConfig, Rope, RopeScaling, Unsaid};
 use crate::import::{Form, Gguf};
 use crate::weights::gguf::{Array, Metadata, Value};
 
-/// What a GGUF file says of a model beside its weights and its tokenizer.
+/// The settings in a GGUF file, beside the weights and the tokenizer of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GgufSettings {
     /// The metadata.

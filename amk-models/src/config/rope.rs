@@ -129,7 +129,7 @@ impl Rope {
         RopeFrequencies { inv_freq, attention_factor }
     }
 
-    /// What the frequencies without scaling are divided by, `[rotary_dims/2]`.
+    /// The divisors of the unscaled frequencies, `[rotary_dims/2]`.
     pub(super) fn factors(&self, context: usize) -> Vec<f32> {
         let unscaled = Self { scaling: RopeScaling::Default, ..self.clone() }.frequencies(context).inv_freq;
         unscaled.iter().zip(self.frequencies(context).inv_freq).map(|(unscaled, scaled)| unscaled / scaled).collect()

@@ -34,9 +34,9 @@ pub(crate) struct Attention {
     pub(crate) norms: Option<Norms>,
     /// The output.
     pub(crate) result: TensorId,
-    /// What it has in common with the others of the function.
+    /// Constants shared by all attentions of the function.
     pub(crate) heads: Heads,
-    /// What differs between layers of two kinds.
+    /// Constants that may differ between layers of two kinds.
     pub(crate) kind: Kind,
 }
 

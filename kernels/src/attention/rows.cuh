@@ -51,7 +51,7 @@ template <class A> AMK_DEVICE const float2* turns_of(const Worker& w, u32 row, u
     return w.s.rope[row] + A::FIRST_TURN;
 #endif
 }
-// Computes the turns of the rows from `first` on, those of the task.
+// Computes the turns of the task's rows, from `first` on.
 template <class A> AMK_DEVICE void begin_block(Worker& w, u32 first, u32 end) {
 #if AMK_OWN_TURNS
     constexpr u32 TURNS = A::TURNED / 2;

@@ -23,7 +23,7 @@ struct EmbedGroup {
     calls: Vec<usize>,
     value: TensorId,
     table: TensorId,
-    /// What it is multiplied by.
+    /// The factor of the rows.
     scale: Option<f32>,
 }
 

@@ -46,7 +46,7 @@ struct Args {
     /// Programs with tables, each routing judged as a separate program.
     #[arg(long)]
     routed: bool,
-    /// With `--routed`: programs that are no mixtures of experts.
+    /// With `--routed`: programs other than mixtures of experts.
     #[arg(long, requires = "routed")]
     tangled: bool,
     /// Programs with rows, each step judged as a separate program.

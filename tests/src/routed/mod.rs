@@ -22,7 +22,7 @@ pub fn draw(seed: u64, n: u64) -> (Class, Program) {
     spoil(rng, program)
 }
 
-/// The `n`-th program of a seed that is no mixture of experts.
+/// The `n`-th program of a seed other than mixtures of experts.
 pub fn draw_tangled(seed: u64, n: u64) -> (Class, Program) {
     let rng = &mut Rng::new(seed, n);
     let program = tangle::program(rng);

@@ -1,4 +1,4 @@
-//! Programs with tables that are no mixture of experts: several tables, of which one may decide on
+//! Programs with tables other than mixtures of experts: several tables, of which one may decide on
 //! the next, tiles in any order, splits, picks and parts of rows, steps at several positions,
 //! packets and states beside them.
 
