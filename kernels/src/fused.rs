@@ -111,6 +111,11 @@ impl Decoder {
         plan.shared.get()
     }
 
+    /// Returns the fused bodies' data of a plan whose attention is fused.
+    pub(crate) fn attending(plan: &Plan) -> Option<&Self> {
+        Self::of(plan).filter(|decoder| !decoder.layers.is_empty())
+    }
+
     /// Returns the layers of a plan whose attention is fused.
     pub fn layers(plan: &Plan) -> &[LayerBuffers] {
         Self::of(plan).map_or(&[], |decoder| &decoder.layers)

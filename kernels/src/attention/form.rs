@@ -91,7 +91,7 @@ pub(super) fn first_alike(forms: &[AttentionForm], kind: usize) -> usize {
 /// Renders code with the C++ type of a plan's attentions, if it has any. With layers of two kinds
 /// the record `r` chooses; `vote` is the vote of the lanes that run the code.
 pub(super) fn by_kind(plan: &Plan, vote: &str, code: impl Fn(&str) -> String) -> Option<String> {
-    let decoder = Decoder::of(plan).filter(|decoder| !decoder.layers.is_empty())?;
+    let decoder = Decoder::attending(plan)?;
     let (last, others) = decoder.forms.split_last()?;
     let cases = others.iter().enumerate().map(|(kind, form)| {
         let call = code(&form.cpp(&decoder.tables));
@@ -103,7 +103,7 @@ pub(super) fn by_kind(plan: &Plan, vote: &str, code: impl Fn(&str) -> String) ->
 /// Renders code with the C++ type of a plan's first attention, for what does not depend on the
 /// kind.
 pub(super) fn of_any_kind(plan: &Plan, code: impl Fn(&str) -> String) -> Option<String> {
-    let decoder = Decoder::of(plan).filter(|decoder| !decoder.layers.is_empty())?;
+    let decoder = Decoder::attending(plan)?;
     decoder.forms.first().map(|form| code(&form.cpp(&decoder.tables)))
 }
 

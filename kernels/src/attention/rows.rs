@@ -93,8 +93,7 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
 /// two tasks, in whole columns of `mma`.
 pub(crate) fn block(plan: &Plan) -> u32 {
     let rows = plan.rows().unwrap_or(1);
-    let fused = Decoder::of(plan).filter(|decoder| plan.is_wide() && !decoder.layers.is_empty());
-    let Some(decoder) = fused else { return rows };
+    let Some(decoder) = Decoder::attending(plan).filter(|_| plan.is_wide()) else { return rows };
     let [kv_heads, heads, head_dim] = decoder.heads();
     let (set, most) = (COLUMNS / (heads / kv_heads), MOST_SETS / team(head_dim));
     let fits = |block: &u32| kv_heads * rows.div_ceil(*block) <= plan.schedule.workers;
