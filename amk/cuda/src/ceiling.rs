@@ -6,7 +6,7 @@ use super::error::CudaError;
 use super::image::abi::CHUNK;
 use super::lines;
 use super::memory::address;
-use super::nvrtc::kernel;
+use super::nvrtc::{compile_cached, kernel};
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys};
 use std::path::Path;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl Ceiling {
     pub fn new(cache: &Path) -> Result<Self, CudaError> {
         let (context, target) = open()?;
         let (workers, slots) = (target.multiprocessors, target.ring.slots);
-        let function =
-            kernel(&context, target, &lines::numbered(&code::CEILING.text()), cache, "amk_ceiling", slots * CHUNK)?;
+        let code = compile_cached(&lines::numbered(&code::CEILING.text()), target.architecture, cache)?;
+        let function = kernel(&context, code, "amk_ceiling", slots * CHUNK)?;
         check_room(&context, BYTES)?;
         let chunks = (BYTES / u64::from(workers) / u64::from(CHUNK)) as u32;
         let stream = context.new_stream()?;

@@ -7,7 +7,7 @@ use super::image::Image;
 use super::image::abi::CHUNK;
 use super::image::abi::VmParams;
 use super::memory::{Memory, Resident, address, logits};
-use super::nvrtc::kernel;
+use super::nvrtc::{Cubin, compile_cached, kernel};
 use super::options::VmOptions;
 use super::params::Params;
 use super::plan::{Plan, Precision, WeightForms, plan};
@@ -79,7 +79,7 @@ impl Vm {
         bindings.check(ready.verified.constants())?;
         // SAFETY: memory is used on a single stream, also by VMs that share it.
         unsafe { context.disable_event_tracking() };
-        let function = load(&context, target, &ready.plan, cache, options)?;
+        let function = load(&context, &ready.plan, ready.code(target, cache, options)?)?;
         let stream = context.new_stream()?;
         let resident = Resident::upload(&context, &stream, &ready.plan, &ready.image, bindings, progress)?;
         Self::start(context, stream, target, function, ready, Arc::new(resident), options.clone())
@@ -144,7 +144,7 @@ impl Vm {
         if ready.plan.phases != self.plan.phases || !ready.image.places_as(&self.image) {
             return Ok(None);
         }
-        let function = load(&self.context, self.target, &ready.plan, cache, &options)?;
+        let function = load(&self.context, &ready.plan, ready.code(self.target, cache, &options)?)?;
         let resident = self.memory.resident.clone();
         Self::start(self.context.clone(), self.stream.clone(), self.target, function, ready, resident, options)
             .map(Some)
@@ -398,19 +398,17 @@ impl Ready {
         let image = Image::build(&verified, &plan)?;
         Ok(Self { plan, verified, image })
     }
+
+    /// Compiles its code, or takes it from the cache.
+    pub(super) fn code(&self, target: &GpuTarget, cache: &Path, options: &VmOptions) -> Result<Cubin, CudaError> {
+        compile_cached(&generate(&self.plan, options), target.architecture, cache)
+    }
 }
 
-/// Compiles the code of a plan, or takes it from the cache, and loads it.
-pub(super) fn load(
-    context: &Arc<CudaContext>,
-    target: &GpuTarget,
-    plan: &Plan,
-    cache: &Path,
-    options: &VmOptions,
-) -> Result<CudaFunction, CudaError> {
-    let source = generate(plan, options);
+/// Loads the code of a plan.
+pub(super) fn load(context: &Arc<CudaContext>, plan: &Plan, code: Cubin) -> Result<CudaFunction, CudaError> {
     let shared = plan.schedule.ring.slots * CHUNK + row_scratch(plan.rows().unwrap_or(0));
-    kernel(context, target, &source, cache, "amk_vm", shared)
+    kernel(context, code, "amk_vm", shared)
 }
 
 /// Returns the plan of an instance under a schedule, from which [`Vm::new`] makes the image.

@@ -2,7 +2,6 @@
 
 use super::error::CudaError;
 use super::lines::GENERATED;
-use super::target::GpuTarget;
 use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use cudarc::driver::{CudaContext, CudaFunction};
 use cudarc::nvrtc::{Ptx, result, sys};
@@ -87,20 +86,16 @@ pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result
     Ok(cubin)
 }
 
-/// Loads a kernel of a source, compiled or cached, that may use `shared_bytes` of dynamic shared
-/// memory.
+/// Loads a kernel of a compiled program, which may use `shared_bytes` of dynamic shared memory.
 ///
 /// # Errors
-/// As [`compile_cached`], and failing driver calls.
+/// Failing driver calls.
 pub(super) fn kernel(
     context: &Arc<CudaContext>,
-    target: &GpuTarget,
-    source: &str,
-    cache: &Path,
+    cubin: Cubin,
     name: &str,
     shared_bytes: u32,
 ) -> Result<CudaFunction, CudaError> {
-    let cubin = compile_cached(source, target.architecture, cache)?;
     let function = context.load_module(Ptx::from_binary(cubin.bytes))?.load_function(name)?;
     let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
     function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes)?;

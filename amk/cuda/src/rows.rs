@@ -25,16 +25,18 @@ use cudarc::driver::{
     CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
 };
 use std::collections::HashMap;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 use wanted::{LEFT, Wanted, choices, chooser};
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
 ///
-/// Steps of up to [`NARROW_ROWS`] rows, of up to 32 and wider ones are different programs over the
-/// same weights, caches and pages; within one of them the bits of a row's logits do not depend on
-/// the other rows.
+/// Steps of up to [`NARROW_ROWS`], 16, 32 or 64 rows and wider ones are different
+/// programs over the same weights, caches and pages; within one of them the bits of a row's logits
+/// do not depend on the other rows.
 pub struct RowsVm {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
@@ -73,9 +75,9 @@ struct Width {
     params: VmParams,
 }
 
-/// Rows of the steps between narrow and the widest ones: tasks of attention have fewer rows there,
-/// so that more workers have one.
-const MIDDLE_ROWS: u32 = 32;
+/// The most rows of the steps before the widest ones. With fewer rows, tasks of attention have
+/// fewer, so that more workers have one, and products have fewer columns.
+const NARROWER: [u32; 4] = [NARROW_ROWS, 16, 32, 64];
 
 /// Words of a row.
 const ROW_WORDS: usize = size_of::<RowWords>() / 4;
@@ -104,23 +106,31 @@ impl RowsVm {
         let graph = kernel.graph()?;
         let fields = options.schedule.as_ref().unwrap_or(instance.schedule_in(graph));
         let rows = fields.rows.ok_or(CudaError::NoRows)?;
-        let mut ready = Vec::new();
-        let narrower = [NARROW_ROWS, MIDDLE_ROWS].into_iter().filter(|&most| most < rows.most);
-        for most in narrower.chain([rows.most]) {
+        let narrower = NARROWER.into_iter().filter(|&most| most < rows.most);
+        let prepare = |most: u32| {
             let mut fields = PartialSchedule { rows: Some(RowSchedule { most, ..rows }), ..fields.clone() };
             if most < rows.most {
                 fields.ring = PartialRing::default(); // what is given is for wide steps
             }
             let options = VmOptions { schedule: Some(fields), ..options.clone() };
-            ready.push(Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?);
-        }
+            let ready = Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?;
+            let code = ready.code(target, cache, &options)?;
+            Ok::<_, CudaError>((ready, code))
+        };
+        let ready = thread::scope(|scope| {
+            let prepare = &prepare;
+            let most = narrower.chain([rows.most]);
+            let threads: Vec<_> = most.map(|most| scope.spawn(move || prepare(most))).collect();
+            let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            joined.collect::<Result<Vec<_>, _>>()
+        })?;
         // SAFETY: memory is used on a single stream.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream()?;
         let mut widths: Vec<Width> = Vec::new();
-        for ready in ready {
+        for (ready, code) in ready {
             bindings.check(ready.verified.constants())?;
-            let function = load(&context, target, &ready.plan, cache, options)?;
+            let function = load(&context, &ready.plan, code)?;
             let resident = match widths.first() {
                 Some(narrow) if ready.image.places_as(&narrow.image) => narrow.memory.resident.clone(),
                 Some(narrow) => {
