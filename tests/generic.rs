@@ -2,6 +2,7 @@
 //! device code need no GPU; the rest says "skipped" without one.
 
 use crate::gpu;
+use amk::ir::EventId;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::verify;
@@ -19,6 +20,7 @@ use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{FAMILIES, Family, Model, WeightFormat};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 fn target(name: &str) -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == name).expect("the target should have a record")
@@ -176,6 +178,20 @@ fn what_the_fast_code_does_not_compute_becomes_generic_tasks_and_the_rest_stays_
     let rows = plan("llama", "llama_3_2_1b", &[("FFN", 8200), ("LAYERS", 2)]);
     assert_eq!(generic(&rows), ["linear+add"]);
     assert_eq!((Decoder::layers(&rows).len(), fast(&rows)), (2, 2 * 3 + 1));
+}
+
+#[test]
+fn no_projection_waits_for_the_state_of_a_convolution() {
+    let (kernel, instance) = changed("lfm2", "lfm2_1_2b", &[("LAYERS", 3)]);
+    let plan = plan_for(kernel, &instance, &target("h200").row_schedule(8), Precision::BF16).expect("a plan");
+    let labels: Vec<String> = plan.phases.iter().take(6).map(|phase| phase.kind().label()).collect();
+    assert_eq!(labels, ["embed", "project", "gated", "append 0", "short_conv+mul 0", "residual"]);
+    let events = |phase: usize| -> BTreeSet<EventId> {
+        let of_phase = plan.program.tasks.iter().zip(&plan.tasks).filter(|(_, (of, ..))| *of == phase);
+        of_phase.flat_map(|(task, _)| &task.signals).map(|signal| signal.event).collect()
+    };
+    assert_eq!(events(1).len(), 1);
+    assert_eq!(events(1), events(2), "all projections of a convolution are one wait");
 }
 
 proptest! {

@@ -9,7 +9,7 @@ use amk_cuda::{Precision, WeightForms};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
 
-checkpoints!(quantized: awq, compressed_bytes, compressed_packed, fp8_blocks, gptq, gptq_pairs, gptq_v2);
+checkpoints!(quantized: awq, compressed_bytes, compressed_packed, fp8_blocks, gptq, gptq_pairs, gptq_v2, mxfp4);
 
 #[test]
 fn memory_has_the_codes_of_the_file() {
@@ -27,6 +27,7 @@ fn memory_has_the_codes_of_the_file() {
     assert_eq!(held("compressed_packed"), [four, four, eight, "int4:64", "int4:64", "int8:32:f32"]);
     let [q, v, o] = ["int8:64:bf16", "int8:64:zero:bf16", "int8:128:zero:bf16"];
     assert_eq!(held("compressed_bytes"), [q, v, o, "fp8:64:f16", "fp8:64:f16", "fp8:32"]);
+    assert_eq!(held("mxfp4"), ["MXFP4"; 6]);
     assert_eq!(held("fp8_blocks"), ["fp8:64", "fp8:64", "fp8:64", "fp8:64", "fp8:64", "fp8:32"]);
 }
 

@@ -206,6 +206,10 @@ BYTES = compressed_config(
     },
     activations=True,
 )
+MXFP4 = compressed_config(
+    {"group_0": (["re:.*_proj$"], "mxfp4-pack-quantized", weights(4, "float", "group", group_size=32, scale_dtype="torch.uint8"))},
+    activations=False,
+)
 
 
 def of_config(config: QuantizationConfig, dtypes: dict[str, torch.dtype]) -> tuple[dict[str, Any], Callable[[str, torch.Tensor], Packed]]:
@@ -229,6 +233,7 @@ def folders() -> dict[str, tuple[dict[str, Any], tuple[dict[str, Any], Callable[
     return {
         "compressed_packed": (llama(), of_config(PACKED, dtypes)),
         "compressed_bytes": (qwen3, of_config(BYTES, dtypes)),
+        "mxfp4": (llama(), of_config(MXFP4, {"": torch.float32})),
         "fp8_blocks": (qwen2, (deepseek, fp8([32, 64]))),
         "awq": (qwen2, (gemm, awq(32))),
         "gptq": (llama(), of_gptq(4, 32, False, True, False)),

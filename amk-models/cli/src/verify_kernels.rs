@@ -1,12 +1,12 @@
 //! `amk verify-kernels`.
 
-use super::options::{Device, print, progress_bar, seed, table_of};
+use super::options::{Device, print, progress_bar, seed, table_of, tell};
 use amk::encoding::Encoding;
 use amk::ir::DType;
 use amk::registry::Entry;
 use amk_bench::kernel_check::{
-    Bodies, CheckError, Checked, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, encodings_on_device, instructions,
-    on_cpu, on_cuda, path,
+    Bodies, CheckError, Checked, DecoderRun, Oracle, decoder_on_cpu, decoder_on_cuda, dtypes, encodings_on_device,
+    instructions, on_cpu, on_cuda, path,
 };
 use amk_cuda::TARGETS;
 use amk_models::cache::Cache;
@@ -59,10 +59,25 @@ impl VerifyKernels {
         std::panic::set_hook(Box::new(|_| {}));
         let subjects = self.subjects()?;
         let bar = progress_bar("checking", self.quiet);
+        // A terminal shows the progress, a log each outcome.
+        let tells = bar.is_hidden() && !self.quiet && !self.json;
         let mut rows = Vec::new();
         for (done, subject) in subjects.iter().enumerate() {
             bar.set_position(100 * done as u64 / subjects.len() as u64);
-            rows.push(self.check(subject, &cache).with_context(|| format!("`{}`", subject.path()))?);
+            bar.set_message(format!("checking {}", subject.path()));
+            let mut see = |run: DecoderRun| {
+                let text = format!("{}, {}", subject.path(), described(&run));
+                match run.error {
+                    None => bar.set_message(format!("checking {text}")),
+                    Some(error) if tells => tell(&format!("{text}: {error:.2} dev")),
+                    Some(_) => {}
+                }
+            };
+            let checked = self.check(subject, &cache, &mut see).with_context(|| format!("`{}`", subject.path()))?;
+            if tells {
+                tell(&row(&checked).join("  "));
+            }
+            rows.push(checked);
         }
         bar.finish_and_clear();
         if self.json {
@@ -96,16 +111,18 @@ impl VerifyKernels {
         Ok(subjects)
     }
 
-    fn check(&self, subject: &Subject, cache: &Path) -> Result<Checked, CheckError> {
+    fn check(&self, subject: &Subject, cache: &Path, see: &mut dyn FnMut(DecoderRun)) -> Result<Checked, CheckError> {
         let cases = usize::from(self.cases);
         let decoders = cases.div_ceil(4);
         match (subject, self.device) {
             (Subject::Instruction(entry, dtype), Device::Cpu) => on_cpu(entry, *dtype, cases, self.seed),
             (Subject::Instruction(entry, dtype), Device::Cuda) => on_cuda(entry, *dtype, cases, self.seed, cache),
             // Any GPU's record decides which sizes are fused.
-            (Subject::Decoder(family, _), Device::Cpu) => decoder_on_cpu(*family, &TARGETS[0], decoders, self.seed),
+            (Subject::Decoder(family, _), Device::Cpu) => {
+                decoder_on_cpu(*family, &TARGETS[0], decoders, self.seed, see)
+            }
             (Subject::Decoder(family, encodings), Device::Cuda) => {
-                decoder_on_cuda(*family, encodings, decoders, self.seed, cache)
+                decoder_on_cuda(*family, encodings, decoders, self.seed, cache, see)
             }
         }
     }
@@ -118,6 +135,15 @@ impl Subject {
             Self::Decoder(family, encodings) if encodings.is_empty() => path(*family),
             Self::Decoder(family, encodings) => format!("{} in {}", path(*family), names(encodings)),
         }
+    }
+}
+
+/// Names a run of a decoder.
+fn described(run: &DecoderRun) -> String {
+    let number = run.case + 1;
+    match run.rows {
+        None => format!("case {number}"),
+        Some(rows) => format!("case {number} in steps of {rows} rows"),
     }
 }
 

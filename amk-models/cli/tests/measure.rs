@@ -1,6 +1,7 @@
-//! `bench`, `trace` and `tune`: refusals that need no GPU, and steps on the CPU.
+//! `bench`, `trace`, `tune` and `verify-kernels`: refusals that need no GPU, and runs on the CPU.
 
 use super::amk::{fails, succeeds, tiny_llama};
+use std::process::Command;
 
 #[test]
 fn positions_and_steps_that_do_not_fit_are_refused_by_the_name_of_their_option() {
@@ -76,4 +77,26 @@ fn a_cpu_refuses_what_only_a_gpu_has_a_use_for() {
         assert_eq!(fails("bench", &model, option), format!("{} is for a GPU; add --device cuda", option[0]));
     }
     assert!(!std::path::Path::new("r.svg").exists());
+}
+
+#[test]
+fn a_log_has_each_checked_instruction_and_json_stays_alone() {
+    let verified = |arguments: &[&str]| {
+        let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));
+        let output =
+            amk.args(["verify-kernels", "--cases", "1", "--only", "amk_kernels::add"]).args(arguments).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap())
+    };
+    let [table, log] = verified(&[]);
+    let words = |line: &str| line.replace('│', "").split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let rows: Vec<_> = table.lines().filter(|line| line.contains("amk_kernels::add")).map(words).collect();
+    let told: Vec<_> = log.lines().map(words).collect();
+    assert!(told.len() > 2, "{log}");
+    assert_eq!(told, rows, "{table}");
+    assert_eq!(verified(&["--quiet"]), [table, String::new()]);
+    let [json, log] = verified(&["--json"]);
+    let checked: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    assert_eq!((checked.len(), log.as_str()), (told.len(), ""));
 }

@@ -185,8 +185,10 @@ pub fn decode(token: Token, pos: Pos, w: &Lfm2, kept: &mut States) -> Tensor {
         } else {
             // ANCHOR: convolution
             let c = &lw.conv;
+            // Before the state is written, so that no projection of `h` waits for that.
+            let gate = linear(&h, &c.after);
             append(&mut kept.inputs, &mul(&linear(&h, &c.before), &linear(&h, &c.value)), pos);
-            linear(&mul(&linear(&h, &c.after), &short_conv(&kept.inputs, &c.taps, pos)), &c.out)
+            linear(&mul(&gate, &short_conv(&kept.inputs, &c.taps, pos)), &c.out)
             // ANCHOR_END: convolution
         };
         x = add(&x, &y);

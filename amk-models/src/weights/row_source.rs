@@ -77,7 +77,7 @@ impl RowSource {
     pub(super) fn place(&self) -> &Extent {
         match self {
             Self::File(extent) | Self::Doubles(extent) => extent,
-            Self::Quantized { matrix, .. } => matrix.codes.extent(),
+            Self::Quantized { matrix, .. } => matrix.place(),
         }
     }
 }

@@ -66,7 +66,7 @@ fn loads(path: &Path) -> bool {
 
 /// Files of which mutants are made, each with its folder.
 fn files() -> Vec<(PathBuf, &'static str)> {
-    let quantized = ["awq", "compressed_bytes", "compressed_packed", "fp8_blocks", "gptq", "gptq_v2"];
+    let quantized = ["awq", "compressed_bytes", "compressed_packed", "fp8_blocks", "gptq", "gptq_v2", "mxfp4"];
     let folders = quantized.map(|name| golden("quantized").join(name)).into_iter().chain([golden("families/glm4")]);
     let of_folders = folders.flat_map(|folder| ["config.json", "model.safetensors"].map(|file| (folder.clone(), file)));
     of_folders.chain([(golden("families/glm4"), "glm4.gguf")]).collect()

@@ -108,6 +108,7 @@ fn bad_numbers_are_named_with_tensor_and_block() {
     let beyond = "has a scale with which elements are not finite";
     refused("fp8_blocks", nan("weight_scale_inv", &[0xff, 0xff, 0x7f, 0x7f]), &first("fp8:64", beyond));
     refused("fp8_blocks", nan("weight", &[0x7f]), &first("fp8:64", "has an element that is not a number"));
+    refused("mxfp4", nan("weight_scale", &[0xff]), &first("MXFP4", scale));
 }
 
 #[test]
@@ -159,6 +160,9 @@ fn parts_must_fit_each_other() {
     refused("gptq", reshaped("qweight", &[768]), "its shape is [768], expected a matrix");
     refused("compressed_packed", reshaped("weight_packed", &[48, 16]), "its shape is [48, 16], expected [96, 8]");
     refused("fp8_blocks", reshaped("weight_scale_inv", &[1, 3]), "its shape is [1, 3], expected [3, 1]");
+    refused("mxfp4", reshaped("weight_scale", &[2, 96]), "its shape is [2, 96], expected [96, 2]");
+    refused("mxfp4", reshaped("weight_packed", &[128, 24]), "rows of 48 are not read; they must be a multiple of 32");
+    refused("mxfp4", |changed| changed.remove("weight_packed"), "weight_packed` beside it");
     refused("gptq", |changed| changed.remove("scales"), &format!("there is no `{GATE}.scales` beside it"));
     refused("compressed_packed", |changed| changed.remove("weight_shape"), "weight_shape` beside it");
     refused("fp8_blocks", |changed| changed.remove("weight_scale_inv"), "weight_scale_inv` beside it");
@@ -211,6 +215,12 @@ fn configs_that_change_the_weights_otherwise_are_refused() {
         changed.quantization()["config_groups"]["group_2"]["weights"]["num_bits"] = json!(3);
     };
     refused("compressed_packed", bits, "`quantization_config.config_groups.group_2.weights.num_bits` is 3: only");
+    let groups_of = |size: u32| {
+        move |changed: &mut Changed| {
+            changed.quantization()["config_groups"]["group_0"]["weights"]["group_size"] = json!(size);
+        }
+    };
+    refused("mxfp4", groups_of(16), "floats of 4 bits are read in symmetric groups of 32 alone");
     let ignored = |changed: &mut Changed| {
         changed.quantization()["ignore"] = json!(["re:.*gate_proj"]);
     };

@@ -148,56 +148,87 @@ fn dispatch<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
         }
     }
     // The aarch64 baseline includes vectors and fused multiply-add.
-    products_of(Plain, x, rows, stride, out);
+    products_of::<1, E>(Plain, x, rows, stride, out);
 }
 
+/// The sums of 4 rows are in 16 of 32 registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn products_avx512<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
     // SAFETY: AVX-512 includes AVX.
-    products_of(unsafe { fold::Avx::new() }, x, rows, stride, out);
+    products_of::<4, E>(unsafe { fold::Avx::new() }, x, rows, stride, out);
 }
 
+/// The sums of a row are in 8 of 16 registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn products_avx2<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
     // SAFETY: AVX2 includes AVX.
-    products_of(unsafe { fold::Avx::new() }, x, rows, stride, out);
+    products_of::<1, E>(unsafe { fold::Avx::new() }, x, rows, stride, out);
 }
 
-/// Compiled once per instruction set. One call serves many rows, eight at a time.
+/// Compiled once per instruction set. One call serves many rows, `W` of them side by side.
 #[inline(always)]
-fn products_of<E: Element>(fold: impl Fold, x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
+fn products_of<const W: usize, E: Element>(fold: impl Fold, x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
     let (eights, rest) = out.as_chunks_mut::<8>();
     let done = eights.len() * 8;
     for (number, out) in eights.iter_mut().enumerate() {
         let mut eight = [[0.0; 16]; 8];
-        for (row, sums) in eight.iter_mut().enumerate() {
-            *sums = self::sums(x, &rows[(number * 8 + row) * stride..][..x.len()]);
+        for (part, sums) in eight.as_chunks_mut::<W>().0.iter_mut().enumerate() {
+            *sums = self::sums(x, &rows[(number * 8 + part * W) * stride..], stride);
         }
         *out = fold.eight(&eight);
     }
     for (number, out) in rest.iter_mut().enumerate() {
-        *out = fold::one(&self::sums(x, &rows[(done + number) * stride..][..x.len()]));
+        let [sums] = self::sums(x, &rows[(done + number) * stride..], stride);
+        *out = fold::one(&sums);
     }
 }
 
-/// Sums in the order that the head comment defines, up to 16 lanes.
+/// Sums of `W` rows in the order that the head comment defines, up to 16 lanes.
 #[inline(always)]
-fn sums<E: Element>(x: &[f32], row: &[E]) -> Sums {
-    let mut lanes = [0.0f32; LANES];
-    let (x, x_rest) = x.as_chunks::<LANES>();
-    let (row, row_rest) = row.as_chunks::<LANES>();
-    for (x, row) in x.iter().zip(row) {
-        let row = E::widen(row);
-        for ((lane, x), w) in lanes.iter_mut().zip(x).zip(row) {
-            *lane = x.mul_add(w, *lane);
+fn sums<const W: usize, E: Element>(x: &[f32], rows: &[E], stride: usize) -> [Sums; W] {
+    let mut each = [&rows[..0]; W];
+    for (number, row) in each.iter_mut().enumerate() {
+        *row = &rows[number * stride..][..x.len()];
+    }
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    // Apart: an index that is no constant would take the lanes out of registers here, too.
+    if rest.is_empty() {
+        return all_quarters(&chunk_lanes(chunks, &each));
+    }
+    let mut lanes = chunk_lanes(chunks, &each);
+    for (lanes, row) in lanes.iter_mut().zip(&each) {
+        for ((lane, x), w) in lanes.iter_mut().zip(rest).zip(&row[chunks.len() * LANES..]) {
+            *lane = x.mul_add(w.widen_one(), *lane);
         }
     }
-    for ((lane, x), w) in lanes.iter_mut().zip(x_rest).zip(row_rest) {
-        *lane = x.mul_add(w.widen_one(), *lane);
+    all_quarters(&lanes)
+}
+
+/// Lanes with the products of whole chunks.
+#[inline(always)]
+fn chunk_lanes<const W: usize, E: Element>(chunks: &[[f32; LANES]], rows: &[&[E]; W]) -> [[f32; LANES]; W] {
+    let mut lanes = [[0.0f32; LANES]; W];
+    for (number, x) in chunks.iter().enumerate() {
+        for (lanes, row) in lanes.iter_mut().zip(rows) {
+            let row = E::widen(&row.as_chunks().0[number]);
+            for ((lane, x), w) in lanes.iter_mut().zip(x).zip(row) {
+                *lane = x.mul_add(w, *lane);
+            }
+        }
     }
-    quarters(&lanes)
+    lanes
+}
+
+/// Adds lanes 16 apart, of several sums.
+#[inline(always)]
+fn all_quarters<const W: usize>(lanes: &[[f32; LANES]; W]) -> [Sums; W] {
+    let mut sums = [[0.0; 16]; W];
+    for (sums, lanes) in sums.iter_mut().zip(lanes) {
+        *sums = quarters(lanes);
+    }
+    sums
 }
 
 /// Adds lanes 16 apart.
@@ -227,10 +258,22 @@ pub(crate) fn combine<'r>(factors: &[f32], runs: impl IntoIterator<Item = &'r [f
 
 fn add_scaled(factors: &[f32], rows: &[f32], out: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the processor supports the function's target features.
-        return unsafe { add_scaled_avx2(factors, rows, out) };
+    {
+        if std::arch::is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor supports the function's target features.
+            return unsafe { add_scaled_avx512(factors, rows, out) };
+        }
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+            // SAFETY: the processor supports the function's target features.
+            return unsafe { add_scaled_avx2(factors, rows, out) };
+        }
     }
+    add_scaled_rows(factors, rows, out);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn add_scaled_avx512(factors: &[f32], rows: &[f32], out: &mut [f32]) {
     add_scaled_rows(factors, rows, out);
 }
 
@@ -318,6 +361,11 @@ mod tests {
         // SAFETY: checked above.
         unsafe { products_avx2(&x, &w, 1000, &mut out) };
         assert_eq!(out.map(f32::to_bits).to_vec(), slow(&x, &w, 1000, 3));
+        let mut sums = [vec![0.0; 200], vec![0.0; 200]];
+        add_scaled(&x[..15], &w, &mut sums[0]);
+        // SAFETY: checked above.
+        unsafe { add_scaled_avx2(&x[..15], &w, &mut sums[1]) };
+        assert_eq!(sums[0], sums[1]);
     }
 
     #[test]

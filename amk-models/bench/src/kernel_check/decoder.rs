@@ -88,6 +88,17 @@ pub struct Expected {
     deviations: Vec<f64>,
 }
 
+/// A run of a random decoder that begins or has ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DecoderRun {
+    /// The number of its case, from 0 on.
+    pub case: usize,
+    /// The most rows of a step; `None`: a step is one call of the function.
+    pub rows: Option<u32>,
+    /// The largest error in the unit of the check; `None`: it begins.
+    pub error: Option<f64>,
+}
+
 /// The logits of each step.
 pub type Logits<T> = Vec<Vec<T>>;
 
@@ -430,19 +441,30 @@ fn logits(machine: &mut Machine, token: u32, pos: u32) -> Result<Vec<Exact>, Che
 }
 
 /// Checks an annotated function on the CPU, in f32: the unit is 2^-16 of the deviation caused by
-/// rounding to bf16.
+/// rounding to bf16. `see` is called with each run.
 ///
 /// # Errors
 /// Any [`CheckError`].
-pub fn decoder_on_cpu(family: Family, target: &GpuTarget, cases: usize, seed: u64) -> Result<Checked, CheckError> {
+pub fn decoder_on_cpu(
+    family: Family,
+    target: &GpuTarget,
+    cases: usize,
+    seed: u64,
+    see: &mut dyn FnMut(DecoderRun),
+) -> Result<Checked, CheckError> {
     let checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS_OF_F32);
-    check(checked, family, target, &[], cases, seed, |decoder, expected| {
+    check(checked, family, target, &[], cases, seed, |case, decoder, expected| {
+        let mut note = |error| see(DecoderRun { case, rows: None, error });
+        note(None);
         let (error, step) = expected.error(&decoder.eager());
-        Ok((error * F32_PER_BF16, step))
+        let error = error * F32_PER_BF16;
+        note(Some(error));
+        Ok((error, step))
     })
 }
 
-/// Checks the fused bodies of the first GPU. `cache` keeps compiled device code.
+/// Checks the fused bodies of the first GPU. `cache` keeps compiled device code; `see` is called
+/// with each run.
 ///
 /// # Errors
 /// Any [`CheckError`].
@@ -452,19 +474,25 @@ pub fn decoder_on_cuda(
     cases: usize,
     seed: u64,
     cache: &Path,
+    see: &mut dyn FnMut(DecoderRun),
 ) -> Result<Checked, CheckError> {
     let target = cuda::probe()?;
     let mut checked = Checked::new(&path(family), DType::BF16, Oracle::Deviation, MOST_DEVIATIONS);
     checked.encodings = encodings.iter().map(|encoding| encoding.name).collect();
     let mut bodies = Bodies::new();
-    let checked = check(checked, family, target, encodings, cases, seed, |decoder, expected| {
+    let checked = check(checked, family, target, encodings, cases, seed, |case, decoder, expected| {
+        let mut note = |rows, error| see(DecoderRun { case, rows, error });
+        note(None, None);
         let mut error = expected.error(&decoder.on_cuda(cache)?);
+        note(None, Some(error.0));
         let mut add = |of: Bodies| of.into_iter().for_each(|(body, its)| bodies.entry(body).or_default().extend(its));
         add(decoder.bodies()?);
         for most in ROWS {
+            note(Some(most), None);
             let Some(found) = decoder.in_rows(target, most, |rows| rows.on_cuda_in_rows(cache))? else { continue };
             add(found.1);
             let of_rows = expected.error(&found.0);
+            note(Some(most), Some(of_rows.0));
             // `max` would drop a NaN.
             error = if of_rows.0 <= error.0 { error } else { of_rows };
         }
@@ -481,7 +509,7 @@ fn check(
     encodings: &[&'static Encoding],
     cases: usize,
     seed: u64,
-    mut error: impl FnMut(&mut Decoder, &Expected) -> Result<(f64, usize), CheckError>,
+    mut error: impl FnMut(usize, &mut Decoder, &Expected) -> Result<(f64, usize), CheckError>,
 ) -> Result<Checked, CheckError> {
     let mut draw = Draw::new(seed);
     for case in 0..cases {
@@ -490,7 +518,7 @@ fn check(
             checked.skipped = Some("an instruction has no formula");
             return Ok(checked);
         };
-        let (error, step) = error(&mut decoder, &expected)?;
+        let (error, step) = error(case, &mut decoder, &expected)?;
         let pos = decoder.steps().nth(step).map_or(0, |(pos, _)| pos);
         checked.note(&format!("{}; at {pos}", decoder.sizes()), error);
     }

@@ -20,7 +20,7 @@ mod function;
 mod measure;
 
 pub use decoder::{
-    Decoder, Expected, Logits, MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda,
+    Decoder, DecoderRun, Expected, Logits, MOST_DEVIATIONS, MOST_DEVIATIONS_OF_F32, decoder_on_cpu, decoder_on_cuda,
     fused_as_a_whole, path,
 };
 pub use encodings::encodings_on_device;

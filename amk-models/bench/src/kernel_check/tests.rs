@@ -187,7 +187,7 @@ fn fused_bodies_keep_to_the_formulas() {
         return;
     }
     for family in FAMILIES {
-        let checked = decoder_on_cuda(family, &[], 4, 7, &cubins()).expect("cases");
+        let checked = decoder_on_cuda(family, &[], 4, 7, &cubins(), &mut |_| {}).expect("cases");
         println!("{}: {:.2} deviations with {}", checked.path, checked.error, checked.worst);
         assert!(checked.ok, "{checked:?}");
     }
@@ -199,7 +199,7 @@ fn fused_bodies_decode_every_encoding() {
         return;
     }
     for encodings in encodings_on_device() {
-        let checked = decoder_on_cuda(FAMILIES[0], &encodings, 3, 7, &cubins()).expect("cases");
+        let checked = decoder_on_cuda(FAMILIES[0], &encodings, 3, 7, &cubins(), &mut |_| {}).expect("cases");
         println!("{encodings:?}: {:.2} deviations with {}", checked.error, checked.worst);
         assert!(checked.ok, "{checked:?}");
     }
@@ -242,9 +242,12 @@ fn more_encodings_than_records_can_number_are_refused() {
 #[test]
 fn annotated_functions_keep_to_the_formulas() {
     for family in FAMILIES {
-        let checked = decoder_on_cpu(family, target(), 1, 7).expect("a case");
+        let mut runs = Vec::new();
+        let checked = decoder_on_cpu(family, target(), 1, 7, &mut |run| runs.push(run)).expect("a case");
         println!("{}: {:.2} deviations with {}", checked.path, checked.error, checked.worst);
         assert!(checked.ok, "{checked:?}");
+        let errors: Vec<Option<f64>> = runs.iter().map(|run| run.error).collect();
+        assert_eq!(errors, [None, Some(checked.error)], "a run is seen when it begins and when it has ended");
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Scheme {
 pub struct WeightScheme {
     /// 4 or 8.
     pub bits: u32,
-    /// Whether codes are fp8 e4m3, and not integers.
+    /// Whether codes are floats, and not integers: e4m3, or of 4 bits e2m1 (MXFP4).
     pub float: bool,
     /// Whether codes have no zeros of their own.
     pub symmetric: bool,
@@ -93,8 +93,15 @@ impl CompressedTensors {
 }
 
 pub(super) fn read(fields: &mut Fields) -> CompressedTensors {
-    const FORMATS: [&str; 6] =
-        ["pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision", "dense"];
+    const FORMATS: [&str; 7] = [
+        "pack-quantized",
+        "int-quantized",
+        "float-quantized",
+        "naive-quantized",
+        "mxfp4-pack-quantized",
+        "mixed-precision",
+        "dense",
+    ];
     must_be(fields, "format", &FORMATS);
     for (field, reason) in [
         ("kv_cache_scheme", "quantised caches of keys and values are not modelled"),
@@ -161,8 +168,8 @@ fn scheme(fields: &mut Fields, formats: &[&str]) -> Scheme {
 fn weight_scheme(fields: &mut Fields) -> WeightScheme {
     let float = must_be(fields, "type", &["int", "float"]).as_deref() == Some("float");
     let bits = fields.size("num_bits", 64).unwrap_or(8);
-    if !(bits == 8 || bits == 4 && !float) {
-        fields.refuse("num_bits", &bits.into(), "only integers of 4 and 8 bits and floats of 8 are read");
+    if ![4, 8].contains(&bits) {
+        fields.refuse("num_bits", &bits.into(), "only integers and floats of 4 and 8 bits are read");
     }
     if let Some(value) = fields.take("dynamic").filter(|value| value != &Value::Bool(false)) {
         fields.refuse("dynamic", &value, "weights that are quantised while they are used are not modelled");
@@ -186,6 +193,9 @@ fn weight_scheme(fields: &mut Fields) -> WeightScheme {
         }
     };
     let symmetric = fields.truth("symmetric").unwrap_or(true);
+    if float && bits == 4 && !(strategy == Strategy::Group(32) && symmetric) {
+        fields.refuse("type", &"float".into(), "floats of 4 bits are read in symmetric groups of 32 alone (MXFP4)");
+    }
     WeightScheme { bits: if bits == 4 { 4 } else { 8 }, float, symmetric, strategy }
 }
 

@@ -1,4 +1,4 @@
-//! compressed-tensors: packed integers, bytes and fp8.
+//! compressed-tensors: packed integers, bytes and fp8; MXFP4 is a form of its own.
 //!
 //! | part | packed | bytes, fp8 |
 //! |---|---|---|
@@ -16,7 +16,7 @@ use super::super::{FormatError, StoredTensor, TensorSet};
 use super::codes::{Codes, IN_ORDER, Packing};
 use super::parts::{Type, expect, float, matrix, modules, need, refusal, take};
 use super::scales::Scales;
-use super::{Checked, fp8, insert, integers, order};
+use super::{Checked, fp8, insert, integers, mxfp4, order};
 use crate::config::{CompressedTensors, Strategy, WeightScheme};
 
 const PACKED: &str = "weight_packed";
@@ -38,6 +38,11 @@ pub(super) fn join(set: &mut TensorSet, config: &CompressedTensors) -> Result<()
         let Some(weights) = &scheme.weights else {
             return Err(refusal(&scale, "the config does not quantise the weights of this module".to_owned()));
         };
+        if weights.float && weights.bits == 4 {
+            let packed = need(set, &module, PACKED, &scale)?;
+            mxfp4::insert(set, &module, &packed, &scale)?;
+            continue;
+        }
         let (codes, parts) = match take(set, &module, PACKED) {
             Some(packed) => {
                 let parts = packed_parts(set, &module, &packed, &scale, weights)?;

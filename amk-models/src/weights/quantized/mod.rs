@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! model.layers.0.mlp.up_proj.qweight ─┐
-//! model.layers.0.mlp.up_proj.qzeros  ─┼─► Quantized ─row─► blocks of an encoding by groups
+//! model.layers.0.mlp.up_proj.qzeros  ─┼─► Quantized ─row─► blocks of an encoding
 //! model.layers.0.mlp.up_proj.scales  ─┘       └─► model.layers.0.mlp.up_proj.weight: StoredTensor
 //! ```
 //!
@@ -13,24 +13,37 @@ mod codes;
 mod compressed;
 mod fp8;
 mod gptq;
+mod mxfp4;
 mod order;
 mod parts;
 mod scales;
 
 use std::sync::Arc;
 
+use amk::Encoding;
 use amk_kernels::encoding::{GroupCodes, GroupFormat};
 
+use super::row_source::Extent;
 use super::{FormatError, RowOrder, RowSource, StoredTensor, StoredType, TensorSet};
 use crate::config::Quantization;
 use codes::Codes;
+use mxfp4::Mxfp4;
 use parts::refusal;
 use scales::Scales;
 
+/// A matrix that is made of parts.
+#[derive(Debug)]
+pub(crate) enum Quantized {
+    /// Integers or fp8 in groups.
+    Groups(Groups),
+    /// MXFP4.
+    Mxfp4(Mxfp4),
+}
+
 /// A matrix of integers or fp8 in groups.
 #[derive(Debug)]
-pub(crate) struct Quantized {
-    pub(super) codes: Codes,
+pub(crate) struct Groups {
+    codes: Codes,
     scales: Scales,
     zeros: Option<Codes>,
     shape: [usize; 2],
@@ -63,6 +76,31 @@ impl Quantized {
     /// # Panics
     /// When there is no such row, or taking the blocks apart does not give what they were made of.
     pub(super) fn row(&self, row: usize) -> Vec<u8> {
+        match self {
+            Self::Groups(groups) => groups.row(row),
+            Self::Mxfp4(matrix) => matrix.row(row),
+        }
+    }
+
+    /// Where the codes are.
+    pub(super) fn place(&self) -> &Extent {
+        match self {
+            Self::Groups(groups) => groups.codes.extent(),
+            Self::Mxfp4(matrix) => matrix.place(),
+        }
+    }
+
+    /// The share of this many rows in the bytes of all parts in the file.
+    pub(super) fn stored_len(&self, rows: usize) -> usize {
+        match self {
+            Self::Groups(groups) => groups.stored_len(rows),
+            Self::Mxfp4(matrix) => matrix.stored_len(rows),
+        }
+    }
+}
+
+impl Groups {
+    fn row(&self, row: usize) -> Vec<u8> {
         let [_, columns] = self.shape;
         let mut codes = vec![0; columns];
         self.codes.row(row, &mut codes);
@@ -87,8 +125,7 @@ impl Quantized {
         blocks
     }
 
-    /// The share of this many rows in the bytes of all parts in the file.
-    pub(super) fn stored_len(&self, rows: usize) -> usize {
+    fn stored_len(&self, rows: usize) -> usize {
         let parts = [Some(self.codes.extent()), Some(self.scales.extent()), self.zeros.as_ref().map(Codes::extent)];
         let all: usize = parts.into_iter().flatten().map(|extent| extent.range.len()).sum();
         all * rows / self.shape[0]
@@ -125,12 +162,23 @@ fn insert(set: &mut TensorSet, module: &str, of: &StoredTensor, parts: Checked) 
         return Err(refusal(of, format!("nothing decodes `{}`", format.name())));
     };
     let column_order = order.clone();
-    let matrix = Arc::new(Quantized { codes, scales, zeros, shape, group, order, format });
+    let matrix = Quantized::Groups(Groups { codes, scales, zeros, shape, group, order, format });
+    insert_matrix(set, module, of, (matrix, shape, encoding), column_order)
+}
+
+/// Adds a matrix of a module, whose codes are the tensor `of`, under the name `module.weight`.
+fn insert_matrix(
+    set: &mut TensorSet,
+    module: &str,
+    of: &StoredTensor,
+    (matrix, shape, encoding): (Quantized, [usize; 2], &'static Encoding),
+    column_order: Option<Arc<[u32]>>,
+) -> Result<(), FormatError> {
     let tensor = StoredTensor {
         name: format!("{module}.weight"),
         stored_type: StoredType::Encoded(encoding),
         shape: shape.to_vec(),
-        rows: RowSource::Quantized { matrix, first: 0 },
+        rows: RowSource::Quantized { matrix: Arc::new(matrix), first: 0 },
         row_order: RowOrder::Natural,
         column_order,
     };

@@ -8,6 +8,7 @@ use super::super::{FormatCause, FormatError, StoredTensor, StoredType, TensorSet
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Type {
     I8,
+    U8,
     I32,
     I64,
     E4m3,
@@ -21,6 +22,7 @@ impl Type {
         match tensor.stored_type {
             StoredType::Encoded(encoding) => encoding.float.map(|_| Self::Float),
             StoredType::Other("I8") => Some(Self::I8),
+            StoredType::Other("U8") => Some(Self::U8),
             StoredType::Other("I32") => Some(Self::I32),
             StoredType::Other("I64") => Some(Self::I64),
             StoredType::Other("F8_E4M3") => Some(Self::E4m3),
@@ -31,6 +33,7 @@ impl Type {
     fn name(self) -> &'static str {
         match self {
             Self::I8 => "I8",
+            Self::U8 => "U8",
             Self::I32 => "I32",
             Self::I64 => "I64",
             Self::E4m3 => "F8_E4M3",
