@@ -34,9 +34,9 @@ use wanted::{LEFT, Wanted, choices, chooser};
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
 ///
-/// Steps of up to [`NARROW_ROWS`], 16, 32 or 64 rows and wider ones are different
-/// programs over the same weights, caches and pages; within one of them the bits of a row's logits
-/// do not depend on the other rows.
+/// Steps of up to [`NARROW_ROWS`], 32 or 64 rows and wider ones are different programs over the
+/// same weights, caches and pages; within one of them the bits of a row's logits do not depend on
+/// the other rows.
 pub struct RowsVm {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
@@ -77,7 +77,7 @@ struct Width {
 
 /// The most rows of the steps before the widest ones. With fewer rows, tasks of attention have
 /// fewer, so that more workers have one, and products have fewer columns.
-const NARROWER: [u32; 4] = [NARROW_ROWS, 16, 32, 64];
+const NARROWER: [u32; 3] = [NARROW_ROWS, 32, 64];
 
 /// Words of a row.
 const ROW_WORDS: usize = size_of::<RowWords>() / 4;
@@ -91,7 +91,8 @@ impl RowsVm {
     /// code; `progress` is called with the fraction of weights packed.
     ///
     /// # Errors
-    /// [`CudaError::Unsupported`] where a call has no body for rows, and as [`super::Vm::new`].
+    /// [`CudaError::Unsupported`] where a call has no body for rows, or a generic task a state in
+    /// steps of more than [`NARROW_ROWS`] rows, and as [`super::Vm::new`].
     pub fn new(
         kernel: &Megakernel,
         instance: &Instance,
@@ -114,6 +115,11 @@ impl RowsVm {
             }
             let options = VmOptions { schedule: Some(fields), ..options.clone() };
             let ready = Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?;
+            // Wide steps with the state of a convolution were seen not to end.
+            if ready.plan.is_wide() && Image::page_bytes(&ready.plan) > 0 {
+                let what = format!("states of generic tasks in steps of over {NARROW_ROWS} rows");
+                return Err(Unsupported { what, at: ready.plan.program.name }.into());
+            }
             let code = ready.code(target, cache, &options)?;
             Ok::<_, CudaError>((ready, code))
         };

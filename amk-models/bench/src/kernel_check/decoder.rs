@@ -284,7 +284,7 @@ impl Decoder {
     }
 
     /// What `by` finds of the same decoder with steps of rows; `None` where there is no plan for
-    /// them.
+    /// them, or a VM has none.
     pub(super) fn in_rows<T>(
         &mut self,
         target: &GpuTarget,
@@ -297,7 +297,10 @@ impl Decoder {
         let fused = target.check(&self.schedule).is_ok() && self.plan(Precision::BF16).is_ok();
         let found = if fused { by(self).map(Some) } else { Ok(None) };
         self.schedule = one_row;
-        found
+        match found {
+            Err(CheckError::Cuda(CudaError::Unsupported(_))) => Ok(None),
+            found => found,
+        }
     }
 
     /// The logits of chunks of rows on the first GPU, among other sequences, and the fused bodies.
