@@ -1,5 +1,5 @@
-// Device code on the CPU: the threads of a worker are coroutines that take turns at barriers and shuffles. The including file
-// defines AMK_WARPS before, and has its own `Worker`.
+// Device code on the CPU: the threads of a worker are coroutines that take turns at barriers and
+// shuffles. The including file defines AMK_WARPS before, and has its own `Worker`.
 #pragma once
 #include <ucontext.h>
 

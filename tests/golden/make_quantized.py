@@ -206,10 +206,8 @@ BYTES = compressed_config(
     },
     activations=True,
 )
-MXFP4 = compressed_config(
-    {"group_0": (["re:.*_proj$"], "mxfp4-pack-quantized", weights(4, "float", "group", group_size=32, scale_dtype="torch.uint8"))},
-    activations=False,
-)
+E2M1 = weights(4, "float", "group", group_size=32, scale_dtype="torch.uint8")
+MXFP4 = compressed_config({"group_0": (["re:.*_proj$"], "mxfp4-pack-quantized", E2M1)}, activations=False)
 
 
 def of_config(config: QuantizationConfig, dtypes: dict[str, torch.dtype]) -> tuple[dict[str, Any], Callable[[str, torch.Tensor], Packed]]:

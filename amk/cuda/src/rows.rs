@@ -91,8 +91,8 @@ impl RowsVm {
     /// code; `progress` is called with the fraction of weights packed.
     ///
     /// # Errors
-    /// [`CudaError::Unsupported`] where a call has no body for rows, or a generic task a state in
-    /// steps of more than [`NARROW_ROWS`] rows, and as [`super::Vm::new`].
+    /// [`CudaError::Unsupported`] where a call has no body for rows, as [`Self::check`], and as
+    /// [`super::Vm::new`].
     pub fn new(
         kernel: &Megakernel,
         instance: &Instance,
@@ -115,11 +115,7 @@ impl RowsVm {
             }
             let options = VmOptions { schedule: Some(fields), ..options.clone() };
             let ready = Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?;
-            // Wide steps with the state of a convolution were seen not to end.
-            if ready.plan.is_wide() && Image::page_bytes(&ready.plan) > 0 {
-                let what = format!("states of generic tasks in steps of over {NARROW_ROWS} rows");
-                return Err(Unsupported { what, at: ready.plan.program.name }.into());
-            }
+            Self::check(&ready.plan)?;
             let code = ready.code(target, cache, &options)?;
             Ok::<_, CudaError>((ready, code))
         };
@@ -174,6 +170,19 @@ impl RowsVm {
             last: (0, 0),
             time: Duration::ZERO,
         })
+    }
+
+    /// Checks that steps of a plan's rows run on a GPU.
+    ///
+    /// # Errors
+    /// [`Unsupported`]: a generic task has a state in steps of more than [`NARROW_ROWS`] rows.
+    pub fn check(plan: &Plan) -> Result<(), Unsupported> {
+        // Wide steps with the state of a convolution were seen not to end.
+        if plan.is_wide() && Image::page_bytes(plan) > 0 {
+            let what = format!("states of generic tasks in steps of over {NARROW_ROWS} rows");
+            return Err(Unsupported { what, at: plan.program.name.clone() });
+        }
+        Ok(())
     }
 
     /// The program of the widest steps.

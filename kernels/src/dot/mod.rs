@@ -193,7 +193,7 @@ fn sums<const W: usize, E: Element>(x: &[f32], rows: &[E], stride: usize) -> [Su
         *row = &rows[number * stride..][..x.len()];
     }
     let (chunks, rest) = x.as_chunks::<LANES>();
-    // Apart: an index that is no constant would take the lanes out of registers here, too.
+    // Apart: the variable index below would take the lanes out of registers here, too.
     if rest.is_empty() {
         return all_quarters(&chunk_lanes(chunks, &each));
     }

@@ -284,7 +284,7 @@ impl Decoder {
     }
 
     /// What `by` finds of the same decoder with steps of rows; `None` where there is no plan for
-    /// them, or a VM has none.
+    /// them.
     pub(super) fn in_rows<T>(
         &mut self,
         target: &GpuTarget,
@@ -297,10 +297,7 @@ impl Decoder {
         let fused = target.check(&self.schedule).is_ok() && self.plan(Precision::BF16).is_ok();
         let found = if fused { by(self).map(Some) } else { Ok(None) };
         self.schedule = one_row;
-        match found {
-            Err(CheckError::Cuda(CudaError::Unsupported(_))) => Ok(None),
-            found => found,
-        }
+        found
     }
 
     /// The logits of chunks of rows on the first GPU, among other sequences, and the fused bodies.
@@ -492,7 +489,11 @@ pub fn decoder_on_cuda(
         add(decoder.bodies()?);
         for most in ROWS {
             note(Some(most), None);
-            let Some(found) = decoder.in_rows(target, most, |rows| rows.on_cuda_in_rows(cache))? else { continue };
+            let run = |rows: &Decoder| match RowsVm::check(&rows.plan(Precision::BF16)?) {
+                Ok(()) => rows.on_cuda_in_rows(cache).map(Some),
+                Err(_) => Ok(None),
+            };
+            let Some(found) = decoder.in_rows(target, most, run)?.flatten() else { continue };
             add(found.1);
             let of_rows = expected.error(&found.0);
             note(Some(most), Some(of_rows.0));
