@@ -86,6 +86,7 @@ struct Operands {
 static std::vector<Operands> recorded[32];
 static u32 lane_now, product_now;
 static bool recording;
+static uint4 load_matrices(u32 row);
 static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
     if (recording) return recorded[lane_now].push_back({a, b0, b1});
     const u32 row = lane_now / 4, at = product_now++;
@@ -103,6 +104,17 @@ static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
     }
 }
 #include "tiles.inc"
+
+// A lane gets the words of rows that other lanes name: of the same tile, since all load one.
+static uint4 load_matrices(u32 row) {
+    const u32 tile = row / AMK_TILE * AMK_TILE;
+    const auto word = [&](u32 matrix) {
+        const u32 named = BF16Tile::place(tile, 0, matrix * 8 + lane_now / 4);
+        return load_shared_word(named + lane_now % 4 * 4);
+    };
+    if (row != BF16Tile::place(tile, 0, lane_now)) exit(printf("a row of a matrix at %u\n", row));
+    return make_uint4(word(0), word(1), word(2), word(3));
+}
 
 struct Exact {
     static float value(const BF16Tile&, float x, bool) { return x; }
@@ -126,6 +138,7 @@ template <class T, class By> static void decode(u32 tiles) {
     std::vector<float> rows(8 * 32 * tiles);
     for (u32 lane = 0; lane < 32; lane++)
         for (u32 at = 0; at < tiles; at++) {
+            lane_now = lane;
             T tile;
             tile.template load<1>(T::place(0, at, lane), at, 0, lane);
             const uint4 a = By::fragment(tile);

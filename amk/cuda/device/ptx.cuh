@@ -113,6 +113,15 @@ AMK_DEVICE uint4 load_shared(u32 address) {
     return v;
 }
 
+// Four matrices of 8 rows of 16 bytes, of which lane l names row l % 8 of matrix l / 8 and gets the
+// word l % 4 of row l / 4 of each.
+AMK_DEVICE uint4 load_matrices(u32 row) {
+    uint4 v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(row));
+    return v;
+}
 AMK_DEVICE uint2 load_shared_two(u32 address) {
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));

@@ -83,16 +83,18 @@ pub(super) static PLAIN: TileKind = TileKind {
     code: DeviceCode { files: &[] },
 };
 
-/// A lane has 16 bytes of its row: a pair of both halves of the columns, then the next pair of
-/// both.
+/// A row has four pieces of 16 bytes: the first pairs of each quad of the even half of the columns,
+/// the second ones, and those of the odd half. Pieces change places by row, as `wgmma` has them in
+/// swizzled lines of 64 bytes, so that eight rows of one piece are in different banks.
 struct Plain;
 
 impl Plain {
     /// First bytes of the pairs of row `n`: in the pack, and in the row.
     fn pairs(n: usize) -> impl Iterator<Item = (usize, usize)> {
         (0..16).map(move |pair| {
-            let (quad, next, half) = (pair / 4, pair / 2 % 2, pair % 2);
-            (n * 64 + pair * 4, half * 32 + quad * 8 + next * 4)
+            let (piece, quad) = (pair / 4, pair % 4);
+            let place = piece ^ (n / 2 % 4);
+            (n * 64 + place * 16 + quad * 4, piece / 2 * 32 + quad * 8 + piece % 2 * 4)
         })
     }
 }

@@ -54,7 +54,8 @@ struct Bf16Twice {
     }
 };
 
-// A tile of bf16, as a lane has it.
+// A tile of bf16, as a lane has it. In memory its rows are swizzled lines of 64 bytes, each the k
+// of two products of `wgmma`, which can take eight of them as they are.
 struct BF16Tile {
     static constexpr u32 BYTES = AMK_TILE;
     static constexpr bool SUMS = false; // whether products need the sums of the inputs
@@ -63,11 +64,12 @@ struct BF16Tile {
 
     // Shared address from which the tiles of a block from number `first` on are loaded.
     AMK_DEVICE static u32 place(u32 block, u32 first, u32 lane) {
-        return block + first * AMK_TILE + lane * 16;
+        const u32 row = lane & 7, piece = (lane >> 4 & 1) | (lane >> 2 & 2);
+        return block + first * AMK_TILE + row * 64 + ((piece ^ row >> 1) & 3) * 16;
     }
     // Loads tile `first + j`, one of DEPTH.
     template <int DEPTH> AMK_DEVICE void load(u32 place, u32, u32 j, u32) {
-        a = load_shared(place + j * AMK_TILE);
+        a = load_matrices(place + j * AMK_TILE);
     }
     // Makes an input ready for products: with its sum, where they need it.
     AMK_DEVICE static void prepare(Fragment&, float&) {}
