@@ -109,10 +109,10 @@ static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
 static uint4 load_matrices(u32 row) {
     const u32 tile = row / AMK_TILE * AMK_TILE;
     const auto word = [&](u32 matrix) {
-        const u32 named = BF16Tile::place(tile, 0, matrix * 8 + lane_now / 4);
+        const u32 named = BF16Tile::place(tile, 0, BF16Tile::named(matrix * 8 + lane_now / 4));
         return load_shared_word(named + lane_now % 4 * 4);
     };
-    if (row != BF16Tile::place(tile, 0, lane_now)) exit(printf("a row of a matrix at %u\n", row));
+    if (row != BF16Tile::place(tile, 0, BF16Tile::named(lane_now))) exit(printf("a row of a matrix at %u\n", row));
     return make_uint4(word(0), word(1), word(2), word(3));
 }
 
@@ -140,7 +140,7 @@ template <class T, class By> static void decode(u32 tiles) {
         for (u32 at = 0; at < tiles; at++) {
             lane_now = lane;
             T tile;
-            tile.template load<1>(T::place(0, at, lane), at, 0, lane);
+            tile.template load<1>(T::place(0, at, T::named(lane)), at, 0, lane);
             const uint4 a = By::fragment(tile);
             const u32 pairs[4] = {a.x, a.y, a.z, a.w};
             for (u32 i = 0; i < 8; i++) {
@@ -164,7 +164,7 @@ template <class T, int DEPTH> static void multiply(u32 tiles, const std::vector<
                 Fragment inputs[DEPTH];
                 float sums[DEPTH];
                 for (u32 j = 0; j < DEPTH && first + j < tiles; j++) {
-                    a[j].template load<DEPTH>(T::place(0, first, lane_now), first, j, lane_now);
+                    a[j].template load<DEPTH>(T::place(0, first, T::named(lane_now)), first, j, lane_now);
                     const u16* from = &x[(lane_now / 8 * tiles + first + j) * 32 + lane_now % 8 * 4];
                     inputs[j] = {from[0] | (u32)from[1] << 16, from[2] | (u32)from[3] << 16};
                 }

@@ -165,6 +165,12 @@ AMK_DEVICE void store_shared(u32 address, float value, bool mine) {
         "f"(value), "r"((u32)mine));
 }
 
+AMK_DEVICE void store_shared(u32 address, const uint4& v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 // ---- bits ----
 // `(x & MASK) | bits` in one instruction. It has room for one constant, so the compiler by itself
 // takes two.

@@ -34,7 +34,7 @@ use wanted::{LEFT, Wanted, choices, chooser};
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
 ///
-/// Steps of up to [`NARROW_ROWS`], 32 or 64 rows and wider ones are different programs over the
+/// Steps of up to [`NARROW_ROWS`], 16, 32 or 64 rows and wider ones are different programs over the
 /// same weights, caches and pages; within one of them the bits of a row's logits do not depend on
 /// the other rows.
 pub struct RowsVm {
@@ -77,7 +77,7 @@ struct Width {
 
 /// The most rows of the steps before the widest ones. With fewer rows, tasks of attention have
 /// fewer, so that more workers have one, and products have fewer columns.
-const NARROWER: [u32; 3] = [NARROW_ROWS, 32, 64];
+const NARROWER: [u32; 4] = [NARROW_ROWS, 16, 32, 64];
 
 /// Words of a row.
 const ROW_WORDS: usize = size_of::<RowWords>() / 4;

@@ -8,6 +8,7 @@ use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, DType, Exchange, Interval, Operand, Param, Region};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, early, even, read, rotated, same, write};
+use std::iter;
 use std::ops::Range;
 
 /// Columns of a product of the tensor cores, each a query of a row.
@@ -90,14 +91,14 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
 }
 
 /// The rows of a task that appends or attends: all of a narrow step, else as few as give no worker
-/// two tasks, in whole columns of `mma`.
+/// two tasks, one or in whole columns of `mma`.
 pub(crate) fn block(plan: &Plan) -> u32 {
     let rows = plan.rows().unwrap_or(1);
     let Some(decoder) = Decoder::attending(plan).filter(|_| plan.is_wide()) else { return rows };
     let [kv_heads, heads, head_dim] = decoder.heads();
     let (set, most) = (COLUMNS / (heads / kv_heads), MOST_SETS / team(head_dim));
     let fits = |block: &u32| kv_heads * rows.div_ceil(*block) <= plan.schedule.workers;
-    (1..most).map(|sets| sets * set).find(fits).unwrap_or(most * set)
+    iter::once(1).chain((1..most).map(|sets| sets * set)).find(fits).unwrap_or(most * set)
 }
 
 /// The warps that share the elements of long heads.

@@ -276,8 +276,10 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
     u32 bytes, slot; // bytes of a block; blocks of a slot
     u32 at;          // where the tiles are loaded from, see `T::place`
     u32 partial;     // shared address of its row in this warp's partials of the first unit
+    u32 named;       // see `T::named`
 
-    AMK_DEVICE void begin(Worker& w, u32 tiles, u32 units) {
+    AMK_DEVICE void begin(Worker& w, u32 tiles, u32 units, u32 its_named) {
+        named = its_named;
         mine = tiles - min(tiles, w.warp * DEPTH);
         bytes = tiles * T::BYTES;
         slot = 1;
@@ -290,7 +292,7 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
         enter(w);
     }
     AMK_DEVICE void enter(Worker& w) {
-        at = T::place(w.acquire(), w.warp * DEPTH, w.lane);
+        at = T::place(w.acquire(), w.warp * DEPTH, named);
         load(w);
     }
     AMK_DEVICE void load(const Worker& w) {
@@ -336,7 +338,7 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
 struct Group {
     const GemvShape g;
     Pending<AMK_SHARED ? AMK_MOST : 1> input; // if it is shared
-    u32 units, squares_at;
+    u32 units, squares_at, named;             // the last: see `BF16Tile::named`
     float squares[4];
 };
 
@@ -352,7 +354,8 @@ template <int DEPTH, int PASSES, bool EVEN, class T, int HELD>
 AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
     const u32 tiles = group.g.tiles(), early = PASSES == 1 ? tiles : DEPTH * AMK_WARPS;
     Blocks<DEPTH, EVEN, T> blocks;
-    blocks.begin(w, early, group.units); // before the inputs: it may have arrived already
+    blocks.begin(w, early, group.units,
+                 group.named); // before the inputs: it may have arrived already
     input.template arrive<DEPTH, DEPTH * PASSES>(w, tiles);
     if (w.first == 0) w.stamp(TRACE_INPUTS);
     Fragment x[DEPTH * PASSES];
@@ -362,7 +365,7 @@ AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
     blocks.template times<true>(w, x, sums, group.units);
 #pragma unroll
     for (int pass = 1; pass < PASSES; pass++) {
-        blocks.begin(w, tiles - early, group.units);
+        blocks.begin(w, tiles - early, group.units, group.named);
         blocks.template times<false>(w, x + pass * DEPTH, sums + pass * DEPTH, group.units);
     }
 }
@@ -377,8 +380,8 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<
 #pragma unroll 1
     for (u32 pass = 0; pass < cut.passes; pass++) {
         Blocks<DEPTH, EVEN, T> blocks;
-        blocks.begin(w, cut.count(pass),
-                     group.units); // before the inputs: it may have arrived already
+        blocks.begin(w, cut.count(pass), group.units,
+                     group.named); // before the inputs: it may have arrived already
         input.template arrive<DEPTH, DEPTH>(w, cut.tiles);
         if (w.first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
         input.fragments(group.g, x, group.squares);
@@ -424,7 +427,8 @@ template <class F> AMK_DEVICE void gemv(Worker& w, const Record& r, F by) {
         w.look_ahead();
         group.units = group_units(r, w.first);
         group.squares_at = squares_address(w);
-        asm volatile("" : "+r"(group.units), "+r"(group.squares_at));
+        group.named = BF16Tile::named(w.lane);
+        asm volatile("" : "+r"(group.units), "+r"(group.squares_at), "+r"(group.named));
         delivers = Delivery::due(w, group.units);
         delivery = {};
         if (delivers) delivery.prepare(w, r, group.g, w.first, group.units);

@@ -172,7 +172,7 @@ template <int DEPTH, bool EVEN, class T> AMK_DEVICE void gemv_rows(Worker& w, co
 #pragma unroll 1
         for (u32 pass = 0; pass < cut.passes; pass++) {
             Blocks<DEPTH, EVEN, T> blocks;
-            blocks.begin(w, cut.count(pass), units);
+            blocks.begin(w, cut.count(pass), units, T::named(w.lane));
             if (first == 0) input.add_squares(squares);
             input.fragments(x);
 #pragma unroll

@@ -67,7 +67,10 @@ struct WideGroup {
         step = max(max(shares, 2u), tile_pack(g.kind));
         while (step < MOST_STEP && IN_FLIGHT * stage(2 * step) <= WIDE_MEMORY) step *= 2;
         log = 31 - __clz(step), bytes = stage(step);
-        stages = min(WIDE_MEMORY / bytes, WIDE_STAGES);
+        // Products of tiles of bf16 have 8 units for each team: beyond the last one they read the
+        // memory behind it, and nobody reads their sums.
+        const u32 reach = tile == AMK_TILE ? parts * TEAM_UNITS * step * tile : 0;
+        stages = min((WIDE_MEMORY - (reach > bytes ? reach - bytes : 0)) / bytes, WIDE_STAGES);
     }
     AMK_DEVICE u32 stage(u32 step) const {
         return whole(weights(step)) + whole(step / 2 * block + 64 * step);

@@ -1,11 +1,14 @@
 // y = W x for a step of more rows than the registers hold the inputs of, over the same tape as for
 // one row.
 //
-// Two units are one A fragment of 16 rows: a tile's registers are rows 0-7 of the even half of k
-// and of the odd half, so the registers of two tiles change places. Four warps, a team, have 8
-// units; the rows of the step are the columns of B. Stages of some tiles of k, weights and inputs,
-// come by asynchronous copies into the memory of the ring; teams share out the units and the tiles
-// of a stage. A row's sums are added in an order that depends on the program alone.
+// Two units are one A fragment of 16 rows. Four warps, a team, have 8 units; the rows of the step
+// are the columns of B. Stages of some tiles of k, weights and inputs, come by asynchronous copies
+// into the memory of the ring; teams share out the units and the tiles of a stage. A row's sums are
+// added in an order that depends on the program alone.
+//
+// Where the tensor cores read tiles from the memory, warps have little more to do than to ask for
+// products. Else a tile's registers are rows 0-7 of the even half of k and of the odd half, and
+// those of two tiles change places.
 //
 // The columns of a tile's fragment are those of one row's product: lane t has 4t..4t+3 of each
 // half. So the pairs of inputs lie in the memory in the order of the fragment (see `pair_at`).
@@ -14,6 +17,15 @@
 #include "wgmma.cuh"
 
 #if AMK_WIDE
+#if __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool READS_MEMORY = true;
+#else
+constexpr bool READS_MEMORY = false;
+#endif
+// Whether products take tiles from the memory as they are, where no norm's weights are multiplied
+// with them.
+template <class T> constexpr bool FROM_MEMORY = READS_MEMORY && !T::DECODES;
+
 // A tile of two units, as a warp multiplies it: the halves of k.
 struct WideTile {
     uint4 even, odd;
@@ -24,8 +36,9 @@ struct WideTile {
     template <class T>
     AMK_DEVICE static WideTile load(const Worker& w, u32 one, u32 two, u32 j, u32 gamma) {
         T tiles[2];
-        tiles[0].template load<1>(T::place(one, j, w.lane), j, 0, w.lane);
-        tiles[1].template load<1>(T::place(two, j, w.lane), j, 0, w.lane);
+        const u32 named = T::named(w.lane);
+        tiles[0].template load<1>(T::place(one, j, named), j, 0, w.lane);
+        tiles[1].template load<1>(T::place(two, j, named), j, 0, w.lane);
         return WideTile(w, tiles[0].decoded(), tiles[1].decoded(), gamma);
     }
     AMK_DEVICE WideTile(const Worker& w, uint4 a, uint4 o, u32 gamma) {
@@ -60,6 +73,28 @@ template <u32 COLUMNS> struct WideSums {
     AMK_DEVICE void end() {
 #if __CUDA_ARCH_FEAT_SM90_ALL
         wgmma_end();
+#endif
+    }
+    // Begins to add the tiles `share`, `share + c.shares`, .. of a stage at shared address `at`,
+    // weights of the team's units times inputs. Each is a group of products.
+    AMK_DEVICE void begin_stage(const WideGroup& c, u32 at, u32 part, u32 share, u32 here) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+        const u32 of_unit = c.tile << c.log;
+        const u64 a = swizzled_64(at + part * TEAM_UNITS * of_unit, of_unit),
+                  b = swizzled_128(c.inputs(at));
+#pragma unroll 1
+        for (u32 j = share; j < here; j += c.shares) {
+            const u64 tile = a + j * (AMK_TILE / 16), x = b + (j / 2 * c.block + j % 2 * 64) / 16;
+            wgmma_begin();
+            wgmma(d, tile, x), wgmma(d, tile + 2, x + 2);
+            wgmma_issue();
+        }
+#endif
+    }
+    // Waits for the sums but those of the last `LEFT` tiles.
+    template <u32 LEFT> AMK_DEVICE static void end_before() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+        wgmma_end<LEFT>();
 #endif
     }
     // The same by the instructions that every GPU has: 16 columns at a time.
@@ -97,49 +132,126 @@ AMK_DEVICE void add_squares(float2& sum, u32 pair) {
     sum.y = fmaf(bf16_high(pair), bf16_high(pair), sum.y);
 }
 
-// Adds the squares of a stage's inputs, a quarter of a column a thread, to two sums each.
-AMK_DEVICE void square(const Worker& w, const WideGroup& c, u32 inputs, u32 here,
-                       float2 (&sum)[2]) {
-    const u32 column = w.thread() / 4;
-    if (column >= c.columns) return;
+// A thread's part of the inputs, of which it adds the squares: a warp has some of the pieces of 8
+// columns, whatever the columns of the step.
+struct Squares {
+    static constexpr u32 WARPS = WIDE_COLUMNS / 8, EVERY = AMK_WARPS / WARPS;
+    u32 column, first;
+    float2 sum[2] = {};
+
+    AMK_DEVICE explicit Squares(const Worker& w)
+        : column(w.warp % WARPS * 8 + w.lane % 8), first(w.warp / WARPS * 4 + w.lane / 8) {}
+    // Adds those of a stage.
+    AMK_DEVICE void add_stage(const WideGroup& c, u32 inputs, u32 here) {
+        if (column >= c.columns) return;
 #pragma unroll 2
-    for (u32 piece = w.thread() % 4; piece < here * 4; piece += 4) {
-        const uint4 x = load_shared(inputs + input_place(c.block, column, piece));
-        add_squares(sum[0], x.x), add_squares(sum[1], x.y);
-        add_squares(sum[0], x.z), add_squares(sum[1], x.w);
+        for (u32 piece = first; piece < here * 4; piece += 4 * EVERY) {
+            const uint4 x = load_shared(inputs + input_place(c.block, column, piece));
+            add_squares(sum[0], x.x), add_squares(sum[1], x.y);
+            add_squares(sum[0], x.z), add_squares(sum[1], x.w);
+        }
     }
-}
+    // Stores the sum of a column's part in `to`, after which come those of the other warps.
+    AMK_DEVICE void store(const Worker& w, u32 to) const {
+        float of = (sum[0].x + sum[0].y) + (sum[1].x + sum[1].y);
+        of += __shfl_xor_sync(~0u, of, 8);
+        of += __shfl_xor_sync(~0u, of, 16);
+        store_shared(to + 4 * (w.warp / WARPS * WIDE_COLUMNS + column), of, w.lane < 8);
+    }
+    // The sum of a column.
+    AMK_DEVICE static float of(u32 from, u32 column) {
+        float sum = 0;
+#pragma unroll
+        for (u32 i = 0; i < EVERY; i++)
+            sum += load_shared_one(from + 4 * (i * WIDE_COLUMNS + column));
+        return sum;
+    }
+};
 
 // Shared address of the columns' scales.
 AMK_DEVICE u32 wide_scales(const Worker& w, const WideGroup& c) {
     return w.data + 4 * c.shares * c.columns * c.pitch();
 }
 
-// Multiplies a group of units, and leaves the teams' sums and the columns' scales in the memory of
-// the stages.
-template <class T, u32 COLUMNS>
-AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
-    const u32 team = w.warp / 4, part = team & (c.parts - 1), share = team / c.parts,
-              unit = part * TEAM_UNITS + w.warp % 4 * 2, count = c.count();
-    const bool norms = g.flags & GEMV_NORM;
-    const bool busy = part * TEAM_UNITS < c.units;
-    const u32 of_unit = c.tile << c.log, one = min(unit, c.units - 1) * of_unit,
-              two = min(unit + 1, c.units - 1) * of_unit;
-    const u32 full = shared_address(w.s.stage_full), empty = shared_address(w.s.stage_empty);
-    // Decodes the next tile during a product, where registers allow.
-    constexpr bool AHEAD = T::DECODES && COLUMNS <= 32;
-    WideSums<COLUMNS> sums = {};
-    float2 squares[2] = {};
-    list_copies(w, r, g, c);
-    await_inputs(w, r, c.first);
-    u32 slot = 0;
-#pragma unroll 1
-    for (u32 n = 0; n < count; n++) {
-        const u32 at = w.data + slot * c.bytes, here = min(c.step, c.tiles - (n << c.log));
-        await_stage(w, full + 8 * slot, w.filled >> slot & 1);
+// The part of a team in a group of units.
+struct TeamPart {
+    u32 part, share; // of the units, and of the tiles of a stage
+    bool busy;
+
+    AMK_DEVICE TeamPart(const Worker& w, const WideGroup& c)
+        : part(w.warp / 4 & (c.parts - 1)), share(w.warp / 4 / c.parts),
+          busy(part * TEAM_UNITS < c.units) {}
+    // The first of a warp's two units.
+    AMK_DEVICE u32 unit(const Worker& w) const { return part * TEAM_UNITS + w.warp % 4 * 2; }
+};
+
+// The stages of a group as the consumers take them, one after the other.
+struct StageWalk {
+    u32 n = 0, slot = 0, at, here; // a stage: its number, slot, shared address and tiles
+
+    // Waits for the next stage.
+    AMK_DEVICE void enter(Worker& w, const WideGroup& c) {
+        at = w.data + slot * c.bytes, here = min(c.step, c.tiles - (n << c.log));
+        await_stage(w, shared_address(w.s.stage_full) + 8 * slot, w.filled >> slot & 1);
         w.filled ^= 1 << slot;
         if (n == 0 && c.first == 0) w.stamp(TRACE_INPUTS);
         if (w.s.copies.gathers) fence_copies();
+    }
+    // This warp is done with a slot.
+    AMK_DEVICE static void leave(const Worker& w, u32 slot) {
+        __syncwarp();
+        if (w.lane == 0) barrier_arrive(shared_address(w.s.stage_empty) + 8 * slot);
+    }
+    AMK_DEVICE void advance(const WideGroup& c) {
+        n++;
+        if (++slot == c.stages) slot = 0;
+    }
+};
+
+// Products of tiles that the tensor cores read, with inputs as they are.
+template <u32 COLUMNS>
+AMK_DEVICE void multiply_from_memory(Worker& w, const WideGroup& c, const TeamPart& team,
+                                     WideSums<COLUMNS>& sums) {
+    StageWalk stage;
+    u32 before = 0;
+    const u32 whole = c.tiles >> c.log;
+    const bool several = c.step > c.shares; // tiles of a stage for each team
+#pragma unroll 1
+    for (; stage.n < whole; stage.advance(c)) {
+        stage.enter(w, c);
+        sums.begin_stage(c, stage.at, team.part, team.share, c.step);
+        if (several)
+            sums.template end_before<2>();
+        else
+            sums.template end_before<1>();
+        if (stage.n) StageWalk::leave(w, before);
+        before = stage.slot;
+    }
+    sums.end();
+    if (whole) StageWalk::leave(w, before);
+    if (stage.n == c.count()) return;
+    stage.enter(w, c);
+    if (team.share < stage.here) {
+        sums.begin_stage(c, stage.at, team.part, team.share, stage.here);
+        sums.end();
+    }
+    StageWalk::leave(w, stage.slot);
+}
+
+// Products of tiles that pass through registers.
+template <class T, u32 COLUMNS>
+AMK_DEVICE void multiply_in_registers(Worker& w, const WideGroup& c, const TeamPart& team,
+                                      bool norms, WideSums<COLUMNS>& sums, Squares& squares) {
+    const u32 of_unit = c.tile << c.log, unit = team.unit(w),
+              one = min(unit, c.units - 1) * of_unit, two = min(unit + 1, c.units - 1) * of_unit,
+              count = c.count();
+    // Decodes the next tile during a product, where registers allow.
+    constexpr bool AHEAD = T::DECODES && COLUMNS <= 32;
+    StageWalk stage;
+#pragma unroll 1
+    for (; stage.n < count; stage.advance(c)) {
+        stage.enter(w, c);
+        const u32 at = stage.at, here = stage.here;
         const auto tile = [&](u32 j) {
             return WideTile::load<T>(w, at + one, at + two, j, norms ? c.gamma(at) + j * 64 : 0);
         };
@@ -147,18 +259,18 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
             sums.begin(w, tile, c.inputs(at) + j / 2 * c.block + j % 2 * 64);
         };
         const auto square_all = [&] {
-            if (norms) square(w, c, c.inputs(at), here, squares);
+            if (norms) squares.add_stage(c, c.inputs(at), here);
         };
         // Products that begin and end in different branches would wait for each other.
-        if (busy && share < here) {
+        if (team.busy && team.share < here) {
             const u32 last = here - 1;
-            WideTile one = tile(share), two = one;
-            begin(one, share);
+            WideTile one = tile(team.share), two = one;
+            begin(one, team.share);
             square_all();
-            if (AHEAD) two = tile(min(share + c.shares, last));
+            if (AHEAD) two = tile(min(team.share + c.shares, last));
             sums.end();
 #pragma unroll 1
-            for (u32 j = share + c.shares; j < here; j += c.shares) {
+            for (u32 j = team.share + c.shares; j < here; j += c.shares) {
                 if (!AHEAD) two = tile(j);
                 begin(two, j);
                 if (AHEAD) one = tile(min(j + c.shares, last));
@@ -170,18 +282,35 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
             }
         } else
             square_all();
-        __syncwarp();
-        if (w.lane == 0) barrier_arrive(empty + 8 * slot);
-        if (++slot == c.stages) slot = 0;
+        StageWalk::leave(w, stage.slot);
     }
+}
+
+// Multiplies a group of units, and leaves the teams' sums and the columns' scales in the memory of
+// the stages.
+template <class T, u32 COLUMNS>
+AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
+    const TeamPart team(w, c);
+    const bool norms = g.flags & GEMV_NORM;
+    WideSums<COLUMNS> sums = {};
+    Squares squares(w);
+    list_copies(w, r, g, c);
+    await_inputs(w, r, c.first);
+    if (FROM_MEMORY<T> && team.busy && !norms)
+        multiply_from_memory(w, c, team, sums);
+    else
+        multiply_in_registers<T>(w, c, team, norms, sums, squares);
     w.sync();
-    if (busy) sums.store(w, c, unit, share);
-    float sum = (squares[0].x + squares[0].y) + (squares[1].x + squares[1].y);
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    const float scale = g.scale(sum, __fdividef(1.0f, g.k), w.p.eps);
-    store_shared(wide_scales(w, c) + w.thread(), scale,
-                 w.thread() % 4 == 0 && w.thread() / 4 < c.columns);
+    if (team.busy) sums.store(w, c, team.unit(w), team.share);
+    const u32 scales = wide_scales(w, c), parts = scales + 4 * WIDE_COLUMNS;
+    if (norms) {
+        squares.store(w, parts);
+        w.sync();
+    }
+    const u32 column = w.thread();
+    if (column >= c.columns) return;
+    const float sum = norms ? Squares::of(parts, column) : 0;
+    store_shared(scales + 4 * column, g.scale(sum, __fdividef(1.0f, g.k), w.p.eps), true);
 }
 
 // The sums of two neighbouring rows of the weights for a row of the step.

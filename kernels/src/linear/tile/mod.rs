@@ -242,12 +242,23 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_has_neighbours_of_both_halves() {
-        // Lane 5 is row 1, quad 1: columns 4, 5 of the first half, 20, 21 of the second, then 6, 7.
+    fn pieces_of_a_row_have_pairs_of_each_quad_and_change_places() {
         let mut packed = [0; 512];
         let row: Vec<u8> = (0..32u8).flat_map(|column| [column, 0]).collect();
-        Plain::pack(1, &row, &mut packed);
-        assert_eq!(packed[5 * 16..][..16], [4, 0, 5, 0, 20, 0, 21, 0, 6, 0, 7, 0, 22, 0, 23, 0]);
+        Plain::pack(3, &row, &mut packed);
+        let columns_of =
+            |place: usize| -> Vec<u8> { packed[3 * 64 + place * 16..][..16].iter().step_by(2).copied().collect() };
+        let [first, second] = [[0, 1, 4, 5, 8, 9, 12, 13], [2, 3, 6, 7, 10, 11, 14, 15]];
+        let odd = |columns: [u8; 8]| columns.map(|column| 16 + column);
+        assert_eq!([0, 1, 2, 3].map(columns_of), [second, first, odd(second), odd(first)]);
+        let mut found = vec![0; 64];
+        Plain::unpack(3, &packed, &mut found);
+        assert_eq!(found, row);
+    }
+
+    #[test]
+    fn a_lane_has_codes_of_neighbours_of_both_halves() {
+        // Quad 1: columns 4 to 7 of the first half, 20 to 23 of the second.
         assert_eq!((columns(1), byte_columns(1)), ([4, 20, 6, 22, 5, 21, 7, 23], [4, 20, 5, 21, 6, 22, 7, 23]));
     }
 }

@@ -62,10 +62,14 @@ struct BF16Tile {
     static constexpr bool DECODES = false;
     uint4 a = {0, 0, 0, 0};
 
-    // Shared address from which the tiles of a block from number `first` on are loaded.
-    AMK_DEVICE static u32 place(u32 block, u32 first, u32 lane) {
+    // Offset in a tile of the row that a lane names for `ldmatrix`.
+    AMK_DEVICE static u32 named(u32 lane) {
         const u32 row = lane & 7, piece = (lane >> 4 & 1) | (lane >> 2 & 2);
-        return block + first * AMK_TILE + row * 64 + ((piece ^ row >> 1) & 3) * 16;
+        return row * 64 + ((piece ^ row >> 1) & 3) * 16;
+    }
+    // Shared address from which the tiles of a block from number `first` on are loaded.
+    AMK_DEVICE static u32 place(u32 block, u32 first, u32 named) {
+        return block + first * AMK_TILE + named;
     }
     // Loads tile `first + j`, one of DEPTH.
     template <int DEPTH> AMK_DEVICE void load(u32 place, u32, u32 j, u32) {
@@ -194,6 +198,7 @@ template <class B> struct CodedTile {
         while (DEPTH % run) run /= 2;
         return run;
     }
+    AMK_DEVICE static u32 named(u32) { return 0; }
     AMK_DEVICE static u32 place(u32 block, u32, u32) { return block; }
     template <int DEPTH> AMK_DEVICE void load(u32 place, u32 first, u32 j, u32 lane) {
         const u32 group = (first + j) % B::GROUPS, pack = place + (first + j) / B::GROUPS * PACK;
