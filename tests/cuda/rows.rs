@@ -111,7 +111,20 @@ fn tokens_after_rows_are_those_of_the_hosts_sampler_in_any_company() {
             micros(device_time)
         );
     }
-    // A step of up to 8 rows has one program, so a text is the one that it is alone.
+    // A row to itself has a program of its own, where no logit is changed.
+    for config in (0..8).filter(|n| n % 3 != 1).map(|n| config(n, 0)) {
+        let of_one = [config];
+        let [device, host] = [true, false].map(|on_device| texts(&mut session, &of_one, on_device));
+        assert!(session.vm().ran().program().rows.is_none(), "the program of one row");
+        assert_eq!(device.0, host.0, "{of_one:?} alone");
+        println!(
+            "a row: {:.1} us a step on the device with logits, {:.1} with tokens",
+            micros(host.1),
+            micros(device.1)
+        );
+    }
+    // Kept alike, steps of up to 8 rows have one program, so a text is the one that it is alone.
+    session.keep_alike(true);
     for n in 0..8 {
         let (alone, _) = texts(&mut session, &[config(n, 0)], true);
         let company: Vec<SamplerConfig> = (0..8).map(|m| config(if m == 0 { n } else { m + 8 }, 0)).collect();
@@ -147,4 +160,17 @@ fn a_row_whose_draw_is_not_decided_has_its_logits() {
         Outcome::Token(token) => assert_eq!(Ok(token.0), expected(1)),
     }
     assert!(matches!(outcomes[2], Outcome::Token(token) if Ok(token.0) == expected(2)), "{:?}", outcomes[2]);
+    // The same in a step of its own.
+    for (config, id) in configs.iter().zip(ids) {
+        let sampler = Sampler::new(config.clone()).expect("a sampler");
+        session.rollback(id, 0).expect("it exists");
+        session.push_choosing(id, &[Token(504)], &sampler.choices(&[504], &[]).expect("a choice")).expect("room");
+        session.step().expect("a step");
+        assert!(session.vm().ran().program().rows.is_none(), "the program of one row");
+        let expected = Sampler::new(config.clone()).expect("a sampler").sample(&zeros, &[504]);
+        match session.outcomes(id).next().expect("a wanted row") {
+            Outcome::Logits(logits) => assert_eq!(logits, zeros),
+            Outcome::Token(token) => assert_eq!(Ok(token.0), expected),
+        }
+    }
 }

@@ -125,6 +125,11 @@ impl Sampling for Choice {
         row_abi::put_choices(choices, to);
     }
 
+    /// A launch changes no logits.
+    fn launch_of(&self, choice: &amk::rows::Choice) -> Option<RunOptions> {
+        choice.changes.is_empty().then(|| RunOptions::default().sampled(choice.draw))
+    }
+
     fn bind_rows(&self, choices: u64, chosen: u64, to: &mut Params) {
         to.push(&row_abi::RowParams { choices, chosen });
     }
